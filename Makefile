@@ -1,0 +1,123 @@
+# `make` lists the targets. All that they need beyond Python, a C++17 compiler and make comes from
+# pip and lies in .venv; the stamp files there keep a second run from installing anything again.
+
+PYTHON ?= python3
+PYTEST_ARGS ?=
+WERROR ?= OFF
+SANITIZE_CXX ?= g++
+SANITIZE_TESTS ?= tests
+
+VENV := $(CURDIR)/.venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check
+CMAKE := $(VENV)/bin/cmake
+PACKAGE := python/fuse_epilogue
+PYTHON_CODE := setup.py $(wildcard python tests examples tutorials benchmarks)
+CPP_CODE = $(shell find cpp -name '*.cc' -o -name '*.h')
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+# One target at a time; within the compilation all cores work anyway.
+.NOTPARALLEL:
+.PHONY: help install lib demo test lint format sanitize bench clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+install: $(VENV)/.installed lib ## create .venv with the package (editable) and all tools in it
+
+demo: install ## fuse the epilogues of a real layer and show what became of it
+	$(PY) examples/demo.py
+
+test: lint install ## lint, then the whole test suite (PYTEST_ARGS: further arguments for pytest)
+	$(PY) -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.installed ## ruff, mypy and clang-format, without changing anything
+	$(PY) -m ruff check $(PYTHON_CODE)
+	$(PY) -m ruff format --check $(PYTHON_CODE)
+	$(PY) -m mypy
+	$(VENV)/bin/clang-format --dry-run -Werror $(CPP_CODE)
+
+format: $(VENV)/.installed ## let ruff and clang-format rewrite the files
+	$(PY) -m ruff check --fix --exit-zero $(PYTHON_CODE)
+	$(PY) -m ruff format $(PYTHON_CODE)
+	$(VENV)/bin/clang-format -i $(CPP_CODE)
+
+bench: install ## time the primitive
+	$(PY) benchmarks/primitive.py
+
+clean: ## remove all that make has created
+	rm -rf $(VENV) build dist $(PACKAGE)/lib python/*.egg-info
+	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find python tests examples tutorials benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+# --- Set-up ---------------------------------------------------------------------------------------
+
+# The build requirements, read from pyproject.toml (before Python 3.11 pip's own tomli has to do it).
+define READ_BUILD_REQUIRES
+try:
+    import tomllib
+except ImportError:
+    from pip._vendor import tomli as tomllib
+with open("pyproject.toml", "rb") as f:
+    print("\n".join(tomllib.load(f)["build-system"]["requires"]))
+endef
+export READ_BUILD_REQUIRES
+
+$(VENV)/.tools: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo '$(PYTHON) is too old: Python 3.10 or later is needed (make PYTHON=...)' >&2; exit 1; }
+	@echo 'Setting up .venv'
+	@$(PYTHON) -m venv $(VENV) || \
+	  { echo 'Python cannot create a virtual environment (Debian: install python3-venv)' >&2; exit 1; }
+	@$(PY) -c "$$READ_BUILD_REQUIRES" > $(VENV)/build-requires.txt
+	$(PIP) -r $(VENV)/build-requires.txt
+	@touch $@
+
+# Editable, so that a change of a Python file needs no step of its own. The library is built before
+# and in the folder where setup.py looks for it here: the installation has nothing left to compile.
+$(VENV)/.installed: pyproject.toml setup.py $(VENV)/.tools
+	@$(MAKE) --no-print-directory lib
+	FUSE_EPILOGUE_BUILD_DIR=build/release $(PIP) --no-build-isolation --editable '.[lint,test]'
+	@touch $@
+
+# --- The library ----------------------------------------------------------------------------------
+
+# Usage: $(call configure,folder,further arguments)
+configure = $(CMAKE) -S . -B $(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(VENV)/bin/ninja \
+  -DPython_EXECUTABLE=$(PY) $(2)
+
+build/release/build.ninja: $(VENV)/.tools
+	$(call configure,build/release,-DFUSE_EPILOGUE_WERROR=$(WERROR))
+	@touch $@
+
+build/sanitize/build.ninja: $(VENV)/.tools
+	$(call configure,build/sanitize,-DFUSE_EPILOGUE_SANITIZE=ON -DCMAKE_CXX_COMPILER=$(SANITIZE_CXX))
+	@touch $@
+
+# Ninja knows what is out of date, new and removed files included: it is always asked.
+lib: build/release/build.ninja ## compile what has changed in cpp/ and put the library into the package
+	@$(CMAKE) --build build/release
+	@$(CMAKE) --install build/release --prefix $(PACKAGE) > build/release/install.log
+
+# --- Sanitizers -----------------------------------------------------------------------------------
+
+# Python and TVM are not instrumented, so their process must have the sanitizers' runtime from the
+# start. ASan's looks for __cxa_throw there and then: without libstdc++ beside it, it would abort at
+# the first C++ exception.
+sanitizer_runtime = $(foreach name,libasan.so libubsan.so libstdc++.so.6,\
+  $(shell $(SANITIZE_CXX) -print-file-name=$(name)))
+
+# No leak detection: Python and LLVM keep memory until the end on purpose.
+ASAN := detect_leaks=0
+UBSAN := print_stacktrace=1
+
+# --capture=sys: the report of a sanitizer goes to the file descriptor, past pytest.
+
+sanitize: install build/sanitize/build.ninja ## the test suite with ASan and UBSan (SANITIZE_TESTS: a part of it, as pytest arguments)
+	@$(CMAKE) --build build/sanitize
+	@for lib in $(sanitizer_runtime); do test -e $$lib || \
+	  { echo "$(SANITIZE_CXX) has no $$lib; choose a GCC with SANITIZE_CXX=..." >&2; exit 1; }; done
+	FUSE_EPILOGUE_LIBRARY=$(CURDIR)/build/sanitize/libfuse_epilogue.so \
+	  LD_PRELOAD='$(strip $(sanitizer_runtime))' ASAN_OPTIONS=$(ASAN) UBSAN_OPTIONS=$(UBSAN) \
+	  $(PY) -m pytest --capture=sys -p no:cacheprovider $(SANITIZE_TESTS)

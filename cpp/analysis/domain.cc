@@ -1,0 +1,231 @@
+#include "analysis/domain.h"
+
+#include "analysis/refusal.h"
+
+namespace fuse_epilogue {
+
+using namespace ir;  // NOLINT(build/namespaces)
+
+namespace {
+
+std::vector<Axis> AxesOf(const std::vector<For>& loops, const SBlock& block, Code code) {
+  std::vector<Axis> axes;
+  for (const For& loop : loops) {
+    auto step = ObjectIn(loop.step());
+    if (step && !IsConst(Expr(*step), 1)) {
+      throw Refusal(code, block, "block " + Quoted(block) + " is in a loop with a step", {loop});
+    }
+    axes.push_back(Axis{loop.loop_var(), loop.min(), loop.extent()});
+  }
+  return axes;
+}
+
+Prover Knowing(const std::vector<Axis>& axes) {
+  Prover prover;
+  for (const Axis& axis : axes) prover.Bind(axis);
+  return prover;
+}
+
+// The bindings of a block as an injective map of its loops that covers the block's domain.
+InjectiveMap CheckVisits(const Site& site, Code code) {
+  SBlock block = site.block();
+  std::vector<Axis> loops = AxesOf(site.Loops(), block, code);
+  auto map = InjectiveMap::Detect(site.realize.iter_values(), loops, site.realize.predicate());
+  if (!map) {
+    throw Refusal(code, block,
+                  "the bindings of block " + Quoted(block) +
+                      " are not a one-to-one affine map of its loops");
+  }
+  Prover prover;
+  size_t i = 0;
+  for (const IterVar& iter : block.iter_vars()) {
+    if (!map->Covers(i++, iter.dom().min(), iter.dom().extent(), prover)) {
+      throw Refusal(code, block,
+                    "the loops of block " + Quoted(block) + " do not give axis " +
+                        Quoted(iter.var()) + " exactly the values of its domain");
+    }
+  }
+  return *map;
+}
+
+void SplitConjunction(const Expr& condition, std::vector<Expr>* parts) {
+  if (auto both = As<And>(condition)) {
+    SplitConjunction(both->a(), parts);
+    SplitConjunction(both->b(), parts);
+  } else {
+    parts->push_back(condition);
+  }
+}
+
+// T.init fires where all reduction axes are at their minimum. For each element that point must be
+// the first one: with the reduction loops at their minima (the first step, whatever their order)
+// it is, if no spatial axis uses those loops, the reduction axes increase with them, and no
+// predicate cuts that step off.
+void CheckInitFirst(const Reduction& reduction, const InjectiveMap& map) {
+  const Site& site = *reduction.site;
+  SBlock block = site.block();
+  auto values = site.realize.iter_values();
+  auto iters = block.iter_vars();
+  VarSet reduce_loops;
+  for (size_t i = 0; i < iters.size(); ++i) {
+    if (iters[i].iter_type() != kCommReduce) continue;
+    VarSet vars = VarsIn(values[i]);
+    reduce_loops.insert(vars.begin(), vars.end());
+    if (!map.Increasing(i)) {
+      throw Refusal(Code::kReductionOrder, block,
+                    "axis " + Quoted(iters[i].var()) + " of block " + Quoted(block) +
+                        " runs backwards");
+    }
+  }
+  for (size_t i = 0; i < iters.size(); ++i) {
+    if (iters[i].iter_type() == kDataPar && UsesAny(values[i], reduce_loops)) {
+      throw Refusal(Code::kReductionOrder, block,
+                    "axis " + Quoted(iters[i].var()) + " of block " + Quoted(block) +
+                        " shares a loop with a reduction axis");
+    }
+  }
+  Substitution first;
+  Prover prover;
+  for (const For& loop : site.Loops()) {
+    prover.Bind(Axis{loop.loop_var(), loop.min(), loop.extent()});
+    if (!reduce_loops.count(loop.loop_var().get())) continue;
+    first[loop.loop_var().get()] = loop.min();
+    if (loop.kind() != kSerial && loop.kind() != kUnrolled) {
+      throw Refusal(Code::kReductionLoopKind, block,
+                    "reduction loop " + Quoted(loop.loop_var()) + " of block " + Quoted(block) +
+                        " is not serial",
+                    {loop});
+    }
+  }
+  std::vector<Expr> conditions;
+  SplitConjunction(site.realize.predicate(), &conditions);
+  for (const Expr& condition : conditions) {
+    if (UsesAny(condition, reduce_loops) && !prover.True(Substitute(condition, first))) {
+      throw Refusal(Code::kReductionOrder, block,
+                    "the predicate of block " + Quoted(block) +
+                        " may cut off the first reduction step: " + Print(condition),
+                    {condition});
+    }
+  }
+}
+
+Expr Points(const std::vector<Axis>& axes, const Expr& like) {
+  Expr product = MakeInt(1, like);
+  for (const Axis& axis : axes) product = MakeMul(product, axis.extent);
+  return product;
+}
+
+bool SameType(const Expr& a, const Expr& b) {
+  DLDataType x = DTypeOf(a), y = DTypeOf(b);
+  return x.code == y.code && x.bits == y.bits && x.lanes == y.lanes;
+}
+
+}  // namespace
+
+InjectiveMap CheckReductionLoops(const Reduction& reduction) {
+  InjectiveMap map = CheckVisits(*reduction.site, Code::kReductionDomain);
+  CheckInitFirst(reduction, map);
+  return map;
+}
+
+InjectiveMap CheckEpilogueLoops(const Epilogue& epilogue) {
+  return CheckVisits(*epilogue.site, Code::kConsumerDomain);
+}
+
+Substitution MatchElements(const Reduction& reduction, const Epilogue& epilogue) {
+  SBlock producer = reduction.site->block();
+  SBlock consumer = epilogue.site->block();
+  ffi::Any always = true;
+  if (!InjectiveMap::Detect(reduction.indices, reduction.spatial, always)) {
+    throw Refusal(Code::kReductionDomain, producer,
+                  "two points of block " + Quoted(producer) + " may store to the same element of " +
+                      Quoted(reduction.accumulator));
+  }
+  if (!InjectiveMap::Detect(epilogue.out_indices, epilogue.axes, always)) {
+    throw Refusal(Code::kOutputWrite, consumer,
+                  "two points of block " + Quoted(consumer) + " may store to the same element of " +
+                      Quoted(epilogue.output));
+  }
+  auto read = InjectiveMap::Detect(epilogue.read.indices(), epilogue.axes, always);
+  auto inverse = read ? read->Inverse(reduction.indices) : std::nullopt;
+  if (!inverse) {
+    throw Refusal(Code::kIndexMap, consumer,
+                  "block " + Quoted(consumer) + " reads " + Print(epilogue.read) +
+                      ", which cannot be inverted",
+                  {epilogue.read});
+  }
+
+  Prover prover = Knowing(reduction.spatial);
+  Substitution axes;
+  std::string slice = "block " + Quoted(consumer) + " reads " + Print(epilogue.read) +
+                      " over a range that is not what block " + Quoted(producer) + " computes";
+  for (size_t i = 0; i < epilogue.axes.size(); ++i) {
+    const Axis& axis = epilogue.axes[i];
+    Expr value = prover.Simplify((*inverse)[i]);
+    if (auto imm = As<IntImm>(value)) value = MakeInt(imm->value(), axis.var);
+    if (!SameType(value, axis.var)) {
+      throw Refusal(Code::kIndexType, consumer,
+                    "axis " + Quoted(axis.var) + " of block " + Quoted(consumer) + " is " +
+                        DTypeStr(DTypeOf(axis.var)) + " and block " + Quoted(producer) + " uses " +
+                        DTypeStr(DTypeOf(value)));
+    }
+    if (!prover.InRange(value, axis.min, axis.extent)) {
+      throw Refusal(Code::kDomain, consumer, slice, {epilogue.read});
+    }
+    axes[axis.var.get()] = value;
+  }
+  for (size_t i = 0; i < reduction.indices.size(); ++i) {
+    if (!prover.Equal(Substitute(epilogue.read.indices()[i], axes), reduction.indices[i])) {
+      throw Refusal(Code::kDomain, consumer, slice, {epilogue.read});
+    }
+  }
+  Expr like = !reduction.spatial.empty()  ? Expr(reduction.spatial[0].extent)
+              : !epilogue.axes.empty() ? epilogue.axes[0].extent
+                                       : Expr();
+  if (like.defined() &&
+      !prover.Equal(Points(reduction.spatial, like), Points(epilogue.axes, like))) {
+    throw Refusal(Code::kDomain, consumer, slice, {epilogue.read});
+  }
+  return axes;
+}
+
+void CheckSharedLoops(const Reduction& reduction, const InjectiveMap& reduction_loops,
+                      const Epilogue& epilogue, const InjectiveMap& epilogue_loops,
+                      const Substitution& axes, size_t common_steps) {
+  std::vector<For> loops = reduction.site->Loops();
+  size_t num_shared = loops.size() - reduction.site->Loops(common_steps).size();
+  if (num_shared == 0) return;
+  SBlock producer = reduction.site->block();
+  SBlock consumer = epilogue.site->block();
+
+  auto vars_of = [](const SBlock& block) {
+    ffi::Array<Expr> vars;
+    for (const IterVar& iter : block.iter_vars()) vars.push_back(iter.var());
+    return vars;
+  };
+  auto computed = reduction_loops.Inverse(vars_of(producer));
+  auto consumed = epilogue_loops.Inverse(vars_of(consumer));
+  Prover prover = Knowing(reduction.spatial);
+  VarSet reduce_vars;
+  for (const Axis& axis : reduction.reduce) {
+    prover.Bind(axis);
+    reduce_vars.insert(axis.var.get());
+  }
+  for (size_t i = 0; i < num_shared; ++i) {
+    if (IsConst(loops[i].extent(), 1)) continue;
+    bool equal = false;
+    if (computed && consumed) {
+      Expr at_reduction = prover.Simplify((*computed)[i]);
+      equal = !UsesAny(at_reduction, reduce_vars) &&
+              prover.Equal(at_reduction, Substitute((*consumed)[i], axes));
+    }
+    if (!equal) {
+      throw Refusal(Code::kSharedLoops, consumer,
+                    "blocks " + Quoted(producer) + " and " + Quoted(consumer) + " share loop " +
+                        Quoted(loops[i].loop_var()),
+                    {loops[i]});
+    }
+  }
+}
+
+}  // namespace fuse_epilogue

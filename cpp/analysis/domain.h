@@ -1,0 +1,42 @@
+/*!
+ * \file analysis/domain.h
+ * \brief Do the two blocks speak of the same elements, each exactly once, in the same iteration?
+ */
+#ifndef FUSE_EPILOGUE_ANALYSIS_DOMAIN_H_
+#define FUSE_EPILOGUE_ANALYSIS_DOMAIN_H_
+
+#include "analysis/pattern.h"
+
+namespace fuse_epilogue {
+
+/*!
+ * \brief Prove the reduction's own schedule: every point once, init first, serial reduction loops.
+ * \return The (injective) bindings of the block as a map of the loops.
+ */
+InjectiveMap CheckReductionLoops(const Reduction& reduction);
+
+/*! \brief Prove that the epilogue's loops visit every point of its axes exactly once. */
+InjectiveMap CheckEpilogueLoops(const Epilogue& epilogue);
+
+/*!
+ * \brief The epilogue's axes as functions of the reduction's spatial axes.
+ *
+ * Let e = I(s) be the element the reduction computes at s, and e = R(v) the one the epilogue reads
+ * at v. With h(s) = R^-1(I(s)) the checks are: I and R are injective, R(h(s)) = I(s), h(s) lies in
+ * the epilogue's domain, and both domains have the same number of points. Then h is a bijection.
+ */
+ir::Substitution MatchElements(const Reduction& reduction, const Epilogue& epilogue);
+
+/*!
+ * \brief Prove that one iteration of the loops around both blocks consumes what it computes.
+ *
+ * The loops are functions of the block's axes (the bindings are injective): both functions must be
+ * equal where s and h(s) are the axes, and must not depend on the reduction axes.
+ */
+void CheckSharedLoops(const Reduction& reduction, const InjectiveMap& reduction_loops,
+                      const Epilogue& epilogue, const InjectiveMap& epilogue_loops,
+                      const ir::Substitution& axes, size_t common_steps);
+
+}  // namespace fuse_epilogue
+
+#endif  // FUSE_EPILOGUE_ANALYSIS_DOMAIN_H_

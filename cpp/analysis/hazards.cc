@@ -1,0 +1,191 @@
+#include "analysis/hazards.h"
+
+#include "analysis/refusal.h"
+#include "ir/functor.h"
+
+namespace fuse_epilogue {
+
+using namespace ir;  // NOLINT(build/namespaces)
+
+namespace {
+
+std::string NameOf(const Site& site) {
+  return site.is_block() ? "block " + Quoted(site.block()) : "a statement outside any block";
+}
+
+std::vector<ffi::ObjectRef> MarkOf(const Site& site) {
+  if (site.is_block()) return {site.block()};
+  return site.path.empty() ? std::vector<ffi::ObjectRef>{}
+                           : std::vector<ffi::ObjectRef>{site.path.back().stmt};
+}
+
+class ShiftedLoad : public StmtExprVisitor {
+ public:
+  explicit ShiftedLoad(const Epilogue& epilogue) : epilogue_(epilogue) {}
+  std::optional<TensorLoad> found;
+
+ protected:
+  using StmtExprVisitor::VisitExpr_;
+  void VisitExpr_(const TensorLoad& op) override {
+    if (op.source().same_as(epilogue_.output) && !DeepEqual(op.indices(), epilogue_.out_indices)) {
+      found = op;
+    }
+    (*this)(op.indices());
+  }
+
+ private:
+  const Epilogue& epilogue_;
+};
+
+// Where a statement stands with respect to the two blocks.
+enum class Stage { kElsewhere, kReductionNest, kBetween, kEpilogueNest };
+
+Stage StageOf(const Site& site, const Site& producer, const Site& consumer) {
+  size_t shared = CommonSteps(producer, consumer);
+  if (CommonSteps(site, producer) > shared) return Stage::kReductionNest;
+  if (CommonSteps(site, consumer) > shared) return Stage::kEpilogueNest;
+  // Neither: between them only if it stands in the same sequence.
+  if (CommonSteps(site, producer) < shared || site.path.size() <= shared) return Stage::kElsewhere;
+  size_t child = site.path[shared].child;
+  bool between = producer.path[shared].child < child && child < consumer.path[shared].child;
+  return between ? Stage::kBetween : Stage::kElsewhere;
+}
+
+}  // namespace
+
+void CheckStructure(const Scope& scope, const Site& producer, const Site& consumer) {
+  SBlock block = consumer.block();
+  if (consumer.position < producer.position) {
+    throw Refusal(Code::kOrder, block,
+                  "block " + Quoted(block) + " comes before block " + Quoted(producer.block()));
+  }
+  for (const Site* site : {&producer, &consumer}) {
+    if (!site->plain || scope.has_jump) {
+      throw Refusal(Code::kStructure, site->block(),
+                    "block " + Quoted(site->block()) + " is under a statement that is not a loop");
+    }
+  }
+  size_t shared = CommonSteps(producer, consumer);
+  bool in_sequence = shared < producer.path.size() && shared < consumer.path.size() &&
+                     producer.path[shared].stmt.same_as(consumer.path[shared].stmt);
+  if (!in_sequence) {
+    throw Refusal(Code::kStructure, block,
+                  "blocks " + Quoted(producer.block()) + " and " + Quoted(block) +
+                      " do not stand in one sequence");
+  }
+  for (size_t i = 0; i < shared; ++i) {
+    auto loop = As<For>(producer.path[i].stmt);
+    if (!loop) continue;
+    auto annotations = loop->annotations().as<ffi::Map<ffi::String, ffi::Any>>();
+    if (!annotations) continue;
+    for (const auto& entry : *annotations) {
+      // A pipeline's stages are numbered by the statements of the loop, of which one would go.
+      if (std::string(entry.first).rfind("software_pipeline", 0) == 0) {
+        throw Refusal(Code::kStructure, block,
+                      "loop " + Quoted(loop->loop_var()) + " is software-pipelined", {*loop});
+      }
+    }
+  }
+}
+
+void CheckIntermediate(const Scope& scope, const Reduction& reduction, const Site& consumer) {
+  const Var& acc = reduction.accumulator;
+  SBlock block = reduction.site->block();
+  bool owned = false;
+  for (const Var& buffer : scope.root.alloc_buffers()) owned = owned || buffer.same_as(acc);
+  if (!owned) {
+    throw Refusal(Code::kIntermediateEscapes, block,
+                  "buffer " + Quoted(acc) + " is not allocated in the scope of block " +
+                      Quoted(block));
+  }
+  for (const Site& site : scope.sites) {
+    if (site.Touches(acc.get(), Use::kOpaque)) {
+      throw Refusal(Code::kOpaqueAccess, block,
+                    NameOf(site) + " uses buffer " + Quoted(acc) + " through its address",
+                    MarkOf(site));
+    }
+    if (&site != reduction.site && site.Touches(acc.get(), Use::kWrite)) {
+      throw Refusal(Code::kOtherWriter, site.is_block() ? site.block() : block,
+                    NameOf(site) + " writes " + Quoted(acc), MarkOf(site));
+    }
+    if (&site != reduction.site && &site != &consumer && site.Touches(acc.get(), Use::kRead)) {
+      throw Refusal(Code::kOtherReader, site.is_block() ? site.block() : block,
+                    NameOf(site) + " reads " + Quoted(acc) + " besides block " +
+                        Quoted(consumer.block()),
+                    MarkOf(site));
+    }
+  }
+}
+
+void CheckHazards(const Scope& scope, const Reduction& reduction, const Epilogue& epilogue,
+                  const RegionCover& region_cover) {
+  const Site& producer = *reduction.site;
+  const Site& consumer = *epilogue.site;
+  SBlock block = consumer.block();
+  VarKey output = epilogue.output.get();
+  VarSet inputs;
+  for (const Access& access : consumer.accesses) {
+    if (access.use == Use::kRead && access.buffer != reduction.accumulator.get()) {
+      inputs.insert(access.buffer);
+    }
+  }
+
+  if (producer.Touches(output, Use::kRead)) {
+    throw Refusal(Code::kOutputAliasesInput, producer.block(),
+                  "block " + Quoted(producer.block()) + " reads " + Quoted(epilogue.output) +
+                      ", which block " + Quoted(block) + " writes");
+  }
+  ShiftedLoad shifted(epilogue);
+  shifted(epilogue.value);
+  if (shifted.found) {
+    throw Refusal(Code::kOutputAliasesInput, block,
+                  "block " + Quoted(block) + " reads " + Print(*shifted.found) +
+                      ", another element of its output",
+                  {*shifted.found});
+  }
+  for (const MatchBufferRegion& match : scope.root.match_buffers()) {
+    VarKey view = match.buffer().get();
+    if (view == output || inputs.count(view)) {
+      throw Refusal(Code::kOpaqueAccess, block,
+                    "buffer " + Quoted(match.buffer()) + " is a matched region of " +
+                        Print(match.source().source()));
+    }
+  }
+
+  for (const Site& site : scope.sites) {
+    for (const Access& access : site.accesses) {
+      bool is_output = access.buffer == output;
+      bool is_input = inputs.count(access.buffer) > 0;
+      if (!is_output && !is_input) continue;
+      std::string buffer(Var(ffi::GetRef<ffi::ObjectRef>(access.buffer)).name());
+      if (access.use == Use::kOpaque) {
+        throw Refusal(Code::kOpaqueAccess, block,
+                      NameOf(site) + " uses buffer '" + buffer + "' through its address",
+                      MarkOf(site));
+      }
+      if (&site == &producer || &site == &consumer) continue;
+      if (is_output && access.use == Use::kWrite) {
+        throw Refusal(Code::kOutputWriters, block, NameOf(site) + " writes '" + buffer + "' too",
+                      MarkOf(site));
+      }
+      Stage stage = StageOf(site, producer, consumer);
+      if (stage == Stage::kElsewhere) continue;
+      if (is_input && access.use == Use::kWrite) {
+        throw Refusal(Code::kBiasWrittenBetween, block,
+                      NameOf(site) + " writes '" + buffer + "', which block " + Quoted(block) +
+                          " reads",
+                      MarkOf(site));
+      }
+      if (is_output) {
+        bool later = stage == Stage::kEpilogueNest && site.is_block() &&
+                     site.position > consumer.position && region_cover(site.block());
+        if (!later) {
+          throw Refusal(Code::kOutputUsedBetween, block, NameOf(site) + " reads '" + buffer + "'",
+                        MarkOf(site));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace fuse_epilogue

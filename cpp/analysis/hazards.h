@@ -1,0 +1,44 @@
+/*!
+ * \file analysis/hazards.h
+ * \brief May the epilogue's reads move up to the init, and its stores up to the reduction?
+ */
+#ifndef FUSE_EPILOGUE_ANALYSIS_HAZARDS_H_
+#define FUSE_EPILOGUE_ANALYSIS_HAZARDS_H_
+
+#include <functional>
+
+#include "analysis/pattern.h"
+
+namespace fuse_epilogue {
+
+/*! \brief Whether all that a block reads is written before it, in the same loop iterations. */
+using RegionCover = std::function<bool(const ir::SBlock&)>;
+
+/*! \brief Throw a Refusal unless only loops and sequences lead from the scope to both blocks. */
+void CheckStructure(const Scope& scope, const Site& producer, const Site& consumer);
+
+/*!
+ * \brief Throw a Refusal unless the reduction is the intermediate's only writer, the epilogue its
+ *        only reader, and the scope owns it.
+ */
+void CheckIntermediate(const Scope& scope, const Reduction& reduction, const Site& consumer);
+
+/*!
+ * \brief Throw a Refusal unless moving the epilogue's accesses changes nobody's view of memory.
+ *
+ * Where both blocks stand in one sequence, at positions p < e, the reads and stores of the epilogue
+ * move from e to p. That is seen by the statements of p (the reduction's nest), between p and e,
+ * and of e (the epilogue's nest), and by nobody else:
+ *
+ *   the statement      writes what the epilogue reads   writes the output     reads the output
+ *   in p, between      refused                          refused               refused
+ *   in e               refused                          refused               after it, covered
+ *   the reduction      (writes the accumulator only)    -                     refused
+ *   the epilogue       -                                -                     same element only
+ */
+void CheckHazards(const Scope& scope, const Reduction& reduction, const Epilogue& epilogue,
+                  const RegionCover& region_cover);
+
+}  // namespace fuse_epilogue
+
+#endif  // FUSE_EPILOGUE_ANALYSIS_HAZARDS_H_

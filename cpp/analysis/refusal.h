@@ -1,0 +1,51 @@
+/*!
+ * \file analysis/refusal.h
+ * \brief Why a fusion is refused: a stable code, the block, a sentence, what to mark in the TIR.
+ */
+#ifndef FUSE_EPILOGUE_ANALYSIS_REFUSAL_H_
+#define FUSE_EPILOGUE_ANALYSIS_REFUSAL_H_
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ir/vocabulary.h"
+
+namespace fuse_epilogue {
+
+/*! \brief The reasons of refusal.def. */
+enum class Code {
+#define REFUSAL(Name, Text, Meaning) k##Name,
+#include "analysis/refusal.def"
+};
+
+/*! \brief The stable text of a code, and its general explanation. */
+const char* CodeText(Code code);
+const char* CodeMeaning(Code code);
+/*! \brief All codes with their explanations, in the order of the table. */
+std::vector<std::pair<std::string, std::string>> AllCodes();
+
+/*! \brief Thrown by every check; nothing has been changed when it is. */
+struct Refusal {
+  Refusal(Code code, const ir::SBlock& block, std::string reason,
+          std::vector<ffi::ObjectRef> marks = {});
+
+  Code code;
+  /*! \brief The block the reason is about. */
+  ir::SBlock block;
+  /*! \brief What failed here, as the beginning of a sentence that CodeMeaning completes. */
+  std::string reason;
+  /*! \brief Statements or expressions to underline; the block itself if empty. */
+  std::vector<ffi::ObjectRef> marks;
+
+  /*! \brief The whole message: reason, then what it means and the way out. */
+  std::string Message() const;
+};
+
+/*! \brief The name of a block, quoted for a message. */
+std::string Quoted(const ir::SBlock& block);
+std::string Quoted(const ir::Var& buffer);
+
+}  // namespace fuse_epilogue
+
+#endif  // FUSE_EPILOGUE_ANALYSIS_REFUSAL_H_

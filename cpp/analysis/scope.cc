@@ -1,0 +1,157 @@
+#include "analysis/scope.h"
+
+#include <algorithm>
+
+#include "ir/functor.h"
+
+namespace fuse_epilogue {
+
+using namespace ir;  // NOLINT(build/namespaces)
+
+namespace {
+
+class ScopeBuilder : public StmtExprVisitor {
+ public:
+  explicit ScopeBuilder(Scope* scope) : scope_(scope), sites_(&scope->sites) {}
+
+ protected:
+  using StmtExprVisitor::VisitExpr_;
+  using StmtExprVisitor::VisitStmt_;
+
+  // ---- Where things stand ----
+  void VisitStmt_(const For& op) override {
+    (*this)(op.min());
+    (*this)(op.extent());
+    Below(op, 0, op.body());
+  }
+
+  void VisitStmt_(const SeqStmt& op) override {
+    size_t child = 0;
+    for (const Stmt& stmt : op.seq()) Below(op, child++, stmt);
+  }
+
+  void VisitStmt_(const SBlockRealize& op) override {
+    if (site_ == nullptr) {
+      OpenSite(op);
+      (*this)(op.iter_values());
+      (*this)(op.predicate());
+      (*this)(op.block());
+      site_ = nullptr;
+    } else {
+      VisitChildren(op);
+    }
+  }
+
+  void VisitStmt_(const SBlock& op) override {
+    for (const MatchBufferRegion& match : op.match_buffers()) {
+      Record(match.source().source(), Use::kOpaque);
+    }
+    if (auto init = ObjectIn(op.init())) (*this)(*init);
+    (*this)(op.body());
+  }
+
+  // Whatever is neither a loop, nor a sequence, nor a block may run conditionally or repeatedly.
+  void VisitStmt_(const IfThenElse& op) override { NotPlain(op); }
+  void VisitStmt_(const DeclBuffer& op) override { NotPlain(op); }
+  void VisitOther(const Node& op) override {
+    NodeKind kind = op.kind();
+    bool jump = kind == NodeKind::kBreak || kind == NodeKind::kContinue || kind == NodeKind::kReturn;
+    if (jump && site_ == nullptr) scope_->has_jump = true;
+    NotPlain(op);
+  }
+
+  // ---- What they touch ----
+  void VisitStmt_(const BufferStore& op) override {
+    (*this)(op.value());
+    (*this)(op.indices());
+    Record(op.buffer(), Use::kWrite);
+  }
+  void VisitExpr_(const TensorLoad& op) override {
+    Record(op.source(), Use::kRead);
+    (*this)(op.indices());
+  }
+  void VisitExpr_(const Var& op) override {
+    // A buffer that is named outside a load or a store is used through its address.
+    if (ExprBase(op).ty().kind() == NodeKind::kBufferType) Record(op, Use::kOpaque);
+  }
+
+ private:
+  void Below(const Stmt& stmt, size_t child, const Stmt& body) {
+    if (site_ != nullptr) {
+      (*this)(body);
+      return;
+    }
+    path_.push_back(Step{stmt, child});
+    (*this)(body);
+    path_.pop_back();
+  }
+
+  void NotPlain(const Node& op) {
+    ++not_plain_;
+    VisitChildren(op);
+    --not_plain_;
+  }
+
+  Site* OpenSite(const SBlockRealize& realize) {
+    Site site;
+    site.realize = realize;
+    site.path = path_;
+    site.plain = not_plain_ == 0;
+    site.position = sites_->size();
+    sites_->push_back(std::move(site));
+    site_ = &sites_->back();
+    return site_;
+  }
+
+  void Record(const Expr& buffer, Use use) {
+    if (site_ != nullptr) {
+      site_->accesses.push_back({buffer.get(), use});
+      return;
+    }
+    // A statement outside any block: a site of its own, closed at once.
+    OpenSite(SBlockRealize())->accesses.push_back({buffer.get(), use});
+    site_ = nullptr;
+  }
+
+  Scope* scope_;
+  std::vector<Site>* sites_;
+  std::vector<Step> path_;
+  Site* site_ = nullptr;
+  int not_plain_ = 0;
+};
+
+}  // namespace
+
+std::vector<For> Site::Loops(size_t skip) const {
+  std::vector<For> loops;
+  for (size_t i = skip; i < path.size(); ++i) {
+    if (auto loop = As<For>(path[i].stmt)) loops.push_back(*loop);
+  }
+  return loops;
+}
+
+bool Site::Touches(VarKey buffer, Use use) const {
+  return std::any_of(accesses.begin(), accesses.end(), [&](const Access& access) {
+    return access.buffer == buffer && access.use == use;
+  });
+}
+
+Scope::Scope(const SBlock& root) : root(root) {
+  ScopeBuilder build(this);
+  build(root.body());
+}
+
+const Site* Scope::Find(const SBlock& block) const {
+  for (const Site& site : sites) {
+    if (site.is_block() && site.block().same_as(block)) return &site;
+  }
+  return nullptr;
+}
+
+size_t CommonSteps(const Site& a, const Site& b) {
+  size_t n = 0;
+  while (n < a.path.size() && n < b.path.size() && a.path[n] == b.path[n]) ++n;
+  return n;
+}
+
+}  // namespace fuse_epilogue

@@ -1,0 +1,70 @@
+/*!
+ * \file analysis/scope.h
+ * \brief What happens in a scope, in program order: blocks, the loops around them, their accesses.
+ */
+#ifndef FUSE_EPILOGUE_ANALYSIS_SCOPE_H_
+#define FUSE_EPILOGUE_ANALYSIS_SCOPE_H_
+
+#include <vector>
+
+#include "ir/tools.h"
+
+namespace fuse_epilogue {
+
+/*! \brief How a statement touches a buffer; kOpaque is a pointer, an alias or a matched region. */
+enum class Use { kRead, kWrite, kOpaque };
+
+struct Access {
+  ir::VarKey buffer;
+  Use use;
+};
+
+/*! \brief One step down from the scope: a loop, or the \p child-th statement of a sequence. */
+struct Step {
+  ir::Stmt stmt;
+  size_t child;
+
+  bool operator==(const Step& other) const {
+    return stmt.same_as(other.stmt) && child == other.child;
+  }
+};
+
+/*! \brief A block of the scope, or a statement outside any block, with where it stands. */
+struct Site {
+  /*! \brief Undefined for a statement outside any block. */
+  ir::SBlockRealize realize;
+  std::vector<Step> path;
+  /*! \brief Whether only loops and sequences lead here. */
+  bool plain = true;
+  std::vector<Access> accesses;
+
+  /*! \brief Position in program order. */
+  size_t position = 0;
+
+  ir::SBlock block() const { return realize.block(); }
+  bool is_block() const { return realize.defined(); }
+  /*! \brief The loops of the path, outermost first, skipping the first \p skip steps. */
+  std::vector<ir::For> Loops(size_t skip = 0) const;
+  bool Touches(ir::VarKey buffer, Use use) const;
+};
+
+/*! \brief The blocks and statements directly in \p root, in program order. */
+class Scope {
+ public:
+  explicit Scope(const ir::SBlock& root);
+
+  const ir::SBlock root;
+  std::vector<Site> sites;
+  /*! \brief Whether a break, continue or return may leave a loop of the scope early. */
+  bool has_jump = false;
+
+  /*! \brief The site of \p block, or nullptr if it is not directly in this scope. */
+  const Site* Find(const ir::SBlock& block) const;
+};
+
+/*! \brief Number of steps that lead to both sites. */
+size_t CommonSteps(const Site& a, const Site& b);
+
+}  // namespace fuse_epilogue
+
+#endif  // FUSE_EPILOGUE_ANALYSIS_SCOPE_H_

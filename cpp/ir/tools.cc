@@ -1,0 +1,111 @@
+#include "ir/tools.h"
+
+#include <tvm/ffi/dtype.h>
+
+#include "ir/functor.h"
+
+namespace fuse_epilogue {
+namespace ir {
+namespace {
+
+class VarCollector : public StmtExprVisitor {
+ public:
+  VarSet vars;
+
+ protected:
+  using StmtExprVisitor::VisitExpr_;
+  void VisitExpr_(const Var& op) override { vars.insert(op.get()); }
+};
+
+class Substituter : public StmtExprMutator {
+ public:
+  explicit Substituter(const Substitution& map) : map_(map) {}
+
+ protected:
+  using StmtExprMutator::VisitExpr_;
+  Expr VisitExpr_(const Var& op) override {
+    auto it = map_.find(op.get());
+    return it == map_.end() ? Expr(op) : it->second;
+  }
+
+ private:
+  const Substitution& map_;
+};
+
+}  // namespace
+
+DLDataType DTypeOf(const Expr& expr) {
+  if (auto prim = As<PrimType>(ExprBase(expr).ty())) return prim->dtype();
+  return DLDataType{kDLOpaqueHandle, 0, 0};
+}
+
+BufferType BufferTypeOf(const Var& buffer) { return BufferType(ExprBase(buffer).ty()); }
+std::string ScopeOf(const Var& buffer) { return BufferTypeOf(buffer).storage_scope(); }
+std::string DTypeStr(DLDataType dtype) { return ffi::DLDataTypeToString(dtype); }
+
+bool DeepEqual(const Expr& a, const Expr& b) {
+  return a.same_as(b) || CallGlobal(Fn::DeepEqual, a, b).cast<bool>();
+}
+
+bool DeepEqual(const ffi::Array<Expr>& a, const ffi::Array<Expr>& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (!DeepEqual(a[i], b[i])) return false;
+  }
+  return true;
+}
+
+bool IsConst(const Expr& expr, int64_t value) {
+  if (auto imm = As<IntImm>(expr)) return imm->value() == value;
+  if (auto imm = As<FloatImm>(expr)) return imm->value() == static_cast<double>(value);
+  return false;
+}
+
+VarSet VarsIn(ffi::AnyView node) {
+  VarCollector collector;
+  collector(node);
+  return std::move(collector.vars);
+}
+
+bool UsesAny(ffi::AnyView node, const VarSet& vars) {
+  for (VarKey var : VarsIn(node)) {
+    if (vars.count(var)) return true;
+  }
+  return false;
+}
+
+Expr Substitute(const Expr& node, const Substitution& map) {
+  return map.empty() ? node : Substituter(map).Rewrite(node);
+}
+ffi::Array<Expr> Substitute(const ffi::Array<Expr>& nodes, const Substitution& map) {
+  return map.empty() ? nodes : Substituter(map).Rewrite(nodes);
+}
+Stmt Substitute(const Stmt& node, const Substitution& map) {
+  return map.empty() ? node : Substituter(map).Rewrite(node);
+}
+
+Expr MakeAdd(const Expr& a, const Expr& b) {
+  return CallGlobal(Fn::Add, a, b, nullptr).cast<Expr>();
+}
+Expr MakeSub(const Expr& a, const Expr& b) {
+  return CallGlobal(Fn::Sub, a, b, nullptr).cast<Expr>();
+}
+Expr MakeMul(const Expr& a, const Expr& b) {
+  return CallGlobal(Fn::Mul, a, b, nullptr).cast<Expr>();
+}
+Expr MakeInt(int64_t value, const Expr& like) {
+  return CallGlobal(Fn::IntImm, DTypeOf(like), value, nullptr).cast<Expr>();
+}
+
+std::string Print(const ffi::ObjectRef& node) {
+  ffi::Map<ffi::String, ffi::Any> empty;
+  std::string text =
+      CallGlobal(Fn::Script, node, CallGlobal(Fn::PrinterConfig, empty)).cast<ffi::String>();
+  // Free variables may be declared on lines of their own first; the node is the last line.
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  size_t line = text.rfind('\n');
+  return line == std::string::npos ? text : text.substr(line + 1);
+}
+
+}  // namespace ir
+}  // namespace fuse_epilogue

@@ -1,0 +1,57 @@
+/*!
+ * \file ir/tools.h
+ * \brief Small helpers on expressions and buffers, made of TVM's own functions.
+ */
+#ifndef FUSE_EPILOGUE_IR_TOOLS_H_
+#define FUSE_EPILOGUE_IR_TOOLS_H_
+
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "ir/vocabulary.h"
+
+namespace fuse_epilogue {
+namespace ir {
+
+/*! \brief Identity of a variable or buffer (a buffer is a variable of buffer type). */
+using VarKey = const ffi::Object*;
+using VarSet = std::unordered_set<VarKey>;
+/*! \brief A simultaneous substitution of variables (buffers included). */
+using Substitution = std::unordered_map<VarKey, Expr>;
+
+DLDataType DTypeOf(const Expr& expr);
+BufferType BufferTypeOf(const Var& buffer);
+std::string ScopeOf(const Var& buffer);
+std::string DTypeStr(DLDataType dtype);
+
+/*! \brief Same expression, variables compared by identity. */
+bool DeepEqual(const Expr& a, const Expr& b);
+bool DeepEqual(const ffi::Array<Expr>& a, const ffi::Array<Expr>& b);
+
+/*! \brief Whether \p expr is the literal \p value. */
+bool IsConst(const Expr& expr, int64_t value);
+
+/*! \brief Variables that occur in \p node, buffers included. */
+VarSet VarsIn(ffi::AnyView node);
+bool UsesAny(ffi::AnyView node, const VarSet& vars);
+
+/*! \brief \p node with every variable of \p map replaced. */
+Expr Substitute(const Expr& node, const Substitution& map);
+ffi::Array<Expr> Substitute(const ffi::Array<Expr>& nodes, const Substitution& map);
+Stmt Substitute(const Stmt& node, const Substitution& map);
+
+/*! \brief a + b, a - b with TVM's constant folding (0 + x is x; 0 - x stays). */
+Expr MakeAdd(const Expr& a, const Expr& b);
+Expr MakeSub(const Expr& a, const Expr& b);
+Expr MakeMul(const Expr& a, const Expr& b);
+/*! \brief The integer \p value in the type of \p like. */
+Expr MakeInt(int64_t value, const Expr& like);
+
+/*! \brief \p node as TVMScript prints it. */
+std::string Print(const ffi::ObjectRef& node);
+
+}  // namespace ir
+}  // namespace fuse_epilogue
+
+#endif  // FUSE_EPILOGUE_IR_TOOLS_H_

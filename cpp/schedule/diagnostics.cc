@@ -1,0 +1,59 @@
+#include "schedule/diagnostics.h"
+
+namespace fuse_epilogue {
+
+using namespace ir;  // NOLINT(build/namespaces)
+
+namespace {
+
+enum class RenderLevel { kDetail, kFast, kNone };
+
+// A schedule does not tell its error_render_level; how it renders an error does. Asking for a block
+// that cannot exist changes nothing, the trace included.
+RenderLevel LevelOf(const ffi::ObjectRef& schedule) {
+  try {
+    CallGlobal(Fn::GetSBlock, schedule, "", nullptr);
+  } catch (const ffi::Error& error) {
+    std::string message = error.message();
+    if (message.find("The IR with diagnostic is") != std::string::npos) return RenderLevel::kDetail;
+    if (message.find("(not rendered)") != std::string::npos) return RenderLevel::kNone;
+  }
+  return RenderLevel::kFast;
+}
+
+std::string MarkedModule(const ffi::ObjectRef& schedule, const Refusal& refusal) {
+  ffi::Map<ffi::String, ffi::Any> config;
+  ffi::Map<ffi::ObjectRef, ffi::String> annotate;
+  ffi::Array<ffi::ObjectRef> underline;
+  annotate.Set(refusal.block, "block " + Quoted(refusal.block));
+  for (const ffi::ObjectRef& mark : refusal.marks) underline.push_back(mark);
+  config.Set("syntax_sugar", false);
+  config.Set("obj_to_annotate", annotate);
+  config.Set("obj_to_underline", underline);
+  auto mod = ScheduleState(CallGlobal(Fn::GetState, schedule).cast<ffi::ObjectRef>()).mod();
+  return CallGlobal(Fn::Script, mod, CallGlobal(Fn::PrinterConfig, config)).cast<ffi::String>();
+}
+
+}  // namespace
+
+ffi::Error MakeScheduleError(const ffi::ObjectRef& schedule, const Refusal& refusal) {
+  std::string code = std::string("[") + CodeText(refusal.code) + "] ";
+  std::string text;
+  switch (LevelOf(schedule)) {
+    case RenderLevel::kNone:
+      text = "(not rendered) " + code;
+      break;
+    case RenderLevel::kFast:
+      text = "ScheduleError: " + code + refusal.Message();
+      break;
+    case RenderLevel::kDetail:
+      text =
+          "ScheduleError: An error occurred in the schedule primitive 'fuse_reduction_epilogue'."
+          "\n\nThe IR with diagnostic is:\n" +
+          MarkedModule(schedule, refusal) + "\nError message: " + code + refusal.Message();
+      break;
+  }
+  return ffi::Error("ScheduleError", text, "");
+}
+
+}  // namespace fuse_epilogue

@@ -1,0 +1,95 @@
+#include "schedule/instruction.h"
+
+#include <tvm/ffi/container/array.h>
+
+#include "schedule/decompose.h"
+#include "schedule/primitive.h"
+
+namespace fuse_epilogue {
+
+using namespace ir;  // NOLINT(build/namespaces)
+
+namespace {
+
+// An instruction kind is {name, is_pure, apply, as_python, attrs_as_json, attrs_from_json}. Only the
+// first two are reflected; the four functors are one reference each behind them.
+constexpr int64_t kPureOffset = 40;
+constexpr int64_t kFirstFunctor = 48;
+constexpr int64_t kTotalSize = 80;
+enum Functor { kApply = 0, kAsPython = 1 };
+
+using Anys = ffi::Array<ffi::Any>;
+
+ffi::ObjectRef KindNamed(const char* name) {
+  return CallGlobal(Fn::InstructionKindGet, name).cast<ffi::ObjectRef>();
+}
+
+ffi::Function* FunctorOf(const ffi::ObjectRef& kind, int which) {
+  char* base = reinterpret_cast<char*>(const_cast<ffi::Object*>(kind.get()));
+  return reinterpret_cast<ffi::Function*>(base + kFirstFunctor) + which;
+}
+
+bool HasExpectedLayout(const ffi::ObjectRef& kind) {
+  const TVMFFITypeInfo* type = TVMFFIGetTypeInfo(kind.type_index());
+  if (type->metadata == nullptr || type->metadata->total_size != kTotalSize) return false;
+  bool pure_at_offset = false;
+  for (int32_t i = 0; i < type->num_fields; ++i) {
+    std::string name(type->fields[i].name.data, type->fields[i].name.size);
+    if (name == "_is_pure") pure_at_offset = type->fields[i].offset == kPureOffset;
+  }
+  if (!pure_at_offset) return false;
+  for (int which : {kApply, kAsPython}) {
+    // Within the object, by its size; what is there must be a reference to a function.
+    const ffi::Object* value = FunctorOf(kind, which)->get();
+    if (value == nullptr || value->type_index() != TVMFFITypeIndex::kTVMFFIFunction) return false;
+  }
+  return true;
+}
+
+Anys ReplayFuse(const ffi::ObjectRef& schedule, const Anys& inputs, const Anys&, const ffi::Any&) {
+  FuseReductionEpilogue(schedule, inputs[0].cast<ffi::ObjectRef>(),
+                        inputs.size() > 1 ? ffi::Any(inputs[1]) : ffi::Any(nullptr));
+  return {};
+}
+
+ffi::String PrintFuse(const Anys& inputs, const Anys&, const ffi::Any&,
+                      const ffi::Array<ffi::String>&) {
+  std::string first = inputs[0].cast<ffi::String>();
+  if (inputs.size() == 1) return "sch.fuse_reduction_epilogue(block=" + first + ")";
+  std::string second = inputs[1].cast<ffi::String>();
+  return "sch.fuse_reduction_epilogue(reduction_block=" + first + ", epilogue_block=" + second +
+         ")";
+}
+
+}  // namespace
+
+std::vector<std::string> CheckInstructionKinds() {
+  std::vector<std::string> wrong;
+  for (const char* name : {"FuseReductionEpilogue", "DecomposeReduction"}) {
+    try {
+      if (HasExpectedLayout(KindNamed(name))) continue;
+    } catch (const ffi::Error&) {
+      // not registered
+    }
+    wrong.push_back(std::string("instruction kind ") + name);
+  }
+  return wrong;
+}
+
+void InstallInstructionKinds() {
+  ffi::ObjectRef fuse = KindNamed("FuseReductionEpilogue");
+  *FunctorOf(fuse, kApply) = ffi::Function::FromTyped(ReplayFuse);
+  *FunctorOf(fuse, kAsPython) = ffi::Function::FromTyped(PrintFuse);
+
+  ffi::Function* apply = FunctorOf(KindNamed("DecomposeReduction"), kApply);
+  ffi::Function original = *apply;
+  *apply = ffi::Function::FromTyped([original](const ffi::ObjectRef& schedule, const Anys& inputs,
+                                               const Anys& attrs, const ffi::Any& decision) {
+    Anys outputs = original(schedule, inputs, attrs, decision).cast<Anys>();
+    RepairDecomposition(schedule, outputs[0].cast<ffi::ObjectRef>(),
+                        inputs[0].cast<ffi::ObjectRef>());
+    return outputs;
+  });
+}
+
+}  // namespace fuse_epilogue

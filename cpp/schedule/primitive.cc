@@ -1,0 +1,201 @@
+#include "schedule/primitive.h"
+
+#include "analysis/algebra.h"
+#include "analysis/domain.h"
+#include "analysis/hazards.h"
+#include "schedule/diagnostics.h"
+#include "schedule/state.h"
+#include "transform/fuse.h"
+
+namespace fuse_epilogue {
+
+using namespace ir;  // NOLINT(build/namespaces)
+
+namespace {
+
+const Site& SiteIn(const Scope& scope, const SBlock& block) {
+  if (const Site* site = scope.Find(block)) return *site;
+  throw Refusal(Code::kStructure, block,
+                "block " + Quoted(block) + " is not directly in block " + Quoted(scope.root));
+}
+
+// The reductions whose result \p consumer reads, the nearest one first.
+std::vector<const Site*> ReductionsReadBy(const Scope& scope, const Site& consumer) {
+  std::vector<const Site*> producers;
+  for (auto it = scope.sites.rbegin(); it != scope.sites.rend(); ++it) {
+    if (!it->is_block() || &*it == &consumer || !LooksLikeReduction(it->block())) continue;
+    auto stored = StoredBuffer(it->block());
+    if (stored && consumer.Touches(stored->get(), Use::kRead)) producers.push_back(&*it);
+  }
+  return producers;
+}
+
+// The only block that reads the reduction's result.
+const Site& OnlyConsumer(const Scope& scope, const Reduction& reduction) {
+  const Site* consumer = nullptr;
+  std::string others;
+  size_t readers = 0;
+  for (const Site& site : scope.sites) {
+    if (&site == reduction.site || !site.Touches(reduction.accumulator.get(), Use::kRead)) continue;
+    if (consumer == nullptr && site.is_block()) consumer = &site;
+    others += (readers++ ? ", " : "") +
+              (site.is_block() ? Quoted(site.block()) : std::string("a statement"));
+  }
+  SBlock block = reduction.site->block();
+  if (readers == 0) {
+    throw Refusal(Code::kNoConsumer, block,
+                  "nothing in its scope reads " + Quoted(reduction.accumulator) +
+                      ", the result of block " + Quoted(block));
+  }
+  if (readers > 1 || consumer == nullptr) {
+    throw Refusal(Code::kOtherReader, block,
+                  "the result " + Quoted(reduction.accumulator) + " of block " + Quoted(block) +
+                      " is read by " + others);
+  }
+  return *consumer;
+}
+
+// A scope inside another block: outside of it, pointers and aliases may have been taken as well.
+void CheckNoAliasOutside(const SBlock& root, const Reduction& reduction, const Epilogue& epilogue) {
+  Scope whole(root);
+  VarSet used;
+  for (const Site* site : {reduction.site, epilogue.site}) {
+    for (const Access& access : site->accesses) used.insert(access.buffer);
+  }
+  for (const Site& site : whole.sites) {
+    for (const Access& access : site.accesses) {
+      if (access.use == Use::kOpaque && used.count(access.buffer)) {
+        throw Refusal(Code::kOpaqueAccess, epilogue.site->block(),
+                      "a buffer of block " + Quoted(epilogue.site->block()) +
+                          " is used through its address, or as a matched region");
+      }
+    }
+  }
+}
+
+/*! \brief One proved fusion, not carried out yet. */
+struct Plan {
+  Reduction reduction;
+  Epilogue epilogue;
+  Substitution axes;
+};
+
+Plan Prove(const ScheduleState& state, const Scope& scope, const SBlock& root,
+           const Site& producer, const Site* consumer) {
+  Reduction reduction = MatchReduction(producer);
+  if (consumer == nullptr) {
+    consumer = &OnlyConsumer(scope, reduction);
+  } else if (!consumer->Touches(reduction.accumulator.get(), Use::kRead)) {
+    throw Refusal(Code::kWrongPair, consumer->block(),
+                  "block " + Quoted(consumer->block()) + " does not read " +
+                      Quoted(reduction.accumulator) + ", the result of block " +
+                      Quoted(producer.block()));
+  }
+  CheckIntermediate(scope, reduction, *consumer);
+  Epilogue epilogue = MatchEpilogue(*consumer, reduction);
+  CheckStructure(scope, producer, *consumer);
+  CheckAbsorbable(epilogue, reduction);
+  if (ir::ScopeOf(reduction.accumulator) != ir::ScopeOf(epilogue.output)) {
+    throw Refusal(Code::kStorageScope, consumer->block(),
+                  Quoted(reduction.accumulator) + " is in '" +
+                      ir::ScopeOf(reduction.accumulator) + "' and " + Quoted(epilogue.output) +
+                      " in '" + ir::ScopeOf(epilogue.output) + "'");
+  }
+  InjectiveMap reduction_loops = CheckReductionLoops(reduction);
+  InjectiveMap epilogue_loops = CheckEpilogueLoops(epilogue);
+  Substitution axes = MatchElements(reduction, epilogue);
+  CheckSharedLoops(reduction, reduction_loops, epilogue, epilogue_loops, axes,
+                   CommonSteps(producer, *consumer));
+  CheckHazards(scope, reduction, epilogue,
+               [&](const SBlock& block) { return RegionCovered(state, block); });
+  if (!root.same_as(scope.root)) CheckNoAliasOutside(root, reduction, epilogue);
+  return Plan{reduction, epilogue, axes};
+}
+
+// The block to fuse into, and the plan of the first fusion, for a call that names `block`.
+Plan ProveFirst(const ScheduleState& state, const Scope& scope, const SBlock& root,
+                const SBlock& block, const Site* epilogue) {
+  const Site& named = SiteIn(scope, block);
+  if (LooksLikeReduction(block)) return Prove(state, scope, root, named, epilogue);
+  std::vector<const Site*> producers;
+  if (epilogue == nullptr) producers = ReductionsReadBy(scope, named);
+  if (producers.empty()) {
+    throw Refusal(Code::kNotAReduction, block,
+                  "block " + Quoted(block) +
+                      (epilogue ? " is not a reduction"
+                                : " is not a reduction and reads no reduction's result"));
+  }
+  // An epilogue of two reductions can be absorbed by one of them: the later one, if it may.
+  for (size_t i = 0; i + 1 < producers.size(); ++i) {
+    try {
+      return Prove(state, scope, root, *producers[i], &named);
+    } catch (const Refusal&) {
+    }
+  }
+  return Prove(state, scope, root, *producers.back(), &named);
+}
+
+void RecordCall(const ffi::ObjectRef& schedule, const ffi::Array<ffi::Any>& inputs) {
+  auto trace = ObjectIn(CallGlobal(Fn::GetTrace, schedule));
+  if (!trace) return;
+  ffi::Array<ffi::Any> none;
+  auto kind = CallGlobal(Fn::InstructionKindGet, "FuseReductionEpilogue");
+  CallGlobal(Fn::TraceAppend, *trace, CallGlobal(Fn::Instruction, kind, inputs, none, none),
+             nullptr);
+}
+
+}  // namespace
+
+FusionReport FuseReductionEpilogue(const ffi::ObjectRef& schedule, const ffi::ObjectRef& block_rv,
+                                   const ffi::Any& epilogue_rv) {
+  ScheduleState state = StateOf(schedule);
+  StmtSRef block_sref = SRefOf(schedule, block_rv);
+  StmtSRef scope_sref = ScopeOf(block_sref);
+  ffi::Array<ffi::Any> inputs{block_rv};
+  std::optional<StmtSRef> epilogue_sref;
+  if (auto rv = ObjectIn(epilogue_rv)) {
+    epilogue_sref = SRefOf(schedule, *rv);
+    inputs.push_back(*rv);
+  }
+
+  FusionReport report;
+  StmtSRef reduction_sref;
+  while (true) {
+    try {
+      SBlock block(StmtOf(report.steps.empty() ? block_sref : reduction_sref));
+      if (!scope_sref.defined()) {
+        throw Refusal(Code::kNotAReduction, block,
+                      "block " + Quoted(block) + " is the root block of its function");
+      }
+      Scope scope{SBlock(StmtOf(scope_sref))};
+      SBlock root(StmtOf(RootOf(block_sref.defined() ? scope_sref : block_sref)));
+      const Site* epilogue =
+          epilogue_sref ? &SiteIn(scope, SBlock(StmtOf(*epilogue_sref))) : nullptr;
+      Plan plan = report.steps.empty()
+                      ? ProveFirst(state, scope, root, block, epilogue)
+                      : Prove(state, scope, root, SiteIn(scope, block), nullptr);
+
+      SBlock old = plan.reduction.site->block();
+      Fused fused = Fuse(scope, plan.reduction, plan.epilogue, plan.axes);
+      FusionStep step;
+      step.epilogue = plan.epilogue.site->block().name_hint();
+      step.removed = plan.reduction.accumulator.name();
+      step.absorbed = AbsorbedTerm(plan.epilogue, plan.axes);
+      reduction_sref = CallGlobal(Fn::GetSRefOfStmt, state, old).cast<StmtSRef>();
+
+      ReplaceScope(state, scope_sref, fused.scope_root, BlockReuse{{old, fused.block}});
+      report.reduction = old.name_hint();
+      report.output = plan.epilogue.output.name();
+      report.steps.push_back(step);
+      if (epilogue_sref) break;
+    } catch (const Refusal& refusal) {
+      if (report.steps.empty()) throw MakeScheduleError(schedule, refusal);
+      if (refusal.code != Code::kNoConsumer) report.stopped = refusal;
+      break;
+    }
+  }
+  RecordCall(schedule, inputs);
+  return report;
+}
+
+}  // namespace fuse_epilogue

@@ -1,0 +1,160 @@
+"""Compile, run, compare and time the two versions of a function, or of the whole layer."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import relax
+from tvm.tirx import PrimFunc
+
+TARGET = tvm.target.Target({"kind": "llvm"})
+TOLERANCE = 1e-5  # of the largest value of the result: sums in float32 against sums in float64
+SAMPLE_S = 0.002  # one timed sample repeats a short function until it lasts about this long
+
+Arrays = list[np.ndarray]
+
+
+class Mismatch(Exception):
+    """Two things that must agree do not; the text is a sentence."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """Something compiled.
+
+    ``run`` maps the inputs to the result. ``seconds`` takes the inputs and a number of calls, and
+    returns the mean time of one call.
+    """
+
+    run: Callable[[Arrays], np.ndarray]
+    seconds: Callable[[Arrays, int], float]
+
+
+@dataclass(frozen=True)
+class Versions:
+    """A program before and after fusing, and a numpy function that computes the same."""
+
+    name: str
+    unfused: Program
+    fused: Program
+    reference: Callable[..., np.ndarray]
+
+
+def compile_function(func: PrimFunc) -> Program:
+    """Compile one function, whose last parameter is its result."""
+    built = tvm.compile(func.with_attr("global_symbol", "main"), target=TARGET)
+    shape = [int(extent) for extent in func.params[-1].ty.shape]
+
+    def memory(inputs: Arrays) -> list[tvm.runtime.Tensor]:
+        # The result starts as NaN: an element that is never written cannot go unnoticed.
+        return [tvm.runtime.tensor(a) for a in (*inputs, np.full(shape, np.nan, "float32"))]
+
+    def run(inputs: Arrays) -> np.ndarray:
+        arguments = memory(inputs)
+        built["main"](*arguments)
+        return arguments[-1].numpy()
+
+    def seconds(inputs: Arrays, calls: int) -> float:
+        timer = built.mod.time_evaluator("main", tvm.cpu(), number=calls, repeat=1)
+        return timer(*memory(inputs)).mean
+
+    return Program(run, seconds)
+
+
+def compile_layer(mod: tvm.IRModule) -> Program:
+    """Compile a whole module for the virtual machine of Relax."""
+    machine = relax.VirtualMachine(tvm.compile(mod, target=TARGET), tvm.cpu())
+
+    def run(inputs: Arrays) -> np.ndarray:
+        return machine["forward"](*map(tvm.runtime.tensor, inputs)).numpy()
+
+    def seconds(inputs: Arrays, calls: int) -> float:
+        timer = machine.time_evaluator("forward", tvm.cpu(), number=calls, repeat=1)
+        return timer(*map(tvm.runtime.tensor, inputs)).mean
+
+    return Program(run, seconds)
+
+
+def normals(params: Sequence) -> Arrays:
+    """Draw standard normals, half of them negative, for each parameter."""
+    rng = np.random.default_rng(1)
+    return [rng.standard_normal(shape_of(p)).astype("float32") for p in params]
+
+
+def integers(params: Sequence) -> Arrays:
+    """Draw whole numbers from -8 to 8 for each parameter: then float32 sums are exact."""
+    rng = np.random.default_rng(2)
+    return [rng.integers(-8, 9, shape_of(p)).astype("float32") for p in params]
+
+
+def shape_of(param: tvm.ir.Var) -> list[int]:
+    """Return the shape of a parameter of a PrimFunc or of a Relax function."""
+    return [int(extent) for extent in param.ty.shape]
+
+
+def is_exact_on_integers(func: PrimFunc) -> bool:
+    """Tell whether a function only adds, multiplies, compares and moves: nothing rounds then."""
+    found: list[object] = []
+
+    def note(call: tvm.ir.Call) -> None:
+        if getattr(call.op, "name", "") != "tirx.if_then_else":
+            found.append(call)
+
+    tvm_ffi.structural_walk(func.body, ((tvm.ir.Call, note), (tvm.tirx.Div, found.append)))
+    return not found
+
+
+def compare_bits(versions: Versions, inputs: Arrays) -> str:
+    """Demand that both versions and numpy give the same; return that in words."""
+    unfused, fused, expected = results(versions, inputs)
+    if unfused.tobytes() != fused.tobytes():
+        raise Mismatch(f"{versions.name}: on integers, fused and unfused results differ")
+    if not np.array_equal(fused, expected):
+        raise Mismatch(f"{versions.name}: on integers, both versions differ from numpy")
+    return "bit for bit"
+
+
+def compare_close(versions: Versions, inputs: Arrays) -> str:
+    """Demand that both versions are close to numpy; return the larger error in words."""
+    unfused, fused, expected = results(versions, inputs)
+    errors = []
+    for version, result in (("unfused", unfused), ("fused", fused)):
+        error = float(np.abs(result - expected).max() / np.abs(expected).max())
+        if not error <= TOLERANCE:  # written so that NaN fails too
+            raise Mismatch(
+                f"{versions.name}: the {version} version differs from numpy by {error:.0e} of the "
+                f"largest value, and {TOLERANCE:.0e} is allowed"
+            )
+        errors.append(error)
+    return f"within {max(errors):.0e}"
+
+
+def results(versions: Versions, inputs: Arrays) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return what both versions give in float32, and what numpy gives in float64."""
+    expected = versions.reference(*(array.astype("float64") for array in inputs))
+    unfused, fused = versions.unfused.run(inputs), versions.fused.run(inputs)
+    for result in (unfused, fused):
+        if result.shape != expected.shape:
+            raise Mismatch(f"{versions.name}: shape {result.shape}, numpy has {expected.shape}")
+    return unfused, fused, expected
+
+
+def time_both(versions: Versions, inputs: Arrays, rounds: int) -> tuple[float, float]:
+    """Return the median times of the unfused and the fused version, in seconds.
+
+    The two take turns, and every round starts with the other one, so that whatever else the
+    machine does meanwhile falls on both.
+    """
+    calls = max(1, round(SAMPLE_S / max(versions.unfused.seconds(inputs, 1), 1e-7)))
+    unfused, fused = [], []
+    turns = [(versions.unfused, unfused), (versions.fused, fused)]
+    for _ in range(rounds):
+        for program, samples in turns:
+            samples.append(program.seconds(inputs, calls))
+        turns.reverse()
+    return statistics.median(unfused), statistics.median(fused)

@@ -1,0 +1,206 @@
+"""Fuse the epilogues of a real layer, and show what changed, that it is right, and how fast.
+
+A Relax layer (depthwise Conv1D with bias and SiLU, RMSNorm, an MLP with bias and ReLU, a residual)
+is lowered to TIR, and every reduction in it is handed to Schedule.fuse_reduction_epilogue(block).
+For each function: the TIR before and after as a diff, what was absorbed, what was left and why.
+Then both versions are compiled for LLVM, compared with each other and with numpy, and timed.
+The exit status is 1 if a comparison fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import tvm
+import tvm_ffi
+from tvm.s_tir import Schedule, ScheduleError
+from tvm.s_tir.schedule import SBlockRV
+from tvm.tirx import IterVar, PrimFunc
+
+import checking
+import fuse_epilogue
+import layer
+from terminal import Paint, diff, table
+
+FULL = layer.Shape(channels=128, length=256, hidden=512)
+QUICK = layer.Shape(channels=32, length=64, hidden=64)
+HEADING = ("", "absorbed", "left", "integers", "normals", "before", "after", "ratio")
+NOTES = """
+integers  Inputs are whole numbers from -8 to 8, so that float32 sums are exact. "bit for bit":
+          fused, unfused and numpy agree in every bit. Where the function has a sigmoid or a
+          root, which round, it is the error against numpy instead, as on normals.
+normals   Inputs are standard normals. The largest error of the two versions against numpy in
+          float64, as a part of the largest value; {tolerance:.0e} is allowed.
+times     Medians of {rounds} runs, the two versions in turns, on one thread. The code is not
+          scheduled: loops as they were lowered. The ratio is what fusing alone does to such code,
+          not how fast the layer can be; a few per cent either way are noise.
+"""
+
+
+@dataclass
+class Outcome:
+    """What became of one function, or of the whole layer."""
+
+    name: str
+    absorbed: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    on_integers: str = "-"
+    on_normals: str = "-"
+    seconds: tuple[float, float] | None = None
+
+    def row(self) -> list[str]:
+        """Return the cells under ``HEADING``."""
+        row = [self.name, ", ".join(self.absorbed) or "-", ", ".join(self.left) or "-"]
+        row += [self.on_integers, self.on_normals]
+        if self.seconds is None:
+            return [*row, "-", "-", "-"]
+        before, after = self.seconds
+        return [*row, f"{before * 1e3:.3f} ms", f"{after * 1e3:.3f} ms", f"{before / after:.2f}x"]
+
+
+# ---- fusing -----------------------------------------------------------------------------------
+
+
+def reductions(sch: Schedule, name: str) -> list[SBlockRV]:
+    """Find the blocks of function ``name`` that have a reduction axis."""
+    sch.work_on(name)
+    return [
+        block
+        for block in sch.get_child_blocks(sch.get_sblock("root"))
+        if any(axis.iter_type == IterVar.CommReduce for axis in sch.get(block).iter_vars)
+    ]
+
+
+def fuse(sch: Schedule, block: SBlockRV, outcome: Outcome, paint: Paint) -> Iterator[str]:
+    """Fuse into one reduction all that can be fused, and yield a line for each verdict."""
+    reduction = sch.get(block).name_hint
+    try:
+        report = sch.fuse_reduction_epilogue(block)
+    except ScheduleError as error:
+        code, sentence = refusal(error)
+        outcome.left.append(f"{reduction}: {code}")
+        yield f"{paint('refused', 'yellow')}  {reduction} [{code}]: {sentence}"
+        return
+    for step in report.steps:
+        outcome.absorbed.append(step.epilogue)
+        term = step.absorbed or "nothing to add, a plain copy"
+        yield (
+            f"{paint('fused', 'green')}    {step.epilogue} into {reduction}: "
+            f"T.init takes {term}; {step.removed} is gone"
+        )
+    if stop := report.stopped:
+        outcome.left.append(f"{stop.block}: {stop.code}")
+        yield f"{paint('left', 'yellow')}     {stop.block} [{stop.code}]: {stop.message}"
+
+
+def refusal(error: ScheduleError) -> tuple[str, str]:
+    """Return the code and the sentence of a refused call; raise what is not a refusal."""
+    code = fuse_epilogue.refusal_code(error)
+    sentence = re.search(r"Error message: \[[^\]]*\] *(.*)", str(error))
+    if code is None or sentence is None:
+        raise error
+    return code, sentence[1]
+
+
+def show(name: str, title: str, sch: Schedule, paint: Paint) -> Outcome:
+    """Fuse function ``name``; print what changed in its TIR, and the verdicts."""
+    before = sch.mod[name]
+    outcome = Outcome(name)
+    verdicts = [line for b in reductions(sch, name) for line in fuse(sch, b, outcome, paint)]
+    print(f"\n{paint(f'{name}  ({title})', 'bold')}\n")
+    print("\n".join(diff(script(before), script(sch.mod[name]), paint)) or "no line changed")
+    print("", *verdicts, sep="\n")
+    return outcome
+
+
+def script(func: PrimFunc) -> str:
+    """Print a function as TVMScript, with plain numbers where TVM would print T.int64(...)."""
+    return func.script(int_dtype="int64")
+
+
+# ---- checking ---------------------------------------------------------------------------------
+
+
+def check(
+    outcome: Outcome, before: tvm.IRModule, after: tvm.IRModule, reference: Callable, rounds: int
+) -> None:
+    """Compare both versions of one function with ``reference``; time them if they differ."""
+    unfused, fused = before[outcome.name], after[outcome.name]
+    if not outcome.absorbed and not tvm_ffi.structural_equal(unfused, fused):
+        raise checking.Mismatch(f"{outcome.name}: nothing was fused, yet the function has changed")
+    compiled = (checking.compile_function(func) for func in (unfused, fused))
+    versions = checking.Versions(outcome.name, *compiled, reference)
+
+    inputs = unfused.params[:-1]
+    integers, normals = checking.integers(inputs), checking.normals(inputs)
+    exact = checking.is_exact_on_integers(unfused)
+    on_integers = checking.compare_bits if exact else checking.compare_close
+    outcome.on_integers = on_integers(versions, integers)
+    outcome.on_normals = checking.compare_close(versions, normals)
+    if outcome.absorbed:
+        outcome.seconds = checking.time_both(versions, normals, rounds)
+
+
+def check_layer(before: tvm.IRModule, after: tvm.IRModule, rounds: int) -> Outcome:
+    """Compare both versions of the whole layer, run as one module, and time them."""
+    outcome = Outcome("the whole layer")
+    compiled = (checking.compile_layer(mod) for mod in (before, after))
+    versions = checking.Versions(outcome.name, *compiled, layer.whole_layer)
+    inputs = checking.normals(before["forward"].params)
+    outcome.on_normals = checking.compare_close(versions, inputs)
+    outcome.seconds = checking.time_both(versions, inputs, rounds)
+    return outcome
+
+
+# ---- the story --------------------------------------------------------------------------------
+
+
+def demo(shape: layer.Shape, rounds: int, paint: Paint) -> None:
+    """Run the demo; raise ``checking.Mismatch`` if a comparison fails."""
+    before = layer.lower(shape)
+    sch = Schedule(before)
+    called = list(layer.calls(before["forward"]))
+    reducing = [name for name in called if reductions(sch, name)]
+    print(
+        f"A layer of {len(called)} functions, {len(reducing)} of which reduce. "
+        f"Every reduction goes to sch.fuse_reduction_epilogue(block)."
+    )
+    stages = list(zip(reducing, layer.STAGES, strict=True))
+    outcomes = [show(name, title, sch, paint) for name, (title, _) in stages]
+    for outcome, (_, (_, reference)) in zip(outcomes, stages, strict=True):
+        check(outcome, before, sch.mod, reference, rounds)
+    outcomes.append(check_layer(before, sch.mod, rounds))
+
+    print("\n" + paint("Summary", "bold") + "\n")
+    print("\n".join(table([HEADING, *(outcome.row() for outcome in outcomes)], 5, paint)))
+    print(NOTES.format(tolerance=checking.TOLERANCE, rounds=rounds))
+
+
+def main() -> int:
+    """Read the options, run the demo, and return the exit status."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--color",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="colour the output (auto: on a terminal, unless NO_COLOR is set)",
+    )
+    parser.add_argument("--quick", action="store_true", help="a smaller layer and fewer timings")
+    options = parser.parse_args()
+    shape, rounds = (QUICK, 5) if options.quick else (FULL, 21)
+    try:
+        demo(shape, rounds, Paint(options.color))
+    except checking.Mismatch as error:
+        print(f"\nFAILED: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

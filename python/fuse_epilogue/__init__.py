@@ -1,0 +1,34 @@
+"""Fuse a reduction and the elementwise work that follows it into one pass over memory.
+
+An extension of Apache TVM. ``import tvm`` loads it (through the ``tvm.backends`` entry point);
+where autoload is off, ``import fuse_epilogue`` does the same. Either adds to
+:class:`tvm.s_tir.Schedule` the sound primitive
+:func:`~fuse_epilogue.schedule.fuse_reduction_epilogue`.
+
+Example
+-------
+>>> import tvm
+>>> sch = tvm.s_tir.Schedule(module)                    # doctest: +SKIP
+>>> print(sch.fuse_reduction_epilogue("matmul"))        # doctest: +SKIP
+'matmul' absorbed C[vi, vj] from 'add' into T.init; 'temp' is gone.
+"""
+
+
+# Defined before tvm is imported: `import tvm` calls it while this module is still being loaded.
+def _autoload() -> None:
+    """Entry point of the group ``tvm.backends``: importing this module is all there is to do."""
+
+
+from .report import REFUSALS, FusionReport, FusionStep, Refusal, refusal_code  # noqa: E402
+from .schedule import fuse_reduction_epilogue  # noqa: E402
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "REFUSALS",
+    "FusionReport",
+    "FusionStep",
+    "Refusal",
+    "fuse_reduction_epilogue",
+    "refusal_code",
+]

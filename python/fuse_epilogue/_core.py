@@ -1,0 +1,52 @@
+"""The C++ core: loaded once, checked against the running TVM, its functions by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+import tvm_ffi
+
+from . import _lib
+
+#: The TVM releases whose IR the core was written for.
+SUPPORTED_SERIES = "0.27"
+
+
+def unsupported_message(missing: list[str]) -> str:
+    """Say that the running TVM lacks what the core needs.
+
+    Parameters
+    ----------
+    missing : list[str]
+        Entries such as ``"type tirx.For"`` or ``"field tirx.For.step"``; not empty.
+
+    Returns
+    -------
+    str
+        One sentence that names the supported series and the running version.
+    """
+    more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+    return (
+        f"fuse_epilogue supports Apache TVM {SUPPORTED_SERIES}, but this is TVM {tvm.__version__}, "
+        f"which lacks {', '.join(missing[:3])}{more}; install 'apache-tvm=={SUPPORTED_SERIES}.*'."
+    )
+
+
+def _initialize() -> None:
+    _lib.load()
+    missing = [str(item) for item in _function("Initialize")()]
+    if missing:
+        raise ImportError(unsupported_message(missing))
+
+
+def _function(name: str) -> Any:  # noqa: ANN401 - an ffi function takes and returns anything
+    return tvm_ffi.get_global_func(f"fuse_epilogue.{name}")
+
+
+_initialize()
+
+FuseReductionEpilogue = _function("FuseReductionEpilogue")
+DecomposeReduction = _function("DecomposeReduction")
+MissingFrom = _function("MissingFrom")
+Refusals = _function("Refusals")

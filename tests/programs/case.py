@@ -1,0 +1,150 @@
+"""What a test program is: a TIR function, how to call the primitive on it, and what is right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from tvm.s_tir import Schedule
+from tvm.tirx import PrimFunc
+
+from . import callstack  # noqa: F401 - for its effect, before any program is parsed
+
+Reference = Callable[..., "np.ndarray | dict[str, np.ndarray]"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One program and its verdict.
+
+    Exactly one of three verdicts holds:
+
+    - *accept*: ``code`` is empty and ``either`` is false. Every epilogue in ``epilogues`` is fused.
+    - *refuse*: ``code`` names the refusal (several names where the contract leaves a choice).
+    - *either*: ``either`` is true. Fusing is allowed and must then be right; so is refusing.
+
+    Parameters
+    ----------
+    name
+        Unique; appears in the test's name and in that of the compiled functions.
+    func
+        The program before anything is done to it.
+    reduction, epilogues
+        Names of the reduction block and of the blocks that consume it, in order.
+    reference
+        The program in numpy. It gets the arrays and scalars that go in by name, and returns the
+        output (or a dictionary of outputs). It must not fix a float type, so that it can also be
+        evaluated in float64.
+    outputs
+        Parameters that are only written: they hold garbage before the call.
+    updates
+        Parameters that are read and written.
+    absorbed
+        For an accepting case: text that the report's absorbed term must contain, one for each
+        fused epilogue.
+    init
+        For an accepting case: the value stored in T.init after the last fusion, as TVMScript.
+        Empty where the text depends on the names that schedule steps make.
+    stopped
+        Code of the refusal at which the one-argument call stops; None where no consumer is left.
+    code
+        The refusal's code, or the codes between which the contract leaves a choice.
+    calls
+        For a refusing case: the calls to try. Empty means with the reduction alone and with the
+        pair.
+    schedule
+        Steps applied before fusing.
+    sizes
+        Values of the symbolic dimensions, one run each.
+    twin
+        For an accepting case: a refusing case that differs in the one thing that matters.
+    either
+        Fusing right and refusing are both correct.
+    """
+
+    name: str
+    func: PrimFunc
+    reduction: str = "mm"
+    epilogues: tuple[str, ...] = ("add",)
+    reference: Reference | None = None
+    outputs: tuple[str, ...] = ("D",)
+    updates: tuple[str, ...] = ()
+    absorbed: tuple[str, ...] = ()
+    init: str = ""
+    stopped: str | None = None
+    code: str | tuple[str, ...] = ()
+    calls: tuple[tuple[str, ...], ...] = ()
+    schedule: Callable[[Schedule], Any] | None = None
+    sizes: tuple[Mapping[str, int], ...] = field(default=({},))
+    twin: str = ""
+    either: bool = False
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The acceptable refusal codes."""
+        return (self.code,) if isinstance(self.code, str) else self.code
+
+    @property
+    def refused(self) -> bool:
+        return bool(self.codes) and not self.either
+
+    @property
+    def refusing_calls(self) -> tuple[tuple[str, ...], ...]:
+        """The calls a refusing case is tried with."""
+        if self.calls:
+            return self.calls
+        return ((self.reduction,), (self.reduction, self.epilogues[0]))
+
+    def scheduled(self, **options: Any) -> Schedule:
+        """A schedule of the program on which the preparatory steps have been done."""
+        sch = Schedule(self.func, debug_mask="all", **options)
+        if self.schedule is not None:
+            self.schedule(sch)
+        return sch
+
+
+# Which parameters a program writes, where it is not the one called D.
+IN_PLACE: Mapping[str, Any] = {"outputs": (), "updates": ("D",)}
+WITH_F: Mapping[str, Any] = {"outputs": ("D", "F")}
+KEEPING_D: Mapping[str, Any] = {"outputs": ("F",), "updates": ("D",)}
+
+
+def accepted(
+    func: PrimFunc, reference: Reference, absorbed: str, init: str, twin: str, **more: Any
+) -> Case:
+    """An accepting case of one epilogue, named like its function."""
+    return Case(
+        name=func.attrs["global_symbol"],
+        func=func,
+        reference=reference,
+        absorbed=(absorbed,),
+        init=init,
+        twin=twin,
+        **more,
+    )
+
+
+def refused(func: PrimFunc, code: str | tuple[str, ...], **more: Any) -> Case:
+    """A refusing case (or, with ``either=True``, one of both kinds), named like its function."""
+    return Case(name=func.attrs["global_symbol"], func=func, code=code, **more)
+
+
+def row_sums(array: np.ndarray) -> np.ndarray:
+    """The sum of each row in the array's own type: the reduction of the shorter programs."""
+    return array.sum(axis=-1, dtype=array.dtype)
+
+
+def wide(array: np.ndarray, dtype: str) -> np.ndarray:
+    """`array` in the accumulator's type; floats stay as they are.
+
+    A reference in numpy accumulates integers modulo 2^n, n being the width of `dtype`. Floating
+    arrays keep their type, which is float64 where the rounding error is being measured.
+    """
+    return array if array.dtype.kind == "f" else array.astype(dtype)
+
+
+def matmul(a: np.ndarray, b: np.ndarray, dtype: str = "int32") -> np.ndarray:
+    """``a @ b.T`` accumulated in `dtype`: the reduction of most programs."""
+    return wide(a, dtype) @ wide(b, dtype).T

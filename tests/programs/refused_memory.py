@@ -1,0 +1,167 @@
+"""Refusing programs in which memory has another scope or another name."""
+
+from __future__ import annotations
+
+from tvm.s_tir import Schedule
+from tvm.script import tirx as T
+
+from .builders import K, M, add_rows, matmul_then, sum_rows
+from .case import KEEPING_D, WITH_F, Case, matmul, refused, row_sums
+
+
+@T.prim_func(s_tir=True)
+def accumulator_in_shared_memory(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32", scope="shared")
+    sum_rows(A, temp)
+    add_rows(temp, C, D)
+
+
+@T.prim_func(s_tir=True)
+def alias_of_the_output(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    sum_rows(A, temp)
+    for i in range(M // 4):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M // 4, i)
+            T.reads(temp[vi * 4 : vi * 4 + 4], C[vi * 4 : vi * 4 + 4])
+            T.writes(D[vi * 4 : vi * 4 + 4])
+            part = T.match_buffer(D[vi * 4 : vi * 4 + 4], (4,), "int32", offset_factor=1)
+            for u in range(4):
+                part[u] = temp[vi * 4 + u] + C[vi * 4 + u]
+
+
+@T.prim_func(s_tir=True)
+def alias_of_the_intermediate(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    sum_rows(A, temp)
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            T.reads(temp[vi], C[vi])
+            T.writes(D[vi])
+            part = T.match_buffer(temp[vi], (), "int32", offset_factor=1)
+            D[vi] = part[()] + C[vi]
+
+
+# Somebody else looks at the intermediate through another name.
+@T.prim_func(s_tir=True)
+def alias_in_another_reader(
+    A: T.Buffer((M, K), "int32"),
+    C: T.Buffer((M,), "int32"),
+    D: T.Buffer((M,), "int32"),
+    F: T.Buffer((M,), "int32"),
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    sum_rows(A, temp)
+    add_rows(temp, C, D)
+    for i in range(M // 4):
+        with T.sblock("other"):
+            vi = T.axis.spatial(M // 4, i)
+            T.reads(temp[vi * 4 : vi * 4 + 4])
+            T.writes(F[vi * 4 : vi * 4 + 4])
+            part = T.match_buffer(temp[vi * 4 : vi * 4 + 4], (4,), "int32", offset_factor=1)
+            for u in range(4):
+                F[vi * 4 + u] = part[u]
+
+
+@T.prim_func(s_tir=True)
+def pointer_to_the_intermediate(
+    A: T.Buffer((M, K), "float32"),
+    C: T.Buffer((M,), "float32"),
+    D: T.Buffer((M,), "float32"),
+    F: T.Buffer((M,), "float32"),
+):
+    temp = T.sblock_alloc_buffer((M,), "float32")
+    sum_rows(A, temp)
+    add_rows(temp, C, D)
+    with T.sblock("other"):
+        T.reads(temp[0:M])
+        T.writes(F[0:M])
+        T.evaluate(T.call_extern("int32", "memcpy", F.access_ptr("w"), temp.access_ptr("r"), 4 * M))
+
+
+# Declared as touching nothing: only the pointer in its body tells.
+@T.prim_func(s_tir=True)
+def undeclared_pointer_to_the_output(
+    A: T.Buffer((M, K), "float32"),
+    C: T.Buffer((M,), "float32"),
+    D: T.Buffer((M,), "float32"),
+    F: T.Buffer((M,), "float32"),
+):
+    temp = T.sblock_alloc_buffer((M,), "float32")
+    sum_rows(A, temp)
+    with T.sblock("keep"):
+        T.reads()
+        T.writes()
+        T.evaluate(T.call_extern("int32", "memcpy", F.access_ptr("w"), D.access_ptr("r"), 4 * M))
+    add_rows(temp, C, D)
+
+
+@T.prim_func(s_tir=True)
+def bias_written_through_a_pointer(
+    A: T.Buffer((M, K), "float32"),
+    C: T.Buffer((M,), "float32"),
+    F: T.Buffer((M,), "float32"),
+    D: T.Buffer((M,), "float32"),
+):
+    temp = T.sblock_alloc_buffer((M,), "float32")
+    sum_rows(A, temp)
+    with T.sblock("fill"):
+        T.reads(F[0:M])
+        T.writes(C[0:M])
+        T.evaluate(T.call_extern("int32", "memcpy", C.access_ptr("w"), F.access_ptr("r"), 4 * M))
+    add_rows(temp, C, D)
+
+
+def cache_write_local(sch: Schedule) -> None:
+    sch.cache_write(sch.get_sblock("mm"), 0, "local")
+
+
+def blockize_the_reduction(sch: Schedule) -> None:
+    sch.blockize(sch.get_loops(sch.get_sblock("mm"))[1])
+
+
+REFUSE = [
+    refused(accumulator_in_shared_memory, "storage-scope"),
+    Case(
+        name="accumulator_in_local_memory",
+        func=matmul_then(lambda t, C, E, S, i, j: t + C[i, j]),
+        schedule=cache_write_local,
+        code="storage-scope",
+        calls=(("mm",), ("mm", "temp_local")),
+        reference=lambda A, B, C, E, S: matmul(A, B) + C,
+    ),
+    Case(
+        name="reduction_made_a_block_of_blocks",
+        func=matmul_then(lambda t, C, E, S, i, j: t + C[i, j]),
+        schedule=blockize_the_reduction,
+        code=("structure", "intermediate-escapes", "no-init", "reduction-form"),
+        calls=(("mm",), ("mm_o",), ("mm", "add"), ("mm_o", "add")),
+        reference=lambda A, B, C, E, S: matmul(A, B) + C,
+    ),
+    refused(alias_of_the_output, ("opaque-access", "consumer-form")),
+    refused(alias_of_the_intermediate, "opaque-access"),
+    refused(
+        alias_in_another_reader,
+        ("opaque-access", "other-reader"),
+        reference=lambda A, C: {"D": row_sums(A) + C, "F": row_sums(A)},
+        **WITH_F,
+    ),
+    refused(pointer_to_the_intermediate, ("opaque-access", "other-reader"), **WITH_F),
+    refused(
+        undeclared_pointer_to_the_output,
+        ("opaque-access", "output-used-between"),
+        **KEEPING_D,
+    ),
+    refused(
+        bias_written_through_a_pointer,
+        ("opaque-access", "bias-written-between"),
+        updates=("C",),
+    ),
+]

@@ -1,0 +1,513 @@
+"""Refusing programs whose reduction is not a sum that starts with its T.init and visits all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+from tvm.s_tir import Schedule
+from tvm.script import tirx as T
+from tvm.tirx import PrimFunc
+
+from .builders import K, M, N, add_rows, matmul_then
+from .case import Case, matmul, refused, wide
+
+
+@T.prim_func(s_tir=True)
+def two_elementwise_blocks(
+    A: T.Buffer((M, N), "int32"), C: T.Buffer((M, N), "int32"), D: T.Buffer((M, N), "int32")
+):
+    temp = T.sblock_alloc_buffer((M, N), "int32")
+    for i, j in T.grid(M, N):
+        with T.sblock("mm"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            temp[vi, vj] = A[vi, vj] * 2
+    for i, j in T.grid(M, N):
+        with T.sblock("add"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            D[vi, vj] = temp[vi, vj] + C[vi, vj]
+
+
+@T.prim_func(s_tir=True)
+def relu_inside_the_reduction(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    for i, k in T.grid(M, K):
+        with T.sblock("mm"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[vi] = 0
+            temp[vi] = T.max(temp[vi] + A[vi, vk], 0)
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = temp[vi] + C[vi]
+
+
+@T.prim_func(s_tir=True)
+def guarded_last_step(
+    A: T.Buffer((M, K), "int32"),
+    C: T.Buffer((M,), "int32"),
+    F: T.Buffer((M,), "int32"),
+    D: T.Buffer((M,), "int32"),
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    for i, k in T.grid(M, K):
+        with T.sblock("mm"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[vi] = 0
+            temp[vi] = temp[vi] + A[vi, vk]
+            if vk == K - 1:
+                F[vi] = temp[vi] * 2
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = temp[vi] + C[vi]
+
+
+@T.prim_func(s_tir=True)
+def conditional_step(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    for i, k in T.grid(M, K):
+        with T.sblock("mm"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[vi] = 0
+            if A[vi, vk] > 0:
+                temp[vi] = temp[vi] + A[vi, vk]
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = temp[vi] + C[vi]
+
+
+# A running sum: each element starts from its neighbour.
+@T.prim_func(s_tir=True)
+def accumulator_of_the_neighbour(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M + 1,), "int32"), D: T.Buffer((M + 1,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M + 1,), "int32")
+    for i, k in T.grid(M, K):
+        with T.sblock("mm"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[vi + 1] = 0
+            temp[vi + 1] = temp[vi] + A[vi, vk]
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = temp[vi + 1] + C[vi]
+
+
+@T.prim_func(s_tir=True)
+def init_of_another_element(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    for i, k in T.grid(M, K):
+        with T.sblock("mm"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[M - 1 - vi] = 0
+            temp[vi] = temp[vi] + A[vi, vk]
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = temp[vi] + C[vi]
+
+
+@T.prim_func(s_tir=True)
+def no_init(A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    for i, k in T.grid(M, K):
+        with T.sblock("mm"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            temp[vi] = temp[vi] + A[vi, vk]
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = temp[vi] + C[vi]
+
+
+@T.prim_func(s_tir=True)
+def argmax(
+    A: T.Buffer((M, K), "float32"), C: T.Buffer((M,), "float32"), D: T.Buffer((M,), "float32")
+):
+    where = T.sblock_alloc_buffer((M,), "int32")
+    temp = T.sblock_alloc_buffer((M,), "float32")
+    for i, k in T.grid(M, K):
+        with T.sblock("mm"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                where[vi] = -1
+                temp[vi] = T.min_value("float32")
+            best_where: T.let[T.int32] = T.Select(temp[vi] >= A[vi, vk], where[vi], vk)
+            best: T.let[T.float32] = T.Select(temp[vi] >= A[vi, vk], temp[vi], A[vi, vk])
+            where[vi] = best_where
+            temp[vi] = best
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = temp[vi] + C[vi]
+
+
+# Every input goes into several sums; the last two sums are never started.
+@T.prim_func(s_tir=True)
+def scattered(
+    A: T.Buffer((M, 3), "int32"), C: T.Buffer((M + 2,), "int32"), D: T.Buffer((M + 2,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M + 2,), "int32")
+    for i, k in T.grid(M, 3):
+        with T.sblock("mm"):
+            vi = T.axis.spatial(M + 2, i + k)
+            vk = T.axis.reduce(3, k)
+            with T.init():
+                temp[vi] = 0
+            temp[vi] = temp[vi] + A[vi - vk, vk]
+    for i in range(M + 2):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M + 2, i)
+            D[vi] = temp[vi] + C[vi]
+
+
+# The first of two reduction axes goes forwards, the second backwards.
+@T.prim_func(s_tir=True)
+def one_of_two_axes_reversed(
+    A: T.Buffer((M, 2, 3), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    for i, k, r in T.grid(M, 2, 3):
+        with T.sblock("mm"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            vr = T.axis.reduce(3, 2 - r)
+            with T.init():
+                temp[vi] = 0
+            temp[vi] = temp[vi] + A[vi, vk, vr]
+    add_rows(temp, C, D)
+
+
+@T.prim_func(s_tir=True)
+def fused_loop_in_parallel(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    for f in T.parallel(M * K):
+        with T.sblock("mm"):
+            vi = T.axis.spatial(M, f // K)
+            vk = T.axis.reduce(K, f % K)
+            with T.init():
+                temp[vi] = 0
+            temp[vi] = temp[vi] + A[vi, vk]
+    add_rows(temp, C, D)
+
+
+def row_reduction(
+    update: Callable[..., Any], start: int, dtype: str = "int32", extent: int = K
+) -> PrimFunc:
+    """``temp[i] = update(temp[i], A[i, k])`` from `start`, then ``D[i] = temp[i] + C[i]``."""
+
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((M, extent), dtype), C: T.Buffer((M,), dtype), D: T.Buffer((M,), dtype)):
+        temp = T.sblock_alloc_buffer((M,), dtype)
+        for i, k in T.grid(M, extent):
+            with T.sblock("mm"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    temp[vi] = T.Cast(dtype, start)
+                temp[vi] = update(temp[vi], A[vi, vk])
+        for i in range(M):
+            with T.sblock("add"):
+                vi = T.axis.spatial(M, i)
+                D[vi] = temp[vi] + C[vi]
+
+    return func
+
+
+def _monoids() -> list[Case]:
+    """Reductions that are not sums: name, update, start, numpy, code."""
+    lowest = -(2**31)
+    table = [
+        ("max_pooling", lambda a, x: T.max(a, x), lowest, lambda A: A.max(axis=1), "monoid"),
+        # TVM's own primitive takes the identity of any reduction to be 0.
+        ("min_pooling", lambda a, x: T.min(x, a), 2**31 - 1, lambda A: A.min(axis=1), "monoid"),
+        (
+            "row_product",
+            lambda a, x: a * x,
+            1,
+            lambda A: np.prod(A, axis=1, dtype="int32"),
+            "monoid",
+        ),
+        (
+            "row_and",
+            lambda a, x: a & x,
+            -1,
+            lambda A: np.bitwise_and.reduce(A, axis=1),
+            "monoid",
+        ),
+        ("row_or", lambda a, x: x | a, 0, lambda A: np.bitwise_or.reduce(A, axis=1), "monoid"),
+        ("row_xor", lambda a, x: a ^ x, 0, lambda A: np.bitwise_xor.reduce(A, axis=1), "monoid"),
+        # Not associative and commutative at all.
+        ("body_minus_sum", lambda a, x: x - a, 0, None, ("reduction-form", "monoid")),
+        ("horner", lambda a, x: a * 3 + x, 0, None, ("reduction-form", "monoid")),
+        ("decaying", lambda a, x: T.shift_right(a, 1) + x, 0, None, ("reduction-form", "monoid")),
+        ("sum_of_itself", lambda a, x: a + a * x, 1, None, ("reduction-form", "monoid")),
+        ("last_one", lambda a, x: x, 0, lambda A: A[:, -1], ("reduction-form", "monoid")),
+        (
+            "saturating",
+            lambda a, x: T.min(a + x, 100),
+            0,
+            None,
+            ("reduction-form", "monoid"),
+        ),
+    ]
+    return [
+        Case(
+            name=name,
+            func=row_reduction(update, start),
+            reference=formula and (lambda A, C, f=formula: f(A) + C),
+            code=code,
+        )
+        for name, update, start, formula, code in table
+    ]
+
+
+def sum_over(
+    visit: Callable[..., Any],
+    extents: tuple[int, int, int],
+    *,
+    where: Callable[..., Any] | None = None,
+    depth: int = K,
+    wrap: Callable[[int], Any] | None = None,
+) -> PrimFunc:
+    """A row sum whose block is visited in an unusual way.
+
+    Parameters
+    ----------
+    visit
+        ``visit(i, k, r) -> (value of vi, value of vk)``.
+    extents
+        Of the loops i, k and r.
+    where
+        ``where(i, k, r)``: the predicate of the block.
+    depth
+        Extent of the block's reduction variable.
+    wrap
+        Makes the loop over k, for example `T.parallel`.
+    """
+    i_extent, k_extent, r_extent = extents
+    loop = wrap or T.serial
+    predicate = where or (lambda _i, _k, _r: tirx.const(True, "bool"))
+
+    @T.prim_func(s_tir=True)
+    def func(
+        A: T.Buffer((M, depth), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+    ):
+        temp = T.sblock_alloc_buffer((M,), "int32")
+        for i in T.serial(i_extent):
+            for k in loop(k_extent):
+                for r in T.serial(r_extent):
+                    with T.sblock("mm"):
+                        vi = T.axis.spatial(M, visit(i, k, r)[0])
+                        vk = T.axis.reduce(depth, visit(i, k, r)[1])
+                        T.where(predicate(i, k, r))
+                        with T.init():
+                            temp[vi] = 0
+                        temp[vi] = temp[vi] + A[vi, vk]
+        for i in range(M):
+            with T.sblock("add"):
+                vi = T.axis.spatial(M, i)
+                D[vi] = temp[vi] + C[vi]
+
+    return func
+
+
+def _threads(extent: int) -> Any:
+    return T.thread_binding(extent, thread="threadIdx.x")
+
+
+def _virtual_threads(extent: int) -> Any:
+    return T.thread_binding(extent, thread="vthread.x")
+
+
+def _visits() -> list[Case]:
+    """Reductions whose loops leave out, repeat, reverse or share their steps."""
+    domain = "reduction-domain"
+    order = "reduction-order"
+    kind = "reduction-loop-kind"
+    either = (domain, order)
+    table: list[tuple[str, PrimFunc, Any]] = [
+        ("unused_reduction_loop", sum_over(lambda i, k, r: (i, k), (M, K, 2)), domain),
+        ("step_taken_twice", sum_over(lambda i, k, r: (i, k // 2), (M, K * 2, 1)), domain),
+        ("row_taken_twice", sum_over(lambda i, k, r: (i // 2, k), (M * 2, K, 1)), domain),
+        ("rows_left_out", sum_over(lambda i, k, r: (i, k), (M - 2, K, 1)), domain),
+        ("steps_left_out", sum_over(lambda i, k, r: (i, k), (M, K - 2, 1)), either),
+        ("every_second_step", sum_over(lambda i, k, r: (i, k * 2), (M, K // 2, 1)), either),
+        (
+            "rows_behind_a_predicate",
+            sum_over(lambda i, k, r: (i, k), (M, K, 1), where=lambda i, k, r: i < M - 2),
+            domain,
+        ),
+        (
+            "early_end_of_the_reduction",
+            sum_over(lambda i, k, r: (i, k), (M, K, 1), where=lambda i, k, r: k < K - 1),
+            either,
+        ),
+        (
+            "late_start_of_the_reduction",
+            sum_over(lambda i, k, r: (i, k), (M, K, 1), where=lambda i, k, r: k >= 3),
+            either,
+        ),
+        (
+            "triangular_reduction",
+            sum_over(lambda i, k, r: (i, k), (M, K, 1), where=lambda i, k, r: k <= i),
+            either,
+        ),
+        ("reversed_reduction", sum_over(lambda i, k, r: (i, K - 1 - k), (M, K, 1)), order),
+        (
+            "rotated_reduction",
+            sum_over(lambda i, k, r: (i, (k + 3) % K), (M, K, 1)),
+            either,
+        ),
+        (
+            "reversed_inner_part",
+            sum_over(lambda i, k, r: (i, k * 2 + (1 - r)), (M, K // 2, 2)),
+            order,
+        ),
+        (
+            "parallel_reduction",
+            sum_over(lambda i, k, r: (i, k), (M, K, 1), wrap=T.parallel),
+            kind,
+        ),
+        (
+            "vectorized_reduction",
+            sum_over(lambda i, k, r: (i, k), (M, 8, 1), wrap=T.vectorized, depth=8),
+            kind,
+        ),
+        (
+            "thread_bound_reduction",
+            sum_over(lambda i, k, r: (i, k), (M, K, 1), wrap=_threads),
+            kind,
+        ),
+        (
+            "virtually_threaded_reduction",
+            sum_over(lambda i, k, r: (i, k), (M, K, 1), wrap=_virtual_threads),
+            kind,
+        ),
+        (
+            "parallel_outer_part",
+            sum_over(lambda i, k, r: (i, k * 2 + r), (M, K // 2, 2), wrap=T.parallel),
+            kind,
+        ),
+    ]
+    return [Case(name=name, func=func, code=code) for name, func, code in table]
+
+
+def decompose(sch: Schedule) -> None:
+    block = sch.get_sblock("mm")
+    sch.decompose_reduction(block, sch.get_loops(block)[2])
+
+
+def decompose_outside(sch: Schedule) -> None:
+    block = sch.get_sblock("mm")
+    sch.decompose_reduction(block, sch.get_loops(block)[0])
+
+
+def _plain_bias(t: Any, C: Any, E: Any, S: Any, i: Any, j: Any) -> Any:
+    return t + C[i, j]
+
+
+REFUSE = [
+    Case(name="two_elementwise_blocks", func=two_elementwise_blocks, code="not-a-reduction"),
+    Case(
+        name="pair_in_the_wrong_order",
+        func=matmul_then(_plain_bias),
+        code=("not-a-reduction", "wrong-pair"),
+        calls=(("add", "mm"),),
+    ),
+    Case(
+        name="root_block",
+        func=matmul_then(_plain_bias),
+        code=("not-a-reduction", "structure"),
+        calls=(("root",), ("root", "add")),
+    ),
+    *[
+        Case(name=func.attrs["global_symbol"], func=func, code="reduction-form")
+        for func in (
+            guarded_last_step,
+            conditional_step,
+            accumulator_of_the_neighbour,
+            init_of_another_element,
+        )
+    ],
+    Case(
+        name="relu_inside_the_reduction",
+        func=relu_inside_the_reduction,
+        code=("reduction-form", "monoid"),
+    ),
+    Case(name="no_init", func=no_init, code="no-init"),
+    Case(
+        name="decomposed_reduction",
+        func=matmul_then(_plain_bias),
+        schedule=decompose,
+        reduction="mm_update",
+        code="no-init",
+        reference=lambda A, B, C, E, S: matmul(A, B) + C,
+    ),
+    Case(
+        name="decomposed_outside_all_loops",
+        func=matmul_then(_plain_bias),
+        schedule=decompose_outside,
+        reduction="mm_update",
+        code="no-init",
+        reference=lambda A, B, C, E, S: matmul(A, B) + C,
+    ),
+    refused(scattered, "reduction-domain"),
+    refused(one_of_two_axes_reversed, "reduction-order"),
+    refused(fused_loop_in_parallel, "reduction-loop-kind"),
+    Case(name="argmax", func=argmax, code="tuple-reduction"),
+    *_monoids(),
+    *_visits(),
+    Case(
+        name="float16_accumulator",
+        func=matmul_then(_plain_bias, acc="float16", src="float16"),
+        reference=lambda A, B, C, E, S: matmul(A, B) + C,
+        code="accumulator-type",
+    ),
+    Case(
+        name="bfloat16_accumulator",
+        func=matmul_then(_plain_bias, acc="bfloat16", src="bfloat16"),
+        code="accumulator-type",
+    ),
+]
+
+# The steps come in another order, but the first is still the one that starts the sum.
+EITHER = [
+    Case(
+        name="steps_interleaved",
+        func=sum_over(lambda i, k, r: (i, r * 2 + k), (M, 2, K // 2)),
+        reference=lambda A, C: A.sum(axis=1, dtype="int32") + C,
+        code=("reduction-order", "reduction-domain"),
+        either=True,
+    ),
+    Case(
+        name="steps_permuted",
+        func=sum_over(lambda i, k, r: (i, k % 2 * 3 + k // 2), (M, K, 1)),
+        reference=lambda A, C: A.sum(axis=1, dtype="int32") + C,
+        code=("reduction-order", "reduction-domain"),
+        either=True,
+    ),
+    # The block of the last row runs through its steps like any other.
+    Case(
+        name="rows_reversed",
+        func=sum_over(lambda i, k, r: (M - 1 - i, k), (M, K, 1)),
+        reference=lambda A, C: wide(A, "int32").sum(axis=1, dtype="int32") + C,
+        code=("reduction-order", "reduction-domain"),
+        either=True,
+    ),
+]

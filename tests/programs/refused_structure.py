@@ -1,0 +1,272 @@
+"""Refusing programs with loops in common, or with other statements around the blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm.script import tirx as T
+
+from .builders import K, M, add_rows, sum_rows
+from .case import IN_PLACE, refused, row_sums
+
+
+@T.prim_func(s_tir=True)
+def partial_sums_at_the_reduction_loop(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    for i, k in T.grid(M, K):
+        with T.sblock("mm"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[vi] = 0
+            temp[vi] = temp[vi] + A[vi, vk]
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = temp[vi] + C[vi]
+
+
+@T.prim_func(s_tir=True)
+def partial_sums_in_the_tile(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    for i0, k0 in T.grid(M // 4, K // 2):
+        for i1, k1 in T.grid(4, 2):
+            with T.sblock("mm"):
+                vi = T.axis.spatial(M, i0 * 4 + i1)
+                vk = T.axis.reduce(K, k0 * 2 + k1)
+                with T.init():
+                    temp[vi] = 0
+                temp[vi] = temp[vi] + A[vi, vk]
+        for i1 in range(4):
+            with T.sblock("add"):
+                vi = T.axis.spatial(M, i0 * 4 + i1)
+                D[vi] = temp[vi] + C[vi]
+
+
+# Each partial sum is added to the output: not even the last one alone would be right.
+@T.prim_func(s_tir=True)
+def partial_sums_accumulated(A: T.Buffer((M, K), "int32"), D: T.Buffer((M,), "int32")):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    for i, k in T.grid(M, K):
+        with T.sblock("mm"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[vi] = 0
+            temp[vi] = temp[vi] + A[vi, vk]
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = D[vi] + temp[vi]
+
+
+# All partial sums end up in the output: the epilogue has the step as a dimension.
+@T.prim_func(s_tir=True)
+def prefix_sums(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M, K), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    for i, k in T.grid(M, K):
+        with T.sblock("mm"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[vi] = 0
+            temp[vi] = temp[vi] + A[vi, vk]
+        with T.sblock("add"):
+            vi, vk = T.axis.remap("SS", [i, k])
+            D[vi, vk] = temp[vi] + C[vi]
+
+
+@T.prim_func(s_tir=True)
+def previous_row_in_a_shared_loop(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    for i in range(M + 1):
+        for k in range(K):
+            with T.sblock("mm"):
+                T.where(i < M)
+                vi = T.axis.spatial(M, i)
+                vk = T.axis.reduce(K, k)
+                with T.init():
+                    temp[vi] = 0
+                temp[vi] = temp[vi] + A[vi, vk]
+        with T.sblock("add"):
+            T.where(i >= 1)
+            vi = T.axis.spatial(M, i - 1)
+            D[vi] = temp[vi] + C[vi]
+
+
+@T.prim_func(s_tir=True)
+def reversed_within_a_shared_loop(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    for i in range(M):
+        for k in range(K):
+            with T.sblock("mm"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    temp[vi] = 0
+                temp[vi] = temp[vi] + A[vi, vk]
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = temp[M - 1 - vi] + C[vi]
+
+
+@T.prim_func(s_tir=True)
+def epilogue_first(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    add_rows(temp, C, D)
+    sum_rows(A, temp)
+
+
+# In one loop: row i is consumed before it is summed, that is, as the last time round left it.
+@T.prim_func(s_tir=True)
+def epilogue_first_in_a_shared_loop(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = temp[vi] + C[vi]
+        for k in range(K):
+            with T.sblock("mm"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    temp[vi] = 0
+                temp[vi] = temp[vi] + A[vi, vk]
+
+
+@T.prim_func(s_tir=True)
+def conditional_epilogue(
+    A: T.Buffer((M, K), "int32"),
+    C: T.Buffer((M,), "int32"),
+    s: T.int32,
+    D: T.Buffer((M,), "int32"),
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    sum_rows(A, temp)
+    if s > 0:
+        for i in range(M):
+            with T.sblock("add"):
+                vi = T.axis.spatial(M, i)
+                D[vi] = temp[vi] + C[vi]
+
+
+@T.prim_func(s_tir=True)
+def conditional_reduction(
+    A: T.Buffer((M, K), "int32"),
+    C: T.Buffer((M,), "int32"),
+    s: T.int32,
+    D: T.Buffer((M,), "int32"),
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    if s > 0:
+        for i, k in T.grid(M, K):
+            with T.sblock("mm"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    temp[vi] = 0
+                temp[vi] = temp[vi] + A[vi, vk]
+    add_rows(temp, C, D)
+
+
+@T.prim_func(s_tir=True)
+def condition_inside_the_loops(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    sum_rows(A, temp)
+    for i in range(M):
+        if i < 5:
+            with T.sblock("add"):
+                vi = T.axis.spatial(M, i)
+                D[vi] = temp[vi] + C[vi]
+
+
+@T.prim_func(s_tir=True)
+def epilogue_in_a_while_loop(
+    A: T.Buffer((M, K), "int32"), D: T.Buffer((M,), "int32"), rounds: T.Buffer((1,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    sum_rows(A, temp)
+    while rounds[0] > 0:
+        for i in range(M):
+            with T.sblock("add"):
+                vi = T.axis.spatial(M, i)
+                D[vi] = temp[vi] + D[vi]
+        with T.sblock("count"):
+            rounds[0] = rounds[0] - 1
+
+
+@T.prim_func(s_tir=True)
+def epilogue_in_another_scope(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    sum_rows(A, temp)
+    for i in range(M // 4):
+        with T.sblock("outer"):
+            vo = T.axis.spatial(M // 4, i)
+            for u in range(4):
+                with T.sblock("add"):
+                    vu = T.axis.spatial(4, u)
+                    D[vo * 4 + vu] = temp[vo * 4 + vu] + C[vo * 4 + vu]
+
+
+@T.prim_func(s_tir=True)
+def reduction_in_another_scope(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    for i in range(M // 4):
+        with T.sblock("outer"):
+            vo = T.axis.spatial(M // 4, i)
+            for u, k in T.grid(4, K):
+                with T.sblock("mm"):
+                    vu, vk = T.axis.remap("SR", [u, k])
+                    with T.init():
+                        temp[vo * 4 + vu] = 0
+                    temp[vo * 4 + vu] = temp[vo * 4 + vu] + A[vo * 4 + vu, vk]
+    add_rows(temp, C, D)
+
+
+REFUSE = [
+    *[
+        refused(func, "shared-loops", reference=lambda A, C: row_sums(A) + C)
+        for func in (partial_sums_at_the_reduction_loop, partial_sums_in_the_tile)
+    ],
+    refused(
+        partial_sums_accumulated,
+        ("shared-loops", "consumer-domain"),
+        reference=lambda A, D: D + row_sums(np.cumsum(A, axis=1, dtype="int32")),
+        **IN_PLACE,
+    ),
+    refused(
+        prefix_sums,
+        ("shared-loops", "index-map"),
+        reference=lambda A, C: np.cumsum(A, axis=1, dtype="int32") + C[:, None],
+    ),
+    # TVM keeps one row of an intermediate that is used in one loop only, so what the next three
+    # compute is not defined.
+    refused(previous_row_in_a_shared_loop, "shared-loops"),
+    refused(reversed_within_a_shared_loop, "shared-loops"),
+    refused(epilogue_first, "order"),
+    refused(epilogue_first_in_a_shared_loop, "order"),
+    refused(conditional_epilogue, "structure"),
+    refused(conditional_reduction, "structure"),
+    refused(condition_inside_the_loops, "structure"),
+    refused(
+        epilogue_in_a_while_loop,
+        "structure",
+        outputs=(),
+        updates=("D", "rounds"),
+    ),
+    *[
+        refused(func, "structure", reference=lambda A, C: row_sums(A) + C)
+        for func in (epilogue_in_another_scope, reduction_in_another_scope)
+    ],
+]

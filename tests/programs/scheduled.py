@@ -1,0 +1,607 @@
+"""Accepting programs whose loops were scheduled before fusing: tiled, bound, computed at, ...
+
+The first part is one product with a bias and a list of schedules. The second has programs in
+which both blocks stand inside common loops from the beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from tvm.s_tir import Schedule
+from tvm.script import tirx as T
+
+from .case import Case, matmul
+
+# Composite extents with different factors.
+ROWS, COLS, DEPTH = 16, 12, 10
+
+
+@T.prim_func(s_tir=True)
+def product_and_bias(
+    A: T.Buffer((ROWS, DEPTH), "float32"),
+    B: T.Buffer((COLS, DEPTH), "float32"),
+    C: T.Buffer((ROWS, COLS), "float32"),
+    D: T.Buffer((ROWS, COLS), "float32"),
+):
+    temp = T.sblock_alloc_buffer((ROWS, COLS), "float32")
+    for i, j, k in T.grid(ROWS, COLS, DEPTH):
+        with T.sblock("mm"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                temp[vi, vj] = T.float32(0)
+            temp[vi, vj] = temp[vi, vj] + A[vi, vk] * B[vj, vk]
+    for i, j in T.grid(ROWS, COLS):
+        with T.sblock("add"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            D[vi, vj] = temp[vi, vj] + C[vi, vj]
+
+
+@T.prim_func(s_tir=True)
+def product_bias_and_relu(
+    A: T.Buffer((ROWS, DEPTH), "float32"),
+    B: T.Buffer((COLS, DEPTH), "float32"),
+    C: T.Buffer((COLS,), "float32"),
+    D: T.Buffer((ROWS, COLS), "float32"),
+):
+    temp = T.sblock_alloc_buffer((ROWS, COLS), "float32")
+    mid = T.sblock_alloc_buffer((ROWS, COLS), "float32")
+    for i, j, k in T.grid(ROWS, COLS, DEPTH):
+        with T.sblock("mm"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                temp[vi, vj] = T.float32(0)
+            temp[vi, vj] = temp[vi, vj] + A[vi, vk] * B[vj, vk]
+    for i, j in T.grid(ROWS, COLS):
+        with T.sblock("add"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            mid[vi, vj] = temp[vi, vj] + C[vj]
+    for i, j in T.grid(ROWS, COLS):
+        with T.sblock("relu"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            D[vi, vj] = T.max(mid[vi, vj], T.float32(0))
+
+
+@T.prim_func(s_tir=True)
+def symbolic_product_and_bias(a: T.handle, b: T.handle, c: T.handle, d: T.handle):
+    n, m, k = T.int32(), T.int32(), T.int32()
+    A = T.match_buffer(a, (n, k), "float32")
+    B = T.match_buffer(b, (m, k), "float32")
+    C = T.match_buffer(c, (m,), "float32")
+    D = T.match_buffer(d, (n, m), "float32")
+    temp = T.sblock_alloc_buffer((n, m), "float32")
+    for i, j, r in T.grid(n, m, k):
+        with T.sblock("mm"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, r])
+            with T.init():
+                temp[vi, vj] = T.float32(0)
+            temp[vi, vj] = temp[vi, vj] + A[vi, vk] * B[vj, vk]
+    for i, j in T.grid(n, m):
+        with T.sblock("add"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            D[vi, vj] = temp[vi, vj] + C[vj]
+
+
+def _split(sch: Schedule, block: str, *factors: int) -> list[Any]:
+    """Split the leading loops of `block`, each by its inner factor; outer and inner in turn."""
+    loops = sch.get_loops(sch.get_sblock(block))
+    return [
+        part
+        for loop, factor in zip(loops, factors, strict=False)
+        for part in sch.split(loop, [None, factor])
+    ]
+
+
+def tile_reduction(sch: Schedule) -> None:
+    i0, i1, j0, j1, k0, k1 = _split(sch, "mm", 4, 4, 5)
+    sch.reorder(i0, j0, k0, i1, j1, k1)
+
+
+def tile_reduction_unevenly(sch: Schedule) -> None:
+    i0, i1, j0, j1, k0, k1 = _split(sch, "mm", 5, 8, 4)
+    sch.reorder(i0, j0, k0, i1, j1, k1)
+
+
+def split_reduction_axis_unevenly(sch: Schedule) -> None:
+    k = sch.get_loops(sch.get_sblock("mm"))[2]
+    sch.split(k, [None, 3])
+
+
+def reduction_axis_outside(sch: Schedule) -> None:
+    i, j, k = sch.get_loops(sch.get_sblock("mm"))
+    sch.reorder(k, j, i)
+
+
+def tile_epilogue(sch: Schedule) -> None:
+    i0, i1, j0, j1 = _split(sch, "add", 4, 4)
+    sch.reorder(j0, i0, j1, i1)
+
+
+def tile_epilogue_unevenly(sch: Schedule) -> None:
+    i0, i1, j0, j1 = _split(sch, "add", 5, 7)
+    sch.reorder(i0, j0, i1, j1)
+
+
+def fuse_epilogue_loops(sch: Schedule) -> None:
+    sch.fuse(*sch.get_loops(sch.get_sblock("add")))
+
+
+def fuse_and_split_epilogue_loops(sch: Schedule) -> None:
+    fused = sch.fuse(*sch.get_loops(sch.get_sblock("add")))
+    outer, inner = sch.split(fused, [None, 20])
+    sch.parallel(outer)
+    sch.vectorize(inner)
+
+
+def fuse_reduction_loops(sch: Schedule) -> None:
+    i, j, _ = sch.get_loops(sch.get_sblock("mm"))
+    sch.fuse(i, j)
+
+
+def everything_tiled(sch: Schedule) -> None:
+    tile_reduction_unevenly(sch)
+    tile_epilogue(sch)
+
+
+def vectorize_parallel_unroll(sch: Schedule) -> None:
+    i0, i1, j0, j1, k0, k1 = _split(sch, "mm", 4, 4, 5)
+    sch.reorder(i0, j0, k0, k1, i1, j1)
+    sch.parallel(i0)
+    sch.vectorize(j1)
+    sch.unroll(k1)
+    i, j = sch.get_loops(sch.get_sblock("add"))
+    sch.parallel(i)
+    sch.vectorize(j)
+
+
+def bind_to_threads(sch: Schedule) -> None:
+    for block in ("mm", "add"):
+        i, j = sch.get_loops(sch.get_sblock(block))[:2]
+        sch.bind(i, "blockIdx.x")
+        sch.bind(j, "threadIdx.x")
+
+
+def bind_fused_tiles(sch: Schedule) -> None:
+    for block in ("mm", "add"):
+        i, j = sch.get_loops(sch.get_sblock(block))[:2]
+        outer, inner = sch.split(sch.fuse(i, j), [None, 25])
+        sch.bind(outer, "blockIdx.x")
+        sch.bind(inner, "threadIdx.x")
+
+
+def epilogue_at_row(sch: Schedule) -> None:
+    i = sch.get_loops(sch.get_sblock("mm"))[0]
+    sch.reverse_compute_at(sch.get_sblock("add"), i)
+
+
+def epilogue_at_element(sch: Schedule) -> None:
+    j = sch.get_loops(sch.get_sblock("mm"))[1]
+    sch.reverse_compute_at(sch.get_sblock("add"), j)
+
+
+def epilogue_at_outer_tile(sch: Schedule) -> None:
+    i0, i1, j0, j1, k0, k1 = _split(sch, "mm", 4, 4, 5)
+    sch.reorder(i0, j0, k0, i1, j1, k1)
+    sch.reverse_compute_at(sch.get_sblock("add"), i0)
+
+
+def epilogue_at_middle_tile(sch: Schedule) -> None:
+    i0, i1, j0, j1, k0, k1 = _split(sch, "mm", 4, 4, 5)
+    sch.reorder(i0, j0, k0, i1, j1, k1)
+    sch.reverse_compute_at(sch.get_sblock("add"), j0)
+
+
+def epilogue_at_middle_tile_unevenly(sch: Schedule) -> None:
+    i0, i1, j0, j1, k0, k1 = _split(sch, "mm", 5, 8, 4)
+    sch.reorder(i0, j0, k0, i1, j1, k1)
+    sch.reverse_compute_at(sch.get_sblock("add"), j0)
+
+
+def epilogue_at_bound_tile(sch: Schedule) -> None:
+    i0, i1, j0, j1 = _split(sch, "mm", 4, 4)
+    sch.reorder(i0, j0, i1, j1)
+    sch.bind(i0, "blockIdx.y")
+    sch.bind(j0, "blockIdx.x")
+    sch.bind(i1, "threadIdx.y")
+    sch.reverse_compute_at(sch.get_sblock("add"), i1)
+    sch.parallel(sch.get_loops(sch.get_sblock("add"))[-1])
+
+
+def reduction_at_row(sch: Schedule) -> None:
+    i = sch.get_loops(sch.get_sblock("add"))[0]
+    sch.compute_at(sch.get_sblock("mm"), i)
+
+
+def reduction_at_element(sch: Schedule) -> None:
+    j = sch.get_loops(sch.get_sblock("add"))[1]
+    sch.compute_at(sch.get_sblock("mm"), j)
+
+
+def reduction_at_tile_of_epilogue(sch: Schedule) -> None:
+    i0, i1, j0, j1 = _split(sch, "add", 4, 4)
+    sch.reorder(i0, j0, i1, j1)
+    sch.compute_at(sch.get_sblock("mm"), j0)
+    sch.vectorize(sch.get_loops(sch.get_sblock("add"))[-1])
+
+
+def reduction_at_uneven_tile_of_epilogue(sch: Schedule) -> None:
+    i0, i1, j0, j1 = _split(sch, "add", 5, 7)
+    sch.reorder(i0, j0, i1, j1)
+    sch.compute_at(sch.get_sblock("mm"), j0)
+
+
+def factored_reduction(sch: Schedule) -> None:
+    k = sch.get_loops(sch.get_sblock("mm"))[2]
+    k0, _ = sch.split(k, [5, 2])
+    sch.rfactor(k0, 2)
+
+
+def cached_inputs(sch: Schedule) -> None:
+    sch.cache_read(sch.get_sblock("mm"), 0, "global")
+    # The copy of C stands first in the function: a bias that is made before the reduction.
+    sch.cache_read(sch.get_sblock("add"), 1, "global")
+    sch.compute_at(sch.get_sblock("A_global"), sch.get_loops(sch.get_sblock("mm"))[0])
+
+
+def cached_output(sch: Schedule) -> None:
+    sch.cache_write(sch.get_sblock("mm"), 0, "global")
+
+
+def transposed_intermediate(sch: Schedule) -> None:
+    sch.transform_layout("mm", ("write", 0), lambda i, j: (j, i))
+
+
+def packed_intermediate(sch: Schedule) -> None:
+    sch.transform_layout("mm", ("write", 0), lambda i, j: (i // 4, j, i % 4))
+
+
+def annotated(sch: Schedule) -> None:
+    sch.annotate(sch.get_sblock("mm"), "some.note", 1)
+    sch.annotate(sch.get_sblock("add"), "some.note", 2)
+    sch.annotate(sch.get_loops(sch.get_sblock("mm"))[0], "pragma_unroll_explicit", 0)
+
+
+def all_three_at_row(sch: Schedule) -> None:
+    i = sch.get_loops(sch.get_sblock("mm"))[0]
+    sch.reverse_compute_at(sch.get_sblock("add"), i)
+    sch.reverse_compute_at(sch.get_sblock("relu"), i)
+
+
+def all_three_at_tile(sch: Schedule) -> None:
+    i0, i1, j0, j1, k0, k1 = _split(sch, "mm", 4, 4, 5)
+    sch.reorder(i0, j0, k0, i1, j1, k1)
+    sch.reverse_compute_at(sch.get_sblock("add"), j0)
+    sch.reverse_compute_at(sch.get_sblock("relu"), j0)
+
+
+def all_three_at_uneven_tile(sch: Schedule) -> None:
+    i0, i1, j0, j1, k0, k1 = _split(sch, "mm", 5, 8, 4)
+    sch.reorder(i0, j0, k0, i1, j1, k1)
+    sch.reverse_compute_at(sch.get_sblock("add"), j0)
+    sch.reverse_compute_at(sch.get_sblock("relu"), j0)
+
+
+def packed_sum_with_bias(sch: Schedule) -> None:
+    sch.transform_layout("add", ("write", 0), lambda i, j: (j // 4, i, j % 4))
+
+
+def producers_at_relu(sch: Schedule) -> None:
+    i = sch.get_loops(sch.get_sblock("relu"))[0]
+    sch.compute_at(sch.get_sblock("add"), i)
+    sch.compute_at(sch.get_sblock("mm"), i)
+
+
+def tile_symbolic(sch: Schedule) -> None:
+    i0, i1, j0, j1, k0, k1 = _split(sch, "mm", 4, 4, 4)
+    sch.reorder(i0, j0, k0, i1, j1, k1)
+
+
+def tile_symbolic_epilogue(sch: Schedule) -> None:
+    i0, i1, j0, j1 = _split(sch, "add", 4, 4)
+    sch.reorder(i0, j0, i1, j1)
+
+
+def tile_symbolic_shared(sch: Schedule) -> None:
+    i0, i1, j0, j1, k0, k1 = _split(sch, "mm", 4, 4, 4)
+    sch.reorder(i0, j0, k0, i1, j1, k1)
+    sch.reverse_compute_at(sch.get_sblock("add"), i0)
+
+
+# The refusing twin of each schedule.
+_TWINS: dict[Callable[[Schedule], None], str] = {
+    tile_reduction: "partial_sums_in_the_tile",
+    tile_reduction_unevenly: "early_end_of_the_reduction",
+    split_reduction_axis_unevenly: "early_end_of_the_reduction",
+    reduction_axis_outside: "reversed_reduction",
+    tile_epilogue: "half_of_the_rows",
+    tile_epilogue_unevenly: "half_of_the_rows",
+    fuse_epilogue_loops: "unused_epilogue_loop",
+    fuse_and_split_epilogue_loops: "unused_epilogue_loop",
+    fuse_reduction_loops: "unused_reduction_loop",
+    everything_tiled: "early_end_of_the_reduction",
+    vectorize_parallel_unroll: "vectorized_reduction",
+    bind_to_threads: "thread_bound_reduction",
+    bind_fused_tiles: "thread_bound_reduction",
+    epilogue_at_row: "partial_sums_at_the_reduction_loop",
+    epilogue_at_element: "partial_sums_at_the_reduction_loop",
+    epilogue_at_outer_tile: "partial_sums_in_the_tile",
+    epilogue_at_middle_tile: "partial_sums_in_the_tile",
+    epilogue_at_middle_tile_unevenly: "partial_sums_in_the_tile",
+    epilogue_at_bound_tile: "thread_bound_reduction",
+    reduction_at_row: "previous_row_in_a_shared_loop",
+    reduction_at_element: "previous_row_in_a_shared_loop",
+    reduction_at_tile_of_epilogue: "previous_row_in_a_shared_loop",
+    reduction_at_uneven_tile_of_epilogue: "previous_row_in_a_shared_loop",
+    factored_reduction: "decomposed_reduction",
+    transposed_intermediate: "diagonal_read",
+    packed_intermediate: "overlapping_split",
+    annotated: "decomposed_reduction",
+    cached_inputs: "bias_made_between",
+}
+
+
+@T.prim_func(s_tir=True)
+def rows_in_common(
+    A: T.Buffer((ROWS, DEPTH), "int8"),
+    B: T.Buffer((COLS, DEPTH), "int8"),
+    C: T.Buffer((COLS,), "int32"),
+    D: T.Buffer((ROWS, COLS), "int32"),
+):
+    temp = T.sblock_alloc_buffer((ROWS, COLS), "int32")
+    for i in range(ROWS):
+        for j, k in T.grid(COLS, DEPTH):
+            with T.sblock("mm"):
+                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                with T.init():
+                    temp[vi, vj] = 0
+                temp[vi, vj] += T.Cast("int32", A[vi, vk]) * T.Cast("int32", B[vj, vk])
+        for j in range(COLS):
+            with T.sblock("add"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                D[vi, vj] = temp[vi, vj] + C[vj]
+
+
+# The row is a parameter of both index maps, with different offsets.
+@T.prim_func(s_tir=True)
+def rows_in_common_with_offsets(
+    A: T.Buffer((ROWS, DEPTH), "int8"),
+    B: T.Buffer((COLS, DEPTH), "int8"),
+    C: T.Buffer((COLS,), "int32"),
+    D: T.Buffer((COLS, ROWS), "int32"),
+):
+    temp = T.sblock_alloc_buffer((ROWS + 3, COLS), "int32")
+    for i in T.serial(1, ROWS + 1):
+        for k, j in T.grid(DEPTH, COLS):
+            with T.sblock("mm"):
+                vi = T.axis.spatial((3, ROWS + 3), i + 2)
+                vk, vj = T.axis.remap("RS", [k, j])
+                with T.init():
+                    temp[vi, vj] = 0
+                temp[vi, vj] += T.Cast("int32", A[vi - 3, vk]) * T.Cast("int32", B[vj, vk])
+        for j in range(COLS):
+            with T.sblock("add"):
+                vj = T.axis.spatial(COLS, j)
+                vi = T.axis.spatial(ROWS, i - 1)
+                D[vj, vi] = C[vj] + temp[vi + 3, vj]
+
+
+# Sum and bias in registers; only the finished element goes to memory.
+@T.prim_func(s_tir=True)
+def in_registers(
+    A: T.Buffer((ROWS, DEPTH), "int8"),
+    B: T.Buffer((COLS, DEPTH), "int8"),
+    C: T.Buffer((COLS,), "int32"),
+    D: T.Buffer((ROWS, COLS), "int32"),
+):
+    temp = T.sblock_alloc_buffer((ROWS, COLS), "int32", scope="local")
+    mid = T.sblock_alloc_buffer((ROWS, COLS), "int32", scope="local")
+    for i in T.thread_binding(ROWS, thread="blockIdx.x"):
+        for j in T.thread_binding(COLS, thread="threadIdx.x"):
+            for k in range(DEPTH):
+                with T.sblock("mm"):
+                    vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                    with T.init():
+                        temp[vi, vj] = 0
+                    temp[vi, vj] += T.Cast("int32", A[vi, vk]) * T.Cast("int32", B[vj, vk])
+            with T.sblock("add"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                mid[vi, vj] = temp[vi, vj] + C[vj]
+            with T.sblock("store"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                D[vi, vj] = mid[vi, vj]
+
+
+# The loops over the columns and over the steps are one.
+@T.prim_func(s_tir=True)
+def columns_and_steps_fused(
+    A: T.Buffer((ROWS, DEPTH), "int8"),
+    B: T.Buffer((COLS, DEPTH), "int8"),
+    C: T.Buffer((COLS,), "int32"),
+    D: T.Buffer((ROWS, COLS), "int32"),
+):
+    temp = T.sblock_alloc_buffer((ROWS, COLS), "int32")
+    for i, f in T.grid(ROWS, COLS * DEPTH):
+        with T.sblock("mm"):
+            vi = T.axis.spatial(ROWS, i)
+            vj = T.axis.spatial(COLS, f // DEPTH)
+            vk = T.axis.reduce(DEPTH, f % DEPTH)
+            with T.init():
+                temp[vi, vj] = 0
+            temp[vi, vj] += T.Cast("int32", A[vi, vk]) * T.Cast("int32", B[vj, vk])
+    for i, j in T.grid(ROWS, COLS):
+        with T.sblock("add"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            D[vi, vj] = temp[vi, vj] + C[vj]
+
+
+# One row of intermediate, used again for every row: the row is not an index of it, but the shared
+# loop keeps the rows apart.
+@T.prim_func(s_tir=True)
+def one_row_reused(
+    A: T.Buffer((ROWS, DEPTH), "int8"),
+    B: T.Buffer((COLS, DEPTH), "int8"),
+    C: T.Buffer((COLS,), "int32"),
+    D: T.Buffer((ROWS, COLS), "int32"),
+):
+    temp = T.sblock_alloc_buffer((COLS,), "int32")
+    for i in range(ROWS):
+        for j, k in T.grid(COLS, DEPTH):
+            with T.sblock("mm"):
+                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                with T.init():
+                    temp[vj] = 0
+                temp[vj] += T.Cast("int32", A[vi, vk]) * T.Cast("int32", B[vj, vk])
+        for j in range(COLS):
+            with T.sblock("add"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                D[vi, vj] = temp[vj] + C[vj]
+
+
+@T.prim_func(s_tir=True)
+def inside_an_outer_block(
+    A: T.Buffer((ROWS, DEPTH), "int8"),
+    B: T.Buffer((COLS, DEPTH), "int8"),
+    C: T.Buffer((COLS,), "int32"),
+    D: T.Buffer((ROWS, COLS), "int32"),
+):
+    for i in range(ROWS):
+        with T.sblock("row"):
+            vi = T.axis.spatial(ROWS, i)
+            T.reads(A[vi, 0:DEPTH], B[0:COLS, 0:DEPTH], C[0:COLS])
+            T.writes(D[vi, 0:COLS])
+            temp = T.sblock_alloc_buffer((COLS,), "int32")
+            for j, k in T.grid(COLS, DEPTH):
+                with T.sblock("mm"):
+                    vj, vk = T.axis.remap("SR", [j, k])
+                    with T.init():
+                        temp[vj] = 0
+                    temp[vj] += T.Cast("int32", A[vi, vk]) * T.Cast("int32", B[vj, vk])
+            for j in range(COLS):
+                with T.sblock("add"):
+                    vj = T.axis.spatial(COLS, j)
+                    D[vi, vj] = temp[vj] + C[vj]
+
+
+def _scheduled(steps: Callable[[Schedule], None], **more: Any) -> Case:
+    """`product_and_bias` after `steps`."""
+    return Case(
+        name=steps.__name__,
+        func=product_and_bias,
+        schedule=steps,
+        reference=lambda A, B, C: A @ B.T + C,
+        absorbed=("C[",),
+        **more,
+    )
+
+
+def _with_relu(steps: Callable[[Schedule], None]) -> Case:
+    """`product_bias_and_relu` after `steps`; the ReLU is left alone."""
+    return Case(
+        name=steps.__name__,
+        func=product_bias_and_relu,
+        schedule=steps,
+        reference=lambda A, B, C: np.maximum(A @ B.T + C, 0),
+        absorbed=("C[vj]",),
+        init="C[vj]",
+        stopped="tail",
+        twin="float_relu",
+    )
+
+
+def _symbolic(steps: Callable[[Schedule], None]) -> Case:
+    """`symbolic_product_and_bias` after `steps`, at sizes that the tiles divide or not."""
+    return Case(
+        name=steps.__name__,
+        func=symbolic_product_and_bias,
+        schedule=steps,
+        reference=lambda A, B, C: A @ B.T + C,
+        absorbed=("C[vj]",),
+        init="C[vj]",
+        sizes=({"n": 8, "m": 4, "k": 12}, {"n": 5, "m": 11, "k": 3}, {"n": 1, "m": 1, "k": 1}),
+        twin="symbolic_corner",
+    )
+
+
+def _shared(func: Any, reference: Callable[..., Any], init: str, twin: str) -> Case:
+    return Case(
+        name=func.attrs["global_symbol"],
+        func=func,
+        reference=reference,
+        absorbed=(init,),
+        init=init,
+        twin=twin,
+    )
+
+
+ACCEPT = [
+    *[_scheduled(steps, twin=twin) for steps, twin in _TWINS.items()],
+    # The copy made by cache_write is an epilogue that adds nothing.
+    replace(
+        _scheduled(cached_output, twin="accumulator_in_local_memory"),
+        epilogues=("temp_global", "add"),
+        absorbed=("", "C[vi, vj]"),
+    ),
+    *[
+        _with_relu(steps)
+        for steps in (
+            all_three_at_row,
+            all_three_at_tile,
+            all_three_at_uneven_tile,
+            packed_sum_with_bias,
+            producers_at_relu,
+        )
+    ],
+    *[_symbolic(steps) for steps in (tile_symbolic, tile_symbolic_epilogue)],
+    _shared(
+        rows_in_common,
+        lambda A, B, C: matmul(A, B) + C,
+        "C[vj]",
+        "previous_row_in_a_shared_loop",
+    ),
+    _shared(
+        rows_in_common_with_offsets,
+        lambda A, B, C: (matmul(A, B) + C).T,
+        "C[vj]",
+        "previous_row_in_a_shared_loop",
+    ),
+    _shared(
+        columns_and_steps_fused,
+        lambda A, B, C: matmul(A, B) + C,
+        "C[vj]",
+        "fused_loop_in_parallel",
+    ),
+    replace(
+        _shared(
+            in_registers,
+            lambda A, B, C: matmul(A, B) + C,
+            "C[vj]",
+            "accumulator_in_local_memory",
+        ),
+        stopped="storage-scope",
+    ),
+    _shared(
+        inside_an_outer_block,
+        lambda A, B, C: matmul(A, B) + C,
+        "C[vj]",
+        "allocated_outside",
+    ),
+]
+
+EITHER = [
+    Case(
+        name="one_row_reused",
+        func=one_row_reused,
+        reference=lambda A, B, C: matmul(A, B) + C,
+        code=("index-map", "domain", "reduction-domain", "shared-loops"),
+        either=True,
+    ),
+    # The epilogue's loop extents and offsets are minima and maxima of the unknown extents.
+    replace(
+        _symbolic(tile_symbolic_shared),
+        code=("shared-loops", "domain", "consumer-domain"),
+        either=True,
+    ),
+]

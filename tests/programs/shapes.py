@@ -1,0 +1,505 @@
+"""Accepting programs with other reductions than a matrix product: conv, pooling, sums, batches.
+
+The last part has symbolic shapes, 64-bit indices and the accumulator types.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm.script import tirx as T
+
+from .builders import K, M, N, matmul_then
+from .case import Case, accepted, matmul, wide
+
+
+@T.prim_func(s_tir=True)
+def conv2d(
+    X: T.Buffer((1, 6, 7, 3), "float32"),
+    W: T.Buffer((2, 3, 3, 4), "float32"),
+    C: T.Buffer((4,), "float32"),
+    D: T.Buffer((1, 5, 5, 4), "float32"),
+):
+    temp = T.sblock_alloc_buffer((1, 5, 5, 4), "float32")
+    for n, h, w, f, rh, rw, rc in T.grid(1, 5, 5, 4, 2, 3, 3):
+        with T.sblock("mm"):
+            vn, vh, vw, vf, vrh, vrw, vrc = T.axis.remap("SSSSRRR", [n, h, w, f, rh, rw, rc])
+            with T.init():
+                temp[vn, vh, vw, vf] = T.float32(0)
+            temp[vn, vh, vw, vf] += X[vn, vh + vrh, vw + vrw, vrc] * W[vrh, vrw, vrc, vf]
+    for n, h, w, f in T.grid(1, 5, 5, 4):
+        with T.sblock("add"):
+            vn, vh, vw, vf = T.axis.remap("SSSS", [n, h, w, f])
+            D[vn, vh, vw, vf] = temp[vn, vh, vw, vf] + C[vf]
+
+
+# NCHW written from NHWC: the layout change that follows many convolutions.
+@T.prim_func(s_tir=True)
+def conv2d_to_channels_first(
+    X: T.Buffer((6, 7, 3), "float32"),
+    W: T.Buffer((2, 3, 3, 4), "float32"),
+    C: T.Buffer((4,), "float32"),
+    D: T.Buffer((4, 5, 5), "float32"),
+):
+    temp = T.sblock_alloc_buffer((5, 5, 4), "float32")
+    for rh, rw, h, w, f, rc in T.grid(2, 3, 5, 5, 4, 3):
+        with T.sblock("mm"):
+            vrh, vrw, vh, vw, vf, vrc = T.axis.remap("RRSSSR", [rh, rw, h, w, f, rc])
+            with T.init():
+                temp[vh, vw, vf] = T.float32(0)
+            temp[vh, vw, vf] += X[vh + vrh, vw + vrw, vrc] * W[vrh, vrw, vrc, vf]
+    for f, h, w in T.grid(4, 5, 5):
+        with T.sblock("add"):
+            vf, vh, vw = T.axis.remap("SSS", [f, h, w])
+            D[vf, vh, vw] = temp[vh, vw, vf] + C[vf]
+
+
+# Overlapping windows of three, two apart, and a residual.
+@T.prim_func(s_tir=True)
+def pooling_sum(
+    X: T.Buffer((4, 11), "float32"), C: T.Buffer((4, 5), "float32"), D: T.Buffer((4, 5), "float32")
+):
+    temp = T.sblock_alloc_buffer((4, 5), "float32")
+    for c, w, r in T.grid(4, 5, 3):
+        with T.sblock("mm"):
+            vc, vw, vr = T.axis.remap("SSR", [c, w, r])
+            with T.init():
+                temp[vc, vw] = T.float32(0)
+            temp[vc, vw] = temp[vc, vw] + X[vc, vw * 2 + vr]
+    for c, w in T.grid(4, 5):
+        with T.sblock("add"):
+            vc, vw = T.axis.remap("SS", [c, w])
+            D[vc, vw] = temp[vc, vw] + C[vc, vw]
+
+
+@T.prim_func(s_tir=True)
+def row_sum(A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    for i, k in T.grid(M, K):
+        with T.sblock("mm"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[vi] = 0
+            temp[vi] = temp[vi] + A[vi, vk]
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = temp[vi] + C[vi]
+
+
+@T.prim_func(s_tir=True)
+def full_sum_of_one_element(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((1,), "int32"), D: T.Buffer((1,), "int32")
+):
+    temp = T.sblock_alloc_buffer((1,), "int32")
+    for i, k in T.grid(M, K):
+        with T.sblock("mm"):
+            vi, vk = T.axis.remap("RR", [i, k])
+            with T.init():
+                temp[0] = 0
+            temp[0] = temp[0] + A[vi, vk]
+    with T.sblock("add"):
+        D[0] = temp[0] + C[0]
+
+
+@T.prim_func(s_tir=True)
+def full_sum_of_zero_dimensions(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((), "int32"), D: T.Buffer((), "int32")
+):
+    temp = T.sblock_alloc_buffer((), "int32")
+    for i, k in T.grid(M, K):
+        with T.sblock("mm"):
+            vi, vk = T.axis.remap("RR", [i, k])
+            with T.init():
+                temp[()] = 0
+            temp[()] = temp[()] + A[vi, vk]
+    with T.sblock("add"):
+        D[()] = temp[()] - C[()]
+
+
+@T.prim_func(s_tir=True)
+def matvec(
+    A: T.Buffer((M, K), "float32"),
+    x: T.Buffer((K,), "float32"),
+    y: T.Buffer((M,), "float32"),
+    D: T.Buffer((M,), "float32"),
+):
+    temp = T.sblock_alloc_buffer((M,), "float32")
+    for i, k in T.grid(M, K):
+        with T.sblock("mm"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[vi] = T.float32(0)
+            temp[vi] = temp[vi] + A[vi, vk] * x[vk]
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = y[vi] + temp[vi]
+
+
+@T.prim_func(s_tir=True)
+def batch_matmul(
+    A: T.Buffer((3, M, K), "int8"),
+    B: T.Buffer((3, N, K), "int8"),
+    C: T.Buffer((3, 1, N), "int32"),
+    D: T.Buffer((3, M, N), "int32"),
+):
+    temp = T.sblock_alloc_buffer((3, M, N), "int32")
+    for b, i, j, k in T.grid(3, M, N, K):
+        with T.sblock("mm"):
+            vb, vi, vj, vk = T.axis.remap("SSSR", [b, i, j, k])
+            with T.init():
+                temp[vb, vi, vj] = 0
+            temp[vb, vi, vj] += T.Cast("int32", A[vb, vi, vk]) * T.Cast("int32", B[vb, vj, vk])
+    for b, i, j in T.grid(3, M, N):
+        with T.sblock("add"):
+            vb, vi, vj = T.axis.remap("SSS", [b, i, j])
+            D[vb, vi, vj] = temp[vb, vi, vj] + C[vb, 0, vj]
+
+
+# Causal: the filter looks back, and what lies before the beginning is 0.
+@T.prim_func(s_tir=True)
+def depthwise_conv1d(
+    X: T.Buffer((5, 12), "float32"),
+    W: T.Buffer((5, 4), "float32"),
+    C: T.Buffer((5,), "float32"),
+    D: T.Buffer((5, 12), "float32"),
+):
+    temp = T.sblock_alloc_buffer((5, 12), "float32")
+    for c, t, r in T.grid(5, 12, 4):
+        with T.sblock("mm"):
+            vc, vt, vr = T.axis.remap("SSR", [c, t, r])
+            with T.init():
+                temp[vc, vt] = T.float32(0)
+            temp[vc, vt] += (
+                T.if_then_else(vt + vr >= 3, X[vc, vt + vr - 3], T.float32(0)) * W[vc, vr]
+            )
+    for c, t in T.grid(5, 12):
+        with T.sblock("add"):
+            vc, vt = T.axis.remap("SS", [c, t])
+            D[vc, vt] = temp[vc, vt] + C[vc]
+
+
+@T.prim_func(s_tir=True)
+def depthwise_conv1d_padded_first(
+    X: T.Buffer((5, 12), "float32"),
+    W: T.Buffer((5, 4), "float32"),
+    C: T.Buffer((5,), "float32"),
+    D: T.Buffer((5, 12), "float32"),
+):
+    pad = T.sblock_alloc_buffer((5, 15), "float32")
+    temp = T.sblock_alloc_buffer((5, 12), "float32")
+    for c, t in T.grid(5, 15):
+        with T.sblock("pad"):
+            vc, vt = T.axis.remap("SS", [c, t])
+            pad[vc, vt] = T.if_then_else(vt >= 3, X[vc, vt - 3], T.float32(0))
+    for c, t, r in T.grid(5, 12, 4):
+        with T.sblock("mm"):
+            vc, vt, vr = T.axis.remap("SSR", [c, t, r])
+            with T.init():
+                temp[vc, vt] = T.float32(0)
+            temp[vc, vt] += pad[vc, vt + vr] * W[vc, vr]
+    for c, t in T.grid(5, 12):
+        with T.sblock("add"):
+            vc, vt = T.axis.remap("SS", [c, t])
+            D[vc, vt] = temp[vc, vt] + C[vc]
+
+
+# The reduction axis has its own offset; the sum starts at its smallest value, which is 2.
+@T.prim_func(s_tir=True)
+def reduction_axis_from_two(
+    A: T.Buffer((M, K + 2), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    for i, k in T.grid(M, K):
+        with T.sblock("mm"):
+            vi = T.axis.spatial(M, i)
+            vk = T.axis.reduce((2, K + 2), k + 2)
+            with T.init():
+                temp[vi] = 0
+            temp[vi] = temp[vi] + A[vi, vk]
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = temp[vi] + C[vi]
+
+
+@T.prim_func(s_tir=True)
+def long_indices(
+    A: T.Buffer((T.int64(M), T.int64(K)), "int8"),
+    B: T.Buffer((T.int64(N), T.int64(K)), "int8"),
+    C: T.Buffer((T.int64(N), T.int64(M)), "int32"),
+    D: T.Buffer((T.int64(N), T.int64(M)), "int32"),
+):
+    temp = T.sblock_alloc_buffer((T.int64(M), T.int64(N)), "int32")
+    for i, j, k in T.grid(T.int64(M), T.int64(N), T.int64(K)):
+        with T.sblock("mm"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                temp[vi, vj] = 0
+            temp[vi, vj] = temp[vi, vj] + T.Cast("int32", A[vi, vk]) * T.Cast("int32", B[vj, vk])
+    for i, j in T.grid(T.int64(N), T.int64(M)):
+        with T.sblock("add"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            D[vi, vj] = temp[vj, vi] + C[vi, vj]
+
+
+@T.prim_func(s_tir=True)
+def long_indices_flat(
+    A: T.Buffer((T.int64(M), T.int64(K)), "int8"),
+    B: T.Buffer((T.int64(N), T.int64(K)), "int8"),
+    C: T.Buffer((T.int64(M * N),), "int32"),
+    D: T.Buffer((T.int64(M * N),), "int32"),
+):
+    temp = T.sblock_alloc_buffer((T.int64(M), T.int64(N)), "int32")
+    for i, j, k in T.grid(T.int64(M), T.int64(N), T.int64(K)):
+        with T.sblock("mm"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                temp[vi, vj] = 0
+            temp[vi, vj] = temp[vi, vj] + T.Cast("int32", A[vi, vk]) * T.Cast("int32", B[vj, vk])
+    for f in T.serial(T.int64(M * N)):
+        with T.sblock("add"):
+            vf = T.axis.spatial(T.int64(M * N), f)
+            D[vf] = temp[vf // T.int64(N), vf % T.int64(N)] + C[vf]
+
+
+@T.prim_func(s_tir=True)
+def symbolic(a: T.handle, b: T.handle, c: T.handle, d: T.handle):
+    n, m, k = T.int32(), T.int32(), T.int32()
+    A = T.match_buffer(a, (n, k), "int8")
+    B = T.match_buffer(b, (m, k), "int8")
+    C = T.match_buffer(c, (m,), "int32")
+    D = T.match_buffer(d, (n, m), "int32")
+    temp = T.sblock_alloc_buffer((n, m), "int32")
+    for i, j, r in T.grid(n, m, k):
+        with T.sblock("mm"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, r])
+            with T.init():
+                temp[vi, vj] = 0
+            temp[vi, vj] = temp[vi, vj] + T.Cast("int32", A[vi, vk]) * T.Cast("int32", B[vj, vk])
+    for i, j in T.grid(n, m):
+        with T.sblock("add"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            D[vi, vj] = temp[vi, vj] + C[vj]
+
+
+@T.prim_func(s_tir=True)
+def symbolic_transposed(a: T.handle, b: T.handle, c: T.handle, d: T.handle):
+    n, m, k = T.int64(), T.int64(), T.int64()
+    A = T.match_buffer(a, (n, k), "int8")
+    B = T.match_buffer(b, (m, k), "int8")
+    C = T.match_buffer(c, (m, n), "int32")
+    D = T.match_buffer(d, (m, n), "int32")
+    temp = T.sblock_alloc_buffer((n, m), "int32")
+    for i, j, r in T.grid(n, m, k):
+        with T.sblock("mm"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, r])
+            with T.init():
+                temp[vi, vj] = 0
+            temp[vi, vj] = temp[vi, vj] + T.Cast("int32", A[vi, vk]) * T.Cast("int32", B[vj, vk])
+    for i, j in T.grid(m, n):
+        with T.sblock("add"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            D[vi, vj] = temp[vj, vi] - C[vi, vj]
+
+
+# One dimension symbolic, the flat index made of it and a known one.
+@T.prim_func(s_tir=True)
+def symbolic_flat(a: T.handle, b: T.handle, c: T.handle, d: T.handle):
+    n = T.int32()
+    A = T.match_buffer(a, (n, K), "int8")
+    B = T.match_buffer(b, (N, K), "int8")
+    C = T.match_buffer(c, (n * N,), "int32")
+    D = T.match_buffer(d, (n * N,), "int32")
+    temp = T.sblock_alloc_buffer((n, N), "int32")
+    for i, j, r in T.grid(n, N, K):
+        with T.sblock("mm"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, r])
+            with T.init():
+                temp[vi, vj] = 0
+            temp[vi, vj] = temp[vi, vj] + T.Cast("int32", A[vi, vk]) * T.Cast("int32", B[vj, vk])
+    for f in T.serial(n * N):
+        with T.sblock("add"):
+            vf = T.axis.spatial(n * N, f)
+            D[vf] = temp[vf // N, vf % N] + C[vf]
+
+
+def _conv2d(X, W, C):
+    windows = np.lib.stride_tricks.sliding_window_view(np.asarray(X), (2, 3), axis=(-3, -2))
+    return np.einsum("...cab,abcf->...f", windows, np.asarray(W)) + C
+
+
+def _conv1d(X, W, C):
+    padded = np.pad(np.asarray(X), ((0, 0), (3, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 4, axis=1)
+    return np.einsum("ctr,cr->ct", windows, np.asarray(W)) + C[:, None]
+
+
+def _pooling(X, C):
+    windows = np.lib.stride_tricks.sliding_window_view(np.asarray(X), 3, axis=1)[:, ::2]
+    return windows.sum(axis=-1) + C
+
+
+def _total(A):
+    """Sum of all elements, modulo 2^32."""
+    return A.sum(dtype="int32")
+
+
+_SIZES = ({"n": 5, "m": 4, "k": 3}, {"n": 1, "m": 9, "k": 1}, {"n": 17, "m": 1, "k": 8})
+
+
+def _types() -> list[Case]:
+    """One accumulator type each: integers wrap around, floats are added in some order."""
+    # accumulator, inputs, the refusing twin
+    table = [
+        ("int32", "int8", "narrowing_copy"),
+        ("int64", "int32", "narrowing_copy"),
+        ("uint32", "uint8", "narrowing_copy"),
+        ("uint8", "uint8", "widened_sum"),
+        ("int8", "int8", "widened_sum"),
+        ("int16", "int8", "widened_sum"),
+        ("uint64", "uint16", "narrowing_copy"),
+        ("float32", "float32", "float16_accumulator"),
+        ("float32", "float16", "float16_accumulator"),
+        ("float64", "float32", "narrowing_to_float16"),
+    ]
+    return [
+        Case(
+            name=f"{acc}_sum_of_{src}",
+            func=matmul_then(lambda t, C, E, S, i, j: (t + C[i, j]) - E[j], acc=acc, src=src),
+            # Types are named: numpy would widen the sum of two short integers.
+            reference=lambda A, B, C, E, S, acc=acc: (
+                matmul(A, B, acc) + wide(C, acc) - wide(E, acc)
+            ),
+            absorbed=("C[vi, vj] - E[vj]",),
+            init="C[vi, vj] - E[vj]",
+            twin=twin,
+        )
+        for acc, src, twin in table
+    ]
+
+
+ACCEPT = [
+    accepted(conv2d, _conv2d, "C[vf]", "C[vf]", "broadcasting_epilogue"),
+    accepted(
+        conv2d_to_channels_first,
+        lambda X, W, C: np.moveaxis(_conv2d(X, W, C), -1, 0),
+        "C[vf]",
+        "C[vf]",
+        "broadcasting_epilogue",
+    ),
+    accepted(pooling_sum, _pooling, "C[vc, vw]", "C[vc, vw]", "max_pooling"),
+    accepted(
+        row_sum,
+        lambda A, C: A.sum(axis=1, dtype="int32") + C,
+        "C[vi]",
+        "C[vi]",
+        "row_product",
+    ),
+    accepted(
+        full_sum_of_one_element,
+        lambda A, C: _total(A) + C,
+        "C[0]",
+        "C[0]",
+        "output_element_collides",
+    ),
+    accepted(
+        full_sum_of_zero_dimensions,
+        lambda A, C: np.asarray(_total(A) - C, "int32"),
+        "C[()]",
+        "0 - C[()]",
+        "output_element_collides",
+    ),
+    accepted(matvec, lambda A, x, y: A @ x + y, "y[vi]", "y[vi]", "row_product"),
+    accepted(
+        batch_matmul,
+        lambda A, B, C: A.astype("int32") @ B.astype("int32").swapaxes(1, 2) + C,
+        "C[vb, 0, vj]",
+        "C[vb, 0, vj]",
+        "broadcasting_epilogue",
+    ),
+    accepted(depthwise_conv1d, _conv1d, "C[vc]", "C[vc]", "shifted_read"),
+    accepted(depthwise_conv1d_padded_first, _conv1d, "C[vc]", "C[vc]", "padding_epilogue"),
+    accepted(
+        reduction_axis_from_two,
+        lambda A, C: A[:, 2:].sum(axis=1, dtype="int32") + C,
+        "C[vi]",
+        "C[vi]",
+        "late_start_of_the_reduction",
+    ),
+    accepted(
+        long_indices,
+        lambda A, B, C: matmul(A, B).T + C,
+        "C[vj, vi]",
+        "C[vj, vi]",
+        "mixed_index_types",
+    ),
+    accepted(
+        long_indices_flat,
+        lambda A, B, C: matmul(A, B).reshape(-1) + C,
+        "C[vi * T.int64(7) + vj]",
+        "C[vi * T.int64(7) + vj]",
+        "mixed_index_types",
+    ),
+    accepted(
+        symbolic,
+        lambda A, B, C: matmul(A, B) + C,
+        "C[vj]",
+        "C[vj]",
+        "symbolic_corner",
+        sizes=_SIZES,
+    ),
+    accepted(
+        symbolic_transposed,
+        lambda A, B, C: matmul(A, B).T - C,
+        "C[vj, vi]",
+        "0 - C[vj, vi]",
+        "symbolic_corner",
+        sizes=_SIZES,
+    ),
+    accepted(
+        symbolic_flat,
+        lambda A, B, C: matmul(A, B).reshape(-1) + C,
+        "C[vi * 7 + vj]",
+        "C[vi * 7 + vj]",
+        "symbolic_corner",
+        sizes=({"n": 1}, {"n": 6}),
+    ),
+    *_types(),
+]
+
+
+# The same flat index with both dimensions symbolic: `f // m` and `f % m` are the row and column,
+# but it takes an argument about products of unknowns to see that.
+@T.prim_func(s_tir=True)
+def symbolic_flat_product(a: T.handle, b: T.handle, c: T.handle, d: T.handle):
+    n, m = T.int32(), T.int32()
+    A = T.match_buffer(a, (n, K), "int8")
+    B = T.match_buffer(b, (m, K), "int8")
+    C = T.match_buffer(c, (n * m,), "int32")
+    D = T.match_buffer(d, (n * m,), "int32")
+    temp = T.sblock_alloc_buffer((n, m), "int32")
+    for i, j, r in T.grid(n, m, K):
+        with T.sblock("mm"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, r])
+            with T.init():
+                temp[vi, vj] = 0
+            temp[vi, vj] = temp[vi, vj] + T.Cast("int32", A[vi, vk]) * T.Cast("int32", B[vj, vk])
+    for f in T.serial(n * m):
+        with T.sblock("add"):
+            vf = T.axis.spatial(n * m, f)
+            D[vf] = temp[vf // m, vf % m] + C[vf]
+
+
+EITHER = [
+    accepted(
+        symbolic_flat_product,
+        lambda A, B, C: matmul(A, B).reshape(-1) + C,
+        "C[",
+        "",
+        "",
+        sizes=({"n": 3, "m": 4}, {"n": 1, "m": 6}),
+        code=("index-map", "domain", "consumer-domain"),
+        either=True,
+    ),
+]

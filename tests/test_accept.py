@@ -1,0 +1,167 @@
+"""Every accepting program of the corpus is fused, completely, and computes what it did before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.s_tir.analysis import get_sblock_read_write_region, verify_well_formed
+from tvm.s_tir.schedule.testing import verify_trace_roundtrip
+from tvm.tirx import PrimFunc
+
+import fuse_epilogue
+from oracles import CALLS, Builds, check_fused, check_unfused, fuse
+from programs import ACCEPT, BY_NAME, EITHER, Case
+
+
+def each(cases: list[Case]) -> Any:
+    """Run a test once for every case."""
+    return pytest.mark.parametrize("case", [pytest.param(c, id=c.name) for c in cases])
+
+
+def collect(func: PrimFunc, kind: type) -> list[Any]:
+    """Everything of one kind inside `func`."""
+    found: list[Any] = []
+    tvm_ffi.structural_walk(func, [(kind, lambda node: found.append(node))])
+    return found
+
+
+def blocks(func: PrimFunc) -> dict[str, s_tir.SBlock]:
+    """The blocks of `func` by name."""
+    return {block.name_hint: block for block in collect(func, s_tir.SBlock)}
+
+
+def buffers(func: PrimFunc) -> dict[str, tirx.Var]:
+    """All buffers of `func` by name: parameters, and those that some block allocates."""
+    found = [param for param in func.params if isinstance(param.ty, tirx.BufferType)]
+    for block in blocks(func).values():
+        found.extend(block.alloc_buffers)
+    names = [buffer.name for buffer in found]
+    assert len(set(names)) == len(names), f"two buffers have one name: {names}"
+    return dict(zip(names, found, strict=True))
+
+
+def test_names_are_unique() -> None:
+    names = [case.name for case in (*ACCEPT, *EITHER)]
+    assert len(set(names)) == len(names)
+
+
+@each(ACCEPT)
+def test_has_a_refusing_twin(case: Case) -> None:
+    assert BY_NAME[case.twin].refused
+
+
+@each([*ACCEPT, *EITHER])
+def test_unfused_program_is_what_its_reference_says(case: Case, builds: Builds) -> None:
+    check_unfused(case, builds[case.name])
+
+
+@each(ACCEPT)
+def test_is_fused_completely(case: Case) -> None:
+    before = case.scheduled().mod["main"]
+    sch, (report,) = fuse(case)
+    after = sch.mod["main"]
+    verify_well_formed(after)
+
+    written = [blocks(before)[name].writes[0].source.name for name in case.epilogues]
+    left_behind = [blocks(before)[case.reduction].writes[0].source.name, *written[:-1]]
+    assert set(blocks(after)) == set(blocks(before)) - set(case.epilogues)
+    assert set(buffers(after)) == set(buffers(before)) - set(left_behind)
+    assert [w.source.name for w in blocks(after)[case.reduction].writes] == written[-1:]
+    # Not only the declarations are gone: nothing mentions an intermediate any more.
+    mentioned = {var.name for var in collect(after, tirx.Var)}
+    assert not mentioned & set(left_behind)
+
+    assert report.reduction == case.reduction
+    assert report.output == written[-1]
+    assert [step.epilogue for step in report.steps] == list(case.epilogues)
+    assert [step.removed for step in report.steps] == left_behind
+
+
+@each(ACCEPT)
+def test_report_names_the_absorbed_terms(case: Case) -> None:
+    _, (report,) = fuse(case)
+    for step, absorbed in zip(report.steps, case.absorbed, strict=True):
+        assert isinstance(step, fuse_epilogue.FusionStep)
+        assert absorbed in step.absorbed
+        assert bool(absorbed) == bool(step.absorbed)
+    if case.stopped is None:
+        assert report.stopped is None
+    else:
+        assert report.stopped.code == case.stopped
+        assert report.stopped.block in blocks(case.func)
+        assert report.stopped.message
+    lines = str(report).splitlines()
+    assert len(lines) == len(case.epilogues) + (case.stopped is not None)
+    for line, name in zip(lines, case.epilogues, strict=False):
+        assert name in line
+
+
+@each([case for case in ACCEPT if case.init])
+def test_init_holds_the_absorbed_terms(case: Case) -> None:
+    sch, _ = fuse(case)
+    assert str(blocks(sch.mod["main"])[case.reduction].init.value) == case.init
+
+
+@each(ACCEPT)
+def test_declared_regions_are_the_accessed_ones(case: Case) -> None:
+    sch, _ = fuse(case)
+    after = sch.mod["main"]
+    block = blocks(after)[case.reduction]
+    in_scope = {buffer: buffer for buffer in buffers(after).values()}
+    reads, writes = get_sblock_read_write_region(block, in_scope)
+    # An initial value that loads the output itself is a read that the recomputation leaves out,
+    # as it does the accumulator's.
+    output = block.writes[0].source
+    loaded = collect_loads(block.init)
+    if any(load.source.same_as(output) for load in loaded):
+        reads = [*reads, *block.writes]
+    assert sorted(map(str, block.reads)) == sorted(map(str, reads))
+    assert sorted(map(str, block.writes)) == sorted(map(str, writes))
+    assert len(block.writes) == 1
+
+
+def collect_loads(stmt: Any) -> list[Any]:
+    """The buffer loads inside a statement."""
+    found: list[Any] = []
+    tvm_ffi.structural_walk(stmt, [(tvm.ir.TensorLoad, lambda node: found.append(node))])
+    return found
+
+
+@each(ACCEPT)
+@pytest.mark.parametrize("call", CALLS[1:])
+def test_every_way_to_call_does_the_same(case: Case, call: str) -> None:
+    sch, reports = fuse(case, call)
+    tvm.ir.assert_structural_equal(sch.mod, fuse(case)[0].mod)
+    assert [step.epilogue for r in reports for step in r.steps] == list(case.epilogues)
+
+
+@each(ACCEPT)
+def test_computes_the_same(case: Case, builds: Builds) -> None:
+    assert f"{case.name}_fused" in builds, f"{case.name} has not been fused"
+    check_fused(case, builds[case.name], builds[f"{case.name}_fused"])
+
+
+@each(ACCEPT)
+def test_trace_replays(case: Case) -> None:
+    sch, _ = fuse(case)
+    fresh = s_tir.Schedule(case.func, debug_mask="all")
+    sch.trace.apply_to_schedule(fresh, remove_postproc=False)
+    tvm.ir.assert_structural_equal(fresh.mod, sch.mod)
+    verify_trace_roundtrip(sch, case.func)
+
+
+@each(EITHER)
+def test_is_refused_or_computes_the_same(case: Case, builds: Builds) -> None:
+    sch = case.scheduled()
+    before = sch.mod
+    try:
+        sch.fuse_reduction_epilogue(case.reduction)
+    except s_tir.ScheduleError as error:
+        assert fuse_epilogue.refusal_code(error) in case.codes
+        assert sch.mod.same_as(before)
+    else:
+        check_fused(case, builds[case.name], builds[f"{case.name}_fused"])
