@@ -31,8 +31,8 @@ QUICK = layer.Shape(channels=32, length=64, hidden=64)
 HEADING = ("", "absorbed", "left", "integers", "normals", "before", "after", "ratio")
 NOTES = """
 integers  Inputs are whole numbers from -8 to 8, so that float32 sums are exact. "bit for bit":
-          fused, unfused and numpy agree in every bit. Where the function has a sigmoid or a
-          root, which round, it is the error against numpy instead, as on normals.
+          fused and unfused agree in every bit, and with numpy in value. A function with a sigmoid
+          or a root rounds: there it is the error against numpy instead, as on normals.
 normals   Inputs are standard normals. The largest error of the two versions against numpy in
           float64, as a part of the largest value; {tolerance:.0e} is allowed.
 times     Medians of {rounds} runs, the two versions in turns, on one thread. The code is not
@@ -76,25 +76,25 @@ def reductions(sch: Schedule, name: str) -> list[SBlockRV]:
 
 
 def fuse(sch: Schedule, block: SBlockRV, outcome: Outcome, paint: Paint) -> Iterator[str]:
-    """Fuse into one reduction all that can be fused, and yield a line for each verdict."""
+    """Fuse into one reduction all that can be fused, and yield each verdict as a line or two."""
     reduction = sch.get(block).name_hint
     try:
         report = sch.fuse_reduction_epilogue(block)
     except ScheduleError as error:
         code, sentence = refusal(error)
-        outcome.left.append(f"{reduction}: {code}")
-        yield f"{paint('refused', 'yellow')}  {reduction} [{code}]: {sentence}"
+        outcome.left.append(code)
+        yield paint.labelled("refused", "yellow", f"{reduction} [{code}] {plain(sentence)}")
         return
     for step in report.steps:
         outcome.absorbed.append(step.epilogue)
-        term = step.absorbed or "nothing to add, a plain copy"
+        term = plain(step.absorbed) or "nothing, a plain copy"
         yield (
             f"{paint('fused', 'green')}    {step.epilogue} into {reduction}: "
-            f"T.init takes {term}; {step.removed} is gone"
+            f"T.init takes {term}, {step.removed} is gone"
         )
     if stop := report.stopped:
-        outcome.left.append(f"{stop.block}: {stop.code}")
-        yield f"{paint('left', 'yellow')}     {stop.block} [{stop.code}]: {stop.message}"
+        outcome.left.append(stop.code)
+        yield paint.labelled("left", "yellow", f"[{stop.code}] {plain(stop.message)}")
 
 
 def refusal(error: ScheduleError) -> tuple[str, str]:
@@ -118,8 +118,13 @@ def show(name: str, title: str, sch: Schedule, paint: Paint) -> Outcome:
 
 
 def script(func: PrimFunc) -> str:
-    """Print a function as TVMScript, with plain numbers where TVM would print T.int64(...)."""
+    """Print a function as TVMScript, with plain numbers for its 64-bit indices."""
     return func.script(int_dtype="int64")
+
+
+def plain(text: str) -> str:
+    """Write T.int64(0) as 0, as in the diff."""
+    return re.sub(r"T\.int64\((-?\d+)\)", r"\1", text)
 
 
 # ---- checking ---------------------------------------------------------------------------------

@@ -5,9 +5,12 @@ from __future__ import annotations
 import difflib
 import os
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 
 STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+WIDTH = 100  # of running text
+LABEL = 9  # the column where the text after a label begins
 DIFF_STYLES = {"-": "red", "+": "green", "@": "cyan", " ": "dim"}
 
 
@@ -28,6 +31,11 @@ class Paint:
     def __call__(self, text: str, style: str) -> str:
         """Return ``text`` in ``style``, a key of ``STYLES``."""
         return f"\033[{STYLES[style]}m{text}\033[0m" if self.on else text
+
+    def labelled(self, label: str, style: str, text: str) -> str:
+        """Return ``text`` wrapped, beside a coloured ``label``."""
+        lines = textwrap.wrap(text, WIDTH - LABEL, break_long_words=False, break_on_hyphens=False)
+        return self(label, style) + " " * (LABEL - len(label)) + ("\n" + " " * LABEL).join(lines)
 
 
 def diff(before: str, after: str, paint: Paint) -> Iterator[str]:

@@ -134,14 +134,15 @@ print("fused equals numpy:  ", np.array_equal(run(sch.mod), expected))
 #
 # Replay
 # ------
-# A schedule keeps a trace of its steps. The fusion is recorded with the two blocks that it
-# joined, the way TVM itself writes this primitive down.
+# A schedule keeps a trace of its steps. The fusion is one of them, as it was called: with one
+# block, and whatever follows it.
 
 print(sch.trace)
 
 # %%
 # So the trace can be stored as JSON and replayed on a fresh copy of the program, which is what
-# MetaSchedule does with its database. Each condition is proved again on replay.
+# MetaSchedule does with its database. A replay takes nothing on trust: it proves every condition
+# again. Here it leads to the same program.
 
 replayed = Schedule(matmul_bias, debug_mask="all")
 Trace.apply_json_to_schedule(sch.trace.as_json(), replayed)

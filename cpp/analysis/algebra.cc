@@ -120,14 +120,18 @@ void CheckAbsorbable(const Epilogue& epilogue, const Reduction& reduction) {
                   {*purity.impure});
   }
   std::vector<Expr> path = PathTo(epilogue.value, epilogue.read);
-  // From the inside out, so that the first obstacle next to the sum is the one reported.
+  // A function that is no addition rules everything else out; otherwise the obstacle next to the
+  // sum is the one to report.
+  std::optional<Code> obstacle;
   for (size_t i = path.size() - 1; i-- > 0;) {
-    if (auto code = Verdict(path[i], path[i + 1])) {
-      throw Refusal(*code, block,
-                    name + " computes " + Print(epilogue.value) + " from the sum " +
-                        Print(epilogue.read),
-                    {path[i]});
-    }
+    auto code = Verdict(path[i], path[i + 1]);
+    if (code && (!obstacle || *code == Code::kTail)) obstacle = code;
+  }
+  if (obstacle) {
+    throw Refusal(*obstacle, block,
+                  name + " computes " + Print(epilogue.value) + " from the sum " +
+                      Print(epilogue.read),
+                  {block.body()});
   }
   DLDataType sum = BufferTypeOf(reduction.accumulator).dtype().dtype();
   DLDataType out = BufferTypeOf(epilogue.output).dtype().dtype();
@@ -151,12 +155,12 @@ Expr Apply(const Expr& value, const TensorLoad& read, const Expr& s) {
   return result;
 }
 
-std::string AbsorbedTerm(const Epilogue& epilogue, const Substitution& axes) {
+std::string AbsorbedTerm(const Epilogue& epilogue, const AxisMap& axes) {
   std::vector<Term> terms;
   CollectTerms(PathTo(epilogue.value, epilogue.read), 0, &terms);
   std::string text;
   for (const Term& term : terms) {
-    std::string value = Print(Substitute(term.value, axes));
+    std::string value = Print(axes.Apply(term.value));
     bool sum = term.value.kind() == NodeKind::kAdd || term.value.kind() == NodeKind::kSub;
     if (term.negative && sum) value = "(" + value + ")";
     if (text.empty()) {

@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "analysis/pattern.h"
+#include "analysis/domain.h"
 
 namespace fuse_epilogue {
 
@@ -26,7 +26,7 @@ ir::Expr Apply(const ir::Expr& value, const ir::TensorLoad& read, const ir::Expr
  * \brief c in the reduction's axes, as text for a report: "C[vi, vj]", "-C[vi, vj] + 1"; empty where
  *        value(s) is s.
  */
-std::string AbsorbedTerm(const Epilogue& epilogue, const ir::Substitution& axes);
+std::string AbsorbedTerm(const Epilogue& epilogue, const AxisMap& axes);
 
 }  // namespace fuse_epilogue
 

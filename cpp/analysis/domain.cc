@@ -1,6 +1,7 @@
 #include "analysis/domain.h"
 
 #include "analysis/refusal.h"
+#include "ir/functor.h"
 
 namespace fuse_epilogue {
 
@@ -57,33 +58,42 @@ void SplitConjunction(const Expr& condition, std::vector<Expr>* parts) {
   }
 }
 
-// T.init fires where all reduction axes are at their minimum. For each element that point must be
-// the first one: with the reduction loops at their minima (the first step, whatever their order)
-// it is, if no spatial axis uses those loops, the reduction axes increase with them, and no
-// predicate cuts that step off.
+VarSet ReductionLoops(const Reduction& reduction) {
+  VarSet loops;
+  auto values = reduction.site->realize.iter_values();
+  size_t i = 0;
+  for (const IterVar& iter : reduction.site->block().iter_vars()) {
+    Expr value = values[i++];
+    if (iter.iter_type() != kCommReduce) continue;
+    VarSet vars = VarsIn(value);
+    loops.insert(vars.begin(), vars.end());
+  }
+  return loops;
+}
+
+// Whether a predicate that lets some step of an element pass lets the first one pass.
+bool HoldsFirst(const Expr& condition, const Substitution& first, const VarSet& reduce_loops,
+                const Prover& prover) {
+  if (prover.True(Substitute(condition, first))) return true;
+  // a(step) < b with a(first) <= a(step): the tail of a split by a factor that need not divide.
+  auto less = As<Less>(condition);
+  return less && !UsesAny(less->b(), reduce_loops) &&
+         prover.LessEqual(Substitute(less->a(), first), less->a());
+}
+
+// T.init fires at the points where every reduction axis is at its minimum. The bindings are
+// injective, so there is one such point for each element; it must be the first that is visited.
+//  (a) Loops of the reduction axes alone: where all of them are at their start, the axes must be at
+//      their minima. No order of the loops visits anything before that point.
+//  (b) A loop that a spatial axis shares (fused loops): axes that are digits of single loops. The
+//      point with the reduction digits 0 has no loop above any other point of its element.
+// In both, no predicate may cut that point off while it lets another one pass.
 void CheckInitFirst(const Reduction& reduction, const InjectiveMap& map) {
   const Site& site = *reduction.site;
   SBlock block = site.block();
   auto values = site.realize.iter_values();
   auto iters = block.iter_vars();
-  VarSet reduce_loops;
-  for (size_t i = 0; i < iters.size(); ++i) {
-    if (iters[i].iter_type() != kCommReduce) continue;
-    VarSet vars = VarsIn(values[i]);
-    reduce_loops.insert(vars.begin(), vars.end());
-    if (!map.Increasing(i)) {
-      throw Refusal(Code::kReductionOrder, block,
-                    "axis " + Quoted(iters[i].var()) + " of block " + Quoted(block) +
-                        " runs backwards");
-    }
-  }
-  for (size_t i = 0; i < iters.size(); ++i) {
-    if (iters[i].iter_type() == kDataPar && UsesAny(values[i], reduce_loops)) {
-      throw Refusal(Code::kReductionOrder, block,
-                    "axis " + Quoted(iters[i].var()) + " of block " + Quoted(block) +
-                        " shares a loop with a reduction axis");
-    }
-  }
+  VarSet reduce_loops = ReductionLoops(reduction);
   Substitution first;
   Prover prover;
   for (const For& loop : site.Loops()) {
@@ -97,10 +107,25 @@ void CheckInitFirst(const Reduction& reduction, const InjectiveMap& map) {
                     {loop});
     }
   }
+  bool shared = false;
+  for (size_t i = 0; i < iters.size(); ++i) {
+    shared = shared || (iters[i].iter_type() == kDataPar && UsesAny(values[i], reduce_loops));
+  }
+  for (size_t i = 0; i < iters.size(); ++i) {
+    if (iters[i].iter_type() != kCommReduce) continue;
+    bool starts = shared ? map.IsDigits(i)
+                         : prover.Equal(Substitute(values[i], first), iters[i].dom().min());
+    if (!starts) {
+      throw Refusal(Code::kReductionOrder, block,
+                    "axis " + Quoted(iters[i].var()) + " of block " + Quoted(block) +
+                        ", bound to " + Print(values[i]) + ", need not start at its minimum");
+    }
+  }
   std::vector<Expr> conditions;
   SplitConjunction(site.realize.predicate(), &conditions);
   for (const Expr& condition : conditions) {
-    if (UsesAny(condition, reduce_loops) && !prover.True(Substitute(condition, first))) {
+    if (!UsesAny(condition, reduce_loops)) continue;
+    if (shared || !HoldsFirst(condition, first, reduce_loops, prover)) {
       throw Refusal(Code::kReductionOrder, block,
                     "the predicate of block " + Quoted(block) +
                         " may cut off the first reduction step: " + Print(condition),
@@ -120,7 +145,48 @@ bool SameType(const Expr& a, const Expr& b) {
   return x.code == y.code && x.bits == y.bits && x.lanes == y.lanes;
 }
 
+class IndexSimplifier : public StmtExprMutator {
+ public:
+  explicit IndexSimplifier(const Prover& prover) : prover_(prover) {}
+
+ protected:
+  using StmtExprMutator::VisitExpr_;
+  Expr VisitExpr_(const TensorLoad& op) override {
+    ffi::Array<Expr> indices;
+    for (const Expr& index : op.indices()) indices.push_back(prover_.Simplify(Rewrite(index)));
+    return CallGlobal(Fn::BufferLoad, op.source(), indices, nullptr).cast<Expr>();
+  }
+
+ private:
+  const Prover& prover_;
+};
+
 }  // namespace
+
+Expr AxisMap::Apply(const Expr& expr) const {
+  return IndexSimplifier(prover_).Rewrite(Substitute(expr, axes_));
+}
+
+ffi::Array<Expr> AxisMap::Apply(const ffi::Array<Expr>& indices) const {
+  ffi::Array<Expr> applied;
+  for (const Expr& index : Substitute(indices, axes_)) applied.push_back(prover_.Simplify(index));
+  return applied;
+}
+
+void CheckCompleteSums(const Reduction& reduction, const Epilogue& epilogue, size_t common_steps) {
+  VarSet reduce_loops = ReductionLoops(reduction);
+  std::vector<For> loops = reduction.site->Loops();
+  size_t num_shared = loops.size() - reduction.site->Loops(common_steps).size();
+  for (size_t i = 0; i < num_shared; ++i) {
+    if (reduce_loops.count(loops[i].loop_var().get()) && !IsConst(loops[i].extent(), 1)) {
+      throw Refusal(Code::kSharedLoops, epilogue.site->block(),
+                    "block " + Quoted(epilogue.site->block()) + " is inside reduction loop " +
+                        Quoted(loops[i].loop_var()) + " of block " +
+                        Quoted(reduction.site->block()) + ", where the sums are not complete",
+                    {loops[i]});
+    }
+  }
+}
 
 InjectiveMap CheckReductionLoops(const Reduction& reduction) {
   InjectiveMap map = CheckVisits(*reduction.site, Code::kReductionDomain);
@@ -132,7 +198,7 @@ InjectiveMap CheckEpilogueLoops(const Epilogue& epilogue) {
   return CheckVisits(*epilogue.site, Code::kConsumerDomain);
 }
 
-Substitution MatchElements(const Reduction& reduction, const Epilogue& epilogue) {
+AxisMap MatchElements(const Reduction& reduction, const Epilogue& epilogue) {
   SBlock producer = reduction.site->block();
   SBlock consumer = epilogue.site->block();
   ffi::Any always = true;
@@ -156,12 +222,18 @@ Substitution MatchElements(const Reduction& reduction, const Epilogue& epilogue)
   }
 
   Prover prover = Knowing(reduction.spatial);
+  // For writing the indices down: not knowing that a unit axis is always 0 keeps it by its name.
+  std::vector<Axis> long_axes;
+  for (const Axis& axis : reduction.spatial) {
+    if (!IsConst(axis.extent, 1)) long_axes.push_back(axis);
+  }
+  Prover named = Knowing(long_axes);
   Substitution axes;
   std::string slice = "block " + Quoted(consumer) + " reads " + Print(epilogue.read) +
                       " over a range that is not what block " + Quoted(producer) + " computes";
   for (size_t i = 0; i < epilogue.axes.size(); ++i) {
     const Axis& axis = epilogue.axes[i];
-    Expr value = prover.Simplify((*inverse)[i]);
+    Expr value = named.Simplify((*inverse)[i]);
     if (auto imm = As<IntImm>(value)) value = MakeInt(imm->value(), axis.var);
     if (!SameType(value, axis.var)) {
       throw Refusal(Code::kIndexType, consumer,
@@ -186,12 +258,12 @@ Substitution MatchElements(const Reduction& reduction, const Epilogue& epilogue)
       !prover.Equal(Points(reduction.spatial, like), Points(epilogue.axes, like))) {
     throw Refusal(Code::kDomain, consumer, slice, {epilogue.read});
   }
-  return axes;
+  return AxisMap(std::move(axes), named);
 }
 
 void CheckSharedLoops(const Reduction& reduction, const InjectiveMap& reduction_loops,
                       const Epilogue& epilogue, const InjectiveMap& epilogue_loops,
-                      const Substitution& axes, size_t common_steps) {
+                      const AxisMap& axes, size_t common_steps) {
   std::vector<For> loops = reduction.site->Loops();
   size_t num_shared = loops.size() - reduction.site->Loops(common_steps).size();
   if (num_shared == 0) return;
@@ -217,7 +289,7 @@ void CheckSharedLoops(const Reduction& reduction, const InjectiveMap& reduction_
     if (computed && consumed) {
       Expr at_reduction = prover.Simplify((*computed)[i]);
       equal = !UsesAny(at_reduction, reduce_vars) &&
-              prover.Equal(at_reduction, Substitute((*consumed)[i], axes));
+              prover.Equal(at_reduction, Substitute((*consumed)[i], axes.axes()));
     }
     if (!equal) {
       throw Refusal(Code::kSharedLoops, consumer,

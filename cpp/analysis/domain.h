@@ -5,6 +5,8 @@
 #ifndef FUSE_EPILOGUE_ANALYSIS_DOMAIN_H_
 #define FUSE_EPILOGUE_ANALYSIS_DOMAIN_H_
 
+#include <utility>
+
 #include "analysis/pattern.h"
 
 namespace fuse_epilogue {
@@ -18,6 +20,22 @@ InjectiveMap CheckReductionLoops(const Reduction& reduction);
 /*! \brief Prove that the epilogue's loops visit every point of its axes exactly once. */
 InjectiveMap CheckEpilogueLoops(const Epilogue& epilogue);
 
+/*! \brief The epilogue's axes as functions of the reduction's. */
+class AxisMap {
+ public:
+  AxisMap(ir::Substitution axes, Prover prover) : axes_(std::move(axes)), prover_(prover) {}
+
+  /*! \brief An expression of the epilogue in the reduction's axes, with its indices simplified. */
+  ir::Expr Apply(const ir::Expr& expr) const;
+  ffi::Array<ir::Expr> Apply(const ffi::Array<ir::Expr>& indices) const;
+
+  const ir::Substitution& axes() const { return axes_; }
+
+ private:
+  ir::Substitution axes_;
+  Prover prover_;
+};
+
 /*!
  * \brief The epilogue's axes as functions of the reduction's spatial axes.
  *
@@ -25,7 +43,7 @@ InjectiveMap CheckEpilogueLoops(const Epilogue& epilogue);
  * at v. With h(s) = R^-1(I(s)) the checks are: I and R are injective, R(h(s)) = I(s), h(s) lies in
  * the epilogue's domain, and both domains have the same number of points. Then h is a bijection.
  */
-ir::Substitution MatchElements(const Reduction& reduction, const Epilogue& epilogue);
+AxisMap MatchElements(const Reduction& reduction, const Epilogue& epilogue);
 
 /*!
  * \brief Prove that one iteration of the loops around both blocks consumes what it computes.
@@ -35,7 +53,10 @@ ir::Substitution MatchElements(const Reduction& reduction, const Epilogue& epilo
  */
 void CheckSharedLoops(const Reduction& reduction, const InjectiveMap& reduction_loops,
                       const Epilogue& epilogue, const InjectiveMap& epilogue_loops,
-                      const ir::Substitution& axes, size_t common_steps);
+                      const AxisMap& axes, size_t common_steps);
+
+/*! \brief Throw a Refusal if a loop around both blocks is a reduction loop: sums are partial there. */
+void CheckCompleteSums(const Reduction& reduction, const Epilogue& epilogue, size_t common_steps);
 
 }  // namespace fuse_epilogue
 

@@ -88,6 +88,17 @@ void CheckStructure(const Scope& scope, const Site& producer, const Site& consum
   }
 }
 
+void CheckNoPointer(const Scope& scope, const Reduction& reduction) {
+  for (const Site& site : scope.sites) {
+    if (site.Touches(reduction.accumulator.get(), Use::kOpaque)) {
+      throw Refusal(Code::kOpaqueAccess, site.is_block() ? site.block() : reduction.site->block(),
+                    NameOf(site) + " uses buffer " + Quoted(reduction.accumulator) +
+                        " through its address or as a matched region",
+                    MarkOf(site));
+    }
+  }
+}
+
 void CheckIntermediate(const Scope& scope, const Reduction& reduction, const Site& consumer) {
   const Var& acc = reduction.accumulator;
   SBlock block = reduction.site->block();
@@ -99,14 +110,10 @@ void CheckIntermediate(const Scope& scope, const Reduction& reduction, const Sit
                       Quoted(block));
   }
   for (const Site& site : scope.sites) {
-    if (site.Touches(acc.get(), Use::kOpaque)) {
-      throw Refusal(Code::kOpaqueAccess, block,
-                    NameOf(site) + " uses buffer " + Quoted(acc) + " through its address",
-                    MarkOf(site));
-    }
     if (&site != reduction.site && site.Touches(acc.get(), Use::kWrite)) {
       throw Refusal(Code::kOtherWriter, site.is_block() ? site.block() : block,
-                    NameOf(site) + " writes " + Quoted(acc), MarkOf(site));
+                    NameOf(site) + " writes " + Quoted(acc) + ", the result of block " + Quoted(block),
+                    MarkOf(site));
     }
     if (&site != reduction.site && &site != &consumer && site.Touches(acc.get(), Use::kRead)) {
       throw Refusal(Code::kOtherReader, site.is_block() ? site.block() : block,
@@ -165,7 +172,9 @@ void CheckHazards(const Scope& scope, const Reduction& reduction, const Epilogue
       }
       if (&site == &producer || &site == &consumer) continue;
       if (is_output && access.use == Use::kWrite) {
-        throw Refusal(Code::kOutputWriters, block, NameOf(site) + " writes '" + buffer + "' too",
+        throw Refusal(Code::kOutputWriters, block,
+                      NameOf(site) + " writes '" + buffer + "', the output of block " +
+                          Quoted(block) + ", too",
                       MarkOf(site));
       }
       Stage stage = StageOf(site, producer, consumer);
@@ -180,7 +189,9 @@ void CheckHazards(const Scope& scope, const Reduction& reduction, const Epilogue
         bool later = stage == Stage::kEpilogueNest && site.is_block() &&
                      site.position > consumer.position && region_cover(site.block());
         if (!later) {
-          throw Refusal(Code::kOutputUsedBetween, block, NameOf(site) + " reads '" + buffer + "'",
+          throw Refusal(Code::kOutputUsedBetween, block,
+                        NameOf(site) + " reads '" + buffer + "', the output of block " +
+                            Quoted(block),
                         MarkOf(site));
         }
       }

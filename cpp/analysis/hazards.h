@@ -17,6 +17,9 @@ using RegionCover = std::function<bool(const ir::SBlock&)>;
 /*! \brief Throw a Refusal unless only loops and sequences lead from the scope to both blocks. */
 void CheckStructure(const Scope& scope, const Site& producer, const Site& consumer);
 
+/*! \brief Throw a Refusal if the intermediate is used through a pointer or a matched region. */
+void CheckNoPointer(const Scope& scope, const Reduction& reduction);
+
 /*!
  * \brief Throw a Refusal unless the reduction is the intermediate's only writer, the epilogue its
  *        only reader, and the scope owns it.

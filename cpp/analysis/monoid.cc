@@ -6,7 +6,7 @@ using ir::NodeKind;
 
 namespace {
 constexpr Monoid kMonoids[] = {
-    // combiner       name           absorbs: (init + t0 + ...) + c == (init + c) + t0 + ...
+    // combiner            name           absorbs: (i + t + ...) + c == (i + c) + t + ...
     {NodeKind::kAdd, "sum", true},
     {NodeKind::kSub, "sum", true},  // acc - t is acc + (-t)
     {NodeKind::kMul, "product", false},
@@ -14,6 +14,9 @@ constexpr Monoid kMonoids[] = {
     {NodeKind::kMin, "min", false},
     {NodeKind::kAnd, "logical and", false},
     {NodeKind::kOr, "logical or", false},
+    {NodeKind::kBitwiseAnd, "bit-wise and", false},
+    {NodeKind::kBitwiseOr, "bit-wise or", false},
+    {NodeKind::kBitwiseXor, "bit-wise xor", false},
 };
 }  // namespace
 

@@ -33,6 +33,15 @@ class LoadFinder : public StmtExprVisitor {
   int depth_ = 0;
 };
 
+class NestedBlock : public StmtExprVisitor {
+ public:
+  bool found = false;
+
+ protected:
+  using StmtExprVisitor::VisitStmt_;
+  void VisitStmt_(const SBlockRealize&) override { found = true; }
+};
+
 Axis AxisOf(const IterVar& iter) {
   return Axis{iter.var(), iter.dom().min(), iter.dom().extent()};
 }
@@ -126,6 +135,10 @@ Reduction MatchReduction(const Site& site) {
   reduction.accumulator = update->buffer();
   reduction.indices = update->indices();
   reduction.init = init->value();
+  if (UsesAny(reduction.init, {reduction.accumulator.get()})) {
+    throw Refusal(Code::kReductionForm, block,
+                  "the init of " + name + " reads the buffer that it starts", {*init});
+  }
 
   // The body: acc = acc (+) t for a known (+), and acc read nowhere else.
   const Monoid* monoid = MonoidOf(update->value());
@@ -156,7 +169,7 @@ Reduction MatchReduction(const Site& site) {
   return reduction;
 }
 
-Epilogue MatchEpilogue(const Site& site, const Reduction& reduction) {
+Epilogue MatchEpilogue(const Scope& scope, const Site& site, const Reduction& reduction) {
   SBlock block = site.block();
   std::string name = "block " + Quoted(block);
   Epilogue epilogue{&site, Var(), {}, Expr(), TensorLoad(), {}};
@@ -165,6 +178,13 @@ Epilogue MatchEpilogue(const Site& site, const Reduction& reduction) {
   for (const IterVar& iter : block.iter_vars()) {
     spatial = spatial && iter.iter_type() == kDataPar;
     epilogue.axes.push_back(AxisOf(iter));
+  }
+  NestedBlock nested;
+  nested(block.body());
+  if (nested.found) {
+    throw Refusal(Code::kStructure, block,
+                  name + " reads the result of " + Quoted(reduction.site->block()) +
+                      " in a block inside it, which is another scope");
   }
   if (!store || !spatial || block.alloc_buffers().size() != 0) {
     throw Refusal(Code::kConsumerForm, block,
@@ -175,16 +195,29 @@ Epilogue MatchEpilogue(const Site& site, const Reduction& reduction) {
   epilogue.out_indices = store->indices();
   epilogue.value = store->value();
 
-  LoadFinder loads(reduction.accumulator.get());
-  loads(block.body());
-  if (loads.in_indices > 0) {
-    throw Refusal(Code::kConsumerForm, block, name + " uses the sum as an index", {*store});
+  for (VarKey var : VarsIn(block.body())) {
+    if (scope.local_vars.count(var)) {
+      throw Refusal(Code::kStructure, block,
+                    name + " uses " + Quoted(Var(ffi::GetRef<ffi::ObjectRef>(var))) +
+                        ", which is bound where the block stands",
+                    {*store});
+    }
   }
+
+  LoadFinder loads(reduction.accumulator.get());
+  loads(epilogue.out_indices);
+  if (!loads.loads.empty()) {
+    throw Refusal(Code::kTail, block, name + " uses the sum as an index", {*store});
+  }
+  loads(epilogue.value);
   if (loads.loads.size() != 1) {
     throw Refusal(Code::kMultipleUse, block,
                   name + " reads " + Quoted(reduction.accumulator) + " " +
                       std::to_string(loads.loads.size()) + " times",
                   {*store});
+  }
+  if (loads.in_indices > 0) {
+    throw Refusal(Code::kTail, block, name + " uses the sum as an index", {*store});
   }
   epilogue.read = loads.loads[0];
   return epilogue;

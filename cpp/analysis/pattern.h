@@ -44,7 +44,7 @@ std::optional<ir::Var> StoredBuffer(const ir::SBlock& block);
 Reduction MatchReduction(const Site& site);
 
 /*! \brief Match the consumer side for the result of \p reduction, or throw a Refusal. */
-Epilogue MatchEpilogue(const Site& site, const Reduction& reduction);
+Epilogue MatchEpilogue(const Scope& scope, const Site& site, const Reduction& reduction);
 
 }  // namespace fuse_epilogue
 

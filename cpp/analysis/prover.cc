@@ -34,8 +34,12 @@ bool Prover::True(const Expr& condition) const {
          CallGlobal(Fn::AnalyzerCanProve, analyzer_, condition, 1).cast<bool>();
 }
 
+bool Prover::LessEqual(const Expr& a, const Expr& b) const {
+  return True(CallGlobal(Fn::GreaterEqual, b, a, nullptr).cast<Expr>());
+}
+
 bool Prover::InRange(const Expr& value, const Expr& min, const Expr& extent) const {
-  return True(CallGlobal(Fn::GreaterEqual, value, min, nullptr).cast<Expr>()) &&
+  return LessEqual(min, value) &&
          True(CallGlobal(Fn::Less, value, MakeAdd(min, extent), nullptr).cast<Expr>());
 }
 
@@ -81,9 +85,16 @@ bool InjectiveMap::Covers(size_t i, const Expr& min, const Expr& extent,
          prover.Equal(MakeAdd(index.base(), MakeInt(1, min)), MakeAdd(min, extent));
 }
 
-bool InjectiveMap::Increasing(size_t i) const {
-  for (const IterSplitExpr& split : indices_[i].args()) {
-    if (!IsConst(split.scale(), 1)) return false;
+bool InjectiveMap::IsDigits(size_t i) const {
+  for (IterSplitExpr split : indices_[i].args()) {
+    while (true) {
+      if (!IsConst(split.scale(), 1)) return false;
+      Expr source = split.source().source();
+      if (source.kind() == NodeKind::kVar) break;
+      auto sum = As<IterSumExpr>(source);
+      if (!sum || sum->args().size() != 1 || !IsConst(sum->base(), 0)) return false;
+      split = sum->args()[0];
+    }
   }
   return true;
 }

@@ -27,6 +27,7 @@ class Prover {
   ir::Expr Simplify(const ir::Expr& expr) const;
   bool Equal(const ir::Expr& a, const ir::Expr& b) const;
   bool True(const ir::Expr& condition) const;
+  bool LessEqual(const ir::Expr& a, const ir::Expr& b) const;
   /*! \brief min <= value < min + extent. */
   bool InRange(const ir::Expr& value, const ir::Expr& min, const ir::Expr& extent) const;
 
@@ -49,8 +50,11 @@ class InjectiveMap {
    *         the indices once. */
   bool Covers(size_t i, const ir::Expr& min, const ir::Expr& extent, const Prover& prover) const;
 
-  /*! \brief Whether index \p i never decreases when one of the axes grows. */
-  bool Increasing(size_t i) const;
+  /*!
+   * \brief Whether index \p i is made of digits of single axes, none of them counting backwards:
+   *        to lower it with the other indices fixed is to lower axes.
+   */
+  bool IsDigits(size_t i) const;
 
   /*!
    * \brief The axes as functions of given values of the indices: the inverse map.

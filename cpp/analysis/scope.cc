@@ -20,6 +20,7 @@ class ScopeBuilder : public StmtExprVisitor {
 
   // ---- Where things stand ----
   void VisitStmt_(const For& op) override {
+    scope_->local_vars.insert(op.loop_var().get());
     (*this)(op.min());
     (*this)(op.extent());
     Below(op, 0, op.body());
@@ -46,6 +47,9 @@ class ScopeBuilder : public StmtExprVisitor {
     for (const MatchBufferRegion& match : op.match_buffers()) {
       Record(match.source().source(), Use::kOpaque);
     }
+    // What the block declares counts too: an external call may access it out of sight.
+    for (const TensorRegion& region : op.reads()) Record(region.source(), Use::kRead);
+    for (const TensorRegion& region : op.writes()) Record(region.source(), Use::kWrite);
     if (auto init = ObjectIn(op.init())) (*this)(*init);
     (*this)(op.body());
   }
@@ -57,6 +61,7 @@ class ScopeBuilder : public StmtExprVisitor {
     NodeKind kind = op.kind();
     bool jump = kind == NodeKind::kBreak || kind == NodeKind::kContinue || kind == NodeKind::kReturn;
     if (jump && site_ == nullptr) scope_->has_jump = true;
+    if (auto bind = As<Bind>(op)) scope_->local_vars.insert(bind->var().get());
     NotPlain(op);
   }
 
@@ -69,6 +74,15 @@ class ScopeBuilder : public StmtExprVisitor {
   void VisitExpr_(const TensorLoad& op) override {
     Record(op.source(), Use::kRead);
     (*this)(op.indices());
+  }
+  void VisitExpr_(const Call& op) override {
+    auto callee = As<Op>(op.op());
+    if (callee && callee->name() == "tirx.address_of") {
+      for (const ffi::Any& arg : op.args()) {
+        if (auto load = As<TensorLoad>(arg)) Record(load->source(), Use::kOpaque);
+      }
+    }
+    NotPlain(op);
   }
   void VisitExpr_(const Var& op) override {
     // A buffer that is named outside a load or a store is used through its address.

@@ -55,6 +55,8 @@ class Scope {
 
   const ir::SBlock root;
   std::vector<Site> sites;
+  /*! \brief Loop variables and bound variables of the scope: valid at their place only. */
+  ir::VarSet local_vars;
   /*! \brief Whether a break, continue or return may leave a loop of the scope early. */
   bool has_jump = false;
 

@@ -30,8 +30,24 @@ std::vector<const Site*> ReductionsReadBy(const Scope& scope, const Site& consum
   return producers;
 }
 
+bool IsReadBesides(const Scope& scope, const SBlock& block, const Var& buffer) {
+  for (const Site& site : scope.sites) {
+    bool itself = site.is_block() && site.block().same_as(block);
+    if (!itself && site.Touches(buffer.get(), Use::kRead)) return true;
+  }
+  return false;
+}
+
+bool IsReadOutside(const Scope& scope, const SBlock& root, const Var& buffer) {
+  if (root.same_as(scope.root)) return false;
+  // The reduction itself reads its accumulator: any further statement is another reader.
+  size_t readers = 0;
+  for (const Site& site : Scope(root).sites) readers += site.Touches(buffer.get(), Use::kRead);
+  return readers > 1;
+}
+
 // The only block that reads the reduction's result.
-const Site& OnlyConsumer(const Scope& scope, const Reduction& reduction) {
+const Site& OnlyConsumer(const Scope& scope, const SBlock& root, const Reduction& reduction) {
   const Site* consumer = nullptr;
   std::string others;
   size_t readers = 0;
@@ -42,6 +58,11 @@ const Site& OnlyConsumer(const Scope& scope, const Reduction& reduction) {
               (site.is_block() ? Quoted(site.block()) : std::string("a statement"));
   }
   SBlock block = reduction.site->block();
+  if (readers == 0 && IsReadOutside(scope, root, reduction.accumulator)) {
+    throw Refusal(Code::kStructure, block,
+                  "the result " + Quoted(reduction.accumulator) + " of block " + Quoted(block) +
+                      " is read outside of block " + Quoted(scope.root));
+  }
   if (readers == 0) {
     throw Refusal(Code::kNoConsumer, block,
                   "nothing in its scope reads " + Quoted(reduction.accumulator) +
@@ -77,14 +98,15 @@ void CheckNoAliasOutside(const SBlock& root, const Reduction& reduction, const E
 struct Plan {
   Reduction reduction;
   Epilogue epilogue;
-  Substitution axes;
+  AxisMap axes;
 };
 
 Plan Prove(const ScheduleState& state, const Scope& scope, const SBlock& root,
            const Site& producer, const Site* consumer) {
   Reduction reduction = MatchReduction(producer);
+  CheckNoPointer(scope, reduction);
   if (consumer == nullptr) {
-    consumer = &OnlyConsumer(scope, reduction);
+    consumer = &OnlyConsumer(scope, root, reduction);
   } else if (!consumer->Touches(reduction.accumulator.get(), Use::kRead)) {
     throw Refusal(Code::kWrongPair, consumer->block(),
                   "block " + Quoted(consumer->block()) + " does not read " +
@@ -92,18 +114,20 @@ Plan Prove(const ScheduleState& state, const Scope& scope, const SBlock& root,
                       Quoted(producer.block()));
   }
   CheckIntermediate(scope, reduction, *consumer);
-  Epilogue epilogue = MatchEpilogue(*consumer, reduction);
+  Epilogue epilogue = MatchEpilogue(scope, *consumer, reduction);
   CheckStructure(scope, producer, *consumer);
   CheckAbsorbable(epilogue, reduction);
   if (ir::ScopeOf(reduction.accumulator) != ir::ScopeOf(epilogue.output)) {
     throw Refusal(Code::kStorageScope, consumer->block(),
-                  Quoted(reduction.accumulator) + " is in '" +
+                  "the result " + Quoted(reduction.accumulator) + " of block " +
+                      Quoted(producer.block()) + " is in '" +
                       ir::ScopeOf(reduction.accumulator) + "' and " + Quoted(epilogue.output) +
                       " in '" + ir::ScopeOf(epilogue.output) + "'");
   }
+  CheckCompleteSums(reduction, epilogue, CommonSteps(producer, *consumer));
   InjectiveMap reduction_loops = CheckReductionLoops(reduction);
   InjectiveMap epilogue_loops = CheckEpilogueLoops(epilogue);
-  Substitution axes = MatchElements(reduction, epilogue);
+  AxisMap axes = MatchElements(reduction, epilogue);
   CheckSharedLoops(reduction, reduction_loops, epilogue, epilogue_loops, axes,
                    CommonSteps(producer, *consumer));
   CheckHazards(scope, reduction, epilogue,
@@ -160,6 +184,7 @@ FusionReport FuseReductionEpilogue(const ffi::ObjectRef& schedule, const ffi::Ob
 
   FusionReport report;
   StmtSRef reduction_sref;
+  Var output;
   while (true) {
     try {
       SBlock block(StmtOf(report.steps.empty() ? block_sref : reduction_sref));
@@ -171,6 +196,7 @@ FusionReport FuseReductionEpilogue(const ffi::ObjectRef& schedule, const ffi::Ob
       SBlock root(StmtOf(RootOf(block_sref.defined() ? scope_sref : block_sref)));
       const Site* epilogue =
           epilogue_sref ? &SiteIn(scope, SBlock(StmtOf(*epilogue_sref))) : nullptr;
+      if (!report.steps.empty() && !IsReadBesides(scope, block, output)) break;
       Plan plan = report.steps.empty()
                       ? ProveFirst(state, scope, root, block, epilogue)
                       : Prove(state, scope, root, SiteIn(scope, block), nullptr);
@@ -185,12 +211,13 @@ FusionReport FuseReductionEpilogue(const ffi::ObjectRef& schedule, const ffi::Ob
 
       ReplaceScope(state, scope_sref, fused.scope_root, BlockReuse{{old, fused.block}});
       report.reduction = old.name_hint();
-      report.output = plan.epilogue.output.name();
+      output = plan.epilogue.output;
+      report.output = output.name();
       report.steps.push_back(step);
       if (epilogue_sref) break;
     } catch (const Refusal& refusal) {
       if (report.steps.empty()) throw MakeScheduleError(schedule, refusal);
-      if (refusal.code != Code::kNoConsumer) report.stopped = refusal;
+      report.stopped = refusal;
       break;
     }
   }

@@ -86,8 +86,8 @@ StmtSRef RootOf(const StmtSRef& sref) {
 bool RegionCovered(const ScheduleState& state, const SBlock& block) {
   auto sref = CallGlobal(Fn::GetSRefOfStmt, state, block);
   // affine_binding, region_cover, stage_pipeline
-  auto flags = CallGlobal(Fn::GetCachedFlags, state, sref).cast<ffi::Array<bool>>();
-  return flags[1];
+  auto flags = CallGlobal(Fn::GetCachedFlags, state, sref).cast<ffi::Array<Expr>>();
+  return IntImm(flags[1]).value() != 0;
 }
 
 void ReplaceScope(const ScheduleState& state, const StmtSRef& scope, const SBlock& new_scope,

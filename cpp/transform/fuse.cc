@@ -185,10 +185,10 @@ std::pair<Regions, Regions> RegionsOf(const SBlock& block) {
 }
 
 Fused Fuse(const Scope& scope, const Reduction& reduction, const Epilogue& epilogue,
-           const Substitution& axes) {
+           const AxisMap& axes) {
   const SBlock old = reduction.site->block();
-  ffi::Array<Expr> indices = Substitute(epilogue.out_indices, axes);
-  Expr init_value = Substitute(Apply(epilogue.value, epilogue.read, reduction.init), axes);
+  ffi::Array<Expr> indices = axes.Apply(epilogue.out_indices);
+  Expr init_value = axes.Apply(Apply(epilogue.value, epilogue.read, reduction.init));
   Stmt init = MakeStore(epilogue.output, init_value, indices);
   AccumulatorRedirect redirect(reduction.accumulator, epilogue.output, indices);
   Stmt body = redirect.Rewrite(old.body());

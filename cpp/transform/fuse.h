@@ -5,7 +5,9 @@
 #ifndef FUSE_EPILOGUE_TRANSFORM_FUSE_H_
 #define FUSE_EPILOGUE_TRANSFORM_FUSE_H_
 
-#include "analysis/pattern.h"
+#include <utility>
+
+#include "analysis/domain.h"
 
 namespace fuse_epilogue {
 
@@ -25,7 +27,7 @@ struct Fused {
  * \param axes The epilogue's axes as functions of the reduction's: v = h(s).
  */
 Fused Fuse(const Scope& scope, const Reduction& reduction, const Epilogue& epilogue,
-           const ir::Substitution& axes);
+           const AxisMap& axes);
 
 /*!
  * \brief The regions that \p block reads and writes, computed from its init and its body.

@@ -416,6 +416,62 @@ def mixed_index_types(
     add_rows(temp, C, D)
 
 
+# The sum says where to store, not what.
+@T.prim_func(s_tir=True)
+def sum_as_store_index(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    sum_rows(A, temp)
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[T.floormod(temp[vi], M)] = C[vi]
+
+
+@T.prim_func(s_tir=True)
+def predicate_on_the_sum(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    sum_rows(A, temp)
+    for i in range(M):
+        with T.sblock("add"):
+            T.where(temp[i] > 0)
+            vi = T.axis.spatial(M, i)
+            D[vi] = temp[vi] + C[vi]
+
+
+@T.prim_func(s_tir=True)
+def masked_epilogue(
+    A: T.Buffer((M, K), "int32"),
+    mask: T.Buffer((M,), "int32"),
+    C: T.Buffer((M,), "int32"),
+    D: T.Buffer((M,), "int32"),
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    sum_rows(A, temp)
+    for i in range(M):
+        with T.sblock("add"):
+            T.where(mask[i] > 0)
+            vi = T.axis.spatial(M, i)
+            D[vi] = temp[vi] + C[vi]
+
+
+# The predicate cuts off the end of the last tile, as it should, and a row of every tile.
+@T.prim_func(s_tir=True)
+def predicate_with_holes(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    sum_rows(A, temp)
+    for i0, i1 in T.grid(3, 3):
+        with T.sblock("add"):
+            T.where(i0 * 3 + i1 < M and i1 < 2)
+            vi = T.axis.spatial(M, i0 * 3 + i1)
+            D[vi] = temp[vi] + C[vi]
+
+
 # The block has all rows, its loop goes over some.
 @T.prim_func(s_tir=True)
 def epilogue_rows_left_out(
@@ -475,6 +531,12 @@ REFUSE = [
         "consumer-domain",
         reference=lambda A, C: row_sums(A) + C,
     ),
+    refused(
+        sum_as_store_index, ("tail", "output-write", "consumer-form", "index-map", "multiple-use")
+    ),
+    refused(predicate_on_the_sum, ("consumer-domain", "consumer-form", "multiple-use")),
+    refused(masked_epilogue, "consumer-domain"),
+    refused(predicate_with_holes, "consumer-domain"),
     refused(epilogue_rows_left_out, "consumer-domain"),
     refused(
         two_stores_in_the_epilogue,
@@ -487,4 +549,27 @@ REFUSE = [
     refused(loop_inside_the_epilogue, "consumer-form"),
     refused(scan_like_epilogue, "consumer-form"),
     refused(mixed_index_types, "index-type", reference=lambda A, C: row_sums(A) + C),
+]
+
+
+# Four elements at once. Fusing needs an index map over vectors.
+@T.prim_func(s_tir=True)
+def epilogue_on_vectors(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    sum_rows(A, temp)
+    for i in range(M // 4):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M // 4, i)
+            D[T.ramp(vi * 4, 1, 4)] = temp[T.ramp(vi * 4, 1, 4)] + C[T.ramp(vi * 4, 1, 4)]
+
+
+EITHER = [
+    refused(
+        epilogue_on_vectors,
+        ("output-write", "index-map", "consumer-form"),
+        reference=lambda A, C: row_sums(A) + C,
+        either=True,
+    ),
 ]

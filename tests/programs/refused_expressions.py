@@ -57,11 +57,12 @@ def _integers() -> list[Case]:
             lambda t, C, E, S: (t + C) >> 4,
             "tail",
         ),
+        # The absolute value of an integer is a select that mentions it three times.
         (
             "absolute_value",
             lambda t, C, E, S, i, j: T.abs(t) + C[i, j],
             lambda t, C, E, S: np.abs(t) + C,
-            "tail",
+            ("multiple-use", "tail"),
         ),
         (
             "select_of_the_sum",
@@ -193,13 +194,13 @@ def _integers() -> list[Case]:
             "sum_in_the_index_of_the_bias",
             lambda t, C, E, S, i, j: t + E[T.floormod(t, N)],
             lambda t, C, E, S: t + E[t % N],
-            "multiple-use",
+            ("multiple-use", "consumer-form", "index-map"),
         ),
         (
             "sum_as_index",
             lambda t, C, E, S, i, j: C[i, T.floormod(t, N)],
             lambda t, C, E, S: np.take_along_axis(C, t % N, axis=1),
-            "tail",
+            ("tail", "consumer-form", "index-map"),
         ),
         (
             "impure_bias",

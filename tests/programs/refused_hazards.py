@@ -9,7 +9,7 @@ import numpy as np
 from tvm.script import tirx as T
 
 from .builders import K, M, add_rows, sum_rows
-from .case import IN_PLACE, KEEPING_D, matmul, refused, row_sums
+from .case import IN_PLACE, KEEPING_D, WITH_F, matmul, refused, row_sums
 
 
 @T.prim_func(s_tir=True)
@@ -128,6 +128,72 @@ def bias_made_inside_the_reduction_loops(
         with T.sblock("add"):
             vi = T.axis.spatial(M, i)
             D[vi] = temp[vi] + bias[vi]
+
+
+# The sum is the first of two summands: the second is ready only later.
+@T.prim_func(s_tir=True)
+def first_of_two_summands(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M, K), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    temp2 = T.sblock_alloc_buffer((M,), "int32")
+    sum_rows(A, temp)
+    for i, k in T.grid(M, K):
+        with T.sblock("mm2"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp2[vi] = 0
+            temp2[vi] = temp2[vi] - C[vi, vk]
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = temp[vi] + temp2[vi]
+
+
+# What a block declares counts, whether or not its body shows it (here a call that hides it).
+@T.prim_func(s_tir=True)
+def bias_declared_written_between(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    sum_rows(A, temp)
+    with T.sblock("fill"):
+        T.reads()
+        T.writes(C[0:M])
+        T.evaluate(T.call_extern("int32", "abs", 3))
+    add_rows(temp, C, D)
+
+
+@T.prim_func(s_tir=True)
+def output_declared_read_between(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    sum_rows(A, temp)
+    with T.sblock("look"):
+        T.reads(D[0:M])
+        T.writes()
+        T.evaluate(T.call_extern("int32", "abs", 3))
+    add_rows(temp, C, D)
+
+
+# Beside the epilogue, each row's old value of the next row is kept.
+@T.prim_func(s_tir=True)
+def output_read_ahead_beside_the_epilogue(
+    A: T.Buffer((M, K), "int32"),
+    C: T.Buffer((M,), "int32"),
+    D: T.Buffer((M + 1,), "int32"),
+    F: T.Buffer((M,), "int32"),
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    sum_rows(A, temp)
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = temp[vi] + C[vi]
+        with T.sblock("ahead"):
+            vi = T.axis.spatial(M, i)
+            F[vi] = D[vi + 1]
 
 
 # The bias of each row is made in the loop of the sum, before it, but in the opposite order: half
@@ -346,6 +412,19 @@ REFUSE = [
         reference=lambda A, C: row_sums(A) + row_sums(C),
     ),
     refused(
+        first_of_two_summands,
+        "bias-written-between",
+        reference=lambda A, C: row_sums(A) - row_sums(C),
+    ),
+    refused(bias_declared_written_between, ("bias-written-between", "opaque-access")),
+    refused(output_declared_read_between, ("output-used-between", "opaque-access")),
+    refused(
+        output_read_ahead_beside_the_epilogue,
+        "output-used-between",
+        reference=lambda A, C, D: {"D": np.append(row_sums(A) + C, D[-1:]), "F": D[1:]},
+        **KEEPING_D,
+    ),
+    refused(
         bias_index_made_between,
         "bias-written-between",
         reference=lambda A, C: row_sums(A) + C[::-1],
@@ -481,6 +560,25 @@ def output_in_two_halves(
             D[vi + M] = C[vi]
 
 
+# Beside the epilogue, each row is used as soon as it is finished.
+@T.prim_func(s_tir=True)
+def output_read_beside_the_epilogue(
+    A: T.Buffer((M, K), "int32"),
+    C: T.Buffer((M,), "int32"),
+    D: T.Buffer((M,), "int32"),
+    F: T.Buffer((M,), "int32"),
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    sum_rows(A, temp)
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = temp[vi] + C[vi]
+        with T.sblock("use"):
+            vi = T.axis.spatial(M, i)
+            F[vi] = D[vi] * 2
+
+
 # Each round starts from what the last one left in the bias; within a round nothing comes between.
 @T.prim_func(s_tir=True)
 def bias_carried_from_round_to_round(
@@ -512,6 +610,13 @@ def _rounds(A, C):
 
 
 EITHER = [
+    refused(
+        output_read_beside_the_epilogue,
+        ("output-used-between",),
+        reference=lambda A, C: {"D": row_sums(A) + C, "F": (row_sums(A) + C) * 2},
+        either=True,
+        **WITH_F,
+    ),
     refused(
         bias_carried_from_round_to_round,
         ("bias-written-between", "output-used-between"),

@@ -119,6 +119,57 @@ def bias_written_through_a_pointer(
     add_rows(temp, C, D)
 
 
+# An address is of one element, but what is done with it may be anywhere.
+@T.prim_func(s_tir=True)
+def bias_written_through_an_address(
+    A: T.Buffer((M, K), "float32"),
+    C: T.Buffer((M,), "float32"),
+    F: T.Buffer((M,), "float32"),
+    D: T.Buffer((M,), "float32"),
+):
+    temp = T.sblock_alloc_buffer((M,), "float32")
+    sum_rows(A, temp)
+    with T.sblock("fill"):
+        T.reads(F[0:M])
+        T.writes(C[0:M])
+        T.evaluate(T.call_extern("int32", "memcpy", T.address_of(C[0]), T.address_of(F[0]), 4 * M))
+    add_rows(temp, C, D)
+
+
+@T.prim_func(s_tir=True)
+def intermediate_changed_through_an_address(
+    A: T.Buffer((M, K), "float32"),
+    C: T.Buffer((M,), "float32"),
+    F: T.Buffer((M,), "float32"),
+    D: T.Buffer((M,), "float32"),
+):
+    temp = T.sblock_alloc_buffer((M,), "float32")
+    sum_rows(A, temp)
+    with T.sblock("fill"):
+        T.reads(F[0:M])
+        T.writes(temp[0:M])
+        T.evaluate(
+            T.call_extern("int32", "memcpy", T.address_of(temp[0]), T.address_of(F[0]), 4 * M)
+        )
+    add_rows(temp, C, D)
+
+
+@T.prim_func(s_tir=True)
+def output_read_through_an_address(
+    A: T.Buffer((M, K), "float32"),
+    C: T.Buffer((M,), "float32"),
+    F: T.Buffer((M,), "float32"),
+    D: T.Buffer((M,), "float32"),
+):
+    temp = T.sblock_alloc_buffer((M,), "float32")
+    sum_rows(A, temp)
+    with T.sblock("keep"):
+        T.reads(D[0:M])
+        T.writes(F[0:M])
+        T.evaluate(T.call_extern("int32", "memcpy", T.address_of(F[0]), T.address_of(D[0]), 4 * M))
+    add_rows(temp, C, D)
+
+
 def cache_write_local(sch: Schedule) -> None:
     sch.cache_write(sch.get_sblock("mm"), 0, "local")
 
@@ -157,6 +208,23 @@ REFUSE = [
     refused(
         undeclared_pointer_to_the_output,
         ("opaque-access", "output-used-between"),
+        **KEEPING_D,
+    ),
+    refused(
+        bias_written_through_an_address,
+        ("opaque-access", "bias-written-between"),
+        reference=lambda A, C, F: {"D": row_sums(A) + F, "C": F},
+        updates=("C",),
+    ),
+    refused(
+        intermediate_changed_through_an_address,
+        ("opaque-access", "other-writer", "other-reader"),
+        reference=lambda A, C, F: F + C,
+    ),
+    refused(
+        output_read_through_an_address,
+        ("opaque-access", "output-used-between"),
+        reference=lambda A, C, D: {"D": row_sums(A) + C, "F": D},
         **KEEPING_D,
     ),
     refused(

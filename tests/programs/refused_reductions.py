@@ -12,7 +12,7 @@ from tvm.script import tirx as T
 from tvm.tirx import PrimFunc
 
 from .builders import K, M, N, add_rows, matmul_then
-from .case import Case, matmul, refused, wide
+from .case import IN_PLACE, Case, matmul, refused, row_sums, wide
 
 
 @T.prim_func(s_tir=True)
@@ -69,8 +69,9 @@ def guarded_last_step(
             D[vi] = temp[vi] + C[vi]
 
 
+# What is added depends on what there is already.
 @T.prim_func(s_tir=True)
-def conditional_step(
+def condition_on_the_sum(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
     temp = T.sblock_alloc_buffer((M,), "int32")
@@ -79,12 +80,84 @@ def conditional_step(
             vi, vk = T.axis.remap("SR", [i, k])
             with T.init():
                 temp[vi] = 0
-            if A[vi, vk] > 0:
+            if temp[vi] < 100:
                 temp[vi] = temp[vi] + A[vi, vk]
-    for i in range(M):
-        with T.sblock("add"):
+    add_rows(temp, C, D)
+
+
+@T.prim_func(s_tir=True)
+def init_reads_the_sum(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    for i, k in T.grid(M, K):
+        with T.sblock("mm"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[vi] = temp[vi] * 2
+            temp[vi] = temp[vi] + A[vi, vk]
+    add_rows(temp, C, D)
+
+
+# The first three steps, before the init, would be added to the old output.
+@T.prim_func(s_tir=True)
+def rotated_reduction_in_place(A: T.Buffer((M, K), "int32"), D: T.Buffer((M,), "int32")):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    for i, k in T.grid(M, K):
+        with T.sblock("mm"):
             vi = T.axis.spatial(M, i)
-            D[vi] = temp[vi] + C[vi]
+            vk = T.axis.reduce(K, (k + 3) % K)
+            with T.init():
+                temp[vi] = 0
+            temp[vi] = temp[vi] + A[vi, vk]
+    add_rows(temp, D, D)
+
+
+@T.prim_func(s_tir=True)
+def reversed_through_division(A: T.Buffer((M, 3, 2), "int32"), D: T.Buffer((M,), "int32")):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    for i, k in T.grid(M, 6):
+        with T.sblock("mm"):
+            vi = T.axis.spatial(M, i)
+            vk = T.axis.reduce(3, (5 - k) // 2)
+            vr = T.axis.reduce(2, (5 - k) % 2)
+            with T.init():
+                temp[vi] = 0
+            temp[vi] = temp[vi] + A[vi, vk, vr]
+    add_rows(temp, D, D)
+
+
+# Rows that the mask leaves out are not computed, but consumed.
+@T.prim_func(s_tir=True)
+def masked_rows(
+    A: T.Buffer((M, K), "int32"),
+    mask: T.Buffer((M,), "int32"),
+    C: T.Buffer((M,), "int32"),
+    D: T.Buffer((M,), "int32"),
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    for i, k in T.grid(M, K):
+        with T.sblock("mm"):
+            T.where(mask[i] > 0)
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[vi] = 0
+            temp[vi] = temp[vi] + A[vi, vk]
+    add_rows(temp, C, D)
+
+
+@T.prim_func(s_tir=True)
+def sum_of_booleans(
+    A: T.Buffer((M, K), "bool"), C: T.Buffer((M,), "bool"), D: T.Buffer((M,), "bool")
+):
+    temp = T.sblock_alloc_buffer((M,), "bool")
+    for i, k in T.grid(M, K):
+        with T.sblock("mm"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[vi] = False
+            temp[vi] = temp[vi] + A[vi, vk]
+    add_rows(temp, C, D)
 
 
 # A running sum: each element starts from its neighbour.
@@ -377,7 +450,7 @@ def _visits() -> list[Case]:
         (
             "reversed_inner_part",
             sum_over(lambda i, k, r: (i, k * 2 + (1 - r)), (M, K // 2, 2)),
-            order,
+            either,
         ),
         (
             "parallel_reduction",
@@ -440,7 +513,8 @@ REFUSE = [
         Case(name=func.attrs["global_symbol"], func=func, code="reduction-form")
         for func in (
             guarded_last_step,
-            conditional_step,
+            condition_on_the_sum,
+            init_reads_the_sum,
             accumulator_of_the_neighbour,
             init_of_another_element,
         )
@@ -467,9 +541,23 @@ REFUSE = [
         code="no-init",
         reference=lambda A, B, C, E, S: matmul(A, B) + C,
     ),
+    refused(
+        rotated_reduction_in_place,
+        ("reduction-order", "reduction-domain"),
+        reference=lambda A, D: row_sums(A[:, :3]) + D,
+        **IN_PLACE,
+    ),
+    refused(
+        reversed_through_division,
+        ("reduction-order", "reduction-domain"),
+        reference=lambda A, D: A[:, 0, 0] + D,
+        **IN_PLACE,
+    ),
+    refused(masked_rows, "reduction-domain"),
+    refused(sum_of_booleans, "accumulator-type"),
     refused(scattered, "reduction-domain"),
     refused(one_of_two_axes_reversed, "reduction-order"),
-    refused(fused_loop_in_parallel, "reduction-loop-kind"),
+    refused(fused_loop_in_parallel, ("reduction-loop-kind", "reduction-order")),
     Case(name="argmax", func=argmax, code="tuple-reduction"),
     *_monoids(),
     *_visits(),

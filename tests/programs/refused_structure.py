@@ -234,9 +234,36 @@ def reduction_in_another_scope(
     add_rows(temp, C, D)
 
 
+# The bias is a variable that has its value only after the sum.
+@T.prim_func(s_tir=True)
+def bias_bound_between(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    sum_rows(A, temp)
+    bias: T.let[T.int32] = C[0] * 2
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = temp[vi] + bias
+
+
+@T.prim_func(s_tir=True)
+def bias_bound_in_the_loop(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    sum_rows(A, temp)
+    for i in range(M):
+        bias: T.let[T.int32] = C[i] * 2
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = temp[vi] + bias
+
+
 REFUSE = [
     *[
-        refused(func, "shared-loops", reference=lambda A, C: row_sums(A) + C)
+        refused(func, ("shared-loops", "consumer-domain"), reference=lambda A, C: row_sums(A) + C)
         for func in (partial_sums_at_the_reduction_loop, partial_sums_in_the_tile)
     ],
     refused(
@@ -265,8 +292,48 @@ REFUSE = [
         outputs=(),
         updates=("D", "rounds"),
     ),
-    *[
-        refused(func, "structure", reference=lambda A, C: row_sums(A) + C)
-        for func in (epilogue_in_another_scope, reduction_in_another_scope)
-    ],
+    refused(
+        epilogue_in_another_scope,
+        ("structure", "consumer-form"),
+        reference=lambda A, C: row_sums(A) + C,
+    ),
+    refused(
+        reduction_in_another_scope,
+        ("structure", "intermediate-escapes", "no-consumer"),
+        reference=lambda A, C: row_sums(A) + C,
+    ),
+    refused(
+        bias_bound_between,
+        ("structure", "bias-written-between"),
+        reference=lambda A, C: row_sums(A) + C[0] * np.int32(2),
+    ),
+    refused(
+        bias_bound_in_the_loop,
+        ("structure", "bias-written-between"),
+        reference=lambda A, C: row_sums(A) + C * 2,
+    ),
+]
+
+
+# Here it has its value before the sum.
+@T.prim_func(s_tir=True)
+def bias_bound_before(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    bias: T.let[T.int32] = C[0] * 2
+    sum_rows(A, temp)
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = temp[vi] + bias
+
+
+EITHER = [
+    refused(
+        bias_bound_before,
+        ("structure", "bias-written-between"),
+        reference=lambda A, C: row_sums(A) + C[0] * np.int32(2),
+        either=True,
+    ),
 ]

@@ -339,7 +339,6 @@ _TWINS: dict[Callable[[Schedule], None], str] = {
     transposed_intermediate: "diagonal_read",
     packed_intermediate: "overlapping_split",
     annotated: "decomposed_reduction",
-    cached_inputs: "bias_made_between",
 }
 
 
@@ -485,14 +484,14 @@ def inside_an_outer_block(
                     D[vi, vj] = temp[vj] + C[vj]
 
 
-def _scheduled(steps: Callable[[Schedule], None], **more: Any) -> Case:
+def _scheduled(steps: Callable[[Schedule], None], absorbed: str = "C[", **more: Any) -> Case:
     """`product_and_bias` after `steps`."""
     return Case(
         name=steps.__name__,
         func=product_and_bias,
         schedule=steps,
         reference=lambda A, B, C: A @ B.T + C,
-        absorbed=("C[",),
+        absorbed=(absorbed,),
         **more,
     )
 
@@ -538,6 +537,7 @@ def _shared(func: Any, reference: Callable[..., Any], init: str, twin: str) -> C
 
 ACCEPT = [
     *[_scheduled(steps, twin=twin) for steps, twin in _TWINS.items()],
+    _scheduled(cached_inputs, "C_global[vi, vj]", twin="bias_made_between"),
     # The copy made by cache_write is an epilogue that adds nothing.
     replace(
         _scheduled(cached_output, twin="accumulator_in_local_memory"),
@@ -567,12 +567,6 @@ ACCEPT = [
         "C[vj]",
         "previous_row_in_a_shared_loop",
     ),
-    _shared(
-        columns_and_steps_fused,
-        lambda A, B, C: matmul(A, B) + C,
-        "C[vj]",
-        "fused_loop_in_parallel",
-    ),
     replace(
         _shared(
             in_registers,
@@ -591,6 +585,13 @@ ACCEPT = [
 ]
 
 EITHER = [
+    Case(
+        name="columns_and_steps_fused",
+        func=columns_and_steps_fused,
+        reference=lambda A, B, C: matmul(A, B) + C,
+        code="reduction-order",
+        either=True,
+    ),
     Case(
         name="one_row_reused",
         func=one_row_reused,

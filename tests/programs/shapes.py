@@ -263,6 +263,30 @@ def long_indices_flat(
             D[vf] = temp[vf // T.int64(N), vf % T.int64(N)] + C[vf]
 
 
+# The rows are counted in 32 bits and the columns in 64, in both blocks.
+@T.prim_func(s_tir=True)
+def short_rows_long_columns(
+    A: T.Buffer((M, K), "int8"),
+    B: T.Buffer((N, K), "int8"),
+    C: T.Buffer((M, N), "int32"),
+    D: T.Buffer((M, N), "int32"),
+):
+    temp = T.sblock_alloc_buffer((M, N), "int32")
+    for i in range(M):
+        for j in range(T.int64(N)):
+            for k in range(K):
+                with T.sblock("mm"):
+                    vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                    with T.init():
+                        temp[vi, vj] = 0
+                    temp[vi, vj] += T.Cast("int32", A[vi, vk]) * T.Cast("int32", B[vj, vk])
+    for i in range(M):
+        for j in range(T.int64(N)):
+            with T.sblock("add"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                D[vi, vj] = temp[vi, vj] + C[vi, vj]
+
+
 @T.prim_func(s_tir=True)
 def symbolic(a: T.handle, b: T.handle, c: T.handle, d: T.handle):
     n, m, k = T.int32(), T.int32(), T.int32()
@@ -439,6 +463,13 @@ ACCEPT = [
         lambda A, B, C: matmul(A, B).reshape(-1) + C,
         "C[vi * T.int64(7) + vj]",
         "C[vi * T.int64(7) + vj]",
+        "mixed_index_types",
+    ),
+    accepted(
+        short_rows_long_columns,
+        lambda A, B, C: matmul(A, B) + C,
+        "C[vi, vj]",
+        "C[vi, vj]",
         "mixed_index_types",
     ),
     accepted(

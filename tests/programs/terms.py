@@ -215,6 +215,42 @@ def other_work_between(
             D[vi, vj] = temp[vi, vj] + C[vi, vj]
 
 
+# Two sums of which the second is the reduction and the first its bias.
+@T.prim_func(s_tir=True)
+def second_of_two_summands(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M, K), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    temp2 = T.sblock_alloc_buffer((M,), "int32")
+    sum_rows(A, temp)
+    for i, k in T.grid(M, K):
+        with T.sblock("mm2"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp2[vi] = 0
+            temp2[vi] = temp2[vi] - C[vi, vk]
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = temp[vi] + temp2[vi]
+
+
+# Some terms are left out; which ones does not depend on the sum.
+@T.prim_func(s_tir=True)
+def conditional_step(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    for i, k in T.grid(M, K):
+        with T.sblock("mm"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[vi] = 0
+            if A[vi, vk] > 0:
+                temp[vi] = temp[vi] + A[vi, vk]
+    add_rows(temp, C, D)
+
+
 # The second bias is made after the sum, so the call stops there.
 @T.prim_func(s_tir=True)
 def bias_then_bias_made_late(
@@ -397,6 +433,21 @@ ACCEPT = [
         "C[vi, vj]",
         "bias_overwritten_between",
         **WITH_F,
+    ),
+    accepted(
+        second_of_two_summands,
+        lambda A, C: row_sums(A) - row_sums(C),
+        "temp[vi]",
+        "temp[vi]",
+        "first_of_two_summands",
+        reduction="mm2",
+    ),
+    accepted(
+        conditional_step,
+        lambda A, C: row_sums(np.where(A > 0, A, 0)) + C,
+        "C[vi]",
+        "C[vi]",
+        "condition_on_the_sum",
     ),
     accepted(single_step, lambda A, C: A[:, 0] * 3 + C, "C[vi]", "C[vi]", "unused_reduction_loop"),
     accepted(
