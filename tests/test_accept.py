@@ -9,7 +9,10 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.s_tir.analysis import get_sblock_read_write_region, verify_well_formed
-from tvm.s_tir.schedule.testing import verify_trace_roundtrip
+from tvm.s_tir.schedule.testing import (
+    assert_structural_equal_ignore_global_symbol,
+    verify_trace_roundtrip,
+)
 from tvm.tirx import PrimFunc
 
 import fuse_epilogue
@@ -22,10 +25,10 @@ def each(cases: list[Case]) -> Any:
     return pytest.mark.parametrize("case", [pytest.param(c, id=c.name) for c in cases])
 
 
-def collect(func: PrimFunc, kind: type) -> list[Any]:
-    """Everything of one kind inside `func`."""
+def collect(node: Any, kind: type) -> list[Any]:
+    """Everything of one kind inside a function or statement."""
     found: list[Any] = []
-    tvm_ffi.structural_walk(func, [(kind, lambda node: found.append(node))])
+    tvm_ffi.structural_walk(node, [(kind, lambda inner: found.append(inner))])
     return found
 
 
@@ -72,8 +75,8 @@ def test_is_fused_completely(case: Case) -> None:
     assert set(buffers(after)) == set(buffers(before)) - set(left_behind)
     assert [w.source.name for w in blocks(after)[case.reduction].writes] == written[-1:]
     # Not only the declarations are gone: nothing mentions an intermediate any more.
-    mentioned = {var.name for var in collect(after, tirx.Var)}
-    assert not mentioned & set(left_behind)
+    assert set(left_behind) <= {var.name for var in collect(before, tirx.Var)}
+    assert not set(left_behind) & {var.name for var in collect(after, tirx.Var)}
 
     assert report.reduction == case.reduction
     assert report.output == written[-1]
@@ -116,19 +119,12 @@ def test_declared_regions_are_the_accessed_ones(case: Case) -> None:
     # An initial value that loads the output itself is a read that the recomputation leaves out,
     # as it does the accumulator's.
     output = block.writes[0].source
-    loaded = collect_loads(block.init)
+    loaded = collect(block.init, tvm.ir.TensorLoad)
     if any(load.source.same_as(output) for load in loaded):
         reads = [*reads, *block.writes]
     assert sorted(map(str, block.reads)) == sorted(map(str, reads))
     assert sorted(map(str, block.writes)) == sorted(map(str, writes))
     assert len(block.writes) == 1
-
-
-def collect_loads(stmt: Any) -> list[Any]:
-    """The buffer loads inside a statement."""
-    found: list[Any] = []
-    tvm_ffi.structural_walk(stmt, [(tvm.ir.TensorLoad, lambda node: found.append(node))])
-    return found
 
 
 @each(ACCEPT)
@@ -165,3 +161,30 @@ def test_is_refused_or_computes_the_same(case: Case, builds: Builds) -> None:
         assert sch.mod.same_as(before)
     else:
         check_fused(case, builds[case.name], builds[f"{case.name}_fused"])
+
+
+def test_each_function_of_a_module_by_itself() -> None:
+    functions = {"one": BY_NAME["two_blocks"], "other": BY_NAME["in_place"]}
+    mod = tvm.IRModule(
+        {name: c.func.with_attr("global_symbol", name) for name, c in functions.items()}
+    )
+    sch = s_tir.Schedule(mod, debug_mask="all")
+    for name in functions:
+        sch.work_on(name)
+        sch.fuse_reduction_epilogue("mm")
+    for name, case in functions.items():
+        assert_structural_equal_ignore_global_symbol(sch.mod[name], fuse(case)[0].mod["main"])
+
+
+def test_on_a_copy_and_without_a_trace() -> None:
+    case = BY_NAME["two_blocks"]
+    original = case.scheduled()
+    copy = original.copy()
+    copy.fuse_reduction_epilogue("mm")
+    tvm.ir.assert_structural_equal(original.mod, case.scheduled().mod)
+
+    untraced = s_tir.Schedule._create_non_traced(case.func, debug_mask="all")
+    untraced.fuse_reduction_epilogue("mm")
+    assert untraced.trace is None
+    for sch in (copy, untraced):
+        tvm.ir.assert_structural_equal(sch.mod, fuse(case)[0].mod)

@@ -71,14 +71,17 @@ def test_nothing_has_changed(case: Case, call: tuple[str, ...]) -> None:
     statements = {name: sch.get(block) for name, block in variables.items()}
     module = sch.mod
     trace = str(sch.trace)
-    refuse(sch, call)
-    assert sch.mod.same_as(module)
-    tvm.ir.assert_structural_equal(sch.mod, case.scheduled().mod)
-    assert str(sch.trace) == trace
-    for name, block in variables.items():
-        assert sch.get(block).same_as(statements[name])
-        for before, after in zip(loops[name], sch.get_loops(block), strict=True):
-            assert sch.get(before).same_as(sch.get(after))
+    # By name, then by random variable.
+    for named in (call, tuple(variables.values())):
+        refuse(sch, named)
+        assert sch.mod.same_as(module)
+        tvm.ir.assert_structural_equal(sch.mod, case.scheduled().mod)
+        assert str(sch.trace) == trace
+        for name, block in variables.items():
+            assert sch.get(block).same_as(statements[name])
+            for before, after in zip(loops[name], sch.get_loops(block), strict=True):
+                assert sch.get(before).same_as(sch.get(after))
+        trace = str(sch.trace)  # get_loops has been recorded
 
 
 @pytest.mark.parametrize(("case", "call"), CALLS)

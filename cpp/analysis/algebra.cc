@@ -116,8 +116,7 @@ void CheckAbsorbable(const Epilogue& epilogue, const Reduction& reduction) {
   PurityCheck purity;
   purity(block.body());
   if (purity.impure) {
-    throw Refusal(Code::kImpure, block, name + " calls " + Print(*purity.impure),
-                  {*purity.impure});
+    throw Refusal(Code::kImpure, block, name + " calls " + Print(*purity.impure), {*purity.impure});
   }
   std::vector<Expr> path = PathTo(epilogue.value, epilogue.read);
   // A function that is no addition rules everything else out; otherwise the obstacle next to the
@@ -128,10 +127,10 @@ void CheckAbsorbable(const Epilogue& epilogue, const Reduction& reduction) {
     if (code && (!obstacle || *code == Code::kTail)) obstacle = code;
   }
   if (obstacle) {
-    throw Refusal(*obstacle, block,
-                  name + " computes " + Print(epilogue.value) + " from the sum " +
-                      Print(epilogue.read),
-                  {block.body()});
+    throw Refusal(
+        *obstacle, block,
+        name + " computes " + Print(epilogue.value) + " from the sum " + Print(epilogue.read),
+        {block.body()});
   }
   DLDataType sum = BufferTypeOf(reduction.accumulator).dtype().dtype();
   DLDataType out = BufferTypeOf(epilogue.output).dtype().dtype();

@@ -23,8 +23,8 @@ void CheckAbsorbable(const Epilogue& epilogue, const Reduction& reduction);
 ir::Expr Apply(const ir::Expr& value, const ir::TensorLoad& read, const ir::Expr& s);
 
 /*!
- * \brief c in the reduction's axes, as text for a report: "C[vi, vj]", "-C[vi, vj] + 1"; empty where
- *        value(s) is s.
+ * \brief c in the reduction's axes, as text for a report: "C[vi, vj]", "-C[vi, vj] + 1"; empty
+ * where value(s) is s.
  */
 std::string AbsorbedTerm(const Epilogue& epilogue, const AxisMap& axes);
 

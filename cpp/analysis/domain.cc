@@ -1,5 +1,7 @@
 #include "analysis/domain.h"
 
+#include <algorithm>
+
 #include "analysis/refusal.h"
 #include "ir/functor.h"
 
@@ -33,9 +35,9 @@ InjectiveMap CheckVisits(const Site& site, Code code) {
   std::vector<Axis> loops = AxesOf(site.Loops(), block, code);
   auto map = InjectiveMap::Detect(site.realize.iter_values(), loops, site.realize.predicate());
   if (!map) {
-    throw Refusal(code, block,
-                  "the bindings of block " + Quoted(block) +
-                      " are not a one-to-one affine map of its loops");
+    throw Refusal(
+        code, block,
+        "the bindings of block " + Quoted(block) + " are not a one-to-one affine map of its loops");
   }
   Prover prover;
   size_t i = 0;
@@ -113,8 +115,8 @@ void CheckInitFirst(const Reduction& reduction, const InjectiveMap& map) {
   }
   for (size_t i = 0; i < iters.size(); ++i) {
     if (iters[i].iter_type() != kCommReduce) continue;
-    bool starts = shared ? map.IsDigits(i)
-                         : prover.Equal(Substitute(values[i], first), iters[i].dom().min());
+    bool starts =
+        shared ? map.IsDigits(i) : prover.Equal(Substitute(values[i], first), iters[i].dom().min());
     if (!starts) {
       throw Refusal(Code::kReductionOrder, block,
                     "axis " + Quoted(iters[i].var()) + " of block " + Quoted(block) +
@@ -134,10 +136,50 @@ void CheckInitFirst(const Reduction& reduction, const InjectiveMap& map) {
   }
 }
 
-Expr Points(const std::vector<Axis>& axes, const Expr& like) {
-  Expr product = MakeInt(1, like);
-  for (const Axis& axis : axes) product = MakeMul(product, axis.extent);
-  return product;
+// Whether two boxes have the same number of points. Extents in both are cancelled first, and the
+// rest is multiplied here: TVM would fold constants in the type of an index and let them overflow.
+bool SameNumberOfPoints(const std::vector<Axis>& a, std::vector<Axis> b, const Prover& prover) {
+  std::vector<Expr> rest_a, rest_b;
+  for (const Axis& axis : a) {
+    auto same = std::find_if(b.begin(), b.end(), [&](const Axis& other) {
+      return prover.Equal(axis.extent, other.extent);
+    });
+    if (same != b.end()) {
+      b.erase(same);
+    } else {
+      rest_a.push_back(axis.extent);
+    }
+  }
+  for (const Axis& axis : b) rest_b.push_back(axis.extent);
+  if (rest_a.empty() && rest_b.empty()) return true;
+
+  int64_t constant_a = 1, constant_b = 1;
+  auto symbols = [](const std::vector<Expr>& extents, int64_t* constant) -> std::optional<Expr> {
+    std::optional<Expr> product;
+    for (const Expr& extent : extents) {
+      if (auto imm = As<IntImm>(extent)) {
+        if (__builtin_mul_overflow(*constant, imm->value(), constant)) *constant = -1;
+        if (*constant < 0) return std::nullopt;
+      } else {
+        product = product ? MakeMul(*product, extent) : extent;
+      }
+    }
+    return product;
+  };
+  auto product_a = symbols(rest_a, &constant_a);
+  auto product_b = symbols(rest_b, &constant_b);
+  if (constant_a < 0 || constant_b < 0) return false;
+  if (!product_a && !product_b) return constant_a == constant_b;
+  // A symbol stands for itself here: n * 4 is compared as one expression with m * 4 or (n * 4).
+  auto with_constant = [](const std::optional<Expr>& product, int64_t constant, const Expr& like) {
+    Expr factor = MakeInt(constant, like);
+    return product ? MakeMul(*product, factor) : factor;
+  };
+  const Expr& like = product_a ? *product_a : *product_b;
+  constexpr int64_t kFitsAnyIndex = 1 << 30;
+  if (constant_a > kFitsAnyIndex || constant_b > kFitsAnyIndex) return false;
+  return prover.Equal(with_constant(product_a, constant_a, like),
+                      with_constant(product_b, constant_b, like));
 }
 
 bool SameType(const Expr& a, const Expr& b) {
@@ -251,11 +293,7 @@ AxisMap MatchElements(const Reduction& reduction, const Epilogue& epilogue) {
       throw Refusal(Code::kDomain, consumer, slice, {epilogue.read});
     }
   }
-  Expr like = !reduction.spatial.empty()  ? Expr(reduction.spatial[0].extent)
-              : !epilogue.axes.empty() ? epilogue.axes[0].extent
-                                       : Expr();
-  if (like.defined() &&
-      !prover.Equal(Points(reduction.spatial, like), Points(epilogue.axes, like))) {
+  if (!SameNumberOfPoints(reduction.spatial, epilogue.axes, prover)) {
     throw Refusal(Code::kDomain, consumer, slice, {epilogue.read});
   }
   return AxisMap(std::move(axes), named);

@@ -55,7 +55,8 @@ void CheckSharedLoops(const Reduction& reduction, const InjectiveMap& reduction_
                       const Epilogue& epilogue, const InjectiveMap& epilogue_loops,
                       const AxisMap& axes, size_t common_steps);
 
-/*! \brief Throw a Refusal if a loop around both blocks is a reduction loop: sums are partial there. */
+/*! \brief Throw a Refusal if a loop around both blocks is a reduction loop: sums are partial there.
+ */
 void CheckCompleteSums(const Reduction& reduction, const Epilogue& epilogue, size_t common_steps);
 
 }  // namespace fuse_epilogue

@@ -105,21 +105,22 @@ void CheckIntermediate(const Scope& scope, const Reduction& reduction, const Sit
   bool owned = false;
   for (const Var& buffer : scope.root.alloc_buffers()) owned = owned || buffer.same_as(acc);
   if (!owned) {
-    throw Refusal(Code::kIntermediateEscapes, block,
-                  "buffer " + Quoted(acc) + " is not allocated in the scope of block " +
-                      Quoted(block));
+    throw Refusal(
+        Code::kIntermediateEscapes, block,
+        "buffer " + Quoted(acc) + " is not allocated in the scope of block " + Quoted(block));
   }
   for (const Site& site : scope.sites) {
     if (&site != reduction.site && site.Touches(acc.get(), Use::kWrite)) {
-      throw Refusal(Code::kOtherWriter, site.is_block() ? site.block() : block,
-                    NameOf(site) + " writes " + Quoted(acc) + ", the result of block " + Quoted(block),
-                    MarkOf(site));
+      throw Refusal(
+          Code::kOtherWriter, site.is_block() ? site.block() : block,
+          NameOf(site) + " writes " + Quoted(acc) + ", the result of block " + Quoted(block),
+          MarkOf(site));
     }
     if (&site != reduction.site && &site != &consumer && site.Touches(acc.get(), Use::kRead)) {
-      throw Refusal(Code::kOtherReader, site.is_block() ? site.block() : block,
-                    NameOf(site) + " reads " + Quoted(acc) + " besides block " +
-                        Quoted(consumer.block()),
-                    MarkOf(site));
+      throw Refusal(
+          Code::kOtherReader, site.is_block() ? site.block() : block,
+          NameOf(site) + " reads " + Quoted(acc) + " besides block " + Quoted(consumer.block()),
+          MarkOf(site));
     }
   }
 }
@@ -180,19 +181,19 @@ void CheckHazards(const Scope& scope, const Reduction& reduction, const Epilogue
       Stage stage = StageOf(site, producer, consumer);
       if (stage == Stage::kElsewhere) continue;
       if (is_input && access.use == Use::kWrite) {
-        throw Refusal(Code::kBiasWrittenBetween, block,
-                      NameOf(site) + " writes '" + buffer + "', which block " + Quoted(block) +
-                          " reads",
-                      MarkOf(site));
+        throw Refusal(
+            Code::kBiasWrittenBetween, block,
+            NameOf(site) + " writes '" + buffer + "', which block " + Quoted(block) + " reads",
+            MarkOf(site));
       }
       if (is_output) {
         bool later = stage == Stage::kEpilogueNest && site.is_block() &&
                      site.position > consumer.position && region_cover(site.block());
         if (!later) {
-          throw Refusal(Code::kOutputUsedBetween, block,
-                        NameOf(site) + " reads '" + buffer + "', the output of block " +
-                            Quoted(block),
-                        MarkOf(site));
+          throw Refusal(
+              Code::kOutputUsedBetween, block,
+              NameOf(site) + " reads '" + buffer + "', the output of block " + Quoted(block),
+              MarkOf(site));
         }
       }
     }

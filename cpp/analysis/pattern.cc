@@ -42,9 +42,7 @@ class NestedBlock : public StmtExprVisitor {
   void VisitStmt_(const SBlockRealize&) override { found = true; }
 };
 
-Axis AxisOf(const IterVar& iter) {
-  return Axis{iter.var(), iter.dom().min(), iter.dom().extent()};
-}
+Axis AxisOf(const IterVar& iter) { return Axis{iter.var(), iter.dom().min(), iter.dom().extent()}; }
 
 // The update store; a condition around it (a predicated accumulate) is part of the term.
 std::optional<BufferStore> UpdateStore(const SBlock& block) {

@@ -77,7 +77,8 @@ bool InjectiveMap::Covers(size_t i, const Expr& min, const Expr& extent,
                           const Prover& prover) const {
   const IterSumExpr& index = indices_[i];
   auto args = index.args();
-  if (args.size() == 0) return IsConst(prover.Simplify(extent), 1) && prover.Equal(index.base(), min);
+  if (args.size() == 0)
+    return IsConst(prover.Simplify(extent), 1) && prover.Equal(index.base(), min);
   if (args.size() != 1 || !prover.Equal(args[0].extent(), extent)) return false;
   if (IsConst(args[0].scale(), 1)) return prover.Equal(index.base(), min);
   // Reversed: base - 0, base - 1, ..., base - (extent - 1).
@@ -102,11 +103,11 @@ bool InjectiveMap::IsDigits(size_t i) const {
 std::optional<ffi::Array<Expr>> InjectiveMap::Inverse(const ffi::Array<Expr>& values) const {
   ffi::Map<ffi::ObjectRef, Expr> inverse;
   if (indices_.size() > 0) try {
-    inverse = CallGlobal(Fn::InverseAffineIterMap, indices_, values)
-                  .cast<ffi::Map<ffi::ObjectRef, Expr>>();
-  } catch (const ffi::Error&) {
-    return std::nullopt;  // a stride other than 1, for example
-  }
+      inverse = CallGlobal(Fn::InverseAffineIterMap, indices_, values)
+                    .cast<ffi::Map<ffi::ObjectRef, Expr>>();
+    } catch (const ffi::Error&) {
+      return std::nullopt;  // a stride other than 1, for example
+    }
   ffi::Array<Expr> axes;
   for (const Axis& axis : axes_) {
     auto it = inverse.find(axis.var);

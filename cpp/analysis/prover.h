@@ -36,7 +36,8 @@ class Prover {
 };
 
 /*!
- * \brief An injective affine map `indices(axes)` on the points of the axes that satisfy a predicate.
+ * \brief An injective affine map `indices(axes)` on the points of the axes that satisfy a
+ * predicate.
  *
  * Exists only when TVM's detection shows that different points have different indices.
  */

@@ -29,9 +29,7 @@ Refusal::Refusal(Code code, const ir::SBlock& block, std::string reason,
 
 std::string Refusal::Message() const { return reason + ". " + CodeMeaning(code); }
 
-std::string Quoted(const ir::SBlock& block) {
-  return "'" + std::string(block.name_hint()) + "'";
-}
+std::string Quoted(const ir::SBlock& block) { return "'" + std::string(block.name_hint()) + "'"; }
 std::string Quoted(const ir::Var& buffer) { return "'" + std::string(buffer.name()) + "'"; }
 
 }  // namespace fuse_epilogue

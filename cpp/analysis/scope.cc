@@ -59,7 +59,8 @@ class ScopeBuilder : public StmtExprVisitor {
   void VisitStmt_(const DeclBuffer& op) override { NotPlain(op); }
   void VisitOther(const Node& op) override {
     NodeKind kind = op.kind();
-    bool jump = kind == NodeKind::kBreak || kind == NodeKind::kContinue || kind == NodeKind::kReturn;
+    bool jump =
+        kind == NodeKind::kBreak || kind == NodeKind::kContinue || kind == NodeKind::kReturn;
     if (jump && site_ == nullptr) scope_->has_jump = true;
     if (auto bind = As<Bind>(op)) scope_->local_vars.insert(bind->var().get());
     NotPlain(op);

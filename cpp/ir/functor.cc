@@ -10,9 +10,7 @@ namespace {
 ffi::Error Interrupted() { return ffi::Error("InternalError", "traversal interrupted", ""); }
 
 // The node as an ObjectRef, or an undefined one for plain values.
-ffi::ObjectRef RefOf(ffi::AnyView node) {
-  return ObjectIn(node).value_or(ffi::ObjectRef());
-}
+ffi::ObjectRef RefOf(ffi::AnyView node) { return ObjectIn(node).value_or(ffi::ObjectRef()); }
 
 [[noreturn]] void Rethrow(std::exception_ptr* kept, ffi::Error error) {
   if (*kept) std::rethrow_exception(std::exchange(*kept, nullptr));
@@ -62,15 +60,15 @@ void StmtExprVisitor::Dispatch(ffi::AnyView node) {
   ffi::ObjectRef ref = RefOf(node);
   if (!ref.defined()) return;
   switch (KindOf(ref.type_index())) {
-#define CASE(T)           \
-  case NodeKind::k##T:    \
-    VisitStmt_(T(ref));   \
+#define CASE(T)         \
+  case NodeKind::k##T:  \
+    VisitStmt_(T(ref)); \
     return;
     FUSE_EPILOGUE_STMTS(CASE)
 #undef CASE
-#define CASE(T)           \
-  case NodeKind::k##T:    \
-    VisitExpr_(T(ref));   \
+#define CASE(T)         \
+  case NodeKind::k##T:  \
+    VisitExpr_(T(ref)); \
     return;
     FUSE_EPILOGUE_EXPRS(CASE)
 #undef CASE
@@ -88,9 +86,9 @@ class StmtExprMutator::Engine : public ffi::StructuralMapEngineBase {
  private:
   static const ffi::StructuralMutatorVTable* VTable() {
     // Both entries copy on write: the IR belongs to the schedule, it is never edited in place.
-    static const ffi::StructuralMutatorVTable vtable{
-        &Engine::Mutate, &Engine::Mutate, &Engine::DispatchVarRemapGet,
-        &Engine::DispatchVarRemapSet};
+    static const ffi::StructuralMutatorVTable vtable{&Engine::Mutate, &Engine::Mutate,
+                                                     &Engine::DispatchVarRemapGet,
+                                                     &Engine::DispatchVarRemapSet};
     return &vtable;
   }
 

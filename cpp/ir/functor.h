@@ -21,7 +21,7 @@
 namespace fuse_epilogue {
 namespace ir {
 
-#define FUSE_EPILOGUE_STMTS(X)                                                           \
+#define FUSE_EPILOGUE_STMTS(X) \
   X(BufferStore) X(SeqStmt) X(For) X(IfThenElse) X(DeclBuffer) X(SBlock) X(SBlockRealize)
 #define FUSE_EPILOGUE_EXPRS(X) X(Var) X(Call) X(TensorLoad) X(TensorRegion)
 

@@ -81,12 +81,12 @@ class Expr : public Node {
   using Node::Node;
 };
 
-#define NODE(Class, Base, Key)                              \
-  class Class : public Base {                               \
-   public:                                                  \
-    static constexpr NodeKind kKind = NodeKind::k##Class;   \
-    using Base::Base;                                       \
-    Class() = default;                                      \
+#define NODE(Class, Base, Key)                            \
+  class Class : public Base {                             \
+   public:                                                \
+    static constexpr NodeKind kKind = NodeKind::k##Class; \
+    using Base::Base;                                     \
+    Class() = default;                                    \
     explicit Class(const ffi::ObjectRef& o) : Base(o) {}
 #define FIELD(Class, Type, name) \
   Type name() const { return Get<Type>(FieldId::k##Class##_##name); }

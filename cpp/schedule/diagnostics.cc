@@ -8,11 +8,20 @@ namespace {
 
 enum class RenderLevel { kDetail, kFast, kNone };
 
+IRModule ModuleOf(const ffi::ObjectRef& schedule) {
+  return CallGlobal(Fn::GetState, schedule).cast<ScheduleState>().mod();
+}
+
 // A schedule does not tell its error_render_level; how it renders an error does. Asking for a block
 // that cannot exist changes nothing, the trace included.
 RenderLevel LevelOf(const ffi::ObjectRef& schedule) {
+  ffi::Any function = nullptr;
+  auto functions = ModuleOf(schedule).functions().cast<ffi::Map<GlobalVar, ffi::ObjectRef>>();
+  for (const auto& entry : functions) {
+    if (As<PrimFunc>(entry.second)) function = entry.first.name_hint();
+  }
   try {
-    CallGlobal(Fn::GetSBlock, schedule, "", nullptr);
+    CallGlobal(Fn::GetSBlock, schedule, "", function);
   } catch (const ffi::Error& error) {
     std::string message = error.message();
     if (message.find("The IR with diagnostic is") != std::string::npos) return RenderLevel::kDetail;
@@ -30,8 +39,8 @@ std::string MarkedModule(const ffi::ObjectRef& schedule, const Refusal& refusal)
   config.Set("syntax_sugar", false);
   config.Set("obj_to_annotate", annotate);
   config.Set("obj_to_underline", underline);
-  auto mod = ScheduleState(CallGlobal(Fn::GetState, schedule).cast<ffi::ObjectRef>()).mod();
-  return CallGlobal(Fn::Script, mod, CallGlobal(Fn::PrinterConfig, config)).cast<ffi::String>();
+  return CallGlobal(Fn::Script, ModuleOf(schedule), CallGlobal(Fn::PrinterConfig, config))
+      .cast<ffi::String>();
 }
 
 }  // namespace

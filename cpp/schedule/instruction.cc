@@ -11,8 +11,8 @@ using namespace ir;  // NOLINT(build/namespaces)
 
 namespace {
 
-// An instruction kind is {name, is_pure, apply, as_python, attrs_as_json, attrs_from_json}. Only the
-// first two are reflected; the four functors are one reference each behind them.
+// An instruction kind is {name, is_pure, apply, as_python, attrs_as_json, attrs_from_json}. Only
+// the first two are reflected; the four functors are one reference each behind them.
 constexpr int64_t kPureOffset = 40;
 constexpr int64_t kFirstFunctor = 48;
 constexpr int64_t kTotalSize = 80;

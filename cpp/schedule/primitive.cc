@@ -101,8 +101,8 @@ struct Plan {
   AxisMap axes;
 };
 
-Plan Prove(const ScheduleState& state, const Scope& scope, const SBlock& root,
-           const Site& producer, const Site* consumer) {
+Plan Prove(const ScheduleState& state, const Scope& scope, const SBlock& root, const Site& producer,
+           const Site* consumer) {
   Reduction reduction = MatchReduction(producer);
   CheckNoPointer(scope, reduction);
   if (consumer == nullptr) {
@@ -120,9 +120,9 @@ Plan Prove(const ScheduleState& state, const Scope& scope, const SBlock& root,
   if (ir::ScopeOf(reduction.accumulator) != ir::ScopeOf(epilogue.output)) {
     throw Refusal(Code::kStorageScope, consumer->block(),
                   "the result " + Quoted(reduction.accumulator) + " of block " +
-                      Quoted(producer.block()) + " is in '" +
-                      ir::ScopeOf(reduction.accumulator) + "' and " + Quoted(epilogue.output) +
-                      " in '" + ir::ScopeOf(epilogue.output) + "'");
+                      Quoted(producer.block()) + " is in '" + ir::ScopeOf(reduction.accumulator) +
+                      "' and " + Quoted(epilogue.output) + " in '" + ir::ScopeOf(epilogue.output) +
+                      "'");
   }
   CheckCompleteSums(reduction, epilogue, CommonSteps(producer, *consumer));
   InjectiveMap reduction_loops = CheckReductionLoops(reduction);
@@ -197,9 +197,8 @@ FusionReport FuseReductionEpilogue(const ffi::ObjectRef& schedule, const ffi::Ob
       const Site* epilogue =
           epilogue_sref ? &SiteIn(scope, SBlock(StmtOf(*epilogue_sref))) : nullptr;
       if (!report.steps.empty() && !IsReadBesides(scope, block, output)) break;
-      Plan plan = report.steps.empty()
-                      ? ProveFirst(state, scope, root, block, epilogue)
-                      : Prove(state, scope, root, SiteIn(scope, block), nullptr);
+      Plan plan = report.steps.empty() ? ProveFirst(state, scope, root, block, epilogue)
+                                       : Prove(state, scope, root, SiteIn(scope, block), nullptr);
 
       SBlock old = plan.reduction.site->block();
       Fused fused = Fuse(scope, plan.reduction, plan.epilogue, plan.axes);

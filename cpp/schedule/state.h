@@ -17,7 +17,8 @@ ir::StmtSRef ScopeOf(const ir::StmtSRef& sref);
 /*! \brief The root block of the function that \p sref is in. */
 ir::StmtSRef RootOf(const ir::StmtSRef& sref);
 
-/*! \brief tvm's region_cover flag: all that the block reads is written before, in the same loops. */
+/*! \brief tvm's region_cover flag: all that the block reads is written before, in the same loops.
+ */
 bool RegionCovered(const ir::ScheduleState& state, const ir::SBlock& block);
 
 /*! \brief Pairs of a block and what it becomes, so that its random variables stay valid. */

@@ -78,8 +78,8 @@ class ScopeRewriter {
     if (auto loop = As<For>(stmt)) {
       auto body = Rewrite(loop->body());
       if (!body) return std::nullopt;
-      return CallGlobal(Fn::For, loop->loop_var(), loop->min(), loop->extent(), loop->kind(),
-                        *body, loop->thread_binding(), loop->annotations(), loop->step(), nullptr)
+      return CallGlobal(Fn::For, loop->loop_var(), loop->min(), loop->extent(), loop->kind(), *body,
+                        loop->thread_binding(), loop->annotations(), loop->step(), nullptr)
           .cast<Stmt>();
     }
     ffi::Array<Stmt> kept;
@@ -170,8 +170,7 @@ SBlock WithParts(const SBlock& block, const Regions& reads, const Regions& write
 std::pair<Regions, Regions> RegionsOf(const SBlock& block) {
   BufferCollector collector;
   collector(block);
-  auto both = CallGlobal(Fn::ReadWriteRegion, block, collector.buffers)
-                  .cast<ffi::Array<Regions>>();
+  auto both = CallGlobal(Fn::ReadWriteRegion, block, collector.buffers).cast<ffi::Array<Regions>>();
   Regions reads = both[0];
   auto init = As<BufferStore>(block.init());
   if (init) {
@@ -207,11 +206,10 @@ Fused Fuse(const Scope& scope, const Reduction& reduction, const Epilogue& epilo
     if (!buffer.same_as(reduction.accumulator)) buffers.push_back(buffer);
   }
   const SBlock& root = scope.root;
-  SBlock new_root =
-      CallGlobal(Fn::SBlock, root.iter_vars(), root.reads(), root.writes(), root.name_hint(),
-                 *scope_body, root.init(), buffers, root.match_buffers(), root.annotations(),
-                 nullptr)
-          .cast<SBlock>();
+  SBlock new_root = CallGlobal(Fn::SBlock, root.iter_vars(), root.reads(), root.writes(),
+                               root.name_hint(), *scope_body, root.init(), buffers,
+                               root.match_buffers(), root.annotations(), nullptr)
+                        .cast<SBlock>();
   return {new_root, fused};
 }
 

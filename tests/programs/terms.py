@@ -251,6 +251,24 @@ def conditional_step(
     add_rows(temp, C, D)
 
 
+# Only both epilogues together are in place, and at another element: the second is not fused.
+@T.prim_func(s_tir=True)
+def in_place_over_two_blocks(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    mid = T.sblock_alloc_buffer((M,), "int32")
+    sum_rows(A, temp)
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            mid[vi] = temp[vi] + D[M - 1 - vi]
+    for i in range(M):
+        with T.sblock("back"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = mid[vi] + C[vi]
+
+
 # The second bias is made after the sum, so the call stops there.
 @T.prim_func(s_tir=True)
 def bias_then_bias_made_late(
@@ -377,6 +395,15 @@ ACCEPT = [
         "C[vi]",
         "bias_made_between",
         stopped="bias-written-between",
+    ),
+    accepted(
+        in_place_over_two_blocks,
+        lambda A, C, D: row_sums(A) + D[::-1] + C,
+        "D[7 - vi]",
+        "D[7 - vi]",
+        "in_place_other_element",
+        stopped="output-aliases-input",
+        **IN_PLACE,
     ),
     accepted(
         bias_then_two_readers,
