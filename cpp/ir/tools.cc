@@ -104,7 +104,19 @@ std::string Print(const ffi::ObjectRef& node) {
   // Free variables may be declared on lines of their own first; the node is the last line.
   while (!text.empty() && text.back() == '\n') text.pop_back();
   size_t line = text.rfind('\n');
-  return line == std::string::npos ? text : text.substr(line + 1);
+  if (line != std::string::npos) text = text.substr(line + 1);
+  // In a message the type of an index only distracts: T.int64(0) is 0.
+  const std::string wrapper = "T.int64(";
+  for (size_t at = 0; (at = text.find(wrapper, at)) != std::string::npos;) {
+    size_t number = at + wrapper.size();
+    size_t end = text.find_first_not_of("-0123456789", number);
+    if (end == std::string::npos || text[end] != ')') {
+      at = number;
+    } else {
+      text = text.substr(0, at) + text.substr(number, end - number) + text.substr(end + 1);
+    }
+  }
+  return text;
 }
 
 }  // namespace ir
