@@ -6,6 +6,9 @@ primitive gets this program right, so both can be timed on it: alternately, each
 schedule of the same module, and on the same layer. Compared are the functions behind the Python
 methods, called with two block random variables. The method of this package is timed as well.
 
+Times are of the calling thread on its processor: a fusion uses no other thread, and what else runs
+on the machine disturbs that clock least. The time that passed meanwhile is in the file too.
+
     python benchmarks/primitive.py            about two minutes; writes results/primitive.json
     python benchmarks/primitive.py --quick    small modules, some seconds; writes nothing
 
@@ -52,6 +55,14 @@ OURS, TVM, METHOD = "ours", "tvm", "method"
 
 Blocks = tuple[Any, Any]  # block random variables: the reduction, its epilogue
 Samples = dict[str, list[float]]  # contender -> seconds, one for each repetition
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The samples of one module: seconds of the thread on its processor, and seconds passed."""
+
+    cpu: Samples
+    wall: Samples
 
 
 # ---- The modules ---------------------------------------------------------------------------------
@@ -162,9 +173,8 @@ def check(arrangement: Arrangement, module: tvm.IRModule, index: int) -> None:
         blocks = [block.name_hint for block in blocks_of(root)]
         assert f"matmul_{index}" in blocks and f"bias_{index}" not in blocks, f"'{name}' failed"
     for name in (OURS, METHOD):
-        tvm_ffi.structural_equal(fused[name], fused[TVM], map_free_vars=True) or sys.exit(
-            f"'{name}' makes another block than TVM:\n{fused[name]}\n{fused[TVM]}"
-        )
+        same = tvm_ffi.structural_equal(fused[name], fused[TVM], map_free_vars=True)
+        assert same, f"'{name}' makes another block than TVM:\n{fused[name]}\n{fused[TVM]}"
 
 
 def blocks_of(root: Any) -> Iterable[Any]:
@@ -178,7 +188,7 @@ def blocks_of(root: Any) -> Iterable[Any]:
 # ---- The measurement -----------------------------------------------------------------------------
 
 
-def measure(arrangement: Arrangement, size: int, repetitions: int) -> Samples:
+def measure(arrangement: Arrangement, size: int, repetitions: int) -> Measured:
     """Time the fusion of one layer in a module of `size` layers.
 
     All contenders of a repetition fuse the same layer, which is drawn anew for each; who is first
@@ -186,7 +196,7 @@ def measure(arrangement: Arrangement, size: int, repetitions: int) -> Samples:
     """
     module = arrangement.module(size)
     calls = list(contenders().items())
-    samples: Samples = {name: [] for name, _ in calls}
+    measured = Measured({name: [] for name, _ in calls}, {name: [] for name, _ in calls})
     draw = random.Random(size)
     check(arrangement, module, draw.randrange(size))
 
@@ -199,13 +209,14 @@ def measure(arrangement: Arrangement, size: int, repetitions: int) -> Samples:
             first = repetition % len(calls)
             for name, call in calls[first:] + calls[:first]:
                 sch, (reduction, epilogue) = fresh(arrangement, module, index)
-                start = time.perf_counter()
+                passed, start = time.perf_counter(), time.thread_time()
                 result = call(sch, reduction, epilogue)
-                samples[name].append(time.perf_counter() - start)
+                measured.cpu[name].append(time.thread_time() - start)
+                measured.wall[name].append(time.perf_counter() - passed)
                 del result, sch, reduction, epilogue
     finally:
         gc.enable()
-    return samples
+    return measured
 
 
 def progress(text: str = "") -> None:
@@ -229,8 +240,14 @@ def slope(medians: dict[int, float]) -> float:
     return statistics.linear_regression(list(medians), list(medians.values())).slope
 
 
-def evaluate(raw: dict[int, Samples]) -> dict[str, Any]:
-    """Sum up the samples of one arrangement, by module size."""
+def rounded(samples: Samples) -> Samples:
+    """Round to 10 ns, for the file."""
+    return {name: [round(value, 8) for value in values] for name, values in samples.items()}
+
+
+def evaluate(measured: dict[int, Measured]) -> dict[str, Any]:
+    """Sum up what was measured of one arrangement, by module size."""
+    raw = {size: both.cpu for size, both in measured.items()}
     medians = {
         name: {size: statistics.median(samples[name]) for size, samples in raw.items()}
         for name in (OURS, TVM, METHOD)
@@ -250,16 +267,14 @@ def evaluate(raw: dict[int, Samples]) -> dict[str, Any]:
         "growth": growth,
         "slope_s_per_layer": slopes,
         "slope_ratio_ours_to_tvm": slopes[OURS] / slopes[TVM],
-        "samples_s": {
-            size: {name: [round(s, 8) for s in values] for name, values in samples.items()}
-            for size, samples in raw.items()
-        },
+        "samples_s": {size: rounded(both.cpu) for size, both in measured.items()},
+        "samples_wall_s": {size: rounded(both.wall) for size, both in measured.items()},
     }
 
 
 def show(arrangement: Arrangement, result: dict[str, Any]) -> None:
     """Print one arrangement's table."""
-    print(f"\nOne fusion, {arrangement.title} (times in ms)")
+    print(f"\nOne fusion, {arrangement.title} (median times in ms)")
     print(
         f"{'layers':>7}{'TVM':>10}{'ours':>10}{'method':>10}{'ours/TVM':>11}{'quartiles':>15}"
         f"{'growth TVM':>13}{'ours':>8}"
@@ -328,9 +343,9 @@ def main() -> None:
     report = conditions(repetitions, os.getloadavg()[0])
     report["results"] = {}
     for arrangement in ARRANGEMENTS:
-        raw = {size: measure(arrangement, size, times) for size, times in repetitions.items()}
+        measured = {size: measure(arrangement, size, times) for size, times in repetitions.items()}
         progress()
-        report["results"][arrangement.key] = evaluate(raw)
+        report["results"][arrangement.key] = evaluate(measured)
         show(arrangement, report["results"][arrangement.key])
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)

@@ -39,7 +39,8 @@ def test_names_are_unique() -> None:
 
 def test_every_code_has_a_program() -> None:
     surely = {case.code for case in REFUSE if isinstance(case.code, str)}
-    assert surely == set(fuse_epilogue.REFUSALS)
+    # init-reads belongs to later primitives on a fused block: test_after_fusion.py.
+    assert surely == set(fuse_epilogue.REFUSALS) - {"init-reads"}
 
 
 @pytest.mark.parametrize(

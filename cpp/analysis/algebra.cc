@@ -68,7 +68,7 @@ std::optional<Code> Verdict(const Expr& node, const Expr& below) {
   }
 }
 
-// tvm.tirx.CallEffectKind: annotations, pure functions and reads of state may be moved.
+// Every call in the epilogue must be known to have no effect.
 class PurityCheck : public StmtExprVisitor {
  public:
   std::optional<Call> impure;
@@ -76,13 +76,12 @@ class PurityCheck : public StmtExprVisitor {
  protected:
   using StmtExprVisitor::VisitExpr_;
   void VisitExpr_(const Call& op) override {
-    constexpr int64_t kPure = 1;
     auto callee = As<Op>(op.op());
     ffi::Any effect;
-    if (callee) effect = CallGlobal(Fn::OpGetAttr, *callee, "TCallEffectKind");
+    if (callee) effect = CallGlobal(Fn::OpGetAttr, *callee, kCallEffectKind);
     auto kind = effect.as<int64_t>();
     if (auto imm = As<IntImm>(effect)) kind = imm->value();
-    if (!kind || *kind > kPure) impure = op;
+    if (!kind || *kind > kPureCall) impure = op;
     VisitChildren(op);
   }
 };

@@ -29,6 +29,15 @@ Prover Knowing(const std::vector<Axis>& axes) {
   return prover;
 }
 
+void SplitConjunction(const Expr& condition, std::vector<Expr>* parts) {
+  if (auto both = As<And>(condition)) {
+    SplitConjunction(both->a(), parts);
+    SplitConjunction(both->b(), parts);
+  } else {
+    parts->push_back(condition);
+  }
+}
+
 // The bindings of a block as an injective map of its loops that covers the block's domain.
 InjectiveMap CheckVisits(const Site& site, Code code) {
   SBlock block = site.block();
@@ -39,7 +48,19 @@ InjectiveMap CheckVisits(const Site& site, Code code) {
         code, block,
         "the bindings of block " + Quoted(block) + " are not a one-to-one affine map of its loops");
   }
-  Prover prover;
+  // TVM's detection passes over a condition without loop variables: those must hold always.
+  VarSet loop_vars;
+  for (const Axis& loop : loops) loop_vars.insert(loop.var.get());
+  Prover prover = Knowing(loops);
+  std::vector<Expr> conditions;
+  SplitConjunction(site.realize.predicate(), &conditions);
+  for (const Expr& condition : conditions) {
+    if (!UsesAny(condition, loop_vars) && !prover.True(condition)) {
+      throw Refusal(code, block,
+                    "block " + Quoted(block) + " runs only where " + Print(condition),
+                    {condition});
+    }
+  }
   size_t i = 0;
   for (const IterVar& iter : block.iter_vars()) {
     if (!map->Covers(i++, iter.dom().min(), iter.dom().extent(), prover)) {
@@ -49,15 +70,6 @@ InjectiveMap CheckVisits(const Site& site, Code code) {
     }
   }
   return *map;
-}
-
-void SplitConjunction(const Expr& condition, std::vector<Expr>* parts) {
-  if (auto both = As<And>(condition)) {
-    SplitConjunction(both->a(), parts);
-    SplitConjunction(both->b(), parts);
-  } else {
-    parts->push_back(condition);
-  }
 }
 
 VarSet ReductionLoops(const Reduction& reduction) {

@@ -177,6 +177,9 @@ Epilogue MatchEpilogue(const Scope& scope, const Site& site, const Reduction& re
     spatial = spatial && iter.iter_type() == kDataPar;
     epilogue.axes.push_back(AxisOf(iter));
   }
+  if (block.match_buffers().size() != 0) {
+    throw Refusal(Code::kOpaqueAccess, block, name + " uses a matched region of a buffer");
+  }
   NestedBlock nested;
   nested(block.body());
   if (nested.found) {

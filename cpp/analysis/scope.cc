@@ -61,7 +61,7 @@ class ScopeBuilder : public StmtExprVisitor {
     NodeKind kind = op.kind();
     bool jump =
         kind == NodeKind::kBreak || kind == NodeKind::kContinue || kind == NodeKind::kReturn;
-    if (jump && site_ == nullptr) scope_->has_jump = true;
+    if (jump) scope_->has_jump = true;
     if (auto bind = As<Bind>(op)) scope_->local_vars.insert(bind->var().get());
     NotPlain(op);
   }
@@ -78,7 +78,7 @@ class ScopeBuilder : public StmtExprVisitor {
   }
   void VisitExpr_(const Call& op) override {
     auto callee = As<Op>(op.op());
-    if (callee && callee->name() == "tirx.address_of") {
+    if (callee && callee->name() == kAddressOf) {
       for (const ffi::Any& arg : op.args()) {
         if (auto load = As<TensorLoad>(arg)) Record(load->source(), Use::kOpaque);
       }

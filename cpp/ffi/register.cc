@@ -5,7 +5,7 @@
 #include <tvm/ffi/reflection/registry.h>
 
 #include "analysis/refusal.h"
-#include "schedule/decompose.h"
+#include "schedule/init_reads.h"
 #include "schedule/instruction.h"
 #include "schedule/primitive.h"
 #include "schedule/state.h"
@@ -57,9 +57,25 @@ ffi::Map<ffi::String, ffi::Any> Fuse(const ffi::ObjectRef& schedule, const ffi::
 
 ffi::Any DecomposeReduction(const ffi::ObjectRef& schedule, const ffi::ObjectRef& block,
                             const ffi::ObjectRef& loop) {
+  CheckDecomposition(schedule, block, loop);
   ffi::Any init = ir::CallGlobal(ir::Fn::DecomposeReduction, schedule, block, loop);
   RepairDecomposition(schedule, init.cast<ffi::ObjectRef>(), block);
   return init;
+}
+
+// TVM's blockize and tensorize, with their own arguments: (schedule, target, ...).
+template <ir::Fn fn>
+void Guarded(const char* primitive, ffi::PackedArgs args, ffi::Any* result) {
+  if (args.size() >= 2) {
+    CheckNoInitReads(args[0].cast<ffi::ObjectRef>(), primitive, ffi::Any(args[1]));
+  }
+  ir::Global(fn).CallPacked(args, result);
+}
+void Blockize(ffi::PackedArgs args, ffi::Any* result) {
+  Guarded<ir::Fn::Blockize>("blockize", args, result);
+}
+void Tensorize(ffi::PackedArgs args, ffi::Any* result) {
+  Guarded<ir::Fn::Tensorize>("tensorize", args, result);
 }
 
 ffi::Array<Strings> Refusals() {
@@ -74,6 +90,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("fuse_epilogue.MissingFrom", MissingFrom)
       .def("fuse_epilogue.FuseReductionEpilogue", Fuse)
       .def("fuse_epilogue.DecomposeReduction", DecomposeReduction)
+      .def_packed("fuse_epilogue.Blockize", Blockize)
+      .def_packed("fuse_epilogue.Tensorize", Tensorize)
       .def("fuse_epilogue.Refusals", Refusals);
 }
 

@@ -137,8 +137,18 @@ std::optional<T> As(const ffi::Any& any) {
 enum LoopKind : int64_t { kSerial = 0, kParallel = 1, kVectorized = 2, kUnrolled = 3, kThread = 4 };
 enum IterType : int64_t { kDataPar = 0, kCommReduce = 2 };
 
-/*! \brief The TVM release series this vocabulary was written for. */
-inline constexpr const char* kSupportedSeries = "0.27";
+/*! \brief The operator whose argument is a load that stands for an address. */
+inline constexpr const char* kAddressOf = "tirx.address_of";
+/*! \brief The operator attribute that tells the side effects of a call, and its values up to which
+ *         a call may be moved: annotations and pure functions. */
+inline constexpr const char* kCallEffectKind = "TCallEffectKind";
+inline constexpr int64_t kPureCall = 1;
+/*! \brief The instruction kinds that are taken over. */
+inline constexpr const char* kFuseInstruction = "FuseReductionEpilogue";
+inline constexpr const char* kDecomposeInstruction = "DecomposeReduction";
+inline constexpr const char* kBlockizeInstruction = "Blockize";
+inline constexpr const char* kTensorizeInstruction = "Tensorize";
+
 
 /*!
  * \brief Resolve the vocabulary against the TVM that is loaded.

@@ -45,7 +45,8 @@ std::string MarkedModule(const ffi::ObjectRef& schedule, const Refusal& refusal)
 
 }  // namespace
 
-ffi::Error MakeScheduleError(const ffi::ObjectRef& schedule, const Refusal& refusal) {
+ffi::Error MakeScheduleError(const ffi::ObjectRef& schedule, const std::string& primitive,
+                             const Refusal& refusal) {
   std::string code = std::string("[") + CodeText(refusal.code) + "] ";
   std::string text;
   switch (LevelOf(schedule)) {
@@ -56,10 +57,9 @@ ffi::Error MakeScheduleError(const ffi::ObjectRef& schedule, const Refusal& refu
       text = "ScheduleError: " + code + refusal.Message();
       break;
     case RenderLevel::kDetail:
-      text =
-          "ScheduleError: An error occurred in the schedule primitive 'fuse_reduction_epilogue'."
-          "\n\nThe IR with diagnostic is:\n" +
-          MarkedModule(schedule, refusal) + "\nError message: " + code + refusal.Message();
+      text = "ScheduleError: An error occurred in the schedule primitive '" + primitive +
+             "'.\n\nThe IR with diagnostic is:\n" + MarkedModule(schedule, refusal) +
+             "\nError message: " + code + refusal.Message();
       break;
   }
   return ffi::Error("ScheduleError", text, "");

@@ -11,8 +11,12 @@
 
 namespace fuse_epilogue {
 
-/*! \brief The error to throw for \p refusal, at the schedule's own error_render_level. */
-ffi::Error MakeScheduleError(const ffi::ObjectRef& schedule, const Refusal& refusal);
+/*!
+ * \brief The error to throw for \p refusal, at the schedule's own error_render_level.
+ * \param primitive The schedule primitive that is refused, as TVM names it in errors.
+ */
+ffi::Error MakeScheduleError(const ffi::ObjectRef& schedule, const std::string& primitive,
+                             const Refusal& refusal);
 
 }  // namespace fuse_epilogue
 

@@ -2,7 +2,7 @@
 
 #include <tvm/ffi/container/array.h>
 
-#include "schedule/decompose.h"
+#include "schedule/init_reads.h"
 #include "schedule/primitive.h"
 
 namespace fuse_epilogue {
@@ -61,11 +61,24 @@ ffi::String PrintFuse(const Anys& inputs, const Anys&, const ffi::Any&,
          ")";
 }
 
+// Replace the functor that replays a kind by one that is given the original.
+template <typename Wrapper>
+void WrapApply(const char* kind, Wrapper wrapper) {
+  ffi::Function* apply = FunctorOf(KindNamed(kind), kApply);
+  ffi::Function original = *apply;
+  *apply = ffi::Function::FromTyped([original, wrapper](const ffi::ObjectRef& schedule,
+                                                        const Anys& inputs, const Anys& attrs,
+                                                        const ffi::Any& decision) {
+    return wrapper(original, schedule, inputs, attrs, decision);
+  });
+}
+
 }  // namespace
 
 std::vector<std::string> CheckInstructionKinds() {
   std::vector<std::string> wrong;
-  for (const char* name : {"FuseReductionEpilogue", "DecomposeReduction"}) {
+  for (const char* name :
+       {kFuseInstruction, kDecomposeInstruction, kBlockizeInstruction, kTensorizeInstruction}) {
     try {
       if (HasExpectedLayout(KindNamed(name))) continue;
     } catch (const ffi::Error&) {
@@ -77,18 +90,27 @@ std::vector<std::string> CheckInstructionKinds() {
 }
 
 void InstallInstructionKinds() {
-  ffi::ObjectRef fuse = KindNamed("FuseReductionEpilogue");
+  ffi::ObjectRef fuse = KindNamed(kFuseInstruction);
   *FunctorOf(fuse, kApply) = ffi::Function::FromTyped(ReplayFuse);
   *FunctorOf(fuse, kAsPython) = ffi::Function::FromTyped(PrintFuse);
 
-  ffi::Function* apply = FunctorOf(KindNamed("DecomposeReduction"), kApply);
-  ffi::Function original = *apply;
-  *apply = ffi::Function::FromTyped([original](const ffi::ObjectRef& schedule, const Anys& inputs,
-                                               const Anys& attrs, const ffi::Any& decision) {
+  WrapApply(kDecomposeInstruction, [](const ffi::Function& original, const ffi::ObjectRef& schedule,
+                                      const Anys& inputs, const Anys& attrs, const ffi::Any& decision) {
+    ffi::ObjectRef block = inputs[0].cast<ffi::ObjectRef>();
+    CheckDecomposition(schedule, block, inputs[1].cast<ffi::ObjectRef>());
     Anys outputs = original(schedule, inputs, attrs, decision).cast<Anys>();
-    RepairDecomposition(schedule, outputs[0].cast<ffi::ObjectRef>(),
-                        inputs[0].cast<ffi::ObjectRef>());
+    RepairDecomposition(schedule, outputs[0].cast<ffi::ObjectRef>(), block);
     return outputs;
+  });
+  WrapApply(kBlockizeInstruction, [](const ffi::Function& original, const ffi::ObjectRef& schedule,
+                                     const Anys& inputs, const Anys& attrs, const ffi::Any& decision) {
+    CheckNoInitReads(schedule, "blockize", inputs[0]);
+    return original(schedule, inputs, attrs, decision).cast<Anys>();
+  });
+  WrapApply(kTensorizeInstruction, [](const ffi::Function& original, const ffi::ObjectRef& schedule,
+                                      const Anys& inputs, const Anys& attrs, const ffi::Any& decision) {
+    CheckNoInitReads(schedule, "tensorize", inputs[0]);
+    return original(schedule, inputs, attrs, decision).cast<Anys>();
   });
 }
 

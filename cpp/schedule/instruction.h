@@ -18,8 +18,9 @@ namespace fuse_epilogue {
 std::vector<std::string> CheckInstructionKinds();
 
 /*!
- * \brief Take over FuseReductionEpilogue (ours instead of TVM's) and DecomposeReduction (TVM's,
- *        then RepairDecomposition). Call only after CheckInstructionKinds.
+ * \brief Take over FuseReductionEpilogue (ours instead of TVM's), and put the checks and repairs of
+ *        init_reads.h around DecomposeReduction, Blockize and Tensorize. Call only after
+ *        CheckInstructionKinds.
  */
 void InstallInstructionKinds();
 

@@ -163,7 +163,7 @@ void RecordCall(const ffi::ObjectRef& schedule, const ffi::Array<ffi::Any>& inpu
   auto trace = ObjectIn(CallGlobal(Fn::GetTrace, schedule));
   if (!trace) return;
   ffi::Array<ffi::Any> none;
-  auto kind = CallGlobal(Fn::InstructionKindGet, "FuseReductionEpilogue");
+  auto kind = CallGlobal(Fn::InstructionKindGet, kFuseInstruction);
   CallGlobal(Fn::TraceAppend, *trace, CallGlobal(Fn::Instruction, kind, inputs, none, none),
              nullptr);
 }
@@ -215,7 +215,7 @@ FusionReport FuseReductionEpilogue(const ffi::ObjectRef& schedule, const ffi::Ob
       report.steps.push_back(step);
       if (epilogue_sref) break;
     } catch (const Refusal& refusal) {
-      if (report.steps.empty()) throw MakeScheduleError(schedule, refusal);
+      if (report.steps.empty()) throw MakeScheduleError(schedule, "fuse_reduction_epilogue", refusal);
       report.stopped = refusal;
       break;
     }

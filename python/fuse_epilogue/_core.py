@@ -48,5 +48,7 @@ _initialize()
 
 FuseReductionEpilogue = _function("FuseReductionEpilogue")
 DecomposeReduction = _function("DecomposeReduction")
+Blockize = _function("Blockize")
+Tensorize = _function("Tensorize")
 MissingFrom = _function("MissingFrom")
 Refusals = _function("Refusals")

@@ -461,7 +461,7 @@ ACCEPT = [
     accepted(
         long_indices_flat,
         lambda A, B, C: matmul(A, B).reshape(-1) + C,
-        "C[vi * T.int64(7) + vj]",
+        "C[vi * 7 + vj]",
         "C[vi * T.int64(7) + vj]",
         "mixed_index_types",
     ),
