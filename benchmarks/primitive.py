@@ -192,9 +192,11 @@ def measure(arrangement: Arrangement, size: int, repetitions: int) -> Measured:
     """Time the fusion of one layer in a module of `size` layers.
 
     All contenders of a repetition fuse the same layer, which is drawn anew for each; who is first
-    changes from one repetition to the next. Creating and releasing schedules is not timed.
+    changes from one repetition to the next. Creating and releasing schedules is not timed. It does
+    drive the code out of the processor's caches, and the more the larger the module is; as that is
+    no growth of the fusion, each call follows one that is not timed, in a module of one layer.
     """
-    module = arrangement.module(size)
+    module, small = arrangement.module(size), arrangement.module(1)
     calls = list(contenders().items())
     measured = Measured({name: [] for name, _ in calls}, {name: [] for name, _ in calls})
     draw = random.Random(size)
@@ -209,11 +211,13 @@ def measure(arrangement: Arrangement, size: int, repetitions: int) -> Measured:
             first = repetition % len(calls)
             for name, call in calls[first:] + calls[:first]:
                 sch, (reduction, epilogue) = fresh(arrangement, module, index)
+                small_sch, small_blocks = fresh(arrangement, small, 0)
+                call(small_sch, *small_blocks)
                 passed, start = time.perf_counter(), time.thread_time()
                 result = call(sch, reduction, epilogue)
                 measured.cpu[name].append(time.thread_time() - start)
                 measured.wall[name].append(time.perf_counter() - passed)
-                del result, sch, reduction, epilogue
+                del result, sch, reduction, epilogue, small_sch, small_blocks
     finally:
         gc.enable()
     return measured

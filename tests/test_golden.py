@@ -135,9 +135,7 @@ def row_sums_added_to_d(
 
 def row_sums_then_wide_bias(narrow_first: bool) -> PrimFunc:
     @T.prim_func(s_tir=True)
-    def before(
-        A: T.Buffer((8, 6), "int32"), C: T.Buffer((8,), "int8"), D: T.Buffer((8,), "int32")
-    ):
+    def before(A: T.Buffer((8, 6), "int32"), C: T.Buffer((8,), "int8"), D: T.Buffer((8,), "int32")):
         temp = T.sblock_alloc_buffer((8,), "int32")
         for i, k in T.grid(8, 6):
             with T.sblock("mm"):
@@ -300,9 +298,7 @@ def transposed_fused(
             D[vj, vi] = D[vj, vi] + A[vi, vk] * B[vj, vk]
 
 
-def in_a_loop_over_rows(late: int) -> PrimFunc:
-    """The epilogue of a row comes `late` iterations after its sums."""
-
+def in_a_loop_over_rows(row: Epilogue) -> PrimFunc:
     @T.prim_func(s_tir=True)
     def before(
         A: T.Buffer((8, 6), "int32"),
@@ -311,18 +307,16 @@ def in_a_loop_over_rows(late: int) -> PrimFunc:
         D: T.Buffer((8, 7), "int32"),
     ):
         temp = T.sblock_alloc_buffer((8, 7), "int32")
-        for i in range(8 + late):
+        for i in range(8):
             for j, k in T.grid(7, 6):
                 with T.sblock("mm"):
-                    T.where(i < 8)
                     vi, vj, vk = T.axis.remap("SSR", [i, j, k])
                     with T.init():
                         temp[vi, vj] = 0
                     temp[vi, vj] = temp[vi, vj] + A[vi, vk] * B[vj, vk]
             for j in range(7):
                 with T.sblock("add"):
-                    T.where(i >= late)
-                    vi = T.axis.spatial(8, i - late)
+                    vi = T.axis.spatial(8, row(i))
                     vj = T.axis.spatial(7, j)
                     D[vi, vj] = temp[vi, vj] + C[vj]
 
@@ -339,7 +333,6 @@ def in_a_loop_over_rows_fused(
     for i in range(8):
         for j, k in T.grid(7, 6):
             with T.sblock("mm"):
-                T.where(i < 8)
                 vi, vj, vk = T.axis.remap("SSR", [i, j, k])
                 T.reads(C[vj], A[vi, vk], B[vj, vk])
                 T.writes(D[vi, vj])
@@ -457,9 +450,9 @@ GOLDEN: dict[str, Golden] = {
         transposed(lambda vj: vj), transposed_fused, transposed(lambda vj: vj // 2), "index-map"
     ),
     "shared loop": Golden(
-        in_a_loop_over_rows(late=0),
+        in_a_loop_over_rows(lambda i: i),
         in_a_loop_over_rows_fused,
-        in_a_loop_over_rows(late=1),
+        in_a_loop_over_rows(lambda i: 7 - i),
         "shared-loops",
     ),
     "symbolic": Golden(

@@ -1,5 +1,6 @@
 #include "analysis/algebra.h"
 
+#include <cmath>
 #include <vector>
 
 #include "analysis/refusal.h"
@@ -107,6 +108,41 @@ void CollectTerms(const std::vector<Expr>& path, size_t i, std::vector<Term>* te
   if (sum_first) terms->push_back({add.b(), false});
 }
 
+// LLVM is told that signed arithmetic of 32 bits and more never overflows, and that unsigned
+// arithmetic never leaves [0, 2^n). Values that are only known at run time wrap in practice, as the
+// machine does; what the compiler can see it uses. So that the fused sums give it nothing to see:
+//  - unsigned: no subtraction. Then every partial sum is at most the final one, which fits.
+//  - signed: no literal in the start value that is so large that adding a term may pass the end.
+void CheckOverflow(const Epilogue& epilogue, const Reduction& reduction,
+                   const std::vector<Expr>& path) {
+  DLDataType dtype = BufferTypeOf(reduction.accumulator).dtype().dtype();
+  bool is_signed = dtype.code == kDLInt;
+  if (dtype.bits < 32 || (!is_signed && dtype.code != kDLUInt)) return;
+  SBlock block = epilogue.site->block();
+  bool subtracts = reduction.subtracts;
+  const double limit = std::ldexp(1.0, dtype.bits - 2);
+  double literals = 0;
+  auto count = [&](const Expr& term) {
+    if (auto imm = As<IntImm>(term)) literals += std::fabs(static_cast<double>(imm->value()));
+  };
+  count(reduction.init);
+  for (size_t i = 0; i + 1 < path.size(); ++i) {
+    if (auto add = As<Add>(path[i])) {
+      count(add->a());
+      count(add->b());
+    } else if (auto sub = As<Sub>(path[i])) {
+      count(sub->b());
+      subtracts = true;
+    }
+  }
+  if ((!is_signed && subtracts) || (is_signed && literals >= limit)) {
+    throw Refusal(
+        Code::kOverflow, block,
+        "block " + Quoted(block) + " computes " + Print(epilogue.value) + " in " + DTypeStr(dtype),
+        {block.body()});
+  }
+}
+
 }  // namespace
 
 void CheckAbsorbable(const Epilogue& epilogue, const Reduction& reduction) {
@@ -131,6 +167,7 @@ void CheckAbsorbable(const Epilogue& epilogue, const Reduction& reduction) {
         name + " computes " + Print(epilogue.value) + " from the sum " + Print(epilogue.read),
         {block.body()});
   }
+  CheckOverflow(epilogue, reduction, path);
   DLDataType sum = BufferTypeOf(reduction.accumulator).dtype().dtype();
   DLDataType out = BufferTypeOf(epilogue.output).dtype().dtype();
   if (sum.code != out.code || sum.bits != out.bits || sum.lanes != out.lanes) {

@@ -38,6 +38,28 @@ void SplitConjunction(const Expr& condition, std::vector<Expr>* parts) {
   }
 }
 
+// Loads and calls: a domain with one need not be the same for both blocks.
+class MemoryFinder : public StmtExprVisitor {
+ public:
+  bool found = false;
+
+ protected:
+  using StmtExprVisitor::VisitExpr_;
+  void VisitExpr_(const TensorLoad&) override { found = true; }
+  void VisitExpr_(const Call&) override { found = true; }
+};
+
+void CheckFixedDomain(const Axis& axis, const SBlock& block, Code code) {
+  MemoryFinder finder;
+  finder(axis.min);
+  finder(axis.extent);
+  if (finder.found) {
+    throw Refusal(code, block,
+                  "the extent of " + Quoted(axis.var) + " around block " + Quoted(block) +
+                      " is read from memory or called for: " + Print(axis.extent));
+  }
+}
+
 // The bindings of a block as an injective map of its loops that covers the block's domain.
 InjectiveMap CheckVisits(const Site& site, Code code) {
   SBlock block = site.block();
@@ -48,6 +70,10 @@ InjectiveMap CheckVisits(const Site& site, Code code) {
         code, block,
         "the bindings of block " + Quoted(block) + " are not a one-to-one affine map of its loops");
   }
+  for (const Axis& loop : loops) CheckFixedDomain(loop, block, code);
+  for (const IterVar& iter : block.iter_vars()) {
+    CheckFixedDomain(Axis{iter.var(), iter.dom().min(), iter.dom().extent()}, block, code);
+  }
   // TVM's detection passes over a condition without loop variables: those must hold always.
   VarSet loop_vars;
   for (const Axis& loop : loops) loop_vars.insert(loop.var.get());
@@ -56,8 +82,7 @@ InjectiveMap CheckVisits(const Site& site, Code code) {
   SplitConjunction(site.realize.predicate(), &conditions);
   for (const Expr& condition : conditions) {
     if (!UsesAny(condition, loop_vars) && !prover.True(condition)) {
-      throw Refusal(code, block,
-                    "block " + Quoted(block) + " runs only where " + Print(condition),
+      throw Refusal(code, block, "block " + Quoted(block) + " runs only where " + Print(condition),
                     {condition});
     }
   }

@@ -60,7 +60,12 @@ void CheckStructure(const Scope& scope, const Site& producer, const Site& consum
                   "block " + Quoted(block) + " comes before block " + Quoted(producer.block()));
   }
   for (const Site* site : {&producer, &consumer}) {
-    if (!site->plain || scope.has_jump) {
+    if (scope.has_jump) {
+      throw Refusal(Code::kStructure, site->block(),
+                    "a break, continue or return in the scope of block " + Quoted(site->block()) +
+                        " may skip one of the two blocks");
+    }
+    if (!site->plain) {
       throw Refusal(Code::kStructure, site->block(),
                     "block " + Quoted(site->block()) + " is under a statement that is not a loop");
     }
@@ -82,7 +87,10 @@ void CheckStructure(const Scope& scope, const Site& producer, const Site& consum
       // A pipeline's stages are numbered by the statements of the loop, of which one would go.
       if (std::string(entry.first).rfind("software_pipeline", 0) == 0) {
         throw Refusal(Code::kStructure, block,
-                      "loop " + Quoted(loop->loop_var()) + " is software-pipelined", {*loop});
+                      "loop " + Quoted(loop->loop_var()) + " around blocks " +
+                          Quoted(producer.block()) + " and " + Quoted(block) +
+                          " is software-pipelined",
+                      {*loop});
       }
     }
   }

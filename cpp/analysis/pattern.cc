@@ -73,6 +73,15 @@ size_t AddedLoads(const Expr& value, VarKey accumulator, const ffi::Array<Expr>&
   return load && load->source().get() == accumulator && DeepEqual(load->indices(), indices);
 }
 
+// Whether a subtraction stands between the root of the value and the accumulator.
+bool HasSubtraction(const Expr& value, VarKey accumulator) {
+  if (value.kind() == NodeKind::kSub) return true;
+  auto add = As<Add>(value);
+  if (!add) return false;
+  const Expr side = UsesAny(add->a(), {accumulator}) ? add->a() : add->b();
+  return HasSubtraction(side, accumulator);
+}
+
 bool IsFloat(DLDataType dtype) {
   return dtype.code == kDLFloat || dtype.code == kDLBfloat || dtype.code > kDLBfloat;
 }
@@ -106,7 +115,7 @@ std::optional<Var> StoredBuffer(const SBlock& block) {
 Reduction MatchReduction(const Site& site) {
   SBlock block = site.block();
   std::string name = "block " + Quoted(block);
-  Reduction reduction{&site, Var(), {}, Expr(), {}, {}};
+  Reduction reduction{&site, Var(), {}, Expr(), false, {}, {}};
   for (const IterVar& iter : block.iter_vars()) {
     if (iter.iter_type() == kDataPar) {
       reduction.spatial.push_back(AxisOf(iter));
@@ -157,6 +166,7 @@ Reduction MatchReduction(const Site& site) {
     throw Refusal(Code::kReductionForm, block,
                   name + " does not add a term to the element it stores", {*update});
   }
+  reduction.subtracts = HasSubtraction(update->value(), acc);
   VarSet reduce_vars;
   for (const Axis& axis : reduction.reduce) reduce_vars.insert(axis.var.get());
   if (UsesAny(reduction.indices, reduce_vars) || UsesAny(reduction.init, reduce_vars)) {

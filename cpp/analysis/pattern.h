@@ -19,6 +19,8 @@ struct Reduction {
   ir::Var accumulator;
   ffi::Array<ir::Expr> indices;
   ir::Expr init;
+  /*! \brief Whether a term is subtracted, acc - t. */
+  bool subtracts;
   std::vector<Axis> spatial;
   std::vector<Axis> reduce;
 };

@@ -78,6 +78,9 @@ class ScopeBuilder : public StmtExprVisitor {
   }
   void VisitExpr_(const Call& op) override {
     auto callee = As<Op>(op.op());
+    for (const char* jump : kJumps) {
+      if (callee && callee->name() == jump) scope_->has_jump = true;
+    }
     if (callee && callee->name() == kAddressOf) {
       for (const ffi::Any& arg : op.args()) {
         if (auto load = As<TensorLoad>(arg)) Record(load->source(), Use::kOpaque);

@@ -139,6 +139,9 @@ enum IterType : int64_t { kDataPar = 0, kCommReduce = 2 };
 
 /*! \brief The operator whose argument is a load that stands for an address. */
 inline constexpr const char* kAddressOf = "tirx.address_of";
+/*! \brief The operators that leave a loop or a function early. */
+inline constexpr const char* kJumps[] = {"tirx.break_loop", "tirx.continue_loop",
+                                         "tirx.thread_return"};
 /*! \brief The operator attribute that tells the side effects of a call, and its values up to which
  *         a call may be moved: annotations and pure functions. */
 inline constexpr const char* kCallEffectKind = "TCallEffectKind";
@@ -148,7 +151,6 @@ inline constexpr const char* kFuseInstruction = "FuseReductionEpilogue";
 inline constexpr const char* kDecomposeInstruction = "DecomposeReduction";
 inline constexpr const char* kBlockizeInstruction = "Blockize";
 inline constexpr const char* kTensorizeInstruction = "Tensorize";
-
 
 /*!
  * \brief Resolve the vocabulary against the TVM that is loaded.

@@ -21,7 +21,7 @@ RenderLevel LevelOf(const ffi::ObjectRef& schedule) {
     if (As<PrimFunc>(entry.second)) function = entry.first.name_hint();
   }
   try {
-    CallGlobal(Fn::GetSBlock, schedule, "", function);
+    CallGlobal(Fn::GetSBlock, schedule, "<no block has this name>", function);
   } catch (const ffi::Error& error) {
     std::string message = error.message();
     if (message.find("The IR with diagnostic is") != std::string::npos) return RenderLevel::kDetail;

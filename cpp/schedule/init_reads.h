@@ -15,14 +15,16 @@
 namespace fuse_epilogue {
 
 /*!
- * \brief Before decompose_reduction: refuse to move an init above the block that writes what it reads.
+ * \brief Before decompose_reduction: refuse to move an init above the block that writes what it
+ * reads.
  * \throws ffi::Error of kind ScheduleError.
  */
 void CheckDecomposition(const ffi::ObjectRef& schedule, const ffi::ObjectRef& block_rv,
                         const ffi::ObjectRef& loop_rv);
 
 /*!
- * \brief After decompose_reduction: declare what the two blocks read; a constant init changes nothing.
+ * \brief After decompose_reduction: declare what the two blocks read; a constant init changes
+ * nothing.
  * \param init_rv The init block that decompose_reduction returned.
  * \param update_rv The block that was decomposed.
  */

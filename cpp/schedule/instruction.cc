@@ -94,24 +94,27 @@ void InstallInstructionKinds() {
   *FunctorOf(fuse, kApply) = ffi::Function::FromTyped(ReplayFuse);
   *FunctorOf(fuse, kAsPython) = ffi::Function::FromTyped(PrintFuse);
 
-  WrapApply(kDecomposeInstruction, [](const ffi::Function& original, const ffi::ObjectRef& schedule,
-                                      const Anys& inputs, const Anys& attrs, const ffi::Any& decision) {
-    ffi::ObjectRef block = inputs[0].cast<ffi::ObjectRef>();
-    CheckDecomposition(schedule, block, inputs[1].cast<ffi::ObjectRef>());
-    Anys outputs = original(schedule, inputs, attrs, decision).cast<Anys>();
-    RepairDecomposition(schedule, outputs[0].cast<ffi::ObjectRef>(), block);
-    return outputs;
-  });
-  WrapApply(kBlockizeInstruction, [](const ffi::Function& original, const ffi::ObjectRef& schedule,
-                                     const Anys& inputs, const Anys& attrs, const ffi::Any& decision) {
-    CheckNoInitReads(schedule, "blockize", inputs[0]);
-    return original(schedule, inputs, attrs, decision).cast<Anys>();
-  });
-  WrapApply(kTensorizeInstruction, [](const ffi::Function& original, const ffi::ObjectRef& schedule,
-                                      const Anys& inputs, const Anys& attrs, const ffi::Any& decision) {
-    CheckNoInitReads(schedule, "tensorize", inputs[0]);
-    return original(schedule, inputs, attrs, decision).cast<Anys>();
-  });
+  WrapApply(kDecomposeInstruction,
+            [](const ffi::Function& original, const ffi::ObjectRef& schedule, const Anys& inputs,
+               const Anys& attrs, const ffi::Any& decision) {
+              ffi::ObjectRef block = inputs[0].cast<ffi::ObjectRef>();
+              CheckDecomposition(schedule, block, inputs[1].cast<ffi::ObjectRef>());
+              Anys outputs = original(schedule, inputs, attrs, decision).cast<Anys>();
+              RepairDecomposition(schedule, outputs[0].cast<ffi::ObjectRef>(), block);
+              return outputs;
+            });
+  WrapApply(kBlockizeInstruction,
+            [](const ffi::Function& original, const ffi::ObjectRef& schedule, const Anys& inputs,
+               const Anys& attrs, const ffi::Any& decision) {
+              CheckNoInitReads(schedule, "blockize", inputs[0]);
+              return original(schedule, inputs, attrs, decision).cast<Anys>();
+            });
+  WrapApply(kTensorizeInstruction,
+            [](const ffi::Function& original, const ffi::ObjectRef& schedule, const Anys& inputs,
+               const Anys& attrs, const ffi::Any& decision) {
+              CheckNoInitReads(schedule, "tensorize", inputs[0]);
+              return original(schedule, inputs, attrs, decision).cast<Anys>();
+            });
 }
 
 }  // namespace fuse_epilogue

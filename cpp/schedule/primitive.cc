@@ -130,8 +130,10 @@ Plan Prove(const ScheduleState& state, const Scope& scope, const SBlock& root, c
   AxisMap axes = MatchElements(reduction, epilogue);
   CheckSharedLoops(reduction, reduction_loops, epilogue, epilogue_loops, axes,
                    CommonSteps(producer, *consumer));
-  CheckHazards(scope, reduction, epilogue,
-               [&](const SBlock& block) { return RegionCovered(state, block); });
+  CheckHazards(scope, reduction, epilogue, [&](const SBlock& block) {
+    // TVM's flag believes the declared regions.
+    return RegionCovered(state, block) && DeclaresItsReads(block);
+  });
   if (!root.same_as(scope.root)) CheckNoAliasOutside(root, reduction, epilogue);
   return Plan{reduction, epilogue, axes};
 }
@@ -215,7 +217,8 @@ FusionReport FuseReductionEpilogue(const ffi::ObjectRef& schedule, const ffi::Ob
       report.steps.push_back(step);
       if (epilogue_sref) break;
     } catch (const Refusal& refusal) {
-      if (report.steps.empty()) throw MakeScheduleError(schedule, "fuse_reduction_epilogue", refusal);
+      if (report.steps.empty())
+        throw MakeScheduleError(schedule, "fuse_reduction_epilogue", refusal);
       report.stopped = refusal;
       break;
     }

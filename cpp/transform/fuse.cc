@@ -183,6 +183,10 @@ std::pair<Regions, Regions> RegionsOf(const SBlock& block) {
   return {reads, both[1]};
 }
 
+bool DeclaresItsReads(const SBlock& block) {
+  return As<BufferStore>(block.body()) && SameRegions(RegionsOf(block).first, block.reads());
+}
+
 Fused Fuse(const Scope& scope, const Reduction& reduction, const Epilogue& epilogue,
            const AxisMap& axes) {
   const SBlock old = reduction.site->block();

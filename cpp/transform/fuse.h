@@ -38,6 +38,9 @@ Fused Fuse(const Scope& scope, const Reduction& reduction, const Epilogue& epilo
 std::pair<ffi::Array<ir::TensorRegion>, ffi::Array<ir::TensorRegion>> RegionsOf(
     const ir::SBlock& block);
 
+/*! \brief Whether \p block is a single store and declares exactly the reads that it has. */
+bool DeclaresItsReads(const ir::SBlock& block);
+
 /*! \brief \p block with other reads, writes, init and body. */
 ir::SBlock WithParts(const ir::SBlock& block, const ffi::Array<ir::TensorRegion>& reads,
                      const ffi::Array<ir::TensorRegion>& writes, const ffi::Any& init,

@@ -15,7 +15,7 @@ REFUSALS: Mapping[str, str] = MappingProxyType(
     {str(code): str(meaning) for code, meaning in _core.Refusals()}
 )
 
-# A refusal's text has its code in brackets, at the start of the message proper.
+# A refusal's text has its code in brackets, at the start of its last line.
 _CODE = re.compile(r"(?:Error message: |ScheduleError: |\(not rendered\) )\[([a-z-]+)\] ?")
 
 
@@ -138,5 +138,6 @@ def refusal_code(error: BaseException) -> str | None:
     >>> refusal_code(ValueError("something else")) is None
     True
     """
-    match = _CODE.search(str(error))
+    last_line = str(error).rstrip("\n").rpartition("\n")[2]
+    match = _CODE.match(last_line)
     return match.group(1) if match and match.group(1) in REFUSALS else None

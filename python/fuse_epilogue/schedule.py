@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm.s_tir import Schedule, ScheduleError
+from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import SBlockRV, _ffi_api
 
 from . import _core
@@ -71,7 +71,7 @@ def fuse_reduction_epilogue(
         if epilogue_block is not None:
             second_rv = _as_block_rv(self, epilogue_block, "epilogue_block", named)
         return report_from_core(_core.FuseReductionEpilogue(self, first_rv, second_rv))
-    except (ScheduleError, TypeError):
+    except BaseException:
         for block_rv in reversed(named):
             if self.trace is not None:
                 self.trace.pop()

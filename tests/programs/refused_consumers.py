@@ -217,6 +217,45 @@ def shifted_read(
             D[vi] = temp[vi + 1] + C[vi]
 
 
+# As many rows are consumed as are computed, but they are others.
+@T.prim_func(s_tir=True)
+def rows_further_down(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M + 2,), "int32")
+    sum_rows(A, temp)
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = temp[vi + 2] + C[vi]
+
+
+# Every row that is computed is consumed, and then some.
+@T.prim_func(s_tir=True)
+def more_rows_consumed_than_computed(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M + 2,), "int32"), D: T.Buffer((M + 2,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M + 2,), "int32")
+    sum_rows(A, temp)
+    for i in range(M + 2):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M + 2, i)
+            D[vi] = temp[vi] + C[vi]
+
+
+# Only every second row is consumed.
+@T.prim_func(s_tir=True)
+def epilogue_loop_with_a_step(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    sum_rows(A, temp)
+    for i in T.serial(0, M, step=2):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = temp[vi] + C[vi]
+
+
 @T.prim_func(s_tir=True)
 def stencil(
     A: T.Buffer((M + 2, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
@@ -496,6 +535,14 @@ REFUSE = [
     refused(indirect_read, ("index-map", "opaque-access")),
     refused(indirect_write, "output-write"),
     refused(shifted_read, "domain", reference=lambda A, C: row_sums(A)[1:-1] + C),
+    refused(rows_further_down, "domain"),
+    refused(more_rows_consumed_than_computed, "domain"),
+    refused(
+        epilogue_loop_with_a_step,
+        "consumer-domain",
+        reference=lambda A, C, D: np.where(np.arange(M) % 2, D, row_sums(A) + C),
+        **IN_PLACE,
+    ),
     refused(
         stencil,
         ("multiple-use", "index-map", "domain"),

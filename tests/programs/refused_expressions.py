@@ -370,7 +370,51 @@ def _casts() -> list[Case]:
     ]
 
 
+def _overflows() -> list[Case]:
+    """Sums that could pass the end of their type on the way, where the program itself does not.
+
+    The compiler takes it that 32-bit and wider integers never overflow. A sum that starts from
+    the wrapped-around ``0 - C`` of an unsigned type, or next to the end of a signed one, does.
+    The first three cannot be run: on most data they overflow themselves.
+    """
+    return [
+        *[
+            Case(
+                name=f"{acc}_minus_bias",
+                func=matmul_then(lambda t, C, E, S, i, j: t - C[i, j], acc=acc, src="uint8"),
+                code="overflow",
+            )
+            for acc in ("uint32", "uint64")
+        ],
+        Case(
+            name="uint32_body_that_subtracts",
+            func=matmul_then(
+                lambda t, C, E, S, i, j: t + C[i, j],
+                update=lambda acc, t, e: acc - t,
+                acc="uint32",
+                src="uint8",
+            ),
+            code="overflow",
+        ),
+        Case(
+            name="too_large_constant",
+            func=matmul_then(lambda t, C, E, S, i, j: t + 2**30),
+            reference=lambda A, B, C, E, S: matmul(A, B) + 2**30,
+            code="overflow",
+        ),
+        Case(
+            name="too_large_start",
+            func=matmul_then(
+                lambda t, C, E, S, i, j: t + C[i, j], init=lambda E, S, i, j: T.int32(2**31 - 1)
+            ),
+            reference=lambda A, B, C, E, S: matmul(A, B) + np.int32(2**31 - 1) + C,
+            code="overflow",
+        ),
+    ]
+
+
 REFUSE = [
+    *_overflows(),
     *_integers(),
     *_floats(),
     *_casts(),

@@ -230,6 +230,37 @@ def argmax(
             D[vi] = temp[vi] + C[vi]
 
 
+# Two rows go to one element: of each two, the second row's sum is left.
+@T.prim_func(s_tir=True)
+def two_rows_in_one_element(A: T.Buffer((M, K), "int32"), D: T.Buffer((M // 2,), "int32")):
+    temp = T.sblock_alloc_buffer((M // 2,), "int32")
+    for i, k in T.grid(M, K):
+        with T.sblock("mm"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[vi // 2] = 0
+            temp[vi // 2] = temp[vi // 2] + A[vi, vk]
+    for i in range(M // 2):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M // 2, i)
+            D[vi] = temp[vi] + D[vi]
+
+
+@T.prim_func(s_tir=True)
+def reduction_loop_with_a_step(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    for i in range(M):
+        for k in T.serial(0, K, step=2):
+            with T.sblock("mm"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    temp[vi] = 0
+                temp[vi] = temp[vi] + A[vi, vk]
+    add_rows(temp, C, D)
+
+
 # Every input goes into several sums; the last two sums are never started.
 @T.prim_func(s_tir=True)
 def scattered(
@@ -552,6 +583,17 @@ REFUSE = [
         ("reduction-order", "reduction-domain"),
         reference=lambda A, D: A[:, 0, 0] + D,
         **IN_PLACE,
+    ),
+    refused(
+        two_rows_in_one_element,
+        ("reduction-domain", "reduction-form"),
+        reference=lambda A, D: row_sums(A)[1::2] + D,
+        **IN_PLACE,
+    ),
+    refused(
+        reduction_loop_with_a_step,
+        "reduction-domain",
+        reference=lambda A, C: row_sums(A[:, ::2]) + C,
     ),
     refused(masked_rows, "reduction-domain"),
     refused(sum_of_booleans, "accumulator-type"),

@@ -378,16 +378,14 @@ def _types() -> list[Case]:
     table = [
         ("int32", "int8", "narrowing_copy"),
         ("int64", "int32", "narrowing_copy"),
-        ("uint32", "uint8", "narrowing_copy"),
         ("uint8", "uint8", "widened_sum"),
         ("int8", "int8", "widened_sum"),
         ("int16", "int8", "widened_sum"),
-        ("uint64", "uint16", "narrowing_copy"),
         ("float32", "float32", "float16_accumulator"),
         ("float32", "float16", "float16_accumulator"),
         ("float64", "float32", "narrowing_to_float16"),
     ]
-    return [
+    cases = [
         Case(
             name=f"{acc}_sum_of_{src}",
             func=matmul_then(lambda t, C, E, S, i, j: (t + C[i, j]) - E[j], acc=acc, src=src),
@@ -401,6 +399,22 @@ def _types() -> list[Case]:
         )
         for acc, src, twin in table
     ]
+    # Wide unsigned sums may only be added to.
+    cases += [
+        Case(
+            name=f"{acc}_sum_of_{src}",
+            func=matmul_then(lambda t, C, E, S, i, j: (t + C[i, j]) + E[j], acc=acc, src=src),
+            reference=lambda A, B, C, E, S, acc=acc: matmul(A, B, acc) + C + E,
+            absorbed=("C[vi, vj] + E[vj]",),
+            init="C[vi, vj] + E[vj]",
+            twin=twin,
+        )
+        for acc, src, twin in [
+            ("uint32", "uint8", "uint32_minus_bias"),
+            ("uint64", "uint16", "uint64_minus_bias"),
+        ]
+    ]
+    return cases
 
 
 ACCEPT = [

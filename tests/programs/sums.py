@@ -37,6 +37,14 @@ def _sums() -> list[Case]:
             "constant_minus_sum",
         ),
         (
+            "large_constant",
+            lambda t, C, E, S, i, j: t + (2**30 - 1),
+            lambda t, C, E, S: t + (2**30 - 1),
+            "1073741823",
+            "1073741823",
+            "too_large_constant",
+        ),
+        (
             "minus_constant",
             lambda t, C, E, S, i, j: t - 7,
             lambda t, C, E, S: t - 7,

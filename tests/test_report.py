@@ -1,0 +1,241 @@
+"""What a call tells: the report, the refusal's code and text, errors in the arguments."""
+
+from __future__ import annotations
+
+import dataclasses
+import doctest
+import importlib
+import pkgutil
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from tvm import s_tir
+from tvm.s_tir import Schedule
+
+import fuse_epilogue
+from fuse_epilogue import REFUSALS, FusionReport, FusionStep, Refusal, refusal_code
+from programs import BY_NAME
+
+# The codes are part of the interface: callers compare with them.
+CODES = {
+    *("not-a-reduction", "reduction-form", "no-init", "tuple-reduction", "monoid"),
+    *("reduction-domain", "reduction-order", "reduction-loop-kind", "accumulator-type"),
+    *("no-consumer", "intermediate-escapes", "other-reader", "other-writer", "consumer-form"),
+    *("consumer-domain", "index-map", "domain", "output-write", "output-writers", "shared-loops"),
+    *("structure", "order", "wrong-pair", "storage-scope", "index-type"),
+    *("bias-written-between", "output-used-between", "output-aliases-input", "opaque-access"),
+    *("tail", "scale", "negated", "cast", "multiple-use", "impure"),
+}
+
+# How a sentence tells the reader what to do.
+INSTRUCTIONS = {
+    *("accumulate", "call", "compute", "decompose", "fuse", "give", "inline", "keep", "move"),
+    *("name", "put", "read", "remove", "rewrite", "slice", "store", "use", "write", "allocate"),
+    *("let", "copy", "schedule", "make"),
+}
+
+
+# ---------------------------------------------------------------------------------------------
+# The report
+# ---------------------------------------------------------------------------------------------
+
+BIAS = FusionStep("add", "C[vi, vj]", "temp")
+COPY = FusionStep("copy", "", "biased")
+STOP = Refusal("tail", "relu", "block 'relu' computes T.max(D, 0). Keep the block.")
+
+
+@pytest.mark.parametrize(
+    ("steps", "stopped", "text"),
+    [
+        ((BIAS,), None, "'mm' absorbed C[vi, vj] from 'add' into T.init; 'temp' is gone."),
+        ((COPY,), None, "'mm' took over the copy 'copy'; 'biased' is gone."),
+        (
+            (BIAS, COPY),
+            STOP,
+            "'mm' absorbed C[vi, vj] from 'add' into T.init; 'temp' is gone.\n"
+            "'mm' took over the copy 'copy'; 'biased' is gone.\n"
+            "Left as it is [tail]: block 'relu' computes T.max(D, 0). Keep the block.",
+        ),
+    ],
+)
+def test_a_report_in_words(
+    steps: tuple[FusionStep, ...], stopped: Refusal | None, text: str
+) -> None:
+    assert str(FusionReport("mm", "D", steps, stopped)) == text
+
+
+@pytest.mark.parametrize("thing", [FusionReport("mm", "D", (BIAS,), STOP), BIAS, STOP])
+def test_reports_cannot_be_changed(thing: Any) -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(thing, dataclasses.fields(thing)[0].name, "other")
+
+
+def test_a_report_is_made_of_plain_values() -> None:
+    # `all_three_at_row`: a product, a bias, and a ReLU that stays.
+    report = BY_NAME["all_three_at_row"].scheduled().fuse_reduction_epilogue("mm")
+    assert report.stopped is not None
+    stop = report.stopped
+    (step,) = report.steps
+    strings = [report.reduction, report.output, *dataclasses.astuple(step)]
+    strings += [stop.code, stop.block, stop.message]
+    assert {type(value) for value in strings} == {str}
+    assert dataclasses.astuple(step) == ("add", "C[vj]", "temp")
+    assert (report.reduction, report.output) == ("mm", "mid")
+    assert (stop.code, stop.block) == ("tail", "relu")
+    assert stop.message.endswith(REFUSALS["tail"])
+    assert str(report).splitlines()[1:] == [f"Left as it is [tail]: {stop.message}"]
+
+
+# ---------------------------------------------------------------------------------------------
+# Refusals
+# ---------------------------------------------------------------------------------------------
+
+
+def test_no_code_is_missing() -> None:
+    assert set(REFUSALS) >= CODES
+
+
+def test_refusals_cannot_be_changed() -> None:
+    assert isinstance(REFUSALS, Mapping)
+    with pytest.raises(TypeError):
+        REFUSALS["tail"] = "nothing"  # type: ignore[index]
+    with pytest.raises(AttributeError):
+        REFUSALS.clear()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("code", sorted(REFUSALS))
+def test_an_explanation_ends_with_a_way_out(code: str) -> None:
+    explanation = REFUSALS[code]
+    assert re.fullmatch(r"[a-z]+(-[a-z]+)*", code)
+    assert explanation[0].isupper()
+    assert explanation.endswith(".")
+    assert "\n" not in explanation
+    last_clause = re.split(r"[;:.] ", explanation)[-1]
+    first_words = [part.split()[0].strip(",.").lower() for part in re.split(", ", last_clause)]
+    assert INSTRUCTIONS & set(first_words), f"no instruction at the end of: {explanation}"
+
+
+def test_the_code_of_a_refusal() -> None:
+    with pytest.raises(s_tir.ScheduleError) as caught:
+        BY_NAME["float_relu"].scheduled().fuse_reduction_epilogue("mm")
+    assert refusal_code(caught.value) == "tail"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "something else",
+        "[tail] in brackets, but not where a refusal has it",
+        "Error message: no code here",
+        "Error message: [no-such-code] something",
+        "Error message: The [tail] block",
+    ],
+)
+def test_other_errors_have_no_code(text: str) -> None:
+    assert refusal_code(s_tir.ScheduleError(text)) is None
+    assert refusal_code(ValueError(text)) is None
+
+
+@pytest.mark.parametrize("level", ["detail", "fast", "none"])
+def test_errors_of_other_primitives_have_no_code(level: str) -> None:
+    # Neither has one whose program prints what looks like a code.
+    sch = Schedule(BY_NAME["two_blocks"].func, error_render_level=level)
+    sch.annotate(sch.get_sblock("add"), "note", "Error message: [tail] is text of the program")
+    i, _ = sch.get_loops(sch.get_sblock("add"))
+    with pytest.raises(s_tir.ScheduleError) as caught:
+        sch.decompose_reduction(sch.get_sblock("add"), i)
+    assert refusal_code(caught.value) is None
+
+
+# ---------------------------------------------------------------------------------------------
+# Arguments
+# ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sch() -> Schedule:
+    return BY_NAME["two_blocks"].scheduled()
+
+
+@pytest.mark.parametrize(
+    ("positional", "named"),
+    [
+        ((), {}),
+        ((None,), {}),
+        ((), {"epilogue_block": "add"}),
+        ((), {"block": "mm", "reduction_block": "mm"}),
+        (("mm", "add"), {"reduction_block": "mm"}),
+        ((1,), {}),
+        ((1.5, "add"), {}),
+        (("mm", 2), {}),
+        ((), {"reduction_block": ["mm"]}),
+        (("mm", "add", "add"), {}),
+        (("mm",), {"consumer": "add"}),
+    ],
+)
+def test_wrong_arguments(sch: Schedule, positional: Any, named: Any) -> None:
+    module = sch.mod
+    with pytest.raises(TypeError):
+        sch.fuse_reduction_epilogue(*positional, **named)
+    assert sch.mod.same_as(module)
+    assert not sch.trace.insts
+
+
+@pytest.mark.parametrize("position", [0, 1])
+def test_a_loop_is_not_a_block(sch: Schedule, position: int) -> None:
+    loop = sch.get_loops(sch.get_sblock("mm"))[0]
+    recorded = len(sch.trace.insts)
+    arguments: list[Any] = ["mm", "add"]
+    arguments[position] = loop
+    with pytest.raises(TypeError, match="LoopRV"):
+        sch.fuse_reduction_epilogue(*arguments)
+    assert len(sch.trace.insts) == recorded
+
+
+@pytest.mark.parametrize("names", [("nobody",), ("mm", "nobody"), ("nobody", "add")])
+def test_unknown_names(sch: Schedule, names: tuple[str, ...]) -> None:
+    module = sch.mod
+    with pytest.raises(s_tir.ScheduleError, match="nobody") as caught:
+        sch.fuse_reduction_epilogue(*names)
+    assert refusal_code(caught.value) is None
+    assert sch.mod.same_as(module)
+    assert not sch.trace.insts
+
+
+def test_a_block_that_has_been_fused_away(sch: Schedule) -> None:
+    epilogue = sch.get_sblock("add")
+    sch.fuse_reduction_epilogue("mm", epilogue)
+    module, recorded = sch.mod, len(sch.trace.insts)
+    with pytest.raises((s_tir.ScheduleError, ValueError, RuntimeError)):
+        sch.fuse_reduction_epilogue("mm", epilogue)
+    assert sch.mod.same_as(module)
+    assert len(sch.trace.insts) == recorded
+
+
+# ---------------------------------------------------------------------------------------------
+# Documentation
+# ---------------------------------------------------------------------------------------------
+
+MODULES = ["fuse_epilogue"] + [
+    f"fuse_epilogue.{found.name}" for found in pkgutil.iter_modules(fuse_epilogue.__path__)
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings(name: str) -> None:
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+def test_some_examples_are_run() -> None:
+    tried = [doctest.testmod(importlib.import_module(name)).attempted for name in MODULES]
+    assert sum(tried) >= 4
+
+
+def test_everything_public_is_there() -> None:
+    for name in fuse_epilogue.__all__:
+        thing = getattr(fuse_epilogue, name)
+        assert thing.__doc__ if callable(thing) else thing
+    assert Schedule.fuse_reduction_epilogue is fuse_epilogue.fuse_reduction_epilogue
