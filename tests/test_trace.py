@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import types
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -420,8 +422,14 @@ def test_replay_from_several_threads() -> None:
     assert results == ["tail" if number % 3 == 0 else None for number in range(48)]
 
 
-def test_search_and_database_of_meta_schedule(tmp_path: Path) -> None:
+def test_search_and_database_of_meta_schedule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """MetaSchedule replays the trace from threads of its own, with other decisions each time."""
+    # A context imports all of TVM's tensor intrinsics, which takes seconds; none is used here.
+    intrinsics = "tvm.s_tir.tensor_intrin"
+    if intrinsics not in sys.modules:
+        monkeypatch.setitem(sys.modules, intrinsics, types.ModuleType(intrinsics))
 
     def space(sch: Schedule) -> None:
         sch.fuse_reduction_epilogue("mm")

@@ -60,6 +60,34 @@ void CheckFixedDomain(const Axis& axis, const SBlock& block, Code code) {
   }
 }
 
+// TVM's detection uses the conditions that bound an axis and passes over others, such as
+// i // 2 < 2. So the predicate is proved here: for every point of the block's domain, at the loop
+// iteration that the inverse of the bindings gives.
+void CheckPredicate(const Site& site, const std::vector<Axis>& loops, const InjectiveMap& map,
+                    Code code) {
+  SBlock block = site.block();
+  Expr predicate = site.realize.predicate();
+  if (IsConst(predicate, 1)) return;
+  ffi::Array<Expr> vars;
+  Prover prover;
+  for (const IterVar& iter : block.iter_vars()) {
+    vars.push_back(iter.var());
+    prover.Bind(Axis{iter.var(), iter.dom().min(), iter.dom().extent()});
+  }
+  Substitution iteration;
+  if (auto inverse = map.Inverse(vars)) {
+    for (size_t i = 0; i < loops.size(); ++i) iteration[loops[i].var.get()] = (*inverse)[i];
+  }
+  std::vector<Expr> conditions;
+  SplitConjunction(predicate, &conditions);
+  for (const Expr& condition : conditions) {
+    if (iteration.size() != loops.size() || !prover.True(Substitute(condition, iteration))) {
+      throw Refusal(code, block, "block " + Quoted(block) + " runs only where " + Print(condition),
+                    {condition});
+    }
+  }
+}
+
 // The bindings of a block as an injective map of its loops that covers the block's domain.
 InjectiveMap CheckVisits(const Site& site, Code code) {
   SBlock block = site.block();
@@ -74,18 +102,7 @@ InjectiveMap CheckVisits(const Site& site, Code code) {
   for (const IterVar& iter : block.iter_vars()) {
     CheckFixedDomain(Axis{iter.var(), iter.dom().min(), iter.dom().extent()}, block, code);
   }
-  // TVM's detection passes over a condition without loop variables: those must hold always.
-  VarSet loop_vars;
-  for (const Axis& loop : loops) loop_vars.insert(loop.var.get());
   Prover prover = Knowing(loops);
-  std::vector<Expr> conditions;
-  SplitConjunction(site.realize.predicate(), &conditions);
-  for (const Expr& condition : conditions) {
-    if (!UsesAny(condition, loop_vars) && !prover.True(condition)) {
-      throw Refusal(code, block, "block " + Quoted(block) + " runs only where " + Print(condition),
-                    {condition});
-    }
-  }
   size_t i = 0;
   for (const IterVar& iter : block.iter_vars()) {
     if (!map->Covers(i++, iter.dom().min(), iter.dom().extent(), prover)) {
@@ -94,6 +111,7 @@ InjectiveMap CheckVisits(const Site& site, Code code) {
                         Quoted(iter.var()) + " exactly the values of its domain");
     }
   }
+  CheckPredicate(site, loops, *map, code);
   return *map;
 }
 

@@ -33,15 +33,6 @@ class LoadFinder : public StmtExprVisitor {
   int depth_ = 0;
 };
 
-class NestedBlock : public StmtExprVisitor {
- public:
-  bool found = false;
-
- protected:
-  using StmtExprVisitor::VisitStmt_;
-  void VisitStmt_(const SBlockRealize&) override { found = true; }
-};
-
 Axis AxisOf(const IterVar& iter) { return Axis{iter.var(), iter.dom().min(), iter.dom().extent()}; }
 
 // The update store; a condition around it (a predicated accumulate) is part of the term.
@@ -190,9 +181,7 @@ Epilogue MatchEpilogue(const Scope& scope, const Site& site, const Reduction& re
   if (block.match_buffers().size() != 0) {
     throw Refusal(Code::kOpaqueAccess, block, name + " uses a matched region of a buffer");
   }
-  NestedBlock nested;
-  nested(block.body());
-  if (nested.found) {
+  if (HasNestedBlock(block)) {
     throw Refusal(Code::kStructure, block,
                   name + " reads the result of " + Quoted(reduction.site->block()) +
                       " in a block inside it, which is another scope");

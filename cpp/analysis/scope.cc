@@ -166,6 +166,20 @@ const Site* Scope::Find(const SBlock& block) const {
   return nullptr;
 }
 
+bool HasNestedBlock(const SBlock& block) {
+  class Finder : public StmtExprVisitor {
+   public:
+    bool found = false;
+
+   protected:
+    using StmtExprVisitor::VisitStmt_;
+    void VisitStmt_(const SBlockRealize&) override { found = true; }
+  };
+  Finder finder;
+  finder(block.body());
+  return finder.found;
+}
+
 size_t CommonSteps(const Site& a, const Site& b) {
   size_t n = 0;
   while (n < a.path.size() && n < b.path.size() && a.path[n] == b.path[n]) ++n;

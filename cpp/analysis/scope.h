@@ -64,6 +64,9 @@ class Scope {
   const Site* Find(const ir::SBlock& block) const;
 };
 
+/*! \brief Whether there is another block, and so another scope, inside \p block. */
+bool HasNestedBlock(const ir::SBlock& block);
+
 /*! \brief Number of steps that lead to both sites. */
 size_t CommonSteps(const Site& a, const Site& b);
 

@@ -55,27 +55,25 @@ ffi::Map<ffi::String, ffi::Any> Fuse(const ffi::ObjectRef& schedule, const ffi::
           {"stopped", stopped}};
 }
 
-ffi::Any DecomposeReduction(const ffi::ObjectRef& schedule, const ffi::ObjectRef& block,
-                            const ffi::ObjectRef& loop) {
-  CheckDecomposition(schedule, block, loop);
-  ffi::Any init = ir::CallGlobal(ir::Fn::DecomposeReduction, schedule, block, loop);
-  RepairDecomposition(schedule, init.cast<ffi::ObjectRef>(), block);
-  return init;
+ffi::ObjectRef Decompose(const ffi::ObjectRef& schedule, const ffi::ObjectRef& block,
+                         const ffi::ObjectRef& loop) {
+  return DecomposeReduction(schedule, block, loop, [&] {
+    return ir::CallGlobal(ir::Fn::DecomposeReduction, schedule, block, loop).cast<ffi::ObjectRef>();
+  });
 }
 
-// TVM's blockize and tensorize, with their own arguments: (schedule, target, ...).
-template <ir::Fn fn>
-void Guarded(const char* primitive, ffi::PackedArgs args, ffi::Any* result) {
-  if (args.size() >= 2) {
-    CheckNoInitReads(args[0].cast<ffi::ObjectRef>(), primitive, ffi::Any(args[1]));
+// The guarded primitives by the names of their instructions, each with TVM's own arguments:
+// (schedule, target, ...).
+ffi::Map<ffi::String, ffi::Function> Guarded() {
+  ffi::Map<ffi::String, ffi::Function> guarded;
+  for (const Guard& guard : Guards()) {
+    auto check_and_call = [guard](ffi::PackedArgs args, ffi::Any* result) {
+      if (args.size() >= 2) CheckGuard(guard, args[0].cast<ffi::ObjectRef>(), ffi::Any(args[1]));
+      ir::Global(guard.function).CallPacked(args, result);
+    };
+    guarded.Set(guard.instruction, ffi::Function::FromPacked(check_and_call));
   }
-  ir::Global(fn).CallPacked(args, result);
-}
-void Blockize(ffi::PackedArgs args, ffi::Any* result) {
-  Guarded<ir::Fn::Blockize>("blockize", args, result);
-}
-void Tensorize(ffi::PackedArgs args, ffi::Any* result) {
-  Guarded<ir::Fn::Tensorize>("tensorize", args, result);
+  return guarded;
 }
 
 ffi::Array<Strings> Refusals() {
@@ -89,9 +87,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("fuse_epilogue.Initialize", Initialize)
       .def("fuse_epilogue.MissingFrom", MissingFrom)
       .def("fuse_epilogue.FuseReductionEpilogue", Fuse)
-      .def("fuse_epilogue.DecomposeReduction", DecomposeReduction)
-      .def_packed("fuse_epilogue.Blockize", Blockize)
-      .def_packed("fuse_epilogue.Tensorize", Tensorize)
+      .def("fuse_epilogue.DecomposeReduction", Decompose)
+      .def("fuse_epilogue.Guarded", Guarded)
       .def("fuse_epilogue.Refusals", Refusals);
 }
 

@@ -45,14 +45,23 @@ VarSet InitReads(const SBlock& block) {
 
 class InitReadFinder : public StmtExprVisitor {
  public:
+  explicit InitReadFinder(bool in_place_only) : in_place_only_(in_place_only) {}
   std::optional<SBlock> found;
 
  protected:
   using StmtExprVisitor::VisitStmt_;
   void VisitStmt_(const SBlock& op) override {
-    if (!InitReads(op).empty()) found = op;
+    VarSet reads = InitReads(op);
+    bool in_place = false;
+    for (const TensorRegion& region : op.writes()) {
+      in_place = in_place || reads.count(region.source().get()) > 0;
+    }
+    if (in_place_only_ ? in_place : !reads.empty()) found = op;
     (*this)(op.body());
   }
+
+ private:
+  bool in_place_only_;
 };
 
 bool IsUnder(const Site& site, const Stmt& loop) {
@@ -62,68 +71,56 @@ bool IsUnder(const Site& site, const Stmt& loop) {
   return false;
 }
 
-}  // namespace
-
-void CheckDecomposition(const ffi::ObjectRef& schedule, const ffi::ObjectRef& block_rv,
-                        const ffi::ObjectRef& loop_rv) {
-  StmtSRef sref = SRefOf(schedule, block_rv);
-  auto block = As<SBlock>(StmtOf(sref));
-  StmtSRef scope_sref = ScopeOf(sref);
-  if (!block || !scope_sref.defined()) return;  // for TVM to refuse
-  VarSet reads = InitReads(*block);
-  if (reads.empty()) return;
-  Stmt loop = StmtOf(SRefOf(schedule, loop_rv));
-  for (const Site& site : Scope(SBlock(StmtOf(scope_sref))).sites) {
-    if (!IsUnder(site, loop) || (site.is_block() && site.block().same_as(*block))) continue;
+// The init would move from the block to before the loop: past every statement in that loop that
+// writes what it reads, and past those before the block that touch the output (a fused block
+// accumulates in the output itself, which others may have read or filled before).
+void CheckNothingPassed(const ffi::ObjectRef& schedule, const SBlock& block, const SBlock& scope,
+                        const Stmt& loop) {
+  VarSet reads = InitReads(block);
+  VarSet outputs;
+  for (const TensorRegion& region : block.writes()) outputs.insert(region.source().get());
+  Scope in(scope);
+  const Site* itself = in.Find(block);
+  for (const Site& site : in.sites) {
+    if (!IsUnder(site, loop) || (site.is_block() && site.block().same_as(block))) continue;
     for (const Access& access : site.accesses) {
-      if (access.use == Use::kRead || !reads.count(access.buffer)) continue;
+      bool input_written = access.use != Use::kRead && reads.count(access.buffer);
+      bool output_used = itself && site.position < itself->position && outputs.count(access.buffer);
+      if (!input_written && !output_used) continue;
       Var buffer(ffi::GetRef<ffi::ObjectRef>(access.buffer));
       throw MakeScheduleError(
           schedule, "decompose-reduction",
-          Refusal(Code::kInitReads, *block,
-                  "the init of block " + Quoted(*block) + " reads " + Quoted(buffer) +
-                      ", which is written inside the loop that the init would be moved out of",
+          Refusal(Code::kInitReads, block,
+                  "the init of block " + Quoted(block) + " uses " + Quoted(buffer) + ", which is " +
+                      (input_written ? "written" : "used before") +
+                      " inside the loop that the init would be moved out of",
                   {loop}));
     }
   }
 }
 
-void CheckNoInitReads(const ffi::ObjectRef& schedule, const char* primitive,
-                      const ffi::Any& target) {
-  if (auto several = target.as<ffi::Array<ffi::Any>>()) {
-    for (const ffi::Any& one : *several) CheckNoInitReads(schedule, primitive, one);
-    return;
-  }
-  auto rv = ObjectIn(target);
-  if (!rv) return;
-  InitReadFinder finder;
-  finder(StmtOf(SRefOf(schedule, *rv)));
-  if (finder.found) {
-    throw MakeScheduleError(
-        schedule, primitive,
-        Refusal(Code::kInitReads, *finder.found,
-                "the init of block " + Quoted(*finder.found) + " reads a buffer"));
-  }
-}
-
-void RepairDecomposition(const ffi::ObjectRef& schedule, const ffi::ObjectRef& init_rv,
-                         const ffi::ObjectRef& update_rv) {
+// Declare what the two blocks of a decomposition read.
+void DeclareReads(const ffi::ObjectRef& schedule, const ffi::ObjectRef& init_rv,
+                  const ffi::ObjectRef& update_rv, bool declared_exactly) {
   ScheduleState state = StateOf(schedule);
   StmtSRef init_sref = SRefOf(schedule, init_rv);
   SBlock init(StmtOf(init_sref));
   SBlock update(StmtOf(SRefOf(schedule, update_rv)));
   auto init_reads = RegionsOf(init).first;
-  if (init_reads.size() == init.reads().size()) return;  // a constant: TVM's blocks are right
-
-  VarSet in_update = VarsIn(update.body());
-  VarSet only_init;
-  for (const TensorRegion& region : init_reads) {
-    VarKey buffer = region.source().get();
-    if (!in_update.count(buffer)) only_init.insert(buffer);
-  }
-  ffi::Array<TensorRegion> update_reads;
-  for (const TensorRegion& region : update.reads()) {
-    if (!only_init.count(region.source().get())) update_reads.push_back(region);
+  auto update_reads = RegionsOf(update).first;
+  if (!declared_exactly) {
+    // The user declared more than there is: keep that, except for what only the init read.
+    VarSet in_update = VarsIn(update.body());
+    ffi::Array<TensorRegion> kept;
+    for (const TensorRegion& region : update.reads()) {
+      VarKey buffer = region.source().get();
+      bool only_init = false;
+      for (const TensorRegion& read : init_reads) {
+        only_init = only_init || (read.source().get() == buffer && !in_update.count(buffer));
+      }
+      if (!only_init) kept.push_back(region);
+    }
+    update_reads = kept;
   }
 
   BlockReuse reuse;
@@ -135,6 +132,54 @@ void RepairDecomposition(const ffi::ObjectRef& schedule, const ffi::ObjectRef& i
   ReplaceScope(state, scope,
                WithParts(old_scope, old_scope.reads(), old_scope.writes(), old_scope.init(), body),
                reuse);
+}
+
+}  // namespace
+
+ffi::ObjectRef DecomposeReduction(const ffi::ObjectRef& schedule, const ffi::ObjectRef& block_rv,
+                                  const ffi::ObjectRef& loop_rv,
+                                  const std::function<ffi::ObjectRef()>& decompose) {
+  StmtSRef sref = SRefOf(schedule, block_rv);
+  auto block = As<SBlock>(StmtOf(sref));
+  StmtSRef scope = ScopeOf(sref);
+  if (!block || !scope.defined()) return decompose();  // for TVM to refuse
+  CheckNothingPassed(schedule, *block, SBlock(StmtOf(scope)), StmtOf(SRefOf(schedule, loop_rv)));
+  if (InitReads(*block).empty()) return decompose();
+  bool declared_exactly = DeclaresItsReads(*block);
+  ffi::ObjectRef init_rv = decompose();
+  DeclareReads(schedule, init_rv, block_rv, declared_exactly);
+  return init_rv;
+}
+
+const std::vector<Guard>& Guards() {
+  static const std::vector<Guard> guards = {
+      // They make a nested init block of it, without reads.
+      {Fn::Blockize, "Blockize", "blockize", false},
+      {Fn::Tensorize, "Tensorize", "tensorize", false},
+      // They rename the output in the init as well as in the update.
+      {Fn::CacheWrite, "CacheWrite", "cache-write", true},
+      {Fn::CacheInplace, "CacheInplace", "cache-inplace", true},
+      {Fn::ReindexCacheWrite, "ReindexCacheWrite", "reindex-cache-write", true},
+      {Fn::ReIndex, "ReIndex", "reindex", true},
+  };
+  return guards;
+}
+
+void CheckGuard(const Guard& guard, const ffi::ObjectRef& schedule, const ffi::Any& target) {
+  if (auto several = target.as<ffi::Array<ffi::Any>>()) {
+    for (const ffi::Any& one : *several) CheckGuard(guard, schedule, one);
+    return;
+  }
+  auto rv = ObjectIn(target);
+  if (!rv) return;  // for TVM to refuse
+  InitReadFinder finder(guard.in_place_only);
+  finder(StmtOf(SRefOf(schedule, *rv)));
+  if (finder.found) {
+    throw MakeScheduleError(schedule, guard.primitive,
+                            Refusal(Code::kInitReads, *finder.found,
+                                    "the init of block " + Quoted(*finder.found) + " reads " +
+                                        (guard.in_place_only ? "the output" : "a buffer")));
+  }
 }
 
 }  // namespace fuse_epilogue

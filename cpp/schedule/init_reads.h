@@ -1,44 +1,56 @@
 /*!
  * \file schedule/init_reads.h
- * \brief TVM's primitives that take the init of a block apart, for an init that reads a buffer.
+ * \brief TVM's primitives on a block whose init reads a buffer.
  *
  * TVM assumes that an init is a constant. Where its primitives move an init (decompose_reduction,
  * blockize, and tensorize through it), they do not look at what it reads: the new block declares no
  * reads, so the producer of a bias may later be moved below it, or the init is moved above that
- * producer at once. Here the first is repaired, and what cannot be repaired is refused.
+ * producer at once. Where they give the output another buffer (cache_write and its like), an init
+ * that reads the output would read the new, unwritten one. Here the first is repaired, and what
+ * cannot be repaired is refused.
  */
 #ifndef FUSE_EPILOGUE_SCHEDULE_INIT_READS_H_
 #define FUSE_EPILOGUE_SCHEDULE_INIT_READS_H_
+
+#include <functional>
+#include <vector>
 
 #include "ir/vocabulary.h"
 
 namespace fuse_epilogue {
 
 /*!
- * \brief Before decompose_reduction: refuse to move an init above the block that writes what it
- * reads.
+ * \brief decompose_reduction for an init that may read a buffer.
+ *
+ * Refuses to move an init above the block that writes what it reads, or that uses the output
+ * before; afterwards declares what the init and the update read.
+ *
+ * \param decompose Calls TVM's primitive and returns the random variable of the init block.
  * \throws ffi::Error of kind ScheduleError.
  */
-void CheckDecomposition(const ffi::ObjectRef& schedule, const ffi::ObjectRef& block_rv,
-                        const ffi::ObjectRef& loop_rv);
+ffi::ObjectRef DecomposeReduction(const ffi::ObjectRef& schedule, const ffi::ObjectRef& block_rv,
+                                  const ffi::ObjectRef& loop_rv,
+                                  const std::function<ffi::ObjectRef()>& decompose);
+
+/*! \brief A primitive of TVM that must not see a block whose init reads a buffer. */
+struct Guard {
+  /*! \brief Its function, instruction kind, and name in errors. */
+  ir::Fn function;
+  const char* instruction;
+  const char* primitive;
+  /*! \brief Whether only an init that reads the block's own output is in its way. */
+  bool in_place_only;
+};
+
+/*! \brief The table of guarded primitives. */
+const std::vector<Guard>& Guards();
 
 /*!
- * \brief After decompose_reduction: declare what the two blocks read; a constant init changes
- * nothing.
- * \param init_rv The init block that decompose_reduction returned.
- * \param update_rv The block that was decomposed.
- */
-void RepairDecomposition(const ffi::ObjectRef& schedule, const ffi::ObjectRef& init_rv,
-                         const ffi::ObjectRef& update_rv);
-
-/*!
- * \brief Before blockize or tensorize: refuse a block whose init reads a buffer.
- * \param primitive The primitive's name, for the message.
+ * \brief Before a guarded primitive: refuse a block whose init is in its way.
  * \param target A random variable of a block or a loop, or an array of those.
  * \throws ffi::Error of kind ScheduleError.
  */
-void CheckNoInitReads(const ffi::ObjectRef& schedule, const char* primitive,
-                      const ffi::Any& target);
+void CheckGuard(const Guard& guard, const ffi::ObjectRef& schedule, const ffi::Any& target);
 
 }  // namespace fuse_epilogue
 

@@ -76,9 +76,10 @@ void WrapApply(const char* kind, Wrapper wrapper) {
 }  // namespace
 
 std::vector<std::string> CheckInstructionKinds() {
+  std::vector<const char*> names = {kFuseInstruction, kDecomposeInstruction};
+  for (const Guard& guard : Guards()) names.push_back(guard.instruction);
   std::vector<std::string> wrong;
-  for (const char* name :
-       {kFuseInstruction, kDecomposeInstruction, kBlockizeInstruction, kTensorizeInstruction}) {
+  for (const char* name : names) {
     try {
       if (HasExpectedLayout(KindNamed(name))) continue;
     } catch (const ffi::Error&) {
@@ -94,27 +95,23 @@ void InstallInstructionKinds() {
   *FunctorOf(fuse, kApply) = ffi::Function::FromTyped(ReplayFuse);
   *FunctorOf(fuse, kAsPython) = ffi::Function::FromTyped(PrintFuse);
 
-  WrapApply(kDecomposeInstruction,
-            [](const ffi::Function& original, const ffi::ObjectRef& schedule, const Anys& inputs,
-               const Anys& attrs, const ffi::Any& decision) {
-              ffi::ObjectRef block = inputs[0].cast<ffi::ObjectRef>();
-              CheckDecomposition(schedule, block, inputs[1].cast<ffi::ObjectRef>());
-              Anys outputs = original(schedule, inputs, attrs, decision).cast<Anys>();
-              RepairDecomposition(schedule, outputs[0].cast<ffi::ObjectRef>(), block);
-              return outputs;
-            });
-  WrapApply(kBlockizeInstruction,
-            [](const ffi::Function& original, const ffi::ObjectRef& schedule, const Anys& inputs,
-               const Anys& attrs, const ffi::Any& decision) {
-              CheckNoInitReads(schedule, "blockize", inputs[0]);
-              return original(schedule, inputs, attrs, decision).cast<Anys>();
-            });
-  WrapApply(kTensorizeInstruction,
-            [](const ffi::Function& original, const ffi::ObjectRef& schedule, const Anys& inputs,
-               const Anys& attrs, const ffi::Any& decision) {
-              CheckNoInitReads(schedule, "tensorize", inputs[0]);
-              return original(schedule, inputs, attrs, decision).cast<Anys>();
-            });
+  WrapApply(
+      kDecomposeInstruction, [](const ffi::Function& original, const ffi::ObjectRef& schedule,
+                                const Anys& inputs, const Anys& attrs, const ffi::Any& decision) {
+        auto decompose = [&] {
+          return original(schedule, inputs, attrs, decision).cast<Anys>()[0].cast<ffi::ObjectRef>();
+        };
+        return Anys{DecomposeReduction(schedule, inputs[0].cast<ffi::ObjectRef>(),
+                                       inputs[1].cast<ffi::ObjectRef>(), decompose)};
+      });
+  for (const Guard& guard : Guards()) {
+    WrapApply(guard.instruction,
+              [guard](const ffi::Function& original, const ffi::ObjectRef& schedule,
+                      const Anys& inputs, const Anys& attrs, const ffi::Any& decision) {
+                CheckGuard(guard, schedule, inputs[0]);
+                return original(schedule, inputs, attrs, decision).cast<Anys>();
+              });
+  }
 }
 
 }  // namespace fuse_epilogue

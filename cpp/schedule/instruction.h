@@ -19,7 +19,7 @@ std::vector<std::string> CheckInstructionKinds();
 
 /*!
  * \brief Take over FuseReductionEpilogue (ours instead of TVM's), and put the checks and repairs of
- *        init_reads.h around DecomposeReduction, Blockize and Tensorize. Call only after
+ *        init_reads.h around DecomposeReduction and the guarded kinds. Call only after
  *        CheckInstructionKinds.
  */
 void InstallInstructionKinds();

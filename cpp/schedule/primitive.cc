@@ -15,6 +15,10 @@ namespace {
 
 const Site& SiteIn(const Scope& scope, const SBlock& block) {
   if (const Site* site = scope.Find(block)) return *site;
+  if (block.same_as(scope.root)) {
+    throw Refusal(Code::kWrongPair, block,
+                  "block " + Quoted(block) + " is the scope of the other block");
+  }
   throw Refusal(Code::kStructure, block,
                 "block " + Quoted(block) + " is not directly in block " + Quoted(scope.root));
 }
@@ -107,7 +111,7 @@ Plan Prove(const ScheduleState& state, const Scope& scope, const SBlock& root, c
   CheckNoPointer(scope, reduction);
   if (consumer == nullptr) {
     consumer = &OnlyConsumer(scope, root, reduction);
-  } else if (!consumer->Touches(reduction.accumulator.get(), Use::kRead)) {
+  } else if (consumer == &producer || !consumer->Touches(reduction.accumulator.get(), Use::kRead)) {
     throw Refusal(Code::kWrongPair, consumer->block(),
                   "block " + Quoted(consumer->block()) + " does not read " +
                       Quoted(reduction.accumulator) + ", the result of block " +
@@ -170,61 +174,86 @@ void RecordCall(const ffi::ObjectRef& schedule, const ffi::Array<ffi::Any>& inpu
              nullptr);
 }
 
+/*! \brief The schedule that a call works on, and the scope of the blocks that it names. */
+class Fuser {
+ public:
+  Fuser(const ffi::ObjectRef& schedule, const StmtSRef& block)
+      : state_(StateOf(schedule)), scope_sref_(ScopeOf(block)), block_(StmtOf(block)) {}
+
+  // The fusion that the call asks for.
+  void FuseNamed(const std::optional<StmtSRef>& epilogue) {
+    if (!scope_sref_.defined()) {
+      throw Refusal(Code::kNotAReduction, block_,
+                    "block " + Quoted(block_) + " is the root block of its function");
+    }
+    Scope scope = CurrentScope();
+    const Site* site = epilogue ? &SiteIn(scope, SBlock(StmtOf(*epilogue))) : nullptr;
+    CarryOut(scope, ProveFirst(state_, scope, Root(), block_, site));
+  }
+
+  // The consumers after it, as far as they can be fused. The report says why it stops.
+  void FuseFollowing() {
+    while (true) {
+      Scope scope = CurrentScope();
+      SBlock reduction(StmtOf(reduction_sref_));
+      if (!IsReadBesides(scope, reduction, output_)) return;
+      try {
+        CarryOut(scope, Prove(state_, scope, Root(), SiteIn(scope, reduction), nullptr));
+      } catch (const Refusal& refusal) {
+        report.stopped = refusal;
+        return;
+      }
+    }
+  }
+
+  FusionReport report;
+
+ private:
+  Scope CurrentScope() const { return Scope(SBlock(StmtOf(scope_sref_))); }
+  SBlock Root() const { return SBlock(StmtOf(RootOf(scope_sref_))); }
+
+  void CarryOut(const Scope& scope, const Plan& plan) {
+    SBlock reduction = plan.reduction.site->block();
+    Fused fused = Fuse(scope, plan.reduction, plan.epilogue, plan.axes);
+    FusionStep step{plan.epilogue.site->block().name_hint(), AbsorbedTerm(plan.epilogue, plan.axes),
+                    plan.reduction.accumulator.name()};
+
+    reduction_sref_ = CallGlobal(Fn::GetSRefOfStmt, state_, reduction).cast<StmtSRef>();
+    ReplaceScope(state_, scope_sref_, fused.scope_root, BlockReuse{{reduction, fused.block}});
+    output_ = plan.epilogue.output;
+    report.reduction = reduction.name_hint();
+    report.output = output_.name();
+    report.steps.push_back(step);
+  }
+
+  ScheduleState state_;
+  StmtSRef scope_sref_;
+  SBlock block_;
+  StmtSRef reduction_sref_;
+  Var output_;
+};
+
 }  // namespace
 
 FusionReport FuseReductionEpilogue(const ffi::ObjectRef& schedule, const ffi::ObjectRef& block_rv,
                                    const ffi::Any& epilogue_rv) {
-  ScheduleState state = StateOf(schedule);
-  StmtSRef block_sref = SRefOf(schedule, block_rv);
-  StmtSRef scope_sref = ScopeOf(block_sref);
   ffi::Array<ffi::Any> inputs{block_rv};
-  std::optional<StmtSRef> epilogue_sref;
+  std::optional<StmtSRef> epilogue;
   if (auto rv = ObjectIn(epilogue_rv)) {
-    epilogue_sref = SRefOf(schedule, *rv);
+    epilogue = SRefOf(schedule, *rv);
     inputs.push_back(*rv);
   }
-
-  FusionReport report;
-  StmtSRef reduction_sref;
-  Var output;
-  while (true) {
-    try {
-      SBlock block(StmtOf(report.steps.empty() ? block_sref : reduction_sref));
-      if (!scope_sref.defined()) {
-        throw Refusal(Code::kNotAReduction, block,
-                      "block " + Quoted(block) + " is the root block of its function");
-      }
-      Scope scope{SBlock(StmtOf(scope_sref))};
-      SBlock root(StmtOf(RootOf(block_sref.defined() ? scope_sref : block_sref)));
-      const Site* epilogue =
-          epilogue_sref ? &SiteIn(scope, SBlock(StmtOf(*epilogue_sref))) : nullptr;
-      if (!report.steps.empty() && !IsReadBesides(scope, block, output)) break;
-      Plan plan = report.steps.empty() ? ProveFirst(state, scope, root, block, epilogue)
-                                       : Prove(state, scope, root, SiteIn(scope, block), nullptr);
-
-      SBlock old = plan.reduction.site->block();
-      Fused fused = Fuse(scope, plan.reduction, plan.epilogue, plan.axes);
-      FusionStep step;
-      step.epilogue = plan.epilogue.site->block().name_hint();
-      step.removed = plan.reduction.accumulator.name();
-      step.absorbed = AbsorbedTerm(plan.epilogue, plan.axes);
-      reduction_sref = CallGlobal(Fn::GetSRefOfStmt, state, old).cast<StmtSRef>();
-
-      ReplaceScope(state, scope_sref, fused.scope_root, BlockReuse{{old, fused.block}});
-      report.reduction = old.name_hint();
-      output = plan.epilogue.output;
-      report.output = output.name();
-      report.steps.push_back(step);
-      if (epilogue_sref) break;
-    } catch (const Refusal& refusal) {
-      if (report.steps.empty())
-        throw MakeScheduleError(schedule, "fuse_reduction_epilogue", refusal);
-      report.stopped = refusal;
-      break;
-    }
+  Fuser fuser(schedule, SRefOf(schedule, block_rv));
+  try {
+    fuser.FuseNamed(epilogue);
+  } catch (const Refusal& refusal) {
+    throw MakeScheduleError(schedule, "fuse_reduction_epilogue", refusal);
   }
+  // Recorded as soon as something has changed: whatever happens from here on, trace and module
+  // agree.
   RecordCall(schedule, inputs);
-  return report;
+  if (!epilogue) fuser.FuseFollowing();
+  return fuser.report;
 }
 
 }  // namespace fuse_epilogue

@@ -3,8 +3,6 @@
 #include <dlfcn.h>
 #include <tvm/ffi/error.h>
 
-#include "ir/functor.h"
-
 namespace fuse_epilogue {
 
 using namespace ir;  // NOLINT(build/namespaces)
@@ -18,42 +16,16 @@ constexpr const char* kUpdateScope =
 using UpdateScopeFn = void (*)(ffi::Object* state, const ffi::ObjectRef& stmt);
 UpdateScopeFn update_scope = nullptr;
 
-class RealizeFinder : public StmtExprVisitor {
- public:
-  explicit RealizeFinder(const Stmt& block) : block_(block) {}
-  SBlockRealize found;
-
- protected:
-  using StmtExprVisitor::VisitStmt_;
-  void VisitStmt_(const SBlockRealize& op) override {
-    if (op.block().same_as(block_)) found = op;
+// The SBlockRealize around the root block of a function.
+SBlockRealize RealizeOfRoot(const ScheduleState& state, const StmtSRef& root) {
+  Stmt block = StmtOf(root);
+  auto functions = state.mod().functions().cast<ffi::Map<ffi::ObjectRef, ffi::ObjectRef>>();
+  for (const auto& entry : functions) {
+    auto func = As<PrimFunc>(entry.second);
+    auto realize = func ? As<SBlockRealize>(func->body()) : std::nullopt;
+    if (realize && realize->block().same_as(block)) return *realize;
   }
-
- private:
-  Stmt block_;
-};
-
-// The SBlockRealize around the block of \p sref.
-SBlockRealize RealizeOf(const ScheduleState& state, const StmtSRef& sref) {
-  Stmt block = StmtOf(sref);
-  RealizeFinder finder(block);
-  auto parent = ObjectIn(CallGlobal(Fn::SRefParent, sref));
-  if (parent) {
-    Stmt stmt = StmtOf(StmtSRef(*parent));
-    auto loop = As<For>(stmt);
-    finder(loop ? loop->body() : SBlock(stmt).body());
-  } else {
-    auto functions = state.mod().functions().cast<ffi::Map<ffi::ObjectRef, ffi::ObjectRef>>();
-    for (const auto& entry : functions) {
-      auto func = As<PrimFunc>(entry.second);
-      auto realize = func ? As<SBlockRealize>(func->body()) : std::nullopt;
-      if (realize && realize->block().same_as(block)) return *realize;
-    }
-  }
-  if (!finder.found.defined()) {
-    TVM_FFI_THROW(InternalError) << "no realize around the scope block";
-  }
-  return finder.found;
+  TVM_FFI_THROW(InternalError) << "no function has this root block";
 }
 
 }  // namespace
@@ -94,7 +66,9 @@ void ReplaceScope(const ScheduleState& state, const StmtSRef& scope, const SBloc
                   BlockReuse reuse) {
   reuse.Set(StmtOf(scope), new_scope);
   CallGlobal(Fn::StateReplace, state, scope, new_scope, reuse);
-  SBlockRealize realize = RealizeOf(state, scope);
+  // From the function's root on, not from the scope: whether the scope block's own bindings are
+  // affine depends on the loops around it.
+  SBlockRealize realize = RealizeOfRoot(state, RootOf(scope));
   update_scope(const_cast<ffi::Object*>(state.get()), realize);
 }
 

@@ -184,7 +184,7 @@ std::pair<Regions, Regions> RegionsOf(const SBlock& block) {
 }
 
 bool DeclaresItsReads(const SBlock& block) {
-  return As<BufferStore>(block.body()) && SameRegions(RegionsOf(block).first, block.reads());
+  return !HasNestedBlock(block) && SameRegions(RegionsOf(block).first, block.reads());
 }
 
 Fused Fuse(const Scope& scope, const Reduction& reduction, const Epilogue& epilogue,

@@ -38,7 +38,7 @@ Fused Fuse(const Scope& scope, const Reduction& reduction, const Epilogue& epilo
 std::pair<ffi::Array<ir::TensorRegion>, ffi::Array<ir::TensorRegion>> RegionsOf(
     const ir::SBlock& block);
 
-/*! \brief Whether \p block is a single store and declares exactly the reads that it has. */
+/*! \brief Whether \p block has no block inside and declares exactly the reads that it has. */
 bool DeclaresItsReads(const ir::SBlock& block);
 
 /*! \brief \p block with other reads, writes, init and body. */

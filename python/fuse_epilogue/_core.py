@@ -48,7 +48,6 @@ _initialize()
 
 FuseReductionEpilogue = _function("FuseReductionEpilogue")
 DecomposeReduction = _function("DecomposeReduction")
-Blockize = _function("Blockize")
-Tensorize = _function("Tensorize")
+Guarded = _function("Guarded")
 MissingFrom = _function("MissingFrom")
 Refusals = _function("Refusals")

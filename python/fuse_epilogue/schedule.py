@@ -98,10 +98,10 @@ def _as_block_rv(
 
 def _install() -> None:
     Schedule.fuse_reduction_epilogue = fuse_reduction_epilogue
-    # TVM's primitives that move an init, made safe for one that is not a constant.
+    # TVM's primitives that move or rename an init, made safe for one that is not a constant.
     _ffi_api.ScheduleDecomposeReduction = _core.DecomposeReduction
-    _ffi_api.ScheduleBlockize = _core.Blockize
-    _ffi_api.ScheduleTensorize = _core.Tensorize
+    for instruction, guarded in _core.Guarded().items():
+        setattr(_ffi_api, f"Schedule{instruction}", guarded)
 
 
 _install()

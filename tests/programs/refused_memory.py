@@ -6,7 +6,7 @@ from tvm.s_tir import Schedule
 from tvm.script import tirx as T
 
 from .builders import K, M, add_rows, matmul_then, sum_rows
-from .case import KEEPING_D, WITH_F, Case, matmul, refused, row_sums
+from .case import IN_PLACE, KEEPING_D, WITH_F, Case, matmul, refused, row_sums
 
 
 @T.prim_func(s_tir=True)
@@ -84,6 +84,46 @@ def pointer_to_the_intermediate(
         T.reads(temp[0:M])
         T.writes(F[0:M])
         T.evaluate(T.call_extern("int32", "memcpy", F.access_ptr("w"), temp.access_ptr("r"), 4 * M))
+
+
+@T.prim_func(s_tir=True)
+def undeclared_pointer_to_the_intermediate(
+    A: T.Buffer((M, K), "float32"),
+    C: T.Buffer((M,), "float32"),
+    D: T.Buffer((M,), "float32"),
+    F: T.Buffer((M,), "float32"),
+):
+    temp = T.sblock_alloc_buffer((M,), "float32")
+    sum_rows(A, temp)
+    with T.sblock("keep"):
+        T.reads()
+        T.writes()
+        T.evaluate(T.call_extern("int32", "memcpy", F.access_ptr("w"), temp.access_ptr("r"), 4 * M))
+    add_rows(temp, C, D)
+
+
+# The output has two names: the reduction reads one, the epilogue writes the other.
+@T.prim_func(s_tir=True)
+def output_is_a_matched_region(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    for u in range(1):
+        with T.sblock("whole"):
+            vu = T.axis.spatial(1, u)
+            T.reads(A[0:M, 0:K], C[0:M], D[vu * M : vu * M + M])
+            T.writes(D[vu * M : vu * M + M])
+            part = T.match_buffer(D[vu * M : vu * M + M], (M,), "int32", offset_factor=1)
+            temp = T.sblock_alloc_buffer((M,), "int32")
+            for i, k in T.grid(M, K):
+                with T.sblock("mm"):
+                    vi, vk = T.axis.remap("SR", [i, k])
+                    with T.init():
+                        temp[vi] = 0
+                    temp[vi] = temp[vi] + A[vi, vk] * D[vk]
+            for i in range(M):
+                with T.sblock("add"):
+                    vi = T.axis.spatial(M, i)
+                    part[vi] = temp[vi] + C[vi]
 
 
 # Declared as touching nothing: only the pointer in its body tells.
@@ -205,6 +245,18 @@ REFUSE = [
         **WITH_F,
     ),
     refused(pointer_to_the_intermediate, ("opaque-access", "other-reader"), **WITH_F),
+    refused(
+        undeclared_pointer_to_the_intermediate,
+        "opaque-access",
+        reference=lambda A, C: {"D": row_sums(A) + C, "F": row_sums(A)},
+        **WITH_F,
+    ),
+    refused(
+        output_is_a_matched_region,
+        "opaque-access",
+        reference=lambda A, C, D: A @ D[:K] + C,
+        **IN_PLACE,
+    ),
     refused(
         undeclared_pointer_to_the_output,
         ("opaque-access", "output-used-between"),

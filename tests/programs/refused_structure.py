@@ -234,6 +234,67 @@ def reduction_in_another_scope(
     add_rows(temp, C, D)
 
 
+# Rows below the limit are summed, but skip the epilogue.
+@T.prim_func(s_tir=True)
+def jump_over_the_epilogue(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    for i in range(M):
+        for k in range(K):
+            with T.sblock("mm"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    temp[vi] = 0
+                temp[vi] = temp[vi] + A[vi, vk]
+        if i < 2:
+            continue
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = temp[vi] + C[vi]
+
+
+# The number of rows is read again for the epilogue, and may have changed.
+@T.prim_func(s_tir=True)
+def extents_from_memory(
+    A: T.Buffer((M, K), "int32"),
+    rows: T.Buffer((1,), "int32"),
+    C: T.Buffer((M,), "int32"),
+    D: T.Buffer((M,), "int32"),
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    for i in range(rows[0]):
+        for k in range(K):
+            with T.sblock("mm"):
+                vi = T.axis.spatial(rows[0], i)
+                vk = T.axis.reduce(K, k)
+                with T.init():
+                    temp[vi] = 0
+                temp[vi] = temp[vi] + A[vi, vk]
+    with T.sblock("fewer"):
+        rows[0] = rows[0] - 1
+    for i in range(rows[0]):
+        with T.sblock("add"):
+            vi = T.axis.spatial(rows[0], i)
+            D[vi] = temp[vi] + C[vi]
+
+
+@T.prim_func(s_tir=True)
+def predicate_of_a_parameter(
+    A: T.Buffer((M, K), "int32"),
+    C: T.Buffer((M,), "int32"),
+    s: T.int32,
+    D: T.Buffer((M,), "int32"),
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    sum_rows(A, temp)
+    for i in range(M):
+        with T.sblock("add"):
+            T.where(s > 0)
+            vi = T.axis.spatial(M, i)
+            D[vi] = temp[vi] + C[vi]
+
+
 # The annotation numbers the statements of the loop, of which one would be gone.
 @T.prim_func(s_tir=True)
 def software_pipelined(
@@ -300,7 +361,7 @@ REFUSE = [
     ),
     # TVM keeps one row of an intermediate that is used in one loop only, so what the next three
     # compute is not defined.
-    refused(previous_row_in_a_shared_loop, "shared-loops"),
+    refused(previous_row_in_a_shared_loop, ("shared-loops", "consumer-domain")),
     refused(reversed_within_a_shared_loop, "shared-loops"),
     refused(epilogue_first, "order"),
     refused(epilogue_first_in_a_shared_loop, "order"),
@@ -314,6 +375,9 @@ REFUSE = [
         updates=("D", "rounds"),
     ),
     refused(software_pipelined, "structure"),
+    refused(jump_over_the_epilogue, "structure"),
+    refused(extents_from_memory, ("reduction-domain", "consumer-domain", "domain")),
+    refused(predicate_of_a_parameter, "consumer-domain"),
     refused(
         epilogue_in_another_scope,
         ("structure", "consumer-form"),
