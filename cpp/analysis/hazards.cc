@@ -163,8 +163,8 @@ void CheckHazards(const Scope& scope, const Reduction& reduction, const Epilogue
     VarKey view = match.buffer().get();
     if (view == output || inputs.count(view)) {
       throw Refusal(Code::kOpaqueAccess, block,
-                    "buffer " + Quoted(match.buffer()) + " is a matched region of " +
-                        Print(match.source().source()));
+                    "buffer " + Quoted(match.buffer()) + " of block " + Quoted(block) +
+                        " is a matched region of " + Print(match.source().source()));
     }
   }
 

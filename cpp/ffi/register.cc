@@ -68,7 +68,10 @@ ffi::Map<ffi::String, ffi::Function> Guarded() {
   ffi::Map<ffi::String, ffi::Function> guarded;
   for (const Guard& guard : Guards()) {
     auto check_and_call = [guard](ffi::PackedArgs args, ffi::Any* result) {
-      if (args.size() >= 2) CheckGuard(guard, args[0].cast<ffi::ObjectRef>(), ffi::Any(args[1]));
+      int target = 1 + guard.input;
+      if (args.size() > target) {
+        CheckGuard(guard, args[0].cast<ffi::ObjectRef>(), ffi::Any(args[target]));
+      }
       ir::Global(guard.function).CallPacked(args, result);
     };
     guarded.Set(guard.instruction, ffi::Function::FromPacked(check_and_call));

@@ -154,13 +154,16 @@ ffi::ObjectRef DecomposeReduction(const ffi::ObjectRef& schedule, const ffi::Obj
 const std::vector<Guard>& Guards() {
   static const std::vector<Guard> guards = {
       // They make a nested init block of it, without reads.
-      {Fn::Blockize, "Blockize", "blockize", false},
-      {Fn::Tensorize, "Tensorize", "tensorize", false},
+      {Fn::Blockize, "Blockize", "blockize", false, 0},
+      {Fn::Tensorize, "Tensorize", "tensorize", false, 0},
       // They rename the output in the init as well as in the update.
-      {Fn::CacheWrite, "CacheWrite", "cache-write", true},
-      {Fn::CacheInplace, "CacheInplace", "cache-inplace", true},
-      {Fn::ReindexCacheWrite, "ReindexCacheWrite", "reindex-cache-write", true},
-      {Fn::ReIndex, "ReIndex", "reindex", true},
+      {Fn::CacheWrite, "CacheWrite", "cache-write", true, 0},
+      {Fn::CacheInplace, "CacheInplace", "cache-inplace", true, 0},
+      {Fn::ReindexCacheWrite, "ReindexCacheWrite", "reindex-cache-write", true, 0},
+      {Fn::ReIndex, "ReIndex", "reindex", true, 0},
+      {Fn::ReindexCacheRead, "ReindexCacheRead", "reindex-cache-read", true, 0},
+      {Fn::PadEinsum, "PadEinsum", "pad-einsum", true, 0},
+      {Fn::WriteAt, "WriteAt", "write-at", true, 1},
   };
   return guards;
 }

@@ -40,6 +40,8 @@ struct Guard {
   const char* primitive;
   /*! \brief Whether only an init that reads the block's own output is in its way. */
   bool in_place_only;
+  /*! \brief Which of its inputs is the block (0 is the first after the schedule). */
+  int input;
 };
 
 /*! \brief The table of guarded primitives. */

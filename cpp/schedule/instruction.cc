@@ -108,7 +108,7 @@ void InstallInstructionKinds() {
     WrapApply(guard.instruction,
               [guard](const ffi::Function& original, const ffi::ObjectRef& schedule,
                       const Anys& inputs, const Anys& attrs, const ffi::Any& decision) {
-                CheckGuard(guard, schedule, inputs[0]);
+                CheckGuard(guard, schedule, inputs[guard.input]);
                 return original(schedule, inputs, attrs, decision).cast<Anys>();
               });
   }

@@ -16,18 +16,6 @@ constexpr const char* kUpdateScope =
 using UpdateScopeFn = void (*)(ffi::Object* state, const ffi::ObjectRef& stmt);
 UpdateScopeFn update_scope = nullptr;
 
-// The SBlockRealize around the root block of a function.
-SBlockRealize RealizeOfRoot(const ScheduleState& state, const StmtSRef& root) {
-  Stmt block = StmtOf(root);
-  auto functions = state.mod().functions().cast<ffi::Map<ffi::ObjectRef, ffi::ObjectRef>>();
-  for (const auto& entry : functions) {
-    auto func = As<PrimFunc>(entry.second);
-    auto realize = func ? As<SBlockRealize>(func->body()) : std::nullopt;
-    if (realize && realize->block().same_as(block)) return *realize;
-  }
-  TVM_FFI_THROW(InternalError) << "no function has this root block";
-}
-
 }  // namespace
 
 ScheduleState StateOf(const ffi::ObjectRef& schedule) {
@@ -67,8 +55,11 @@ void ReplaceScope(const ScheduleState& state, const StmtSRef& scope, const SBloc
   reuse.Set(StmtOf(scope), new_scope);
   CallGlobal(Fn::StateReplace, state, scope, new_scope, reuse);
   // From the function's root on, not from the scope: whether the scope block's own bindings are
-  // affine depends on the loops around it.
-  SBlockRealize realize = RealizeOfRoot(state, RootOf(scope));
+  // affine depends on the loops around it. A root block has no axes, so that its realize can be
+  // made here; to look for the function's own would take longer the more functions there are.
+  auto realize =
+      CallGlobal(Fn::SBlockRealize, ffi::Array<Expr>(), true, StmtOf(RootOf(scope)), nullptr)
+          .cast<ffi::ObjectRef>();
   update_scope(const_cast<ffi::Object*>(state.get()), realize);
 }
 

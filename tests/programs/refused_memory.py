@@ -159,6 +159,22 @@ def bias_written_through_a_pointer(
     add_rows(temp, C, D)
 
 
+@T.prim_func(s_tir=True)
+def undeclared_pointer_to_the_bias(
+    A: T.Buffer((M, K), "float32"),
+    C: T.Buffer((M,), "float32"),
+    F: T.Buffer((M,), "float32"),
+    D: T.Buffer((M,), "float32"),
+):
+    temp = T.sblock_alloc_buffer((M,), "float32")
+    sum_rows(A, temp)
+    with T.sblock("fill"):
+        T.reads()
+        T.writes()
+        T.evaluate(T.call_extern("int32", "memcpy", C.data, F.data, 4 * M))
+    add_rows(temp, C, D)
+
+
 # An address is of one element, but what is done with it may be anywhere.
 @T.prim_func(s_tir=True)
 def bias_written_through_an_address(
@@ -261,6 +277,12 @@ REFUSE = [
         undeclared_pointer_to_the_output,
         ("opaque-access", "output-used-between"),
         **KEEPING_D,
+    ),
+    refused(
+        undeclared_pointer_to_the_bias,
+        "opaque-access",
+        reference=lambda A, C, F: {"D": row_sums(A) + F, "C": F},
+        updates=("C",),
     ),
     refused(
         bias_written_through_an_address,

@@ -99,6 +99,53 @@ def init_reads_the_sum(
     add_rows(temp, C, D)
 
 
+@T.prim_func(s_tir=True)
+def scanning_reduction(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    for i, k in T.grid(M, K):
+        with T.sblock("mm"):
+            vi = T.axis.scan(M, i)
+            vk = T.axis.reduce(K, k)
+            with T.init():
+                temp[vi] = 0
+            temp[vi] = temp[vi] + A[vi, vk]
+    add_rows(temp, C, D)
+
+
+# Each step has an element of its own, of which only the first is started.
+@T.prim_func(s_tir=True)
+def element_for_every_step(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M, K), "int32"), D: T.Buffer((M, K), "int32")
+):
+    temp = T.sblock_alloc_buffer((M, K), "int32")
+    for i, k in T.grid(M, K):
+        with T.sblock("mm"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[vi, vk] = 0
+            temp[vi, vk] = temp[vi, vk] + A[vi, vk]
+    for i, k in T.grid(M, K):
+        with T.sblock("add"):
+            vi, vk = T.axis.remap("SS", [i, k])
+            D[vi, vk] = temp[vi, vk] + C[vi, vk]
+
+
+@T.prim_func(s_tir=True)
+def init_depends_on_the_step(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    for i, k in T.grid(M, K):
+        with T.sblock("mm"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[vi] = vk
+            temp[vi] = temp[vi] + A[vi, vk]
+    add_rows(temp, C, D)
+
+
 # The first three steps, before the init, would be added to the old output.
 @T.prim_func(s_tir=True)
 def rotated_reduction_in_place(A: T.Buffer((M, K), "int32"), D: T.Buffer((M,), "int32")):
@@ -546,6 +593,9 @@ REFUSE = [
             guarded_last_step,
             condition_on_the_sum,
             init_reads_the_sum,
+            scanning_reduction,
+            element_for_every_step,
+            init_depends_on_the_step,
             accumulator_of_the_neighbour,
             init_of_another_element,
         )

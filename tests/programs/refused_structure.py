@@ -380,7 +380,7 @@ REFUSE = [
     refused(predicate_of_a_parameter, "consumer-domain"),
     refused(
         epilogue_in_another_scope,
-        ("structure", "consumer-form"),
+        "structure",
         reference=lambda A, C: row_sums(A) + C,
     ),
     refused(
