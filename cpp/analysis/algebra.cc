@@ -1,8 +1,6 @@
 #include "analysis/algebra.h"
 
-#include <cmath>
-#include <vector>
-
+#include "analysis/overflow.h"
 #include "analysis/refusal.h"
 #include "ir/functor.h"
 
@@ -12,21 +10,162 @@ using namespace ir;  // NOLINT(build/namespaces)
 
 namespace {
 
-// The nodes from the root of the value down to the load of the sum, both included.
-class PathFinder : public StmtExprVisitor {
+// ---- The table of what distributes -------------------------------------------------------------
+
+enum Side { kLeft, kRight, kEither, kUnary };
+enum Types : unsigned { kFloats = 1, kNarrow = 2, kSigned = 4, kUnsigned = 8, kBools = 16 };
+constexpr unsigned kIntegers = kNarrow | kSigned | kUnsigned;
+// What h costs in every term. A subtraction instead of an addition is free.
+enum Cost { kFree, kWork };
+enum Literal { kAnything, kPositive, kNegative };
+
+struct Distribution {
+  NodeKind node;
+  Fn make;
+  Side x;  // where x stands
+  MonoidId from;
+  MonoidId to;
+  unsigned types;  // kNarrow: integers of 8 and 16 bits, which TVM lets wrap
+  Cost cost;
+  Literal operand;
+};
+
+using M = MonoidId;
+using N = NodeKind;
+constexpr Distribution kDistributions[] = {
+    // h(x (+) y) == h(x) (+)' h(y). Floats: up to rounding, and to which of two zeros or NaN wins.
+    {N::kSub, Fn::Sub, kRight, M::kSum, M::kSum, kFloats | kNarrow | kSigned, kFree, kAnything},
+    // c - (x + y) == (c - x) - y
+    {N::kMul, Fn::Mul, kEither, M::kSum, M::kSum, kFloats | kNarrow, kWork, kAnything},
+    // (x + y) * c == x*c + y*c
+    {N::kDiv, Fn::Div, kLeft, M::kSum, M::kSum, kFloats, kWork, kAnything},
+    // (x + y) / c == x/c + y/c
+
+    // non-decreasing functions keep max and min ...
+    {N::kMin, Fn::Min, kEither, M::kMax, M::kMax, kFloats | kIntegers, kWork, kAnything},
+    {N::kMax, Fn::Max, kEither, M::kMin, M::kMin, kFloats | kIntegers, kWork, kAnything},
+    {N::kAdd, Fn::Add, kEither, M::kMax, M::kMax, kFloats, kWork, kAnything},
+    {N::kAdd, Fn::Add, kEither, M::kMin, M::kMin, kFloats, kWork, kAnything},
+    {N::kSub, Fn::Sub, kLeft, M::kMax, M::kMax, kFloats, kWork, kAnything},
+    {N::kSub, Fn::Sub, kLeft, M::kMin, M::kMin, kFloats, kWork, kAnything},
+    {N::kMul, Fn::Mul, kEither, M::kMax, M::kMax, kFloats, kWork, kPositive},
+    {N::kMul, Fn::Mul, kEither, M::kMin, M::kMin, kFloats, kWork, kPositive},
+    {N::kDiv, Fn::Div, kLeft, M::kMax, M::kMax, kFloats, kWork, kPositive},
+    {N::kDiv, Fn::Div, kLeft, M::kMin, M::kMin, kFloats, kWork, kPositive},
+    // ... and decreasing ones swap them (integers would overflow at the lowest value)
+    {N::kSub, Fn::Sub, kRight, M::kMax, M::kMin, kFloats, kWork, kAnything},
+    {N::kSub, Fn::Sub, kRight, M::kMin, M::kMax, kFloats, kWork, kAnything},
+    {N::kMul, Fn::Mul, kEither, M::kMax, M::kMin, kFloats, kWork, kNegative},
+    {N::kMul, Fn::Mul, kEither, M::kMin, M::kMax, kFloats, kWork, kNegative},
+    {N::kDiv, Fn::Div, kLeft, M::kMax, M::kMin, kFloats, kWork, kNegative},
+    {N::kDiv, Fn::Div, kLeft, M::kMin, M::kMax, kFloats, kWork, kNegative},
+
+    // (x | y) & c == x&c | y&c, (x ^ y) & c == x&c ^ y&c, (x & y) | c == (x|c) & (y|c)
+    {N::kBitwiseAnd, Fn::BitwiseAnd, kEither, M::kBitOr, M::kBitOr, kIntegers, kWork, kAnything},
+    {N::kBitwiseAnd, Fn::BitwiseAnd, kEither, M::kBitXor, M::kBitXor, kIntegers, kWork, kAnything},
+    {N::kBitwiseOr, Fn::BitwiseOr, kEither, M::kBitAnd, M::kBitAnd, kIntegers, kWork, kAnything},
+    {N::kAnd, Fn::And, kEither, M::kOr, M::kOr, kBools, kWork, kAnything},
+    {N::kOr, Fn::Or, kEither, M::kAnd, M::kAnd, kBools, kWork, kAnything},
+    // De Morgan
+    {N::kBitwiseNot, Fn::BitwiseNot, kUnary, M::kBitAnd, M::kBitOr, kIntegers, kWork, kAnything},
+    {N::kBitwiseNot, Fn::BitwiseNot, kUnary, M::kBitOr, M::kBitAnd, kIntegers, kWork, kAnything},
+    {N::kNot, Fn::Not, kUnary, M::kAnd, M::kOr, kBools, kWork, kAnything},
+    {N::kNot, Fn::Not, kUnary, M::kOr, M::kAnd, kBools, kWork, kAnything},
+};
+
+unsigned TypesOf(DLDataType dtype) {
+  if (IsBool(dtype)) return kBools;
+  if (IsFloat(dtype)) return kFloats;
+  if (!IsInteger(dtype)) return 0;
+  if (dtype.bits < 32) return kNarrow;
+  return dtype.code == kDLInt ? kSigned : kUnsigned;
+}
+
+bool Fits(Literal wanted, const std::optional<Expr>& operand) {
+  if (wanted == kAnything) return true;
+  auto imm = operand ? As<FloatImm>(*operand) : std::nullopt;
+  return imm && (wanted == kPositive ? imm->value() > 0 : imm->value() < 0);
+}
+
+// c - x over a sum: the terms change their signs, which is done where they are combined.
+bool Negates(const PeelStep& step) {
+  return step.node == N::kSub && !step.x_first && step.after->id == M::kSum;
+}
+
+// A literal factor of a literal or of a product with a literal is folded: no work in the term.
+std::optional<Expr> Folded(const PeelStep& step, const Expr& term) {
+  if (step.node != N::kMul || !As<FloatImm>(*step.operand)) return std::nullopt;
+  if (As<FloatImm>(term)) return CallGlobal(Fn::Mul, term, *step.operand, nullptr).cast<Expr>();
+  auto product = As<Mul>(term);
+  if (!product) return std::nullopt;
+  for (bool first : {true, false}) {
+    Expr literal = first ? product->a() : product->b();
+    if (!As<FloatImm>(literal)) continue;
+    Expr scale = CallGlobal(Fn::Mul, literal, *step.operand, nullptr).cast<Expr>();
+    return first ? MakeMul(scale, product->b()) : MakeMul(product->a(), scale);
+  }
+  return std::nullopt;
+}
+
+Expr ApplyStep(const PeelStep& step, const Expr& x) {
+  if (!step.operand) return CallGlobal(step.make, x, nullptr).cast<Expr>();
+  const Expr& a = step.x_first ? x : *step.operand;
+  const Expr& b = step.x_first ? *step.operand : x;
+  if (step.absorbs && step.node != N::kSub) return Combine(*step.after, a, b);
+  return CallGlobal(step.make, a, b, nullptr).cast<Expr>();
+}
+
+Expr ApplyToTerm(const PeelStep& step, const Expr& term) {
+  if (auto folded = Folded(step, term)) return *folded;
+  return ApplyStep(step, term);
+}
+
+// Visits the terms of an update: all leaves but the accumulator.
+template <typename Visit>
+void ForEachTerm(const Expr& update, const Reduction& reduction, const Visit& visit) {
+  auto operands = Operands(update);
+  if (!operands || LoadsOf(update, reduction.accumulator).empty()) return;
+  for (const Expr& side : {operands->first, operands->second}) {
+    if (LoadsOf(side, reduction.accumulator).empty()) {
+      visit(side);
+    } else {
+      ForEachTerm(side, reduction, visit);
+    }
+  }
+}
+
+Expr MapTerms(const Expr& update, const Var& accumulator, const PeelStep& step) {
+  auto operands = Operands(update);
+  if (!operands) return update;  // the load of the accumulator
+  auto [a, b] = *operands;
+  bool left = !LoadsOf(a, accumulator).empty();
+  Expr side = MapTerms(left ? a : b, accumulator, step);
+  const Expr& term = left ? b : a;
+  if (Negates(step)) {
+    return update.kind() == N::kSub ? MakeAdd(side, term) : MakeSub(side, term);
+  }
+  Expr mapped = ApplyToTerm(step, term);
+  if (update.kind() == N::kSub) return MakeSub(side, mapped);
+  Fn make = step.after->make;
+  return (left ? CallGlobal(make, side, mapped, nullptr) : CallGlobal(make, mapped, side, nullptr))
+      .cast<Expr>();
+}
+
+// ---- Peeling -----------------------------------------------------------------------------------
+
+// The nodes directly above the hole, once for every time it occurs.
+class ParentFinder : public StmtExprVisitor {
  public:
-  explicit PathFinder(const TensorLoad& read) : read_(read) {}
-  std::vector<Expr> path;
+  explicit ParentFinder(const Var& hole) : hole_(hole) {}
+  std::vector<Expr> parents;
 
  protected:
   using StmtExprVisitor::VisitExpr_;
-  void VisitExpr_(const TensorLoad& op) override {
-    if (op.same_as(read_)) {
-      path = stack_;
-      path.push_back(op);
-    }
+  void VisitExpr_(const Var& op) override {
+    if (op.same_as(hole_) && !stack_.empty()) parents.push_back(stack_.back());
   }
   void VisitExpr_(const Call& op) override { VisitOther(op); }
+  void VisitExpr_(const TensorLoad& op) override { VisitOther(op); }
   void VisitOther(const Node& op) override {
     stack_.push_back(Expr(op));
     VisitChildren(op);
@@ -34,58 +173,144 @@ class PathFinder : public StmtExprVisitor {
   }
 
  private:
-  TensorLoad read_;
+  Var hole_;
   std::vector<Expr> stack_;
 };
 
-std::vector<Expr> PathTo(const Expr& value, const TensorLoad& read) {
-  PathFinder finder(read);
-  finder(value);
-  return finder.path;
-}
-
-// What a node on the path does to the value that comes from below.
-//   node            code
-//   s + c, c + s    absorbed
-//   s - c           absorbed
-//   c - s           negated: would need the terms negated
-//   s * c, s / c    scale: would have to be distributed over the terms
-//   cast(s)         cast
-//   anything else   tail: not additive, must run on the finished sum
-std::optional<Code> Verdict(const Expr& node, const Expr& below) {
-  switch (node.kind()) {
-    case NodeKind::kAdd:
-      return std::nullopt;
-    case NodeKind::kSub:
-      if (Sub(node).a().same_as(below)) return std::nullopt;
-      return Code::kNegated;
-    case NodeKind::kMul:
-    case NodeKind::kDiv:
-      return Code::kScale;
-    case NodeKind::kCast:
-      return Code::kCastOfSum;
-    default:
-      return Code::kTail;
-  }
-}
-
-// Every call in the epilogue must be known to have no effect.
-class PurityCheck : public StmtExprVisitor {
+class EqualReplacer : public StmtExprMutator {
  public:
-  std::optional<Call> impure;
+  EqualReplacer(const Expr& old, const Expr& replacement) : old_(old), replacement_(replacement) {}
 
  protected:
-  using StmtExprVisitor::VisitExpr_;
-  void VisitExpr_(const Call& op) override {
-    auto callee = As<Op>(op.op());
-    ffi::Any effect;
-    if (callee) effect = CallGlobal(Fn::OpGetAttr, *callee, kCallEffectKind);
-    auto kind = effect.as<int64_t>();
-    if (auto imm = As<IntImm>(effect)) kind = imm->value();
-    if (!kind || *kind > kPureCall) impure = op;
-    VisitChildren(op);
+  ffi::Any VisitOther(const Node& op) override {
+    if (op.kind() == old_.kind() && DeepEqual(Expr(op), old_)) return replacement_;
+    return MutateChildren(op);
   }
+
+ private:
+  Expr old_;
+  Expr replacement_;
 };
+
+// The one expression in which every hole stands, if there is one and the hole is in it once.
+std::optional<Expr> ParentOf(const Expr& f, const Var& hole) {
+  ParentFinder finder(hole);
+  finder(f);
+  if (finder.parents.empty()) return std::nullopt;
+  const Expr& first = finder.parents.front();
+  for (const Expr& parent : finder.parents) {
+    if (parent.kind() != first.kind() || !Operands(parent) || !DeepEqual(parent, first)) {
+      if (!parent.same_as(first)) return std::nullopt;
+    }
+  }
+  ParentFinder inside(hole);
+  inside(first);
+  return inside.parents.size() == 1 ? std::optional<Expr>(first) : std::nullopt;
+}
+
+class Peeler {
+ public:
+  Peeler(const Var& hole, const Reduction& reduction, const Options& options,
+         const SBlock& epilogue)
+      : hole_(hole),
+        reduction_(reduction),
+        options_(options),
+        epilogue_(epilogue),
+        dtype_(BufferTypeOf(reduction.accumulator).dtype().dtype()),
+        monoid_(reduction.monoid) {}
+
+  Peeled Run(Expr f) {
+    while (!f.same_as(hole_)) {
+      auto parent = ParentOf(f, hole_);
+      if (!parent) {
+        reason_ = "it uses the finished value in several ways";
+        break;
+      }
+      auto step = StepFor(*parent);
+      if (!step || !Allowed(*step, *parent)) break;
+      monoid_ = step->after;
+      steps_.push_back(*step);
+      f = f.same_as(*parent) ? Expr(hole_) : EqualReplacer(*parent, hole_).Rewrite(f);
+    }
+    return Peeled{steps_, f, f.same_as(hole_) ? "" : reason_};
+  }
+
+ private:
+  // The step that takes a node off, if the algebra has one.
+  std::optional<PeelStep> StepFor(const Expr& node) {
+    std::optional<Expr> operand;
+    bool x_first = true;
+    if (auto operands = Operands(node)) {
+      x_first = operands->first.same_as(hole_);
+      operand = x_first ? operands->second : operands->first;
+    }
+    if (node.kind() == monoid_->combiner) {
+      return PeelStep{true, node.kind(), monoid_->make, operand, x_first, monoid_};
+    }
+    if (monoid_->id == M::kSum && node.kind() == N::kSub && x_first) {
+      return PeelStep{true, node.kind(), Fn::Sub, operand, x_first, monoid_};
+    }
+    for (const Distribution& row : kDistributions) {
+      bool side = row.x == kEither || (row.x == kUnary && !operand) ||
+                  (operand && row.x == (x_first ? kLeft : kRight));
+      if (row.node != node.kind() || row.from != monoid_->id || !side) continue;
+      if (!(row.types & TypesOf(dtype_)) || !Fits(row.operand, operand)) continue;
+      PeelStep step{false, row.node, row.make, operand, x_first, &MonoidOf(row.to)};
+      if (row.cost == kWork && !options_.distribute && !FoldsAway(step)) {
+        reason_ = Print(node) + " would cost work in every term (distribute=True does it)";
+        return std::nullopt;
+      }
+      return step;
+    }
+    reason_ = Print(node) + " does not distribute over a " + monoid_->name;
+    return std::nullopt;
+  }
+
+  bool FoldsAway(const PeelStep& step) const {
+    bool folds = step.operand.has_value();
+    Expr update = fuse_epilogue::MapTerms(reduction_.update, reduction_, steps_);
+    ForEachTerm(update, reduction_, [&](const Expr& term) { folds = folds && Folded(step, term); });
+    return folds;
+  }
+
+  bool Allowed(const PeelStep& step, const Expr& node) {
+    if (IsFloat(dtype_)) {
+      if (options_.exact) {
+        reason_ = "numerics=\"exact\" keeps floats bit for bit";
+        return false;
+      }
+      if (monoid_->rounds && dtype_.bits < 32) {
+        if (!step.absorbs) {
+          reason_ = Print(node) + " would be rounded to " + DTypeStr(dtype_) + " in every term";
+          return false;
+        }
+        Refuse(Code::kAccumulatorType, epilogue_,
+               "block " + Quoted(reduction_.site->block()) + " accumulates in " + DTypeStr(dtype_) +
+                   ", and block " + Quoted(epilogue_) + " computes " + Print(node),
+               {reduction_.site->block()});
+      }
+    }
+    PeelSteps steps = steps_;
+    steps.push_back(step);
+    if (MayOverflow(reduction_, steps)) {
+      reason_ = Print(node) + " could overflow " + DTypeStr(dtype_) +
+                " on the way, which TVM compiles as if it never happened";
+      return false;
+    }
+    return true;
+  }
+
+  Var hole_;
+  const Reduction& reduction_;
+  const Options& options_;
+  SBlock epilogue_;
+  DLDataType dtype_;
+  const Monoid* monoid_;
+  PeelSteps steps_;
+  std::string reason_;
+};
+
+// ---- Text --------------------------------------------------------------------------------------
 
 // The terms of c with their signs, in the order in which they are added.
 struct Term {
@@ -93,110 +318,27 @@ struct Term {
   bool negative;
 };
 
-void CollectTerms(const std::vector<Expr>& path, size_t i, std::vector<Term>* terms) {
-  if (i + 1 >= path.size()) return;
-  const Expr& below = path[i + 1];
-  if (auto sub = As<Sub>(path[i])) {
-    CollectTerms(path, i + 1, terms);
-    terms->push_back({sub->b(), true});
-    return;
-  }
-  Add add(path[i]);
-  bool sum_first = add.a().same_as(below);
-  if (!sum_first) terms->push_back({add.a(), false});
-  CollectTerms(path, i + 1, terms);
-  if (sum_first) terms->push_back({add.b(), false});
-}
-
-// LLVM is told that signed arithmetic of 32 bits and more never overflows, and that unsigned
-// arithmetic never leaves [0, 2^n). Values that are only known at run time wrap in practice, as the
-// machine does; what the compiler can see it uses. So that the fused sums give it nothing to see:
-//  - unsigned: no subtraction. Then every partial sum is at most the final one, which fits.
-//  - signed: no literal in the start value that is so large that adding a term may pass the end.
-void CheckOverflow(const Epilogue& epilogue, const Reduction& reduction,
-                   const std::vector<Expr>& path) {
-  DLDataType dtype = BufferTypeOf(reduction.accumulator).dtype().dtype();
-  bool is_signed = dtype.code == kDLInt;
-  if (dtype.bits < 32 || (!is_signed && dtype.code != kDLUInt)) return;
-  SBlock block = epilogue.site->block();
-  bool subtracts = reduction.subtracts;
-  const double limit = std::ldexp(1.0, dtype.bits - 2);
-  double literals = 0;
-  auto count = [&](const Expr& term) {
-    if (auto imm = As<IntImm>(term)) literals += std::fabs(static_cast<double>(imm->value()));
-  };
-  count(reduction.init);
-  for (size_t i = 0; i + 1 < path.size(); ++i) {
-    if (auto add = As<Add>(path[i])) {
-      count(add->a());
-      count(add->b());
-    } else if (auto sub = As<Sub>(path[i])) {
-      count(sub->b());
-      subtracts = true;
-    }
-  }
-  if ((!is_signed && subtracts) || (is_signed && literals >= limit)) {
-    throw Refusal(
-        Code::kOverflow, block,
-        "block " + Quoted(block) + " computes " + Print(epilogue.value) + " in " + DTypeStr(dtype),
-        {block.body()});
-  }
-}
-
-}  // namespace
-
-void CheckAbsorbable(const Epilogue& epilogue, const Reduction& reduction) {
-  SBlock block = epilogue.site->block();
-  std::string name = "block " + Quoted(block);
-  PurityCheck purity;
-  purity(block.body());
-  if (purity.impure) {
-    throw Refusal(Code::kImpure, block, name + " calls " + Print(*purity.impure), {*purity.impure});
-  }
-  std::vector<Expr> path = PathTo(epilogue.value, epilogue.read);
-  // A function that is no addition rules everything else out; otherwise the obstacle next to the
-  // sum is the one to report.
-  std::optional<Code> obstacle;
-  for (size_t i = path.size() - 1; i-- > 0;) {
-    auto code = Verdict(path[i], path[i + 1]);
-    if (code && (!obstacle || *code == Code::kTail)) obstacle = code;
-  }
-  if (obstacle) {
-    throw Refusal(
-        *obstacle, block,
-        name + " computes " + Print(epilogue.value) + " from the sum " + Print(epilogue.read),
-        {block.body()});
-  }
-  CheckOverflow(epilogue, reduction, path);
-  DLDataType sum = BufferTypeOf(reduction.accumulator).dtype().dtype();
-  DLDataType out = BufferTypeOf(epilogue.output).dtype().dtype();
-  if (sum.code != out.code || sum.bits != out.bits || sum.lanes != out.lanes) {
-    throw Refusal(Code::kCastOfSum, block,
-                  name + " stores a sum of " + DTypeStr(sum) + " as " + DTypeStr(out));
-  }
-}
-
-Expr Apply(const Expr& value, const TensorLoad& read, const Expr& s) {
-  std::vector<Expr> path = PathTo(value, read);
-  Expr result = s;
-  for (size_t i = path.size() - 1; i-- > 0;) {
-    const Expr& below = path[i + 1];
-    if (auto add = As<Add>(path[i])) {
-      result = add->a().same_as(below) ? MakeAdd(result, add->b()) : MakeAdd(add->a(), result);
-    } else {
-      result = MakeSub(result, Sub(path[i]).b());
-    }
-  }
-  return result;
-}
-
-std::string AbsorbedTerm(const Epilogue& epilogue, const AxisMap& axes) {
+std::string SumText(const PeelSteps& steps) {
   std::vector<Term> terms;
-  CollectTerms(PathTo(epilogue.value, epilogue.read), 0, &terms);
+  for (const PeelStep& step : steps) {
+    if (step.absorbs) {
+      Term term{*step.operand, step.node == N::kSub};
+      terms.insert(step.x_first ? terms.end() : terms.begin(), term);
+    } else {
+      for (Term& term : terms) {
+        if (Negates(step)) {
+          term.negative = !term.negative;
+        } else {
+          term.value = ApplyStep(step, term.value);
+        }
+      }
+      if (Negates(step)) terms.insert(terms.begin(), Term{*step.operand, false});
+    }
+  }
   std::string text;
   for (const Term& term : terms) {
-    std::string value = Print(axes.Apply(term.value));
-    bool sum = term.value.kind() == NodeKind::kAdd || term.value.kind() == NodeKind::kSub;
+    std::string value = Print(term.value);
+    bool sum = term.value.kind() == N::kAdd || term.value.kind() == N::kSub;
     if (term.negative && sum) value = "(" + value + ")";
     if (text.empty()) {
       text = (term.negative ? "-" : "") + value;
@@ -205,6 +347,82 @@ std::string AbsorbedTerm(const Epilogue& epilogue, const AxisMap& axes) {
     }
   }
   return text;
+}
+
+}  // namespace
+
+Peeled Peel(const Expr& f, const Var& hole, const Reduction& reduction, const Options& options,
+            const SBlock& epilogue) {
+  return Peeler(hole, reduction, options, epilogue).Run(f);
+}
+
+Expr ApplyAll(const PeelSteps& steps, Expr x) {
+  for (const PeelStep& step : steps) x = ApplyStep(step, x);
+  return x;
+}
+
+Expr ApplyDistributed(const PeelSteps& steps, Expr x) {
+  for (const PeelStep& step : steps) {
+    if (step.absorbs) continue;
+    x = Negates(step) ? MakeSub(MakeZero(x), x) : ApplyStep(step, x);
+  }
+  return x;
+}
+
+Expr MapTerms(const Expr& update, const Reduction& reduction, const PeelSteps& steps) {
+  Expr mapped = update;
+  for (const PeelStep& step : steps) {
+    if (!step.absorbs) mapped = MapTerms(mapped, reduction.accumulator, step);
+  }
+  return mapped;
+}
+
+std::string AbsorbedText(const PeelSteps& steps) {
+  if (steps.empty()) return "";
+  if (steps.back().after->id == MonoidId::kSum) return SumText(steps);
+  std::optional<Expr> c;
+  for (const PeelStep& step : steps) {
+    if (step.absorbs) {
+      c = c ? ApplyStep(step, *c) : *step.operand;
+    } else if (c) {
+      c = ApplyStep(step, *c);
+    }
+  }
+  return c ? Print(*c) : "";
+}
+
+std::string DistributedText(const PeelSteps& steps, const Var& hole) {
+  Expr h = ApplyDistributed(steps, hole);
+  if (h.same_as(hole)) return "";
+  auto negated = As<Sub>(h);
+  if (negated && IsConst(negated->a(), 0)) return "-" + Print(negated->b());
+  return Print(h);
+}
+
+void CheckPure(const Epilogue& epilogue) {
+  class Finder : public StmtExprVisitor {
+   public:
+    std::optional<Call> impure;
+
+   protected:
+    using StmtExprVisitor::VisitExpr_;
+    void VisitExpr_(const Call& op) override {
+      auto callee = As<Op>(op.op());
+      ffi::Any effect;
+      if (callee) effect = CallGlobal(Fn::OpGetAttr, *callee, kCallEffectKind);
+      auto kind = effect.as<int64_t>();
+      if (auto imm = As<IntImm>(effect)) kind = imm->value();
+      if (!kind || *kind > kPureCall) impure = op;
+      VisitChildren(op);
+    }
+  };
+  SBlock block = epilogue.site->block();
+  Finder finder;
+  finder(block.body());
+  if (finder.impure) {
+    Refuse(Code::kImpure, block, "block " + Quoted(block) + " calls " + Print(*finder.impure),
+           {*finder.impure});
+  }
 }
 
 }  // namespace fuse_epilogue

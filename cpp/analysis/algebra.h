@@ -1,32 +1,80 @@
 /*!
  * \file analysis/algebra.h
- * \brief What an epilogue does with the finished sum s, and what of it the init can absorb.
+ * \brief What an epilogue f does with the finished element x, and what of it the reduction can do.
+ *
+ * f is peeled from the inside: the nodes next to x are taken off while each of them is absorbed,
+ * f(x) = x (+) c, or distributed, h(x (+) y) = h(x) (+)' h(y). The reduction then starts from
+ * F(init) and combines H(t), where F is all that was peeled and H its distributed part. What is
+ * left of f is the tail, a function of the new x.
  */
 #ifndef FUSE_EPILOGUE_ANALYSIS_ALGEBRA_H_
 #define FUSE_EPILOGUE_ANALYSIS_ALGEBRA_H_
 
+#include <optional>
 #include <string>
+#include <vector>
 
-#include "analysis/domain.h"
+#include "analysis/pattern.h"
 
 namespace fuse_epilogue {
 
-/*! \brief Throw a Refusal unless value(s) = s + c, where c does not depend on s. */
-void CheckAbsorbable(const Epilogue& epilogue, const Reduction& reduction);
+/*! \brief What the caller allows. */
+struct Options {
+  /*! \brief Every float bit for bit: nothing of a float is peeled. */
+  bool exact = false;
+  /*! \brief Distribute also what costs work in every term. */
+  bool distribute = false;
+};
+
+/*! \brief One node that was peeled. */
+struct PeelStep {
+  /*! \brief Absorbed into the init; otherwise distributed over the terms as well. */
+  bool absorbs;
+  ir::NodeKind node;
+  ir::Fn make;
+  /*! \brief The operand beside x, in the reduction's axes; nothing for a unary node. */
+  std::optional<ir::Expr> operand;
+  bool x_first;
+  /*! \brief The monoid of the reduction from here on. */
+  const Monoid* after;
+};
+using PeelSteps = std::vector<PeelStep>;
+
+struct Peeled {
+  PeelSteps steps;
+  /*! \brief What is left of f: a function of the hole, or the hole itself. */
+  ir::Expr rest;
+  /*! \brief Why the rest is not peeled; empty if nothing is left. */
+  std::string reason;
+};
 
 /*!
- * \brief value(s): the epilogue's expression with \p s in the place of the accumulator's load.
- *
- * The additions between the load and the root are rebuilt with TVM's constant folding, so that an
- * init of 0 disappears; everything else is kept as it is.
+ * \brief Peel f, an expression in \p hole and the reduction's axes.
+ * \param epilogue The block that a refusal is about.
+ * \throws Refusal where a 16-bit floating accumulator would have to absorb.
  */
-ir::Expr Apply(const ir::Expr& value, const ir::TensorLoad& read, const ir::Expr& s);
+Peeled Peel(const ir::Expr& f, const ir::Var& hole, const Reduction& reduction,
+            const Options& options, const ir::SBlock& epilogue);
+
+/*! \brief F(x), and H(x), with TVM's constant folding. */
+ir::Expr ApplyAll(const PeelSteps& steps, ir::Expr x);
+ir::Expr ApplyDistributed(const PeelSteps& steps, ir::Expr x);
 
 /*!
- * \brief c in the reduction's axes, as text for a report: "C[vi, vj]", "-C[vi, vj] + 1"; empty
- * where value(s) is s.
+ * \brief The reduction's update value with H applied to every term, and the combiner of the last
+ *        step; the load of the accumulator stays.
  */
-std::string AbsorbedTerm(const Epilogue& epilogue, const AxisMap& axes);
+ir::Expr MapTerms(const ir::Expr& update, const Reduction& reduction, const PeelSteps& steps);
+
+/*!
+ * \brief What was absorbed, as text for a report: "C[vi, vj]", "-C[vi, vj] + 1"; empty if nothing.
+ */
+std::string AbsorbedText(const PeelSteps& steps);
+/*! \brief H(x) as text for a report; empty if nothing was distributed. */
+std::string DistributedText(const PeelSteps& steps, const ir::Var& hole);
+
+/*! \brief Throw a Refusal unless every call in the block is known to have no effect. */
+void CheckPure(const Epilogue& epilogue);
 
 }  // namespace fuse_epilogue
 

@@ -29,15 +29,6 @@ Prover Knowing(const std::vector<Axis>& axes) {
   return prover;
 }
 
-void SplitConjunction(const Expr& condition, std::vector<Expr>* parts) {
-  if (auto both = As<And>(condition)) {
-    SplitConjunction(both->a(), parts);
-    SplitConjunction(both->b(), parts);
-  } else {
-    parts->push_back(condition);
-  }
-}
-
 // Loads and calls: a domain with one need not be the same for both blocks.
 class MemoryFinder : public StmtExprVisitor {
  public:
@@ -54,9 +45,9 @@ void CheckFixedDomain(const Axis& axis, const SBlock& block, Code code) {
   finder(axis.min);
   finder(axis.extent);
   if (finder.found) {
-    throw Refusal(code, block,
-                  "the extent of " + Quoted(axis.var) + " around block " + Quoted(block) +
-                      " is read from memory or called for: " + Print(axis.extent));
+    Refuse(code, block,
+           "the extent of " + Quoted(axis.var) + " around block " + Quoted(block) +
+               " is read from memory or called for: " + Print(axis.extent));
   }
 }
 
@@ -78,12 +69,10 @@ void CheckPredicate(const Site& site, const std::vector<Axis>& loops, const Inje
   if (auto inverse = map.Inverse(vars)) {
     for (size_t i = 0; i < loops.size(); ++i) iteration[loops[i].var.get()] = (*inverse)[i];
   }
-  std::vector<Expr> conditions;
-  SplitConjunction(predicate, &conditions);
-  for (const Expr& condition : conditions) {
+  for (const Expr& condition : Conjuncts(predicate)) {
     if (iteration.size() != loops.size() || !prover.True(Substitute(condition, iteration))) {
-      throw Refusal(code, block, "block " + Quoted(block) + " runs only where " + Print(condition),
-                    {condition});
+      Refuse(code, block, "block " + Quoted(block) + " runs only where " + Print(condition),
+             {condition});
     }
   }
 }
@@ -106,26 +95,13 @@ InjectiveMap CheckVisits(const Site& site, Code code) {
   size_t i = 0;
   for (const IterVar& iter : block.iter_vars()) {
     if (!map->Covers(i++, iter.dom().min(), iter.dom().extent(), prover)) {
-      throw Refusal(code, block,
-                    "the loops of block " + Quoted(block) + " do not give axis " +
-                        Quoted(iter.var()) + " exactly the values of its domain");
+      Refuse(code, block,
+             "the loops of block " + Quoted(block) + " do not give axis " + Quoted(iter.var()) +
+                 " exactly the values of its domain");
     }
   }
   CheckPredicate(site, loops, *map, code);
   return *map;
-}
-
-VarSet ReductionLoops(const Reduction& reduction) {
-  VarSet loops;
-  auto values = reduction.site->realize.iter_values();
-  size_t i = 0;
-  for (const IterVar& iter : reduction.site->block().iter_vars()) {
-    Expr value = values[i++];
-    if (iter.iter_type() != kCommReduce) continue;
-    VarSet vars = VarsIn(value);
-    loops.insert(vars.begin(), vars.end());
-  }
-  return loops;
 }
 
 // Whether a predicate that lets some step of an element pass lets the first one pass.
@@ -158,10 +134,10 @@ void CheckInitFirst(const Reduction& reduction, const InjectiveMap& map) {
     if (!reduce_loops.count(loop.loop_var().get())) continue;
     first[loop.loop_var().get()] = loop.min();
     if (loop.kind() != kSerial && loop.kind() != kUnrolled) {
-      throw Refusal(Code::kReductionLoopKind, block,
-                    "reduction loop " + Quoted(loop.loop_var()) + " of block " + Quoted(block) +
-                        " is not serial",
-                    {loop});
+      Refuse(Code::kReductionLoopKind, block,
+             "reduction loop " + Quoted(loop.loop_var()) + " of block " + Quoted(block) +
+                 " is not serial",
+             {loop});
     }
   }
   bool shared = false;
@@ -173,20 +149,18 @@ void CheckInitFirst(const Reduction& reduction, const InjectiveMap& map) {
     bool starts =
         shared ? map.IsDigits(i) : prover.Equal(Substitute(values[i], first), iters[i].dom().min());
     if (!starts) {
-      throw Refusal(Code::kReductionOrder, block,
-                    "axis " + Quoted(iters[i].var()) + " of block " + Quoted(block) +
-                        ", bound to " + Print(values[i]) + ", need not start at its minimum");
+      Refuse(Code::kReductionOrder, block,
+             "axis " + Quoted(iters[i].var()) + " of block " + Quoted(block) + ", bound to " +
+                 Print(values[i]) + ", need not start at its minimum");
     }
   }
-  std::vector<Expr> conditions;
-  SplitConjunction(site.realize.predicate(), &conditions);
-  for (const Expr& condition : conditions) {
+  for (const Expr& condition : Conjuncts(site.realize.predicate())) {
     if (!UsesAny(condition, reduce_loops)) continue;
     if (shared || !HoldsFirst(condition, first, reduce_loops, prover)) {
-      throw Refusal(Code::kReductionOrder, block,
-                    "the predicate of block " + Quoted(block) +
-                        " may cut off the first reduction step: " + Print(condition),
-                    {condition});
+      Refuse(Code::kReductionOrder, block,
+             "the predicate of block " + Quoted(block) +
+                 " may cut off the first reduction step: " + Print(condition),
+             {condition});
     }
   }
 }
@@ -237,11 +211,6 @@ bool SameNumberOfPoints(const std::vector<Axis>& a, std::vector<Axis> b, const P
                       with_constant(product_b, constant_b, like));
 }
 
-bool SameType(const Expr& a, const Expr& b) {
-  DLDataType x = DTypeOf(a), y = DTypeOf(b);
-  return x.code == y.code && x.bits == y.bits && x.lanes == y.lanes;
-}
-
 class IndexSimplifier : public StmtExprMutator {
  public:
   explicit IndexSimplifier(const Prover& prover) : prover_(prover) {}
@@ -260,6 +229,19 @@ class IndexSimplifier : public StmtExprMutator {
 
 }  // namespace
 
+VarSet ReductionLoops(const Reduction& reduction) {
+  VarSet loops;
+  auto values = reduction.site->realize.iter_values();
+  size_t i = 0;
+  for (const IterVar& iter : reduction.site->block().iter_vars()) {
+    Expr value = values[i++];
+    if (iter.iter_type() != kCommReduce) continue;
+    VarSet vars = VarsIn(value);
+    loops.insert(vars.begin(), vars.end());
+  }
+  return loops;
+}
+
 Expr AxisMap::Apply(const Expr& expr) const {
   return IndexSimplifier(prover_).Rewrite(Substitute(expr, axes_));
 }
@@ -276,11 +258,11 @@ void CheckCompleteSums(const Reduction& reduction, const Epilogue& epilogue, siz
   size_t num_shared = loops.size() - reduction.site->Loops(common_steps).size();
   for (size_t i = 0; i < num_shared; ++i) {
     if (reduce_loops.count(loops[i].loop_var().get()) && !IsConst(loops[i].extent(), 1)) {
-      throw Refusal(Code::kSharedLoops, epilogue.site->block(),
-                    "block " + Quoted(epilogue.site->block()) + " is inside reduction loop " +
-                        Quoted(loops[i].loop_var()) + " of block " +
-                        Quoted(reduction.site->block()) + ", where the sums are not complete",
-                    {loops[i]});
+      Refuse(Code::kSharedLoops, epilogue.site->block(),
+             "block " + Quoted(epilogue.site->block()) + " is inside reduction loop " +
+                 Quoted(loops[i].loop_var()) + " of block " + Quoted(reduction.site->block()) +
+                 ", where the sums are not complete",
+             {loops[i]});
     }
   }
 }
@@ -295,27 +277,63 @@ InjectiveMap CheckEpilogueLoops(const Epilogue& epilogue) {
   return CheckVisits(*epilogue.site, Code::kConsumerDomain);
 }
 
-AxisMap MatchElements(const Reduction& reduction, const Epilogue& epilogue) {
+namespace {
+
+// One load of something produced inside the epilogue, and the element that it must be.
+struct ProducedLoad {
+  TensorLoad load;
+  ffi::Array<Expr> indices;
+};
+
+std::vector<ProducedLoad> ProducedLoads(const std::vector<Produced>& produced,
+                                        const Epilogue& epilogue) {
+  std::vector<ProducedLoad> found;
+  SBlock block = epilogue.site->block();
+  for (const Produced& one : produced) {
+    if (!LoadsOf(epilogue.out_indices, one.buffer).empty()) {
+      throw Refusal(Code::kConsumerForm, block,
+                    "block " + Quoted(block) + " chooses the element it stores by a value of " +
+                        Quoted(one.buffer),
+                    {block.body()});
+    }
+    for (const TensorLoad& load : LoadsOf(epilogue.value, one.buffer)) {
+      found.push_back({load, one.indices});
+    }
+  }
+  if (found.empty()) {
+    throw Refusal(Code::kOpaqueAccess, block,
+                  "block " + Quoted(block) + " declares reads of " + Quoted(produced[0].buffer) +
+                      " that are not in its value");
+  }
+  return found;
+}
+
+}  // namespace
+
+AxisMap MatchElements(const Reduction& reduction, const std::vector<Produced>& produced,
+                      const Epilogue& epilogue) {
   SBlock producer = reduction.site->block();
   SBlock consumer = epilogue.site->block();
   ffi::Any always = true;
   if (!InjectiveMap::Detect(reduction.indices, reduction.spatial, always)) {
-    throw Refusal(Code::kReductionDomain, producer,
-                  "two points of block " + Quoted(producer) + " may store to the same element of " +
-                      Quoted(reduction.accumulator));
+    Refuse(Code::kReductionDomain, producer,
+           "two points of block " + Quoted(producer) + " may store to the same element of " +
+               Quoted(reduction.accumulator));
   }
   if (!InjectiveMap::Detect(epilogue.out_indices, epilogue.axes, always)) {
-    throw Refusal(Code::kOutputWrite, consumer,
-                  "two points of block " + Quoted(consumer) + " may store to the same element of " +
-                      Quoted(epilogue.output));
+    Refuse(Code::kOutputWrite, consumer,
+           "two points of block " + Quoted(consumer) + " may store to the same element of " +
+               Quoted(epilogue.output));
   }
-  auto read = InjectiveMap::Detect(epilogue.read.indices(), epilogue.axes, always);
-  auto inverse = read ? read->Inverse(reduction.indices) : std::nullopt;
+  std::vector<ProducedLoad> loads = ProducedLoads(produced, epilogue);
+  const TensorLoad& first = loads[0].load;
+  auto read = InjectiveMap::Detect(first.indices(), epilogue.axes, always);
+  auto inverse = read ? read->Inverse(loads[0].indices) : std::nullopt;
   if (!inverse) {
-    throw Refusal(Code::kIndexMap, consumer,
-                  "block " + Quoted(consumer) + " reads " + Print(epilogue.read) +
-                      ", which cannot be inverted",
-                  {epilogue.read});
+    throw Refusal(
+        Code::kIndexMap, consumer,
+        "block " + Quoted(consumer) + " reads " + Print(first) + ", which cannot be inverted",
+        {first});
   }
 
   Prover prover = Knowing(reduction.spatial);
@@ -326,31 +344,39 @@ AxisMap MatchElements(const Reduction& reduction, const Epilogue& epilogue) {
   }
   Prover named = Knowing(long_axes);
   Substitution axes;
-  std::string slice = "block " + Quoted(consumer) + " reads " + Print(epilogue.read) +
-                      " over a range that is not what block " + Quoted(producer) + " computes";
+  auto refuse_slice = [&] {
+    Refuse(Code::kDomain, consumer,
+           "block " + Quoted(consumer) + " reads " + Print(first) +
+               " over a range that is not what block " + Quoted(producer) + " computes",
+           {first});
+  };
   for (size_t i = 0; i < epilogue.axes.size(); ++i) {
     const Axis& axis = epilogue.axes[i];
     Expr value = named.Simplify((*inverse)[i]);
     if (auto imm = As<IntImm>(value)) value = MakeInt(imm->value(), axis.var);
-    if (!SameType(value, axis.var)) {
+    if (!SameType(DTypeOf(value), DTypeOf(axis.var))) {
       throw Refusal(Code::kIndexType, consumer,
                     "axis " + Quoted(axis.var) + " of block " + Quoted(consumer) + " is " +
                         DTypeStr(DTypeOf(axis.var)) + " and block " + Quoted(producer) + " uses " +
                         DTypeStr(DTypeOf(value)));
     }
-    if (!prover.InRange(value, axis.min, axis.extent)) {
-      throw Refusal(Code::kDomain, consumer, slice, {epilogue.read});
-    }
+    if (!prover.InRange(value, axis.min, axis.extent)) refuse_slice();
     axes[axis.var.get()] = value;
   }
-  for (size_t i = 0; i < reduction.indices.size(); ++i) {
-    if (!prover.Equal(Substitute(epilogue.read.indices()[i], axes), reduction.indices[i])) {
-      throw Refusal(Code::kDomain, consumer, slice, {epilogue.read});
+  for (const ProducedLoad& one : loads) {
+    for (size_t i = 0; i < one.indices.size(); ++i) {
+      if (prover.Equal(Substitute(one.load.indices()[i], axes), one.indices[i])) continue;
+      if (one.load.same_as(first)) {
+        refuse_slice();
+      } else {
+        Refuse(Code::kIndexMap, consumer,
+               "block " + Quoted(consumer) + " reads " + Print(first) + " and " + Print(one.load) +
+                   ", which are not finished together",
+               {one.load});
+      }
     }
   }
-  if (!SameNumberOfPoints(reduction.spatial, epilogue.axes, prover)) {
-    throw Refusal(Code::kDomain, consumer, slice, {epilogue.read});
-  }
+  if (!SameNumberOfPoints(reduction.spatial, epilogue.axes, prover)) refuse_slice();
   return AxisMap(std::move(axes), named);
 }
 
@@ -385,10 +411,10 @@ void CheckSharedLoops(const Reduction& reduction, const InjectiveMap& reduction_
               prover.Equal(at_reduction, Substitute((*consumed)[i], axes.axes()));
     }
     if (!equal) {
-      throw Refusal(Code::kSharedLoops, consumer,
-                    "blocks " + Quoted(producer) + " and " + Quoted(consumer) + " share loop " +
-                        Quoted(loops[i].loop_var()),
-                    {loops[i]});
+      Refuse(Code::kSharedLoops, consumer,
+             "blocks " + Quoted(producer) + " and " + Quoted(consumer) + " share loop " +
+                 Quoted(loops[i].loop_var()),
+             {loops[i]});
     }
   }
 }

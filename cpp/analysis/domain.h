@@ -11,6 +11,9 @@
 
 namespace fuse_epilogue {
 
+/*! \brief The loops that the bindings of the reduction axes use. */
+ir::VarSet ReductionLoops(const Reduction& reduction);
+
 /*!
  * \brief Prove the reduction's own schedule: every point once, init first, serial reduction loops.
  * \return The (injective) bindings of the block as a map of the loops.
@@ -36,14 +39,25 @@ class AxisMap {
   Prover prover_;
 };
 
+/*! \brief A buffer whose element \p indices (functions of the reduction's spatial axes s) is
+ *         finished when the reduction of s is. */
+struct Produced {
+  ir::Var buffer;
+  ffi::Array<ir::Expr> indices;
+};
+
 /*!
  * \brief The epilogue's axes as functions of the reduction's spatial axes.
  *
- * Let e = I(s) be the element the reduction computes at s, and e = R(v) the one the epilogue reads
- * at v. With h(s) = R^-1(I(s)) the checks are: I and R are injective, R(h(s)) = I(s), h(s) lies in
- * the epilogue's domain, and both domains have the same number of points. Then h is a bijection.
+ * Let e = I(s) be the element that is finished at s, and e = R(v) the one the epilogue reads at v.
+ * With h(s) = R^-1(I(s)) the checks are: I and R are injective, R(h(s)) = I(s), h(s) lies in the
+ * epilogue's domain, and both domains have the same number of points. Then h is a bijection. Every
+ * other load of a produced buffer must be of the element that belongs to the same s.
+ *
+ * \param produced The reduction's result first, then what tails make of it.
  */
-AxisMap MatchElements(const Reduction& reduction, const Epilogue& epilogue);
+AxisMap MatchElements(const Reduction& reduction, const std::vector<Produced>& produced,
+                      const Epilogue& epilogue);
 
 /*!
  * \brief Prove that one iteration of the loops around both blocks consumes what it computes.

@@ -56,18 +56,18 @@ Stage StageOf(const Site& site, const Site& producer, const Site& consumer) {
 void CheckStructure(const Scope& scope, const Site& producer, const Site& consumer) {
   SBlock block = consumer.block();
   if (consumer.position < producer.position) {
-    throw Refusal(Code::kOrder, block,
-                  "block " + Quoted(block) + " comes before block " + Quoted(producer.block()));
+    Refuse(Code::kOrder, block,
+           "block " + Quoted(block) + " comes before block " + Quoted(producer.block()));
   }
   for (const Site* site : {&producer, &consumer}) {
     if (scope.has_jump) {
-      throw Refusal(Code::kStructure, site->block(),
-                    "a break, continue or return in the scope of block " + Quoted(site->block()) +
-                        " may skip one of the two blocks");
+      Refuse(Code::kStructure, site->block(),
+             "a break, continue or return in the scope of block " + Quoted(site->block()) +
+                 " may skip one of the two blocks");
     }
     if (!site->plain) {
-      throw Refusal(Code::kStructure, site->block(),
-                    "block " + Quoted(site->block()) + " is under a statement that is not a loop");
+      Refuse(Code::kStructure, site->block(),
+             "block " + Quoted(site->block()) + " is under a statement that is not a loop");
     }
   }
   size_t shared = CommonSteps(producer, consumer);
@@ -86,54 +86,39 @@ void CheckStructure(const Scope& scope, const Site& producer, const Site& consum
     for (const auto& entry : *annotations) {
       // A pipeline's stages are numbered by the statements of the loop, of which one would go.
       if (std::string(entry.first).rfind("software_pipeline", 0) == 0) {
-        throw Refusal(Code::kStructure, block,
-                      "loop " + Quoted(loop->loop_var()) + " around blocks " +
-                          Quoted(producer.block()) + " and " + Quoted(block) +
-                          " is software-pipelined",
-                      {*loop});
+        Refuse(Code::kStructure, block,
+               "loop " + Quoted(loop->loop_var()) + " around blocks " + Quoted(producer.block()) +
+                   " and " + Quoted(block) + " is software-pipelined",
+               {*loop});
       }
     }
   }
 }
 
-void CheckNoPointer(const Scope& scope, const Reduction& reduction) {
+void CheckNoPointer(const Scope& scope, const Var& buffer, const Site& writer) {
   for (const Site& site : scope.sites) {
-    if (site.Touches(reduction.accumulator.get(), Use::kOpaque)) {
-      throw Refusal(Code::kOpaqueAccess, site.is_block() ? site.block() : reduction.site->block(),
-                    NameOf(site) + " uses buffer " + Quoted(reduction.accumulator) +
-                        " through its address or as a matched region",
-                    MarkOf(site));
+    if (site.Touches(buffer.get(), Use::kOpaque)) {
+      Refuse(Code::kOpaqueAccess, site.is_block() ? site.block() : writer.block(),
+             NameOf(site) + " uses buffer " + Quoted(buffer) +
+                 " through its address or as a matched region",
+             MarkOf(site));
     }
   }
 }
 
-void CheckIntermediate(const Scope& scope, const Reduction& reduction, const Site& consumer) {
-  const Var& acc = reduction.accumulator;
-  SBlock block = reduction.site->block();
-  bool owned = false;
-  for (const Var& buffer : scope.root.alloc_buffers()) owned = owned || buffer.same_as(acc);
-  if (!owned) {
-    throw Refusal(
-        Code::kIntermediateEscapes, block,
-        "buffer " + Quoted(acc) + " is not allocated in the scope of block " + Quoted(block));
-  }
+void CheckOnlyWriter(const Scope& scope, const Var& buffer, const Site& writer) {
   for (const Site& site : scope.sites) {
-    if (&site != reduction.site && site.Touches(acc.get(), Use::kWrite)) {
-      throw Refusal(
-          Code::kOtherWriter, site.is_block() ? site.block() : block,
-          NameOf(site) + " writes " + Quoted(acc) + ", the result of block " + Quoted(block),
-          MarkOf(site));
-    }
-    if (&site != reduction.site && &site != &consumer && site.Touches(acc.get(), Use::kRead)) {
-      throw Refusal(
-          Code::kOtherReader, site.is_block() ? site.block() : block,
-          NameOf(site) + " reads " + Quoted(acc) + " besides block " + Quoted(consumer.block()),
-          MarkOf(site));
+    if (&site != &writer && site.Touches(buffer.get(), Use::kWrite)) {
+      Refuse(Code::kOtherWriter, site.is_block() ? site.block() : writer.block(),
+             NameOf(site) + " writes " + Quoted(buffer) + ", the result of block " +
+                 Quoted(writer.block()),
+             MarkOf(site));
     }
   }
 }
 
-void CheckHazards(const Scope& scope, const Reduction& reduction, const Epilogue& epilogue,
+void CheckHazards(const Scope& scope, const Reduction& reduction,
+                  const std::vector<Produced>& produced, const Epilogue& epilogue,
                   const RegionCover& region_cover) {
   const Site& producer = *reduction.site;
   const Site& consumer = *epilogue.site;
@@ -141,30 +126,29 @@ void CheckHazards(const Scope& scope, const Reduction& reduction, const Epilogue
   VarKey output = epilogue.output.get();
   VarSet inputs;
   for (const Access& access : consumer.accesses) {
-    if (access.use == Use::kRead && access.buffer != reduction.accumulator.get()) {
-      inputs.insert(access.buffer);
-    }
+    if (access.use == Use::kRead) inputs.insert(access.buffer);
   }
+  for (const Produced& one : produced) inputs.erase(one.buffer.get());
 
   if (producer.Touches(output, Use::kRead)) {
-    throw Refusal(Code::kOutputAliasesInput, producer.block(),
-                  "block " + Quoted(producer.block()) + " reads " + Quoted(epilogue.output) +
-                      ", which block " + Quoted(block) + " writes");
+    Refuse(Code::kOutputAliasesInput, producer.block(),
+           "block " + Quoted(producer.block()) + " reads " + Quoted(epilogue.output) +
+               ", which block " + Quoted(block) + " writes");
   }
   ShiftedLoad shifted(epilogue);
   shifted(epilogue.value);
   if (shifted.found) {
-    throw Refusal(Code::kOutputAliasesInput, block,
-                  "block " + Quoted(block) + " reads " + Print(*shifted.found) +
-                      ", another element of its output",
-                  {*shifted.found});
+    Refuse(Code::kOutputAliasesInput, block,
+           "block " + Quoted(block) + " reads " + Print(*shifted.found) +
+               ", another element of its output",
+           {*shifted.found});
   }
   for (const MatchBufferRegion& match : scope.root.match_buffers()) {
     VarKey view = match.buffer().get();
     if (view == output || inputs.count(view)) {
-      throw Refusal(Code::kOpaqueAccess, block,
-                    "buffer " + Quoted(match.buffer()) + " of block " + Quoted(block) +
-                        " is a matched region of " + Print(match.source().source()));
+      Refuse(Code::kOpaqueAccess, block,
+             "buffer " + Quoted(match.buffer()) + " of block " + Quoted(block) +
+                 " is a matched region of " + Print(match.source().source()));
     }
   }
 
@@ -175,33 +159,30 @@ void CheckHazards(const Scope& scope, const Reduction& reduction, const Epilogue
       if (!is_output && !is_input) continue;
       std::string buffer(Var(ffi::GetRef<ffi::ObjectRef>(access.buffer)).name());
       if (access.use == Use::kOpaque) {
-        throw Refusal(Code::kOpaqueAccess, block,
-                      NameOf(site) + " uses buffer '" + buffer + "' through its address",
-                      MarkOf(site));
+        Refuse(Code::kOpaqueAccess, block,
+               NameOf(site) + " uses buffer '" + buffer + "' through its address", MarkOf(site));
       }
       if (&site == &producer || &site == &consumer) continue;
       if (is_output && access.use == Use::kWrite) {
-        throw Refusal(Code::kOutputWriters, block,
-                      NameOf(site) + " writes '" + buffer + "', the output of block " +
-                          Quoted(block) + ", too",
-                      MarkOf(site));
+        Refuse(Code::kOutputWriters, block,
+               NameOf(site) + " writes '" + buffer + "', the output of block " + Quoted(block) +
+                   ", too",
+               MarkOf(site));
       }
       Stage stage = StageOf(site, producer, consumer);
       if (stage == Stage::kElsewhere) continue;
       if (is_input && access.use == Use::kWrite) {
-        throw Refusal(
-            Code::kBiasWrittenBetween, block,
-            NameOf(site) + " writes '" + buffer + "', which block " + Quoted(block) + " reads",
-            MarkOf(site));
+        Refuse(Code::kBiasWrittenBetween, block,
+               NameOf(site) + " writes '" + buffer + "', which block " + Quoted(block) + " reads",
+               MarkOf(site));
       }
       if (is_output) {
         bool later = stage == Stage::kEpilogueNest && site.is_block() &&
                      site.position > consumer.position && region_cover(site.block());
         if (!later) {
-          throw Refusal(
-              Code::kOutputUsedBetween, block,
-              NameOf(site) + " reads '" + buffer + "', the output of block " + Quoted(block),
-              MarkOf(site));
+          Refuse(Code::kOutputUsedBetween, block,
+                 NameOf(site) + " reads '" + buffer + "', the output of block " + Quoted(block),
+                 MarkOf(site));
         }
       }
     }

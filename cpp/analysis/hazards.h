@@ -7,7 +7,7 @@
 
 #include <functional>
 
-#include "analysis/pattern.h"
+#include "analysis/domain.h"
 
 namespace fuse_epilogue {
 
@@ -17,14 +17,11 @@ using RegionCover = std::function<bool(const ir::SBlock&)>;
 /*! \brief Throw a Refusal unless only loops and sequences lead from the scope to both blocks. */
 void CheckStructure(const Scope& scope, const Site& producer, const Site& consumer);
 
-/*! \brief Throw a Refusal if the intermediate is used through a pointer or a matched region. */
-void CheckNoPointer(const Scope& scope, const Reduction& reduction);
+/*! \brief Throw a Refusal if \p buffer is used through a pointer or a matched region. */
+void CheckNoPointer(const Scope& scope, const ir::Var& buffer, const Site& writer);
 
-/*!
- * \brief Throw a Refusal unless the reduction is the intermediate's only writer, the epilogue its
- *        only reader, and the scope owns it.
- */
-void CheckIntermediate(const Scope& scope, const Reduction& reduction, const Site& consumer);
+/*! \brief Throw a Refusal unless \p writer is the only statement that writes \p buffer. */
+void CheckOnlyWriter(const Scope& scope, const ir::Var& buffer, const Site& writer);
 
 /*!
  * \brief Throw a Refusal unless moving the epilogue's accesses changes nobody's view of memory.
@@ -38,8 +35,13 @@ void CheckIntermediate(const Scope& scope, const Reduction& reduction, const Sit
  *   in e               refused                          refused               after it, covered
  *   the reduction      (writes the accumulator only)    -                     refused
  *   the epilogue       -                                -                     same element only
+ *
+ * A tail moves to the end of the reduction's nest; what is absorbed moves to its beginning. What
+ * the reduction and earlier tails have \p produced is read at the element that has just been
+ * finished.
  */
-void CheckHazards(const Scope& scope, const Reduction& reduction, const Epilogue& epilogue,
+void CheckHazards(const Scope& scope, const Reduction& reduction,
+                  const std::vector<Produced>& produced, const Epilogue& epilogue,
                   const RegionCover& region_cover);
 
 }  // namespace fuse_epilogue

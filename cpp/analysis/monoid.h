@@ -9,17 +9,27 @@
 
 namespace fuse_epilogue {
 
+enum class MonoidId { kSum, kProduct, kMax, kMin, kAnd, kOr, kBitAnd, kBitOr, kBitXor };
+
 /*! \brief A row of the table in monoid.cc. */
 struct Monoid {
-  /*! \brief The combiner x (+) y as a node, and how it is called in messages. */
-  ir::NodeKind combiner;
+  MonoidId id;
+  /*! \brief How it is called in messages and certificates. */
   const char* name;
-  /*! \brief Whether f(s) = s (+) c is absorbed, as init (+) c. */
-  bool absorbs;
+  /*! \brief The combiner x (+) y as a node, and the function that builds it. */
+  ir::NodeKind combiner;
+  ir::Fn make;
+  /*! \brief Whether the order of the operands changes a float's result by more than the choice
+   *         between equal values: sums and products round. */
+  bool rounds;
 };
 
-/*! \brief The monoid whose combiner is the root of \p value, or nullptr. */
-const Monoid* MonoidOf(const ir::Expr& value);
+/*! \brief The monoid whose combiner is \p kind (acc - t is a sum), or nullptr. */
+const Monoid* MonoidOf(ir::NodeKind kind);
+const Monoid& MonoidOf(MonoidId id);
+
+/*! \brief a (+) b with TVM's constant folding; an operand that is the identity disappears. */
+ir::Expr Combine(const Monoid& monoid, const ir::Expr& a, const ir::Expr& b);
 
 }  // namespace fuse_epilogue
 

@@ -13,24 +13,16 @@ class LoadFinder : public StmtExprVisitor {
  public:
   explicit LoadFinder(VarKey buffer) : buffer_(buffer) {}
   std::vector<TensorLoad> loads;
-  /*! \brief Loads of the buffer inside the index of another load. */
-  size_t in_indices = 0;
 
  protected:
   using StmtExprVisitor::VisitExpr_;
   void VisitExpr_(const TensorLoad& op) override {
-    if (op.source().get() == buffer_) {
-      loads.push_back(op);
-      in_indices += depth_ > 0;
-    }
-    ++depth_;
+    if (op.source().get() == buffer_) loads.push_back(op);
     (*this)(op.indices());
-    --depth_;
   }
 
  private:
   VarKey buffer_;
-  int depth_ = 0;
 };
 
 Axis AxisOf(const IterVar& iter) { return Axis{iter.var(), iter.dom().min(), iter.dom().extent()}; }
@@ -53,15 +45,19 @@ bool IsTupleReduction(const SBlock& block) {
   return stores > 1;
 }
 
-// Whether `value` is `acc + t` for the load of `acc`: the number of accumulator loads that are
-// added, anywhere in a tree of additions and on the left of subtractions.
-size_t AddedLoads(const Expr& value, VarKey accumulator, const ffi::Array<Expr>& indices) {
-  if (auto add = As<Add>(value)) {
-    return AddedLoads(add->a(), accumulator, indices) + AddedLoads(add->b(), accumulator, indices);
+// The number of loads of the element among the leaves of a tree of the combiner; on the right of a
+// subtraction it would be negated, and does not count.
+size_t CombinedLoads(const Expr& value, const Monoid& monoid, const Var& buffer,
+                     const ffi::Array<Expr>& indices) {
+  if (auto sub = As<Sub>(value); sub && monoid.id == MonoidId::kSum) {
+    return CombinedLoads(sub->a(), monoid, buffer, indices);
   }
-  if (auto sub = As<Sub>(value)) return AddedLoads(sub->a(), accumulator, indices);
+  if (value.kind() == monoid.combiner) {
+    auto [a, b] = *Operands(value);
+    return CombinedLoads(a, monoid, buffer, indices) + CombinedLoads(b, monoid, buffer, indices);
+  }
   auto load = As<TensorLoad>(value);
-  return load && load->source().get() == accumulator && DeepEqual(load->indices(), indices);
+  return load && load->source().same_as(buffer) && DeepEqual(load->indices(), indices);
 }
 
 // Whether a subtraction stands between the root of the value and the accumulator.
@@ -73,21 +69,32 @@ bool HasSubtraction(const Expr& value, VarKey accumulator) {
   return HasSubtraction(side, accumulator);
 }
 
-bool IsFloat(DLDataType dtype) {
-  return dtype.code == kDLFloat || dtype.code == kDLBfloat || dtype.code > kDLBfloat;
-}
-
+// Booleans are combined by logic, numbers by arithmetic.
 void CheckAccumulatorType(const Reduction& reduction, const SBlock& block) {
   DLDataType dtype = BufferTypeOf(reduction.accumulator).dtype().dtype();
-  bool integer = dtype.code == kDLInt || dtype.code == kDLUInt;
-  bool wide_float = dtype.code == kDLFloat && dtype.bits >= 32;
-  if ((integer && dtype.bits > 1) || wide_float) return;
-  throw Refusal(Code::kAccumulatorType, block,
-                "block " + Quoted(block) + " accumulates in " + DTypeStr(dtype) +
-                    (IsFloat(dtype) ? "" : ", which is not a number"));
+  bool logical = reduction.monoid->id == MonoidId::kAnd || reduction.monoid->id == MonoidId::kOr;
+  bool bitwise = reduction.monoid->id == MonoidId::kBitAnd ||
+                 reduction.monoid->id == MonoidId::kBitOr ||
+                 reduction.monoid->id == MonoidId::kBitXor;
+  bool fits = logical ? IsBool(dtype) : IsInteger(dtype) || (!bitwise && IsFloat(dtype));
+  if (fits) return;
+  throw Refusal(
+      Code::kReductionForm, block,
+      "block " + Quoted(block) + " is a " + reduction.monoid->name + " over " + DTypeStr(dtype));
 }
 
 }  // namespace
+
+std::vector<TensorLoad> LoadsOf(ffi::AnyView node, const Var& buffer) {
+  LoadFinder finder(buffer.get());
+  finder(node);
+  return std::move(finder.loads);
+}
+
+bool IsCombination(const Expr& value, const Monoid& monoid, const Var& buffer,
+                   const ffi::Array<Expr>& indices) {
+  return CombinedLoads(value, monoid, buffer, indices) == 1;
+}
 
 bool LooksLikeReduction(const SBlock& block) {
   if (ObjectIn(block.init())) return true;
@@ -106,7 +113,7 @@ std::optional<Var> StoredBuffer(const SBlock& block) {
 Reduction MatchReduction(const Site& site) {
   SBlock block = site.block();
   std::string name = "block " + Quoted(block);
-  Reduction reduction{&site, Var(), {}, Expr(), false, {}, {}};
+  Reduction reduction{&site, Var(), {}, Expr(), Expr(), nullptr, false, {}, {}};
   for (const IterVar& iter : block.iter_vars()) {
     if (iter.iter_type() == kDataPar) {
       reduction.spatial.push_back(AxisOf(iter));
@@ -133,31 +140,23 @@ Reduction MatchReduction(const Site& site) {
   reduction.accumulator = update->buffer();
   reduction.indices = update->indices();
   reduction.init = init->value();
-  if (UsesAny(reduction.init, {reduction.accumulator.get()})) {
-    throw Refusal(Code::kReductionForm, block,
-                  "the init of " + name + " reads the buffer that it starts", {*init});
-  }
+  reduction.update = update->value();
 
   // The body: acc = acc (+) t for a known (+), and acc read nowhere else.
-  const Monoid* monoid = MonoidOf(update->value());
-  VarKey acc = reduction.accumulator.get();
-  LoadFinder all(acc);
-  all(block.body());
-  if (monoid == nullptr) {
+  reduction.monoid = MonoidOf(update->value().kind());
+  if (reduction.monoid == nullptr) {
     throw Refusal(Code::kReductionForm, block,
                   name + " does not combine the accumulator with a term: its value is " +
                       Print(update->value()),
                   {*update});
   }
-  if (!monoid->absorbs) {
-    throw Refusal(Code::kMonoid, block, name + " is a " + std::string(monoid->name) + " reduction",
-                  {*update});
-  }
-  if (all.loads.size() != 1 || AddedLoads(update->value(), acc, reduction.indices) != 1) {
+  if (LoadsOf(block.body(), reduction.accumulator).size() != 1 ||
+      !IsCombination(update->value(), *reduction.monoid, reduction.accumulator,
+                     reduction.indices)) {
     throw Refusal(Code::kReductionForm, block,
-                  name + " does not add a term to the element it stores", {*update});
+                  name + " does not combine a term with the element it stores", {*update});
   }
-  reduction.subtracts = HasSubtraction(update->value(), acc);
+  reduction.subtracts = HasSubtraction(update->value(), reduction.accumulator.get());
   VarSet reduce_vars;
   for (const Axis& axis : reduction.reduce) reduce_vars.insert(axis.var.get());
   if (UsesAny(reduction.indices, reduce_vars) || UsesAny(reduction.init, reduce_vars)) {
@@ -171,7 +170,7 @@ Reduction MatchReduction(const Site& site) {
 Epilogue MatchEpilogue(const Scope& scope, const Site& site, const Reduction& reduction) {
   SBlock block = site.block();
   std::string name = "block " + Quoted(block);
-  Epilogue epilogue{&site, Var(), {}, Expr(), TensorLoad(), {}};
+  Epilogue epilogue{&site, Var(), {}, Expr(), {}};
   auto store = As<BufferStore>(block.body());
   bool spatial = !ObjectIn(block.init());
   for (const IterVar& iter : block.iter_vars()) {
@@ -204,22 +203,6 @@ Epilogue MatchEpilogue(const Scope& scope, const Site& site, const Reduction& re
     }
   }
 
-  LoadFinder loads(reduction.accumulator.get());
-  loads(epilogue.out_indices);
-  if (!loads.loads.empty()) {
-    throw Refusal(Code::kTail, block, name + " uses the sum as an index", {*store});
-  }
-  loads(epilogue.value);
-  if (loads.loads.size() != 1) {
-    throw Refusal(Code::kMultipleUse, block,
-                  name + " reads " + Quoted(reduction.accumulator) + " " +
-                      std::to_string(loads.loads.size()) + " times",
-                  {*store});
-  }
-  if (loads.in_indices > 0) {
-    throw Refusal(Code::kTail, block, name + " uses the sum as an index", {*store});
-  }
-  epilogue.read = loads.loads[0];
   return epilogue;
 }
 

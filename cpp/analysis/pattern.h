@@ -13,26 +13,27 @@
 
 namespace fuse_epilogue {
 
-/*! \brief `for s, r: acc[indices(s)] = acc[indices(s)] + t(s, r)`, with `T.init: acc = init`. */
+/*! \brief `for s, r: acc[I(s)] = acc[I(s)] (+) t(s, r)`, with `T.init: acc[I(s)] = init(s)`. */
 struct Reduction {
   const Site* site;
   ir::Var accumulator;
   ffi::Array<ir::Expr> indices;
   ir::Expr init;
-  /*! \brief Whether a term is subtracted, acc - t. */
+  /*! \brief acc[I(s)] (+) t(s, r), the value of the update. */
+  ir::Expr update;
+  const Monoid* monoid;
+  /*! \brief Whether a term of a sum is subtracted, acc - t. */
   bool subtracts;
   std::vector<Axis> spatial;
   std::vector<Axis> reduce;
 };
 
-/*! \brief `for v: output[out_indices(v)] = value(v)`, where value reads the accumulator once. */
+/*! \brief `for v: output[out_indices(v)] = value(v)`. */
 struct Epilogue {
   const Site* site;
   ir::Var output;
   ffi::Array<ir::Expr> out_indices;
   ir::Expr value;
-  /*! \brief The load of the accumulator inside value. */
-  ir::TensorLoad read;
   std::vector<Axis> axes;
 };
 
@@ -45,7 +46,17 @@ std::optional<ir::Var> StoredBuffer(const ir::SBlock& block);
 /*! \brief Match the reduction side, or throw a Refusal. */
 Reduction MatchReduction(const Site& site);
 
-/*! \brief Match the consumer side for the result of \p reduction, or throw a Refusal. */
+/*! \brief The loads of \p buffer inside \p node, in the order in which they stand there. */
+std::vector<ir::TensorLoad> LoadsOf(ffi::AnyView node, const ir::Var& buffer);
+
+/*!
+ * \brief Whether \p value is one combination of an element with terms: a tree of the combiner of
+ *        \p monoid with exactly one load of \p buffer at \p indices among its leaves.
+ */
+bool IsCombination(const ir::Expr& value, const Monoid& monoid, const ir::Var& buffer,
+                   const ffi::Array<ir::Expr>& indices);
+
+/*! \brief Match an elementwise consumer of \p reduction, or throw a Refusal. */
 Epilogue MatchEpilogue(const Scope& scope, const Site& site, const Reduction& reduction);
 
 }  // namespace fuse_epilogue

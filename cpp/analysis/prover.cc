@@ -11,27 +11,64 @@ constexpr int kBijective = 0;
 ffi::ObjectRef MakeRange(const Expr& min, const Expr& extent) {
   return CallGlobal(Fn::Range, min, extent, nullptr).cast<ffi::ObjectRef>();
 }
+
+// Which axis each index is, if each is another one, and axes with several values are all among
+// them.
+std::optional<std::vector<size_t>> NamedAxes(const ffi::Array<Expr>& indices,
+                                             const std::vector<Axis>& axes) {
+  std::vector<size_t> named;
+  std::vector<bool> used(axes.size(), false);
+  for (const Expr& index : indices) {
+    size_t a = 0;
+    while (a < axes.size() && (used[a] || !axes[a].var.same_as(index))) ++a;
+    if (a == axes.size()) return std::nullopt;
+    used[a] = true;
+    named.push_back(a);
+  }
+  for (size_t a = 0; a < axes.size(); ++a) {
+    if (!used[a] && !IsConst(axes[a].extent, 1)) return std::nullopt;
+  }
+  return named;
+}
 }  // namespace
 
-Prover::Prover() : analyzer_(CallGlobal(Fn::Analyzer).cast<ffi::ObjectRef>()) {}
+Prover::Prover() = default;
 
-void Prover::Bind(const Axis& axis) {
-  CallGlobal(Fn::AnalyzerBind, analyzer_, axis.var, MakeRange(axis.min, axis.extent), true);
+const ffi::ObjectRef& Prover::Analyzer() const {
+  if (!analyzer_.defined()) analyzer_ = CallGlobal(Fn::Analyzer).cast<ffi::ObjectRef>();
+  for (; num_bound_ < known_.size(); ++num_bound_) {
+    const Axis& axis = known_[num_bound_];
+    CallGlobal(Fn::AnalyzerBind, analyzer_, axis.var, MakeRange(axis.min, axis.extent), true);
+  }
+  return analyzer_;
 }
 
+void Prover::Bind(const Axis& axis) { known_.push_back(axis); }
+
 Expr Prover::Simplify(const Expr& expr) const {
-  return CallGlobal(Fn::AnalyzerSimplify, analyzer_, expr, 2).cast<Expr>();
+  if (expr.kind() == NodeKind::kIntImm) return expr;
+  if (expr.kind() == NodeKind::kVar) {
+    // The analyzer replaces only a variable that has a single value.
+    bool single = false;
+    for (const Axis& axis : known_) {
+      single = single || (axis.var.same_as(expr) && IsConst(axis.extent, 1));
+    }
+    if (!single) return expr;
+  }
+  return CallGlobal(Fn::AnalyzerSimplify, Analyzer(), expr, 2).cast<Expr>();
 }
 
 bool Prover::Equal(const Expr& a, const Expr& b) const {
-  return a.same_as(b) || CallGlobal(Fn::AnalyzerCanProveEqual, analyzer_, a, b).cast<bool>();
+  auto x = As<IntImm>(a), y = As<IntImm>(b);
+  if (x && y) return x->value() == y->value();
+  return a.same_as(b) || CallGlobal(Fn::AnalyzerCanProveEqual, Analyzer(), a, b).cast<bool>();
 }
 
 bool Prover::True(const Expr& condition) const {
   // Strength 1 (kSymbolicBound) lets the analyzer ask z3 where its own rules do not suffice.
   return IsConst(condition, 1) ||
-         CallGlobal(Fn::AnalyzerCanProve, analyzer_, condition, 0).cast<bool>() ||
-         CallGlobal(Fn::AnalyzerCanProve, analyzer_, condition, 1).cast<bool>();
+         CallGlobal(Fn::AnalyzerCanProve, Analyzer(), condition, 0).cast<bool>() ||
+         CallGlobal(Fn::AnalyzerCanProve, Analyzer(), condition, 1).cast<bool>();
 }
 
 bool Prover::LessEqual(const Expr& a, const Expr& b) const {
@@ -39,6 +76,9 @@ bool Prover::LessEqual(const Expr& a, const Expr& b) const {
 }
 
 bool Prover::InRange(const Expr& value, const Expr& min, const Expr& extent) const {
+  for (const Axis& axis : known_) {
+    if (axis.var.same_as(value) && Equal(axis.min, min) && Equal(axis.extent, extent)) return true;
+  }
   return LessEqual(min, value) &&
          True(CallGlobal(Fn::Less, value, MakeAdd(min, extent), nullptr).cast<Expr>());
 }
@@ -56,6 +96,9 @@ std::optional<InjectiveMap> InjectiveMap::Detect(const ffi::Array<Expr>& indices
     }
     return map;
   }
+  auto given = predicate.as<Expr>();
+  if (!given || IsConst(*given, 1)) map.named_ = NamedAxes(indices, axes);
+  if (map.named_) return map;
   // TVM inverts maps of axes that start at 0 only: shift the others, var = min + var.
   Substitution shift;
   ffi::Map<ffi::ObjectRef, ffi::ObjectRef> domain;
@@ -75,6 +118,10 @@ std::optional<InjectiveMap> InjectiveMap::Detect(const ffi::Array<Expr>& indices
 
 bool InjectiveMap::Covers(size_t i, const Expr& min, const Expr& extent,
                           const Prover& prover) const {
+  if (named_) {
+    const Axis& axis = axes_[(*named_)[i]];
+    return prover.Equal(axis.min, min) && prover.Equal(axis.extent, extent);
+  }
   const IterSumExpr& index = indices_[i];
   auto args = index.args();
   if (args.size() == 0)
@@ -87,6 +134,7 @@ bool InjectiveMap::Covers(size_t i, const Expr& min, const Expr& extent,
 }
 
 bool InjectiveMap::IsDigits(size_t i) const {
+  if (named_) return true;
   for (IterSplitExpr split : indices_[i].args()) {
     while (true) {
       if (!IsConst(split.scale(), 1)) return false;
@@ -101,6 +149,12 @@ bool InjectiveMap::IsDigits(size_t i) const {
 }
 
 std::optional<ffi::Array<Expr>> InjectiveMap::Inverse(const ffi::Array<Expr>& values) const {
+  if (named_) {
+    ffi::Array<Expr> axes;
+    for (const Axis& axis : axes_) axes.push_back(axis.min);
+    for (size_t i = 0; i < named_->size(); ++i) axes.Set((*named_)[i], values[i]);
+    return axes;
+  }
   ffi::Map<ffi::ObjectRef, Expr> inverse;
   if (indices_.size() > 0) try {
       inverse = CallGlobal(Fn::InverseAffineIterMap, indices_, values)

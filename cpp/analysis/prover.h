@@ -32,7 +32,12 @@ class Prover {
   bool InRange(const ir::Expr& value, const ir::Expr& min, const ir::Expr& extent) const;
 
  private:
-  ffi::ObjectRef analyzer_;
+  /*! \brief The analyzer, made when the first question needs it; it knows all that was bound. */
+  const ffi::ObjectRef& Analyzer() const;
+
+  std::vector<Axis> known_;
+  mutable ffi::ObjectRef analyzer_;
+  mutable size_t num_bound_ = 0;
 };
 
 /*!
@@ -66,6 +71,8 @@ class InjectiveMap {
  private:
   std::vector<Axis> axes_;
   ffi::Array<ir::IterSumExpr> indices_;
+  /*! \brief Where every index is just an axis: which. */
+  std::optional<std::vector<size_t>> named_;
 };
 
 }  // namespace fuse_epilogue

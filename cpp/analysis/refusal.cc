@@ -1,5 +1,9 @@
 #include "analysis/refusal.h"
 
+#include <tvm/ffi/error.h>
+
+#include <bitset>
+
 namespace fuse_epilogue {
 namespace {
 struct Row {
@@ -10,6 +14,8 @@ constexpr Row kRows[] = {
 #define REFUSAL(Name, Text, Meaning) {Text, Meaning},
 #include "analysis/refusal.def"
 };
+constexpr size_t kNumCodes = sizeof(kRows) / sizeof(kRows[0]);
+std::bitset<kNumCodes> switched_off;
 }  // namespace
 
 const char* CodeText(Code code) { return kRows[static_cast<int>(code)].text; }
@@ -25,6 +31,23 @@ Refusal::Refusal(Code code, const ir::SBlock& block, std::string reason,
                  std::vector<ffi::ObjectRef> marks)
     : code(code), block(block), reason(std::move(reason)), marks(std::move(marks)) {
   if (this->marks.empty()) this->marks.push_back(block);
+}
+
+void Refuse(Code code, const ir::SBlock& block, std::string reason,
+            std::vector<ffi::ObjectRef> marks) {
+  if (switched_off[static_cast<size_t>(code)]) return;
+  throw Refusal(code, block, std::move(reason), std::move(marks));
+}
+
+void SwitchOffChecks(const std::vector<std::string>& codes) {
+  std::bitset<kNumCodes> off;
+  for (const std::string& code : codes) {
+    size_t i = 0;
+    while (i < kNumCodes && code != kRows[i].text) ++i;
+    if (i == kNumCodes) TVM_FFI_THROW(ValueError) << "there is no refusal '" << code << "'";
+    off.set(i);
+  }
+  switched_off = off;
 }
 
 std::string Refusal::Message() const { return reason + ". " + CodeMeaning(code); }

@@ -42,6 +42,20 @@ struct Refusal {
   std::string Message() const;
 };
 
+/*!
+ * \brief Throw a Refusal, unless a test has switched off the checks of this code: then the caller
+ *        goes on as if the check had passed.
+ */
+void Refuse(Code code, const ir::SBlock& block, std::string reason,
+            std::vector<ffi::ObjectRef> marks = {});
+
+/*!
+ * \brief Switch off the checks of the given codes, and of no others. For tests that show what a
+ *        check is there for; programs come out wrong without it.
+ * \throws ffi::Error (ValueError) for a code that there is not.
+ */
+void SwitchOffChecks(const std::vector<std::string>& codes);
+
 /*! \brief The name of a block, quoted for a message. */
 std::string Quoted(const ir::SBlock& block);
 std::string Quoted(const ir::Var& buffer);

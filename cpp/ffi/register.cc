@@ -37,22 +37,21 @@ Strings MissingFrom(const Strings& names) {
   return ToStrings(ir::MissingFrom(entries));
 }
 
-ffi::Map<ffi::String, ffi::Any> Fuse(const ffi::ObjectRef& schedule, const ffi::ObjectRef& block,
-                                     const ffi::Any& epilogue) {
-  FusionReport report = FuseReductionEpilogue(schedule, block, epilogue);
-  ffi::Array<ffi::Any> steps;
-  for (const FusionStep& step : report.steps) {
-    steps.push_back(Strings{step.epilogue, step.absorbed, step.removed});
-  }
-  ffi::Any stopped = nullptr;
-  if (report.stopped) {
-    stopped = Strings{CodeText(report.stopped->code), report.stopped->block.name_hint(),
-                      report.stopped->Message()};
-  }
-  return {{"reduction", ffi::String(report.reduction)},
-          {"output", ffi::String(report.output)},
-          {"steps", steps},
-          {"stopped", stopped}};
+using Report = ffi::Map<ffi::String, ffi::Any>;
+
+Report Fuse(const ffi::ObjectRef& schedule, const ffi::ObjectRef& block, const ffi::Any& epilogue,
+            bool exact, bool distribute) {
+  return ReportAsMap(FuseReductionEpilogue(schedule, block, epilogue, Options{exact, distribute}));
+}
+
+Report Analyze(const ffi::ObjectRef& schedule, const ffi::ObjectRef& block,
+               const ffi::Any& epilogue, bool exact, bool distribute) {
+  return ReportAsMap(
+      AnalyzeReductionEpilogue(schedule, block, epilogue, Options{exact, distribute}));
+}
+
+void SwitchOff(const Strings& codes) {
+  SwitchOffChecks(std::vector<std::string>(codes.begin(), codes.end()));
 }
 
 ffi::ObjectRef Decompose(const ffi::ObjectRef& schedule, const ffi::ObjectRef& block,
@@ -90,6 +89,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("fuse_epilogue.Initialize", Initialize)
       .def("fuse_epilogue.MissingFrom", MissingFrom)
       .def("fuse_epilogue.FuseReductionEpilogue", Fuse)
+      .def("fuse_epilogue.AnalyzeReductionEpilogue", Analyze)
+      .def("fuse_epilogue.testing.SwitchOffChecks", SwitchOff)
       .def("fuse_epilogue.DecomposeReduction", Decompose)
       .def("fuse_epilogue.Guarded", Guarded)
       .def("fuse_epilogue.Refusals", Refusals);

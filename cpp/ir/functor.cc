@@ -134,7 +134,7 @@ ffi::Any StmtExprMutator::Dispatch(ffi::AnyView node) {
     FUSE_EPILOGUE_EXPRS(CASE)
 #undef CASE
     default:
-      return MutateChildren(node);
+      return VisitOther(Node(ref));
   }
 }
 

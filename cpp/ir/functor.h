@@ -87,6 +87,9 @@ class StmtExprMutator {
   FUSE_EPILOGUE_EXPRS(DECLARE)
 #undef DECLARE
 
+  /*! \brief Rewrite a node of any other type. */
+  virtual ffi::Any VisitOther(const Node& op) { return MutateChildren(op); }
+
   /*! \brief \p op with whatever is below it rewritten, through TVM's own hook for its type. */
   ffi::Any MutateChildren(ffi::AnyView op);
 

@@ -43,6 +43,50 @@ BufferType BufferTypeOf(const Var& buffer) { return BufferType(ExprBase(buffer).
 std::string ScopeOf(const Var& buffer) { return BufferTypeOf(buffer).storage_scope(); }
 std::string DTypeStr(DLDataType dtype) { return ffi::DLDataTypeToString(dtype); }
 
+bool IsBool(DLDataType dtype) {
+  return dtype.code == kDLBool || (dtype.code == kDLUInt && dtype.bits == 1);
+}
+bool IsInteger(DLDataType dtype) {
+  return (dtype.code == kDLInt || dtype.code == kDLUInt) && dtype.bits > 1;
+}
+bool IsFloat(DLDataType dtype) {
+  // Behind bfloat16 come bool, which is not a float, and the 8-bit and smaller floats, which are.
+  return dtype.code == kDLFloat || dtype.code == kDLBfloat || dtype.code > kDLBool;
+}
+bool SameType(DLDataType a, DLDataType b) {
+  return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
+}
+
+std::optional<std::pair<Expr, Expr>> Operands(const Expr& node) {
+  switch (node.kind()) {
+#define CASE(T)        \
+  case NodeKind::k##T: \
+    return std::make_pair(T(node).a(), T(node).b());
+    CASE(Add)
+    CASE(Sub)
+    CASE(Mul)
+    CASE(Div)
+    CASE(Max)
+    CASE(Min)
+    CASE(And)
+    CASE(Or)
+    CASE(BitwiseAnd)
+    CASE(BitwiseOr)
+    CASE(BitwiseXor)
+#undef CASE
+    default:
+      return std::nullopt;
+  }
+}
+
+std::vector<Expr> Conjuncts(const Expr& condition) {
+  auto both = As<And>(condition);
+  if (!both) return {condition};
+  std::vector<Expr> parts = Conjuncts(both->a());
+  for (const Expr& part : Conjuncts(both->b())) parts.push_back(part);
+  return parts;
+}
+
 bool DeepEqual(const Expr& a, const Expr& b) {
   return a.same_as(b) || CallGlobal(Fn::DeepEqual, a, b).cast<bool>();
 }
@@ -92,6 +136,16 @@ Expr MakeSub(const Expr& a, const Expr& b) {
 }
 Expr MakeMul(const Expr& a, const Expr& b) {
   return CallGlobal(Fn::Mul, a, b, nullptr).cast<Expr>();
+}
+Var MakeVar(const std::string& name, const Expr& like) {
+  return CallGlobal(Fn::Var, name, ExprBase(like).ty(), nullptr).cast<Var>();
+}
+Expr MakeLoad(const Var& buffer, const ffi::Array<Expr>& indices) {
+  return CallGlobal(Fn::BufferLoad, buffer, indices, nullptr).cast<Expr>();
+}
+Expr MakeZero(const Expr& like) {
+  if (!IsFloat(DTypeOf(like))) return MakeInt(0, like);
+  return CallGlobal(Fn::FloatImm, DTypeOf(like), 0.0, nullptr).cast<Expr>();
 }
 Expr MakeInt(int64_t value, const Expr& like) {
   return CallGlobal(Fn::IntImm, DTypeOf(like), value, nullptr).cast<Expr>();

@@ -5,9 +5,11 @@
 #ifndef FUSE_EPILOGUE_IR_TOOLS_H_
 #define FUSE_EPILOGUE_IR_TOOLS_H_
 
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "ir/vocabulary.h"
 
@@ -24,6 +26,17 @@ DLDataType DTypeOf(const Expr& expr);
 BufferType BufferTypeOf(const Var& buffer);
 std::string ScopeOf(const Var& buffer);
 std::string DTypeStr(DLDataType dtype);
+bool IsBool(DLDataType dtype);
+/*! \brief Signed or unsigned, but not bool. */
+bool IsInteger(DLDataType dtype);
+bool IsFloat(DLDataType dtype);
+bool SameType(DLDataType a, DLDataType b);
+
+/*! \brief The two operands of an arithmetic, min/max, logical or bit-wise node. */
+std::optional<std::pair<Expr, Expr>> Operands(const Expr& node);
+
+/*! \brief The conditions whose conjunction \p condition is. */
+std::vector<Expr> Conjuncts(const Expr& condition);
 
 /*! \brief Same expression, variables compared by identity. */
 bool DeepEqual(const Expr& a, const Expr& b);
@@ -45,6 +58,11 @@ Stmt Substitute(const Stmt& node, const Substitution& map);
 Expr MakeAdd(const Expr& a, const Expr& b);
 Expr MakeSub(const Expr& a, const Expr& b);
 Expr MakeMul(const Expr& a, const Expr& b);
+/*! \brief A fresh variable of the type of \p like. */
+Var MakeVar(const std::string& name, const Expr& like);
+Expr MakeLoad(const Var& buffer, const ffi::Array<Expr>& indices);
+/*! \brief 0 in the type of \p like. */
+Expr MakeZero(const Expr& like);
 /*! \brief The integer \p value in the type of \p like. */
 Expr MakeInt(int64_t value, const Expr& like);
 

@@ -4,7 +4,7 @@
 #include "ir/functor.h"
 #include "schedule/diagnostics.h"
 #include "schedule/state.h"
-#include "transform/fuse.h"
+#include "transform/regions.h"
 
 namespace fuse_epilogue {
 

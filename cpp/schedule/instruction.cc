@@ -46,19 +46,38 @@ bool HasExpectedLayout(const ffi::ObjectRef& kind) {
   return true;
 }
 
-Anys ReplayFuse(const ffi::ObjectRef& schedule, const Anys& inputs, const Anys&, const ffi::Any&) {
+Options OptionsOf(const Anys& attrs) {
+  Options options;
+  if (attrs.size() == 0) return options;
+  options.exact = std::string(attrs[0].cast<ffi::String>()) == "exact";
+  // From JSON it comes back as an IntImm.
+  auto imm = As<IntImm>(attrs[1]);
+  options.distribute = (imm ? imm->value() : attrs[1].cast<int64_t>()) != 0;
+  return options;
+}
+
+Anys ReplayFuse(const ffi::ObjectRef& schedule, const Anys& inputs, const Anys& attrs,
+                const ffi::Any&) {
   FuseReductionEpilogue(schedule, inputs[0].cast<ffi::ObjectRef>(),
-                        inputs.size() > 1 ? ffi::Any(inputs[1]) : ffi::Any(nullptr));
+                        inputs.size() > 1 ? ffi::Any(inputs[1]) : ffi::Any(nullptr),
+                        OptionsOf(attrs));
   return {};
 }
 
-ffi::String PrintFuse(const Anys& inputs, const Anys&, const ffi::Any&,
+ffi::String PrintFuse(const Anys& inputs, const Anys& attrs, const ffi::Any&,
                       const ffi::Array<ffi::String>&) {
+  std::string text = "sch.fuse_reduction_epilogue(";
   std::string first = inputs[0].cast<ffi::String>();
-  if (inputs.size() == 1) return "sch.fuse_reduction_epilogue(block=" + first + ")";
-  std::string second = inputs[1].cast<ffi::String>();
-  return "sch.fuse_reduction_epilogue(reduction_block=" + first + ", epilogue_block=" + second +
-         ")";
+  if (inputs.size() == 1) {
+    text += "block=" + first;
+  } else {
+    std::string second = inputs[1].cast<ffi::String>();
+    text += "reduction_block=" + first + ", epilogue_block=" + second;
+  }
+  Options options = OptionsOf(attrs);
+  if (options.exact) text += ", numerics=\"exact\"";
+  if (options.distribute) text += ", distribute=True";
+  return text + ")";
 }
 
 // Replace the functor that replays a kind by one that is given the original.

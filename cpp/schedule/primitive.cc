@@ -1,11 +1,9 @@
 #include "schedule/primitive.h"
 
-#include "analysis/algebra.h"
-#include "analysis/domain.h"
-#include "analysis/hazards.h"
 #include "schedule/diagnostics.h"
+#include "schedule/prove.h"
 #include "schedule/state.h"
-#include "transform/fuse.h"
+#include "transform/regions.h"
 
 namespace fuse_epilogue {
 
@@ -23,23 +21,28 @@ const Site& SiteIn(const Scope& scope, const SBlock& block) {
                 "block " + Quoted(block) + " is not directly in block " + Quoted(scope.root));
 }
 
-// The reductions whose result \p consumer reads, the nearest one first.
-std::vector<const Site*> ReductionsReadBy(const Scope& scope, const Site& consumer) {
-  std::vector<const Site*> producers;
+// The reductions whose result \p consumer reads, the nearest one first; if there are none, those
+// whose tails' outputs it reads.
+std::vector<SBlock> ReductionsReadBy(const Scope& scope, const Site& consumer) {
+  std::vector<SBlock> direct, through_tails;
   for (auto it = scope.sites.rbegin(); it != scope.sites.rend(); ++it) {
     if (!it->is_block() || &*it == &consumer || !LooksLikeReduction(it->block())) continue;
     auto stored = StoredBuffer(it->block());
-    if (stored && consumer.Touches(stored->get(), Use::kRead)) producers.push_back(&*it);
+    if (stored && consumer.Touches(stored->get(), Use::kRead)) {
+      direct.push_back(it->block());
+      continue;
+    }
+    try {
+      for (const Tail& tail : FindRegion(scope, *it).tails) {
+        if (!consumer.Touches(tail.output.get(), Use::kRead)) continue;
+        through_tails.push_back(it->block());
+        break;
+      }
+    } catch (const Refusal&) {
+      // Not a reduction that has tails.
+    }
   }
-  return producers;
-}
-
-bool IsReadBesides(const Scope& scope, const SBlock& block, const Var& buffer) {
-  for (const Site& site : scope.sites) {
-    bool itself = site.is_block() && site.block().same_as(block);
-    if (!itself && site.Touches(buffer.get(), Use::kRead)) return true;
-  }
-  return false;
+  return direct.empty() ? through_tails : direct;
 }
 
 bool IsReadOutside(const Scope& scope, const SBlock& root, const Var& buffer) {
@@ -50,160 +53,118 @@ bool IsReadOutside(const Scope& scope, const SBlock& root, const Var& buffer) {
   return readers > 1;
 }
 
-// The only block that reads the reduction's result.
-const Site& OnlyConsumer(const Scope& scope, const SBlock& root, const Reduction& reduction) {
-  const Site* consumer = nullptr;
-  std::string others;
-  size_t readers = 0;
-  for (const Site& site : scope.sites) {
-    if (&site == reduction.site || !site.Touches(reduction.accumulator.get(), Use::kRead)) continue;
-    if (consumer == nullptr && site.is_block()) consumer = &site;
-    others += (readers++ ? ", " : "") +
-              (site.is_block() ? Quoted(site.block()) : std::string("a statement"));
-  }
+// There is no block to fuse: say why.
+[[noreturn]] void RefuseWithoutCandidates(const Scope& scope, const SBlock& root,
+                                          const Region& region) {
+  const Reduction& reduction = region.reduction;
   SBlock block = reduction.site->block();
-  if (readers == 0 && IsReadOutside(scope, root, reduction.accumulator)) {
+  std::string result = "the result " + Quoted(reduction.accumulator) + " of block " + Quoted(block);
+  if (!ReadersOf(scope, *reduction.site, reduction.accumulator).empty()) {
+    throw Refusal(Code::kConsumerForm, block,
+                  result + " is read by a statement outside of any block");
+  }
+  if (IsReadOutside(scope, root, reduction.accumulator)) {
     throw Refusal(Code::kStructure, block,
-                  "the result " + Quoted(reduction.accumulator) + " of block " + Quoted(block) +
-                      " is read outside of block " + Quoted(scope.root));
+                  result + " is read outside of block " + Quoted(scope.root));
   }
-  if (readers == 0) {
-    throw Refusal(Code::kNoConsumer, block,
-                  "nothing in its scope reads " + Quoted(reduction.accumulator) +
-                      ", the result of block " + Quoted(block));
-  }
-  if (readers > 1 || consumer == nullptr) {
-    throw Refusal(Code::kOtherReader, block,
-                  "the result " + Quoted(reduction.accumulator) + " of block " + Quoted(block) +
-                      " is read by " + others);
-  }
-  return *consumer;
+  throw Refusal(Code::kNoConsumer, block,
+                "nothing in its scope reads " + Quoted(reduction.accumulator) +
+                    ", the result of block " + Quoted(block));
 }
 
-// A scope inside another block: outside of it, pointers and aliases may have been taken as well.
-void CheckNoAliasOutside(const SBlock& root, const Reduction& reduction, const Epilogue& epilogue) {
-  Scope whole(root);
-  VarSet used;
-  for (const Site* site : {reduction.site, epilogue.site}) {
-    for (const Access& access : site->accesses) used.insert(access.buffer);
-  }
-  for (const Site& site : whole.sites) {
-    for (const Access& access : site.accesses) {
-      if (access.use == Use::kOpaque && used.count(access.buffer)) {
-        throw Refusal(Code::kOpaqueAccess, epilogue.site->block(),
-                      "a buffer of block " + Quoted(epilogue.site->block()) +
-                          " is used through its address, or as a matched region");
-      }
+// The blocks that may be fused next, in program order. Of the tails that are there only the first
+// can have something left to absorb.
+std::vector<const Site*> Candidates(const Scope& scope, const Region& region) {
+  std::vector<const Site*> candidates;
+  VarSet tails;
+  for (size_t i = 1; i < region.tails.size(); ++i)
+    tails.insert(region.tails[i].site->realize.get());
+  for (const Site& site : scope.sites) {
+    if (&site == region.reduction.site || !site.is_block()) continue;
+    if (tails.count(site.realize.get())) continue;
+    for (const Produced& one : region.produced) {
+      if (!site.Touches(one.buffer.get(), Use::kRead)) continue;
+      candidates.push_back(&site);
+      break;
     }
   }
+  return candidates;
 }
 
-/*! \brief One proved fusion, not carried out yet. */
-struct Plan {
-  Reduction reduction;
-  Epilogue epilogue;
-  AxisMap axes;
+template <typename T, typename Get>
+ffi::Array<T> Collect(const std::vector<Axis>& axes, const Get& get) {
+  ffi::Array<T> collected;
+  for (const Axis& axis : axes) collected.push_back(get(axis));
+  return collected;
+}
+
+// The loops around a block, and each as a function of the block's axes.
+struct LoopProof {
+  ffi::Array<Var> loops;
+  ffi::Array<Expr> inverse;
 };
 
-Plan Prove(const ScheduleState& state, const Scope& scope, const SBlock& root, const Site& producer,
-           const Site* consumer) {
-  Reduction reduction = MatchReduction(producer);
-  CheckNoPointer(scope, reduction);
-  if (consumer == nullptr) {
-    consumer = &OnlyConsumer(scope, root, reduction);
-  } else if (consumer == &producer || !consumer->Touches(reduction.accumulator.get(), Use::kRead)) {
-    throw Refusal(Code::kWrongPair, consumer->block(),
-                  "block " + Quoted(consumer->block()) + " does not read " +
-                      Quoted(reduction.accumulator) + ", the result of block " +
-                      Quoted(producer.block()));
-  }
-  CheckIntermediate(scope, reduction, *consumer);
-  Epilogue epilogue = MatchEpilogue(scope, *consumer, reduction);
-  CheckStructure(scope, producer, *consumer);
-  CheckAbsorbable(epilogue, reduction);
-  if (ir::ScopeOf(reduction.accumulator) != ir::ScopeOf(epilogue.output)) {
-    throw Refusal(Code::kStorageScope, consumer->block(),
-                  "the result " + Quoted(reduction.accumulator) + " of block " +
-                      Quoted(producer.block()) + " is in '" + ir::ScopeOf(reduction.accumulator) +
-                      "' and " + Quoted(epilogue.output) + " in '" + ir::ScopeOf(epilogue.output) +
-                      "'");
-  }
-  CheckCompleteSums(reduction, epilogue, CommonSteps(producer, *consumer));
-  InjectiveMap reduction_loops = CheckReductionLoops(reduction);
-  InjectiveMap epilogue_loops = CheckEpilogueLoops(epilogue);
-  AxisMap axes = MatchElements(reduction, epilogue);
-  CheckSharedLoops(reduction, reduction_loops, epilogue, epilogue_loops, axes,
-                   CommonSteps(producer, *consumer));
-  CheckHazards(scope, reduction, epilogue, [&](const SBlock& block) {
-    // TVM's flag believes the declared regions.
-    return RegionCovered(state, block) && DeclaresItsReads(block);
-  });
-  if (!root.same_as(scope.root)) CheckNoAliasOutside(root, reduction, epilogue);
-  return Plan{reduction, epilogue, axes};
+LoopProof ProofOf(const Site& site, const InjectiveMap& map) {
+  ffi::Array<Expr> vars;
+  for (const IterVar& iter : site.block().iter_vars()) vars.push_back(iter.var());
+  LoopProof proof;
+  for (const For& loop : site.Loops()) proof.loops.push_back(loop.loop_var());
+  if (auto inverse = map.Inverse(vars)) proof.inverse = *inverse;
+  return proof;
 }
 
-// The block to fuse into, and the plan of the first fusion, for a call that names `block`.
-Plan ProveFirst(const ScheduleState& state, const Scope& scope, const SBlock& root,
-                const SBlock& block, const Site* epilogue) {
-  const Site& named = SiteIn(scope, block);
-  if (LooksLikeReduction(block)) return Prove(state, scope, root, named, epilogue);
-  std::vector<const Site*> producers;
-  if (epilogue == nullptr) producers = ReductionsReadBy(scope, named);
-  if (producers.empty()) {
-    throw Refusal(Code::kNotAReduction, block,
-                  "block " + Quoted(block) +
-                      (epilogue ? " is not a reduction"
-                                : " is not a reduction and reads no reduction's result"));
-  }
-  // An epilogue of two reductions can be absorbed by one of them: the later one, if it may.
-  for (size_t i = 0; i + 1 < producers.size(); ++i) {
-    try {
-      return Prove(state, scope, root, *producers[i], &named);
-    } catch (const Refusal&) {
-    }
-  }
-  return Prove(state, scope, root, *producers.back(), &named);
-}
-
-void RecordCall(const ffi::ObjectRef& schedule, const ffi::Array<ffi::Any>& inputs) {
-  auto trace = ObjectIn(CallGlobal(Fn::GetTrace, schedule));
-  if (!trace) return;
-  ffi::Array<ffi::Any> none;
-  auto kind = CallGlobal(Fn::InstructionKindGet, kFuseInstruction);
-  CallGlobal(Fn::TraceAppend, *trace, CallGlobal(Fn::Instruction, kind, inputs, none, none),
-             nullptr);
-}
-
-/*! \brief The schedule that a call works on, and the scope of the blocks that it names. */
+/*! \brief The state that a call works on, and the scope of the blocks that it names. */
 class Fuser {
  public:
-  Fuser(const ffi::ObjectRef& schedule, const StmtSRef& block)
-      : state_(StateOf(schedule)), scope_sref_(ScopeOf(block)), block_(StmtOf(block)) {}
+  Fuser(const ScheduleState& state, const StmtSRef& block, const Options& options)
+      : state_(state), scope_sref_(ScopeOf(block)), block_(StmtOf(block)) {
+    report.options = options;
+  }
 
-  // The fusion that the call asks for.
-  void FuseNamed(const std::optional<StmtSRef>& epilogue) {
+  // What the call asks for. Throws before anything has changed, or not at all.
+  void Run(const std::optional<SBlock>& epilogue) {
     if (!scope_sref_.defined()) {
       throw Refusal(Code::kNotAReduction, block_,
                     "block " + Quoted(block_) + " is the root block of its function");
     }
-    Scope scope = CurrentScope();
-    const Site* site = epilogue ? &SiteIn(scope, SBlock(StmtOf(*epilogue))) : nullptr;
-    CarryOut(scope, ProveFirst(state_, scope, Root(), block_, site));
+    if (LooksLikeReduction(block_)) {
+      SetReduction(block_);
+      if (epilogue) {
+        FuseOne(*epilogue);
+      } else {
+        FuseAll();
+      }
+    } else if (epilogue) {
+      throw Refusal(Code::kNotAReduction, block_,
+                    "block " + Quoted(block_) + " is not a reduction");
+    } else {
+      FuseConsumer();
+    }
   }
 
-  // The consumers after it, as far as they can be fused. The report says why it stops.
-  void FuseFollowing() {
-    while (true) {
-      Scope scope = CurrentScope();
-      SBlock reduction(StmtOf(reduction_sref_));
-      if (!IsReadBesides(scope, reduction, output_)) return;
-      try {
-        CarryOut(scope, Prove(state_, scope, Root(), SiteIn(scope, reduction), nullptr));
-      } catch (const Refusal& refusal) {
-        report.stopped = refusal;
-        return;
+  // What is known only when all is done.
+  void Finish() {
+    if (!report.before) return;
+    Scope scope = CurrentScope();
+    std::optional<Region> found = RegionAfter(scope);
+    if (!found) return;
+    const Region& region = *found;
+    VarSet tails;
+    for (const Tail& tail : region.tails) {
+      tails.insert(tail.site->realize.get());
+      std::string name = tail.site->block().name_hint();
+      for (const FusionStep& step : report.steps) {
+        if (step.epilogue.name_hint() != name) continue;
+        report.tails.push_back({name, tail.output, tail.indices, tail.value});
+        break;
       }
     }
+    const Var& accumulator = region.reduction.accumulator;
+    bool kept = !Owns(scope.root, accumulator);
+    for (const Site* site : ReadersOf(scope, *region.reduction.site, accumulator)) {
+      kept = kept || !tails.count(site->realize.get());
+    }
+    if (kept && !tails.empty()) report.kept.push_back(accumulator);
   }
 
   FusionReport report;
@@ -211,48 +172,216 @@ class Fuser {
  private:
   Scope CurrentScope() const { return Scope(SBlock(StmtOf(scope_sref_))); }
   SBlock Root() const { return SBlock(StmtOf(RootOf(scope_sref_))); }
+  SBlock CurrentReduction() const { return SBlock(StmtOf(reduction_sref_)); }
+  void SetReduction(const SBlock& block) {
+    reduction_sref_ = CallGlobal(Fn::GetSRefOfStmt, state_, block).cast<StmtSRef>();
+  }
 
-  void CarryOut(const Scope& scope, const Plan& plan) {
-    SBlock reduction = plan.reduction.site->block();
-    Fused fused = Fuse(scope, plan.reduction, plan.epilogue, plan.axes);
-    FusionStep step{plan.epilogue.site->block().name_hint(), AbsorbedTerm(plan.epilogue, plan.axes),
-                    plan.reduction.accumulator.name()};
+  FusionPlan ProveFusion(const Scope& scope, const Region& region, const Site& consumer) const {
+    Surroundings around{scope, Root(), [this](const SBlock& block) {
+                          // TVM's flag believes the declared regions.
+                          return RegionCovered(state_, block) && DeclaresItsReads(block);
+                        }};
+    return Prove(around, region, consumer, report.options);
+  }
 
-    reduction_sref_ = CallGlobal(Fn::GetSRefOfStmt, state_, reduction).cast<StmtSRef>();
-    ReplaceScope(state_, scope_sref_, fused.scope_root, BlockReuse{{reduction, fused.block}});
-    output_ = plan.epilogue.output;
-    report.reduction = reduction.name_hint();
-    report.output = output_.name();
+  // The region as it is now; nothing if the call has changed it so that it allows no more fusion (a
+  // buffer that is accumulated in place may have other writers). Says so if somebody reads it.
+  std::optional<Region> RegionAfter(const Scope& scope) {
+    const Site& site = SiteIn(scope, CurrentReduction());
+    try {
+      return FindRegion(scope, site);
+    } catch (const Refusal& refusal) {
+      if (!report.before) throw;
+      if (!ReadersOf(scope, site, report.result.buffer).empty()) report.stopped = refusal;
+      return std::nullopt;
+    }
+  }
+
+  void FuseOne(const SBlock& epilogue) {
+    Scope scope = CurrentScope();
+    const Site& consumer = SiteIn(scope, epilogue);
+    Region region = FindRegion(scope, SiteIn(scope, CurrentReduction()));
+    CarryOut(scope, ProveFusion(scope, region, consumer));
+  }
+
+  // One consumer after the other, in program order, until none is left or all that are left are
+  // refused.
+  void FuseAll() {
+    while (true) {
+      Scope scope = CurrentScope();
+      std::optional<Region> found = RegionAfter(scope);
+      if (!found) return;
+      const Region& region = *found;
+      std::vector<const Site*> candidates = Candidates(scope, region);
+      if (candidates.empty() && !report.before) RefuseWithoutCandidates(scope, Root(), region);
+      std::optional<Refusal> refusal;
+      bool progress = false;
+      for (const Site* candidate : candidates) {
+        try {
+          CarryOut(scope, ProveFusion(scope, region, *candidate));
+          progress = true;
+          break;
+        } catch (const Refusal& reason) {
+          bool done = reason.code == Code::kAlreadyFused;
+          if (!refusal || refusal->code == Code::kAlreadyFused) refusal = reason;
+          if (done && report.before) refusal.reset();
+        }
+      }
+      if (progress) continue;
+      if (!report.before) throw *refusal;
+      report.stopped = refusal;
+      return;
+    }
+  }
+
+  // The call names a block that reads a reduction's result: that one first, then all others.
+  void FuseConsumer() {
+    Scope scope = CurrentScope();
+    const Site& named = SiteIn(scope, block_);
+    std::vector<SBlock> producers = ReductionsReadBy(scope, named);
+    if (producers.empty()) {
+      throw Refusal(
+          Code::kNotAReduction, block_,
+          "block " + Quoted(block_) + " is not a reduction and reads no reduction's result");
+    }
+    // An epilogue of two reductions belongs to one of them: the later one, if it may.
+    std::optional<Refusal> refusal;
+    for (const SBlock& producer : producers) {
+      try {
+        SetReduction(producer);
+        FuseOne(block_);
+        FuseAll();
+        return;
+      } catch (const Refusal& reason) {
+        refusal = reason;
+      }
+    }
+    // It may read other consumers of the same reduction, which have to be fused before.
+    for (const SBlock& producer : producers) {
+      SetReduction(producer);
+      if (!WouldFuse(producer)) continue;
+      FuseAll();
+      return;
+    }
+    throw *refusal;
+  }
+
+  // Whether a call that names \p reduction would fuse the block of this one.
+  bool WouldFuse(const SBlock& reduction) const {
+    ScheduleState copy = CopyOf(state_);
+    Fuser trial(copy, CallGlobal(Fn::GetSRefOfStmt, copy, reduction).cast<StmtSRef>(),
+                report.options);
+    try {
+      trial.Run(std::nullopt);
+    } catch (const Refusal&) {
+      return false;
+    }
+    for (const FusionStep& step : trial.report.steps) {
+      if (step.epilogue.same_as(block_)) return true;
+    }
+    return false;
+  }
+
+  void CarryOut(const Scope& scope, const FusionPlan& plan) {
+    Fused fused = Fuse(scope, plan);
+    Record(plan);
+    BlockReuse reuse;
+    for (const auto& [old, now] : fused.blocks) reuse.Set(old, now);
+    ReplaceScope(state_, scope_sref_, fused.scope_root, reuse);
+  }
+
+  void Record(const FusionPlan& plan) {
+    const Reduction& reduction = plan.region.reduction;
+    if (!report.before) {
+      report.before = reduction;
+      report.before->site = nullptr;  // it goes with its scope
+      report.reduction = reduction.site->block().name_hint();
+      LoopProof proof = ProofOf(*reduction.site, plan.region.loops);
+      report.loops = proof.loops;
+      report.inverse = proof.inverse;
+    }
+    FusionStep step;
+    step.epilogue = plan.epilogue.site->block();
+    step.hole = plan.hole;
+    step.peeled = plan.peeled;
+    if (plan.gone) {
+      step.removed = reduction.accumulator;
+      report.removed.push_back(reduction.accumulator);
+    }
+    for (const Tail* merged : plan.merged) {
+      step.removed = merged->output;
+      report.removed.push_back(merged->output);
+    }
+    const std::vector<Axis>& axes = plan.epilogue.axes;
+    step.axes = Collect<Var>(axes, [](const Axis& axis) { return axis.var; });
+    step.h =
+        Collect<Expr>(axes, [&](const Axis& axis) { return plan.axes.axes().at(axis.var.get()); });
+    LoopProof proof = ProofOf(*plan.epilogue.site, plan.epilogue_loops);
+    step.loops = proof.loops;
+    step.inverse = proof.inverse;
     report.steps.push_back(step);
+    report.result =
+        plan.gone ? Produced{plan.epilogue.output, plan.indices} : plan.region.produced[0];
+    report.init = ApplyAll(plan.peeled.steps, reduction.init);
   }
 
   ScheduleState state_;
   StmtSRef scope_sref_;
   SBlock block_;
   StmtSRef reduction_sref_;
-  Var output_;
 };
+
+std::optional<SBlock> BlockOf(const ffi::ObjectRef& schedule, const ffi::Any& block_rv) {
+  auto rv = ObjectIn(block_rv);
+  if (!rv) return std::nullopt;
+  return SBlock(StmtOf(SRefOf(schedule, *rv)));
+}
+
+void RecordCall(const ffi::ObjectRef& schedule, const ffi::ObjectRef& block,
+                const ffi::Any& epilogue, const Options& options) {
+  auto trace = ObjectIn(CallGlobal(Fn::GetTrace, schedule));
+  if (!trace) return;
+  ffi::Array<ffi::Any> inputs{block};
+  if (auto rv = ObjectIn(epilogue)) inputs.push_back(*rv);
+  ffi::Array<ffi::Any> outputs;
+  auto kind = CallGlobal(Fn::InstructionKindGet, kFuseInstruction);
+  CallGlobal(Fn::TraceAppend, *trace,
+             CallGlobal(Fn::Instruction, kind, inputs, AttrsOf(options), outputs), nullptr);
+}
 
 }  // namespace
 
-FusionReport FuseReductionEpilogue(const ffi::ObjectRef& schedule, const ffi::ObjectRef& block_rv,
-                                   const ffi::Any& epilogue_rv) {
-  ffi::Array<ffi::Any> inputs{block_rv};
-  std::optional<StmtSRef> epilogue;
-  if (auto rv = ObjectIn(epilogue_rv)) {
-    epilogue = SRefOf(schedule, *rv);
-    inputs.push_back(*rv);
-  }
-  Fuser fuser(schedule, SRefOf(schedule, block_rv));
+ffi::Array<ffi::Any> AttrsOf(const Options& options) {
+  if (!options.exact && !options.distribute) return {};
+  return {ffi::String(options.exact ? "exact" : "reassociate"), int64_t{options.distribute}};
+}
+
+FusionReport FuseReductionEpilogue(const ffi::ObjectRef& schedule, const ffi::ObjectRef& block,
+                                   const ffi::Any& epilogue, const Options& options) {
+  Fuser fuser(StateOf(schedule), SRefOf(schedule, block), options);
   try {
-    fuser.FuseNamed(epilogue);
+    fuser.Run(BlockOf(schedule, epilogue));
   } catch (const Refusal& refusal) {
     throw MakeScheduleError(schedule, "fuse_reduction_epilogue", refusal);
   }
-  // Recorded as soon as something has changed: whatever happens from here on, trace and module
-  // agree.
-  RecordCall(schedule, inputs);
-  if (!epilogue) fuser.FuseFollowing();
+  RecordCall(schedule, block, epilogue, options);
+  fuser.Finish();
+  return fuser.report;
+}
+
+FusionReport AnalyzeReductionEpilogue(const ffi::ObjectRef& schedule, const ffi::ObjectRef& block,
+                                      const ffi::Any& epilogue, const Options& options) {
+  // On a state of its own; the statements are the same objects in both.
+  ScheduleState copy = CopyOf(StateOf(schedule));
+  auto sref = CallGlobal(Fn::GetSRefOfStmt, copy, StmtOf(SRefOf(schedule, block)));
+  Fuser fuser(copy, sref.cast<StmtSRef>(), options);
+  try {
+    fuser.Run(BlockOf(schedule, epilogue));
+    fuser.Finish();
+  } catch (const Refusal& refusal) {
+    fuser.report.stopped = refusal;
+  }
   return fuser.report;
 }
 

@@ -6,38 +6,30 @@
 #define FUSE_EPILOGUE_SCHEDULE_PRIMITIVE_H_
 
 #include <optional>
-#include <string>
-#include <vector>
 
-#include "analysis/refusal.h"
+#include "schedule/report.h"
 
 namespace fuse_epilogue {
-
-/*! \brief One epilogue that was fused. */
-struct FusionStep {
-  std::string epilogue;
-  std::string absorbed;
-  std::string removed;
-};
-
-/*! \brief What a call did. */
-struct FusionReport {
-  std::string reduction;
-  std::string output;
-  std::vector<FusionStep> steps;
-  /*! \brief Why the consumer after the last step stays; nothing if there is no consumer. */
-  std::optional<Refusal> stopped;
-};
 
 /*!
  * \brief Fuse and record the call on the schedule's trace, if it has one.
  * \param schedule A tvm.s_tir.Schedule.
  * \param block The reduction, or (without \p epilogue) a block that reads its result.
  * \param epilogue The one epilogue to fuse, or None for every one that follows.
- * \throws ffi::Error of kind ScheduleError where the first fusion is refused; nothing has changed.
+ * \throws ffi::Error of kind ScheduleError where nothing can be fused; nothing has changed then.
  */
 FusionReport FuseReductionEpilogue(const ffi::ObjectRef& schedule, const ffi::ObjectRef& block,
-                                   const ffi::Any& epilogue);
+                                   const ffi::Any& epilogue, const Options& options);
+
+/*!
+ * \brief What FuseReductionEpilogue would do. Neither the schedule nor its trace is touched.
+ * \return A report without steps, with the refusal in `stopped`, where it would throw.
+ */
+FusionReport AnalyzeReductionEpilogue(const ffi::ObjectRef& schedule, const ffi::ObjectRef& block,
+                                      const ffi::Any& epilogue, const Options& options);
+
+/*! \brief The options as attributes of an instruction; none for the defaults. */
+ffi::Array<ffi::Any> AttrsOf(const Options& options);
 
 }  // namespace fuse_epilogue
 

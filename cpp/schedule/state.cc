@@ -50,6 +50,11 @@ bool RegionCovered(const ScheduleState& state, const SBlock& block) {
   return IntImm(flags[1]).value() != 0;
 }
 
+ScheduleState CopyOf(const ScheduleState& state) {
+  constexpr int64_t kNoDebugChecks = 0;
+  return CallGlobal(Fn::ScheduleState, state.mod(), kNoDebugChecks, false).cast<ScheduleState>();
+}
+
 void ReplaceScope(const ScheduleState& state, const StmtSRef& scope, const SBlock& new_scope,
                   BlockReuse reuse) {
   reuse.Set(StmtOf(scope), new_scope);

@@ -21,6 +21,9 @@ ir::StmtSRef RootOf(const ir::StmtSRef& sref);
  */
 bool RegionCovered(const ir::ScheduleState& state, const ir::SBlock& block);
 
+/*! \brief A state of its own for the same module, for trying things out. */
+ir::ScheduleState CopyOf(const ir::ScheduleState& state);
+
 /*! \brief Pairs of a block and what it becomes, so that its random variables stay valid. */
 using BlockReuse = ffi::Map<ffi::ObjectRef, ffi::ObjectRef>;
 

@@ -1,7 +1,10 @@
 #include "transform/fuse.h"
 
-#include "analysis/algebra.h"
+#include <algorithm>
+
 #include "ir/functor.h"
+#include "transform/regions.h"
+#include "transform/tail.h"
 
 namespace fuse_epilogue {
 
@@ -9,68 +12,81 @@ using namespace ir;  // NOLINT(build/namespaces)
 
 namespace {
 
-using Regions = ffi::Array<TensorRegion>;
-
 Stmt MakeStore(const Var& buffer, const Expr& value, const ffi::Array<Expr>& indices) {
   return CallGlobal(Fn::BufferStore, buffer, value, indices, nullptr).cast<Stmt>();
 }
 
-Expr MakeLoad(const Var& buffer, const ffi::Array<Expr>& indices) {
-  return CallGlobal(Fn::BufferLoad, buffer, indices, nullptr).cast<Expr>();
-}
-
-TensorRegion Point(const Var& buffer, const ffi::Array<Expr>& indices) {
-  ffi::Array<ffi::ObjectRef> ranges;
-  for (const Expr& index : indices) {
-    ranges.push_back(
-        CallGlobal(Fn::Range, index, MakeInt(1, index), nullptr).cast<ffi::ObjectRef>());
-  }
-  return CallGlobal(Fn::TensorRegion, buffer, ranges).cast<TensorRegion>();
-}
-
-// Redirects the accesses to the accumulator to the output; all of them are at one element.
-class AccumulatorRedirect : public StmtExprMutator {
+// The body of the reduction with H applied to its terms, accumulating in `result`.
+class UpdateRewriter : public StmtExprMutator {
  public:
-  AccumulatorRedirect(const Var& accumulator, const Var& output, const ffi::Array<Expr>& indices)
-      : accumulator_(accumulator), output_(output), indices_(indices) {}
+  UpdateRewriter(const Reduction& reduction, const PeelSteps& steps, const Produced& result)
+      : reduction_(reduction), steps_(steps), result_(result) {}
 
  protected:
   using StmtExprMutator::VisitExpr_;
   using StmtExprMutator::VisitStmt_;
   Expr VisitExpr_(const TensorLoad& op) override {
-    if (op.source().same_as(accumulator_)) return MakeLoad(output_, indices_);
+    if (op.source().same_as(reduction_.accumulator)) {
+      return MakeLoad(result_.buffer, result_.indices);
+    }
     return StmtExprMutator::VisitExpr_(op);
   }
   Stmt VisitStmt_(const BufferStore& op) override {
-    if (op.buffer().same_as(accumulator_)) {
-      return MakeStore(output_, Rewrite(op.value()), indices_);
-    }
-    return StmtExprMutator::VisitStmt_(op);
+    Expr value = MapTerms(op.value(), reduction_, steps_);
+    return MakeStore(result_.buffer, Rewrite(value), result_.indices);
   }
 
  private:
-  Var accumulator_;
-  Var output_;
-  ffi::Array<Expr> indices_;
+  const Reduction& reduction_;
+  const PeelSteps& steps_;
+  const Produced& result_;
 };
 
-// Puts the fused block in the reduction's place and drops the epilogue with the loops that were
-// only its own. Only the statements on the way to the two blocks are rebuilt.
+// Puts the new blocks in their places and drops the old ones with the loops that were only their
+// own. Only the statements on the way to them are rebuilt.
 class ScopeRewriter {
  public:
-  ScopeRewriter(const Site& producer, const Site& consumer, const SBlock& fused)
-      : producer_(producer), consumer_(consumer), fused_(fused) {
-    for (const Site* site : {&producer, &consumer}) {
-      for (const Step& step : site->path) on_the_way_.insert(step.stmt.get());
-    }
+  ScopeRewriter(const FusionPlan& plan, const SBlock& reduction, const std::optional<Stmt>& tail)
+      : plan_(plan), site_(*plan.region.reduction.site), reduction_(reduction), tail_(tail) {
+    Remove(*plan.epilogue.site);
+    for (const Tail* merged : plan.merged) Remove(*merged->site);
+    for (const Step& step : site_.path) on_the_way_.insert(step.stmt.get());
+    FindTailPlace();
   }
 
   // Nothing where the statement goes away.
   std::optional<Stmt> Rewrite(const Stmt& stmt) {
+    auto rewritten = RewriteItself(stmt);
+    bool nest = tail_ && !sequence_ && stmt.same_as(nest_);
+    if (!nest) return rewritten;
+    return CallGlobal(Fn::SeqStmt, ffi::Array<Stmt>{*rewritten, *tail_}, nullptr).cast<Stmt>();
+  }
+
+ private:
+  void Remove(const Site& site) {
+    removed_.insert(site.realize.get());
+    for (const Step& step : site.path) on_the_way_.insert(step.stmt.get());
+  }
+
+  // Behind the nest and the tails that are there; an epilogue that stands there already is replaced
+  // where it stands.
+  void FindTailPlace() {
+    const Place& place = plan_.region.place;
+    const std::vector<Step>& path = site_.path;
+    nest_ = place.nest < path.size() ? path[place.nest].stmt : Stmt(site_.realize);
+    if (!place.in_sequence) return;
+    sequence_ = path[place.nest - 1].stmt;
+    after_ = path[place.nest - 1].child;
+    for (const Tail& tail : plan_.region.tails)
+      after_ = std::max(after_, place.ChildOf(*tail.site));
+    if (place.Holds(*plan_.epilogue.site, site_)) after_ = place.ChildOf(*plan_.epilogue.site);
+  }
+
+  std::optional<Stmt> RewriteItself(const Stmt& stmt) {
     if (auto realize = As<SBlockRealize>(stmt)) {
-      if (realize->same_as(consumer_.realize)) return std::nullopt;
-      if (!realize->same_as(producer_.realize)) return stmt;
-      return CallGlobal(Fn::SBlockRealize, realize->iter_values(), realize->predicate(), fused_,
+      if (removed_.count(realize->get())) return std::nullopt;
+      if (!realize->same_as(site_.realize) || reduction_.same_as(realize->block())) return stmt;
+      return CallGlobal(Fn::SBlockRealize, realize->iter_values(), realize->predicate(), reduction_,
                         nullptr)
           .cast<Stmt>();
     }
@@ -78,143 +94,83 @@ class ScopeRewriter {
     if (auto loop = As<For>(stmt)) {
       auto body = Rewrite(loop->body());
       if (!body) return std::nullopt;
+      if (body->same_as(loop->body())) return stmt;
       return CallGlobal(Fn::For, loop->loop_var(), loop->min(), loop->extent(), loop->kind(), *body,
                         loop->thread_binding(), loop->annotations(), loop->step(), nullptr)
           .cast<Stmt>();
     }
     ffi::Array<Stmt> kept;
-    for (const Stmt& child : SeqStmt(stmt).seq()) {
-      if (auto rewritten = Rewrite(child)) kept.push_back(*rewritten);
+    bool place = tail_ && sequence_ && stmt.same_as(*sequence_);
+    size_t child = 0;
+    for (const Stmt& old : SeqStmt(stmt).seq()) {
+      if (auto rewritten = Rewrite(old)) kept.push_back(*rewritten);
+      if (place && child == after_) kept.push_back(*tail_);
+      ++child;
     }
     if (kept.size() == 0) return std::nullopt;
     if (kept.size() == 1) return kept[0];
     return CallGlobal(Fn::SeqStmt, kept, nullptr).cast<Stmt>();
   }
 
- private:
-  const Site& producer_;
-  const Site& consumer_;
-  SBlock fused_;
+  const FusionPlan& plan_;
+  const Site& site_;
+  SBlock reduction_;
+  std::optional<Stmt> tail_;
   VarSet on_the_way_;
+  VarSet removed_;
+  Stmt nest_;
+  std::optional<Stmt> sequence_;
+  size_t after_ = 0;
 };
 
-class BufferCollector : public StmtExprVisitor {
- public:
-  ffi::Map<Var, Var> buffers;
-
- protected:
-  using StmtExprVisitor::VisitExpr_;
-  void VisitExpr_(const Var& op) override {
-    if (ExprBase(op).ty().kind() == NodeKind::kBufferType) buffers.Set(op, op);
-  }
-};
-
-class LoadsOf : public StmtExprVisitor {
- public:
-  explicit LoadsOf(const Expr& buffer) : buffer_(buffer) {}
-  std::optional<TensorLoad> found;
-
- protected:
-  using StmtExprVisitor::VisitExpr_;
-  void VisitExpr_(const TensorLoad& op) override {
-    if (op.source().same_as(buffer_)) found = op;
-    VisitChildren(op);
-  }
-
- private:
-  Expr buffer_;
-};
-
-bool SameRegions(const Regions& a, const Regions& b) {
-  if (a.size() != b.size()) return false;
-  for (size_t i = 0; i < a.size(); ++i) {
-    auto x = a[i].region(), y = b[i].region();
-    if (!a[i].source().same_as(b[i].source()) || x.size() != y.size()) return false;
-    for (size_t d = 0; d < x.size(); ++d) {
-      if (!DeepEqual(x[d].min(), y[d].min()) || !DeepEqual(x[d].extent(), y[d].extent())) {
-        return false;
-      }
-    }
-  }
-  return true;
-}
-
-// A user may have declared larger reads than the body has. Then his stay, with the accumulator
-// replaced, and what the fusion adds is appended.
-Regions MergeReads(const Regions& declared, const Regions& computed, const Var& accumulator) {
-  Regions merged;
-  auto has = [&](const Expr& buffer) {
-    for (const TensorRegion& region : merged) {
-      if (region.source().same_as(buffer)) return true;
-    }
-    return false;
-  };
-  for (const TensorRegion& region : declared) {
-    if (!region.source().same_as(accumulator)) merged.push_back(region);
-  }
-  for (const TensorRegion& region : computed) {
-    if (!has(region.source())) merged.push_back(region);
-  }
-  return merged;
+// The reduction after the fusion; the old one if nothing of the epilogue goes into it.
+SBlock RewriteReduction(const FusionPlan& plan, const Produced& result) {
+  const Reduction& reduction = plan.region.reduction;
+  const SBlock old = reduction.site->block();
+  if (plan.peeled.steps.empty() && !plan.gone) return old;
+  Stmt init = MakeStore(result.buffer, ApplyAll(plan.peeled.steps, reduction.init), result.indices);
+  Stmt body = UpdateRewriter(reduction, plan.peeled.steps, result).Rewrite(old.body());
+  SBlock fused = WithParts(old, old.reads(), old.writes(), init, body);
+  auto [reads, writes] = RegionsOf(fused);
+  return WithParts(fused, MergeReads(old, reads, reduction.accumulator), writes, init, body);
 }
 
 }  // namespace
 
-SBlock WithParts(const SBlock& block, const Regions& reads, const Regions& writes,
-                 const ffi::Any& init, const Stmt& body) {
-  return CallGlobal(Fn::SBlock, block.iter_vars(), reads, writes, block.name_hint(), body, init,
-                    block.alloc_buffers(), block.match_buffers(), block.annotations(), nullptr)
-      .cast<SBlock>();
-}
+Fused Fuse(const Scope& scope, const FusionPlan& plan) {
+  const Region& region = plan.region;
+  const SBlock old = region.reduction.site->block();
+  const SBlock epilogue = plan.epilogue.site->block();
+  Produced result = region.produced[0];
+  if (plan.gone) result = Produced{plan.epilogue.output, plan.indices};
 
-std::pair<Regions, Regions> RegionsOf(const SBlock& block) {
-  BufferCollector collector;
-  collector(block);
-  auto both = CallGlobal(Fn::ReadWriteRegion, block, collector.buffers).cast<ffi::Array<Regions>>();
-  Regions reads = both[0];
-  auto init = As<BufferStore>(block.init());
-  if (init) {
-    LoadsOf in_place(init->buffer());
-    in_place(init->value());
-    if (in_place.found) {
-      reads.insert(reads.begin(), Point(init->buffer(), in_place.found->indices()));
-    }
+  Fused fused;
+  SBlock reduction = RewriteReduction(plan, result);
+  if (!reduction.same_as(old)) fused.blocks.emplace_back(old, reduction);
+  std::optional<Stmt> tail;
+  VarSet gone;
+  if (plan.gone) {
+    gone.insert(region.reduction.accumulator.get());
+  } else {
+    Substitution finished{{plan.hole.get(), MakeLoad(result.buffer, result.indices)}};
+    TailNest nest = MakeTail(region.reduction, region.place, epilogue, plan.epilogue.output,
+                             plan.indices, Substitute(plan.peeled.rest, finished));
+    fused.blocks.emplace_back(epilogue, nest.block);
+    tail = nest.stmt;
   }
-  return {reads, both[1]};
-}
+  for (const Tail* merged : plan.merged) gone.insert(merged->output.get());
 
-bool DeclaresItsReads(const SBlock& block) {
-  return !HasNestedBlock(block) && SameRegions(RegionsOf(block).first, block.reads());
-}
-
-Fused Fuse(const Scope& scope, const Reduction& reduction, const Epilogue& epilogue,
-           const AxisMap& axes) {
-  const SBlock old = reduction.site->block();
-  ffi::Array<Expr> indices = axes.Apply(epilogue.out_indices);
-  Expr init_value = axes.Apply(Apply(epilogue.value, epilogue.read, reduction.init));
-  Stmt init = MakeStore(epilogue.output, init_value, indices);
-  AccumulatorRedirect redirect(reduction.accumulator, epilogue.output, indices);
-  Stmt body = redirect.Rewrite(old.body());
-
-  SBlock fused = WithParts(old, old.reads(), old.writes(), init, body);
-  auto [reads, writes] = RegionsOf(fused);
-  if (!SameRegions(RegionsOf(old).first, old.reads())) {
-    reads = MergeReads(old.reads(), reads, reduction.accumulator);
-  }
-  fused = WithParts(fused, reads, writes, init, body);
-
-  ScopeRewriter rewriter(*reduction.site, *epilogue.site, fused);
-  auto scope_body = rewriter.Rewrite(scope.root.body());
+  auto body = ScopeRewriter(plan, reduction, tail).Rewrite(scope.root.body());
   ffi::Array<Var> buffers;
   for (const Var& buffer : scope.root.alloc_buffers()) {
-    if (!buffer.same_as(reduction.accumulator)) buffers.push_back(buffer);
+    if (!gone.count(buffer.get())) buffers.push_back(buffer);
   }
   const SBlock& root = scope.root;
-  SBlock new_root = CallGlobal(Fn::SBlock, root.iter_vars(), root.reads(), root.writes(),
-                               root.name_hint(), *scope_body, root.init(), buffers,
-                               root.match_buffers(), root.annotations(), nullptr)
-                        .cast<SBlock>();
-  return {new_root, fused};
+  fused.scope_root =
+      CallGlobal(Fn::SBlock, root.iter_vars(), root.reads(), root.writes(), root.name_hint(), *body,
+                 root.init(), buffers, root.match_buffers(), root.annotations(), nullptr)
+          .cast<SBlock>();
+  return fused;
 }
 
 }  // namespace fuse_epilogue

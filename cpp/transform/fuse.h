@@ -6,45 +6,49 @@
 #define FUSE_EPILOGUE_TRANSFORM_FUSE_H_
 
 #include <utility>
+#include <vector>
 
-#include "analysis/domain.h"
+#include "analysis/algebra.h"
+#include "analysis/region.h"
 
 namespace fuse_epilogue {
 
-/*! \brief The scope after the fusion, and the fused block in it. */
+/*! \brief One epilogue that has been proved fusable, and what is to become of it. */
+struct FusionPlan {
+  Region region;
+  Epilogue epilogue;
+  InjectiveMap epilogue_loops;
+  /*! \brief The epilogue's axes as functions of the reduction's: v = h(s). */
+  AxisMap axes;
+  /*! \brief O(h(s)): the element of the output. */
+  ffi::Array<ir::Expr> indices;
+  /*! \brief x, the finished element; of the accumulator's type. */
+  ir::Var hole;
+  Peeled peeled;
+  /*! \brief Earlier tails whose values are part of the epilogue's now; they go away. */
+  std::vector<const Tail*> merged;
+  /*! \brief Nothing is left of the epilogue: the reduction accumulates in its output. */
+  bool gone = false;
+};
+
+/*! \brief The scope after a fusion. */
 struct Fused {
   ir::SBlock scope_root;
-  ir::SBlock block;
+  /*! \brief What blocks have become, so that their random variables stay valid. */
+  std::vector<std::pair<ir::SBlock, ir::SBlock>> blocks;
 };
 
 /*!
  * \brief Fuse an epilogue into its reduction.
  *
- *     T.init: acc[I(s)] = init                    T.init: D[O(h(s))] = value(init)
- *     acc[I(s)] = acc[I(s)] + t          ->       D[O(h(s))] = D[O(h(s))] + t
- *     D[O(v)] = value(acc[R(v)])
+ *     T.init: acc[I(s)] = init                     T.init: R[...] = F(init)
+ *     acc[I(s)] = acc[I(s)] (+) t          ->      R[...] = R[...] (+)' H(t)
+ *     D[O(v)] = f(acc[R(v)])                       D[O(h(s))] = rest(R[...])
  *
- * \param axes The epilogue's axes as functions of the reduction's: v = h(s).
+ * Where something is left of f, R[...] is acc[I(s)] and the last line is a tail behind the nest;
+ * otherwise R[...] is D[O(h(s))], and the last line and acc are gone.
  */
-Fused Fuse(const Scope& scope, const Reduction& reduction, const Epilogue& epilogue,
-           const AxisMap& axes);
-
-/*!
- * \brief The regions that \p block reads and writes, computed from its init and its body.
- *
- * TVM leaves a buffer that is both read and written out of the reads of a block with an init; a
- * buffer that the init itself reads (an in-place epilogue) is listed all the same.
- */
-std::pair<ffi::Array<ir::TensorRegion>, ffi::Array<ir::TensorRegion>> RegionsOf(
-    const ir::SBlock& block);
-
-/*! \brief Whether \p block has no block inside and declares exactly the reads that it has. */
-bool DeclaresItsReads(const ir::SBlock& block);
-
-/*! \brief \p block with other reads, writes, init and body. */
-ir::SBlock WithParts(const ir::SBlock& block, const ffi::Array<ir::TensorRegion>& reads,
-                     const ffi::Array<ir::TensorRegion>& writes, const ffi::Any& init,
-                     const ir::Stmt& body);
+Fused Fuse(const Scope& scope, const FusionPlan& plan);
 
 }  // namespace fuse_epilogue
 

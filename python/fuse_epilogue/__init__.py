@@ -19,16 +19,19 @@ def _autoload() -> None:
     """Entry point of the group ``tvm.backends``: importing this module is all there is to do."""
 
 
+from .certificate import Certificate  # noqa: E402
 from .report import REFUSALS, FusionReport, FusionStep, Refusal, refusal_code  # noqa: E402
-from .schedule import fuse_reduction_epilogue  # noqa: E402
+from .schedule import analyze, fuse_reduction_epilogue  # noqa: E402
 
 __version__ = "0.1.0"
 
 __all__ = [
     "REFUSALS",
+    "Certificate",
     "FusionReport",
     "FusionStep",
     "Refusal",
+    "analyze",
     "fuse_reduction_epilogue",
     "refusal_code",
 ]

@@ -46,6 +46,7 @@ def _function(name: str) -> Any:  # noqa: ANN401 - an ffi function takes and ret
 
 _initialize()
 
+AnalyzeReductionEpilogue = _function("AnalyzeReductionEpilogue")
 FuseReductionEpilogue = _function("FuseReductionEpilogue")
 DecomposeReduction = _function("DecomposeReduction")
 Guarded = _function("Guarded")

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from . import _core
+from .certificate import Certificate, certificate_from_core
 
 #: Every refusal code, with one explanation each: what it means and the way out.
 REFUSALS: Mapping[str, str] = MappingProxyType(
@@ -45,58 +46,90 @@ class FusionStep:
     Attributes
     ----------
     epilogue : str
-        The name of the block that is gone.
+        The name of its block.
     absorbed : str
-        The term that moved into ``T.init``, in the reduction's variables; empty for a plain copy.
+        The term that moved into ``T.init``, in the reduction's variables; empty if none did.
+    distributed : str
+        What is applied to every term of the reduction, a function of ``x``; empty if nothing is.
+    tail : str
+        What is left to compute from the finished element ``x``, in a block of the same name behind
+        the reduction loops; empty if the block is gone.
     removed : str
-        The name of the intermediate buffer that is gone.
+        The name of the intermediate buffer that is gone; empty if none is.
+    reason : str
+        Why the tail is not absorbed; empty without a tail.
     """
 
     epilogue: str
     absorbed: str
+    distributed: str
+    tail: str
     removed: str
+    reason: str
 
 
 @dataclass(frozen=True)
 class FusionReport:
-    """What one call of ``fuse_reduction_epilogue`` did.
+    """What one call of ``fuse_reduction_epilogue`` did, or ``analyze`` says that it would do.
 
     Attributes
     ----------
+    fusable : bool
+        Whether anything is fused; false only in a report of ``analyze``.
     reduction : str
-        The name of the reduction block.
+        The name of the reduction block; empty if nothing is fused.
     output : str
-        The name of the buffer that the reduction writes now.
+        The name of the buffer that the reduction accumulates in now.
+    numerics : str
+        ``"reassociate"`` or ``"exact"``, as the call asked for.
     steps : tuple[FusionStep, ...]
-        The epilogues fused, in order; at least one.
+        The epilogues fused, in order.
+    kept : tuple[str, ...]
+        Intermediate buffers that stay alive in full, because somebody else reads them.
     stopped : Refusal or None
         Why the next consumer stays a block of its own; None if there is no next consumer.
+    certificate : Certificate or None
+        What was proved, for :func:`fuse_epilogue.verify.check`; None if nothing is fused.
 
     Example
     -------
-    >>> report = FusionReport("matmul", "D", (FusionStep("add", "C[vi, vj]", "temp"),), None)
-    >>> print(report)
+    >>> step = FusionStep("add", "C[vi, vj]", "", "", "temp", "")
+    >>> print(FusionReport(True, "matmul", "D", "exact", (step,), (), None, None))
     'matmul' absorbed C[vi, vj] from 'add' into T.init; 'temp' is gone.
     """
 
+    fusable: bool
     reduction: str
     output: str
+    numerics: str
     steps: tuple[FusionStep, ...]
+    kept: tuple[str, ...]
     stopped: Refusal | None
+    certificate: Certificate | None
 
     def __str__(self) -> str:
         """One line per fusion, and one for what was left and why."""
-        lines = []
-        for step in self.steps:
-            what = (
-                f"absorbed {step.absorbed} from '{step.epilogue}' into T.init"
-                if step.absorbed
-                else f"took over the copy '{step.epilogue}'"
-            )
-            lines.append(f"'{self.reduction}' {what}; '{step.removed}' is gone.")
+        lines = [self._sentence(step) for step in self.steps]
+        lines += [f"'{name}' stays alive in full: somebody else reads it." for name in self.kept]
         if self.stopped is not None:
-            lines.append(f"Left as it is [{self.stopped.code}]: {self.stopped.message}")
+            verdict = "Left as it is" if self.fusable else "Not fusable"
+            lines.append(f"{verdict} [{self.stopped.code}]: {self.stopped.message}")
         return "\n".join(lines)
+
+    def _sentence(self, step: FusionStep) -> str:
+        reduction, epilogue = f"'{self.reduction}'", f"'{step.epilogue}'"
+        did = []
+        if step.absorbed:
+            did.append(f"{reduction} absorbed {step.absorbed} from {epilogue} into T.init")
+        if step.distributed:
+            did.append(f"{reduction} combines {step.distributed} for every term x")
+        if step.tail:
+            did.append(f"{epilogue} computes {step.tail} from each finished x: {step.reason}")
+        if not did:
+            did.append(f"{reduction} took over the copy {epilogue}")
+        if step.removed:
+            did.append(f"'{step.removed}' is gone")
+        return "; ".join(did) + "."
 
 
 def report_from_core(raw: Any) -> FusionReport:  # noqa: ANN401 - a map of the ffi
@@ -105,18 +138,22 @@ def report_from_core(raw: Any) -> FusionReport:  # noqa: ANN401 - a map of the f
     Parameters
     ----------
     raw : tvm_ffi.Map
-        Keys reduction, output, steps (triples) and stopped (a triple or None).
+        Texts for every attribute of :class:`FusionReport`, and the certificate's map or None.
 
     Returns
     -------
     FusionReport
     """
-    stopped = raw["stopped"]
+    stopped, certificate = raw["stopped"], raw["certificate"]
     return FusionReport(
+        fusable=len(raw["steps"]) > 0,
         reduction=str(raw["reduction"]),
         output=str(raw["output"]),
+        numerics=str(raw["numerics"]),
         steps=tuple(FusionStep(*map(str, step)) for step in raw["steps"]),
+        kept=tuple(map(str, raw["kept"])),
         stopped=None if stopped is None else Refusal(*map(str, stopped)),
+        certificate=None if certificate is None else certificate_from_core(certificate),
     )
 
 

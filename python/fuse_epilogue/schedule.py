@@ -1,4 +1,4 @@
-"""The schedule primitive as a method of :class:`tvm.s_tir.Schedule`."""
+"""The schedule primitive as a method of :class:`tvm.s_tir.Schedule`, and asking before doing."""
 
 from __future__ import annotations
 
@@ -10,41 +10,67 @@ from tvm.s_tir.schedule import SBlockRV, _ffi_api
 from . import _core
 from .report import FusionReport, report_from_core
 
+#: What ``numerics`` may be, and whether it asks for every float bit for bit.
+NUMERICS = {"reassociate": False, "exact": True}
+
 
 def fuse_reduction_epilogue(
     self: Schedule,
     block: SBlockRV | str | None = None,
     epilogue_block: SBlockRV | str | None = None,
     *,
+    numerics: str = "reassociate",
+    distribute: bool = False,
     reduction_block: SBlockRV | str | None = None,
 ) -> FusionReport:
     """Fuse a reduction with the elementwise blocks that follow it.
 
-    What is added to the finished sum becomes the value the sum starts from, and the intermediate
-    buffer disappears::
+    What the algebra allows becomes part of the reduction, the rest (the tail) runs once on each
+    finished element, at the innermost loop around the reduction loops. Intermediate buffers
+    disappear, or shrink to the tile of that loop::
 
-        temp[i, j] = 0                                 D[i, j] = C[i, j]
-        temp[i, j] += A[i, k] * B[j, k]        ->      D[i, j] += A[i, k] * B[j, k]
-        D[i, j] = temp[i, j] + C[i, j]
+        for i, j, k in T.grid(M, N, K):                for i, j in T.grid(M, N):
+            temp[i, j] = 0       (T.init)                  for k in range(K):
+            temp[i, j] += A[i, k] * B[j, k]                    temp[i, j] = C[i, j]  (T.init)
+        for i, j in T.grid(M, N):              ->              temp[i, j] += A[i, k] * B[j, k]
+            sum[i, j] = temp[i, j] + C[i, j]               D[i, j] = max(temp[i, j], 0)
+        for i, j in T.grid(M, N):
+            D[i, j] = max(sum[i, j], 0)
 
-    The call proves that the result stays the same, or refuses. Integers stay equal bit for bit;
-    floating sums are reassociated: the bias is the first term instead of the last. A refused call
-    leaves the module, the trace and every random variable as they were.
+    The call proves that the result stays the same, or refuses. A refused call leaves the module,
+    the trace and every random variable as they were.
 
     Parameters
     ----------
     block : SBlockRV or str
-        The reduction block, or an elementwise block that reads its result. All consumers that
-        follow one another are fused, up to the first that cannot be.
+        The reduction block, or an elementwise block that reads its result. All consumers are
+        fused, in program order and in any number, as far as each of them can be.
     epilogue_block : SBlockRV or str, optional
         The only epilogue to fuse; ``block`` is the reduction then.
+    numerics : {"reassociate", "exact"}
+        What may happen to a float. Integers and booleans are always equal bit for bit.
+
+        ``"reassociate"`` lets a floating reduction absorb: its operations run in another order.
+        For a sum of K terms and a bias that means K + 1 additions, as before, with the bias first
+        instead of last; either way the error is at most about (K + 1) * 2**-24 of the sum of the
+        absolute values in float32. A max or min selects the same number, but where a NaN or zeros
+        of both signs meet, it may select another of them (TVM compiles ``max(a, b)`` as
+        ``a > b ? a : b``). An infinity or NaN of a sum stays one. A sum or product narrower than
+        32 bits refuses to absorb: a large bias would swallow its terms.
+
+        ``"exact"`` keeps every float bit for bit: nothing of a float is absorbed, the whole
+        epilogue becomes a tail. (Bit for bit as TIR defines it: where a target contracts a product
+        and a sum into one rounding, it may do so on one side only.)
+    distribute : bool
+        Distribute functions over the terms also where that costs work in each of them: a scale
+        over a sum, a clip over a max. With a sum of floats this rounds every term.
     reduction_block : SBlockRV or str, optional
         Another name for ``block``, as TVM's own primitive calls it.
 
     Returns
     -------
     FusionReport
-        What was absorbed, and why the next consumer was not.
+        What was absorbed, what is left as a tail, and why some consumer was not fused.
 
     Raises
     ------
@@ -52,31 +78,102 @@ def fuse_reduction_epilogue(
         The fusion is refused; :func:`fuse_epilogue.refusal_code` tells the reason's code.
     TypeError
         No block is given, or it is neither a name nor a block random variable.
+    ValueError
+        ``numerics`` is neither of its two values.
 
     Example
     -------
-    >>> sch = tvm.s_tir.Schedule(matmul_bias)                   # doctest: +SKIP
+    In float32 let three terms be 1e8, 1 and -1e8, and the bias 0.5. As written, the sum is
+    ((1e8 + 1) - 1e8) + 0.5 = 0.5, since 1e8 + 1 is 1e8. With the bias absorbed it is
+    ((0.5 + 1e8) + 1) - 1e8 = 0. The exact result is 1.5: both are within the bound, 4 * 2**-24 *
+    (2e8 + 1.5) = 48, and ``"exact"`` returns the first.
+
+    >>> sch = tvm.s_tir.Schedule(matmul_bias_relu)              # doctest: +SKIP
     >>> print(sch.fuse_reduction_epilogue("matmul"))            # doctest: +SKIP
     'matmul' absorbed C[vi, vj] from 'add' into T.init; 'temp' is gone.
+    'matmul' 'relu' runs T.max(x, T.float32(0.0)) on each finished element x (...).
     """
-    if (block is None) == (reduction_block is None):
-        raise TypeError(
-            "fuse_reduction_epilogue takes one reduction: pass either block or reduction_block"
-        )
-    first = block if block is not None else reduction_block
+    first = _reduction(block, reduction_block)
+    exact = _exact(numerics)
     named: list[SBlockRV] = []  # random variables made here, to be taken back on a refusal
     try:
         first_rv = _as_block_rv(self, first, "block", named)
         second_rv = None
         if epilogue_block is not None:
             second_rv = _as_block_rv(self, epilogue_block, "epilogue_block", named)
-        return report_from_core(_core.FuseReductionEpilogue(self, first_rv, second_rv))
+        return report_from_core(
+            _core.FuseReductionEpilogue(self, first_rv, second_rv, exact, bool(distribute))
+        )
     except BaseException:
-        for block_rv in reversed(named):
-            if self.trace is not None:
-                self.trace.pop()
-            self.remove_rv(block_rv)
+        _take_back(self, named)
         raise
+
+
+def analyze(
+    sch: Schedule,
+    block: SBlockRV | str,
+    epilogue_block: SBlockRV | str | None = None,
+    *,
+    numerics: str = "reassociate",
+    distribute: bool = False,
+) -> FusionReport:
+    """Tell what ``sch.fuse_reduction_epilogue`` would do, without doing it.
+
+    The module, the trace, the random variables and the random state stay as they are.
+
+    Parameters
+    ----------
+    sch : tvm.s_tir.Schedule
+        The schedule to ask about.
+    block, epilogue_block, numerics, distribute
+        As of :func:`fuse_reduction_epilogue`.
+
+    Returns
+    -------
+    FusionReport
+        What the call would return; where it would raise, ``fusable`` is false and ``stopped`` says
+        why. Printed, it is the explanation.
+
+    Raises
+    ------
+    tvm.s_tir.ScheduleError
+        There is no block of that name.
+    TypeError
+        A block is neither a name nor a block random variable.
+    ValueError
+        ``numerics`` is neither of its two values.
+
+    Example
+    -------
+    >>> print(fuse_epilogue.analyze(sch, "argmax"))             # doctest: +SKIP
+    Not fusable [tuple-reduction]: block 'argmax' stores to several buffers. ...
+    """
+    exact = _exact(numerics)
+    named: list[SBlockRV] = []
+    try:
+        first_rv = _as_block_rv(sch, block, "block", named)
+        second_rv = None
+        if epilogue_block is not None:
+            second_rv = _as_block_rv(sch, epilogue_block, "epilogue_block", named)
+        return report_from_core(
+            _core.AnalyzeReductionEpilogue(sch, first_rv, second_rv, exact, bool(distribute))
+        )
+    finally:
+        _take_back(sch, named)
+
+
+def _reduction(block: Any, reduction_block: Any) -> Any:  # noqa: ANN401 - what the user passed
+    if (block is None) == (reduction_block is None):
+        raise TypeError(
+            "fuse_reduction_epilogue takes one reduction: pass either block or reduction_block"
+        )
+    return block if block is not None else reduction_block
+
+
+def _exact(numerics: str) -> bool:
+    if numerics not in NUMERICS:
+        raise ValueError(f"numerics must be one of {', '.join(map(repr, NUMERICS))}: {numerics!r}")
+    return NUMERICS[numerics]
 
 
 def _as_block_rv(
@@ -94,6 +191,13 @@ def _as_block_rv(
         f"fuse_reduction_epilogue: {argument} must be a block's name or an SBlockRV, "
         f"not {type(block).__name__}"
     )
+
+
+def _take_back(sch: Schedule, named: list[SBlockRV]) -> None:
+    for block_rv in reversed(named):
+        if sch.trace is not None:
+            sch.trace.pop()
+        sch.remove_rv(block_rv)
 
 
 def _install() -> None:

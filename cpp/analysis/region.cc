@@ -1,0 +1,88 @@
+#include "analysis/region.h"
+
+#include "analysis/hazards.h"
+#include "analysis/refusal.h"
+
+namespace fuse_epilogue {
+
+using namespace ir;  // NOLINT(build/namespaces)
+
+namespace {
+
+Place PlaceOf(const Reduction& reduction) {
+  const std::vector<Step>& path = reduction.site->path;
+  VarSet reduce_loops = ReductionLoops(reduction);
+  size_t nest = 0;
+  while (nest < path.size()) {
+    auto loop = As<For>(path[nest].stmt);
+    if (loop && (reduce_loops.count(loop->loop_var().get()) || loop->kind() == kVectorized)) break;
+    ++nest;
+  }
+  return Place{nest, nest > 0 && path[nest - 1].stmt.kind() == NodeKind::kSeqStmt};
+}
+
+// A block at the place as a tail, or nothing if it is something else.
+std::optional<Tail> MatchTail(const Scope& scope, const Region& region, const Site& site) {
+  try {
+    const Reduction& reduction = region.reduction;
+    Epilogue epilogue = MatchEpilogue(scope, site, reduction);
+    InjectiveMap loops = CheckEpilogueLoops(epilogue);
+    AxisMap axes = MatchElements(reduction, region.produced, epilogue);
+    CheckSharedLoops(reduction, region.loops, epilogue, loops, axes,
+                     CommonSteps(*reduction.site, site));
+    CheckOnlyWriter(scope, epilogue.output, site);
+    CheckNoPointer(scope, epilogue.output, site);
+    return Tail{&site, epilogue.output, axes.Apply(epilogue.out_indices),
+                axes.Apply(epilogue.value)};
+  } catch (const Refusal&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+bool Place::Holds(const Site& site, const Site& reduction) const {
+  if (!in_sequence || !site.is_block() || site.path.size() < nest) return false;
+  return CommonSteps(site, reduction) == nest - 1 &&
+         site.path[nest - 1].stmt.same_as(reduction.path[nest - 1].stmt) &&
+         ChildOf(site) > ChildOf(reduction);
+}
+
+Region FindRegion(const Scope& scope, const Site& site) {
+  Reduction reduction = MatchReduction(site);
+  CheckNoPointer(scope, reduction.accumulator, site);
+  CheckOnlyWriter(scope, reduction.accumulator, site);
+  InjectiveMap loops = CheckReductionLoops(reduction);
+  Region region{reduction, loops, PlaceOf(reduction), {}, {}};
+  region.produced.push_back({reduction.accumulator, reduction.indices});
+  for (const Site& other : scope.sites) {
+    if (!region.place.Holds(other, site)) continue;
+    bool reads = false;
+    for (const Produced& one : region.produced) {
+      reads = reads || other.Touches(one.buffer.get(), Use::kRead);
+    }
+    if (!reads) continue;
+    if (auto tail = MatchTail(scope, region, other)) {
+      region.produced.push_back({tail->output, tail->indices});
+      region.tails.push_back(*tail);
+    }
+  }
+  return region;
+}
+
+std::vector<const Site*> ReadersOf(const Scope& scope, const Site& reduction, const Var& buffer) {
+  std::vector<const Site*> readers;
+  for (const Site& site : scope.sites) {
+    if (&site != &reduction && site.Touches(buffer.get(), Use::kRead)) readers.push_back(&site);
+  }
+  return readers;
+}
+
+bool Owns(const SBlock& root, const Var& buffer) {
+  for (const Var& owned : root.alloc_buffers()) {
+    if (owned.same_as(buffer)) return true;
+  }
+  return false;
+}
+
+}  // namespace fuse_epilogue

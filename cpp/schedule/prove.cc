@@ -1,0 +1,202 @@
+#include "schedule/prove.h"
+
+#include <algorithm>
+
+#include "analysis/refusal.h"
+#include "ir/functor.h"
+
+namespace fuse_epilogue {
+
+using namespace ir;  // NOLINT(build/namespaces)
+
+namespace {
+
+// Puts an expression in the place of every load of a buffer.
+class LoadReplacer : public StmtExprMutator {
+ public:
+  LoadReplacer(const Var& buffer, const Expr& value) : buffer_(buffer), value_(value) {}
+
+ protected:
+  using StmtExprMutator::VisitExpr_;
+  Expr VisitExpr_(const TensorLoad& op) override {
+    return op.source().same_as(buffer_) ? value_ : StmtExprMutator::VisitExpr_(op);
+  }
+
+ private:
+  Var buffer_;
+  Expr value_;
+};
+
+// A scope inside another block: outside of it, pointers and aliases may have been taken as well.
+void CheckNoAliasOutside(const Surroundings& around, const Reduction& reduction,
+                         const Epilogue& epilogue) {
+  if (around.root.same_as(around.scope.root)) return;
+  Scope whole(around.root);
+  VarSet used;
+  for (const Site* site : {reduction.site, epilogue.site}) {
+    for (const Access& access : site->accesses) used.insert(access.buffer);
+  }
+  SBlock block = epilogue.site->block();
+  for (const Site& site : whole.sites) {
+    for (const Access& access : site.accesses) {
+      if (access.use == Use::kOpaque && used.count(access.buffer)) {
+        Refuse(Code::kOpaqueAccess, block,
+               "a buffer of block " + Quoted(block) +
+                   " is used through its address, or as a matched region");
+      }
+    }
+  }
+}
+
+// Memories in which single elements may be loaded, stored and computed with.
+bool IsPlainMemory(const std::string& scope) {
+  for (const char* plain : {"", "global", "shared", "shared.dyn", "local"}) {
+    if (scope == plain) return true;
+  }
+  return false;
+}
+
+void CheckStorage(const Reduction& reduction, const Epilogue& epilogue) {
+  std::string sum = ir::ScopeOf(reduction.accumulator), output = ir::ScopeOf(epilogue.output);
+  if (sum == output || (IsPlainMemory(sum) && IsPlainMemory(output))) return;
+  Refuse(Code::kStorageScope, epilogue.site->block(),
+         "the result " + Quoted(reduction.accumulator) + " of block " +
+             Quoted(reduction.site->block()) + " is in '" + sum + "' and " +
+             Quoted(epilogue.output) + " in '" + output + "'");
+}
+
+// Expressions of these types are computed in float32 and rounded where they are stored: without
+// the store, a rounding would be missing.
+bool StoreRounds(const Var& buffer) {
+  DLDataType dtype = BufferTypeOf(buffer).dtype().dtype();
+  return IsFloat(dtype) && dtype.code != kDLFloat;
+}
+
+// Whether the value of a tail may stand in the consumer instead of the load of its output.
+bool MayMerge(const Surroundings& around, const Region& region, const Tail& tail,
+              const Site& consumer, const Expr& f) {
+  if (!Owns(around.scope.root, tail.output) || StoreRounds(tail.output)) return false;
+  if (LoadsOf(f, tail.output).size() != 1 || !LoadsOf(tail.value, tail.output).empty())
+    return false;
+  for (const Site* reader : ReadersOf(around.scope, *tail.site, tail.output)) {
+    if (reader != &consumer) return false;
+  }
+  // What it reads it would read later: behind the stores of the tails that follow it.
+  for (const Tail& later : region.tails) {
+    if (later.site->position > tail.site->position && !LoadsOf(tail.value, later.output).empty()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Why nothing may be peeled off, because others see the accumulator; empty if it may.
+std::string WhyKept(const Surroundings& around, const FusionPlan& plan) {
+  const Reduction& reduction = plan.region.reduction;
+  const Var& accumulator = reduction.accumulator;
+  if (UsesAny(reduction.init, {accumulator.get()})) {
+    return "the init of " + Quoted(reduction.site->block()) + " reads " + Quoted(accumulator);
+  }
+  if (!Owns(around.scope.root, accumulator)) {
+    return "the caller, or another scope, may read " + Quoted(accumulator);
+  }
+  for (const Site* reader : ReadersOf(around.scope, *reduction.site, accumulator)) {
+    bool merged = reader == plan.epilogue.site;
+    for (const Tail* tail : plan.merged) merged = merged || tail->site == reader;
+    if (merged) continue;
+    std::string who = reader->is_block() ? Quoted(reader->block()) : "a statement";
+    return who + " reads " + Quoted(accumulator) + " as well";
+  }
+  return "";
+}
+
+// The region without the consumer, which may be one of its tails, and what comes after it.
+Region Before(const Region& region, const Site& consumer) {
+  Region before = region;
+  size_t i = 0;
+  while (i < before.tails.size() && before.tails[i].site != &consumer) ++i;
+  before.tails.resize(i);
+  before.produced.resize(i + 1);
+  return before;
+}
+
+bool Reads(const Site& site, const std::vector<Produced>& produced) {
+  return std::any_of(produced.begin(), produced.end(), [&](const Produced& one) {
+    return site.Touches(one.buffer.get(), Use::kRead);
+  });
+}
+
+// The epilogue's value in the reduction's axes and the hole, with earlier tails merged into it.
+Expr Compose(const Surroundings& around, FusionPlan* plan) {
+  const Region& region = plan->region;
+  Expr f = plan->axes.Apply(plan->epilogue.value);
+  for (auto tail = region.tails.rbegin(); tail != region.tails.rend(); ++tail) {
+    if (!MayMerge(around, region, *tail, *plan->epilogue.site, f)) continue;
+    f = LoadReplacer(tail->output, tail->value).Rewrite(f);
+    plan->merged.push_back(&*tail);
+  }
+  return LoadReplacer(region.reduction.accumulator, plan->hole).Rewrite(f);
+}
+
+}  // namespace
+
+FusionPlan Prove(const Surroundings& around, const Region& full, const Site& consumer,
+                 const Options& options) {
+  Region region = Before(full, consumer);
+  const Reduction& reduction = region.reduction;
+  const Site& producer = *reduction.site;
+  SBlock block = consumer.block();
+  if (&consumer == &producer || !Reads(consumer, region.produced)) {
+    throw Refusal(Code::kWrongPair, block,
+                  "block " + Quoted(block) + " does not read " + Quoted(reduction.accumulator) +
+                      ", the result of block " + Quoted(producer.block()));
+  }
+  // What the two blocks are, and where they stand.
+  Epilogue epilogue = MatchEpilogue(around.scope, consumer, reduction);
+  CheckStructure(around.scope, producer, consumer);
+  CheckPure(epilogue);
+  CheckStorage(reduction, epilogue);
+  // The same elements, each once, in the same iterations.
+  size_t shared = CommonSteps(producer, consumer);
+  CheckCompleteSums(reduction, epilogue, shared);
+  InjectiveMap epilogue_loops = CheckEpilogueLoops(epilogue);
+  AxisMap axes = MatchElements(reduction, region.produced, epilogue);
+  CheckSharedLoops(reduction, region.loops, epilogue, epilogue_loops, axes, shared);
+  // Nobody sees the difference.
+  CheckHazards(around.scope, reduction, region.produced, epilogue, around.region_cover);
+  CheckNoAliasOutside(around, reduction, epilogue);
+
+  FusionPlan plan{region,
+                  epilogue,
+                  epilogue_loops,
+                  axes,
+                  axes.Apply(epilogue.out_indices),
+                  MakeVar("x", MakeLoad(reduction.accumulator, reduction.indices)),
+                  {},
+                  {},
+                  false};
+  // Site pointers stay, but the tails are the plan's own from here on.
+  Expr f = Compose(around, &plan);
+  std::string kept = UsesAny(f, {plan.hole.get()}) ? WhyKept(around, plan)
+                                                   : std::string("it works on what a tail stores");
+  if (kept.empty()) {
+    plan.peeled = Peel(f, plan.hole, plan.region.reduction, options, block);
+    plan.gone = plan.peeled.rest.same_as(plan.hole) &&
+                ir::ScopeOf(reduction.accumulator) == ir::ScopeOf(epilogue.output);
+    if (!plan.gone && plan.peeled.reason.empty()) {
+      plan.peeled.reason =
+          Quoted(epilogue.output) + " is in another memory than " + Quoted(reduction.accumulator);
+    }
+  } else {
+    plan.peeled = Peeled{{}, f, kept};
+  }
+  bool in_place = region.place.Holds(consumer, producer);
+  if (in_place && !plan.gone && plan.peeled.steps.empty() && plan.merged.empty()) {
+    throw Refusal(Code::kAlreadyFused, block,
+                  "block " + Quoted(block) + " stands behind the reduction loops of block " +
+                      Quoted(producer.block()));
+  }
+  return plan;
+}
+
+}  // namespace fuse_epilogue

@@ -1,0 +1,69 @@
+/*!
+ * \file schedule/report.h
+ * \brief What a call did, for the user to read and for a checker to check.
+ */
+#ifndef FUSE_EPILOGUE_SCHEDULE_REPORT_H_
+#define FUSE_EPILOGUE_SCHEDULE_REPORT_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "analysis/refusal.h"
+#include "transform/fuse.h"
+
+namespace fuse_epilogue {
+
+/*! \brief One epilogue that was fused. Texts are made when they are asked for. */
+struct FusionStep {
+  ir::SBlock epilogue;
+  ir::Var hole;
+  Peeled peeled;
+  /*! \brief The buffer that is gone, if one is. */
+  std::optional<ir::Var> removed;
+
+  // For the certificate: v = h(s), and the epilogue's loops as functions of v.
+  ffi::Array<ir::Var> axes;
+  ffi::Array<ir::Expr> h;
+  ffi::Array<ir::Var> loops;
+  ffi::Array<ir::Expr> inverse;
+};
+
+/*! \brief A tail after the call: the block, and what it stores where, in the reduction's axes. */
+struct TailRecord {
+  std::string name;
+  ir::Var output;
+  ffi::Array<ir::Expr> indices;
+  ir::Expr value;
+};
+
+/*! \brief What a call did. */
+struct FusionReport {
+  Options options;
+  /*! \brief The reduction as it was before the call; undefined if nothing was fused. */
+  std::optional<Reduction> before;
+  std::string reduction;
+  /*! \brief Where the reduction accumulates now, and what it starts from. */
+  Produced result;
+  ir::Expr init;
+  ffi::Array<ir::Var> loops;
+  ffi::Array<ir::Expr> inverse;
+  std::vector<FusionStep> steps;
+  std::vector<TailRecord> tails;
+  std::vector<ir::Var> removed;
+  /*! \brief Intermediates that stay alive in full because somebody else reads them. */
+  std::vector<ir::Var> kept;
+  /*! \brief Why some consumer stays as it is. */
+  std::optional<Refusal> stopped;
+};
+
+/*! \brief The report as a map of texts, for Python. */
+ffi::Map<ffi::String, ffi::Any> ReportAsMap(const FusionReport& report);
+
+/*! \brief The certificate as a map of TVM's own objects; python/fuse_epilogue/certificate.py
+ *         says what each entry is. */
+ffi::Map<ffi::String, ffi::Any> CertificateAsMap(const FusionReport& report);
+
+}  // namespace fuse_epilogue
+
+#endif  // FUSE_EPILOGUE_SCHEDULE_REPORT_H_

@@ -1,0 +1,122 @@
+#include "transform/regions.h"
+
+#include "analysis/scope.h"
+#include "ir/functor.h"
+
+namespace fuse_epilogue {
+
+using namespace ir;  // NOLINT(build/namespaces)
+
+namespace {
+
+TensorRegion Point(const Var& buffer, const ffi::Array<Expr>& indices) {
+  ffi::Array<ffi::ObjectRef> ranges;
+  for (const Expr& index : indices) {
+    ranges.push_back(
+        CallGlobal(Fn::Range, index, MakeInt(1, index), nullptr).cast<ffi::ObjectRef>());
+  }
+  return CallGlobal(Fn::TensorRegion, buffer, ranges).cast<TensorRegion>();
+}
+
+class BufferCollector : public StmtExprVisitor {
+ public:
+  ffi::Map<Var, Var> buffers;
+
+ protected:
+  using StmtExprVisitor::VisitExpr_;
+  void VisitExpr_(const Var& op) override {
+    if (ExprBase(op).ty().kind() == NodeKind::kBufferType) buffers.Set(op, op);
+  }
+};
+
+class LoadFinder : public StmtExprVisitor {
+ public:
+  explicit LoadFinder(const Expr& buffer) : buffer_(buffer) {}
+  std::optional<TensorLoad> found;
+
+ protected:
+  using StmtExprVisitor::VisitExpr_;
+  void VisitExpr_(const TensorLoad& op) override {
+    if (op.source().same_as(buffer_)) found = op;
+    VisitChildren(op);
+  }
+
+ private:
+  Expr buffer_;
+};
+
+bool SameRegions(const Regions& a, const Regions& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    auto x = a[i].region(), y = b[i].region();
+    if (!a[i].source().same_as(b[i].source()) || x.size() != y.size()) return false;
+    for (size_t d = 0; d < x.size(); ++d) {
+      if (!DeepEqual(x[d].min(), y[d].min()) || !DeepEqual(x[d].extent(), y[d].extent())) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+// Whether every declared region is among the computed ones; that of the accumulator may be missing.
+bool ContainAll(const Regions& computed, const Regions& declared, const Var& accumulator) {
+  for (const TensorRegion& region : declared) {
+    bool found = region.source().same_as(accumulator);
+    for (const TensorRegion& other : computed) found = found || SameRegions({region}, {other});
+    if (!found) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+SBlock WithParts(const SBlock& block, const Regions& reads, const Regions& writes,
+                 const ffi::Any& init, const Stmt& body) {
+  return CallGlobal(Fn::SBlock, block.iter_vars(), reads, writes, block.name_hint(), body, init,
+                    block.alloc_buffers(), block.match_buffers(), block.annotations(), nullptr)
+      .cast<SBlock>();
+}
+
+std::pair<Regions, Regions> RegionsOf(const SBlock& block) {
+  BufferCollector collector;
+  collector(block);
+  auto both = CallGlobal(Fn::ReadWriteRegion, block, collector.buffers).cast<ffi::Array<Regions>>();
+  Regions reads = both[0];
+  auto init = As<BufferStore>(block.init());
+  if (init) {
+    LoadFinder in_place(init->buffer());
+    in_place(init->value());
+    if (in_place.found) {
+      reads.insert(reads.begin(), Point(init->buffer(), in_place.found->indices()));
+    }
+  }
+  return {reads, both[1]};
+}
+
+bool DeclaresItsReads(const SBlock& block) {
+  return !HasNestedBlock(block) && SameRegions(RegionsOf(block).first, block.reads());
+}
+
+Regions MergeReads(const SBlock& old, const Regions& computed, const Var& gone) {
+  const Regions declared = old.reads();
+  if (ContainAll(computed, declared, gone) || SameRegions(RegionsOf(old).first, declared)) {
+    return computed;
+  }
+  Regions merged;
+  auto has = [&](const Expr& buffer) {
+    for (const TensorRegion& region : merged) {
+      if (region.source().same_as(buffer)) return true;
+    }
+    return false;
+  };
+  for (const TensorRegion& region : declared) {
+    if (!region.source().same_as(gone)) merged.push_back(region);
+  }
+  for (const TensorRegion& region : computed) {
+    if (!has(region.source())) merged.push_back(region);
+  }
+  return merged;
+}
+
+}  // namespace fuse_epilogue

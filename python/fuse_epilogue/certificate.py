@@ -1,0 +1,173 @@
+"""What a fusion proved, as a record that can be checked without believing the prover."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class EpilogueProof:
+    """One epilogue that was fused.
+
+    Attributes
+    ----------
+    name : str
+        The block's name, before the call.
+    axes : tuple[tvm.ir.Var, ...]
+        Its axes v, before the call.
+    h : tuple[tvm.ir.Expr, ...]
+        Each axis as a function of the reduction's spatial axes: v = h(s), one to one.
+    loops : tuple[tvm.ir.Var, ...]
+        The loops around the block, before this epilogue was fused.
+    inverse : tuple[tvm.ir.Expr, ...]
+        Each of these loops as a function of the axes: different iterations run different instances.
+    """
+
+    name: str
+    axes: tuple[Any, ...]
+    h: tuple[Any, ...]
+    loops: tuple[Any, ...]
+    inverse: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class TailProof:
+    """One tail that the call left behind the reduction loops.
+
+    Attributes
+    ----------
+    name : str
+        The block's name, after the call; that of the epilogue it comes from.
+    output : tvm.ir.Var
+        The buffer it stores to.
+    indices : tuple[tvm.ir.Expr, ...]
+        The element, in the reduction's spatial axes s.
+    value : tvm.ir.Expr
+        What it stores, in s; the finished element is a load of the certificate's ``result``.
+    """
+
+    name: str
+    output: Any
+    indices: tuple[Any, ...]
+    value: Any
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What one call of ``fuse_reduction_epilogue`` claims.
+
+    All expressions are TVM's, in the variables of the function before the call: s are the spatial
+    and r the reduction axes of the reduction block. :func:`fuse_epilogue.verify.check` proves the
+    claims again from the functions before and after.
+
+    Attributes
+    ----------
+    numerics : str
+        ``"exact"`` or ``"reassociate"``, as the call asked for.
+    reassociates : bool
+        Whether floating operations of the reduction really run in another order.
+    reduction : str
+        The name of the reduction block.
+    monoid, monoid_after : str
+        The combiner before and after: ``"sum"``, ``"product"``, ``"max"``, ``"min"``, ``"logical
+        and"``, ``"logical or"``, ``"bit-wise and"``, ``"bit-wise or"`` or ``"bit-wise xor"``.
+    accumulator : tvm.ir.Var
+        The buffer the reduction accumulates in before, at ``indices`` = I(s).
+    result : tvm.ir.Var
+        The buffer it accumulates in after, at ``result_indices``.
+    hole : tvm.ir.Var
+        x, of the accumulator's type.
+    absorbed, distributed : tvm.ir.Expr
+        F(x) and H(x): the reduction starts from F(init) and combines H(t) for every term t.
+    init : tvm.ir.Expr
+        The value that T.init stores after the call.
+    loops : tuple[tvm.ir.Var, ...]
+        The loops around the reduction before the call, each a function of s and r in ``inverse``.
+    epilogues : tuple[EpilogueProof, ...]
+        In the order in which they were fused.
+    tails : tuple[TailProof, ...]
+        What is left of them, in program order.
+    removed : tuple[tvm.ir.Var, ...]
+        The buffers that are gone.
+    kept : tuple[tvm.ir.Var, ...]
+        The intermediates that stay alive in full, because somebody else reads them.
+
+    Example
+    -------
+    >>> before = sch.mod["main"]                                          # doctest: +SKIP
+    >>> report = sch.fuse_reduction_epilogue("matmul")                    # doctest: +SKIP
+    >>> fuse_epilogue.verify.check(before, sch.mod["main"], report.certificate)  # doctest: +SKIP
+    """
+
+    numerics: str
+    reassociates: bool
+    reduction: str
+    monoid: str
+    monoid_after: str
+    accumulator: Any
+    indices: tuple[Any, ...]
+    result: Any
+    result_indices: tuple[Any, ...]
+    hole: Any
+    absorbed: Any
+    distributed: Any
+    init: Any
+    loops: tuple[Any, ...]
+    inverse: tuple[Any, ...]
+    epilogues: tuple[EpilogueProof, ...]
+    tails: tuple[TailProof, ...]
+    removed: tuple[Any, ...]
+    kept: tuple[Any, ...]
+
+
+def certificate_from_core(raw: Any) -> Certificate:  # noqa: ANN401 - a map of the ffi
+    """Build the certificate from what the core returns.
+
+    Parameters
+    ----------
+    raw : tvm_ffi.Map
+        An entry for every attribute of :class:`Certificate`.
+
+    Returns
+    -------
+    Certificate
+    """
+    return Certificate(
+        numerics=str(raw["numerics"]),
+        reassociates=bool(raw["reassociates"]),
+        reduction=str(raw["reduction"]),
+        monoid=str(raw["monoid"]),
+        monoid_after=str(raw["monoid_after"]),
+        accumulator=raw["accumulator"],
+        indices=tuple(raw["indices"]),
+        result=raw["result"],
+        result_indices=tuple(raw["result_indices"]),
+        hole=raw["hole"],
+        absorbed=raw["absorbed"],
+        distributed=raw["distributed"],
+        init=raw["init"],
+        loops=tuple(raw["loops"]),
+        inverse=tuple(raw["inverse"]),
+        epilogues=tuple(
+            EpilogueProof(
+                name=str(one["name"]),
+                axes=tuple(one["axes"]),
+                h=tuple(one["h"]),
+                loops=tuple(one["loops"]),
+                inverse=tuple(one["inverse"]),
+            )
+            for one in raw["epilogues"]
+        ),
+        tails=tuple(
+            TailProof(
+                name=str(one["name"]),
+                output=one["output"],
+                indices=tuple(one["indices"]),
+                value=one["value"],
+            )
+            for one in raw["tails"]
+        ),
+        removed=tuple(raw["removed"]),
+        kept=tuple(raw["kept"]),
+    )

@@ -1,0 +1,290 @@
+"""Python source for TVM expressions.
+
+`ExpressionWriter` walks an expression and knows what every node means; what the operations become
+is left to a dialect. `machine.MachineDialect` writes them inline on numpy scalars, and
+`abstract.AbstractDialect` writes calls of an arithmetic object (terms, intervals).
+
+Integers made of loop variables, block variables, sizes and literals are *static*: they are Python
+integers in every dialect. Everything that depends on a load or on a scalar parameter is *data*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+from tvm.ir import Call, TensorLoad, Var, prim
+
+from .integers import static_binary, static_int, wrapped
+from .scalars import ScalarType, UnsupportedError, scalar_type
+from .values import Buffer, Value
+
+
+class Dialect(Protocol):
+    """What the operations on data become.
+
+    `binary`, `compare`, `call` and the others return values whose code is an operand.
+    """
+
+    def literal(self, value: float, type: ScalarType) -> Value:
+        """Return a floating literal."""
+
+    def lift(self, value: Value) -> Value:
+        """Turn a static integer into data."""
+
+    def binary(self, name: str, a: Value, b: Value) -> Value:
+        """Return an arithmetic or bit-wise operation: add, sub, mul, div, max, and so on."""
+
+    def compare(self, name: str, a: Value, b: Value) -> Value:
+        """Return a comparison: lt, le, gt, ge, eq, ne."""
+
+    def logical(self, name: str, operands: list[Value]) -> Value:
+        """Return and, or, not of bools."""
+
+    def bitwise_not(self, a: Value) -> Value:
+        """Return the complement of an integer."""
+
+    def cast(self, a: Value, target: ScalarType) -> Value:
+        """Return a conversion to another type."""
+
+    def choose(self, condition: Value, a: Value, b: Value, lazy: bool) -> Value:
+        """Return a selection; `lazy`: only the taken value is computed."""
+
+    def call(self, name: str, args: list[Value], type: ScalarType) -> Value:
+        """Return a call of a pure function."""
+
+    def load(self, buffer: Buffer, indices: list[Value], keys: list[int]) -> Value:
+        """Return an element of a buffer."""
+
+
+_ARITHMETIC = {
+    prim.Add: "add",
+    prim.Sub: "sub",
+    prim.Mul: "mul",
+    prim.Div: "div",
+    prim.Mod: "truncmod",
+    prim.FloorDiv: "floordiv",
+    prim.FloorMod: "floormod",
+    prim.Max: "max",
+    prim.Min: "min",
+    prim.BitwiseAnd: "and",
+    prim.BitwiseOr: "or",
+    prim.BitwiseXor: "xor",
+    prim.LShift: "shl",
+    prim.RShift: "shr",
+}
+_SIGNS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+_COMPARISONS = {
+    prim.LT: "lt",
+    prim.LE: "le",
+    prim.GT: "gt",
+    prim.GE: "ge",
+    prim.EQ: "eq",
+    prim.NE: "ne",
+}
+# Operators that are called instead of having a node of their own.
+_CALLED_ARITHMETIC = {
+    "bitwise_and": "and",
+    "bitwise_or": "or",
+    "bitwise_xor": "xor",
+    "shift_left": "shl",
+    "shift_right": "shr",
+}
+
+
+class ExpressionWriter:
+    """Writes expressions in a dialect.
+
+    Parameters
+    ----------
+    dialect : Dialect
+        Of operations on data.
+
+    Attributes
+    ----------
+    variables : dict[int, Value]
+        What scalar variables stand for, by handle.
+    buffers : dict[int, Buffer]
+        Buffers in scope, by handle.
+    ranges : dict[int, int]
+        For a variable that runs from 0 to an extent that is a variable, that variable's handle.
+    """
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self.variables: dict[int, Value] = {}
+        self.buffers: dict[int, Buffer] = {}
+        self.ranges: dict[int, int] = {}
+        self._counter = 0
+        self._handlers: dict[type, Callable[[Any], Value]] = {
+            Var: self._var,
+            prim.IntImm: self._int,
+            prim.FloatImm: self._float,
+            TensorLoad: self._load,
+            prim.Cast: self._cast,
+            prim.And: lambda e: self._logical("and", e.a, e.b),
+            prim.Or: lambda e: self._logical("or", e.a, e.b),
+            prim.Not: lambda e: self._logical("not", e.a),
+            prim.BitwiseNot: self._bitwise_not,
+            prim.Select: lambda e: self._choose(e.condition, e.true_value, e.false_value, False),
+            prim.Let: self._let,
+            Call: self._call,
+        }
+        for node, name in _ARITHMETIC.items():
+            self._handlers[node] = partial(self._operation, name)
+        for node, name in _COMPARISONS.items():
+            self._handlers[node] = partial(self._compare, name)
+
+    def fresh(self, stem: str) -> str:
+        """Return a name that is not used yet."""
+        self._counter += 1
+        return f"{stem}{self._counter}"
+
+    def write(self, expr: Any) -> Value:
+        """Write an expression.
+
+        Parameters
+        ----------
+        expr : tvm.ir.Expr
+            Of a scalar type.
+
+        Returns
+        -------
+        Value
+
+        Raises
+        ------
+        UnsupportedError
+            Naming the node that cannot be evaluated.
+        """
+        handler = self._handlers.get(type(expr))
+        if handler is None:
+            raise UnsupportedError(f"{type(expr).__name__} cannot be evaluated")
+        return handler(expr)
+
+    def static(self, expr: Any, what: str) -> Value:
+        """Write an expression that must not depend on data."""
+        value = self.write(expr)
+        if not value.static:
+            raise UnsupportedError(f"{what} depends on data")
+        return value
+
+    def data(self, value: Value) -> Value:
+        """Return `value`, lifted if it is static."""
+        return self.dialect.lift(value) if value.static else value
+
+    # ---- Leaves ------------------------------------------------------------------------------
+
+    def _var(self, expr: Any) -> Value:
+        found = self.variables.get(expr.__chandle__())
+        if found is None:
+            raise UnsupportedError(f"variable '{expr.name}' is not defined where it is used")
+        return found
+
+    def _int(self, expr: Any) -> Value:
+        return static_int(int(expr.value), scalar_type(expr.ty.dtype))
+
+    def _float(self, expr: Any) -> Value:
+        return self.dialect.literal(float(expr.value), scalar_type(expr.ty.dtype))
+
+    def _load(self, expr: Any) -> Value:
+        buffer = self.buffer(expr.source)
+        return self.dialect.load(buffer, *self.subscripts(buffer, expr.indices))
+
+    def buffer(self, var: Any) -> Buffer:
+        """Return the buffer that a variable stands for."""
+        found = self.buffers.get(var.__chandle__())
+        if found is None:
+            raise UnsupportedError(f"buffer '{var.name}' is not defined where it is used")
+        return found
+
+    def subscripts(self, buffer: Buffer, indices: Any) -> tuple[list[Value], list[int]]:
+        """Write indices; with each, the handle of the variable extent it is known to be below."""
+        if len(indices) != len(buffer.shape):
+            raise UnsupportedError(f"'{buffer.name}' is indexed with {len(indices)} indices")
+        values = []
+        keys = []
+        for expr in indices:
+            values.append(self.write(expr))
+            keys.append(self.ranges.get(expr.__chandle__(), 0) if type(expr) is Var else 0)
+        return values, keys
+
+    # ---- Operations --------------------------------------------------------------------------
+
+    def _operation(self, name: str, expr: Any) -> Value:
+        return self.binary(name, self.write(expr.a), self.write(expr.b))
+
+    def binary(self, name: str, a: Value, b: Value) -> Value:
+        """Write an operation of two values of one type."""
+        if a.type is not b.type:
+            raise UnsupportedError(f"{name} of {a.type.name} and {b.type.name}")
+        if a.static and b.static:
+            return static_binary(name, a, b)
+        return self.dialect.binary(name, self.data(a), self.data(b))
+
+    def _compare(self, name: str, expr: Any) -> Value:
+        a, b = self.write(expr.a), self.write(expr.b)
+        if a.static and b.static:
+            return Value(f"({a.code} {_SIGNS[name]} {b.code})", scalar_type("bool"), True)
+        return self.dialect.compare(name, self.data(a), self.data(b))
+
+    def _logical(self, name: str, *operands: Any) -> Value:
+        values = [self.write(operand) for operand in operands]
+        if all(value.static for value in values):
+            code = f"(not {values[0].code})" if name == "not" else None
+            code = code or f"({values[0].code} {name} {values[1].code})"
+            return Value(code, scalar_type("bool"), True)
+        return self.dialect.logical(name, [self.data(value) for value in values])
+
+    def _bitwise_not(self, expr: Any) -> Value:
+        a = self.write(expr.a)
+        if a.static:
+            return wrapped(f"(~{a.code})", a.type, ~a.high, ~a.low)
+        return self.dialect.bitwise_not(a)
+
+    def _cast(self, expr: Any) -> Value:
+        a = self.write(expr.value)
+        target = scalar_type(expr.ty.dtype)
+        if target is a.type:
+            return a
+        if a.static and target.kind in "iu":
+            return wrapped(a.code, target, a.low, a.high)
+        return self.dialect.cast(self.data(a), target)
+
+    def _choose(self, condition: Any, a: Any, b: Any, lazy: bool) -> Value:
+        test, yes, no = self.write(condition), self.write(a), self.write(b)
+        if not (yes.static and no.static and test.static):
+            yes, no = self.data(yes), self.data(no)
+            return self.dialect.choose(test, yes, no, lazy)
+        code = f"({yes.code} if {test.code} else {no.code})"
+        return Value(code, yes.type, True, min(yes.low, no.low), max(yes.high, no.high))
+
+    def _let(self, expr: Any) -> Value:
+        value = self.write(expr.value)
+        name = self.fresh("let")
+        self.variables[expr.var.__chandle__()] = Value(
+            name, value.type, value.static, value.low, value.high
+        )
+        body = self.write(expr.body)
+        code = f"(({name} := {value.code}), {body.code})[1]"
+        return Value(code, body.type, body.static, body.low, body.high)
+
+    def _call(self, expr: Any) -> Value:
+        name = getattr(expr.op, "name", None)
+        if name is None:
+            raise UnsupportedError(f"a call of {expr.op} cannot be evaluated")
+        name = str(name).removeprefix("tirx.").removeprefix("prim.")
+        args = expr.args
+        if name == "if_then_else":
+            return self._choose(args[0], args[1], args[2], True)
+        if name in _CALLED_ARITHMETIC:
+            return self.binary(_CALLED_ARITHMETIC[name], self.write(args[0]), self.write(args[1]))
+        if name == "bitwise_not":
+            return self.dialect.bitwise_not(self.data(self.write(args[0])))
+        if name == "likely":
+            return self.write(args[0])
+        result = scalar_type(expr.ty.dtype)
+        if name == "large_uint_imm":
+            return static_int((int(args[1].value) << 32) | int(args[0].value), result)
+        return self.dialect.call(name, [self.data(self.write(arg)) for arg in args], result)
