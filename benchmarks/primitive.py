@@ -142,8 +142,10 @@ ARRANGEMENTS = (
 
 def contenders() -> dict[str, Callable[[Schedule, Any, Any], Any]]:
     """Return what is timed, by name; all take a schedule and two block random variables."""
+    exact, distribute = False, False  # as the method passes them by default
+    fuse = tvm.get_global_func("fuse_epilogue.FuseReductionEpilogue")
     return {
-        OURS: tvm.get_global_func("fuse_epilogue.FuseReductionEpilogue"),
+        OURS: lambda sch, block, epilogue: fuse(sch, block, epilogue, exact, distribute),
         # What TVM's own method calls. This package leaves that function alone.
         TVM: tvm.get_global_func("s_tir.schedule.ScheduleFuseReductionEpilogue"),
         METHOD: Schedule.fuse_reduction_epilogue,

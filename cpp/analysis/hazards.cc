@@ -78,19 +78,20 @@ void CheckStructure(const Scope& scope, const Site& producer, const Site& consum
                   "blocks " + Quoted(producer.block()) + " and " + Quoted(block) +
                       " do not stand in one sequence");
   }
-  for (size_t i = 0; i < shared; ++i) {
-    auto loop = As<For>(producer.path[i].stmt);
-    if (!loop) continue;
-    auto annotations = loop->annotations().as<ffi::Map<ffi::String, ffi::Any>>();
+}
+
+void CheckNotPipelined(const Site& reduction, size_t steps, const SBlock& epilogue) {
+  for (size_t i = 0; i < steps; ++i) {
+    auto loop = As<For>(reduction.path[i].stmt);
+    auto annotations =
+        loop ? loop->annotations().as<ffi::Map<ffi::String, ffi::Any>>() : std::nullopt;
     if (!annotations) continue;
     for (const auto& entry : *annotations) {
-      // A pipeline's stages are numbered by the statements of the loop, of which one would go.
-      if (std::string(entry.first).rfind("software_pipeline", 0) == 0) {
-        Refuse(Code::kStructure, block,
-               "loop " + Quoted(loop->loop_var()) + " around blocks " + Quoted(producer.block()) +
-                   " and " + Quoted(block) + " is software-pipelined",
-               {*loop});
-      }
+      if (std::string(entry.first).rfind("software_pipeline", 0) != 0) continue;
+      Refuse(Code::kStructure, epilogue,
+             "loop " + Quoted(loop->loop_var()) + " around block " + Quoted(reduction.block()) +
+                 " is software-pipelined",
+             {*loop});
     }
   }
 }

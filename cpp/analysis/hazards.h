@@ -17,6 +17,12 @@ using RegionCover = std::function<bool(const ir::SBlock&)>;
 /*! \brief Throw a Refusal unless only loops and sequences lead from the scope to both blocks. */
 void CheckStructure(const Scope& scope, const Site& producer, const Site& consumer);
 
+/*!
+ * \brief Throw a Refusal if one of the first \p steps around the reduction is a pipelined loop: its
+ *        stages are numbered by its statements, of which one would come or go.
+ */
+void CheckNotPipelined(const Site& reduction, size_t steps, const ir::SBlock& epilogue);
+
 /*! \brief Throw a Refusal if \p buffer is used through a pointer or a matched region. */
 void CheckNoPointer(const Scope& scope, const ir::Var& buffer, const Site& writer);
 

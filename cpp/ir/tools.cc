@@ -124,7 +124,7 @@ Expr Substitute(const Expr& node, const Substitution& map) {
 ffi::Array<Expr> Substitute(const ffi::Array<Expr>& nodes, const Substitution& map) {
   return map.empty() ? nodes : Substituter(map).Rewrite(nodes);
 }
-Stmt Substitute(const Stmt& node, const Substitution& map) {
+SBlock Substitute(const SBlock& node, const Substitution& map) {
   return map.empty() ? node : Substituter(map).Rewrite(node);
 }
 

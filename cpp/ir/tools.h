@@ -52,7 +52,7 @@ bool UsesAny(ffi::AnyView node, const VarSet& vars);
 /*! \brief \p node with every variable of \p map replaced. */
 Expr Substitute(const Expr& node, const Substitution& map);
 ffi::Array<Expr> Substitute(const ffi::Array<Expr>& nodes, const Substitution& map);
-Stmt Substitute(const Stmt& node, const Substitution& map);
+SBlock Substitute(const SBlock& node, const Substitution& map);
 
 /*! \brief a + b, a - b with TVM's constant folding (0 + x is x; 0 - x stays). */
 Expr MakeAdd(const Expr& a, const Expr& b);

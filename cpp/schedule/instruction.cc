@@ -49,7 +49,9 @@ bool HasExpectedLayout(const ffi::ObjectRef& kind) {
 Options OptionsOf(const Anys& attrs) {
   Options options;
   if (attrs.size() == 0) return options;
-  options.exact = std::string(attrs[0].cast<ffi::String>()) == "exact";
+  // For printing, TVM puts strings into quotes.
+  std::string numerics = attrs[0].cast<ffi::String>();
+  options.exact = numerics == "exact" || numerics == "\"exact\"";
   // From JSON it comes back as an IntImm.
   auto imm = As<IntImm>(attrs[1]);
   options.distribute = (imm ? imm->value() : attrs[1].cast<int64_t>()) != 0;

@@ -1,8 +1,11 @@
 #include "schedule/primitive.h"
 
+#include <memory>
+
 #include "schedule/diagnostics.h"
 #include "schedule/prove.h"
 #include "schedule/state.h"
+#include "transform/privatize.h"
 #include "transform/regions.h"
 
 namespace fuse_epilogue {
@@ -140,15 +143,15 @@ class Fuser {
     } else {
       FuseConsumer();
     }
+    MakePrivate();
   }
 
   // What is known only when all is done.
   void Finish() {
-    if (!report.before) return;
-    Scope scope = CurrentScope();
-    std::optional<Region> found = RegionAfter(scope);
-    if (!found) return;
+    const Region* found = report.before ? CurrentRegion() : nullptr;
+    if (found == nullptr) return;
     const Region& region = *found;
+    const Scope& scope = CurrentScope();
     VarSet tails;
     for (const Tail& tail : region.tails) {
       tails.insert(tail.site->realize.get());
@@ -170,76 +173,107 @@ class Fuser {
   FusionReport report;
 
  private:
-  Scope CurrentScope() const { return Scope(SBlock(StmtOf(scope_sref_))); }
+  const Scope& CurrentScope() {
+    if (!scope_) scope_ = std::make_unique<Scope>(SBlock(StmtOf(scope_sref_)));
+    return *scope_;
+  }
   SBlock Root() const { return SBlock(StmtOf(RootOf(scope_sref_))); }
   SBlock CurrentReduction() const { return SBlock(StmtOf(reduction_sref_)); }
   void SetReduction(const SBlock& block) {
     reduction_sref_ = CallGlobal(Fn::GetSRefOfStmt, state_, block).cast<StmtSRef>();
+    region_.reset();
   }
 
-  FusionPlan ProveFusion(const Scope& scope, const Region& region, const Site& consumer) const {
-    Surroundings around{scope, Root(), [this](const SBlock& block) {
+  FusionPlan ProveFusion(const Region& region, const Site& consumer) {
+    Surroundings around{CurrentScope(), Root(), [this](const SBlock& block) {
                           // TVM's flag believes the declared regions.
                           return RegionCovered(state_, block) && DeclaresItsReads(block);
                         }};
     return Prove(around, region, consumer, report.options);
   }
 
-  // The region as it is now; nothing if the call has changed it so that it allows no more fusion (a
+  // The region as it is now; nullptr if the call has changed it so that it allows no more fusion (a
   // buffer that is accumulated in place may have other writers). Says so if somebody reads it.
-  std::optional<Region> RegionAfter(const Scope& scope) {
-    const Site& site = SiteIn(scope, CurrentReduction());
+  const Region* CurrentRegion() {
+    if (region_) return &*region_;
+    const Site& site = SiteIn(CurrentScope(), CurrentReduction());
     try {
-      return FindRegion(scope, site);
+      region_ = FindRegion(CurrentScope(), site);
+      return &*region_;
     } catch (const Refusal& refusal) {
       if (!report.before) throw;
-      if (!ReadersOf(scope, site, report.result.buffer).empty()) report.stopped = refusal;
-      return std::nullopt;
+      if (!ReadersOf(CurrentScope(), site, report.result.buffer).empty()) report.stopped = refusal;
+      return nullptr;
     }
   }
 
   void FuseOne(const SBlock& epilogue) {
-    Scope scope = CurrentScope();
-    const Site& consumer = SiteIn(scope, epilogue);
-    Region region = FindRegion(scope, SiteIn(scope, CurrentReduction()));
-    CarryOut(scope, ProveFusion(scope, region, consumer));
+    const Site& consumer = SiteIn(CurrentScope(), epilogue);
+    CarryOut(ProveFusion(*CurrentRegion(), consumer));
   }
 
   // One consumer after the other, in program order, until none is left or all that are left are
   // refused.
   void FuseAll() {
-    while (true) {
-      Scope scope = CurrentScope();
-      std::optional<Region> found = RegionAfter(scope);
-      if (!found) return;
-      const Region& region = *found;
-      std::vector<const Site*> candidates = Candidates(scope, region);
-      if (candidates.empty() && !report.before) RefuseWithoutCandidates(scope, Root(), region);
-      std::optional<Refusal> refusal;
-      bool progress = false;
-      for (const Site* candidate : candidates) {
-        try {
-          CarryOut(scope, ProveFusion(scope, region, *candidate));
-          progress = true;
-          break;
-        } catch (const Refusal& reason) {
-          bool done = reason.code == Code::kAlreadyFused;
-          if (!refusal || refusal->code == Code::kAlreadyFused) refusal = reason;
-          if (done && report.before) refusal.reset();
-        }
+    while (const Region* region = CurrentRegion()) {
+      std::vector<const Site*> candidates = Candidates(CurrentScope(), *region);
+      if (candidates.empty() && !report.before) {
+        RefuseWithoutCandidates(CurrentScope(), Root(), *region);
       }
-      if (progress) continue;
+      std::optional<Refusal> refusal;
+      if (FuseFirst(*region, candidates, &refusal)) continue;
       if (!report.before) throw *refusal;
       report.stopped = refusal;
       return;
     }
   }
 
+  // The first candidate that may be fused, if one may; otherwise why the first of them may not.
+  bool FuseFirst(const Region& region, const std::vector<const Site*>& candidates,
+                 std::optional<Refusal>* refusal) {
+    for (const Site* candidate : candidates) {
+      try {
+        CarryOut(ProveFusion(region, *candidate));
+        return true;
+      } catch (const Refusal& reason) {
+        // That nothing is left to do is a reason only if there is no other, and nothing was done.
+        bool done = reason.code == Code::kAlreadyFused;
+        if (done && (report.before || *refusal)) continue;
+        if (!*refusal || (*refusal)->code == Code::kAlreadyFused) *refusal = reason;
+      }
+    }
+    return false;
+  }
+
+  // What is left of the intermediates, in GPU threads, moves to the threads' own memory.
+  void MakePrivate() {
+    const Region* region = CurrentRegion();
+    if (region == nullptr) return;
+    const Scope& scope = CurrentScope();
+    std::vector<Var> buffers = PrivateBuffers(scope, *region);
+    if (buffers.empty()) return;
+    Substitution local;
+    for (const Var& buffer : buffers) local[buffer.get()] = AsLocal(buffer);
+    SBlock root = Substitute(scope.root, local);
+    // The same blocks at the same positions.
+    Scope after(root);
+    BlockReuse reuse;
+    for (size_t i = 0; i < scope.sites.size(); ++i) {
+      if (!scope.sites[i].is_block()) continue;
+      SBlock old = scope.sites[i].block();
+      if (!old.same_as(after.sites[i].block())) reuse.Set(old, after.sites[i].block());
+    }
+    Replace(root, reuse);
+    for (const Var& buffer : buffers) {
+      if (report.result.buffer.same_as(buffer)) report.result.buffer = Var(local.at(buffer.get()));
+      report.removed.push_back(buffer);
+    }
+  }
+
   // The call names a block that reads a reduction's result: that one first, then all others.
   void FuseConsumer() {
-    Scope scope = CurrentScope();
-    const Site& named = SiteIn(scope, block_);
-    std::vector<SBlock> producers = ReductionsReadBy(scope, named);
+    std::vector<SBlock> producers =
+        ReductionsReadBy(CurrentScope(), SiteIn(CurrentScope(), block_));
     if (producers.empty()) {
       throw Refusal(
           Code::kNotAReduction, block_,
@@ -283,12 +317,18 @@ class Fuser {
     return false;
   }
 
-  void CarryOut(const Scope& scope, const FusionPlan& plan) {
-    Fused fused = Fuse(scope, plan);
+  void CarryOut(const FusionPlan& plan) {
+    Fused fused = Fuse(CurrentScope(), plan);
     Record(plan);
     BlockReuse reuse;
     for (const auto& [old, now] : fused.blocks) reuse.Set(old, now);
-    ReplaceScope(state_, scope_sref_, fused.scope_root, reuse);
+    Replace(fused.scope_root, reuse);
+  }
+
+  void Replace(const SBlock& root, const BlockReuse& reuse) {
+    ReplaceScope(state_, scope_sref_, root, reuse);
+    region_.reset();
+    scope_.reset();
   }
 
   void Record(const FusionPlan& plan) {
@@ -330,6 +370,9 @@ class Fuser {
   StmtSRef scope_sref_;
   SBlock block_;
   StmtSRef reduction_sref_;
+  // Of the present state, once somebody has asked for them.
+  std::unique_ptr<Scope> scope_;
+  std::optional<Region> region_;
 };
 
 std::optional<SBlock> BlockOf(const ffi::ObjectRef& schedule, const ffi::Any& block_rv) {

@@ -190,6 +190,7 @@ FusionPlan Prove(const Surroundings& around, const Region& full, const Site& con
   } else {
     plan.peeled = Peeled{{}, f, kept};
   }
+  CheckNotPipelined(producer, plan.gone ? shared : std::max(shared, region.place.nest), block);
   bool in_place = region.place.Holds(consumer, producer);
   if (in_place && !plan.gone && plan.peeled.steps.empty() && plan.merged.empty()) {
     throw Refusal(Code::kAlreadyFused, block,
