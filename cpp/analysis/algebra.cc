@@ -141,14 +141,17 @@ Expr MapTerms(const Expr& update, const Var& accumulator, const PeelStep& step) 
   bool left = !LoadsOf(a, accumulator).empty();
   Expr side = MapTerms(left ? a : b, accumulator, step);
   const Expr& term = left ? b : a;
+  // The combination stays one even with a term that TVM would fold away.
+  auto combine = [](Fn make, const Expr& x, const Expr& y) {
+    return CallGlobal(make, x, y, nullptr).cast<Expr>();
+  };
   if (Negates(step)) {
-    return update.kind() == N::kSub ? MakeAdd(side, term) : MakeSub(side, term);
+    return combine(update.kind() == N::kSub ? Fn::AddNode : Fn::SubNode, side, term);
   }
   Expr mapped = ApplyToTerm(step, term);
-  if (update.kind() == N::kSub) return MakeSub(side, mapped);
-  Fn make = step.after->make;
-  return (left ? CallGlobal(make, side, mapped, nullptr) : CallGlobal(make, mapped, side, nullptr))
-      .cast<Expr>();
+  if (update.kind() == N::kSub) return combine(Fn::SubNode, side, mapped);
+  Fn make = step.after->make_node;
+  return left ? combine(make, side, mapped) : combine(make, mapped, side);
 }
 
 // ---- Peeling -----------------------------------------------------------------------------------

@@ -308,6 +308,35 @@ std::vector<ProducedLoad> ProducedLoads(const std::vector<Produced>& produced,
   return found;
 }
 
+// A guess at h: the axes that make the pattern R(v) the target I(s), read off where both are
+// written in the same way. TVM cannot invert a map with a stride, such as 2 * v.
+bool Unify(const Expr& pattern, const Expr& target, const VarSet& axes, Substitution* found) {
+  if (pattern.kind() == NodeKind::kVar && axes.count(pattern.get())) {
+    auto [it, fresh] = found->emplace(pattern.get(), target);
+    return fresh || DeepEqual(it->second, target);
+  }
+  auto a = Operands(pattern), b = Operands(target);
+  if (!a || !b || pattern.kind() != target.kind()) return DeepEqual(pattern, target);
+  return Unify(a->first, b->first, axes, found) && Unify(a->second, b->second, axes, found);
+}
+
+std::optional<ffi::Array<Expr>> UnifiedAxes(const ffi::Array<Expr>& pattern,
+                                            const ffi::Array<Expr>& target,
+                                            const std::vector<Axis>& axes) {
+  VarSet vars;
+  for (const Axis& axis : axes) vars.insert(axis.var.get());
+  Substitution found;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    if (!Unify(pattern[i], target[i], vars, &found)) return std::nullopt;
+  }
+  ffi::Array<Expr> values;
+  for (const Axis& axis : axes) {
+    auto it = found.find(axis.var.get());
+    values.push_back(it == found.end() ? axis.min : it->second);
+  }
+  return values;
+}
+
 }  // namespace
 
 AxisMap MatchElements(const Reduction& reduction, const std::vector<Produced>& produced,
@@ -329,6 +358,9 @@ AxisMap MatchElements(const Reduction& reduction, const std::vector<Produced>& p
   const TensorLoad& first = loads[0].load;
   auto read = InjectiveMap::Detect(first.indices(), epilogue.axes, always);
   auto inverse = read ? read->Inverse(loads[0].indices) : std::nullopt;
+  if (read && !inverse) {
+    inverse = UnifiedAxes(first.indices(), loads[0].indices, epilogue.axes);
+  }
   if (!inverse) {
     throw Refusal(
         Code::kIndexMap, consumer,

@@ -12,16 +12,19 @@ namespace {
 // Every row absorbs its own combiner: init (+) t_0 (+) ... (+) c == (init (+) c) (+) t_0 (+) ...
 // What distributes over a row is in the table of algebra.cc.
 constexpr Monoid kMonoids[] = {
-    // id               name           combiner                make               rounds  identity
-    {MonoidId::kSum, "sum", NodeKind::kAdd, Fn::Add, true},           //             0
-    {MonoidId::kProduct, "product", NodeKind::kMul, Fn::Mul, true},   //             1
-    {MonoidId::kMax, "max", NodeKind::kMax, Fn::Max, false},          // the lowest value
-    {MonoidId::kMin, "min", NodeKind::kMin, Fn::Min, false},          // the highest value
-    {MonoidId::kAnd, "logical and", NodeKind::kAnd, Fn::And, false},  // true
-    {MonoidId::kOr, "logical or", NodeKind::kOr, Fn::Or, false},      // false
-    {MonoidId::kBitAnd, "bit-wise and", NodeKind::kBitwiseAnd, Fn::BitwiseAnd, false},  // all ones
-    {MonoidId::kBitOr, "bit-wise or", NodeKind::kBitwiseOr, Fn::BitwiseOr, false},      // 0
-    {MonoidId::kBitXor, "bit-wise xor", NodeKind::kBitwiseXor, Fn::BitwiseXor, false},  // 0
+    // id, name, combiner, make, make_node, rounds                                   identity
+    {MonoidId::kSum, "sum", NodeKind::kAdd, Fn::Add, Fn::AddNode, true},          // 0
+    {MonoidId::kProduct, "product", NodeKind::kMul, Fn::Mul, Fn::MulNode, true},  // 1
+    {MonoidId::kMax, "max", NodeKind::kMax, Fn::Max, Fn::MaxNode, false},  // the lowest value
+    {MonoidId::kMin, "min", NodeKind::kMin, Fn::Min, Fn::MinNode, false},  // the highest value
+    {MonoidId::kAnd, "logical and", NodeKind::kAnd, Fn::And, Fn::AndNode, false},  // true
+    {MonoidId::kOr, "logical or", NodeKind::kOr, Fn::Or, Fn::OrNode, false},       // false
+    {MonoidId::kBitAnd, "bit-wise and", NodeKind::kBitwiseAnd, Fn::BitwiseAnd, Fn::BitwiseAndNode,
+     false},  // all ones
+    {MonoidId::kBitOr, "bit-wise or", NodeKind::kBitwiseOr, Fn::BitwiseOr, Fn::BitwiseOrNode,
+     false},  // 0
+    {MonoidId::kBitXor, "bit-wise xor", NodeKind::kBitwiseXor, Fn::BitwiseXor, Fn::BitwiseXorNode,
+     false},  // 0
 };
 
 // The lowest value of a type as a literal's value: of integers only those that a literal holds, of

@@ -16,9 +16,11 @@ struct Monoid {
   MonoidId id;
   /*! \brief How it is called in messages and certificates. */
   const char* name;
-  /*! \brief The combiner x (+) y as a node, and the function that builds it. */
+  /*! \brief The combiner x (+) y as a node, and the functions that build it: with TVM's constant
+   *         folding, and without, where a combination has to stay one. */
   ir::NodeKind combiner;
   ir::Fn make;
+  ir::Fn make_node;
   /*! \brief Whether the order of the operands changes a float's result by more than the choice
    *         between equal values: sums and products round. */
   bool rounds;

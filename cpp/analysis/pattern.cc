@@ -104,12 +104,6 @@ bool LooksLikeReduction(const SBlock& block) {
   return false;
 }
 
-std::optional<Var> StoredBuffer(const SBlock& block) {
-  if (auto store = UpdateStore(block)) return store->buffer();
-  if (block.writes().size() == 1) return As<Var>(block.writes()[0].source());
-  return std::nullopt;
-}
-
 Reduction MatchReduction(const Site& site) {
   SBlock block = site.block();
   std::string name = "block " + Quoted(block);

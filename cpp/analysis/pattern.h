@@ -40,9 +40,6 @@ struct Epilogue {
 /*! \brief Whether \p block has the iteration kinds of a reduction: an init, or a reduction axis. */
 bool LooksLikeReduction(const ir::SBlock& block);
 
-/*! \brief The buffer a block stores to, if its body is one store or several to one buffer. */
-std::optional<ir::Var> StoredBuffer(const ir::SBlock& block);
-
 /*! \brief Match the reduction side, or throw a Refusal. */
 Reduction MatchReduction(const Site& site);
 

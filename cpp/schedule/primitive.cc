@@ -30,8 +30,11 @@ std::vector<SBlock> ReductionsReadBy(const Scope& scope, const Site& consumer) {
   std::vector<SBlock> direct, through_tails;
   for (auto it = scope.sites.rbegin(); it != scope.sites.rend(); ++it) {
     if (!it->is_block() || &*it == &consumer || !LooksLikeReduction(it->block())) continue;
-    auto stored = StoredBuffer(it->block());
-    if (stored && consumer.Touches(stored->get(), Use::kRead)) {
+    bool reads = false;
+    for (const TensorRegion& region : it->block().writes()) {
+      reads = reads || consumer.Touches(region.source().get(), Use::kRead);
+    }
+    if (reads) {
       direct.push_back(it->block());
       continue;
     }
@@ -76,22 +79,25 @@ bool IsReadOutside(const Scope& scope, const SBlock& root, const Var& buffer) {
 }
 
 // The blocks that may be fused next, in program order. Of the tails that are there only the first
-// can have something left to absorb.
+// can have something left to absorb. What stands in front of the reduction reads something older;
+// it is a candidate (to be refused) only if there is no other.
 std::vector<const Site*> Candidates(const Scope& scope, const Region& region) {
-  std::vector<const Site*> candidates;
+  std::vector<const Site*> before, behind;
   VarSet tails;
-  for (size_t i = 1; i < region.tails.size(); ++i)
+  for (size_t i = 1; i < region.tails.size(); ++i) {
     tails.insert(region.tails[i].site->realize.get());
+  }
+  size_t reduction = region.reduction.site->position;
   for (const Site& site : scope.sites) {
-    if (&site == region.reduction.site || !site.is_block()) continue;
+    if (site.position == reduction || !site.is_block()) continue;
     if (tails.count(site.realize.get())) continue;
     for (const Produced& one : region.produced) {
       if (!site.Touches(one.buffer.get(), Use::kRead)) continue;
-      candidates.push_back(&site);
+      (site.position < reduction ? before : behind).push_back(&site);
       break;
     }
   }
-  return candidates;
+  return behind.empty() ? before : behind;
 }
 
 template <typename T, typename Get>
@@ -217,6 +223,11 @@ class Fuser {
   void FuseAll() {
     while (const Region* region = CurrentRegion()) {
       std::vector<const Site*> candidates = Candidates(CurrentScope(), *region);
+      // After a fusion, what stands in front of the reduction is nobody's business.
+      bool only_before =
+          !candidates.empty() &&
+          candidates.back()->position < SiteIn(CurrentScope(), CurrentReduction()).position;
+      if (report.before && only_before) return;
       if (candidates.empty() && !report.before) {
         RefuseWithoutCandidates(CurrentScope(), Root(), *region);
       }
