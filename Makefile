@@ -19,7 +19,7 @@ CPP_CODE = $(shell find cpp -name '*.cc' -o -name '*.h')
 .DELETE_ON_ERROR:
 # One target at a time; within the compilation all cores work anyway.
 .NOTPARALLEL:
-.PHONY: help install lib demo test lint format sanitize bench clean
+.PHONY: help install lib demo test lint format sanitize bench fuzz clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -43,8 +43,19 @@ format: $(VENV)/.installed ## let ruff and clang-format rewrite the files
 	$(PY) -m ruff format $(PYTHON_CODE)
 	$(VENV)/bin/clang-format -i $(CPP_CODE)
 
-bench: install ## time the primitive
+bench: install ## time the primitive, and what fusing gains (about ten minutes)
 	$(PY) benchmarks/primitive.py
+	$(PY) benchmarks/fusion.py
+
+# What is finished is kept in build/fuzz: the same command goes on where it was stopped.
+N ?= 10000
+SEED ?= 1
+WORKERS ?= 1
+OUT ?=
+BASELINE ?=
+fuzz: install ## judge N generated programs (SEED, WORKERS: processes, OUT: a JSON file, BASELINE=1: TVM's primitive too)
+	PYTHONPATH=tests $(PY) -m generated --programs $(N) --seed $(SEED) --workers $(WORKERS) \
+	  $(if $(OUT),--output $(OUT)) $(if $(BASELINE),--baseline)
 
 clean: ## remove all that make has created
 	rm -rf $(VENV) build dist $(PACKAGE)/lib python/*.egg-info

@@ -1,8 +1,9 @@
 """Fuse the epilogues of a real layer, and show what changed, that it is right, and how fast.
 
-A Relax layer (depthwise Conv1D with bias and SiLU, RMSNorm, an MLP with bias and ReLU, a residual)
-is lowered to TIR, and every reduction in it is handed to Schedule.fuse_reduction_epilogue(block).
-For each function: the TIR before and after as a diff, what was absorbed, what was left and why.
+A Relax layer (depthwise Conv1D with bias and SiLU, RMSNorm, an MLP with bias and ReLU, a residual,
+max pooling with ReLU, a softmax) is lowered to TIR, and every reduction in it is handed to
+Schedule.fuse_reduction_epilogue(block). For each function: the TIR before and after as a diff, what
+the reduction absorbed, what runs on its finished elements (the tail), what was left and why.
 Then both versions are compiled for LLVM, compared with each other and with numpy, and timed.
 The exit status is 1 if a comparison fails.
 """
@@ -24,18 +25,24 @@ from tvm.tirx import IterVar, PrimFunc
 import checking
 import fuse_epilogue
 import layer
+from fuse_epilogue import FusionReport, FusionStep
 from terminal import Paint, diff, table
 
 FULL = layer.Shape(channels=128, length=256, hidden=512)
 QUICK = layer.Shape(channels=32, length=64, hidden=64)
-HEADING = ("", "absorbed", "left", "integers", "normals", "before", "after", "ratio")
+HEADING = ("", "absorbed", "tail", "left", "integers", "normals", "before", "after", "ratio")
 NOTES = """
+absorbed  Blocks that have become a part of the reduction: no loop and no buffer of theirs is left.
+tail      Blocks that run once on each finished element, inside the loops of the reduction; with
+          "+" between them they are one block now.
+left      The reason why the next block stays as it was.
 integers  Inputs are whole numbers from -8 to 8, so that float32 sums are exact. "bit for bit":
-          fused and unfused agree in every bit, and with numpy in value. A function with a sigmoid
-          or a root rounds: there it is the error against numpy instead, as on normals.
-normals   Inputs are standard normals. The largest error of the two versions against numpy in
-          float64, as a part of the largest value; {tolerance:.0e} is allowed.
-times     Medians of {rounds} runs, the two versions in turns, on one thread. The code is not
+          fused and unfused agree in every bit, and with numpy in value. A function that divides,
+          or calls a sigmoid, a root or an exponential, rounds: its error is here, as for normals.
+normals   Inputs are standard normals, weights as if a training began. The largest error of both
+          versions against numpy in float64, as a part of the largest value; {tolerance:.0e} is
+          allowed.
+times     The best of {rounds} runs, the two versions in turns, on one thread. The code is not
           scheduled: loops as they were lowered. The ratio is what fusing alone does to such code,
           not how fast the layer can be; a few per cent either way are noise.
 """
@@ -47,19 +54,31 @@ class Outcome:
 
     name: str
     absorbed: list[str] = field(default_factory=list)
+    tails: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     on_integers: str = "-"
     on_normals: str = "-"
     seconds: tuple[float, float] | None = None
 
+    @property
+    def is_fused(self) -> bool:
+        """Whether anything was fused."""
+        return bool(self.absorbed or self.tails)
+
     def row(self) -> list[str]:
         """Return the cells under ``HEADING``."""
-        row = [self.name, ", ".join(self.absorbed) or "-", ", ".join(self.left) or "-"]
+        codes = list(dict.fromkeys(self.left))  # each once, in order
+        row = [self.name, *(", ".join(cell) or "-" for cell in (self.absorbed, self.tails, codes))]
         row += [self.on_integers, self.on_normals]
         if self.seconds is None:
             return [*row, "-", "-", "-"]
         before, after = self.seconds
-        return [*row, f"{before * 1e3:.3f} ms", f"{after * 1e3:.3f} ms", f"{before / after:.2f}x"]
+        return [*row, microseconds(before), microseconds(after), f"{before / after:.2f}x"]
+
+
+def microseconds(seconds: float) -> str:
+    """Write a time with a decimal where that can matter."""
+    return f"{seconds * 1e6:,.{0 if seconds > 1e-4 else 1}f} us"
 
 
 # ---- fusing -----------------------------------------------------------------------------------
@@ -85,16 +104,42 @@ def fuse(sch: Schedule, block: SBlockRV, outcome: Outcome, paint: Paint) -> Iter
         outcome.left.append(code)
         yield paint.labelled("refused", "yellow", f"{reduction} [{code}] {sentence}")
         return
+    yield from told(report, outcome, paint)
+
+
+def told(report: FusionReport, outcome: Outcome, paint: Paint) -> Iterator[str]:
+    """Yield what a report says, step by step, and note it in ``outcome``."""
+    tails = {tail.name for tail in report.certificate.tails}
+    merging: list[str] = []  # blocks that the next tail has swallowed
     for step in report.steps:
-        outcome.absorbed.append(step.epilogue)
-        term = step.absorbed or "nothing, a plain copy"
-        yield (
-            f"{paint('fused', 'green')}    {step.epilogue} into {reduction}: "
-            f"T.init takes {term}, {step.removed} is gone"
-        )
+        gone = f"; buffer {step.removed} is gone" if step.removed else ""
+        if step.absorbed or step.distributed or not step.tail:
+            outcome.absorbed.append(step.epilogue)
+            taken = f"{step.epilogue} into {report.reduction}: {gain(step)}"
+            yield paint.labelled("fused", "green", taken + ("" if step.tail else gone))
+        if not step.tail:
+            continue
+        merging.append(step.epilogue)
+        if step.epilogue in tails:
+            outcome.tails.append(" + ".join(merging))
+            merging = []
+            rest = f"{step.epilogue} computes {step.tail} from each finished element: {step.reason}"
+            yield paint.labelled("tail", "cyan", rest + gone)
+        else:
+            yield paint.labelled("merged", "cyan", f"{step.epilogue} into the next tail{gone}")
+    for name in report.kept:
+        yield paint.labelled("kept", "yellow", f"{name} in full: others may read it")
     if stop := report.stopped:
         outcome.left.append(stop.code)
         yield paint.labelled("left", "yellow", f"[{stop.code}] {stop.message}")
+
+
+def gain(step: FusionStep) -> str:
+    """Say what the reduction does now that the block did before."""
+    parts = [f"T.init takes {step.absorbed}"] if step.absorbed else []
+    if step.distributed:
+        parts.append(f"every term x becomes {step.distributed}")
+    return ", ".join(parts) or "a plain copy"
 
 
 def refusal(error: ScheduleError) -> tuple[str, str]:
@@ -114,6 +159,9 @@ def show(name: str, title: str, sch: Schedule, paint: Paint) -> Outcome:
     print(f"\n{paint(f'{name}  ({title})', 'bold')}\n")
     print("\n".join(diff(script(before), script(sch.mod[name]), paint)) or "no line changed")
     print("", *verdicts, sep="\n")
+    if outcome.is_fused:
+        sizes = [f"{checking.intermediate_bytes(f):,} bytes" for f in (before, sch.mod[name])]
+        print(f"memory   intermediate buffers, as TVM lowers them: {' before, '.join(sizes)} after")
     return outcome
 
 
@@ -130,7 +178,7 @@ def check(
 ) -> None:
     """Compare both versions of one function with ``reference``; time them if they differ."""
     unfused, fused = before[outcome.name], after[outcome.name]
-    if not outcome.absorbed and not tvm_ffi.structural_equal(unfused, fused):
+    if not outcome.is_fused and not tvm_ffi.structural_equal(unfused, fused):
         raise checking.Mismatch(f"{outcome.name}: nothing was fused, yet the function has changed")
     compiled = (checking.compile_function(func) for func in (unfused, fused))
     versions = checking.Versions(outcome.name, *compiled, reference)
@@ -141,7 +189,7 @@ def check(
     on_integers = checking.compare_bits if exact else checking.compare_close
     outcome.on_integers = on_integers(versions, integers)
     outcome.on_normals = checking.compare_close(versions, normals)
-    if outcome.absorbed:
+    if outcome.is_fused:
         outcome.seconds = checking.time_both(versions, normals, rounds)
 
 
@@ -176,7 +224,7 @@ def demo(shape: layer.Shape, rounds: int, paint: Paint) -> None:
     outcomes.append(check_layer(before, sch.mod, rounds))
 
     print("\n" + paint("Summary", "bold") + "\n")
-    print("\n".join(table([HEADING, *(outcome.row() for outcome in outcomes)], 5, paint)))
+    print("\n".join(table([HEADING, *(outcome.row() for outcome in outcomes)], 6, paint)))
     print(NOTES.format(tolerance=checking.TOLERANCE, rounds=rounds))
 
 
@@ -193,7 +241,7 @@ def main() -> int:
     )
     parser.add_argument("--quick", action="store_true", help="a smaller layer and fewer timings")
     options = parser.parse_args()
-    shape, rounds = (QUICK, 5) if options.quick else (FULL, 21)
+    shape, rounds = (QUICK, 11) if options.quick else (FULL, 21)
     try:
         demo(shape, rounds, Paint(options.color))
     except checking.Mismatch as error:

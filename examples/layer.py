@@ -1,7 +1,7 @@
 """The layer of the demo: a Relax module, its lowering to TIR, and the same layer in numpy.
 
 The numpy functions are written from the definition of each operator, in float64, and share nothing
-with TVM. ``STAGES`` lists the four that contain a reduction, in the order the layer calls them.
+with TVM. ``STAGES`` lists those that contain a reduction, in the order the layer calls them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tvm.relax.frontend import nn
 
 EPSILON = 1e-5  # of the RMSNorm
 TAPS = 5  # of the convolution: two zeros of padding on each side keep the length
+WINDOW = 4  # of the max pooling, which takes every position once
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,10 @@ class Shape:
 
 
 class ConvMixer(nn.Module):
-    """Depthwise Conv1D + bias + SiLU, then RMSNorm and an MLP with bias + ReLU, and a residual.
+    """Depthwise Conv1D + bias + SiLU, RMSNorm, MLP with bias + ReLU, residual, a pooled softmax.
 
     ``forward`` takes ``x`` of shape ``(1, channels, length)`` and returns
-    ``(1, length, channels)``, both float32.
+    ``(1, channels, length // WINDOW)``, both float32.
     """
 
     def __init__(self, shape: Shape) -> None:
@@ -44,7 +45,14 @@ class ConvMixer(nn.Module):
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         """Define the layer; Relax calls this once, to record it."""
         x = nn.op.permute_dims(nn.op.silu(self.conv(x)), [0, 2, 1])
-        return self.down(nn.op.relu(self.up(self.norm(x)))) + x
+        x = self.down(nn.op.relu(self.up(self.norm(x)))) + x
+        return nn.op.softmax(nn.op.relu(max_pool(nn.op.permute_dims(x, [0, 2, 1]))), axis=-1)
+
+
+def max_pool(x: nn.Tensor) -> nn.Tensor:
+    """Take the maximum of every ``WINDOW`` positions; the frontend has no such operator."""
+    pooled = relax.op.nn.max_pool1d(x._expr, pool_size=[WINDOW], strides=[WINDOW])
+    return nn.op.wrap_nested(pooled, name="max_pool")
 
 
 def lower(shape: Shape) -> tvm.IRModule:
@@ -98,11 +106,24 @@ def linear_residual(
     return x @ weight + bias + skip
 
 
+def pool_relu(x: np.ndarray) -> np.ndarray:
+    """Take the maximum of ``WINDOW`` neighbours in ``x (1, C, L)``, and of 0."""
+    return np.maximum(x.reshape(*x.shape[:2], -1, WINDOW).max(axis=-1), 0)
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    """Exponentials of the last axis, divided by their sum."""
+    powers = np.exp(x - x.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
 STAGES: tuple[tuple[str, Callable[..., np.ndarray]], ...] = (
     ("depthwise Conv1D + bias + SiLU", conv_silu),
     ("RMSNorm", rms_norm),
     ("Linear + bias + ReLU", linear_relu),
     ("Linear + bias + residual", linear_residual),
+    ("max pooling + ReLU", pool_relu),
+    ("softmax", softmax),
 )
 
 
@@ -119,4 +140,5 @@ def whole_layer(
     """Compute ``ConvMixer.forward``, with the parameters in the order of the exported function."""
     mixed = conv_silu(x, conv_weight, conv_bias).transpose(0, 2, 1)
     hidden = linear_relu(rms_norm(mixed, norm_weight), up_weight.T, up_bias)
-    return linear_residual(hidden, down_weight.T, down_bias, mixed)
+    mixed = linear_residual(hidden, down_weight.T, down_bias, mixed)
+    return softmax(pool_relu(mixed.transpose(0, 2, 1)))

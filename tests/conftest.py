@@ -21,12 +21,17 @@ def builds(request: pytest.FixtureRequest) -> Builds:
         if "builds" in getattr(item, "fixturenames", ()) and hasattr(item, "callspec"):
             case = item.callspec.params["case"]
             cases[case.name] = case
-    functions = {}
+    plain, optimised = {}, {}
     for name, case in cases.items():
         if case.reference is None:
             continue
-        functions[name] = case.scheduled().mod["main"]
-        # Whatever it raises: the tests of this one case report it.
+        # What is not fused is a reference: what the optimiser may make of it does not matter.
+        plain[name] = case.scheduled().mod["main"]
+        # Whatever it raises: the tests of this one case report it. Those that were scheduled
+        # before differ in their loops from others that are optimised.
         with contextlib.suppress(Exception):
-            functions[f"{name}_fused"] = fuse(case)[0].mod["main"]
-    return Builds(functions)
+            fusing = plain if case.schedule is not None else optimised
+            fusing[f"{name}_fused"] = fuse(case)[0].mod["main"]
+    built = Builds(plain, opt_level=0)
+    built.add(optimised)
+    return built

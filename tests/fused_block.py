@@ -77,7 +77,7 @@ def schedule(case: Case = PROGRAM) -> Schedule:
 def fused() -> Schedule:
     """`PROGRAM` with the bias absorbed; blocks: bias, mm, relu."""
     sch = schedule()
-    report = sch.fuse_reduction_epilogue("mm")
+    report = sch.fuse_reduction_epilogue("mm", "add")
     assert [step.epilogue for step in report.steps] == ["add"]
     return sch
 

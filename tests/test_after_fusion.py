@@ -317,7 +317,16 @@ REFUSED: dict[str, tuple[Steps, Steps, str | None]] = {
         lambda s: decompose(s, 3),
         None,
     ),
-    "fuse again": (nothing, lambda s: s.fuse_reduction_epilogue("mm"), "tail"),
+    "fuse the bias again": (
+        nothing,
+        lambda s: s.fuse_reduction_epilogue("mm", "bias"),
+        "wrong-pair",
+    ),
+    "fuse again": (
+        lambda s: s.fuse_reduction_epilogue("mm"),
+        lambda s: s.fuse_reduction_epilogue("mm"),
+        "already-fused",
+    ),
     "fuse after decomposing": (
         lambda s: decompose(s, 2),
         lambda s: s.fuse_reduction_epilogue("mm_update"),

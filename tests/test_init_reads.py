@@ -324,7 +324,7 @@ PREPARING: dict[str, Steps] = {
 
 def fused_then(steps: Steps, case: Case) -> Schedule:
     sch = schedule(case)
-    sch.fuse_reduction_epilogue("mm")
+    sch.fuse_reduction_epilogue("mm", "add")
     steps(sch)
     return sch
 

@@ -11,14 +11,20 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 from oracles import (
+    SPECIAL,
+    assert_identical,
+    assert_within_rounding,
     check_fused,
+    check_identical,
     check_unfused,
     compile_together,
+    fused,
     garbage,
     make,
     make_inputs,
     reduction_length,
     rounding_bound,
+    run,
     without_threads,
 )
 from programs import BY_NAME, Case
@@ -86,6 +92,44 @@ def test_a_swallowed_infinity_is_caught() -> None:
         )
 
 
+def test_a_wrong_activation_is_caught() -> None:
+    """Where the reference is approximate, the bound still sees one part in ten thousand."""
+    case = BY_NAME["sigmoid_of_the_biased_sum"]
+    wrong = matmul_then(
+        lambda t, C, E, S, i, j: T.sigmoid(t + C[i, j]) * T.float32(1.0001), **FLOATS
+    )
+    built = compile_together({"right": case.func, "wrong": wrong})
+    inputs = make_inputs(case, "normal", {})
+    assert_within_rounding(case, run(built["right"], case, inputs, {}), inputs, {})
+    with pytest.raises(AssertionError, match="is off by"):
+        assert_within_rounding(case, run(built["wrong"], case, inputs, {}), inputs, {})
+
+
+def test_a_reassociated_sum_is_not_identical() -> None:
+    case = BY_NAME["float_two_biases"]
+    built = compile_together({"before": case.func, "after": fused(case.name)[0].mod["main"]})
+    check_fused(case, built["before"], built["after"])
+    with pytest.raises(AssertionError, match="bits"):
+        check_identical(case, built["before"], built["after"])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(0.0, -0.0), (1e-45, 0.0), (1.0, 1.0 + 2**-23), (np.inf, np.nan)]
+)
+def test_other_bits_are_not_identical(one: float, other: float) -> None:
+    with pytest.raises(AssertionError):
+        assert_identical(np.float32([2, one]), np.float32([2, other]), "")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_nan_is_nan_and_bits_are_bits(dtype: str) -> None:
+    values = np.array([np.nan, -0.0, np.inf, 1.5]).astype(dtype)
+    assert_identical(values, values.copy(), "")
+    assert_identical(values, -1 * -values, "")
+    with pytest.raises(AssertionError):
+        assert_identical(values, np.abs(values), "")
+
+
 def test_an_unwritten_element_is_caught() -> None:
     case = BY_NAME["half_of_the_rows"]
     whole = Case(
@@ -115,6 +159,17 @@ def test_data_of_each_kind() -> None:
     assert np.isneginf(nasty).any()
     assert (np.signbit(nasty) & (nasty == 0)).any()
     assert ((nasty != 0) & (np.abs(nasty) < np.finfo("float32").tiny)).any()
+
+
+@pytest.mark.parametrize("special", SPECIAL)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_only_the_special_values_that_are_wanted(special: str, dtype: str) -> None:
+    data = make("nasty", dtype, (1000,), np.random.default_rng(0), special).astype("float64")
+    smallest = np.nanmin(np.abs(data[data != 0]))
+    assert np.isnan(data).any() == (special in {"all", "no denormals"})
+    assert np.isinf(data).any() == (special != "finite")
+    assert (smallest < 1e-7) == (special != "no denormals")
+    assert (np.signbit(data) & (data == 0)).any()
 
 
 def test_the_bound_grows_with_the_number_of_terms() -> None:

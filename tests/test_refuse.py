@@ -20,10 +20,10 @@ CALLS = [
 ]
 
 
-def refuse(sch: s_tir.Schedule, blocks: tuple[Any, ...]) -> s_tir.ScheduleError:
+def refuse(case: Case, sch: s_tir.Schedule, blocks: tuple[Any, ...]) -> s_tir.ScheduleError:
     """The error of a call that must be refused."""
     with pytest.raises(s_tir.ScheduleError) as caught:
-        sch.fuse_reduction_epilogue(*blocks)
+        sch.fuse_reduction_epilogue(*blocks, **case.options)
     return caught.value
 
 
@@ -52,7 +52,7 @@ def test_unfused_program_is_what_its_reference_says(case: Case, builds: Builds) 
 
 @pytest.mark.parametrize(("case", "call"), CALLS)
 def test_is_refused_with_the_right_code(case: Case, call: tuple[str, ...]) -> None:
-    error = refuse(case.scheduled(), call)
+    error = refuse(case, case.scheduled(), call)
     code = fuse_epilogue.refusal_code(error)
     assert code in case.codes
     message = error_message(error)
@@ -74,7 +74,7 @@ def test_nothing_has_changed(case: Case, call: tuple[str, ...]) -> None:
     trace = str(sch.trace)
     # By name, then by random variable.
     for named in (call, tuple(variables.values())):
-        refuse(sch, named)
+        refuse(case, sch, named)
         assert sch.mod.same_as(module)
         tvm.ir.assert_structural_equal(sch.mod, case.scheduled().mod)
         assert str(sch.trace) == trace
@@ -91,7 +91,7 @@ def test_is_refused_at_every_render_level(case: Case, call: tuple[str, ...], lev
     sch = case.scheduled(error_render_level=level)
     blocks = tuple(sch.get_sblock(name) for name in call)
     module, trace = sch.mod, str(sch.trace)
-    error = refuse(sch, blocks)
+    error = refuse(case, sch, blocks)
     assert fuse_epilogue.refusal_code(error) in case.codes
     # No program is printed here.
     assert "T.sblock(" not in str(error)

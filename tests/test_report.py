@@ -20,21 +20,19 @@ from programs import BY_NAME
 
 # The codes are part of the interface: callers compare with them.
 CODES = {
-    *("not-a-reduction", "reduction-form", "no-init", "tuple-reduction", "monoid"),
-    *("reduction-domain", "reduction-order", "reduction-loop-kind", "accumulator-type"),
-    *("no-consumer", "intermediate-escapes", "other-reader", "other-writer", "consumer-form"),
-    *("consumer-domain", "index-map", "domain", "output-write", "output-writers", "shared-loops"),
-    *("structure", "order", "wrong-pair", "storage-scope", "index-type"),
-    *("bias-written-between", "output-used-between", "output-aliases-input", "opaque-access"),
-    *("init-reads", "overflow"),
-    *("tail", "scale", "negated", "cast", "multiple-use", "impure"),
+    *("not-a-reduction", "reduction-form", "no-init", "tuple-reduction", "accumulator-type"),
+    *("reduction-domain", "reduction-order", "reduction-loop-kind", "already-fused", "tail-place"),
+    *("no-consumer", "other-writer", "consumer-form", "consumer-domain", "index-map", "domain"),
+    *("output-write", "output-writers", "shared-loops", "structure", "order", "wrong-pair"),
+    *("storage-scope", "index-type", "bias-written-between", "output-used-between"),
+    *("output-aliases-input", "opaque-access", "impure", "init-reads"),
 }
 
 # How a sentence tells the reader what to do.
 INSTRUCTIONS = {
     *("accumulate", "call", "compute", "decompose", "fuse", "give", "inline", "keep", "move"),
     *("name", "put", "read", "remove", "rewrite", "slice", "store", "use", "write", "allocate"),
-    *("let", "copy", "schedule", "make"),
+    *("let", "copy", "schedule", "make", "leave"),
 }
 
 
@@ -42,51 +40,97 @@ INSTRUCTIONS = {
 # The report
 # ---------------------------------------------------------------------------------------------
 
-BIAS = FusionStep("add", "C[vi, vj]", "temp")
-COPY = FusionStep("copy", "", "biased")
-STOP = Refusal("tail", "relu", "block 'relu' computes T.max(D, 0). Keep the block.")
+BIAS = FusionStep("add", "C[vi, vj]", "", "", "temp", "")
+COPY = FusionStep("copy", "", "", "", "biased", "")
+RELU = FusionStep("relu", "", "", "T.max(x, 0)", "", "it bends")
+DOUBLED = FusionStep("scale", "C[vi] * 2", "x * 2", "", "temp", "")
+STOP = Refusal("domain", "corner", "block 'corner' reads some of it. Keep the block.")
+
+
+def report(*steps: FusionStep, kept: tuple[str, ...] = (), stopped: Any = None) -> FusionReport:
+    return FusionReport(bool(steps), "mm", "D", "reassociate", steps, kept, stopped, None)
 
 
 @pytest.mark.parametrize(
-    ("steps", "stopped", "text"),
+    ("shown", "lines"),
     [
-        ((BIAS,), None, "'mm' absorbed C[vi, vj] from 'add' into T.init; 'temp' is gone."),
-        ((COPY,), None, "'mm' took over the copy 'copy'; 'biased' is gone."),
+        (report(BIAS), ["'mm' absorbed C[vi, vj] from 'add' into T.init; 'temp' is gone."]),
+        (report(COPY), ["'mm' took over the copy 'copy'; 'biased' is gone."]),
         (
-            (BIAS, COPY),
-            STOP,
-            "'mm' absorbed C[vi, vj] from 'add' into T.init; 'temp' is gone.\n"
-            "'mm' took over the copy 'copy'; 'biased' is gone.\n"
-            "Left as it is [tail]: block 'relu' computes T.max(D, 0). Keep the block.",
+            report(BIAS, COPY, stopped=STOP),
+            [
+                "'mm' absorbed C[vi, vj] from 'add' into T.init; 'temp' is gone.",
+                "'mm' took over the copy 'copy'; 'biased' is gone.",
+                "Left as it is [domain]: block 'corner' reads some of it. Keep the block.",
+            ],
+        ),
+        (
+            report(stopped=STOP),
+            ["Not fusable [domain]: block 'corner' reads some of it. Keep the block."],
         ),
     ],
 )
-def test_a_report_in_words(
-    steps: tuple[FusionStep, ...], stopped: Refusal | None, text: str
-) -> None:
-    assert str(FusionReport("mm", "D", steps, stopped)) == text
+def test_a_report_in_words(shown: FusionReport, lines: list[str]) -> None:
+    assert str(shown).splitlines() == lines
 
 
-@pytest.mark.parametrize("thing", [FusionReport("mm", "D", (BIAS,), STOP), BIAS, STOP])
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        (RELU, ["'relu'", "T.max(x, 0)", "it bends"]),
+        (DOUBLED, ["'scale'", "C[vi] * 2", "x * 2", "'temp' is gone"]),
+    ],
+)
+def test_a_sentence_says_what_became_of_an_epilogue(step: FusionStep, words: list[str]) -> None:
+    (line,) = str(report(step)).splitlines()
+    assert [word for word in words if word not in line] == []
+
+
+def test_a_sentence_says_what_is_kept() -> None:
+    lines = str(report(RELU, kept=("temp", "mid"))).splitlines()
+    assert len(lines) == 3
+    for line, buffer in zip(lines[1:], ("temp", "mid"), strict=True):
+        assert f"'{buffer}'" in line
+
+
+@pytest.mark.parametrize("thing", [report(BIAS, stopped=STOP), BIAS, STOP])
 def test_reports_cannot_be_changed(thing: Any) -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(thing, dataclasses.fields(thing)[0].name, "other")
 
 
 def test_a_report_is_made_of_plain_values() -> None:
-    # `all_three_at_row`: a product, a bias, and a ReLU that stays.
-    report = BY_NAME["all_three_at_row"].scheduled().fuse_reduction_epilogue("mm")
-    assert report.stopped is not None
-    stop = report.stopped
-    (step,) = report.steps
-    strings = [report.reduction, report.output, *dataclasses.astuple(step)]
+    # A product, a bias, and a bias that comes too late.
+    made = BY_NAME["bias_then_bias_made_late"].scheduled().fuse_reduction_epilogue("mm")
+    assert made.stopped is not None
+    stop = made.stopped
+    (step,) = made.steps
+    strings = [made.reduction, made.output, made.numerics, *dataclasses.astuple(step)]
     strings += [stop.code, stop.block, stop.message]
     assert {type(value) for value in strings} == {str}
-    assert dataclasses.astuple(step) == ("add", "C[vj]", "temp")
-    assert (report.reduction, report.output) == ("mm", "mid")
-    assert (stop.code, stop.block) == ("tail", "relu")
-    assert stop.message.endswith(REFUSALS["tail"])
-    assert str(report).splitlines()[1:] == [f"Left as it is [tail]: {stop.message}"]
+    assert made.fusable is True
+    assert dataclasses.astuple(step) == ("add", "C[vi]", "", "", "temp", "")
+    assert (made.reduction, made.output, made.kept) == ("mm", "mid", ())
+    assert (stop.code, stop.block) == ("bias-written-between", "add_late")
+    assert stop.message.endswith(REFUSALS["bias-written-between"])
+    assert str(made).splitlines()[1:] == [f"Left as it is [bias-written-between]: {stop.message}"]
+
+
+def test_a_report_of_kept_values() -> None:
+    made = BY_NAME["sum_is_a_parameter"].scheduled().fuse_reduction_epilogue("mm")
+    assert made.kept == ("temp",)
+    assert {type(name) for name in made.kept} == {str}
+
+
+def test_a_report_carries_its_certificate() -> None:
+    made = BY_NAME["bias_then_relu"].scheduled().fuse_reduction_epilogue("mm")
+    proof = made.certificate
+    assert proof is not None
+    assert (proof.reduction, proof.monoid, proof.monoid_after) == ("mm", "sum", "sum")
+    assert [one.name for one in proof.epilogues] == ["add", "relu"]
+    assert [one.name for one in proof.tails] == ["relu"]
+    assert [buffer.name for buffer in proof.removed] == ["temp"]
+    assert (proof.accumulator.name, proof.result.name) == ("temp", "mid")
 
 
 # ---------------------------------------------------------------------------------------------
@@ -101,7 +145,7 @@ def test_no_code_is_missing() -> None:
 def test_refusals_cannot_be_changed() -> None:
     assert isinstance(REFUSALS, Mapping)
     with pytest.raises(TypeError):
-        REFUSALS["tail"] = "nothing"  # type: ignore[index]
+        REFUSALS["impure"] = "nothing"  # type: ignore[index]
     with pytest.raises(AttributeError):
         REFUSALS.clear()  # type: ignore[attr-defined]
 
@@ -120,8 +164,8 @@ def test_an_explanation_ends_with_a_way_out(code: str) -> None:
 
 def test_the_code_of_a_refusal() -> None:
     with pytest.raises(s_tir.ScheduleError) as caught:
-        BY_NAME["float_relu"].scheduled().fuse_reduction_epilogue("mm")
-    assert refusal_code(caught.value) == "tail"
+        BY_NAME["impure_activation"].scheduled().fuse_reduction_epilogue("mm")
+    assert refusal_code(caught.value) == "impure"
 
 
 @pytest.mark.parametrize(
@@ -129,10 +173,10 @@ def test_the_code_of_a_refusal() -> None:
     [
         "",
         "something else",
-        "[tail] in brackets, but not where a refusal has it",
+        "[impure] in brackets, but not where a refusal has it",
         "Error message: no code here",
         "Error message: [no-such-code] something",
-        "Error message: The [tail] block",
+        "Error message: The [impure] block",
     ],
 )
 def test_other_errors_have_no_code(text: str) -> None:
@@ -144,7 +188,7 @@ def test_other_errors_have_no_code(text: str) -> None:
 def test_errors_of_other_primitives_have_no_code(level: str) -> None:
     # Neither has one whose program prints what looks like a code.
     sch = Schedule(BY_NAME["two_blocks"].func, error_render_level=level)
-    sch.annotate(sch.get_sblock("add"), "note", "Error message: [tail] is text of the program")
+    sch.annotate(sch.get_sblock("add"), "note", "Error message: [impure] is text of the program")
     i, _ = sch.get_loops(sch.get_sblock("add"))
     with pytest.raises(s_tir.ScheduleError) as caught:
         sch.decompose_reduction(sch.get_sblock("add"), i)
@@ -175,6 +219,7 @@ def sch() -> Schedule:
         ((), {"reduction_block": ["mm"]}),
         (("mm", "add", "add"), {}),
         (("mm",), {"consumer": "add"}),
+        (("mm", "add", "exact"), {}),
     ],
 )
 def test_wrong_arguments(sch: Schedule, positional: Any, named: Any) -> None:

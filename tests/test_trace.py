@@ -1,109 +1,39 @@
-"""The call as a step of a trace: recorded, printed, stored, replayed, also from several threads."""
+"""The call as a step of a trace: recorded, printed, stored and replayed."""
 
 from __future__ import annotations
 
-import json
-import sys
-import types
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 import tvm
 from tvm import s_tir
-from tvm.s_tir import Schedule, Trace
-from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir import Schedule
 from tvm.s_tir.schedule.testing import (
     assert_structural_equal_ignore_global_symbol,
     verify_trace_roundtrip,
 )
-from tvm.script import tirx as T
 from tvm.tirx import PrimFunc
 
 import fuse_epilogue
-
-
-def program(
-    rows: int = 8, columns: int = 12, depth: int = 6, epilogue: Callable[..., Any] | None = None
-) -> PrimFunc:
-    """A product, a bias made by a block of its own, and a residual; the same blocks at any size."""
-    last = epilogue or (lambda biased, residual: biased + residual)
-
-    @T.prim_func(s_tir=True)
-    def main(
-        A: T.Buffer((rows, depth), "int8"),
-        B: T.Buffer((columns, depth), "int8"),
-        E: T.Buffer((columns,), "int32"),
-        R: T.Buffer((rows, columns), "int32"),
-        D: T.Buffer((rows, columns), "int32"),
-    ):
-        C = T.sblock_alloc_buffer((columns,), "int32")
-        temp = T.sblock_alloc_buffer((rows, columns), "int32")
-        biased = T.sblock_alloc_buffer((rows, columns), "int32")
-        for j in range(columns):
-            with T.sblock("bias"):
-                vj = T.axis.spatial(columns, j)
-                C[vj] = E[vj] * 3 + 1
-        for i, j, k in T.grid(rows, columns, depth):
-            with T.sblock("mm"):
-                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
-                with T.init():
-                    temp[vi, vj] = 0
-                temp[vi, vj] += T.Cast("int32", A[vi, vk]) * T.Cast("int32", B[vj, vk])
-        for i, j in T.grid(rows, columns):
-            with T.sblock("add"):
-                vi, vj = T.axis.remap("SS", [i, j])
-                biased[vi, vj] = temp[vi, vj] + C[vj]
-        for i, j in T.grid(rows, columns):
-            with T.sblock("residual"):
-                vi, vj = T.axis.remap("SS", [i, j])
-                D[vi, vj] = last(biased[vi, vj], R[vi, vj])
-
-    return main
-
-
-def relu(biased: Any, residual: Any) -> Any:
-    return T.max(biased, residual)
-
-
-PROGRAM = program()
-# The same blocks; only the bias can be absorbed.
-WITH_RELU = program(epilogue=relu)
-
-
-def schedule(func: PrimFunc = PROGRAM) -> Schedule:
-    return Schedule(func, debug_mask="all")
+from traced import (
+    FLOATS,
+    PROGRAM,
+    SCALED,
+    WITH_MIRROR,
+    WITH_RELU,
+    names_of_blocks,
+    program,
+    replayed,
+    schedule,
+    scheduled_on,
+)
 
 
 def steps(sch: Schedule) -> list[str]:
     """What the trace has recorded, without its heading."""
     lines = [line.strip() for line in str(sch.trace).splitlines()]
     return lines[lines.index("def apply_trace(sch: s_tir.Schedule) -> None:") + 1 :]
-
-
-def replayed(sch: Schedule, func: PrimFunc = PROGRAM) -> Schedule:
-    """The trace of `sch` on a fresh schedule of `func`, by way of JSON text."""
-    stored = json.dumps(json.loads(tvm.ir.save_json(sch.trace.as_json())))
-    fresh = schedule(func)
-    Trace.apply_json_to_schedule(tvm.ir.load_json(stored), fresh)
-    return fresh
-
-
-def scheduled_on(func: PrimFunc) -> Schedule:
-    """The fusion among other steps, some of them on the fused block's loops."""
-    sch = schedule(func)
-    block = sch.get_sblock("mm")
-    i, j, k = sch.get_loops(block)
-    j0, j1 = sch.split(j, [None, 4])
-    sch.reorder(i, j0, k, j1)
-    sch.fuse_reduction_epilogue(block)
-    sch.compute_at(sch.get_sblock("bias"), j0)
-    init = sch.decompose_reduction(block, k)
-    sch.vectorize(sch.get_loops(init)[-1])
-    sch.unroll(k)
-    return sch
 
 
 # ---------------------------------------------------------------------------------------------
@@ -209,6 +139,62 @@ def test_replay(way: str) -> None:
     verify_trace_roundtrip(sch, PROGRAM, text_format="python")
 
 
+# What a call may allow, what is recorded of it, and the blocks that are left beside "mm" when a
+# residual has been added to a sum of floats, and when the sum has been scaled.
+ALLOWED: dict[str, tuple[dict[str, Any], str, tuple[list[str], list[str]]]] = {
+    "defaults": ({"numerics": "reassociate", "distribute": False}, "", ([], ["residual"])),
+    "exact": ({"numerics": "exact"}, ', numerics="exact"', (["residual"], ["residual"])),
+    "distribute": ({"distribute": True}, ", distribute=True", ([], [])),
+    "both": (
+        {"numerics": "exact", "distribute": True},
+        ', numerics="exact", distribute=True',
+        (["residual"], ["residual"]),
+    ),
+}
+
+
+@pytest.mark.parametrize("pair", [False, True], ids=["block", "pairs"])
+@pytest.mark.parametrize("scale", [False, True], ids=["residual", "scaled"])
+@pytest.mark.parametrize("name", ALLOWED)
+def test_what_a_call_allows_is_replayed(name: str, scale: bool, pair: bool) -> None:
+    options, text, left = ALLOWED[name]
+    func = SCALED if scale else FLOATS
+    sch = schedule(func)
+    if pair:
+        sch.fuse_reduction_epilogue("mm", "add", **options)
+        sch.fuse_reduction_epilogue("mm", "residual", **options)
+    else:
+        sch.fuse_reduction_epilogue("mm", **options)
+    assert names_of_blocks(sch) == ["bias", "mm", *left[scale]]
+    last = "reduction_block=b2, epilogue_block=b3" if pair else "block=b0"
+    assert steps(sch)[-1] == f"sch.fuse_reduction_epilogue({last}{text})"
+    assert len(sch.trace.insts[-1].attrs) == (2 if text else 0)
+    fresh = schedule(func)
+    sch.trace.apply_to_schedule(fresh, remove_postproc=False)
+    printed = schedule(func)
+    namespace: dict[str, Any] = {"s_tir": s_tir}
+    exec(str(sch.trace), namespace)
+    namespace["apply_trace"](printed)
+    for other in (fresh, printed, replayed(sch, func), replayed(replayed(sch, func), func)):
+        tvm.ir.assert_structural_equal(other.mod, sch.mod)
+        assert str(other.trace) == str(sch.trace)
+    verify_trace_roundtrip(sch, func)
+
+
+def test_what_a_call_allows_is_checked_on_the_replayed_program() -> None:
+    """A sum in float16 may not absorb, but what is exact needs nothing absorbed."""
+    half = program(dtype="float16")
+    allowing, exact = schedule(FLOATS), schedule(FLOATS)
+    allowing.fuse_reduction_epilogue("mm")
+    exact.fuse_reduction_epilogue("mm", numerics="exact")
+    with pytest.raises(s_tir.ScheduleError) as caught:
+        replayed(allowing, half)
+    assert fuse_epilogue.refusal_code(caught.value) == "accumulator-type"
+    live = schedule(half)
+    live.fuse_reduction_epilogue("mm", numerics="exact")
+    tvm.ir.assert_structural_equal(replayed(exact, half).mod, live.mod)
+
+
 def test_replay_among_other_steps() -> None:
     sch = scheduled_on(PROGRAM)
     tvm.ir.assert_structural_equal(replayed(sch).mod, sch.mod)
@@ -237,8 +223,19 @@ def test_replay_on_another_shape(sizes: tuple[int, int, int]) -> None:
 def test_one_argument_goes_as_far_as_the_replayed_program_lets_it() -> None:
     sch = schedule()
     assert len(sch.fuse_reduction_epilogue("mm").steps) == 2
+    on_mirror = schedule(WITH_MIRROR)
+    assert len(on_mirror.fuse_reduction_epilogue("mm").steps) == 1
+    tvm.ir.assert_structural_equal(replayed(sch, WITH_MIRROR).mod, on_mirror.mod)
+
+
+def test_what_is_absorbed_may_be_a_tail_in_the_replayed_program() -> None:
+    sch = schedule()
+    assert [step.tail for step in sch.fuse_reduction_epilogue("mm").steps] == ["", ""]
     on_relu = schedule(WITH_RELU)
-    assert len(on_relu.fuse_reduction_epilogue("mm").steps) == 1
+    assert [bool(step.tail) for step in on_relu.fuse_reduction_epilogue("mm").steps] == [
+        False,
+        True,
+    ]
     tvm.ir.assert_structural_equal(replayed(sch, WITH_RELU).mod, on_relu.mod)
 
 
@@ -247,14 +244,14 @@ def test_a_replayed_call_is_refused_like_a_live_one() -> None:
     sch.fuse_reduction_epilogue("mm", "add")
     sch.fuse_reduction_epilogue("mm", "residual")
 
-    fresh = schedule(WITH_RELU)
+    fresh = schedule(WITH_MIRROR)
     with pytest.raises(s_tir.ScheduleError) as caught:
         sch.trace.apply_to_schedule(fresh, remove_postproc=False)
-    assert fuse_epilogue.refusal_code(caught.value) == "tail"
+    assert fuse_epilogue.refusal_code(caught.value) == "index-map"
     # What came before the refused step has been done and recorded, as with any refused step.
-    on_relu = schedule(WITH_RELU)
-    on_relu.fuse_reduction_epilogue("mm", "add")
-    tvm.ir.assert_structural_equal(fresh.mod, on_relu.mod)
+    on_mirror = schedule(WITH_MIRROR)
+    on_mirror.fuse_reduction_epilogue("mm", "add")
+    tvm.ir.assert_structural_equal(fresh.mod, on_mirror.mod)
     recorded = [inst.kind.name for inst in fresh.trace.insts]
     assert recorded == ["GetSBlock", "GetSBlock", "FuseReductionEpilogue", "GetSBlock", "GetSBlock"]
 
@@ -289,12 +286,17 @@ def test_in_the_postprocessing_part_of_a_trace() -> None:
 # ---------------------------------------------------------------------------------------------
 
 
+# Programs of which the call fuses only the bias, and everything: nothing more can be fused.
+STOPPING = pytest.mark.parametrize("func", [WITH_MIRROR, WITH_RELU], ids=["mirror", "relu"])
+
+
+@STOPPING
 @pytest.mark.parametrize(
     "names",
     [("residual",), ("bias",), ("mm", "residual"), ("residual", "mm"), ("mm", "nobody")],
 )
-def test_a_refused_call_by_name_leaves_no_trace(names: tuple[str, ...]) -> None:
-    sch = schedule(WITH_RELU)
+def test_a_refused_call_by_name_leaves_no_trace(names: tuple[str, ...], func: PrimFunc) -> None:
+    sch = schedule(func)
     sch.fuse_reduction_epilogue("mm")
     kept = sch.get_sblock("residual")
     before, module = str(sch.trace), sch.mod
@@ -305,8 +307,11 @@ def test_a_refused_call_by_name_leaves_no_trace(names: tuple[str, ...]) -> None:
     assert sch.get(kept).name_hint == "residual"
 
 
-def test_a_refused_call_keeps_the_given_variables() -> None:
-    sch = schedule(WITH_RELU)
+@STOPPING
+def test_a_refused_call_keeps_the_given_variables(func: PrimFunc) -> None:
+    sch = schedule(func)
+    sch.fuse_reduction_epilogue("mm")
+    named = len(steps(sch)) - 1
     block, epilogue = sch.get_sblock("mm"), sch.get_sblock("residual")
     before = str(sch.trace)
     for second in (epilogue, "residual"):
@@ -316,7 +321,7 @@ def test_a_refused_call_keeps_the_given_variables() -> None:
         assert (sch.get(block).name_hint, sch.get(epilogue).name_hint) == ("mm", "residual")
     # The next variable gets the name it would have got without the refused calls.
     sch.get_sblock("bias")
-    assert steps(sch)[-1] == 'b2 = sch.get_sblock(name="bias", func_name="main")'
+    assert steps(sch)[-1] == f'b{named + 2} = sch.get_sblock(name="bias", func_name="main")'
 
 
 # ---------------------------------------------------------------------------------------------
@@ -346,7 +351,8 @@ def test_without_a_trace() -> None:
     report = sch.fuse_reduction_epilogue("mm")
     assert sch.trace is None
     traced = schedule()
-    assert traced.fuse_reduction_epilogue("mm") == report
+    same = traced.fuse_reduction_epilogue("mm")
+    assert (same.steps, same.kept, str(same)) == (report.steps, report.kept, str(report))
     tvm.ir.assert_structural_equal(sch.mod, traced.mod)
     with pytest.raises(s_tir.ScheduleError) as caught:
         sch.fuse_reduction_epilogue("mm")
@@ -392,82 +398,3 @@ def test_blocks_of_two_functions_are_no_pair() -> None:
         sch.fuse_reduction_epilogue(*pair)
     assert fuse_epilogue.refusal_code(caught.value) in {"structure", "wrong-pair"}
     assert sch.mod.same_as(before)
-
-
-# ---------------------------------------------------------------------------------------------
-# Several threads
-# ---------------------------------------------------------------------------------------------
-
-
-def test_replay_from_several_threads() -> None:
-    sch = scheduled_on(PROGRAM)
-    refused = schedule()
-    refused.fuse_reduction_epilogue("mm", "add")
-    refused.fuse_reduction_epilogue("mm", "residual")
-
-    def replay(number: int) -> str | None:
-        if number % 3:
-            fresh = schedule()
-            sch.trace.apply_to_schedule(fresh, remove_postproc=False)
-            tvm.ir.assert_structural_equal(fresh.mod, sch.mod)
-            return None
-        try:
-            refused.trace.apply_to_schedule(schedule(WITH_RELU), remove_postproc=False)
-        except s_tir.ScheduleError as error:
-            return fuse_epilogue.refusal_code(error)
-        return "not refused"
-
-    with ThreadPoolExecutor(4) as pool:
-        results = list(pool.map(replay, range(48)))
-    assert results == ["tail" if number % 3 == 0 else None for number in range(48)]
-
-
-def test_search_and_database_of_meta_schedule(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """MetaSchedule replays the trace from threads of its own, with other decisions each time."""
-    # A context imports all of TVM's tensor intrinsics, which takes seconds; none is used here.
-    intrinsics = "tvm.s_tir.tensor_intrin"
-    if intrinsics not in sys.modules:
-        monkeypatch.setitem(sys.modules, intrinsics, types.ModuleType(intrinsics))
-
-    def space(sch: Schedule) -> None:
-        sch.fuse_reduction_epilogue("mm")
-        block = sch.get_sblock("mm")
-        i, j, k = sch.get_loops(block)
-        j0, j1 = sch.split(j, sch.sample_perfect_tile(j, 2))
-        sch.reorder(i, j0, k, j1)
-        sch.compute_at(sch.get_sblock("bias"), j0)
-        sch.decompose_reduction(block, k)
-
-    mod = tvm.IRModule({"main": PROGRAM.with_attr("global_symbol", "main")})
-    context = ms.TuneContext(
-        mod=mod,
-        target=tvm.target.Target({"kind": "llvm", "num-cores": 2}),
-        space_generator=ms.space_generator.ScheduleFn(
-            space, sch_rules=[], postprocs=[], mutator_probs={}
-        ),
-        search_strategy=ms.search_strategy.ReplayTrace(max_fail_count=1),
-        task_name="fused",
-        num_threads=2,
-        rand_state=1,
-    )
-    context.pre_tuning(16, 16, context.generate_design_space())
-    candidates = context.generate_measure_candidates()
-    assert len(candidates) == 16
-    modules = [candidate.sch.mod for candidate in candidates]
-    assert len({mod.script() for mod in modules}) > 1
-    for candidate in candidates:
-        fresh = Schedule(mod, debug_mask="all")
-        candidate.sch.trace.apply_to_schedule(fresh, remove_postproc=False)
-        tvm.ir.assert_structural_equal(fresh.mod, candidate.sch.mod)
-
-    files = {"path_workload": str(tmp_path / "w"), "path_tuning_record": str(tmp_path / "r")}
-    stored = ms.database.JSONDatabase(**files)
-    stored.commit_tuning_record(
-        ms.database.TuningRecord(
-            candidates[-1].sch.trace, stored.commit_workload(mod), [1.0], context.target, None
-        )
-    )
-    found = ms.database.JSONDatabase(**files).query_schedule(mod, context.target, "main")
-    tvm.ir.assert_structural_equal(found.mod, candidates[-1].sch.mod)

@@ -100,7 +100,8 @@ print(fused.script())
 #
 # Addition is associative and commutative and 0 is its neutral element, so both are the same sum.
 # On integers they agree bit for bit. On floating-point numbers only the order of the additions
-# differs, and with it the rounding. This is the one liberty that the primitive takes.
+# differs, and with it the rounding. ``numerics="exact"`` forbids even that: tutorial 02 tells what
+# the primitive does then.
 #
 # ``C`` may move because it does not depend on ``k`` and nothing writes it between the two blocks.
 # The primitive proves that, and more, before it changes anything.
@@ -151,16 +152,21 @@ tvm.ir.assert_structural_equal(replayed.mod, sch.mod)
 # %%
 # A refusal
 # ---------
-# Not everything that follows a sum may move into it. Here it is a ReLU:
+# What a reduction cannot absorb is seldom a problem: a ReLU, say, is placed right behind the
+# reduction loops instead (tutorial 02). A problem is a value that would be read too early. Here the
+# result is shifted by a zero point of 128. Whoever generated the code moved that shift into the
+# bias, in a block which stands between the reduction and its epilogue:
 
 
 @T.prim_func(s_tir=True)
-def matmul_relu(
+def matmul_corrected(
     A: T.Buffer((16, 16), "int8"),
     B: T.Buffer((16, 16), "int8"),
+    C: T.Buffer((16, 16), "int32"),
     D: T.Buffer((16, 16), "int32"),
 ) -> None:
     temp = T.sblock_alloc_buffer((16, 16), dtype="int32")
+    corrected = T.sblock_alloc_buffer((16, 16), dtype="int32")
     for i, j, k in T.grid(16, 16, 16):
         with T.sblock("multiply"):
             vi, vj, vk = T.axis.remap("SSR", [i, j, k])
@@ -168,17 +174,21 @@ def matmul_relu(
                 temp[vi, vj] = T.int32(0)
             temp[vi, vj] = temp[vi, vj] + T.cast(A[vi, vk], "int32") * T.cast(B[vj, vk], "int32")
     for i, j in T.grid(16, 16):
-        with T.sblock("relu"):
+        with T.sblock("correct"):
             vi, vj = T.axis.remap("SS", [i, j])
-            D[vi, vj] = T.max(temp[vi, vj], 0)
+            corrected[vi, vj] = C[vi, vj] - 128
+    for i, j in T.grid(16, 16):
+        with T.sblock("add"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            D[vi, vj] = temp[vi, vj] + corrected[vi, vj]
 
 
 # %%
-# ``max(t[0] + t[1], 0)`` is not ``max(t[0], 0) + max(t[1], 0)``: take 3 and -5. Clamping at every
-# step would give another result, so the call raises ``ScheduleError``, like every primitive of
-# TVM that cannot do what it is asked.
+# An init that loads ``corrected[vi, vj]`` would run before ``correct`` has stored anything there:
+# the sums would start from whatever the memory held before. So the call raises ``ScheduleError``,
+# like every primitive of TVM that cannot do what it is asked.
 
-refusing = Schedule(matmul_relu, debug_mask="all")
+refusing = Schedule(matmul_corrected, debug_mask="all")
 refused = None
 try:
     refusing.fuse_reduction_epilogue("multiply")
@@ -197,11 +207,18 @@ print(code)
 print(fuse_epilogue.REFUSALS[code])
 
 # %%
-# A refused call changes nothing. The module is the one we began with, the trace is empty, and
-# the schedule can go on.
+# A refused call changes nothing. The module is the one we began with, and the trace is empty.
 
-tvm.ir.assert_structural_equal(refusing.mod["main"], matmul_relu)
+tvm.ir.assert_structural_equal(refusing.mod["main"], matmul_corrected)
 print("steps recorded:", len(refusing.trace.insts))
+
+# %%
+# So the schedule can go on. The message says that the bias must be computed before the reduction.
+# Here there is an even simpler way, because ``correct`` is elementwise: once TVM has inlined it, it
+# is a part of the epilogue.
+
+refusing.compute_inline("correct")
+print(refusing.fuse_reduction_epilogue("multiply"))
 
 # %%
 # What next
@@ -221,7 +238,9 @@ sch.vectorize(sch.get_loops(init)[-1])
 print(sch.mod["main"].script())
 
 # %%
-# Still one pass over ``D``, still the same bits. The order matters, though: fuse first and
-# decompose later, because a reduction without its ``T.init`` has no place left for the bias.
+# Still one pass over ``D``, still the same bits, and so for the program with the correction. The
+# order matters, though: fuse first and decompose later, because a reduction without its ``T.init``
+# has no place left for the bias.
 
 assert np.array_equal(run(sch.mod), expected)
+assert np.array_equal(run(refusing.mod), expected - 128)

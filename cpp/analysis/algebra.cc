@@ -94,7 +94,8 @@ bool Negates(const PeelStep& step) {
 
 // A literal factor of a literal or of a product with a literal is folded: no work in the term.
 std::optional<Expr> Folded(const PeelStep& step, const Expr& term) {
-  if (step.node != N::kMul || !As<FloatImm>(*step.operand)) return std::nullopt;
+  bool scales_sum = step.node == N::kMul && step.after->id == M::kSum;
+  if (!scales_sum || !As<FloatImm>(*step.operand)) return std::nullopt;
   if (As<FloatImm>(term)) return CallGlobal(Fn::Mul, term, *step.operand, nullptr).cast<Expr>();
   auto product = As<Mul>(term);
   if (!product) return std::nullopt;
@@ -107,10 +108,37 @@ std::optional<Expr> Folded(const PeelStep& step, const Expr& term) {
   return std::nullopt;
 }
 
+// Two literals of a type that wraps around: TVM's own folding rejects what leaves the type's range.
+std::optional<Expr> FoldWrapping(NodeKind node, const Expr& a, const Expr& b) {
+  auto x = As<IntImm>(a), y = As<IntImm>(b);
+  DLDataType dtype = DTypeOf(a);
+  if (!x || !y || !IsInteger(dtype) || dtype.bits > 32) return std::nullopt;
+  int64_t value = 0;
+  switch (node) {
+    case N::kAdd:
+      value = x->value() + y->value();
+      break;
+    case N::kSub:
+      value = x->value() - y->value();
+      break;
+    case N::kMul:
+      if (dtype.bits == 32) return std::nullopt;  // known not to overflow
+      value = x->value() * y->value();
+      break;
+    default:
+      return std::nullopt;
+  }
+  uint64_t mask = (uint64_t{1} << dtype.bits) - 1;
+  uint64_t wrapped = static_cast<uint64_t>(value) & mask;
+  bool negative = dtype.code == kDLInt && (wrapped >> (dtype.bits - 1)) != 0;
+  return MakeInt(static_cast<int64_t>(negative ? wrapped | ~mask : wrapped), a);
+}
+
 Expr ApplyStep(const PeelStep& step, const Expr& x) {
   if (!step.operand) return CallGlobal(step.make, x, nullptr).cast<Expr>();
   const Expr& a = step.x_first ? x : *step.operand;
   const Expr& b = step.x_first ? *step.operand : x;
+  if (auto folded = FoldWrapping(step.node, a, b)) return *folded;
   if (step.absorbs && step.node != N::kSub) return Combine(*step.after, a, b);
   return CallGlobal(step.make, a, b, nullptr).cast<Expr>();
 }
@@ -214,11 +242,12 @@ std::optional<Expr> ParentOf(const Expr& f, const Var& hole) {
 class Peeler {
  public:
   Peeler(const Var& hole, const Reduction& reduction, const Options& options,
-         const SBlock& epilogue)
+         const Epilogue& epilogue)
       : hole_(hole),
         reduction_(reduction),
         options_(options),
-        epilogue_(epilogue),
+        block_(epilogue.site->block()),
+        output_(epilogue.output),
         dtype_(BufferTypeOf(reduction.accumulator).dtype().dtype()),
         monoid_(reduction.monoid) {}
 
@@ -229,6 +258,7 @@ class Peeler {
         reason_ = "it uses the finished value in several ways";
         break;
       }
+      f_ = f;
       auto step = StepFor(*parent);
       if (!step || !Allowed(*step, *parent)) break;
       monoid_ = step->after;
@@ -239,6 +269,9 @@ class Peeler {
   }
 
  private:
+  // A node in a reason: "it" if it is all that is left.
+  std::string Name(const Expr& node) const { return node.same_as(f_) ? "it" : Print(node); }
+
   // The step that takes a node off, if the algebra has one.
   std::optional<PeelStep> StepFor(const Expr& node) {
     std::optional<Expr> operand;
@@ -253,19 +286,27 @@ class Peeler {
     if (monoid_->id == M::kSum && node.kind() == N::kSub && x_first) {
       return PeelStep{true, node.kind(), Fn::Sub, operand, x_first, monoid_};
     }
+    reason_ = Name(node) + " does not distribute over a " + monoid_->name;
     for (const Distribution& row : kDistributions) {
       bool side = row.x == kEither || (row.x == kUnary && !operand) ||
                   (operand && row.x == (x_first ? kLeft : kRight));
       if (row.node != node.kind() || row.from != monoid_->id || !side) continue;
-      if (!(row.types & TypesOf(dtype_)) || !Fits(row.operand, operand)) continue;
+      if (!Fits(row.operand, operand)) continue;
+      if (!(row.types & TypesOf(dtype_))) {
+        reason_ = Name(node) + " could overflow " + DTypeStr(dtype_) + " in a term";
+        continue;
+      }
+      if (row.cost == kWork && IsTooNarrow()) {
+        reason_ = Name(node) + " would be rounded to " + DTypeStr(dtype_) + " in every term";
+        return std::nullopt;
+      }
       PeelStep step{false, row.node, row.make, operand, x_first, &MonoidOf(row.to)};
       if (row.cost == kWork && !options_.distribute && !FoldsAway(step)) {
-        reason_ = Print(node) + " would cost work in every term (distribute=True does it)";
+        reason_ = Name(node) + " would cost work in every term (distribute=True allows that)";
         return std::nullopt;
       }
       return step;
     }
-    reason_ = Print(node) + " does not distribute over a " + monoid_->name;
     return std::nullopt;
   }
 
@@ -276,27 +317,38 @@ class Peeler {
     return folds;
   }
 
+  // A float that a bias, or a rounding of every term, would harm.
+  bool IsTooNarrow() const {
+    return monoid_->rounds && IsFloat(dtype_) && dtype_.bits < 32 && !options_.exact;
+  }
+
   bool Allowed(const PeelStep& step, const Expr& node) {
     if (IsFloat(dtype_)) {
       if (options_.exact) {
         reason_ = "numerics=\"exact\" keeps floats bit for bit";
         return false;
       }
-      if (monoid_->rounds && dtype_.bits < 32) {
+      if (IsTooNarrow()) {
         if (!step.absorbs) {
-          reason_ = Print(node) + " would be rounded to " + DTypeStr(dtype_) + " in every term";
+          reason_ = Name(node) + " would be rounded to " + DTypeStr(dtype_) + " in every term";
           return false;
         }
-        Refuse(Code::kAccumulatorType, epilogue_,
+        Refuse(Code::kAccumulatorType, block_,
                "block " + Quoted(reduction_.site->block()) + " accumulates in " + DTypeStr(dtype_) +
-                   ", and block " + Quoted(epilogue_) + " computes " + Print(node),
+                   ", and block " + Quoted(block_) + " computes " + Print(node),
                {reduction_.site->block()});
       }
+    }
+    // A term would read the output while the reduction accumulates in it.
+    if (!step.absorbs && !Negates(step) && step.operand &&
+        !LoadsOf(*step.operand, output_).empty()) {
+      reason_ = Name(node) + " uses " + Quoted(output_) + ", which would be overwritten";
+      return false;
     }
     PeelSteps steps = steps_;
     steps.push_back(step);
     if (MayOverflow(reduction_, steps)) {
-      reason_ = Print(node) + " could overflow " + DTypeStr(dtype_) +
+      reason_ = Name(node) + " could overflow " + DTypeStr(dtype_) +
                 " on the way, which TVM compiles as if it never happened";
       return false;
     }
@@ -306,10 +358,12 @@ class Peeler {
   Var hole_;
   const Reduction& reduction_;
   const Options& options_;
-  SBlock epilogue_;
+  SBlock block_;
+  Var output_;
   DLDataType dtype_;
   const Monoid* monoid_;
   PeelSteps steps_;
+  Expr f_;
   std::string reason_;
 };
 
@@ -355,7 +409,7 @@ std::string SumText(const PeelSteps& steps) {
 }  // namespace
 
 Peeled Peel(const Expr& f, const Var& hole, const Reduction& reduction, const Options& options,
-            const SBlock& epilogue) {
+            const Epilogue& epilogue) {
   return Peeler(hole, reduction, options, epilogue).Run(f);
 }
 

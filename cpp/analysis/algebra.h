@@ -50,11 +50,11 @@ struct Peeled {
 
 /*!
  * \brief Peel f, an expression in \p hole and the reduction's axes.
- * \param epilogue The block that a refusal is about.
+ * \param epilogue The block that f is from.
  * \throws Refusal where a 16-bit floating accumulator would have to absorb.
  */
 Peeled Peel(const ir::Expr& f, const ir::Var& hole, const Reduction& reduction,
-            const Options& options, const ir::SBlock& epilogue);
+            const Options& options, const Epilogue& epilogue);
 
 /*! \brief F(x), and H(x), with TVM's constant folding. */
 ir::Expr ApplyAll(const PeelSteps& steps, ir::Expr x);

@@ -40,11 +40,14 @@ class MemoryFinder : public StmtExprVisitor {
   void VisitExpr_(const Call&) override { found = true; }
 };
 
-void CheckFixedDomain(const Axis& axis, const SBlock& block, Code code) {
+bool ReadsMemory(const Expr& expr) {
   MemoryFinder finder;
-  finder(axis.min);
-  finder(axis.extent);
-  if (finder.found) {
+  finder(expr);
+  return finder.found;
+}
+
+void CheckFixedDomain(const Axis& axis, const SBlock& block, Code code) {
+  if (ReadsMemory(axis.min) || ReadsMemory(axis.extent)) {
     Refuse(code, block,
            "the extent of " + Quoted(axis.var) + " around block " + Quoted(block) +
                " is read from memory or called for: " + Print(axis.extent));
@@ -219,7 +222,11 @@ class IndexSimplifier : public StmtExprMutator {
   using StmtExprMutator::VisitExpr_;
   Expr VisitExpr_(const TensorLoad& op) override {
     ffi::Array<Expr> indices;
-    for (const Expr& index : op.indices()) indices.push_back(prover_.Simplify(Rewrite(index)));
+    for (const Expr& index : op.indices()) {
+      Expr rewritten = Rewrite(index);
+      // An index made of data is left alone: the simplifier believes that int32 cannot overflow.
+      indices.push_back(ReadsMemory(rewritten) ? rewritten : prover_.Simplify(rewritten));
+    }
     return CallGlobal(Fn::BufferLoad, op.source(), indices, nullptr).cast<Expr>();
   }
 
@@ -311,6 +318,7 @@ std::vector<ProducedLoad> ProducedLoads(const std::vector<Produced>& produced,
 // A guess at h: the axes that make the pattern R(v) the target I(s), read off where both are
 // written in the same way. TVM cannot invert a map with a stride, such as 2 * v.
 bool Unify(const Expr& pattern, const Expr& target, const VarSet& axes, Substitution* found) {
+  if (!UsesAny(pattern, axes)) return true;  // no help; whether it fits is proved later
   if (pattern.kind() == NodeKind::kVar && axes.count(pattern.get())) {
     auto [it, fresh] = found->emplace(pattern.get(), target);
     return fresh || DeepEqual(it->second, target);
@@ -356,16 +364,28 @@ AxisMap MatchElements(const Reduction& reduction, const std::vector<Produced>& p
   }
   std::vector<ProducedLoad> loads = ProducedLoads(produced, epilogue);
   const TensorLoad& first = loads[0].load;
-  auto read = InjectiveMap::Detect(first.indices(), epilogue.axes, always);
-  auto inverse = read ? read->Inverse(loads[0].indices) : std::nullopt;
-  if (read && !inverse) {
-    inverse = UnifiedAxes(first.indices(), loads[0].indices, epilogue.axes);
+  // An axis of one value is that value: TVM calls a map with a multiple of it not invertible.
+  Substitution single;
+  std::vector<Axis> several;
+  for (const Axis& axis : epilogue.axes) {
+    if (IsConst(axis.extent, 1)) {
+      single[axis.var.get()] = axis.min;
+    } else {
+      several.push_back(axis);
+    }
   }
+  ffi::Array<Expr> pattern = Substitute(first.indices(), single);
+  auto read = InjectiveMap::Detect(pattern, several, always);
+  auto inverse = read ? read->Inverse(loads[0].indices) : std::nullopt;
+  if (read && !inverse) inverse = UnifiedAxes(pattern, loads[0].indices, several);
   if (!inverse) {
-    throw Refusal(
-        Code::kIndexMap, consumer,
-        "block " + Quoted(consumer) + " reads " + Print(first) + ", which cannot be inverted",
-        {first});
+    std::string why = ", which cannot be inverted";
+    for (const Axis& axis : epilogue.axes) {
+      bool repeats = !IsConst(axis.extent, 1) && !UsesAny(first.indices(), {axis.var.get()});
+      if (repeats) why = " again for every " + Quoted(axis.var);
+    }
+    throw Refusal(Code::kIndexMap, consumer,
+                  "block " + Quoted(consumer) + " reads " + Print(first) + why, {first});
   }
 
   Prover prover = Knowing(reduction.spatial);
@@ -382,9 +402,10 @@ AxisMap MatchElements(const Reduction& reduction, const std::vector<Produced>& p
                " over a range that is not what block " + Quoted(producer) + " computes",
            {first});
   };
-  for (size_t i = 0; i < epilogue.axes.size(); ++i) {
-    const Axis& axis = epilogue.axes[i];
-    Expr value = named.Simplify((*inverse)[i]);
+  size_t next = 0;
+  for (const Axis& axis : epilogue.axes) {
+    bool is_single = single.count(axis.var.get()) > 0;
+    Expr value = is_single ? axis.min : named.Simplify((*inverse)[next++]);
     if (auto imm = As<IntImm>(value)) value = MakeInt(imm->value(), axis.var);
     if (!SameType(DTypeOf(value), DTypeOf(axis.var))) {
       throw Refusal(Code::kIndexType, consumer,

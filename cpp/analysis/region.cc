@@ -39,6 +39,13 @@ std::optional<Tail> MatchTail(const Scope& scope, const Region& region, const Si
   }
 }
 
+std::optional<Tail> KnownAt(const Site& site, const std::vector<KnownTail>& known) {
+  for (const KnownTail& one : known) {
+    if (one.block.same_as(site.block())) return Tail{&site, one.output, one.indices, one.value};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 bool Place::Holds(const Site& site, const Site& reduction) const {
@@ -48,7 +55,7 @@ bool Place::Holds(const Site& site, const Site& reduction) const {
          ChildOf(site) > ChildOf(reduction);
 }
 
-Region FindRegion(const Scope& scope, const Site& site) {
+Region FindRegion(const Scope& scope, const Site& site, const std::vector<KnownTail>& known) {
   Reduction reduction = MatchReduction(site);
   CheckNoPointer(scope, reduction.accumulator, site);
   CheckOnlyWriter(scope, reduction.accumulator, site);
@@ -62,7 +69,9 @@ Region FindRegion(const Scope& scope, const Site& site) {
       reads = reads || other.Touches(one.buffer.get(), Use::kRead);
     }
     if (!reads) continue;
-    if (auto tail = MatchTail(scope, region, other)) {
+    auto tail = KnownAt(other, known);
+    if (!tail) tail = MatchTail(scope, region, other);
+    if (tail) {
       region.produced.push_back({tail->output, tail->indices});
       region.tails.push_back(*tail);
     }

@@ -54,11 +54,20 @@ struct Region {
   std::vector<Produced> produced;
 };
 
+/*! \brief A tail as the fusion that made it knows it: nothing has to be proved again. */
+struct KnownTail {
+  ir::SBlock block;
+  ir::Var output;
+  ffi::Array<ir::Expr> indices;
+  ir::Expr value;
+};
+
 /*!
  * \brief Prove a reduction to be what tails and absorbed terms rely on, and find its tails.
+ * \param known Tails that have been made by the same call.
  * \throws Refusal if \p site is not a complete reduction.
  */
-Region FindRegion(const Scope& scope, const Site& site);
+Region FindRegion(const Scope& scope, const Site& site, const std::vector<KnownTail>& known = {});
 
 /*! \brief The sites besides the reduction that read \p buffer, in program order. */
 std::vector<const Site*> ReadersOf(const Scope& scope, const Site& reduction,

@@ -1,5 +1,6 @@
 #include "schedule/primitive.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "schedule/diagnostics.h"
@@ -78,22 +79,19 @@ bool IsReadOutside(const Scope& scope, const SBlock& root, const Var& buffer) {
                     ", the result of block " + Quoted(block));
 }
 
-// The blocks that may be fused next, in program order. Of the tails that are there only the first
-// can have something left to absorb. What stands in front of the reduction reads something older;
-// it is a candidate (to be refused) only if there is no other.
+// The blocks that may be fused next, in program order: those that read something behind its writer.
+// What stands in front of the writer reads something older; in front of the reduction it is a
+// candidate (to be refused) only if there is no other.
 std::vector<const Site*> Candidates(const Scope& scope, const Region& region) {
   std::vector<const Site*> before, behind;
-  VarSet tails;
-  for (size_t i = 1; i < region.tails.size(); ++i) {
-    tails.insert(region.tails[i].site->realize.get());
-  }
-  size_t reduction = region.reduction.site->position;
+  const Site& reduction = *region.reduction.site;
   for (const Site& site : scope.sites) {
-    if (site.position == reduction || !site.is_block()) continue;
-    if (tails.count(site.realize.get())) continue;
-    for (const Produced& one : region.produced) {
-      if (!site.Touches(one.buffer.get(), Use::kRead)) continue;
-      (site.position < reduction ? before : behind).push_back(&site);
+    if (&site == &reduction || !site.is_block()) continue;
+    for (size_t i = 0; i < region.produced.size(); ++i) {
+      if (!site.Touches(region.produced[i].buffer.get(), Use::kRead)) continue;
+      const Site& writer = i == 0 ? reduction : *region.tails[i - 1].site;
+      if (&site == &writer || (i > 0 && site.position < writer.position)) continue;
+      (site.position < writer.position ? before : behind).push_back(&site);
       break;
     }
   }
@@ -188,6 +186,16 @@ class Fuser {
   void SetReduction(const SBlock& block) {
     reduction_sref_ = CallGlobal(Fn::GetSRefOfStmt, state_, block).cast<StmtSRef>();
     region_.reset();
+    tails_.clear();
+  }
+
+  bool IsTail(const Region& region, const Site& site) const {
+    return std::any_of(region.tails.begin(), region.tails.end(),
+                       [&](const Tail& tail) { return tail.site == &site; });
+  }
+  bool MadeHere(const Site& site) const {
+    return std::any_of(tails_.begin(), tails_.end(),
+                       [&](const KnownTail& tail) { return tail.block.same_as(site.block()); });
   }
 
   FusionPlan ProveFusion(const Region& region, const Site& consumer) {
@@ -204,7 +212,7 @@ class Fuser {
     if (region_) return &*region_;
     const Site& site = SiteIn(CurrentScope(), CurrentReduction());
     try {
-      region_ = FindRegion(CurrentScope(), site);
+      region_ = FindRegion(CurrentScope(), site, tails_);
       return &*region_;
     } catch (const Refusal& refusal) {
       if (!report.before) throw;
@@ -243,12 +251,14 @@ class Fuser {
   bool FuseFirst(const Region& region, const std::vector<const Site*>& candidates,
                  std::optional<Refusal>* refusal) {
     for (const Site* candidate : candidates) {
+      if (MadeHere(*candidate)) continue;
       try {
         CarryOut(ProveFusion(region, *candidate));
         return true;
       } catch (const Refusal& reason) {
-        // That nothing is left to do is a reason only if there is no other, and nothing was done.
-        bool done = reason.code == Code::kAlreadyFused;
+        // That a block is where it belongs is a reason only if there is no other, and nothing was
+        // done.
+        bool done = IsTail(region, *candidate);
         if (done && (report.before || *refusal)) continue;
         if (!*refusal || (*refusal)->code == Code::kAlreadyFused) *refusal = reason;
       }
@@ -334,12 +344,21 @@ class Fuser {
     BlockReuse reuse;
     for (const auto& [old, now] : fused.blocks) reuse.Set(old, now);
     Replace(fused.scope_root, reuse);
+    if (fused.tail) tails_.push_back(*fused.tail);
   }
 
   void Replace(const SBlock& root, const BlockReuse& reuse) {
     ReplaceScope(state_, scope_sref_, root, reuse);
     region_.reset();
     scope_.reset();
+  }
+
+  // The step of this call that stores to \p output, or nullptr.
+  FusionStep* StepThatMade(const Var& output) {
+    for (FusionStep& step : report.steps) {
+      if (step.output.same_as(output)) return &step;
+    }
+    return nullptr;
   }
 
   void Record(const FusionPlan& plan) {
@@ -355,14 +374,17 @@ class Fuser {
     FusionStep step;
     step.epilogue = plan.epilogue.site->block();
     step.hole = plan.hole;
+    step.output = plan.epilogue.output;
     step.peeled = plan.peeled;
     if (plan.gone) {
       step.removed = reduction.accumulator;
       report.removed.push_back(reduction.accumulator);
     }
     for (const Tail* merged : plan.merged) {
-      step.removed = merged->output;
       report.removed.push_back(merged->output);
+      FusionStep* maker = StepThatMade(merged->output);
+      if (maker != nullptr) maker->merged_into = step.epilogue.name_hint();
+      (maker != nullptr ? *maker : step).removed = merged->output;
     }
     const std::vector<Axis>& axes = plan.epilogue.axes;
     step.axes = Collect<Var>(axes, [](const Axis& axis) { return axis.var; });
@@ -384,6 +406,7 @@ class Fuser {
   // Of the present state, once somebody has asked for them.
   std::unique_ptr<Scope> scope_;
   std::optional<Region> region_;
+  std::vector<KnownTail> tails_;
 };
 
 std::optional<SBlock> BlockOf(const ffi::ObjectRef& schedule, const ffi::Any& block_rv) {

@@ -95,17 +95,33 @@ std::string WhyKept(const Surroundings& around, const FusionPlan& plan) {
   const Reduction& reduction = plan.region.reduction;
   const Var& accumulator = reduction.accumulator;
   if (UsesAny(reduction.init, {accumulator.get()})) {
-    return "the init of " + Quoted(reduction.site->block()) + " reads " + Quoted(accumulator);
+    return "it cannot be absorbed, because the init of " + Quoted(reduction.site->block()) +
+           " reads " + Quoted(accumulator);
   }
   if (!Owns(around.scope.root, accumulator)) {
-    return "the caller, or another scope, may read " + Quoted(accumulator);
+    return "it cannot be absorbed, because the caller, or another scope, may read " +
+           Quoted(accumulator) + " as it is";
   }
   for (const Site* reader : ReadersOf(around.scope, *reduction.site, accumulator)) {
     bool merged = reader == plan.epilogue.site;
     for (const Tail* tail : plan.merged) merged = merged || tail->site == reader;
     if (merged) continue;
     std::string who = reader->is_block() ? Quoted(reader->block()) : "a statement";
-    return who + " reads " + Quoted(accumulator) + " as well";
+    return "it cannot be absorbed, because " + who + " reads " + Quoted(accumulator) + " as it is";
+  }
+  return "";
+}
+
+// Why the reduction cannot accumulate in the output, though nothing else is left to do.
+std::string WhyCopied(const FusionPlan& plan) {
+  const Reduction& reduction = plan.region.reduction;
+  const Var& output = plan.epilogue.output;
+  if (ir::ScopeOf(reduction.accumulator) != ir::ScopeOf(output)) {
+    return Quoted(output) + " is in another memory than " + Quoted(reduction.accumulator);
+  }
+  // TVM keeps such a buffer in float32 if the function allocates it, but not if it is a parameter.
+  if (reduction.monoid->rounds && StoreRounds(reduction.accumulator)) {
+    return "every store to " + Quoted(output) + " rounds, also those of the steps on the way";
   }
   return "";
 }
@@ -180,13 +196,9 @@ FusionPlan Prove(const Surroundings& around, const Region& full, const Site& con
   std::string kept = UsesAny(f, {plan.hole.get()}) ? WhyKept(around, plan)
                                                    : std::string("it works on what a tail stores");
   if (kept.empty()) {
-    plan.peeled = Peel(f, plan.hole, plan.region.reduction, options, block);
-    plan.gone = plan.peeled.rest.same_as(plan.hole) &&
-                ir::ScopeOf(reduction.accumulator) == ir::ScopeOf(epilogue.output);
-    if (!plan.gone && plan.peeled.reason.empty()) {
-      plan.peeled.reason =
-          Quoted(epilogue.output) + " is in another memory than " + Quoted(reduction.accumulator);
-    }
+    plan.peeled = Peel(f, plan.hole, plan.region.reduction, options, epilogue);
+    if (plan.peeled.rest.same_as(plan.hole)) plan.peeled.reason = WhyCopied(plan);
+    plan.gone = plan.peeled.reason.empty();
   } else {
     plan.peeled = Peeled{{}, f, kept};
   }

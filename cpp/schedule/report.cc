@@ -16,7 +16,8 @@ ffi::Array<Var> ToArray(const std::vector<Var>& vars) {
 }
 
 std::string RestText(const FusionStep& step) {
-  return step.peeled.reason.empty() ? "" : Print(step.peeled.rest);
+  bool gone = step.peeled.reason.empty() || !step.merged_into.empty();
+  return gone ? "" : Print(step.peeled.rest);
 }
 
 // All that was peeled by the call, with one hole for all of it.
@@ -36,7 +37,7 @@ AnyMap ReportAsMap(const FusionReport& report) {
     steps.push_back(Strings{step.epilogue.name_hint(), AbsorbedText(step.peeled.steps),
                             DistributedText(step.peeled.steps, step.hole), RestText(step),
                             step.removed ? step.removed->name() : ffi::String(""),
-                            step.peeled.reason});
+                            step.merged_into.empty() ? step.peeled.reason : "", step.merged_into});
   }
   Strings kept;
   for (const Var& buffer : report.kept) kept.push_back(buffer.name());

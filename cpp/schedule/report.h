@@ -17,10 +17,13 @@ namespace fuse_epilogue {
 /*! \brief One epilogue that was fused. Texts are made when they are asked for. */
 struct FusionStep {
   ir::SBlock epilogue;
+  ir::Var output;
   ir::Var hole;
   Peeled peeled;
   /*! \brief The buffer that is gone, if one is. */
   std::optional<ir::Var> removed;
+  /*! \brief The block of a later step that the tail has become part of; empty if none. */
+  std::string merged_into;
 
   // For the certificate: v = h(s), and the epilogue's loops as functions of v.
   ffi::Array<ir::Var> axes;

@@ -153,8 +153,10 @@ Fused Fuse(const Scope& scope, const FusionPlan& plan) {
     gone.insert(region.reduction.accumulator.get());
   } else {
     Substitution finished{{plan.hole.get(), MakeLoad(result.buffer, result.indices)}};
+    Expr value = Substitute(plan.peeled.rest, finished);
     TailNest nest = MakeTail(region.reduction, region.place, epilogue, plan.epilogue.output,
-                             plan.indices, Substitute(plan.peeled.rest, finished));
+                             plan.indices, value);
+    fused.tail = KnownTail{nest.block, plan.epilogue.output, plan.indices, value};
     fused.blocks.emplace_back(epilogue, nest.block);
     tail = nest.stmt;
   }

@@ -36,6 +36,8 @@ struct Fused {
   ir::SBlock scope_root;
   /*! \brief What blocks have become, so that their random variables stay valid. */
   std::vector<std::pair<ir::SBlock, ir::SBlock>> blocks;
+  /*! \brief The tail that the fusion has left, if it has. */
+  std::optional<KnownTail> tail;
 };
 
 /*!

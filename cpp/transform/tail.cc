@@ -9,11 +9,16 @@ using namespace ir;  // NOLINT(build/namespaces)
 
 namespace {
 
+bool HoldsBools(const Var& buffer) { return IsBool(BufferTypeOf(buffer).dtype().dtype()); }
+
 // The loops of a tail, and where it stands in them.
 class LoopCopier {
  public:
-  LoopCopier(const Reduction& reduction, const Place& place, const SBlock& like)
-      : reduction_(reduction), like_(like), reduce_loops_(ReductionLoops(reduction)) {
+  LoopCopier(const Reduction& reduction, const Place& place, const SBlock& like, const Var& output)
+      : reduction_(reduction),
+        like_(like),
+        reduce_loops_(ReductionLoops(reduction)),
+        with_bools_(HoldsBools(reduction.accumulator) || HoldsBools(output)) {
     for (const For& loop : reduction.site->Loops()) all_loops_.insert(loop.loop_var().get());
     ReadAxes();
     ReadPredicate();
@@ -40,7 +45,7 @@ class LoopCopier {
     }
     for (auto it = loops_.rbegin(); it != loops_.rend(); ++it) {
       stmt = CallGlobal(Fn::For, copies_.at(it->loop_var().get()), Substitute(it->min(), copies_),
-                        Substitute(it->extent(), copies_), it->kind(), stmt, it->thread_binding(),
+                        Substitute(it->extent(), copies_), KindOf(*it), stmt, it->thread_binding(),
                         ffi::Map<ffi::String, ffi::Any>(), it->step(), nullptr)
                  .cast<Stmt>();
     }
@@ -48,6 +53,11 @@ class LoopCopier {
   }
 
  private:
+  // TVM's code for vectors of booleans does not pass LLVM's verifier; LLVM vectorizes by itself.
+  int64_t KindOf(const For& loop) const {
+    return loop.kind() == kVectorized && with_bools_ ? int64_t{kSerial} : loop.kind();
+  }
+
   void RefuseLoops(const std::string& what) const {
     throw Refusal(Code::kTailPlace, like_,
                   "the loops of block " + Quoted(reduction_.site->block()) + " mix " + what);
@@ -109,6 +119,7 @@ class LoopCopier {
   const Reduction& reduction_;
   SBlock like_;
   VarSet reduce_loops_;
+  bool with_bools_;
   VarSet all_loops_;
   VarSet used_;
   ffi::Array<Expr> values_;
@@ -122,7 +133,7 @@ class LoopCopier {
 
 TailNest MakeTail(const Reduction& reduction, const Place& place, const SBlock& like,
                   const Var& output, const ffi::Array<Expr>& indices, const Expr& value) {
-  LoopCopier loops(reduction, place, like);
+  LoopCopier loops(reduction, place, like, output);
   ffi::Array<IterVar> iters;
   Substitution axes;
   for (const IterVar& iter : reduction.site->block().iter_vars()) {

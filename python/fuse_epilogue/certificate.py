@@ -97,7 +97,8 @@ class Certificate:
     -------
     >>> before = sch.mod["main"]                                          # doctest: +SKIP
     >>> report = sch.fuse_reduction_epilogue("matmul")                    # doctest: +SKIP
-    >>> fuse_epilogue.verify.check(before, sch.mod["main"], report.certificate)  # doctest: +SKIP
+    >>> from fuse_epilogue import verify                                  # doctest: +SKIP
+    >>> verify.check(before, sch.mod["main"], report.certificate)         # doctest: +SKIP
     """
 
     numerics: str

@@ -52,12 +52,14 @@ class FusionStep:
     distributed : str
         What is applied to every term of the reduction, a function of ``x``; empty if nothing is.
     tail : str
-        What is left to compute from the finished element ``x``, in a block of the same name behind
-        the reduction loops; empty if the block is gone.
+        What is left to compute once for each finished element ``x``, in a block of the same name
+        behind the reduction loops; empty if the block is gone.
     removed : str
         The name of the intermediate buffer that is gone; empty if none is.
     reason : str
         Why the tail is not absorbed; empty without a tail.
+    merged_into : str
+        The name of the later epilogue whose tail this one has become part of; empty if none.
     """
 
     epilogue: str
@@ -66,6 +68,7 @@ class FusionStep:
     tail: str
     removed: str
     reason: str
+    merged_into: str = ""
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,10 @@ class FusionReport:
     def __str__(self) -> str:
         """One line per fusion, and one for what was left and why."""
         lines = [self._sentence(step) for step in self.steps]
-        lines += [f"'{name}' stays alive in full: somebody else reads it." for name in self.kept]
+        lines += [
+            f"'{name}' stays alive in full: a block outside of the fusion, or the caller, reads it."
+            for name in self.kept
+        ]
         if self.stopped is not None:
             verdict = "Left as it is" if self.fusable else "Not fusable"
             lines.append(f"{verdict} [{self.stopped.code}]: {self.stopped.message}")
@@ -122,9 +128,11 @@ class FusionReport:
         if step.absorbed:
             did.append(f"{reduction} absorbed {step.absorbed} from {epilogue} into T.init")
         if step.distributed:
-            did.append(f"{reduction} combines {step.distributed} for every term x")
+            did.append(f"{reduction} combines {step.distributed} of {epilogue} for every term x")
         if step.tail:
-            did.append(f"{epilogue} computes {step.tail} from each finished x: {step.reason}")
+            did.append(f"{epilogue} computes {step.tail} once for each finished x: {step.reason}")
+        if step.merged_into:
+            did.append(f"{epilogue} is part of '{step.merged_into}' now")
         if not did:
             did.append(f"{reduction} took over the copy {epilogue}")
         if step.removed:

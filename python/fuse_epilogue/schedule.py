@@ -51,8 +51,8 @@ def fuse_reduction_epilogue(
         What may happen to a float. Integers and booleans are always equal bit for bit.
 
         ``"reassociate"`` lets a floating reduction absorb: its operations run in another order.
-        For a sum of K terms and a bias that means K + 1 additions, as before, with the bias first
-        instead of last; either way the error is at most about (K + 1) * 2**-24 of the sum of the
+        For a sum of K terms and a bias that means K additions that round, as before, with the bias
+        first instead of last; either way the error is at most about K * 2**-24 of the sum of the
         absolute values in float32. A max or min selects the same number, but where a NaN or zeros
         of both signs meet, it may select another of them (TVM compiles ``max(a, b)`` as
         ``a > b ? a : b``). An infinity or NaN of a sum stays one. A sum or product narrower than
@@ -85,13 +85,13 @@ def fuse_reduction_epilogue(
     -------
     In float32 let three terms be 1e8, 1 and -1e8, and the bias 0.5. As written, the sum is
     ((1e8 + 1) - 1e8) + 0.5 = 0.5, since 1e8 + 1 is 1e8. With the bias absorbed it is
-    ((0.5 + 1e8) + 1) - 1e8 = 0. The exact result is 1.5: both are within the bound, 4 * 2**-24 *
-    (2e8 + 1.5) = 48, and ``"exact"`` returns the first.
+    ((0.5 + 1e8) + 1) - 1e8 = 0. The exact result is 1.5: both are within the bound, 3 * 2**-24 *
+    (2e8 + 1.5) = 36, and ``"exact"`` returns the first.
 
     >>> sch = tvm.s_tir.Schedule(matmul_bias_relu)              # doctest: +SKIP
     >>> print(sch.fuse_reduction_epilogue("matmul"))            # doctest: +SKIP
     'matmul' absorbed C[vi, vj] from 'add' into T.init; 'temp' is gone.
-    'matmul' 'relu' runs T.max(x, T.float32(0.0)) on each finished element x (...).
+    'relu' computes T.max(x, T.float32(0.0)) once for each finished x: it does not distribute ...
     """
     first = _reduction(block, reduction_block)
     exact = _exact(numerics)

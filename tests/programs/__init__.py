@@ -7,7 +7,16 @@ programs for which both are right as long as the result is. `BY_NAME` finds one 
 from __future__ import annotations
 
 from . import (
+    activations,
+    chains,
+    conversions,
+    distributing,
+    expressions,
     layouts,
+    memory,
+    monoids,
+    positions,
+    readers,
     refused_consumers,
     refused_expressions,
     refused_hazards,
@@ -24,8 +33,21 @@ from .case import Case
 
 __all__ = ["ACCEPT", "BY_NAME", "EITHER", "REFUSE", "Case"]
 
-_ACCEPTING = (terms, sums, layouts, shapes, scheduled)
-_REFUSING = (
+_FAMILIES = (
+    terms,
+    sums,
+    layouts,
+    shapes,
+    scheduled,
+    monoids,
+    distributing,
+    expressions,
+    activations,
+    conversions,
+    chains,
+    readers,
+    memory,
+    positions,
     refused_reductions,
     refused_readers,
     refused_consumers,
@@ -35,9 +57,12 @@ _REFUSING = (
     refused_expressions,
 )
 
-ACCEPT: list[Case] = [case for family in _ACCEPTING for case in family.ACCEPT]
-REFUSE: list[Case] = [case for family in _REFUSING for case in family.REFUSE]
-EITHER: list[Case] = [
-    case for family in (*_ACCEPTING, *_REFUSING) for case in getattr(family, "EITHER", [])
-]
+
+def _all(kind: str) -> list[Case]:
+    return [case for family in _FAMILIES for case in getattr(family, kind, [])]
+
+
+ACCEPT: list[Case] = _all("ACCEPT")
+REFUSE: list[Case] = _all("REFUSE")
+EITHER: list[Case] = _all("EITHER")
 BY_NAME: dict[str, Case] = {case.name: case for case in (*ACCEPT, *REFUSE, *EITHER)}

@@ -1,7 +1,8 @@
 """Families of programs, and the parts that most programs have in common.
 
-`matmul_then` makes a whole program of functions on expressions. The others are written in place of
-their loops and blocks inside a program, where what they stand for is not what it is about.
+`matmul_then` and `rows_then` make a whole program of functions on expressions. The others are
+written in place of their loops and blocks inside a program, where what they stand for is not what
+it is about.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx import PrimFunc
 
@@ -18,7 +20,7 @@ M, N, K = 8, 7, 6
 Term = Callable[..., Any]
 
 
-def _part(body: Callable[..., Any]) -> Callable[..., Any]:
+def part(body: Callable[..., Any]) -> Callable[..., Any]:
     """A `T.inline` made anew for every use, so that its blocks keep their names.
 
     TVM numbers the blocks of one inline over all of its uses (``mm``, ``mm_1``, ...).
@@ -30,7 +32,7 @@ def _part(body: Callable[..., Any]) -> Callable[..., Any]:
     return written_out
 
 
-@_part
+@part
 def sum_rows(A, temp):
     """Block "mm": ``temp[i]`` is the sum of ``A[i, k]`` over k, for an A of shape (M, K)."""
     for i, k in T.grid(M, K):
@@ -41,7 +43,7 @@ def sum_rows(A, temp):
             temp[vi] = temp[vi] + A[vi, vk]
 
 
-@_part
+@part
 def add_rows(temp, C, D):
     """Block "add": ``D[i] = temp[i] + C[i]``."""
     for i in range(M):
@@ -50,7 +52,7 @@ def add_rows(temp, C, D):
             D[vi] = temp[vi] + C[vi]
 
 
-@_part
+@part
 def sum_products(A, B, temp):
     """Block "mm": ``temp = A @ B.T`` for an A of shape (M, K) and a B of shape (N, K)."""
     for i, j, k in T.grid(M, N, K):
@@ -112,5 +114,62 @@ def matmul_then(
             with T.sblock("add"):
                 vi, vj = T.axis.remap("SS", [i, j])
                 D[vi, vj] = epilogue(temp[vi, vj], C, E, S, vi, vj)
+
+    return func
+
+
+def literal(value: float, dtype: str) -> Any:
+    """A constant of any type, integers as integers."""
+    return tirx.const(value if "float" in dtype else int(value), dtype)
+
+
+def rows_then(
+    epilogue: Term,
+    *,
+    update: Term,
+    start: Term | float = 0,
+    acc: str = "int32",
+    src: str | None = None,
+    bias: str | None = None,
+    out: str | None = None,
+    depth: int = K,
+) -> PrimFunc:
+    """A reduction of each row, then an epilogue over every result.
+
+    ``temp[i] = start; temp[i] = update(temp[i], A[i, k])``, then ``D[i] = epilogue(temp[i], c, e)``
+    with the elements c of C and e of E, all in the accumulator's type.
+
+    Parameters
+    ----------
+    epilogue, update
+        Functions on expressions.
+    start
+        A number, or a function of e.
+    acc, src, bias, out
+        Types of the accumulator, of A, of C and E, and of D; the first is the default of the rest.
+    depth
+        Length of a row.
+    """
+    src_type, bias_type, out_type = src or acc, bias or src or acc, out or acc
+    first = start if callable(start) else (lambda _e: literal(start, acc))
+
+    @T.prim_func(s_tir=True)
+    def func(
+        A: T.Buffer((M, depth), src_type),
+        C: T.Buffer((M,), bias_type),
+        E: T.Buffer((M,), bias_type),
+        D: T.Buffer((M,), out_type),
+    ):
+        temp = T.sblock_alloc_buffer((M,), acc)
+        for i, k in T.grid(M, depth):
+            with T.sblock("mm"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    temp[vi] = first(T.cast(E[vi], acc))
+                temp[vi] = update(temp[vi], T.cast(A[vi, vk], acc))
+        for i in range(M):
+            with T.sblock("add"):
+                vi = T.axis.spatial(M, i)
+                D[vi] = epilogue(temp[vi], T.cast(C[vi], acc), T.cast(E[vi], acc))
 
     return func

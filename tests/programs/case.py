@@ -21,7 +21,8 @@ class Case:
 
     Exactly one of three verdicts holds:
 
-    - *accept*: ``code`` is empty and ``either`` is false. Every epilogue in ``epilogues`` is fused.
+    - *accept*: ``code`` is empty and ``either`` is false. Every epilogue in ``epilogues`` is fused:
+      it is gone, or it is a tail right after the reduction's loops.
     - *refuse*: ``code`` names the refusal (several names where the contract leaves a choice).
     - *either*: ``either`` is true. Fusing is allowed and must then be right; so is refusing.
 
@@ -41,14 +42,30 @@ class Case:
         Parameters that are only written: they hold garbage before the call.
     updates
         Parameters that are read and written.
+    numerics, distribute
+        How the primitive is called.
     absorbed
         For an accepting case: text that the report's absorbed term must contain, one for each
-        fused epilogue.
+        fused epilogue ("" where nothing is absorbed).
+    distributed
+        For an accepting case: what is done to every term, by epilogue, as text that the report
+        must contain. Of an epilogue that is missing here, nothing is distributed.
+    tails
+        For an accepting case: the epilogues that remain as blocks, each with text that the
+        report's description of the tail must contain. The others are gone after fusing.
+    kept
+        For an accepting case: intermediate buffers that stay alive in full.
+    local
+        For an accepting case: whether the accumulator moves to the threads' local memory, where a
+        tail reads it, with ``_local`` added to its name.
     init
         For an accepting case: the value stored in T.init after the last fusion, as TVMScript.
         Empty where the text depends on the names that schedule steps make.
     stopped
         Code of the refusal at which the one-argument call stops; None where no consumer is left.
+    one_by_one
+        For an accepting case: whether fusing one epilogue after the other by calls with two
+        arguments ends in the same program as one call for all.
     code
         The refusal's code, or the codes between which the contract leaves a choice.
     calls
@@ -58,6 +75,16 @@ class Case:
         Steps applied before fusing.
     sizes
         Values of the symbolic dimensions, one run each.
+    special
+        Which special values go into floating data: a key of ``oracles.SPECIAL``, or empty. The
+        outcome of a reassociated reduction on the others is not defined (a maximum over NaN
+        depends on the order).
+    magnitude
+        Like `reference`: a bound on the magnitudes of everything that is rounded on the way to an
+        output, times how much an error there can grow until it is in the output. Needed where the
+        reference itself, evaluated on absolute values, is no such bound (a sigmoid).
+    approximate
+        Whether the reference differs from the program by rounding on all data (a sigmoid).
     twin
         For an accepting case: a refusing case that differs in the one thing that matters.
     either
@@ -71,13 +98,23 @@ class Case:
     reference: Reference | None = None
     outputs: tuple[str, ...] = ("D",)
     updates: tuple[str, ...] = ()
+    numerics: str = "reassociate"
+    distribute: bool = False
     absorbed: tuple[str, ...] = ()
+    distributed: Mapping[str, str] = field(default_factory=dict)
+    tails: Mapping[str, str] = field(default_factory=dict)
+    kept: tuple[str, ...] = ()
+    local: bool = False
     init: str = ""
     stopped: str | None = None
+    one_by_one: bool = True
     code: str | tuple[str, ...] = ()
     calls: tuple[tuple[str, ...], ...] = ()
     schedule: Callable[[Schedule], Any] | None = None
     sizes: tuple[Mapping[str, int], ...] = field(default=({},))
+    special: str = "all"
+    magnitude: Reference | None = None
+    approximate: bool = False
     twin: str = ""
     either: bool = False
 
@@ -96,6 +133,11 @@ class Case:
         if self.calls:
             return self.calls
         return ((self.reduction,), (self.reduction, self.epilogues[0]))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The keyword arguments of every call of the primitive."""
+        return {"numerics": self.numerics, "distribute": self.distribute}
 
     def scheduled(self, **options: Any) -> Schedule:
         """A schedule of the program on which the preparatory steps have been done."""
@@ -142,7 +184,7 @@ def wide(array: np.ndarray, dtype: str) -> np.ndarray:
     A reference in numpy accumulates integers modulo 2^n, n being the width of `dtype`. Floating
     arrays keep their type, which is float64 where the rounding error is being measured.
     """
-    return array if array.dtype.kind == "f" else array.astype(dtype)
+    return array.astype(dtype) if array.dtype.kind in "biu" else array
 
 
 def matmul(a: np.ndarray, b: np.ndarray, dtype: str = "int32") -> np.ndarray:

@@ -545,12 +545,12 @@ REFUSE = [
     ),
     refused(
         stencil,
-        ("multiple-use", "index-map", "domain"),
+        ("index-map", "domain"),
         reference=lambda A, C: row_sums(A)[:-2] + row_sums(A)[2:] + C,
     ),
     refused(
         padding_epilogue,
-        ("domain", "index-map", "tail"),
+        ("domain", "index-map"),
         reference=lambda A, C: np.pad(row_sums(A), 1) + C,
     ),
     refused(symbolic_corner, "domain", sizes=({"n": 3, "m": 4, "k": 2},)),
@@ -578,10 +578,8 @@ REFUSE = [
         "consumer-domain",
         reference=lambda A, C: row_sums(A) + C,
     ),
-    refused(
-        sum_as_store_index, ("tail", "output-write", "consumer-form", "index-map", "multiple-use")
-    ),
-    refused(predicate_on_the_sum, ("consumer-domain", "consumer-form", "multiple-use")),
+    refused(sum_as_store_index, ("output-write", "consumer-form", "index-map")),
+    refused(predicate_on_the_sum, ("consumer-domain", "consumer-form")),
     refused(masked_epilogue, "consumer-domain"),
     refused(predicate_with_holes, "consumer-domain"),
     refused(epilogue_rows_left_out, "consumer-domain"),

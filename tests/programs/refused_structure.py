@@ -385,7 +385,7 @@ REFUSE = [
     ),
     refused(
         reduction_in_another_scope,
-        ("structure", "intermediate-escapes", "no-consumer"),
+        ("structure", "no-consumer"),
         reference=lambda A, C: row_sums(A) + C,
     ),
     refused(

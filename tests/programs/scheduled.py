@@ -342,6 +342,12 @@ _TWINS: dict[Callable[[Schedule], None], str] = {
 }
 
 
+# Those that say nothing about the number of epilogues or about what they compute.
+PLACED_FIRST = tuple(steps for steps in _TWINS if steps is not factored_reduction)
+# Those that bind loops around the reduction to threads.
+BOUND_FIRST = (bind_to_threads, bind_fused_tiles, epilogue_at_bound_tile)
+
+
 @T.prim_func(s_tir=True)
 def rows_in_common(
     A: T.Buffer((ROWS, DEPTH), "int8"),
@@ -497,16 +503,17 @@ def _scheduled(steps: Callable[[Schedule], None], absorbed: str = "C[", **more: 
 
 
 def _with_relu(steps: Callable[[Schedule], None]) -> Case:
-    """`product_bias_and_relu` after `steps`; the ReLU is left alone."""
+    """`product_bias_and_relu` after `steps`: the bias is absorbed, the ReLU becomes a tail."""
     return Case(
         name=steps.__name__,
         func=product_bias_and_relu,
         schedule=steps,
+        epilogues=("add", "relu"),
         reference=lambda A, B, C: np.maximum(A @ B.T + C, 0),
-        absorbed=("C[vj]",),
+        absorbed=("C[vj]", ""),
+        tails={"relu": "T.max(x, T.float32(0.0))"},
         init="C[vj]",
-        stopped="tail",
-        twin="float_relu",
+        twin="partial_sums_in_the_tile",
     )
 
 
@@ -540,20 +547,18 @@ ACCEPT = [
     _scheduled(cached_inputs, "C_global[vi, vj]", twin="bias_made_between"),
     # The copy made by cache_write is an epilogue that adds nothing.
     replace(
-        _scheduled(cached_output, twin="accumulator_in_local_memory"),
+        _scheduled(cached_output, twin="diagonal_read"),
         epilogues=("temp_global", "add"),
         absorbed=("", "C[vi, vj]"),
     ),
+    *[_with_relu(steps) for steps in (packed_sum_with_bias, producers_at_relu)],
+    # The ReLU stands where a tail would: what is left to do is the bias.
     *[
-        _with_relu(steps)
-        for steps in (
-            all_three_at_row,
-            all_three_at_tile,
-            all_three_at_uneven_tile,
-            packed_sum_with_bias,
-            producers_at_relu,
-        )
+        replace(_with_relu(steps), epilogues=("add",), absorbed=("C[vj]",), tails={})
+        for steps in (all_three_at_tile, all_three_at_uneven_tile)
     ],
+    # A tile further out it does not.
+    _with_relu(all_three_at_row),
     *[_symbolic(steps) for steps in (tile_symbolic, tile_symbolic_epilogue)],
     _shared(
         rows_in_common,
@@ -567,20 +572,17 @@ ACCEPT = [
         "C[vj]",
         "previous_row_in_a_shared_loop",
     ),
-    replace(
-        _shared(
-            in_registers,
-            lambda A, B, C: matmul(A, B) + C,
-            "C[vj]",
-            "accumulator_in_local_memory",
-        ),
-        stopped="storage-scope",
+    _shared(
+        in_registers,
+        lambda A, B, C: matmul(A, B) + C,
+        "C[vj]",
+        "partial_sums_at_the_reduction_loop",
     ),
     _shared(
         inside_an_outer_block,
         lambda A, B, C: matmul(A, B) + C,
         "C[vj]",
-        "allocated_outside",
+        "epilogue_in_another_scope",
     ),
 ]
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from tvm import tirx
 
-from .evaluate import declare_parameters, unwritten
 from .expressions import ExpressionWriter
 from .machine import RUNTIME, offset
+from .parameters import declare_parameters
 from .scalars import (
     POISON,
     SCALAR_TYPES,
@@ -22,7 +22,7 @@ from .scalars import (
     UnsupportedError,
     scalar_type,
 )
-from .statements import StatementWriter
+from .statements import StatementWriter, unwritten
 from .values import Buffer, Value
 
 _BOOL = scalar_type("bool")
@@ -248,12 +248,15 @@ class AbstractProgram:
         Of the function.
     sizes : dict[str, str]
         The symbolic dimensions by name, each with its argument name in the source.
+    stores : list[tuple[Value, ...]]
+        For each store the extents of the loops around it.
     """
 
     def __init__(self, func: tirx.PrimFunc) -> None:
         writer = AbstractStatements(ExpressionWriter(AbstractDialect()))
         self.parameters, self.sizes, names = declare_parameters(func, writer)
         writer.write(func.body)
+        self.stores = writer.stores
         written = set(writer.written)
         for param, var in zip(self.parameters, func.params, strict=True):
             param.written = var.__chandle__() in written

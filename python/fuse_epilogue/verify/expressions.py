@@ -83,6 +83,7 @@ _COMPARISONS = {
     prim.EQ: "eq",
     prim.NE: "ne",
 }
+_OF_BOOLS = {"max", "min", "and", "or", "xor"}
 # Operators that are called instead of having a node of their own.
 _CALLED_ARITHMETIC = {
     "bitwise_and": "and",
@@ -219,6 +220,8 @@ class ExpressionWriter:
         """Write an operation of two values of one type."""
         if a.type is not b.type:
             raise UnsupportedError(f"{name} of {a.type.name} and {b.type.name}")
+        if a.type.kind == "b" and name not in _OF_BOOLS:
+            raise UnsupportedError(f"{name} of bools")
         if a.static and b.static:
             return static_binary(name, a, b)
         return self.dialect.binary(name, self.data(a), self.data(b))
@@ -287,4 +290,8 @@ class ExpressionWriter:
         result = scalar_type(expr.ty.dtype)
         if name == "large_uint_imm":
             return static_int((int(args[1].value) << 32) | int(args[0].value), result)
-        return self.dialect.call(name, [self.data(self.write(arg)) for arg in args], result)
+        try:
+            values = [self.data(self.write(arg)) for arg in args]
+        except UnsupportedError as error:
+            raise UnsupportedError(f"in a call of {name}: {error}") from error
+        return self.dialect.call(name, values, result)

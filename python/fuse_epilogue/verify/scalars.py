@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 
@@ -22,6 +23,10 @@ class EvaluationError(Exception):
 
 class UnsupportedError(EvaluationError):
     """The program contains a node that cannot be evaluated; the message names it."""
+
+
+class WorkLimit(EvaluationError):
+    """The program takes more operations than were allowed."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,17 @@ def scalar_type(name: str) -> ScalarType:
     if found is None:
         raise UnsupportedError(f"values of type {name} cannot be evaluated")
     return found
+
+
+def largest_of(type: ScalarType) -> float:
+    """Return the largest finite number of a floating type.
+
+    Example
+    -------
+    >>> largest_of(scalar_type("float16"))
+    65504.0
+    """
+    return float(ml_dtypes.finfo(ml_dtypes.bfloat16 if type.name == "bfloat16" else type.name).max)
 
 
 class _Poison:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from tvm import s_tir, tirx
 from tvm.ir import Var, prim
@@ -11,7 +11,7 @@ from tvm.ir import Var, prim
 from .expressions import ExpressionWriter
 from .integers import static_int
 from .machine import offset
-from .scalars import UnsupportedError, scalar_type
+from .scalars import EvaluationError, UnsupportedError, scalar_type
 from .values import Buffer, Value
 
 _REDUCTION = 2
@@ -32,14 +32,18 @@ class StatementWriter:
         What was written, indented by one space a level.
     written : list[int]
         Handles of the buffers that are stored to.
+    stores : list[tuple[Value, ...]]
+        For each store the extents of the loops around it.
     """
 
     def __init__(self, expressions: ExpressionWriter) -> None:
         self.expressions = expressions
         self.lines: list[str] = []
         self.written: list[int] = []
+        self.stores: list[tuple[Value, ...]] = []
         self.block = ""
         self._depth = 1
+        self._extents: list[Value] = []
         self._handlers: dict[type, Callable[[Any], None]] = {
             s_tir.SBlockRealize: self._realize,
             tirx.For: self._for,
@@ -107,7 +111,9 @@ class StatementWriter:
         if step is not None:
             span = f"range({start.code}, {start.code} + {extent.code}, {step.code})"
         self.line(f"for {name} in {span}:")
+        self._extents.append(extent)
         self._indented(stmt.body)
+        self._extents.pop()
 
     def _remember_range(self, handle: int, extent: Any) -> None:
         if type(extent) is Var:
@@ -223,6 +229,7 @@ class StatementWriter:
         if value.type is not buffer.type:
             raise UnsupportedError(f"{value.type.name} is stored in '{buffer.name}'")
         self.written.append(stmt.buffer.__chandle__())
+        self.stores.append(tuple(self._extents))
         self.store(buffer, values, keys, value)
 
     def store(self, buffer: Buffer, indices: list[Value], keys: list[int], value: Value) -> None:
@@ -267,3 +274,10 @@ class StatementWriter:
     def _evaluate(self, stmt: Any) -> None:
         if not isinstance(stmt.value, prim.IntImm):
             raise UnsupportedError("Evaluate of something that is not a number")
+
+
+def unwritten(block: str, buffer: str) -> NoReturn:
+    """Raise: a block stores poison."""
+    raise EvaluationError(
+        f"block '{block}' stores into '{buffer}' what depends on memory that was never written"
+    )

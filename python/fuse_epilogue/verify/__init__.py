@@ -1,0 +1,29 @@
+"""Checking fusions without believing them: certificates, oracles, symbolic equivalence.
+
+Nothing here shares code with the library that does the fusing.
+
+- :func:`check` proves the claims of a certificate again.
+- :func:`equivalent` compares two functions, on data and for unknowns.
+- :func:`compile_function` makes a function executable in Python, statement by statement.
+"""
+
+from .check import CertificateError, check
+from .compare import Comparison, NotEquivalent
+from .equivalent import Equivalence, equivalent
+from .evaluate import EvaluationError, Program, UnsupportedError, compile_function
+from .unknowns import Symbolic, prove
+
+__all__ = [
+    "CertificateError",
+    "Comparison",
+    "Equivalence",
+    "EvaluationError",
+    "NotEquivalent",
+    "Program",
+    "Symbolic",
+    "UnsupportedError",
+    "check",
+    "compile_function",
+    "equivalent",
+    "prove",
+]

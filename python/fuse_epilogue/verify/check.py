@@ -1,0 +1,63 @@
+"""The certificate checker: every claim is proved again, from the functions alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+
+from .claim_domains import check_loops
+from .claim_order import check_order, check_placement
+from .claim_structure import check_structure
+from .claim_values import check_values
+from .subject import CertificateError, Subject, demand
+
+__all__ = ["CertificateError", "check"]
+
+
+def check(
+    before: tirx.PrimFunc, after: tirx.PrimFunc, certificate: Any, *, timeout: float = 5.0
+) -> None:
+    """Prove the claims of a certificate again.
+
+    Nothing in the certificate is believed; it only says what to prove:
+
+    - the blocks exist, and nothing but them changed (their skeletons are structurally equal);
+    - loops run every instance of each block once, and h takes elements one to one onto the domain
+      of each epilogue (by enumeration where extents are constant and small, else by TVM's
+      analyzer with the inverse that the certificate gives);
+    - the updates combine with the monoids, F and H satisfy F(x + t) = F(x) + H(t), init is F of
+      init, the tails store what the epilogues compute (by normal forms of terms, and z3);
+    - the accumulator is not narrowed, and floats are reordered only where the certificate says so;
+    - whoever else accesses these buffers sees the same as before;
+    - buffers that are gone are mentioned nowhere, the others are written in full.
+
+    Parameters
+    ----------
+    before, after : tvm.tirx.PrimFunc
+        The functions, ``sch.mod["main"]`` before and after the call. These very objects: the
+        certificate speaks of their variables and buffers.
+    certificate : fuse_epilogue.Certificate
+        The record of the call.
+    timeout : float
+        Seconds for each question that needs z3.
+
+    Raises
+    ------
+    CertificateError
+        Naming the claim that does not hold, or cannot be proved. Without z3 some true claims
+        cannot be.
+
+    Example
+    -------
+    >>> before = sch.mod["main"]                                          # doctest: +SKIP
+    >>> report = sch.fuse_reduction_epilogue("matmul")                    # doctest: +SKIP
+    >>> check(before, sch.mod["main"], report.certificate)                # doctest: +SKIP
+    """
+    demand(certificate.numerics in ("exact", "reassociate"), "numerics", "unknown")
+    subject = Subject(before, after, certificate)
+    check_structure(subject)
+    check_loops(subject)
+    check_values(subject, timeout)
+    check_order(subject)
+    check_placement(subject)

@@ -1,0 +1,238 @@
+"""Whether moving epilogues up to their reduction changes what anybody sees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm.ir import Var, prim
+from tvm.tirx import ForKind
+
+from .domain import Domain, loop_domain, one_to_one
+from .subject import CertificateError, Subject, demand, is_new
+from .tree import Accesses, Block, Loose, Tree, handle, same, substitute
+
+
+def check_order(subject: Subject) -> None:
+    """Prove that every epilogue sees the same and is seen the same at its new place.
+
+    Raises
+    ------
+    CertificateError
+        Naming order.
+    """
+    tree = subject.trees[0]
+    certificate = subject.certificate
+    for place, epilogue in enumerate(subject.epilogues):
+        moved = epilogue.touched()
+        for block in crossed(tree, subject.reduction, epilogue, subject.fused):
+            buffer = conflict(moved, block)
+            demand(
+                buffer is None,
+                "order",
+                f"'{epilogue.name}' moves over '{block.name}', and both use "
+                f"'{getattr(buffer, 'name', '')}'",
+            )
+        _check_step(
+            subject,
+            (subject.reduction, certificate.loops, certificate.inverse, None),
+            (epilogue, certificate.epilogues[place]),
+        )
+        for earlier in range(place):
+            proof = certificate.epilogues[earlier]
+            _check_step(
+                subject,
+                (subject.epilogues[earlier], proof.loops, proof.inverse, proof),
+                (epilogue, certificate.epilogues[place]),
+            )
+
+
+def _check_step(subject: Subject, first: Any, second: Any) -> None:
+    """Prove that an element is finished in one block before another block's instance of it runs.
+
+    In loops around both, the two must run an element in the same iteration.
+    """
+    block, loops, inverse, proof = first
+    later, later_proof = second
+    demand(block.place < later.place, "order", f"'{later.name}' runs before '{block.name}'")
+    axes = {} if proof is None else _at(proof)
+    for loop in shared_loops(block, later):
+        mine = substitute(_inverse_of(loop, loops, inverse), axes)
+        other = _inverse_of(loop, later_proof.loops, later_proof.inverse)
+        other = substitute(other, _at(later_proof))
+        demand(
+            subject.domain.equal([mine], [other]),
+            "order",
+            f"'{block.name}' and '{later.name}' run an element in different iterations of "
+            f"'{loop.loop_var.name}'",
+        )
+
+
+def _at(proof: Any) -> dict[int, Any]:
+    return {handle(axis): value for axis, value in zip(proof.axes, proof.h, strict=True)}
+
+
+def _inverse_of(loop: Any, loops: Any, inverse: Any) -> Any:
+    for var, expr in zip(loops, inverse, strict=True):
+        if same(var, loop.loop_var):
+            return expr
+    raise CertificateError("loops", f"no inverse for '{loop.loop_var.name}'")
+
+
+def check_placement(subject: Subject) -> None:
+    """Prove that every tail runs each element once, when the reduction of it is complete.
+
+    Raises
+    ------
+    CertificateError
+        Naming the tail.
+    """
+    certificate = subject.certificate
+    reduction = subject.reduction_after
+    # Loops are compared by position: the skeletons were found equal.
+    inverse = {
+        handle(loop.loop_var): expr
+        for loop, expr in zip(reduction.loops, certificate.inverse, strict=True)
+    }
+    order = [reduction, *subject.tails]
+    for place, tail in enumerate(subject.tails):
+        claim = f"tails[{place}].name"
+        demand(order[place].place < tail.place, claim, f"'{tail.name}' is not behind the reduction")
+        subject.after_to_before(tail, subject.spatial, claim)
+        shared = shared_loops(reduction, tail)
+        common = {handle(loop.loop_var) for loop in shared}
+        for loop in shared:
+            later = _other_steps(subject, inverse[handle(loop.loop_var)])
+            demand(
+                later, claim, f"'{tail.name}' is inside the reduction loop '{loop.loop_var.name}'"
+            )
+        if is_new(subject):
+            # It may be the memory of one thread: whoever reads an element has computed it.
+            threads = {
+                handle(loop.loop_var)
+                for loop in reduction.loops
+                if loop.kind == ForKind.THREAD_BINDING
+            }
+            demand(threads <= common, claim, f"'{tail.name}' runs in other threads")
+        failed = _covers(subject, tail, inverse, common)
+        demand(not failed, claim, failed)
+        for earlier in subject.tails[:place]:
+            inner = {handle(loop.loop_var) for loop in shared_loops(earlier, tail)}
+            demand(inner <= common, claim, f"'{tail.name}' shares loops with '{earlier.name}'")
+
+
+def _other_steps(subject: Subject, expr: Any) -> bool:
+    """Whether an expression is the same for all steps of the reduction of an element."""
+    other = {handle(var): Var(f"{var.name}_other", var.ty) for var, _, _ in subject.reducing}
+    axes = [*subject.domain.axes]
+    for var, start, extent in subject.reducing:
+        axes.append((other[handle(var)], substitute(start, other), substitute(extent, other)))
+    return Domain(axes, sizes=subject.sizes).equal([expr], [substitute(expr, other)])
+
+
+def _covers(subject: Subject, tail: Block, inverse: dict[int, Any], common: set[int]) -> str:
+    """Prove that a tail runs each element once, in the iteration in which it is reduced."""
+    bindings = list(tail.realize.iter_values)
+    domain = loop_domain(tail.loops, tail.realize.predicate, subject.sizes)
+    inner = [
+        (loop, expr)
+        for loop, expr in zip(subject.reduction_after.loops, inverse.values(), strict=True)
+        if handle(loop.loop_var) not in common
+        and not _is_one(loop.extent)
+        and _other_steps(subject, expr)
+    ]
+    own = [loop for loop in tail.loops if handle(loop.loop_var) not in common]
+    if sum(not _is_one(loop.extent) for loop in own) != len(inner):
+        return f"'{tail.name}' does not have the inner loops of the reduction"
+    below = iter(inner)
+    back = []
+    for loop in tail.loops:
+        if handle(loop.loop_var) in common:
+            back.append(inverse[handle(loop.loop_var)])
+        elif _is_one(loop.extent):
+            back.append(loop.min)
+        else:
+            original, expr = next(below)
+            back.append(expr)
+            if loop.kind != ForKind.SERIAL and not _same_kind(loop, original):
+                return f"the loop '{loop.loop_var.name}' is of another kind"
+    # What is the same for all steps is what it is for the first one.
+    first = {handle(var): start for var, start, _ in subject.reducing}
+    return one_to_one(domain, bindings, subject.spatial, [substitute(e, first) for e in back])
+
+
+def _same_kind(a: Any, b: Any) -> bool:
+    """Whether two loops are of one kind, and bound to the same thread if they are."""
+    if a.kind != b.kind or (a.thread_binding is None) != (b.thread_binding is None):
+        return False
+    return a.thread_binding is None or a.thread_binding.thread_tag == b.thread_binding.thread_tag
+
+
+def _is_one(extent: Any) -> bool:
+    return isinstance(extent, prim.IntImm) and int(extent.value) == 1
+
+
+def crossed(
+    tree: Tree, reduction: Block, epilogue: Block, fused: Sequence[Block]
+) -> list[Block | Loose]:
+    """Return the blocks that may run between a reduction and its epilogue.
+
+    Those are the blocks between the two in program order, and the blocks that share a loop with
+    one of them which the other one is not in.
+
+    Parameters
+    ----------
+    tree : Tree
+        Of the function before.
+    reduction, epilogue : Block
+        The two.
+    fused : sequence of Block
+        Blocks that are left out: those that move together.
+
+    Returns
+    -------
+    list[Block or Loose]
+        Innermost blocks, and statements outside of them.
+
+    Example
+    -------
+    >>> crossed(tree, matmul, relu, [matmul, bias, relu])                 # doctest: +SKIP
+    []
+    """
+    first, last = reduction.every_loop, epilogue.every_loop
+    alone = {key for key in {*first, *last} if not (key in first and key in last)}
+    moving = {block.place for block in fused}
+    found = []
+    for piece in tree.pieces():
+        if isinstance(piece, Block) and piece.place in moving:
+            continue
+        # A loose statement has the place of the block that comes next.
+        last_place = epilogue.place + isinstance(piece, Loose)
+        between = reduction.place < piece.place < last_place
+        if between or alone & set(piece.every_loop):
+            found.append(piece)
+    return found
+
+
+def conflict(moved: Accesses, block: Block | Loose) -> Any:
+    """Return a buffer for which it matters who comes first, or None.
+
+    Example
+    -------
+    >>> conflict(relu.touched(), other) is None                           # doctest: +SKIP
+    True
+    """
+    other = block.touched()
+    for key, var in other.writes.items():
+        if key in moved.reads or key in moved.writes:
+            return var
+    for key, var in moved.writes.items():
+        if key in other.reads:
+            return var
+    return None
+
+
+def shared_loops(a: Block, b: Block) -> list[Any]:
+    """Return the loops around both blocks, within their scope."""
+    inner = {handle(loop.loop_var) for loop in b.loops}
+    return [loop for loop in a.loops if handle(loop.loop_var) in inner]

@@ -1,0 +1,240 @@
+"""The claims of a certificate about values, each proved again.
+
+An accumulator that goes through ``x = init``, ``x = x (+) t`` for one term t after the other, and
+one that goes through ``y = F(init)``, ``y = y (+)' H(t)`` in the same order, satisfy ``y = F(x)``
+all the time if ``F(x (+) t) = F(x) (+)' H(t)`` for all x and t. That equation is proved, that the
+blocks before and after do these steps, and that what is stored in the end is the same function of
+x.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from tvm.ir import prim
+
+from .algebra import MONOIDS, combine, identity_of
+from .claim_domains import injective
+from .scalars import largest_of, scalar_type
+from .subject import CertificateError, Subject, demand, is_new, observed
+from .terms import Term
+from .tree import handle, mentions, same, substitute, variables
+from .value_terms import Values, attempt
+
+
+def check_values(subject: Subject, timeout: float) -> None:
+    """Prove every claim about values.
+
+    Raises
+    ------
+    CertificateError
+        Naming the claim.
+    """
+    certificate = subject.certificate
+    real = Values(subject, False, timeout)
+    _check_places(subject, real)
+    _check_types(subject, real)
+    _check_reduction(real)
+    _check_algebra(real)
+    reordered = real.type.kind == "f" and not _is_unchanged(certificate)
+    exact = Values(subject, True, timeout)
+    if not reordered:
+        _check_identical(exact)
+    narrow = reordered and _is_narrow(real)
+    demand(not narrow, "reassociates", "a sum or product of less than 32 bits is reordered")
+    if certificate.numerics == "exact":
+        demand(not reordered, "numerics", "floating operations are reordered")
+    demand(
+        bool(certificate.reassociates) == reordered,
+        "reassociates",
+        "floating operations are reordered" if reordered else "no floating operation is reordered",
+    )
+    _check_results(subject, exact, None if not reordered else real)
+
+
+def _is_narrow(values: Values) -> bool:
+    """Whether the reduction adds or multiplies floats of less than 32 bits."""
+    return values.type.bits < 32 and values.certificate.monoid in ("sum", "product")
+
+
+def _is_unchanged(certificate: Any) -> bool:
+    """Whether F and H are the identity."""
+    parts = certificate.absorbed, certificate.distributed
+    return all(same(part, certificate.hole) for part in parts)
+
+
+def _check_places(subject: Subject, values: Values) -> None:
+    """Prove which buffers and elements the reduction uses."""
+    certificate, elements = subject.certificate, subject.elements
+    sides = (
+        ("accumulator", "indices", values.update, values.start),
+        ("result", "result_indices", values.update_after, values.start_after),
+    )
+    for buffer, indices, update, start in sides:
+        claimed = getattr(certificate, buffer)
+        place = list(getattr(certificate, indices))
+        for store in (update, start):
+            reason = f"the reduction accumulates in '{store.buffer.name}'"
+            demand(same(store.buffer, claimed), buffer, reason)
+            demand(
+                subject.domain.equal(list(store.indices), place),
+                indices,
+                "the reduction accumulates at another element",
+            )
+        free = {handle(var) for index in place for var in variables(index)}
+        reducing = {handle(var) for var, _, _ in subject.reducing}
+        demand(not free & reducing, indices, "it depends on a reduction axis")
+        demand(injective(elements, place), indices, "elements are not proved to be different")
+    for place_, store in enumerate(values.stores):
+        demand(
+            injective(elements, store.indices),
+            f"epilogues[{place_}].h",
+            "outputs of different elements are not proved to be different",
+        )
+
+
+def _check_types(subject: Subject, values: Values) -> None:
+    certificate = subject.certificate
+    kind = scalar_type(certificate.result.ty.dtype.dtype)
+    demand(
+        kind.kind == values.type.kind and kind.bits >= values.type.bits,
+        "result",
+        f"the accumulator is narrowed from {values.type.name} to {kind.name}",
+    )
+    if is_new(subject):
+        shapes = [list(var.ty.shape) for var in (certificate.accumulator, certificate.result)]
+        places = certificate.indices, certificate.result_indices
+        alike = subject.elements.equal(*shapes) and subject.elements.equal(*places)
+        demand(alike, "result", "it does not have the elements of the accumulator")
+    else:
+        scopes = [str(v.ty.storage_scope) for v in (certificate.accumulator, certificate.result)]
+        demand(scopes[0] == scopes[1], "result", f"it is in scope '{scopes[1]}', not '{scopes[0]}'")
+    demand(
+        certificate.hole.ty.dtype == values.type.name,
+        "hole",
+        f"it is not of type {values.type.name}",
+    )
+    for name in ("absorbed", "distributed"):
+        expr = getattr(certificate, name)
+        demand(mentions(expr, certificate.hole), "hole", f"'{name}' is not a function of it")
+    reducing = {handle(var): var for var, _, _ in subject.reducing}
+    for name in ("absorbed", "distributed", "init"):
+        for var in variables(getattr(certificate, name)):
+            demand(handle(var) not in reducing, name, f"it depends on the axis '{var.name}'")
+    for name in ("monoid", "monoid_after"):
+        monoid = MONOIDS.get(getattr(certificate, name))
+        if monoid is None:
+            raise CertificateError(name, f"there is no monoid '{getattr(certificate, name)}'")
+        demand(values.type.kind in monoid.kinds, name, f"it is not one of {values.type.name}")
+
+
+def _check_reduction(values: Values) -> None:
+    """Prove that both updates combine with the claimed monoids."""
+    certificate, table = values.certificate, values.table
+    for name, after in (("monoid", False), ("monoid_after", True)):
+        monoid = MONOIDS[getattr(certificate, name)]
+        where = "after" if after else "reduction"
+        found = attempt(lambda after=after: values.step(after, values.x), where)
+        neutral = identity_of(table, monoid, values.type)
+        term = attempt(lambda after=after, neutral=neutral: values.step(after, neutral), where)
+        combined = combine(table, monoid, values.type, values.x, term)
+        demand(values.equal(found, combined), name, "it is not what the update does")
+
+
+def _check_algebra(values: Values) -> None:
+    """Prove init, F and H."""
+    certificate, table = values.certificate, values.table
+    old, new = (MONOIDS[getattr(certificate, name)] for name in ("monoid", "monoid_after"))
+    term = values.step(False, identity_of(table, old, values.type))
+    after = values.step(True, identity_of(table, new, values.type))
+    distributed = attempt(lambda: values.at(certificate.distributed, term), "distributed")
+    demand(
+        values.equal(after, distributed), "distributed", "the terms after are not H of the terms"
+    )
+    makes = values.expressions()
+    makes.before = values.places()
+    start = attempt(lambda: makes.term(values.start.value), "reduction")
+    claimed = attempt(lambda: makes.term(certificate.init), "init")
+    found = attempt(lambda: makes.term(values.start_after.value), "init")
+    demand(values.equal(claimed, found), "init", "it is not what T.init stores")
+    lifted = attempt(lambda: values.at(certificate.absorbed, start, old=True), "absorbed")
+    pair = [_representable(values, term) for term in (lifted, claimed)]
+    demand(values.equal(*pair), "absorbed", "init after is not F of init before")
+    moved = not same(certificate.result, certificate.accumulator) or not _is_unchanged(certificate)
+    if moved and mentions(certificate.init, certificate.result):
+        # It reads what the first update overwrites.
+        demand(_init_is_first(values.subject), "init", "an update may come before T.init")
+    both = combine(table, old, values.type, values.x, values.t)
+    apart = (
+        values.at(certificate.absorbed, values.x, old=True),
+        values.at(certificate.distributed, values.t),
+    )
+    demand(
+        values.equal(
+            values.at(certificate.absorbed, both, old=True),
+            combine(table, new, values.type, *apart),
+        ),
+        "absorbed",
+        "F(x + t) = F(x) + H(t) is not proved",
+    )
+
+
+def _representable(values: Values, term: Term) -> Term:
+    """Return a constant as the machine has it: an infinity, if it is too large for the type."""
+    constant = values.table.constant(term) if values.type.kind == "f" else None
+    if constant is None or abs(constant) <= largest_of(values.type):
+        return term
+    return values.table.literal(math.copysign(math.inf, constant), values.type)
+
+
+def _init_is_first(subject: Subject) -> bool:
+    """Whether T.init, where all reduction axes are at their start, comes before all updates."""
+    start = {handle(var): first for var, first, _ in subject.reducing}
+    return all(
+        subject.domain.holds(prim.LE(substitute(expr, start), expr))
+        for expr in subject.certificate.inverse
+    )
+
+
+def _check_identical(values: Values) -> None:
+    """Prove that every operation of the reduction is the same where none may be reordered."""
+    if values.type.kind != "f":
+        return
+    makes = values.expressions()
+    makes.before = values.places()
+    pairs: Mapping[str, tuple[Any, Any]] = {
+        "distributed": (values.step(False, values.x), values.step(True, values.x)),
+        "init": (makes.term(values.start.value), makes.term(values.start_after.value)),
+    }
+    for claim, (a, b) in pairs.items():
+        demand(values.equal(a, b), claim, "a floating operation changed")
+
+
+def _check_results(subject: Subject, exact: Values, real: Values | None) -> None:
+    """Prove that everything anybody sees is stored, and the same."""
+    failed = _unequal(subject, exact)
+    if failed and real is not None:
+        failed = _unequal(subject, real)
+    if failed:
+        raise CertificateError(*failed)
+
+
+def _unequal(subject: Subject, values: Values) -> tuple[str, str] | None:
+    before, after = values.composed(), values.left()
+    outputs = {handle(tail.output): place for place, tail in enumerate(subject.certificate.tails)}
+    for key, finished in before.items():
+        if not observed(subject, key):
+            continue
+        name = values.touched[key].name
+        claim = f"tails[{outputs[key]}].value" if key in outputs else "absorbed"
+        found = after.get(key)
+        if found is None:
+            return "tails", f"nothing stores to '{name}' any more"
+        if not subject.elements.equal(list(found.indices), list(finished.indices)):
+            return claim.replace("value", "indices"), f"'{name}' is stored to at another element"
+        if not values.equal(finished.value, found.value):
+            return claim, f"'{name}' does not get what it got before"
+    extra = set(after) - set(before) - {handle(subject.certificate.result)}
+    return ("tails", "a tail stores to a buffer that no epilogue stored to") if extra else None

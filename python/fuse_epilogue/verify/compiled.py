@@ -1,0 +1,94 @@
+"""The function as TVM compiles it for the CPU: an oracle that shares nothing with the evaluator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from .data import Arrays
+
+
+def without_threads(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Make loops that are bound to threads serial, so that the function runs on a CPU.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        Any.
+
+    Returns
+    -------
+    tvm.tirx.PrimFunc
+        `func` itself where there is nothing to change.
+
+    Example
+    -------
+    >>> without_threads(sch.mod["main"])                                  # doctest: +SKIP
+    """
+
+    def serial(loop: tirx.For) -> tirx.For:
+        if loop.kind != tirx.ForKind.THREAD_BINDING:
+            return loop
+        return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
+
+    return tvm_ffi.structural_map(func, [(tirx.For, serial)])
+
+
+class Compiled:
+    """Functions compiled by TVM into one module.
+
+    Parameters
+    ----------
+    functions : sequence of tvm.tirx.PrimFunc
+        Of one signature.
+    """
+
+    def __init__(self, functions: Sequence[tirx.PrimFunc]) -> None:
+        names = [f"function_{place}" for place in range(len(functions))]
+        module = tvm.IRModule(
+            {
+                name: without_threads(func).with_attr("global_symbol", name)
+                for name, func in zip(names, functions, strict=True)
+            }
+        )
+        built = tvm.compile(module, target="llvm")
+        self._functions = [built[name] for name in names]
+        self._parameters = [str(param.name) for param in functions[0].params]
+
+    def run(self, place: int, arrays: Arrays) -> Arrays:
+        """Call one of the functions on copies.
+
+        Parameters
+        ----------
+        place : int
+            Which function.
+        arrays : dict[str, Any]
+            A value for each parameter.
+
+        Returns
+        -------
+        dict[str, Any]
+            Every array as it is after the call.
+
+        Example
+        -------
+        >>> Compiled([before, after]).run(0, arrays)["D"]                 # doctest: +SKIP
+        """
+        arguments: dict[str, Any] = {}
+        for name in self._parameters:
+            value = arrays[name]
+            # Copied by TVM: generated code relies on an alignment that numpy does not promise.
+            arguments[name] = (
+                tvm.runtime.tensor(value) if isinstance(value, np.ndarray) else value.item()
+            )
+        self._functions[place](*arguments.values())
+        return {
+            name: value.numpy()
+            for name, value in arguments.items()
+            if isinstance(arrays[name], np.ndarray)
+        }

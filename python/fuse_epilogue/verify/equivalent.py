@@ -1,0 +1,305 @@
+"""Whether two functions compute the same: on data, and for unknowns."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from .abstract import AbstractProgram
+from .compare import Comparison, NotEquivalent, same_bits, same_numbers, within_bounds
+from .compiled import Compiled
+from .data import KINDS, Arrays, copies, make_arrays
+from .evaluate import Program, compile_function
+from .intervals import IntervalArithmetic
+from .parameters import Parameter, shape_of, work_of
+from .scalars import EvaluationError, UnsupportedError
+from .unknowns import Symbolic, prove
+
+# Stores above which the evaluator is not used: it takes some microseconds for each.
+_EFFORT = 60_000
+# How many of the values are special ones, in one run after the other.
+_DENSITIES = (0.15, 0.03, 0.4)
+
+
+@dataclass(frozen=True)
+class Equivalence:
+    """What was found out about two functions, neither of which differs anywhere it was looked at.
+
+    Attributes
+    ----------
+    numerics : str
+        ``"exact"`` or ``"reassociate"``.
+    sizes : dict[str, int]
+        Symbolic dimensions of the runs on data.
+    oracles : tuple[str, ...]
+        Who ran the functions: ``"llvm"``, the code TVM generates, and ``"evaluator"``, which left
+        functions out that are too large for it.
+    data : dict[str, Comparison]
+        How many elements were compared and how, by kind of data; a kind that could not be compared
+        has no elements.
+    symbolic : Symbolic
+        The proof for unknown elements.
+    """
+
+    numerics: str
+    sizes: dict[str, int]
+    oracles: tuple[str, ...]
+    data: dict[str, Comparison]
+    symbolic: Symbolic
+
+    @property
+    def proved(self) -> bool:
+        """Whether every element was proved equal for unknown data, at the extents tried."""
+        return self.symbolic.status == "proved"
+
+    def __str__(self) -> str:
+        """Return one line for the data and one for the proof."""
+        kinds = ", ".join(
+            f"{kind}: {found.identical} identical, {found.bounded} within bounds, {found.open} open"
+            for kind, found in self.data.items()
+        )
+        return f"{self.numerics}, {' and '.join(self.oracles)}: {kinds}\n{self.symbolic}"
+
+
+@dataclass
+class _Pair:
+    """The two functions, in every form that is run."""
+
+    functions: tuple[tirx.PrimFunc, tirx.PrimFunc]
+    numerics: str
+    sizes: dict[str, int]
+    programs: list[Program]
+    shapes: dict[str, tuple[Parameter, tuple[int, ...]]]
+    written: list[str]
+    compiled: Compiled | None = None
+    bounds: list[AbstractProgram] = field(default_factory=list)
+
+    @property
+    def floats(self) -> bool:
+        """Whether floats are anywhere, so that rounding can matter."""
+        sources = [program.source for program in self.bounds]
+        return any(f"t_{kind}" in source for source in sources for kind in ("float", "bfloat"))
+
+
+def equivalent(
+    before: tirx.PrimFunc,
+    after: tirx.PrimFunc,
+    *,
+    numerics: str = "reassociate",
+    sizes: Mapping[str, int] | None = None,
+    ranges: Mapping[str, tuple[int, int]] | None = None,
+    seed: int = 0,
+    compiled: bool = True,
+    timeout: float = 5.0,
+) -> Equivalence:
+    """Compare two functions of one signature.
+
+    On data: both are compiled by TVM for the CPU, and executed by :mod:`fuse_epilogue.verify`'s
+    own evaluator where they are small, on integer-valued, ordinary and nasty floats (signed zeros,
+    infinities, NaN, denormals) and on integers from the whole range of their type.
+
+    For ``numerics="exact"`` every result must have the same bits (any NaN is a NaN). For
+    ``"reassociate"`` results must be those that the function before may compute with its
+    operations in any order: an interval is computed for every element that holds the exact value
+    and every result that rounding may give, one unit roundoff for each addition and every other
+    operation; the results must lie in it, up to the width of the same interval for the function
+    after. Where the operations are exact, as all sums of small integers are, that is equality.
+    NaN and infinities must appear at the same places, except where they meet a maximum or a
+    minimum, whose result depends on the order then; those elements are counted as open.
+
+    For unknowns: both functions are unrolled at small extents, and what they store is proved equal
+    (see :func:`~fuse_epilogue.verify.unknowns.prove`).
+
+    Parameters
+    ----------
+    before, after : tvm.tirx.PrimFunc
+        With the same parameters.
+    numerics : str
+        ``"exact"`` or ``"reassociate"``.
+    sizes : mapping of str to int, optional
+        Symbolic dimensions by name; small different primes by default.
+    ranges : mapping of str to (int, int), optional
+        Smallest and largest value of integer parameters that serve as an index or a shift.
+    seed : int
+        Of the data.
+    compiled : bool
+        Whether TVM's code runs too; compiling takes a fraction of a second.
+    timeout : float
+        Seconds for each element that only z3 can prove.
+
+    Returns
+    -------
+    Equivalence
+        What was compared. Look at `proved` for the symbolic half.
+
+    Raises
+    ------
+    NotEquivalent
+        Naming the buffer, the element and the two values.
+    EvaluationError
+        If the function before does something that has no defined result.
+    ValueError
+        For an unknown `numerics`.
+
+    Example
+    -------
+    >>> report = equivalent(before, sch.mod["main"])                      # doctest: +SKIP
+    >>> report.proved                                                     # doctest: +SKIP
+    True
+    """
+    if numerics not in ("exact", "reassociate"):
+        raise ValueError(f'numerics is "exact" or "reassociate", not "{numerics}"')
+    pair = _prepare(before, after, numerics, sizes)
+    small = max(work_of(program, pair.sizes) for program in pair.programs) <= _EFFORT
+    if compiled:
+        pair.compiled = Compiled(pair.functions)
+    found = {}
+    for kind in KINDS:
+        rng = np.random.default_rng(zlib.crc32(f"{seed}/{kind}".encode()))
+        found[kind] = Comparison()
+        for density in _DENSITIES if small else _DENSITIES[:1]:
+            arrays = make_arrays(kind, pair.shapes, ranges or {}, rng, density)
+            found[kind] += _compare(pair, kind, arrays, small)
+    symbolic, candidates = prove(before, after, numerics=numerics, sizes=sizes, timeout=timeout)
+    for at, values in candidates:
+        _try_candidate(before, after, numerics, at, values, ranges or {})
+    oracles = (*(["llvm"] if compiled else []), *(["evaluator"] if small else []))
+    return Equivalence(numerics, pair.sizes, oracles, found, symbolic)
+
+
+def _prepare(
+    before: tirx.PrimFunc,
+    after: tirx.PrimFunc,
+    numerics: str,
+    sizes: Mapping[str, int] | None,
+) -> _Pair:
+    programs = [compile_function(before), compile_function(after)]
+    chosen = choose_sizes(programs[0], sizes)
+    shapes = []
+    for program in programs:
+        if set(program.sizes) - set(chosen):
+            raise NotEquivalent(f"no value for {set(program.sizes) - set(chosen)}")
+        shapes.append({p.name: (p, shape_of(program, p, chosen)) for p in program.parameters})
+    described = [{n: (p.type.name, p.shape is None, s) for n, (p, s) in d.items()} for d in shapes]
+    if described[0] != described[1] or list(shapes[0]) != list(shapes[1]):
+        raise NotEquivalent("the parameters differ")
+    written = [
+        p.name
+        for p, q in zip(programs[0].parameters, programs[1].parameters, strict=True)
+        if p.written or q.written
+    ]
+    return _Pair(
+        (before, after),
+        numerics,
+        chosen,
+        programs,
+        shapes[0],
+        written,
+        bounds=[AbstractProgram(before), AbstractProgram(after)],
+    )
+
+
+def choose_sizes(program: Program, sizes: Mapping[str, int] | None) -> dict[str, int]:
+    """Return a value for each symbolic dimension: those given, and different primes."""
+    primes = iter((7, 5, 11, 3, 13, 17, 19, 23, 29, 31))
+    given = sizes or {}
+    return {name: int(given[name]) if name in given else next(primes) for name in program.sizes}
+
+
+def _evaluate(pair: _Pair, place: int, arrays: Arrays) -> Arrays:
+    content = copies(arrays)
+    try:
+        pair.programs[place].run(content, pair.sizes)
+    except EvaluationError as error:
+        if place == 0:
+            raise
+        raise NotEquivalent(f"the function after: {error}") from error
+    return content
+
+
+def _compare(pair: _Pair, kind: str, arrays: Arrays, small: bool) -> Comparison:
+    """Run both functions on one set of data and compare everything they write."""
+    results: list[tuple[str, Arrays, Arrays]] = []
+    if small:
+        evaluated = [_evaluate(pair, place, arrays) for place in (0, 1)]
+        results.append(("the evaluator", evaluated[0], evaluated[1]))
+    if pair.compiled is not None:
+        llvm = [pair.compiled.run(place, arrays) for place in (0, 1)]
+        results.append(("compiled code", llvm[0], llvm[1]))
+    counts = Comparison()
+    exactly = pair.numerics == "exact" or not pair.floats
+    bounds = None if exactly or not small else _bounds(pair, arrays)
+    for oracle, before, after in results:
+        reason = f"on {kind} data, by {oracle}"
+        for name in pair.written:
+            if exactly:
+                counts += same_bits(name, before[name], after[name], reason)
+            elif bounds is not None:
+                counts += within_bounds(name, after[name], bounds[0][name], bounds[1][name], reason)
+            elif kind == "exact":
+                counts += same_numbers(name, before[name], after[name], reason)
+    if len(results) == 2 and kind != "nasty":
+        _cross_check(pair, results[0][1], results[1][1], arrays, bounds)
+    return counts
+
+
+def _bounds(pair: _Pair, arrays: Arrays) -> list[dict[str, list[Any]]]:
+    found = []
+    for program in pair.bounds:
+        content: dict[str, Any] = {}
+        for name, (param, _) in pair.shapes.items():
+            array = np.asarray(arrays[name])
+            numbers = (array.astype(np.float64) if param.type.kind == "f" else array).ravel()
+            values = [(number, number) for number in numbers.tolist()]
+            content[name] = values if param.shape is not None else values[0]
+        program.run(IntervalArithmetic(), content, pair.sizes)
+        found.append(content)
+    return found
+
+
+def _cross_check(
+    pair: _Pair,
+    evaluated: Arrays,
+    compiled: Arrays,
+    arrays: Arrays,
+    bounds: list[dict[str, list[Any]]] | None,
+) -> None:
+    """Demand that the two oracles agree about the function before."""
+    if bounds is None and pair.floats:
+        bounds = _bounds(pair, arrays)
+    reason = "the evaluator and compiled code disagree"
+    for name in pair.written:
+        if bounds is None:
+            same_numbers(name, evaluated[name], compiled[name], reason)
+        else:
+            for result in (evaluated[name], compiled[name]):
+                within_bounds(name, result, bounds[0][name], bounds[0][name], reason)
+
+
+def _try_candidate(
+    before: tirx.PrimFunc,
+    after: tirx.PrimFunc,
+    numerics: str,
+    sizes: Mapping[str, int],
+    values: Mapping[tuple[str, int], Any],
+    ranges: Mapping[str, tuple[int, int]],
+) -> None:
+    """Run both functions on the values for which z3 sees a difference."""
+    pair = _prepare(before, after, numerics, sizes)
+    arrays = make_arrays("exact", pair.shapes, ranges, np.random.default_rng(0))
+    for (name, element), value in values.items():
+        param, _ = pair.shapes[name]
+        number = float(value) if param.type.kind == "f" else value
+        if param.shape is None:
+            arrays[name] = np.asarray(number).astype(arrays[name].dtype)[()]
+        else:
+            arrays[name].reshape(-1)[element] = number
+    try:
+        _compare(pair, "symbolic", arrays, True)
+    except UnsupportedError:
+        return

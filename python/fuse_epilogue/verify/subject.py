@@ -1,0 +1,202 @@
+"""What a certificate is about, found in the two functions by name and checked for its form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import prim
+
+from .domain import Domain, block_axes
+from .tree import Block, Loose, Tree, handle, same, substitute, variables
+
+_SPATIAL, _REDUCTION = 0, 2
+
+
+class CertificateError(Exception):
+    """A claim of a certificate does not hold, or cannot be proved.
+
+    Attributes
+    ----------
+    claim : str
+        The attribute of the certificate, for example ``"init"`` or ``"tails[0].value"``;
+        ``"after"`` where the function after differs in something that no attribute speaks of,
+        ``"order"`` where moving an epilogue changes what somebody reads.
+    """
+
+    def __init__(self, claim: str, reason: str) -> None:
+        super().__init__(f"{claim}: {reason}")
+        self.claim = claim
+
+
+def demand(holds: bool, claim: str, reason: str) -> None:
+    """Raise unless something holds."""
+    if not holds:
+        raise CertificateError(claim, reason)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A store, possibly under a condition.
+
+    Attributes
+    ----------
+    buffer : Var
+        The buffer.
+    indices : tuple[Expr, ...]
+        The element.
+    value : Expr
+        What is stored.
+    conditions : tuple[Expr, ...]
+        All must hold; else the element keeps its value.
+    """
+
+    buffer: Any
+    indices: tuple[Any, ...]
+    value: Any
+    conditions: tuple[Any, ...] = ()
+
+    def moved(self, values: dict[int, Any]) -> Stored:
+        """Return the store with variables replaced."""
+        return Stored(
+            self.buffer,
+            tuple(substitute(index, values) for index in self.indices),
+            substitute(self.value, values),
+            tuple(substitute(condition, values) for condition in self.conditions),
+        )
+
+
+def stored(stmt: Any, claim: str) -> Stored:
+    """Return the only store of a statement."""
+    conditions = []
+    while isinstance(stmt, tirx.IfThenElse) and stmt.else_case is None:
+        conditions.append(stmt.condition)
+        stmt = stmt.then_case
+    demand(isinstance(stmt, tirx.BufferStore), claim, "the block is not a single store")
+    return Stored(stmt.buffer, tuple(stmt.indices), stmt.value, tuple(conditions))
+
+
+def size_variables(func: tirx.PrimFunc) -> list[Any]:
+    """Return the variables that the extents of parameters are made of."""
+    found: dict[int, Any] = {}
+    for param in func.params:
+        if isinstance(param.ty, tirx.BufferType):
+            for extent in param.ty.shape:
+                found |= {handle(var): var for var in variables(extent)}
+    return list(found.values())
+
+
+class Subject:
+    """The blocks of a certificate.
+
+    Parameters
+    ----------
+    before, after : tvm.tirx.PrimFunc
+        The functions.
+    certificate : Certificate
+        The certificate; only names and the axes of blocks are used here.
+
+    Attributes
+    ----------
+    trees : tuple[Tree, Tree]
+        The functions.
+    reduction, reduction_after : Block
+        The reduction block, before and after.
+    epilogues, tails : list[Block]
+        The blocks before, and what is left of them after.
+    spatial, reducing : list[Axis]
+        Axes of the reduction.
+    sizes : list[Var]
+        Symbolic dimensions.
+    scalars : set[int]
+        Parameters that are numbers, by handle.
+    domain, elements : Domain
+        All axes; the spatial ones.
+    """
+
+    def __init__(self, before: tirx.PrimFunc, after: tirx.PrimFunc, certificate: Any) -> None:
+        self.certificate = certificate
+        self.trees = Tree(before), Tree(after)
+        self.reduction = self._only(0, certificate.reduction, "reduction")
+        self.reduction_after = self._only(1, certificate.reduction, "reduction")
+        block = self.reduction.block
+        demand(block.init is not None, "reduction", "the block has no T.init")
+        kinds = [int(axis.iter_type) for axis in block.iter_vars]
+        demand(set(kinds) <= {_SPATIAL, _REDUCTION}, "reduction", "an axis is of another kind")
+        axes = block_axes(block)
+        self.spatial = [axis for axis, kind in zip(axes, kinds, strict=True) if kind == _SPATIAL]
+        self.reducing = [axis for axis, kind in zip(axes, kinds, strict=True) if kind == _REDUCTION]
+        self.sizes = size_variables(before)
+        sizes = {handle(var) for var in self.sizes}
+        self.scalars = {handle(param) for param in before.params} - sizes
+        self.domain = Domain(axes, sizes=self.sizes)
+        self.elements = Domain(self.spatial, sizes=self.sizes)
+        self.epilogues = [
+            self._only(0, proof.name, f"epilogues[{place}].name")
+            for place, proof in enumerate(certificate.epilogues)
+        ]
+        self.tails = [
+            self._only(1, proof.name, f"tails[{place}].name")
+            for place, proof in enumerate(certificate.tails)
+        ]
+        for place, epilogue in enumerate(self.epilogues):
+            self._spatial_only(epilogue, f"epilogues[{place}].name")
+        for place, tail in enumerate(self.tails):
+            self._spatial_only(tail, f"tails[{place}].name")
+
+    @property
+    def fused(self) -> list[Block]:
+        """The blocks before that the fusion is about."""
+        return [self.reduction, *self.epilogues]
+
+    def _only(self, which: int, name: str, claim: str) -> Block:
+        """Return the block of that name, which must be a plain one in loops of its scope."""
+        found = self.trees[which].named(name)
+        when = ("before", "after")[which]
+        demand(len(found) == 1, claim, f"there are {len(found)} blocks '{name}' {when}")
+        block = found[0]
+        plain = not block.block.match_buffers and not block.block.alloc_buffers
+        demand(block.leaf and plain, claim, f"block '{name}' has blocks or buffers inside")
+        demand(block.scope is not None, claim, f"block '{name}' is the root")
+        demand(len(block.loops) == len(block.inside), claim, f"'{name}' is under a condition")
+        return block
+
+    def _spatial_only(self, block: Block, claim: str) -> None:
+        kinds = {int(axis.iter_type) for axis in block.block.iter_vars}
+        demand(kinds <= {_SPATIAL}, claim, f"block '{block.name}' has a reduction axis")
+        demand(block.block.init is None, claim, f"block '{block.name}' has T.init")
+        original = self.reduction if block in self.epilogues else self.reduction_after
+        demand(
+            same(block.scope.block, original.scope.block),
+            claim,
+            f"block '{block.name}' is in another scope than the reduction",
+        )
+
+    def after_to_before(self, block: Block, axes: list[Any], claim: str) -> dict[int, Any]:
+        """Return the axes of a block after as axes of the reduction before, by position."""
+        found = block_axes(block.block)
+        demand(len(found) == len(axes), claim, f"block '{block.name}' has other axes")
+        values = {handle(mine[0]): axis[0] for mine, axis in zip(found, axes, strict=True)}
+        for mine, axis in zip(found, axes, strict=True):
+            agree = all(prim.expr_deep_equal(a, b) for a, b in zip(mine[1:], axis[1:], strict=True))
+            demand(agree, claim, f"axis '{mine[0].name}' of '{block.name}' has another domain")
+        return values
+
+
+def is_new(subject: Subject) -> bool:
+    """Whether the reduction accumulates in a buffer that was made for it."""
+    result = handle(subject.certificate.result)
+    known = {handle(param) for param in subject.trees[0].func.params}
+    return result not in known and result not in subject.trees[0].allocated()
+
+
+def observed(subject: Subject, buffer: int) -> bool:
+    """Whether anybody but the fused blocks can see what is in a buffer (by handle)."""
+    tree = subject.trees[0]
+    owned = {handle(var) for var in subject.reduction.scope.block.alloc_buffers}
+    if buffer not in owned:
+        return True
+    fused = {block.place for block in subject.fused}
+    others = [p for p in tree.pieces() if isinstance(p, Loose) or p.place not in fused]
+    return any(buffer in piece.touched().reads for piece in others)

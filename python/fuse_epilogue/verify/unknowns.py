@@ -1,0 +1,177 @@
+"""Proving that two functions store the same, for unknown elements, at small extents."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+
+from .abstract import AbstractProgram
+from .parameters import shape_of, work_of
+from .prover import Prover, has_z3
+from .scalars import EvaluationError, WorkLimit
+from .symbolic import TermArithmetic
+from .terms import Term
+
+# Stores and terms above which a function is not unrolled.
+_EFFORT = 20_000
+_TERMS = 2_000_000
+# Extents at which symbolic dimensions are instantiated.
+_EXTENTS = ((1, 1, 1, 1), (2, 3, 2, 3), (3, 2, 4, 2), (5, 4, 3, 2))
+# Elements given to z3 before it is decided that it does not help.
+_PATIENCE = 8
+
+#: Values of unknowns, by parameter and element (-1 for a number).
+Values = dict[tuple[str, int], Any]
+
+
+@dataclass(frozen=True)
+class Symbolic:
+    """The outcome of the proof.
+
+    Attributes
+    ----------
+    status : str
+        ``"proved"``: every element, at all `sizes`. ``"unknown"``: some element is neither proved
+        equal nor shown to differ. ``"skipped"``: it was not tried, or z3 would be needed and is
+        not installed.
+    reason : str
+        Why it is not proved; empty if it is.
+    sizes : tuple[dict[str, int], ...]
+        The extents of symbolic dimensions at which it was tried.
+    elements : int
+        How many elements were compared, over all `sizes`.
+    by_normal_form, by_z3 : int
+        How many were proved by having the same normal form, and by z3.
+    """
+
+    status: str
+    reason: str = ""
+    sizes: tuple[dict[str, int], ...] = ()
+    elements: int = 0
+    by_normal_form: int = 0
+    by_z3: int = 0
+
+    def __str__(self) -> str:
+        """Return one line."""
+        counts = f"{self.by_normal_form} by normal form, {self.by_z3} by z3, of {self.elements}"
+        return f"symbolic: {self.status} ({self.reason or counts})"
+
+
+def prove(
+    before: tirx.PrimFunc,
+    after: tirx.PrimFunc,
+    *,
+    numerics: str = "reassociate",
+    sizes: Mapping[str, int] | None = None,
+    timeout: float = 5.0,
+) -> tuple[Symbolic, list[tuple[dict[str, int], Values]]]:
+    """Unroll both functions at small extents and prove what they store equal.
+
+    Elements of all parameters are unknowns. Integers are residues modulo 2**n. For
+    ``"reassociate"`` floats are real numbers (a narrowing cast is an unknown function of one);
+    for ``"exact"`` float operations are unknown functions, of which only sums and products do not
+    depend on the order of their two operands. Functions such as exp are unknown functions.
+
+    Parameters
+    ----------
+    before, after : tvm.tirx.PrimFunc
+        With the same parameters.
+    numerics : str
+        ``"exact"`` or ``"reassociate"``.
+    sizes : mapping of str to int, optional
+        Extents to try besides the usual small ones; taken where they are small.
+    timeout : float
+        Seconds for each element that only z3 can prove.
+
+    Returns
+    -------
+    tuple
+        The outcome, and values of unknowns (with the extents) for which z3 sees a difference:
+        worth trying on the functions, since z3 knows less of the operations than they do.
+
+    Example
+    -------
+    >>> prove(before, sch.mod["main"])[0].status                          # doctest: +SKIP
+    'proved'
+    """
+    programs = [AbstractProgram(before), AbstractProgram(after)]
+    tried: list[dict[str, int]] = []
+    counts = [0, 0, 0]
+    candidates: list[tuple[dict[str, int], Values]] = []
+    reason = ""
+    for at in _instances(programs[0], sizes):
+        if max(work_of(program, at) for program in programs) > _EFFORT:
+            continue
+        table = TermArithmetic(numerics == "exact", _TERMS)
+        try:
+            stored = [_unroll(program, table, at) for program in programs]
+        except WorkLimit:
+            continue
+        except EvaluationError as error:
+            return Symbolic("skipped", str(error)), []
+        tried.append(at)
+        prover = Prover(table, timeout)
+        failed = _compare(stored, prover, counts)
+        if failed:
+            reason = reason or failed + (f" at {at}" if at else "")
+            if prover.model:
+                candidates.append((at, prover.model))
+    if not tried:
+        return Symbolic("skipped", "the extents are too large to unroll the functions"), []
+    status = "proved"
+    if reason:
+        status = "unknown" if has_z3() else "skipped"
+        reason = reason if has_z3() else f"z3 is not installed, and needed: {reason}"
+    return Symbolic(status, reason, tuple(tried), *counts), candidates
+
+
+def _instances(
+    program: AbstractProgram, sizes: Mapping[str, int] | None
+) -> Iterator[dict[str, int]]:
+    """Yield values for the symbolic dimensions; once nothing if there are none."""
+    if not program.sizes:
+        yield {}
+        return
+    for extents in _EXTENTS:
+        yield dict(zip(program.sizes, itertools.cycle(extents), strict=False))
+    if sizes is not None and set(program.sizes) <= set(sizes):
+        yield {name: int(sizes[name]) for name in program.sizes}
+
+
+def _unroll(
+    program: AbstractProgram, table: TermArithmetic, at: Mapping[str, int]
+) -> dict[str, list[Term]]:
+    """Return what a function leaves in its parameters, in terms of what was there."""
+    content: dict[str, Any] = {}
+    for param in program.parameters:
+        if param.shape is None:
+            content[param.name] = table.unknown(param.name, -1, param.type)
+            continue
+        count = math.prod(shape_of(program, param, at))
+        content[param.name] = [table.unknown(param.name, i, param.type) for i in range(count)]
+    program.run(table, content, at)
+    return {
+        param.name: content[param.name] for param in program.parameters if param.shape is not None
+    }
+
+
+def _compare(stored: list[dict[str, list[Term]]], prover: Prover, counts: list[int]) -> str:
+    """Compare element by element; returns what is not proved, or nothing."""
+    failed = ""
+    failures = 0
+    for name, before in stored[0].items():
+        for element, (a, b) in enumerate(zip(before, stored[1][name], strict=True)):
+            counts[0] += 1
+            if a is b:
+                counts[1] += 1
+            elif failures < _PATIENCE and prover.equal(a, b):
+                counts[2] += 1
+            else:
+                failures += 1
+                failed = failed or f"element {element} of '{name}' is not proved"
+    return failed

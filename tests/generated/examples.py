@@ -1,0 +1,151 @@
+"""For each rule of the truth a program that it forbids to fuse, and a twin that has to be fused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from .spec import Epilogue, Expr, Hazard, Program, Reduction, Step
+
+ADD: Expr = ("add", ("x",), ("elem", "int32", 9))
+
+
+def program(
+    epilogue: Epilogue | None = None,
+    *more: Epilogue,
+    reduction: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> Program:
+    """Return ``D0 = result + C`` over a sum, with the given changes."""
+    return Program(
+        reduction=Reduction(**(reduction or {})),
+        epilogues=(epilogue or Epilogue(expr=ADD), *more),
+        **fields,
+    )
+
+
+def _hazard(kind: str, at: int = 1) -> Program:
+    return program(hazards=(Hazard(kind, at),))
+
+
+def _half(expr: Expr, **fields: Any) -> Program:
+    epilogue = Epilogue(expr=expr, dtype="float16")
+    return program(epilogue, reduction={"accumulator": "float16", "source": "float16"}, **fields)
+
+
+PLAIN = program()
+_RELU: Expr = ("max", ("x",), ("lit", "int32", 0))
+_HALF_ADD: Expr = ("add", ("x",), ("elem", "float16", 1))
+_HALF_SCALE: Expr = ("mul", ("x",), ("lit", "float16", 2.0))
+_TWO_ROWS = program(replace(PLAIN.epilogues[0], write="transposed"))
+
+# Rule: the program to which it applies, and the one that differs in what matters.
+EXAMPLES: Mapping[str, tuple[Program, Program]] = {
+    "no init": (program(reduction={"fault": "no init"}), PLAIN),
+    "tuple reduction": (program(reduction={"fault": "tuple"}), PLAIN),
+    "no monoid": (program(reduction={"fault": "clamped"}), PLAIN),
+    "strange init": (program(reduction={"fault": "init by step"}), PLAIN),
+    "init not first": (
+        program(reduction={"fault": "reversed", "parameter": True}),
+        program(reduction={"parameter": True}),
+    ),
+    "reduction cut off": (program(reduction={"fault": "last step cut"}), PLAIN),
+    "reduction repeated": (program(reduction={"fault": "repeated"}), PLAIN),
+    "parallel reduction": (program(reduction={"fault": "parallel step"}), PLAIN),
+    "other writer": (_hazard("write result"), _hazard("unrelated")),
+    "address of the result": (_hazard("address of result"), _hazard("unrelated")),
+    "factored loops": (
+        program(steps=(Step("split", -1, (2, 0)), Step("rfactor", -1, (0, 0)))),
+        program(steps=(Step("split", -1, (2, 0)),)),
+    ),
+    "reduction moved into loops": (
+        program(steps=(Step("compute_at", 0, (0, 0)),)),
+        program(steps=(Step("split", 0, (0, 0)),)),
+    ),
+    "epilogue repeated": (program(Epilogue(expr=ADD, fault="repeated")), PLAIN),
+    "epilogue cut off": (
+        program(Epilogue(expr=ADD, predicate="cut")),
+        program(Epilogue(expr=ADD, predicate="always")),
+    ),
+    "not one store": (program(Epilogue(expr=ADD, fault="two stores")), PLAIN),
+    "under a condition": (program(Epilogue(expr=ADD, fault="branch around")), PLAIN),
+    "block in a block": (program(Epilogue(expr=ADD, fault="nested")), PLAIN),
+    "matched region": (program(Epilogue(expr=ADD, fault="matched")), PLAIN),
+    "side effects": (program(Epilogue(expr=("impure", ADD), fault="impure")), PLAIN),
+    "scattered store": (program(Epilogue(fault="scatter")), program(Epilogue())),
+    "other integer type of the axes": (
+        program(Epilogue(expr=ADD, fault="int64 axes")),
+        program(Epilogue(expr=ADD, fault="int64 axes"), index="int64"),
+    ),
+    "reads outside": (program(Epilogue(expr=ADD, read="padded")), PLAIN),
+    "leaves elements out": (program(Epilogue(expr=ADD, read="slice")), PLAIN),
+    "reads an element twice": (
+        program(Epilogue(expr=ADD, read="broadcast")),
+        program(Epilogue(expr=ADD, read="unit axis")),
+    ),
+    "reads two elements": (
+        program(Epilogue(expr=("add", ("x",), ("next",)), read="neighbours")),
+        program(Epilogue(expr=("add", ("x",), ("x",)))),
+    ),
+    "indices from memory": (program(Epilogue(expr=ADD, read="gather")), PLAIN),
+    "read map beyond the contract": (
+        program(Epilogue(expr=ADD, read="reversed")),
+        program(Epilogue(expr=ADD, read="transposed")),
+    ),
+    "several elements in one place": (program(Epilogue(expr=ADD, write="halved")), _TWO_ROWS),
+    "write map beyond the contract": (program(Epilogue(expr=ADD, write="reversed")), _TWO_ROWS),
+    "bias written between": (_hazard("write bias"), _hazard("write bias", at=0)),
+    "address of the bias": (_hazard("address of bias"), _hazard("unrelated")),
+    "output read between": (_hazard("read output"), _hazard("read output", at=0)),
+    "second writer": (_hazard("write output"), _hazard("unrelated")),
+    "address of the output": (_hazard("address of output"), _hazard("unrelated")),
+    "output shared with another element": (
+        program(Epilogue(expr=ADD, alias="shifted bias")),
+        program(Epilogue(expr=ADD, alias="bias")),
+    ),
+    "output shared with the source": (
+        program(Epilogue(expr=_RELU, alias="source")),
+        program(Epilogue(expr=_RELU)),
+    ),
+    "already in place": (
+        program(Epilogue(expr=_RELU), reduction={"order": (2, 0, 1)}),
+        program(Epilogue(expr=_RELU), reduction={"order": (0, 2, 1)}),
+    ),
+    "placed under loops": (
+        program(Epilogue(expr=_RELU), steps=(Step("reverse_compute_at", 0, (0, 0)),)),
+        program(Epilogue(expr=_RELU), steps=(Step("annotate", -1, (0, 0)),)),
+    ),
+    "mixed loops": (
+        program(Epilogue(expr=_RELU), steps=(Step("fuse", -1, (1, 0)),)),
+        program(Epilogue(expr=_RELU), steps=(Step("fuse", 0, (0, 0)),)),
+    ),
+    "narrow accumulator": (_half(_HALF_ADD), _half(_HALF_ADD, numerics="exact")),
+    "perhaps a narrow accumulator": (_half(_HALF_SCALE, distribute=True), _half(_HALF_SCALE)),
+    "input from an epilogue that stays": (
+        program(
+            Epilogue(expr=ADD, fault="two stores"),
+            Epilogue(expr=("add", ("x",), ("y",)), stage=1, other=0),
+        ),
+        program(Epilogue(expr=ADD), Epilogue(expr=("add", ("x",), ("y",)), stage=1, other=0)),
+    ),
+    "call of a stranger": (
+        replace(_hazard("unrelated", at=0), call="stranger"),
+        _hazard("unrelated", at=0),
+    ),
+    "wrong pair": (
+        program(Epilogue(), Epilogue(stage=1), call="wrong pair", named=1),
+        program(Epilogue(), Epilogue(stage=1), call="pair", named=0),
+    ),
+    "no consumer": (Program(reduction=Reduction(parameter=True)), PLAIN),
+}
+
+
+def counterexamples() -> Iterator[Program]:
+    """Yield programs with which TVM's own primitive is known to go wrong."""
+    yield program(Epilogue(expr=("max", ADD, ("lit", "int32", 0))))
+    yield program(Epilogue(expr=("sub", ("elem", "int32", 1), ("x",))))
+    yield program(Epilogue(expr=ADD, read="transposed"))
+    yield program(reduction={"init": "literal"})
+    yield program(reduction={"monoid": "max"})
+    yield program(Epilogue(expr=ADD), Epilogue(expr=ADD), call="pair")

@@ -1,0 +1,138 @@
+"""The values of epilogues: small typed expression trees, and the TIR for them.
+
+Leaves
+    ``("x",)`` the stage that the epilogue reads, ``("y",)`` the other one, ``("next",)`` the stage
+    one element further; ``("elem", dtype, n)``, ``("row", dtype, n)``, ``("scalar", dtype, n)`` the
+    n-th input of the epilogue, with an element for each point, for each value of the last axis, or
+    with one element; ``("lit", dtype, value)``; ``("axis", dtype)`` the last axis.
+Operations
+    ``(name, a)`` and ``(name, a, b)`` with a name of `UNARY`, `BINARY` or `COMPARISONS`;
+    ``("cast", dtype, a)``, ``("select", condition, a, b)``, ``("lookup", dtype, n, a)`` (a table of
+    `TABLE` elements at ``a & (TABLE - 1)``), ``("impure", a)`` (an external function).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from tvm import tirx
+
+from .spec import Expr
+
+TABLE = 16
+
+UNARY: Mapping[str, Callable[[Any], Any]] = {
+    "sigmoid": tirx.sigmoid,
+    "tanh": tirx.tanh,
+    "exp": tirx.exp,
+    "not": tirx.Not,
+    "bitnot": tirx.bitwise_not,
+}
+BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
+    "add": tirx.Add,
+    "sub": tirx.Sub,
+    "mul": tirx.Mul,
+    "div": tirx.Div,
+    "floordiv": tirx.FloorDiv,
+    "max": tirx.Max,
+    "min": tirx.Min,
+    "and": tirx.And,
+    "or": tirx.Or,
+    "bitand": tirx.BitwiseAnd,
+    "bitor": tirx.BitwiseOr,
+    "bitxor": tirx.BitwiseXor,
+    "shl": tirx.LShift,
+    "shr": tirx.RShift,
+}
+COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "gt": tirx.GT,
+    "ge": tirx.GE,
+    "eq": tirx.EQ,
+    "ne": tirx.NE,
+}
+LEAVES = ("x", "y", "next", "elem", "row", "scalar", "lit", "axis")
+INPUTS = ("elem", "row", "scalar", "lookup")
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """Return the operands that are expressions."""
+    return tuple(part for part in expr[1:] if isinstance(part, tuple))
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """Yield every node, the root first."""
+    yield expr
+    for child in children(expr):
+        yield from walk(child)
+
+
+def uses(expr: Expr, *names: str) -> bool:
+    """Whether a node with one of these names occurs."""
+    return any(node[0] in names for node in walk(expr))
+
+
+def inputs(expr: Expr) -> list[Expr]:
+    """Return the nodes that stand for an input buffer, each once, in order."""
+    return list(dict.fromkeys(node[:3] for node in walk(expr) if node[0] in INPUTS))
+
+
+def type_of(expr: Expr, x: str, y: str = "") -> str:
+    """Return the type of an expression.
+
+    Parameters
+    ----------
+    expr : Expr
+    x, y : str
+        The types of the leaves ``x`` and ``y``.
+    """
+    name = expr[0]
+    if name in ("x", "next"):
+        return x
+    if name == "y":
+        return y
+    if name in ("elem", "row", "scalar", "lit", "axis", "cast", "lookup"):
+        return str(expr[1])
+    if name in COMPARISONS or name == "not":
+        return "bool"
+    return type_of(expr[2] if name == "select" else expr[1], x, y)
+
+
+def literal(dtype: str, value: float) -> Any:
+    """Return a literal, wrapped into the range of its type."""
+    if dtype == "bool":
+        return tirx.IntImm("bool", int(bool(value)))
+    if "float" in dtype:
+        return tirx.FloatImm(dtype, float(value))
+    return tirx.IntImm(dtype, int(value))
+
+
+def build(expr: Expr, leaf: Callable[[Expr], Any]) -> Any:
+    """Return the TIR of an expression; nothing is folded.
+
+    Parameters
+    ----------
+    expr : Expr
+    leaf : Callable
+        Gives the TIR of a leaf other than a literal; for ``("lookup", dtype, n)`` a function from
+        the index to the load.
+    """
+    name = expr[0]
+    if name == "lit":
+        return literal(expr[1], expr[2])
+    if name in LEAVES:
+        return leaf(expr)
+    if name == "cast":
+        return tirx.Cast(expr[1], build(expr[2], leaf))
+    if name == "lookup":
+        value = build(expr[3], leaf)
+        mask = tirx.IntImm(str(value.ty.dtype), TABLE - 1)
+        return leaf(expr[:3])(tirx.Cast("int32", tirx.BitwiseAnd(value, mask)))
+    operands = [build(operand, leaf) for operand in expr[1:]]
+    if name == "select":
+        return tirx.Select(*operands)
+    if name == "impure":
+        return tirx.call_extern(str(operands[0].ty.dtype), "not_a_function", *operands)
+    if name in UNARY:
+        return UNARY[name](*operands)
+    return (BINARY.get(name) or COMPARISONS[name])(*operands)

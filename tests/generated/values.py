@@ -1,0 +1,278 @@
+"""Drawing the value of an epilogue: a few operations on top of each other, from tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from .spec import FLOATS, SIGNED, UNSIGNED, Expr, bits, is_float
+
+if TYPE_CHECKING:
+    from .strategy import Source
+
+# Literals that floating arithmetic multiplies exactly.
+DYADIC = (1.0, 2.0, 0.5, 3.0, -1.0, -2.0, 0.25, 4.0)
+
+
+class _Drawing:
+    """The value so far, its type, and how many inputs it has."""
+
+    def __init__(self, source: Source, x: str, y: str) -> None:
+        self.source = source
+        self.expr: Expr = ("x",)
+        self.dtype = x
+        self.y = y
+        self._inputs = 0
+
+    def input(self, dtype: str) -> Expr:
+        """Return a new input buffer of a type."""
+        self._inputs += 1
+        kind = self.source.pick(("elem", "elem", "row", "row", "scalar"))
+        return (kind, dtype, self._inputs)
+
+    def other(self) -> Expr:
+        """Return an operand of the value's type that does not contain x."""
+        source, dtype = self.source, self.dtype
+        kind = source.number(0, 11)
+        if kind < 6:
+            return self.input(dtype)
+        if kind < 9 or dtype == "bool":
+            return ("lit", dtype, self.number())
+        if kind == 9:
+            return ("axis", dtype)
+        if kind == 10:
+            family = FLOATS if is_float(dtype) else SIGNED if dtype in SIGNED else UNSIGNED
+            narrow = [t for t in family if bits(t) < bits(dtype)]
+            return ("cast", dtype, self.input(source.pick(narrow))) if narrow else self.input(dtype)
+        return ("mul", ("lit", dtype, self.number()), self.input(dtype))
+
+    def number(self, positive: bool = False) -> float:
+        """Return a literal of the value's type."""
+        source, dtype = self.source, self.dtype
+        if dtype == "bool":
+            return source.number(0, 1)
+        if is_float(dtype):
+            return abs(source.pick(DYADIC)) if positive else source.pick(DYADIC)
+        if positive:
+            return source.number(1, 7)
+        if bits(dtype) >= 32 and source.chance(6):
+            return (1 << (bits(dtype) - 2)) + source.number(0, 5)
+        return source.number(0 if dtype in UNSIGNED else -3, 7)
+
+    def literal(self, value: float) -> Expr:
+        """Return a literal of the value's type."""
+        return ("lit", self.dtype, value)
+
+
+# ---- Operations ----------------------------------------------------------------------------------
+
+Operation = Callable[[_Drawing], None]
+
+
+def _binary(name: str, swapped: bool = False) -> Operation:
+    def apply(d: _Drawing) -> None:
+        other = d.other()
+        d.expr = (name, other, d.expr) if swapped else (name, d.expr, other)
+
+    return apply
+
+
+def _scale(d: _Drawing) -> None:
+    d.expr = ("mul", d.expr, d.literal(d.number()))
+
+
+def _divide(d: _Drawing) -> None:
+    if is_float(d.dtype):
+        d.expr = ("div", d.expr, d.literal(d.source.pick((2.0, 4.0, -2.0, 0.5))))
+    else:
+        d.expr = ("floordiv", d.expr, d.literal(d.number(positive=True)))
+
+
+def _relu(d: _Drawing) -> None:
+    d.expr = ("max", d.expr, d.literal(0))
+
+
+def _clip(d: _Drawing) -> None:
+    low, high = (0, 6) if d.dtype in UNSIGNED else d.source.pick(((-3, 6), (0, 6), (-100, 100)))
+    inner = ("max", d.expr, d.literal(low))
+    d.expr = ("min", inner, d.literal(high))
+
+
+def _negate(d: _Drawing) -> None:
+    d.expr = ("sub", d.literal(0), d.expr)
+
+
+def _leaky(d: _Drawing) -> None:
+    positive = ("gt", d.expr, d.literal(0))
+    small: Expr = (
+        ("mul", d.expr, d.literal(0.125))
+        if is_float(d.dtype)
+        else ("floordiv", d.expr, d.literal(4))
+    )
+    d.expr = ("select", positive, d.expr, small)
+
+
+def _choose(d: _Drawing) -> None:
+    d.expr = ("select", (d.source.pick(("gt", "ge", "ne")), d.expr, d.other()), d.expr, d.other())
+
+
+def _square(d: _Drawing) -> None:
+    d.expr = ("mul", d.expr, d.expr)
+
+
+def _twice(d: _Drawing) -> None:
+    d.expr = ("add", d.expr, d.expr)
+
+
+def _gated(d: _Drawing) -> None:
+    d.expr = ("mul", d.expr, (d.source.pick(("sigmoid", "tanh")), d.expr))
+
+
+def _transcendental(d: _Drawing) -> None:
+    name = d.source.pick(("sigmoid", "tanh", "exp"))
+    inner = ("min", d.expr, d.literal(4)) if name == "exp" else d.expr
+    d.expr = (name, inner)
+
+
+def _shift(d: _Drawing) -> None:
+    name = d.source.pick(("shr", "shr", "shl"))
+    d.expr = (name, d.expr, d.literal(d.source.number(0, min(5, bits(d.dtype) - 1))))
+
+
+def _requantize(d: _Drawing) -> None:
+    rounded = ("shr", ("add", d.expr, d.literal(4)), d.literal(3))
+    low, high = (0, 255) if d.dtype in UNSIGNED else (-128, 127)
+    target = "uint8" if d.dtype in UNSIGNED else "int8"
+    d.expr = ("cast", target, ("min", ("max", rounded, d.literal(low)), d.literal(high)))
+    d.dtype = target
+
+
+def _look_up(d: _Drawing) -> None:
+    table = d.source.pick((d.dtype, "float32", "int32"))
+    _, _, number = d.input(table)
+    d.expr = ("lookup", table, number, d.expr)
+    d.dtype = table
+
+
+def _cast(d: _Drawing) -> None:
+    if d.dtype == "bool":
+        target = d.source.pick(("int8", "int32", "float32"))
+    elif is_float(d.dtype):
+        target = d.source.pick([t for t in FLOATS if t != d.dtype] + ["int8"])
+    else:
+        target = d.source.pick((*SIGNED, *UNSIGNED, "float32", "float64"))
+    if target == "int8" and is_float(d.dtype):
+        # Outside of the range, and of NaN, there is no result; this order maps NaN to a bound.
+        d.expr = ("min", ("max", d.literal(-100), d.expr), d.literal(100))
+    d.expr = ("cast", target, d.expr)
+    d.dtype = target
+
+
+def _compare(d: _Drawing) -> None:
+    d.expr = (d.source.pick(("gt", "eq", "ge")), d.expr, d.other())
+    d.dtype = "bool"
+
+
+def _invert(d: _Drawing) -> None:
+    d.expr = ("not" if d.dtype == "bool" else "bitnot", d.expr)
+
+
+def _with_y(d: _Drawing) -> None:
+    y: Expr = ("y",) if d.y == d.dtype else ("cast", d.dtype, ("y",))
+    if d.dtype == "bool":
+        # A number becomes a condition.
+        y = ("y",) if d.y == "bool" else ("gt", ("y",), ("lit", d.y, 0))
+        d.expr = (d.source.pick(("and", "or")), d.expr, y)
+        return
+    if is_float(d.y) and not is_float(d.dtype):
+        y = ("lit", d.dtype, 1)
+    d.expr = (d.source.pick(("mul", "add", "max")), d.expr, y)
+
+
+_ADD = _binary("add")
+_SUB = _binary("sub")
+_FROM = _binary("sub", swapped=True)
+_COMMON: Sequence[Operation] = (
+    *[_ADD] * 5,
+    _SUB,
+    _SUB,
+    _FROM,
+    _FROM,
+    _scale,
+    _scale,
+    _binary("mul"),
+    _binary("mul", swapped=True),
+    _binary("max"),
+    _binary("min"),
+    _binary("max", swapped=True),
+    _relu,
+    _relu,
+    _clip,
+    _clip,
+    _negate,
+    _leaky,
+    _choose,
+    _square,
+    _twice,
+    _divide,
+    _cast,
+    _cast,
+)
+_INTEGER: Sequence[Operation] = (
+    *_COMMON,
+    _shift,
+    _shift,
+    _requantize,
+    _requantize,
+    _look_up,
+    _look_up,
+    _binary("bitand"),
+    _binary("bitor"),
+    _binary("bitxor"),
+    _invert,
+    _compare,
+)
+_FLOAT: Sequence[Operation] = (*_COMMON, _transcendental, _transcendental, _gated, _compare)
+_BOOL: Sequence[Operation] = (_binary("and"), _binary("or"), _invert, _cast, _cast)
+# What may be absorbed, by the monoid.
+_OWN: dict[str, Sequence[Operation]] = {
+    "sum": (_ADD, _binary("add", swapped=True), _SUB, _FROM, _scale),
+    "product": (_binary("mul"), _binary("mul", swapped=True), _scale),
+    "max": (_binary("max"), _binary("max", swapped=True), _relu, _clip, _ADD, _scale, _FROM),
+    "min": (_binary("min"), _binary("min", swapped=True), _clip, _SUB, _scale, _negate),
+    "logical and": (_binary("and"), _binary("or"), _invert),
+    "logical or": (_binary("or"), _binary("and"), _invert),
+    "bit-wise and": (_binary("bitand"), _binary("bitor"), _invert),
+    "bit-wise or": (_binary("bitor"), _binary("bitand"), _invert),
+    "bit-wise xor": (_binary("bitxor"), _binary("bitand"), _invert),
+}
+_BITS = ("bit-wise and", "bit-wise or", "bit-wise xor")
+
+
+def draw_value(source: Source, monoid: str, x: str, y: str) -> tuple[Expr, str]:
+    """Return the value of an epilogue and its type.
+
+    Parameters
+    ----------
+    source : Source
+        Makes the decisions.
+    monoid : str
+        The operations it absorbs are more likely; empty for none.
+    x, y : str
+        Types of the stages that it reads; ``y`` is empty where there is one only.
+    """
+    drawing = _Drawing(source, x, y)
+    for number in range(source.pick((1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 4, 4, 0))):
+        own = _OWN.get(monoid, ())
+        fits = (drawing.dtype == "bool") == monoid.startswith("logical") and not (
+            monoid in _BITS and is_float(drawing.dtype)
+        )
+        if own and fits and source.chance(55 if number == 0 else 30):
+            source.pick(own)(drawing)
+        elif drawing.dtype == "bool":
+            source.pick(_BOOL)(drawing)
+        else:
+            source.pick(_FLOAT if is_float(drawing.dtype) else _INTEGER)(drawing)
+    if y:
+        _with_y(drawing)
+    return drawing.expr, drawing.dtype

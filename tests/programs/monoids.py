@@ -1,0 +1,177 @@
+"""Every reduction over every type, with an epilogue of its own operator: that is absorbed.
+
+A maximum absorbs a maximum, a product absorbs a factor, and so on. Each is there twice: from its
+identity, and from a value that is loaded, with the operands the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm.script import tirx as T
+
+from .builders import literal, rows_then
+from .case import Case, wide
+
+
+@dataclass(frozen=True)
+class Monoid:
+    """A way to combine the elements of a row, in TIR and in numpy, and what it starts from."""
+
+    name: str
+    combine: Callable[..., Any]
+    ufunc: np.ufunc
+    identity: Callable[[str], Any]
+
+
+def _lowest(dtype: str) -> Any:
+    return T.min_value(dtype)
+
+
+def _highest(dtype: str) -> Any:
+    return T.max_value(dtype)
+
+
+def _ones(dtype: str) -> Any:
+    return literal(-1, dtype) if dtype.startswith("int") else T.max_value(dtype)
+
+
+SUM = Monoid("sum", lambda a, b: a + b, np.add, lambda d: literal(0, d))
+PRODUCT = Monoid("product", lambda a, b: a * b, np.multiply, lambda d: literal(1, d))
+MAXIMUM = Monoid("max", T.max, np.maximum, _lowest)
+MINIMUM = Monoid("min", T.min, np.minimum, _highest)
+BITWISE_AND = Monoid("bitwise_and", lambda a, b: a & b, np.bitwise_and, _ones)
+BITWISE_OR = Monoid("bitwise_or", lambda a, b: a | b, np.bitwise_or, lambda d: literal(0, d))
+BITWISE_XOR = Monoid("bitwise_xor", lambda a, b: a ^ b, np.bitwise_xor, lambda d: literal(0, d))
+LOGICAL_AND = Monoid("logical_and", T.And, np.logical_and, lambda d: literal(True, d))
+LOGICAL_OR = Monoid("logical_or", T.Or, np.logical_or, lambda d: literal(False, d))
+
+NARROW = ("int8", "int16", "uint8", "uint16")
+# Wide integers must not overflow: the compiler relies on that. They are made of narrow ones.
+SOURCE = {"int32": "int8", "int64": "int16", "uint32": "uint8", "uint64": "uint16"}
+INTEGERS = (*NARROW, *SOURCE)
+WIDE_FLOATS, SHORT_FLOATS = ("float32", "float64"), ("float16", "bfloat16")
+
+# What the outcome of a reassociated reduction is not defined on: a maximum over NaN depends on
+# the order, and so does whether a product of very small numbers and an infinity is NaN.
+UNDEFINED_ON = {"max": "no NaN", "min": "no NaN", "product": "no denormals"}
+
+# So short that a product of int8 fits into int32.
+DEPTH = 3
+
+
+def reduced(monoid: Monoid, A: np.ndarray, acc: str) -> np.ndarray:
+    """The rows of A combined, in numpy."""
+    rows = wide(A, acc)
+    return monoid.ufunc.reduce(rows, axis=1, dtype=rows.dtype)
+
+
+def _cases(monoid: Monoid, acc: str, **more: Any) -> list[Case]:
+    """The reduction from its identity with the epilogue's operand last, and the other way round."""
+    src = SOURCE.get(acc, acc)
+    combine, ufunc = monoid.combine, monoid.ufunc
+    special = UNDEFINED_ON.get(monoid.name, "all")
+    right = Case(
+        name=f"{acc}_{monoid.name}",
+        func=rows_then(
+            lambda x, c, e: combine(x, c),
+            update=combine,
+            start=lambda e: monoid.identity(acc),
+            acc=acc,
+            src=src,
+            depth=DEPTH,
+        ),
+        reference=lambda A, C, E: ufunc(reduced(monoid, A, acc), wide(C, acc)),
+        special=special,
+        **more,
+    )
+    left = Case(
+        name=f"{acc}_{monoid.name}_from_a_value",
+        func=rows_then(
+            lambda x, c, e: combine(c, x),
+            update=lambda x, t: combine(t, x),
+            start=lambda e: e,
+            acc=acc,
+            src=src,
+            depth=DEPTH,
+        ),
+        reference=lambda A, C, E: ufunc(ufunc(wide(E, acc), reduced(monoid, A, acc)), wide(C, acc)),
+        special=special,
+        **more,
+    )
+    return [right, left]
+
+
+def _twin(monoid: Monoid) -> str:
+    """The same with a short floating accumulator, where that is refused."""
+    return f"bfloat16_{monoid.name}" if monoid in (SUM, PRODUCT) else ""
+
+
+def _absorbing() -> list[Case]:
+    """What is absorbed: everything but short floating sums and products."""
+    kinds = [
+        *[(monoid, INTEGERS) for monoid in (BITWISE_AND, BITWISE_OR, BITWISE_XOR)],
+        *[(monoid, ("bool",)) for monoid in (LOGICAL_AND, LOGICAL_OR)],
+        *[(monoid, (*INTEGERS, *WIDE_FLOATS)) for monoid in (SUM, PRODUCT)],
+        *[(monoid, (*INTEGERS, *WIDE_FLOATS, *SHORT_FLOATS)) for monoid in (MAXIMUM, MINIMUM)],
+    ]
+    return [
+        case
+        for monoid, types in kinds
+        for acc in types
+        for case in _cases(monoid, acc, absorbed=("C[vi]",), twin=_twin(monoid))
+    ]
+
+
+def _short_sums_and_products() -> tuple[list[Case], list[Case]]:
+    """Floating accumulators of 16 bits: absorbing is refused, a tail is not."""
+    refusing: list[Case] = []
+    accepting: list[Case] = []
+    for monoid in (SUM, PRODUCT):
+        for acc in SHORT_FLOATS:
+            refusing += _cases(monoid, acc, code="accumulator-type")
+            accepting += [
+                Case(
+                    name=f"{acc}_{monoid.name}_exactly",
+                    func=rows_then(
+                        lambda x, c, e, monoid=monoid: monoid.combine(c, x),
+                        update=monoid.combine,
+                        start=lambda e, monoid=monoid, acc=acc: monoid.identity(acc),
+                        acc=acc,
+                        depth=DEPTH,
+                    ),
+                    reference=lambda A, C, E, monoid=monoid, acc=acc: monoid.ufunc(
+                        reduced(monoid, A, acc), C
+                    ),
+                    numerics="exact",
+                    absorbed=("",),
+                    tails={"add": "x"},
+                    twin=f"{acc}_{monoid.name}",
+                ),
+                # Nothing is to be absorbed, so it does not matter that the accumulator is short.
+                Case(
+                    name=f"{acc}_{monoid.name}_relu",
+                    func=rows_then(
+                        lambda x, c, e, acc=acc: T.max(x, literal(0, acc)),
+                        update=monoid.combine,
+                        start=lambda e, monoid=monoid, acc=acc: monoid.identity(acc),
+                        acc=acc,
+                        depth=DEPTH,
+                    ),
+                    reference=lambda A, C, E, monoid=monoid, acc=acc: np.maximum(
+                        reduced(monoid, A, acc), 0
+                    ),
+                    absorbed=("",),
+                    tails={"add": "T.max(x, "},
+                    special="no denormals",
+                    twin=f"{acc}_{monoid.name}",
+                ),
+            ]
+    return accepting, refusing
+
+
+_TAILS, REFUSE = _short_sums_and_products()
+ACCEPT = [*_absorbing(), *_TAILS]
