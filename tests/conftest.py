@@ -21,17 +21,22 @@ def builds(request: pytest.FixtureRequest) -> Builds:
         if "builds" in getattr(item, "fixturenames", ()) and hasattr(item, "callspec"):
             case = item.callspec.params["case"]
             cases[case.name] = case
-    plain, optimised = {}, {}
+    plain, optimised, same = {}, {}, {}
+    names: dict[object, str] = {}
     for name, case in cases.items():
         if case.reference is None:
             continue
         # What is not fused is a reference: what the optimiser may make of it does not matter.
-        plain[name] = case.scheduled().mod["main"]
-        # Whatever it raises: the tests of this one case report it. Those that were scheduled
-        # before differ in their loops from others that are optimised.
+        same[name] = names.setdefault((case.func, case.schedule), name)
+        if same[name] == name:
+            plain[name] = case.scheduled().mod["main"]
+        # Nor does it where the fused program's operations are those of the unfused one, or where
+        # it differs from an optimised one by its loops alone.
+        fusing = plain if case.schedule is not None or case.numerics == "exact" else optimised
+        # Whatever it raises: the tests of this one case report it.
         with contextlib.suppress(Exception):
-            fusing = plain if case.schedule is not None else optimised
             fusing[f"{name}_fused"] = fuse(case)[0].mod["main"]
     built = Builds(plain, opt_level=0)
     built.add(optimised)
+    built.alias(same)
     return built

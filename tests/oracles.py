@@ -250,6 +250,10 @@ class Builds:
             part = {name: functions[name] for name in names[start : start + FUNCTIONS_PER_MODULE]}
             self._built.update(_compile_or_blame(part, opt_level))
 
+    def alias(self, names: Mapping[str, str]) -> None:
+        """Give functions that are there other names as well."""
+        self._built.update({name: self._built[other] for name, other in names.items()})
+
     def __contains__(self, name: str) -> bool:
         return name in self._built
 

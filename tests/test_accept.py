@@ -105,6 +105,11 @@ def test_report_names_what_became_of_each_epilogue(case: Case) -> None:
         assert bool(step.distributed) == (step.epilogue in case.distributed)
         assert case.tails.get(step.epilogue, "") in step.tail
         assert bool(step.tail) == bool(step.reason) == (step.epilogue in case.tails)
+    later = case.epilogues
+    for step in report.steps:
+        later = later[1:]
+        assert not step.merged_into or step.merged_into in later
+        assert not (step.merged_into and step.tail)
     for step, absorbed in zip(report.steps, case.absorbed, strict=True):
         assert absorbed in step.absorbed
         assert bool(absorbed) == bool(step.absorbed)

@@ -77,14 +77,9 @@ ACCEPTED = [
 REFUSED = [bent_case(case) for case in REFUSE if not case.calls and has_the_epilogue(case)]
 UNDECIDED = [bent_case(case) for case in EITHER if has_the_epilogue(case)]
 
-# Refusals of a bent program that are not those of the straight one.
-OTHERWISE: dict[str, tuple[str, ...]] = {}
-# Refused as they are, and right to fuse when they are bent.
-RIGHT: set[str] = set()
-
 
 def each(cases: list[Case]) -> Any:
-    return pytest.mark.parametrize("bent", [pytest.param(c, id=c.name) for c in cases])
+    return pytest.mark.parametrize("case", [pytest.param(c, id=c.name) for c in cases])
 
 
 def fuse_first(case: Case) -> s_tir.Schedule:
@@ -114,19 +109,19 @@ def check(case: Case, compiled: Builds) -> None:
 
 
 @each(ACCEPTED)
-def test_is_fused(bent: Case, compiled: Builds) -> None:
-    assert f"{bent.name}_fused" in compiled
-    check(bent, compiled)
+def test_is_fused(case: Case, compiled: Builds) -> None:
+    assert f"{case.name}_fused" in compiled
+    check(case, compiled)
 
 
 @each(REFUSED)
-def test_is_refused(bent: Case) -> None:
+def test_is_refused(case: Case) -> None:
     with pytest.raises(s_tir.ScheduleError) as caught:
-        fuse_first(bent)
-    assert fuse_epilogue.refusal_code(caught.value) in bent.codes
+        fuse_first(case)
+    assert fuse_epilogue.refusal_code(caught.value) in case.codes
 
 
 @each(UNDECIDED)
-def test_is_refused_or_right(bent: Case, compiled: Builds) -> None:
-    if f"{bent.name}_fused" in compiled:
-        check(bent, compiled)
+def test_is_refused_or_right(case: Case, compiled: Builds) -> None:
+    if f"{case.name}_fused" in compiled:
+        check(case, compiled)

@@ -47,9 +47,9 @@ def each(cases: list[Case]) -> Any:
 FLOATING = [case for case in ACCEPT if computes_with_floats(case)]
 OF_INTEGERS = [case for case in ACCEPT if "float" not in accumulator(case)]
 
-# In these the schedule has done what an exact call could do, or all of it for the first epilogue.
+# In these the schedule has done what an exact call could do.
 IN_PLACE = {
-    *("all_three_at_tile", "all_three_at_uneven_tile", "conv2d_to_channels_first"),
+    "conv2d_to_channels_first",
     *("tail_reduction_outermost", "tail_reduction_outermost_of_columns"),
     *("tail_spatial_loops_fused_inside", "tail_epilogue_in_the_row"),
     *(

@@ -43,6 +43,7 @@ INSTRUCTIONS = {
 BIAS = FusionStep("add", "C[vi, vj]", "", "", "temp", "")
 COPY = FusionStep("copy", "", "", "", "biased", "")
 RELU = FusionStep("relu", "", "", "T.max(x, 0)", "", "it bends")
+GATE = FusionStep("sigmoid", "", "", "", "gate", "", "multiply")
 DOUBLED = FusionStep("scale", "C[vi] * 2", "x * 2", "", "temp", "")
 STOP = Refusal("domain", "corner", "block 'corner' reads some of it. Keep the block.")
 
@@ -78,6 +79,7 @@ def test_a_report_in_words(shown: FusionReport, lines: list[str]) -> None:
     ("step", "words"),
     [
         (RELU, ["'relu'", "T.max(x, 0)", "it bends"]),
+        (GATE, ["'sigmoid'", "'multiply'", "'gate' is gone"]),
         (DOUBLED, ["'scale'", "C[vi] * 2", "x * 2", "'temp' is gone"]),
     ],
 )
@@ -109,7 +111,7 @@ def test_a_report_is_made_of_plain_values() -> None:
     strings += [stop.code, stop.block, stop.message]
     assert {type(value) for value in strings} == {str}
     assert made.fusable is True
-    assert dataclasses.astuple(step) == ("add", "C[vi]", "", "", "temp", "")
+    assert dataclasses.astuple(step) == ("add", "C[vi]", "", "", "temp", "", "")
     assert (made.reduction, made.output, made.kept) == ("mm", "mid", ())
     assert (stop.code, stop.block) == ("bias-written-between", "add_late")
     assert stop.message.endswith(REFUSALS["bias-written-between"])

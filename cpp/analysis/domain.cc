@@ -16,7 +16,7 @@ std::vector<Axis> AxesOf(const std::vector<For>& loops, const SBlock& block, Cod
   for (const For& loop : loops) {
     auto step = ObjectIn(loop.step());
     if (step && !IsConst(Expr(*step), 1)) {
-      throw Refusal(code, block, "block " + Quoted(block) + " is in a loop with a step", {loop});
+      Refuse(code, block, "block " + Quoted(block) + " is in a loop with a step", {loop});
     }
     axes.push_back(Axis{loop.loop_var(), loop.min(), loop.extent()});
   }
@@ -298,10 +298,10 @@ std::vector<ProducedLoad> ProducedLoads(const std::vector<Produced>& produced,
   SBlock block = epilogue.site->block();
   for (const Produced& one : produced) {
     if (!LoadsOf(epilogue.out_indices, one.buffer).empty()) {
-      throw Refusal(Code::kConsumerForm, block,
-                    "block " + Quoted(block) + " chooses the element it stores by a value of " +
-                        Quoted(one.buffer),
-                    {block.body()});
+      Refuse(Code::kConsumerForm, block,
+             "block " + Quoted(block) + " chooses the element it stores by a value of " +
+                 Quoted(one.buffer),
+             {block.body()});
     }
     for (const TensorLoad& load : LoadsOf(epilogue.value, one.buffer)) {
       found.push_back({load, one.indices});
@@ -352,12 +352,12 @@ AxisMap MatchElements(const Reduction& reduction, const std::vector<Produced>& p
   SBlock producer = reduction.site->block();
   SBlock consumer = epilogue.site->block();
   ffi::Any always = true;
-  if (!InjectiveMap::Detect(reduction.indices, reduction.spatial, always)) {
+  if (!InjectiveMap::IsInjective(reduction.indices, reduction.spatial)) {
     Refuse(Code::kReductionDomain, producer,
            "two points of block " + Quoted(producer) + " may store to the same element of " +
                Quoted(reduction.accumulator));
   }
-  if (!InjectiveMap::Detect(epilogue.out_indices, epilogue.axes, always)) {
+  if (!InjectiveMap::IsInjective(epilogue.out_indices, epilogue.axes)) {
     Refuse(Code::kOutputWrite, consumer,
            "two points of block " + Quoted(consumer) + " may store to the same element of " +
                Quoted(epilogue.output));
@@ -375,14 +375,17 @@ AxisMap MatchElements(const Reduction& reduction, const std::vector<Produced>& p
     }
   }
   ffi::Array<Expr> pattern = Substitute(first.indices(), single);
-  auto read = InjectiveMap::Detect(pattern, several, always);
+  bool from_memory = std::any_of(pattern.begin(), pattern.end(), ReadsMemory);
+  std::optional<InjectiveMap> read;
+  if (!from_memory) read = InjectiveMap::Detect(pattern, several, always);
   auto inverse = read ? read->Inverse(loads[0].indices) : std::nullopt;
   if (read && !inverse) inverse = UnifiedAxes(pattern, loads[0].indices, several);
   if (!inverse) {
-    std::string why = ", which cannot be inverted";
+    std::string why =
+        from_memory ? ", whose element depends on data" : ", which cannot be inverted";
     for (const Axis& axis : epilogue.axes) {
       bool repeats = !IsConst(axis.extent, 1) && !UsesAny(first.indices(), {axis.var.get()});
-      if (repeats) why = " again for every " + Quoted(axis.var);
+      if (repeats && !from_memory) why = " again for every " + Quoted(axis.var);
     }
     throw Refusal(Code::kIndexMap, consumer,
                   "block " + Quoted(consumer) + " reads " + Print(first) + why, {first});
@@ -408,10 +411,10 @@ AxisMap MatchElements(const Reduction& reduction, const std::vector<Produced>& p
     Expr value = is_single ? axis.min : named.Simplify((*inverse)[next++]);
     if (auto imm = As<IntImm>(value)) value = MakeInt(imm->value(), axis.var);
     if (!SameType(DTypeOf(value), DTypeOf(axis.var))) {
-      throw Refusal(Code::kIndexType, consumer,
-                    "axis " + Quoted(axis.var) + " of block " + Quoted(consumer) + " is " +
-                        DTypeStr(DTypeOf(axis.var)) + " and block " + Quoted(producer) + " uses " +
-                        DTypeStr(DTypeOf(value)));
+      Refuse(Code::kIndexType, consumer,
+             "axis " + Quoted(axis.var) + " of block " + Quoted(consumer) + " is " +
+                 DTypeStr(DTypeOf(axis.var)) + " and block " + Quoted(producer) + " uses " +
+                 DTypeStr(DTypeOf(value)));
     }
     if (!prover.InRange(value, axis.min, axis.extent)) refuse_slice();
     axes[axis.var.get()] = value;

@@ -78,9 +78,8 @@ void CheckAccumulatorType(const Reduction& reduction, const SBlock& block) {
                  reduction.monoid->id == MonoidId::kBitXor;
   bool fits = logical ? IsBool(dtype) : IsInteger(dtype) || (!bitwise && IsFloat(dtype));
   if (fits) return;
-  throw Refusal(
-      Code::kReductionForm, block,
-      "block " + Quoted(block) + " is a " + reduction.monoid->name + " over " + DTypeStr(dtype));
+  Refuse(Code::kReductionForm, block,
+         "block " + Quoted(block) + " is a " + reduction.monoid->name + " over " + DTypeStr(dtype));
 }
 
 }  // namespace
@@ -114,8 +113,8 @@ Reduction MatchReduction(const Site& site) {
     } else if (iter.iter_type() == kCommReduce) {
       reduction.reduce.push_back(AxisOf(iter));
     } else {
-      throw Refusal(Code::kReductionForm, block,
-                    name + " has an axis that is neither spatial nor a reduction");
+      Refuse(Code::kReductionForm, block,
+             name + " has an axis that is neither spatial nor a reduction");
     }
   }
   if (!ObjectIn(block.init())) {
@@ -126,10 +125,12 @@ Reduction MatchReduction(const Site& site) {
   }
   auto update = UpdateStore(block);
   auto init = As<BufferStore>(block.init());
-  if (!update || !init || !init->buffer().same_as(update->buffer()) ||
-      !DeepEqual(init->indices(), update->indices())) {
-    throw Refusal(Code::kReductionForm, block,
-                  name + " is not an init and an update of one and the same element");
+  if (!update || !init) {
+    throw Refusal(Code::kReductionForm, block, name + " is not an init and an update");
+  }
+  if (!init->buffer().same_as(update->buffer()) || !DeepEqual(init->indices(), update->indices())) {
+    Refuse(Code::kReductionForm, block,
+           name + " is not an init and an update of one and the same element");
   }
   reduction.accumulator = update->buffer();
   reduction.indices = update->indices();
@@ -147,15 +148,15 @@ Reduction MatchReduction(const Site& site) {
   if (LoadsOf(block.body(), reduction.accumulator).size() != 1 ||
       !IsCombination(update->value(), *reduction.monoid, reduction.accumulator,
                      reduction.indices)) {
-    throw Refusal(Code::kReductionForm, block,
-                  name + " does not combine a term with the element it stores", {*update});
+    Refuse(Code::kReductionForm, block,
+           name + " does not combine a term with the element it stores", {*update});
   }
   reduction.subtracts = HasSubtraction(update->value(), reduction.accumulator.get());
   VarSet reduce_vars;
   for (const Axis& axis : reduction.reduce) reduce_vars.insert(axis.var.get());
   if (UsesAny(reduction.indices, reduce_vars) || UsesAny(reduction.init, reduce_vars)) {
-    throw Refusal(Code::kReductionForm, block,
-                  name + " stores to, or starts from, an element that depends on a reduction axis");
+    Refuse(Code::kReductionForm, block,
+           name + " stores to, or starts from, an element that depends on a reduction axis");
   }
   CheckAccumulatorType(reduction, block);
   return reduction;
@@ -172,28 +173,27 @@ Epilogue MatchEpilogue(const Scope& scope, const Site& site, const Reduction& re
     epilogue.axes.push_back(AxisOf(iter));
   }
   if (block.match_buffers().size() != 0) {
-    throw Refusal(Code::kOpaqueAccess, block, name + " uses a matched region of a buffer");
+    Refuse(Code::kOpaqueAccess, block, name + " uses a matched region of a buffer");
   }
   if (HasNestedBlock(block)) {
     throw Refusal(Code::kStructure, block,
                   name + " reads the result of " + Quoted(reduction.site->block()) +
                       " in a block inside it, which is another scope");
   }
-  if (!store || !spatial || block.alloc_buffers().size() != 0) {
-    throw Refusal(Code::kConsumerForm, block,
-                  name + " reads the result of " + Quoted(reduction.site->block()) +
-                      " but is not a spatial block with a single store");
-  }
+  std::string form = name + " reads the result of " + Quoted(reduction.site->block()) +
+                     " but is not a spatial block with a single store";
+  if (!store) throw Refusal(Code::kConsumerForm, block, form);
+  if (!spatial || block.alloc_buffers().size() != 0) Refuse(Code::kConsumerForm, block, form);
   epilogue.output = store->buffer();
   epilogue.out_indices = store->indices();
   epilogue.value = store->value();
 
   for (VarKey var : VarsIn(block.body())) {
     if (scope.local_vars.count(var)) {
-      throw Refusal(Code::kStructure, block,
-                    name + " uses " + Quoted(Var(ffi::GetRef<ffi::ObjectRef>(var))) +
-                        ", which is bound where the block stands",
-                    {*store});
+      Refuse(Code::kStructure, block,
+             name + " uses " + Quoted(Var(ffi::GetRef<ffi::ObjectRef>(var))) +
+                 ", which is bound where the block stands",
+             {*store});
     }
   }
 

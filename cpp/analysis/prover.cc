@@ -1,5 +1,7 @@
 #include "analysis/prover.h"
 
+#include "ir/functor.h"
+
 namespace fuse_epilogue {
 
 using namespace ir;  // NOLINT(build/namespaces)
@@ -30,6 +32,40 @@ std::optional<std::vector<size_t>> NamedAxes(const ffi::Array<Expr>& indices,
   }
   return named;
 }
+
+// Replaces an axis that is always widened, T.Cast("int64", v), by an axis of the wider type: TVM's
+// detection does not look through casts. The values are the same, as an axis does not overflow.
+class WideAxes : public StmtExprMutator {
+ public:
+  explicit WideAxes(const std::vector<Axis>& given) : axes(given) {}
+  std::vector<Axis> axes;
+
+ protected:
+  ffi::Any VisitOther(const Node& op) override {
+    auto cast = As<Cast>(op);
+    if (!cast) return MutateChildren(op);
+    for (Axis& axis : axes) {
+      auto wide = wide_.find(axis.var.get());
+      if (wide != wide_.end() && wide->second.same_as(cast->value())) return axis.var;
+      if (!axis.var.same_as(cast->value()) || !IsWider(*cast, axis.var)) continue;
+      auto min = As<IntImm>(axis.min), extent = As<IntImm>(axis.extent);
+      if (!min || !extent) break;
+      Var var = MakeVar(axis.var.name(), *cast);
+      wide_.emplace(var.get(), axis.var);
+      axis = Axis{var, MakeInt(min->value(), var), MakeInt(extent->value(), var)};
+      return var;
+    }
+    return MutateChildren(op);
+  }
+
+ private:
+  static bool IsWider(const Expr& cast, const Expr& value) {
+    DLDataType to = DTypeOf(cast), from = DTypeOf(value);
+    return to.code == kDLInt && from.code == kDLInt && to.bits > from.bits;
+  }
+
+  std::unordered_map<VarKey, Var> wide_;
+};
 }  // namespace
 
 Prover::Prover() = default;
@@ -114,6 +150,18 @@ std::optional<InjectiveMap> InjectiveMap::Detect(const ffi::Array<Expr>& indices
   if (result.indices().size() != indices.size()) return std::nullopt;
   map.indices_ = result.indices();
   return map;
+}
+
+bool InjectiveMap::IsInjective(const ffi::Array<Expr>& indices, const std::vector<Axis>& axes) {
+  WideAxes wide(axes);
+  ffi::Array<Expr> widened = wide.Rewrite(indices);
+  ffi::Any always = true;
+  // One that occurs in its own type as well would be taken for a constant there.
+  for (size_t i = 0; i < axes.size(); ++i) {
+    bool replaced = !axes[i].var.same_as(wide.axes[i].var);
+    if (replaced && UsesAny(widened, {axes[i].var.get()})) return false;
+  }
+  return Detect(widened, wide.axes, always).has_value();
 }
 
 bool InjectiveMap::Covers(size_t i, const Expr& min, const Expr& extent,

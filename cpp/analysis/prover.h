@@ -52,6 +52,10 @@ class InjectiveMap {
                                             const std::vector<Axis>& axes,
                                             const ffi::Any& predicate);
 
+  /*! \brief Whether different points have different indices, which may be in a wider integer type
+   *         than the axes. */
+  static bool IsInjective(const ffi::Array<ir::Expr>& indices, const std::vector<Axis>& axes);
+
   /*! \brief Whether index \p i takes exactly the values [min, min + extent), each combination of
    *         the indices once. */
   bool Covers(size_t i, const ir::Expr& min, const ir::Expr& extent, const Prover& prover) const;

@@ -33,9 +33,11 @@ Refusal::Refusal(Code code, const ir::SBlock& block, std::string reason,
   if (this->marks.empty()) this->marks.push_back(block);
 }
 
+bool IsSwitchedOff(Code code) { return switched_off[static_cast<size_t>(code)]; }
+
 void Refuse(Code code, const ir::SBlock& block, std::string reason,
             std::vector<ffi::ObjectRef> marks) {
-  if (switched_off[static_cast<size_t>(code)]) return;
+  if (IsSwitchedOff(code)) return;
   throw Refusal(code, block, std::move(reason), std::move(marks));
 }
 

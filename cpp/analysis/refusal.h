@@ -49,6 +49,8 @@ struct Refusal {
 void Refuse(Code code, const ir::SBlock& block, std::string reason,
             std::vector<ffi::ObjectRef> marks = {});
 
+bool IsSwitchedOff(Code code);
+
 /*!
  * \brief Switch off the checks of the given codes, and of no others. For tests that show what a
  *        check is there for; programs come out wrong without it.

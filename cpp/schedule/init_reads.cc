@@ -86,7 +86,7 @@ void CheckNothingPassed(const ffi::ObjectRef& schedule, const SBlock& block, con
     for (const Access& access : site.accesses) {
       bool input_written = access.use != Use::kRead && reads.count(access.buffer);
       bool output_used = itself && site.position < itself->position && outputs.count(access.buffer);
-      if (!input_written && !output_used) continue;
+      if ((!input_written && !output_used) || IsSwitchedOff(Code::kInitReads)) continue;
       Var buffer(ffi::GetRef<ffi::ObjectRef>(access.buffer));
       throw MakeScheduleError(
           schedule, "decompose-reduction",
@@ -177,7 +177,7 @@ void CheckGuard(const Guard& guard, const ffi::ObjectRef& schedule, const ffi::A
   if (!rv) return;  // for TVM to refuse
   InitReadFinder finder(guard.in_place_only);
   finder(StmtOf(SRefOf(schedule, *rv)));
-  if (finder.found) {
+  if (finder.found && !IsSwitchedOff(Code::kInitReads)) {
     throw MakeScheduleError(schedule, guard.primitive,
                             Refusal(Code::kInitReads, *finder.found,
                                     "the init of block " + Quoted(*finder.found) + " reads " +

@@ -300,7 +300,14 @@ class Fuser {
           Code::kNotAReduction, block_,
           "block " + Quoted(block_) + " is not a reduction and reads no reduction's result");
     }
-    // An epilogue of two reductions belongs to one of them: the later one, if it may.
+    // An epilogue of two reductions belongs to one of them: the later one, if it may. Consumers
+    // that stand before it come first: it may read what they compute.
+    for (const SBlock& producer : producers) {
+      SetReduction(producer);
+      if (IsFirstCandidate() || !WouldFuse(producer)) continue;
+      FuseAll();
+      return;
+    }
     std::optional<Refusal> refusal;
     for (const SBlock& producer : producers) {
       try {
@@ -312,14 +319,17 @@ class Fuser {
         refusal = reason;
       }
     }
-    // It may read other consumers of the same reduction, which have to be fused before.
-    for (const SBlock& producer : producers) {
-      SetReduction(producer);
-      if (!WouldFuse(producer)) continue;
-      FuseAll();
-      return;
-    }
     throw *refusal;
+  }
+
+  // Whether the block of this call is the next one that a call on the reduction would fuse.
+  bool IsFirstCandidate() {
+    try {
+      std::vector<const Site*> candidates = Candidates(CurrentScope(), *CurrentRegion());
+      return !candidates.empty() && candidates[0]->block().same_as(block_);
+    } catch (const Refusal&) {
+      return false;
+    }
   }
 
   // Whether a call that names \p reduction would fuse the block of this one.

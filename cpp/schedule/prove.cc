@@ -126,14 +126,26 @@ std::string WhyCopied(const FusionPlan& plan) {
   return "";
 }
 
-// The region without the consumer, which may be one of its tails, and what comes after it.
+// The region as it is where the consumer stands: without the tails behind it, and itself.
 Region Before(const Region& region, const Site& consumer) {
-  Region before = region;
-  size_t i = 0;
-  while (i < before.tails.size() && before.tails[i].site != &consumer) ++i;
-  before.tails.resize(i);
-  before.produced.resize(i + 1);
+  Region before{region.reduction, region.loops, region.place, {}, {region.produced[0]}};
+  for (size_t i = 0; i < region.tails.size(); ++i) {
+    if (region.tails[i].site->position >= consumer.position) continue;
+    before.tails.push_back(region.tails[i]);
+    before.produced.push_back(region.produced[i + 1]);
+  }
   return before;
+}
+
+// A tail goes behind the vectorized loops around the reduction loops. What stands inside of them
+// would have to wait for that, and others in there might wait for it.
+void CheckNotInVectors(const Region& region, const Site& consumer, size_t shared) {
+  if (shared <= region.place.nest) return;
+  For loop(region.reduction.site->path[region.place.nest].stmt);
+  Refuse(Code::kSharedLoops, consumer.block(),
+         "blocks " + Quoted(region.reduction.site->block()) + " and " + Quoted(consumer.block()) +
+             " share the vectorized loop " + Quoted(loop.loop_var()),
+         {loop});
 }
 
 bool Reads(const Site& site, const std::vector<Produced>& produced) {
@@ -202,6 +214,7 @@ FusionPlan Prove(const Surroundings& around, const Region& full, const Site& con
   } else {
     plan.peeled = Peeled{{}, f, kept};
   }
+  if (!plan.gone) CheckNotInVectors(plan.region, consumer, shared);
   CheckNotPipelined(producer, plan.gone ? shared : std::max(shared, region.place.nest), block);
   bool in_place = region.place.Holds(consumer, producer);
   if (in_place && !plan.gone && plan.peeled.steps.empty() && plan.merged.empty()) {

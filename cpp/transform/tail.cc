@@ -59,8 +59,8 @@ class LoopCopier {
   }
 
   void RefuseLoops(const std::string& what) const {
-    throw Refusal(Code::kTailPlace, like_,
-                  "the loops of block " + Quoted(reduction_.site->block()) + " mix " + what);
+    Refuse(Code::kTailPlace, like_,
+           "the loops of block " + Quoted(reduction_.site->block()) + " mix " + what);
   }
 
   // The values of the spatial axes. A loop that a reduction axis uses too cannot be copied.

@@ -184,8 +184,9 @@ def _absorbs(facts: Facts, number: int) -> str:
     if reduction.fault == "" and reduction.init == "identity" and expr == ("x",):
         return "maybe"
     found = absorbs(reduction.monoid, expr, program.distribute)
-    may_overflow = not is_float(dtype) and bits(dtype) >= 32 and reduction.monoid == "sum"
-    if may_overflow and (uses(expr, "sub") or reduction.update == "subtracted" or _has_huge(expr)):
+    # What might overflow on the way is left as a tail.
+    wide = not is_float(dtype) and bits(dtype) >= 32 and reduction.monoid in ("sum", "product")
+    if wide and (uses(expr, "sub") or reduction.update == "subtracted" or _has_huge(expr)):
         return "maybe" if found == "yes" else found
     return found if exact or found == "no" else "maybe"
 

@@ -221,7 +221,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "read map beyond the contract",
-        ("index-map", "domain"),
+        ("index-map", "domain", "output-write", "reduction-domain"),
         lambda f, n: f.epilogue(n).read in READS_BEYOND,
         "one to one, but not an affine map with positive steps",
         EITHER,
@@ -234,7 +234,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "write map beyond the contract",
-        ("output-write", "reduction-domain"),
+        ("output-write", "reduction-domain", "domain", "index-map"),
         lambda f, n: f.epilogue(n).write in WRITES_BEYOND,
         "one to one, but not with positive steps",
         EITHER,

@@ -383,7 +383,7 @@ ACCEPT = [
         magnitude=lambda x, weight, bias, skip: 1.1 * _conv(x, weight, bias) + skip,
         approximate=True,
         absorbed=("bias[0, v1, 0]", "", "", "", ""),
-        tails={"compute_1": 'T.Cast("float16", x * T.sigmoid(x) + skip[v0, v1, v2])'},
+        tails={"compute_1": 'T.Cast("float16", x * T.sigmoid(x) + skip['},
         one_by_one=False,
         twin="bias_made_between",
     ),

@@ -8,7 +8,7 @@ from tvm import tirx
 
 from .claim_domains import check_loops
 from .claim_order import check_order, check_placement
-from .claim_structure import check_structure
+from .claim_structure import check_regions, check_structure
 from .claim_values import check_values
 from .subject import CertificateError, Subject, demand
 
@@ -61,3 +61,4 @@ def check(
     check_values(subject, timeout)
     check_order(subject)
     check_placement(subject)
+    check_regions(subject)

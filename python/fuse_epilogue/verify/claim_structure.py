@@ -25,6 +25,9 @@ def check_structure(subject: Subject) -> None:
     trees = subject.trees
     before, after = (tree.func for tree in trees)
     allocated = trees[0].allocated()
+    for name in ("removed", "kept"):
+        listed = [handle(var) for var in getattr(certificate, name)]
+        demand(len(set(listed)) == len(listed), name, "a buffer is listed twice")
     for var in certificate.removed:
         demand(handle(var) in allocated, "removed", f"'{var.name}' is not allocated here")
         for param in after.params:
@@ -43,9 +46,6 @@ def check_structure(subject: Subject) -> None:
     demand(_same_allocations(subject), "after", "other buffers are allocated, or elsewhere")
     around = [_bound_around(block) for block in (subject.reduction, subject.reduction_after)]
     demand(same_all(*around), "after", "variables around the reduction were replaced")
-    for block in (subject.reduction_after, *subject.tails):
-        missing = undeclared(block.block, subject.sizes)
-        demand(not missing, "after", f"'{block.name}' does not declare the access {missing}")
     kept = {
         key
         for key in _intermediates(subject)
@@ -53,6 +53,19 @@ def check_structure(subject: Subject) -> None:
     }
     claimed = {handle(var) for var in certificate.kept}
     demand(kept == claimed, "kept", "not the intermediates that others read")
+
+
+def check_regions(subject: Subject) -> None:
+    """Prove that the blocks that changed declare what they access.
+
+    Raises
+    ------
+    CertificateError
+        Naming after.
+    """
+    for block in (subject.reduction_after, *subject.tails):
+        missing = undeclared(block.block, subject.sizes)
+        demand(not missing, "after", f"'{block.name}' does not declare the access {missing}")
 
 
 def _same_allocations(subject: Subject) -> bool:

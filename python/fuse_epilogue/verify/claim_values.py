@@ -116,9 +116,6 @@ def _check_types(subject: Subject, values: Values) -> None:
         "hole",
         f"it is not of type {values.type.name}",
     )
-    for name in ("absorbed", "distributed"):
-        expr = getattr(certificate, name)
-        demand(mentions(expr, certificate.hole), "hole", f"'{name}' is not a function of it")
     reducing = {handle(var): var for var, _, _ in subject.reducing}
     for name in ("absorbed", "distributed", "init"):
         for var in variables(getattr(certificate, name)):
