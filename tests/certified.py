@@ -9,7 +9,7 @@ from typing import Any
 
 import tvm_ffi
 from tvm import s_tir, tirx
-from tvm.ir import TensorLoad, Var, prim
+from tvm.ir import Range, TensorLoad, Var, prim
 from tvm.tirx import PrimFunc
 
 from fuse_epilogue import Certificate
@@ -137,9 +137,7 @@ def value(name: str, change: Callable[[Any], Any]) -> Callable[[PrimFunc], PrimF
 
 def start(name: str, change: Callable[[Any], Any]) -> Callable[[PrimFunc], PrimFunc]:
     """A change of the value that a block's T.init stores."""
-    return block(
-        name, init=lambda s: tirx.BufferStore(s.buffer, change(s.value), list(s.indices))
-    )
+    return block(name, init=lambda s: tirx.BufferStore(s.buffer, change(s.value), list(s.indices)))
 
 
 def loop(name: str, **changes: Any) -> Callable[[PrimFunc], PrimFunc]:
@@ -177,24 +175,17 @@ def filling(name: str, target: Var, read: Var | None = None) -> tirx.For:
     dtype = str(target.ty.dtype.dtype)
     number = prim.Cast(dtype, v) if dtype != str(v.ty.dtype) else v
     held = tirx.BufferLoad(read, [v]) if read is not None else number
-    region = [tirx.BufferRegion(target, [_one(v)])]
-    reads = [] if read is None else [tirx.BufferRegion(read, [_one(v)])]
-    axis = tirx.IterVar(_range(extent), v, tirx.IterVar.DataPar)
+    region = [tirx.BufferRegion(target, [one(v)])]
+    reads = [] if read is None else [tirx.BufferRegion(read, [one(v)])]
+    axis = tirx.IterVar(Range.from_min_extent(0, extent), v, tirx.IterVar.DataPar)
     body = s_tir.SBlock([axis], reads, region, name, tirx.BufferStore(target, held, [v]))
     zero = prim.IntImm(str(extent.ty.dtype), 0)
     realize = s_tir.SBlockRealize([i], prim.IntImm("bool", 1), body)
     return tirx.For(i, zero, extent, tirx.ForKind.SERIAL, realize)
 
 
-def _range(extent: Any) -> Any:
-    from tvm.ir import Range
-
-    return Range.from_min_extent(0, extent)
-
-
-def _one(index: Any) -> Any:
-    from tvm.ir import Range
-
+def one(index: Any) -> Any:
+    """The range of a single index."""
     return Range.from_min_extent(index, 1)
 
 

@@ -22,27 +22,23 @@ from tvm.tirx import PrimFunc
 
 import fuse_epilogue
 from fuse_epilogue.verify import EvaluationError, UnsupportedError, compile_function
+from mutation_table import ACCEPTED, STILL_REFUSED, VERDICTS, WRONG
 from oracles import compile_together, make_inputs, parameters, run
 from programs import Case
 
 Arrays = dict[str, Any]
 
-# Refused by another check; accepted, with the same result; a result that is another one, that
-# depends on garbage, or a program that TVM does not take.
-STILL_REFUSED, ACCEPTED, WRONG = "still refused", "accepted", "wrong"
-VERDICTS = (STILL_REFUSED, ACCEPTED, WRONG)
-
-_switch_off = tvm_ffi.get_global_func("fuse_epilogue.testing.SwitchOffChecks")
+switch_off = tvm_ffi.get_global_func("fuse_epilogue.testing.SwitchOffChecks")
 
 
 @contextlib.contextmanager
 def without(*codes: str) -> Iterator[None]:
     """The checks of these codes switched off, and all on again afterwards, whatever happens."""
-    _switch_off(list(codes))
+    switch_off(list(codes))
     try:
         yield
     finally:
-        _switch_off([])
+        switch_off([])
 
 
 def fuse(sch: Schedule, case: Case, call: tuple[str, ...]) -> None:
@@ -271,40 +267,3 @@ def _same(a: Arrays, b: Arrays) -> bool:
 
 def _comparable(array: np.ndarray) -> str:
     return str(array.dtype) if array.dtype.kind in "biu" else "float64"
-
-
-# ---------------------------------------------------------------------------------------------
-# The table
-# ---------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Row:
-    """How many programs came out how without the checks of a code."""
-
-    check: str
-    programs: int = 0
-    still_refused: int = 0
-    accepted: int = 0
-    wrong: int = 0
-
-    def count(self, outcome: Outcome) -> None:
-        self.programs += 1
-        self.still_refused += outcome.verdict == STILL_REFUSED
-        self.accepted += outcome.verdict != STILL_REFUSED
-        self.wrong += outcome.verdict == WRONG
-
-
-ROWS: dict[str, Row] = {}
-
-
-def table() -> list[str]:
-    """The rows gathered so far as lines of text; nothing if no mutation test has run."""
-    if not ROWS:
-        return []
-    heading = f"{'check':24}{'programs':>10}{'still refused':>15}{'accepted':>10}{'wrong':>7}"
-    lines = [
-        f"{row.check:24}{row.programs:10}{row.still_refused:15}{row.accepted:10}{row.wrong:7}"
-        for row in sorted(ROWS.values(), key=lambda row: row.check)
-    ]
-    return [heading, *lines]

@@ -161,6 +161,12 @@ def make_inputs(
     return values
 
 
+def accumulator(case: Case) -> str:
+    """The type that the case's reduction accumulates in."""
+    sch = s_tir.Schedule(case.func)
+    return str(sch.get(sch.get_sblock(case.reduction)).writes[0].source.ty.dtype)
+
+
 def has_floats(case: Case) -> bool:
     """Whether some output of `case` is floating."""
     written = set(case.outputs) | set(case.updates)
@@ -363,11 +369,11 @@ def rounding_bound(case: Case, inputs: Arrays, sizes: Mapping[str, int]) -> dict
     """
     positive = {k: np.abs(np.asarray(v, "float64")).view(Magnitude) for k, v in inputs.items()}
     magnitudes = expected(case, positive, case.magnitude)
-    accumulator, coarsest, smallest = _units(case)
+    summing, coarsest, smallest = _units(case)
     # The float64 reference is a rounded sum too.
-    accumulator += float(np.finfo("float64").eps) / 2
+    summing += float(np.finfo("float64").eps) / 2
     count = reduction_length(case, sizes)
-    reduced = count * accumulator / (1 - count * accumulator)
+    reduced = count * summing / (1 - count * summing)
     finished = EXTRA_ROUNDINGS * coarsest / (1 - EXTRA_ROUNDINGS * coarsest)
     bounds = {}
     for name, magnitude in magnitudes.items():
@@ -378,16 +384,14 @@ def rounding_bound(case: Case, inputs: Arrays, sizes: Mapping[str, int]) -> dict
 
 def _units(case: Case) -> tuple[float, float, float]:
     """Half the epsilon of the accumulator, the largest one, and the largest denormal step."""
-    sch = s_tir.Schedule(case.func)
     written: list[str] = []
     tvm_ffi.structural_walk(
         case.func,
         [(s_tir.SBlock, lambda b: written.extend(str(w.source.ty.dtype) for w in b.writes))],
     )
-    reduction = sch.get(sch.get_sblock(case.reduction))
-    accumulator = str(reduction.writes[0].source.ty.dtype)
+    summed_in = accumulator(case)
     infos = [ml_dtypes.finfo(dtype) for dtype in written if _is_float(dtype)]
-    unit = float(ml_dtypes.finfo(accumulator).eps) / 2 if _is_float(accumulator) else 0.0
+    unit = float(ml_dtypes.finfo(summed_in).eps) / 2 if _is_float(summed_in) else 0.0
     return (
         unit,
         max(float(info.eps) / 2 for info in infos),

@@ -16,7 +16,7 @@ from tvm.s_tir.schedule.testing import (
 from tvm.tirx import PrimFunc
 
 import fuse_epilogue
-from oracles import CALLS, Builds, check_fused, check_unfused, fuse, fused
+from oracles import Builds, check_fused, check_unfused, fuse, fused
 from programs import ACCEPT, BY_NAME, EITHER, Case
 
 
@@ -157,13 +157,26 @@ def test_declared_regions_are_the_accessed_ones(case: Case) -> None:
         assert len(block.writes) == 1
 
 
-@each(ACCEPT)
-def test_every_way_to_call_does_the_same(case: Case) -> None:
-    by_one_call = fused(case.name)[0].mod
-    for call in CALLS[1:] if case.one_by_one else ("epilogue",):
+def check_calls(case: Case, calls: tuple[str, ...]) -> None:
+    for call in calls:
         sch, reports = fuse(case, call)
-        tvm.ir.assert_structural_equal(sch.mod, by_one_call)
+        tvm.ir.assert_structural_equal(sch.mod, fused(case.name)[0].mod)
         assert [step.epilogue for r in reports for step in r.steps] == list(case.epilogues), call
+
+
+@each(ACCEPT)
+def test_the_epilogue_stands_for_the_reduction(case: Case) -> None:
+    check_calls(case, ("epilogue",))
+
+
+@each([case for case in ACCEPT if case.one_by_one])
+def test_one_by_one_does_the_same(case: Case) -> None:
+    check_calls(case, ("pair",))
+
+
+@each([case for case in ACCEPT if case.one_by_one][::10])
+def test_every_way_to_write_a_pair_does_the_same(case: Case) -> None:
+    check_calls(case, ("pair by variable", "pair by keyword"))
 
 
 @each(ACCEPT)

@@ -16,6 +16,7 @@ from tvm.tirx import PrimFunc
 import fuse_epilogue
 from oracles import (
     Builds,
+    accumulator,
     assert_identical,
     check_identical,
     compile_together,
@@ -27,12 +28,6 @@ from oracles import (
 )
 from programs import ACCEPT, BY_NAME, Case
 from programs.builders import literal
-
-
-def accumulator(case: Case) -> str:
-    """The type that the case's reduction accumulates in."""
-    sch = Schedule(case.func)
-    return str(sch.get(sch.get_sblock(case.reduction)).writes[0].source.ty.dtype)
 
 
 def computes_with_floats(case: Case) -> bool:

@@ -6,22 +6,22 @@ The checker sees neither schedules nor the primitive here, only two functions an
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Var
+from tvm.ir import TensorLoad, Var
 from tvm.script import tirx as T
 from tvm.tirx import PrimFunc
 
-from certified import block, buffers, filling, mapped, start, top_level, value
+from certified import block, buffers, filling, mapped, one, top_level
 from fuse_epilogue import Certificate
 from fuse_epilogue.certificate import EpilogueProof
 from fuse_epilogue.verify import CertificateError, NotEquivalent, check, equivalent
 
-M, K = 6, 4
+M, K = 6, 5
 Function = Callable[[Any, Any], Any]
 
 
@@ -96,20 +96,15 @@ class Claim:
         step = self.combine_after or self.combine
         load = tirx.BufferLoad(d, [vi])
         term = tirx.BufferLoad(held["A"], [vi, vk])
-        point = tirx.BufferRegion(c, [_one(vi)])
+        point = tirx.BufferRegion(c, [one(vi)])
         steps = [
             top_level(lambda parts: parts[:1]),
-            value("red", lambda _: step(load, self.distributed(term, bias))),
-            start("red", lambda _: init),
-            mapped(
-                tirx.BufferStore,
-                lambda s: tirx.BufferStore(d, s.value, list(s.indices)),
-                lambda s: s.buffer.same_as(temp),
-            ),
             block(
                 "red",
+                init=tirx.BufferStore(d, init, [vi]),
+                body=tirx.BufferStore(d, step(load, self.distributed(term, bias)), [vi]),
                 reads=lambda regions: [*regions, point],
-                writes=[tirx.BufferRegion(d, [_one(vi)])],
+                writes=[tirx.BufferRegion(d, [one(vi)])],
             ),
             block("root", alloc_buffers=[]),
         ]
@@ -138,12 +133,6 @@ class Claim:
             kept=(),
         )
         return before, after, certificate
-
-
-def _one(index: Any) -> Any:
-    from tvm.ir import Range
-
-    return Range.from_min_extent(index, 1)
 
 
 def plus(x: Any, c: Any) -> Any:
@@ -184,8 +173,8 @@ PAIRS: dict[str, tuple[Claim, Claim, str]] = {
     "relu taken for a bias": (Claim(plus, plus), Claim(relu, relu), "absorbed"),
     "scale of init only": (Claim(twice, twice, twice), Claim(twice, twice), "absorbed"),
     "scale of terms only": (
-        Claim(times, times, times, acc="int32"),
-        Claim(times, identity, times, acc="int32"),
+        Claim(times, times, times, initial=3, acc="int32"),
+        Claim(times, identity, times, initial=3, acc="int32"),
         "absorbed",
     ),
     "subtracted sum": (Claim(minus, minus, negative), Claim(minus, minus), "absorbed"),
@@ -293,8 +282,6 @@ def test_wrong_fusions_are_not_equivalent(name: str) -> None:
 
 def test_exact_numerics_and_a_reordered_sum() -> None:
     before, after, certificate = PAIRS["bias"][0].build()
-    from dataclasses import replace
-
     with pytest.raises(CertificateError, match="^numerics"):
         check(before, after, replace(certificate, numerics="exact"))
     before, after, certificate = Claim(plus, plus, acc="int32").build()
@@ -308,27 +295,17 @@ def test_an_init_that_comes_last() -> None:
         before, after, certificate = Claim(plus, plus, acc="int32").build()
         # In place: the bias is what the output held.
         c, d = buffers(before)["C"], buffers(before)["D"]
-        changes = [
-            mapped(
-                type(certificate.init),
-                lambda load: tirx.BufferLoad(d, list(load.indices)),
-                lambda load: load.source.same_as(c),
-            ),
-            block("epi", reads=lambda regions: [_of(regions[0], regions[0].source), *regions[1:]]),
-        ]
-        del changes[1]
-        before = changes[0](before)
-        after = changes[0](after)
-        vi = certificate.indices[0]
-        own = tirx.BufferRegion(d, [_one(vi)])
-        after = block("red", reads=lambda regions: [*regions, own])(after)
-        before = block("epi", reads=lambda regions: [*regions, _region(d, before)])(before)
-        init = tirx.BufferLoad(d, [vi])
-        from dataclasses import replace
-
-        certificate = replace(
-            certificate, init=init, absorbed=certificate.hole + tirx.BufferLoad(d, [vi])
+        in_place = mapped(
+            TensorLoad,
+            lambda load: tirx.BufferLoad(d, list(load.indices)),
+            lambda load: load.source.same_as(c),
         )
+        vi = certificate.indices[0]
+        own = tirx.BufferRegion(d, [one(vi)])
+        before = in_place(before)
+        after = block("red", reads=lambda regions: [*regions, own])(in_place(after))
+        init = tirx.BufferLoad(d, [vi])
+        certificate = replace(certificate, init=init, absorbed=certificate.hole + init)
         if reverse:
             k = certificate.loops[1]
             backwards = mapped(
@@ -344,15 +321,6 @@ def test_an_init_that_comes_last() -> None:
     check(*build(False))
     with pytest.raises(CertificateError, match="^init: an update may come before"):
         check(*build(True))
-
-
-def _of(region: Any, source: Any) -> Any:
-    return tirx.BufferRegion(source, list(region.region))
-
-
-def _region(buffer: Any, func: PrimFunc) -> Any:
-    (axis,) = find(func, "epi").block.iter_vars
-    return tirx.BufferRegion(buffer, [_one(axis.var)])
 
 
 def test_a_bias_made_in_between() -> None:

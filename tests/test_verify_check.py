@@ -98,6 +98,7 @@ TAMPERED: list[tuple[str, str, Callable[[Certified], Certified]]] = [
     ("distributed", SWAPPED, lambda c: c.claiming(distributed=c.certificate.hole * -3.0)),
     ("init", BIAS, lambda c: c.claiming(init=tirx.FloatImm("float32", 0.0))),
     ("init", INTEGER, lambda c: c.claiming(init=plus_one(c.certificate.init))),
+    ("init", INTEGER, lambda c: c.claiming(init=tirx.IntImm("int8", 0))),
     ("loops", BIAS, lambda c: c.claiming(loops=c.certificate.loops[::-1])),
     ("loops", BIAS, lambda c: c.claiming(loops=c.certificate.loops[:2])),
     ("inverse", BIAS, lambda c: c.claiming(inverse=c.certificate.inverse[::-1])),

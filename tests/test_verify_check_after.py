@@ -197,8 +197,8 @@ def _tail_apart(func: PrimFunc) -> PrimFunc:
 # Somebody else
 # ---------------------------------------------------------------------------------------------
 
-# bias_then_relu: D[8, 7] = relu(A @ B.T + E[j]). The blocks that are added fill a buffer of one axis,
-# at the same place before and after; what they fill or read decides whether that matters.
+# bias_then_relu: D[8, 7] = relu(A @ B.T + E[j]). The blocks that are added fill a buffer of one
+# axis, at the same place before and after; what they fill or read decides whether that matters.
 
 
 def inserted(place: int, target: str, read: str | None = None) -> Callable[[Certified], Certified]:

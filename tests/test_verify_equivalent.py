@@ -60,9 +60,7 @@ BIAS_LAST = rows(plain, finish=lambda x, C, i: x + C[i])
 BIAS_FIRST = rows(plain, start=lambda C, i, zero: C[i])
 SCALED_LAST = rows(plain, finish=lambda x, C, i: x * f32(3))
 SCALED_TERMS = rows(lambda a, c: a * f32(3))
-CLIPPED_LAST = rows(
-    plain, combine=T.max, finish=lambda x, C, i: T.min(T.max(x, f32(-1)), f32(1))
-)
+CLIPPED_LAST = rows(plain, combine=T.max, finish=lambda x, C, i: T.min(T.max(x, f32(-1)), f32(1)))
 CLIPPED_TERMS = rows(
     lambda a, c: T.min(T.max(a, f32(-1)), f32(1)),
     start=lambda C, i, zero: T.min(T.max(zero, f32(-1)), f32(1)),
@@ -90,9 +88,7 @@ TRIPLES: dict[str, tuple[PrimFunc, PrimFunc, PrimFunc]] = {
     ),
     "max and min": (
         rows(plain, combine=T.max, finish=lambda x, C, i: C[i] - x),
-        rows(
-            lambda a, c: c - a, combine=T.min, start=lambda C, i, zero: C[i] - zero
-        ),
+        rows(lambda a, c: c - a, combine=T.min, start=lambda C, i, zero: C[i] - zero),
         rows(lambda a, c: c - a, combine=T.max, start=lambda C, i, zero: C[i] - zero),
     ),
     "sigmoid": (

@@ -315,36 +315,6 @@ std::vector<ProducedLoad> ProducedLoads(const std::vector<Produced>& produced,
   return found;
 }
 
-// A guess at h: the axes that make the pattern R(v) the target I(s), read off where both are
-// written in the same way. TVM cannot invert a map with a stride, such as 2 * v.
-bool Unify(const Expr& pattern, const Expr& target, const VarSet& axes, Substitution* found) {
-  if (!UsesAny(pattern, axes)) return true;  // no help; whether it fits is proved later
-  if (pattern.kind() == NodeKind::kVar && axes.count(pattern.get())) {
-    auto [it, fresh] = found->emplace(pattern.get(), target);
-    return fresh || DeepEqual(it->second, target);
-  }
-  auto a = Operands(pattern), b = Operands(target);
-  if (!a || !b || pattern.kind() != target.kind()) return DeepEqual(pattern, target);
-  return Unify(a->first, b->first, axes, found) && Unify(a->second, b->second, axes, found);
-}
-
-std::optional<ffi::Array<Expr>> UnifiedAxes(const ffi::Array<Expr>& pattern,
-                                            const ffi::Array<Expr>& target,
-                                            const std::vector<Axis>& axes) {
-  VarSet vars;
-  for (const Axis& axis : axes) vars.insert(axis.var.get());
-  Substitution found;
-  for (size_t i = 0; i < pattern.size(); ++i) {
-    if (!Unify(pattern[i], target[i], vars, &found)) return std::nullopt;
-  }
-  ffi::Array<Expr> values;
-  for (const Axis& axis : axes) {
-    auto it = found.find(axis.var.get());
-    values.push_back(it == found.end() ? axis.min : it->second);
-  }
-  return values;
-}
-
 }  // namespace
 
 AxisMap MatchElements(const Reduction& reduction, const std::vector<Produced>& produced,
@@ -379,7 +349,6 @@ AxisMap MatchElements(const Reduction& reduction, const std::vector<Produced>& p
   std::optional<InjectiveMap> read;
   if (!from_memory) read = InjectiveMap::Detect(pattern, several, always);
   auto inverse = read ? read->Inverse(loads[0].indices) : std::nullopt;
-  if (read && !inverse) inverse = UnifiedAxes(pattern, loads[0].indices, several);
   if (!inverse) {
     std::string why =
         from_memory ? ", whose element depends on data" : ", which cannot be inverted";

@@ -1,5 +1,7 @@
 #include "analysis/prover.h"
 
+#include <numeric>
+
 #include "ir/functor.h"
 
 namespace fuse_epilogue {
@@ -31,6 +33,30 @@ std::optional<std::vector<size_t>> NamedAxes(const ffi::Array<Expr>& indices,
     if (!used[a] && !IsConst(axes[a].extent, 1)) return std::nullopt;
   }
   return named;
+}
+
+// TVM inverts maps without a stride only. base + stride * u == value has the solution u ==
+// (value - base) // stride, if it has one: that it does is for the caller to prove.
+std::pair<IterSumExpr, Expr> WithoutStride(const IterSumExpr& index, const Expr& value) {
+  int64_t stride = 0;
+  for (const IterSplitExpr& split : index.args()) {
+    auto scale = As<IntImm>(split.scale());
+    if (!scale) return {index, value};
+    stride = std::gcd(stride, scale->value());
+  }
+  if (stride <= 1) return {index, value};
+  ffi::Array<IterSplitExpr> args;
+  for (const IterSplitExpr& split : index.args()) {
+    int64_t scale = IntImm(split.scale()).value() / stride;
+    args.push_back(CallGlobal(Fn::IterSplitExpr, split.source(), split.lower_factor(),
+                              split.extent(), MakeInt(scale, split.scale()))
+                       .cast<IterSplitExpr>());
+  }
+  Expr difference = MakeSub(value, index.base());
+  Expr dense =
+      CallGlobal(Fn::FloorDiv, difference, MakeInt(stride, difference), nullptr).cast<Expr>();
+  auto sum = CallGlobal(Fn::IterSumExpr, args, MakeInt(0, index.base())).cast<IterSumExpr>();
+  return {sum, dense};
 }
 
 // Replaces an axis that is always widened, T.Cast("int64", v), by an axis of the wider type: TVM's
@@ -204,11 +230,18 @@ std::optional<ffi::Array<Expr>> InjectiveMap::Inverse(const ffi::Array<Expr>& va
     return axes;
   }
   ffi::Map<ffi::ObjectRef, Expr> inverse;
-  if (indices_.size() > 0) try {
-      inverse = CallGlobal(Fn::InverseAffineIterMap, indices_, values)
+  ffi::Array<IterSumExpr> indices;
+  ffi::Array<Expr> dense;
+  for (size_t i = 0; i < indices_.size(); ++i) {
+    auto [index, value] = WithoutStride(indices_[i], values[i]);
+    indices.push_back(index);
+    dense.push_back(value);
+  }
+  if (indices.size() > 0) try {
+      inverse = CallGlobal(Fn::InverseAffineIterMap, indices, dense)
                     .cast<ffi::Map<ffi::ObjectRef, Expr>>();
     } catch (const ffi::Error&) {
-      return std::nullopt;  // a stride other than 1, for example
+      return std::nullopt;
     }
   ffi::Array<Expr> axes;
   for (const Axis& axis : axes_) {

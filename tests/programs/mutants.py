@@ -215,7 +215,7 @@ def consumer_that_starts_from_seven(A: T.Buffer((M, K), "int32"), D: T.Buffer((M
 
 # The axis of the epilogue is narrower than that of the reduction, which is to take its place.
 @T.prim_func(s_tir=True)
-def narrow_axis_in_an_index(
+def narrow_axis_in_the_value(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
     temp = T.sblock_alloc_buffer((M,), "int32")
@@ -228,7 +228,7 @@ def narrow_axis_in_an_index(
     for i in range(M):
         with T.sblock("add"):
             vi = T.axis.spatial(M, i)
-            D[vi] = temp[vi] + C[(vi + 3) % M] * vi
+            D[vi] = temp[vi] + C[vi] * vi // 2
 
 
 # The columns are cut into halves, and within a half they share a loop with the steps: elements of
@@ -530,7 +530,7 @@ MUTANTS: list[Mutant] = [
         judge=not_compiled,
     ),
     of("consumer-form", "a consumer's own init is not lost", consumer_that_starts_from_seven),
-    of("index-type", "indices have one type", narrow_axis_in_an_index),
+    of("index-type", "indices have one type", narrow_axis_in_the_value),
     of(
         "tail-place",
         "a tail has spatial loops of its own",

@@ -58,7 +58,7 @@ class Prover:
         Parameters
         ----------
         a, b : Term
-            Of one type.
+            Terms of different types are not equal.
 
         Returns
         -------
@@ -72,6 +72,8 @@ class Prover:
         """
         if a is b:
             return True
+        if a.type is not b.type:
+            return False
         key = (min(a.number, b.number), max(a.number, b.number))
         if key not in self._known:
             self._known[key] = equal_by_table(self._table, a, b) or (has_z3() and self._solve(a, b))
