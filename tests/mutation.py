@@ -66,6 +66,8 @@ class Mutant:
         wrong with the second one, or nothing.
     before_call
         Done before each of the compiled functions is called.
+    also
+        Codes of other checks that are there for the same thing, and are switched off with it.
     """
 
     code: str
@@ -75,10 +77,29 @@ class Mutant:
     inputs: Callable[[], Arrays] | None = None
     judge: Callable[[PrimFunc, PrimFunc], str] | None = None
     before_call: Callable[[], Any] | None = None
+    also: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         return self.case.name
+
+
+def mutant(
+    code: str, guard: str, func: PrimFunc, *, keeps: tuple[str, ...] = (), **more: Any
+) -> Mutant:
+    """A mutant named like its function; `keeps` are parameters that are read and written."""
+    case_args = {
+        name: more.pop(name) for name in ("schedule", "distribute", "reduction") if name in more
+    }
+    case = Case(
+        name=func.attrs["global_symbol"],
+        func=func,
+        code=code,
+        outputs=() if "D" in keeps else ("D",),
+        updates=keeps,
+        **case_args,
+    )
+    return Mutant(code=code, guard=guard, case=case, **more)
 
 
 @dataclass(frozen=True)
@@ -131,7 +152,7 @@ def _outcome(
 ) -> Outcome:
     sch = case.scheduled()
     before = sch.mod["main"]
-    with without(code):
+    with without(code, *(mutant.also if mutant is not None else ())):
         try:
             act(sch)
         except s_tir.ScheduleError as error:

@@ -178,9 +178,6 @@ def has_floats(case: Case) -> bool:
 # Fusing
 # ---------------------------------------------------------------------------------------------
 
-# The ways to ask for the same fusions.
-CALLS = ("reduction", "epilogue", "pair", "pair by variable", "pair by keyword")
-
 
 @functools.cache
 def fused(name: str) -> tuple[s_tir.Schedule, Any]:
@@ -197,7 +194,8 @@ def fuse(case: Case, call: str = "reduction") -> tuple[s_tir.Schedule, list[Any]
     case
         An accepting case.
     call
-        One of `CALLS`: with the reduction or the first epilogue alone, or epilogue by epilogue.
+        With the "reduction" or the first "epilogue" alone; or epilogue by epilogue, each as a
+        "pair", "pair by variable" or "pair by keyword".
 
     Returns
     -------

@@ -121,7 +121,9 @@ def fused_after(prepare: Steps) -> Schedule:
     prepare(sch)
     for epilogue in FUSED:
         report = sch.fuse_reduction_epilogue("mm", epilogue)
-        assert [step.epilogue for step in report.steps] == [epilogue]
+        *merged, last = report.steps
+        assert last.epilogue == epilogue
+        assert all(step.merged_into == epilogue for step in merged)
     assert list(blocks(sch.mod["main"])) == ["bias", "mm", "narrow", "next"]
     return sch
 
@@ -471,7 +473,7 @@ def output_cached_between(sch: Schedule) -> None:
     for epilogue in FUSED:
         sch.fuse_reduction_epilogue("mm", epilogue)
     sch.cache_write("narrow", 0, "global")
-    assert len(sch.fuse_reduction_epilogue("mm").steps) == 2  # the copy, and what reads it
+    assert len(sch.fuse_reduction_epilogue("mm").steps) == 3  # the tail, its copy, its reader
 
 
 def accumulator_cached_between(sch: Schedule) -> None:

@@ -87,8 +87,8 @@ TAMPERED: list[tuple[str, str, Callable[[Certified], Certified]]] = [
     ("result", BIAS, lambda c: c.claiming(result=c.certificate.tails[0].output)),
     ("result_indices", TURNED, lambda c: c.claiming(result_indices=c.certificate.indices)),
     ("hole", BIAS, lambda c: c.claiming(hole=Var("x", "float64"))),
-    # Another variable of the type: F and H are constants then.
-    ("distributed", BIAS, lambda c: c.claiming(hole=Var("x", "float32"))),
+    # Another variable of the type: nobody knows then what the hole in F is.
+    ("absorbed", BIAS, lambda c: c.claiming(hole=Var("x", "float32"))),
     ("absorbed", BIAS, lambda c: c.claiming(absorbed=c.certificate.hole)),
     ("absorbed", BIAS, lambda c: c.claiming(absorbed=c.certificate.absorbed * 2)),
     ("absorbed", INTEGER, lambda c: c.claiming(absorbed=plus_one(c.certificate.absorbed))),
@@ -104,6 +104,17 @@ TAMPERED: list[tuple[str, str, Callable[[Certified], Certified]]] = [
     ("inverse", BIAS, lambda c: c.claiming(inverse=c.certificate.inverse[::-1])),
     ("inverse", TILED, lambda c: c.claiming(inverse=first_plus_one(c.certificate.inverse))),
     ("inverse", BIAS, lambda c: c.claiming(inverse=c.certificate.inverse[:2])),
+    # Every loop is itself: true, and worth nothing.
+    ("inverse", BIAS, lambda c: c.claiming(inverse=c.certificate.loops)),
+    (
+        "epilogues[0].inverse",
+        BIAS,
+        lambda c: c.epilogue(0, inverse=c.certificate.epilogues[0].loops),
+    ),
+    ("epilogues[0].h", BIAS, lambda c: c.epilogue(0, h=c.certificate.epilogues[0].axes)),
+    ("indices", BIAS, lambda c: c.claiming(indices=c.certificate.inverse[1:])),
+    ("init", BIAS, lambda c: c.claiming(init=c.certificate.absorbed)),
+    ("distributed", INTEGER, lambda c: c.claiming(distributed=c.certificate.inverse[2])),
     ("epilogues[0].name", BIAS, lambda c: c.epilogue(0, name="nothing")),
     ("epilogues[0].name", BIAS, lambda c: c.epilogue(0, name="mm")),
     ("after", BIAS, lambda c: c.claiming(epilogues=c.certificate.epilogues[:1])),

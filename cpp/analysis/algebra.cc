@@ -223,6 +223,23 @@ class EqualReplacer : public StmtExprMutator {
   Expr replacement_;
 };
 
+// The variables that are bound inside an expression: out of it they mean nothing.
+VarSet BoundIn(const Expr& f) {
+  class Finder : public StmtExprVisitor {
+   public:
+    VarSet bound;
+
+   protected:
+    void VisitOther(const Node& op) override {
+      if (auto let = As<Let>(op)) bound.insert(let->var().get());
+      VisitChildren(op);
+    }
+  };
+  Finder finder;
+  finder(f);
+  return finder.bound;
+}
+
 // The one expression in which every hole stands, if there is one and the hole is in it once.
 std::optional<Expr> ParentOf(const Expr& f, const Var& hole) {
   ParentFinder finder(hole);
@@ -323,6 +340,10 @@ class Peeler {
   }
 
   bool Allowed(const PeelStep& step, const Expr& node) {
+    if (step.operand && UsesAny(*step.operand, BoundIn(f_))) {
+      reason_ = Name(node) + " uses a variable that is bound inside the expression";
+      return false;
+    }
     if (IsFloat(dtype_)) {
       if (options_.exact) {
         reason_ = "numerics=\"exact\" keeps floats bit for bit";

@@ -33,7 +33,7 @@ std::optional<Tail> MatchTail(const Scope& scope, const Region& region, const Si
     CheckOnlyWriter(scope, epilogue.output, site);
     CheckNoPointer(scope, epilogue.output, site);
     return Tail{&site, epilogue.output, axes.Apply(epilogue.out_indices),
-                axes.Apply(epilogue.value)};
+                axes.Apply(epilogue.value), std::make_pair(axes, loops)};
   } catch (const Refusal&) {
     return std::nullopt;
   }
@@ -41,7 +41,8 @@ std::optional<Tail> MatchTail(const Scope& scope, const Region& region, const Si
 
 std::optional<Tail> KnownAt(const Site& site, const std::vector<KnownTail>& known) {
   for (const KnownTail& one : known) {
-    if (one.block.same_as(site.block())) return Tail{&site, one.output, one.indices, one.value};
+    if (one.block.same_as(site.block()))
+      return Tail{&site, one.output, one.indices, one.value, std::nullopt};
   }
   return std::nullopt;
 }

@@ -5,6 +5,8 @@
 #ifndef FUSE_EPILOGUE_ANALYSIS_REGION_H_
 #define FUSE_EPILOGUE_ANALYSIS_REGION_H_
 
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "analysis/domain.h"
@@ -42,6 +44,9 @@ struct Tail {
   /*! \brief The element and the value that it stores, in the reduction's spatial axes. */
   ffi::Array<ir::Expr> indices;
   ir::Expr value;
+  /*! \brief Its own axes as functions of the reduction's, and its loops; nothing for a tail that
+   * the same call has made. */
+  std::optional<std::pair<AxisMap, InjectiveMap>> proof;
 };
 
 /*! \brief A reduction with the tails that it already has. */

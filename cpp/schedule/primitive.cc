@@ -98,13 +98,6 @@ std::vector<const Site*> Candidates(const Scope& scope, const Region& region) {
   return behind.empty() ? before : behind;
 }
 
-template <typename T, typename Get>
-ffi::Array<T> Collect(const std::vector<Axis>& axes, const Get& get) {
-  ffi::Array<T> collected;
-  for (const Axis& axis : axes) collected.push_back(get(axis));
-  return collected;
-}
-
 // The loops around a block, and each as a function of the block's axes.
 struct LoopProof {
   ffi::Array<Var> loops;
@@ -363,6 +356,21 @@ class Fuser {
     scope_.reset();
   }
 
+  static FusionStep StepOf(const Site& site, const Var& output, const AxisMap& map,
+                           const InjectiveMap& loops) {
+    FusionStep step;
+    step.epilogue = site.block();
+    step.output = output;
+    for (const IterVar& iter : site.block().iter_vars()) {
+      step.axes.push_back(iter.var());
+      step.h.push_back(map.axes().at(iter.var().get()));
+    }
+    LoopProof proof = ProofOf(site, loops);
+    step.loops = proof.loops;
+    step.inverse = proof.inverse;
+    return step;
+  }
+
   // The step of this call that stores to \p output, or nullptr.
   FusionStep* StepThatMade(const Var& output) {
     for (FusionStep& step : report.steps) {
@@ -381,28 +389,27 @@ class Fuser {
       report.loops = proof.loops;
       report.inverse = proof.inverse;
     }
-    FusionStep step;
-    step.epilogue = plan.epilogue.site->block();
+    for (const Tail* merged : plan.merged) {
+      report.removed.push_back(merged->output);
+      FusionStep* maker = StepThatMade(merged->output);
+      if (maker == nullptr) {
+        // It stood there before the call.
+        report.steps.push_back(
+            StepOf(*merged->site, merged->output, merged->proof->first, merged->proof->second));
+        maker = &report.steps.back();
+        maker->hole = plan.hole;
+      }
+      maker->merged_into = plan.epilogue.site->block().name_hint();
+      maker->removed = merged->output;
+    }
+    FusionStep step =
+        StepOf(*plan.epilogue.site, plan.epilogue.output, plan.axes, plan.epilogue_loops);
     step.hole = plan.hole;
-    step.output = plan.epilogue.output;
     step.peeled = plan.peeled;
     if (plan.gone) {
       step.removed = reduction.accumulator;
       report.removed.push_back(reduction.accumulator);
     }
-    for (const Tail* merged : plan.merged) {
-      report.removed.push_back(merged->output);
-      FusionStep* maker = StepThatMade(merged->output);
-      if (maker != nullptr) maker->merged_into = step.epilogue.name_hint();
-      (maker != nullptr ? *maker : step).removed = merged->output;
-    }
-    const std::vector<Axis>& axes = plan.epilogue.axes;
-    step.axes = Collect<Var>(axes, [](const Axis& axis) { return axis.var; });
-    step.h =
-        Collect<Expr>(axes, [&](const Axis& axis) { return plan.axes.axes().at(axis.var.get()); });
-    LoopProof proof = ProofOf(*plan.epilogue.site, plan.epilogue_loops);
-    step.loops = proof.loops;
-    step.inverse = proof.inverse;
     report.steps.push_back(step);
     report.result =
         plan.gone ? Produced{plan.epilogue.output, plan.indices} : plan.region.produced[0];

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Any
 
 from fuse_epilogue.verify import CertificateError, check
@@ -60,6 +61,7 @@ class _Chunk:
 
     def __init__(self, run: Run) -> None:
         self.tally = Tally()
+        self._start = time.monotonic()
         self._baseline = run.baseline
         self._accepted = 0
         self._sample: list[Sampled] = []
@@ -93,6 +95,7 @@ class _Chunk:
             for failure in self.tally.failures[:MAX_SHRUNK]:
                 failure["shrunk"] = _shrunk(failure)
         self._marker.unlink(missing_ok=True)
+        self.tally.seconds = time.monotonic() - self._start
         return self.tally.to_json()
 
 

@@ -55,6 +55,8 @@ class Tally:
         Fusions whose certificate was checked.
     refused_certificates : int
         Those that the checker did not believe.
+    seconds : float
+        How long the chunks took, those of an interrupted run included.
     """
 
     def __init__(self) -> None:
@@ -64,6 +66,7 @@ class Tally:
         self.compiled = 0
         self.certificates = 0
         self.refused_certificates = 0
+        self.seconds = 0.0
         self.codes: Counter[str] = Counter()
         self.unfused: Counter[str] = Counter()
         self.by_monoid: dict[str, Counter[str]] = defaultdict(Counter)
@@ -128,6 +131,7 @@ class Tally:
             "compiled": self.compiled,
             "certificates": self.certificates,
             "refused_certificates": self.refused_certificates,
+            "seconds": self.seconds,
             "codes": dict(self.codes),
             "unfused": dict(self.unfused),
             "by_monoid": {name: dict(counts) for name, counts in self.by_monoid.items()},
@@ -143,6 +147,7 @@ class Tally:
         self.compiled += counts["compiled"]
         self.certificates += counts["certificates"]
         self.refused_certificates += counts["refused_certificates"]
+        self.seconds += counts["seconds"]
         self.codes.update(counts["codes"])
         self.unfused.update(counts["unfused"])
         for name, found in counts["by_monoid"].items():
@@ -162,6 +167,7 @@ class Tally:
             "compiled_too": self.compiled,
             "certificates_checked": self.certificates,
             "certificates_refused": self.refused_certificates,
+            "process_seconds": round(self.seconds, 1),
             "refusal_codes": dict(sorted(self.codes.items())),
             "codes_of_unfused": dict(sorted(self.unfused.items())),
             "by_monoid": _in_order(self.by_monoid),

@@ -24,7 +24,8 @@ class Case:
     - *accept*: ``code`` is empty and ``either`` is false. Every epilogue in ``epilogues`` is fused:
       it is gone, or it is a tail right after the reduction's loops.
     - *refuse*: ``code`` names the refusal (several names where the contract leaves a choice).
-    - *either*: ``either`` is true. Fusing is allowed and must then be right; so is refusing.
+    - *either*: ``either`` is true. Fusing is allowed and must then be right; so is refusing with
+      one of the codes in ``code``. Without codes it must be fused, in any way that is right.
 
     Parameters
     ----------
@@ -88,7 +89,7 @@ class Case:
     twin
         For an accepting case: a refusing case that differs in the one thing that matters.
     either
-        Fusing right and refusing are both correct.
+        The verdict *either*.
     """
 
     name: str

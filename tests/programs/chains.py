@@ -252,6 +252,73 @@ def rounding_twice(
             D[vi] = short[vi] * C[vi]
 
 
+# float16 rounds in every operation, stored or not: these may become one expression.
+@T.prim_func(s_tir=True)
+def half_precision_chain(
+    A: T.Buffer((M, K), "float32"),
+    C: T.Buffer((M,), "float16"),
+    E: T.Buffer((M,), "float16"),
+    D: T.Buffer((M,), "float16"),
+):
+    temp = T.sblock_alloc_buffer((M,), "float32")
+    short = T.sblock_alloc_buffer((M,), "float16")
+    scaled = T.sblock_alloc_buffer((M,), "float16")
+    sum_rows(A, temp)
+    for i in range(M):
+        with T.sblock("shorten"):
+            vi = T.axis.spatial(M, i)
+            short[vi] = T.Cast("float16", temp[vi])
+    for i in range(M):
+        with T.sblock("scale"):
+            vi = T.axis.spatial(M, i)
+            scaled[vi] = short[vi] * C[vi]
+    for i in range(M):
+        with T.sblock("residual"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = scaled[vi] + E[vi]
+
+
+# Eight bits wrap around, stored or not.
+@T.prim_func(s_tir=True)
+def wrapping_chain(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int8"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    narrow = T.sblock_alloc_buffer((M,), "int8")
+    added = T.sblock_alloc_buffer((M,), "int8")
+    sum_rows(A, temp)
+    for i in range(M):
+        with T.sblock("shorten"):
+            vi = T.axis.spatial(M, i)
+            narrow[vi] = T.Cast("int8", temp[vi])
+    for i in range(M):
+        with T.sblock("bias"):
+            vi = T.axis.spatial(M, i)
+            added[vi] = narrow[vi] + C[vi]
+    for i in range(M):
+        with T.sblock("widen"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = T.Cast("int32", added[vi]) * 1000
+
+
+# The last block uses the bent value twice.
+@T.prim_func(s_tir=True)
+def used_twice_at_the_end(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    bent = T.sblock_alloc_buffer((M,), "int32")
+    sum_rows(A, temp)
+    for i in range(M):
+        with T.sblock("bend"):
+            vi = T.axis.spatial(M, i)
+            bent[vi] = T.max(temp[vi], C[vi])
+    for i in range(M):
+        with T.sblock("square"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = bent[vi] * bent[vi] + C[vi]
+
+
 # A maximum over a window, normalised: x - x_max of the same row does not change the order.
 @T.prim_func(s_tir=True)
 def pooled_then_scaled(
@@ -306,6 +373,10 @@ def _conv(x: Any, weight: Any, bias: Any) -> Any:
 def _in_half(value: np.ndarray) -> np.ndarray:
     """`value` in float16, except where the reference is being evaluated in float64."""
     return value if value.dtype == "float64" else value.astype("float16")
+
+
+def _half_precision(A: np.ndarray, C: np.ndarray, E: np.ndarray) -> np.ndarray:
+    return _in_half(row_sums(A)) * C + E
 
 
 def _quantised(A: np.ndarray, B: np.ndarray, E: np.ndarray) -> np.ndarray:
@@ -407,6 +478,25 @@ ACCEPT = [
         twin="bfloat16_sum",
     ),
     Case(
+        name="half_precision_chain",
+        func=half_precision_chain,
+        epilogues=("shorten", "scale", "residual"),
+        reference=_half_precision,
+        absorbed=("", "", ""),
+        tails={"residual": 'T.Cast("float16", x) * C[vi] + E[vi]'},
+        special="finite",
+        twin="float16_sum",
+    ),
+    Case(
+        name="wrapping_chain",
+        func=wrapping_chain,
+        epilogues=("shorten", "bias", "widen"),
+        reference=lambda A, C: (row_sums(A).astype("int8") + C).astype("int32") * 1000,
+        absorbed=("", "", ""),
+        tails={"widen": 'T.Cast("int32", T.Cast("int8", x) + C[vi]) * 1000'},
+        twin="bias_made_between",
+    ),
+    Case(
         name="pooled_then_scaled",
         func=pooled_then_scaled,
         epilogues=("relu", "scale"),
@@ -429,5 +519,16 @@ ACCEPT = [
         one_by_one=False,
         twin="bias_made_between",
         **WITH_F,
+    ),
+]
+
+# Computing it twice or keeping it in a buffer: both are right.
+EITHER = [
+    Case(
+        name="used_twice_at_the_end",
+        func=used_twice_at_the_end,
+        epilogues=("bend", "square"),
+        reference=lambda A, C: np.square(np.maximum(row_sums(A), C)) + C,
+        either=True,
     ),
 ]

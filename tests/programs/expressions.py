@@ -409,8 +409,40 @@ ACCEPT = [
 ]
 
 
+def _with_a_name(value: Any, use: Callable[[Any], Any]) -> Any:
+    """``use(value)`` with the value bound to a name inside the expression."""
+    name = tirx.Var("named", "int32")
+    return tirx.Let(name, value, use(name))
+
+
 # Programs whose report may be one of several: simplifying first gives another tail, or none.
 EITHER = [
+    # The name means nothing outside of the expression.
+    Case(
+        name="bias_with_a_name",
+        func=matmul_then(lambda t, C, E, S, i, j: _with_a_name(C[i, j] * 2, lambda bias: t + bias)),
+        reference=lambda A, B, C, E, S: matmul(A, B) + C * 2,
+        either=True,
+    ),
+    Case(
+        name="biased_sum_with_a_name",
+        func=matmul_then(
+            lambda t, C, E, S, i, j: _with_a_name(t + C[i, j], lambda total: total * total + E[j])
+        ),
+        reference=lambda A, B, C, E, S: np.square(matmul(A, B) + C) + E,
+        either=True,
+    ),
+    Case(
+        name="two_names_for_the_sum",
+        func=matmul_then(
+            lambda t, C, E, S, i, j: (
+                _with_a_name(t, lambda total: total + C[i, j])
+                & _with_a_name(t + C[i, j], lambda total: total)
+            )
+        ),
+        reference=lambda A, B, C, E, S: matmul(A, B) + C,
+        either=True,
+    ),
     Case(
         name="scaled_by_one",
         func=matmul_then(lambda t, C, E, S, i, j: tirx.Mul(t, T.int32(1)) + C[i, j]),

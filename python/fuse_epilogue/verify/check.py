@@ -6,7 +6,7 @@ from typing import Any
 
 from tvm import tirx
 
-from .claim_domains import check_loops
+from .claim_domains import check_loops, check_variables
 from .claim_order import check_order, check_placement
 from .claim_structure import check_regions, check_structure
 from .claim_values import check_values
@@ -57,6 +57,7 @@ def check(
     demand(certificate.numerics in ("exact", "reassociate"), "numerics", "unknown")
     subject = Subject(before, after, certificate)
     check_structure(subject)
+    check_variables(subject)
     check_loops(subject)
     check_values(subject, timeout)
     check_order(subject)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from tvm import tirx
 from tvm.ir import Range, prim
 from tvm.sym.iter_affine_map import IterMapLevel, detect_iter_map
 
@@ -19,7 +20,51 @@ from .domain import (
     one_to_one,
 )
 from .subject import Subject, demand
-from .tree import Block, same_all
+from .tree import Block, handle, same_all, variables
+
+
+def check_variables(subject: Subject) -> None:
+    """Demand that every expression of the certificate is one of what it may depend on.
+
+    An inverse that mentioned the loops it is the inverse of would prove nothing.
+
+    Raises
+    ------
+    CertificateError
+        Naming the expression.
+    """
+    certificate = subject.certificate
+    outer = subject.outer
+    elements = outer | {handle(var) for var, _, _ in subject.spatial}
+    steps = elements | {handle(var) for var, _, _ in subject.reducing}
+    hole = elements | {handle(certificate.hole)}
+    alike = certificate.hole.ty.dtype == certificate.accumulator.ty.dtype.dtype
+    demand(alike, "hole", f"it is not of the type of '{certificate.accumulator.name}'")
+    _demand_variables("indices", certificate.indices, elements)
+    _demand_variables("result_indices", certificate.result_indices, elements)
+    _demand_variables("init", [certificate.init], elements)
+    _demand_variables("absorbed", [certificate.absorbed], hole)
+    _demand_variables("distributed", [certificate.distributed], hole)
+    _demand_variables("inverse", certificate.inverse, steps)
+    for place, (proof, block) in enumerate(
+        zip(certificate.epilogues, subject.epilogues, strict=True)
+    ):
+        axes = [axis.var for axis in block.block.iter_vars]
+        reason = f"not the axes of '{block.name}'"
+        demand(same_all(axes, proof.axes), f"epilogues[{place}].axes", reason)
+        own = outer | {handle(var) for var in proof.axes}
+        _demand_variables(f"epilogues[{place}].h", proof.h, elements)
+        _demand_variables(f"epilogues[{place}].inverse", proof.inverse, own)
+    for place, proof in enumerate(certificate.tails):
+        _demand_variables(f"tails[{place}].indices", proof.indices, elements)
+        _demand_variables(f"tails[{place}].value", [proof.value], elements)
+
+
+def _demand_variables(claim: str, exprs: Sequence[Any], allowed: set[int]) -> None:
+    for expr in exprs:
+        for var in variables(expr):
+            free = handle(var) not in allowed and not isinstance(var.ty, tirx.BufferType)
+            demand(not free, claim, f"it depends on '{var.name}'")
 
 
 def check_loops(subject: Subject) -> None:
@@ -28,7 +73,7 @@ def check_loops(subject: Subject) -> None:
     Raises
     ------
     CertificateError
-        Naming loops, inverse, axes or h of the block for which that is not proved.
+        Naming loops, inverse or h of the block for which that is not proved.
     """
     certificate = subject.certificate
     _check_block_loops(subject.reduction, certificate.loops, certificate.inverse, "", subject.sizes)
@@ -36,8 +81,6 @@ def check_loops(subject: Subject) -> None:
         zip(certificate.epilogues, subject.epilogues, strict=True)
     ):
         claim = f"epilogues[{place}]."
-        axes = [axis.var for axis in block.block.iter_vars]
-        demand(same_all(axes, proof.axes), f"{claim}axes", f"not the axes of '{block.name}'")
         _check_block_loops(block, proof.loops, proof.inverse, claim, subject.sizes)
         _check_domain(subject, block, proof.h, f"{claim}h")
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tvm import s_tir, tirx
-
 from .regions import undeclared
 from .skeleton import differ, skeleton
 from .subject import Subject, demand, is_new, observed
-from .tree import Block, accesses, handle, mentions, same, same_all
+from .tree import Block, accesses, bound_by, handle, mentions, same, same_all
 
 
 def check_structure(subject: Subject) -> None:
@@ -44,7 +42,7 @@ def check_structure(subject: Subject) -> None:
     )
     demand(not differ(*reduced), "after", "something else than the fused blocks changed")
     demand(_same_allocations(subject), "after", "other buffers are allocated, or elsewhere")
-    around = [_bound_around(block) for block in (subject.reduction, subject.reduction_after)]
+    around = [bound_by(block.around) for block in (subject.reduction, subject.reduction_after)]
     demand(same_all(*around), "after", "variables around the reduction were replaced")
     kept = {
         key
@@ -84,17 +82,6 @@ def _same_allocations(subject: Subject) -> bool:
         if old - gone != now:
             return False
     return True
-
-
-def _bound_around(block: Block) -> list[Any]:
-    """Return the variables bound by the loops and blocks around a block."""
-    found = []
-    for node in block.around:
-        if isinstance(node, tirx.For):
-            found.append(node.loop_var)
-        elif isinstance(node, s_tir.SBlockRealize):
-            found += [axis.var for axis in node.block.iter_vars]
-    return found
 
 
 def _names(blocks: Sequence[Block]) -> list[str]:

@@ -20,7 +20,7 @@ from .claim_domains import injective
 from .scalars import largest_of, scalar_type
 from .subject import CertificateError, Subject, demand, is_new, observed
 from .terms import Term
-from .tree import handle, mentions, same, substitute, variables
+from .tree import handle, mentions, same, substitute
 from .value_terms import Values, attempt
 
 
@@ -83,9 +83,6 @@ def _check_places(subject: Subject, values: Values) -> None:
                 indices,
                 "the reduction accumulates at another element",
             )
-        free = {handle(var) for index in place for var in variables(index)}
-        reducing = {handle(var) for var, _, _ in subject.reducing}
-        demand(not free & reducing, indices, "it depends on a reduction axis")
         demand(injective(elements, place), indices, "elements are not proved to be different")
     for place_, store in enumerate(values.stores):
         demand(
@@ -116,10 +113,6 @@ def _check_types(subject: Subject, values: Values) -> None:
         "hole",
         f"it is not of type {values.type.name}",
     )
-    reducing = {handle(var): var for var, _, _ in subject.reducing}
-    for name in ("absorbed", "distributed", "init"):
-        for var in variables(getattr(certificate, name)):
-            demand(handle(var) not in reducing, name, f"it depends on the axis '{var.name}'")
     for name in ("monoid", "monoid_after"):
         monoid = MONOIDS.get(getattr(certificate, name))
         if monoid is None:

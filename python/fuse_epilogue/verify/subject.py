@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.ir import prim
 
 from .domain import Domain, block_axes
-from .tree import Block, Loose, Tree, handle, same, substitute, variables
+from .tree import Block, Loose, Tree, bound_by, handle, same, substitute, variables
 
 _SPATIAL, _REDUCTION = 0, 2
 
@@ -144,6 +144,13 @@ class Subject:
             self._spatial_only(epilogue, f"epilogues[{place}].name")
         for place, tail in enumerate(self.tails):
             self._spatial_only(tail, f"tails[{place}].name")
+
+    @property
+    def outer(self) -> set[int]:
+        """Variables that are fixed while the blocks run, by handle: those around their scope."""
+        around = self.reduction.around[: -len(self.reduction.inside) or None]
+        fixed = [*bound_by(around), *self.sizes]
+        return {handle(var) for var in fixed} | self.scalars
 
     @property
     def fused(self) -> list[Block]:

@@ -124,6 +124,17 @@ def substitute(expr: Any, values: Mapping[int, Any]) -> Any:
     return tvm_ffi.structural_map(expr, (Var, lambda var: values.get(handle(var), var)))
 
 
+def bound_by(around: Sequence[Any]) -> list[Any]:
+    """Return the variables that loops and blocks bind."""
+    found = []
+    for node in around:
+        if isinstance(node, tirx.For):
+            found.append(node.loop_var)
+        elif isinstance(node, s_tir.SBlockRealize):
+            found += [axis.var for axis in node.block.iter_vars]
+    return found
+
+
 class Loose:
     """A statement that is in no innermost block, or the condition of one.
 
