@@ -1,0 +1,111 @@
+"""Arguments that make no convolution: the message names the argument, the value and the choice."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fuse_epilogue.workloads import depthwise_conv1d, relax_depthwise_conv1d
+
+GOOD: dict[str, Any] = {"n": 2, "c": 3, "w": 9, "f": 4}
+SIZES = [0, -1, 2.0, None, True, np.bool_(True), [3]]
+SYMBOL = "an int >= 1, or a str that names a symbolic size"
+NAME = "an int >= 1, or a Python identifier that names a symbolic size"
+PADDING = "one of 'same', 'valid', 'causal', or (left, right) with two ints >= 0"
+RELAX_DTYPES = "one of 'float32', 'float16', 'bfloat16'"
+
+# The argument, what is given for it, and what the message says is possible.
+BOTH: list[tuple[str, Any, str]] = [
+    *(("n", value, SYMBOL) for value in SIZES),
+    *(("w", value, SYMBOL) for value in SIZES),
+    *((size, name, NAME) for size in ("n", "w") for name in ("", "2w", "a b", "for")),
+    *((size, v, "an int >= 1") for size in ("c", "f") for v in [*SIZES, "c"]),
+    *((step, v, "an int >= 1") for step in ("stride", "dilation") for v in [*SIZES, "2"]),
+    *(
+        ("padding", value, PADDING)
+        for value in (
+            "full",
+            "SAME",
+            None,
+            1,
+            (),
+            (1,),
+            (1, 2, 3),
+            (-1, 0),
+            (0, -1),
+            (1.0, 0),
+            (True, 0),
+            ("1", 0),
+        )
+    ),
+    *(("bias", value, "one of False, True") for value in (1, 0, None, "no")),
+    *(("activation", value, "one of None, 'relu', 'silu'") for value in ("gelu", "ReLU", False, 0)),
+]
+OWN: list[tuple[str, Any, str]] = [
+    *(
+        ("dtype", value, RELAX_DTYPES + ", 'int8'")
+        for value in ("float64", "uint8", "", None, np.float32)
+    ),
+    *(("layout", value, "one of 'NCW', 'NWC'") for value in ("NHWC", "ncw", None)),
+    *(("shift", value, "an int from 0 to 31") for value in (-1, 32, 1.0, None, True)),
+]
+OF_RELAX: list[tuple[str, Any, str]] = [
+    ("dtype", value, RELAX_DTYPES) for value in ("int8", "float64", None)
+]
+
+
+def message(argument: str, value: Any, possible: str) -> str:
+    return f"^{re.escape(f'{argument} must be {possible}: {value!r}')}$"
+
+
+@pytest.mark.parametrize(("argument", "value", "possible"), [*BOTH, *OWN])
+def test_in_tir(argument: str, value: Any, possible: str) -> None:
+    with pytest.raises(ValueError, match=message(argument, value, possible)):
+        depthwise_conv1d(**{**GOOD, argument: value})
+
+
+@pytest.mark.parametrize(("argument", "value", "possible"), [*BOTH, *OF_RELAX])
+def test_in_relax(argument: str, value: Any, possible: str) -> None:
+    with pytest.raises(ValueError, match=message(argument, value, possible)):
+        relax_depthwise_conv1d(**{**GOOD, argument: value})
+
+
+@pytest.mark.parametrize("make", [depthwise_conv1d, relax_depthwise_conv1d])
+@pytest.mark.parametrize(
+    ("least", "more"),
+    [
+        (4, {"padding": "valid"}),
+        (10, {"padding": "valid", "dilation": 3}),
+        (7, {"padding": (2, 1), "dilation": 3, "stride": 5}),
+    ],
+)
+def test_no_column(make: Any, least: int, more: dict[str, Any]) -> None:
+    """The message says from which W on there is a result; that one is accepted."""
+    make(**{**GOOD, **more, "w": least})
+    with pytest.raises(
+        ValueError, match=rf"^w must be at least {least} for f = 4, .*: {least - 1}$"
+    ):
+        make(**{**GOOD, **more, "w": least - 1})
+
+
+def test_a_shift_without_integers() -> None:
+    with pytest.raises(ValueError, match=r"^shift is for dtype = \"int8\" only; .*'float16': 8$"):
+        depthwise_conv1d(**GOOD, dtype="float16", shift=8)
+
+
+def test_silu_of_integers() -> None:
+    expected = r"^activation must be one of None, 'relu' for dtype = 'int8': 'silu'$"
+    with pytest.raises(ValueError, match=expected):
+        depthwise_conv1d(**GOOD, dtype="int8", activation="silu")
+
+
+def test_relax_slices_no_symbolic_width() -> None:
+    with pytest.raises(ValueError, match=r"^w must be an int for padding = 'causal', .*: 'w'$"):
+        relax_depthwise_conv1d("n", 3, "w", 4, padding="causal")
+
+
+def test_integers_of_numpy_are_integers() -> None:
+    depthwise_conv1d(np.int64(2), np.int32(3), np.int64(9), np.uint8(4), stride=np.int64(2))
