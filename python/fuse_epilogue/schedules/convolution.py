@@ -1,0 +1,201 @@
+"""Finds a depthwise convolution along one dimension in a reduction, by what it computes.
+
+    out[.., i] = init (+) ... (+) g(x[.., i * stride + k * dilation - left], rest of k)
+
+`g` is any expression without `i` but for that one window of `x`, or a constant where the window
+leaves `x`. What the other indices are (images, channels, or a layout with columns before channels)
+makes no difference here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Call, Range, TensorLoad, Var, prim
+from tvm.sym import Analyzer, detect_linear_equation
+
+from .trees import handle, loads, substitute, uses
+
+
+@dataclass(frozen=True)
+class DepthwiseConv:
+    """A depthwise convolution.
+
+    Attributes
+    ----------
+    block : tvm.s_tir.SBlock
+        The reduction: one store ``out[...] = out[...] (+) term``.
+    column, tap : tvm.tirx.IterVar
+        The axis of the result's columns, and the one that is summed over. Further axes of the sum
+        have one value.
+    outer : tuple[tvm.tirx.IterVar, ...]
+        The other axes of the result, in the block's order.
+    out : tvm.ir.TensorLoad
+        An element of the result, in the axes.
+    term : Expr
+        What is added for a column and a tap.
+    window : Expr
+        The part of `term` that depends on the column: an element of x or, outside, `outside`;
+        perhaps cast.
+    data : tvm.ir.TensorLoad
+        The load from x in it.
+    axis : int
+        Which index of `data` goes along the columns.
+    stride, dilation, start : int
+        That index is ``column * stride + tap * dilation + start``.
+    outside : Expr or None
+        What `window` is where that index is not one of x: a constant. None: it always is.
+    """
+
+    block: Any
+    column: Any
+    tap: Any
+    outer: tuple[Any, ...]
+    out: Any
+    term: Any
+    window: Any
+    data: Any
+    axis: int
+    stride: int
+    dilation: int
+    start: int
+    outside: Any
+
+    @property
+    def width(self) -> Any:
+        """Columns of x: an int or an expression."""
+        return plain(self.data.source.ty.shape[self.axis])
+
+    @property
+    def columns(self) -> Any:
+        """Columns of the result: an int or an expression."""
+        return plain(self.column.dom.extent)
+
+    @property
+    def taps(self) -> int:
+        """Elements of a filter."""
+        return int(self.tap.dom.extent)
+
+
+def plain(value: Any) -> Any:
+    """Return an int for a constant, else the expression."""
+    return int(value) if isinstance(value, int | prim.IntImm) else value
+
+
+def find_depthwise_conv(block: Any) -> DepthwiseConv | None:
+    """Return the depthwise convolution that a reduction block computes, None if it is no such.
+
+    Parameters
+    ----------
+    block : tvm.s_tir.SBlock
+        With its padding inlined, see :func:`fuse_epilogue.schedules.prepare.prepare`.
+
+    Example
+    -------
+    >>> sch, conv = prepare(workloads.depthwise_conv1d(8, 512, 2048, 3))
+    >>> find_depthwise_conv(sch.get(conv)).taps
+    3
+    """
+    update = block.body
+    if not isinstance(update, tirx.BufferStore) or not isinstance(update.value, prim.Add):
+        return None
+    term = _other_operand(update)
+    if term is None:
+        return None
+    spatial = [axis for axis in block.iter_vars if int(axis.iter_type) == tirx.IterVar.DataPar]
+    summed = [axis for axis in block.iter_vars if int(axis.iter_type) == tirx.IterVar.CommReduce]
+    if len(spatial) + len(summed) != len(block.iter_vars):
+        return None
+    taps = [axis for axis in summed if plain(axis.dom.extent) != 1] or summed[-1:]
+    if len(taps) != 1 or not isinstance(plain(taps[0].dom.extent), int):
+        return None
+    if any(plain(axis.dom.min) != 0 for axis in block.iter_vars):
+        return None
+    once = {axis.var: axis.dom.min for axis in summed if axis is not taps[0]}
+    term = Analyzer().simplify(substitute(term, once)) if once else term
+    return _with_window(block, update, term, spatial, taps[0])
+
+
+def _other_operand(update: Any) -> Any:
+    """Return t of ``out[e] = out[e] + t``, None if the store is something else."""
+    for own, other in ((update.value.a, update.value.b), (update.value.b, update.value.a)):
+        if not isinstance(own, TensorLoad) or not own.source.same_as(update.buffer):
+            continue
+        same = tvm_ffi.structural_equal(own.indices, update.indices)
+        if same and not uses(other, update.buffer):
+            return other
+    return None
+
+
+def _with_window(
+    block: Any, update: Any, term: Any, spatial: list[Any], tap: Any
+) -> DepthwiseConv | None:
+    """Find the axis of the columns: the one that is summed with the taps in an index."""
+    for column in spatial:
+        found = [load for load in loads(term) if uses(load, column.var)]
+        if len(found) != 1 or not uses(found[0], tap.var):
+            continue
+        [data] = found
+        places = [at for at, index in enumerate(data.indices) if uses(index, column.var, tap.var)]
+        if len(places) != 1 or not isinstance(data.source, Var):
+            continue
+        linear = detect_linear_equation(data.indices[places[0]], [column.var, tap.var])
+        numbers = [plain(Analyzer().simplify(each)) for each in linear]
+        if len(numbers) != 3 or not all(isinstance(each, int) for each in numbers):
+            return None
+        stride, dilation, start = numbers
+        if stride < 1 or dilation < 1:
+            return None
+        window, outside = _window(term, data)
+        hole = tirx.Var("x", window.ty)
+        if uses(substitute_part(term, window, hole), column.var):
+            return None
+        return DepthwiseConv(
+            block=block,
+            column=column,
+            tap=tap,
+            outer=tuple(axis for axis in spatial if axis is not column),
+            out=update.value.a if _is_load_of(update.value.a, update.buffer) else update.value.b,
+            term=term,
+            window=window,
+            data=data,
+            axis=places[0],
+            stride=stride,
+            dilation=dilation,
+            start=start,
+            outside=outside,
+        )
+    return None
+
+
+def _is_load_of(expr: Any, buffer: Any) -> bool:
+    return isinstance(expr, TensorLoad) and bool(expr.source.same_as(buffer))
+
+
+def _window(term: Any, data: Any) -> tuple[Any, Any]:
+    """Return the load with its condition and the casts around it, and what is outside."""
+    window, outside = data, None
+    guards: list[Any] = []
+    tvm_ffi.structural_walk(term, (Call, guards.append))
+    for call in guards:
+        if call.op.name == "prim.if_then_else" and call.args[1].same_as(data):
+            window, outside = call, call.args[2]
+    casts: list[Any] = []
+    tvm_ffi.structural_walk(term, (prim.Cast, casts.append))
+    for cast in casts:  # From the inside: a walk is in post-order.
+        if cast.value.same_as(window):
+            window = cast
+    return window, outside
+
+
+def substitute_part(expr: Any, part: Any, by: Any) -> Any:
+    """Return an expression with one of its nodes replaced."""
+    wanted = handle(part)
+    kind = type(part)
+    return tvm_ffi.structural_map(
+        expr, (kind, lambda node: by if handle(node) == wanted else node), order="pre"
+    )

@@ -1,0 +1,87 @@
+"""A depthwise convolution as tiles of loops, for LLVM: any layout, stride and size.
+
+Where `rows` cannot be used: the columns are not the last axis, or not neighbours (a stride), or
+their number is only known when the function runs. All by TVM's own primitives:
+
+    columns last:    for the rows, in parallel: for tiles of columns:
+                         taps (unrolled), vectors of the tile (unrolled), lanes
+    channels last:   for images and tiles of columns, in parallel: for vectors of channels:
+                         columns (a few unrolled), taps (unrolled), lanes
+
+The tail stands behind the taps, in loops of its own. Loops in which only the first and the last
+steps meet a border are split by TVM (`pragma_loop_partition_hint`), the rest has no conditions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import s_tir
+
+from ..convolution import DepthwiseConv
+
+# Columns of a tile where channels are the vectors: how often the filter is loaded.
+_COLUMNS = 32
+
+
+def in_loops(
+    sch: s_tir.Schedule, conv: Any, found: DepthwiseConv, lanes: int, unroll: int
+) -> None:
+    """Schedule a convolution and fuse its epilogue.
+
+    Parameters
+    ----------
+    sch : tvm.s_tir.Schedule
+        Prepared, see :mod:`fuse_epilogue.schedules.prepare`; nothing is scheduled.
+    conv : SBlockRV
+        The reduction.
+    found : DepthwiseConv
+        What it computes.
+    lanes : int
+        Elements of a vector.
+    unroll : int
+        Vectors of a tile.
+
+    Raises
+    ------
+    tvm.s_tir.ScheduleError
+        The epilogue is not fusable.
+    """
+    axes = [axis.var for axis in found.block.iter_vars]
+    loops = dict(zip(map(_key, axes), sch.get_loops(conv), strict=True))
+    column = loops[_key(found.column.var)]
+    taps = [loops[_key(axis.var)] for axis in found.block.iter_vars if _is_summed(axis)]
+    outer = [loops[_key(axis.var)] for axis in found.outer]
+    last = found.out.indices[-1]
+    if last.same_as(found.column.var) or not outer:
+        tile, vectors, lane = sch.split(column, [None, unroll, lanes])
+        rows, steps = outer, [tile]
+        sch.reorder(*outer, tile, *taps, vectors, lane)
+        unrolled = [*taps, vectors]
+        hints = [tile, vectors]
+    else:
+        channel = loops.get(_key(last), outer[-1])
+        others = [loop for loop in outer if not loop.same_as(channel)]
+        tile, some, each = sch.split(column, [None, _COLUMNS // unroll, unroll])
+        vectors, lane = sch.split(channel, [None, lanes])
+        sch.reorder(*others, tile, vectors, some, *taps, each, lane)
+        rows, steps = [*others, tile], [vectors, some]
+        unrolled = [*taps, each]
+        hints = [vectors, some]
+    for loop in hints:
+        sch.annotate(loop, "pragma_loop_partition_hint", 1)
+    for loop in unrolled:
+        sch.unroll(loop)
+    sch.vectorize(lane)
+    if rows:
+        sch.parallel(sch.fuse(*rows) if len(rows) > 1 else rows[0])
+    if sch.get_consumers(conv):
+        sch.fuse_reduction_epilogue(conv)
+
+
+def _key(var: Any) -> int:
+    return int(var.__chandle__())
+
+
+def _is_summed(axis: Any) -> bool:
+    return int(axis.iter_type) == 2

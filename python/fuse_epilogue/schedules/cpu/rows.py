@@ -1,0 +1,272 @@
+"""A depthwise convolution along the rows of memory, in vectors, for LLVM.
+
+TVM's own vectors would load x once for every tap, most of the loads across two cache lines, and
+would compute the columns near a border one by one, under conditions. Here x is loaded once, in
+chunks of one vector, and the window of a tap is put together in registers:
+
+    chunk 0: x[b : b + 16]        chunk 1: x[b + 16 : b + 32]
+    the window at b + 3: lanes 3 to 15 of the first, lanes 0 to 2 of the second    (one valignd)
+
+What lies outside of a row is a chunk, or lanes of one, with the padding's value: known here, so
+there are no conditions and no padded copy. A last vector that would go beyond the row is moved back
+to end with it; its first lanes are computed twice, to the same values.
+
+    for the rows, in parallel:
+      vectors near the start              written out: some of their chunks are partly outside
+      for tiles of `unroll` vectors       all inside
+      for the vectors that are left over
+      vectors near the end                written out
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from tvm import s_tir, tirx
+from tvm.ir import Range, prim
+from tvm.tirx import BufferRegion, BufferStore, For
+from tvm.tirx.stmt import ForKind
+
+from ..convolution import substitute_part
+from ..fused import FusedConv
+from ..trees import handle, substitute, uses
+
+
+def can_be_rows(fused: FusedConv) -> bool:
+    """Whether a convolution runs along rows of memory, of a known length, in steps of one."""
+    conv = fused.conv
+    last = fused.indices[-1]
+    others = fused.indices[:-1]
+    return (
+        conv.stride == 1
+        and isinstance(conv.width, int)
+        and isinstance(conv.columns, int)
+        and conv.axis == len(conv.data.indices) - 1
+        and bool(last.same_as(conv.column.var))
+        and not any(uses(index, conv.column.var) for index in others)
+        # Elements may be computed twice: nothing may be read that is written.
+        and not any(load.source.same_as(fused.buffer) for load in fused.reads)
+    )
+
+
+def in_rows(func: tirx.PrimFunc, fused: FusedConv, lanes: int, unroll: int) -> tirx.PrimFunc:
+    """Return a function that computes a fused convolution in vectors along its rows.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        The function with the convolution and nothing else.
+    fused : FusedConv
+        What it computes; :func:`can_be_rows` holds.
+    lanes : int
+        Elements of a vector, at most; a power of two.
+    unroll : int
+        Vectors of a tile.
+    """
+    while lanes > min(fused.conv.width, fused.conv.columns):
+        lanes //= 2
+    return _Rows(fused, lanes, unroll).function(func)
+
+
+class _Rows:
+    """Writes the code for one row."""
+
+    def __init__(self, fused: FusedConv, lanes: int, unroll: int) -> None:
+        conv = fused.conv
+        self.fused, self.conv, self.lanes, self.unroll = fused, conv, lanes, unroll
+        self.dtype = conv.window.ty.dtype
+        self.offsets = [conv.start + tap * conv.dilation for tap in range(conv.taps)]
+        # Chunks that a vector needs, counted from the one with its own columns.
+        self.first = self.offsets[0] // lanes
+        self.last = -(-self.offsets[-1] // lanes)
+        count = unroll + self.last - self.first
+        self.chunks = tirx.decl_buffer((count, lanes), self.dtype, "chunks")
+        self.window = tirx.decl_buffer((lanes,), self.dtype, "window")
+        self.sums = tirx.decl_buffer((lanes,), conv.out.ty.dtype, "sums")
+
+    # ---- The function ----------------------------------------------------------------------------
+
+    def function(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
+        """Return the function: all rows, in parallel."""
+        outer = self.conv.outer
+        index = outer[0].var.ty if outer else "int32"
+        row = tirx.Var("row", index)
+        extents = [axis.dom.extent for axis in outer]
+        values, rest = [], row
+        for place, extent in reversed(list(enumerate(extents))):
+            values.append(rest if place == 0 else tirx.floormod(rest, extent))
+            rest = tirx.floordiv(rest, extent)
+        block = s_tir.SBlock(
+            list(outer),
+            self._regions(self.fused.reads),
+            self._regions([self.fused.buffer[self.fused.indices]]),
+            "rows",
+            self._row(),
+            alloc_buffers=[self.chunks, self.window, self.sums],
+        )
+        body: Any = s_tir.SBlockRealize(values[::-1], True, block)
+        if outer:
+            total = reduce(lambda a, b: a * b, extents)
+            body = For(row, _zero(row), total, ForKind.PARALLEL, body)
+        root = s_tir.SBlock([], [], [], "root", body)
+        return func.with_body(s_tir.SBlockRealize([], True, root))
+
+    def _regions(self, elements: Sequence[Any]) -> list[Any]:
+        """Return what a row touches: an element, or all along an axis that it runs along."""
+        inner = (self.conv.column.var, self.conv.tap.var)
+        found: dict[int, list[Any]] = {}
+        for element in elements:
+            found.setdefault(handle(element.source), []).append(element)
+        regions = []
+        for group in found.values():
+            buffer = group[0].source
+            ranges = []
+            for place, size in enumerate(buffer.ty.shape):
+                index = group[0].indices[place]
+                same = all(element.indices[place].same_as(index) for element in group)
+                inside = same and not uses(index, *inner)
+                ranges.append(
+                    Range.from_min_extent(index, 1) if inside else Range.from_min_extent(0, size)
+                )
+            regions.append(BufferRegion(buffer, ranges))
+        return regions
+
+    # ---- A row -----------------------------------------------------------------------------------
+
+    def _row(self) -> Any:
+        lanes, columns = self.lanes, self.conv.columns
+        bases = list(range(0, columns - lanes + 1, lanes))
+        inside = [place for place, base in enumerate(bases) if self._is_inside(base)]
+        if columns % lanes:
+            bases.append(columns - lanes)
+        start, stop = (inside[0], inside[-1] + 1) if inside else (len(bases), len(bases))
+        tiles = (stop - start) // self.unroll
+        statements = [self._vectors(base, 1) for base in bases[:start]]
+        statements += self._loop(start, tiles, self.unroll)
+        statements += self._loop(start + tiles * self.unroll, (stop - start) % self.unroll, 1)
+        statements += [self._vectors(base, 1) for base in bases[stop:]]
+        return tirx.SeqStmt(statements) if len(statements) > 1 else statements[0]
+
+    def _is_inside(self, base: int) -> bool:
+        """Whether all chunks that a vector needs lie inside of the row."""
+        first, last = base + self.first * self.lanes, base + (self.last + 1) * self.lanes
+        return first >= 0 and last <= self.conv.width
+
+    def _loop(self, start: int, times: int, count: int) -> list[Any]:
+        """Return `times` tiles of `count` vectors from vector `start` on."""
+        if times == 0:
+            return []
+        tile = tirx.Var("tile", self.conv.column.var.ty)
+        base = (tile * count + start) * self.lanes
+        body = self._vectors(base, count)
+        return [For(tile, _zero(tile), times, ForKind.SERIAL, body)]
+
+    def _vectors(self, base: Any, count: int) -> Any:
+        """Return the code of some vectors, the first with the columns from `base` on."""
+        statements: list[Any] = []
+        loaded = self.first
+        for vector in range(count):
+            while loaded <= vector + self.last:
+                statements += self._load(loaded - self.first, base + loaded * self.lanes)
+                loaded += 1
+            statements += self._vector(base + vector * self.lanes, vector)
+        return tirx.SeqStmt(statements)
+
+    # ---- Chunks of x -----------------------------------------------------------------------------
+
+    def _load(self, place: int, column: Any) -> list[Any]:
+        """Return the code that loads the chunk of x from a column on."""
+        lanes, width = self.lanes, self.conv.width
+        if not isinstance(column, int) or 0 <= column <= width - lanes:
+            return [self._lanes(lambda lane: (self.chunks, [place, lane], self._x(column + lane)))]
+        whole = prim.Ramp(0, 1, lanes)
+        outside = prim.Broadcast(self._outside(), lanes)
+        if column <= -lanes or column >= width:
+            return [BufferStore(self.chunks, outside, [place, whole])]
+        # The nearest vector inside, its lanes moved to where they belong.
+        nearest = min(max(column, 0), width - lanes)
+        moved = [
+            lane + column - nearest if 0 <= lane + column < width else lanes
+            for lane in range(lanes)
+        ]
+        shuffled = prim.Shuffle([self.window[whole], outside], moved)
+        return [
+            self._lanes(lambda lane: (self.window, [lane], self._x(nearest + lane))),
+            BufferStore(self.chunks, shuffled, [place, whole]),
+        ]
+
+    def _x(self, column: Any) -> Any:
+        """Return an element of x, cast as the convolution does."""
+        conv = self.conv
+        indices = [*conv.data.indices[:-1], column]
+        return self._cast(conv.data.source[tuple(indices)])
+
+    def _outside(self) -> Any:
+        conv = self.conv
+        if conv.outside is None:
+            return tirx.const(0, self.dtype)
+        return self._cast(conv.outside)
+
+    def _cast(self, value: Any) -> Any:
+        types: list[Any] = []
+        window = self.conv.window
+        while isinstance(window, prim.Cast):
+            types.append(window.ty.dtype)
+            window = window.value
+        for dtype in reversed(types):
+            value = prim.Cast(dtype, value)
+        return value
+
+    # ---- A vector of the result ------------------------------------------------------------------
+
+    def _vector(self, base: Any, vector: int) -> list[Any]:
+        """Return the code of one vector: T.init, a step for each tap, the tail."""
+        fused, conv, lanes = self.fused, self.conv, self.lanes
+
+        def at(expr: Any, lane: Any, **values: Any) -> Any:
+            return substitute(expr, {conv.column.var: base + lane, **values})
+
+        statements = [
+            self._lanes(lambda lane: (self.sums, [lane], at(fused.start, lane))),
+        ]
+        hole = tirx.Var("x", conv.window.ty)
+        term = substitute_part(conv.term, conv.window, hole)
+        for tap, offset in enumerate(self.offsets):
+            place, shift = divmod(offset, lanes)
+            place += vector - self.first
+            whole = prim.Ramp(0, 1, lanes)
+            if shift:
+                pair = [self.chunks[place, whole], self.chunks[place + 1, whole]]
+                window = prim.Shuffle(pair, list(range(shift, shift + lanes)))
+            else:
+                window = self.chunks[place, whole]
+            statements.append(BufferStore(self.window, window, [whole]))
+            number = tirx.const(tap, conv.tap.var.ty.dtype)
+
+            def step(lane: Any, number: Any = number) -> Any:
+                added = substitute(term, {hole: self.window[lane], conv.tap.var: number})
+                return self.sums, [lane], self.sums[lane] + added
+
+            statements.append(self._lanes(step))
+
+        def finish(lane: Any) -> Any:
+            result = substitute(
+                fused.result, {fused.sum: self.sums[lane], conv.column.var: base + lane}
+            )
+            return fused.buffer, [*fused.indices[:-1], base + lane], result
+
+        return [*statements, self._lanes(finish)]
+
+    def _lanes(self, store: Callable[[Any], tuple[Any, list[Any], Any]]) -> Any:
+        """Return a vectorized loop over the lanes with one store: buffer, indices, value."""
+        lane = tirx.Var("lane", self.conv.column.var.ty)
+        buffer, indices, value = store(lane)
+        body = BufferStore(buffer, value, indices)
+        return For(lane, _zero(lane), self.lanes, ForKind.VECTORIZED, body)
+
+
+def _zero(var: Any) -> Any:
+    return tirx.const(0, var.ty.dtype)

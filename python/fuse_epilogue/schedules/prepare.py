@@ -1,0 +1,65 @@
+"""Brings a function around one reduction into the form that the rules schedule.
+
+What there is, by pattern and not by name: one reduction, blocks before it that copy, pad or
+reshape, and blocks after it that compute on its result. What is wanted: the reduction reads its
+input itself, where there is one, and computes only what is read.
+
+    pad_temp = pad(x)                                conv = conv of (x if inside else 0), cut
+    conv     = conv of pad_temp          becomes     y    = f(conv)
+    cut      = conv[:, :, :w]
+    y        = f(cut)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import s_tir, tirx
+
+from .unread import without_unread
+
+
+def prepare(func: tirx.PrimFunc) -> tuple[s_tir.Schedule, Any] | None:
+    """Inline what stands before the only reduction of a function; leave out what nobody reads.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        Not scheduled.
+
+    Returns
+    -------
+    tuple[tvm.s_tir.Schedule, SBlockRV] or None
+        The schedule (the function is its "main") and the reduction; None if the function has not
+        exactly one reduction, or something before it cannot be inlined.
+
+    Example
+    -------
+    >>> sch, conv = prepare(workloads.depthwise_conv1d(8, 512, 2048, 3))
+    >>> sch.fuse_reduction_epilogue(conv)
+    """
+    if _only_reduction(s_tir.Schedule(func)) is None:
+        return None
+    sch = s_tir.Schedule(without_unread(func))
+    found = _only_reduction(sch)
+    if found is None:
+        return None
+    before, reduction = found
+    try:
+        for block in reversed(before):
+            sch.compute_inline(block)
+    except s_tir.ScheduleError:
+        return None
+    return sch, reduction
+
+
+def _only_reduction(sch: s_tir.Schedule) -> tuple[list[Any], Any] | None:
+    """Return the blocks before the only reduction of a function without nested blocks, and it."""
+    try:
+        blocks = sch.get_child_blocks(sch.get_sblock("root"))
+    except s_tir.ScheduleError:
+        return None
+    places = [place for place, rv in enumerate(blocks) if sch.get(rv).init is not None]
+    if len(places) != 1:
+        return None
+    return blocks[: places[0]], blocks[places[0]]

@@ -1,0 +1,192 @@
+"""Leaves out the elements of intermediates that nobody reads.
+
+A causal convolution is often written with zeros on both sides and a slice of the result: the
+columns behind the slice are then computed for nobody.
+
+    for i in range(w + f - 1):  conv[i] = ...              for i in range(w):  conv[i] = ...
+    for i in range(w):          y[i] = g(conv[i])          for i in range(w):  y[i] = g(conv[i])
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.ir import Range, TensorLoad, Var
+from tvm.sym import Analyzer
+
+from .trees import handle, loads
+
+
+def without_unread(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a function whose intermediates end where they are last read.
+
+    An intermediate gets the smallest sizes, counted from index 0, that its readers need, if one
+    block with plain loops of its own writes it, an axis for an index. All others stay as they are.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        Not scheduled.
+
+    Returns
+    -------
+    tvm.tirx.PrimFunc
+        `func` itself if everything is read.
+
+    Example
+    -------
+    >>> causal = workloads.relax_depthwise_conv1d(1, 8, 64, 4, padding="causal")
+    >>> without_unread(causal)      # 64 columns of everything, not 67        # doctest: +SKIP
+    """
+    steps = _steps(s_tir.Schedule(func))
+    extents: dict[int, Any] = {}
+    buffers: dict[int, Any] = {}
+    for step in reversed(steps):
+        buffer = step.block.writes[0].source
+        readers = [other for other in steps if other is not step and other.mentions(buffer)]
+        if not step.inner or any(other.writes(buffer) for other in readers):
+            continue
+        needed = [_needed(reader, buffer, extents) for reader in readers]
+        shape = [_largest(sizes) for sizes in zip(*needed, strict=True)] if needed else []
+        _shrink(step, shape, extents, buffers)
+    return _rebuilt(func, extents, buffers) if extents else func
+
+
+@dataclass
+class _Step:
+    """A block, the loops around it, and whether it writes one intermediate and nothing else."""
+
+    block: Any
+    loops: list[Any]
+    values: list[Any]
+    inner: bool
+
+    def mentions(self, buffer: Any) -> bool:
+        found: list[Any] = []
+        tvm_ffi.structural_walk(self.block, (Var, found.append))
+        return any(handle(var) == handle(buffer) for var in found)
+
+    def writes(self, buffer: Any) -> bool:
+        return any(handle(region.source) == handle(buffer) for region in self.block.writes)
+
+
+def _steps(sch: s_tir.Schedule) -> list[_Step]:
+    root = sch.get_sblock("root")
+    allocated = {handle(buffer) for buffer in sch.get(root).alloc_buffers}
+    found = []
+    for rv in sch.get_child_blocks(root):
+        block = sch.get(rv)
+        inner = len(block.writes) == 1 and handle(block.writes[0].source) in allocated
+        loops = [sch.get(loop) for loop in sch.get_loops(rv)]
+        realize = loops[-1].body if loops else None
+        plain = isinstance(realize, s_tir.SBlockRealize)
+        values = list(realize.iter_values) if plain else []
+        found.append(_Step(block, loops, values, inner and plain))
+    return found
+
+
+def _needed(reader: _Step, buffer: Any, extents: dict[int, Any]) -> list[Any]:
+    """Return the sizes of a buffer that a block needs, None where that is not known."""
+    axes = {handle(axis.var): axis for axis in reader.block.iter_vars}
+    sizes: list[list[Any]] = [[] for _ in buffer.ty.shape]
+    for load in loads(reader.block):
+        if handle(load.source) != handle(buffer):
+            continue
+        for place, index in enumerate(load.indices):
+            sizes[place].append(_end(index, axes, extents))
+    return [_largest(each) for each in sizes]
+
+
+def _end(index: Any, axes: dict[int, Any], extents: dict[int, Any]) -> Any:
+    """Return what an index is always less than: the sum of the ends of its terms, or None."""
+    analyzer = Analyzer()
+    terms: list[Any] = []
+    tvm_ffi.structural_walk(index, (Var, terms.append))
+    end = index
+    table = {}
+    for var in terms:
+        axis = axes.get(handle(var))
+        if axis is None or not analyzer.can_prove_equal(axis.dom.min, 0):
+            return None
+        table[handle(var)] = extents.get(handle(var), axis.dom.extent) - 1
+    for var in terms:
+        # Not decreasing in any of its variables, or its end is somewhere else.
+        step = tvm_ffi.structural_map(index, (Var, lambda v, var=var: v + 1 if v.same_as(var) else v))
+        if not analyzer.can_prove(step - index >= 0):
+            return None
+    end = tvm_ffi.structural_map(index, (Var, lambda var: table.get(handle(var), var)))
+    return analyzer.simplify(end + 1)
+
+
+def _largest(sizes: Any) -> Any:
+    """Return the largest of some sizes, None if one of them, or which is largest, is not known."""
+    analyzer = Analyzer()
+    best = None
+    for size in sizes:
+        if size is None:
+            return None
+        if best is None or analyzer.can_prove(size >= best):
+            best = size
+        elif not analyzer.can_prove(size <= best):
+            return None
+    return best
+
+
+def _shrink(
+    step: _Step, shape: list[Any], extents: dict[int, Any], buffers: dict[int, Any]
+) -> None:
+    """Give the axes of a block that write an intermediate the extents that are needed."""
+    buffer = step.block.writes[0].source
+    axes = {handle(axis.var): place for place, axis in enumerate(step.block.iter_vars)}
+    loops = {handle(loop.loop_var): loop for loop in step.loops}
+    stores: list[Any] = []
+    tvm_ffi.structural_walk(step.block, (tirx.BufferStore, stores.append))
+    analyzer = Analyzer()
+    smaller = list(buffer.ty.shape)
+    changed = {}
+    for place, size in enumerate(shape):
+        index = stores[0].indices[place]
+        if size is None or not analyzer.can_prove(size < smaller[place]):
+            continue
+        same = all(store.indices[place].same_as(index) for store in stores)
+        axis = axes.get(handle(index)) if same else None
+        loop = loops.get(handle(step.values[axis])) if axis is not None else None
+        if loop is None or not analyzer.can_prove_equal(loop.extent, smaller[place]):
+            continue
+        smaller[place] = size
+        changed[handle(index)] = changed[handle(loop.loop_var)] = size
+    if changed:
+        extents.update(changed)
+        buffers[handle(buffer)] = tirx.decl_buffer(
+            smaller, buffer.ty.dtype, buffer.name, scope=buffer.ty.storage_scope
+        )
+
+
+def _rebuilt(
+    func: tirx.PrimFunc, extents: dict[int, Any], buffers: dict[int, Any]
+) -> tirx.PrimFunc:
+    def loop(node: Any) -> Any:
+        size = extents.get(handle(node.loop_var))
+        if size is None:
+            return node
+        return tirx.For(
+            node.loop_var, node.min, size, node.kind, node.body, None, node.annotations
+        )
+
+    def axis(node: Any) -> Any:
+        size = extents.get(handle(node.var))
+        if size is None:
+            return node
+        return tirx.IterVar(
+            Range.from_min_extent(node.dom.min, size), node.var, node.iter_type, node.thread_tag
+        )
+
+    rules = [
+        (tirx.For, loop),
+        (tirx.IterVar, axis),
+        (Var, lambda var: buffers.get(handle(var), var)),
+    ]
+    return func.with_body(tvm_ffi.structural_map(func.body, rules))
