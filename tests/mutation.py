@@ -29,6 +29,7 @@ from programs import Case
 Arrays = dict[str, Any]
 
 switch_off = tvm_ffi.get_global_func("fuse_epilogue.testing.SwitchOffChecks")
+decisions = tvm_ffi.get_global_func("fuse_epilogue.testing.Decisions")
 
 
 @contextlib.contextmanager
@@ -64,6 +65,8 @@ class Mutant:
     judge
         Whether two functions do the same, if that does not show by running them: returns what is
         wrong with the second one, or nothing.
+    compiled
+        Whether it shows only where the program is compiled: TIR says what it should do.
     before_call
         Done before each of the compiled functions is called.
     also
@@ -76,6 +79,7 @@ class Mutant:
     act: Callable[[Schedule], Any] | None = None
     inputs: Callable[[], Arrays] | None = None
     judge: Callable[[PrimFunc, PrimFunc], str] | None = None
+    compiled: bool = False
     before_call: Callable[[], Any] | None = None
     also: tuple[str, ...] = ()
 
@@ -116,19 +120,21 @@ def outcome_of_case(case: Case, code: str) -> Outcome:
     """The worst of what the refused calls of `case` do without the checks of `code`."""
     return worst_of(
         [
-            _outcome(case, code, lambda sch, call=call: fuse(sch, case, call))
+            _outcome(case, (code,), lambda sch, call=call: fuse(sch, case, call))
             for call in case.refusing_calls
         ]
     )
 
 
-def outcome_of_mutant(mutant: Mutant) -> Outcome:
+def outcome_of_mutant(mutant: Mutant, codes: tuple[str, ...] | None = None) -> Outcome:
+    """The same for a mutant, without the checks of its own code, or of `codes`."""
     case = mutant.case
+    off = (mutant.code, *mutant.also) if codes is None else codes
     if mutant.act is not None:
-        return _outcome(case, mutant.code, mutant.act, mutant)
+        return _outcome(case, off, mutant.act, mutant)
     return worst_of(
         [
-            _outcome(case, mutant.code, lambda sch, call=call: fuse(sch, case, call), mutant)
+            _outcome(case, off, lambda sch, call=call: fuse(sch, case, call), mutant)
             for call in case.refusing_calls
         ]
     )
@@ -148,11 +154,14 @@ def refusal_of(mutant: Mutant) -> str | None:
 
 
 def _outcome(
-    case: Case, code: str, act: Callable[[Schedule], Any], mutant: Mutant | None = None
+    case: Case,
+    codes: tuple[str, ...],
+    act: Callable[[Schedule], Any],
+    mutant: Mutant | None = None,
 ) -> Outcome:
     sch = case.scheduled()
     before = sch.mod["main"]
-    with without(code, *(mutant.also if mutant is not None else ())):
+    with without(*codes):
         try:
             act(sch)
         except s_tir.ScheduleError as error:
@@ -180,6 +189,8 @@ def _difference(case: Case, before: PrimFunc, after: PrimFunc, mutant: Mutant | 
         if mutant is not None and mutant.inputs is not None:
             inputs.update(mutant.inputs())
         try:
+            if mutant is not None and mutant.compiled:
+                raise UnsupportedError
             difference = _evaluated_difference(before, after, inputs, sizes)
         except UnsupportedError:
             reset = mutant.before_call if mutant is not None else None

@@ -15,6 +15,7 @@ from tvm import s_tir
 import fuse_epilogue
 from mutation import (
     Mutant,
+    decisions,
     fuse,
     outcome_of_case,
     outcome_of_mutant,
@@ -22,9 +23,10 @@ from mutation import (
     switch_off,
     without,
 )
-from mutation_table import ROWS, STILL_REFUSED, WRONG, Row
+from mutation_table import ACCEPTED, ROWS, STILL_REFUSED, WRONG, Row
 from programs import REFUSE
 from programs.mutants import MUTANTS
+from programs.mutants_decisions import DECISIONS
 
 # Where these are refused, there is nothing that the primitive could go on with.
 NO_GOING_ON = {
@@ -74,6 +76,19 @@ def test_what_a_check_is_for(mutant: Mutant) -> None:
     outcome = outcome_of_mutant(mutant)
     assert outcome.verdict == WRONG, outcome
     assert refusal_of(mutant) == mutant.code
+
+
+def test_every_decision_has_a_program() -> None:
+    assert {mutant.code for mutant in DECISIONS} == set(decisions())
+
+
+@pytest.mark.parametrize("mutant", [pytest.param(m, id=m.code) for m in DECISIONS])
+def test_what_a_decision_is_for(mutant: Mutant) -> None:
+    """Fused, and right; fused all the same, and wrong, with the decision taken the other way."""
+    assert refusal_of(mutant) is None
+    assert outcome_of_mutant(mutant, codes=()).verdict == ACCEPTED
+    outcome = outcome_of_mutant(mutant)
+    assert outcome.verdict == WRONG, outcome
 
 
 @pytest.mark.parametrize("code", NO_GOING_ON)

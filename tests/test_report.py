@@ -26,13 +26,14 @@ CODES = {
     *("output-write", "output-writers", "shared-loops", "structure", "order", "wrong-pair"),
     *("storage-scope", "index-type", "bias-written-between", "output-used-between"),
     *("output-aliases-input", "opaque-access", "impure", "init-reads"),
+    *("vector-lanes", "not-alone"),
 }
 
 # How a sentence tells the reader what to do.
 INSTRUCTIONS = {
     *("accumulate", "call", "compute", "decompose", "fuse", "give", "inline", "keep", "move"),
     *("name", "put", "read", "remove", "rewrite", "slice", "store", "use", "write", "allocate"),
-    *("let", "copy", "schedule", "make", "leave"),
+    *("let", "copy", "schedule", "make", "leave", "vectorize"),
 }
 
 

@@ -198,6 +198,8 @@ class ParentFinder : public StmtExprVisitor {
   void VisitExpr_(const Call& op) override { VisitOther(op); }
   void VisitExpr_(const TensorLoad& op) override { VisitOther(op); }
   void VisitOther(const Node& op) override {
+    // The arguments of a call, or the indices of a load: the hole is directly in the call.
+    if (op.type_index() == TVMFFITypeIndex::kTVMFFIArray) return VisitChildren(op);
     stack_.push_back(Expr(op));
     VisitChildren(op);
     stack_.pop_back();
@@ -362,7 +364,7 @@ class Peeler {
     }
     // A term would read the output while the reduction accumulates in it.
     if (!step.absorbs && !Negates(step) && step.operand &&
-        !LoadsOf(*step.operand, output_).empty()) {
+        !LoadsOf(*step.operand, output_).empty() && !IsSwitchedOff(Decision::kOutputInATerm)) {
       reason_ = Name(node) + " uses " + Quoted(output_) + ", which would be overwritten";
       return false;
     }
@@ -440,11 +442,16 @@ Expr ApplyAll(const PeelSteps& steps, Expr x) {
 }
 
 Expr ApplyDistributed(const PeelSteps& steps, Expr x) {
+  bool negative = false;
   for (const PeelStep& step : steps) {
     if (step.absorbs) continue;
-    x = Negates(step) ? MakeSub(MakeZero(x), x) : ApplyStep(step, x);
+    if (Negates(step)) {
+      negative = !negative;
+    } else {
+      x = ApplyStep(step, x);
+    }
   }
-  return x;
+  return negative ? MakeSub(MakeZero(x), x) : x;
 }
 
 Expr MapTerms(const Expr& update, const Reduction& reduction, const PeelSteps& steps) {

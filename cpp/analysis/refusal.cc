@@ -15,7 +15,14 @@ constexpr Row kRows[] = {
 #include "analysis/refusal.def"
 };
 constexpr size_t kNumCodes = sizeof(kRows) / sizeof(kRows[0]);
-std::bitset<kNumCodes> switched_off;
+constexpr const char* kDecisions[] = {
+#define DECISION(Name, Text) Text,
+#include "analysis/decision.def"
+};
+constexpr size_t kNumDecisions = sizeof(kDecisions) / sizeof(kDecisions[0]);
+// The codes, then the decisions.
+using Switches = std::bitset<kNumCodes + kNumDecisions>;
+Switches switched_off;
 }  // namespace
 
 const char* CodeText(Code code) { return kRows[static_cast<int>(code)].text; }
@@ -33,7 +40,14 @@ Refusal::Refusal(Code code, const ir::SBlock& block, std::string reason,
   if (this->marks.empty()) this->marks.push_back(block);
 }
 
+std::vector<std::string> AllDecisions() {
+  return std::vector<std::string>(kDecisions, kDecisions + kNumDecisions);
+}
+
 bool IsSwitchedOff(Code code) { return switched_off[static_cast<size_t>(code)]; }
+bool IsSwitchedOff(Decision decision) {
+  return switched_off[kNumCodes + static_cast<size_t>(decision)];
+}
 
 void Refuse(Code code, const ir::SBlock& block, std::string reason,
             std::vector<ffi::ObjectRef> marks) {
@@ -41,12 +55,14 @@ void Refuse(Code code, const ir::SBlock& block, std::string reason,
   throw Refusal(code, block, std::move(reason), std::move(marks));
 }
 
-void SwitchOffChecks(const std::vector<std::string>& codes) {
-  std::bitset<kNumCodes> off;
-  for (const std::string& code : codes) {
+void SwitchOffChecks(const std::vector<std::string>& names) {
+  Switches off;
+  for (const std::string& name : names) {
     size_t i = 0;
-    while (i < kNumCodes && code != kRows[i].text) ++i;
-    if (i == kNumCodes) TVM_FFI_THROW(ValueError) << "there is no refusal '" << code << "'";
+    while (i < off.size() && name != (i < kNumCodes ? kRows[i].text : kDecisions[i - kNumCodes])) {
+      ++i;
+    }
+    if (i == off.size()) TVM_FFI_THROW(ValueError) << "there is no refusal '" << name << "'";
     off.set(i);
   }
   switched_off = off;

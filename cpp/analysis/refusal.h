@@ -51,12 +51,24 @@ void Refuse(Code code, const ir::SBlock& block, std::string reason,
 
 bool IsSwitchedOff(Code code);
 
+/*! \brief The decisions of decision.def: they choose between two ways of fusing. */
+enum class Decision {
+#define DECISION(Name, Text) k##Name,
+#include "analysis/decision.def"
+};
+
+/*! \brief The names of all decisions. */
+std::vector<std::string> AllDecisions();
+
+/*! \brief Whether a test has switched off \p decision: then the caller goes the other way. */
+bool IsSwitchedOff(Decision decision);
+
 /*!
- * \brief Switch off the checks of the given codes, and of no others. For tests that show what a
- *        check is there for; programs come out wrong without it.
- * \throws ffi::Error (ValueError) for a code that there is not.
+ * \brief Switch off the checks of the given codes and the given decisions, and no others. For tests
+ *        that show what a check is there for; programs come out wrong without it.
+ * \throws ffi::Error (ValueError) for a code, or a decision, that there is not.
  */
-void SwitchOffChecks(const std::vector<std::string>& codes);
+void SwitchOffChecks(const std::vector<std::string>& names);
 
 /*! \brief The name of a block, quoted for a message. */
 std::string Quoted(const ir::SBlock& block);

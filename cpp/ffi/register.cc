@@ -5,6 +5,7 @@
 #include <tvm/ffi/reflection/registry.h>
 
 #include "analysis/refusal.h"
+#include "schedule/guards.h"
 #include "schedule/init_reads.h"
 #include "schedule/instruction.h"
 #include "schedule/primitive.h"
@@ -61,16 +62,14 @@ ffi::ObjectRef Decompose(const ffi::ObjectRef& schedule, const ffi::ObjectRef& b
   });
 }
 
-// The guarded primitives by the names of their instructions, each with TVM's own arguments:
-// (schedule, target, ...).
+// The guarded primitives by the names of their instructions, each with TVM's own arguments.
 ffi::Map<ffi::String, ffi::Function> Guarded() {
   ffi::Map<ffi::String, ffi::Function> guarded;
   for (const Guard& guard : Guards()) {
     auto check_and_call = [guard](ffi::PackedArgs args, ffi::Any* result) {
-      int target = 1 + guard.input;
-      if (args.size() > target) {
-        CheckGuard(guard, args[0].cast<ffi::ObjectRef>(), ffi::Any(args[target]));
-      }
+      ffi::Array<ffi::Any> arguments;
+      for (int i = 1; i < args.size(); ++i) arguments.push_back(ffi::Any(args[i]));
+      if (args.size() > 0) CheckGuard(guard, args[0].cast<ffi::ObjectRef>(), arguments);
       ir::Global(guard.function).CallPacked(args, result);
     };
     guarded.Set(guard.instruction, ffi::Function::FromPacked(check_and_call));
@@ -91,6 +90,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("fuse_epilogue.FuseReductionEpilogue", Fuse)
       .def("fuse_epilogue.AnalyzeReductionEpilogue", Analyze)
       .def("fuse_epilogue.testing.SwitchOffChecks", SwitchOff)
+      .def("fuse_epilogue.testing.Decisions", [] { return ToStrings(AllDecisions()); })
       .def("fuse_epilogue.DecomposeReduction", Decompose)
       .def("fuse_epilogue.Guarded", Guarded)
       .def("fuse_epilogue.Refusals", Refusals);

@@ -151,37 +151,22 @@ ffi::ObjectRef DecomposeReduction(const ffi::ObjectRef& schedule, const ffi::Obj
   return init_rv;
 }
 
-const std::vector<Guard>& Guards() {
-  static const std::vector<Guard> guards = {
-      // They make a nested init block of it, without reads.
-      {Fn::Blockize, "Blockize", "blockize", false, 0},
-      {Fn::Tensorize, "Tensorize", "tensorize", false, 0},
-      // They rename the output in the init as well as in the update.
-      {Fn::CacheWrite, "CacheWrite", "cache-write", true, 0},
-      {Fn::CacheInplace, "CacheInplace", "cache-inplace", true, 0},
-      {Fn::ReindexCacheWrite, "ReindexCacheWrite", "reindex-cache-write", true, 0},
-      {Fn::ReIndex, "ReIndex", "reindex", true, 0},
-      {Fn::ReindexCacheRead, "ReindexCacheRead", "reindex-cache-read", true, 0},
-      {Fn::PadEinsum, "PadEinsum", "pad-einsum", true, 0},
-      {Fn::WriteAt, "WriteAt", "write-at", true, 1},
-  };
-  return guards;
-}
-
-void CheckGuard(const Guard& guard, const ffi::ObjectRef& schedule, const ffi::Any& target) {
+void CheckInits(const ffi::ObjectRef& schedule, const char* primitive, const ffi::Any& target,
+                InitInTheWay kind) {
   if (auto several = target.as<ffi::Array<ffi::Any>>()) {
-    for (const ffi::Any& one : *several) CheckGuard(guard, schedule, one);
+    for (const ffi::Any& one : *several) CheckInits(schedule, primitive, one, kind);
     return;
   }
   auto rv = ObjectIn(target);
   if (!rv) return;  // for TVM to refuse
-  InitReadFinder finder(guard.in_place_only);
+  bool in_place_only = kind == InitInTheWay::kReadsItsOutput;
+  InitReadFinder finder(in_place_only);
   finder(StmtOf(SRefOf(schedule, *rv)));
   if (finder.found && !IsSwitchedOff(Code::kInitReads)) {
-    throw MakeScheduleError(schedule, guard.primitive,
+    throw MakeScheduleError(schedule, primitive,
                             Refusal(Code::kInitReads, *finder.found,
                                     "the init of block " + Quoted(*finder.found) + " reads " +
-                                        (guard.in_place_only ? "the output" : "a buffer")));
+                                        (in_place_only ? "the output" : "a buffer")));
   }
 }
 

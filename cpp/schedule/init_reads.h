@@ -13,7 +13,6 @@
 #define FUSE_EPILOGUE_SCHEDULE_INIT_READS_H_
 
 #include <functional>
-#include <vector>
 
 #include "ir/vocabulary.h"
 
@@ -32,27 +31,16 @@ ffi::ObjectRef DecomposeReduction(const ffi::ObjectRef& schedule, const ffi::Obj
                                   const ffi::ObjectRef& loop_rv,
                                   const std::function<ffi::ObjectRef()>& decompose);
 
-/*! \brief A primitive of TVM that must not see a block whose init reads a buffer. */
-struct Guard {
-  /*! \brief Its function, instruction kind, and name in errors. */
-  ir::Fn function;
-  const char* instruction;
-  const char* primitive;
-  /*! \brief Whether only an init that reads the block's own output is in its way. */
-  bool in_place_only;
-  /*! \brief Which of its inputs is the block (0 is the first after the schedule). */
-  int input;
-};
-
-/*! \brief The table of guarded primitives. */
-const std::vector<Guard>& Guards();
+/*! \brief Which inits are in the way of a primitive. */
+enum class InitInTheWay { kReadsAnything, kReadsItsOutput };
 
 /*!
- * \brief Before a guarded primitive: refuse a block whose init is in its way.
+ * \brief Before a primitive that takes every init for a constant: refuse a block whose init is not.
  * \param target A random variable of a block or a loop, or an array of those.
  * \throws ffi::Error of kind ScheduleError.
  */
-void CheckGuard(const Guard& guard, const ffi::ObjectRef& schedule, const ffi::Any& target);
+void CheckInits(const ffi::ObjectRef& schedule, const char* primitive, const ffi::Any& target,
+                InitInTheWay kind);
 
 }  // namespace fuse_epilogue
 

@@ -2,6 +2,7 @@
 
 #include <tvm/ffi/container/array.h>
 
+#include "schedule/guards.h"
 #include "schedule/init_reads.h"
 #include "schedule/primitive.h"
 
@@ -129,7 +130,9 @@ void InstallInstructionKinds() {
     WrapApply(guard.instruction,
               [guard](const ffi::Function& original, const ffi::ObjectRef& schedule,
                       const Anys& inputs, const Anys& attrs, const ffi::Any& decision) {
-                CheckGuard(guard, schedule, inputs[guard.input]);
+                Anys arguments(inputs.begin(), inputs.end());
+                for (const ffi::Any& attr : attrs) arguments.push_back(attr);
+                CheckGuard(guard, schedule, arguments);
                 return original(schedule, inputs, attrs, decision).cast<Anys>();
               });
   }

@@ -75,17 +75,21 @@ bool StoreRounds(const Var& buffer) {
 // Whether the value of a tail may stand in the consumer instead of the load of its output.
 bool MayMerge(const Surroundings& around, const Region& region, const Tail& tail,
               const Site& consumer, const Expr& f) {
-  if (!Owns(around.scope.root, tail.output) || StoreRounds(tail.output)) return false;
-  if (LoadsOf(f, tail.output).size() != 1 || !LoadsOf(tail.value, tail.output).empty())
+  if (LoadsOf(f, tail.output).size() != 1) return false;  // none, or it would be computed twice
+  auto keeps = [](Decision decision, bool needed) { return needed && !IsSwitchedOff(decision); };
+  if (keeps(Decision::kMergedForTheCaller, !Owns(around.scope.root, tail.output)) ||
+      keeps(Decision::kMergedRounding, StoreRounds(tail.output)) ||
+      keeps(Decision::kMergedInPlace, !LoadsOf(tail.value, tail.output).empty())) {
     return false;
+  }
   for (const Site* reader : ReadersOf(around.scope, *tail.site, tail.output)) {
-    if (reader != &consumer) return false;
+    if (keeps(Decision::kMergedForAReader, reader != &consumer)) return false;
   }
   // What it reads it would read later: behind the stores of the tails that follow it.
   for (const Tail& later : region.tails) {
-    if (later.site->position > tail.site->position && !LoadsOf(tail.value, later.output).empty()) {
-      return false;
-    }
+    bool reads =
+        later.site->position > tail.site->position && !LoadsOf(tail.value, later.output).empty();
+    if (keeps(Decision::kMergedPastAStore, reads)) return false;
   }
   return true;
 }
@@ -94,18 +98,18 @@ bool MayMerge(const Surroundings& around, const Region& region, const Tail& tail
 std::string WhyKept(const Surroundings& around, const FusionPlan& plan) {
   const Reduction& reduction = plan.region.reduction;
   const Var& accumulator = reduction.accumulator;
-  if (UsesAny(reduction.init, {accumulator.get()})) {
+  if (UsesAny(reduction.init, {accumulator.get()}) && !IsSwitchedOff(Decision::kKeptForItsInit)) {
     return "it cannot be absorbed, because the init of " + Quoted(reduction.site->block()) +
            " reads " + Quoted(accumulator);
   }
-  if (!Owns(around.scope.root, accumulator)) {
+  if (!Owns(around.scope.root, accumulator) && !IsSwitchedOff(Decision::kKeptForTheCaller)) {
     return "it cannot be absorbed, because the caller, or another scope, may read " +
            Quoted(accumulator) + " as it is";
   }
   for (const Site* reader : ReadersOf(around.scope, *reduction.site, accumulator)) {
     bool merged = reader == plan.epilogue.site;
     for (const Tail* tail : plan.merged) merged = merged || tail->site == reader;
-    if (merged) continue;
+    if (merged || IsSwitchedOff(Decision::kKeptForAReader)) continue;
     std::string who = reader->is_block() ? Quoted(reader->block()) : "a statement";
     return "it cannot be absorbed, because " + who + " reads " + Quoted(accumulator) + " as it is";
   }
@@ -120,7 +124,8 @@ std::string WhyCopied(const FusionPlan& plan) {
     return Quoted(output) + " is in another memory than " + Quoted(reduction.accumulator);
   }
   // TVM keeps such a buffer in float32 if the function allocates it, but not if it is a parameter.
-  if (reduction.monoid->rounds && StoreRounds(reduction.accumulator)) {
+  if (reduction.monoid->rounds && StoreRounds(reduction.accumulator) &&
+      !IsSwitchedOff(Decision::kRoundsInEveryStep)) {
     return "every store to " + Quoted(output) + " rounds, also those of the steps on the way";
   }
   return "";

@@ -56,6 +56,8 @@ class Row:
         Text of what is absorbed before the tail when it does not.
     first_distributed
         Whether a part that costs nothing goes into the terms even then.
+    changes_terms
+        Whether the terms are others in the end.
     tail
         Text of that tail.
     special
@@ -71,6 +73,7 @@ class Row:
     absorbed: str = ""
     first: str = ""
     first_distributed: bool = False
+    changes_terms: bool = True
     tail: str = "x"
     special: str = field(default="")
 
@@ -128,6 +131,7 @@ def _negated() -> Iterator[Row]:
         formula=lambda x, c, e: c - (e - x),
         when=ALWAYS,
         absorbed="E[vi]",
+        changes_terms=False,
         special="all",
     )
 
@@ -419,7 +423,7 @@ def _cases(row: Row, acc: str) -> Iterator[Case]:
         x = reduced(monoid, A, acc)
         return row.formula(x, wide(C, x.dtype), wide(E, x.dtype))
 
-    taken = {"absorbed": (row.absorbed,), "distributed": {"add": ""}}
+    taken = {"absorbed": (row.absorbed,), "distributed": {"add": ""} if row.changes_terms else {}}
     tail = {
         "absorbed": (row.first,),
         "distributed": {"add": ""} if row.first_distributed else {},

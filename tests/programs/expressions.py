@@ -403,7 +403,6 @@ ACCEPT = [
         func=matmul_then(lambda t, C, E, S, i, j: C[i, j] - (E[j] - t)),
         reference=lambda A, B, C, E, S: C - (E - matmul(A, B)),
         absorbed=("C[vi, vj]",),
-        distributed={"add": ""},
         twin="impure_bias",
     ),
 ]

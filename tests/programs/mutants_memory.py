@@ -6,6 +6,7 @@ import numpy as np
 import tvm
 import tvm_ffi
 from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import LoopRV
 from tvm.script import tirx as T
 from tvm.tirx import PrimFunc
 
@@ -328,6 +329,33 @@ def output_cached(sch: Schedule) -> None:
     sch.cache_write("mm", 0, "global")
 
 
+# A tail in the loop of the rows, without a loop of its own.
+@T.prim_func(s_tir=True)
+def clipped_sum(A: T.Buffer((M, K), "int32"), D: T.Buffer((M,), "int32")):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    sum_rows(A, temp)
+    for i in range(M):
+        with T.sblock("clip"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = T.max(temp[vi], 0)
+
+
+def loops_of_the_sum(sch: Schedule) -> list[LoopRV]:
+    return list(sch.get_loops(sch.get_sblock("mm")))
+
+
+def rows_vectorized(sch: Schedule) -> None:
+    sch.vectorize(loops_of_the_sum(sch)[0])
+
+
+def rows_padded(sch: Schedule) -> None:
+    sch.pad_einsum("mm", [M - 1, 1])
+
+
+def steps_factored(sch: Schedule) -> None:
+    sch.rfactor(loops_of_the_sum(sch)[1], 0)
+
+
 MUTANTS: list[Mutant] = [
     mutant(
         "output-aliases-input",
@@ -397,5 +425,27 @@ MUTANTS: list[Mutant] = [
         keeps=("D",),
         schedule=fused,
         act=output_cached,
+    ),
+    mutant(
+        "vector-lanes",
+        "lanes do not share an accumulator",
+        clipped_sum,
+        schedule=fused,
+        act=rows_vectorized,
+        compiled=True,
+    ),
+    mutant(
+        "not-alone",
+        "pad_einsum: a tail does not go on where its rows end",
+        clipped_sum,
+        schedule=fused,
+        act=rows_padded,
+    ),
+    mutant(
+        "not-alone",
+        "rfactor: what TVM takes for the sum is the sum",
+        clipped_sum,
+        schedule=fused,
+        act=steps_factored,
     ),
 ]

@@ -1,0 +1,258 @@
+"""Programs that come out wrong where a decision between absorbing, merging and a tail is wrong.
+
+Nothing is refused here: each program is fused, and is fused wrong if the decision is taken the
+other way.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm.script import tirx as T
+
+from mutation import Arrays, Mutant, mutant
+
+from .builders import K, M, add_rows, sum_rows
+
+# ---------------------------------------------------------------------------------------------
+# What is peeled off
+# ---------------------------------------------------------------------------------------------
+
+
+# An init that is zero in a roundabout way: by what it starts from.
+@T.prim_func(s_tir=True)
+def zero_of_itself(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    for i, k in T.grid(M, K):
+        with T.sblock("mm"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[vi] = temp[vi] - temp[vi]
+            temp[vi] = temp[vi] + A[vi, vk]
+    add_rows(temp, C, D)
+
+
+# The caller gets the bare sum as well.
+@T.prim_func(s_tir=True)
+def sum_for_the_caller(
+    A: T.Buffer((M, K), "int32"),
+    C: T.Buffer((M,), "int32"),
+    P: T.Buffer((M,), "int32"),
+    D: T.Buffer((M,), "int32"),
+):
+    sum_rows(A, P)
+    add_rows(P, C, D)
+
+
+# Another block reads the bare sum, and cannot become a tail.
+@T.prim_func(s_tir=True)
+def sum_for_a_mirror(
+    A: T.Buffer((M, K), "int32"),
+    C: T.Buffer((M,), "int32"),
+    P: T.Buffer((M // 2,), "int32"),
+    D: T.Buffer((M,), "int32"),
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    sum_rows(A, temp)
+    add_rows(temp, C, D)
+    for i in range(M // 2):
+        with T.sblock("half"):
+            vi = T.axis.spatial(M // 2, i)
+            P[vi] = temp[vi * 2]
+
+
+# Distributed, every term would be multiplied by what the output has become by then.
+@T.prim_func(s_tir=True)
+def scaled_by_the_old_output(A: T.Buffer((M, K), "float32"), D: T.Buffer((M,), "float32")):
+    temp = T.sblock_alloc_buffer((M,), "float32")
+    sum_rows(A, temp)
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = temp[vi] * D[vi]
+
+
+# An allocated bfloat16 buffer is kept in float32 by TVM, the caller's is not.
+@T.prim_func(s_tir=True)
+def narrow_sum_copied(A: T.Buffer((M, K), "bfloat16"), D: T.Buffer((M,), "bfloat16")):
+    temp = T.sblock_alloc_buffer((M,), "bfloat16")
+    sum_rows(A, temp)
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = temp[vi]
+
+
+def ones_behind_256() -> Arrays:
+    """256 + 1 is 256 in bfloat16, 256 + 4 is not."""
+    terms = np.ones((M, K), "bfloat16")
+    terms[:, 0] = 256
+    return {"A": terms}
+
+
+# ---------------------------------------------------------------------------------------------
+# Which tails become one
+# ---------------------------------------------------------------------------------------------
+
+
+# The caller gets what is between the two tails.
+@T.prim_func(s_tir=True)
+def clipped_for_the_caller(
+    A: T.Buffer((M, K), "int32"),
+    C: T.Buffer((M,), "int32"),
+    P: T.Buffer((M,), "int32"),
+    D: T.Buffer((M,), "int32"),
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    sum_rows(A, temp)
+    for i in range(M):
+        with T.sblock("clip"):
+            vi = T.axis.spatial(M, i)
+            P[vi] = T.max(temp[vi], 0)
+    add_rows(P, C, D)
+
+
+# The product is rounded before something is added to it.
+@T.prim_func(s_tir=True)
+def rounded_between(
+    A: T.Buffer((M, K), "bfloat16"),
+    C: T.Buffer((M,), "bfloat16"),
+    E: T.Buffer((M,), "bfloat16"),
+    D: T.Buffer((M,), "bfloat16"),
+):
+    temp = T.sblock_alloc_buffer((M,), "bfloat16")
+    product = T.sblock_alloc_buffer((M,), "bfloat16")
+    for i, k in T.grid(M, K):
+        with T.sblock("mm"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[vi] = T.min_value("bfloat16")
+            temp[vi] = T.max(temp[vi], A[vi, vk])
+    for i in range(M):
+        with T.sblock("scale"):
+            vi = T.axis.spatial(M, i)
+            product[vi] = temp[vi] * C[vi]
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = product[vi] - E[vi]
+
+
+def almost_the_same() -> Arrays:
+    """1.0078125 squared is 1.01568603515625, and 1.015625 in bfloat16: what is left is 0."""
+    near = np.float32(1.0078125)
+    return {
+        "A": np.full((M, K), near, "bfloat16"),
+        "C": np.full(M, near, "bfloat16"),
+        "E": np.full(M, 1.015625, "bfloat16"),
+    }
+
+
+# What is between the two tails starts from itself, in a roundabout way.
+@T.prim_func(s_tir=True)
+def clipped_in_place(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    clipped = T.sblock_alloc_buffer((M,), "int32")
+    sum_rows(A, temp)
+    for i in range(M):
+        with T.sblock("clip"):
+            vi = T.axis.spatial(M, i)
+            clipped[vi] = T.max(temp[vi], 0) + (clipped[vi] - clipped[vi])
+    add_rows(clipped, C, D)
+
+
+# Another block reads what is between the two tails, and cannot become one.
+@T.prim_func(s_tir=True)
+def clipped_for_a_mirror(
+    A: T.Buffer((M, K), "int32"),
+    C: T.Buffer((M,), "int32"),
+    P: T.Buffer((M // 2,), "int32"),
+    D: T.Buffer((M,), "int32"),
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    clipped = T.sblock_alloc_buffer((M,), "int32")
+    sum_rows(A, temp)
+    for i in range(M):
+        with T.sblock("clip"):
+            vi = T.axis.spatial(M, i)
+            clipped[vi] = T.max(temp[vi], 0)
+    add_rows(clipped, C, D)
+    for i in range(M // 2):
+        with T.sblock("half"):
+            vi = T.axis.spatial(M // 2, i)
+            P[vi] = clipped[vi * 2]
+
+
+# All in the loop of a row: the first tail reads what the second one replaces.
+@T.prim_func(s_tir=True)
+def bias_replaced_by_the_next_tail(
+    A: T.Buffer((M, K), "int32"), P: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    clipped = T.sblock_alloc_buffer((M,), "int32")
+    for i in range(M):
+        for k in range(K):
+            with T.sblock("mm"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    temp[vi] = 0
+                temp[vi] = temp[vi] + A[vi, vk]
+        with T.sblock("clip"):
+            vi = T.axis.spatial(M, i)
+            clipped[vi] = T.max(temp[vi], P[vi])
+        with T.sblock("replace"):
+            vi = T.axis.spatial(M, i)
+            P[vi] = T.max(temp[vi], 1) * 3
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = clipped[vi] * 2
+
+
+DECISIONS: list[Mutant] = [
+    mutant("kept-for-its-init", "a buffer that the init reads stays", zero_of_itself),
+    mutant("kept-for-the-caller", "the caller gets the bare sum", sum_for_the_caller, keeps=("P",)),
+    mutant("kept-for-a-reader", "another block gets the bare sum", sum_for_a_mirror, keeps=("P",)),
+    mutant(
+        "output-in-a-term",
+        "no term reads what is being accumulated",
+        scaled_by_the_old_output,
+        keeps=("D",),
+        distribute=True,
+    ),
+    mutant(
+        "rounds-in-every-step",
+        "a sum does not move to where its steps are rounded",
+        narrow_sum_copied,
+        inputs=ones_behind_256,
+        compiled=True,
+    ),
+    mutant(
+        "merged-for-the-caller",
+        "the caller gets what is between",
+        clipped_for_the_caller,
+        keeps=("P",),
+    ),
+    mutant(
+        "merged-rounding",
+        "what is between is rounded",
+        rounded_between,
+        inputs=almost_the_same,
+    ),
+    mutant("merged-in-place", "a buffer that its own writer reads stays", clipped_in_place),
+    mutant(
+        "merged-for-a-reader",
+        "another block gets what is between",
+        clipped_for_a_mirror,
+        keeps=("P",),
+    ),
+    mutant(
+        "merged-past-a-store",
+        "what is read is not replaced before",
+        bias_replaced_by_the_next_tail,
+        keeps=("P",),
+    ),
+]
