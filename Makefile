@@ -13,7 +13,7 @@ PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 CMAKE := $(VENV)/bin/cmake
 PACKAGE := python/fuse_epilogue
 PYTHON_CODE := setup.py $(wildcard python tests examples tutorials benchmarks)
-CPP_CODE = $(shell find cpp -name '*.cc' -o -name '*.h')
+CPP_CODE = $(shell find cpp tests/cuda_on_cpu -name "*.cc" -o -name "*.h")
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

@@ -64,10 +64,9 @@ class DepthwiseConv1d(ScheduleRule):
         if rows is not None:
             return s_tir.Schedule(rows)
         try:
-            in_loops(sch, conv, found, lanes, self.unroll)
+            return in_loops(sch, conv, found, lanes, self.unroll)
         except s_tir.ScheduleError:
             return None
-        return sch
 
     def _rows(self, sch: s_tir.Schedule, conv: object, lanes: int) -> tirx.PrimFunc | None:
         try:

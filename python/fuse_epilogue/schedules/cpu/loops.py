@@ -19,6 +19,8 @@ from typing import Any
 from tvm import s_tir
 
 from ..convolution import DepthwiseConv
+from ..padding import with_opaque_zeros
+from ..trees import handle
 
 # Columns of a tile where channels are the vectors: how often the filter is loaded.
 _COLUMNS = 32
@@ -26,7 +28,7 @@ _COLUMNS = 32
 
 def in_loops(
     sch: s_tir.Schedule, conv: Any, found: DepthwiseConv, lanes: int, unroll: int
-) -> None:
+) -> s_tir.Schedule:
     """Schedule a convolution and fuse its epilogue.
 
     Parameters
@@ -42,25 +44,31 @@ def in_loops(
     unroll : int
         Vectors of a tile.
 
+    Returns
+    -------
+    tvm.s_tir.Schedule
+        `sch`, or another one in its place.
+
     Raises
     ------
     tvm.s_tir.ScheduleError
         The epilogue is not fusable.
     """
+    sch, conv = with_opaque_zeros(sch, conv, found)
     axes = [axis.var for axis in found.block.iter_vars]
-    loops = dict(zip(map(_key, axes), sch.get_loops(conv), strict=True))
-    column = loops[_key(found.column.var)]
-    taps = [loops[_key(axis.var)] for axis in found.block.iter_vars if _is_summed(axis)]
-    outer = [loops[_key(axis.var)] for axis in found.outer]
+    loops = dict(zip(map(handle, axes), sch.get_loops(conv), strict=True))
+    column = loops[handle(found.column.var)]
+    taps = [loops[handle(axis.var)] for axis in found.block.iter_vars if _is_summed(axis)]
+    outer = [loops[handle(axis.var)] for axis in found.outer]
     last = found.out.indices[-1]
     if last.same_as(found.column.var) or not outer:
         tile, vectors, lane = sch.split(column, [None, unroll, lanes])
         rows, steps = outer, [tile]
         sch.reorder(*outer, tile, *taps, vectors, lane)
         unrolled = [*taps, vectors]
-        hints = [tile, vectors]
+        hints = [tile]
     else:
-        channel = loops.get(_key(last), outer[-1])
+        channel = loops.get(handle(last), outer[-1])
         others = [loop for loop in outer if not loop.same_as(channel)]
         tile, some, each = sch.split(column, [None, _COLUMNS // unroll, unroll])
         vectors, lane = sch.split(channel, [None, lanes])
@@ -77,10 +85,7 @@ def in_loops(
         sch.parallel(sch.fuse(*rows) if len(rows) > 1 else rows[0])
     if sch.get_consumers(conv):
         sch.fuse_reduction_epilogue(conv)
-
-
-def _key(var: Any) -> int:
-    return int(var.__chandle__())
+    return sch
 
 
 def _is_summed(axis: Any) -> bool:

@@ -1,0 +1,121 @@
+"""What a thread's code is made of: loops over lanes and taps, and elements of a convolution."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.ir import prim
+from tvm.tirx import BufferStore, For
+from tvm.tirx.stmt import ForKind
+
+from ..convolution import DepthwiseConv, substitute_part
+from ..fused import FusedConv
+from ..trees import substitute
+
+#: Bytes of the largest load and store of a thread.
+VECTOR_BYTES = 16
+
+# nvcc unrolls these loops: the text stays short, and the arrays become registers all the same.
+_UNROLLED = {"pragma_auto_unroll_max_step": 0, "pragma_unroll_explicit": False}
+
+
+def size_of(buffer: Any) -> int:
+    """Return the bytes of an element, at least one."""
+    return max(1, tvm.DataType(str(buffer.ty.dtype)).bits // 8)
+
+
+def lanes_of(fused: FusedConv) -> int:
+    """Return how many elements of both x and y the largest vector has."""
+    return VECTOR_BYTES // max(size_of(fused.buffer), size_of(fused.conv.data.source))
+
+
+def is_compact(buffer: Any) -> bool:
+    """Whether an element's place in memory follows from the shape."""
+    return not list(buffer.ty.strides)
+
+
+def unrolled(name: str, count: int, dtype: str, body: Callable[[Any], Any]) -> Any:
+    """Return a loop that nvcc unrolls; for one step, the step."""
+    if count == 1:
+        return body(tirx.const(0, dtype))
+    var = tirx.Var(name, dtype)
+    zero = tirx.const(0, dtype)
+    return For(var, zero, tirx.const(count, dtype), ForKind.UNROLLED, body(var))
+
+
+def copied(lanes: int, dtype: str, store: Callable[[Any], tuple[Any, Sequence[Any], Any]]) -> Any:
+    """Return one vector store; `store` gives the buffer, indices and value of a lane."""
+    lane = tirx.Var("lane", dtype)
+    buffer, indices, value = store(lane)
+    body = BufferStore(buffer, value, list(indices))
+    if lanes == 1:
+        return substitute(body, {lane: tirx.const(0, dtype)})
+    return For(lane, tirx.const(0, dtype), tirx.const(lanes, dtype), ForKind.VECTORIZED, body)
+
+
+def outside(conv: DepthwiseConv) -> Any:
+    """Return what x is beyond its borders."""
+    dtype = conv.data.ty.dtype
+    return tirx.const(0, dtype) if conv.outside is None else conv.outside
+
+
+def added(conv: DepthwiseConv, x: Any) -> Any:
+    """Return what is added for a tap, with an element of x or what is outside in its place."""
+    value, window = x, conv.window
+    types: list[Any] = []
+    while isinstance(window, prim.Cast):
+        types.append(window.ty.dtype)
+        window = window.value
+    for dtype in reversed(types):
+        value = prim.Cast(dtype, value)
+    return substitute_part(conv.term, conv.window, value)
+
+
+def computed(
+    fused: FusedConv,
+    lanes: int,
+    sums: Any,
+    out: Any,
+    x: Callable[[Any, Any], Any],
+    at: Callable[[Any], dict[Any, Any]],
+) -> list[Any]:
+    """Return the code of one vector of the result: T.init, the taps, the tail.
+
+    Parameters
+    ----------
+    fused : FusedConv
+    lanes : int
+    sums, out : tvm.tirx.Buffer
+        Of a thread: the accumulators, and the result.
+    x : Callable
+        The element of x for a tap and a lane.
+    at : Callable
+        What the axes are for a lane.
+    """
+    conv = fused.conv
+    dtype = str(conv.column.var.ty.dtype)
+
+    def start(lane: Any) -> Any:
+        return BufferStore(sums, substitute(fused.start, at(lane)), [lane])
+
+    def step(tap: Any, lane: Any) -> Any:
+        term = substitute(added(conv, x(tap, lane)), {**at(lane), conv.tap.var: tap})
+        return BufferStore(sums, sums[lane] + term, [lane])
+
+    def finish(lane: Any) -> Any:
+        value = substitute(fused.result, {**at(lane), fused.sum: sums[lane]})
+        return BufferStore(out, value, [lane])
+
+    return [
+        unrolled("lane", lanes, dtype, start),
+        unrolled(
+            "tap",
+            conv.taps,
+            dtype,
+            lambda tap: unrolled("lane", lanes, dtype, lambda lane: step(tap, lane)),
+        ),
+        unrolled("lane", lanes, dtype, finish),
+    ]

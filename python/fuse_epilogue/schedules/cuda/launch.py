@@ -1,0 +1,118 @@
+"""A grid of threads, each of which computes one part of a result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+from tvm import s_tir, tirx
+from tvm.ir import Range
+from tvm.tirx import BufferRegion, For, IterVar
+from tvm.tirx.stmt import ForKind
+
+from ..convolution import plain
+from ..fused import FusedConv
+
+#: Threads of a block, at most.
+THREADS = 256
+# With fewer threads than these, some multiprocessors of a large GPU have too little to do.
+ENOUGH_THREADS = 1 << 17
+# Behind the last thread of a grid, there is less than a block.
+_LARGEST_INT32 = 2**31 - 1 - THREADS
+
+
+def enough(threads: Any) -> bool:
+    """Whether so many threads keep a large GPU busy; an unknown number does."""
+    return not isinstance(threads, int) or threads >= ENOUGH_THREADS
+
+
+def product(sizes: Sequence[Any]) -> Any:
+    """Return the product: an int, or an expression if one of them is."""
+    return reduce(lambda a, b: a * b, map(plain, sizes), 1)
+
+
+def ceil_div(a: Any, b: int) -> Any:
+    """Divide and round up: an int, or an expression for an expression."""
+    return -(-a // b) if isinstance(a, int) else tirx.floordiv(a + (b - 1), b)
+
+
+def axis(name: str, extent: Any, dtype: str) -> IterVar:
+    """Return an axis of parts for :func:`in_threads`."""
+    size = tirx.const(extent, dtype) if isinstance(extent, int) else extent
+    return IterVar(Range.from_min_extent(0, size), tirx.Var(name, dtype), IterVar.DataPar)
+
+
+def in_threads(
+    func: tirx.PrimFunc, fused: FusedConv, axes: Sequence[IterVar], body: Any, local: Sequence[Any]
+) -> tirx.PrimFunc:
+    """Return a function in which a thread runs `body` for each element of a space.
+
+    Neighbouring threads differ in the last axis. The grid has one dimension: the other two of a
+    GPU's are limited to 65535 blocks.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+    fused : FusedConv
+        What `body` reads and writes.
+    axes : Sequence[tvm.tirx.IterVar]
+        The space.
+    body : Stmt
+        In the variables of the axes.
+    local : Sequence[tvm.tirx.Buffer]
+        What a thread has for itself.
+    """
+    extents = [plain(each.dom.extent) for each in axes]
+    total = product(extents)
+    dtype = str(axes[-1].var.ty.dtype)
+    if isinstance(total, int) and total > _LARGEST_INT32:
+        dtype = "int64"
+    threads = THREADS
+    if isinstance(total, int):
+        threads = min(threads, ceil_div(total, 32) * 32)
+    block, thread = tirx.Var("block", dtype), tirx.Var("thread", dtype)
+    linear = block * threads + thread
+    values, rest = [], linear
+    for place, extent in reversed(list(enumerate(extents))):
+        value, rest = (rest, None) if place == 0 else _divided(rest, extent)
+        values.append(tirx.Cast(axes[place].var.ty.dtype, value) if _wider(value, axes[place]) else value)
+    inside: Any = True
+    if not isinstance(total, int) or total % threads:
+        inside = linear < total
+    reads = {int(load.source.__chandle__()): load.source for load in fused.reads}
+    regions = [_whole(buffer) for buffer in reads.values()]
+    part = s_tir.SBlock(
+        list(axes), regions, [_whole(fused.buffer)], "part", body, alloc_buffers=list(local)
+    )
+    loops = s_tir.SBlockRealize(values[::-1], inside, part)
+    loops = _bound(thread, tirx.const(threads, dtype), "threadIdx.x", loops)
+    blocks = ceil_div(total, threads)
+    loops = _bound(
+        block, tirx.const(blocks, dtype) if isinstance(blocks, int) else blocks, "blockIdx.x", loops
+    )
+    root = s_tir.SBlock([], [], [], "root", loops)
+    return func.with_body(s_tir.SBlockRealize([], True, root))
+
+
+def _divided(value: Any, extent: Any) -> tuple[Any, Any]:
+    """Return the remainder and the quotient of a value that is not negative."""
+    if isinstance(extent, int):
+        return tirx.floormod(value, extent), tirx.floordiv(value, extent)
+    # TVM does not know that sizes are positive, and would take care of the signs.
+    return tirx.truncmod(value, extent), tirx.truncdiv(value, extent)
+
+
+def _wider(value: Any, of: IterVar) -> bool:
+    return str(value.ty.dtype) != str(of.var.ty.dtype)
+
+
+def _bound(var: Any, extent: Any, tag: str, body: Any) -> For:
+    dtype = str(var.ty.dtype)
+    domain = Range.from_min_extent(tirx.const(0, dtype), extent)
+    binding = IterVar(domain, tirx.Var(tag, dtype), IterVar.ThreadIndex, tag)
+    return For(var, tirx.const(0, dtype), extent, ForKind.THREAD_BINDING, body, binding)
+
+
+def _whole(buffer: Any) -> BufferRegion:
+    return BufferRegion(buffer, [Range.from_min_extent(0, size) for size in buffer.ty.shape])

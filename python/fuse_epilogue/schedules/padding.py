@@ -1,0 +1,73 @@
+"""Keeps the zeros of a padding from being folded into products.
+
+TVM's simplifier replaces ``0.0 * w`` by ``0.0``. Where a padded convolution is split at its
+borders, that would turn the NaN of an infinite or undefined weight into a zero.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.ir import prim
+
+from .convolution import DepthwiseConv, substitute_part
+from .trees import handle
+
+
+def with_opaque_zeros(
+    sch: s_tir.Schedule, conv: Any, found: DepthwiseConv
+) -> tuple[s_tir.Schedule, Any]:
+    """Return a schedule whose padding is zeros that the simplifier does not see.
+
+    Parameters
+    ----------
+    sch : tvm.s_tir.Schedule
+        Prepared; nothing is scheduled.
+    conv : SBlockRV
+        The reduction.
+    found : DepthwiseConv
+        What it computes.
+
+    Returns
+    -------
+    tuple[tvm.s_tir.Schedule, SBlockRV]
+        `sch` and `conv` themselves if there is nothing to do: no padding, or integers.
+    """
+    dtype = tvm.DataType(str(found.window.ty.dtype))
+    if found.outside is None or str(dtype) not in ("float16", "float32", "float64"):
+        return sch, conv
+    guard = _guard(found.window)
+    # 1.0, bit by bit, minus 1.0: compilers behind TVM fold that. (TVM cannot reinterpret a 0.)
+    bits = {16: 0x3C00, 32: 0x3F800000, 64: 0x3FF0000000000000}[dtype.bits]
+    one = tirx.reinterpret(str(dtype), tirx.const(bits, f"int{dtype.bits}"))
+    zero = one - tirx.const(1, str(dtype))
+    inside = substitute_part(found.window, guard, guard.args[1])
+    outside = substitute_part(found.window, guard, guard.args[2])
+    if not _is_zero(outside):
+        return sch, conv
+    window = tirx.if_then_else(guard.args[0], inside, zero)
+    wanted = handle(found.window)
+    body = tvm_ffi.structural_map(
+        sch.mod["main"].body,
+        (type(found.window), lambda node: window if handle(node) == wanted else node),
+        order="pre",
+    )
+    name = sch.get(conv).name_hint
+    sch = s_tir.Schedule(sch.mod["main"].with_body(body))
+    return sch, sch.get_sblock(name)
+
+
+def _guard(window: Any) -> Any:
+    while isinstance(window, prim.Cast):
+        window = window.value
+    return window
+
+
+def _is_zero(value: Any) -> bool:
+    while isinstance(value, prim.Cast):
+        value = value.value
+    return isinstance(value, prim.FloatImm) and value.value == 0.0
+
