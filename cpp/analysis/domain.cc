@@ -80,11 +80,46 @@ void CheckPredicate(const Site& site, const std::vector<Axis>& loops, const Inje
   }
 }
 
+bool CoversDomain(const InjectiveMap& map, const SBlock& block, const Prover& prover) {
+  size_t i = 0;
+  for (const IterVar& iter : block.iter_vars()) {
+    if (!map.Covers(i++, iter.dom().min(), iter.dom().extent(), prover)) return false;
+  }
+  return true;
+}
+
+// Those conditions of a predicate that say of a binding that it is below a bound.
+ffi::Any BoundsOfAxes(const Site& site) {
+  ffi::Any bounds = true;
+  for (const Expr& condition : Conjuncts(site.realize.predicate())) {
+    auto less = As<Less>(condition);
+    if (!less) continue;
+    for (const Expr& value : site.realize.iter_values()) {
+      if (!DeepEqual(value, less->a())) continue;
+      auto before = bounds.as<Expr>();
+      bounds = before ? CallGlobal(Fn::And, *before, condition, nullptr) : ffi::Any(condition);
+      break;
+    }
+  }
+  return bounds;
+}
+
 // The bindings of a block as an injective map of its loops that covers the block's domain.
 InjectiveMap CheckVisits(const Site& site, Code code) {
   SBlock block = site.block();
   std::vector<Axis> loops = AxesOf(site.Loops(), block, code);
-  auto map = InjectiveMap::Detect(site.realize.iter_values(), loops, site.realize.predicate());
+  Prover prover = Knowing(loops);
+  auto values = site.realize.iter_values();
+  auto detect = [&](const ffi::Any& predicate) {
+    return InjectiveMap::Detect(values, loops, predicate);
+  };
+  auto map = detect(site.realize.predicate());
+  if (!map || !CoversDomain(*map, block, prover)) {
+    // Of several conditions on one axis TVM takes the extent of what is left to be their minimum.
+    // Without those that bound no axis it is injective in more points, of which the domain needs
+    // all; that these conditions hold there is proved below.
+    if (auto fewer = detect(BoundsOfAxes(site))) map = fewer;
+  }
   if (!map) {
     throw Refusal(
         code, block,
@@ -94,7 +129,6 @@ InjectiveMap CheckVisits(const Site& site, Code code) {
   for (const IterVar& iter : block.iter_vars()) {
     CheckFixedDomain(Axis{iter.var(), iter.dom().min(), iter.dom().extent()}, block, code);
   }
-  Prover prover = Knowing(loops);
   size_t i = 0;
   for (const IterVar& iter : block.iter_vars()) {
     if (!map->Covers(i++, iter.dom().min(), iter.dom().extent(), prover)) {

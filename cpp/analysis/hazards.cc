@@ -51,6 +51,16 @@ Stage StageOf(const Site& site, const Site& producer, const Site& consumer) {
   return between ? Stage::kBetween : Stage::kElsewhere;
 }
 
+// What a block reads besides what is produced for it.
+VarSet InputsOf(const Site& site, const std::vector<Produced>& produced) {
+  VarSet inputs;
+  for (const Access& access : site.accesses) {
+    if (access.use == Use::kRead) inputs.insert(access.buffer);
+  }
+  for (const Produced& one : produced) inputs.erase(one.buffer.get());
+  return inputs;
+}
+
 }  // namespace
 
 void CheckStructure(const Scope& scope, const Site& producer, const Site& consumer) {
@@ -125,11 +135,7 @@ void CheckHazards(const Scope& scope, const Reduction& reduction,
   const Site& consumer = *epilogue.site;
   SBlock block = consumer.block();
   VarKey output = epilogue.output.get();
-  VarSet inputs;
-  for (const Access& access : consumer.accesses) {
-    if (access.use == Use::kRead) inputs.insert(access.buffer);
-  }
-  for (const Produced& one : produced) inputs.erase(one.buffer.get());
+  VarSet inputs = InputsOf(consumer, produced);
 
   if (producer.Touches(output, Use::kRead)) {
     Refuse(Code::kOutputAliasesInput, producer.block(),
@@ -188,6 +194,22 @@ void CheckHazards(const Scope& scope, const Reduction& reduction,
       }
     }
   }
+}
+
+bool ReadsTheSame(const Scope& scope, const Reduction& reduction,
+                  const std::vector<Produced>& produced, const Site& tail, const Site& last) {
+  VarSet inputs = InputsOf(tail, produced);
+  for (const MatchBufferRegion& match : scope.root.match_buffers()) {
+    if (inputs.count(match.buffer().get())) return false;
+  }
+  for (const Site& site : scope.sites) {
+    bool in_between = &site != &tail && StageOf(site, *reduction.site, last) != Stage::kElsewhere;
+    for (const Access& access : site.accesses) {
+      if (!inputs.count(access.buffer)) continue;
+      if (access.use == Use::kOpaque || (access.use == Use::kWrite && in_between)) return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace fuse_epilogue

@@ -50,6 +50,18 @@ void CheckHazards(const Scope& scope, const Reduction& reduction,
                   const std::vector<Produced>& produced, const Epilogue& epilogue,
                   const RegionCover& region_cover);
 
+/*!
+ * \brief Whether \p tail would read the same from the reduction on until after \p last.
+ *
+ * The value of a tail that is merged into a later consumer is computed where that one's is: in the
+ * init, or at the place of its tail. No statement in between may write what it reads.
+ *
+ * \param produced What the reduction and the tails before \p tail have produced: it is read where
+ *        it has just been finished, wherever that is.
+ */
+bool ReadsTheSame(const Scope& scope, const Reduction& reduction,
+                  const std::vector<Produced>& produced, const Site& tail, const Site& last);
+
 }  // namespace fuse_epilogue
 
 #endif  // FUSE_EPILOGUE_ANALYSIS_HAZARDS_H_

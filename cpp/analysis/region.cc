@@ -1,5 +1,6 @@
 #include "analysis/region.h"
 
+#include "analysis/algebra.h"
 #include "analysis/hazards.h"
 #include "analysis/refusal.h"
 
@@ -26,6 +27,8 @@ std::optional<Tail> MatchTail(const Scope& scope, const Region& region, const Si
   try {
     const Reduction& reduction = region.reduction;
     Epilogue epilogue = MatchEpilogue(scope, site, reduction);
+    // Its value may come to be computed elsewhere, within that of a later consumer.
+    CheckPure(epilogue);
     InjectiveMap loops = CheckEpilogueLoops(epilogue);
     AxisMap axes = MatchElements(reduction, region.produced, epilogue);
     CheckSharedLoops(reduction, region.loops, epilogue, loops, axes,

@@ -27,25 +27,29 @@ class LoadReplacer : public StmtExprMutator {
   Expr value_;
 };
 
-// A scope inside another block: outside of it, pointers and aliases may have been taken as well.
-void CheckNoAliasOutside(const Surroundings& around, const Reduction& reduction,
-                         const Epilogue& epilogue) {
-  if (around.root.same_as(around.scope.root)) return;
-  Scope whole(around.root);
+// A scope inside another block: outside of it, pointers and aliases may have
+// been taken as well.
+bool AliasedOutside(const Surroundings& around, const std::vector<const Site*>& users) {
+  if (around.root.same_as(around.scope.root)) return false;
   VarSet used;
-  for (const Site* site : {reduction.site, epilogue.site}) {
+  for (const Site* site : users) {
     for (const Access& access : site->accesses) used.insert(access.buffer);
   }
+  const Scope whole(around.root);
+  return std::any_of(whole.sites.begin(), whole.sites.end(), [&](const Site& site) {
+    return std::any_of(site.accesses.begin(), site.accesses.end(), [&](const Access& access) {
+      return access.use == Use::kOpaque && used.count(access.buffer) > 0;
+    });
+  });
+}
+
+void CheckNoAliasOutside(const Surroundings& around, const Reduction& reduction,
+                         const Epilogue& epilogue) {
+  if (!AliasedOutside(around, {reduction.site, epilogue.site})) return;
   SBlock block = epilogue.site->block();
-  for (const Site& site : whole.sites) {
-    for (const Access& access : site.accesses) {
-      if (access.use == Use::kOpaque && used.count(access.buffer)) {
-        Refuse(Code::kOpaqueAccess, block,
-               "a buffer of block " + Quoted(block) +
-                   " is used through its address, or as a matched region");
-      }
-    }
-  }
+  Refuse(Code::kOpaqueAccess, block,
+         "a buffer of block " + Quoted(block) +
+             " is used through its address, or as a matched region");
 }
 
 // Memories in which single elements may be loaded, stored and computed with.
@@ -65,14 +69,15 @@ void CheckStorage(const Reduction& reduction, const Epilogue& epilogue) {
              Quoted(epilogue.output) + " in '" + output + "'");
 }
 
-// Expressions of these types are computed in float32 and rounded where they are stored: without
-// the store, a rounding would be missing.
+// Expressions of these types are computed in float32 and rounded where they are
+// stored: without the store, a rounding would be missing.
 bool StoreRounds(const Var& buffer) {
   DLDataType dtype = BufferTypeOf(buffer).dtype().dtype();
   return IsFloat(dtype) && dtype.code != kDLFloat;
 }
 
-// Whether the value of a tail may stand in the consumer instead of the load of its output.
+// Whether the value of a tail may stand in the consumer instead of the load of
+// its output.
 bool MayMerge(const Surroundings& around, const Region& region, const Tail& tail,
               const Site& consumer, const Expr& f) {
   if (LoadsOf(f, tail.output).size() != 1) return false;  // none, or it would be computed twice
@@ -85,16 +90,22 @@ bool MayMerge(const Surroundings& around, const Region& region, const Tail& tail
   for (const Site* reader : ReadersOf(around.scope, *tail.site, tail.output)) {
     if (keeps(Decision::kMergedForAReader, reader != &consumer)) return false;
   }
-  // What it reads it would read later: behind the stores of the tails that follow it.
-  for (const Tail& later : region.tails) {
-    bool reads =
-        later.site->position > tail.site->position && !LoadsOf(tail.value, later.output).empty();
-    if (keeps(Decision::kMergedPastAStore, reads)) return false;
+  // What it reads it would read elsewhere: in the init, or later. What stands
+  // at the place of the tails stays where it is; all else goes behind the last
+  // of them.
+  std::vector<Produced> produced{region.produced[0]};
+  for (size_t i = 0; i < region.tails.size() && region.tails[i].site != tail.site; ++i) {
+    produced.push_back(region.produced[i + 1]);
   }
-  return true;
+  bool stays = region.place.Holds(consumer, *region.reduction.site);
+  const Site& last = stays ? consumer : *region.tails.back().site;
+  bool same = ReadsTheSame(around.scope, region.reduction, produced, *tail.site, last) &&
+              !AliasedOutside(around, {tail.site});
+  return !keeps(Decision::kMergedPastAStore, !same);
 }
 
-// Why nothing may be peeled off, because others see the accumulator; empty if it may.
+// Why nothing may be peeled off, because others see the accumulator; empty if
+// it may.
 std::string WhyKept(const Surroundings& around, const FusionPlan& plan) {
   const Reduction& reduction = plan.region.reduction;
   const Var& accumulator = reduction.accumulator;
@@ -103,7 +114,8 @@ std::string WhyKept(const Surroundings& around, const FusionPlan& plan) {
            " reads " + Quoted(accumulator);
   }
   if (!Owns(around.scope.root, accumulator) && !IsSwitchedOff(Decision::kKeptForTheCaller)) {
-    return "it cannot be absorbed, because the caller, or another scope, may read " +
+    return "it cannot be absorbed, because the caller, or another scope, may "
+           "read " +
            Quoted(accumulator) + " as it is";
   }
   for (const Site* reader : ReadersOf(around.scope, *reduction.site, accumulator)) {
@@ -116,14 +128,16 @@ std::string WhyKept(const Surroundings& around, const FusionPlan& plan) {
   return "";
 }
 
-// Why the reduction cannot accumulate in the output, though nothing else is left to do.
+// Why the reduction cannot accumulate in the output, though nothing else is
+// left to do.
 std::string WhyCopied(const FusionPlan& plan) {
   const Reduction& reduction = plan.region.reduction;
   const Var& output = plan.epilogue.output;
   if (ir::ScopeOf(reduction.accumulator) != ir::ScopeOf(output)) {
     return Quoted(output) + " is in another memory than " + Quoted(reduction.accumulator);
   }
-  // TVM keeps such a buffer in float32 if the function allocates it, but not if it is a parameter.
+  // TVM keeps such a buffer in float32 if the function allocates it, but not if
+  // it is a parameter.
   if (reduction.monoid->rounds && StoreRounds(reduction.accumulator) &&
       !IsSwitchedOff(Decision::kRoundsInEveryStep)) {
     return "every store to " + Quoted(output) + " rounds, also those of the steps on the way";
@@ -131,7 +145,8 @@ std::string WhyCopied(const FusionPlan& plan) {
   return "";
 }
 
-// The region as it is where the consumer stands: without the tails behind it, and itself.
+// The region as it is where the consumer stands: without the tails behind it,
+// and itself.
 Region Before(const Region& region, const Site& consumer) {
   Region before{region.reduction, region.loops, region.place, {}, {region.produced[0]}};
   for (size_t i = 0; i < region.tails.size(); ++i) {
@@ -142,8 +157,9 @@ Region Before(const Region& region, const Site& consumer) {
   return before;
 }
 
-// A tail goes behind the vectorized loops around the reduction loops. What stands inside of them
-// would have to wait for that, and others in there might wait for it.
+// A tail goes behind the vectorized loops around the reduction loops. What
+// stands inside of them would have to wait for that, and others in there might
+// wait for it.
 void CheckNotInVectors(const Region& region, const Site& consumer, size_t shared) {
   if (shared <= region.place.nest) return;
   For loop(region.reduction.site->path[region.place.nest].stmt);
@@ -159,7 +175,8 @@ bool Reads(const Site& site, const std::vector<Produced>& produced) {
   });
 }
 
-// The epilogue's value in the reduction's axes and the hole, with earlier tails merged into it.
+// The epilogue's value in the reduction's axes and the hole, with earlier tails
+// merged into it.
 Expr Compose(const Surroundings& around, FusionPlan* plan) {
   const Region& region = plan->region;
   Expr f = plan->axes.Apply(plan->epilogue.value);

@@ -9,7 +9,7 @@ from typing import Any
 from fuse_epilogue.verify import CertificateError, check
 
 from .baseline import for_tvm, tvms
-from .compiled import Sampled, can_be_compiled, disagreements
+from .compiled import Sampled, disagreements, sampled
 from .shrink import shrink
 from .spec import Program
 from .state import Run
@@ -76,10 +76,11 @@ class _Chunk:
             self._accepted += 1
             if self._accepted % CERTIFICATE_EVERY == 1:
                 self.tally.add_certificate(number, program, objection_to(verdict))
-            if self._accepted % COMPILE_EVERY == 1 and can_be_compiled(program):
-                functions = (verdict.before, verdict.after)
-                self._sample.append(Sampled(number, program, *functions, verdict.fusable))
-                return
+            if self._accepted % COMPILE_EVERY == 1:
+                entry = sampled(number, program, verdict)
+                if entry is not None:
+                    self._sample.append(entry)
+                    return
         self.tally.add(number, program, verdict)
 
     def finish(self) -> dict[str, Any]:

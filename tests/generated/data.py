@@ -13,8 +13,9 @@ from .build import sizes_of
 from .spec import FLOATS, Program
 
 # exact: floating arithmetic on them rounds nothing, integers are small; normal: ordinary floats,
-# integers from the whole range; nasty: signed zeros, infinities, NaN and denormals among them.
-KINDS = ("exact", "normal", "nasty")
+# integers from the whole range; nasty: signed zeros, infinities, NaN and denormals among them;
+# small: as exact, with integers so small that few products of them overflow.
+KINDS = ("exact", "normal", "nasty", "small")
 
 Arrays = dict[str, np.ndarray]
 
@@ -77,7 +78,7 @@ def make_arrays(
 def _floats(
     rng: np.random.Generator, kind: str, shape: tuple[int, ...], product: bool
 ) -> np.ndarray:
-    if kind == "exact":
+    if kind in ("exact", "small"):
         return rng.choice(_DYADIC, size=shape) if product else rng.integers(-6, 7, size=shape)
     values = rng.standard_normal(shape)
     if kind == "nasty":
@@ -91,6 +92,8 @@ def _integers(
     if dtype == "bool":
         return np.asarray(rng.random(shape) < 0.6)
     info = np.iinfo(dtype)
+    if kind == "small":
+        return rng.choice([-1, 1, 2] if info.min else [0, 1, 2], size=shape).astype(dtype)
     if kind == "exact":
         return rng.integers(-6 if info.min else 0, 12, size=shape).astype(dtype)
     values = rng.integers(info.min, info.max, size=shape, dtype=dtype, endpoint=True)

@@ -96,6 +96,10 @@ EXAMPLES: Mapping[str, tuple[Program, Program]] = {
     "several elements in one place": (program(Epilogue(expr=ADD, write="halved")), _TWO_ROWS),
     "write map beyond the contract": (program(Epilogue(expr=ADD, write="reversed")), _TWO_ROWS),
     "bias written between": (_hazard("write bias"), _hazard("write bias", at=0)),
+    "copy of a copy": (
+        program(steps=(Step("cache_read", 0, (1, 0)), Step("cache_read", 0, (1, 2)))),
+        program(steps=(Step("cache_read", 0, (1, 0)),)),
+    ),
     "address of the bias": (_hazard("address of bias"), _hazard("unrelated")),
     "output read between": (_hazard("read output"), _hazard("read output", at=0)),
     "second writer": (_hazard("write output"), _hazard("unrelated")),
@@ -149,3 +153,67 @@ def counterexamples() -> Iterator[Program]:
     yield program(reduction={"init": "literal"})
     yield program(reduction={"monoid": "max"})
     yield program(Epilogue(expr=ADD), Epilogue(expr=ADD), call="pair")
+
+
+_BEHIND: Mapping[str, Any] = {"order": (2, 0, 1)}
+
+
+def once_wrong() -> Iterator[Program]:
+    """Yield programs that the primitive accepted and changed, or refused for nothing, once."""
+    inner = Epilogue(expr=("max", ("x",), ("elem", "int32", 9)), parameter=False)
+    outer = Epilogue(expr=_RELU, stage=1)
+    # The inner one stands in its place: merged, its bias is read behind the block that writes it...
+    yield program(inner, outer, reduction=_BEHIND, hazards=(Hazard("write bias", at=2, target=0),))
+    # ... or, absorbed into the init, in front of it.
+    inner, outer = (
+        replace(inner, expr=ADD),
+        replace(outer, expr=("add", ("x",), ("lit", "int32", 1))),
+    )
+    hazards = (Hazard("write bias", at=1, target=0),)
+    for fields in ({}, {"call": "wrong pair", "named": 1}, {"call": "consumer", "named": 1}):
+        yield program(inner, outer, reduction=_BEHIND, hazards=hazards, **fields)
+    # A reader of what a call with effects has stored.
+    impure = replace(inner, expr=("impure", ("x",)), fault="impure")
+    yield program(impure, outer, reduction=_BEHIND)
+    # Loops of unknown extents, split twice.
+    for block, loop in ((-1, 2), (0, 0)):
+        steps = (Step("split", block, (loop, 0)), Step("split", block, (loop, 1)))
+        yield program(Epilogue(expr=ADD), steps=steps, symbolic=True)
+    # A loop is split and the reduction factored: TVM drops the condition.
+    yield program(steps=(Step("split", -1, (0, 1)), Step("rfactor", 0, (0, 0))))
+    # An epilogue that would be absorbed, but for the type, and stands in its place: others follow.
+    relu: Expr = ("max", ("x",), ("lit", "float16", 0))
+    yield program(
+        Epilogue(expr=_HALF_ADD, dtype="float16"),
+        Epilogue(expr=relu, dtype="float16", stage=1, parameter=False),
+        Epilogue(expr=relu, dtype="float16", stage=2),
+        Epilogue(expr=("max", ("x",), ("next",)), dtype="float16", stage=3, read="neighbours"),
+        reduction={"accumulator": "float16", "source": "float16", **_BEHIND},
+    )
+
+
+def cancelling() -> Program:
+    """Return a sum from which something of its size is subtracted."""
+    return program(
+        Epilogue(expr=("sub", ("x",), ("elem", "float32", 1)), dtype="float32"),
+        reduction={
+            "source": "float32",
+            "accumulator": "float32",
+            "spatial": (3, 5),
+            "reduce": (3,),
+            "init": "scalar",
+        },
+        symbolic=True,
+    )
+
+
+# Data on which all of its sums are exact as written, and one is not in the other order.
+CANCELLING_SEED = 63800
+
+
+def overflowing() -> Program:
+    """Return a product that 32 bits do not hold, unless its factors are small."""
+    return program(
+        Epilogue(expr=("max", ("mul", ("x",), ("lit", "int32", -3)), ("lit", "int32", 0))),
+        reduction={"monoid": "product", "term": "product", "reduce": (8,)},
+    )

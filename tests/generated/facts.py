@@ -27,7 +27,10 @@ class Facts:
         self.reduction = program.reduction
         self.done = done
         self.steps = frozenset(step.kind for step in done)
-        self.reduction_steps = frozenset(step.kind for step in done if step.block < 0)
+        # Factoring is about the reduction, whatever block the step names.
+        self.reduction_steps = frozenset(
+            step.kind for step in done if step.block < 0 or step.kind == "rfactor"
+        )
 
     def epilogue(self, number: int) -> Epilogue:
         """Return an epilogue."""
@@ -253,17 +256,30 @@ def _parents(expr: Expr) -> list[Expr]:
     return found
 
 
-def in_place(facts: Facts, number: int) -> bool:
-    """Whether an epilogue stands already where its tail would be, or may do so."""
+def stands_in_place(facts: Facts) -> bool:
+    """Whether epilogues stand already where tails would be, or may do so."""
     reduction = facts.reduction
     behind_all = reduction.order[0] >= len(reduction.spatial)
-    if not (behind_all or facts.reduction_steps & _REORDERING or facts.steps & PLACING):
-        return False
-    return number > 0 or _absorbs(facts, number) != "yes"
+    return bool(behind_all or facts.reduction_steps & _REORDERING or facts.steps & PLACING)
+
+
+def in_place(facts: Facts, number: int) -> bool:
+    """Whether an epilogue stands already where its tail would be, or may do so."""
+    return stands_in_place(facts) and (number > 0 or _absorbs(facts, number) != "yes")
 
 
 _REORDERING = frozenset(("reorder", "fuse", "vectorize", "rfactor"))
 PLACING = frozenset(("reverse_compute_at", "compute_at"))
+
+
+def factors_split_loops(facts: Facts, number: int) -> bool:
+    """Whether the reduction is factored after one of its loops was split, or may have been."""
+    if "rfactor" not in facts.steps:
+        return False
+    # Under a common loop the epilogue's loops are the reduction's.
+    return "split" in facts.reduction_steps or (
+        "split" in facts.steps and bool(facts.steps & PLACING)
+    )
 
 
 def mixes_loops(facts: Facts, number: int) -> bool:

@@ -9,6 +9,7 @@ from .facts import (
     PLACING,
     Facts,
     absorbs_into_narrow_float,
+    factors_split_loops,
     has_fault,
     in_place,
     misses_elements,
@@ -26,6 +27,7 @@ from .layouts import READS_BEYOND, WRITES_BEYOND
 REFUSE = "refuse"
 EITHER = "either"  # fusing right and refusing are both correct
 DONE = "done"  # as `EITHER`; where it is refused it is as good as fused for what comes after it
+STAYS = "stays"  # as `REFUSE`; if it stands in its place, what comes after it may be fused
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Rule:
     reason : str
         Why it cannot be fused.
     says : str
-        `REFUSE`, `EITHER` or `DONE`.
+        `REFUSE`, `EITHER`, `DONE` or `STAYS`.
     """
 
     name: str
@@ -121,7 +123,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "factored loops",
         ("reduction-domain", "reduction-order"),
-        lambda f, n: {"rfactor", "split"} <= f.reduction_steps,
+        factors_split_loops,
         "TVM drops what it knows of a split axis when it factors the reduction",
         EITHER,
     ),
@@ -245,18 +247,28 @@ RULES: tuple[Rule, ...] = (
         ("bias-written-between",),
         lambda f, n: f.hazard("write bias", n, 1, n + 1),
         "fused, it would be read before it is written",
+        STAYS,
+    ),
+    Rule(
+        "copy of a copy",
+        ("bias-written-between",),
+        lambda f, n: sum(step.kind == "cache_read" for step in f.done) > 1,
+        "TVM fills the second one in front of the epilogue, behind the reduction",
+        EITHER,
     ),
     Rule(
         "address of the bias",
         ("opaque-access",),
         lambda f, n: f.hazard("address of bias", n, 0, 99),
         "the bias may be changed through its address",
+        STAYS,
     ),
     Rule(
         "output read between",
         ("output-used-between",),
         lambda f, n: f.hazard("read output", n, 1, n + 1),
         "fused, the output would be overwritten before it is read",
+        STAYS,
     ),
     Rule(
         "second writer",
@@ -310,6 +322,7 @@ RULES: tuple[Rule, ...] = (
         ("accumulator-type",),
         lambda f, n: absorbs_into_narrow_float(f, n) == "yes",
         "a large bias would swallow the small terms of a 16-bit sum",
+        STAYS,
     ),
     Rule(
         "perhaps a narrow accumulator",

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .facts import Facts, in_place
-from .rules import ABOUT_REDUCTION, EITHER, REFUSE, RULES
+from .facts import Facts, in_place, stands_in_place
+from .rules import ABOUT_REDUCTION, EITHER, REFUSE, RULES, STAYS
 from .spec import Program, Step
 
 
@@ -74,10 +74,10 @@ def expectation(program: Program, done: Sequence[Step] = ()) -> Expectation:
         if program.call == "consumer" and number != program.named and says == "yes":
             # The call names one consumer; the others that read the result may come along.
             says = "yes" if _follows(facts, number, program.named) else "maybe"
-        status.append("yes" if says == "done" else says)
+        status.append(_for_later(facts, says))
         if says == "yes":
             must.add(number)
-        elif says != "no":
+        elif says not in ("no", "stays"):
             may.add(number)
     return Expectation(frozenset(must), frozenset(may), frozenset(codes), tuple(names))
 
@@ -100,11 +100,20 @@ def _says(facts: Facts, number: int, read: Sequence[str], codes: set[str], names
             names.append(rule.name)
             if rule.says == REFUSE:
                 says = "no"
-            elif rule.says == EITHER and says != "no":
+            elif rule.says == STAYS and says != "no":
+                says = "stays"
+            elif rule.says == EITHER and says not in ("no", "stays"):
                 says = "maybe"
             elif says == "yes":
                 says = "done"
     return says
+
+
+def _for_later(facts: Facts, says: str) -> str:
+    """Return what an epilogue is for those that read its output."""
+    if says == "stays":
+        return "maybe" if stands_in_place(facts) else "no"
+    return "yes" if says == "done" else says
 
 
 def _follows(facts: Facts, number: int, named: int) -> bool:

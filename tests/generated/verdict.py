@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,9 +17,12 @@ from fuse_epilogue.verify.abstract import AbstractProgram
 from fuse_epilogue.verify.evaluate import EvaluationError, UnsupportedError, compile_function
 from fuse_epilogue.verify.evaluate import Program as Evaluated
 from fuse_epilogue.verify.intervals import IntervalArithmetic
+from fuse_epilogue.verify.rounding import FORMATS
+from fuse_epilogue.verify.scalars import ScalarType
 
 from .build import REDUCTION, build, epilogue_name, sizes_of
 from .data import Arrays, make_arrays
+from .expressions import walk
 from .spec import Program, Step, is_float
 from .steps import scheduled
 from .truth import Expectation, expectation
@@ -279,17 +283,37 @@ def unequal(before: Arrays, after: Arrays, signed_zeros: bool) -> str:
     return ""
 
 
-# In another order the same operations may round larger numbers, and where nothing was rounded by
-# chance something may be; there are less than 50 operations. A coarser type rounds 8000 times more.
-_WIDER = 16
-_MORE_ROUNDINGS = 512
-_SMALLEST = 2.0**-149
+class _Perturbed(IntervalArithmetic):
+    """Intervals in which also the literals, and the integers that become floats, are perturbed."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self._share = share
+
+    def literal(self, value: float, type: ScalarType) -> Bound:
+        """Return what a literal may be."""
+        return _around(super().literal(value, type)[0], self._share)
+
+    def _cast(self, a: Bound, source: ScalarType, target: ScalarType) -> Bound:
+        low, high = super()._cast(a, source, target)
+        if source.kind == "f" or target.kind != "f":
+            return low, high
+        return _around(low, self._share)[0], _around(high, self._share)[1]
 
 
-def _as_narrow(before: Bound, after: Bound, unit: float) -> bool:
-    rounding = unit * max(abs(after[0]), abs(after[1]))
-    allowed = _WIDER * (before[1] - before[0]) + _MORE_ROUNDINGS * (rounding + _SMALLEST)
-    return not after[1] - after[0] > allowed
+def _around(value: float, share: float) -> Bound:
+    if not share or math.isinf(value):
+        return value, value
+    return value - share * abs(value), value + share * abs(value)
+
+
+def _operations(program: Program, sizes: dict[str, int]) -> int:
+    """Return more than the operations that any input goes through on its way to a result."""
+    reduction = program.reduction
+    steps = math.prod((sizes.get("m", reduction.reduce[0]), *reduction.reduce[1:]))
+    # In the epilogues, wherever these are computed now; in a term: a cast, a product, a sign.
+    nodes = sum(1 for epilogue in program.epilogues for _ in walk(epilogue.expr))
+    return steps + nodes + 4
 
 
 def _outside_bounds(
@@ -303,17 +327,31 @@ def _outside_bounds(
 ) -> str:
     """Say where the results are not what rounding in another order may give; empty if nowhere.
 
-    Each of them has to lie in its function's bounds, which hold the exact result and so overlap.
-    The bounds after must not be much wider than those before: no rounding may be coarser.
+    A reordered sum is the sum of terms ``t_i (1 + e_i)``: each of the at most n operations that a
+    term goes through rounds by a factor in 1 - u .. 1 + u, so ``|e_i| <= n u / (1 - n u)``. The
+    same holds for products, and for a factor that is distributed over a sum. Relative to the sum
+    itself, where its terms cancel, that can be as much as you like, and where the program before
+    rounds nothing by chance its own bounds say nothing of it.
+
+    So this program is run over intervals, with all floats that go into it perturbed by so much:
+    intervals take every occurrence of an input to vary on its own, as the factors above do, and
+    what holds more before a further operation holds more behind it. What comes out holds whatever
+    the same operations in another order may give, and their bounds, which add up the same
+    roundings. An operation left out or added, or a rounding to a coarser type, goes beyond.
     """
-    # The bounds themselves are computed in float64.
-    unit = 2.0**-51 if program.reduction.accumulator == "float64" else 2.0**-24
+    form = FORMATS[program.reduction.accumulator]
+    number = _operations(program, sizes)
+    share = number * form.relative / (1 - number * form.relative)
     try:
-        first, second = (_bounds(func, initial, sizes) for func in (before, after))
+        first = _bounds(before, initial, sizes, _Perturbed(share), share)
+        second = _bounds(after, initial, sizes, IntervalArithmetic(), 0.0)
     except UnsupportedError:
         # A store whose place depends on data: it is compared on exact data only.
         return ""
     for name, array in wanted.items():
+        # The ends are themselves computed in float64, and below the smallest number all is lost.
+        exact = array.dtype.kind in "iub"
+        relative, tiny = (0, 0) if exact else (2.0**-51, number * form.tiny)
         values = zip(
             array.ravel().tolist(),
             got[name].ravel().tolist(),
@@ -321,22 +359,39 @@ def _outside_bounds(
             second[name],
             strict=True,
         )
-        for place, (a, b, bound_a, bound_b) in enumerate(values):
-            overlap = _within(bound_a[0], bound_b) or _within(bound_b[0], bound_a)
-            inside = _within(a, bound_a) and _within(b, bound_b)
-            if not (inside and overlap and _as_narrow(bound_a, bound_b, unit)):
-                return f"{name}.flat[{place}] is {b} in {bound_b}, not {a} in {bound_a}"
+        for place, (a, b, (low, high), bound) in enumerate(values):
+            allowed = low - abs(low) * relative - tiny, high + abs(high) * relative + tiny
+            if not (_within(a, allowed) and _within(b, bound) and _holds(allowed, bound)):
+                return f"{name}.flat[{place}] is {b} in {bound}, not {a} in {allowed}"
     return ""
 
 
 def _within(value: float, bound: Bound) -> bool:
-    # The ends may be NaN, which means that anything is possible.
-    return not (value < bound[0] or value > bound[1])
+    return _holds(bound, (value, value))
 
 
-def _bounds(func: tirx.PrimFunc, arrays: Arrays, sizes: dict[str, int]) -> dict[str, list[Bound]]:
+def _holds(outer: Bound, inner: Bound) -> bool:
+    # An upper end that is NaN means that the value may be, and a lower one that it is.
+    may_be_nan = outer[1] != outer[1]
+    if inner[1] != inner[1] and not may_be_nan:
+        return False
+    return not (inner[0] < outer[0] or inner[1] > outer[1])
+
+
+def _bounds(
+    func: tirx.PrimFunc,
+    arrays: Arrays,
+    sizes: dict[str, int],
+    arithmetic: IntervalArithmetic,
+    share: float,
+) -> dict[str, list[Bound]]:
+    """Run a function over intervals around its arguments: floats may be off by that share."""
     content = {
-        name: [(value, value) for value in array.ravel().tolist()] for name, array in arrays.items()
+        name: [
+            (value, value) if array.dtype.kind in "iub" else _around(value, share)
+            for value in array.ravel().tolist()
+        ]
+        for name, array in arrays.items()
     }
-    AbstractProgram(func).run(IntervalArithmetic(), content, sizes)
+    AbstractProgram(func).run(arithmetic, content, sizes)
     return content
