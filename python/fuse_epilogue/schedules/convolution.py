@@ -9,6 +9,7 @@ makes no difference here.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,6 +85,15 @@ class DepthwiseConv:
 def plain(value: Any) -> Any:
     """Return an int for a constant, else the expression."""
     return int(value) if isinstance(value, int | prim.IntImm) else value
+
+
+def is_zero(value: Any) -> bool:
+    """Whether an expression is the constant 0, perhaps cast; a negative zero is not."""
+    while isinstance(value, prim.Cast):
+        value = value.value
+    if isinstance(value, prim.FloatImm):
+        return value.value == 0.0 and math.copysign(1.0, value.value) > 0
+    return isinstance(value, prim.IntImm) and int(value) == 0
 
 
 def find_depthwise_conv(block: Any) -> DepthwiseConv | None:

@@ -13,7 +13,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import prim
 
-from .convolution import DepthwiseConv, substitute_part
+from .convolution import DepthwiseConv, is_zero, substitute_part
 from .trees import handle
 
 
@@ -46,7 +46,7 @@ def with_opaque_zeros(
     zero = one - tirx.const(1, str(dtype))
     inside = substitute_part(found.window, guard, guard.args[1])
     outside = substitute_part(found.window, guard, guard.args[2])
-    if not _is_zero(outside):
+    if not is_zero(outside):
         return sch, conv
     window = tirx.if_then_else(guard.args[0], inside, zero)
     wanted = handle(found.window)
@@ -64,10 +64,4 @@ def _guard(window: Any) -> Any:
     while isinstance(window, prim.Cast):
         window = window.value
     return window
-
-
-def _is_zero(value: Any) -> bool:
-    while isinstance(value, prim.Cast):
-        value = value.value
-    return isinstance(value, prim.FloatImm) and value.value == 0.0
 

@@ -10,6 +10,7 @@ from tvm.target import Target
 from ..convolution import find_depthwise_conv
 from ..fused import find_fused_conv
 from ..prepare import prepare
+from .functions import with_vector_functions
 from .loops import in_loops
 from .rows import can_be_rows, in_rows
 
@@ -60,15 +61,17 @@ class DepthwiseConv1d(ScheduleRule):
         if found is None:
             return None
         lanes = self.lanes or _lanes(target, str(found.out.ty.dtype))
-        rows = self._rows(sch.copy(), conv, lanes)
-        if rows is not None:
-            return s_tir.Schedule(rows)
-        try:
-            return in_loops(sch, conv, found, lanes, self.unroll)
-        except s_tir.ScheduleError:
-            return None
+        scheduled = self._rows(sch.copy(), conv, lanes, target)
+        if scheduled is None:
+            try:
+                scheduled = in_loops(sch, conv, found, lanes, self.unroll).mod["main"]
+            except s_tir.ScheduleError:
+                return None
+        return s_tir.Schedule(with_vector_functions(scheduled))
 
-    def _rows(self, sch: s_tir.Schedule, conv: object, lanes: int) -> tirx.PrimFunc | None:
+    def _rows(
+        self, sch: s_tir.Schedule, conv: object, lanes: int, target: Target
+    ) -> tirx.PrimFunc | None:
         try:
             if sch.get_consumers(conv):
                 sch.fuse_reduction_epilogue(conv)
@@ -77,7 +80,7 @@ class DepthwiseConv1d(ScheduleRule):
         fused = find_fused_conv(sch, conv)
         if fused is None or not can_be_rows(fused):
             return None
-        return in_rows(sch.mod["main"], fused, lanes, self.unroll)
+        return in_rows(sch.mod["main"], fused, lanes, self.unroll, target)
 
 
 def _lanes(target: Target, dtype: str) -> int:

@@ -7,7 +7,7 @@ chunks of one vector, and the window of a tap is put together in registers:
     chunk 0: x[b : b + 16]        chunk 1: x[b + 16 : b + 32]
     the window at b + 3: lanes 3 to 15 of the first, lanes 0 to 2 of the second    (one valignd)
 
-What lies outside of a row is a chunk, or lanes of one, with the padding's value: known here, so
+What lies outside of a row is a chunk, or lanes of one, of zeros: known when this is written, so
 there are no conditions and no padded copy. A last vector that would go beyond the row is moved back
 to end with it; its first lanes are computed twice, to the same values.
 
@@ -25,14 +25,17 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+import tvm
 from tvm import s_tir, tirx
 from tvm.ir import Range, prim
+from tvm.target import Target
 from tvm.tirx import BufferRegion, BufferStore, For
 from tvm.tirx.stmt import ForKind
 
-from ..convolution import substitute_part
+from ..convolution import is_zero, plain, substitute_part
 from ..fused import FusedConv
 from ..trees import handle, substitute, uses
+from .streaming import StreamingStore, can_stream
 
 
 def can_be_rows(fused: FusedConv) -> bool:
@@ -45,6 +48,7 @@ def can_be_rows(fused: FusedConv) -> bool:
         and isinstance(conv.width, int)
         and isinstance(conv.columns, int)
         and conv.axis == len(conv.data.indices) - 1
+        and (conv.outside is None or is_zero(conv.outside))
         and bool(last.same_as(conv.column.var))
         and not any(uses(index, conv.column.var) for index in others)
         # Elements may be computed twice: nothing may be read that is written.
@@ -52,7 +56,9 @@ def can_be_rows(fused: FusedConv) -> bool:
     )
 
 
-def in_rows(func: tirx.PrimFunc, fused: FusedConv, lanes: int, unroll: int) -> tirx.PrimFunc:
+def in_rows(
+    func: tirx.PrimFunc, fused: FusedConv, lanes: int, unroll: int, target: Target
+) -> tirx.PrimFunc:
     """Return a function that computes a fused convolution in vectors along its rows.
 
     Parameters
@@ -65,16 +71,18 @@ def in_rows(func: tirx.PrimFunc, fused: FusedConv, lanes: int, unroll: int) -> t
         Elements of a vector, at most; a power of two.
     unroll : int
         Vectors of a tile.
+    target : tvm.target.Target
+        Says whether a large result can be streamed.
     """
     while lanes > min(fused.conv.width, fused.conv.columns):
         lanes //= 2
-    return _Rows(fused, lanes, unroll).function(func)
+    return _Rows(fused, lanes, unroll, target).function(func)
 
 
 class _Rows:
     """Writes the code for one row."""
 
-    def __init__(self, fused: FusedConv, lanes: int, unroll: int) -> None:
+    def __init__(self, fused: FusedConv, lanes: int, unroll: int, target: Target) -> None:
         conv = fused.conv
         self.fused, self.conv, self.lanes, self.unroll = fused, conv, lanes, unroll
         self.dtype = conv.window.ty.dtype
@@ -83,9 +91,19 @@ class _Rows:
         self.first = self.offsets[0] // lanes
         self.last = -(-self.offsets[-1] // lanes)
         count = unroll + self.last - self.first
-        self.chunks = tirx.decl_buffer((count, lanes), self.dtype, "chunks")
-        self.window = tirx.decl_buffer((lanes,), self.dtype, "window")
+        # As integers: of those LLVM shifts lanes by `valign`, whose distance needs no register.
+        bits = f"int{tvm.DataType(str(self.dtype)).bits}"
+        self.chunks = tirx.decl_buffer((count, lanes), bits, "chunks")
+        self.window = tirx.decl_buffer((lanes,), bits, "window")
         self.sums = tirx.decl_buffer((lanes,), conv.out.ty.dtype, "sums")
+        self.allocated = [self.chunks, self.window, self.sums]
+        self.stream: StreamingStore | None = None
+        dtype = str(fused.buffer.ty.dtype)
+        elements = plain(reduce(lambda a, b: a * b, fused.buffer.ty.shape))
+        if conv.outer and can_stream(target, dtype, lanes, conv.columns, elements):
+            self.stream = StreamingStore(dtype, lanes)
+            self.results = tirx.decl_buffer((lanes,), dtype, "results")
+            self.allocated.append(self.results)
 
     # ---- The function ----------------------------------------------------------------------------
 
@@ -105,12 +123,13 @@ class _Rows:
             self._regions([self.fused.buffer[self.fused.indices]]),
             "rows",
             self._row(),
-            alloc_buffers=[self.chunks, self.window, self.sums],
+            alloc_buffers=self.allocated,
         )
         body: Any = s_tir.SBlockRealize(values[::-1], True, block)
         if outer:
             total = reduce(lambda a, b: a * b, extents)
-            body = For(row, _zero(row), total, ForKind.PARALLEL, body)
+            pragma = self.stream.pragma if self.stream else None
+            body = For(row, _zero(row), total, ForKind.PARALLEL, body, annotations=pragma)
         root = s_tir.SBlock([], [], [], "root", body)
         return func.with_body(s_tir.SBlockRealize([], True, root))
 
@@ -148,6 +167,8 @@ class _Rows:
         statements += self._loop(start, tiles, self.unroll)
         statements += self._loop(start + tiles * self.unroll, (stop - start) % self.unroll, 1)
         statements += [self._vectors(base, 1) for base in bases[stop:]]
+        if self.stream:
+            statements.append(self.stream.end())
         return tirx.SeqStmt(statements) if len(statements) > 1 else statements[0]
 
     def _is_inside(self, base: int) -> bool:
@@ -183,7 +204,7 @@ class _Rows:
         if not isinstance(column, int) or 0 <= column <= width - lanes:
             return [self._lanes(lambda lane: (self.chunks, [place, lane], self._x(column + lane)))]
         whole = prim.Ramp(0, 1, lanes)
-        outside = prim.Broadcast(self._outside(), lanes)
+        outside = prim.Broadcast(tirx.const(0, self.chunks.ty.dtype), lanes)
         if column <= -lanes or column >= width:
             return [BufferStore(self.chunks, outside, [place, whole])]
         # The nearest vector inside, its lanes moved to where they belong.
@@ -199,16 +220,10 @@ class _Rows:
         ]
 
     def _x(self, column: Any) -> Any:
-        """Return an element of x, cast as the convolution does."""
+        """Return an element of x, cast as the convolution does; its bits."""
         conv = self.conv
         indices = [*conv.data.indices[:-1], column]
-        return self._cast(conv.data.source[tuple(indices)])
-
-    def _outside(self) -> Any:
-        conv = self.conv
-        if conv.outside is None:
-            return tirx.const(0, self.dtype)
-        return self._cast(conv.outside)
+        return tirx.reinterpret(self.chunks.ty.dtype, self._cast(conv.data.source[tuple(indices)]))
 
     def _cast(self, value: Any) -> Any:
         types: list[Any] = []
@@ -226,12 +241,10 @@ class _Rows:
         """Return the code of one vector: T.init, a step for each tap, the tail."""
         fused, conv, lanes = self.fused, self.conv, self.lanes
 
-        def at(expr: Any, lane: Any, **values: Any) -> Any:
+        def at(expr: Any, lane: Any, values: dict[Any, Any]) -> Any:
             return substitute(expr, {conv.column.var: base + lane, **values})
 
-        statements = [
-            self._lanes(lambda lane: (self.sums, [lane], at(fused.start, lane))),
-        ]
+        statements = [self._lanes(lambda lane: (self.sums, [lane], at(fused.start, lane, {})))]
         hole = tirx.Var("x", conv.window.ty)
         term = substitute_part(conv.term, conv.window, hole)
         for tap, offset in enumerate(self.offsets):
@@ -247,18 +260,27 @@ class _Rows:
             number = tirx.const(tap, conv.tap.var.ty.dtype)
 
             def step(lane: Any, number: Any = number) -> Any:
-                added = substitute(term, {hole: self.window[lane], conv.tap.var: number})
+                added = at(term, lane, {hole: tirx.reinterpret(self.dtype, self.window[lane]), conv.tap.var: number})
                 return self.sums, [lane], self.sums[lane] + added
 
             statements.append(self._lanes(step))
 
-        def finish(lane: Any) -> Any:
-            result = substitute(
-                fused.result, {fused.sum: self.sums[lane], conv.column.var: base + lane}
-            )
-            return fused.buffer, [*fused.indices[:-1], base + lane], result
+        def result(lane: Any) -> Any:
+            return at(fused.result, lane, {fused.sum: self.sums[lane]})
 
-        return [*statements, self._lanes(finish)]
+        element = [*fused.indices[:-1], base]
+        if self.stream:
+            whole = prim.Ramp(0, 1, lanes)
+            stored = self.stream.store(fused.buffer[tuple(element)], self.results[whole])
+            return [
+                *statements,
+                self._lanes(lambda lane: (self.results, [lane], result(lane))),
+                stored,
+            ]
+        store = self._lanes(
+            lambda lane: (fused.buffer, [*element[:-1], base + lane], result(lane))
+        )
+        return [*statements, store]
 
     def _lanes(self, store: Callable[[Any], tuple[Any, list[Any], Any]]) -> Any:
         """Return a vectorized loop over the lanes with one store: buffer, indices, value."""

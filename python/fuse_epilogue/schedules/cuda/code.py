@@ -18,9 +18,6 @@ from ..trees import substitute
 #: Bytes of the largest load and store of a thread.
 VECTOR_BYTES = 16
 
-# nvcc unrolls these loops: the text stays short, and the arrays become registers all the same.
-_UNROLLED = {"pragma_auto_unroll_max_step": 0, "pragma_unroll_explicit": False}
-
 
 def size_of(buffer: Any) -> int:
     """Return the bytes of an element, at least one."""

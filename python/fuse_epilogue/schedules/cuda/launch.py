@@ -17,7 +17,7 @@ from ..fused import FusedConv
 #: Threads of a block, at most.
 THREADS = 256
 # With fewer threads than these, some multiprocessors of a large GPU have too little to do.
-ENOUGH_THREADS = 1 << 17
+ENOUGH_THREADS = 1 << 16
 # Behind the last thread of a grid, there is less than a block.
 _LARGEST_INT32 = 2**31 - 1 - THREADS
 
@@ -82,6 +82,8 @@ def in_threads(
         inside = linear < total
     reads = {int(load.source.__chandle__()): load.source for load in fused.reads}
     regions = [_whole(buffer) for buffer in reads.values()]
+    # nvcc unrolls: the text stays short, and arrays become registers all the same.
+    body = tirx.AttrStmt(0, "pragma_unroll_explicit", 0, body)
     part = s_tir.SBlock(
         list(axes), regions, [_whole(fused.buffer)], "part", body, alloc_buffers=list(local)
     )

@@ -1,0 +1,81 @@
+"""exp and sigmoid of float32 in vectors.
+
+LLVM has no vectors of them: it calls the C library for each lane. What replaces them here is within
+2 units in the last place of exp, with the same infinities, NaN and denormal numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Call, prim
+
+# ln 2 in two parts: a multiple of the first by an integer below 2**9 is exact in float32.
+_LN2_HIGH = 355 / 512
+_LN2_LOW = math.log(2) - _LN2_HIGH
+
+# exp(-104) rounds to zero and exp(89) to infinity.
+_LEAST, _MOST = -104.0, 89.0
+
+# The remainder of the Taylor series behind r**7, for |r| <= ln(2)/2, is 5e-9.
+_TERMS = 8
+
+
+def with_vector_functions(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a function with exp and sigmoid of float32 written out.
+
+    Example
+    -------
+    >>> with_vector_functions(func)         # no T.sigmoid any more         # doctest: +SKIP
+    """
+    return func.with_body(tvm_ffi.structural_map(func.body, (Call, _written_out)))
+
+
+def _written_out(call: Any) -> Any:
+    name = getattr(call.op, "name", "")
+    if str(call.ty) != "T.float32" and str(getattr(call.ty, "dtype", "")) != "float32":
+        return call
+    if name == "tirx.exp":
+        return vector_exp(call.args[0])
+    if name == "tirx.sigmoid":
+        return _float(1) / (_float(1) + vector_exp(_float(0) - call.args[0]))
+    return call
+
+
+def vector_exp(x: Any) -> Any:
+    """Return exp(x) as sums and products.
+
+    ``exp(x) = 2**n * exp(r)`` with ``n = round(x / ln 2)`` and ``r = x - n * ln 2``; exp(r) by its
+    Taylor series, 2**n as the product of two powers whose exponents fit into float32.
+
+    Parameters
+    ----------
+    x : Expr
+        float32.
+    """
+    # The constant comes first: then a NaN stays a NaN (TVM compiles max(a, b) as a > b ? a : b).
+    x = prim.Min(_float(_MOST), prim.Max(_float(_LEAST), x))
+    n = tirx.floor(x * _float(1 / math.log(2)) + _float(0.5))
+    r = (x - n * _float(_LN2_HIGH)) - n * _float(_LN2_LOW)
+    series = _float(1 / math.factorial(_TERMS - 1))
+    for k in reversed(range(_TERMS - 1)):
+        series = series * r + _float(1 / math.factorial(k))
+    whole = prim.Cast("int32", n)
+    half = prim.RShift(whole, _int(1))
+    return series * _power_of_two(half) * _power_of_two(whole - half)
+
+
+def _power_of_two(n: Any) -> Any:
+    """Return 2.0**n for -127 < n < 128: the bits of its exponent."""
+    return tirx.reinterpret("float32", prim.LShift(n + _int(127), _int(23)))
+
+
+def _float(value: float) -> Any:
+    return tirx.const(value, "float32")
+
+
+def _int(value: int) -> Any:
+    return tirx.const(value, "int32")

@@ -1,0 +1,82 @@
+"""Stores that go around the caches, for results that would not fit into them.
+
+A plain store first loads the line it writes to, which is a third of all the traffic of a function
+that reads one array and writes another. TVM has no such stores; what it links in is LLVM's own text.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.target import Target
+
+# LLVM's names of types. bfloat16 is not here: TVM stores it as integers of 16 bits.
+_TYPES = {"float32": "float", "float16": "half", "int8": "i8", "int32": "i32"}
+
+#: Results from this size on are streamed, in bytes: the last-level cache of a large server core
+#: complex. Below, whoever reads the result next finds it in a cache.
+STREAM_FROM = 32 << 20
+
+
+class StreamingStore:
+    """A store of a whole, aligned vector.
+
+    Attributes
+    ----------
+    pragma : dict[str, str]
+        The annotation that a loop around all uses needs.
+    """
+
+    def __init__(self, dtype: str, lanes: int) -> None:
+        self.name = f"fuse_epilogue_stream_{dtype}x{lanes}"
+        size = lanes * _size(dtype)
+        self.pragma = {
+            "pragma_import_llvm": f"""
+define void @{self.name}(ptr %address, <{lanes} x {_TYPES[dtype]}> %value) alwaysinline {{
+  store <{lanes} x {_TYPES[dtype]}> %value, ptr %address, align {size}, !nontemporal !0
+  ret void
+}}
+define void @fuse_epilogue_stream_end() alwaysinline {{
+  call void @llvm.x86.sse.sfence()
+  ret void
+}}
+declare void @llvm.x86.sse.sfence()
+!0 = !{{i32 1}}
+"""
+        }
+
+    def store(self, element: Any, value: Any) -> Any:
+        """Return the statement that stores a vector from an element on."""
+        return tirx.Evaluate(tirx.call_extern("void", self.name, tirx.address_of(element), value))
+
+    def end(self) -> Any:
+        """Return the statement after which other threads see what this one has stored."""
+        return tirx.Evaluate(tirx.call_extern("void", "fuse_epilogue_stream_end"))
+
+
+def can_stream(target: Target, dtype: str, lanes: int, columns: int, elements: Any) -> bool:
+    """Whether a result is to be streamed: large, on x86, and each vector of it aligned.
+
+    Parameters
+    ----------
+    target : tvm.target.Target
+    dtype : str
+        Type of the result.
+    lanes : int
+        Elements of a vector.
+    columns : int
+        Elements of a row.
+    elements : int or Expr
+        Of the result; an expression is not known to be large.
+    """
+    if not isinstance(elements, int) or dtype not in _TYPES or columns % lanes:
+        return False
+    if not tvm.get_global_func("target.llvm_cpu_has_feature")("sse2", target):
+        return False
+    return lanes * _size(dtype) in (16, 32, 64) and elements * _size(dtype) >= STREAM_FROM
+
+
+def _size(dtype: str) -> int:
+    return {"float32": 4, "int32": 4, "float16": 2, "int8": 1}[dtype]

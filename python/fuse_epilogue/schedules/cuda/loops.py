@@ -1,0 +1,63 @@
+"""A convolution of any form by schedule primitives, for CUDA.
+
+Neighbouring threads have neighbouring elements of the result, a thread has one, and its taps are
+unrolled. The tail stands behind the taps, its operand in a register.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import s_tir
+from tvm.tirx import IterVar
+
+from .launch import THREADS
+
+# Taps that are written out.
+_UNROLLED_TAPS = 16
+
+
+def in_loops(sch: s_tir.Schedule, conv: Any) -> None:
+    """Schedule a convolution, fuse its epilogue, and schedule what is left.
+
+    Parameters
+    ----------
+    sch : tvm.s_tir.Schedule
+        Prepared, see :mod:`fuse_epilogue.schedules.prepare`; nothing is scheduled.
+    conv : SBlockRV
+        The reduction.
+
+    Raises
+    ------
+    tvm.s_tir.ScheduleError
+        The epilogue is not fusable, or a block has loops that cannot be parallel.
+    """
+    name = sch.get(conv).name_hint
+    _bind(sch, conv)
+    if sch.get_consumers(conv):
+        sch.fuse_reduction_epilogue(conv)
+    for block in sch.get_child_blocks(sch.get_sblock("root")):
+        if not _is_bound(sch, block) and sch.get(block).name_hint != name:
+            _bind(sch, block)
+
+
+def _bind(sch: s_tir.Schedule, block: Any) -> None:
+    """Give an element to each thread."""
+    loops = list(zip(sch.get(block).iter_vars, sch.get_loops(block), strict=True))
+    elements = [loop for axis, loop in loops if int(axis.iter_type) == IterVar.DataPar]
+    taps = [loop for axis, loop in loops if int(axis.iter_type) != IterVar.DataPar]
+    if not elements:
+        elements = [sch.add_unit_loop(taps[0] if taps else block)]
+    sch.reorder(*elements, *taps)
+    blocks, threads = sch.split(sch.fuse(*elements), [None, THREADS])
+    sch.bind(blocks, "blockIdx.x")
+    sch.bind(threads, "threadIdx.x")
+    for loop in taps:
+        if int(sch.get(loop).extent) <= _UNROLLED_TAPS:
+            sch.unroll(loop)
+            # By nvcc: TVM would fold 0 * weight, also where the weight is not finite.
+            sch.annotate(loop, "pragma_unroll_explicit", 0)
+
+
+def _is_bound(sch: s_tir.Schedule, block: Any) -> bool:
+    return any(sch.get(loop).thread_binding is not None for loop in sch.get_loops(block))
