@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import zlib
 from typing import Any
 
-import numpy as np
 import pytest
 import tvm
 
 from depthwise import covering
-from fuse_epilogue import schedules
 from fuse_epilogue.schedules import cpu
-from fuse_epilogue.workloads import depthwise_conv1d, relax_depthwise_conv1d
 from oracles import compile_together
 from test_workloads import check, name_of, possible, workload
 

@@ -2,6 +2,7 @@
 
 - :func:`apply` schedules a function for a target.
 - :class:`fuse_epilogue.schedules.cpu.DepthwiseConv1d` is the rule for LLVM.
+- :class:`fuse_epilogue.schedules.cuda.DepthwiseConv1d` is the rule for CUDA.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from tvm import ir, tirx
 from tvm.s_tir.dlight.base import ScheduleRule
 from tvm.target import Target
 
-from . import cpu
+from . import cpu, cuda
 
-__all__ = ["apply", "cpu"]
+__all__ = ["apply", "cpu", "cuda"]
 
 #: The rules for a kind of target, tried in order.
 RULES: dict[str, tuple[ScheduleRule, ...]] = {
+    "cuda": (cuda.DepthwiseConv1d(),),
     "llvm": (cpu.DepthwiseConv1d(),),
 }
 
@@ -45,9 +47,9 @@ def apply(func: tirx.PrimFunc, target: Target | str | dict) -> ir.IRModule:
 
     Example
     -------
-    >>> target = tvm.target.Target("llvm")
+    >>> from fuse_epilogue import schedules, workloads
     >>> conv = workloads.depthwise_conv1d(8, 512, 2048, 3, activation="relu")
-    >>> built = tvm.compile(schedules.apply(conv, target), target=target)
+    >>> built = tvm.compile(schedules.apply(conv, "llvm"), target="llvm")
     """
     if not isinstance(func, tirx.PrimFunc):
         raise TypeError(f"func must be a PrimFunc, not {type(func).__name__}")

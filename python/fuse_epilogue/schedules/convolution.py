@@ -13,10 +13,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Call, Range, TensorLoad, Var, prim
+from tvm.ir import Call, TensorLoad, Var, prim
 from tvm.sym import Analyzer, detect_linear_equation
 
 from .trees import handle, loads, substitute, uses
@@ -106,7 +105,9 @@ def find_depthwise_conv(block: Any) -> DepthwiseConv | None:
 
     Example
     -------
-    >>> sch, conv = prepare(workloads.depthwise_conv1d(8, 512, 2048, 3))
+    >>> from fuse_epilogue.schedules.prepare import prepare
+    >>> from fuse_epilogue.workloads import depthwise_conv1d
+    >>> sch, conv = prepare(depthwise_conv1d(8, 512, 2048, 3))
     >>> find_depthwise_conv(sch.get(conv)).taps
     3
     """

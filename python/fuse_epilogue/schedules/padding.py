@@ -64,4 +64,3 @@ def _guard(window: Any) -> Any:
     while isinstance(window, prim.Cast):
         window = window.value
     return window
-

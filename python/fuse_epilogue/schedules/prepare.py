@@ -35,8 +35,10 @@ def prepare(func: tirx.PrimFunc) -> tuple[s_tir.Schedule, Any] | None:
 
     Example
     -------
-    >>> sch, conv = prepare(workloads.depthwise_conv1d(8, 512, 2048, 3))
-    >>> sch.fuse_reduction_epilogue(conv)
+    >>> from fuse_epilogue.workloads import depthwise_conv1d
+    >>> sch, conv = prepare(depthwise_conv1d(8, 512, 2048, 3))
+    >>> print(sch.fuse_reduction_epilogue(conv))
+    'conv' absorbed bias[v_c] from 'bias' into T.init; 'summed' is gone.
     """
     if _only_reduction(s_tir.Schedule(func)) is None:
         return None

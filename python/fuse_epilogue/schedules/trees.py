@@ -39,7 +39,9 @@ def substitute(node: Any, values: Mapping[Any, Any]) -> Any:
 
     Example
     -------
-    >>> substitute(i * 4 + j, {j: tvm.tirx.const(1)})                     # doctest: +SKIP
+    >>> from tvm import tirx
+    >>> i, j = tirx.Var("i", "int32"), tirx.Var("j", "int32")
+    >>> substitute(i * 4 + j, {j: tirx.const(1)})
     i * 4 + 1
     """
     table = {handle(var): value for var, value in values.items()}

@@ -31,7 +31,8 @@ class DepthwiseConv1d(ScheduleRule):
     Example
     -------
     >>> from tvm.s_tir import dlight as dl
-    >>> mod = tvm.IRModule({"main": workloads.depthwise_conv1d(8, 512, 2048, 3)})
+    >>> from fuse_epilogue.workloads import depthwise_conv1d
+    >>> mod = tvm.IRModule({"main": depthwise_conv1d(8, 512, 2048, 3)})
     >>> with tvm.target.Target("llvm"):
     ...     mod = dl.ApplyDefaultSchedule(DepthwiseConv1d())(mod)
     """
@@ -86,4 +87,4 @@ class DepthwiseConv1d(ScheduleRule):
 def _lanes(target: Target, dtype: str) -> int:
     """Return how many sums fit into a vector register of the target."""
     bits = int(tvm.get_global_func("target.llvm_get_vector_width")(target))
-    return max(1, bits // tvm.DataType(dtype).bits)
+    return max(1, bits // int(tvm.DataType(dtype).bits))

@@ -63,7 +63,7 @@ def in_loops(
     last = found.out.indices[-1]
     if last.same_as(found.column.var) or not outer:
         tile, vectors, lane = sch.split(column, [None, unroll, lanes])
-        rows, steps = outer, [tile]
+        rows = outer
         sch.reorder(*outer, tile, *taps, vectors, lane)
         unrolled = [*taps, vectors]
         hints = [tile]
@@ -73,7 +73,7 @@ def in_loops(
         tile, some, each = sch.split(column, [None, _COLUMNS // unroll, unroll])
         vectors, lane = sch.split(channel, [None, lanes])
         sch.reorder(*others, tile, vectors, some, *taps, each, lane)
-        rows, steps = [*others, tile], [vectors, some]
+        rows = [*others, tile]
         unrolled = [*taps, each]
         hints = [vectors, some]
     for loop in hints:

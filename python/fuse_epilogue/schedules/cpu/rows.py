@@ -21,7 +21,6 @@ to end with it; its first lanes are computed twice, to the same values.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -260,7 +259,11 @@ class _Rows:
             number = tirx.const(tap, conv.tap.var.ty.dtype)
 
             def step(lane: Any, number: Any = number) -> Any:
-                added = at(term, lane, {hole: tirx.reinterpret(self.dtype, self.window[lane]), conv.tap.var: number})
+                added = at(
+                    term,
+                    lane,
+                    {hole: tirx.reinterpret(self.dtype, self.window[lane]), conv.tap.var: number},
+                )
                 return self.sums, [lane], self.sums[lane] + added
 
             statements.append(self._lanes(step))
@@ -277,9 +280,7 @@ class _Rows:
                 self._lanes(lambda lane: (self.results, [lane], result(lane))),
                 stored,
             ]
-        store = self._lanes(
-            lambda lane: (fused.buffer, [*element[:-1], base + lane], result(lane))
-        )
+        store = self._lanes(lambda lane: (fused.buffer, [*element[:-1], base + lane], result(lane)))
         return [*statements, store]
 
     def _lanes(self, store: Callable[[Any], tuple[Any, list[Any], Any]]) -> Any:

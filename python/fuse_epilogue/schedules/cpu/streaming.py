@@ -1,7 +1,7 @@
 """Stores that go around the caches, for results that would not fit into them.
 
 A plain store first loads the line it writes to, which is a third of all the traffic of a function
-that reads one array and writes another. TVM has no such stores; what it links in is LLVM's own text.
+that reads one array and writes another. TVM has no such stores, but it links in text of LLVM.
 """
 
 from __future__ import annotations
