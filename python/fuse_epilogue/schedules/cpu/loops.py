@@ -20,7 +20,7 @@ from tvm import s_tir
 
 from ..convolution import DepthwiseConv
 from ..padding import with_opaque_zeros
-from ..trees import handle
+from ..trees import handle, loads, uses
 
 # Columns of a tile where channels are the vectors: how often the filter is loaded.
 _COLUMNS = 32
@@ -70,9 +70,10 @@ def in_loops(
     else:
         channel = loops.get(handle(last), outer[-1])
         others = [loop for loop in outer if not loop.same_as(channel)]
+        _turn_filter(sch, conv, found, last)
         tile, some, each = sch.split(column, [None, _COLUMNS // unroll, unroll])
         vectors, lane = sch.split(channel, [None, lanes])
-        sch.reorder(*others, tile, vectors, some, *taps, each, lane)
+        sch.reorder(*others, tile, some, vectors, *taps, each, lane)
         rows = [*others, tile]
         unrolled = [*taps, each]
         hints = [vectors, some]
@@ -86,6 +87,27 @@ def in_loops(
     if sch.get_consumers(conv):
         sch.fuse_reduction_epilogue(conv)
     return sch
+
+
+def _turn_filter(sch: s_tir.Schedule, conv: Any, found: DepthwiseConv, channel: Any) -> None:
+    """Copy the filter once, so that the channels, which make the vectors, are neighbours in it."""
+    taps = [
+        load
+        for load in loads(found.term)
+        if uses(load, found.tap.var) and not uses(load, found.column.var)
+    ]
+    if len(taps) != 1:
+        return
+    places = [at for at, index in enumerate(taps[0].indices) if index.same_as(channel)]
+    if not places or places[0] == len(taps[0].indices) - 1:
+        return
+    [place] = places
+    sources = [region.source for region in sch.get(conv).reads]
+    filter_at = next(at for at, source in enumerate(sources) if source.same_as(taps[0].source))
+    copy = sch.cache_read(conv, filter_at, "global")
+    sch.transform_layout(
+        copy, ("write", 0), lambda *axes: [*axes[:place], *axes[place + 1 :], axes[place]]
+    )
 
 
 def _is_summed(axis: Any) -> bool:
