@@ -37,7 +37,7 @@ class DepthwiseConv1d(ScheduleRule):
     ...     mod = dl.ApplyDefaultSchedule(DepthwiseConv1d())(mod)
     """
 
-    def __init__(self, unroll: int = 4, lanes: int | None = None) -> None:
+    def __init__(self, unroll: int = 2, lanes: int | None = None) -> None:
         self.unroll = unroll
         self.lanes = lanes
 

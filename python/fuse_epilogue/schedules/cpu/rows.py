@@ -36,6 +36,9 @@ from ..fused import FusedConv
 from ..trees import handle, substitute, uses
 from .streaming import StreamingStore, can_stream
 
+# Rows of a streamed result from one wait for its stores to the next.
+_ROWS_STREAMED = 32
+
 
 def can_be_rows(fused: FusedConv) -> bool:
     """Whether a convolution runs along rows of memory, of a known length, in steps of one."""
@@ -126,11 +129,30 @@ class _Rows:
         )
         body: Any = s_tir.SBlockRealize(values[::-1], True, block)
         if outer:
-            total = reduce(lambda a, b: a * b, extents)
-            pragma = self.stream.pragma if self.stream else None
-            body = For(row, _zero(row), total, ForKind.PARALLEL, body, annotations=pragma)
+            body = self._all_rows(row, reduce(lambda a, b: a * b, extents), body)
         root = s_tir.SBlock([], [], [], "root", body)
         return func.with_body(s_tir.SBlockRealize([], True, root))
+
+    def _all_rows(self, row: Any, total: Any, body: Any) -> Any:
+        """Return the loop over all rows, in parallel."""
+        if self.stream is None:
+            return For(row, _zero(row), total, ForKind.PARALLEL, body)
+        # Waiting for the stores takes longer than a row: only now and then.
+        count = int(total)
+        some = max(n for n in range(1, _ROWS_STREAMED + 1) if count % n == 0)
+        group, each = (tirx.Var(name, row.ty) for name in ("group", "each"))
+        inner = For(
+            each, _zero(each), some, ForKind.SERIAL, substitute(body, {row: group * some + each})
+        )
+        several = tirx.SeqStmt([inner, self.stream.end()])
+        return For(
+            group,
+            _zero(group),
+            count // some,
+            ForKind.PARALLEL,
+            several,
+            annotations=self.stream.pragma,
+        )
 
     def _regions(self, elements: Sequence[Any]) -> list[Any]:
         """Return what a row touches: an element, or all along an axis that it runs along."""
@@ -166,8 +188,6 @@ class _Rows:
         statements += self._loop(start, tiles, self.unroll)
         statements += self._loop(start + tiles * self.unroll, (stop - start) % self.unroll, 1)
         statements += [self._vectors(base, 1) for base in bases[stop:]]
-        if self.stream:
-            statements.append(self.stream.end())
         return tirx.SeqStmt(statements) if len(statements) > 1 else statements[0]
 
     def _is_inside(self, base: int) -> bool:
