@@ -250,6 +250,20 @@ PAIRS: dict[str, tuple[Claim, Claim, str]] = {
 }
 
 
+def test_memory_that_rounds_is_not_taken_over_for_a_sum() -> None:
+    """An allocated bfloat16 is kept as it was computed; a parameter is rounded at each step."""
+
+    def copied(monoid: str, combine: Function, initial: float) -> tuple:
+        same_ = Claim(lambda x, c: x, lambda x, c: x, monoid=monoid, combine=combine)
+        before, after, certificate = replace(same_, initial=initial, acc="bfloat16").build()
+        return before, after, replace(certificate, reassociates=False)
+
+    check(*copied("max", T.max, -(2.0**100)))
+    with pytest.raises(CertificateError, match="'D' and 'temp' round differently") as caught:
+        check(*copied("sum", lambda x, t: x + t, 0))
+    assert caught.value.claim == "result"
+
+
 @pytest.mark.parametrize("name", PAIRS)
 def test_right_fusions_are_accepted(name: str) -> None:
     right, _, _ = PAIRS[name]

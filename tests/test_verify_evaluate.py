@@ -384,3 +384,26 @@ def test_unsupported_nodes_are_named(body: Any, dtype: str, named: str) -> None:
     compile_function(elementwise(lambda a, b: T.max(a, b), dtype, dtype))
     with pytest.raises(UnsupportedError, match=named):
         compile_function(elementwise(body, dtype, dtype))
+
+
+def test_a_store_into_a_matched_region_is_one_into_what_it_is_part_of() -> None:
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((N,), "int32"), D: T.Buffer((N,), "int32")):
+        for i in range(2):
+            with T.sblock("outer"):
+                vi = T.axis.spatial(2, i)
+                half = T.match_buffer(D[vi * 4 : vi * 4 + 4], (4,), "int32", offset_factor=4)
+                with T.sblock("middle"):
+                    T.reads(A[vi * 4 : vi * 4 + 4])
+                    T.writes(half[0:4])
+                    again = T.match_buffer(half[0:4], (4,), "int32", offset_factor=1)
+                    for j in range(4):
+                        with T.sblock("inner"):
+                            vj = T.axis.spatial(4, j)
+                            again[vj] = A[vi * 4 + vj] + 1
+
+    program = compile_function(func)
+    assert {param.name: param.written for param in program.parameters} == {"A": False, "D": True}
+    given = np.arange(N, dtype="int32")
+    stored = program.run({"A": given, "D": np.zeros(N, "int32")})["D"]
+    np.testing.assert_array_equal(stored, given + 1)

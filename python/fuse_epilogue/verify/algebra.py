@@ -80,20 +80,32 @@ class Finished:
     indices : tuple[Expr, ...]
         In the reduction's axes.
     value : Term
-        What is in it.
-    computed : bool
-        Whether `value` is what an expression gave, which memory may round.
+        What was stored.
+    rounds : bool
+        Whether memory rounds what is stored: a bfloat16 that the function allocates is kept as it
+        was computed.
     """
 
     indices: tuple[Any, ...]
     value: Term
-    computed: bool = False
+    rounds: bool = False
 
-    def loaded(self, table: TermArithmetic, type: ScalarType) -> Term:
-        """Return what a load gives: a bfloat16 is rounded when it is stored."""
-        if type.name != "bfloat16" or not self.computed:
-            return self.value
-        return table.node("stored", self.value.type, (self.value,), type.name)
+    def loaded(self, table: TermArithmetic) -> Term:
+        """Return what a load gives."""
+        return stored_term(table, self.value) if self.rounds else self.value
+
+
+def stored_term(table: TermArithmetic, term: Term) -> Term:
+    """Return what memory keeps of a value; rounding takes the greater one to the greater one."""
+    if term.op in ("max", "min"):
+        parts = [stored_term(table, arg) for arg in term.args]
+        if not table.exact:
+            return table.extremum(term.op, term.type, parts)
+        return table.node(term.op, term.type, parts, term.data)
+    known = term.op == "poly" and not any(monomial for monomial, _ in term.data)
+    if known or term.op in ("stored", "load", "literal"):
+        return term
+    return table.node("stored", term.type, (term,))
 
 
 class TermExpressions(ExpressionWriter):
@@ -124,6 +136,8 @@ class TermExpressions(ExpressionWriter):
         self.touched = touched
         self.scalars = scalars
         self.finished: dict[int, Finished] = {}
+        # Allocated buffers: they keep a bfloat16 as it was computed.
+        self.allocated: set[int] = set()
         self.before: dict[int, tuple[Any, ...]] = {}
         self._handlers = {**self._handlers, TensorLoad: self._load}
         self._namespace: dict[str, Any] = {"X": table, **RUNTIME}
@@ -131,7 +145,7 @@ class TermExpressions(ExpressionWriter):
         self._index: dict[int, bool] = {}
         self._kept: list[Any] = []
         for axis, _, _ in domain.axes:
-            self.variable(axis, table.unknown(f"axis {axis.name}", handle(axis), _type(axis)))
+            self.variable(axis, axis_term(table, axis))
 
     def variable(self, var: Any, term: Term) -> None:
         """Say what a variable stands for."""
@@ -194,18 +208,24 @@ class TermExpressions(ExpressionWriter):
         if found is not None:
             if not self.domain.equal(list(expr.indices), found.indices):
                 raise NotProved(f"{expr} is not the element of '{expr.source.name}' at hand")
-            return self._held(found.loaded(self.table, type), type)
+            return self._held(found.loaded(self.table), type)
         own = self.before.get(key)
         if key in self.touched and (own is None or not self.domain.equal(list(expr.indices), own)):
             raise NotProved(f"{expr} reads what the fused blocks write, at another element")
         indices = [self.term(index) for index in (own or expr.indices)]
         sort = type if self.table.exact or type.kind != "f" else scalar_type("float64")
-        return self._held(self.table.node("load", sort, indices, key), type)
+        op = "held" if type.name == "bfloat16" and key in self.allocated else "load"
+        return self._held(self.table.node(op, sort, indices, key), type)
 
     def _held(self, term: Term, type: ScalarType) -> Value:
         name = self.fresh("u")
         self._namespace[name] = term
         return Value(name, type)
+
+
+def axis_term(table: TermArithmetic, axis: Any) -> Term:
+    """Return the unknown that stands for an axis."""
+    return table.unknown(f"axis {axis.name}", handle(axis), _type(axis))
 
 
 def _type(var: Any) -> ScalarType:

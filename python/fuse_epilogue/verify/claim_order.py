@@ -9,8 +9,9 @@ from tvm.ir import Var, prim
 from tvm.tirx import ForKind
 
 from .domain import Domain, loop_domain, one_to_one
-from .subject import CertificateError, Subject, demand, is_new
-from .tree import Accesses, Block, Loose, Tree, handle, same, substitute
+from .standing import stays_ahead
+from .subject import SPATIAL, CertificateError, Subject, demand, is_new
+from .tree import Block, Loose, Tree, conflicts, handle, same, shared_loops, substitute, variables
 
 
 def check_order(subject: Subject) -> None:
@@ -23,22 +24,34 @@ def check_order(subject: Subject) -> None:
     """
     tree = subject.trees[0]
     certificate = subject.certificate
+    left = [subject.reduction_after, *subject.tails]
+    # What comes between the reduction and a tail, with the buffers that both use.
+    beside = [
+        (block, set(conflicts(tail.touched(), block)))
+        for tail in subject.tails
+        for block in crossed(subject.trees[1], left[0], tail, left)
+    ]
     for place, epilogue in enumerate(subject.epilogues):
         moved = epilogue.touched()
-        for block in crossed(tree, subject.reduction, epilogue, subject.fused):
-            buffer = conflict(moved, block)
+        h = _at(certificate.epilogues[place])
+        over = [
+            (block, None) for block in crossed(tree, subject.reduction, epilogue, subject.fused)
+        ]
+        for block, shared in [*over, *beside]:
+            used = conflicts(moved, block)
+            matters = [var for key, var in used.items() if shared is None or key in shared]
             demand(
-                buffer is None,
+                not matters or stays_ahead(subject, block, epilogue, h),
                 "order",
                 f"'{epilogue.name}' moves over '{block.name}', and both use "
-                f"'{getattr(buffer, 'name', '')}'",
+                f"'{matters[0].name if matters else ''}'",
             )
         _check_step(
             subject,
             (subject.reduction, certificate.loops, certificate.inverse, None),
             (epilogue, certificate.epilogues[place]),
         )
-        for earlier in range(place):
+        for earlier in subject.in_order[: subject.in_order.index(place)]:
             proof = certificate.epilogues[earlier]
             _check_step(
                 subject,
@@ -132,33 +145,54 @@ def _other_steps(subject: Subject, expr: Any) -> bool:
 
 def _covers(subject: Subject, tail: Block, inverse: dict[int, Any], common: set[int]) -> str:
     """Prove that a tail runs each element once, in the iteration in which it is reduced."""
+    reduction = subject.reduction_after
+    kinds = [int(axis.iter_type) for axis in reduction.block.iter_vars]
+    values = zip(kinds, reduction.realize.iter_values, strict=True)
+    spatial = [value for kind, value in values if kind == SPATIAL]
     bindings = list(tail.realize.iter_values)
-    domain = loop_domain(tail.loops, tail.realize.predicate, subject.sizes)
-    inner = [
-        (loop, expr)
-        for loop, expr in zip(subject.reduction_after.loops, inverse.values(), strict=True)
-        if handle(loop.loop_var) not in common
-        and not _is_one(loop.extent)
-        and _other_steps(subject, expr)
-    ]
-    own = [loop for loop in tail.loops if handle(loop.loop_var) not in common]
-    if sum(not _is_one(loop.extent) for loop in own) != len(inner):
+    back = {handle(loop.loop_var): inverse.get(handle(loop.loop_var)) for loop in tail.loops}
+    # A loop that is an axis; the others are those of the reduction, in the same order.
+    copied: list[list[Any]] = []
+    for block, exprs in ((reduction, spatial), (tail, bindings)):
+        used = {handle(var) for expr in exprs for var in variables(expr)}
+        direct = {handle(expr): place for place, expr in enumerate(exprs) if isinstance(expr, Var)}
+        copied.append([])
+        for loop in block.loops:
+            key = handle(loop.loop_var)
+            if key in common:
+                continue
+            if block is tail and (key in direct or _is_one(loop.extent)):
+                place = direct.get(key)
+                back[key] = loop.min if place is None else subject.spatial[place][0]
+                original = None if place is None else _loop_of(reduction, spatial[place])
+                if not _may_be(loop, original):
+                    return f"the loop '{loop.loop_var.name}' is of another kind"
+            elif key in used and key not in direct and not _is_one(loop.extent):
+                # What the reduction runs its steps in, too, is no loop of a tail.
+                if block is tail or _other_steps(subject, inverse[key]):
+                    copied[-1].append(loop)
+    if len(copied[0]) != len(copied[1]):
         return f"'{tail.name}' does not have the inner loops of the reduction"
-    below = iter(inner)
-    back = []
-    for loop in tail.loops:
-        if handle(loop.loop_var) in common:
-            back.append(inverse[handle(loop.loop_var)])
-        elif _is_one(loop.extent):
-            back.append(loop.min)
-        else:
-            original, expr = next(below)
-            back.append(expr)
-            if loop.kind != ForKind.SERIAL and not _same_kind(loop, original):
-                return f"the loop '{loop.loop_var.name}' is of another kind"
+    for original, loop in zip(*copied, strict=True):
+        back[handle(loop.loop_var)] = inverse[handle(original.loop_var)]
+        if not _may_be(loop, original):
+            return f"the loop '{loop.loop_var.name}' is of another kind"
     # What is the same for all steps is what it is for the first one.
-    first = {handle(var): start for var, start, _ in subject.reducing}
-    return one_to_one(domain, bindings, subject.spatial, [substitute(e, first) for e in back])
+    first = subject.first_step
+    domain = loop_domain(tail.loops, tail.realize.predicate, subject.sizes)
+    return one_to_one(
+        domain, bindings, subject.spatial, [substitute(e, first) for e in back.values()]
+    )
+
+
+def _loop_of(block: Block, var: Any) -> Any:
+    """Return the loop around a block that binds a variable, or None."""
+    return next((loop for loop in block.loops if same(loop.loop_var, var)), None)
+
+
+def _may_be(loop: Any, original: Any) -> bool:
+    """Whether a loop of a tail is a plain one, or like the reduction's."""
+    return loop.kind == ForKind.SERIAL or (original is not None and _same_kind(loop, original))
 
 
 def _same_kind(a: Any, b: Any) -> bool:
@@ -212,27 +246,3 @@ def crossed(
         if between or alone & set(piece.every_loop):
             found.append(piece)
     return found
-
-
-def conflict(moved: Accesses, block: Block | Loose) -> Any:
-    """Return a buffer for which it matters who comes first, or None.
-
-    Example
-    -------
-    >>> conflict(relu.touched(), other) is None                           # doctest: +SKIP
-    True
-    """
-    other = block.touched()
-    for key, var in other.writes.items():
-        if key in moved.reads or key in moved.writes:
-            return var
-    for key, var in moved.writes.items():
-        if key in other.reads:
-            return var
-    return None
-
-
-def shared_loops(a: Block, b: Block) -> list[Any]:
-    """Return the loops around both blocks, within their scope."""
-    inner = {handle(loop.loop_var) for loop in b.loops}
-    return [loop for loop in a.loops if handle(loop.loop_var) in inner]

@@ -209,6 +209,13 @@ class Domain:
     def _proved(self, condition: Any) -> bool:
         if isinstance(condition, prim.And):
             return self._proved(condition.a) and self._proved(condition.b)
+        try:
+            return self._can_prove(condition)
+        except ValueError:
+            # The analyzer folds literals without regard to their width.
+            return False
+
+    def _can_prove(self, condition: Any) -> bool:
         if isinstance(condition, prim.EQ) and self.analyzer.can_prove_equal(
             condition.a, condition.b
         ):
@@ -241,7 +248,10 @@ class Domain:
 
     def simplify(self, expr: Any) -> Any:
         """Return an index expression simplified with what is known of the axes."""
-        return self.analyzer.simplify(expr, steps=3)
+        try:
+            return self.analyzer.simplify(expr, steps=3)
+        except ValueError:
+            return expr
 
 
 def _as(expr: Any, like: Any) -> Any:

@@ -40,6 +40,8 @@ class Prover:
 
     Attributes
     ----------
+    ranges : dict[int, tuple[int, int]]
+        What is known of unknown integers, by the number of the term: from, and below.
     model : dict[tuple[str, int], Any]
         After an answer other than True: values of unknowns, by name and element, for which z3
         sees a difference. They need not make one, since z3 sees less than the whole meaning.
@@ -50,6 +52,7 @@ class Prover:
         self._timeout = timeout
         self._known: dict[tuple[int, int], bool] = {}
         self._translation: _Translation | None = None
+        self.ranges: dict[int, tuple[int, int]] = {}
         self.model: dict[tuple[str, int], Any] = {}
 
     def equal(self, a: Term, b: Term) -> bool:
@@ -82,7 +85,7 @@ class Prover:
     def _solve(self, a: Term, b: Term) -> bool:
         z3: Any = importlib.import_module("z3")
         if self._translation is None:
-            self._translation = _Translation(self._table)
+            self._translation = _Translation(self._table, self.ranges)
         translation = self._translation
         try:
             difference = translation(a) != translation(b)
@@ -100,7 +103,8 @@ class Prover:
 class _Translation:
     """Terms as z3 expressions."""
 
-    def __init__(self, table: TermTable) -> None:
+    def __init__(self, table: TermTable, ranges: dict[int, tuple[int, int]]) -> None:
+        self._ranges = ranges
         self._z3: Any = importlib.import_module("z3")
         self._table = table
         self._done: dict[int, Any] = {}
@@ -160,6 +164,9 @@ class _Translation:
             if expr.sort() == z3.RealSort():
                 largest = z3.Q(*largest_of(scalar_type(type)).as_integer_ratio())
                 self.known += [-largest <= expr, expr <= largest]
+            if term.number in self._ranges:
+                first, end = self._ranges[term.number]
+                self.known += [expr >= first, expr < end]
             return expr
         if term.op == "poly":
             return self._polynomial(term)

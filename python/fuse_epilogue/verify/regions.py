@@ -61,11 +61,17 @@ def _declared(domain: Domain, regions: Any, buffer: Any, indices: Any) -> bool:
     return any(
         same(region.source, buffer)
         and all(
-            _inside(domain, index, part.min, part.extent)
-            for index, part in zip(indices, region.region, strict=True)
+            _is_all(part, size) or _inside(domain, index, part.min, part.extent)
+            for index, part, size in zip(indices, region.region, buffer.ty.shape, strict=True)
         )
         for region in regions
     )
+
+
+def _is_all(part: Any, size: Any) -> bool:
+    """Whether a range is all of an axis: an index into that may be anything."""
+    first = isinstance(part.min, prim.IntImm) and int(part.min.value) == 0
+    return first and bool(prim.expr_deep_equal(part.extent, size))
 
 
 def _inside(domain: Domain, index: Any, start: Any, extent: Any) -> bool:

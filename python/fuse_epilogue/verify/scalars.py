@@ -106,6 +106,19 @@ def largest_of(type: ScalarType) -> float:
     return float(ml_dtypes.finfo(ml_dtypes.bfloat16 if type.name == "bfloat16" else type.name).max)
 
 
+def rounded(value: float, type: ScalarType) -> float:
+    """Return the number of a floating type that is nearest to a value.
+
+    Example
+    -------
+    >>> rounded(1e39, scalar_type("float32"))
+    inf
+    """
+    with np.errstate(over="ignore"):
+        dtype = np.dtype(ml_dtypes.bfloat16 if type.name == "bfloat16" else type.name)
+        return float(np.float64(value).astype(dtype))
+
+
 class _Poison:
     """What memory holds that nobody wrote: any operation on it gives it again."""
 

@@ -40,6 +40,8 @@ class StatementWriter:
         self.expressions = expressions
         self.lines: list[str] = []
         self.written: list[int] = []
+        # What a matched region is a part of, by handle.
+        self._roots: dict[int, int] = {}
         self.stores: list[tuple[Value, ...]] = []
         self.block = ""
         self._depth = 1
@@ -189,6 +191,8 @@ class StatementWriter:
         buffer.shape = [one] * missing + buffer.shape
         buffer.keys = [0] * missing + buffer.keys
         buffer.source, buffer.offsets = source, starts
+        outer = matched.source.source.__chandle__()
+        self._roots[matched.buffer.__chandle__()] = self._roots.get(outer, outer)
 
     def _allocate(self, var: Any) -> None:
         name = self.expressions.fresh("b")
@@ -228,7 +232,7 @@ class StatementWriter:
         value = writer.data(writer.write(stmt.value))
         if value.type is not buffer.type:
             raise UnsupportedError(f"{value.type.name} is stored in '{buffer.name}'")
-        self.written.append(stmt.buffer.__chandle__())
+        self.written.append(self._roots.get(stmt.buffer.__chandle__(), stmt.buffer.__chandle__()))
         self.stores.append(tuple(self._extents))
         self.store(buffer, values, keys, value)
 

@@ -9,9 +9,10 @@ from tvm import tirx
 from tvm.ir import prim
 
 from .domain import Domain, block_axes
-from .tree import Block, Loose, Tree, bound_by, handle, same, substitute, variables
+from .tree import Block, Loose, Tree, bound_by, handle, same, shared_loops, substitute, variables
 
-_SPATIAL, _REDUCTION = 0, 2
+# Kinds of axes.
+SPATIAL, _REDUCTION = 0, 2
 
 
 class CertificateError(Exception):
@@ -123,9 +124,9 @@ class Subject:
         block = self.reduction.block
         demand(block.init is not None, "reduction", "the block has no T.init")
         kinds = [int(axis.iter_type) for axis in block.iter_vars]
-        demand(set(kinds) <= {_SPATIAL, _REDUCTION}, "reduction", "an axis is of another kind")
+        demand(set(kinds) <= {SPATIAL, _REDUCTION}, "reduction", "an axis is of another kind")
         axes = block_axes(block)
-        self.spatial = [axis for axis, kind in zip(axes, kinds, strict=True) if kind == _SPATIAL]
+        self.spatial = [axis for axis, kind in zip(axes, kinds, strict=True) if kind == SPATIAL]
         self.reducing = [axis for axis, kind in zip(axes, kinds, strict=True) if kind == _REDUCTION]
         self.sizes = size_variables(before)
         sizes = {handle(var) for var in self.sizes}
@@ -153,6 +154,16 @@ class Subject:
         return {handle(var) for var in fixed} | self.scalars
 
     @property
+    def in_order(self) -> list[int]:
+        """The places of the epilogues in the certificate, in the order in which they run."""
+        return sorted(range(len(self.epilogues)), key=lambda place: self.epilogues[place].place)
+
+    @property
+    def first_step(self) -> dict[int, Any]:
+        """The reduction axes at their start, by handle: for what is the same for all steps."""
+        return {handle(var): start for var, start, _ in self.reducing}
+
+    @property
     def fused(self) -> list[Block]:
         """The blocks before that the fusion is about."""
         return [self.reduction, *self.epilogues]
@@ -164,14 +175,14 @@ class Subject:
         demand(len(found) == 1, claim, f"there are {len(found)} blocks '{name}' {when}")
         block = found[0]
         plain = not block.block.match_buffers and not block.block.alloc_buffers
-        demand(block.leaf and plain, claim, f"block '{name}' has blocks or buffers inside")
-        demand(block.scope is not None, claim, f"block '{name}' is the root")
+        inner = block.leaf and block.scope is not None
+        demand(inner and plain, claim, f"block '{name}' has blocks or buffers inside")
         demand(len(block.loops) == len(block.inside), claim, f"'{name}' is under a condition")
         return block
 
     def _spatial_only(self, block: Block, claim: str) -> None:
         kinds = {int(axis.iter_type) for axis in block.block.iter_vars}
-        demand(kinds <= {_SPATIAL}, claim, f"block '{block.name}' has a reduction axis")
+        demand(kinds <= {SPATIAL}, claim, f"block '{block.name}' has a reduction axis")
         demand(block.block.init is None, claim, f"block '{block.name}' has T.init")
         original = self.reduction if block in self.epilogues else self.reduction_after
         demand(
@@ -191,6 +202,12 @@ class Subject:
         return values
 
 
+def is_unchanged(certificate: Any) -> bool:
+    """Whether F and H are the identity."""
+    parts = certificate.absorbed, certificate.distributed
+    return all(same(part, certificate.hole) for part in parts)
+
+
 def is_new(subject: Subject) -> bool:
     """Whether the reduction accumulates in a buffer that was made for it."""
     result = handle(subject.certificate.result)
@@ -198,12 +215,32 @@ def is_new(subject: Subject) -> bool:
     return result not in known and result not in subject.trees[0].allocated()
 
 
+def others(subject: Subject) -> list[Block | Loose]:
+    """Return what is in the function before besides the fused blocks."""
+    fused = {block.place for block in subject.fused}
+    pieces = subject.trees[0].pieces()
+    return [p for p in pieces if isinstance(p, Loose) or p.place not in fused]
+
+
+def strangers(subject: Subject) -> list[Block | Loose]:
+    """Return those of them that cannot be a tail of the reduction, not being where tails are."""
+    depth = min((len(shared_loops(subject.reduction_after, t)) for t in subject.tails), default=0)
+    return [piece for piece in others(subject) if not _may_be_tail(subject, piece, depth)]
+
+
+def _may_be_tail(subject: Subject, piece: Block | Loose, depth: int) -> bool:
+    if isinstance(piece, Loose) or piece.scope is None or piece.block.init is not None:
+        return False
+    kinds = {int(axis.iter_type) for axis in piece.block.iter_vars}
+    return (
+        kinds <= {SPATIAL}
+        and same(piece.scope.block, subject.reduction.scope.block)
+        and piece.place > subject.reduction.place
+        and len(shared_loops(subject.reduction, piece)) >= depth
+    )
+
+
 def observed(subject: Subject, buffer: int) -> bool:
     """Whether anybody but the fused blocks can see what is in a buffer (by handle)."""
-    tree = subject.trees[0]
     owned = {handle(var) for var in subject.reduction.scope.block.alloc_buffers}
-    if buffer not in owned:
-        return True
-    fused = {block.place for block in subject.fused}
-    others = [p for p in tree.pieces() if isinstance(p, Loose) or p.place not in fused]
-    return any(buffer in piece.touched().reads for piece in others)
+    return buffer not in owned or any(buffer in piece.touched().reads for piece in others(subject))

@@ -9,18 +9,33 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
 from .abstract import Arithmetic
-from .scalars import POISON, EvaluationError, ScalarType, UnsupportedError
+from .scalars import POISON, EvaluationError, ScalarType, UnsupportedError, rounded
 from .terms import BOOL, REAL, Term, TermTable, number_of
 
 # Loads at an index that is a term become a selection among at most so many elements.
 _ELEMENTS = 256
 # Integers up to this are exact in every float type.
 _SMALL = 256
+
+
+_FOLDED = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}
+
+
+def fold(name: str, a: Any, b: Any, type: ScalarType) -> float:
+    """Return an operation of two known numbers, rounded to a type."""
+    if not (math.isfinite(a) and math.isfinite(b)):
+        return float(_FOLDED[name](float(a), float(b)))
+    exact = Fraction(_FOLDED[name](Fraction(a), Fraction(b)))
+    try:
+        return rounded(float(exact), type)
+    except OverflowError:
+        return math.inf if exact > 0 else -math.inf
 
 
 class TermArithmetic(TermTable, Arithmetic):
@@ -56,6 +71,11 @@ class TermArithmetic(TermTable, Arithmetic):
             # The machine's sums and products do not depend on the order of two operands.
             args = sorted((a, b), key=number_of) if name in ("add", "mul") else (a, b)
             return self.node(name, type, args)
+        if type.kind == "f":
+            left, right = self.ordered(a, type), self.ordered(b, type)
+            if name in _FOLDED and left is not None and right is not None:
+                # As whoever folds literals does.
+                return self.literal(fold(name, left, right, type), type)
         type = self._sort(type)
         if name in ("add", "sub"):
             total = self.polynomial(a)

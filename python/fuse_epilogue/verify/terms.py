@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
-from .scalars import ScalarType, WorkLimit, scalar_type
+from .scalars import ScalarType, WorkLimit, rounded, scalar_type
 
 BOOL = scalar_type("bool")
 #: The type of real numbers.
@@ -156,9 +156,10 @@ class TermTable:
         return self.from_polynomial({(): value}, type)
 
     def literal(self, value: float, type: ScalarType) -> Term:
-        """Return a floating literal."""
+        """Return a floating literal, rounded to its type."""
         if self.exact:
             return self.node("literal", type, (), float.hex(value))
+        value = rounded(value, type)
         if not math.isfinite(value):
             return self.node("literal", REAL, (), repr(value))
         return self.number(Fraction(value), REAL)
@@ -181,7 +182,7 @@ class TermTable:
     def extremum(self, name: str, type: ScalarType, parts: Iterable[Term]) -> Term:
         """Return a maximum or minimum as a set of operands, with at most one constant."""
         pick = max if name == "max" else min
-        known: list[Any] = []
+        known: list[tuple[Any, Term]] = []
         others: set[Term] = set()
         for part in parts:
             for operand in part.args if part.op == name else (part,):
@@ -191,7 +192,10 @@ class TermTable:
                 else:
                     known.append((value, operand))
         if known:
-            others.add(pick(known, key=lambda pair: pair[0])[1])
+            value, constant = pick(known, key=lambda pair: pair[0])
+            if value == self._neutral("min" if name == "max" else "max", type):
+                return constant  # Nothing is beyond it.
+            others.add(constant)
             neutral = self._neutral(name, type)
             if len(others) > 1:
                 others = {term for term in others if self.ordered(term, type) != neutral}

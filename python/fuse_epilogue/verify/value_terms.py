@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from .algebra import Finished, NotProved, TermExpressions
+from tvm.ir import prim
+
+from .algebra import Finished, NotProved, TermExpressions, axis_term, stored_term
 from .prover import Prover
 from .scalars import ScalarType, scalar_type
-from .subject import CertificateError, Stored, Subject, demand, stored
+from .subject import CertificateError, Stored, Subject, demand, is_unchanged, stored
 from .symbolic import TermArithmetic
 from .terms import Term
-from .tree import handle, same, variables
+from .tree import handle, same
 
 
 class Values:
@@ -32,6 +34,11 @@ class Values:
         self.type: ScalarType = scalar_type(self.certificate.accumulator.ty.dtype.dtype)
         self.table = TermArithmetic(exact)
         self.prover = Prover(self.table, timeout)
+        for var, start, extent in subject.domain.axes:
+            if isinstance(start, prim.IntImm) and isinstance(extent, prim.IntImm):
+                axis = axis_term(self.table, var)
+                first = int(start.value)
+                self.prover.ranges[axis.number] = (first, first + int(extent.value))
         self.update = stored(subject.reduction.block.body, "reduction")
         self.start = stored(subject.reduction.block.init, "reduction")
         to_before = subject.after_to_before(subject.reduction_after, subject.domain.axes, "after")
@@ -42,7 +49,10 @@ class Values:
         written = [self.certificate.accumulator, self.certificate.result]
         written += [one.buffer for one in self.stores]
         self.touched = {handle(var): var for var in written}
+        self.allocated = {key for tree in subject.trees for key in tree.allocated()}
         self.x = self.table.unknown("x", 0, self.type)
+        if is_unchanged(self.certificate) and self.rounds(self.certificate.accumulator):
+            self.x = stored_term(self.table, self.x)
         self.t = self.table.unknown("t", 0, self.type)
 
     def _epilogue_store(self, place: int) -> Stored:
@@ -61,6 +71,7 @@ class Values:
         """Return a maker of terms in which variables stand for given terms."""
         scalars = self.subject.scalars | {handle(var) for var, _ in holes.values()}
         made = TermExpressions(self.table, self.subject.domain, self.touched, scalars)
+        made.allocated = self.allocated
         for var, term in holes.values():
             made.variable(var, term)
         return made
@@ -98,6 +109,10 @@ class Values:
         made.finished[handle(store.buffer)] = Finished(store.indices, term)
         return self.value(store, made)
 
+    def rounds(self, buffer: Any) -> bool:
+        """Whether memory rounds what is stored in a buffer."""
+        return str(buffer.ty.dtype.dtype) == "bfloat16" and handle(buffer) not in self.allocated
+
     def equal(self, a: Term, b: Term) -> bool:
         """Whether two terms are proved equal."""
         return self.prover.equal(a, b)
@@ -110,13 +125,10 @@ class Values:
         made = self.expressions()
         made.before = self.places()
         made.finished[handle(certificate.accumulator)] = Finished(
-            tuple(certificate.indices), self.x
+            tuple(certificate.indices), self.x, self.rounds(certificate.accumulator)
         )
-        for place, store in enumerate(self.stores):
-            claim = f"epilogues[{place}].h"
-            reads = any(mentions_any(store.value, key) for key in made.finished)
-            demand(reads, claim, "the epilogue reads no finished element")
-            self._finish(made, store, claim)
+        for place in self.subject.in_order:
+            self._finish(made, self.stores[place], f"epilogues[{place}].h")
         return dict(made.finished)
 
     def left(self) -> dict[int, Finished]:
@@ -127,7 +139,7 @@ class Values:
         made.before.pop(handle(certificate.result), None)
         y = self.at(certificate.absorbed, self.x, old=True)
         made.finished[handle(certificate.result)] = Finished(
-            tuple(certificate.result_indices), y, computed=y is not self.x
+            tuple(certificate.result_indices), y, self.rounds(certificate.result)
         )
         for place, store in enumerate(self.tails):
             proof = certificate.tails[place]
@@ -147,12 +159,7 @@ class Values:
         term = attempt(lambda: self.value(store, made), claim)
         key = handle(store.buffer)
         demand(key not in made.finished, claim, f"'{store.buffer.name}' is stored to twice")
-        made.finished[key] = Finished(store.indices, term, computed=True)
-
-
-def mentions_any(expr: Any, key: int) -> bool:
-    """Whether a variable, by handle, occurs in an expression."""
-    return any(handle(var) == key for var in variables(expr))
+        made.finished[key] = Finished(store.indices, term, self.rounds(store.buffer))
 
 
 def attempt(make: Any, claim: str) -> Any:

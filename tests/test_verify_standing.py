@@ -1,0 +1,88 @@
+"""Certificates of later calls, which find tails of an earlier one behind the reduction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import tvm_ffi
+from tvm import tirx
+from tvm.tirx import PrimFunc
+
+from certified import Certified, mapped, realized, top_level
+from fuse_epilogue.verify import CertificateError, check
+from programs import BY_NAME
+
+CHAIN = "two_outputs"  # D = f(A @ x) is read again: F = 3 D
+
+
+def later() -> Certified:
+    """The call that fuses the second epilogue of a chain, behind the tail of the first."""
+    case = BY_NAME[CHAIN]
+    sch = case.scheduled()
+    first, second = case.epilogues
+    sch.fuse_reduction_epilogue(case.reduction, first, **case.options)
+    before = sch.mod["main"]
+    report = sch.fuse_reduction_epilogue(case.reduction, second, **case.options)
+    assert [tail.name for tail in report.certificate.tails] == [second]
+    return Certified(before, sch.mod["main"], report.certificate)
+
+
+def refused(given: Certified, claim: str) -> None:
+    with pytest.raises(CertificateError) as caught:
+        check(given.before, given.after, given.certificate)
+    assert caught.value.claim == claim, caught.value
+
+
+def has_three(seq: tirx.SeqStmt) -> bool:
+    return len(seq.seq) == 3
+
+
+def swapped(seq: tirx.SeqStmt) -> tirx.SeqStmt:
+    reduction, first, second = seq.seq
+    return tirx.SeqStmt([reduction, second, first])
+
+
+def test_a_tail_behind_a_tail_of_an_earlier_call() -> None:
+    given = later()
+    check(given.before, given.after, given.certificate)
+
+
+def test_a_tail_in_front_of_what_it_reads() -> None:
+    refused(later().storing(mapped(tirx.SeqStmt, swapped, has_three)), "order")
+
+
+def test_a_tail_of_another_element() -> None:
+    """The earlier tail goes through its rows backwards, so that the later one comes too early."""
+    backwards = realized(
+        BY_NAME[CHAIN].epilogues[0],
+        lambda r: type(r)([r.block.iter_vars[0].dom.extent - 1 - r.iter_values[0]], True, r.block),
+    )
+    refused(later().both(backwards), "order")
+
+
+def test_others_between_a_reduction_and_a_late_tail() -> None:
+    """The reduction stands where it was; only the tail comes behind what overwrites its output."""
+    given = later()
+    output = given.certificate.tails[0].output
+    zero = tirx.IntImm("int32", 0)
+    work = tirx.BufferStore(output, tirx.IntImm("int32", 7), [zero])
+
+    def late(parts: list[Any]) -> list[Any]:
+        (loop,) = parts
+        reduction, first, second = loop.body.seq
+        var = tirx.Var("i_late", loop.loop_var.ty)
+        moved = tvm_ffi.structural_map(
+            second, (type(var), lambda v: var if v.same_as(loop.loop_var) else v)
+        )
+        again = tirx.For(var, loop.min, loop.extent, loop.kind, moved)
+        body = tirx.SeqStmt([reduction, first])
+        kept = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body)
+        return [kept, work, again]
+
+    def behind(func: PrimFunc) -> PrimFunc:
+        return top_level(lambda parts: [*parts, work])(func)
+
+    refused(
+        Certified(behind(given.before), top_level(late)(given.after), given.certificate), "order"
+    )
