@@ -77,9 +77,12 @@ AnyMap CertificateAsMap(const FusionReport& report) {
                            {"value", tail.value}});
   }
   bool is_float = IsFloat(BufferTypeOf(before.accumulator).dtype().dtype());
+  Expr absorbed = ApplyAll(peeled, hole);
+  Expr distributed = ApplyDistributed(peeled, hole);
+  bool unchanged = DeepEqual(absorbed, hole) && DeepEqual(distributed, hole);
   const Monoid* after = peeled.empty() ? before.monoid : peeled.back().after;
   return {{"numerics", ffi::String(report.options.exact ? "exact" : "reassociate")},
-          {"reassociates", is_float && !peeled.empty()},
+          {"reassociates", is_float && !unchanged},
           {"reduction", ffi::String(report.reduction)},
           {"monoid", ffi::String(before.monoid->name)},
           {"monoid_after", ffi::String(after->name)},
@@ -88,8 +91,8 @@ AnyMap CertificateAsMap(const FusionReport& report) {
           {"result", report.result.buffer},
           {"result_indices", report.result.indices},
           {"hole", hole},
-          {"absorbed", ApplyAll(peeled, hole)},
-          {"distributed", ApplyDistributed(peeled, hole)},
+          {"absorbed", absorbed},
+          {"distributed", distributed},
           {"init", report.init},
           {"loops", report.loops},
           {"inverse", report.inverse},
