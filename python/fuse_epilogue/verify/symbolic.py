@@ -27,6 +27,10 @@ _SMALL = 256
 _FOLDED = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}
 
 
+def _is_one(term: Term) -> bool:
+    return bool(term.op == "literal" and term.data == float.hex(1.0))
+
+
 def fold(name: str, a: Any, b: Any, type: ScalarType) -> float:
     """Return an operation of two known numbers, rounded to a type."""
     if not (math.isfinite(a) and math.isfinite(b)):
@@ -68,6 +72,9 @@ class TermArithmetic(TermTable, Arithmetic):
         if type.kind == "b":
             return self.bits({"max": "or", "min": "and"}.get(name, name), type, (a, b))
         if type.kind == "f" and self.exact:
+            for value, other in ((b, a), (a, b)) if name == "mul" else ((b, a),):
+                if name in ("mul", "div") and _is_one(value):
+                    return other  # Whatever it is: an infinity, a NaN, a negative zero.
             # The machine's sums and products do not depend on the order of two operands.
             args = sorted((a, b), key=number_of) if name in ("add", "mul") else (a, b)
             return self.node(name, type, args)
