@@ -345,8 +345,9 @@ def _outside_bounds(
     try:
         first = _bounds(before, initial, sizes, _Perturbed(share), share)
         second = _bounds(after, initial, sizes, IntervalArithmetic(), 0.0)
-    except UnsupportedError:
-        # A store whose place depends on data: it is compared on exact data only.
+    except (EvaluationError, UnsupportedError):
+        # A store whose place depends on data, or a load whose place does so much that the
+        # perturbed one may be out of bounds: such programs are compared on exact data only.
         return ""
     for name, array in wanted.items():
         # The ends are themselves computed in float64, and below the smallest number all is lost.
