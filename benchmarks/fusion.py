@@ -43,6 +43,7 @@ from fusion_variants import Variant, variants
 from primitive import Samples, cpu_model, progress, ratio, to_json
 
 import fuse_epilogue
+from fuse_epilogue.schedules import host
 
 RESULTS = Path(__file__).resolve().parent / "results" / "fusion.json"
 
@@ -64,17 +65,6 @@ FULL, QUICK = Effort(11, 2.0, 4.0), Effort(5, 0.2, 0.4)
 
 
 # ---- Compiling and checking ----------------------------------------------------------------------
-
-
-def host(threads: int) -> tvm.target.Target:
-    """Return this machine as a target, with its processor's name and its widest vectors."""
-    target = {"kind": "llvm", "num-cores": threads}
-    name = tvm.get_global_func("target.llvm_get_system_cpu", allow_missing=True)
-    if name is not None and name():
-        target["mcpu"] = name()
-    if platform.machine() in ("x86_64", "AMD64"):
-        target["mattr"] = ["-prefer-256-bit"]
-    return tvm.target.Target(target)
 
 
 def use_threads(count: int) -> int:

@@ -1,6 +1,6 @@
 """Schedules for whole functions: rules in the style of TVM's dlight, built on fusing epilogues.
 
-- :func:`apply` schedules a function for a target.
+- :func:`apply` schedules a function for a target; :func:`host` is the target of this machine.
 - :class:`fuse_epilogue.schedules.cpu.DepthwiseConv1d` is the rule for LLVM.
 - :class:`fuse_epilogue.schedules.cuda.DepthwiseConv1d` is the rule for CUDA.
 """
@@ -13,8 +13,9 @@ from tvm.s_tir.dlight.base import ScheduleRule
 from tvm.target import Target
 
 from . import cpu, cuda
+from .targets import host
 
-__all__ = ["apply", "cpu", "cuda"]
+__all__ = ["apply", "cpu", "cuda", "host"]
 
 #: The rules for a kind of target, tried in order.
 RULES: dict[str, tuple[ScheduleRule, ...]] = {
@@ -31,7 +32,8 @@ def apply(func: tirx.PrimFunc, target: Target | str | dict) -> ir.IRModule:
     func : tvm.tirx.PrimFunc
         One reduction with elementwise work around it, not scheduled.
     target : tvm.target.Target, str or dict
-        What it is for; the same target goes to ``tvm.compile``.
+        What it is for; the same target goes to ``tvm.compile``. A plain "llvm" is a processor with
+        vectors of 128 bits: take :func:`host` for this machine.
 
     Returns
     -------
@@ -49,7 +51,8 @@ def apply(func: tirx.PrimFunc, target: Target | str | dict) -> ir.IRModule:
     -------
     >>> from fuse_epilogue import schedules, workloads
     >>> conv = workloads.depthwise_conv1d(8, 512, 2048, 3, activation="relu")
-    >>> built = tvm.compile(schedules.apply(conv, "llvm"), target="llvm")
+    >>> target = schedules.host()
+    >>> built = tvm.compile(schedules.apply(conv, target), target=target)
     """
     if not isinstance(func, tirx.PrimFunc):
         raise TypeError(f"func must be a PrimFunc, not {type(func).__name__}")

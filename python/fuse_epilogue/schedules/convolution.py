@@ -15,8 +15,9 @@ from typing import Any
 
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Call, TensorLoad, Var, prim
-from tvm.sym import Analyzer, detect_linear_equation
+from tvm.ir import Call, Range, TensorLoad, Var, prim
+from tvm.sym import Analyzer, ProofStrength, detect_iter_map, detect_linear_equation
+from tvm.sym.iter_affine_map import IterMapLevel
 
 from .trees import handle, loads, substitute, uses
 
@@ -48,7 +49,8 @@ class DepthwiseConv:
     stride, dilation, start : int
         That index is ``column * stride + tap * dilation + start``.
     outside : Expr or None
-        What `window` is where that index is not one of x: a constant. None: it always is.
+        What `window` is where that index is not one of x, and nowhere else: a constant. None:
+        it always is.
     """
 
     block: Any
@@ -126,6 +128,8 @@ def find_depthwise_conv(block: Any) -> DepthwiseConv | None:
         return None
     if any(plain(axis.dom.min) != 0 for axis in block.iter_vars):
         return None
+    if not is_one_to_one(update.indices, spatial):
+        return None
     once = {axis.var: axis.dom.min for axis in summed if axis is not taps[0]}
     term = Analyzer().simplify(substitute(term, once)) if once else term
     return _with_window(block, update, term, spatial, taps[0])
@@ -161,7 +165,9 @@ def _with_window(
         stride, dilation, start = numbers
         if stride < 1 or dilation < 1:
             return None
-        window, outside = _window(term, data)
+        window, outside = window_of(term, data)
+        if not _is_exact(window, data, places[0], block.iter_vars):
+            return None
         hole = tirx.Var("x", window.ty)
         if uses(substitute_part(term, window, hole), column.var):
             return None
@@ -187,8 +193,8 @@ def _is_load_of(expr: Any, buffer: Any) -> bool:
     return isinstance(expr, TensorLoad) and bool(expr.source.same_as(buffer))
 
 
-def _window(term: Any, data: Any) -> tuple[Any, Any]:
-    """Return the load with its condition and the casts around it, and what is outside."""
+def window_of(term: Any, data: Any) -> tuple[Any, Any]:
+    """Return a load in a term with its condition and the casts around it, and what is outside."""
     window, outside = data, None
     guards: list[Any] = []
     tvm_ffi.structural_walk(term, (Call, guards.append))
@@ -201,6 +207,62 @@ def _window(term: Any, data: Any) -> tuple[Any, Any]:
         if cast.value.same_as(window):
             window = cast
     return window, outside
+
+
+def _is_exact(window: Any, data: Any, place: int, axes: Any) -> bool:
+    """Whether x is read where an index of it is inside of x, and a constant is taken elsewhere."""
+    while isinstance(window, prim.Cast):
+        window = window.value
+    index, size = data.indices[place], data.source.ty.shape[place]
+    inside = [index >= 0, index < size]
+    analyzer = Analyzer()
+    for axis in axes:
+        analyzer.bind(axis.var, axis.dom)
+
+    def proved(claims: list[Any]) -> bool:
+        return all(analyzer.can_prove(claim, ProofStrength.SYMBOLIC_BOUND) for claim in claims)
+
+    if window.same_as(data):
+        return proved(inside)
+    condition, _, outside = window.args
+    if not isinstance(outside, prim.IntImm | prim.FloatImm):
+        return False
+    with analyzer.constraint_scope(condition):
+        if not proved(inside):
+            return False
+    with analyzer.constraint_scope(prim.And(*inside)):
+        return proved(_conjuncts(condition))
+
+
+def _conjuncts(condition: Any) -> list[Any]:
+    if isinstance(condition, prim.And):
+        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
+    return [condition]
+
+
+def is_one_to_one(indices: Any, axes: Any) -> bool:
+    """Whether different values of some axes are different elements of a buffer.
+
+    Parameters
+    ----------
+    indices : Sequence[Expr]
+        Of the element.
+    axes : Sequence[tvm.tirx.IterVar]
+        From 0; those with one value do not matter.
+    """
+    one = {axis.var: axis.dom.min for axis in axes if plain(axis.dom.extent) == 1}
+    moving = {
+        axis.var: Range.from_min_extent(axis.dom.min, axis.dom.extent)
+        for axis in axes
+        if axis.var not in one
+    }
+    places = [substitute(index, one) for index in indices]
+    places = [place for place in places if uses(place, *moving)]
+    if not all(any(uses(place, var) for place in places) for var in moving):
+        return False
+    if len(places) == len(moving) and all(isinstance(place, Var) for place in places):
+        return True
+    return len(detect_iter_map(places, moving, check_level=IterMapLevel.Bijective).indices) > 0
 
 
 def substitute_part(expr: Any, part: Any, by: Any) -> Any:

@@ -8,9 +8,11 @@ from typing import Any
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
+from tvm.sym import Analyzer
 
-from .convolution import DepthwiseConv, find_depthwise_conv, plain
-from .trees import loads, replace, substitute
+from ..report import refusal_code
+from .convolution import DepthwiseConv, find_depthwise_conv, is_one_to_one, plain
+from .trees import handle, loads, nests, replace, substitute, uses
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,32 @@ class FusedConv:
         return [load for expr in (self.start, self.conv.term, self.result) for load in loads(expr)]
 
 
+def fuse_epilogue(sch: s_tir.Schedule, conv: Any) -> None:
+    """Fuse the epilogue of a convolution, if it has one.
+
+    A sum in 16 bits does not start from a bias: its epilogue stays as it is, behind the sum.
+
+    Parameters
+    ----------
+    sch : tvm.s_tir.Schedule
+    conv : SBlockRV
+        The reduction.
+
+    Raises
+    ------
+    tvm.s_tir.ScheduleError
+        The epilogue is not fusable.
+    """
+    if not sch.get_consumers(conv):
+        return
+    try:
+        sch.fuse_reduction_epilogue(conv)
+    except s_tir.ScheduleError as error:
+        if refusal_code(error) != "accumulator-type":
+            raise
+        sch.fuse_reduction_epilogue(conv, numerics="exact")
+
+
 def find_fused_conv(sch: s_tir.Schedule, conv: Any) -> FusedConv | None:
     """Return what a function computes that is a convolution, alone or with one tail.
 
@@ -63,7 +91,11 @@ def find_fused_conv(sch: s_tir.Schedule, conv: Any) -> FusedConv | None:
     block = sch.get(conv)
     found = find_depthwise_conv(block)
     blocks = [sch.get(rv) for rv in sch.get_child_blocks(sch.get_sblock("root"))]
+    root = sch.get(sch.get_sblock("root"))
+    everything = nests(root)
     if found is None or len(blocks) > 2 or not blocks[0].same_as(block):
+        return None
+    if len(everything) != len(blocks) or any(nest is None for nest in everything):
         return None
     total = tirx.Var("sum", found.out.ty)
     start, store = block.init, block.body
@@ -72,13 +104,20 @@ def find_fused_conv(sch: s_tir.Schedule, conv: Any) -> FusedConv | None:
     if len(blocks) == 1:
         return FusedConv(found, start.value, total, total, store.buffer, tuple(store.indices))
     tail = blocks[1].body
-    if not isinstance(tail, tirx.BufferStore):
+    inner = {handle(buffer) for buffer in root.alloc_buffers}
+    if not isinstance(tail, tirx.BufferStore) or handle(store.buffer) not in inner:
         return None
     own = [load for load in loads(tail.value) if load.source.same_as(store.buffer)]
-    if not own or len(own[0].indices) != len(store.indices):
+    if not own or any(uses(index, store.buffer) for index in tail.indices):
         return None
-    axes = _axes(blocks[1], own[0].indices, store.indices)
+    first = own[0].indices
+    if not all(tvm_ffi.structural_equal(load.indices, first) for load in own):
+        return None
+    axes = _axes(blocks[1], first, store.indices, block)
     if axes is None:
+        return None
+    indices = tuple(substitute(index, axes) for index in tail.indices)
+    if not is_one_to_one(indices, [found.column, *found.outer]):
         return None
     result = replace(
         tail.value,
@@ -91,16 +130,28 @@ def find_fused_conv(sch: s_tir.Schedule, conv: Any) -> FusedConv | None:
         total,
         substitute(result, axes),
         tail.buffer,
-        tuple(substitute(index, axes) for index in tail.indices),
+        indices,
     )
 
 
-def _axes(tail: Any, own: Any, elements: Any) -> dict[Any, Any] | None:
-    """Return the axes of a tail in those of the convolution: both name the element they are at."""
+def _axes(tail: Any, own: Any, elements: Any, block: Any) -> dict[Any, Any] | None:
+    """Return the axes of a tail in those of the convolution: both name the element they are at.
+
+    None if there is not one element of the tail for each one of the convolution.
+    """
     axes = {axis.var: axis.dom.min for axis in tail.iter_vars if plain(axis.dom.extent) == 1}
+    extents = {handle(axis.var): axis.dom.extent for axis in (*block.iter_vars, *tail.iter_vars)}
+    same = Analyzer().can_prove_equal
+    matched: set[int] = set()
     for index, element in zip(own, elements, strict=True):
-        if isinstance(index, tirx.Var):
-            axes[index] = element
-        elif not tvm_ffi.structural_equal(index, element):
+        if not isinstance(index, tirx.Var):
+            if not tvm_ffi.structural_equal(index, element):
+                return None
+        elif handle(index) in matched or handle(index) not in extents:
             return None
+        elif not same(extents[handle(index)], extents.get(handle(element), 1)):
+            return None
+        else:
+            matched.add(handle(index))
+            axes[index] = element
     return axes if all(axis.var in axes for axis in tail.iter_vars) else None

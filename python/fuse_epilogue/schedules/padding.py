@@ -13,8 +13,16 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import prim
 
-from .convolution import DepthwiseConv, is_zero, substitute_part
-from .trees import handle
+from .convolution import DepthwiseConv, is_zero, substitute_part, window_of
+from .trees import handle, loads, uses
+
+# The bits of 1.0.
+_ONES = {
+    "float16": 0x3C00,
+    "bfloat16": 0x3F80,
+    "float32": 0x3F800000,
+    "float64": 0x3FF0000000000000,
+}
 
 
 def with_opaque_zeros(
@@ -37,22 +45,29 @@ def with_opaque_zeros(
         `sch` and `conv` themselves if there is nothing to do: no padding, or integers.
     """
     dtype = tvm.DataType(str(found.window.ty.dtype))
-    if found.outside is None or str(dtype) not in ("float16", "float32", "float64"):
+    if found.outside is None or str(dtype) not in _ONES:
         return sch, conv
-    guard = _guard(found.window)
+    # As it stands in the block: `found` may be simpler, without axes of one value.
+    update = sch.get(conv).body.value
+    [data] = [
+        load
+        for load in loads(update)
+        if load.source.same_as(found.data.source) and uses(load, found.column.var)
+    ]
+    whole, _ = window_of(update, data)
+    guard = _guard(whole)
     # 1.0, bit by bit, minus 1.0: compilers behind TVM fold that. (TVM cannot reinterpret a 0.)
-    bits = {16: 0x3C00, 32: 0x3F800000, 64: 0x3FF0000000000000}[dtype.bits]
-    one = tirx.reinterpret(str(dtype), tirx.const(bits, f"int{dtype.bits}"))
+    one = tirx.reinterpret(str(dtype), tirx.const(_ONES[str(dtype)], f"int{dtype.bits}"))
     zero = one - tirx.const(1, str(dtype))
-    inside = substitute_part(found.window, guard, guard.args[1])
-    outside = substitute_part(found.window, guard, guard.args[2])
+    inside = substitute_part(whole, guard, guard.args[1])
+    outside = substitute_part(whole, guard, guard.args[2])
     if not is_zero(outside):
         return sch, conv
     window = tirx.if_then_else(guard.args[0], inside, zero)
-    wanted = handle(found.window)
+    wanted = handle(whole)
     body = tvm_ffi.structural_map(
         sch.mod["main"].body,
-        (type(found.window), lambda node: window if handle(node) == wanted else node),
+        (type(whole), lambda node: window if handle(node) == wanted else node),
         order="pre",
     )
     name = sch.get(conv).name_hint

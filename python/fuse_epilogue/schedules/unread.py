@@ -14,10 +14,10 @@ from typing import Any
 
 import tvm_ffi
 from tvm import s_tir, tirx
-from tvm.ir import Range, Var
+from tvm.ir import Call, Range, Var
 from tvm.sym import Analyzer
 
-from .trees import handle, loads, substitute
+from .trees import handle, loads, substitute, uses
 
 
 def without_unread(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -92,6 +92,8 @@ def _steps(sch: s_tir.Schedule) -> list[_Step]:
 
 def _needed(reader: _Step, buffer: Any, extents: dict[int, Any]) -> list[Any]:
     """Return the sizes of a buffer that a block needs, None where that is not known."""
+    if _takes_address(reader.block, buffer):
+        return [None] * len(buffer.ty.shape)
     axes = {handle(axis.var): axis for axis in reader.block.iter_vars}
     sizes: list[list[Any]] = [[] for _ in buffer.ty.shape]
     for load in loads(reader.block):
@@ -100,6 +102,15 @@ def _needed(reader: _Step, buffer: Any, extents: dict[int, Any]) -> list[Any]:
         for place, index in enumerate(load.indices):
             sizes[place].append(_end(index, axes, extents))
     return [_largest(each) for each in sizes]
+
+
+def _takes_address(block: Any, buffer: Any) -> bool:
+    """Whether a block reads a buffer in ways that its loads do not tell."""
+    calls: list[Any] = []
+    tvm_ffi.structural_walk(block, (Call, calls.append))
+    names = ("tirx.address_of", "tirx.tvm_access_ptr")
+    opaque = [call for call in calls if getattr(call.op, "name", "") in names]
+    return bool(block.match_buffers) or any(uses(call, buffer) for call in opaque)
 
 
 def _end(index: Any, axes: dict[int, Any], extents: dict[int, Any]) -> Any:

@@ -8,10 +8,10 @@ from tvm.s_tir.dlight.base import ScheduleRule
 from tvm.target import Target
 
 from ..convolution import find_depthwise_conv
-from ..fused import find_fused_conv
+from ..fused import find_fused_conv, fuse_epilogue
 from ..prepare import prepare
 from .functions import with_vector_functions
-from .loops import in_loops
+from .loops import in_loops, one_by_one
 from .rows import can_be_rows, in_rows
 
 
@@ -65,26 +65,33 @@ class DepthwiseConv1d(ScheduleRule):
         scheduled = self._rows(sch.copy(), conv, lanes, target)
         if scheduled is None:
             try:
-                scheduled = in_loops(sch, conv, found, lanes, self.unroll).mod["main"]
+                scheduled = in_loops(sch.copy(), conv, found, lanes, self.unroll).mod["main"]
             except s_tir.ScheduleError:
-                return None
+                try:
+                    scheduled = one_by_one(sch, conv, found).mod["main"]
+                except s_tir.ScheduleError:
+                    return None
         return s_tir.Schedule(with_vector_functions(scheduled))
 
     def _rows(
         self, sch: s_tir.Schedule, conv: object, lanes: int, target: Target
     ) -> tirx.PrimFunc | None:
         try:
-            if sch.get_consumers(conv):
-                sch.fuse_reduction_epilogue(conv)
+            fuse_epilogue(sch, conv)
         except s_tir.ScheduleError:
             return None
         fused = find_fused_conv(sch, conv)
-        if fused is None or not can_be_rows(fused):
+        if fused is None or lanes < 2 or not can_be_rows(fused):
             return None
         return in_rows(sch.mod["main"], fused, lanes, self.unroll, target)
 
 
 def _lanes(target: Target, dtype: str) -> int:
     """Return how many sums fit into a vector register of the target."""
-    bits = int(tvm.get_global_func("target.llvm_get_vector_width")(target))
+    has = tvm.get_global_func("target.llvm_cpu_has_feature")
+    if has("sse2", target):
+        # TVM says 512 bits for all of x86; code for a target without a processor has 128.
+        bits = 512 if has("avx512f", target) else 256 if has("avx", target) else 128
+    else:
+        bits = int(tvm.get_global_func("target.llvm_get_vector_width")(target))
     return max(1, bits // int(tvm.DataType(dtype).bits))

@@ -14,11 +14,13 @@ steps meet a border are split by TVM (`pragma_loop_partition_hint`), the rest ha
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from tvm import s_tir
 
 from ..convolution import DepthwiseConv
+from ..fused import fuse_epilogue
 from ..padding import with_opaque_zeros
 from ..trees import handle, loads, uses
 
@@ -82,10 +84,47 @@ def in_loops(
     for loop in unrolled:
         sch.unroll(loop)
     sch.vectorize(lane)
+    fuse_epilogue(sch, conv)
+    # Last: what the fused loop does to indices of a symbolic size can hide that all are covered.
     if rows:
         sch.parallel(sch.fuse(*rows) if len(rows) > 1 else rows[0])
-    if sch.get_consumers(conv):
-        sch.fuse_reduction_epilogue(conv)
+    return sch
+
+
+def one_by_one(sch: s_tir.Schedule, conv: Any, found: DepthwiseConv) -> s_tir.Schedule:
+    """Schedule a convolution element by element, the tail behind each sum; its rows in parallel.
+
+    For symbolic sizes such as ``(w + 1) // 3``, of which it is not proved that tiles cover them.
+
+    Parameters
+    ----------
+    sch : tvm.s_tir.Schedule
+        Prepared, see :mod:`fuse_epilogue.schedules.prepare`; nothing is scheduled.
+    conv : SBlockRV
+        The reduction.
+    found : DepthwiseConv
+        What it computes.
+
+    Returns
+    -------
+    tvm.s_tir.Schedule
+        `sch`.
+
+    Raises
+    ------
+    tvm.s_tir.ScheduleError
+        The epilogue is not fusable.
+    """
+    fuse_epilogue(sch, conv)
+    rows = []
+    for axis, loop in zip(found.block.iter_vars, sch.get_loops(conv), strict=True):
+        if axis.var.same_as(found.column.var) or _is_summed(axis):
+            break
+        rows.append(loop)
+    # TVM does not run in parallel what updates its result in place: that stays serial.
+    with contextlib.suppress(s_tir.ScheduleError):
+        if rows:
+            sch.parallel(sch.fuse(*rows) if len(rows) > 1 else rows[0])
     return sch
 
 

@@ -31,7 +31,7 @@ from tvm.target import Target
 from tvm.tirx import BufferRegion, BufferStore, For
 from tvm.tirx.stmt import ForKind
 
-from ..convolution import is_zero, plain, substitute_part
+from ..convolution import is_zero, substitute_part
 from ..fused import FusedConv
 from ..trees import handle, substitute, uses
 from .streaming import StreamingStore, can_stream
@@ -49,6 +49,7 @@ def can_be_rows(fused: FusedConv) -> bool:
         conv.stride == 1
         and isinstance(conv.width, int)
         and isinstance(conv.columns, int)
+        and min(conv.width, conv.columns) > 1  # Else there are no vectors.
         and conv.axis == len(conv.data.indices) - 1
         and (conv.outside is None or is_zero(conv.outside))
         and bool(last.same_as(conv.column.var))
@@ -101,8 +102,7 @@ class _Rows:
         self.allocated = [self.chunks, self.window, self.sums]
         self.stream: StreamingStore | None = None
         dtype = str(fused.buffer.ty.dtype)
-        elements = plain(reduce(lambda a, b: a * b, fused.buffer.ty.shape))
-        if conv.outer and can_stream(target, dtype, lanes, conv.columns, elements):
+        if conv.outer and can_stream(target, fused.buffer, lanes, conv.columns):
             self.stream = StreamingStore(dtype, lanes)
             self.results = tirx.decl_buffer((lanes,), dtype, "results")
             self.allocated.append(self.results)
@@ -288,8 +288,19 @@ class _Rows:
 
             statements.append(self._lanes(step))
 
+        value = fused.result
+        if isinstance(value, prim.Cast) and value.value.ty == self.sums.ty.dtype:
+            # A step of its own: TVM repeats what it casts to bfloat16 in the code that rounds.
+            wide = value.value
+            statements.append(
+                self._lanes(
+                    lambda lane: (self.sums, [lane], at(wide, lane, {fused.sum: self.sums[lane]}))
+                )
+            )
+            value = prim.Cast(value.ty.dtype, fused.sum)
+
         def result(lane: Any) -> Any:
-            return at(fused.result, lane, {fused.sum: self.sums[lane]})
+            return at(value, lane, {fused.sum: self.sums[lane]})
 
         element = [*fused.indices[:-1], base]
         if self.stream:

@@ -6,11 +6,14 @@ that reads one array and writes another. TVM has no such stores, but it links in
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import tvm
 from tvm import tirx
 from tvm.target import Target
+
+from ..convolution import plain
 
 # LLVM's names of types. bfloat16 is not here: TVM stores it as integers of 16 bits.
 _TYPES = {"float32": "float", "float16": "half", "int8": "i8", "int32": "i32"}
@@ -56,26 +59,32 @@ declare void @llvm.x86.sse.sfence()
         return tirx.Evaluate(tirx.call_extern("void", "fuse_epilogue_stream_end"))
 
 
-def can_stream(target: Target, dtype: str, lanes: int, columns: int, elements: Any) -> bool:
-    """Whether a result is to be streamed: large, on x86, and each vector of it aligned.
+def can_stream(target: Target, buffer: Any, lanes: int, columns: int) -> bool:
+    """Whether a result is to be streamed: large, on x86, and each vector of it whole and aligned.
 
     Parameters
     ----------
     target : tvm.target.Target
-    dtype : str
-        Type of the result.
+    buffer : tvm.ir.Var
+        The result. One of a symbolic size is not known to be large.
     lanes : int
         Elements of a vector.
     columns : int
-        Elements of a row.
-    elements : int or Expr
-        Of the result; an expression is not known to be large.
+        Elements of a row that are written, from its start.
     """
-    if not isinstance(elements, int) or dtype not in _TYPES or columns % lanes:
+    result = buffer.ty
+    dtype, elements = str(result.dtype), plain(reduce(lambda a, b: a * b, result.shape))
+    if not isinstance(elements, int) or dtype not in _TYPES:
+        return False
+    # Neighbours in a row, the next row, and the whole: TVM checks its address when it is passed.
+    vector = lanes * _size(dtype)
+    if columns % lanes or plain(result.shape[-1]) % lanes:
+        return False
+    if len(result.strides) or plain(result.elem_offset) != 0 or result.data_alignment % vector:
         return False
     if not tvm.get_global_func("target.llvm_cpu_has_feature")("sse2", target):
         return False
-    return lanes * _size(dtype) in (16, 32, 64) and elements * _size(dtype) >= STREAM_FROM
+    return vector in (16, 32, 64) and elements * _size(dtype) >= STREAM_FROM
 
 
 def _size(dtype: str) -> int:

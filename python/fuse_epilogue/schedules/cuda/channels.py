@@ -110,7 +110,9 @@ class _Channels:
             for column in range(self.tile)
             for tap in range(self.conv.taps)
         }
-        code = [self._load(place, first * self.conv.stride + self.conv.start) for place in sorted(used)]
+        code = [
+            self._load(place, first * self.conv.stride + self.conv.start) for place in sorted(used)
+        ]
         each = unrolled("column", self.tile, self.dtype, lambda at: self._column(at, first + at))
         axes = [*self.others, self.tiles, self.vectors]
         local = [self.x, self.sums, self.out]
@@ -154,5 +156,5 @@ class _Channels:
             return fused.buffer, [*indices, self._channel(lane)], self.out[lane]
 
         code = computed(fused, self.lanes, self.sums, self.out, x, values)
-        code.append(IfThenElse(column < conv.columns, copied(self.lanes, self.dtype, element), None))
-        return tirx.SeqStmt(code)
+        code.append(copied(self.lanes, self.dtype, element))
+        return IfThenElse(column < conv.columns, tirx.SeqStmt(code), None)

@@ -21,7 +21,7 @@ VECTOR_BYTES = 16
 
 def size_of(buffer: Any) -> int:
     """Return the bytes of an element, at least one."""
-    return max(1, tvm.DataType(str(buffer.ty.dtype)).bits // 8)
+    return max(1, int(tvm.DataType(str(buffer.ty.dtype)).bits) // 8)
 
 
 def lanes_of(fused: FusedConv) -> int:

@@ -10,6 +10,7 @@ from ..convolution import find_depthwise_conv
 from ..fused import FusedConv, find_fused_conv
 from ..prepare import prepare
 from .channels import find_channels, in_channels
+from .elements import in_elements
 from .loops import in_loops
 from .rows import find_rows, in_rows
 
@@ -70,9 +71,8 @@ class DepthwiseConv1d(ScheduleRule):
         if rows is not None:
             return in_rows(sch.mod["main"], fused, rows)
         channels = find_channels(fused)
-        if channels is not None:
-            return in_channels(sch.mod["main"], fused, channels)
-        return None
+        made = None if channels is None else in_channels(sch.mod["main"], fused, channels)
+        return made or in_elements(sch.mod["main"], fused)
 
 
 def _reads_result(fused: FusedConv) -> bool:

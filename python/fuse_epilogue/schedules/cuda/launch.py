@@ -18,8 +18,6 @@ from ..fused import FusedConv
 THREADS = 256
 # With fewer threads than these, some multiprocessors of a large GPU have too little to do.
 ENOUGH_THREADS = 1 << 16
-# Behind the last thread of a grid, there is less than a block.
-_LARGEST_INT32 = 2**31 - 1 - THREADS
 
 
 def enough(threads: Any) -> bool:
@@ -35,6 +33,17 @@ def product(sizes: Sequence[Any]) -> Any:
 def ceil_div(a: Any, b: int) -> Any:
     """Divide and round up: an int, or an expression for an expression."""
     return -(-a // b) if isinstance(a, int) else tirx.floordiv(a + (b - 1), b)
+
+
+def threads_for(total: Any, dtype: str) -> int:
+    """Return the threads of a block for so many in all, counted in a type."""
+    if not isinstance(total, int):
+        return THREADS
+    threads = min(THREADS, total)
+    # The last block may not count beyond its type.
+    while dtype == "int32" and total + threads > 2**31 and total % threads:
+        threads //= 2
+    return threads
 
 
 def axis(name: str, extent: Any, dtype: str) -> IterVar:
@@ -66,17 +75,13 @@ def in_threads(
     extents = [plain(each.dom.extent) for each in axes]
     total = product(extents)
     dtype = str(axes[-1].var.ty.dtype)
-    if isinstance(total, int) and total > _LARGEST_INT32:
-        dtype = "int64"
-    threads = THREADS
-    if isinstance(total, int):
-        threads = min(threads, ceil_div(total, 32) * 32)
+    threads = threads_for(total, dtype)
     block, thread = tirx.Var("block", dtype), tirx.Var("thread", dtype)
     linear = block * threads + thread
     values, rest = [], linear
     for place, extent in reversed(list(enumerate(extents))):
         value, rest = (rest, None) if place == 0 else _divided(rest, extent)
-        values.append(tirx.Cast(axes[place].var.ty.dtype, value) if _wider(value, axes[place]) else value)
+        values.append(value)
     inside: Any = True
     if not isinstance(total, int) or total % threads:
         inside = linear < total
@@ -103,10 +108,6 @@ def _divided(value: Any, extent: Any) -> tuple[Any, Any]:
         return tirx.floormod(value, extent), tirx.floordiv(value, extent)
     # TVM does not know that sizes are positive, and would take care of the signs.
     return tirx.truncmod(value, extent), tirx.truncdiv(value, extent)
-
-
-def _wider(value: Any, of: IterVar) -> bool:
-    return str(value.ty.dtype) != str(of.var.ty.dtype)
 
 
 def _bound(var: Any, extent: Any, tag: str, body: Any) -> For:

@@ -1,24 +1,26 @@
-"""A convolution of any form by schedule primitives, for CUDA.
+"""A function with a convolution and blocks that do not become one with it, for CUDA.
 
-Neighbouring threads have neighbouring elements of the result, a thread has one, and its taps are
-unrolled. The tail stands behind the taps, its operand in a register.
+By schedule primitives: each block gets a kernel, neighbouring threads have neighbouring elements,
+and what is fusable is fused first: the tail stands behind the taps, its operand in a register.
 """
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from tvm import s_tir
 from tvm.tirx import IterVar
 
-from .launch import THREADS
+from ..convolution import plain
+from .launch import threads_for
 
 # Taps that are written out.
 _UNROLLED_TAPS = 16
 
 
 def in_loops(sch: s_tir.Schedule, conv: Any) -> None:
-    """Schedule a convolution, fuse its epilogue, and schedule what is left.
+    """Schedule a convolution, fuse of its epilogue what is fusable, and schedule what is left.
 
     Parameters
     ----------
@@ -30,11 +32,11 @@ def in_loops(sch: s_tir.Schedule, conv: Any) -> None:
     Raises
     ------
     tvm.s_tir.ScheduleError
-        The epilogue is not fusable, or a block has loops that cannot be parallel.
+        A block has loops that cannot be parallel.
     """
     name = sch.get(conv).name_hint
     _bind(sch, conv)
-    if sch.get_consumers(conv):
+    with contextlib.suppress(s_tir.ScheduleError):
         sch.fuse_reduction_epilogue(conv)
     for block in sch.get_child_blocks(sch.get_sblock("root")):
         if not _is_bound(sch, block) and sch.get(block).name_hint != name:
@@ -49,7 +51,10 @@ def _bind(sch: s_tir.Schedule, block: Any) -> None:
     if not elements:
         elements = [sch.add_unit_loop(taps[0] if taps else block)]
     sch.reorder(*elements, *taps)
-    blocks, threads = sch.split(sch.fuse(*elements), [None, THREADS])
+    fused = sch.fuse(*elements)
+    total = plain(sch.get(fused).extent)
+    count = threads_for(total, str(sch.get(fused).loop_var.ty.dtype))
+    blocks, threads = sch.split(fused, [None, count])
     sch.bind(blocks, "blockIdx.x")
     sch.bind(threads, "threadIdx.x")
     for loop in taps:

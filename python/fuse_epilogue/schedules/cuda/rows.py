@@ -21,17 +21,17 @@ a border look at single elements, and there is no padded copy.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm_ffi
 from tvm import tirx
+from tvm.ir import TensorLoad
 from tvm.sym import Analyzer
 from tvm.tirx import BufferStore, IfThenElse
 
-from ..convolution import plain
 from ..fused import FusedConv
-from ..trees import handle, uses
+from ..trees import uses
 from .code import computed, copied, is_compact, lanes_of, outside, size_of, unrolled
 from .launch import axis, ceil_div, enough, in_threads, product
 
@@ -121,12 +121,29 @@ def in_rows(func: tirx.PrimFunc, fused: FusedConv, rows: Rows) -> tirx.PrimFunc:
     return _Row(fused, rows).function(func)
 
 
+def _guarded(fused: FusedConv) -> FusedConv:
+    """Return the same where the epilogue reads nothing in columns that are none of the result's."""
+    column = fused.conv.column.var
+    inside = tirx.all(column >= 0, column < fused.conv.columns)
+
+    def guarded(load: Any) -> Any:
+        if not uses(load, column):
+            return load
+        return tirx.if_then_else(inside, load, tirx.const(0, load.ty.dtype))
+
+    start, result = (
+        tvm_ffi.structural_map(expr, (TensorLoad, guarded)) for expr in (fused.start, fused.result)
+    )
+    return replace(fused, start=start, result=result)
+
+
 class _Row:
     """Writes the code of a thread."""
 
     def __init__(self, fused: FusedConv, rows: Rows) -> None:
         conv = fused.conv
-        self.fused, self.conv, self.rows, self.lanes = fused, conv, rows, rows.lanes
+        self.fused = _guarded(fused) if rows.shifted else fused
+        self.conv, self.rows, self.lanes = conv, rows, rows.lanes
         self.dtype = str(conv.column.var.ty.dtype)
         # A row that does not begin with a vector may have one more.
         count = ceil_div(conv.columns + (self.lanes - 1 if rows.shifted else 0), self.lanes)
@@ -143,52 +160,55 @@ class _Row:
         self.chunks = tirx.decl_buffer(
             (self.vectors, chunks * self.lanes), conv.data.source.ty.dtype, "chunks", scope="local"
         )
-        self.begin = tirx.decl_buffer((1,), self.dtype, "begin", scope="local")
-        self.column = tirx.decl_buffer((1,), self.dtype, "column", scope="local")
+        self.begin = tirx.decl_buffer((self.vectors,), self.dtype, "begin", scope="local")
+        self.column = tirx.decl_buffer((self.vectors,), self.dtype, "column", scope="local")
         self.sums = tirx.decl_buffer((self.lanes,), conv.out.ty.dtype, "sums", scope="local")
         self.out = tirx.decl_buffer((self.lanes,), fused.buffer.ty.dtype, "out", scope="local")
 
     def function(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Return the function."""
-        column, code = self._begin()
-        columns = [column + vector * self.apart * self.lanes for vector in range(self.vectors)]
+        columns, code = self._begin()
         for vector, first in enumerate(columns):
             for place in range(self.rows.first, self.rows.last + 1):
                 code.append(self._load(vector, place, first + place * self.lanes))
         for vector, first in enumerate(columns):
-            code += [*self._computed(vector, first), self._store(vector, first)]
+            result = tirx.SeqStmt([*self._computed(vector, first), self._store(vector, first)])
+            code.append(IfThenElse(first < self.conv.columns, result, None))
         local = [self.chunks, self.sums, self.out, *[self.column, self.begin] * self.rows.shifted]
         axes = [*self.conv.outer, self.part]
         return in_threads(func, self.fused, axes, tirx.SeqStmt(code), local)
 
-    def _begin(self) -> tuple[Any, list[Any]]:
-        """Return the first column of the first vector, and the code that computes it.
+    def _begin(self) -> tuple[list[Any], list[Any]]:
+        """Return the first column of each vector, and the code that computes it.
 
-        With `shifted` it may lie before the row. Where it is, is kept in memory of the thread, for
-        nvcc registers: TVM would put the expressions in the place of variables, and then not see
-        any more that vectors begin at multiples of their lanes.
+        With `shifted` it may lie before the row. Where vectors begin is kept in memory of the
+        thread, for nvcc registers: TVM would put expressions in the place of variables, and then
+        not see any more that they are multiples of the lanes.
         """
+        parts = [self.part.var + vector * self.apart for vector in range(self.vectors)]
         if not self.rows.shifted:
-            return self.part.var * self.lanes, []
+            return [part * self.lanes for part in parts], []
         row: Any = tirx.const(0, self.dtype)
         shape = self.fused.buffer.ty.shape
         for index, size in zip(self.fused.indices[:-1], shape[:-1], strict=True):
             row = row * size + index
         row = row * shape[-1]
-        begin = tirx.shift_right(row, tirx.const(self.lanes.bit_length() - 1, self.dtype))
-        return self.column[0], [
-            BufferStore(self.begin, begin + self.part.var, [0]),
-            BufferStore(self.column, self.begin[0] * self.lanes - row, [0]),
-        ]
+        first = tirx.shift_right(row, tirx.const(self.lanes.bit_length() - 1, self.dtype))
+        code = []
+        for vector, part in enumerate(parts):
+            code.append(BufferStore(self.begin, first + part, [vector]))
+            begin = self.begin[vector] * self.lanes
+            code.append(BufferStore(self.column, begin - row, [vector]))
+        return [self.column[vector] for vector in range(self.vectors)], code
 
-    def _vector_in(self, buffer: Any, indices: Any, vector: int, place: int, column: Any) -> Any:
-        """Return a function that gives the element of x or y in a lane of a vector of memory."""
+    def _in_memory(self, buffer: Any, indices: Any, vector: int, place: int, column: Any) -> Any:
+        """Return a function that gives the element of x or y in a lane of a whole vector."""
 
         def element(lane: Any) -> Any:
             if not self.rows.shifted:
                 return buffer, [*indices[:-1], column + lane]
             # Counted from the beginning of the buffer, where vectors are aligned.
-            at = (self.begin[0] + (vector * self.apart + place)) * self.lanes + lane
+            at = (self.begin[vector] + place) * self.lanes + lane
             return buffer, [tirx.const(0, self.dtype)] * (len(indices) - 1) + [at]
 
         return element
@@ -200,7 +220,7 @@ class _Row:
         lanes, width = self.lanes, self.conv.width
         start = (place - self.rows.first) * lanes
         data = self.conv.data
-        element = self._vector_in(data.source, data.indices, vector, place, column)
+        element = self._in_memory(data.source, data.indices, vector, place, column)
 
         def loaded(lane: Any) -> tuple[Any, Sequence[Any], Any]:
             buffer, indices = element(lane)
@@ -243,10 +263,10 @@ class _Row:
     def _store(self, vector: int, column: Any) -> Any:
         lanes, columns = self.lanes, self.conv.columns
         buffer, indices = self.fused.buffer, self.fused.indices
-        element = self._vector_in(buffer, indices, vector, 0, column)
+        element = self._in_memory(buffer, indices, vector, 0, column)
         whole = copied(lanes, self.dtype, lambda lane: (*element(lane), self.out[lane]))
         if not self.rows.shifted:
-            return IfThenElse(column < columns, whole, None)
+            return whole
 
         def one(lane: Any) -> Any:
             inside = tirx.all(column + lane >= 0, column + lane < columns)

@@ -1,0 +1,36 @@
+"""The machine at hand as a target."""
+
+from __future__ import annotations
+
+import os
+import platform
+
+import tvm
+from tvm.target import Target
+
+
+def host(threads: int | None = None) -> Target:
+    """Return this machine as a target, with its processor's name and its widest vectors.
+
+    A plain ``"llvm"`` is a processor of 2003: on x86 it has vectors of 128 bits.
+
+    Parameters
+    ----------
+    threads : int, optional
+        What "num-cores" says to MetaSchedule; all processors if None. How many threads a function
+        runs on is up to TVM_NUM_THREADS.
+
+    Example
+    -------
+    >>> from fuse_epilogue import schedules
+    >>> schedules.host(2).kind.name
+    'llvm'
+    """
+    target = {"kind": "llvm", "num-cores": threads or os.cpu_count() or 1}
+    name = tvm.get_global_func("target.llvm_get_system_cpu", allow_missing=True)
+    if name is not None and name():
+        target["mcpu"] = name()
+    if platform.machine() in ("x86_64", "AMD64"):
+        # LLVM prefers 256 bits where it vectorizes itself.
+        target["mattr"] = ["-prefer-256-bit"]
+    return Target(target)
