@@ -43,9 +43,10 @@ format: $(VENV)/.installed ## let ruff and clang-format rewrite the files
 	$(PY) -m ruff format $(PYTHON_CODE)
 	$(VENV)/bin/clang-format -i $(CPP_CODE)
 
-bench: install ## time the primitive, and what fusing gains (about ten minutes)
+bench: install ## time the primitive, what fusing gains, and depthwise convolutions (half an hour)
 	$(PY) benchmarks/primitive.py
 	$(PY) benchmarks/fusion.py
+	$(PY) benchmarks/conv1d_cpu.py
 
 # What is finished is kept in build/fuzz: the same command goes on where it was stopped.
 N ?= 10000

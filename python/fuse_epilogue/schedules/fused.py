@@ -47,8 +47,8 @@ class FusedConv:
         return [load for expr in (self.start, self.conv.term, self.result) for load in loads(expr)]
 
 
-def fuse_epilogue(sch: s_tir.Schedule, conv: Any) -> None:
-    """Fuse the epilogue of a convolution, if it has one.
+def fuse_followers(sch: s_tir.Schedule, conv: Any) -> None:
+    """Fuse what follows a convolution, if anything does.
 
     A sum in 16 bits does not start from a bias: its epilogue stays as it is, behind the sum.
 

@@ -8,7 +8,7 @@ from tvm.s_tir.dlight.base import ScheduleRule
 from tvm.target import Target
 
 from ..convolution import find_depthwise_conv
-from ..fused import find_fused_conv, fuse_epilogue
+from ..fused import find_fused_conv, fuse_followers
 from ..prepare import prepare
 from .functions import with_vector_functions
 from .loops import in_loops, one_by_one
@@ -77,7 +77,7 @@ class DepthwiseConv1d(ScheduleRule):
         self, sch: s_tir.Schedule, conv: object, lanes: int, target: Target
     ) -> tirx.PrimFunc | None:
         try:
-            fuse_epilogue(sch, conv)
+            fuse_followers(sch, conv)
         except s_tir.ScheduleError:
             return None
         fused = find_fused_conv(sch, conv)

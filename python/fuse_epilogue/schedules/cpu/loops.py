@@ -20,7 +20,7 @@ from typing import Any
 from tvm import s_tir
 
 from ..convolution import DepthwiseConv
-from ..fused import fuse_epilogue
+from ..fused import fuse_followers
 from ..padding import with_opaque_zeros
 from ..trees import handle, loads, uses
 
@@ -84,7 +84,7 @@ def in_loops(
     for loop in unrolled:
         sch.unroll(loop)
     sch.vectorize(lane)
-    fuse_epilogue(sch, conv)
+    fuse_followers(sch, conv)
     # Last: what the fused loop does to indices of a symbolic size can hide that all are covered.
     if rows:
         sch.parallel(sch.fuse(*rows) if len(rows) > 1 else rows[0])
@@ -115,7 +115,7 @@ def one_by_one(sch: s_tir.Schedule, conv: Any, found: DepthwiseConv) -> s_tir.Sc
     tvm.s_tir.ScheduleError
         The epilogue is not fusable.
     """
-    fuse_epilogue(sch, conv)
+    fuse_followers(sch, conv)
     rows = []
     for axis, loop in zip(found.block.iter_vars, sch.get_loops(conv), strict=True):
         if axis.var.same_as(found.column.var) or _is_summed(axis):

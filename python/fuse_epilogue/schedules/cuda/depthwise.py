@@ -7,7 +7,7 @@ from tvm.s_tir.dlight.base import ScheduleRule
 from tvm.target import Target
 
 from ..convolution import find_depthwise_conv
-from ..fused import FusedConv, find_fused_conv
+from ..fused import FusedConv, find_fused_conv, fuse_followers
 from ..prepare import prepare
 from .channels import find_channels, in_channels
 from .elements import in_elements
@@ -60,8 +60,7 @@ class DepthwiseConv1d(ScheduleRule):
     def _in_registers(self, sch: s_tir.Schedule, conv: object) -> tirx.PrimFunc | None:
         """Return a function whose threads hold windows of x in registers, if there is such."""
         try:
-            if sch.get_consumers(conv):
-                sch.fuse_reduction_epilogue(conv)
+            fuse_followers(sch, conv)
         except s_tir.ScheduleError:
             return None
         fused = find_fused_conv(sch, conv)

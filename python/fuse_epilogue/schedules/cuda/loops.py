@@ -13,6 +13,7 @@ from tvm import s_tir
 from tvm.tirx import IterVar
 
 from ..convolution import plain
+from ..fused import fuse_followers
 from .launch import threads_for
 
 # Taps that are written out.
@@ -37,7 +38,7 @@ def in_loops(sch: s_tir.Schedule, conv: Any) -> None:
     name = sch.get(conv).name_hint
     _bind(sch, conv)
     with contextlib.suppress(s_tir.ScheduleError):
-        sch.fuse_reduction_epilogue(conv)
+        fuse_followers(sch, conv)
     for block in sch.get_child_blocks(sch.get_sblock("root")):
         if not _is_bound(sch, block) and sch.get(block).name_hint != name:
             _bind(sch, block)
