@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import tvm
 from tvm import s_tir
-from tvm.s_tir import Schedule
+from tvm.s_tir import Schedule, Trace
 from tvm.s_tir.schedule.testing import (
     assert_structural_equal_ignore_global_symbol,
     verify_trace_roundtrip,
@@ -398,3 +399,27 @@ def test_blocks_of_two_functions_are_no_pair() -> None:
         sch.fuse_reduction_epilogue(*pair)
     assert fuse_epilogue.refusal_code(caught.value) in {"structure", "wrong-pair"}
     assert sch.mod.same_as(before)
+
+
+@pytest.mark.parametrize(
+    ("attrs", "named"),
+    [
+        (["exact"], "numerics and distribute"),
+        (["exact", 1, 2], "numerics and distribute"),
+        (["other", 0], "numerics must be"),
+        ([1, 1], "numerics must be"),
+        (["exact", 2], "distribute must be"),
+        (["exact", "x"], "distribute must be"),
+    ],
+)
+def test_a_stored_step_with_other_attributes_is_an_error(attrs: list[Any], named: str) -> None:
+    sch = schedule()
+    sch.fuse_reduction_epilogue("mm", numerics="exact", distribute=True)
+    stored = json.loads(json.dumps(sch.trace.as_json(), default=str))
+    assert stored[0][-1][2] == ["exact", 1]
+    stored[0][-1][2] = attrs
+    fresh = schedule()
+    module = fresh.mod
+    with pytest.raises(ValueError, match=named):
+        Trace.apply_json_to_schedule(stored, fresh)
+    assert fresh.mod.same_as(module)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+import tvm
+import tvm_ffi
 from tvm import tirx
 from tvm.ir import Var, prim
+from tvm.script import tirx as T
 
 import oracles
-from certified import Certified, certified
+from certified import Certified, block, certified, filling
 from fuse_epilogue.verify import CertificateError, check
 from programs import ACCEPT, Case
 
@@ -197,6 +201,88 @@ def test_expressions_may_be_written_in_another_way() -> None:
     inverse = tiled.certificate.inverse
     again = tirx.floordiv(inverse[0] * 2 + 1, tirx.IntImm("int32", 2))
     checked(tiled.claiming(inverse=(again, *inverse[1:])))
+
+
+def chain(steps: int, step: Callable[[Any], Any]) -> tirx.PrimFunc:
+    """A reduction, and blocks one behind the other that each do the step with what came before."""
+
+    @T.prim_func(s_tir=True)
+    def start(A: T.Buffer((4, 8), "int32"), D: T.Buffer((4,), "int32")):
+        temp = T.sblock_alloc_buffer((4,), "int32")
+        for i, k in T.grid(4, 8):
+            with T.sblock("red"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    temp[vi] = 0
+                temp[vi] = temp[vi] + A[vi, vk]
+
+    root = start.body.block
+    buffers = [root.alloc_buffers[0]]
+    nests = [root.body]
+    for place in range(steps):
+        last = place == steps - 1
+        target = start.params[1] if last else tirx.decl_buffer((4,), "int32", name=f"step{place}")
+        source = buffers[-1]
+        nest = filling(f"step{place}", target, source)
+        nests.append(value_stored(nest, step))
+        buffers.append(target)
+    return block("root", alloc_buffers=buffers[:-1], body=tirx.SeqStmt(nests))(start)
+
+
+def value_stored(nest: tirx.For, step: Callable[[Any], Any]) -> tirx.For:
+    """A loop around a block, with another function of what it stores."""
+
+    def change(store: tirx.BufferStore) -> tirx.BufferStore:
+        return tirx.BufferStore(store.buffer, step(store.value), list(store.indices))
+
+    return tvm_ffi.structural_map(nest, (tirx.BufferStore, change))
+
+
+@pytest.mark.parametrize(
+    "step",
+    [lambda x: x * x, lambda x: x + x, lambda x: tirx.max(x, x + 1)],
+    ids=["square", "double", "max"],
+)
+def test_chains_that_use_a_value_twice(step: Callable[[Any], Any]) -> None:
+    """48 steps: written out, the last one would use the sum 2**48 times."""
+    before = chain(48, step)
+    sch = tvm.s_tir.Schedule(before)
+    report = sch.fuse_reduction_epilogue("red")
+    check(before, sch.mod["main"], report.certificate)
+
+
+def test_too_many_terms_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fuse_epilogue.verify.value_terms._TERMS", 12)
+    with pytest.raises(CertificateError, match="too many terms"):
+        checked(certified(BIAS))
+
+
+LETS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "a bias": lambda v, x, c: prim.Let(v, c, x + v),
+    "of the sum, twice": lambda v, x, c: prim.Let(v, x + c, v * v + v),
+}
+
+
+@pytest.mark.parametrize("what", LETS)
+def test_variables_that_an_epilogue_defines(what: str) -> None:
+    v = Var("v", "int32")
+
+    def finish(x: Any) -> Any:
+        data = tirx.BufferLoad(x.source, list(x.indices))
+        return LETS[what](v, x, data * 2)
+
+    before = chain(1, finish)
+    sch = tvm.s_tir.Schedule(before)
+    report = sch.fuse_reduction_epilogue("red")
+    given = Certified(before, sch.mod["main"], report.certificate)
+    checked(given)
+    # A variable that nothing defines, under the name of one that something does.
+    claims = given.certificate
+    if claims.tails:
+        open_value = claims.tails[0].value + v
+        refused(given.tail(0, value=open_value), "tails[0].value")
+    else:
+        refused(given.claiming(absorbed=claims.absorbed + v), "absorbed")
 
 
 def test_one_certificate_does_not_do_for_another_function() -> None:

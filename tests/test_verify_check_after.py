@@ -137,6 +137,16 @@ TAMPERED: dict[str, tuple[str, str, Change]] = {
         "after",
         block("mm", annotations={"meta_schedule.note": "none"}),
     ),
+    "tail annotations": (
+        BIAS,
+        "after",
+        block("relu", annotations={"buffer_dim_align": [[0, 0, 4, 1]]}),
+    ),
+    "allocation twice": (
+        BIAS,
+        "after",
+        block("root", alloc_buffers=lambda found: [*found, *found]),
+    ),
     "loop extent": (BIAS, "after", loop("k", extent=lambda e: e - 1)),
     "loop start": (BIAS, "after", loop("k", min=lambda m: m + 1)),
     "loop kind": (BIAS, "after", loop("k", kind=ForKind.PARALLEL)),

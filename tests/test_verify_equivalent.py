@@ -188,6 +188,32 @@ def test_exact_tells_what_reassociate_does_not(after: PrimFunc) -> None:
         assert equivalent(BIAS_LAST, after, numerics="exact").proved
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("of", ["parameter", "sum", "maximum"])
+def test_a_number_of_the_functions_is_tried(of: str, compiled: bool) -> None:
+    """Wrong for one value only, of which exact arithmetic has no model to find."""
+    combine = T.max if of == "maximum" else (lambda x, t: x + t)
+
+    def finish(x: Any, C: Any, i: Any) -> Any:
+        decides = C[i] if of == "parameter" else x
+        return T.Select(decides == f32(77.125), f32(0), x + C[i])
+
+    before = rows(plain, combine=combine, finish=lambda x, C, i: x + C[i])
+    after = rows(plain, combine=combine, finish=finish)
+    with pytest.raises(NotEquivalent, match="on literals data"):
+        equivalent(before, after, numerics="exact", compiled=compiled)
+
+
+def test_a_report_without_a_proof_says_so_first() -> None:
+    after = rows(plain, finish=lambda x, C, i: T.Select(x >= f32(0), T.max(x, f32(0)), f32(0)))
+    before = rows(plain, finish=lambda x, C, i: T.max(x, f32(0)))
+    report = equivalent(before, after, numerics="exact", timeout=0.5)
+    assert not report.proved
+    assert str(report).startswith("NOT PROVED equal")
+    proved = str(equivalent(before, before, numerics="exact"))
+    assert proved.startswith("proved equal") and "NOT PROVED" not in proved
+
+
 def test_operands_of_a_maximum_matter_for_nan() -> None:
     before = rows(plain, finish=lambda x, C, i: T.max(x, C[i]))
     swapped = rows(plain, finish=lambda x, C, i: T.max(C[i], x))
@@ -221,10 +247,13 @@ def test_a_rounding_more_is_within_the_bound_and_an_error_is_not() -> None:
 
 
 def only_at(value: int, acc: str = "int32") -> PrimFunc:
-    """Wrong for one value of the accumulator only, which random data does not meet."""
+    """Wrong for one value of the accumulator only, which occurs in neither function."""
+    mask = 0x5A5A5A5
 
     def finish(x: Any, C: Any, i: Any) -> Any:
-        return x + T.Select(x == T.IntImm(acc, value), T.IntImm(acc, 1), T.IntImm(acc, 0))
+        hidden = T.bitwise_xor(x, T.IntImm(acc, mask))
+        wrong = hidden == T.IntImm(acc, value ^ mask)
+        return x + T.Select(wrong, T.IntImm(acc, 1), T.IntImm(acc, 0))
 
     return rows(plain, finish=finish, acc=acc)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from typing import Any
 
@@ -14,6 +15,7 @@ from fuse_epilogue.verify.intervals import IntervalArithmetic
 from fuse_epilogue.verify.prover import Prover
 from fuse_epilogue.verify.scalars import ScalarType, scalar_type
 from fuse_epilogue.verify.symbolic import TermArithmetic
+from fuse_epilogue.verify.tables import equal_by_table
 
 VARIABLES = ("x", "y", "c")
 OPERATIONS = {
@@ -203,7 +205,8 @@ def test_integers_wrap_so_a_shift_does_not_distribute_over_their_maximum() -> No
         (("add", ("add", "x", "y"), "c"), ("add", "x", ("add", "y", "c")), False),
         (("max", "x", "y"), ("max", "y", "x"), False),
         (("sub", "x", 0), "x", False),
-        (("mul", "x", 1), "x", False),
+        # Whatever x is: an infinity, a NaN, a negative zero.
+        (("mul", "x", 1), "x", True),
         (("max", "x", "x"), "x", False),
     ],
     ids=str,
@@ -235,6 +238,73 @@ def test_conversions() -> None:
     assert table.cast(h, f32, f16) is not h
     # Known integers are known floats.
     assert table.cast(table.integer(3, i8), i8, f32) is table.literal(3.0, f32)
+
+
+@pytest.mark.parametrize("name", ["int32", "float32"])
+def test_chains_of_squares_are_powers(name: str) -> None:
+    """60 squares: a list of the factors would have 2**60 entries."""
+    type = scalar_type(name)
+    table = TermArithmetic(exact=False, limit=1000)
+    x = table.unknown("x", 0, type)
+    found = [x, x]
+    for _ in range(60):
+        found[0] = table.binary("mul", type, found[0], found[0])
+    # The same in another order: x to the powers of two, and those multiplied.
+    power = x
+    for _ in range(60):
+        found[1] = table.binary("mul", type, found[1], power)
+        power = table.binary("mul", type, power, power)
+    assert found[0] is found[1]
+    assert found[0] is not table.binary("mul", type, found[0], x)
+
+
+def test_coefficients_of_squares_are_not_written_out() -> None:
+    """60 squares of 1.5 x: the coefficient would have 2**60 bits."""
+    type = scalar_type("float32")
+    table = TermArithmetic(exact=False, limit=1000)
+    x = table.unknown("x", 0, type)
+    for _ in range(60):
+        scaled = table.binary("mul", type, x, table.literal(1.5, type))
+        x = table.binary("mul", type, scaled, scaled)
+    assert x.op in ("product", "poly")
+
+
+def test_maxima_of_shifted_maxima_are_not_written_out() -> None:
+    """30 steps of max(x, x + c_i): as one maximum it would have 2**30 operands."""
+    type = scalar_type("float32")
+    table = TermArithmetic(exact=False, limit=100_000)
+    x = table.unknown("x", 0, type)
+    for place in range(30):
+        shifted = table.binary("add", type, x, table.unknown("c", place, type))
+        x = table.binary("max", type, x, shifted)
+    assert len(x.args) < 1000
+
+
+def test_conditions_that_share_their_operands() -> None:
+    """40 steps of clipping between two maxima of the one before: 2**40 paths to it."""
+    type = scalar_type("float32")
+    table = TermArithmetic(exact=False)
+    unknowns = [table.unknown(v, 0, type) for v in VARIABLES]
+    found = []
+    for swapped in (False, True):
+        x, y, c = unknowns
+        for _ in range(40):
+            parts = [table.binary("max", type, x, y), table.binary("max", type, x, c)]
+            lower = table.binary("min", type, *(parts[::-1] if swapped else parts))
+            upper = table.binary("min", type, x, c)
+            x = table.binary("max", type, lower, upper)
+        found.append(table.binary("min", type, x, y) if swapped else x)
+    assert not equal_by_table(table, *found)
+
+
+def test_a_nan_is_a_nan_whatever_it_meets() -> None:
+    type = scalar_type("float32")
+    table = TermArithmetic(exact=False)
+    x, nan = table.unknown("x", 0, type), table.literal(math.nan, type)
+    for name in ("add", "sub", "mul", "div"):
+        assert table.binary(name, type, x, nan) is nan
+        assert table.binary(name, type, nan, x) is nan
+    assert table.binary("max", type, x, nan) is not nan
 
 
 def test_a_limit_on_terms() -> None:

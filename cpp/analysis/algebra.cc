@@ -1,5 +1,9 @@
 #include "analysis/algebra.h"
 
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+
 #include "analysis/overflow.h"
 #include "analysis/refusal.h"
 #include "ir/functor.h"
@@ -81,6 +85,35 @@ unsigned TypesOf(DLDataType dtype) {
   return dtype.code == kDLInt ? kSigned : kUnsigned;
 }
 
+// Whether a floating type holds the number with all its precision: neither zero nor denormal,
+// neither infinite nor NaN. False of a type that is not in the table.
+bool IsNormal(double value, DLDataType dtype) {
+  double low = 0, high = 0;
+  if (dtype.code == kDLFloat && dtype.bits == 64) {
+    low = std::numeric_limits<double>::min();
+    high = std::numeric_limits<double>::max();
+  } else if (dtype.code == kDLFloat && dtype.bits == 32) {
+    low = std::numeric_limits<float>::min();
+    high = std::numeric_limits<float>::max();
+  } else if (dtype.code == kDLFloat && dtype.bits == 16) {
+    low = std::ldexp(1.0, -14);
+    high = 65504;
+  } else if (dtype.code == kDLBfloat) {
+    low = std::ldexp(1.0, -126);
+    high = std::ldexp(255.0, 120);
+  }
+  double magnitude = std::abs(value);
+  return 0 < low && low <= magnitude && magnitude <= high;
+}
+
+// A literal factor or divisor that its type does not hold turns every term into a zero, an infinity
+// or NaN, and other terms into other ones: it is left for the finished element.
+bool Scales(NodeKind node, const std::optional<Expr>& operand) {
+  auto imm = operand ? As<FloatImm>(*operand) : std::nullopt;
+  if (!imm || (node != N::kMul && node != N::kDiv)) return true;
+  return IsNormal(imm->value(), DTypeOf(*operand));
+}
+
 bool Fits(Literal wanted, const std::optional<Expr>& operand) {
   if (wanted == kAnything) return true;
   auto imm = operand ? As<FloatImm>(*operand) : std::nullopt;
@@ -92,18 +125,27 @@ bool Negates(const PeelStep& step) {
   return step.node == N::kSub && !step.x_first && step.after->id == M::kSum;
 }
 
+// The product of two floating literals, if their type holds it. Rounded to 0, to a denormal or to
+// infinity, it would be something else than what it stands for: (x * 1e-30) * 1e-30 is not x * 0.
+std::optional<Expr> FoldFactors(const Expr& a, const Expr& b) {
+  auto x = As<FloatImm>(a), y = As<FloatImm>(b);
+  if (!x || !y || !IsNormal(x->value() * y->value(), DTypeOf(a))) return std::nullopt;
+  return CallGlobal(Fn::Mul, a, b, nullptr).cast<Expr>();
+}
+
 // A literal factor of a literal or of a product with a literal is folded: no work in the term.
 std::optional<Expr> Folded(const PeelStep& step, const Expr& term) {
   bool scales_sum = step.node == N::kMul && step.after->id == M::kSum;
   if (!scales_sum || !As<FloatImm>(*step.operand)) return std::nullopt;
-  if (As<FloatImm>(term)) return CallGlobal(Fn::Mul, term, *step.operand, nullptr).cast<Expr>();
+  if (As<FloatImm>(term)) return FoldFactors(term, *step.operand);
   auto product = As<Mul>(term);
   if (!product) return std::nullopt;
   for (bool first : {true, false}) {
     Expr literal = first ? product->a() : product->b();
     if (!As<FloatImm>(literal)) continue;
-    Expr scale = CallGlobal(Fn::Mul, literal, *step.operand, nullptr).cast<Expr>();
-    return first ? MakeMul(scale, product->b()) : MakeMul(product->a(), scale);
+    auto scale = FoldFactors(literal, *step.operand);
+    if (!scale) return std::nullopt;
+    return first ? MakeMul(*scale, product->b()) : MakeMul(product->a(), *scale);
   }
   return std::nullopt;
 }
@@ -311,6 +353,10 @@ class Peeler {
                   (operand && row.x == (x_first ? kLeft : kRight));
       if (row.node != node.kind() || row.from != monoid_->id || !side) continue;
       if (!Fits(row.operand, operand)) continue;
+      if (!Scales(row.node, operand)) {
+        reason_ = Name(node) + " scales by what " + DTypeStr(dtype_) + " does not hold";
+        continue;
+      }
       if (!(row.types & TypesOf(dtype_))) {
         reason_ = Name(node) + " could overflow " + DTypeStr(dtype_) + " in a term";
         continue;

@@ -404,8 +404,8 @@ AxisMap MatchElements(const Reduction& reduction, const std::vector<Produced>& p
   Substitution axes;
   auto refuse_slice = [&] {
     Refuse(Code::kDomain, consumer,
-           "block " + Quoted(consumer) + " reads " + Print(first) +
-               " over a range that is not what block " + Quoted(producer) + " computes",
+           "it is not proved that what block " + Quoted(consumer) + " reads as " + Print(first) +
+               " is what block " + Quoted(producer) + " computes",
            {first});
   };
   size_t next = 0;

@@ -76,10 +76,16 @@ void CheckAccumulatorType(const Reduction& reduction, const SBlock& block) {
   bool bitwise = reduction.monoid->id == MonoidId::kBitAnd ||
                  reduction.monoid->id == MonoidId::kBitOr ||
                  reduction.monoid->id == MonoidId::kBitXor;
-  bool fits = logical ? IsBool(dtype) : IsInteger(dtype) || (!bitwise && IsFloat(dtype));
+  bool vector = dtype.lanes != 1;
+  bool fits = vector    ? false
+              : logical ? IsBool(dtype)
+                        : IsInteger(dtype) || (!bitwise && IsFloat(dtype));
   if (fits) return;
-  Refuse(Code::kReductionForm, block,
-         "block " + Quoted(block) + " is a " + reduction.monoid->name + " over " + DTypeStr(dtype));
+  Refusal refusal(
+      Code::kReductionForm, block,
+      "block " + Quoted(block) + " is a " + reduction.monoid->name + " over " + DTypeStr(dtype));
+  if (vector) throw refusal;  // the expressions of vectors cannot even be built
+  Refuse(refusal.code, block, refusal.reason);
 }
 
 }  // namespace
@@ -137,6 +143,13 @@ Reduction MatchReduction(const Site& site) {
   reduction.init = init->value();
   reduction.update = update->value();
 
+  for (const MatchBufferRegion& match : block.match_buffers()) {
+    if (!match.buffer().same_as(reduction.accumulator)) continue;
+    Refuse(Code::kOpaqueAccess, block,
+           name + " accumulates in " + Quoted(reduction.accumulator) + ", a matched region of " +
+               "'" + Print(match.source().source()) + "'");
+  }
+
   // The body: acc = acc (+) t for a known (+), and acc read nowhere else.
   reduction.monoid = MonoidOf(update->value().kind());
   if (reduction.monoid == nullptr) {
@@ -175,15 +188,23 @@ Epilogue MatchEpilogue(const Scope& scope, const Site& site, const Reduction& re
   if (block.match_buffers().size() != 0) {
     Refuse(Code::kOpaqueAccess, block, name + " uses a matched region of a buffer");
   }
+  // Else it reads what a tail stores.
+  bool direct = site.Touches(reduction.accumulator.get(), Use::kRead);
+  std::string reads = name + " reads " +
+                      (direct ? "the result of " : "what a tail makes of the result of ") +
+                      Quoted(reduction.site->block());
   if (HasNestedBlock(block)) {
-    throw Refusal(Code::kStructure, block,
-                  name + " reads the result of " + Quoted(reduction.site->block()) +
-                      " in a block inside it, which is another scope");
+    throw Refusal(Code::kStructure, block, reads + " in a block inside it, which is another scope");
   }
-  std::string form = name + " reads the result of " + Quoted(reduction.site->block()) +
-                     " but is not a spatial block with a single store";
+  std::string form = reads + " but is not a spatial block with a single store";
   if (!store) throw Refusal(Code::kConsumerForm, block, form);
   if (!spatial || block.alloc_buffers().size() != 0) Refuse(Code::kConsumerForm, block, form);
+  DLDataType dtype = BufferTypeOf(store->buffer()).dtype().dtype();
+  if (dtype.lanes != 1) {
+    throw Refusal(Code::kConsumerForm, block,
+                  name + " stores elements of " + DTypeStr(dtype) + ", which are vectors",
+                  {*store});
+  }
   epilogue.output = store->buffer();
   epilogue.out_indices = store->indices();
   epilogue.value = store->value();

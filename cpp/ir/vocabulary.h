@@ -139,6 +139,8 @@ enum IterType : int64_t { kDataPar = 0, kCommReduce = 2 };
 
 /*! \brief The operator whose argument is a load that stands for an address. */
 inline constexpr const char* kAddressOf = "tirx.address_of";
+/*! \brief The annotation of sch.storage_align. */
+inline constexpr const char* kBufferDimAlign = "buffer_dim_align";
 /*! \brief The operators that leave a loop or a function early. */
 inline constexpr const char* kJumps[] = {"tirx.break_loop", "tirx.continue_loop",
                                          "tirx.thread_return"};

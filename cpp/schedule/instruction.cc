@@ -1,6 +1,7 @@
 #include "schedule/instruction.h"
 
 #include <tvm/ffi/container/array.h>
+#include <tvm/ffi/error.h>
 
 #include "schedule/guards.h"
 #include "schedule/init_reads.h"
@@ -47,15 +48,37 @@ bool HasExpectedLayout(const ffi::ObjectRef& kind) {
   return true;
 }
 
+// What AttrsOf has written, or what somebody has put into a trace.
 Options OptionsOf(const Anys& attrs) {
+  const std::string instruction = std::string("the attributes of ") + kFuseInstruction;
+  if (attrs.size() == 0) return {};
+  if (attrs.size() != 2) {
+    TVM_FFI_THROW(ValueError) << instruction << " must be none, or numerics and distribute, not "
+                              << attrs.size();
+  }
   Options options;
-  if (attrs.size() == 0) return options;
+  auto text = attrs[0].as<ffi::String>();
+  std::string numerics = text ? std::string(*text) : "";
   // For printing, TVM puts strings into quotes.
-  std::string numerics = attrs[0].cast<ffi::String>();
-  options.exact = numerics == "exact" || numerics == "\"exact\"";
+  if (numerics.size() > 1 && numerics.front() == '"') {
+    numerics = numerics.substr(1, numerics.size() - 2);
+  }
+  if (numerics != "exact" && numerics != "reassociate") {
+    TVM_FFI_THROW(ValueError) << instruction
+                              << ": numerics must be \"reassociate\" or \"exact\", not "
+                              << (text ? "\"" + numerics + "\"" : attrs[0].GetTypeKey());
+  }
+  options.exact = numerics == "exact";
   // From JSON it comes back as an IntImm.
-  auto imm = As<IntImm>(attrs[1]);
-  options.distribute = (imm ? imm->value() : attrs[1].cast<int64_t>()) != 0;
+  auto number = attrs[1].as<int64_t>();
+  if (ObjectIn(attrs[1])) {
+    if (auto imm = As<IntImm>(attrs[1])) number = imm->value();
+  }
+  if (!number || (*number != 0 && *number != 1)) {
+    TVM_FFI_THROW(ValueError) << instruction << ": distribute must be 0 or 1, not "
+                              << (number ? std::to_string(*number) : attrs[1].GetTypeKey());
+  }
+  options.distribute = *number != 0;
   return options;
 }
 

@@ -159,12 +159,17 @@ class Fuser {
         break;
       }
     }
-    const Var& accumulator = region.reduction.accumulator;
-    bool kept = !Owns(scope.root, accumulator);
-    for (const Site* site : ReadersOf(scope, *region.reduction.site, accumulator)) {
-      kept = kept || !tails.count(site->realize.get());
+    // The accumulator if there are tails, to which alone it would matter; what a tail stores if it
+    // is no output of the function.
+    for (const Produced& one : region.produced) {
+      bool is_accumulator = &one == &region.produced[0];
+      bool owned = Owns(scope.root, one.buffer);
+      bool kept = is_accumulator && !owned;
+      for (const Site* site : ReadersOf(scope, *region.reduction.site, one.buffer)) {
+        kept = kept || ((is_accumulator || owned) && !tails.count(site->realize.get()));
+      }
+      if (kept && !tails.empty()) report.kept.push_back(one.buffer);
     }
-    if (kept && !tails.empty()) report.kept.push_back(accumulator);
   }
 
   FusionReport report;
@@ -185,6 +190,12 @@ class Fuser {
   bool IsTail(const Region& region, const Site& site) const {
     return std::any_of(region.tails.begin(), region.tails.end(),
                        [&](const Tail& tail) { return tail.site == &site; });
+  }
+  // Whether there is a loop around the place of the tails.
+  static bool IsInLoops(const Region& region) {
+    const std::vector<Step>& path = region.reduction.site->path;
+    return std::any_of(path.begin(), path.begin() + region.place.nest,
+                       [](const Step& step) { return step.stmt.kind() == NodeKind::kFor; });
   }
   bool MadeHere(const Site& site) const {
     return std::any_of(tails_.begin(), tails_.end(),
@@ -243,19 +254,20 @@ class Fuser {
   // The first candidate that may be fused, if one may; otherwise why the first of them may not.
   bool FuseFirst(const Region& region, const std::vector<const Site*>& candidates,
                  std::optional<Refusal>* refusal) {
+    std::optional<Refusal> in_place;
     for (const Site* candidate : candidates) {
       if (MadeHere(*candidate)) continue;
       try {
         CarryOut(ProveFusion(region, *candidate));
         return true;
       } catch (const Refusal& reason) {
-        // That a block is where it belongs is a reason only if there is no other, and nothing was
-        // done.
-        bool done = IsTail(region, *candidate);
-        if (done && (report.before || *refusal)) continue;
-        if (!*refusal || (*refusal)->code == Code::kAlreadyFused) *refusal = reason;
+        // That a block is where it belongs is a reason only if there is no other.
+        std::optional<Refusal>& first = IsTail(region, *candidate) ? in_place : *refusal;
+        if (!first) first = reason;
       }
     }
+    // If something was done, it need not be said, unless all that is read is there in full.
+    if (!*refusal && (!report.before || !IsInLoops(region))) *refusal = in_place;
     return false;
   }
 
@@ -305,7 +317,7 @@ class Fuser {
     for (const SBlock& producer : producers) {
       try {
         SetReduction(producer);
-        FuseOne(block_);
+        FuseNamed();
         FuseAll();
         return;
       } catch (const Refusal& reason) {
@@ -313,6 +325,21 @@ class Fuser {
       }
     }
     throw *refusal;
+  }
+
+  // The block of this call. If it already is where it belongs, whatever follows it may have work
+  // left, as for a call that names the reduction.
+  void FuseNamed() {
+    try {
+      FuseOne(block_);
+    } catch (const Refusal& reason) {
+      if (reason.code != Code::kAlreadyFused) throw;
+      try {
+        FuseAll();
+      } catch (const Refusal&) {
+        throw reason;
+      }
+    }
   }
 
   // Whether the block of this call is the next one that a call on the reduction would fuse.
@@ -344,6 +371,7 @@ class Fuser {
   void CarryOut(const FusionPlan& plan) {
     Fused fused = Fuse(CurrentScope(), plan);
     Record(plan);
+    ReportAsMap(report);  // fails, if it does, before anything has changed
     BlockReuse reuse;
     for (const auto& [old, now] : fused.blocks) reuse.Set(old, now);
     Replace(fused.scope_root, reuse);

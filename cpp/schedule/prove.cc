@@ -145,6 +145,18 @@ std::string WhyCopied(const FusionPlan& plan) {
   return "";
 }
 
+// An alignment counts the buffers that a block stores to, and their axes: it would be that of
+// another buffer.
+void CheckNotAligned(const SBlock& reduction, const SBlock& consumer) {
+  auto annotations = ObjectIn(reduction.annotations());
+  if (!annotations) return;
+  auto map = annotations->as<ffi::Map<ffi::String, ffi::Any>>();
+  if (!map || map->count(kBufferDimAlign) == 0) return;
+  Refuse(Code::kStorageAlign, reduction,
+         "block " + Quoted(reduction) + " has the annotation " + kBufferDimAlign +
+             ", and would accumulate in what block " + Quoted(consumer) + " stores");
+}
+
 // The region as it is where the consumer stands: without the tails behind it,
 // and itself.
 Region Before(const Region& region, const Site& consumer) {
@@ -236,6 +248,7 @@ FusionPlan Prove(const Surroundings& around, const Region& full, const Site& con
   } else {
     plan.peeled = Peeled{{}, f, kept};
   }
+  if (plan.gone) CheckNotAligned(producer.block(), block);
   if (!plan.gone) CheckNotInVectors(plan.region, consumer, shared);
   CheckNotPipelined(producer, plan.gone ? shared : std::max(shared, region.place.nest), block);
   bool in_place = region.place.Holds(consumer, producer);

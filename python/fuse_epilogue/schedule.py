@@ -38,7 +38,8 @@ def fuse_reduction_epilogue(
             D[i, j] = max(sum[i, j], 0)
 
     The call proves that the result stays the same, or refuses. A refused call leaves the module,
-    the trace and every random variable as they were.
+    the trace and every random variable as they were. It takes the function's parameters not to
+    overlap, as TVM's own primitives do, also without ``tirx.noalias``.
 
     Parameters
     ----------
@@ -55,15 +56,22 @@ def fuse_reduction_epilogue(
         first instead of last; either way the error is at most about K * 2**-24 of the sum of the
         absolute values in float32. A max or min selects the same number, but where a NaN or zeros
         of both signs meet, it may select another of them (TVM compiles ``max(a, b)`` as
-        ``a > b ? a : b``). An infinity or NaN of a sum stays one. A sum or product narrower than
-        32 bits refuses to absorb: a large bias would swallow its terms.
+        ``a > b ? a : b``). For a product there is no bound, and for a sum only as long as no
+        partial sum of either order overflows: the other one may be finite. Where the data or an
+        absorbed operand is infinite, the result may be NaN in one order and not in the other. A
+        sum or product narrower than 32 bits refuses to absorb: a large bias would swallow its
+        terms.
 
         ``"exact"`` keeps every float bit for bit: nothing of a float is absorbed, the whole
         epilogue becomes a tail. (Bit for bit as TIR defines it: where a target contracts a product
         and a sum into one rounding, it may do so on one side only.)
     distribute : bool
         Distribute functions over the terms also where that costs work in each of them: a scale
-        over a sum, a clip over a max. With a sum of floats this rounds every term.
+        over a sum, a clip over a max. With a sum of floats this rounds every term, and a term
+        may overflow or vanish where the finished sum would not. Where the data, the init or an
+        operand is infinite, a distributed operand may give NaN: a max that starts from -inf, plus
+        inf, starts from NaN. A literal factor or divisor that the type does not hold as a normal
+        number is not distributed.
     reduction_block : SBlockRV or str, optional
         Another name for ``block``, as TVM's own primitive calls it.
 

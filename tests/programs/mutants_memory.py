@@ -356,6 +356,31 @@ def steps_factored(sch: Schedule) -> None:
     sch.rfactor(loops_of_the_sum(sch)[1], 0)
 
 
+# The intermediate has two axes, the output one.
+@T.prim_func(s_tir=True)
+def table_stored_in_a_row(A: T.Buffer((M, N, K), "int32"), E: T.Buffer((M * N,), "int32")):
+    temp = T.sblock_alloc_buffer((M, N), "int32")
+    mid = T.sblock_alloc_buffer((M * N,), "int32")
+    for i, j, k in T.grid(M, N, K):
+        with T.sblock("mm"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                temp[vi, vj] = 0
+            temp[vi, vj] = temp[vi, vj] + A[vi, vj, vk]
+    for i, j in T.grid(M, N):
+        with T.sblock("add"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            mid[vi * N + vj] = temp[vi, vj] + 1
+    for i in range(M * N):
+        with T.sblock("relu"):
+            vi = T.axis.spatial(M * N, i)
+            E[vi] = T.max(mid[vi], 0)
+
+
+def aligned_by_columns(sch: Schedule) -> None:
+    sch.storage_align("mm", 0, 1, 8, 1)
+
+
 MUTANTS: list[Mutant] = [
     mutant(
         "output-aliases-input",
@@ -398,6 +423,13 @@ MUTANTS: list[Mutant] = [
     ),
     mutant("consumer-form", "a consumer's own init is not lost", consumer_that_starts_from_seven),
     mutant("index-type", "indices have one type", narrow_axis_in_the_value),
+    mutant(
+        "storage-align",
+        "an alignment has the axes of its buffer",
+        table_stored_in_a_row,
+        schedule=aligned_by_columns,
+        judge=not_compiled,
+    ),
     mutant(
         "tail-place",
         "a tail has spatial loops of its own",

@@ -227,6 +227,56 @@ def output_read_through_an_address(
     add_rows(temp, C, D)
 
 
+# The reduction itself works through another name.
+@T.prim_func(s_tir=True)
+def alias_of_the_accumulator(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    for i, k in T.grid(M, K):
+        with T.sblock("mm"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            T.reads(A[vi, vk])
+            T.writes(temp[vi])
+            part = T.match_buffer(temp[vi], (), "int32", offset_factor=1)
+            with T.init():
+                part[()] = 0
+            part[()] = part[()] + A[vi, vk]
+    add_rows(temp, C, D)
+
+
+# Elements of several lanes.
+@T.prim_func(s_tir=True)
+def vectors_summed_up(
+    A: T.Buffer((M, K), "int32x4"), C: T.Buffer((M,), "int32x4"), D: T.Buffer((M,), "int32x4")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32x4")
+    for i, k in T.grid(M, K):
+        with T.sblock("mm"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[vi] = T.Broadcast(0, 4)
+            temp[vi] = temp[vi] + A[vi, vk]
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = C[vi] - temp[vi]
+
+
+@T.prim_func(s_tir=True)
+def sums_spread_over_lanes(A: T.Buffer((M, K), "int32"), D: T.Buffer((M,), "int32x4")):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    sum_rows(A, temp)
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = T.Broadcast(temp[vi], 4)
+
+
+def align_the_intermediate(sch: Schedule) -> None:
+    sch.storage_align("mm", 0, 0, 8, 1)
+
+
 def blockize_the_reduction(sch: Schedule) -> None:
     sch.blockize(sch.get_loops(sch.get_sblock("mm"))[1])
 
@@ -241,6 +291,16 @@ REFUSE = [
         calls=(("mm",), ("mm_o",), ("mm", "add"), ("mm_o", "add")),
         reference=lambda A, B, C, E, S: matmul(A, B) + C,
     ),
+    Case(
+        name="intermediate_aligned",
+        func=matmul_then(lambda t, C, E, S, i, j: t + C[i, j]),
+        schedule=align_the_intermediate,
+        code="storage-align",
+        reference=lambda A, B, C, E, S: matmul(A, B) + C,
+    ),
+    refused(alias_of_the_accumulator, "opaque-access", calls=(("mm",),)),
+    refused(vectors_summed_up, "reduction-form"),
+    refused(sums_spread_over_lanes, "consumer-form"),
     refused(alias_of_the_output, ("opaque-access", "consumer-form")),
     refused(alias_of_the_intermediate, "opaque-access"),
     refused(

@@ -139,7 +139,7 @@ class TermExpressions(ExpressionWriter):
         # Allocated buffers: they keep a bfloat16 as it was computed.
         self.allocated: set[int] = set()
         self.before: dict[int, tuple[Any, ...]] = {}
-        self._handlers = {**self._handlers, TensorLoad: self._load}
+        self._handlers = {**self._handlers, TensorLoad: self._load, prim.Let: self._let}
         self._namespace: dict[str, Any] = {"X": table, **RUNTIME}
         self._namespace |= {f"t_{name}": type for name, type in SCALAR_TYPES.items()}
         self._index: dict[int, bool] = {}
@@ -200,6 +200,15 @@ class TermExpressions(ExpressionWriter):
         if handle(expr) not in self.variables:
             self.variable(expr, self.table.unknown(f"free {expr.name}", handle(expr), _type(expr)))
         return super()._var(expr)
+
+    def _let(self, expr: Any) -> Value:
+        # A term, not an assignment in the source: indices in the body need it at once.
+        value = self.term(expr.value)
+        around = dict(self.variables)
+        self.variable(expr.var, value)
+        body = self.write(expr.body)
+        self.variables = around
+        return body
 
     def _load(self, expr: Any) -> Value:
         key = handle(expr.source)

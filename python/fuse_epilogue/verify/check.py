@@ -10,6 +10,7 @@ from .claim_domains import check_loops, check_variables
 from .claim_order import check_order, check_placement
 from .claim_structure import check_regions, check_structure
 from .claim_values import check_values
+from .scalars import WorkLimit
 from .subject import CertificateError, Subject, demand
 
 __all__ = ["CertificateError", "check"]
@@ -30,13 +31,22 @@ def check(
       init, the tails store what the epilogues compute (by normal forms of terms, and z3);
     - the accumulator is not narrowed, and floats are reordered only where the certificate says so;
     - whoever else accesses these buffers sees the same as before;
-    - buffers that are gone are mentioned nowhere, the others are written in full.
+    - buffers that are gone are mentioned nowhere, the others are written in full, and each is
+      allocated once.
+
+    Where the call reassociates, floats are real numbers in these proofs: equal means equal over
+    the reals. Rounding, infinities and NaN may come out differently. Adding C to the start of a
+    maximum, say, is right for every number; but where the start is -inf and an element of C is
+    inf, ``-inf + inf`` makes a NaN of an element that was inf before. For ``"exact"``, every
+    floating operation of the reduction is the same as before, for all values.
 
     Parameters
     ----------
     before, after : tvm.tirx.PrimFunc
         The functions, ``sch.mod["main"]`` before and after the call. These very objects: the
-        certificate speaks of their variables and buffers.
+        certificate speaks of their variables and buffers, which are compared by identity. A copy
+        of one, printed and parsed again, or loaded from a file, has other buffers under the same
+        names, and is refused however equal it looks.
     certificate : fuse_epilogue.Certificate
         The record of the call.
     timeout : float
@@ -59,7 +69,11 @@ def check(
     check_structure(subject)
     check_variables(subject)
     check_loops(subject)
-    check_values(subject, timeout)
+    try:
+        check_values(subject, timeout)
+    except WorkLimit as error:
+        reason = f"the blocks are too large to prove what they compute: {error}"
+        raise CertificateError("after", reason) from error
     check_order(subject)
     check_placement(subject)
     check_regions(subject)

@@ -20,7 +20,7 @@ from .domain import (
     one_to_one,
 )
 from .subject import Subject, demand
-from .tree import Block, handle, same_all, variables
+from .tree import Block, free_variables, handle, same_all
 
 
 def check_variables(subject: Subject) -> None:
@@ -62,7 +62,7 @@ def check_variables(subject: Subject) -> None:
 
 def _demand_variables(claim: str, exprs: Sequence[Any], allowed: set[int]) -> None:
     for expr in exprs:
-        for var in variables(expr):
+        for var in free_variables(expr):
             free = handle(var) not in allowed and not isinstance(var.ty, tirx.BufferType)
             demand(not free, claim, f"it depends on '{var.name}'")
 

@@ -38,6 +38,10 @@ def check_structure(subject: Subject) -> None:
     )
     demand(not differ(*reduced), "after", "something else than the fused blocks changed")
     demand(_same_allocations(subject), "after", "other buffers are allocated, or elsewhere")
+    epilogues = {block.name: block.block.annotations for block in subject.epilogues}
+    for tail in subject.tails:
+        alike = tail.name in epilogues and not differ(epilogues[tail.name], tail.block.annotations)
+        demand(alike, "after", f"the annotations of '{tail.name}' changed")
     around = [bound_by(block.around) for block in (subject.reduction, subject.reduction_after)]
     demand(same_all(*around), "after", "variables around the reduction were replaced")
     _check_kept(subject)
@@ -92,7 +96,8 @@ def _same_allocations(subject: Subject) -> bool:
         now = {handle(var) for var in b.block.alloc_buffers}
         if same(b.block, subject.reduction_after.scope.block):
             old |= new
-        if old - gone != now:
+        # A buffer that is allocated twice is one that cannot be lowered.
+        if old - gone != now or len(now) != len(b.block.alloc_buffers):
             return False
     return True
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import prim
 
 from .parameters import Parameter
 from .scalars import ScalarType
 
 #: The kinds of data, in the order in which they are tried.
 KINDS = ("exact", "normal", "nasty")
+#: The kind that is tried besides where results must have the same bits.
+LITERALS = "literals"
 
 #: Values of parameters: an array for each buffer, a numpy scalar for each number.
 Arrays = dict[str, Any]
@@ -84,19 +89,99 @@ def make(
     return values.astype(numpy_type(type))
 
 
+def literals_of(*funcs: tirx.PrimFunc) -> list[float]:
+    """Return the numbers that occur in functions: where one of them decides, data must meet it.
+
+    Parameters
+    ----------
+    funcs : tvm.tirx.PrimFunc
+        Any.
+
+    Returns
+    -------
+    list[float]
+        Integers and finite floats other than zero, sorted, each once.
+
+    Example
+    -------
+    >>> literals_of(relu_of_77)                                           # doctest: +SKIP
+    [77.0]
+    """
+    found: list[Any] = []
+    for func in funcs:
+        entries = [(node, found.append) for node in (prim.IntImm, prim.FloatImm)]
+        tvm_ffi.structural_walk(func.body, entries)
+    values = {(type(one.value), one.value) for one in found}
+    return sorted(value for _, value in values if value and np.isfinite(value))
+
+
+def make_literals(
+    type: ScalarType,
+    shape: tuple[int, ...],
+    rng: np.random.Generator,
+    literals: Sequence[float],
+    limits: tuple[int, int] | None = None,
+    density: float = 0.15,
+) -> np.ndarray:
+    """Make data of literals among zeros, so that sums are literals too.
+
+    Parameters
+    ----------
+    type : ScalarType
+        Of the elements.
+    shape : tuple[int, ...]
+        Of the array.
+    rng : numpy.random.Generator
+        Source of randomness.
+    literals : sequence of float
+        The numbers; integers among them are for integer types, floats for floating ones.
+    limits : tuple[int, int], optional
+        Smallest and largest value of integers.
+    density : float
+        The part of the values that are literals.
+
+    Returns
+    -------
+    numpy.ndarray
+
+    Example
+    -------
+    >>> from fuse_epilogue.verify.scalars import scalar_type
+    >>> make_literals(scalar_type("int8"), (2,), np.random.default_rng(0), [7, 900], None, 1.0)
+    array([7, 7], dtype=int8)
+    """
+    if type.kind == "f":
+        pool = [value for value in literals if isinstance(value, float)]
+        filler: float = 0
+    else:
+        low, high = limits or (type.low, type.high)
+        pool = [value for value in literals if value == int(value) and low <= value <= high]
+        filler = min(max(0, low), high)
+    with np.errstate(over="ignore"):
+        known = np.array([*pool, filler], dtype=object).astype(numpy_type(type))
+    if pool:
+        known = known[:-1]
+    rest = np.full(shape, filler).astype(numpy_type(type))
+    if density >= 1:
+        # All of them, where there is room.
+        return np.resize(rng.permutation(known), shape)
+    return np.where(rng.random(shape) < density, rng.choice(known, size=shape), rest)
+
+
 def make_arrays(
     kind: str,
     parameters: Mapping[str, tuple[Parameter, tuple[int, ...]]],
     ranges: Mapping[str, tuple[int, int]],
     rng: np.random.Generator,
     density: float = 0.15,
+    literals: Sequence[float] = (),
 ) -> Arrays:
     """Make a value for each parameter; outputs are filled too, so that missing stores show.
 
     Parameters
     ----------
     kind : str
-        One of `KINDS`.
+        One of `KINDS`, or `LITERALS`.
     parameters : mapping of str to (Parameter, tuple[int, ...])
         Each with its shape, which is empty for a number.
     ranges : mapping of str to (int, int)
@@ -105,6 +190,8 @@ def make_arrays(
         Source of randomness.
     density : float
         The part of the values that are special.
+    literals : sequence of float
+        For `LITERALS`: the numbers to use.
 
     Returns
     -------
@@ -117,7 +204,11 @@ def make_arrays(
     """
     arrays: Arrays = {}
     for name, (param, shape) in parameters.items():
-        made = make(kind, param.type, shape, rng, ranges.get(name), density)
+        limits = ranges.get(name)
+        if kind == LITERALS:
+            made = make_literals(param.type, shape, rng, literals, limits, density)
+        else:
+            made = make(kind, param.type, shape, rng, limits, density)
         arrays[name] = made if param.shape is not None else made[()]
     return arrays
 

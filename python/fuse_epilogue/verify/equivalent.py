@@ -13,7 +13,7 @@ from tvm import tirx
 from .abstract import AbstractProgram
 from .compare import Comparison, NotEquivalent, same_bits, same_numbers, within_bounds
 from .compiled import Compiled
-from .data import KINDS, Arrays, copies, make_arrays
+from .data import KINDS, LITERALS, Arrays, copies, literals_of, make_arrays
 from .evaluate import Program, compile_function
 from .intervals import IntervalArithmetic
 from .parameters import Parameter, shape_of, work_of
@@ -24,11 +24,16 @@ from .unknowns import Symbolic, prove
 _EFFORT = 60_000
 # How many of the values are special ones, in one run after the other.
 _DENSITIES = (0.15, 0.03, 0.4)
+# The same for literals: all of them, then so few that a sum is one of them.
+_LITERAL_DENSITIES = (1.0, 0.15, 0.4)
 
 
 @dataclass(frozen=True)
 class Equivalence:
-    """What was found out about two functions, neither of which differs anywhere it was looked at.
+    """What was found out about two functions that differ nowhere it was looked.
+
+    That is a proof only where `proved` says so. Otherwise nothing but the data says that they are
+    equal, and they may differ for other data.
 
     Attributes
     ----------
@@ -54,16 +59,23 @@ class Equivalence:
 
     @property
     def proved(self) -> bool:
-        """Whether every element was proved equal for unknown data, at the extents tried."""
+        """Whether every element was proved equal for unknown data, at the extents tried.
+
+        False is not a refutation, but nor is the report then more than a test that found nothing.
+        """
         return self.symbolic.status == "proved"
 
     def __str__(self) -> str:
-        """Return one line for the data and one for the proof."""
+        """Return a line that says whether it is a proof, one for the data and one for the proof."""
         kinds = ", ".join(
             f"{kind}: {found.identical} identical, {found.bounded} within bounds, {found.open} open"
             for kind, found in self.data.items()
         )
-        return f"{self.numerics}, {' and '.join(self.oracles)}: {kinds}\n{self.symbolic}"
+        verdict = "proved equal at the extents tried"
+        if not self.proved:
+            verdict = "NOT PROVED equal: no difference was found, and there may be one"
+        runs = f"{self.numerics}, {' and '.join(self.oracles)}: {kinds}"
+        return f"{verdict}\n{runs}\n{self.symbolic}"
 
 
 @dataclass
@@ -85,6 +97,11 @@ class _Pair:
         sources = [program.source for program in self.bounds]
         return any(f"t_{kind}" in source for source in sources for kind in ("float", "bfloat"))
 
+    @property
+    def exactly(self) -> bool:
+        """Whether results must have the same bits."""
+        return self.numerics == "exact" or not self.floats
+
 
 def equivalent(
     before: tirx.PrimFunc,
@@ -101,7 +118,8 @@ def equivalent(
 
     On data: both are compiled by TVM for the CPU, and executed by :mod:`fuse_epilogue.verify`'s
     own evaluator where they are small, on integer-valued, ordinary and nasty floats (signed zeros,
-    infinities, NaN, denormals) and on integers from the whole range of their type.
+    infinities, NaN, denormals) and on integers from the whole range of their type. Where results
+    must have the same bits, the numbers that occur in the functions are tried as data, too.
 
     For ``numerics="exact"`` every result must have the same bits (any NaN is a NaN). For
     ``"reassociate"`` results must be those that the function before may compute with its
@@ -114,6 +132,11 @@ def equivalent(
 
     For unknowns: both functions are unrolled at small extents, and what they store is proved equal
     (see :func:`~fuse_epilogue.verify.unknowns.prove`).
+
+    The function returns where no difference was found, proved or not: without a proof (`proved`
+    is false, the report says "NOT PROVED") the functions may differ for data that was not tried.
+    For ``"exact"`` this is frequent, since float operations are unknown functions then. Elements
+    that were counted as open were not compared at all.
 
     Parameters
     ----------
@@ -135,7 +158,7 @@ def equivalent(
     Returns
     -------
     Equivalence
-        What was compared. Look at `proved` for the symbolic half.
+        What was compared. Only where `proved` is true are the functions proved equal.
 
     Raises
     ------
@@ -159,11 +182,13 @@ def equivalent(
     if compiled:
         pair.compiled = Compiled(pair.functions)
     found = {}
-    for kind in KINDS:
+    literals = literals_of(before, after)
+    for kind in (*KINDS, LITERALS) if pair.exactly else KINDS:
         rng = np.random.default_rng(zlib.crc32(f"{seed}/{kind}".encode()))
         found[kind] = Comparison()
-        for density in _DENSITIES if small else _DENSITIES[:1]:
-            arrays = make_arrays(kind, pair.shapes, ranges or {}, rng, density)
+        densities = _LITERAL_DENSITIES if kind == LITERALS else _DENSITIES
+        for density in densities if small else densities[:1]:
+            arrays = make_arrays(kind, pair.shapes, ranges or {}, rng, density, literals)
             found[kind] += _compare(pair, kind, arrays, small)
     symbolic, candidates = prove(before, after, numerics=numerics, sizes=sizes, timeout=timeout)
     for at, values in candidates:
@@ -232,18 +257,17 @@ def _compare(pair: _Pair, kind: str, arrays: Arrays, small: bool) -> Comparison:
         llvm = [pair.compiled.run(place, arrays) for place in (0, 1)]
         results.append(("compiled code", llvm[0], llvm[1]))
     counts = Comparison()
-    exactly = pair.numerics == "exact" or not pair.floats
-    bounds = None if exactly or not small else _bounds(pair, arrays)
+    bounds = None if pair.exactly or not small else _bounds(pair, arrays)
     for oracle, before, after in results:
         reason = f"on {kind} data, by {oracle}"
         for name in pair.written:
-            if exactly:
+            if pair.exactly:
                 counts += same_bits(name, before[name], after[name], reason)
             elif bounds is not None:
                 counts += within_bounds(name, after[name], bounds[0][name], bounds[1][name], reason)
             elif kind == "exact":
                 counts += same_numbers(name, before[name], after[name], reason)
-    if len(results) == 2 and kind != "nasty":
+    if len(results) == 2 and kind not in ("nasty", LITERALS):
         _cross_check(pair, results[0][1], results[1][1], arrays, bounds)
     return counts
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from .scalars import ScalarType, UnsupportedError, largest_of, scalar_type
 from .tables import equal_by_table
-from .terms import Term, TermTable
+from .terms import Term, TermTable, single_factor
 
 
 def has_z3() -> bool:
@@ -195,8 +195,8 @@ class _Translation:
                 scale = z3.BitVecVal(coefficient, term.type.bits)
             if not monomial:
                 parts.append(scale)
-            elif len(monomial) == 1:
-                parts.append(scale * self(self._table.by_number[monomial[0]]))
+            elif (single := single_factor(monomial)) is not None:
+                parts.append(scale * self(self._table.by_number[single]))
             else:
                 product = Term("monomial", term.type, (), monomial, -1)
                 parts.append(scale * self._apply(product))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from .between import conflicts, shared_loops
 from .claim_domains import injective
 from .domain import in_range, loop_domain
 from .subject import Subject, is_unchanged, stored
-from .tree import Block, Loose, accesses, conflicts, handle, loads, same, shared_loops, substitute
+from .tree import Block, Loose, accesses, handle, loads, same, substitute
 
 
 def stays_ahead(subject: Subject, block: Block | Loose, epilogue: Block, h: dict[int, Any]) -> bool:

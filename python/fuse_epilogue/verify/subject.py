@@ -8,8 +8,9 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import prim
 
+from .between import shared_loops
 from .domain import Domain, block_axes
-from .tree import Block, Loose, Tree, bound_by, handle, same, shared_loops, substitute, variables
+from .tree import Block, Loose, Tree, bound_by, handle, same, substitute, variables
 
 # Kinds of axes.
 SPATIAL, _REDUCTION = 0, 2

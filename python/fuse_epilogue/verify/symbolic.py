@@ -27,6 +27,10 @@ _SMALL = 256
 _FOLDED = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}
 
 
+# Operations of which a NaN makes a NaN.
+_POISONED = ("add", "sub", "mul", "div")
+
+
 def _is_one(term: Term) -> bool:
     return bool(term.op == "literal" and term.data == float.hex(1.0))
 
@@ -79,6 +83,9 @@ class TermArithmetic(TermTable, Arithmetic):
             args = sorted((a, b), key=number_of) if name in ("add", "mul") else (a, b)
             return self.node(name, type, args)
         if type.kind == "f":
+            for operand in (a, b):
+                if name in _POISONED and operand.op == "literal" and operand.data == "nan":
+                    return operand
             left, right = self.ordered(a, type), self.ordered(b, type)
             if name in _FOLDED and left is not None and right is not None:
                 # As whoever folds literals does.
@@ -192,9 +199,9 @@ class TermArithmetic(TermTable, Arithmetic):
             total = self.integer(0, target)
             for monomial, c in a.data:
                 part = self.integer(c, target)
-                for number in monomial:
+                for number, power in monomial:
                     factor = self._resize(self.by_number[number], source, target)
-                    part = self.product(target, part, factor)
+                    part = self.product(target, part, self.power(target, factor, power))
                 total = self._binary("add", target, total, part)
             return total
         if a.op in ("extend", "cut") and a.args[0].type.bits >= target.bits:

@@ -60,8 +60,12 @@ _OPERATIONS: dict[str, Callable[[Iterable[bool]], bool]] = {
 def _agree(table: TermTable, a: Term, b: Term, operations: tuple[str, ...], cases: Any) -> bool:
     leaves: dict[int, Term] = {}
     pending = [a, b]
+    seen: set[int] = set()
     while pending:
         term = pending.pop()
+        if term.number in seen:
+            continue
+        seen.add(term.number)
         if term.op in operations:
             pending.extend(term.args)
         else:
@@ -74,15 +78,17 @@ def _agree(table: TermTable, a: Term, b: Term, operations: tuple[str, ...], case
     for fixed in cases(constants, a.type.bits):
         for values in itertools.product((False, True), repeat=len(unknown)):
             case = {**fixed, **dict(zip(unknown, values, strict=True))}
+            # It also takes what is found of the operands, which many may share.
             if _value(a, operations, case) != _value(b, operations, case):
                 return False
     return True
 
 
 def _value(term: Term, operations: tuple[str, ...], case: dict[int, bool]) -> bool:
-    if term.op not in operations:
-        return case[term.number]
-    return _OPERATIONS[term.op](_value(arg, operations, case) for arg in term.args)
+    if term.number not in case:
+        parts = (_value(arg, operations, case) for arg in term.args)
+        case[term.number] = _OPERATIONS[term.op](parts)
+    return case[term.number]
 
 
 def _thresholds(constants: dict[int, Any], _bits: int) -> list[dict[int, bool]]:

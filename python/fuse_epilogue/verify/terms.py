@@ -18,11 +18,14 @@ BOOL = scalar_type("bool")
 #: The type of real numbers.
 REAL = scalar_type("float64")
 
-# Products of sums with more terms than this stay products.
+# Products of sums with more terms than this stay products; so do coefficients with more bits, and
+# a sum with a maximum of more operands stays a sum.
 _MONOMIALS = 400
+_BITS = 4096
 
-#: A monomial: the numbers of its factors, sorted. A polynomial: a coefficient for each.
-Monomial = tuple[int, ...]
+#: A monomial: the numbers of its factors, sorted, each with its power: a chain of squares has a
+#: power that no list of factors could hold. A polynomial: a coefficient for each.
+Monomial = tuple[tuple[int, int], ...]
 Polynomial = dict[Monomial, Any]
 
 
@@ -103,7 +106,7 @@ class TermTable:
         """Return a number as a polynomial."""
         if term.op == "poly":
             return dict(term.data)
-        return {(term.number,): 1}
+        return {((term.number, 1),): 1}
 
     def from_polynomial(self, poly: Polynomial, type: ScalarType) -> Term:
         """Return the term of a polynomial."""
@@ -114,13 +117,13 @@ class TermTable:
             poly = {m: c % modulus for m, c in poly.items() if c % modulus}
         if len(poly) == 1:
             ((monomial, coefficient),) = poly.items()
-            if len(monomial) == 1 and coefficient == 1:
-                return self.by_number[monomial[0]]
+            if coefficient == 1 and (single := single_factor(monomial)) is not None:
+                return self.by_number[single]
         if type.kind == "f":
             pushed = self._push_into_extremum(poly)
             if pushed is not None:
                 return pushed
-        factors = sorted({number for monomial in poly for number in monomial})
+        factors = sorted({number for monomial in poly for number, _ in monomial})
         args = [self.by_number[number] for number in factors]
         return self.node("poly", type, args, tuple(sorted(poly.items())))
 
@@ -128,14 +131,16 @@ class TermTable:
         """``k max(a, b) + p`` is ``max(k a + p, k b + p)``, a minimum where k is negative."""
         found = None
         for monomial in poly:
-            if any(self.by_number[number].op in ("max", "min") for number in monomial):
-                if found is not None or len(monomial) > 1:
+            if any(self.by_number[number].op in ("max", "min") for number, _ in monomial):
+                if found is not None or single_factor(monomial) is None:
                     return None
                 found = monomial
         if found is None:
             return None
         rest = {m: c for m, c in poly.items() if m != found}
-        inner, scale = self.by_number[found[0]], poly[found]
+        inner, scale = self.by_number[found[0][0]], poly[found]
+        if len(inner.args) > _MONOMIALS:
+            return None
         moved = []
         for arg in inner.args:
             total = dict(rest)
@@ -171,13 +176,21 @@ class TermTable:
     def product(self, type: ScalarType, a: Term, b: Term) -> Term:
         """Return a product, multiplied out unless it gets too long."""
         left, right = self.polynomial(a), self.polynomial(b)
-        if len(left) * len(right) > _MONOMIALS:
+        if len(left) * len(right) > _MONOMIALS or max(map(_bits_of, (left, right))) > _BITS:
             return self.node("product", type, sorted((a, b), key=number_of))
         total: Polynomial = {}
         for (m, c), (n, d) in itertools.product(left.items(), right.items()):
-            monomial = tuple(sorted(m + n))
+            monomial = _multiplied(m, n)
             total[monomial] = total.get(monomial, 0) + c * d
         return self.from_polynomial(total, type)
+
+    def power(self, type: ScalarType, a: Term, exponent: int) -> Term:
+        """Return a product of equal factors, at least one."""
+        if exponent == 1:
+            return a
+        half = self.power(type, a, exponent // 2)
+        square = self.product(type, half, half)
+        return self.product(type, square, a) if exponent % 2 else square
 
     def extremum(self, name: str, type: ScalarType, parts: Iterable[Term]) -> Term:
         """Return a maximum or minimum as a set of operands, with at most one constant."""
@@ -185,7 +198,8 @@ class TermTable:
         known: list[tuple[Any, Term]] = []
         others: set[Term] = set()
         for part in parts:
-            for operand in part.args if part.op == name else (part,):
+            flat = part.op == name and len(part.args) <= _MONOMIALS
+            for operand in part.args if flat else (part,):
                 value = self.ordered(operand, type)
                 if value is None:
                     others.add(operand)
@@ -247,6 +261,26 @@ class TermTable:
         if len(operands) == 1:
             return operands[0]
         return self.node(f"bits {name}", type, sorted(operands, key=number_of))
+
+
+def single_factor(monomial: Monomial) -> int | None:
+    """Return the number of the only factor of a monomial, if it is one to the power of one."""
+    if len(monomial) == 1 and monomial[0][1] == 1:
+        return monomial[0][0]
+    return None
+
+
+def _multiplied(a: Monomial, b: Monomial) -> Monomial:
+    powers = dict(a)
+    for number, power in b:
+        powers[number] = powers.get(number, 0) + power
+    return tuple(sorted(powers.items()))
+
+
+def _bits_of(poly: Polynomial) -> int:
+    """Return how long the longest coefficient of a polynomial is."""
+    parts = (part for c in poly.values() for part in Fraction(c).as_integer_ratio())
+    return max((part.bit_length() for part in parts), default=0)
 
 
 def number_of(term: Term) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import tvm_ffi
 from tvm import s_tir, tirx
-from tvm.ir import TensorLoad, TensorRegion, Var
+from tvm.ir import TensorLoad, TensorRegion, Var, prim
 
 
 def handle(node: Any) -> int:
@@ -102,6 +102,15 @@ def variables(node: Any) -> list[Any]:
     found: list[Any] = []
     tvm_ffi.structural_walk(node, (Var, found.append))
     return found
+
+
+def free_variables(expr: Any) -> list[Any]:
+    """Return the variables that an expression depends on: not those that it defines by a let."""
+
+    def inlined(let: Any) -> Any:
+        return substitute(let.body, {handle(let.var): let.value})
+
+    return variables(tvm_ffi.structural_map(expr, (prim.Let, inlined)))
 
 
 def loads(node: Any) -> list[Any]:
@@ -311,22 +320,3 @@ class Tree:
 def regions(block: Any) -> list[TensorRegion]:
     """Return the regions that a block declares to read and write."""
     return [*block.reads, *block.writes]
-
-
-def shared_loops(a: Block, b: Block) -> list[Any]:
-    """Return the loops around both blocks, within their scope."""
-    inner = {handle(loop.loop_var) for loop in b.loops}
-    return [loop for loop in a.loops if handle(loop.loop_var) in inner]
-
-
-def conflicts(moved: Accesses, block: Block | Loose) -> dict[int, Any]:
-    """Return the buffers for which it matters who comes first, by handle.
-
-    Example
-    -------
-    >>> conflicts(relu.touched(), other)                                  # doctest: +SKIP
-    {}
-    """
-    other = block.touched()
-    found = {k: v for k, v in other.writes.items() if k in moved.reads or k in moved.writes}
-    return found | {k: v for k, v in moved.writes.items() if k in other.reads}

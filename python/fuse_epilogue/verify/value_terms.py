@@ -14,6 +14,9 @@ from .symbolic import TermArithmetic
 from .terms import Term
 from .tree import handle, same
 
+# Terms after which a proof is given up.
+_TERMS = 1_000_000
+
 
 class Values:
     """Terms for everything that a certificate speaks of.
@@ -32,7 +35,7 @@ class Values:
         self.subject = subject
         self.certificate = subject.certificate
         self.type: ScalarType = scalar_type(self.certificate.accumulator.ty.dtype.dtype)
-        self.table = TermArithmetic(exact)
+        self.table = TermArithmetic(exact, _TERMS)
         self.prover = Prover(self.table, timeout)
         for var, start, extent in subject.domain.axes:
             if isinstance(start, prim.IntImm) and isinstance(extent, prim.IntImm):
