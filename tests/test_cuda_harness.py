@@ -21,6 +21,9 @@ import cuda_on_cpu
 from cuda_on_cpu import CudaFault, CudaProgram, UnsupportedCuda, nvcc
 from cuda_on_cpu.lowered import lower
 
+# Many small processes, and nothing of it is about memory in our own library.
+pytestmark = pytest.mark.slow
+
 needs_gxx = pytest.mark.skipif(cuda_on_cpu.missing() is not None, reason=str(cuda_on_cpu.missing()))
 
 

@@ -18,6 +18,9 @@ from fuse_epilogue.schedules import cuda
 from fuse_epilogue.schedules.cuda import launch
 from test_workloads import BASE, RUNS, SYMBOLIC, check, name_of, possible, workload
 
+# Many small processes, and nothing of it is about memory in our own library.
+pytestmark = pytest.mark.slow
+
 CHOICES = {
     "n": [1, 3],
     "c": [1, 5, 16],

@@ -15,6 +15,9 @@ from cuda_runs import scheduled
 from fuse_epilogue.workloads import depthwise_conv1d
 from test_schedules_cuda import residual
 
+# Many small processes, and nothing of it is about memory in our own library.
+pytestmark = pytest.mark.slow
+
 VECTORS = {"float32": "float4", "float16": "uint4", "bfloat16": "uint4", "int8": "int4"}
 
 
