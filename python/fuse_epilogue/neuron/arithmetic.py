@@ -1,0 +1,119 @@
+"""What the engines compute, on numpy: operands become float32, results are rounded when stored."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .errors import Refused
+
+Binary = Callable[[Any, Any], Any]
+Unary = Callable[[Any], Any]
+
+_ERF = np.frompyfunc(math.erf, 1, 1)
+
+
+def _sigmoid(x: Any) -> Any:
+    return np.float32(1) / (np.float32(1) + np.exp(-x))
+
+
+def _gelu(x: Any) -> Any:
+    wide = np.asarray(x, np.float64)
+    erf = np.asarray(_ERF(wide / math.sqrt(2.0)), np.float64)
+    return (0.5 * wide * (1.0 + erf)).astype(np.float32)
+
+
+#: Elementwise operations of two operands, by their name in ``nl``.
+BINARY: dict[str, Binary] = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "divide": np.divide,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "equal": np.equal,
+    "not_equal": np.not_equal,
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "greater": np.greater,
+    "greater_equal": np.greater_equal,
+    "bitwise_and": np.bitwise_and,
+    "bitwise_or": np.bitwise_or,
+    "bitwise_xor": np.bitwise_xor,
+}
+
+#: Operations on bits: operands stay integers, all of one type.
+BITWISE = frozenset({"bitwise_and", "bitwise_or", "bitwise_xor"})
+
+#: Reductions, by the elementwise operation they repeat.
+REDUCERS: dict[str, Any] = {
+    "add": np.add.reduce,
+    "maximum": np.maximum.reduce,
+    "minimum": np.minimum.reduce,
+    "multiply": np.multiply.reduce,
+}
+
+#: Activation functions by their name in ``nl``. The scalar engine approximates; these are exact up
+#: to the rounding of float32.
+FUNCTIONS: dict[str, Unary] = {
+    "copy": lambda x: x,
+    "relu": lambda x: np.maximum(x, np.float32(0)),
+    "sigmoid": _sigmoid,
+    "silu": lambda x: x * _sigmoid(x),
+    "tanh": np.tanh,
+    "exp": np.exp,
+    "gelu": _gelu,
+    "square": np.square,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: np.float32(1) / np.sqrt(x),
+}
+
+
+def widened(value: Any) -> Any:
+    """Return an operand as the engines see it: float32."""
+    if isinstance(value, np.ndarray):
+        return value.astype(np.float32, copy=False)
+    return np.float32(value)
+
+
+def combine(name: str, left: Any, right: Any) -> Any:
+    """Return ``left op right``.
+
+    Raises
+    ------
+    Refused
+        Bits of something that is not an integer.
+    """
+    if name not in BITWISE:
+        return BINARY[name](widened(left), widened(right))
+    types = {value.dtype for value in (left, right) if isinstance(value, np.ndarray)}
+    if len(types) != 1 or any(t.kind not in "iu" for t in types):
+        raise Refused("operand-types", f"nl.{name} takes integers of one type")
+    if not all(isinstance(value, (int, np.ndarray)) for value in (left, right)):
+        raise Refused("operand-types", f"nl.{name} takes integers")
+    return BINARY[name](left, right)
+
+
+def store(dst: np.ndarray, value: Any) -> None:
+    """Round to the type of the destination: to nearest even, integers saturating.
+
+    Raises
+    ------
+    Refused
+        A NaN that would become an integer.
+    """
+    kind = np.asarray(value).dtype.kind
+    if dst.dtype.kind not in "iu" or kind in "iub":
+        if dst.dtype.kind in "iu" and kind in "iu":
+            limits = np.iinfo(dst.dtype)
+            value = np.clip(value, limits.min, limits.max)
+        dst[...] = value
+        return
+    if np.isnan(value).any():
+        raise Refused("operand-types", f"a NaN is stored as {dst.dtype.name}")
+    limits = np.iinfo(dst.dtype)
+    whole = np.clip(np.rint(np.asarray(value, np.float64)), limits.min, limits.max)
+    dst[...] = whole.astype(dst.dtype)

@@ -1,0 +1,219 @@
+"""Checks every instruction of a kernel, with the loops unrolled, against the rules of a machine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from .errors import CheckError, KernelError, Violation
+from .liveness import Peak, peak
+from .machine import Machine
+from .machine import machine as find_machine
+from .rules import GUIDE, INSTRUCTION_RULES, ISA, LANGUAGE, Rule
+from .trace import Access, Step, Trace
+from .written import Written
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a kernel needs on a machine that it was checked for.
+
+    Attributes
+    ----------
+    machine : str
+        Its name.
+    sbuf_bytes, psum_bytes : int
+        The most in use at once in a partition, tensors in use from their first write to their last
+        read; tensors in PSUM take whole banks.
+    psum_banks : int
+        The same in banks.
+    instructions : Mapping[str, int]
+        How many of each, with the loops unrolled.
+    engines : Mapping[str, int]
+        How many on each engine.
+    loaded_bytes, stored_bytes : int
+        Read from and written to HBM.
+    """
+
+    machine: str
+    sbuf_bytes: int
+    psum_bytes: int
+    psum_banks: int
+    instructions: Mapping[str, int]
+    engines: Mapping[str, int]
+    loaded_bytes: int
+    stored_bytes: int
+
+
+#: Rules that are not about one instruction alone, or are found while the kernel is walked.
+KERNEL_RULES = (
+    Rule("language", "the kernel is in the language", LANGUAGE),
+    Rule("engine", "the engine has the instruction", ISA),
+    Rule("assertion", "what the kernel asserts holds", LANGUAGE),
+    Rule("out-of-bounds", "indices are within their tensor", LANGUAGE),
+    Rule("memory", "only transfers reach HBM", GUIDE),
+    Rule("shapes", "operands fit together, nothing is broadcast", ISA),
+    Rule(
+        "per-partition-operand",
+        "operands of tensor_scalar, scale and bias are constants or (P, 1) tiles",
+        f"{ISA}.tensor_scalar, {ISA}.activation",
+    ),
+    Rule("reduce-axes", "the last free dimensions are reduced", f"{ISA}.tensor_reduce"),
+    Rule("partitions", "a tensor on the chip has at most 128 partitions", GUIDE),
+    Rule("sbuf-capacity", "192 KiB in each partition of trn1, 224 KiB of trn2", GUIDE),
+    Rule("psum-capacity", "8 banks of 2 KiB in each partition, a tensor starts at a bank", GUIDE),
+    Rule(
+        "accumulate",
+        "matmuls accumulate on what a matmul wrote, and say so",
+        f"{ISA}.nc_matmul",
+    ),
+    Rule("uninitialised", "what is read or returned was written", LANGUAGE),
+)
+
+#: Everything that is checked.
+RULES = KERNEL_RULES + INSTRUCTION_RULES
+
+
+def check(record: Callable[[], Trace], machine: str | Machine) -> Resources:
+    """Check a kernel.
+
+    Parameters
+    ----------
+    record : Callable[[], Trace]
+        Walks the kernel.
+    machine : str or Machine
+        For which machine.
+
+    Returns
+    -------
+    Resources
+        What it needs.
+
+    Raises
+    ------
+    CheckError
+        All violations. A kernel that cannot be walked to its end has one: that.
+    """
+    target = find_machine(machine)
+    try:
+        trace = record()
+    except KernelError as error:
+        raise CheckError((Violation(error.rule, error.line, error.reason),)) from error
+    sbuf = peak(trace, "sbuf", 1)
+    psum = peak(trace, "psum", target.psum_bank_bytes)
+    found: dict[tuple[str, int], Violation] = {}
+    for violation in (
+        *_instructions(trace, target),
+        *_partitions(trace, target),
+        *_capacity("sbuf", sbuf, target.sbuf_bytes, "bytes"),
+        *_capacity("psum", psum, target.psum_bytes // target.psum_bank_bytes, "banks"),
+        *_accumulate(trace),
+        *_uninitialised(trace),
+    ):
+        key = (violation.rule, violation.line)
+        known = found.get(key)
+        found[key] = replace(known, times=known.times + 1) if known else violation
+    if found:
+        raise CheckError(tuple(sorted(found.values(), key=lambda it: (it.line, it.rule))))
+    transfers = [step for step in trace.steps if step.op == "dma_copy"]
+    return Resources(
+        target.name,
+        sbuf.units,
+        psum.units * target.psum_bank_bytes,
+        psum.units,
+        dict(Counter(step.op for step in trace.steps)),
+        dict(Counter(step.engine for step in trace.steps)),
+        sum(s.bytes for step in transfers for s in step.srcs if s.buffer.space == "hbm"),
+        sum(step.dst.bytes for step in transfers if step.dst and step.dst.buffer.space == "hbm"),
+    )
+
+
+def _instructions(trace: Trace, machine: Machine) -> Iterator[Violation]:
+    rules: dict[str, list[Rule]] = {}
+    for op in {step.op for step in trace.steps}:
+        rules[op] = [rule for rule in INSTRUCTION_RULES if not rule.ops or op in rule.ops]
+    for step in trace.steps:
+        for rule in rules[step.op]:
+            assert rule.check is not None
+            reason = rule.check(step, machine)
+            if reason is not None:
+                yield Violation(rule.name, step.line, f"{step.op}: {reason}")
+
+
+def _partitions(trace: Trace, machine: Machine) -> Iterator[Violation]:
+    for info in trace.buffers:
+        if info.space != "hbm" and info.shape[0] > machine.partitions:
+            yield Violation(
+                "partitions",
+                info.line,
+                f"'{info.name}' has {info.shape[0]} partitions, at most {machine.partitions}",
+            )
+
+
+def _capacity(space: str, most: Peak, there: int, unit: str) -> Iterator[Violation]:
+    if most.units <= there or most.step is None:
+        return
+    names = ", ".join(f"'{info.name}' ({info.partition_bytes} bytes)" for info in most.live[:5])
+    if len(most.live) > 5:
+        names += f" and {len(most.live) - 5} more"
+    yield Violation(
+        f"{space}-capacity",
+        most.step.line,
+        f"{most.units} {unit} of each partition of {space.upper()} are in use, there are {there}: "
+        f"{names}",
+    )
+
+
+def _accumulate(trace: Trace) -> Iterator[Violation]:
+    """Find matmuls that accumulate on what something else wrote."""
+    written: dict[int, list[Step]] = {}
+    for step in trace.steps:
+        dst = step.dst
+        if dst is None or dst.buffer.space != "psum":
+            continue
+        earlier = written.setdefault(dst.buffer.id, [])
+        if step.op == "nc_matmul" and step.constants.get("accumulate"):
+            other = _other_writer(dst, earlier)
+            if other is not None:
+                yield Violation(
+                    "accumulate",
+                    step.line,
+                    f"nc_matmul accumulates on what {other.op} in line {other.line} wrote: start "
+                    "with accumulate=False, such as accumulate=(k > 0)",
+                )
+        earlier.append(step)
+
+
+def _other_writer(dst: Access, earlier: list[Step]) -> Step | None:
+    """Return the last writer of some of these elements that is no matmul."""
+    for step in reversed(earlier):
+        if step.dst is None or not step.dst.overlaps(dst):
+            continue
+        if step.op != "nc_matmul":
+            return step
+        if step.dst == dst:
+            return None
+    return None
+
+
+def _uninitialised(trace: Trace) -> Iterator[Violation]:
+    written = Written()
+    for step in trace.steps:
+        for access in step.srcs:
+            missing = written.read(access)
+            if missing is not None:
+                yield Violation(
+                    "uninitialised",
+                    step.line,
+                    f"{step.op} reads {missing}, which was not written",
+                )
+        if step.dst is not None:
+            written.write(step.dst)
+    for info in trace.buffers:
+        if info.kind == "output":
+            missing = written.read(Access.all_of(info))
+            if missing is not None:
+                yield Violation(
+                    "uninitialised", info.line, f"{missing} is returned, but was never written"
+                )

@@ -1,0 +1,149 @@
+"""Which earlier instructions one has to wait for: those that touch the same elements.
+
+A read waits for the last write (RAW), a write for the last write and for the reads since then (WAW,
+WAR). What a write has waited for, nobody behind it needs to wait for again. The elements of a
+buffer are kept as intervals with the same history, so that an instruction looks at as many of them
+as it touches and not at all earlier instructions.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+
+from .trace import Access
+
+#: An access with more pieces than this counts as everything from its first to its last element.
+MOST_PIECES = 1024
+
+Pieces = tuple[tuple[int, int], ...]
+
+_pieces: dict[tuple[tuple[int, int], ...], Pieces] = {}
+
+
+def pieces(pattern: tuple[tuple[int, int], ...]) -> Pieces:
+    """Return the intervals that a pattern covers, as (start, end) from its first element.
+
+    Parameters
+    ----------
+    pattern : tuple[tuple[int, int], ...]
+        (stride, count) of each dimension, as in `Access.pattern`.
+
+    Returns
+    -------
+    tuple[tuple[int, int], ...]
+        Ascending and disjoint. ``((8, 2), (1, 3))`` gives ``((0, 3), (8, 11))``.
+    """
+    found = _pieces.get(pattern)
+    if found is not None:
+        return found
+    run = 1
+    starts = [0]
+    for stride, count in sorted(pattern):
+        if len(starts) == 1 and stride <= run:
+            run += stride * (count - 1)
+        elif len(starts) * count <= MOST_PIECES:
+            starts = [start + stride * i for i in range(count) for start in starts]
+        else:
+            run, starts = 1 + sum(stride * (count - 1) for stride, count in pattern), [0]
+            break
+    joined: list[tuple[int, int]] = []
+    for start in sorted(set(starts)):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], start + run)
+        else:
+            joined.append((start, start + run))
+    result = _pieces[pattern] = tuple(joined)
+    return result
+
+
+#: The last write of some elements, and for each queue the last read since then.
+History = tuple[int, dict[int, int]]
+
+
+class Intervals:
+    """What happened to the elements of one buffer in one range of partitions."""
+
+    def __init__(self) -> None:
+        # The history i belongs to the elements from starts[i] to starts[i + 1].
+        self.starts = [0]
+        self.histories: list[History] = [(-1, {})]
+
+    def cut(self, at: int) -> int:
+        """Let an interval start at an element and return its place."""
+        place = bisect_left(self.starts, at)
+        if place == len(self.starts) or self.starts[place] != at:
+            self.starts.insert(place, at)
+            writer, readers = self.histories[place - 1]
+            self.histories.insert(place, (writer, dict(readers)))
+        return place
+
+    def touched(self, start: int, end: int) -> list[History]:
+        """Return the histories of the elements from `start` up to `end`."""
+        first = bisect_right(self.starts, start) - 1
+        return self.histories[first : bisect_left(self.starts, end)]
+
+    def read(self, start: int, end: int, queue: int, index: int) -> None:
+        """Note that an instruction reads these elements."""
+        first = self.cut(start)
+        for _, readers in self.histories[first : self.cut(end)]:
+            readers[queue] = index
+
+    def write(self, start: int, end: int, index: int) -> None:
+        """Note that an instruction writes these elements."""
+        first, last = self.cut(start), self.cut(end)
+        self.starts[first:last] = [start]
+        self.histories[first:last] = [(index, {})]
+
+
+class Dependences:
+    """The history of all buffers, asked and told in program order."""
+
+    def __init__(self) -> None:
+        self.buffers: dict[int, dict[tuple[int, int], Intervals]] = {}
+
+    def of_read(self, access: Access, found: set[int]) -> None:
+        """Add to `found` the instructions that have written what is read."""
+        for intervals, start, end in self._known(access):
+            for writer, _ in intervals.touched(start, end):
+                found.add(writer)
+
+    def of_write(self, access: Access, found: set[int]) -> None:
+        """Add to `found` the instructions that have written or read what is written."""
+        for intervals, start, end in self._known(access):
+            for writer, readers in intervals.touched(start, end):
+                found.add(writer)
+                found.update(readers.values())
+
+    def read(self, access: Access, queue: int, index: int) -> None:
+        """Note that instruction `index` reads, as one of a queue that works in order."""
+        intervals = self._own(access)
+        for start, end in pieces(access.pattern):
+            intervals.read(access.offset + start, access.offset + end, queue, index)
+
+    def wrote(self, access: Access, index: int) -> None:
+        """Note that instruction `index` writes."""
+        intervals = self._own(access)
+        for start, end in pieces(access.pattern):
+            intervals.write(access.offset + start, access.offset + end, index)
+
+    def forget(self, buffer: int) -> None:
+        """Drop a buffer that nobody uses any more."""
+        self.buffers.pop(buffer, None)
+
+    def _own(self, access: Access) -> Intervals:
+        ranges = self.buffers.setdefault(access.buffer.id, {})
+        key = access.partitions or (0, 1)
+        if key not in ranges:
+            ranges[key] = Intervals()
+        return ranges[key]
+
+    def _known(self, access: Access) -> Iterator[tuple[Intervals, int, int]]:
+        ranges = self.buffers.get(access.buffer.id)
+        if ranges is None:
+            return
+        first, count = access.partitions or (0, 1)
+        for (start, size), intervals in ranges.items():
+            if start < first + count and first < start + size:
+                for low, high in pieces(access.pattern):
+                    yield intervals, access.offset + low, access.offset + high

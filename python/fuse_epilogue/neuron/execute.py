@@ -1,0 +1,90 @@
+"""What the instructions compute, on arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .arithmetic import FUNCTIONS, REDUCERS, combine, store, widened
+from .errors import Refused
+from .shapes import axes
+
+Arguments = Mapping[str, Any]
+
+
+def _like(value: Any, dst: np.ndarray) -> Any:
+    """Give an operand the destination's shape, or one that numpy broadcasts to it."""
+    if not isinstance(value, np.ndarray) or value.shape == dst.shape:
+        return value
+    if value.size == dst.size:
+        return value.reshape(dst.shape)
+    return value.reshape((dst.shape[0],) + (1,) * (dst.ndim - 1))
+
+
+def _ordered(name: str, left: Any, right: Any, reverse: bool) -> Any:
+    return combine(name, right, left) if reverse else combine(name, left, right)
+
+
+def run_copy(dst: np.ndarray, args: Arguments) -> None:
+    """Copy; the same type bit for bit."""
+    src = args["src"].reshape(dst.shape)
+    if src.dtype == dst.dtype:
+        dst[...] = src
+    else:
+        store(dst, src if dst.dtype.kind in "iu" and src.dtype.kind in "iu" else widened(src))
+
+
+def run_memset(dst: np.ndarray, args: Arguments) -> None:
+    """Fill."""
+    value = args["value"]
+    if dst.dtype.kind in "iu":
+        limits = np.iinfo(dst.dtype)
+        if value != int(value) or not limits.min <= value <= limits.max:
+            raise Refused("operand-types", f"{value} is not a value of {dst.dtype.name}")
+        dst[...] = int(value)
+    else:
+        store(dst, np.float32(value))
+
+
+def run_tensor_tensor(dst: np.ndarray, args: Arguments) -> None:
+    """Combine two tiles."""
+    store(dst, combine(args["op"], _like(args["data1"], dst), _like(args["data2"], dst)))
+
+
+def run_two_ops(dst: np.ndarray, args: Arguments) -> None:
+    """Compute ``(data op0 operand0) op1 operand1``, the second if there is one."""
+    first, second = _like(args["operand0"], dst), _like(args["operand1"], dst)
+    value = _ordered(args["op0"], _like(args["data"], dst), first, args["reverse0"])
+    if args["op1"] is not None:
+        value = _ordered(args["op1"], value, second, args["reverse1"])
+    store(dst, value)
+
+
+def run_activation(dst: np.ndarray, args: Arguments) -> None:
+    """Compute ``op(data * scale + bias)``."""
+    value = widened(_like(args["data"], dst)) * widened(_like(args["scale"], dst))
+    if args["bias"] is not None:
+        value = value + widened(_like(args["bias"], dst))
+    store(dst, FUNCTIONS[args["op"]](value))
+
+
+def run_reduce(dst: np.ndarray, args: Arguments) -> None:
+    """Reduce in float32."""
+    value = REDUCERS[args["op"]](widened(args["data"]), axis=axes(args))
+    store(dst, (-value if args["negate"] else value).reshape(dst.shape))
+
+
+def run_matmul(dst: np.ndarray, args: Arguments) -> None:
+    """Compute ``stationary.T @ moving`` in float32."""
+    left, right = widened(args["stationary"]), widened(args["moving"])
+    product = (left.T @ right.reshape(right.shape[0], -1)).reshape(dst.shape)
+    store(dst, widened(dst) + product if args["accumulate"] else product)
+
+
+def run_transpose(dst: np.ndarray, args: Arguments) -> None:
+    """Transpose bit for bit."""
+    if dst.dtype != args["data"].dtype:
+        raise Refused("transpose", "dst has another type than data")
+    dst[...] = args["data"].T

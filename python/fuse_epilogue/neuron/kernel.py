@@ -1,0 +1,190 @@
+"""A kernel as one object: its text, running it, checking it, timing it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .checker import Resources, check
+from .interpreter import Program
+from .language import parse
+from .machine import Machine
+from .trace import ITEMSIZE, Trace
+from .values import dtype_of
+from .walk import Spec
+
+if TYPE_CHECKING:
+    from .prediction import Prediction
+
+
+class Kernel:
+    """A kernel in NKI.
+
+    Attributes
+    ----------
+    source : str
+        Its text.
+    name : str
+        The function's name.
+    parameters : tuple[str, ...]
+        The names of the tensors it takes.
+    inputs : Mapping[str, tuple[tuple[int, ...], str]]
+        Their shapes and types, empty if they are not known before a call.
+    """
+
+    def __init__(self, source: str, inputs: Mapping[str, Spec] | None = None) -> None:
+        text = parse(source)
+        self.source = source
+        self.name = text.name
+        self.parameters = text.parameters
+        self.inputs: dict[str, Spec] = {}
+        if inputs is not None:
+            if set(inputs) != set(text.parameters):
+                names = ", ".join(text.parameters)
+                raise ValueError(f"inputs names {', '.join(inputs)}; the kernel takes {names}")
+            self.inputs = {name: _spec(inputs[name]) for name in text.parameters}
+        self._program = Program(text)
+        # Only the last one: the trace of a large kernel takes much memory.
+        self._traced: tuple[tuple[Spec, ...], Trace] | None = None
+
+    def __call__(self, *arrays: np.ndarray) -> Any:
+        """Execute the kernel on numpy.
+
+        Parameters
+        ----------
+        *arrays : numpy.ndarray
+            The inputs, in the order of the parameters.
+
+        Returns
+        -------
+        numpy.ndarray or tuple[numpy.ndarray, ...]
+            What the kernel returns.
+
+        Raises
+        ------
+        KernelError
+            It does something without a meaning, such as reading what was never written.
+        TypeError, ValueError
+            Other inputs than the kernel takes.
+
+        Example
+        -------
+        >>> y = kernel(x, weight, bias)                         # doctest: +SKIP
+        """
+        for array in arrays:
+            if not isinstance(array, np.ndarray):
+                raise TypeError(f"a kernel takes numpy arrays, not {type(array).__name__}")
+        outputs = self._program.execute(arrays, self._specs(arrays))
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def check(self, machine: str | Machine = "trn1", *inputs: Any) -> Resources:
+        """Check every rule of a machine, for all instructions with the loops unrolled.
+
+        Parameters
+        ----------
+        machine : str or Machine
+            ``"trn1"`` or ``"trn2"``.
+        *inputs : numpy.ndarray or tuple
+            Arrays, or (shape, type) pairs; needed if the kernel was loaded without.
+
+        Returns
+        -------
+        Resources
+            What the kernel needs.
+
+        Raises
+        ------
+        CheckError
+            Everything that is wrong, with lines.
+        """
+        return check(lambda: self.trace(*inputs), machine)
+
+    def predict(self, machine: str | Machine = "trn1", *inputs: Any) -> Prediction:
+        """Predict how long the kernel takes; nothing is measured.
+
+        Parameters
+        ----------
+        machine : str or Machine
+            ``"trn1"`` or ``"trn2"``.
+        *inputs : numpy.ndarray or tuple
+            As in `check`.
+        """
+        from .model import predict
+
+        return predict(self.trace(*inputs), machine)
+
+    def trace(self, *inputs: Any) -> Trace:
+        """Return the instructions, with the loops unrolled.
+
+        Parameters
+        ----------
+        *inputs : numpy.ndarray or tuple
+            As in `check`.
+
+        Raises
+        ------
+        KernelError
+            An index out of bounds, operands that do not fit together, and the like.
+        """
+        specs = self._specs(inputs)
+        if self._traced is None or self._traced[0] != specs:
+            self._traced = (specs, self._program.record(specs))
+        return self._traced[1]
+
+    def _specs(self, inputs: tuple[Any, ...]) -> tuple[Spec, ...]:
+        if not inputs and self.inputs:
+            return tuple(self.inputs.values())
+        if len(inputs) != len(self.parameters):
+            raise ValueError(
+                f"{self.name} takes {', '.join(self.parameters)}: {len(self.parameters)} inputs, "
+                f"not {len(inputs)}; shapes can be given once by load(source, inputs=...)"
+            )
+        specs = tuple(_spec(each) for each in inputs)
+        for name, spec in zip(self.parameters, specs, strict=True):
+            if self.inputs and spec != self.inputs[name]:
+                raise ValueError(f"{name} is {spec}, the kernel is for {self.inputs[name]}")
+        return specs
+
+
+def load(source: str, inputs: Mapping[str, Spec] | None = None) -> Kernel:
+    """Read a kernel written by hand.
+
+    Parameters
+    ----------
+    source : str
+        The text of a kernel file. It is parsed and interpreted, never executed by Python.
+    inputs : Mapping[str, tuple[tuple[int, ...], str]], optional
+        Shape and type of each parameter, to check and predict without arrays.
+
+    Returns
+    -------
+    Kernel
+        The kernel.
+
+    Raises
+    ------
+    KernelError
+        The text is not a kernel, with the line and the reason.
+
+    Example
+    -------
+    >>> kernel = load(text, {"x": ((128, 512), "float32")})     # doctest: +SKIP
+    >>> kernel.check("trn1")                                    # doctest: +SKIP
+    """
+    return Kernel(source, inputs)
+
+
+def _spec(value: Any) -> Spec:
+    """Return the shape and the type of an array, or of a pair that says them."""
+    if isinstance(value, np.ndarray):
+        return value.shape, dtype_of(value)
+    shape, dtype = value
+    name = str(dtype)
+    if name not in ITEMSIZE:
+        raise TypeError(f"{name} is not a type of kernels: {', '.join(ITEMSIZE)}")
+    shape = tuple(int(n) for n in shape)
+    if not shape or min(shape) < 1:
+        raise ValueError(f"{shape} is not the shape of a tensor")
+    return shape, name

@@ -1,0 +1,135 @@
+"""The machines that kernels are checked and timed for, as data: one NeuronCore of each.
+
+Sources, named beside each row: the AWS Neuron documentation, SDK 2.26 (kernel language reference
+and performance guide), its architecture guides of Trainium (NeuronCore-v2) and Trainium2
+(NeuronCore-v3), and its DMA bandwidth guide. Nothing here was measured by this project.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+KIB = 1024
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One NeuronCore, its share of the memory and its DMA engines.
+
+    Attributes
+    ----------
+    name : str
+        The name of the instance family: ``"trn1"`` or ``"trn2"``.
+    core : str
+        Its generation, ``"NeuronCore-v2"`` or ``"NeuronCore-v3"``.
+    clock_ghz : Mapping[str, float]
+        Of each engine.
+    partitions : int
+        Of SBUF and PSUM.
+    sbuf_bytes, psum_bytes : int
+        Of one partition.
+    psum_bank_bytes : int
+        Of one partition of one bank; a tensor in PSUM starts at a bank.
+    sbuf_elements, psum_elements : int
+        Most free elements of an operand.
+    free_dims : int
+        Most free dimensions of an operand.
+    matmul_stationary, matmul_moving : int
+        Most free elements of the two operands of a matmul.
+    dma_engines : int
+        Among which the pieces of a transfer are spread.
+    dma_gb_per_s : float
+        Of all of these together, with pieces of at least `dma_run_bytes`.
+    dma_run_bytes : int
+        A contiguous piece smaller than this occupies its DMA engine as long as one of this size.
+    dma_start_us : float
+        From the semaphore that releases a transfer to its first byte.
+    dma_issue_us : float
+        To make the descriptors of one transfer; those of a queue are made one after the other.
+    hbm_gb_per_s : float
+        The core's share of the memory's bandwidth.
+    min_cycles : int
+        Shortest interval between two instructions of an engine.
+    access_cycles : int
+        What an instruction spends on reaching SBUF or PSUM before its first element.
+    semaphore_cycles : int
+        Of the waiting engine, from the end of what it waits for to its own start.
+    exclusive : tuple[tuple[str, str, str], ...]
+        (engine, engine, space): the two cannot be in that memory at the same time.
+    """
+
+    name: str
+    core: str
+    clock_ghz: Mapping[str, float]
+    sbuf_bytes: int
+    dma_gb_per_s: float
+    dma_issue_us: float
+    hbm_gb_per_s: float
+    exclusive: tuple[tuple[str, str, str], ...]
+    partitions: int = 128  # architecture guides
+    psum_bytes: int = 16 * KIB  # architecture guides
+    psum_bank_bytes: int = 2 * KIB  # architecture guides
+    sbuf_elements: int = 64 * KIB  # kernel language reference
+    psum_elements: int = 4 * KIB  # kernel language reference
+    free_dims: int = 4  # kernel language reference
+    matmul_stationary: int = 128  # kernel language reference, nc_matmul
+    matmul_moving: int = 512  # kernel language reference, nc_matmul
+    dma_engines: int = 16  # DMA bandwidth guide
+    dma_run_bytes: int = 2 * KIB  # DMA bandwidth guide: the least that it calls efficient
+    dma_start_us: float = 1.3  # DMA bandwidth guide
+    min_cycles: int = 64  # SDK 2.26, instruction costs
+    access_cycles: int = 60  # performance guide: about 60 cycles
+    semaphore_cycles: int = 100  # performance guide: about 100 cycles in a chain of dependences
+
+
+TRN1 = Machine(
+    name="trn1",
+    core="NeuronCore-v2",
+    # architecture guide of Trainium
+    clock_ghz=MappingProxyType({"tensor": 2.8, "vector": 1.12, "scalar": 1.4, "gpsimd": 1.4}),
+    sbuf_bytes=192 * KIB,  # architecture guide: 24 MiB in 128 partitions
+    dma_gb_per_s=272.0,  # DMA bandwidth guide: 16 engines of 17 GB/s
+    dma_issue_us=0.0,  # descriptors are made before the kernel starts
+    hbm_gb_per_s=410.0,  # architecture guide: 820 GB/s for two cores
+    # architecture guide, engines' access to the memories
+    exclusive=(("vector", "gpsimd", "sbuf"), ("vector", "scalar", "psum")),
+)
+
+TRN2 = Machine(
+    name="trn2",
+    core="NeuronCore-v3",
+    # architecture guide of Trainium2
+    clock_ghz=MappingProxyType({"tensor": 2.4, "vector": 0.96, "scalar": 1.2, "gpsimd": 1.2}),
+    sbuf_bytes=224 * KIB,  # architecture guide, the part that kernels may use
+    dma_gb_per_s=368.0,  # DMA bandwidth guide: 16 engines of 23 GB/s
+    dma_issue_us=0.6,  # DMA bandwidth guide, descriptors made by hardware
+    hbm_gb_per_s=362.0,  # architecture guide: 2.9 TB/s for eight cores
+    exclusive=(),  # architecture guide: only within one bank of PSUM
+)
+
+#: The machines by name.
+MACHINES: Mapping[str, Machine] = MappingProxyType({m.name: m for m in (TRN1, TRN2)})
+
+
+def machine(name: str | Machine) -> Machine:
+    """Return a machine by its name.
+
+    Parameters
+    ----------
+    name : str or Machine
+        ``"trn1"`` or ``"trn2"``; a `Machine` is returned as it is.
+
+    Raises
+    ------
+    ValueError
+        If there is no such machine.
+    """
+    if isinstance(name, Machine):
+        return name
+    try:
+        return MACHINES[name]
+    except KeyError:
+        known = ", ".join(repr(each) for each in MACHINES)
+        raise ValueError(f"no machine is called {name!r}; there are {known}") from None

@@ -1,0 +1,122 @@
+"""What the latency model says about a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from . import timeline
+from .machine import Machine
+from .trace import Step
+
+#: A resource that is busy for at least this part of the time bounds the kernel.
+BOUND = 0.8
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The predicted time of a kernel, and where it goes.
+
+    Attributes
+    ----------
+    kernel : str
+        Its name.
+    machine : Machine
+        Where it would run.
+    latency_ms : float
+        From the first instruction's start to the last one's end, in milliseconds.
+    busy_ms : Mapping[str, float]
+        How long each engine and each DMA queue has something to do.
+    dma_busy_ms : float
+        How long the DMA engines would take for all transfers, one after the other.
+    counts : Mapping[str, int]
+        Instructions of each kind.
+    hbm_read, hbm_written : int
+        Bytes.
+    sbuf_peak, psum_peak : int
+        The most bytes of a partition that are needed at once if nothing overlaps; with overlap it
+        is more, up to what there is.
+    queues : Sequence[str]
+        Names of the engines and DMA queues.
+    steps : Sequence[Step]
+        The instructions.
+    queue, start, end : Sequence
+        For each instruction its place in `queues`, and its first and last moment in seconds.
+    """
+
+    kernel: str
+    machine: Machine
+    latency_ms: float
+    busy_ms: Mapping[str, float]
+    dma_busy_ms: float
+    counts: Mapping[str, int]
+    hbm_read: int
+    hbm_written: int
+    sbuf_peak: int
+    psum_peak: int
+    queues: Sequence[str] = field(repr=False)
+    steps: Sequence[Step] = field(repr=False)
+    queue: Sequence[int] = field(repr=False)
+    start: Sequence[float] = field(repr=False)
+    end: Sequence[float] = field(repr=False)
+
+    @property
+    def utilisation(self) -> dict[str, float]:
+        """The part of the time that each engine, and the DMA engines together, are busy."""
+        busy = {name: ms for name, ms in self.busy_ms.items() if not name.startswith("dma")}
+        busy["dma"] = self.dma_busy_ms
+        return {name: ms / self.latency_ms if ms else 0.0 for name, ms in busy.items()}
+
+    @property
+    def op_ms(self) -> dict[str, float]:
+        """How long the instructions of each kind take together, in milliseconds."""
+        total = dict.fromkeys(self.counts, 0.0)
+        for step, start, end in zip(self.steps, self.start, self.end, strict=True):
+            total[step.op] += (end - start) * 1e3
+        return total
+
+    @property
+    def bound_by(self) -> str:
+        """The busiest of `utilisation`, or ``"latency"`` if even that one mostly waits."""
+        name, part = max(self.utilisation.items(), key=lambda item: item[1])
+        return name if part >= BOUND else "latency"
+
+    def __str__(self) -> str:
+        """Return a table."""
+        lines = [
+            f"predicted {self.latency_ms:.4f} ms for {self.kernel} on {self.machine.name}"
+            f" ({self.machine.core}), bound by {self.bound_by}",
+            f"  {'':8} {'busy ms':>9} {'busy':>6}",
+        ]
+        for name, part in self.utilisation.items():
+            ms = part * self.latency_ms
+            lines.append(f"  {name:8} {ms:9.4f} {part:6.1%}")
+        counts = ", ".join(f"{count} {op}" for op, count in self.counts.items())
+        lines.append(f"  instructions: {counts}")
+        lines.append(f"  HBM: {self.hbm_read:,} bytes read, {self.hbm_written:,} written")
+        lines.append(
+            f"  peak of a partition: SBUF {self.sbuf_peak:,} of {self.machine.sbuf_bytes:,} bytes,"
+            f" PSUM {self.psum_peak:,} of {self.machine.psum_bytes:,}"
+        )
+        return "\n".join(lines)
+
+    def write_trace(self, path: str | Path) -> None:
+        """Write the timeline as a file for Perfetto and ``chrome://tracing``.
+
+        Parameters
+        ----------
+        path : str or Path
+            Of the JSON file.
+        """
+        timeline.write_trace(self, path)
+
+    def plot(self, path: str | Path) -> None:
+        """Draw the timeline.
+
+        Parameters
+        ----------
+        path : str or Path
+            Of the SVG file.
+        """
+        timeline.plot(self, path)

@@ -1,0 +1,115 @@
+"""Which operands fit together: shapes, before anything is computed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .errors import Refused
+from .values import Tile
+
+Arguments = Mapping[str, Any]
+
+
+def _significant(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Drop dimensions of size 1."""
+    return tuple([n for n in shape if n != 1])
+
+
+def _same(name: str, tile: Tile, dst: Tile) -> None:
+    """Refuse a tile that does not have an element for each of the destination's."""
+    if tile.shape == dst.shape:
+        return
+    one, two = tile.shape, dst.shape
+    if one[0] != two[0] or _significant(one[1:]) != _significant(two[1:]):
+        raise Refused("shapes", f"{name} has shape {one}, dst {two}: nothing is broadcast")
+
+
+def _vector(name: str, value: Any, dst: Tile) -> None:
+    """Refuse a tile that is not one value for each partition."""
+    if isinstance(value, Tile) and (
+        value.shape[0] != dst.shape[0] or math.prod(value.shape[1:]) != 1 or len(value.shape) < 2
+    ):
+        raise Refused(
+            "per-partition-operand",
+            f"{name} is a number or a tile of shape ({dst.shape[0]}, 1), not {value.shape}",
+        )
+
+
+def elementwise(*tiles: str, vectors: tuple[str, ...] = ()) -> Callable[[Arguments], None]:
+    """Return a check that all tiles have the destination's shape."""
+
+    def fit(args: Arguments) -> None:
+        dst = args["dst"]
+        for name in tiles:
+            _same(name, args[name], dst)
+        for name in vectors:
+            _vector(name, args[name], dst)
+
+    return fit
+
+
+def fit_dma(args: Arguments) -> None:
+    """Check a transfer: equal shapes, up to dimensions of size 1."""
+    dst, src = args["dst"], args["src"]
+    if _significant(dst.shape) != _significant(src.shape):
+        raise Refused("shapes", f"src has shape {src.shape}, dst {dst.shape}")
+
+
+def fit_tensor_scalar(args: Arguments) -> None:
+    """Check one or two operations with constants or columns."""
+    if (args["op1"] is None) != (args["operand1"] is None):
+        raise Refused("language", "op1 and operand1 are given together")
+    _same("data", args["data"], args["dst"])
+    _vector("operand0", args["operand0"], args["dst"])
+    _vector("operand1", args["operand1"], args["dst"])
+
+
+def axes(args: Arguments) -> tuple[int, ...]:
+    """Return the axes of a reduction."""
+    axis = args["axis"]
+    return axis if isinstance(axis, tuple) else (axis,)
+
+
+def fit_reduce(args: Arguments) -> None:
+    """Check a reduction over the last free dimensions."""
+    data, dst = args["data"], args["dst"]
+    rank, over = len(data.shape), axes(args)
+    if not over or over != tuple(range(rank - len(over), rank)) or over[0] < 1:
+        raise Refused(
+            "reduce-axes",
+            f"axis {args['axis']}: only the last free dimensions of {data.shape} can be reduced, "
+            f"as axis={rank - 1}" + (f" or axis=({rank - 2}, {rank - 1})" if rank > 2 else ""),
+        )
+    kept = data.shape[: over[0]]
+    expected = kept + (1,) * len(over) if args["keepdims"] else kept
+    if dst.shape != expected and not (len(kept) == 1 and dst.shape == (*kept, 1)):
+        raise Refused("shapes", f"dst has shape {dst.shape}, the reduction {expected}")
+
+
+def fit_matmul(args: Arguments) -> None:
+    """Check a product of matrices."""
+    dst, left, right = args["dst"], args["stationary"], args["moving"]
+    if left.shape[0] != right.shape[0]:
+        raise Refused(
+            "shapes",
+            f"stationary has {left.shape[0]} partitions and moving {right.shape[0]}: "
+            "partitions are what is summed over",
+        )
+    if len(left.shape) != 2:
+        raise Refused("shapes", f"stationary is a matrix, not of shape {left.shape}")
+    expected = (left.shape[1], *right.shape[1:])
+    if dst.shape != expected:
+        raise Refused("shapes", f"dst has shape {dst.shape}, stationary.T @ moving {expected}")
+
+
+def fit_transpose(args: Arguments) -> None:
+    """Check a transposition."""
+    dst, data = args["dst"], args["data"]
+    if len(data.shape) != 2 or dst.shape != data.shape[::-1]:
+        raise Refused("shapes", f"dst has shape {dst.shape}, data {data.shape}, two dimensions")
+
+
+def fit_nothing(args: Arguments) -> None:
+    """Accept."""

@@ -1,0 +1,33 @@
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def depthwise_conv1d(x, weight):
+    """Step 4: the sums of 512 columns gather in PSUM, are copied once, and stored.
+
+    x[8, 512, 2048], weight[512, 3] -> y[8, 512, 2048], float32; one column of zeros on each side.
+    """
+    y = nl.ndarray((8, 512, 2048), nl.float32, buffer=nl.shared_hbm)
+    for n in range(8):
+        for c in range(4):
+            x_tile = nl.ndarray((128, 2050), nl.float32, buffer=nl.sbuf)
+            w_tile = nl.ndarray((128, 3), nl.float32, buffer=nl.sbuf)
+            nisa.memset(x_tile, 0.0, engine=nisa.gpsimd_engine)
+            nisa.dma_copy(x_tile[0:128, 1:2049], x[n, c * 128 : c * 128 + 128, 0:2048])
+            nisa.dma_copy(w_tile, weight[c * 128 : c * 128 + 128, 0:3])
+            for b in range(4):
+                y_psum = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)
+                for w in range(512):
+                    prod = nl.ndarray((128, 3), nl.float32, buffer=nl.sbuf)
+                    nisa.tensor_tensor(
+                        prod, x_tile[0:128, b * 512 + w : b * 512 + w + 3], w_tile, nl.multiply
+                    )
+                    nisa.tensor_reduce(
+                        y_psum[0:128, w : w + 1], nl.add, prod, axis=1, keepdims=True
+                    )
+                y_block = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+                nisa.tensor_copy(y_block, y_psum)
+                nisa.dma_copy(y[n, c * 128 : c * 128 + 128, b * 512 : b * 512 + 512], y_block)
+    return y

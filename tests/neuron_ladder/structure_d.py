@@ -1,0 +1,63 @@
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def depthwise_conv1d(x, weight, bias):
+    """Structure D: three diagonal matmuls, the scalar engine adds the bias on the way out of PSUM.
+
+    x[8, 512, 2048], weight[512, 3], bias[512] -> y[8, 512, 2048]; all of x's type, sums in float32.
+    A tile holds every fourth channel: so weights and bias come in one piece for each partition.
+    """
+    y = nl.ndarray((8, 512, 2048), x.dtype, buffer=nl.shared_hbm)
+    # The identity: zeros with ones on the diagonal, put together in HBM.
+    zeros = nl.ndarray((128, 128), x.dtype, buffer=nl.sbuf)
+    ones = nl.ndarray((128, 1), x.dtype, buffer=nl.sbuf)
+    identity_hbm = nl.ndarray((128, 128), x.dtype, buffer=nl.hbm)
+    identity = nl.ndarray((128, 128), x.dtype, buffer=nl.sbuf)
+    nisa.memset(zeros, 0.0)
+    nisa.memset(ones, 1.0)
+    nisa.dma_copy(identity_hbm, zeros)
+    nisa.dma_copy(identity_hbm.ap(((129, 128), (1, 1)), offset=0), ones)
+    # The first image's tiles are on their way meanwhile.
+    x_first = nl.ndarray((128, 4, 2050), x.dtype, buffer=nl.sbuf)
+    nisa.memset(x_first[0:128, 0:4, 0:2050:2049], 0.0, engine=nisa.gpsimd_engine)
+    nisa.dma_copy(x_first[0:128, 0, 1:2049], x[0, 0:512:4, 0:2048])
+    w_given = nl.ndarray((128, 12), x.dtype, buffer=nl.sbuf)
+    b_given = nl.ndarray((128, 4), x.dtype, buffer=nl.sbuf)
+    w = nl.ndarray((128, 12), nl.float32, buffer=nl.sbuf)
+    b = nl.ndarray((128, 4), nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(w_given, weight.ap(((12, 128), (1, 12)), offset=0))
+    nisa.dma_copy(b_given, bias.ap(((4, 128), (1, 4)), offset=0))
+    nisa.tensor_copy(w, w_given)
+    nisa.tensor_copy(b, b_given)
+    for c in range(1, 4):
+        nisa.dma_copy(x_first[0:128, c, 1:2049], x[0, c:512:4, 0:2048])
+    nisa.dma_copy(identity, identity_hbm)
+    diagonal = nl.ndarray((128, 12, 128), x.dtype, buffer=nl.sbuf)
+    for k in range(12):
+        nisa.tensor_scalar(diagonal[0:128, k, 0:128], identity, nl.multiply, w[0:128, k : k + 1])
+    for n in range(8):
+        for c in range(4):
+            b0 = b[0:128, c : c + 1]
+            y_tile = nl.ndarray((128, 2048), x.dtype, buffer=nl.sbuf)
+            if n == 0:
+                x_tile = x_first[0:128, c, 0:2050]
+            else:
+                x_tile = nl.ndarray((128, 2050), x.dtype, buffer=nl.sbuf)
+                nisa.memset(x_tile[0:128, 0:2050:2049], 0.0, engine=nisa.gpsimd_engine)
+                nisa.dma_copy(x_tile[0:128, 1:2049], x[n, c:512:4, 0:2048])
+            for g in range(0, 2048, 1024):
+                sums = nl.ndarray((128, 1024), nl.float32, buffer=nl.psum)
+                for h in range(0, 1024, 512):
+                    for f in range(3):
+                        nisa.nc_matmul(
+                            sums[0:128, h : h + 512],
+                            diagonal[0:128, c * 3 + f, 0:128],
+                            x_tile[0:128, g + h + f : g + h + f + 512],
+                            accumulate=(f > 0),
+                        )
+                nisa.activation(y_tile[0:128, g : g + 1024], nl.copy, sums, bias=b0)
+                nisa.dma_copy(y[n, c:512:4, g : g + 1024], y_tile[0:128, g : g + 1024])
+    return y

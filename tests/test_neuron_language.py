@@ -1,0 +1,288 @@
+"""Texts that are kernels, and texts that are refused, with the line and the reason."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from fuse_epilogue import neuron
+from neuron_kernels import FIRST, MATMUL, copied, depthwise, kernel
+
+GOOD = copied("nisa.tensor_scalar(t, t, nl.multiply, 2.0)")
+#: The first line of the middle of `copied`.
+MIDDLE = FIRST + 3
+
+# A statement, a part of the reason. The line to blame is the first one, or says `here`.
+REFUSED = [
+    # Names of older editions, and what to use.
+    ("for i in nl.affine_range(4):\n    pass", "older edition: use range"),
+    ("for i in nl.sequential_range(4):\n    pass", "older edition: use range"),
+    ("for i in nl.static_range(4):\n    pass", "older edition: use range"),
+    ("i = nl.arange(128)", "use slices"),
+    ("i = nl.mgrid[0:128, 0:64]", "use slices"),
+    ("r = nl.ndarray((nl.par_dim(128), 64), nl.float32, buffer=nl.sbuf)", "first dimension"),
+    ("nl.store(y, t)", "use nisa.dma_copy"),
+    ("r = nl.load(x)", "use nisa.dma_copy"),
+    ("r = nl.add(t, t)", "nisa.tensor_tensor"),
+    ("nisa.tensor_copy(t, t, mask=(1 < 2))", "no mask="),
+    # What NKI does not allow.
+    ("if x is None:\n    pass", "`is` is not allowed"),
+    ("nisa.tensor_reduce(t[:, 0:1], nl.add, t, axis=[1])", "lists are not allowed"),
+    ("r = nl.ndarray([128, 64], nl.float32, buffer=nl.sbuf)", "lists are not allowed"),
+    ("r = [t, t]", "lists are not allowed"),
+    ("@nki.jit\ndef inner(x):  # here\n    return x", "nested jit"),
+    ("def inner(x):\n    return x", "no functions"),
+    ("r = nl.ndarray((128, 64), nl.float32, buffer='sbuf')", "not 'sbuf'"),
+    ("r = nl.ndarray((128, 64), nl.float32, buffer=1)", "not 1"),
+    ("r = nl.ndarray((128, 64), 'float32', buffer=nl.sbuf)", "not 'float32'"),
+    ("r = nl.ndarray((128, 64), nl.float64, buffer=nl.sbuf)", "not nl.float64"),
+    ("r = nl.ndarray((128, 64), nl.float32)", "buffer=nl.sbuf"),
+    ("nisa.tensor_tensor(t, t, t, 0)", "op is one of nl.add"),
+    ("nisa.tensor_tensor(t, t, t, 'add')", "op is one of nl.add"),
+    ("nisa.tensor_tensor(t, t, t, np.add)", "op is one of nl.add"),
+    ("nisa.tensor_reduce(t[:, 0:1], nl.subtract, t, axis=1)", "op is one of nl.add"),
+    ("nisa.activation(t, nl.add, t)", "op is one of nl.copy"),
+    ("r = nisa.tensor_copy(t, t)", "return nothing"),
+    ("nisa.tensor_copy(t, nisa.tensor_copy(t, t))", "return nothing"),
+    # Instructions and engines.
+    ("nisa.iota(t, 0)", "not among the instructions"),
+    ("nisa.tensor_copy(t)", "needs src"),
+    ("nisa.tensor_copy(t, t, t)", "takes dst, src"),
+    ("nisa.tensor_copy(t, src=t, out=t)", "takes dst, src, not out"),
+    ("nisa.tensor_copy(t, t, dst=t)", "dst is given twice"),
+    ("nisa.tensor_tensor(t, t, t, nl.add, engine=nisa.scalar_engine)", "vector or gpsimd engine"),
+    ("nisa.activation(t, nl.exp, t, engine=nisa.vector_engine)", "runs on the scalar engine"),
+    ("nisa.dma_copy(t, t, engine=nisa.vector_engine)", "runs on the dma engine"),
+    ("nisa.tensor_copy(t, t, engine=2)", "not on 2"),
+    # Python that is not available.
+    ("import os", "top of the file"),
+    ("open('/etc/passwd')", "only instructions"),
+    ("r = open('/etc/passwd')", "cannot be called"),
+    ("r = __import__('os')", "cannot be called"),
+    ("r = t.__class__", "no '.__class__'"),
+    ("r = nl.__dict__", "not a value"),
+    ("r = nl", "not defined"),
+    ("r = print", "not defined"),
+    ("r = 'text'", "strings are not allowed"),
+    ("'text'", "strings are not available"),
+    ("r = f'{x}'", "strings are not available"),
+    ("r = {1: 2}", "dictionaries"),
+    ("r = lambda: 1", "no functions"),
+    ("r = (i for i in range(4))", "not available"),
+    ("r = 2 ** 100", "operators on integers"),
+    ("r = 7 / 2", "operators on integers"),
+    ("r = 1 if 1 in (1, 2) else 0", "compared by"),
+    ("while True:\n    pass", "loops are"),
+    ("for i in (1, 2):\n    pass", "loops are"),
+    ("for i in range(4):\n    break  # here", "`break`"),
+    ("for i in range(4):\n    pass\nelse:\n    pass", "without else"),
+    ("for i, j in range(4):\n    pass", "for name in"),
+    ("with x:\n    pass", "no `with`"),
+    ("try:\n    pass\nfinally:\n    pass", "no exceptions"),
+    ("raise 1", "not available"),
+    ("del t", "not needed"),
+    ("global t", "no global names"),
+    ("class C:\n    pass", "no classes"),
+    ("if 1 > 0:\n    return y  # here", "last statement"),
+    ("t[0:128, 0:64] = 0", "assign to names"),
+    ("r: int = 1", "assign to one name"),
+    ("a = b = 1", "assign to one name"),
+    ("t[0] += 1", "assign to one name"),
+    ("r = (a := 1)", "statements of their own"),
+    ("r = max(*t.shape)", "two or more"),
+    ("r = max(1, *t.shape)", "written out"),
+    ("r = z + 1", "'z' is not defined"),
+    ("nisa.memset(t, nl.ndarray((1, 1), nl.float32, buffer=nl.sbuf))", "bound to a name"),
+    ("nl = 1", "'nl' is taken"),
+    ("r = nl.zeros((4,), nl.float32, buffer=nl.hbm)", "fill HBM"),
+    ("r = nl.ds(1)", "takes start, size"),
+    ("r = t.ap(5)", "((stride, count), ...)"),
+    ("r = t.ap(((64, 128), (1,)))", "((stride, count), ...)"),
+    ("r = nl.tile_size.other", "nl.tile_size has pmax"),
+]
+
+# Found when the shapes are known.
+REFUSED_ON_THE_WALK = [
+    ("r = t + t", "nisa.tensor_tensor"),
+    ("t += 1", "nisa.tensor_tensor"),
+    ("if t:\n    pass", "integers known before"),
+    ("if t < 1:\n    pass", "op=nl.equal"),
+    ("r = t[5, 0:1]", "[5:6, ...]"),
+    ("r = t[0:128:2, :]", "without a step"),
+    ("r = t[(0, 1)]", "[0:1, ...]"),
+    ("r = t[t]", "integers, slices"),
+    ("r = t[0:128, 64:0]", "is empty"),
+    ("r = t[0:128, 0:64, 0:1]", "3 indices"),
+    ("r = t[0:128, -1]", "index -1"),
+    ("r = x.shape[2]", "index 2 in a tuple"),
+    ("r = 1 // 0", "division by zero"),
+    ("r = 9223372036854775807 + 1", "64 bits"),
+    ("for i in range(0, 4, 0):\n    pass", "step of range"),
+    ("for i in range(t):\n    pass", "an integer is needed"),
+    ("if 0 > 1:\n    a = 1\nr = a  # here", "'a' has no value yet"),
+    ("a, b = (1, 2, 3)", "2 values"),
+    ("r = nl.ndarray((128, 0), nl.float32, buffer=nl.sbuf)", "positive integers"),
+    ("r = nl.ndarray((128,), nl.float32, buffer=nl.sbuf)", "(partitions, free, ...)"),
+    ("z = nl.ndarray((128, 64), nl.float32, buffer=nl.shared_hbm)", "'z' is in nl.shared_hbm"),
+    ("nisa.memset(5, 0)", "dst is a tile"),
+    ("nisa.memset(t, t)", "value is not a tile"),
+    ("nisa.memset(t, (1, 2))", "value is a number"),
+    ("nisa.memset(t, True)", "value is a number"),
+    ("nisa.tensor_copy(t, 1)", "src is a tile"),
+    ("nisa.tensor_scalar(t, t, nl.add, 1, reverse0=1)", "reverse0 is True or False"),
+    ("nisa.tensor_scalar(t, t, nl.add, 1, op1=nl.add)", "given together"),
+    ("nisa.tensor_reduce(t[:, 0:1], nl.add, t, axis=True)", "axis is an axis"),
+    ("r = t[:, 0:32].ap(((64, 128), (1, 8)))", "whole tensor"),
+    ("r = t.ap(((32, 128), (1, 8)))", "64 elements apart"),
+    ("r = t.ap(((64, 128), (-1, 8)), offset=20)", "stride -1"),
+    ("r = t.ap(((64, 129), (1, 8)))", "which has 8192"),
+    ("r = x.ap(((64, 129), (1, 8)))", "which has 8192"),
+]
+
+
+def blamed(statement: str) -> int:
+    lines = statement.split("\n")
+    return MIDDLE + next((at for at, line in enumerate(lines) if line.endswith("# here")), 0)
+
+
+@pytest.mark.parametrize(("statement", "reason"), REFUSED)
+def test_refused_when_read(statement: str, reason: str) -> None:
+    with pytest.raises(neuron.KernelError) as error:
+        neuron.load(copied(statement))
+    assert reason in error.value.reason
+    line = FIRST - 1 if "is taken" in reason else blamed(statement)
+    assert error.value.line == line
+    assert str(error.value) == f"line {line}: {error.value.reason}"
+
+
+@pytest.mark.parametrize(("statement", "reason"), REFUSED_ON_THE_WALK)
+def test_refused_on_the_walk(statement: str, reason: str) -> None:
+    read = neuron.load(copied(statement))
+    # What is returned is looked at where it is returned.
+    last = len(copied(statement).splitlines())
+    line = last if "'z' is in" in reason else blamed(statement)
+    for walk in (read.trace, read):
+        with pytest.raises(neuron.KernelError) as error:
+            walk(np.ones((128, 64), "float32"))
+        assert reason in error.value.reason
+        assert error.value.line == line
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "reason"),
+    [
+        ("", 1, "no function"),
+        ("def f(:\n", 1, "not Python"),
+        ("x = 1\n" + GOOD, 1, "imports and one function"),
+        (GOOD + GOOD[GOOD.index("@nki") :], 15, "a second function"),
+        (GOOD.replace("import nki\n", ""), 6, "`import nki` is missing"),
+        (GOOD.replace("import nki.isa as nisa", "import nki.isa"), 2, "the imports of a kernel"),
+        (GOOD.replace("import nki\n", "import os\n"), 1, "the imports of a kernel"),
+        (
+            GOOD.replace("import nki.language as nl", "import neuronxcc.nki.language as nl"),
+            3,
+            "old dialect",
+        ),
+        (GOOD.replace("import nki\n", "from neuronxcc import nki\n"), 1, "old dialect"),
+        (GOOD.replace("@nki.jit", "@nki.jit()"), 7, "@nki.jit"),
+        (GOOD.replace("@nki.jit", "@print"), 7, "@nki.jit"),
+        (GOOD.replace("(x)", "(x, *, flag)"), 7, "keyword-only"),
+        (GOOD.replace("(x)", "(x, flag=1)"), 7, "without defaults"),
+        (GOOD.replace("(x)", "(*x)"), 7, "plain parameters"),
+        (GOOD.replace("    return y\n", ""), 12, "ends with `return`"),
+        (GOOD.replace("return y", "return"), 13, "return names"),
+        (GOOD.replace("return y", "return (y, 1)"), 13, "return names"),
+        (GOOD.replace("return y", "return x"), 13, "tensors of nl.shared_hbm"),
+        ("x = " + "-" * 100_000 + "1", 1, ""),
+        ("x = " + "(" * 150 + "1" + ")" * 150, 1, ""),
+        ("\0", 1, "not Python"),
+        (copied("r = 1" + " + 1" * 300), MIDDLE, "nested more than 100 deep"),
+    ],
+)
+def test_refused_texts(text: str, line: int, reason: str) -> None:
+    with pytest.raises(neuron.KernelError) as error:
+        neuron.load(text).trace(((128, 64), "float32"))
+    assert (error.value.line, reason in error.value.reason) == (line, True), error.value
+
+
+def test_integers_tuples_and_branches() -> None:
+    text = kernel(
+        '''\
+        """Doc."""
+        rows, columns = x.shape
+        assert rows == nl.tile_size.pmax and not columns != 6, "a message"
+        y = nl.ndarray((rows, columns), x.dtype, buffer=nl.shared_hbm)
+        tiles = (
+            nl.ndarray((128, 2), x.dtype, buffer=nl.sbuf),
+            nl.ndarray((128, 2), x.dtype, buffer=nl.sbuf),
+        )
+        total = 0
+        for i in range(0, columns, 2):
+            t = tiles[i // 2 % 2]
+            nisa.dma_copy(dst=t, src=x[:, nl.ds(i, 2)])
+            if i == 0 or total > 100:
+                nisa.tensor_scalar(t, t, op0=nl.add, operand0=-1 if i > 0 else 10)
+            elif i < min(3, columns):
+                nisa.tensor_scalar(t, t, nl.add, 20.0)
+            else:
+                pass
+            nisa.dma_copy(y[:, i : i + 2], t)
+            total += 2
+        return y
+        '''
+    )
+    x = np.arange(768, dtype="float32").reshape(128, 6)
+    np.testing.assert_array_equal(neuron.load(text)(x), x + np.array([10, 10, 20, 20, 0, 0], "f4"))
+    names = [info.name for info in neuron.load(text).trace(x).buffers]
+    assert names == ["x", "y", "tiles[0]", "tiles[1]"]
+
+
+def test_inputs_given_once_or_at_the_call() -> None:
+    spec = ((128, 64), "float32")
+    assert len(neuron.load(GOOD, {"x": spec}).trace().steps) == 3
+    with pytest.raises(ValueError, match="takes x: 1 inputs, not 0"):
+        neuron.load(GOOD).check("trn1")
+    with pytest.raises(ValueError, match="inputs names z"):
+        neuron.load(GOOD, {"z": spec})
+    with pytest.raises(ValueError, match="the kernel is for"):
+        neuron.load(GOOD, {"x": spec})(np.ones((64, 64), "float32"))
+    with pytest.raises(TypeError, match="float64 is not a type"):
+        neuron.load(GOOD)(np.ones((128, 64)))
+    with pytest.raises(TypeError, match="numpy arrays, not list"):
+        neuron.load(GOOD)([1.0])
+
+
+def test_no_text_does_anything_but_raise_a_kernel_error() -> None:
+    """Texts with a piece dropped, doubled or exchanged are read or refused, nothing else."""
+    rng = random.Random(7)
+    column, row = ((128,), "float32"), ((128, 64), "float32")
+    sources = {
+        GOOD: [row],
+        MATMUL: [((128, 256), "bfloat16"), ((256, 512), "bfloat16"), column],
+        depthwise(1, 128, 16): [((1, 128, 16), "float32"), ((128, 3), "float32"), column],
+    }
+    pieces = [line for text in sources for line in text.split("\n")[FIRST - 1 :]]
+    words = ["x", "t", "0", "1.5", "nl.add", "[", ")", ":", ",", "None", "'a'", "nl", "*", "for"]
+    outcomes = {"read": 0, "refused": 0}
+    for _ in range(600):
+        text, specs = rng.choice(list(sources.items()))
+        lines = text.split("\n")
+        at = rng.randrange(FIRST - 1, len(lines))
+        kind = rng.randrange(4)
+        if kind == 0:
+            del lines[at]
+        elif kind == 1:
+            lines.insert(at, rng.choice(pieces))
+        else:
+            tokens = lines[at].split(" ")
+            tokens[rng.randrange(len(tokens))] = rng.choice(words)
+            lines[at] = " ".join(tokens)
+        try:
+            neuron.load("\n".join(lines)).trace(*specs)
+        except neuron.KernelError:
+            outcomes["refused"] += 1
+        else:
+            outcomes["read"] += 1
+    assert min(outcomes.values()) > 50, outcomes
