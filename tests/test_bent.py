@@ -74,8 +74,18 @@ ACCEPTED = [
     for case in family.ACCEPT
     if has_the_epilogue(case)
 ]
-REFUSED = [bent_case(case) for case in REFUSE if not case.calls and has_the_epilogue(case)]
-UNDECIDED = [bent_case(case) for case in EITHER if has_the_epilogue(case)]
+# Refused where the output takes the place of the accumulator. Behind a tail it stays where it is.
+ABSORBING_ONLY = {"storage-align"}
+REFUSED = [
+    bent_case(case)
+    for case in REFUSE
+    if not case.calls and has_the_epilogue(case) and ABSORBING_ONLY.isdisjoint(case.codes)
+]
+UNDECIDED = [
+    bent_case(case)
+    for case in (*EITHER, *(case for case in REFUSE if not ABSORBING_ONLY.isdisjoint(case.codes)))
+    if has_the_epilogue(case)
+]
 
 
 def each(cases: list[Case]) -> Any:
