@@ -82,16 +82,33 @@ class DepthwiseConv:
         """Elements of a filter."""
         return int(self.tap.dom.extent)
 
+    def cast(self, value: Any) -> Any:
+        """Return a value with the casts that stand around an element of x in `window`."""
+        types: list[Any] = []
+        window = self.window
+        while isinstance(window, prim.Cast):
+            types.append(window.ty.dtype)
+            window = window.value
+        for dtype in reversed(types):
+            value = prim.Cast(dtype, value)
+        return value
+
 
 def plain(value: Any) -> Any:
     """Return an int for a constant, else the expression."""
     return int(value) if isinstance(value, int | prim.IntImm) else value
 
 
-def is_zero(value: Any) -> bool:
-    """Whether an expression is the constant 0, perhaps cast; a negative zero is not."""
+def uncast(value: Any) -> Any:
+    """Return an expression without the casts around it."""
     while isinstance(value, prim.Cast):
         value = value.value
+    return value
+
+
+def is_zero(value: Any) -> bool:
+    """Whether an expression is the constant 0, perhaps cast; a negative zero is not."""
+    value = uncast(value)
     if isinstance(value, prim.FloatImm):
         return value.value == 0.0 and math.copysign(1.0, value.value) > 0
     return isinstance(value, prim.IntImm) and int(value) == 0
@@ -211,8 +228,7 @@ def window_of(term: Any, data: Any) -> tuple[Any, Any]:
 
 def _is_exact(window: Any, data: Any, place: int, axes: Any) -> bool:
     """Whether x is read where an index of it is inside of x, and a constant is taken elsewhere."""
-    while isinstance(window, prim.Cast):
-        window = window.value
+    window = uncast(window)
     index, size = data.indices[place], data.source.ty.shape[place]
     inside = [index >= 0, index < size]
     analyzer = Analyzer()

@@ -9,12 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import s_tir, tirx
-from tvm.ir import prim
 
-from .convolution import DepthwiseConv, is_zero, substitute_part, window_of
-from .trees import handle, loads, uses
+from .convolution import DepthwiseConv, is_zero, substitute_part, uncast, window_of
+from .trees import loads, uses
 
 # The bits of 1.0.
 _ONES = {
@@ -55,7 +53,7 @@ def with_opaque_zeros(
         if load.source.same_as(found.data.source) and uses(load, found.column.var)
     ]
     whole, _ = window_of(update, data)
-    guard = _guard(whole)
+    guard = uncast(whole)
     # 1.0, bit by bit, minus 1.0: compilers behind TVM fold that. (TVM cannot reinterpret a 0.)
     one = tirx.reinterpret(str(dtype), tirx.const(_ONES[str(dtype)], f"int{dtype.bits}"))
     zero = one - tirx.const(1, str(dtype))
@@ -64,18 +62,7 @@ def with_opaque_zeros(
     if not is_zero(outside):
         return sch, conv
     window = tirx.if_then_else(guard.args[0], inside, zero)
-    wanted = handle(whole)
-    body = tvm_ffi.structural_map(
-        sch.mod["main"].body,
-        (type(whole), lambda node: window if handle(node) == wanted else node),
-        order="pre",
-    )
+    body = substitute_part(sch.mod["main"].body, whole, window)
     name = sch.get(conv).name_hint
     sch = s_tir.Schedule(sch.mod["main"].with_body(body))
     return sch, sch.get_sblock(name)
-
-
-def _guard(window: Any) -> Any:
-    while isinstance(window, prim.Cast):
-        window = window.value
-    return window

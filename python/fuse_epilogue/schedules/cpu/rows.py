@@ -242,17 +242,7 @@ class _Rows:
         """Return an element of x, cast as the convolution does; its bits."""
         conv = self.conv
         indices = [*conv.data.indices[:-1], column]
-        return tirx.reinterpret(self.chunks.ty.dtype, self._cast(conv.data.source[tuple(indices)]))
-
-    def _cast(self, value: Any) -> Any:
-        types: list[Any] = []
-        window = self.conv.window
-        while isinstance(window, prim.Cast):
-            types.append(window.ty.dtype)
-            window = window.value
-        for dtype in reversed(types):
-            value = prim.Cast(dtype, value)
-        return value
+        return tirx.reinterpret(self.chunks.ty.dtype, conv.cast(conv.data.source[tuple(indices)]))
 
     # ---- A vector of the result ------------------------------------------------------------------
 

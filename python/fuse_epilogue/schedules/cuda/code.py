@@ -7,7 +7,6 @@ from typing import Any
 
 import tvm
 from tvm import tirx
-from tvm.ir import prim
 from tvm.tirx import BufferStore, For
 from tvm.tirx.stmt import ForKind
 
@@ -61,14 +60,7 @@ def outside(conv: DepthwiseConv) -> Any:
 
 def added(conv: DepthwiseConv, x: Any) -> Any:
     """Return what is added for a tap, with an element of x or what is outside in its place."""
-    value, window = x, conv.window
-    types: list[Any] = []
-    while isinstance(window, prim.Cast):
-        types.append(window.ty.dtype)
-        window = window.value
-    for dtype in reversed(types):
-        value = prim.Cast(dtype, value)
-    return substitute_part(conv.term, conv.window, value)
+    return substitute_part(conv.term, conv.window, conv.cast(x))
 
 
 def computed(

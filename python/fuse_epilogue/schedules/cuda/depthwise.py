@@ -24,7 +24,8 @@ class DepthwiseConv1d(ScheduleRule):
     Example
     -------
     >>> from tvm.s_tir import dlight as dl
-    >>> mod = tvm.IRModule({"main": workloads.depthwise_conv1d(8, 512, 2048, 3)})
+    >>> from fuse_epilogue.workloads import depthwise_conv1d
+    >>> mod = tvm.IRModule({"main": depthwise_conv1d(8, 512, 2048, 3)})
     >>> with tvm.target.Target({"kind": "cuda", "arch": "sm_90"}):
     ...     mod = dl.ApplyDefaultSchedule(DepthwiseConv1d())(mod)
     """

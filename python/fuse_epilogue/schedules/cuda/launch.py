@@ -13,6 +13,7 @@ from tvm.tirx.stmt import ForKind
 
 from ..convolution import plain
 from ..fused import FusedConv
+from ..trees import handle
 
 #: Threads of a block, at most.
 THREADS = 256
@@ -85,7 +86,7 @@ def in_threads(
     inside: Any = True
     if not isinstance(total, int) or total % threads:
         inside = linear < total
-    reads = {int(load.source.__chandle__()): load.source for load in fused.reads}
+    reads = {handle(load.source): load.source for load in fused.reads}
     regions = [_whole(buffer) for buffer in reads.values()]
     # nvcc unrolls: the text stays short, and arrays become registers all the same.
     body = tirx.AttrStmt(0, "pragma_unroll_explicit", 0, body)
