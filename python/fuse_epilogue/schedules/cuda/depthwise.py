@@ -23,6 +23,7 @@ class DepthwiseConv1d(ScheduleRule):
 
     Example
     -------
+    >>> import tvm
     >>> from tvm.s_tir import dlight as dl
     >>> from fuse_epilogue.workloads import depthwise_conv1d
     >>> mod = tvm.IRModule({"main": depthwise_conv1d(8, 512, 2048, 3)})
