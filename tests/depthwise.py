@@ -89,11 +89,19 @@ def interval(options: Options, inputs: Arrays) -> tuple[np.ndarray, np.ndarray]:
         return result, result
 
     exact = options.get("kind") == "exact"
-    off = 0.0 if exact else _finite((f + 1) * FLOAT32 * np.abs(terms).sum(axis=3))
+    off = 0.0 if exact else (f + 1) * FLOAT32 * np.abs(terms).sum(axis=3)
+    return bent_interval(total, off, options["activation"], dtype)
+
+
+def bent_interval(
+    total: np.ndarray, off: np.ndarray | float, activation: str | None, dtype: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """The ends of an activation of what is `off` a total in float32 at most, in a floating type."""
+    off = _finite(np.asarray(off))
     ends = [total - off, total + off]
-    bent = [_bent(options["activation"], end) for end in [total, *ends]]
+    bent = [_bent(activation, end) for end in [total, *ends]]
     low, high = np.minimum.reduce(bent), np.maximum.reduce(bent)
-    if options["activation"] == "silu":
+    if activation == "silu":
         largest = _finite(np.maximum(np.abs(low), np.abs(high)))
         # Between its ends SiLU may dip, by not more than its slope allows, which is at most 1.1.
         more = SILU_ROUNDINGS * FLOAT32 * largest + SILU_UNDERFLOW + 1.1 * 2 * off

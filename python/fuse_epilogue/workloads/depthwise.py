@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 from tvm.tirx import PrimFunc
 
-from .arguments import ACTIVATIONS, Convolution, convolution, one_of, whole
+from .arguments import UNQUANTISED, check_activation, one_of, whole
+from .convolution import Convolution, convolution
+from .writer import Index, Writer, final_blocks
 
 LAYOUTS = ("NCW", "NWC")
 REQUANTISING_SHIFT = 7
-
-Index = tuple[Any, ...]
 
 
 def depthwise_conv1d(
@@ -102,68 +100,61 @@ def depthwise_conv1d(
     """
     conv = convolution(n, c, w, f, padding=padding, stride=stride, dilation=dilation, dtype=dtype)
     one_of("bias", bias, (False, True))
-    one_of("activation", activation, ACTIVATIONS)
+    check_activation(activation, dtype)
     one_of("layout", layout, LAYOUTS)
     whole("shift", shift, 0, 31)
     if dtype != "int8" and shift != REQUANTISING_SHIFT:
         raise ValueError(
             f'shift is for dtype = "int8" only; leave it out for dtype = {dtype!r}: {shift!r}'
         )
-    if dtype == "int8" and activation == "silu":
-        raise ValueError("activation must be one of None, 'relu' for dtype = 'int8': 'silu'")
     return _Writer(conv, layout).write(bias, activation, shift)
 
 
 class _Writer:
-    """Writes the blocks one after the other, each over all elements of its result."""
+    """Writes the convolution into a function, and what follows it."""
 
     def __init__(self, conv: Convolution, layout: str) -> None:
         self.conv = conv
-        self.layout = layout
+        of = {"n": conv.n, "c": conv.c, "w": conv.columns}
+        self.dims = {letter: of[letter] for letter in layout.lower()}
         self.channel = layout.index("C")
         self.column = layout.index("W")
-        self.y: Any = None
-        self.last_block = ""
 
     def write(self, bias: bool, activation: str | None, shift: int) -> PrimFunc:
         """Write the function; its last block stores into y."""
         conv = self.conv
         acc = conv.accumulator
-        ends = {"float32": [], "int8": ["requantise"]}.get(conv.dtype, ["cast"])
-        bends = {None: [], "relu": ["relu"], "silu": ["sigmoid", "silu"]}[activation]
-        self.last_block = ["conv", *["bias"] * bias, *bends, *ends][-1]
+        requantises = conv.dtype == "int8"
+        # Where y is requantised, there is nothing to convert.
+        converted = acc if requantises else conv.dtype
+        blocks = ["conv", *["bias"] * bias, *final_blocks(activation, acc, converted)]
+        blocks += ["requantise"] * requantises
+        writer = Writer(self.dims, acc, conv.index_dtype, blocks[-1])
 
-        with IRBuilder() as builder, T.prim_func(s_tir=True):
-            T.func_name("main")
-            T.func_attr({"tirx.noalias": True})
-            x = self.parameter("x", self.shape(conv.w), conv.dtype)
-            weight = self.parameter("weight", (conv.c, conv.f), conv.dtype)
+        with writer.function():
+            x = writer.parameter("x", {**self.dims, "w": conv.w}.values(), conv.dtype)
+            weight = writer.parameter("weight", (conv.c, conv.f), conv.dtype)
             if bias:
-                b = self.parameter("bias", (conv.c,), "int32" if acc == "int32" else conv.dtype)
-            self.y = self.parameter("y", self.shape(conv.columns), conv.dtype)
+                b = writer.parameter("bias", (conv.c,), UNQUANTISED[conv.dtype])
+            writer.output("y", conv.dtype)
 
-            s = self.conv_block(self.pad_block(x), weight)
+            s = self.conv_block(writer, self.pad_block(writer, x), weight)
             if bias:
-                s = self.each("bias", "biased", acc, lambda at: s[at] + self.cast(b[self.of(at)]))
-            if activation == "relu":
-                s = self.each("relu", "rectified", acc, lambda at: T.max(s[at], tirx.const(0, acc)))
-            if activation == "silu":
-                gate = self.each("sigmoid", "gate", acc, lambda at: T.sigmoid(s[at]))
-                s = self.each("silu", "gated", acc, lambda at: s[at] * gate[at])
-            if ends == ["cast"]:
-                self.each("cast", "", conv.dtype, lambda at: T.cast(s[at], conv.dtype))
-            if ends == ["requantise"]:
-                self.each("requantise", "", "int8", lambda at: _requantised(s[at], shift))
-        return builder.get()
+                s = writer.add_bias(s, b, self.channel)
+            s = writer.activate(s, activation)
+            writer.convert(s, converted)
+            if requantises:
+                writer.each("requantise", "", lambda at: _requantised(s[at], shift), "int8")
+        return writer.written()
 
-    def pad_block(self, x: Any) -> Any:
+    def pad_block(self, writer: Writer, x: Any) -> Any:
         """Write block "pad", x among zeros, if there are any."""
         conv = self.conv
         if conv.left == conv.right == 0:
             return x
-        shape = self.shape(conv.w + (conv.left + conv.right))
-        padded = self.buffer("pad", "padded", shape, conv.dtype)
-        with self.block("pad", shape) as at:
+        dims = {**self.dims, "w": conv.w + (conv.left + conv.right)}
+        padded = writer.buffer("pad", "padded", dims, conv.dtype)
+        with writer.block("pad", dims) as at:
             column = at[self.column]
             inside = [column >= conv.left] if conv.left else []
             if conv.right:
@@ -173,74 +164,21 @@ class _Writer:
             T.buffer_store(padded, T.if_then_else(tirx.all(*inside), x[source], zero), at)
         return padded
 
-    def conv_block(self, x: Any, weight: Any) -> Any:
+    def conv_block(self, writer: Writer, x: Any, weight: Any) -> Any:
         """Write block "conv", the sum over the taps."""
         conv = self.conv
-        shape = self.shape(conv.columns)
-        summed = self.buffer("conv", "summed", shape, conv.accumulator)
-        with self.block("conv", shape, taps=conv.f) as (*at, tap):
+
+        def step(s: Any, index: Index) -> Any:
+            *at, tap = index
             column = at[self.column] * conv.stride + tap * conv.dilation
-            term = self.cast(x[self.with_column(at, column)]) * self.cast(weight[self.of(at), tap])
-            with T.init():
-                T.buffer_store(summed, tirx.const(0, conv.accumulator), at)
-            T.buffer_store(summed, summed[tuple(at)] + term, at)
-        return summed
+            source = self.with_column(at, column)
+            return s + writer.cast(x[source]) * writer.cast(weight[at[self.channel], tap])
 
-    def each(self, block: str, buffer: str, dtype: str, element: Callable[[Index], Any]) -> Any:
-        """Write one more block, which stores ``element(index)`` at every index of the result."""
-        shape = self.shape(self.conv.columns)
-        target = self.buffer(block, buffer, shape, dtype)
-        with self.block(block, shape) as at:
-            T.buffer_store(target, element(tuple(at)), at)
-        return target
-
-    @contextlib.contextmanager
-    def block(self, name: str, shape: Sequence[Any], taps: int | None = None) -> Iterator[Index]:
-        """Open a block in loops over a shape, and over taps; yield its variables."""
-        names = [*self.layout.lower(), *["f"] * (taps is not None)]
-        extents = [*shape, *self.sizes([taps] * (taps is not None))]
-        with T.grid(*extents) as loops:
-            for loop, letter in zip(loops, names, strict=True):
-                IRBuilder.name(f"i_{letter}", loop)
-            with T.sblock(name):
-                variables = T.axis.remap("SSSR"[: len(names)], loops)
-                for variable, letter in zip(variables, names, strict=True):
-                    IRBuilder.name(f"v_{letter}", variable)
-                yield tuple(variables)
-
-    def buffer(self, block: str, name: str, shape: Sequence[Any], dtype: str) -> Any:
-        """Make the buffer that `block` stores into; that of the last one is y."""
-        if block == self.last_block:
-            return self.y
-        made = T.sblock_alloc_buffer(shape, dtype)
-        IRBuilder.name(name, made)
-        return made
-
-    def parameter(self, name: str, shape: Sequence[Any], dtype: str) -> Any:
-        """Declare a buffer that the function is called with."""
-        return T.arg(name, T.buffer(self.sizes(shape), dtype))
-
-    def shape(self, columns: Any) -> list[Any]:
-        """Order N, C and so many columns as the layout does."""
-        of = {"N": self.conv.n, "C": self.conv.c, "W": columns}
-        return self.sizes(of[letter] for letter in self.layout)
-
-    def sizes(self, values: Iterable[Any]) -> list[Any]:
-        """Give numbers the type of all indices."""
-        dtype = self.conv.index_dtype
-        return [tirx.const(v, dtype) if isinstance(v, int) else v for v in values]
+        return writer.reduce("conv", "summed", {"f": conv.f}, 0, step)
 
     def with_column(self, at: Sequence[Any], column: Any) -> Index:
         """Move an index to another column."""
         return tuple(column if i == self.column else v for i, v in enumerate(at))
-
-    def of(self, at: Sequence[Any]) -> Any:
-        """Tell the channel of an index."""
-        return at[self.channel]
-
-    def cast(self, value: Any) -> Any:
-        """Convert a value to the type of the sum."""
-        return T.cast(value, self.conv.accumulator)
 
 
 def _requantised(value: Any, shift: int) -> Any:

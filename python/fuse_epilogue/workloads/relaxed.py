@@ -6,7 +6,8 @@ import tvm
 from tvm import relax
 from tvm.tirx import PrimFunc
 
-from .arguments import ACTIVATIONS, convolution, one_of
+from .arguments import ACTIVATIONS, one_of
+from .convolution import convolution
 
 # The types that the layer has in Relax as it stands; int8 has no requantising there.
 DTYPES = ("float32", "float16", "bfloat16")
