@@ -2,14 +2,25 @@
 
 Example
 -------
->>> kernel = fuse_epilogue.neuron.load(text)                # doctest: +SKIP
+>>> kernel = fuse_epilogue.neuron.emit(sch)                 # doctest: +SKIP
+>>> print(kernel.source)                                    # doctest: +SKIP
 >>> y = kernel(x, weight, bias)                             # doctest: +SKIP
->>> kernel.check("trn1", x, weight, bias)                   # doctest: +SKIP
->>> kernel.predict("trn1", x, weight, bias).latency_ms      # doctest: +SKIP
+>>> kernel.check("trn1")                                    # doctest: +SKIP
+>>> kernel.predict("trn1").latency_ms                       # doctest: +SKIP
 """
 
 from .checker import Resources
+from .emit import EmitError, emit
 from .errors import CheckError, KernelError, Violation
 from .kernel import Kernel, load
 
-__all__ = ["CheckError", "Kernel", "KernelError", "Resources", "Violation", "load"]
+__all__ = [
+    "CheckError",
+    "EmitError",
+    "Kernel",
+    "KernelError",
+    "Resources",
+    "Violation",
+    "emit",
+    "load",
+]

@@ -1,0 +1,211 @@
+"""From blocks to instructions: what kind of work a block is.
+
+d = t                     between HBM and the chip     dma_copy
+d[j, i] = t[i, j]         partitions become columns    nc_transpose
+d = d + a * b             summed over partitions       nc_matmul
+d = d + e                 summed along partitions      tensor_reduce
+d = e                     everything else              the table of `select`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from .areas import Areas, Place, pieces
+from .elementwise import Elementwise
+from .layout import Layout
+from .layouts import is_matmul
+from .matmul import Matmul
+from .program import Binary, Convert, Leaf, Operand, Program, Store, loads
+from .refusals import EmitError
+from .terms import Terms, identity, merged
+from .text import Text
+
+#: Operations that `tensor_reduce` repeats.
+REDUCERS = ("add", "maximum", "minimum", "multiply")
+
+
+class Instructions:
+    """Writes the instructions of blocks.
+
+    Parameters
+    ----------
+    program : Program
+        The function.
+    layouts : Mapping[int, Layout]
+        Of its buffers on the chip.
+    widened : frozenset[str]
+        Tensors of narrow types that have a copy in float32, as columns have to be.
+    text : Text
+        Where to write.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        layouts: Mapping[int, Layout],
+        widened: frozenset[str],
+        text: Text,
+    ) -> None:
+        self.program = program
+        self.text = text
+        self.widened = widened
+        self.terms = Terms(program, layouts)
+        self.elementwise = Elementwise(program.names, program.ranges, text, widened)
+
+    @property
+    def wanted(self) -> set[str]:
+        """Tensors that need a copy in float32."""
+        return self.elementwise.wanted
+
+    def constants(self) -> list[str]:
+        """Return the lines that make constant tiles, for the head of the kernel."""
+        return self.elementwise.constants()
+
+    def write(self, leaf: Leaf) -> None:
+        """Write one block.
+
+        Raises
+        ------
+        EmitError
+            No instruction does what it does.
+        """
+        partition = next((a.name for a in leaf.axes if a.role == "P"), None)
+        if is_matmul(leaf):
+            Matmul(self.terms, self.elementwise, self.text).write(leaf, self.areas(leaf, partition))
+            return
+        areas = self.areas(leaf, partition)
+        index = leaf.update.index
+        summed = [a.name for a in leaf.axes if not any(i.of(a.name) for i in index)]
+        if partition in summed:
+            raise EmitError(
+                "reduction",
+                f"block '{leaf.block}'",
+                f"'{leaf.update.tensor.name}' does not depend on the partitions of '{partition}'",
+            )
+        if summed:
+            self._reduce(leaf, areas, summed)
+        else:
+            self._assign(leaf, areas)
+
+    def areas(self, leaf: Leaf, partition: str | None) -> Areas:
+        """Return what makes places for a block."""
+        program = self.program
+        return Areas(leaf.block, leaf.axes, partition, program.ranges, program.names, self.text)
+
+    # ---- Assignments -------------------------------------------------------------------------
+
+    def _assign(self, leaf: Leaf, areas: Areas) -> None:
+        """Write ``d = e``, or one step of a sum over loops of the kernel."""
+        update, init = leaf.update, leaf.init
+        if init is None:
+            self._store(leaf, areas, update)
+            return
+        # If one instruction updates all that begins, the init rides on the first update.
+        joined = merged(update, init)
+        rides = len(pieces(joined)) == 1 and set(joined.conditions) == set(init.conditions)
+        first = [f"{name} == 0" for name in leaf.first]
+        with self.text.when(first):
+            self._store(leaf, areas, joined if rides else init, first=rides)
+        if rides and first:
+            with self.text.inside("else:"):
+                self._store(leaf, areas, update)
+        elif not rides:
+            self._store(leaf, areas, update)
+
+    def _store(self, leaf: Leaf, areas: Areas, store: Store, first: bool = False) -> None:
+        """Write an assignment where its conditions hold."""
+        for piece in pieces(store):
+            place = areas.place(piece.conditions)
+            if place is not None:
+                with self.text.when(place.guards):
+                    self._piece(leaf, piece, place, first)
+
+    def _piece(self, leaf: Leaf, store: Store, place: Place, first: bool) -> None:
+        subject = f"block '{leaf.block}'"
+        target = self.terms.operand(store.tensor, store.index, subject)
+        value = self.terms.term(store.value, subject)
+        far = [load.tensor.name for load in loads(store.value) if load.tensor.space == "hbm"]
+        area = place.area
+        if target.space == "hbm" or far:
+            self._transfer(target, value, place, leaf, far)
+        elif (
+            area.partition and isinstance(value, Operand) and not value.index[0].of(area.partition)
+        ):
+            self._transpose(target, value, place, leaf)
+        else:
+            self.elementwise.compute(target, value, area, leaf.block, leaf.engine, first)
+
+    def _transfer(
+        self, target: Operand, value: object, place: Place, leaf: Leaf, far: list[str]
+    ) -> None:
+        """Write a copy from or to HBM."""
+        subject = f"block '{leaf.block}'"
+        if isinstance(value, Operand) and value.dtype == target.dtype:
+            if "psum" in (target.space, value.space):
+                raise EmitError("dma", subject, "moves between HBM and PSUM")
+            self.elementwise.dma(target, value, place.area, leaf.block)
+            return
+        converted = value.a if isinstance(value, Convert) else value
+        if isinstance(converted, Operand):
+            reason = f"a transfer does not convert {converted.dtype} to {target.dtype}"
+            raise EmitError("dma", subject, reason)
+        if target.space == "hbm":
+            raise EmitError("writes-hbm", subject, f"computes '{target.name}', which is in HBM")
+        raise EmitError("reads-hbm", subject, f"computes with '{far[0]}', which is in HBM")
+
+    def _transpose(self, target: Operand, value: Operand, place: Place, leaf: Leaf) -> None:
+        """Write a copy that turns columns into partitions."""
+        free = place.area.kept(self.program.ranges)
+        if target.space != "psum" or len(free) != 1 or value.index[0].of(free[0]) != 1:
+            raise EmitError(
+                "layout",
+                f"block '{leaf.block}'",
+                f"'{value.name}' has other partitions than '{target.name}', and this is not the "
+                'transposition of one matrix into "trn.psum"',
+            )
+        self.elementwise.transpose(target, value, place.area, free[0], leaf.block)
+
+    # ---- Sums along partitions ---------------------------------------------------------------
+
+    def _reduce(self, leaf: Leaf, areas: Areas, summed: list[str]) -> None:
+        """Write a sum over free axes, which may go on over loops of the kernel."""
+        subject, write = f"block '{leaf.block}'", self.elementwise
+        update, init = leaf.update, leaf.init
+        own = self.terms.operand(update.tensor, update.index, subject)
+        value = self.terms.term(update.value, subject)
+        if not isinstance(value, Binary) or own not in (value.a, value.b):
+            raise EmitError(
+                "reduction", subject, f"'{own.name}' is overwritten in loop '{summed[0]}'"
+            )
+        op, inside = value.op, value.b if value.a == own else value.a
+        if op not in REDUCERS:
+            raise EmitError("reduction", subject, f"no instruction reduces with {op}")
+        if own.space == "hbm":
+            raise EmitError("writes-hbm", subject, f"computes '{own.name}', which is in HBM")
+        place = areas.place(update.conditions)
+        if place is None or len(pieces(update)) > 1:
+            raise EmitError("reduction", subject, "reads what a condition chooses")
+        first = [f"{name} == 0" for name in leaf.first if name not in summed]
+        start = None if init is None else self.terms.term(init.value, subject)
+        neutral = start is not None and place.whole and identity(op, start)
+        kept = replace(place.area, free=tuple(n for n in place.area.free if n not in summed))
+        if neutral and not first:
+            write.reduce(own, op, inside, place.area, summed, leaf.block, leaf.engine)
+            return
+        if init is not None and not neutral:
+            alone = replace(leaf, axes=[a for a in leaf.axes if a.name not in summed])
+            with self.text.when(first):
+                self._store(alone, self.areas(alone, areas.partition), init)
+        with self.text.when(place.guards):
+            part = write.tile("float32", kept, kept.kept(self.program.ranges))
+            write.reduce(part, op, inside, place.area, summed, leaf.block, leaf.engine)
+            joined = Binary(op, own, part, "float32")
+            if not neutral:
+                write.compute(own, joined, kept, leaf.block, leaf.engine)
+                return
+            with self.text.when(first):
+                write.compute(own, part, kept, leaf.block, leaf.engine)
+            with self.text.inside("else:"):
+                write.compute(own, joined, kept, leaf.block, leaf.engine)

@@ -1,0 +1,141 @@
+"""Products of matrices: the tensor engine sums over partitions into PSUM.
+
+    d[m, n] = d[m, n] + a[k, m] * b[k, n]      k counts partitions of a and b, m those of d
+
+What the sum starts with is 0, or a row: ``d[m, n] = bias[n]`` is itself a product, of a row of ones
+with the row of biases, and so is ``d[m, n] = bias[m]``. PSUM must not be written before by another
+engine: the first product overwrites.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .areas import Areas
+from .elementwise import Elementwise
+from .layouts import factors
+from .program import Leaf, Number, Operand
+from .refusals import EmitError
+from .terms import Terms
+from .text import Text
+from .views import Area, at_start, written
+
+#: Source: AWS Neuron documentation, `nki.isa.nc_matmul`.
+MOVING = 512
+
+
+class Matmul:
+    """Writes the products of one block."""
+
+    def __init__(self, terms: Terms, elementwise: Elementwise, text: Text) -> None:
+        self.terms = terms
+        self.elementwise = elementwise
+        self.text = text
+
+    def write(self, leaf: Leaf, areas: Areas) -> None:
+        """Write a block.
+
+        Raises
+        ------
+        EmitError
+            It is not a product that the engine computes.
+        """
+        block = f"block '{leaf.block}'"
+        depth = next(a.name for a in leaf.axes if a.role == "P")
+        rows = next((a.name for a in leaf.axes if a.role == "lhs_F"), None)
+        columns = tuple(a.name for a in leaf.axes if a.role in ("rhs_F", "F"))
+        found = factors(leaf.update.value)
+        assert found is not None
+        left, right = (self.terms.operand(each.tensor, each.index, block) for each in found)
+        if rows is not None and right.uses(rows):
+            left, right = right, left
+        target = self.terms.operand(leaf.update.tensor, leaf.update.index, block)
+        self._check(block, target, left, right, rows, columns, depth)
+        place = areas.place(leaf.update.conditions)
+        if place is None:
+            return
+        size = 1
+        for name in columns:
+            size *= place.area.size(name).bounds(self.elementwise.ranges)[1]
+        if size > MOVING:
+            raise EmitError("matmul", block, f"{size} columns at once, at most {MOVING}")
+        area = place.area
+        into = replace(area, partition=rows, free=columns)
+        kept = tuple(n for n in area.kept(self.elementwise.ranges) if n in columns)
+        result = self._view(target, into, kept, leaf.block)
+        across = replace(area, free=(rows,) if rows else ())
+        stationary = self._view(left, across, across.free, leaf.block)
+        moving = self._view(right, replace(area, free=columns), kept, leaf.block)
+        first = [name for name in leaf.first if name != depth]
+        started = self._start(leaf, result, into, kept, rows, first)
+        accumulate = "True" if started else f"({' + '.join(first)} > 0)" if first else "False"
+        with self.text.when(place.guards):
+            self.elementwise.matmul(result, stationary, moving, accumulate)
+
+    def _check(
+        self,
+        block: str,
+        target: Operand,
+        left: Operand,
+        right: Operand,
+        rows: str | None,
+        columns: tuple[str, ...],
+        depth: str,
+    ) -> None:
+        wrong = None
+        if target.space != "psum":
+            wrong = f"'{target.name}' is in {target.space.upper()}, not in PSUM"
+        elif target.dtype != "float32":
+            wrong = f"sums in {target.dtype}, not in float32"
+        elif (left.dtype == "float32") != (right.dtype == "float32"):
+            wrong = f"multiplies {left.dtype} with {right.dtype}"
+        elif target.uses(depth):
+            wrong = f"loop '{depth}' is not summed over"
+        elif (rows and right.uses(rows)) or any(left.uses(name) for name in columns):
+            wrong = "an operand depends on the loops of both"
+        elif not all(target.uses(n) for n in (*columns, *([rows] if rows else []))):
+            wrong = f"'{target.name}' does not depend on all of its loops"
+        for each in (left, right):
+            if each.space != "sbuf":
+                wrong = f"'{each.name}' is in {each.space.upper()}, operands are in SBUF"
+        if wrong:
+            raise EmitError("matmul", block, wrong)
+
+    def _start(
+        self,
+        leaf: Leaf,
+        result: str,
+        into: Area,
+        kept: tuple[str, ...],
+        rows: str | None,
+        first: list[str],
+    ) -> bool:
+        """Write the product that starts the sum, unless it starts with 0."""
+        block = f"block '{leaf.block}'"
+        if leaf.init is None:
+            return True
+        value = self.terms.term(leaf.init.value, block)
+        if isinstance(value, Number) and value.value == 0:
+            return False
+        if not isinstance(value, Operand) or value.space != "sbuf":
+            raise EmitError("matmul", block, "starts with something else than 0 or a row in SBUF")
+        # Both factors lie in one partition: a row of ones over what the value does not depend on.
+        flat = replace(into, partition=None)
+        stands = rows is not None and value.uses(rows)
+        across = kept if stands else (rows,) if rows else ()
+        if len(across) > 1:
+            raise EmitError("matmul", block, "starts with a row over several loops")
+        size = into.size(across[0]).bounds(self.elementwise.ranges)[1] if across else 1
+        ones = self.elementwise.ones(value.dtype, size, across)
+        row = (rows,) if stands and rows else kept
+        pair = (
+            self._view(value, replace(flat, free=row if stands else into.free), row, leaf.block),
+            self._view(ones, replace(flat, free=across), across, leaf.block),
+        )
+        with self.text.when([f"{name} == 0" for name in first]):
+            self.elementwise.matmul(result, *(pair if stands else pair[::-1]), "False")
+        return True
+
+    def _view(self, operand: Operand, area: Area, kept: tuple[str, ...], block: str) -> str:
+        gone = tuple(n for n in area.free if n not in kept)
+        return written(at_start(operand, area, gone), area, kept, block)

@@ -1,0 +1,283 @@
+"""A scheduled function as the emitter sees it: loops around blocks that store."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from .linear import Interval, Linear
+
+#: What a marked loop is to its instruction; the names are TVM's.
+Role = Literal["P", "F", "lhs_F", "rhs_F"]
+ROLES: tuple[Role, ...] = ("P", "F", "lhs_F", "rhs_F")
+
+#: Binary operations by their name in ``nl``.
+COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
+
+
+@dataclass(eq=False)
+class Tensor:
+    """A buffer.
+
+    Attributes
+    ----------
+    name : str
+        Unique in the kernel.
+    space : str
+        ``"hbm"``, ``"sbuf"`` or ``"psum"``.
+    shape : tuple[int, ...]
+        As in TIR.
+    dtype : str
+        Type of its elements.
+    kind : str
+        ``"input"``, ``"output"`` or ``"temporary"``.
+    """
+
+    name: str
+    space: str
+    shape: tuple[int, ...]
+    dtype: str
+    kind: str = "temporary"
+
+
+@dataclass(frozen=True)
+class Number:
+    """A constant."""
+
+    value: float
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Load:
+    """An element of a buffer."""
+
+    tensor: Tensor
+    index: tuple[Linear, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor as it lies in memory, with an index: what an instruction reads or writes.
+
+    Attributes
+    ----------
+    name : str
+        Of the tensor in the kernel.
+    space, dtype, shape
+        Of the tensor; on the chip its first dimension counts partitions.
+    index : tuple[Linear, ...]
+        For each dimension, in terms of the instruction's axes and of outer loops.
+    """
+
+    name: str
+    space: str
+    dtype: str
+    shape: tuple[int, ...]
+    index: tuple[Linear, ...]
+
+    def uses(self, axis: str) -> bool:
+        """Whether the index depends on an axis."""
+        return any(each.of(axis) for each in self.index)
+
+
+@dataclass(frozen=True)
+class Binary:
+    """``a op b``, rounded to a type."""
+
+    op: str
+    a: Expression
+    b: Expression
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of ``nl``, rounded to a type."""
+
+    op: str
+    a: Expression
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Convert:
+    """A conversion to another type."""
+
+    a: Expression
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Choose:
+    """`a` where all conditions hold (each is ``value >= 0``), `b` elsewhere."""
+
+    conditions: tuple[Linear, ...]
+    a: Expression
+    b: Expression
+    dtype: str
+
+
+Expression: TypeAlias = Number | Load | Operand | Binary | Function | Convert | Choose
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A loop that an instruction covers."""
+
+    name: str
+    extent: int
+    role: Role
+
+
+@dataclass(frozen=True)
+class Store:
+    """An assignment, made where all conditions hold (each is ``value >= 0``)."""
+
+    tensor: Tensor
+    index: tuple[Linear, ...]
+    value: Expression
+    conditions: tuple[Linear, ...] = ()
+
+
+@dataclass
+class Leaf:
+    """A block that stores, in loops of its own.
+
+    Attributes
+    ----------
+    block : str
+        Its name in TIR.
+    engine : str or None
+        Which engine shall run it, from the block's annotation ``nki_engine``.
+    axes : list[Axis]
+        What its instructions cover, outermost first. Empty until the roles of loops without marks
+        are known.
+    own : list[tuple[str, int]]
+        The loops without marks around this block alone.
+    init : Store or None
+        Made instead of reading the result for the first time.
+    update : Store
+        The assignment.
+    first : tuple[str, ...]
+        Loops in whose first iterations, all at once, `init` is made.
+    """
+
+    block: str
+    engine: str | None
+    axes: list[Axis]
+    own: list[tuple[str, int]]
+    init: Store | None
+    update: Store
+    first: tuple[str, ...] = ()
+
+
+@dataclass
+class Loop:
+    """A loop of the kernel."""
+
+    name: str
+    extent: int
+    body: list[Node] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Allocate:
+    """Where a buffer begins to live."""
+
+    tensor: Tensor
+
+
+Node: TypeAlias = Loop | Allocate | Leaf
+
+
+class Names:
+    """Names for Python, each given once."""
+
+    def __init__(self) -> None:
+        self._taken = {"nki", "nisa", "nl", "min", "max", "range", *keyword.kwlist}
+
+    def unique(self, name: str) -> str:
+        """Return a name that is not taken."""
+        name = re.sub(r"\W", "_", name.replace("_trn.", "_").replace("_trn_", "_")).strip("_")
+        name = name if name and not name[0].isdigit() else f"t{name}"
+        found, number = name, 1
+        while found in self._taken:
+            number += 1
+            found = f"{name}_{number}"
+        self._taken.add(found)
+        return found
+
+
+@dataclass
+class Program:
+    """A function.
+
+    Attributes
+    ----------
+    name : str
+        Of the kernel.
+    parameters : list[Tensor]
+        In their order, results among them.
+    body : list[Node]
+        What it does.
+    ranges : dict[str, Interval]
+        The values of every term of indices and conditions.
+    names : Names
+        All that are taken.
+    """
+
+    name: str
+    parameters: list[Tensor]
+    body: list[Node]
+    ranges: dict[str, Interval]
+    names: Names
+
+    def leaves(self) -> list[Leaf]:
+        """Return all blocks, in order."""
+        found: list[Leaf] = []
+
+        def visit(nodes: list[Node]) -> None:
+            for node in nodes:
+                if isinstance(node, Leaf):
+                    found.append(node)
+                elif isinstance(node, Loop):
+                    visit(node.body)
+
+        visit(self.body)
+        return found
+
+
+def loads(value: Expression) -> list[Load]:
+    """Return the loads of an expression, in order."""
+    if isinstance(value, Load):
+        return [value]
+    return [load for part in parts(value) for load in loads(part)]
+
+
+def parts(value: Expression) -> list[Expression]:
+    """Return what an expression is made of."""
+    match value:
+        case Binary(a=a, b=b) | Choose(a=a, b=b):
+            return [a, b]
+        case Function(a=a) | Convert(a=a):
+            return [a]
+    return []
+
+
+def with_parts(value: Expression, change: Callable[[Expression], Expression]) -> Expression:
+    """Return an expression with its parts changed; the same one if nothing changes."""
+    match value:
+        case Binary(op, a, b, dtype):
+            return Binary(op, change(a), change(b), dtype)
+        case Choose(conditions, a, b, dtype):
+            return Choose(conditions, change(a), change(b), dtype)
+        case Function(op, a, dtype):
+            return Function(op, change(a), dtype)
+        case Convert(a, dtype):
+            return Convert(change(a), dtype)
+    return value

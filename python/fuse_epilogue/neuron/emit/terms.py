@@ -1,0 +1,111 @@
+"""What a block computes, in terms of tensors as they lie in memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from .layout import Layout
+from .linear import Linear
+from .program import (
+    Binary,
+    Convert,
+    Expression,
+    Load,
+    Number,
+    Operand,
+    Program,
+    Store,
+    Tensor,
+    with_parts,
+)
+from .refusals import EmitError
+
+#: Types the engines compute with; others can only be moved.
+FLOATS = frozenset({"float32", "float16", "bfloat16"})
+
+_IDENTITIES = {"add": 0.0, "multiply": 1.0, "maximum": -math.inf, "minimum": math.inf}
+# What TIR writes for "less than everything", by type.
+_EXTREMES = (3.4028234663852886e38, math.inf)
+
+
+class Terms:
+    """Makes operands of loads and stores.
+
+    Parameters
+    ----------
+    program : Program
+        For the ranges of the indices.
+    layouts : Mapping[int, Layout]
+        Of the buffers on the chip.
+    """
+
+    def __init__(self, program: Program, layouts: Mapping[int, Layout]) -> None:
+        self.program = program
+        self.layouts = layouts
+
+    def operand(self, tensor: Tensor, index: tuple[Linear, ...], subject: str) -> Operand:
+        """Return an element of a tensor as an operand.
+
+        Raises
+        ------
+        EmitError
+            The index does not go with the tensor's layout.
+        """
+        if tensor.space == "hbm":
+            return Operand(tensor.name, "hbm", tensor.dtype, tensor.shape, index)
+        layout = self.layouts[id(tensor)]
+        placed = layout.index(tensor, index, self.program.ranges)
+        if placed is None:
+            raise EmitError(
+                "layout", f"'{tensor.name}'", f"{subject} uses other partitions of it than the rest"
+            )
+        shape = layout.shape(tensor)
+        return Operand(tensor.name, tensor.space, tensor.dtype, shape, placed)
+
+    def term(self, value: Expression, subject: str) -> Expression:
+        """Return an expression over operands.
+
+        Conversions of an operand to float32 vanish: the engines read every type as float32.
+        """
+        if isinstance(value, Load):
+            return self.operand(value.tensor, value.index, subject)
+        made = with_parts(value, lambda part: self.term(part, subject))
+        if isinstance(made, Convert):
+            inside = made.a
+            if isinstance(inside, Operand) and made.dtype == "float32" and inside.dtype in FLOATS:
+                return inside
+            if isinstance(inside, Number):
+                return Number(inside.value, made.dtype)
+        return made
+
+
+def identity(op: str, value: Expression) -> bool:
+    """Whether combining with a value changes nothing, up to the sign of zero."""
+    if not isinstance(value, Number):
+        return False
+    neutral = _IDENTITIES[op]
+    if math.isinf(neutral):
+        return any(value.value == math.copysign(extreme, neutral) for extreme in _EXTREMES)
+    return value.value == neutral
+
+
+def merged(update: Store, init: Store) -> Store:
+    """Return the first step of a sum: the init in place of what was there before."""
+
+    def first(value: Expression) -> Expression:
+        if (
+            isinstance(value, Load)
+            and value.tensor is update.tensor
+            and value.index == update.index
+        ):
+            return init.value
+        made = with_parts(value, first)
+        if isinstance(made, Binary) and made.op in _IDENTITIES:
+            for one, other in ((made.a, made.b), (made.b, made.a)):
+                if identity(made.op, one):
+                    return other
+        return made
+
+    return replace(update, value=first(update.value))

@@ -1,0 +1,145 @@
+"""Parts of tensors as kernels write them: slices where possible, access patterns elsewhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from .linear import Interval, Linear
+from .program import Axis, Operand
+from .refusals import EmitError
+
+#: From where to where an axis runs, by its name; the end is not included.
+Box = Mapping[str, tuple[Linear, Linear]]
+
+
+@dataclass(frozen=True)
+class Area:
+    """What an instruction covers.
+
+    Attributes
+    ----------
+    partition : str or None
+        The axis that counts partitions.
+    free : tuple[str, ...]
+        The others, in order.
+    box : Box
+        Where they run.
+    """
+
+    partition: str | None
+    free: tuple[str, ...]
+    box: Box
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """All axes."""
+        return ((self.partition,) if self.partition else ()) + self.free
+
+    def size(self, name: str) -> Linear:
+        """Return how many iterations of an axis are covered."""
+        start, stop = self.box[name]
+        return stop - start
+
+    def kept(self, ranges: Mapping[str, Interval]) -> tuple[str, ...]:
+        """Return the free axes with more than one iteration."""
+        return tuple(n for n in self.free if self.size(n).bounds(ranges) != (1, 1))
+
+
+def area_of(axes: list[Axis], partition: str | None, box: Box) -> Area:
+    """Return an area over all axes of a block."""
+    return Area(partition, tuple(a.name for a in axes if a.name != partition), box)
+
+
+def at_start(operand: Operand, area: Area, names: tuple[str, ...]) -> Operand:
+    """Return an operand whose index has axes' first values in their place."""
+    index = operand.index
+    for name in names:
+        index = tuple(each.put(name, area.box[name][0]) for each in index)
+    return replace(operand, index=index)
+
+
+def written(operand: Operand, area: Area, free: tuple[str, ...], block: str) -> str:
+    """Write an operand with a partition dimension (on the chip) and some free axes.
+
+    Parameters
+    ----------
+    operand : Operand
+        What to write; axes that are not written must not be in its index.
+    area : Area
+        Where the axes run.
+    free : tuple[str, ...]
+        The free axes, in the order of the instruction; it is broadcast over those it does not use.
+    block : str
+        For messages.
+
+    Raises
+    ------
+    EmitError
+        The index runs backwards.
+    """
+    names = ((area.partition,) if area.partition else ()) + free
+    for each in operand.index:
+        if any(each.of(name) < 0 for name in names):
+            raise EmitError("not-affine", f"block '{block}'", f"'{operand.name}' runs backwards")
+    on_chip = operand.space != "hbm"
+    found = [[name for name in names if each.of(name)] for each in operand.index]
+    flat = [name for dim in found for name in dim]
+    wanted = list(names)
+    if on_chip and area.partition is not None and not operand.uses(area.partition):
+        raise EmitError(
+            "broadcast",
+            f"'{operand.name}' in block '{block}'",
+            "one partition of it is read by all",
+        )
+    if flat == wanted and all(len(dim) <= 1 for dim in found):
+        return _slices(operand, area, found, on_chip, bool(free))
+    return _pattern(operand, area, names, on_chip)
+
+
+def _slices(operand: Operand, area: Area, found: list[list[str]], on_chip: bool, free: bool) -> str:
+    parts: list[str] = []
+    whole = True
+    last = len(operand.index) - 1
+    for dim, each in enumerate(operand.index):
+        if found[dim]:
+            name = found[dim][0]
+            start, stop = area.box[name]
+            step = each.of(name)
+            low = each.put(name, start)
+            high = each.put(name, stop if step == 1 else stop - 1) + (0 if step == 1 else 1)
+            parts.append(_slice(low, high, step))
+            whole &= step == 1 and low.fixed == 0 and high.fixed == operand.shape[dim]
+        elif on_chip and (dim == 0 or (dim == last and not free)):
+            parts.append(_slice(each, each + 1, 1))
+            whole &= operand.shape[dim] == 1
+        else:
+            parts.append(str(each))
+            whole = False
+    return operand.name if whole else f"{operand.name}[{', '.join(parts)}]"
+
+
+def _slice(low: Linear, high: Linear, step: int) -> str:
+    start, stop = str(low), str(high)
+    tail = f":{step}" if step > 1 else ""
+    if start.isidentifier() | start.isdigit() and stop.isidentifier() | stop.isdigit():
+        return f"{start}:{stop}{tail}"
+    return f"{start} : {stop}" + (f" : {step}" if step > 1 else "")
+
+
+def _pattern(operand: Operand, area: Area, names: tuple[str, ...], on_chip: bool) -> str:
+    strides = [math.prod(operand.shape[d + 1 :]) for d in range(len(operand.shape))]
+    offset = Linear()
+    for each, stride in zip(operand.index, strides, strict=True):
+        for name in names:
+            each = each.put(name, area.box[name][0])
+        offset = offset + each * stride
+    pairs = []
+    for name in names:
+        stride = sum(each.of(name) * s for each, s in zip(operand.index, strides, strict=True))
+        pairs.append(f"({stride}, {area.size(name)})")
+    if on_chip and area.partition is None:
+        pairs.insert(0, f"({strides[0]}, 1)")
+    comma = "," if len(pairs) == 1 else ""
+    return f"{operand.name}.ap(({', '.join(pairs)}{comma}), offset={offset})"

@@ -1,0 +1,128 @@
+"""Writes a kernel: loops, allocations and, block by block, the instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+from .instructions import Instructions
+from .layout import Layout
+from .program import Allocate, Leaf, Loop, Node, Program, Tensor
+from .text import Text
+
+HEADER = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n\n\n@nki.jit\n"
+
+
+def write(program: Program, layouts: Mapping[int, Layout]) -> str:
+    """Return the text of a kernel.
+
+    Parameters
+    ----------
+    program : Program
+        The function, with the axes of all blocks known.
+    layouts : Mapping[int, Layout]
+        Of the buffers on the chip, by ``id`` of the tensor.
+
+    Raises
+    ------
+    EmitError
+        No instruction computes something.
+    """
+    widened: frozenset[str] = frozenset()
+    while True:
+        # What has to be widened is known once all instructions are: then it is written again.
+        writer = _Writer(program, layouts, widened)
+        text = writer.kernel()
+        wanted = widened | writer.instructions.wanted
+        if wanted == widened:
+            return text
+        widened = wanted
+
+
+class _Writer:
+    def __init__(
+        self, program: Program, layouts: Mapping[int, Layout], widened: frozenset[str]
+    ) -> None:
+        self.program = program
+        self.layouts = layouts
+        self.text = Text()
+        self.instructions = Instructions(program, layouts, widened, self.text)
+
+    def kernel(self) -> str:
+        """Write everything."""
+        program = self.program
+        inputs = [t for t in program.parameters if t.kind == "input"]
+        outputs = [t for t in program.parameters if t.kind == "output"]
+        self.text.depth = 1
+        for tensor in outputs:
+            self.text.add(_allocation(tensor, tensor.shape, "shared_hbm"))
+        mark = len(self.text.lines)
+        self.nodes(program.body)
+        self.text.add(f"return {', '.join(t.name for t in outputs)}")
+        self.text.lines[mark:mark] = self.instructions.constants()
+        head = [f"def {program.name}({', '.join(t.name for t in inputs)}):"]
+        head.append(f'    """{_signature(inputs)} -> {_signature(outputs)}."""')
+        if len(head[1]) > 100:
+            head[1:] = [
+                f'    """{_signature(inputs)}',
+                "",
+                f"    -> {_signature(outputs)}.",
+                '    """',
+            ]
+        return HEADER + "\n".join([*head, *self.text.lines]) + "\n"
+
+    def nodes(self, nodes: list[Node]) -> None:
+        """Write statements."""
+        for node in nodes:
+            match node:
+                case Loop(name, extent, body):
+                    with self.loop(name, extent):
+                        self.nodes(body)
+                case Allocate(tensor):
+                    self.allocate(tensor)
+                case Leaf():
+                    self.leaf(node)
+
+    @contextmanager
+    def loop(self, name: str, extent: int) -> Iterator[None]:
+        """Write a loop."""
+        with self.text.inside(f"for {name} in range({extent}):"):
+            yield
+
+    def allocate(self, tensor: Tensor) -> None:
+        """Write where a buffer begins to live; what nobody uses has no layout."""
+        if tensor.space == "hbm":
+            self.text.add(_allocation(tensor, tensor.shape, "hbm"))
+        elif id(tensor) in self.layouts:
+            shape = self.layouts[id(tensor)].shape(tensor)
+            self.text.add(_allocation(tensor, shape, tensor.space))
+            if tensor.name in self.instructions.widened:
+                wide = replace(tensor, name=f"{tensor.name}_f32", dtype="float32")
+                self.text.add(_allocation(wide, shape, "sbuf"))
+
+    def leaf(self, leaf: Leaf) -> None:
+        """Write a block."""
+        if leaf.own and leaf.axes:
+            outer = [pair for pair in leaf.own if pair[0] not in {a.name for a in leaf.axes}]
+        else:
+            outer = []
+        self._within(outer, leaf)
+
+    def _within(self, outer: list[tuple[str, int]], leaf: Leaf) -> None:
+        if outer:
+            with self.loop(*outer[0]):
+                self._within(outer[1:], leaf)
+            return
+        self.text.add(f"# {leaf.block}")
+        self.instructions.write(leaf)
+
+
+def _allocation(tensor: Tensor, shape: tuple[int, ...], space: str) -> str:
+    sizes = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
+    return f"{tensor.name} = nl.ndarray(({sizes}), nl.{tensor.dtype}, buffer=nl.{space})"
+
+
+def _signature(tensors: list[Tensor]) -> str:
+    said = [f"{t.name}[{', '.join(map(str, t.shape))}] {t.dtype}" for t in tensors]
+    return ", ".join(said) or "nothing"
