@@ -26,7 +26,7 @@ CODES = {
     *("output-write", "output-writers", "shared-loops", "structure", "order", "wrong-pair"),
     *("storage-scope", "index-type", "bias-written-between", "output-used-between"),
     *("output-aliases-input", "opaque-access", "impure", "init-reads"),
-    *("vector-lanes", "not-alone", "storage-align"),
+    *("vector-lanes", "not-alone", "storage-align", "carried-value"),
 }
 
 # How a sentence tells the reader what to do.

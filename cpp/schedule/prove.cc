@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "analysis/lifetime.h"
 #include "analysis/refusal.h"
 #include "ir/functor.h"
 
@@ -249,6 +250,9 @@ FusionPlan Prove(const Surroundings& around, const Region& full, const Site& con
     plan.peeled = Peeled{{}, f, kept};
   }
   if (plan.gone) CheckNotAligned(producer.block(), block);
+  if (!plan.gone) {
+    CheckLifetimes(around.scope, around.root, full, consumer, plan.merged, around.region_cover);
+  }
   if (!plan.gone) CheckNotInVectors(plan.region, consumer, shared);
   CheckNotPipelined(producer, plan.gone ? shared : std::max(shared, region.place.nest), block);
   bool in_place = region.place.Holds(consumer, producer);

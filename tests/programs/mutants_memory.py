@@ -95,6 +95,28 @@ def output_overwritten_behind_the_epilogue(
             D[M - 1 - vi] = 5
 
 
+# With the clipping in its loop, nothing of the sums is left outside of it.
+@T.prim_func(s_tir=True)
+def sums_of_two_rows(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    for i in range(M):
+        for k in range(K):
+            with T.sblock("mm"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    temp[vi] = 0
+                temp[vi] = temp[vi] + A[vi, vk]
+        with T.sblock("two"):
+            vi = T.axis.spatial(M, i)
+            C[vi] = temp[vi] + temp[vi // 2]
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = T.max(temp[vi], 0)
+
+
 # A reduction over a single step; what it starts from must not be lost.
 @T.prim_func(s_tir=True)
 def consumer_that_starts_from_seven(A: T.Buffer((M, K), "int32"), D: T.Buffer((M,), "int32")):
@@ -402,6 +424,14 @@ MUTANTS: list[Mutant] = [
         "no buffer has another name around the scope",
         bias_changed_under_an_outer_name,
         keeps=("C",),
+    ),
+    mutant(
+        "carried-value",
+        "a buffer lives as long as its values are read",
+        sums_of_two_rows,
+        keeps=("C",),
+        reduction="add",
+        compiled=True,
     ),
     mutant(
         "impure",

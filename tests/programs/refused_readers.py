@@ -1,10 +1,11 @@
-"""Refusing programs in which others write the sum, or nobody reads it.
+"""Refusing programs in which others write the sum, nobody reads it, or somebody reads it later.
 
 They are row sums, ``temp[i] = sum of A[i, k]``: what matters is what else is there.
 """
 
 from __future__ import annotations
 
+import numpy as np
 from tvm.script import tirx as T
 
 from .builders import K, M, add_rows, sum_rows
@@ -83,7 +84,45 @@ def two_reductions(
             F[vi] = temp2[vi] + C[vi]
 
 
+# "clip" is the last to stand outside of the loop that carries a sum to the next row.
+@T.prim_func(s_tir=True)
+def sum_of_the_row_before(
+    A: T.Buffer((M, K), "int32"),
+    C: T.Buffer((M,), "int32"),
+    D: T.Buffer((M,), "int32"),
+    F: T.Buffer((M,), "int32"),
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    for i in range(M):
+        for k in range(K):
+            with T.sblock("mm"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    temp[vi] = 0
+                temp[vi] = temp[vi] + A[vi, vk]
+        with T.sblock("before"):
+            vi = T.axis.spatial(M, i)
+            F[vi] = T.if_then_else(vi > 0, temp[vi - 1], C[vi])
+    for i in range(M):
+        with T.sblock("clip"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = T.max(temp[vi], 0)
+
+
+def _with_the_row_before(A, C):
+    sums = row_sums(A)
+    return {"D": np.maximum(sums, 0), "F": np.append(C[:1], sums[:-1])}
+
+
 REFUSE = [
+    refused(
+        sum_of_the_row_before,
+        "carried-value",
+        reference=_with_the_row_before,
+        calls=(("mm", "clip"), ("clip",)),
+        epilogues=("clip",),
+        **WITH_F,
+    ),
     refused(
         intermediate_changed_between,
         "other-writer",
