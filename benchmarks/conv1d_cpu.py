@@ -7,8 +7,10 @@ compared with numpy before it is timed.
 
     python benchmarks/conv1d_cpu.py            about twenty minutes; writes results/conv1d_cpu.json
     python benchmarks/conv1d_cpu.py --tune     MetaSchedule as well: twenty minutes more
-    python benchmarks/conv1d_cpu.py --quick    few samples; writes nothing
+    python benchmarks/conv1d_cpu.py --quick    few samples; writes nothing without --output
     python benchmarks/conv1d_cpu.py --only main    the cases whose names begin with "main"
+
+Ctrl-C ends it: what was measured until then is shown, and written if --output was given.
 
 The peers come with `pip install -e '.[bench]'`; those that are missing are reported.
 
@@ -58,6 +60,8 @@ PAUSE_S = 0.015  # threads that wait for work spin for a few milliseconds at mos
 FLUSH_BYTES = 128 << 20  # to be read for cold caches
 ENOUGH_S = 0.5  # of runs, to know about how long one takes
 TOO_SLOW = 30  # times as slow as ours: timed briefly, not in the turns
+
+INTERRUPTED = 130  # as a shell says of a program that Ctrl-C ended
 
 # Of glibc's mallopt: never to use mmap, never to give the end of the heap back.
 M_MMAP_MAX, M_TRIM_THRESHOLD = -4, -1
@@ -237,27 +241,42 @@ def main() -> None:
         print("Peers' memory goes back to the system and is asked for again.", file=sys.stderr)
 
     other = np.ones(FLUSH_BYTES // 8, np.int64)
-    rows = []
-    for case in cases:
-        for threads in counts:
-            tune = args.tune and case.dtype == "float32"
-            for row in measure(case, threads, effort, tune, other):
-                rows.append(row)
-                show(row)
+    rows: list[dict[str, Any]] = []
+    interrupted = False
+    try:
+        for case in cases:
+            for threads in counts:
+                tune = args.tune and case.dtype == "float32"
+                for row in measure(case, threads, effort, tune, other):
+                    rows.append(row)
+                    show(row)
+    except KeyboardInterrupt:
+        interrupted = True
+        progress()
+        tables = "1 table was" if len(rows) == 1 else f"{len(rows)} tables were"
+        print(f"\nInterrupted: {tables} measured before.", file=sys.stderr)
+        # Part of them would not replace the results of all.
+        output = args.output
     behind = missed(rows)
     report |= {"missed": behind, "results": rows}
+    if interrupted:
+        report["interrupted"] = True
     print("", *table(rows), sep="\n")
     print(
         "",
         *absent(rows),
-        "Targets missed:" if behind else "No target is missed.",
+        "Targets missed:" if behind else "No target is missed." * (not interrupted),
         *behind,
         sep="\n",
     )
-    if output is not None:
+    if output is None or not rows:
+        print("\nNothing was written.")
+    else:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(to_json(report))
         print(f"\nThe samples are in {output.name}.")
+    if interrupted:
+        raise SystemExit(INTERRUPTED)
 
 
 if __name__ == "__main__":

@@ -1,57 +1,30 @@
 """Print what the latency model predicts beside what was published, and our kernels beside floors.
 
-    python benchmarks/neuron_ladder.py                 prints both tables
-    python benchmarks/neuron_ladder.py --chart FILE    also draws the ladder (needs matplotlib)
+    python benchmarks/neuron_ladder.py                   prints both tables
+    python benchmarks/neuron_ladder.py --write           also renews the committed tables and chart
+                                                         (the chart needs matplotlib)
 
-Nothing here was measured by this project. The published figures are those of "How we made AWS
-Trainium 17x faster (for conv1d)", Autocomp, UC Berkeley SLICE lab, November 2025: one NeuronCore of
-a trn1.2xlarge, the slowest of 10 runs after 2 warm-ups; depthwise conv1d, N = 8, C = 512, W = 2048,
-F = 3, one column of zeros on each side, float32, no bias.
-
-The kernels are the texts in tests/neuron_ladder. The model's constants are the documentation's, the
-same for all steps. What is known of that run's compiler is written out in the texts: in step 5 four
-sums in one instruction, in step 6 one multiply and one sum for 128 columns. Three things are our
-reading of it: zeros come from the GpSimd engine; the zeros that the study's text puts into output
-tiles, all of which are overwritten, are left out (on the vector engine they would take 0.06 ms, and
-the published 0.461 ms has no room for both fills of step 6); in steps 0 to 2, 24 of the 32 tiles
-are spilled.
+Nothing here was measured by this project: every number of ours is a prediction, always the same one
+on every machine. The published figures and what is known of that run are in
+`fuse_epilogue.schedules.neuron.ladder`; the model's constants are the documentation's, the same for
+all kernels.
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+import json
 from pathlib import Path
 
-from fuse_epilogue.neuron import load
+from fuse_epilogue import __version__, workloads
+from fuse_epilogue.neuron import emit, load
 from fuse_epilogue.neuron.prediction import Prediction
+from fuse_epilogue.schedules.neuron import DepthwiseConv1d
+from fuse_epilogue.schedules.neuron.ladder import PUBLISHED, UNEXPLAINED, C, F, N, W, schedule
 
-KERNELS = Path(__file__).resolve().parents[1] / "tests" / "neuron_ladder"
-N, C, W, F = 8, 512, 2048, 3
-
-
-@dataclass(frozen=True)
-class Published:
-    """A step of the study: milliseconds, and where it tells them those of its two instructions."""
-
-    name: str
-    latency_ms: float
-    tensor_tensor_ms: float | None = None
-    tensor_reduce_ms: float | None = None
-
-
-PUBLISHED = {
-    "step0": Published("baseline: all loaded, computed, stored", 8.007),
-    "step1": Published("filter's index out of the column loop", 8.007),
-    "step2": Published("no index helpers at the store", 8.010),
-    "step3": Published("one loop nest: load, compute, store a tile", 7.934),
-    "step4": Published("512 columns gather in PSUM", 5.602),
-    "step5": Published("channels outside; filter in PSUM", 4.955, 3.84, 1.03),
-    "step6": Published("128 columns in one instruction", 0.461, 0.2, 0.2),
-}
-
-#: The model does not explain these: see `REMARKS`.
-UNEXPLAINED = ("step4",)
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results"
+BY_HAND = HERE.parent / "tests" / "neuron_by_hand.py"
 
 REMARKS = """\
 Step 4 is not explained. Its text has 131,072 vector instructions; at the documented minimum of 64
@@ -60,8 +33,8 @@ merged some; how many was not published. With four sums in one instruction, as i
 prediction is {merged:.3f} ms ({merged_error:+.1%}); something else would then take the rest, for
 instance blocks that wait for the store of the one before."""
 
-#: Milliseconds: the least of max(engines, DMA) over the structures A to E, each at its documented
-#: cost and without any overhead.
+#: Milliseconds: the least of max(engines, DMA) over ways to divide the work among the engines, each
+#: at its documented cost and without any overhead.
 FLOORS = {
     ("trn1", "float32"): 0.247,
     ("trn1", "bfloat16"): 0.123,
@@ -70,54 +43,75 @@ FLOORS = {
 }
 
 
-def ladder(name: str, machine: str = "trn1") -> Prediction:
+def ladder(step: int, merged: int | None = None) -> Prediction:
     """Predict a kernel of the study."""
-    inputs = {"x": ((N, C, W), "float32"), "weight": ((C, F), "float32")}
-    text = (KERNELS / f"{name}.py").read_text(encoding="utf-8")
-    return load(text, inputs=inputs).predict(machine)
+    return emit(schedule(step, merged)).predict("trn1")
 
 
-def structure(letter: str, machine: str, dtype: str) -> Prediction:
-    """Predict one of our kernels, with bias."""
+def ours(finite: bool, machine: str, dtype: str) -> tuple[Prediction, str]:
+    """Predict our rule's kernel, with bias; also return what the rule chose."""
+    func = workloads.depthwise_conv1d(N, C, W, F, dtype=dtype)
+    choice = DepthwiseConv1d(finite).choose(func, machine)
+    kernel = emit(choice.schedule)
+    kernel.check(machine)
+    return kernel.predict(machine), choice.form
+
+
+def by_hand(machine: str, dtype: str) -> Prediction:
+    """Predict a kernel written by hand, with bias: it does one tile of four in another way."""
     inputs = {"x": ((N, C, W), dtype), "weight": ((C, F), dtype), "bias": ((C,), dtype)}
-    text = (KERNELS / f"structure_{letter}.py").read_text(encoding="utf-8")
-    return load(text, inputs=inputs).predict(machine)
+    return load(BY_HAND.read_text(encoding="utf-8"), inputs=inputs).predict(machine)
 
 
-def print_ladder(predictions: dict[str, Prediction]) -> None:
+def print_ladder(predictions: list[Prediction]) -> None:
     """Print predicted beside published."""
-    print(f"{'':6} {'':44} {'predicted':>9} {'published':>9} {'error':>7}   multiplies  sums")
-    for name, told in PUBLISHED.items():
-        ours = predictions[name]
-        error = ours.latency_ms / told.latency_ms - 1
-        counts = f"{ours.counts['tensor_tensor']:10}  {ours.counts['tensor_reduce']}"
-        note = "   not explained" if name in UNEXPLAINED else ""
+    print(f"{'step':4} {'':44} {'predicted':>9} {'published':>9} {'error':>7}   multiplies  sums")
+    for step, told in enumerate(PUBLISHED):
+        mine = predictions[step]
+        error = mine.latency_ms / told.latency_ms - 1
+        counts = f"{mine.counts['tensor_tensor']:10}  {mine.counts['tensor_reduce']}"
+        note = "   not explained" if step in UNEXPLAINED else ""
         print(
-            f"{name:6} {told.name:44} {ours.latency_ms:9.3f} {told.latency_ms:9.3f}"
+            f"{step:4} {told.what:44} {mine.latency_ms:9.3f} {told.latency_ms:9.3f}"
             f" {error:+7.1%}   {counts}{note}"
         )
     print("\nits instructions, in ms       predicted  published")
-    for name, told in PUBLISHED.items():
-        pairs = {"tensor_tensor": told.tensor_tensor_ms, "tensor_reduce": told.tensor_reduce_ms}
+    for step, told in enumerate(PUBLISHED):
+        pairs = {"tensor_tensor": told.multiplies_ms, "tensor_reduce": told.sums_ms}
         for op, ms in pairs.items():
             if ms is not None:
-                print(f"{name} {op:22} {predictions[name].op_ms[op]:9.3f}  {ms:9.2f}")
+                print(f"step {step} {op:22} {predictions[step].op_ms[op]:9.3f}  {ms:9.2f}")
 
 
-def print_structures() -> None:
-    """Print our structures beside the floors."""
+def kernels() -> dict[str, dict[str, tuple[float, str]]]:
+    """Predict our kernels: milliseconds and what was chosen, by kind and machine."""
+    rows: dict[str, dict[str, tuple[float, str]]] = {
+        "any data": {},
+        "finite data": {},
+        "by hand": {},
+    }
+    for machine, dtype in FLOORS:
+        for kind, finite in (("any data", False), ("finite data", True)):
+            told, form = ours(finite, machine, dtype)
+            rows[kind][f"{machine} {dtype}"] = (told.latency_ms, form)
+        rows["by hand"][f"{machine} {dtype}"] = (by_hand(machine, dtype).latency_ms, "")
+    return rows
+
+
+def print_kernels(rows: dict[str, dict[str, tuple[float, str]]]) -> None:
+    """Print our kernels beside the floors."""
     print("\npredicted ms (times the floor)")
-    print(f"{'structure':10}" + "".join(f"{m + ' ' + d:>18}" for m, d in FLOORS))
-    for letter in "abcdef":
-        cells = []
+    print(f"{'':12}" + "".join(f"{m + ' ' + d:>18}" for m, d in FLOORS))
+    for kind, cells in rows.items():
+        texts = []
         for (machine, dtype), floor in FLOORS.items():
-            ms = structure(letter, machine, dtype).latency_ms
-            cells.append(f"{ms:10.4f} ({ms / floor:.2f})")
-        print(f"{letter.upper():10}" + "".join(f"{cell:>18}" for cell in cells))
-    print(f"{'floor':10}" + "".join(f"{floor:18.3f}" for floor in FLOORS.values()))
+            ms, _ = cells[f"{machine} {dtype}"]
+            texts.append(f"{ms:10.4f} ({ms / floor:.2f})")
+        print(f"{kind:12}" + "".join(f"{text:>18}" for text in texts))
+    print(f"{'floor':12}" + "".join(f"{floor:18.3f}" for floor in FLOORS.values()))
 
 
-def draw(predictions: dict[str, Prediction], path: str) -> None:
+def draw(predictions: list[Prediction], path: Path) -> None:
     """Draw the ladder, on a logarithmic axis."""
     import matplotlib
 
@@ -127,12 +121,12 @@ def draw(predictions: dict[str, Prediction], path: str) -> None:
 
     figure, axes = pyplot.subplots(figsize=(8, 3.4))
     for shift, label, colour in ((-0.2, "predicted", "#1f6f8b"), (0.2, "published", "#c9a227")):
-        for place, (name, told) in enumerate(PUBLISHED.items()):
-            ms = predictions[name].latency_ms if label == "predicted" else told.latency_ms
+        for place, told in enumerate(PUBLISHED):
+            ms = predictions[place].latency_ms if label == "predicted" else told.latency_ms
             only = label if place == 0 else None
             axes.bar(place + shift, ms, width=0.38, color=colour, label=only)
             axes.text(place + shift, ms * 1.04, f"{ms:.3f}", ha="center", fontsize=7)
-    names = [f"{name}*" if name in UNEXPLAINED else name for name in PUBLISHED]
+    names = [f"step {i}{'*' if i in UNEXPLAINED else ''}" for i in range(len(PUBLISHED))]
     axes.set_xticks(range(len(names)), names)
     axes.set_yscale("log")
     axes.set_ylabel("ms")
@@ -142,19 +136,57 @@ def draw(predictions: dict[str, Prediction], path: str) -> None:
     figure.savefig(path, metadata={"Date": None})
 
 
+def write(
+    predictions: list[Prediction], merged: float, rows: dict[str, dict[str, tuple[float, str]]]
+) -> None:
+    """Write the tables and the chart."""
+    steps = [
+        {
+            "step": step,
+            "what": told.what,
+            "predicted_ms": round(predictions[step].latency_ms, 4),
+            "published_ms": told.latency_ms,
+            "explained": step not in UNEXPLAINED,
+            "counts": predictions[step].counts,
+        }
+        for step, told in enumerate(PUBLISHED)
+    ]
+    found = {
+        "what": "predictions of the latency model, nothing was measured",
+        "version": __version__,
+        "ladder": steps,
+        "step 4 with four sums merged, predicted_ms": round(merged, 4),
+        "kernels": {
+            kind: {
+                at: {
+                    "predicted_ms": round(ms, 4),
+                    "floor_ms": FLOORS[tuple(at.split())],
+                    **({"schedule": form} if form else {}),
+                }
+                for at, (ms, form) in cells.items()
+            }
+            for kind, cells in rows.items()
+        },
+    }
+    text = json.dumps(found, indent=1) + "\n"
+    (RESULTS / "neuron_ladder.json").write_text(text, encoding="utf-8")
+    draw(predictions, RESULTS / "neuron_ladder.svg")
+
+
 def main() -> None:
-    """Print, and draw if asked to."""
+    """Print, and write if asked to."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--chart", metavar="FILE", help="draw the ladder as SVG")
+    parser.add_argument("--write", action="store_true", help="renew the tables and the chart")
     arguments = parser.parse_args()
-    predictions = {name: ladder(name) for name in PUBLISHED}
+    predictions = [ladder(step) for step in range(len(PUBLISHED))]
     print_ladder(predictions)
-    merged = ladder("step4_merged").latency_ms
-    error = merged / PUBLISHED["step4"].latency_ms - 1
+    merged = ladder(4, merged=4).latency_ms
+    error = merged / PUBLISHED[4].latency_ms - 1
     print("\n" + REMARKS.format(merged=merged, merged_error=error))
-    print_structures()
-    if arguments.chart:
-        draw(predictions, arguments.chart)
+    rows = kernels()
+    print_kernels(rows)
+    if arguments.write:
+        write(predictions, merged, rows)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,12 @@ from typing import Any
 import ml_dtypes  # noqa: F401 - makes "bfloat16" a type of numpy
 import numpy as np
 import tvm
+import tvm_ffi
+
+# Bytes on both sides of a result that nobody may write, and what is in them.
+MARGIN, UNTOUCHED = 4096, 0x5A
+# What generated code relies on.
+ALIGNMENT = 64
 
 Arrays = dict[str, np.ndarray]
 Options = dict[str, Any]
@@ -141,9 +147,18 @@ def call(built: Any, options: Options, inputs: Arrays, columns: int) -> np.ndarr
     y = in_layout(_garbage((n, c, columns), options["dtype"]), layout)
     arrays = [x, inputs["weight"], *[inputs["bias"]] * options["bias"], y]
     # Copied by TVM: generated code relies on its alignment, which numpy does not promise.
-    arguments = [tvm.runtime.tensor(array) for array in arrays]
-    built(*arguments)
-    return in_layout(arguments[-1].numpy(), layout)
+    arguments = [tvm.runtime.tensor(array) for array in arrays[:-1]]
+    # Not so y, which is in the middle of more memory: from there by its bytes, as numpy hands over
+    # no bfloat16.
+    around = np.full(y.nbytes + 2 * MARGIN + ALIGNMENT, UNTOUCHED, "uint8")
+    first = MARGIN + -around.ctypes.data % ALIGNMENT
+    inside = np.s_[first : first + y.nbytes]
+    result = tvm_ffi.from_dlpack(around[inside])._create_view(y.shape, options["dtype"], 0)
+    result.copyfrom(y)
+    built(*arguments, result)
+    written = np.delete(around, inside) != UNTOUCHED
+    assert not written.any(), f"{written.sum()} bytes outside of y were written"
+    return in_layout(result.numpy(), layout)
 
 
 def _garbage(shape: tuple[int, ...], dtype: str) -> np.ndarray:

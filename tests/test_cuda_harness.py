@@ -279,6 +279,38 @@ def test_every_16_bit_float_is_read_right(dtype: type):
     np.testing.assert_array_equal(np.signbit(y), np.signbit(x))
 
 
+def smallest(dtype: str) -> Schedule:
+    """Minima and maxima of an index, of floats and of 16 bits, in one kernel."""
+
+    @T.prim_func(s_tir=True)
+    def main(
+        x: T.Buffer((64,), dtype), table: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32")
+    ):
+        for i in range(64):
+            with T.sblock("y"):
+                vi = T.axis.spatial(64, i)
+                y[vi] = T.min(table[T.max(T.min(vi, 40), 7)], T.float32(30)) + T.Cast(
+                    "float32", T.max(x[vi], T.Cast(dtype, 1))
+                )
+
+    sch = Schedule(main)
+    sch.bind(sch.get_loops("y")[0], "threadIdx.x")
+    return sch
+
+
+@needs_gxx
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_minima_of_integers_beside_those_of_16_bits(dtype: str):
+    """TVM's text overloads min and max for 16 bits: the other overloads must stay in sight."""
+    x = np.arange(-32, 32).astype(dtype)
+    table, y = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
+    built(smallest, dtype)(x, table, y, orders=["forward"])
+    expected = np.minimum(table[np.clip(np.arange(64), 7, 40)], 30) + np.maximum(
+        np.arange(-32, 32), 1
+    )
+    np.testing.assert_array_equal(y, expected)
+
+
 @needs_gxx
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
 def test_floats_are_rounded_to_16_bits_right(dtype: type):

@@ -74,6 +74,13 @@ def test_symbolic_sizes(f: int, padding: Any, stride: int, layout: str) -> None:
             check(built, options, "exact" if w % 2 else "nasty", n=n, w=w)
 
 
+@pytest.mark.parametrize("unroll", [3, 33, 64])
+def test_more_columns_unrolled_than_in_a_tile(unroll: int) -> None:
+    options = {**BASE, "w": 70, "layout": "NWC"}
+    built = compile_together({"f": scheduled(workload(options), 4, unroll)}, opt_level=0)["f"]
+    check(built, options, "exact")
+
+
 def test_symbolic_images_are_rows() -> None:
     options = {**BASE, "n": "n", "w": 21}
     func = scheduled(workload(options), 4, 2)

@@ -172,6 +172,9 @@ def _kernels_text(lowered: Lowered, source: str, cpp: str, arch: str) -> str:
             '#include "sm_61_intrinsics.h"',
             f'#include "{HERE}/runtime/call.h"',
             "namespace {",
+            # TVM's text has overloads of them for 16 bits, which would hide all the others.
+            "using ::max;",
+            "using ::min;",
             '#line 1 "kernels.cu"',
             cpp,
             '#line 1 "table"',

@@ -19,7 +19,7 @@ from tvm.ir import Call, Range, TensorLoad, Var, prim
 from tvm.sym import Analyzer, ProofStrength, detect_iter_map, detect_linear_equation
 from tvm.sym.iter_affine_map import IterMapLevel
 
-from .trees import handle, loads, substitute, uses
+from ..tir_tree import handle, loads, substitute, uses
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def find_depthwise_conv(block: Any) -> DepthwiseConv | None:
     update = block.body
     if not isinstance(update, tirx.BufferStore) or not isinstance(update.value, prim.Add):
         return None
-    term = _other_operand(update)
+    term = added_term(update)
     if term is None:
         return None
     spatial = [axis for axis in block.iter_vars if int(axis.iter_type) == tirx.IterVar.DataPar]
@@ -152,8 +152,14 @@ def find_depthwise_conv(block: Any) -> DepthwiseConv | None:
     return _with_window(block, update, term, spatial, taps[0])
 
 
-def _other_operand(update: Any) -> Any:
-    """Return t of ``out[e] = out[e] + t``, None if the store is something else."""
+def added_term(update: Any) -> Any:
+    """Return t of ``out[e] = out[e] + t``, None if the store is something else.
+
+    Parameters
+    ----------
+    update : tvm.tirx.BufferStore
+        Its value is a sum.
+    """
     for own, other in ((update.value.a, update.value.b), (update.value.b, update.value.a)):
         if not isinstance(own, TensorLoad) or not own.source.same_as(update.buffer):
             continue
@@ -247,12 +253,13 @@ def _is_exact(window: Any, data: Any, place: int, axes: Any) -> bool:
         if not proved(inside):
             return False
     with analyzer.constraint_scope(prim.And(*inside)):
-        return proved(_conjuncts(condition))
+        return proved(conjuncts(condition))
 
 
-def _conjuncts(condition: Any) -> list[Any]:
+def conjuncts(condition: Any) -> list[Any]:
+    """Return what must hold for a condition to hold."""
     if isinstance(condition, prim.And):
-        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
+        return [*conjuncts(condition.a), *conjuncts(condition.b)]
     return [condition]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,17 +12,17 @@ from tvm.ir import TensorLoad
 from tvm.sym import Analyzer
 
 from ..report import refusal_code
+from ..tir_tree import handle, loads, substitute, uses
 from .convolution import DepthwiseConv, find_depthwise_conv, is_one_to_one, plain
-from .trees import handle, loads, nests, replace, substitute, uses
+from .trees import nests, replace
 
 
 @dataclass(frozen=True)
-class FusedConv:
-    """A convolution with its epilogue, for one element of the result, in the axes of `conv`.
+class Fused:
+    """A reduction with its epilogue, for one element of the result, in the reduction's axes.
 
     Attributes
     ----------
-    conv : DepthwiseConv
     start : Expr
         What the sum starts with: the value of T.init.
     sum : tvm.ir.Var
@@ -32,6 +33,34 @@ class FusedConv:
         Where it is stored.
     indices : tuple[Expr, ...]
         At which element.
+    """
+
+    start: Any
+    sum: Any
+    result: Any
+    buffer: Any
+    indices: tuple[Any, ...]
+
+    def at(self, values: Mapping[Any, Any]) -> Fused:
+        """Return the same with values for some axes."""
+        return Fused(
+            self.start if self.start is None else substitute(self.start, values),
+            self.sum,
+            substitute(self.result, values),
+            self.buffer,
+            tuple(substitute(index, values) for index in self.indices),
+        )
+
+
+@dataclass(frozen=True)
+class FusedConv:
+    """A convolution with its epilogue, for one element of the result, in the axes of `conv`.
+
+    Attributes
+    ----------
+    conv : DepthwiseConv
+    start, sum, result, buffer, indices
+        As of :class:`Fused`.
     """
 
     conv: DepthwiseConv
@@ -88,50 +117,76 @@ def find_fused_conv(sch: s_tir.Schedule, conv: Any) -> FusedConv | None:
     FusedConv or None
         None if there are other blocks too, or the tail does not have the form of one.
     """
-    block = sch.get(conv)
-    found = find_depthwise_conv(block)
+    found = find_depthwise_conv(sch.get(conv))
+    if found is None:
+        return None
+    fused = find_fused(sch, conv, [found.column, *found.outer])
+    if fused is None:
+        return None
+    return FusedConv(found, fused.start, fused.sum, fused.result, fused.buffer, fused.indices)
+
+
+def find_fused(sch: s_tir.Schedule, reduction: Any, spatial: Sequence[Any]) -> Fused | None:
+    """Return what a function computes that is one reduction, alone or with one tail.
+
+    Parameters
+    ----------
+    sch : tvm.s_tir.Schedule
+        Prepared and fused, see :mod:`fuse_epilogue.schedules.prepare`; no loop was scheduled.
+    reduction : SBlockRV
+        Its body is one store.
+    spatial : Sequence[tvm.tirx.IterVar]
+        The axes of its result.
+
+    Returns
+    -------
+    Fused or None
+        None if there are other blocks too, or the tail does not have the form of one.
+    """
+    block = sch.get(reduction)
     blocks = [sch.get(rv) for rv in sch.get_child_blocks(sch.get_sblock("root"))]
     root = sch.get(sch.get_sblock("root"))
     everything = nests(root)
-    if found is None or len(blocks) > 2 or not blocks[0].same_as(block):
+    if len(blocks) > 2 or not blocks[0].same_as(block):
         return None
     if len(everything) != len(blocks) or any(nest is None for nest in everything):
         return None
-    total = tirx.Var("sum", found.out.ty)
     start, store = block.init, block.body
-    if not isinstance(start, tirx.BufferStore):
+    if not isinstance(start, tirx.BufferStore) or not isinstance(store, tirx.BufferStore):
         return None
+    total = tirx.Var("sum", store.value.ty)
     if len(blocks) == 1:
-        return FusedConv(found, start.value, total, total, store.buffer, tuple(store.indices))
+        return Fused(start.value, total, total, store.buffer, tuple(store.indices))
     tail = blocks[1].body
     inner = {handle(buffer) for buffer in root.alloc_buffers}
     if not isinstance(tail, tirx.BufferStore) or handle(store.buffer) not in inner:
         return None
-    own = [load for load in loads(tail.value) if load.source.same_as(store.buffer)]
+    # Of an axis with one value, some loads may name the axis and others the value.
+    value = substitute(tail.value, _units(blocks[1]))
+    elements = [substitute(index, _units(block)) for index in store.indices]
+    own = [load for load in loads(value) if load.source.same_as(store.buffer)]
     if not own or any(uses(index, store.buffer) for index in tail.indices):
         return None
     first = own[0].indices
     if not all(tvm_ffi.structural_equal(load.indices, first) for load in own):
         return None
-    axes = _axes(blocks[1], first, store.indices, block)
+    axes = _axes(blocks[1], first, elements, block)
     if axes is None:
         return None
     indices = tuple(substitute(index, axes) for index in tail.indices)
-    if not is_one_to_one(indices, [found.column, *found.outer]):
+    if not is_one_to_one(indices, spatial):
         return None
     result = replace(
-        tail.value,
+        value,
         TensorLoad,
         lambda load: total if load.source.same_as(store.buffer) else load,
     )
-    return FusedConv(
-        found,
-        start.value,
-        total,
-        substitute(result, axes),
-        tail.buffer,
-        indices,
-    )
+    return Fused(start.value, total, substitute(result, axes), tail.buffer, indices)
+
+
+def _units(block: Any) -> dict[Any, Any]:
+    """Return the values of the axes that have one value."""
+    return {axis.var: axis.dom.min for axis in block.iter_vars if plain(axis.dom.extent) == 1}
 
 
 def _axes(tail: Any, own: Any, elements: Any, block: Any) -> dict[Any, Any] | None:
@@ -139,7 +194,7 @@ def _axes(tail: Any, own: Any, elements: Any, block: Any) -> dict[Any, Any] | No
 
     None if there is not one element of the tail for each one of the convolution.
     """
-    axes = {axis.var: axis.dom.min for axis in tail.iter_vars if plain(axis.dom.extent) == 1}
+    axes = _units(tail)
     extents = {handle(axis.var): axis.dom.extent for axis in (*block.iter_vars, *tail.iter_vars)}
     same = Analyzer().can_prove_equal
     matched: set[int] = set()

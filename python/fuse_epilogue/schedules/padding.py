@@ -11,8 +11,8 @@ from typing import Any
 import tvm
 from tvm import s_tir, tirx
 
+from ..tir_tree import loads, uses
 from .convolution import DepthwiseConv, is_zero, substitute_part, uncast, window_of
-from .trees import loads, uses
 
 # The bits of 1.0.
 _ONES = {

@@ -14,8 +14,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import tvm_ffi
 from tvm import s_tir, tirx
+from tvm.ir import Call, prim
 
+from ..tir_tree import substitute
+from .choice import NOT_PREPARED
 from .convolution import substitute_part
 from .trees import nests
 from .unread import without_unread
@@ -33,8 +37,9 @@ def prepare(func: tirx.PrimFunc) -> tuple[s_tir.Schedule, Any] | None:
     -------
     tuple[tvm.s_tir.Schedule, SBlockRV] or None
         The schedule (the function is its "main") and the reduction, which has a loop for each of
-        its axes, in their order. None if the function has not exactly one reduction, if that is
-        not in plain loops over all of its axes, or if something before it cannot be inlined.
+        its axes, in their order, and no T.Let around anything. None if the function has not
+        exactly one reduction, if that is not in plain loops over all of its axes, if something
+        before it cannot be inlined, or if a buffer has two names.
 
     Example
     -------
@@ -43,6 +48,9 @@ def prepare(func: tirx.PrimFunc) -> tuple[s_tir.Schedule, Any] | None:
     >>> print(sch.fuse_reduction_epilogue(conv))
     'conv' absorbed bias[v_c] from 'bias' into T.init; 'summed' is gone.
     """
+    if _alias_in(func) is not None or _binds_effects(func):
+        return None
+    func = _without_bindings(func)
     if _only_reduction(s_tir.Schedule(func)) is None:
         return None
     ordered = _in_order(without_unread(func))
@@ -57,6 +65,56 @@ def prepare(func: tirx.PrimFunc) -> tuple[s_tir.Schedule, Any] | None:
     except s_tir.ScheduleError:
         return None
     return sch, reduction
+
+
+def why_not_prepared(func: tirx.PrimFunc) -> str:
+    """Return why :func:`prepare` returns None for a function."""
+    alias = _alias_in(func)
+    if alias is not None:
+        return f"its buffer '{alias}' is another name for memory that has one: use that one alone"
+    if _binds_effects(func):
+        return "it binds with T.Let what may have side effects"
+    return NOT_PREPARED
+
+
+def _alias_in(func: tirx.PrimFunc) -> str | None:
+    """Return a name that stands for (a part of) another buffer, None if there is none."""
+    found: list[Any] = []
+    tvm_ffi.structural_walk(func.body, (tirx.DeclBuffer, found.append))
+    names = [declared.buffer.name for declared in found]
+    blocks: list[Any] = []
+    tvm_ffi.structural_walk(func.body, (s_tir.SBlock, blocks.append))
+    names += [match.buffer.name for block in blocks for match in block.match_buffers]
+    return names[0] if names else None
+
+
+# Of TVM's effects of calls, those that are none: an annotation, a pure function, a read.
+_NO_EFFECT = (0, 1, 2)
+
+
+def _binds_effects(func: tirx.PrimFunc) -> bool:
+    """Whether the value of a T.Let must be computed once."""
+    calls: list[Any] = []
+    for binding in _bindings(func):
+        tvm_ffi.structural_walk(binding.value, (Call, calls.append))
+    return any(call.op.get_attr("TCallEffectKind") not in _NO_EFFECT for call in calls)
+
+
+def _bindings(func: tirx.PrimFunc) -> list[Any]:
+    found: list[Any] = []
+    tvm_ffi.structural_walk(func.body, (prim.Let, found.append))
+    return found
+
+
+def _without_bindings(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a function with values in place of what T.Let binds: a rule may write them twice."""
+    if not _bindings(func):
+        return func
+
+    def value(binding: Any) -> Any:
+        return substitute(binding.body, {binding.var: binding.value})
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (prim.Let, value)))
 
 
 def _only_reduction(sch: s_tir.Schedule) -> tuple[list[Any], Any] | None:

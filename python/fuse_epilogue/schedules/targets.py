@@ -8,6 +8,8 @@ import platform
 import tvm
 from tvm.target import Target
 
+from ..workloads.arguments import whole
+
 
 def host(threads: int | None = None) -> Target:
     """Return this machine as a target, with its processor's name and its widest vectors.
@@ -20,13 +22,19 @@ def host(threads: int | None = None) -> Target:
         What "num-cores" says to MetaSchedule; all processors if None. How many threads a function
         runs on is up to TVM_NUM_THREADS.
 
+    Raises
+    ------
+    ValueError
+        `threads` is not an int from 1.
+
     Example
     -------
     >>> from fuse_epilogue import schedules
     >>> schedules.host(2).kind.name
     'llvm'
     """
-    target = {"kind": "llvm", "num-cores": threads or os.cpu_count() or 1}
+    cores = (os.cpu_count() or 1) if threads is None else whole("threads", threads)
+    target = {"kind": "llvm", "num-cores": cores}
     name = tvm.get_global_func("target.llvm_get_system_cpu", allow_missing=True)
     if name is not None and name():
         target["mcpu"] = name()

@@ -17,7 +17,7 @@ from tvm import s_tir, tirx
 from tvm.ir import Call, Range, Var
 from tvm.sym import Analyzer
 
-from .trees import handle, loads, substitute, uses
+from ..tir_tree import handle, loads, substitute, uses, variables
 
 
 def without_unread(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -48,7 +48,7 @@ def without_unread(func: tirx.PrimFunc) -> tirx.PrimFunc:
     buffers: dict[int, Any] = {}
     for step in reversed(steps):
         buffer = step.block.writes[0].source
-        readers = [other for other in steps if other is not step and other.mentions(buffer)]
+        readers = [other for other in steps if other is not step and other.uses(buffer)]
         if not step.inner or any(other.writes(buffer) for other in readers):
             continue
         needed = [_needed(reader, buffer, extents) for reader in readers]
@@ -59,17 +59,15 @@ def without_unread(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 @dataclass
 class _Step:
-    """A block, the loops around it, and whether it writes one intermediate and nothing else."""
+    """A block, the loops around nothing else, and whether it writes one intermediate alone."""
 
     block: Any
     loops: list[Any]
     values: list[Any]
     inner: bool
 
-    def mentions(self, buffer: Any) -> bool:
-        found: list[Any] = []
-        tvm_ffi.structural_walk(self.block, (Var, found.append))
-        return any(handle(var) == handle(buffer) for var in found)
+    def uses(self, buffer: Any) -> bool:
+        return uses(self.block, buffer)
 
     def writes(self, buffer: Any) -> bool:
         return any(handle(region.source) == handle(buffer) for region in self.block.writes)
@@ -86,8 +84,18 @@ def _steps(sch: s_tir.Schedule) -> list[_Step]:
         realize: Any = loops[-1].body if loops else None
         plain = isinstance(realize, s_tir.SBlockRealize)
         values = list(realize.iter_values) if plain else []
-        found.append(_Step(block, loops, values, inner and plain))
+        found.append(_Step(block, _own(loops, realize), values, inner and plain))
     return found
+
+
+def _own(loops: list[Any], realize: Any) -> list[Any]:
+    """Return those of the loops around a block that are around nothing else."""
+    inside = realize
+    for place, loop in reversed(list(enumerate(loops))):
+        if not loop.body.same_as(inside):
+            return loops[place + 1 :]
+        inside = loop
+    return loops
 
 
 def _needed(reader: _Step, buffer: Any, extents: dict[int, Any]) -> list[Any]:
@@ -116,8 +124,7 @@ def _takes_address(block: Any, buffer: Any) -> bool:
 def _end(index: Any, axes: dict[int, Any], extents: dict[int, Any]) -> Any:
     """Return what an index is always less than: one more than at the ends of its axes, or None."""
     analyzer = Analyzer()
-    terms: list[Any] = []
-    tvm_ffi.structural_walk(index, (Var, terms.append))
+    terms = variables(index)
     table = {}
     for var in terms:
         axis = axes.get(handle(var))

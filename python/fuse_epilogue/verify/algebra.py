@@ -10,6 +10,7 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import Call, TensorLoad, Var, prim
 
+from ..tir_tree import handle
 from .abstract import AbstractDialect
 from .domain import Domain
 from .expressions import ExpressionWriter
@@ -17,7 +18,6 @@ from .machine import RUNTIME
 from .scalars import SCALAR_TYPES, EvaluationError, ScalarType, UnsupportedError, scalar_type
 from .symbolic import TermArithmetic
 from .terms import Term
-from .tree import handle
 from .values import Value
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .tree import Accesses, Block, Loose, handle
+from ..tir_tree import handle
+from .tree import Accesses, Block, Loose
 
 
 def shared_loops(a: Block, b: Block) -> list[Any]:

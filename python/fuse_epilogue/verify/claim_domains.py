@@ -10,6 +10,7 @@ from tvm import tirx
 from tvm.ir import Range, prim
 from tvm.sym.iter_affine_map import IterMapLevel, detect_iter_map
 
+from ..tir_tree import handle, same_all
 from .domain import (
     Domain,
     NotIndex,
@@ -20,7 +21,7 @@ from .domain import (
     one_to_one,
 )
 from .subject import Subject, demand
-from .tree import Block, free_variables, handle, same_all
+from .tree import Block, free_variables
 
 
 def check_variables(subject: Subject) -> None:

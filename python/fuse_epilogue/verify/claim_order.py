@@ -8,11 +8,12 @@ from typing import Any
 from tvm.ir import Var, prim
 from tvm.tirx import ForKind
 
+from ..tir_tree import handle, same, substitute, variables
 from .between import conflicts, shared_loops
 from .domain import Domain, loop_domain, one_to_one
 from .standing import stays_ahead
 from .subject import SPATIAL, CertificateError, Subject, demand, is_new
-from .tree import Block, Loose, Tree, handle, same, substitute, variables
+from .tree import Block, Loose, Tree
 
 
 def check_order(subject: Subject) -> None:

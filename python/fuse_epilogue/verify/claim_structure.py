@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..tir_tree import handle, same, same_all, uses
 from .regions import undeclared
 from .skeleton import differ, skeleton
 from .subject import Subject, demand, is_new, observed, strangers
-from .tree import Block, bound_by, handle, mentions, same, same_all
+from .tree import Block, bound_by
 
 
 def check_structure(subject: Subject) -> None:
@@ -26,7 +27,7 @@ def check_structure(subject: Subject) -> None:
         listed = [handle(var) for var in getattr(certificate, name)]
         demand(len(set(listed)) == len(listed), name, "a buffer is listed twice")
     for var in certificate.removed:
-        demand(not mentions(after.body, var), "removed", f"'{var.name}' is still mentioned")
+        demand(not uses(after.body, var), "removed", f"'{var.name}' is still mentioned")
     gone = {key for key in allocated if key not in trees[1].allocated()}
     named = {handle(var) for var in certificate.removed}
     demand(gone == named, "removed", "not all of the buffers that are gone")

@@ -14,11 +14,11 @@ from typing import Any
 
 from tvm.ir import prim
 
+from ..tir_tree import handle, same, substitute, uses
 from .algebra import MONOIDS, combine, identity_of
 from .claim_domains import injective
 from .scalars import scalar_type
 from .subject import CertificateError, Subject, demand, is_new, is_unchanged, observed
-from .tree import handle, mentions, same, substitute
 from .value_terms import Values, attempt
 
 
@@ -156,7 +156,7 @@ def _check_algebra(values: Values) -> None:
     lifted = attempt(lambda: values.at(certificate.absorbed, start, old=True), "absorbed")
     demand(values.equal(lifted, claimed), "absorbed", "init after is not F of init before")
     moved = not same(certificate.result, certificate.accumulator) or not is_unchanged(certificate)
-    if moved and mentions(certificate.init, certificate.result):
+    if moved and uses(certificate.init, certificate.result):
         # It reads what the first update overwrites.
         demand(_init_is_first(values.subject), "init", "an update may come before T.init")
     both = combine(table, old, values.type, values.x, values.t)

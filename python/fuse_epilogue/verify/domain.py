@@ -15,7 +15,7 @@ from tvm import sym
 from tvm.ir import Call, Range, Var, prim
 from tvm.sym.analyzer import ProofStrength
 
-from .tree import handle, substitute, variables
+from ..tir_tree import handle, substitute, variables
 
 # Points up to which a domain is enumerated.
 _POINTS = 200_000

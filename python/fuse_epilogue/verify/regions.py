@@ -9,8 +9,8 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import prim
 
+from ..tir_tree import handle, loads, same
 from .domain import Domain, block_axes, in_range
-from .tree import handle, loads, same
 
 
 def undeclared(block: Any, sizes: Sequence[Any]) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..tir_tree import handle, loads, same, substitute
 from .between import conflicts, shared_loops
 from .claim_domains import injective
 from .domain import in_range, loop_domain
 from .subject import Subject, is_unchanged, stored
-from .tree import Block, Loose, accesses, handle, loads, same, substitute
+from .tree import Block, Loose, accesses
 
 
 def stays_ahead(subject: Subject, block: Block | Loose, epilogue: Block, h: dict[int, Any]) -> bool:

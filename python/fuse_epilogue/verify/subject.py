@@ -8,9 +8,10 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import prim
 
+from ..tir_tree import handle, same, substitute, variables
 from .between import shared_loops
 from .domain import Domain, block_axes
-from .tree import Block, Loose, Tree, bound_by, handle, same, substitute, variables
+from .tree import Block, Loose, Tree, bound_by
 
 # Kinds of axes.
 SPATIAL, _REDUCTION = 0, 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,20 +10,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import TensorLoad, TensorRegion, Var, prim
 
-
-def handle(node: Any) -> int:
-    """Return what tells an object of TVM from any other."""
-    return int(node.__chandle__())
-
-
-def same(a: Any, b: Any) -> bool:
-    """Whether two references are to one object."""
-    return handle(a) == handle(b)
-
-
-def same_all(a: Sequence[Any], b: Sequence[Any]) -> bool:
-    """Whether two sequences are of the same objects."""
-    return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+from ..tir_tree import handle, substitute, variables
 
 
 @dataclass
@@ -85,25 +72,6 @@ def accesses(*nodes: Any) -> Accesses:
     return found
 
 
-def mentions(node: Any, var: Any) -> bool:
-    """Whether a variable occurs anywhere in a node.
-
-    Example
-    -------
-    >>> mentions(func.body, buffer)                                       # doctest: +SKIP
-    False
-    """
-    wanted = handle(var)
-    return any(handle(found) == wanted for found in variables(node))
-
-
-def variables(node: Any) -> list[Any]:
-    """Return every occurrence of a variable in a node."""
-    found: list[Any] = []
-    tvm_ffi.structural_walk(node, (Var, found.append))
-    return found
-
-
 def free_variables(expr: Any) -> list[Any]:
     """Return the variables that an expression depends on: not those that it defines by a let."""
 
@@ -111,26 +79,6 @@ def free_variables(expr: Any) -> list[Any]:
         return substitute(let.body, {handle(let.var): let.value})
 
     return variables(tvm_ffi.structural_map(expr, (prim.Let, inlined)))
-
-
-def loads(node: Any) -> list[Any]:
-    """Return every load in a node."""
-    found: list[Any] = []
-    if node is not None:
-        tvm_ffi.structural_walk(node, (TensorLoad, found.append))
-    return found
-
-
-def substitute(expr: Any, values: Mapping[int, Any]) -> Any:
-    """Return an expression with variables replaced, by handle.
-
-    Example
-    -------
-    >>> substitute(f, {handle(v): i * 4 + j})                             # doctest: +SKIP
-    """
-    if not values:
-        return expr
-    return tvm_ffi.structural_map(expr, (Var, lambda var: values.get(handle(var), var)))
 
 
 def bound_by(around: Sequence[Any]) -> list[Any]:

@@ -6,13 +6,13 @@ from typing import Any
 
 from tvm.ir import prim
 
+from ..tir_tree import handle, same
 from .algebra import Finished, NotProved, TermExpressions, axis_term, stored_term
 from .prover import Prover
 from .scalars import ScalarType, scalar_type
 from .subject import CertificateError, Stored, Subject, demand, is_unchanged, stored
 from .symbolic import TermArithmetic
 from .terms import Term
-from .tree import handle, same
 
 # Terms after which a proof is given up.
 _TERMS = 1_000_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import keyword
 import math
-import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 from tvm import tirx
@@ -28,6 +28,8 @@ ACTIVATIONS = (None, "relu", "silu")
 
 #: From so many elements on, an index into a buffer does not fit into 32 bits.
 TOO_MANY_FOR_INT32 = 2**31
+#: From so many on, there is no index at all.
+TOO_MANY = 2**63
 
 #: A number, or an expression in the symbolic sizes.
 Size = Any
@@ -39,13 +41,38 @@ def whole(argument: str, value: Any, least: int = 1, most: int | None = None) ->
     Raises
     ------
     ValueError
-        It does not, or is a bool or something else.
+        It does not, or is a bool or something else, or does not fit into 64 bits.
     """
     wanted = f"an int >= {least}" if most is None else f"an int from {least} to {most}"
     number = as_int(value)
     if number is None or number < least or (most is not None and number > most):
         raise ValueError(f"{argument} must be {wanted}: {value!r}")
+    check_below(argument, number, given=value)
     return number
+
+
+def check_below(argument: str, value: int, bits: int = 63, given: Any = None) -> None:  # noqa: ANN401
+    """Check that a number is not too large.
+
+    Parameters
+    ----------
+    argument, value
+        The name of an argument, and a number that follows from it.
+    bits
+        What it has at most, without a sign: 63, as an index has, or 31, which is the limit of an
+        attribute in Relax.
+    given
+        What was given for the argument, if not that number.
+
+    Raises
+    ------
+    ValueError
+        It has more.
+    """
+    if value >= 1 << bits:
+        why = "Relax computes with it in 32 bits" if bits == 31 else "indices have 64 bits"
+        shown = value if given is None else given
+        raise ValueError(f"{argument} must be below 2**{bits}, because {why}: {shown!r}")
 
 
 def one_of(argument: str, value: Any, possible: Sequence[Any]) -> None:  # noqa: ANN401
@@ -62,13 +89,8 @@ def one_of(argument: str, value: Any, possible: Sequence[Any]) -> None:  # noqa:
 
 
 def as_int(value: Any) -> int | None:  # noqa: ANN401 - what the user passed
-    """Return an int of Python or numpy; a bool is none, although Python says so."""
-    if isinstance(value, bool):
-        return None
-    try:
-        return operator.index(value)
-    except TypeError:
-        return None
+    """Return an int of Python or numpy; a bool is none, although Python says so, nor an array."""
+    return int(value) if not isinstance(value, bool) and isinstance(value, Integral) else None
 
 
 def size(argument: str, value: Any, names: dict[str, tirx.Var]) -> Size:  # noqa: ANN401
@@ -84,7 +106,7 @@ def size(argument: str, value: Any, names: dict[str, tirx.Var]) -> Size:  # noqa
     Raises
     ------
     ValueError
-        It is neither an int >= 1 nor the name of a symbolic size.
+        It is neither an int from 1 to 2**63 - 1 nor the name of a symbolic size.
     """
     if isinstance(value, str):
         if not value.isidentifier() or keyword.iskeyword(value):
@@ -98,6 +120,7 @@ def size(argument: str, value: Any, names: dict[str, tirx.Var]) -> Size:  # noqa
         raise ValueError(
             f"{argument} must be an int >= 1, or a str that names a symbolic size: {value!r}"
         )
+    check_below(argument, number, given=value)
     return number
 
 
@@ -114,13 +137,32 @@ def check_activation(activation: Any, dtype: str) -> None:  # noqa: ANN401
         raise ValueError("activation must be one of None, 'relu' for dtype = 'int8': 'silu'")
 
 
-def index_dtype(*shapes: Sequence[Size]) -> str:
+def index_dtype(*shapes: Mapping[str, Size]) -> str:
     """Return the type of loops and indices: ``int32`` where the buffers of these shapes allow it.
 
     They do if no size is symbolic and none of them has 2**31 elements.
+
+    Parameters
+    ----------
+    shapes
+        Of each buffer the sizes, by the argument that determines them.
+
+    Raises
+    ------
+    ValueError
+        A buffer has 2**63 elements: the largest of its sizes is to blame.
     """
+    dtype = "int32"
     for shape in shapes:
-        numbers = [extent for extent in shape if isinstance(extent, int)]
-        if len(numbers) < len(shape) or math.prod(numbers) >= TOO_MANY_FOR_INT32:
-            return "int64"
-    return "int32"
+        numbers = {name: extent for name, extent in shape.items() if isinstance(extent, int)}
+        elements = math.prod(numbers.values())
+        if elements >= TOO_MANY:
+            largest = max(numbers, key=lambda name: numbers[name])
+            others = elements // numbers[largest]
+            raise ValueError(
+                f"{largest} must be at most {(TOO_MANY - 1) // others}, because indices have 64 "
+                f"bits and there are {others} elements for each: {numbers[largest]}"
+            )
+        if len(numbers) < len(shape) or elements >= TOO_MANY_FOR_INT32:
+            dtype = "int64"
+    return dtype

@@ -9,7 +9,17 @@ from typing import Any
 from tvm import tirx
 from tvm.sym import Analyzer
 
-from .arguments import ACCUMULATORS, Size, as_int, index_dtype, one_of, size, whole
+from .arguments import (
+    ACCUMULATORS,
+    TOO_MANY,
+    Size,
+    as_int,
+    check_below,
+    index_dtype,
+    one_of,
+    size,
+    whole,
+)
 
 PADDINGS = ("same", "valid", "causal")
 
@@ -30,6 +40,8 @@ class Convolution:
         Of the result.
     dtype, accumulator
         Type of the data, and the type it is summed in.
+    index_dtype
+        The type of loops and indices: ``int32`` where the largest buffer allows it.
     """
 
     n: Size
@@ -43,12 +55,7 @@ class Convolution:
     columns: Size
     dtype: str
     accumulator: str
-
-    @property
-    def index_dtype(self) -> str:
-        """The type of loops and indices: ``int32`` where the largest buffer allows it."""
-        padded = self.w + self.left + self.right
-        return index_dtype((self.n, self.c, padded), (self.c, self.f))
+    index_dtype: str
 
 
 def convolution(
@@ -82,8 +89,15 @@ def convolution(
     c = whole("c", c)
     names: dict[str, tirx.Var] = {}
     images, length = size("n", n, names), size("w", w, names)
-    left, right = _zeros(padding, length, f, stride, dilation)
     reach = dilation * (f - 1)
+    if reach >= TOO_MANY:
+        largest = "dilation" if dilation > f else "f"
+        raise ValueError(
+            f"{largest} must be smaller, because dilation * (f - 1) = {reach} is no index of 64 "
+            f"bits: {max(dilation, f)!r}"
+        )
+    left, right = _zeros(padding, length, f, stride, dilation)
+    check_below("padding", left + right, given=padding)
     columns = (length + (left + right - reach - 1)) // stride + 1
     if not isinstance(columns, int):
         columns = Analyzer().simplify(columns)
@@ -92,6 +106,8 @@ def convolution(
             f"w must be at least {reach + 1 - left - right} for f = {f}, dilation = {dilation} and "
             f"padding = {padding!r}, or no result has all of its taps: {w!r}"
         )
+    padded = "w with its padding" if left + right else "w"
+    x = {"n": images, "c": c, padded: length + (left + right)}
     return Convolution(
         n=images,
         c=c,
@@ -104,6 +120,7 @@ def convolution(
         columns=columns,
         dtype=dtype,
         accumulator=ACCUMULATORS[dtype],
+        index_dtype=index_dtype(x, {"c": c, "f": f}),
     )
 
 

@@ -103,7 +103,7 @@ def matmul(
     of_a = (depth, rows) if transpose_a else (rows, depth)
     of_b = (columns, depth) if transpose_b else (depth, columns)
     dims = {"m": rows, "n": columns}
-    indices = index_dtype(of_a, of_b, (rows, columns))
+    indices = index_dtype({"m": rows, "k": depth}, {"k": depth, "n": columns}, dims)
     blocks = ["matmul", *["bias"] * bias, *final_blocks(activation, accumulator, result)]
     writer = Writer(dims, accumulator, indices, blocks[-1])
 

@@ -6,7 +6,7 @@ import tvm
 from tvm import relax
 from tvm.tirx import PrimFunc
 
-from .arguments import ACTIVATIONS, one_of
+from .arguments import ACTIVATIONS, check_below, one_of
 from .convolution import convolution
 
 # The types that the layer has in Relax as it stands; int8 has no requantising there.
@@ -70,6 +70,10 @@ def relax_depthwise_conv1d(
     conv = convolution(
         n, c, w, f, padding=padding, stride=stride, dilation=dilation, dtype=dtype, dtypes=DTYPES
     )
+    steps = {"c": conv.c, "f": conv.f, "stride": conv.stride, "dilation": conv.dilation}
+    for argument, value in steps.items():
+        check_below(argument, value, 31)
+    check_below("padding", max(conv.left, conv.right), 31, padding)
     causal = padding == "causal"
     if causal and not isinstance(conv.w, int):
         raise ValueError(

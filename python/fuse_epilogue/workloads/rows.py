@@ -91,7 +91,7 @@ def row_reduce(
     accumulator, result = ACCUMULATORS[dtype], UNQUANTISED[dtype]
     blocks = ["reduce", *["scale"] * scale, *["bias"] * bias]
     blocks += final_blocks(activation, accumulator, result)
-    writer = Writer({"m": rows}, accumulator, index_dtype((rows, columns)), blocks[-1])
+    writer = Writer({"m": rows}, accumulator, index_dtype({"m": rows, "n": columns}), blocks[-1])
     start: float = 0
     if op == "max":
         start = -(2**31) if accumulator == "int32" else -math.inf
@@ -184,7 +184,7 @@ def elementwise(
     blocks += final_blocks(activation, accumulator, dtype)
     shape = (rows, columns)
     dims = {"m": rows, "n": columns}
-    writer = Writer(dims, accumulator, index_dtype(shape), blocks[-1])
+    writer = Writer(dims, accumulator, index_dtype(dims), blocks[-1])
 
     with writer.function():
         x = writer.parameter("x", shape, dtype)

@@ -21,13 +21,10 @@ class Place:
         The range of each axis.
     guards : tuple[str, ...]
         Conditions on outer loops, in Python.
-    whole : bool
-        Whether it is made for all iterations of all axes.
     """
 
     area: Area
     guards: tuple[str, ...]
-    whole: bool
 
 
 class Areas:
@@ -63,6 +60,12 @@ class Areas:
         self.names = names
         self.text = text
 
+    @staticmethod
+    def whole(axes: list[Axis], partition: str | None) -> Area:
+        """Return the area of all iterations."""
+        box = {axis.name: (Linear(), Linear({}, axis.extent)) for axis in axes}
+        return Area(partition, tuple(axis.name for axis in axes if axis.name != partition), box)
+
     def place(self, conditions: tuple[Linear, ...]) -> Place | None:
         """Return where all conditions hold; None if that is nowhere."""
         box: dict[str, tuple[Linear, Linear]] = {
@@ -84,21 +87,19 @@ class Areas:
                 if guard is None:
                     return None
                 guards += [guard] if guard else []
-        whole = not guards
         for axis in self.axes:
             start, stop = box[axis.name]
             low, high = (stop - start).bounds(self.ranges)
             if high <= 0:
                 return None
-            whole = whole and start.fixed == 0 and stop.fixed == axis.extent
             stem = "row" if axis.name == self.partition else axis.name
             start = self._name(start, f"{stem}_start")
             stop = self._name(stop, f"{stem}_stop")
             box[axis.name] = (start, stop)
             if low <= 0:
-                guards.append(f"{start} < {stop}")
+                guards.append(self._holds(stop - start + -1) or f"{start} < {stop}")
         free = tuple(axis.name for axis in self.axes if axis.name != self.partition)
-        return Place(Area(self.partition, free, box), tuple(guards), whole)
+        return Place(Area(self.partition, free, box), tuple(guards))
 
     def _narrow(self, box: dict[str, tuple[Linear, Linear]], name: str, condition: Linear) -> None:
         """Cut the range of an axis to where ``factor * axis + rest >= 0``."""

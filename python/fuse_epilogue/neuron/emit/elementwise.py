@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..instructions import INSTRUCTIONS
 from .linear import Interval, Linear
-from .patterns import Column, Site, Tile, inner
+from .patterns import Column, Site, Tile, inner, number
 from .program import Binary, Convert, Expression, Names, Number, Operand, parts, with_parts
 from .refusals import EmitError
 from .select import Call, select
@@ -76,18 +76,43 @@ class Elementwise:
         self._widen(target, area, kept, block)
 
     def transpose(
-        self, target: Operand, value: Operand, area: Area, column: str, block: str
+        self, target: Operand, value: Operand, area: Area, columns: tuple[str, ...], block: str
     ) -> None:
-        """Write a transposition: `column` counts the partitions of what is read."""
+        """Write a transposition: `columns` counts the partitions of what is read, if several."""
         assert area.partition is not None
-        turned = replace(area, partition=column, free=(area.partition,))
+        turned = replace(area, partition=(*columns, None)[0], free=(area.partition,))
+        gone = tuple(name for name in area.free if name not in columns)
         self.text.call(
             "nisa.nc_transpose",
             [
-                written(target, area, (column,), block),
-                written(at_start(value, turned, ()), turned, turned.free, block),
+                written(at_start(target, area, gone), area, columns, block),
+                written(at_start(value, area, gone), turned, turned.free, block),
             ],
         )
+
+    def diagonal(self, target: Operand, on: Number, off: Number, area: Area, block: str) -> None:
+        """Write one number on the diagonal of a square, another one elsewhere.
+
+        No access pattern goes along a diagonal on the chip, where each partition is a memory of
+        its own; in HBM it is a column with a larger stride.
+        """
+        assert area.partition is not None
+        (column,) = area.free
+        size = self._extent(area, area.partition)
+        far = self.names.unique(f"{target.name}_hbm")
+        spots = self.names.unique(f"{target.name}_diagonal")
+        here = self._view(target, area, (column,), block)
+        self.text.call("nisa.memset", [here, number(off.value)])
+        line = f"{spots} = nl.ndarray(({size}, 1), nl.{target.dtype}, buffer=nl.sbuf)"
+        self.text.add(line)
+        self.text.call("nisa.memset", [spots, number(on.value)])
+        line = f"{far} = nl.ndarray(({size}, {size}), nl.{target.dtype}, buffer=nl.hbm)"
+        self.text.add(line)
+        self.text.call("nisa.dma_copy", [far, here])
+        self.text.call(
+            "nisa.dma_copy", [f"{far}.ap((({size + 1}, {size}), (1, 1)), offset=0)", spots]
+        )
+        self.text.call("nisa.dma_copy", [here, far])
 
     def compute(
         self,
@@ -205,6 +230,8 @@ class Elementwise:
             index.append(Linear())
         sizes = ", ".join(map(str, shape))
         self.text.add(f"{name} = nl.ndarray(({sizes}), nl.{dtype}, buffer=nl.sbuf)")
+        if name in self.widened:
+            self.text.add(f"{name}_f32 = nl.ndarray(({sizes}), nl.float32, buffer=nl.sbuf)")
         return Operand(name, "sbuf", dtype, tuple(shape), tuple(index))
 
     def _extent(self, area: Area, name: str) -> int:

@@ -16,11 +16,13 @@ from .areas import Areas, Place, pieces
 from .elementwise import Elementwise
 from .layout import Layout
 from .layouts import is_matmul
+from .linear import Linear
 from .matmul import Matmul
-from .program import Binary, Convert, Leaf, Operand, Program, Store, loads
+from .program import Binary, Choose, Convert, Leaf, Number, Operand, Program, Store, loads
 from .refusals import EmitError
 from .terms import Terms, identity, merged
 from .text import Text
+from .views import Area
 
 #: Operations that `tensor_reduce` repeats.
 REDUCERS = ("add", "maximum", "minimum", "multiply")
@@ -77,7 +79,8 @@ class Instructions:
             return
         areas = self.areas(leaf, partition)
         index = leaf.update.index
-        summed = [a.name for a in leaf.axes if not any(i.of(a.name) for i in index)]
+        many = [a for a in leaf.axes if a.extent > 1]
+        summed = [a.name for a in many if not any(i.of(a.name) for i in index)]
         if partition in summed:
             raise EmitError(
                 "reduction",
@@ -100,6 +103,8 @@ class Instructions:
         """Write ``d = e``, or one step of a sum over loops of the kernel."""
         update, init = leaf.update, leaf.init
         if init is None:
+            if isinstance(update.value, Choose) and self._identity(leaf, update, update.value):
+                return
             self._store(leaf, areas, update)
             return
         # If one instruction updates all that begins, the init rides on the first update.
@@ -113,6 +118,24 @@ class Instructions:
                 self._store(leaf, areas, update)
         elif not rides:
             self._store(leaf, areas, update)
+
+    def _identity(self, leaf: Leaf, store: Store, value: Choose) -> bool:
+        """Write one number on the diagonal and another one elsewhere, if that is what it is."""
+        if len(leaf.axes) != 2 or store.conditions or len(value.conditions) != 2:
+            return False
+        rows, columns = (axis.name for axis in leaf.axes)
+        equal = Linear({rows: 1, columns: -1})
+        if set(value.conditions) != {equal, equal * -1}:
+            return False
+        a, b = value.a, value.b
+        if not isinstance(a, Number) or not isinstance(b, Number):
+            return False
+        target = self.terms.operand(store.tensor, store.index, f"block '{leaf.block}'")
+        area = Areas.whole(leaf.axes, rows)
+        if target.space != "sbuf" or leaf.axes[0].role != "P":
+            return False
+        self.elementwise.diagonal(target, a, b, area, leaf.block)
+        return True
 
     def _store(self, leaf: Leaf, areas: Areas, store: Store, first: bool = False) -> None:
         """Write an assignment where its conditions hold."""
@@ -130,12 +153,17 @@ class Instructions:
         area = place.area
         if target.space == "hbm" or far:
             self._transfer(target, value, place, leaf, far)
-        elif (
-            area.partition and isinstance(value, Operand) and not value.index[0].of(area.partition)
-        ):
+        elif isinstance(value, Operand) and self._turned(value, area):
             self._transpose(target, value, place, leaf)
         else:
             self.elementwise.compute(target, value, area, leaf.block, leaf.engine, first)
+
+    @staticmethod
+    def _turned(value: Operand, area: Area) -> bool:
+        """Whether an operand's partitions are not those of an area."""
+        if area.partition is None or value.index[0].of(area.partition):
+            return False
+        return area.size(area.partition).fixed != 1 or any(map(value.index[0].of, area.free))
 
     def _transfer(
         self, target: Operand, value: object, place: Place, leaf: Leaf, far: list[str]
@@ -158,14 +186,15 @@ class Instructions:
     def _transpose(self, target: Operand, value: Operand, place: Place, leaf: Leaf) -> None:
         """Write a copy that turns columns into partitions."""
         free = place.area.kept(self.program.ranges)
-        if target.space != "psum" or len(free) != 1 or value.index[0].of(free[0]) != 1:
+        counted = sum(value.index[0].of(name) for name in free)
+        if target.space != "psum" or len(free) > 1 or counted != len(free):
             raise EmitError(
                 "layout",
                 f"block '{leaf.block}'",
                 f"'{value.name}' has other partitions than '{target.name}', and this is not the "
                 'transposition of one matrix into "trn.psum"',
             )
-        self.elementwise.transpose(target, value, place.area, free[0], leaf.block)
+        self.elementwise.transpose(target, value, place.area, free, leaf.block)
 
     # ---- Sums along partitions ---------------------------------------------------------------
 
@@ -189,15 +218,27 @@ class Instructions:
             raise EmitError("reduction", subject, "reads what a condition chooses")
         first = [f"{name} == 0" for name in leaf.first if name not in summed]
         start = None if init is None else self.terms.term(init.value, subject)
-        neutral = start is not None and place.whole and identity(op, start)
         kept = replace(place.area, free=tuple(n for n in place.area.free if n not in summed))
+        same = False
+        if init is not None:
+            # It is made in the first iteration of what is summed over.
+            for name in summed:
+                held = tuple(each.put(name, Linear()) for each in init.conditions)
+                init = replace(init, conditions=held)
+            alone = replace(leaf, axes=[a for a in leaf.axes if a.name not in summed])
+            own_areas = self.areas(alone, areas.partition)
+            # What begins has to be all that is summed up, or the rest would begin with nothing.
+            begun = own_areas.place(init.conditions)
+            if begun is not None and begun.guards == place.guards:
+                same = all(begun.area.box[n] == place.area.box[n] for n in kept.order)
+        neutral = start is not None and same and identity(op, start)
         if neutral and not first:
-            write.reduce(own, op, inside, place.area, summed, leaf.block, leaf.engine)
+            with self.text.when(place.guards):
+                write.reduce(own, op, inside, place.area, summed, leaf.block, leaf.engine)
             return
         if init is not None and not neutral:
-            alone = replace(leaf, axes=[a for a in leaf.axes if a.name not in summed])
             with self.text.when(first):
-                self._store(alone, self.areas(alone, areas.partition), init)
+                self._store(alone, own_areas, init)
         with self.text.when(place.guards):
             part = write.tile("float32", kept, kept.kept(self.program.ranges))
             write.reduce(part, op, inside, place.area, summed, leaf.block, leaf.engine)

@@ -98,10 +98,14 @@ def layout_of(
         return Layout(dim, step, math.ceil(size / step), step)
     if step < 1:
         return None
-    if size <= PARTITIONS:
-        return Layout(dim, 1, size, 1)
     # Tiles: the largest number of partitions that divides everything else in the index.
     jump = math.gcd(rest.constant, *rest.terms.values())
-    if not axis.extent <= jump <= PARTITIONS:
-        return None
-    return Layout(dim, 1, jump, math.ceil(size / jump))
+    tiles = axis.extent <= jump <= PARTITIONS
+    if size <= PARTITIONS and not (tiles and _misplaced(jump, axis.extent)):
+        return Layout(dim, 1, size, 1)
+    return Layout(dim, 1, jump, math.ceil(size / jump)) if tiles else None
+
+
+def _misplaced(jump: int, count: int) -> bool:
+    """Whether operands of that many partitions must not start at multiples of a partition."""
+    return jump % (32 if count <= 32 else 64 if count <= 64 else PARTITIONS) != 0

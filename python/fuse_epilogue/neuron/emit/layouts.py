@@ -50,7 +50,7 @@ def plan(program: Program) -> dict[int, Layout]:
     while waiting:
         left = [leaf for leaf in waiting if not planner.adopt(leaf)]
         if len(left) == len(waiting):
-            planner.guess(left.pop(0))
+            left.remove(planner.choose(left))
         waiting = left
     return planner.layouts
 
@@ -130,9 +130,15 @@ class _Planner:
         if tensor.space == "hbm":
             return
         dims = [d for d, each in enumerate(index) if each.of(axis.name)]
+        if not dims and axis.extent == 1:
+            self.layouts.setdefault(id(tensor), Layout(None, 1, 1, 1))
+            return
         known = self.layouts.get(id(tensor))
         if len(dims) != 1:
             if known is not None and lenient:
+                return
+            if not dims and axis.extent == 1:
+                self._decide(leaf, tensor, Layout(None, 1, 1, 1))
                 return
             raise EmitError(
                 "broadcast",
@@ -153,7 +159,8 @@ class _Planner:
 
     def _decide(self, leaf: Leaf, tensor: Tensor, layout: Layout) -> None:
         known = self.layouts.setdefault(id(tensor), layout)
-        if known != layout:
+        one = known.size == layout.size == 1 and known.shape(tensor) == layout.shape(tensor)
+        if known != layout and not one:
             raise EmitError(
                 "layout",
                 f"'{tensor.name}'",
@@ -176,7 +183,23 @@ class _Planner:
                 return self._take(leaf, tensor, index, layout)
         return False
 
-    def guess(self, leaf: Leaf) -> None:
+    def choose(self, leaves: list[Leaf]) -> Leaf:
+        """Decide about one of several blocks of whose buffers nothing is known; return it."""
+        # What computes is asked first: a copy may be of what another block reads across.
+        for leaf in sorted(leaves, key=lambda leaf: isinstance(leaf.update.value, Load)):
+            if self._guess(leaf):
+                return leaf
+        leaf = leaves[0]
+        if len(leaf.own) > 1:
+            raise EmitError(
+                "no-partition-loop",
+                f"block '{leaf.block}'",
+                f"none of its loops can run over at most {PARTITIONS} partitions",
+            )
+        self._row(leaf)
+        return leaf
+
+    def _guess(self, leaf: Leaf) -> bool:
         """Let the outermost loop that has not too many iterations run over partitions."""
         index = leaf.update.index
         for at, (name, extent) in enumerate(leaf.own):
@@ -185,18 +208,23 @@ class _Planner:
                 leaf.axes = [Axis(name, extent, "P"), *rest]
                 leaf.own = leaf.own[:at]
                 self.follow(leaf)
-                return
-        raise EmitError(
-            "no-partition-loop",
-            f"block '{leaf.block}'",
-            f"none of its loops can run over at most {PARTITIONS} partitions",
-        )
+                return True
+        return False
+
+    def _row(self, leaf: Leaf) -> None:
+        """Let a block work in one partition, on buffers that lie in one unless it is known."""
+        leaf.axes = [Axis(name, extent, "F") for name, extent in leaf.own]
+        for store in (leaf.update, leaf.init):
+            if store is not None:
+                for tensor in (store.tensor, *(load.tensor for load in loads(store.value))):
+                    if tensor.space != "hbm":
+                        self.layouts.setdefault(id(tensor), Layout(None, 1, 1, 1))
 
     def _take(self, leaf: Leaf, tensor: Tensor, index: tuple[Linear, ...], layout: Layout) -> bool:
         extents = dict(leaf.own)
         names = list(extents)
         if layout.dim is None:
-            leaf.axes = [Axis(name, extent, "F") for name, extent in leaf.own]
+            self._row(leaf)
             return True
         place = index[layout.dim]
         wanted = layout.step
@@ -211,7 +239,7 @@ class _Planner:
                     f"block '{leaf.block}'",
                     f"no loop runs over the {layout.size} partitions of '{tensor.name}'",
                 )
-            leaf.axes = [Axis(name, extent, "F") for name, extent in leaf.own]
+            self._row(leaf)
             return True
         at = [name for name, _ in leaf.own].index(found[0])
         leaf.axes = [

@@ -11,6 +11,7 @@ from tvm.s_tir import transform
 
 from ..trace import ITEMSIZE
 from .integers import Integers
+from .late import LATE, move_late
 from .linear import Linear
 from .program import (
     ROLES,
@@ -25,6 +26,8 @@ from .program import (
     Program,
     Store,
     Tensor,
+    loads,
+    stores,
 )
 from .refusals import EmitError
 from .values import Values
@@ -68,15 +71,26 @@ def lower(func: tirx.PrimFunc, name: str) -> Program:
     body = reader.statement(module["main"].body, [])
     program = Program(name, parameters, body, reader.integers.ranges, reader.names)
     _find_results(program)
+    move_late(program)
     return program
 
 
 def _find_results(program: Program) -> None:
     """Tell which parameters are results."""
     written = {id(leaf.update.tensor) for leaf in program.leaves()}
+    read = {
+        id(load.tensor): leaf.block
+        for leaf in program.leaves()
+        for store in stores(leaf)
+        for load in loads(store.value)
+    }
     for tensor in program.parameters:
         if id(tensor) in written:
             tensor.kind = "output"
+            if id(tensor) in read:
+                block = read[id(tensor)]
+                reason = f"is a result, and block '{block}' reads it"
+                raise EmitError("in-place", f"parameter '{tensor.name}'", reason)
     if not any(tensor.kind == "output" for tensor in program.parameters):
         raise EmitError("statement", program.name, "it writes to none of its parameters")
 
@@ -158,15 +172,15 @@ class _Reader:
         inside = self._around(loops[1:], body)
         return inside if extent == 1 else [Loop(name, extent, inside)]
 
-    def enter(self, loop: Any) -> tuple[str, int]:
-        """Give a loop's variable a name and a range."""
+    def enter(self, loop: Any, named: bool = False) -> tuple[str, int]:
+        """Give a loop's variable a name and a range; a single iteration has none unless `named`."""
         var, label = loop.loop_var, f"loop '{loop.loop_var.name}'"
         if loop.kind == tirx.ForKind.THREAD_BINDING:
             raise EmitError("thread-binding", label, "is bound to threads")
         if not isinstance(loop.extent, prim.IntImm) or not isinstance(loop.min, prim.IntImm):
             raise EmitError("symbolic-shape", label, f"runs {loop.extent} times")
         start, extent = int(loop.min.value), int(loop.extent.value)
-        if extent == 1:
+        if extent == 1 and not named:
             self.integers.values[var.__chandle__()] = Linear({}, start)
             return "", 1
         name = self.names.unique(var.name)
@@ -193,8 +207,9 @@ class _Reader:
         free: list[tuple[str, int]] = []
         marks = any(MARK in loop.annotations for loop in own)
         for loop in own:
-            name, extent = self.enter(loop)
             role = loop.annotations.get(MARK)
+            # A loop over a single partition is still what the block's operands follow.
+            name, extent = self.enter(loop, named=role in ("P", "lhs_F"))
             if marks and role not in ROLES:
                 reason = (
                     f"loop '{loop.loop_var.name}' stands inside of marked ones without a mark"
@@ -202,7 +217,7 @@ class _Reader:
                     else f"loop '{loop.loop_var.name}' is marked {role!r}, not one of {ROLES}"
                 )
                 raise EmitError("marks", self.block, reason)
-            if extent > 1 and marks:
+            if name and marks:
                 axes.append(Axis(name, extent, role))
                 self.integers.axes.add(name)
             elif extent > 1:
@@ -228,7 +243,13 @@ class _Reader:
                 start = stores.pop(0)
                 first, rest = _first_iterations(start.conditions, conditions)
                 init = Store(start.tensor, start.index, start.value, rest)
-            leaves.append(Leaf(block.name_hint, engine, axes, own, init, stores.pop(0), first))
+            update = stores.pop(0)
+            for load in loads(update.value):
+                if load.tensor is update.tensor and load.index != update.index:
+                    reason = f"reads other elements of '{load.tensor.name}', which it writes"
+                    raise EmitError("in-place", self.block, reason)
+            late = bool(block.annotations.get(LATE, False))
+            leaves.append(Leaf(block.name_hint, engine, axes, own, init, update, first, late))
         return leaves
 
     def _stores(self, stmt: Any, conditions: tuple[Linear, ...]) -> list[Store]:

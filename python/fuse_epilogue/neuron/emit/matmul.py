@@ -47,7 +47,8 @@ class Matmul:
         found = factors(leaf.update.value)
         assert found is not None
         left, right = (self.terms.operand(each.tensor, each.index, block) for each in found)
-        if rows is not None and right.uses(rows):
+        swapped = rows is not None and right.uses(rows)
+        if swapped or any(left.uses(name) for name in columns):
             left, right = right, left
         target = self.terms.operand(leaf.update.tensor, leaf.update.index, block)
         self._check(block, target, left, right, rows, columns, depth)
@@ -83,6 +84,8 @@ class Matmul:
         depth: str,
     ) -> None:
         wrong = None
+        # TIR does not write a loop over one row into an index.
+        several = [rows] if rows and self.elementwise.ranges[rows][1] else []
         if target.space != "psum":
             wrong = f"'{target.name}' is in {target.space.upper()}, not in PSUM"
         elif target.dtype != "float32":
@@ -93,7 +96,7 @@ class Matmul:
             wrong = f"loop '{depth}' is not summed over"
         elif (rows and right.uses(rows)) or any(left.uses(name) for name in columns):
             wrong = "an operand depends on the loops of both"
-        elif not all(target.uses(n) for n in (*columns, *([rows] if rows else []))):
+        elif not all(target.uses(axis) for axis in (*columns, *several)):
             wrong = f"'{target.name}' does not depend on all of its loops"
         for each in (left, right):
             if each.space != "sbuf":

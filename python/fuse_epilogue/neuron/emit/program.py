@@ -165,6 +165,8 @@ class Leaf:
         The assignment.
     first : tuple[str, ...]
         Loops in whose first iterations, all at once, `init` is made.
+    late : bool
+        Whether it may wait until its result is needed.
     """
 
     block: str
@@ -174,6 +176,23 @@ class Leaf:
     init: Store | None
     update: Store
     first: tuple[str, ...] = ()
+    late: bool = False
+
+
+@dataclass
+class Once:
+    """Statements that run in the first iterations of some loops, all at once.
+
+    Attributes
+    ----------
+    loops : tuple[str, ...]
+        Their variables.
+    body : list[Node]
+        The statements.
+    """
+
+    loops: tuple[str, ...]
+    body: list[Node]
 
 
 @dataclass
@@ -192,7 +211,7 @@ class Allocate:
     tensor: Tensor
 
 
-Node: TypeAlias = Loop | Allocate | Leaf
+Node: TypeAlias = Loop | Once | Allocate | Leaf
 
 
 class Names:
@@ -200,6 +219,12 @@ class Names:
 
     def __init__(self) -> None:
         self._taken = {"nki", "nisa", "nl", "min", "max", "range", *keyword.kwlist}
+
+    def copy(self) -> Names:
+        """Return the same names, to be added to."""
+        made = Names()
+        made._taken |= self._taken
+        return made
 
     def unique(self, name: str) -> str:
         """Return a name that is not taken."""
@@ -245,11 +270,16 @@ class Program:
             for node in nodes:
                 if isinstance(node, Leaf):
                     found.append(node)
-                elif isinstance(node, Loop):
+                elif isinstance(node, Loop | Once):
                     visit(node.body)
 
         visit(self.body)
         return found
+
+
+def stores(leaf: Leaf) -> list[Store]:
+    """Return the assignments of a block."""
+    return [leaf.update] if leaf.init is None else [leaf.init, leaf.update]
 
 
 def loads(value: Expression) -> list[Load]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 #: code -> what to do instead. The reason itself names the loop, block or buffer.
 REFUSALS = {
-    "symbolic-shape": "give the sizes their values first, with `func.specialize({var: 2048})`",
+    "symbolic-shape": "a kernel is for one shape: make the function with numbers for its sizes",
     "statement": "kernels are loops around blocks that store; use ordinary schedule primitives",
     "thread-binding": "Trainium has no threads: leave the loop serial",
     "memory-scope": 'use "global" (HBM), "trn.sbuf" or "trn.psum"',
     "dtype": "the engines compute in float32: use float32, bfloat16 or float16",
-    "in-place": "write to a parameter of its own",
+    "in-place": "write to a buffer of its own",
     "marks": 'mark the innermost loops around one block, nki_dim = "P" or "F", after sch.reorder',
     "no-partition-loop": 'mark the loop over partitions with sch.annotate(loop, "nki_dim", "P")',
     "partitions": "an instruction has 128 partitions: split the loop",
@@ -25,6 +25,7 @@ REFUSALS = {
         'sum in "trn.psum"'
     ),
     "expression": "compute it in several blocks, from what the instructions offer",
+    "late": 'leave the annotation "nki_late" away, or let the block stand outside of all loops',
     "engine": "leave the annotation away, or name an engine that has the instruction",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
@@ -58,15 +59,45 @@ class Text:
             yield
 
     def call(self, function: str, arguments: list[str]) -> None:
-        """Write a call, one argument a line where it is too long."""
-        line = f"{function}({', '.join(arguments)})"
-        if 4 * self.depth + len(line) <= WIDTH:
-            self.add(line)
+        """Write a call, in several lines where it is too long."""
+        self._wrapped(f"{function}({', '.join(arguments)})", "")
+
+    def _wrapped(self, expression: str, end: str) -> None:
+        """Write an expression; where it is too long, what its brackets hold goes inside."""
+        opening = re.search(r"[(\[]", expression)
+        if 4 * self.depth + len(expression + end) <= WIDTH or opening is None:
+            self.add(expression + end)
             return
-        self.add(f"{function}(")
+        at = opening.start()
+        close = _closing(expression, at)
+        inside, tail = expression[at + 1 : close], expression[close:]
+        self.add(expression[: at + 1])
         self.depth += 1
-        together = ", ".join(arguments)
-        for each in [together] if 4 * self.depth + len(together) <= WIDTH else arguments:
-            self.add(each if each is together else f"{each},")
+        if 4 * self.depth + len(inside) <= WIDTH:
+            self.add(inside)
+        else:
+            for each in _items(inside):
+                self._wrapped(each, ",")
         self.depth -= 1
-        self.add(")")
+        self.add(tail + end)
+
+
+def _closing(expression: str, at: int) -> int:
+    """Return where the bracket at a place is closed."""
+    depth = 0
+    for i in range(at, len(expression)):
+        depth += (expression[i] in "([") - (expression[i] in ")]")
+        if depth == 0:
+            return i
+    raise AssertionError(expression)
+
+
+def _items(text: str) -> list[str]:
+    """Split at the commas that are not inside of brackets."""
+    items, depth, start = [], 0, 0
+    for i, letter in enumerate(text):
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and depth == 0:
+            items.append(text[start:i].strip())
+            start = i + 1
+    return [*items, *([text[start:].strip()] if text[start:].strip() else [])]

@@ -79,23 +79,42 @@ def written(operand: Operand, area: Area, free: tuple[str, ...], block: str) -> 
     EmitError
         The index runs backwards.
     """
+    on_chip = operand.space != "hbm"
+    if on_chip:
+        operand, area = _partition(operand, area, free, block)
+    if area.partition and not operand.uses(area.partition):
+        # Of one row, as it was not refused above: HBM has no partitions.
+        area = replace(area, partition=None) if area.size(area.partition).fixed == 1 else area
     names = ((area.partition,) if area.partition else ()) + free
     for each in operand.index:
         if any(each.of(name) < 0 for name in names):
             raise EmitError("not-affine", f"block '{block}'", f"'{operand.name}' runs backwards")
-    on_chip = operand.space != "hbm"
     found = [[name for name in names if each.of(name)] for each in operand.index]
     flat = [name for dim in found for name in dim]
     wanted = list(names)
-    if on_chip and area.partition is not None and not operand.uses(area.partition):
-        raise EmitError(
-            "broadcast",
-            f"'{operand.name}' in block '{block}'",
-            "one partition of it is read by all",
-        )
     if flat == wanted and all(len(dim) <= 1 for dim in found):
         return _slices(operand, area, found, on_chip, bool(free))
     return _pattern(operand, area, names, on_chip)
+
+
+def _partition(
+    operand: Operand, area: Area, free: tuple[str, ...], block: str
+) -> tuple[Operand, Area]:
+    """Make sure that the partitions of an operand are those of the area, if it has several."""
+    counted = operand.index[0]
+    subject = f"'{operand.name}' in block '{block}'"
+    name = area.partition
+    if name is not None and not counted.of(name):
+        if area.size(name).fixed == 1:
+            operand, area = at_start(operand, area, (name,)), replace(area, partition=None)
+        elif not operand.uses(name):
+            raise EmitError("broadcast", subject, "one partition of it is read by all")
+        else:
+            raise EmitError("layout", subject, f"its partitions are not counted by '{name}'")
+    across = [each for each in free if counted.of(each)]
+    if across:
+        raise EmitError("layout", subject, f"its partitions are counted by '{across[0]}'")
+    return operand, area
 
 
 def _slices(operand: Operand, area: Area, found: list[list[str]], on_chip: bool, free: bool) -> str:
@@ -111,7 +130,7 @@ def _slices(operand: Operand, area: Area, found: list[list[str]], on_chip: bool,
             high = each.put(name, stop if step == 1 else stop - 1) + (0 if step == 1 else 1)
             parts.append(_slice(low, high, step))
             whole &= step == 1 and low.fixed == 0 and high.fixed == operand.shape[dim]
-        elif on_chip and (dim == 0 or (dim == last and not free)):
+        elif (on_chip and dim == 0) or (dim == last and not free and (on_chip or not any(found))):
             parts.append(_slice(each, each + 1, 1))
             whole &= operand.shape[dim] == 1
         else:

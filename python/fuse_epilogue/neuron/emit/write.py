@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from .instructions import Instructions
 from .layout import Layout
-from .program import Allocate, Leaf, Loop, Node, Program, Tensor
+from .program import Allocate, Leaf, Loop, Node, Once, Program, Tensor
 from .text import Text
 
 HEADER = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n\n\n@nki.jit\n"
@@ -47,7 +47,9 @@ class _Writer:
         self.program = program
         self.layouts = layouts
         self.text = Text()
-        self.instructions = Instructions(program, layouts, widened, self.text)
+        # Each attempt has the same names.
+        attempt = replace(program, names=program.names.copy())
+        self.instructions = Instructions(attempt, layouts, widened, self.text)
 
     def kernel(self) -> str:
         """Write everything."""
@@ -78,6 +80,9 @@ class _Writer:
             match node:
                 case Loop(name, extent, body):
                     with self.loop(name, extent):
+                        self.nodes(body)
+                case Once(loops, body):
+                    with self.text.when(f"{name} == 0" for name in loops):
                         self.nodes(body)
                 case Allocate(tensor):
                     self.allocate(tensor)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir.dlight.base import ScheduleRule
 from tvm.target import Target
 
-from ..convolution import find_depthwise_conv
+from ...workloads.arguments import whole
+from ..choice import NO_CONVOLUTION, NO_TAIL, Choice, not_fused
+from ..convolution import DepthwiseConv, find_depthwise_conv
 from ..fused import find_fused_conv, fuse_followers
-from ..prepare import prepare
+from ..prepare import prepare, why_not_prepared
 from .functions import with_vector_functions
 from .loops import in_loops, one_by_one
-from .rows import can_be_rows, in_rows
+from .row_limits import why_not_rows
+from .rows import in_rows
 
 
 class DepthwiseConv1d(ScheduleRule):
@@ -26,9 +31,14 @@ class DepthwiseConv1d(ScheduleRule):
     Parameters
     ----------
     unroll : int
-        Vectors of the result that are computed together.
+        Vectors of the result that are computed together where that is not left to LLVM, from 1.
     lanes : int, optional
         Elements of a vector, a power of two; as many as a register of the target holds if None.
+
+    Raises
+    ------
+    ValueError
+        `unroll` or `lanes` is not such a number.
 
     Example
     -------
@@ -40,8 +50,10 @@ class DepthwiseConv1d(ScheduleRule):
     """
 
     def __init__(self, unroll: int = 2, lanes: int | None = None) -> None:
-        self.unroll = unroll
-        self.lanes = lanes
+        self.unroll = whole("unroll", unroll)
+        self.lanes = None if lanes is None else whole("lanes", lanes)
+        if self.lanes is not None and self.lanes & (self.lanes - 1):
+            raise ValueError(f"lanes must be a power of two: {lanes!r}")
 
     def apply(
         self, func: tirx.PrimFunc, target: Target, tunable: bool = False
@@ -56,36 +68,55 @@ class DepthwiseConv1d(ScheduleRule):
         tunable : bool
             Not used: nothing is left to tune.
         """
-        prepared = prepare(func) if target.kind.name == "llvm" else None
+        return self.choose(func, target).schedule
+
+    def choose(self, func: tirx.PrimFunc, target: Target) -> Choice:
+        """Return how a function is scheduled for LLVM, and why not better."""
+        if target.kind.name != "llvm":
+            return Choice("", f"this rule is for LLVM, not for '{target.kind.name}'")
+        prepared = prepare(func)
         if prepared is None:
-            return None
+            return Choice("", why_not_prepared(func))
         sch, conv = prepared
         found = find_depthwise_conv(sch.get(conv))
         if found is None:
-            return None
+            return Choice("", NO_CONVOLUTION)
         lanes = self.lanes or _lanes(target, str(found.out.ty.dtype))
-        scheduled = self._rows(sch.copy(), conv, lanes, target)
-        if scheduled is None:
-            try:
-                scheduled = in_loops(sch.copy(), conv, found, lanes, self.unroll).mod["main"]
-            except s_tir.ScheduleError:
-                try:
-                    scheduled = one_by_one(sch, conv, found).mod["main"]
-                except s_tir.ScheduleError:
-                    return None
-        return s_tir.Schedule(with_vector_functions(scheduled))
+        choice = self._rows(sch.copy(), conv, lanes, target)
+        if choice.func is None:
+            choice = self._loops(sch, conv, found, lanes, choice.why)
+        if choice.func is None:
+            return choice
+        return replace(choice, func=with_vector_functions(choice.func))
 
-    def _rows(
-        self, sch: s_tir.Schedule, conv: object, lanes: int, target: Target
-    ) -> tirx.PrimFunc | None:
+    def _rows(self, sch: s_tir.Schedule, conv: object, lanes: int, target: Target) -> Choice:
         try:
             fuse_followers(sch, conv)
-        except s_tir.ScheduleError:
-            return None
+        except s_tir.ScheduleError as error:
+            return Choice("", not_fused(error))
         fused = find_fused_conv(sch, conv)
-        if fused is None or lanes < 2 or not can_be_rows(fused):
-            return None
-        return in_rows(sch.mod["main"], fused, lanes, self.unroll, target)
+        if fused is None:
+            return Choice("", NO_TAIL)
+        why = why_not_rows(fused, lanes)
+        if why is not None:
+            return Choice("", why)
+        return Choice("rows, in vectors", func=in_rows(sch.mod["main"], fused, lanes, target))
+
+    def _loops(
+        self, sch: s_tir.Schedule, conv: object, found: DepthwiseConv, lanes: int, why: str
+    ) -> Choice:
+        why = f"not in rows: {why}"
+        try:
+            tiles = in_loops(sch.copy(), conv, found, lanes, self.unroll)
+            return Choice("tiles of loops", why, tiles)
+        except s_tir.ScheduleError:
+            pass
+        try:
+            elements = one_by_one(sch, conv, found)
+        except s_tir.ScheduleError as error:
+            return Choice("", not_fused(error))
+        why = f"{why}; not in tiles: one of TVM's primitives refuses the loops"
+        return Choice("element by element", why, elements.mod["main"])
 
 
 def _lanes(target: Target, dtype: str) -> int:

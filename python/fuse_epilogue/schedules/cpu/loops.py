@@ -9,7 +9,7 @@ their number is only known when the function runs. All by TVM's own primitives:
                          columns (a few unrolled), taps (unrolled), lanes
 
 The tail stands behind the taps, in loops of its own. Loops in which only the first and the last
-steps meet a border are split by TVM (`pragma_loop_partition_hint`), the rest has no conditions.
+steps meet a border are split, the rest has no conditions: see `borders`.
 """
 
 from __future__ import annotations
@@ -17,21 +17,28 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from tvm import s_tir
+from tvm import s_tir, tirx
 
-from ..convolution import DepthwiseConv
+from ...tir_tree import handle, loads, uses
+from ..convolution import DepthwiseConv, plain
 from ..fused import fuse_followers
 from ..padding import with_opaque_zeros
-from ..trees import handle, loads, uses
+from .borders import Borders, split_at_borders
 
-# Columns of a tile where channels are the vectors: how often the filter is loaded.
+# Columns of a tile where channels are the vectors, if not more are unrolled: for so many the filter
+# is loaded once.
 _COLUMNS = 32
+# Taps times vectors that are unrolled, at most: LLVM takes minutes for thousands, and where each is
+# under a condition of its own, near a border, for less than a hundred.
+_UNROLLED, _UNROLLED_AT_BORDERS = 128, 16
+# How the loops are marked that are split at borders.
+_COLUMN, _CHANNEL = "columns", "channels"
 
 
 def in_loops(
     sch: s_tir.Schedule, conv: Any, found: DepthwiseConv, lanes: int, unroll: int
-) -> s_tir.Schedule:
-    """Schedule a convolution and fuse its epilogue.
+) -> tirx.PrimFunc:
+    """Return a convolution in tiles, its epilogue fused.
 
     Parameters
     ----------
@@ -48,8 +55,7 @@ def in_loops(
 
     Returns
     -------
-    tvm.s_tir.Schedule
-        `sch`, or another one in its place.
+    tvm.tirx.PrimFunc
 
     Raises
     ------
@@ -68,27 +74,55 @@ def in_loops(
         rows = outer
         sch.reorder(*outer, tile, *taps, vectors, lane)
         unrolled = [*taps, vectors]
-        hints = [tile]
+        marked = [(tile, _COLUMN)]
     else:
-        channel = loops.get(handle(last), outer[-1])
+        channel = loops[handle(_channel(found).var)]
+        size = plain(_channel(found).dom.extent)
+        while isinstance(size, int) and lanes > size:
+            lanes //= 2
         others = [loop for loop in outer if not loop.same_as(channel)]
         _turn_filter(sch, conv, found, last)
-        tile, some, each = sch.split(column, [None, _COLUMNS // unroll, unroll])
+        tile, some, each = sch.split(column, [None, max(1, _COLUMNS // unroll), unroll])
         vectors, lane = sch.split(channel, [None, lanes])
         sch.reorder(*others, tile, some, vectors, *taps, each, lane)
         rows = [*others, tile]
         unrolled = [*taps, each]
-        hints = [vectors, some]
-    for loop in hints:
-        sch.annotate(loop, "pragma_loop_partition_hint", 1)
-    for loop in unrolled:
-        sch.unroll(loop)
+        marked = [(some, _COLUMN), (vectors, _CHANNEL)]
+    for loop, name in marked:
+        sch.annotate(loop, name, 1)
+    if found.taps * unroll <= _UNROLLED:
+        for loop in unrolled:
+            sch.unroll(loop)
     sch.vectorize(lane)
     fuse_followers(sch, conv)
     # Last: what the fused loop does to indices of a symbolic size can hide that all are covered.
     if rows:
         sch.parallel(sch.fuse(*rows) if len(rows) > 1 else rows[0])
-    return sch
+    rolled = found.taps * unroll > _UNROLLED_AT_BORDERS
+    return split_at_borders(sch.mod["main"], _borders(found, rolled))
+
+
+def _borders(found: DepthwiseConv, rolled: bool) -> dict[str, Borders]:
+    """Return where columns and channels have no border near them, by the marks of their loops."""
+    places = {handle(axis.var): at for at, axis in enumerate(found.block.iter_vars)}
+    name = found.block.name_hint
+    inside = [(1, 1 - found.column.dom.extent)]
+    if found.outside is not None:
+        reach = (found.taps - 1) * found.dilation
+        inside.append((-found.stride, -found.start))
+        inside.append((found.stride, reach + found.start + 1 - found.width))
+    borders = {_COLUMN: Borders(name, places[handle(found.column.var)], inside, rolled)}
+    if found.outer:
+        channel = _channel(found)
+        ends = [(1, 1 - channel.dom.extent)]
+        borders[_CHANNEL] = Borders(name, places[handle(channel.var)], ends, rolled)
+    return borders
+
+
+def _channel(found: DepthwiseConv) -> Any:
+    """Return the axis along which memory goes, if it is not that of the columns."""
+    last = found.out.indices[-1]
+    return next((axis for axis in found.outer if axis.var.same_as(last)), found.outer[-1])
 
 
 def one_by_one(sch: s_tir.Schedule, conv: Any, found: DepthwiseConv) -> s_tir.Schedule:

@@ -7,15 +7,17 @@ chunks of one vector, and the window of a tap is put together in registers:
     chunk 0: x[b : b + 16]        chunk 1: x[b + 16 : b + 32]
     the window at b + 3: lanes 3 to 15 of the first, lanes 0 to 2 of the second    (one valignd)
 
+The chunks move on with the columns: a vector loads one, its last, and has the others from the
+vector before.
+
 What lies outside of a row is a chunk, or lanes of one, of zeros: known when this is written, so
 there are no conditions and no padded copy. A last vector that would go beyond the row is moved back
 to end with it; its first lanes are computed twice, to the same values.
 
     for the rows, in parallel:
-      vectors near the start              written out: some of their chunks are partly outside
-      for tiles of `unroll` vectors       all inside
-      for the vectors that are left over
-      vectors near the end                written out
+      vectors near the start      written out: some of their chunks are partly outside
+      for the vectors inside      LLVM unrolls this loop
+      vectors near the end        written out
 """
 
 from __future__ import annotations
@@ -31,37 +33,22 @@ from tvm.target import Target
 from tvm.tirx import BufferRegion, BufferStore, For
 from tvm.tirx.stmt import ForKind
 
-from ..convolution import is_zero, substitute_part
+from ...tir_tree import handle, substitute, uses
+from ..convolution import plain, substitute_part
 from ..fused import FusedConv
-from ..trees import handle, substitute, uses
+from ..unfold import unfold
+from .functions import in_vectors
+from .row_limits import at_most
 from .streaming import StreamingStore, can_stream
 
+# Chunks that stay in registers from vector to vector, at most. Where the taps are far apart, some
+# chunks between them are not in use, and each vector loads its own.
+_CARRIED = 4
 # Rows of a streamed result from one wait for its stores to the next.
 _ROWS_STREAMED = 32
 
 
-def can_be_rows(fused: FusedConv) -> bool:
-    """Whether a convolution runs along rows of memory, of a known length, in steps of one."""
-    conv = fused.conv
-    last = fused.indices[-1]
-    others = fused.indices[:-1]
-    return (
-        conv.stride == 1
-        and isinstance(conv.width, int)
-        and isinstance(conv.columns, int)
-        and min(conv.width, conv.columns) > 1  # Else there are no vectors.
-        and conv.axis == len(conv.data.indices) - 1
-        and (conv.outside is None or is_zero(conv.outside))
-        and bool(last.same_as(conv.column.var))
-        and not any(uses(index, conv.column.var) for index in others)
-        # Elements may be computed twice: nothing may be read that is written.
-        and not any(load.source.same_as(fused.buffer) for load in fused.reads)
-    )
-
-
-def in_rows(
-    func: tirx.PrimFunc, fused: FusedConv, lanes: int, unroll: int, target: Target
-) -> tirx.PrimFunc:
+def in_rows(func: tirx.PrimFunc, fused: FusedConv, lanes: int, target: Target) -> tirx.PrimFunc:
     """Return a function that computes a fused convolution in vectors along its rows.
 
     Parameters
@@ -69,31 +56,28 @@ def in_rows(
     func : tvm.tirx.PrimFunc
         The function with the convolution and nothing else.
     fused : FusedConv
-        What it computes; :func:`can_be_rows` holds.
+        What it computes; :func:`.row_limits.why_not_rows` has nothing against it.
     lanes : int
         Elements of a vector, at most; a power of two.
-    unroll : int
-        Vectors of a tile.
     target : tvm.target.Target
         Says whether a large result can be streamed.
     """
-    while lanes > min(fused.conv.width, fused.conv.columns):
-        lanes //= 2
-    return _Rows(fused, lanes, unroll, target).function(func)
+    return _Rows(fused, at_most(lanes, fused.conv), target).function(func)
 
 
 class _Rows:
     """Writes the code for one row."""
 
-    def __init__(self, fused: FusedConv, lanes: int, unroll: int, target: Target) -> None:
+    def __init__(self, fused: FusedConv, lanes: int, target: Target) -> None:
         conv = fused.conv
-        self.fused, self.conv, self.lanes, self.unroll = fused, conv, lanes, unroll
+        self.fused, self.conv, self.lanes = fused, conv, lanes
         self.dtype = conv.window.ty.dtype
         self.offsets = [conv.start + tap * conv.dilation for tap in range(conv.taps)]
         # Chunks that a vector needs, counted from the one with its own columns.
         self.first = self.offsets[0] // lanes
         self.last = -(-self.offsets[-1] // lanes)
-        count = unroll + self.last - self.first
+        count = self.last - self.first + 1
+        self.carries = count - 1 <= _CARRIED
         # As integers: of those LLVM shifts lanes by `valign`, whose distance needs no register.
         bits = f"int{tvm.DataType(str(self.dtype)).bits}"
         self.chunks = tirx.decl_buffer((count, lanes), bits, "chunks")
@@ -102,7 +86,8 @@ class _Rows:
         self.allocated = [self.chunks, self.window, self.sums]
         self.stream: StreamingStore | None = None
         dtype = str(fused.buffer.ty.dtype)
-        if conv.outer and can_stream(target, fused.buffer, lanes, conv.columns):
+        counted = conv.outer and all(isinstance(plain(a.dom.extent), int) for a in conv.outer)
+        if counted and can_stream(target, fused.buffer, lanes, conv.columns):
             self.stream = StreamingStore(dtype, lanes)
             self.results = tirx.decl_buffer((lanes,), dtype, "results")
             self.allocated.append(self.results)
@@ -115,10 +100,6 @@ class _Rows:
         index = outer[0].var.ty if outer else "int32"
         row = tirx.Var("row", index)
         extents = [axis.dom.extent for axis in outer]
-        values, rest = [], row
-        for place, extent in reversed(list(enumerate(extents))):
-            values.append(rest if place == 0 else tirx.floormod(rest, extent))
-            rest = tirx.floordiv(rest, extent)
         block = s_tir.SBlock(
             list(outer),
             self._regions(self.fused.reads),
@@ -127,7 +108,9 @@ class _Rows:
             self._row(),
             alloc_buffers=self.allocated,
         )
-        body: Any = s_tir.SBlockRealize(values[::-1], True, block)
+        body: Any = s_tir.SBlockRealize(
+            unfold(row, [plain(extent) for extent in extents]), True, block
+        )
         if outer:
             body = self._all_rows(row, reduce(lambda a, b: a * b, extents), body)
         root = s_tir.SBlock([], [], [], "root", body)
@@ -156,7 +139,7 @@ class _Rows:
 
     def _regions(self, elements: Sequence[Any]) -> list[Any]:
         """Return what a row touches: an element, or all along an axis that it runs along."""
-        inner = (self.conv.column.var, self.conv.tap.var)
+        inner = (self.conv.column.var, self.conv.tap.var, self.fused.sum)
         found: dict[int, list[Any]] = {}
         for element in elements:
             found.setdefault(handle(element.source), []).append(element)
@@ -180,14 +163,21 @@ class _Rows:
         lanes, columns = self.lanes, self.conv.columns
         bases = list(range(0, columns - lanes + 1, lanes))
         inside = [place for place, base in enumerate(bases) if self._is_inside(base)]
+        start, stop = (inside[0], inside[-1] + 1) if inside else (0, 0)
+        statements: list[Any] = []
+        if self.carries:
+            for chunk in range(self.first, self.last):
+                statements += self._load(chunk, chunk * lanes)
+        for base in bases[:start]:
+            statements += self._step(base)
+        if inside:
+            tile = tirx.Var("tile", self.conv.column.var.ty)
+            body = tirx.SeqStmt(self._step((tile + start) * lanes))
+            statements.append(For(tile, _zero(tile), stop - start, ForKind.SERIAL, body))
+        for base in bases[stop:]:
+            statements += self._step(base)
         if columns % lanes:
-            bases.append(columns - lanes)
-        start, stop = (inside[0], inside[-1] + 1) if inside else (len(bases), len(bases))
-        tiles = (stop - start) // self.unroll
-        statements = [self._vectors(base, 1) for base in bases[:start]]
-        statements += self._loop(start, tiles, self.unroll)
-        statements += self._loop(start + tiles * self.unroll, (stop - start) % self.unroll, 1)
-        statements += [self._vectors(base, 1) for base in bases[stop:]]
+            statements += self._alone(columns - lanes)
         return tirx.SeqStmt(statements) if len(statements) > 1 else statements[0]
 
     def _is_inside(self, base: int) -> bool:
@@ -195,31 +185,29 @@ class _Rows:
         first, last = base + self.first * self.lanes, base + (self.last + 1) * self.lanes
         return first >= 0 and last <= self.conv.width
 
-    def _loop(self, start: int, times: int, count: int) -> list[Any]:
-        """Return `times` tiles of `count` vectors from vector `start` on."""
-        if times == 0:
-            return []
-        tile = tirx.Var("tile", self.conv.column.var.ty)
-        base = (tile * count + start) * self.lanes
-        body = self._vectors(base, count)
-        return [For(tile, _zero(tile), times, ForKind.SERIAL, body)]
+    def _step(self, base: Any) -> list[Any]:
+        """Return the code of the vector from column `base` on, behind that of the one before."""
+        if not self.carries:
+            return self._alone(base)
+        statements = self._load(self.last, base + self.last * self.lanes) + self._vector(base)
+        whole = prim.Ramp(0, 1, self.lanes)
+        for place in range(self.last - self.first):
+            moved = self.chunks[place + 1, whole]
+            statements.append(BufferStore(self.chunks, moved, [place, whole]))
+        return statements
 
-    def _vectors(self, base: Any, count: int) -> Any:
-        """Return the code of some vectors, the first with the columns from `base` on."""
+    def _alone(self, base: Any) -> list[Any]:
+        """Return the code of the vector from column `base` on, with all of its chunks."""
         statements: list[Any] = []
-        loaded = self.first
-        for vector in range(count):
-            while loaded <= vector + self.last:
-                statements += self._load(loaded - self.first, base + loaded * self.lanes)
-                loaded += 1
-            statements += self._vector(base + vector * self.lanes, vector)
-        return tirx.SeqStmt(statements)
+        for chunk in range(self.first, self.last + 1):
+            statements += self._load(chunk, base + chunk * self.lanes)
+        return statements + self._vector(base)
 
     # ---- Chunks of x -----------------------------------------------------------------------------
 
-    def _load(self, place: int, column: Any) -> list[Any]:
-        """Return the code that loads the chunk of x from a column on."""
-        lanes, width = self.lanes, self.conv.width
+    def _load(self, chunk: int, column: Any) -> list[Any]:
+        """Return the code that loads x from a column on as the chunk of that number."""
+        lanes, width, place = self.lanes, self.conv.width, chunk - self.first
         if not isinstance(column, int) or 0 <= column <= width - lanes:
             return [self._lanes(lambda lane: (self.chunks, [place, lane], self._x(column + lane)))]
         whole = prim.Ramp(0, 1, lanes)
@@ -246,7 +234,7 @@ class _Rows:
 
     # ---- A vector of the result ------------------------------------------------------------------
 
-    def _vector(self, base: Any, vector: int) -> list[Any]:
+    def _vector(self, base: Any) -> list[Any]:
         """Return the code of one vector: T.init, a step for each tap, the tail."""
         fused, conv, lanes = self.fused, self.conv, self.lanes
 
@@ -258,7 +246,7 @@ class _Rows:
         term = substitute_part(conv.term, conv.window, hole)
         for tap, offset in enumerate(self.offsets):
             place, shift = divmod(offset, lanes)
-            place += vector - self.first
+            place -= self.first
             whole = prim.Ramp(0, 1, lanes)
             if shift:
                 pair = [self.chunks[place, whole], self.chunks[place + 1, whole]]
@@ -278,7 +266,7 @@ class _Rows:
 
             statements.append(self._lanes(step))
 
-        value = fused.result
+        value = in_vectors(fused.result)
         if isinstance(value, prim.Cast) and value.value.ty == self.sums.ty.dtype:
             # A step of its own: TVM repeats what it casts to bfloat16 in the code that rounds.
             wide = value.value

@@ -15,9 +15,9 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx import BufferStore, IfThenElse
 
+from ...tir_tree import uses
 from ..convolution import plain
 from ..fused import FusedConv
-from ..trees import uses
 from .code import computed, copied, is_compact, lanes_of, outside, size_of, unrolled
 from .launch import axis, ceil_div, enough, in_threads, product
 

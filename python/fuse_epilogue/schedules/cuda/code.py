@@ -10,9 +10,9 @@ from tvm import tirx
 from tvm.tirx import BufferStore, For
 from tvm.tirx.stmt import ForKind
 
+from ...tir_tree import substitute
 from ..convolution import DepthwiseConv, substitute_part
 from ..fused import FusedConv
-from ..trees import substitute
 
 #: Bytes of the largest load and store of a thread.
 VECTOR_BYTES = 16

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tvm import s_tir, tirx
 from tvm.s_tir.dlight.base import ScheduleRule
 from tvm.target import Target
 
+from ..choice import NO_CONVOLUTION, NO_TAIL, Choice, not_fused
 from ..convolution import find_depthwise_conv
 from ..fused import FusedConv, find_fused_conv, fuse_followers
-from ..prepare import prepare
+from ..prepare import prepare, why_not_prepared
 from .channels import find_channels, in_channels
 from .elements import in_elements
 from .loops import in_loops
+from .narrow import with_wrapping
 from .rows import find_rows, in_rows
 
 
@@ -20,6 +24,9 @@ class DepthwiseConv1d(ScheduleRule):
 
     The convolution is found by what it computes: padding, bias, activation, casts and a slice of
     the result around it become part of one pass over memory. Any sizes, symbolic ones included.
+
+    Where what follows cannot become part of that pass, each block that is left has a kernel of its
+    own: :func:`fuse_epilogue.schedules.explain` says so, and why.
 
     Example
     -------
@@ -44,36 +51,53 @@ class DepthwiseConv1d(ScheduleRule):
         tunable : bool
             Not used: nothing is left to tune.
         """
-        prepared = prepare(func) if target.kind.name == "cuda" else None
+        return self.choose(func, target).schedule
+
+    def choose(self, func: tirx.PrimFunc, target: Target) -> Choice:
+        """Return how a function is scheduled for CUDA, and why it has several kernels if it has."""
+        choice = self._choose(func, target)
+        return choice if choice.func is None else replace(choice, func=with_wrapping(choice.func))
+
+    def _choose(self, func: tirx.PrimFunc, target: Target) -> Choice:
+        if target.kind.name != "cuda":
+            return Choice("", f"this rule is for CUDA, not for '{target.kind.name}'")
+        prepared = prepare(func)
         if prepared is None:
-            return None
+            return Choice("", why_not_prepared(func))
         sch, conv = prepared
         if find_depthwise_conv(sch.get(conv)) is None:
-            return None
-        in_registers = self._in_registers(sch.copy(), conv)
-        if in_registers is not None:
-            return s_tir.Schedule(in_registers)
+            return Choice("", NO_CONVOLUTION)
+        choice = self._in_registers(sch.copy(), conv)
+        if choice.func is not None:
+            return choice
         try:
             in_loops(sch, conv)
         except s_tir.ScheduleError:
-            return None
-        return sch
+            return Choice("", "a block after its reduction has loops that cannot be parallel")
+        kernels = len(sch.get_child_blocks(sch.get_sblock("root")))
+        form = "one kernel" if kernels == 1 else f"{kernels} kernels, one for each block"
+        return Choice(form, f"not in registers: {choice.why}", sch.mod["main"])
 
-    def _in_registers(self, sch: s_tir.Schedule, conv: object) -> tirx.PrimFunc | None:
-        """Return a function whose threads hold windows of x in registers, if there is such."""
+    def _in_registers(self, sch: s_tir.Schedule, conv: object) -> Choice:
+        """Choose a function whose threads hold windows of x in registers."""
         try:
             fuse_followers(sch, conv)
-        except s_tir.ScheduleError:
-            return None
+        except s_tir.ScheduleError as error:
+            return Choice("", not_fused(error))
         fused = find_fused_conv(sch, conv)
-        if fused is None or _reads_result(fused):
-            return None
+        if fused is None:
+            return Choice("", NO_TAIL)
+        if _reads_result(fused):
+            return Choice("", "it reads what it writes")
+        main = sch.mod["main"]
         rows = find_rows(fused)
         if rows is not None:
-            return in_rows(sch.mod["main"], fused, rows)
+            return Choice("rows, in vectors", func=in_rows(main, fused, rows))
         channels = find_channels(fused)
-        made = None if channels is None else in_channels(sch.mod["main"], fused, channels)
-        return made or in_elements(sch.mod["main"], fused)
+        made = None if channels is None else in_channels(main, fused, channels)
+        if made is not None:
+            return Choice("vectors of channels", func=made)
+        return Choice("a thread for each element", func=in_elements(main, fused))
 
 
 def _reads_result(fused: FusedConv) -> bool:

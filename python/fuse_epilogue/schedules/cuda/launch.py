@@ -11,9 +11,10 @@ from tvm.ir import Range
 from tvm.tirx import BufferRegion, For, IterVar
 from tvm.tirx.stmt import ForKind
 
+from ...tir_tree import handle
 from ..convolution import plain
 from ..fused import FusedConv
-from ..trees import handle
+from ..unfold import unfold
 
 #: Threads of a block, at most.
 THREADS = 256
@@ -79,10 +80,6 @@ def in_threads(
     threads = threads_for(total, dtype)
     block, thread = tirx.Var("block", dtype), tirx.Var("thread", dtype)
     linear = block * threads + thread
-    values, rest = [], linear
-    for place, extent in reversed(list(enumerate(extents))):
-        value, rest = (rest, None) if place == 0 else _divided(rest, extent)
-        values.append(value)
     inside: Any = True
     if not isinstance(total, int) or total % threads:
         inside = linear < total
@@ -93,7 +90,7 @@ def in_threads(
     part = s_tir.SBlock(
         list(axes), regions, [_whole(fused.buffer)], "part", body, alloc_buffers=list(local)
     )
-    loops = s_tir.SBlockRealize(values[::-1], inside, part)
+    loops = s_tir.SBlockRealize(unfold(linear, extents), inside, part)
     loops = _bound(thread, tirx.const(threads, dtype), "threadIdx.x", loops)
     blocks = ceil_div(total, threads)
     loops = _bound(
@@ -101,14 +98,6 @@ def in_threads(
     )
     root = s_tir.SBlock([], [], [], "root", loops)
     return func.with_body(s_tir.SBlockRealize([], True, root))
-
-
-def _divided(value: Any, extent: Any) -> tuple[Any, Any]:
-    """Return the remainder and the quotient of a value that is not negative."""
-    if isinstance(extent, int):
-        return tirx.floormod(value, extent), tirx.floordiv(value, extent)
-    # TVM does not know that sizes are positive, and would take care of the signs.
-    return tirx.truncmod(value, extent), tirx.truncdiv(value, extent)
 
 
 def _bound(var: Any, extent: Any, tag: str, body: Any) -> For:

@@ -30,8 +30,9 @@ from tvm.ir import TensorLoad
 from tvm.sym import Analyzer
 from tvm.tirx import BufferStore, IfThenElse
 
+from ...tir_tree import substitute, uses
+from ..convolution import plain
 from ..fused import FusedConv
-from ..trees import uses
 from .code import computed, copied, is_compact, lanes_of, outside, size_of, unrolled
 from .launch import axis, ceil_div, enough, in_threads, product
 
@@ -100,10 +101,15 @@ def _alike(fused: FusedConv) -> bool:
     """Whether an element of y lies in y where the one of x at the same column lies in x."""
     x, y = fused.conv.data, fused.buffer
     equal = Analyzer().can_prove_equal
+    # A tail names the only element of an axis by its number, a convolution perhaps by the axis.
+    once = {each.var: each.dom.min for each in fused.conv.outer if plain(each.dom.extent) == 1}
     return (
         len(x.indices) == len(fused.indices)
         and all(equal(a, b) for a, b in zip(x.source.ty.shape, y.ty.shape, strict=True))
-        and tvm_ffi.structural_equal(list(x.indices[:-1]), list(fused.indices[:-1]))
+        and all(
+            equal(substitute(a, once), substitute(b, once))
+            for a, b in zip(x.indices[:-1], fused.indices[:-1], strict=True)
+        )
     )
 
 

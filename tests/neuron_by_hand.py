@@ -5,7 +5,7 @@ import nki.language as nl
 
 @nki.jit
 def depthwise_conv1d(x, weight, bias):
-    """Structure E: two diagonal matmuls, one tap on the scalar engine, summed by the vector engine.
+    """One tile of four by the scalar and vector engines, the others by the tensor engine too.
 
     x[8, 512, 2048], weight[512, 3], bias[512] -> y[8, 512, 2048]; all of x's type, sums in float32.
     A tile holds every fourth channel: so weights and bias come in one piece for each partition.
@@ -40,6 +40,8 @@ def depthwise_conv1d(x, weight, bias):
         nisa.tensor_scalar(diagonal[0:128, k, 0:128], identity, nl.multiply, w[0:128, k : k + 1])
     for n in range(8):
         for c in range(4):
+            w0 = w[0:128, c * 3 : c * 3 + 1]
+            w1 = w[0:128, c * 3 + 1 : c * 3 + 2]
             w2 = w[0:128, c * 3 + 2 : c * 3 + 3]
             b0 = b[0:128, c : c + 1]
             y_tile = nl.ndarray((128, 2048), x.dtype, buffer=nl.sbuf)
@@ -49,18 +51,31 @@ def depthwise_conv1d(x, weight, bias):
                 x_tile = nl.ndarray((128, 2050), x.dtype, buffer=nl.sbuf)
                 nisa.memset(x_tile[0:128, 0:2050:2049], 0.0, engine=nisa.gpsimd_engine)
                 nisa.dma_copy(x_tile[0:128, 1:2049], x[n, c:512:4, 0:2048])
-            for g in range(0, 2048, 1024):
-                sums = nl.ndarray((128, 1024), nl.float32, buffer=nl.psum)
-                for h in range(0, 1024, 512):
-                    for f in range(2):
-                        nisa.nc_matmul(
-                            sums[0:128, h : h + 512],
-                            diagonal[0:128, c * 3 + f, 0:128],
-                            x_tile[0:128, g + h + f : g + h + f + 512],
-                            accumulate=(f > 0),
-                        )
-                last = nl.ndarray((128, 1024), nl.float32, buffer=nl.sbuf)
-                nisa.activation(last, nl.copy, x_tile[0:128, g + 2 : g + 1026], bias=b0, scale=w2)
-                nisa.tensor_tensor(y_tile[0:128, g : g + 1024], last, sums, nl.add)
-                nisa.dma_copy(y[n, c:512:4, g : g + 1024], y_tile[0:128, g : g + 1024])
+            if c == 0:
+                total = nl.ndarray((128, 2048), nl.float32, buffer=nl.sbuf)
+                nisa.activation(total, nl.copy, x_tile[0:128, 1:2049], bias=b0, scale=w1)
+                nisa.scalar_tensor_tensor(
+                    total, x_tile[0:128, 0:2048], nl.multiply, w0, nl.add, total
+                )
+                nisa.scalar_tensor_tensor(
+                    y_tile, x_tile[0:128, 2:2050], nl.multiply, w2, nl.add, total
+                )
+                nisa.dma_copy(y[n, c:512:4, 0:2048], y_tile)
+            else:
+                for g in range(0, 2048, 1024):
+                    sums = nl.ndarray((128, 1024), nl.float32, buffer=nl.psum)
+                    for h in range(0, 1024, 512):
+                        for f in range(2):
+                            nisa.nc_matmul(
+                                sums[0:128, h : h + 512],
+                                diagonal[0:128, c * 3 + f, 0:128],
+                                x_tile[0:128, g + h + f : g + h + f + 512],
+                                accumulate=(f > 0),
+                            )
+                    last = nl.ndarray((128, 1024), nl.float32, buffer=nl.sbuf)
+                    nisa.activation(
+                        last, nl.copy, x_tile[0:128, g + 2 : g + 1026], bias=b0, scale=w2
+                    )
+                    nisa.tensor_tensor(y_tile[0:128, g : g + 1024], last, sums, nl.add)
+                    nisa.dma_copy(y[n, c:512:4, g : g + 1024], y_tile[0:128, g : g + 1024])
     return y

@@ -1,0 +1,54 @@
+"""Which form of schedule a rule chooses for a function, and why not a better one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import s_tir, tirx
+
+from ..report import refusal_code
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a rule makes of a function.
+
+    Attributes
+    ----------
+    form : str
+        What the schedule is, in words.
+    why : str
+        What was against the better forms, if there are any.
+    func : tvm.tirx.PrimFunc or None
+        Scheduled. None: the rule does not know the function, and `why` says what it misses.
+    """
+
+    form: str
+    why: str = ""
+    func: tirx.PrimFunc | None = None
+
+    @property
+    def schedule(self) -> s_tir.Schedule | None:
+        """What TVM asks of a rule: a schedule with the function as "main", or None."""
+        return None if self.func is None else s_tir.Schedule(self.func)
+
+    def __str__(self) -> str:
+        """Return one line."""
+        if self.func is None:
+            return f"not scheduled: {self.why}"
+        return f"{self.form}; {self.why}" if self.why else self.form
+
+
+#: What stands in the way of all forms.
+NOT_PREPARED = (
+    "it must have exactly one reduction, in loops over all of its axes and not scheduled, and "
+    "before it only blocks that can be inlined"
+)
+NO_CONVOLUTION = "its reduction is not a convolution of each channel with its own filter"
+NO_TAIL = "what follows it does not compute one element from each of its sums"
+
+
+def not_fused(error: s_tir.ScheduleError) -> str:
+    """Return what is wrong where fusing was refused, with the name of the reason."""
+    reason = refusal_code(error)
+    return "what follows it cannot be fused" + (f" ('{reason}')" if reason else "")

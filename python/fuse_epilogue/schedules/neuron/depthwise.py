@@ -1,0 +1,142 @@
+"""The rule for depthwise convolutions on Trainium."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tvm import s_tir, tirx
+
+from ...neuron import CheckError, EmitError, emit
+from ...neuron.machine import Machine, machine
+from ...neuron.trace import ITEMSIZE
+from ..choice import NO_CONVOLUTION, Choice, not_fused
+from .canonical import ChannelConv, find_channel_conv
+from .tiling import Tiling, scheduled
+
+#: Columns of a tile, so that several tiles are in flight; a transfer of 8 KiB a partition in
+#: float32 is long enough for the full bandwidth (source: AWS Neuron's DMA bandwidth guide).
+COLUMNS = 2048
+
+#: Columns that are computed together where the results are stored in parts.
+PART = 1024
+
+#: Instructions up to which all candidates are timed by the model, about a second for all of them.
+TIMED = 20_000
+
+
+class DepthwiseConv1d:
+    """Schedules a depthwise convolution along one dimension and what follows it, for Trainium.
+
+    Channels are on partitions, images and columns along them. The sum starts on the scalar engine,
+    with the bias, and goes on on the vector engine. How large tiles and parts are is decided by the
+    latency model, among a few candidates that pass the checker.
+
+    Parameters
+    ----------
+    finite : bool
+        Whether data and weights are known to be finite. Then the tensor engine may compute some of
+        the taps, as products with diagonal matrices: 0 times infinity would be NaN there.
+
+    Example
+    -------
+    >>> from fuse_epilogue import neuron, workloads
+    >>> rule = DepthwiseConv1d(finite=True)
+    >>> sch = rule.apply(workloads.depthwise_conv1d(8, 512, 2048, 3), "trn1")
+    >>> neuron.emit(sch).predict("trn1").latency_ms < 0.26
+    True
+    """
+
+    def __init__(self, finite: bool = False) -> None:
+        self.finite = finite
+
+    def apply(
+        self, func: tirx.PrimFunc, target: str | Machine, tunable: bool = False
+    ) -> s_tir.Schedule | None:
+        """Return the scheduled function as "main", or None if it is not such a convolution.
+
+        Parameters
+        ----------
+        func : tvm.tirx.PrimFunc
+            With constant sizes.
+        target : str or Machine
+            ``"trn1"`` or ``"trn2"``.
+        tunable : bool
+            Not used: nothing is left to tune.
+        """
+        return self.choose(func, target).schedule
+
+    def choose(self, func: tirx.PrimFunc, target: str | Machine) -> Choice:
+        """Return how a function is scheduled for Trainium, and why not at all."""
+        core = machine(target)
+        try:
+            conv = find_channel_conv(func)
+        except s_tir.ScheduleError as error:
+            return Choice("", not_fused(error))
+        if conv is None:
+            return Choice("", NO_CONVOLUTION)
+        best: tuple[float, Tiling, s_tir.Schedule] | None = None
+        why = ""
+        for tiling in tilings(conv, core, self.finite):
+            sch = scheduled(conv, tiling)
+            try:
+                kernel = emit(sch)
+                kernel.check(core)
+            except (EmitError, CheckError) as error:
+                why = str(error)
+                continue
+            many = len(kernel.trace().steps) > TIMED
+            latency = 0.0 if many else kernel.predict(core).latency_ms
+            if best is None or latency < best[0]:
+                best = (latency, tiling, sch)
+            if many:
+                break
+        if best is None:
+            return Choice("", why)
+        return Choice(best[1].said(), func=best[2].mod["main"])
+
+
+def tilings(conv: ChannelConv, core: Machine, finite: bool) -> Iterator[Tiling]:
+    """Yield candidates, plain ones first.
+
+    Parameters
+    ----------
+    conv : ChannelConv
+        What to cut up.
+    core : Machine
+        Where.
+    finite : bool
+        Whether taps may be products of matrices.
+    """
+    partitions = channels_of_a_tile(conv.channels, core.partitions)
+    width = conv.conv.columns
+    count = -(-width // COLUMNS)
+    columns = -(-width // count)
+    number = 1
+    for axis in conv.images[-1:]:
+        number = int(axis.dom.extent)
+    images = max(1, min(number, COLUMNS // columns))
+    # Three images in flight, in at most half of SBUF.
+    rest = -(-conv.channels // partitions)
+    loaded = rest * conv.reach * ITEMSIZE[conv.dtype]
+    whole = count == 1 and images == 1 < number and 3 * loaded <= core.sbuf_bytes // 2
+    tensor = finite and conv.channels % partitions == 0 and images == 1
+    for on_tensor in range(conv.conv.taps + 1) if tensor else (0,):
+        for part in sorted({columns, min(columns, PART)}, reverse=True):
+            for all_channels in (False, True) if whole else (False,):
+                yield Tiling(partitions, images, columns, part, on_tensor, all_channels)
+
+
+def channels_of_a_tile(channels: int, most: int) -> int:
+    """Return how many channels are computed at once.
+
+    As many as possible that divide them, unless tiles of nearly the same size, of which the last
+    one is smaller, could be larger by more than a third.
+
+    Example
+    -------
+    >>> [channels_of_a_tile(c, 128) for c in (96, 512, 200, 131)]
+    [96, 128, 100, 66]
+    """
+    divisor = max(n for n in range(1, most + 1) if channels % n == 0)
+    balanced = -(-channels // -(-channels // most))
+    return divisor if 4 * divisor >= 3 * balanced else balanced

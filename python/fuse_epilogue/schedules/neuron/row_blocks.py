@@ -1,0 +1,127 @@
+"""What is computed of the rows of a matrix, written anew with a block for each step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T
+
+from ...tir_tree import handle, loads, substitute
+from ...workloads.writer import Writer
+from ..fused import Fused
+from .tiles import PARTITIONS, axis_loads, declared, replaced_loads
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What is computed of the rows of a matrix.
+
+    Attributes
+    ----------
+    func : tvm.tirx.PrimFunc
+        Where it was found.
+    axes : dict[str, tvm.tirx.IterVar]
+        By "m" and "n"; one that is missing has one value. There are no others.
+    fused : Fused
+        What is computed of a reduced row; of an element, where there is no reduction: then it has
+        no sum.
+    term : Expr or None
+        What is reduced.
+    step : type or None
+        The kind of expression that does it.
+    """
+
+    func: tirx.PrimFunc
+    axes: dict[str, Any]
+    fused: Fused
+    term: Any = None
+    step: Any = None
+
+    def size(self, letter: str) -> int:
+        """Return how long an axis is."""
+        return int(self.axes[letter].dom.extent) if letter in self.axes else 1
+
+    @property
+    def parts(self) -> list[Any]:
+        """All expressions that are computed."""
+        return [e for e in (self.term, self.fused.start, self.fused.result) if e is not None]
+
+
+class RowWriter:
+    """Writes the function anew: a block for all that is loaded, "reduced", "out" and "stored"."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+        sizes = {"m": rows.size("m"), "n": rows.size("n")}
+        self.sizes = {**sizes, "p": min(PARTITIONS, sizes["m"])}
+        self.dims = sizes if rows.term is None else {"m": sizes["m"]}
+        self.writer = Writer(self.dims, "float32", "int32", "stored")
+        self.renamed: dict[Any, Any] = {}
+        self.names: dict[str, str] = {}
+        self.loaded: list[tuple[Any, str, Any]] = []
+
+    def write(self) -> tirx.PrimFunc:
+        """Write everything."""
+        rows, writer = self.rows, self.writer
+        fused = rows.fused
+        with writer.function():
+            self.renamed = declared(writer, rows.func)
+            self.load()
+            total = self.reduced() if rows.term is not None else None
+
+            def result(at: Any) -> Any:
+                value = self.at(fused.result, at)
+                return value if total is None else substitute(value, {fused.sum: total[at]})
+
+            target = self.renamed[fused.buffer]
+            made = writer.each("out", "result", result, str(target.ty.dtype))
+            with writer.block("stored", writer.dims) as at:
+                places = [self.at(index, at) for index in fused.indices]
+                T.buffer_store(target, made[at], places)
+        return writer.written()
+
+    def load(self) -> None:
+        """Write blocks that load what is read: what depends on columns alone, for all rows."""
+        for letters, found in (axis_loads(self.rows.parts, self.rows.axes) or {}).items():
+            used = letters if letters in ("mn", "m") else "pn" if "n" in letters else "p"
+            for load in found:
+                if any(tvm_ffi.structural_equal(load, known) for known, _, _ in self.loaded):
+                    continue
+                name = f"{load.source.name}{len(self.loaded) or ''}_tile"
+                dims = {letter: self.sizes[letter] for letter in used}
+                made = self.writer.buffer(name, name, dims, str(load.source.ty.dtype))
+                with self.writer.block(name, dims) as at:
+                    value = self.placed(load, dict(zip(used, at, strict=True)))
+                    T.buffer_store(made, value, at)
+                self.loaded.append((load, used, made))
+                self.names[name] = used
+
+    def reduced(self) -> Any:
+        """Write the reduction."""
+        rows, writer = self.rows, self.writer
+        total = writer.buffer("reduced", "total", self.dims, "float32")
+        with writer.block("reduced", self.dims, {"n": self.sizes["n"]}) as (m, n):
+            with T.init():
+                T.buffer_store(total, self.at(rows.fused.start, (m,)), (m,))
+            T.buffer_store(total, rows.step(total[m], self.at(rows.term, (m, n))), (m,))
+        return total
+
+    def at(self, expr: Any, at: Any) -> Any:
+        """Return an expression of the function's at an index."""
+        values = dict(zip("mn", at, strict=False))
+        places = {**values, "p": tirx.floormod(at[0], PARTITIONS)}
+        by = {}
+        for load in loads(expr):
+            for known, used, made in self.loaded:
+                if tvm_ffi.structural_equal(load, known):
+                    by[handle(load)] = made[tuple(places[letter] for letter in used)]
+        return self.placed(replaced_loads(expr, by), values)
+
+    def placed(self, expr: Any, at: dict[str, Any]) -> Any:
+        """Return an expression with values for its axes, over the new parameters."""
+        axes = self.rows.axes
+        values = {axes[key].var: value for key, value in at.items() if key in axes}
+        return substitute(substitute(expr, values), self.renamed)

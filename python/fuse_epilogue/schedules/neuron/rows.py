@@ -1,0 +1,243 @@
+"""The rules for rows on Trainium: reduced to one number each, or changed element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.ir import TensorLoad, prim
+
+from ...neuron.machine import Machine, machine
+from ...tir_tree import substitute, uses
+from ..choice import NOT_PREPARED, Choice, not_fused
+from ..convolution import is_one_to_one, plain
+from ..fused import Fused, find_fused
+from ..prepare import prepare
+from ..trees import nests
+from .row_blocks import Rows, RowWriter
+from .tiles import (
+    PARTITIONS,
+    axis_loads,
+    best,
+    fuse_all,
+    is_fixed,
+    mark,
+    split,
+)
+
+#: Elements of a row in a tile: a transfer of so many is efficient, and several tiles fit into SBUF.
+WIDTHS = (2048, 4096, 1024)
+
+
+class RowReduce:
+    """Schedules sums or maxima along the rows of a matrix and what is computed of them.
+
+    ``y[m] = f(op_n g(x[m, n]))``, of any sizes: rows on partitions, as many columns at once as a
+    good transfer brings, the results of further columns joined.
+
+    Example
+    -------
+    >>> from fuse_epilogue import neuron, workloads
+    >>> func = workloads.row_reduce(300, 50000, op="max", bias=True)
+    >>> kernel = neuron.emit(RowReduce().apply(func, "trn1"))
+    """
+
+    def apply(
+        self, func: tirx.PrimFunc, target: str | Machine, tunable: bool = False
+    ) -> s_tir.Schedule | None:
+        """Return the scheduled function as "main", or None if it is not such a reduction.
+
+        Parameters
+        ----------
+        func : tvm.tirx.PrimFunc
+        target : str or Machine
+            ``"trn1"`` or ``"trn2"``.
+        tunable : bool
+            Not used: nothing is left to tune.
+        """
+        return self.choose(func, target).schedule
+
+    def choose(self, func: tirx.PrimFunc, target: str | Machine) -> Choice:
+        """Return how a function is scheduled, and why not better."""
+        prepared = prepare(func) if is_fixed(func) else None
+        if prepared is None:
+            return Choice("", NOT_PREPARED)
+        try:
+            rows = _reduced(func, *prepared)
+        except s_tir.ScheduleError as error:
+            return Choice("", not_fused(error))
+        if rows is None:
+            return Choice("", "it is not one sum or maximum for each row of a matrix, in float32")
+        return _best(rows, target)
+
+
+class Elementwise:
+    """Schedules what is computed of every element of a matrix.
+
+    ``y[m, n] = f(x[m, n], scale[m], residual[m, n], ...)``, of any sizes: rows on partitions, as
+    many columns at once as a good transfer brings.
+
+    Example
+    -------
+    >>> from fuse_epilogue import neuron, workloads
+    >>> func = workloads.elementwise(300, 50000, scale=True, residual=True, activation="relu")
+    >>> kernel = neuron.emit(Elementwise().apply(func, "trn2"))
+    """
+
+    def apply(
+        self, func: tirx.PrimFunc, target: str | Machine, tunable: bool = False
+    ) -> s_tir.Schedule | None:
+        """Return the scheduled function as "main", or None if it has another form.
+
+        Parameters
+        ----------
+        func : tvm.tirx.PrimFunc
+        target : str or Machine
+            ``"trn1"`` or ``"trn2"``.
+        tunable : bool
+            Not used: nothing is left to tune.
+        """
+        return self.choose(func, target).schedule
+
+    def choose(self, func: tirx.PrimFunc, target: str | Machine) -> Choice:
+        """Return how a function is scheduled, and why not better."""
+        rows = _elements(func) if is_fixed(func) else None
+        if rows is None:
+            return Choice("", "it is not computed element by element, of a matrix, its rows' own")
+        return _best(rows, target)
+
+
+def _best(rows: Rows, target: str | Machine) -> Choice:
+    core = machine(target)
+
+    def candidates() -> Iterator[tuple[str, s_tir.Schedule]]:
+        widest = 0
+        for width in WIDTHS:
+            width = min(width, rows.size("n"))
+            if width != widest:
+                yield f"{width} columns at once", scheduled(rows, width)
+            widest = max(width, widest)
+
+    return best(core, candidates())
+
+
+# ---- Finding -----------------------------------------------------------------------------------
+
+
+def _reduced(func: tirx.PrimFunc, sch: s_tir.Schedule, reduction: Any) -> Rows | None:
+    block = sch.get(reduction)
+    update = block.body
+    kinds = (prim.Add, prim.Max, prim.Min)
+    if not isinstance(update, tirx.BufferStore) or type(update.value) not in kinds:
+        return None
+    own = [
+        isinstance(side, TensorLoad)
+        and side.source.same_as(update.buffer)
+        and tvm_ffi.structural_equal(side.indices, update.indices)
+        for side in (update.value.a, update.value.b)
+    ]
+    if own.count(True) != 1 or str(update.value.ty.dtype) != "float32":
+        return None
+    term = update.value.b if own[0] else update.value.a
+    moving = [axis for axis in block.iter_vars if plain(axis.dom.extent) != 1]
+    units = {a.var: a.dom.min for a in block.iter_vars if plain(a.dom.extent) == 1}
+    spatial = [axis for axis in moving if int(axis.iter_type) == tirx.IterVar.DataPar]
+    summed = [axis for axis in moving if int(axis.iter_type) == tirx.IterVar.CommReduce]
+    if len(spatial) > 1 or len(summed) > 1 or any(plain(a.dom.min) != 0 for a in moving):
+        return None
+    fuse_all(sch, reduction)
+    fused = find_fused(sch, reduction, spatial)
+    if fused is None or not is_one_to_one(fused.indices, spatial):
+        return None
+    axes = dict([*zip("m", spatial, strict=False), *zip("n", summed, strict=False)])
+    rows = Rows(func, axes, fused.at(units), substitute(term, units), type(update.value))
+    return rows if _fits(rows) and not uses(rows.term, update.buffer) else None
+
+
+def _elements(func: tirx.PrimFunc) -> Rows | None:
+    sch = s_tir.Schedule(func)
+    try:
+        *before, last = sch.get_child_blocks(sch.get_sblock("root"))
+        for block in before:
+            sch.compute_inline(block)
+    except (s_tir.ScheduleError, ValueError):
+        return None
+    found = nests(sch.get(sch.get_sblock("root")))
+    block = sch.get(last)
+    store = block.body
+    if len(found) != 1 or found[0] is None or not isinstance(store, tirx.BufferStore):
+        return None
+    moving = [axis for axis in block.iter_vars if plain(axis.dom.extent) != 1]
+    if any(int(axis.iter_type) != tirx.IterVar.DataPar for axis in moving) or len(moving) > 2:
+        return None
+    if any(plain(a.dom.min) != 0 for a in moving) or not is_one_to_one(store.indices, moving):
+        return None
+    # Columns are neighbours in memory; of a vector, the elements are the columns of one row.
+    moving.sort(key=lambda axis: [uses(index, axis.var) for index in store.indices], reverse=True)
+    axes = dict(zip("mn" if len(moving) == 2 else "n", moving, strict=False))
+    units = {a.var: a.dom.min for a in block.iter_vars if plain(a.dom.extent) == 1}
+    fused = Fused(None, None, store.value, store.buffer, tuple(store.indices)).at(units)
+    rows = Rows(func, axes, fused)
+    return rows if _fits(rows) else None
+
+
+def _fits(rows: Rows) -> bool:
+    """Whether everything that is read is in the axes, and not what is written."""
+    grouped = axis_loads(rows.parts, rows.axes)
+    if grouped is None or any(uses(part, rows.fused.buffer) for part in rows.parts):
+        return False
+    return axis_loads([rows.fused.buffer[rows.fused.indices]], rows.axes) is not None
+
+
+# ---- Scheduling --------------------------------------------------------------------------------
+
+
+def scheduled(rows: Rows, width: int) -> s_tir.Schedule:
+    """Schedule what is computed of rows.
+
+    Parameters
+    ----------
+    rows : Rows
+        What to schedule.
+    width : int
+        Columns of a tile.
+
+    Returns
+    -------
+    tvm.s_tir.Schedule
+        For :func:`fuse_epilogue.neuron.emit`.
+    """
+    writer = RowWriter(rows)
+    sch = s_tir.Schedule(writer.write())
+    stored = sch.get_sblock("stored")
+    reducing = rows.term is not None
+    m, *n = sch.get_loops(stored)
+    outer, partition = split(sch, m, PARTITIONS)
+    at = outer
+    if n:
+        at, column = split(sch, n[0], width)
+        sch.reorder(outer, at, partition, column)
+        mark(sch, partition, column)
+    else:
+        mark(sch, partition)
+    out = sch.get_sblock("out")
+    sch.set_scope(out, 0, "trn.sbuf")
+    sch.compute_at(out, at, preserve_unit_loops=True)
+    mark(sch, *sch.get_loops(out)[-1 - len(n) :])
+    tile = at
+    if reducing:
+        block = sch.get_sblock("reduced")
+        sch.set_scope(block, 0, "trn.sbuf")
+        sch.compute_at(block, outer, preserve_unit_loops=True)
+        row, column = sch.get_loops(block)[-2:]
+        tile, column = split(sch, column, width)
+        sch.reorder(tile, row, column)
+        mark(sch, row, column)
+    for name, letters in writer.names.items():
+        block = sch.get_sblock(name)
+        sch.set_scope(block, 0, "trn.sbuf")
+        sch.compute_at(block, tile if "n" in letters else outer, preserve_unit_loops=True)
+        mark(sch, *sch.get_loops(block)[-max(1, len(letters)) :])
+    return sch

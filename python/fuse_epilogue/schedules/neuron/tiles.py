@@ -1,0 +1,194 @@
+"""What the rules for rows and for matrices share: sizes of the machine, recognising, marking."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.ir import Range, TensorLoad
+
+from ...neuron.emit import EmitError, emit
+from ...neuron.errors import CheckError
+from ...neuron.machine import Machine
+from ...tir_tree import handle, loads, uses
+from ...workloads.writer import Writer
+from ..choice import Choice
+from ..convolution import plain
+from ..fused import fuse_followers
+from ..trees import replace
+
+#: Partitions of SBUF, and what one bank of PSUM holds for each: a matmul's moving operand at most.
+#: Source: AWS Neuron documentation, architecture guides and `nki.isa.nc_matmul`.
+PARTITIONS = 128
+BANK_BYTES = 2048
+BANK = 512
+#: Types the engines compute with.
+FLOATS = ("float32", "float16", "bfloat16")
+
+
+def is_fixed(func: tirx.PrimFunc) -> bool:
+    """Whether all parameters are buffers of floats whose sizes are numbers."""
+    return all(
+        hasattr(param.ty, "shape")
+        and str(param.ty.dtype) in FLOATS
+        and all(isinstance(plain(extent), int) for extent in param.ty.shape)
+        for param in func.params
+    )
+
+
+def declared(writer: Writer, func: tirx.PrimFunc) -> dict[Any, Any]:
+    """Declare the parameters of a function again; return the new ones by the old."""
+    return {
+        param: writer.parameter(
+            param.name, [int(extent) for extent in param.ty.shape], str(param.ty.dtype)
+        )
+        for param in func.params
+    }
+
+
+def fuse_all(sch: s_tir.Schedule, reduction: Any) -> None:
+    """Fuse what follows a reduction into it and one tail.
+
+    Raises
+    ------
+    tvm.s_tir.ScheduleError
+        That is not possible.
+    """
+    fuse_followers(sch, reduction)
+    blocks = sch.get_child_blocks(sch.get_sblock("root"))
+    for block in blocks[1:-1]:
+        sch.compute_inline(block)
+
+
+def axis_loads(exprs: Sequence[Any], axes: Mapping[str, Any]) -> dict[str, list[Any]] | None:
+    """Return the loads in expressions, by the axes they depend on.
+
+    Parameters
+    ----------
+    exprs : Sequence[Expr]
+        In the axes.
+    axes : Mapping[str, tvm.tirx.IterVar]
+        By letter.
+
+    Returns
+    -------
+    dict[str, list[TensorLoad]] or None
+        The letters in the order of `axes`, as one str. None if an index is neither one of the axes
+        nor a constant, or an axis is in two of them.
+    """
+    found: dict[str, list[Any]] = {}
+    for load in (load for expr in exprs for load in loads(expr)):
+        letters = ""
+        for letter, axis in axes.items():
+            places = [index for index in load.indices if uses(index, axis.var)]
+            if len(places) > 1 or (places and not places[0].same_as(axis.var)):
+                return None
+            letters += letter if places else ""
+        if not isinstance(load.source, tirx.Var):
+            return None
+        constant = [i for i in load.indices if not any(i.same_as(a.var) for a in axes.values())]
+        if not all(isinstance(plain(index), int) for index in constant):
+            return None
+        found.setdefault(letters, []).append(load)
+    return found
+
+
+def replaced_loads(expr: Any, by: Mapping[int, Any]) -> Any:
+    """Return an expression with some loads replaced, by their handles."""
+    return replace(expr, TensorLoad, lambda load: by.get(handle(load), load))
+
+
+def mark(sch: s_tir.Schedule, partition: Any, *free: Any) -> None:
+    """Mark the loops that an instruction covers."""
+    sch.annotate(partition, "nki_dim", "P")
+    for loop in free:
+        sch.annotate(loop, "nki_dim", "F")
+
+
+def split(sch: s_tir.Schedule, loop: Any, size: int) -> list[Any]:
+    """Split a loop into pieces of a size, or one piece if it is not longer."""
+    extent = int(sch.get(loop).extent)
+    return list(sch.split(loop, [None, min(size, extent)]))
+
+
+def once(sch: s_tir.Schedule, names: Mapping[str, bool], loop: Any) -> s_tir.Schedule:
+    """Let blocks run in the first iteration of a loop only: what they load stays for the others.
+
+    Each gets a condition. Those whose results stay get an axis along the loop: what they store
+    belongs to all iterations.
+
+    Parameters
+    ----------
+    sch : tvm.s_tir.Schedule
+    names : Mapping[str, bool]
+        Of the blocks, and whether their results stay, which do not depend on the loop.
+    loop : LoopRV
+        Around them.
+
+    Returns
+    -------
+    tvm.s_tir.Schedule
+        With the changed function.
+    """
+    node = sch.get(loop)
+    if int(node.extent) == 1 or not names:
+        return sch
+
+    def changed(realize: Any) -> Any:
+        block = realize.block
+        if block.name_hint not in names:
+            return realize
+        first = tirx.all(realize.predicate, node.loop_var == node.min)
+        if not names[block.name_hint]:
+            return s_tir.SBlockRealize(realize.iter_values, first, block)
+        domain = Range.from_min_extent(node.min, node.extent)
+        axis = tirx.IterVar(domain, tirx.Var("v_once", node.loop_var.ty), tirx.IterVar.CommReduce)
+        again = s_tir.SBlock(
+            [*block.iter_vars, axis],
+            block.reads,
+            block.writes,
+            block.name_hint,
+            block.body,
+            block.init,
+            block.alloc_buffers,
+            block.match_buffers,
+            block.annotations,
+        )
+        return s_tir.SBlockRealize([*realize.iter_values, node.loop_var], first, again)
+
+    func = sch.mod["main"]
+    body = tvm_ffi.structural_map(func.body, (s_tir.SBlockRealize, changed))
+    return s_tir.Schedule(func.with_body(body))
+
+
+def best(target: Machine, candidates: Iterable[tuple[str, s_tir.Schedule]]) -> Choice:
+    """Return the schedule for which the latency model predicts the shortest time.
+
+    Parameters
+    ----------
+    target : Machine
+        For which it is predicted, and whose rules have to be kept.
+    candidates : Iterable[tuple[str, tvm.s_tir.Schedule]]
+        What each one is, in words, and the schedule.
+
+    Returns
+    -------
+    Choice
+        Without a function if no kernel can be made of any of them.
+    """
+    found: Choice | None = None
+    shortest = 0.0
+    why = "there is no schedule for its sizes"
+    for form, sch in candidates:
+        try:
+            kernel = emit(sch)
+            kernel.check(target)
+        except (EmitError, CheckError) as error:
+            why = str(error)
+            continue
+        latency = kernel.predict(target).latency_ms
+        if found is None or latency < shortest:
+            found, shortest = Choice(form, func=sch.mod["main"]), latency
+    return found or Choice("", why)

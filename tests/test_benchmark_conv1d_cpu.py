@@ -1,0 +1,77 @@
+"""What the benchmark of the CPU leaves behind when it is interrupted."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
+
+
+@pytest.fixture
+def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The benchmark, with tables that take no time: the second is interrupted."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    before = set(sys.modules)
+    module = importlib.import_module("conv1d_cpu")
+    begun: list[Any] = []
+
+    def measure(*_: Any) -> Iterator[dict[str, Any]]:
+        begun.append(_)
+        if len(begun) > module.FINISHED:
+            raise KeyboardInterrupt
+        yield {"case": "main"}
+
+    monkeypatch.setattr(module, "FINISHED", 1, raising=False)
+    monkeypatch.setattr(module, "measure", measure)
+    monkeypatch.setattr(module, "FLUSH_BYTES", 8)
+    for name in ("keep_memory", "use_threads", "show"):
+        monkeypatch.setattr(module, name, lambda *_: None)
+    for name in ("missed", "table", "absent"):
+        monkeypatch.setattr(module, name, lambda rows: [])
+    yield module
+    for name in set(sys.modules) - before:
+        if BENCHMARKS in Path(getattr(sys.modules[name], "__file__", None) or "/").parents:
+            del sys.modules[name]
+
+
+def interrupted(module: Any, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["conv1d_cpu.py", "--threads", "1", *arguments])
+    with pytest.raises(SystemExit) as end:
+        module.main()
+    assert end.value.code == 130
+
+
+def test_keeps_what_was_measured(
+    benchmark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "some.json"
+    interrupted(benchmark, monkeypatch, "--quick", "--output", str(file))
+    report = json.loads(file.read_text())
+    assert report["interrupted"] and report["results"] == [{"case": "main"}]
+
+
+def test_results_of_a_whole_run_stay(
+    benchmark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
+) -> None:
+    """Part of a run does not replace them, without being told to."""
+    monkeypatch.setattr(benchmark, "RESULTS", tmp_path / "results.json")
+    interrupted(benchmark, monkeypatch)
+    assert not list(tmp_path.iterdir())
+    printed = capsys.readouterr()
+    assert "1 table was measured before" in printed.err and "Nothing was written." in printed.out
+
+
+def test_nothing_measured(
+    benchmark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
+) -> None:
+    monkeypatch.setattr(benchmark, "FINISHED", 0)
+    interrupted(benchmark, monkeypatch, "--output", str(tmp_path / "some.json"))
+    assert not list(tmp_path.iterdir())
+    assert "Nothing was written." in capsys.readouterr().out

@@ -1,0 +1,190 @@
+"""The rule for depthwise convolutions on Trainium: right for any shape, checked for both machines."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tvm
+from tvm import tirx
+
+from fuse_epilogue import neuron, schedules, workloads
+from fuse_epilogue.schedules.neuron import DepthwiseConv1d
+from fuse_epilogue.schedules.neuron.canonical import find_channel_conv, rewritten
+from fuse_epilogue.schedules.neuron.depthwise import channels_of_a_tile
+from fuse_epilogue.schedules.neuron.tiling import Tiling, scheduled
+
+DTYPES: dict[str, Any] = {
+    "float32": np.float32,
+    "bfloat16": ml_dtypes.bfloat16,
+    "float16": np.float16,
+}
+
+#: N, C, W, F.
+SHAPES = [
+    (1, 1, 1, 1),
+    (5, 3, 2, 7),
+    (1, 64, 130, 3),
+    (2, 200, 33, 3),
+    (3, 131, 70, 4),
+    (4, 256, 24, 16),
+    (1, 96, 4200, 2),
+]
+PADDINGS = ("same", "causal", "valid", (3, 0), (0, 2))
+
+
+def integers(*shape: int, dtype: str, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng((seed, *shape))
+    return rng.integers(-4, 5, shape).astype(DTYPES[dtype])
+
+
+def arguments(func: tirx.PrimFunc) -> list[np.ndarray]:
+    """Return small integers for all parameters but the last."""
+    return [
+        integers(*map(int, param.ty.shape), dtype=str(param.dtype), seed=at)
+        for at, param in enumerate(func.params[:-1])
+    ]
+
+
+def unscheduled(func: tirx.PrimFunc, arrays: list[np.ndarray]) -> np.ndarray:
+    """Run a function as TVM compiles it for the processor."""
+    out = func.params[-1]
+    result = tvm.runtime.empty(tuple(map(int, out.ty.shape)), str(out.dtype))
+    values = [tvm.runtime.tensor(array.copy()) for array in arrays]
+    tvm.compile(func, target="llvm")["main"](*values, result)
+    return result.numpy().astype(np.float32)
+
+
+def assert_same(func: tirx.PrimFunc, kernel: neuron.Kernel) -> None:
+    for machine in ("trn1", "trn2"):
+        kernel.check(machine)
+    arrays = arguments(func)
+    computed = kernel(*arrays).astype(np.float32)
+    np.testing.assert_array_equal(computed, unscheduled(func, arrays))
+
+
+@pytest.mark.parametrize("finite", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_shapes(shape: tuple[int, ...], dtype: str, finite: bool) -> None:
+    n, c, w, f = shape
+    for (padding, activation), bias in zip(
+        itertools.product(PADDINGS, (None, "relu")), itertools.cycle([True, False, True])
+    ):
+        zeros = padding if isinstance(padding, tuple) else (0, 0 if padding == "valid" else f)
+        if w + sum(zeros) < f:
+            continue
+        func = workloads.depthwise_conv1d(
+            n, c, w, f, dtype=dtype, padding=padding, activation=activation, bias=bias
+        )
+        sch = DepthwiseConv1d(finite).apply(func, "trn1")
+        assert sch is not None
+        assert_same(func, neuron.emit(sch))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"stride": 2},
+        {"dilation": 3},
+        {"stride": 3, "dilation": 2, "padding": (2, 5)},
+        {"layout": "NWC"},
+        {"dtype": "float16"},
+    ],
+    ids=str,
+)
+def test_options(options: dict[str, Any]) -> None:
+    func = workloads.depthwise_conv1d(2, 40, 31, 4, **options)
+    sch = DepthwiseConv1d().apply(func, "trn2")
+    assert sch is not None
+    assert_same(func, neuron.emit(sch))
+
+
+def test_silu() -> None:
+    func = workloads.depthwise_conv1d(2, 160, 33, 4, padding="causal", activation="silu")
+    kernel = neuron.emit(schedules.apply(func, "trn1"))
+    arrays = arguments(func)
+    np.testing.assert_allclose(kernel(*arrays), unscheduled(func, arrays), rtol=1e-5, atol=1e-6)
+    assert "nl.silu" in kernel.source
+
+
+@pytest.mark.parametrize("on_tensor", [1, 2, 3])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_taps_on_the_tensor_engine(on_tensor: int, dtype: str) -> None:
+    """Any number of them; in TIR, and in the kernel."""
+    func = workloads.depthwise_conv1d(2, 12, 1030, 3, dtype=dtype)
+    conv = find_channel_conv(func)
+    assert conv is not None
+    arrays = arguments(func)
+    expected = unscheduled(func, arrays)
+    anew = rewritten(conv, 6, on_tensor)
+    np.testing.assert_array_equal(unscheduled(anew, arrays), expected)
+    kernel = neuron.emit(scheduled(conv, Tiling(6, 1, 1030, 600, on_tensor, True)))
+    kernel.check("trn1")
+    assert "nc_matmul" in kernel.source
+    np.testing.assert_array_equal(kernel(*arrays).astype(np.float32), expected)
+
+
+def test_infinity_stays_in_its_channel() -> None:
+    """The default keeps apart what the tensor engine would mix."""
+    func = workloads.depthwise_conv1d(2, 12, 1030, 3)
+    arrays = arguments(func)
+    arrays[0][1, 3, 500] = np.inf
+    expected = unscheduled(func, arrays)
+    assert np.isfinite(expected[1, 4]).all()
+    plain = neuron.emit(schedules.apply(func, "trn1"))
+    np.testing.assert_array_equal(plain(*arrays), expected)
+    conv = find_channel_conv(func)
+    assert conv is not None
+    mixing = neuron.emit(scheduled(conv, Tiling(12, 1, 1030, 1030, 2)))
+    assert np.isnan(mixing(*arrays)[1, 4]).any()
+
+
+def test_special_values() -> None:
+    """Infinities, NaN and zeros of both signs, next to the padding too.
+
+    Without large numbers: the bias is added first here, and sums round in another order.
+    """
+    plain = workloads.depthwise_conv1d(3, 40, 50, 3)
+    rng = np.random.default_rng(0)
+    arrays = arguments(plain)
+    for array in arrays:
+        flat = array.reshape(-1)
+        where = rng.integers(0, flat.size, max(1, flat.size // 20))
+        flat[where] = rng.choice([np.inf, -np.inf, np.nan, -0.0], where.size)
+    kernel = neuron.emit(schedules.apply(plain, "trn1"))
+    np.testing.assert_array_equal(kernel(*arrays), unscheduled(plain, arrays))
+
+
+def test_left_alone() -> None:
+    """Other functions, sizes that are not known, and sums in other types."""
+    rule = DepthwiseConv1d()
+    for func in (
+        workloads.matmul(8, 8, 8),
+        workloads.depthwise_conv1d("n", 8, 16, 3),
+        workloads.depthwise_conv1d(1, 8, 16, 3, dtype="int8"),
+    ):
+        assert rule.apply(func, "trn1") is None
+    assert rule.apply(workloads.depthwise_conv1d(1, 8, 16, 3), "trn1") is not None
+
+
+def test_apply_and_explain() -> None:
+    func = workloads.depthwise_conv1d(2, 8, 16, 3)
+    assert "8 channels" in schedules.explain(func, "trn2")
+    assert_same(func, neuron.emit(schedules.apply(func, "trn2")))
+    with pytest.raises(ValueError, match=r"'trn1' knows this function"):
+        schedules.apply(workloads.depthwise_conv1d("n", 8, 16, 3), "trn1")
+    with pytest.raises(ValueError, match="partitions do not divide"):
+        conv = find_channel_conv(func)
+        assert conv is not None
+        rewritten(conv, 3, on_tensor=1)
+
+
+@pytest.mark.parametrize(
+    ("channels", "tile"), [(1, 1), (96, 96), (128, 128), (129, 65), (200, 100), (5120, 128)]
+)
+def test_channels_of_a_tile(channels: int, tile: int) -> None:
+    assert channels_of_a_tile(channels, 128) == tile
