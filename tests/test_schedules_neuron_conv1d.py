@@ -1,4 +1,4 @@
-"""The rule for depthwise convolutions on Trainium: right for any shape, checked for both machines."""
+"""The rule for depthwise convolutions on Trainium: right for any shape, kept by both machines."""
 
 from __future__ import annotations
 
@@ -175,8 +175,10 @@ def test_apply_and_explain() -> None:
     func = workloads.depthwise_conv1d(2, 8, 16, 3)
     assert "8 channels" in schedules.explain(func, "trn2")
     assert_same(func, neuron.emit(schedules.apply(func, "trn2")))
-    with pytest.raises(ValueError, match=r"'trn1' knows this function"):
+    with pytest.raises(ValueError, match="'x' has a size of n: for Trainium sizes are numbers"):
         schedules.apply(workloads.depthwise_conv1d("n", 8, 16, 3), "trn1")
+    with pytest.raises(ValueError, match=r"'trn1' knows this function"):
+        schedules.apply(workloads.depthwise_conv1d(1, 8, 16, 3, dtype="int8"), "trn1")
     with pytest.raises(ValueError, match="partitions do not divide"):
         conv = find_channel_conv(func)
         assert conv is not None

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import tvm
 from tvm import ir, s_tir, tirx
+from tvm.ir import prim
 from tvm.target import Target
 
 from ..neuron.machine import MACHINES, Machine
@@ -34,7 +35,12 @@ class Rule(Protocol):
 
 
 #: The rules for Trainium, and for a kind of TVM's targets, tried in order.
-NEURON: tuple[Rule, ...] = (neuron.DepthwiseConv1d(),)
+NEURON: tuple[Rule, ...] = (
+    neuron.DepthwiseConv1d(),
+    neuron.Matmul(),
+    neuron.RowReduce(),
+    neuron.Elementwise(),
+)
 RULES: dict[str, tuple[Rule, ...]] = {
     "cuda": (cuda.DepthwiseConv1d(),),
     "llvm": (cpu.DepthwiseConv1d(),),
@@ -129,6 +135,13 @@ def _rules(
     if isinstance(target, str) and target in MACHINES:
         target = MACHINES[target]
     if isinstance(target, Machine):
+        for param in func.params:
+            for extent in getattr(param.ty, "shape", ()):
+                if not isinstance(extent, prim.IntImm):
+                    raise ValueError(
+                        f"'{param.name}' has a size of {extent}: for Trainium sizes are numbers, "
+                        "give them with func.specialize"
+                    )
         return target, NEURON
     target = target if isinstance(target, Target) else Target(target)
     kind = target.kind.name

@@ -179,6 +179,10 @@ class _Reader:
             raise EmitError("thread-binding", label, "is bound to threads")
         if not isinstance(loop.extent, prim.IntImm) or not isinstance(loop.min, prim.IntImm):
             raise EmitError("symbolic-shape", label, f"runs {loop.extent} times")
+        if loop.step is not None and not (
+            isinstance(loop.step, prim.IntImm) and int(loop.step.value) == 1
+        ):
+            raise EmitError("statement", label, f"takes steps of {loop.step}")
         start, extent = int(loop.min.value), int(loop.extent.value)
         if extent == 1 and not named:
             self.integers.values[var.__chandle__()] = Linear({}, start)

@@ -5,11 +5,13 @@ Inside of an instruction everything is float32; a part that TIR rounds to anothe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from .program import COMMUTATIVE, Binary, Expression, Function, Number, Operand
+from .refusals import EmitError
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,9 @@ class Site:
 
 
 def number(value: float) -> str:
-    """Write a constant."""
+    """Write a constant; NKI has no word for those that are not finite."""
+    if not math.isfinite(value):
+        raise EmitError("expression", f"the constant {value}", "cannot be written in a kernel")
     return repr(float(value))
 
 

@@ -26,8 +26,6 @@ from .refusals import EmitError
 FLOATS = frozenset({"float32", "float16", "bfloat16"})
 
 _IDENTITIES = {"add": 0.0, "multiply": 1.0, "maximum": -math.inf, "minimum": math.inf}
-# What TIR writes for "less than everything", by type.
-_EXTREMES = (3.4028234663852886e38, math.inf)
 
 
 class Terms:
@@ -85,10 +83,8 @@ def identity(op: str, value: Expression) -> bool:
     """Whether combining with a value changes nothing, up to the sign of zero."""
     if not isinstance(value, Number):
         return False
-    neutral = _IDENTITIES[op]
-    if math.isinf(neutral):
-        return any(value.value == math.copysign(extreme, neutral) for extreme in _EXTREMES)
-    return value.value == neutral
+    # The least finite number, which TIR often starts a maximum with, is not neutral: -inf is less.
+    return value.value == _IDENTITIES[op]
 
 
 def merged(update: Store, init: Store) -> Store:

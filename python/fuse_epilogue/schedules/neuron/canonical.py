@@ -28,12 +28,10 @@ from tvm.script.ir_builder import tirx as T
 
 from ...tir_tree import substitute, uses
 from ...workloads.writer import Writer
-from ..convolution import DepthwiseConv, find_depthwise_conv, plain, substitute_part, uncast
+from ..convolution import DepthwiseConv, find_depthwise_conv, substitute_part, uncast
 from ..fused import FusedConv, find_fused_conv, fuse_followers
 from ..prepare import prepare
-
-#: Types that are summed in float32.
-FLOATS = ("float32", "float16", "bfloat16")
+from .tiles import declared, is_fixed
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,7 @@ def find_channel_conv(func: tirx.PrimFunc) -> ChannelConv | None:
     sch, block = prepared
     fuse_followers(sch, block)
     fused = find_fused_conv(sch, block)
-    if fused is None or not _is_fixed(func) or str(fused.conv.out.ty.dtype) != "float32":
+    if fused is None or not is_fixed(func) or str(fused.conv.out.ty.dtype) != "float32":
         return None
     conv = fused.conv
     product = conv.term
@@ -113,17 +111,10 @@ def find_channel_conv(func: tirx.PrimFunc) -> ChannelConv | None:
     if not isinstance(weight, TensorLoad) or uses(weight, conv.column.var):
         return None
     channels = [axis for axis in conv.outer if uses(weight, axis.var)]
-    if len(channels) != 1 or not all(
-        str(each.source.ty.dtype) in FLOATS for each in (weight, conv.data)
-    ):
+    if len(channels) != 1:
         return None
     images = tuple(axis for axis in conv.outer if axis is not channels[0])
     return ChannelConv(func, fused, channels[0], images, weight)
-
-
-def _is_fixed(func: tirx.PrimFunc) -> bool:
-    """Whether all sizes are numbers."""
-    return all(isinstance(plain(extent), int) for param in func.params for extent in param.ty.shape)
 
 
 def rewritten(conv: ChannelConv, partitions: int, on_tensor: int = 0) -> tirx.PrimFunc:
@@ -183,10 +174,7 @@ class _Rewriter:
         conv, writer = self.conv, self.writer
         fused, taps = conv.fused, conv.conv.taps
         with writer.function():
-            for param in conv.func.params:
-                shape = [int(extent) for extent in param.ty.shape]
-                made = writer.parameter(param.name, shape, str(param.ty.dtype))
-                self.renamed[param] = made
+            self.renamed.update(declared(writer, conv.func))
             loaded = self.load()
             products = self.products(loaded) if self.on_tensor else None
             total = self.sum(loaded) if self.on_tensor < taps else None

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from tvm import s_tir, tirx
 
-from ...neuron import CheckError, EmitError, emit
 from ...neuron.machine import Machine, machine
 from ...neuron.trace import ITEMSIZE
 from ..choice import NO_CONVOLUTION, Choice, not_fused
 from .canonical import ChannelConv, find_channel_conv
+from .tiles import best
 from .tiling import Tiling, scheduled
 
 #: Columns of a tile, so that several tiles are in flight; a transfer of 8 KiB a partition in
@@ -19,9 +19,6 @@ COLUMNS = 2048
 
 #: Columns that are computed together where the results are stored in parts.
 PART = 1024
-
-#: Instructions up to which all candidates are timed by the model, about a second for all of them.
-TIMED = 20_000
 
 
 class DepthwiseConv1d:
@@ -74,25 +71,8 @@ class DepthwiseConv1d:
             return Choice("", not_fused(error))
         if conv is None:
             return Choice("", NO_CONVOLUTION)
-        best: tuple[float, Tiling, s_tir.Schedule] | None = None
-        why = ""
-        for tiling in tilings(conv, core, self.finite):
-            sch = scheduled(conv, tiling)
-            try:
-                kernel = emit(sch)
-                kernel.check(core)
-            except (EmitError, CheckError) as error:
-                why = str(error)
-                continue
-            many = len(kernel.trace().steps) > TIMED
-            latency = 0.0 if many else kernel.predict(core).latency_ms
-            if best is None or latency < best[0]:
-                best = (latency, tiling, sch)
-            if many:
-                break
-        if best is None:
-            return Choice("", why)
-        return Choice(best[1].said(), func=best[2].mod["main"])
+        found = tilings(conv, core, self.finite)
+        return best(core, ((tiling.said(), scheduled(conv, tiling)) for tiling in found))
 
 
 def tilings(conv: ChannelConv, core: Machine, finite: bool) -> Iterator[Tiling]:

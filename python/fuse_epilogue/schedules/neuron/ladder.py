@@ -20,7 +20,7 @@ from typing import Any
 from tvm import s_tir
 
 from ...workloads import depthwise_conv1d
-from .tiling import mark
+from .tiles import mark
 
 N, C, W, F = 8, 512, 2048, 3
 #: Columns that gather in PSUM in step 4: a bank of float32.

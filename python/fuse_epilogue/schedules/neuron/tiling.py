@@ -8,10 +8,7 @@ from typing import Any
 from tvm import s_tir
 
 from .canonical import ChannelConv, rewritten
-
-#: Columns of a product of matrices in float32: one bank of PSUM.
-#: Source: AWS Neuron documentation, architecture guides.
-BANK = 512
+from .tiles import BANK, mark
 
 
 @dataclass(frozen=True)
@@ -104,13 +101,6 @@ def _tile(sch: s_tir.Schedule, conv: ChannelConv, tiling: Tiling) -> tuple[Any, 
     sch.reorder(*images, channel[0], tile, part, channel[1], *inner, column)
     mark(sch, channel[1], *inner, column)
     return images[-1] if images else None, tile, part
-
-
-def mark(sch: s_tir.Schedule, partition: Any, *free: Any) -> None:
-    """Mark what an instruction covers: partitions, and what lies along them."""
-    sch.annotate(partition, "nki_dim", "P")
-    for loop in free:
-        sch.annotate(loop, "nki_dim", "F")
 
 
 def _blocks(sch: s_tir.Schedule) -> list[Any]:
