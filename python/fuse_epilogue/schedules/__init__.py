@@ -140,7 +140,7 @@ def _rules(
                 if not isinstance(extent, prim.IntImm):
                     raise ValueError(
                         f"'{param.name}' has a size of {extent}: for Trainium sizes are numbers, "
-                        "give them with func.specialize"
+                        "make the function with numbers"
                     )
         return target, NEURON
     target = target if isinstance(target, Target) else Target(target)

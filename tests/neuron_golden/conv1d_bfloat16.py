@@ -1,0 +1,55 @@
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def conv1d_bfloat16(x, weight, bias):
+    """x[2, 256, 64] bfloat16, weight[256, 3] bfloat16, bias[256] bfloat16
+
+    -> y[2, 256, 64] bfloat16.
+    """
+    y = nl.ndarray((2, 256, 64), nl.bfloat16, buffer=nl.shared_hbm)
+    for i_n in range(2):
+        for i_c_0 in range(2):
+            padded_sbuf = nl.ndarray((128, 66), nl.bfloat16, buffer=nl.sbuf)
+            biased_sbuf = nl.ndarray((128, 64), nl.float32, buffer=nl.sbuf)
+            y_sbuf = nl.ndarray((128, 64), nl.bfloat16, buffer=nl.sbuf)
+            bias_sbuf = nl.ndarray((128, 1), nl.bfloat16, buffer=nl.sbuf)
+            bias_sbuf_f32 = nl.ndarray((128, 1), nl.float32, buffer=nl.sbuf)
+            weight_sbuf = nl.ndarray((128, 3), nl.bfloat16, buffer=nl.sbuf)
+            weight_sbuf_f32 = nl.ndarray((128, 3), nl.float32, buffer=nl.sbuf)
+            # pad
+            nisa.memset(padded_sbuf[0:128, 0:1], 0.0, engine=nisa.gpsimd_engine)
+            nisa.memset(padded_sbuf[0:128, 65:66], 0.0, engine=nisa.gpsimd_engine)
+            nisa.dma_copy(padded_sbuf[0:128, 1:65], x[i_n, i_c_0 * 128 : i_c_0 * 128 + 128, 0:64])
+            # bias_trn.sbuf
+            nisa.dma_copy(bias_sbuf, bias[i_c_0 * 128 : i_c_0 * 128 + 128])
+            nisa.tensor_copy(bias_sbuf_f32, bias_sbuf)
+            # weight_trn.sbuf
+            nisa.dma_copy(weight_sbuf, weight[i_c_0 * 128 : i_c_0 * 128 + 128, 0:3])
+            nisa.tensor_copy(weight_sbuf_f32, weight_sbuf)
+            for i_f in range(3):
+                # conv
+                if i_f == 0:
+                    nisa.activation(
+                        biased_sbuf,
+                        nl.copy,
+                        padded_sbuf[0:128, i_f : i_f + 64],
+                        bias=bias_sbuf_f32,
+                        scale=weight_sbuf_f32[0:128, i_f : i_f + 1],
+                    )
+                else:
+                    nisa.scalar_tensor_tensor(
+                        biased_sbuf,
+                        padded_sbuf[0:128, i_f : i_f + 64],
+                        nl.multiply,
+                        weight_sbuf_f32[0:128, i_f : i_f + 1],
+                        nl.add,
+                        biased_sbuf,
+                    )
+            # cast
+            nisa.tensor_scalar(y_sbuf, biased_sbuf, nl.maximum, 0.0)
+            # y_trn.sbuf
+            nisa.dma_copy(y[i_n, i_c_0 * 128 : i_c_0 * 128 + 128, 0:64], y_sbuf)
+    return y
