@@ -19,7 +19,8 @@ from fuse_epilogue.neuron.emit import emit
 from fuse_epilogue.neuron.emit.areas import Areas
 from fuse_epilogue.neuron.emit.layout import Layout, layout_of
 from fuse_epilogue.neuron.emit.linear import Linear
-from fuse_epilogue.neuron.emit.program import Axis, Names, Tensor
+from fuse_epilogue.neuron.emit.names import Names
+from fuse_epilogue.neuron.emit.program import Axis, Tensor
 from fuse_epilogue.neuron.emit.text import WIDTH, Text
 from neuron_golden_schedules import KERNELS, emitted
 from neuron_schedules import drawn

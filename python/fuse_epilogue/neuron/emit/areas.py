@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .linear import Interval, Linear
-from .program import Axis, Choose, Expression, Names, Store, with_parts
+from .names import Names
+from .program import Axis, Choose, Expression, Store, with_parts
 from .refusals import EmitError
 from .text import Text
 from .views import Area

@@ -13,6 +13,7 @@ from ..trace import ITEMSIZE
 from .integers import Integers
 from .late import LATE, move_late
 from .linear import Linear
+from .names import Names
 from .program import (
     ROLES,
     Allocate,
@@ -21,7 +22,6 @@ from .program import (
     Leaf,
     Load,
     Loop,
-    Names,
     Node,
     Program,
     Store,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import keyword
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from .linear import Interval, Linear
+from .names import Names
 
 #: What a marked loop is to its instruction; the names are TVM's.
 Role = Literal["P", "F", "lhs_F", "rhs_F"]
@@ -212,30 +211,6 @@ class Allocate:
 
 
 Node: TypeAlias = Loop | Once | Allocate | Leaf
-
-
-class Names:
-    """Names for Python, each given once."""
-
-    def __init__(self) -> None:
-        self._taken = {"nki", "nisa", "nl", "min", "max", "range", *keyword.kwlist}
-
-    def copy(self) -> Names:
-        """Return the same names, to be added to."""
-        made = Names()
-        made._taken |= self._taken
-        return made
-
-    def unique(self, name: str) -> str:
-        """Return a name that is not taken."""
-        name = re.sub(r"\W", "_", name.replace("_trn.", "_").replace("_trn_", "_")).strip("_")
-        name = name if name and not name[0].isdigit() else f"t{name}"
-        found, number = name, 1
-        while found in self._taken:
-            number += 1
-            found = f"{name}_{number}"
-        self._taken.add(found)
-        return found
 
 
 @dataclass

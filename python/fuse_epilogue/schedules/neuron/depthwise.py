@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from tvm import s_tir, tirx
 
-from ...neuron.machine import Machine, machine
+from ...neuron.machine import Machine
 from ...neuron.trace import ITEMSIZE
 from ..choice import NO_CONVOLUTION, Choice, not_fused
 from .canonical import ChannelConv, find_channel_conv
+from .rule import NeuronRule
 from .tiles import best
 from .tiling import Tiling, scheduled
 
@@ -21,7 +22,7 @@ COLUMNS = 2048
 PART = 1024
 
 
-class DepthwiseConv1d:
+class DepthwiseConv1d(NeuronRule):
     """Schedules a depthwise convolution along one dimension and what follows it, for Trainium.
 
     Channels are on partitions, images and columns along them. The sum starts on the scalar engine,
@@ -46,25 +47,7 @@ class DepthwiseConv1d:
     def __init__(self, finite: bool = False) -> None:
         self.finite = finite
 
-    def apply(
-        self, func: tirx.PrimFunc, target: str | Machine, tunable: bool = False
-    ) -> s_tir.Schedule | None:
-        """Return the scheduled function as "main", or None if it is not such a convolution.
-
-        Parameters
-        ----------
-        func : tvm.tirx.PrimFunc
-            With constant sizes.
-        target : str or Machine
-            ``"trn1"`` or ``"trn2"``.
-        tunable : bool
-            Not used: nothing is left to tune.
-        """
-        return self.choose(func, target).schedule
-
-    def choose(self, func: tirx.PrimFunc, target: str | Machine) -> Choice:
-        """Return how a function is scheduled for Trainium, and why not at all."""
-        core = machine(target)
+    def _choose(self, func: tirx.PrimFunc, core: Machine) -> Choice:
         try:
             conv = find_channel_conv(func)
         except s_tir.ScheduleError as error:

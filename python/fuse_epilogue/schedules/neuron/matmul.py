@@ -8,10 +8,11 @@ from typing import Any
 
 from tvm import s_tir, tirx
 
-from ...neuron.machine import Machine, machine
+from ...neuron.machine import Machine
 from ...neuron.trace import ITEMSIZE
 from ..choice import Choice, not_fused
 from .products import COLUMN, PART, ROW, STEPS, Product, Side, find_product, rewritten
+from .rule import NeuronRule
 from .tiles import BANK, BANK_BYTES, PARTITIONS, best, mark, once, split
 
 #: Elements of a row that stays on the chip, for all partitions.
@@ -29,7 +30,7 @@ CHUNK = 4
 FEW_PRODUCTS = 256
 
 
-class Matmul:
+class Matmul(NeuronRule):
     """Schedules a product of two matrices, its bias and its activation.
 
     The product is found by what it computes: ``y[m, n] = f(sum_k a[m, k] * b[k, n])`` of any sizes,
@@ -45,30 +46,13 @@ class Matmul:
     >>> kernel.check("trn1").psum_banks                         # doctest: +SKIP
     """
 
-    def apply(
-        self, func: tirx.PrimFunc, target: str | Machine, tunable: bool = False
-    ) -> s_tir.Schedule | None:
-        """Return the scheduled function as "main", or None if it is not such a product.
-
-        Parameters
-        ----------
-        func : tvm.tirx.PrimFunc
-        target : str or Machine
-            ``"trn1"`` or ``"trn2"``.
-        tunable : bool
-            Not used: nothing is left to tune.
-        """
-        return self.choose(func, target).schedule
-
-    def choose(self, func: tirx.PrimFunc, target: str | Machine) -> Choice:
-        """Return how a function is scheduled, and why not better."""
+    def _choose(self, func: tirx.PrimFunc, core: Machine) -> Choice:
         try:
             product = find_product(func)
         except s_tir.ScheduleError as error:
             return Choice("", not_fused(error))
         if product is None:
             return Choice("", "it is not one product of two matrices, summed in float32")
-        core = machine(target)
         return best(core, ((str(t), scheduled(product, t)) for t in tilings(product, core)))
 
 

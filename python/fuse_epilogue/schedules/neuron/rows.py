@@ -9,7 +9,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import TensorLoad, prim
 
-from ...neuron.machine import Machine, machine
+from ...neuron.machine import Machine
 from ...tir_tree import substitute, uses
 from ..choice import NOT_PREPARED, Choice, not_fused
 from ..convolution import is_one_to_one, plain
@@ -17,6 +17,7 @@ from ..fused import Fused, find_fused
 from ..prepare import prepare
 from ..trees import nests
 from .row_blocks import Rows, RowWriter
+from .rule import NeuronRule
 from .tiles import (
     PARTITIONS,
     axis_loads,
@@ -31,7 +32,7 @@ from .tiles import (
 WIDTHS = (2048, 4096, 1024)
 
 
-class RowReduce:
+class RowReduce(NeuronRule):
     """Schedules sums or maxima along the rows of a matrix and what is computed of them.
 
     ``y[m] = f(op_n g(x[m, n]))``, of any sizes: rows on partitions, as many columns at once as a
@@ -44,23 +45,7 @@ class RowReduce:
     >>> kernel = neuron.emit(RowReduce().apply(func, "trn1"))
     """
 
-    def apply(
-        self, func: tirx.PrimFunc, target: str | Machine, tunable: bool = False
-    ) -> s_tir.Schedule | None:
-        """Return the scheduled function as "main", or None if it is not such a reduction.
-
-        Parameters
-        ----------
-        func : tvm.tirx.PrimFunc
-        target : str or Machine
-            ``"trn1"`` or ``"trn2"``.
-        tunable : bool
-            Not used: nothing is left to tune.
-        """
-        return self.choose(func, target).schedule
-
-    def choose(self, func: tirx.PrimFunc, target: str | Machine) -> Choice:
-        """Return how a function is scheduled, and why not better."""
+    def _choose(self, func: tirx.PrimFunc, core: Machine) -> Choice:
         prepared = prepare(func) if is_fixed(func) else None
         if prepared is None:
             return Choice("", NOT_PREPARED)
@@ -70,10 +55,10 @@ class RowReduce:
             return Choice("", not_fused(error))
         if rows is None:
             return Choice("", "it is not one sum or maximum for each row of a matrix, in float32")
-        return _best(rows, target)
+        return _best(rows, core)
 
 
-class Elementwise:
+class Elementwise(NeuronRule):
     """Schedules what is computed of every element of a matrix.
 
     ``y[m, n] = f(x[m, n], scale[m], residual[m, n], ...)``, of any sizes: rows on partitions, as
@@ -86,31 +71,14 @@ class Elementwise:
     >>> kernel = neuron.emit(Elementwise().apply(func, "trn2"))
     """
 
-    def apply(
-        self, func: tirx.PrimFunc, target: str | Machine, tunable: bool = False
-    ) -> s_tir.Schedule | None:
-        """Return the scheduled function as "main", or None if it has another form.
-
-        Parameters
-        ----------
-        func : tvm.tirx.PrimFunc
-        target : str or Machine
-            ``"trn1"`` or ``"trn2"``.
-        tunable : bool
-            Not used: nothing is left to tune.
-        """
-        return self.choose(func, target).schedule
-
-    def choose(self, func: tirx.PrimFunc, target: str | Machine) -> Choice:
-        """Return how a function is scheduled, and why not better."""
+    def _choose(self, func: tirx.PrimFunc, core: Machine) -> Choice:
         rows = _elements(func) if is_fixed(func) else None
         if rows is None:
             return Choice("", "it is not computed element by element, of a matrix, its rows' own")
-        return _best(rows, target)
+        return _best(rows, core)
 
 
-def _best(rows: Rows, target: str | Machine) -> Choice:
-    core = machine(target)
+def _best(rows: Rows, core: Machine) -> Choice:
 
     def candidates() -> Iterator[tuple[str, s_tir.Schedule]]:
         widest = 0

@@ -1,0 +1,169 @@
+"""Writes instructions that move things, and operands as text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .linear import Interval, Linear
+from .names import Names
+from .patterns import number
+from .program import Number, Operand
+from .text import Text
+from .views import Area, at_start, written
+
+Ranges = dict[str, Interval]
+
+
+class Moves:
+    """Writes instructions of one kernel.
+
+    Parameters
+    ----------
+    names : Names
+        Those that are taken.
+    ranges : dict[str, Interval]
+        The values of all terms.
+    text : Text
+        Where to write.
+    widened : frozenset[str]
+        Tensors that have a copy in float32.
+
+    Attributes
+    ----------
+    wanted : set[str]
+        Tensors that need one: their columns are operands.
+    """
+
+    def __init__(self, names: Names, ranges: Ranges, text: Text, widened: frozenset[str]) -> None:
+        self.names = names
+        self.ranges = ranges
+        self.text = text
+        self.widened = widened
+        self.wanted: set[str] = set()
+        self._ones: dict[str, tuple[str, int]] = {}
+
+    # ---- Constants ---------------------------------------------------------------------------
+
+    def ones(self, dtype: str, size: int, axes: tuple[str, ...]) -> Operand:
+        """Return a row of ones in one partition, along an axis if there is one."""
+        name, known = self._ones.get(dtype, ("", 0))
+        name = name or self.names.unique("ones")
+        self._ones[dtype] = (name, max(known, size))
+        along = Linear({axis: 1 for axis in axes})
+        # The size of the row is known at the end: nothing is "all of it" before.
+        return Operand(name, "sbuf", dtype, (1, 0), (Linear(), along))
+
+    def constants(self) -> list[str]:
+        """Return the lines that make the rows of ones."""
+        lines = []
+        for dtype, (name, size) in self._ones.items():
+            lines.append(f"    {name} = nl.ndarray((1, {size}), nl.{dtype}, buffer=nl.sbuf)")
+            lines.append(f"    nisa.memset({name}, 1.0)")
+        return lines
+
+    # ---- Instructions ------------------------------------------------------------------------
+
+    def dma(self, target: Operand, value: Operand, area: Area, block: str) -> None:
+        """Write a transfer."""
+        kept = area.kept(self.ranges)
+        self.text.call(
+            "nisa.dma_copy",
+            [self._view(target, area, kept, block), self._view(value, area, kept, block)],
+        )
+        self._widen(target, area, kept, block)
+
+    def transpose(
+        self, target: Operand, value: Operand, area: Area, columns: tuple[str, ...], block: str
+    ) -> None:
+        """Write a transposition: `columns` counts the partitions of what is read, if several."""
+        assert area.partition is not None
+        turned = replace(area, partition=(*columns, None)[0], free=(area.partition,))
+        gone = tuple(name for name in area.free if name not in columns)
+        self.text.call(
+            "nisa.nc_transpose",
+            [
+                written(at_start(target, area, gone), area, columns, block),
+                written(at_start(value, area, gone), turned, turned.free, block),
+            ],
+        )
+
+    def diagonal(self, target: Operand, on: Number, off: Number, area: Area, block: str) -> None:
+        """Write one number on the diagonal of a square, another one elsewhere.
+
+        No access pattern goes along a diagonal on the chip, where each partition is a memory of
+        its own; in HBM it is a column with a larger stride.
+        """
+        assert area.partition is not None
+        (column,) = area.free
+        size = self._extent(area, area.partition)
+        far = self.names.unique(f"{target.name}_hbm")
+        spots = self.names.unique(f"{target.name}_diagonal")
+        here = self._view(target, area, (column,), block)
+        self.text.call("nisa.memset", [here, number(off.value)])
+        line = f"{spots} = nl.ndarray(({size}, 1), nl.{target.dtype}, buffer=nl.sbuf)"
+        self.text.add(line)
+        self.text.call("nisa.memset", [spots, number(on.value)])
+        line = f"{far} = nl.ndarray(({size}, {size}), nl.{target.dtype}, buffer=nl.hbm)"
+        self.text.add(line)
+        self.text.call("nisa.dma_copy", [far, here])
+        self.text.call(
+            "nisa.dma_copy", [f"{far}.ap((({size + 1}, {size}), (1, 1)), offset=0)", spots]
+        )
+        self.text.call("nisa.dma_copy", [here, far])
+
+    # ---- Matrices ----------------------------------------------------------------------------
+
+    def matmul(
+        self,
+        target: str,
+        stationary: str,
+        moving: str,
+        accumulate: str,
+    ) -> None:
+        """Write a product of matrices."""
+        self.text.call("nisa.nc_matmul", [target, stationary, moving, f"accumulate={accumulate}"])
+
+    # ---- Operands ----------------------------------------------------------------------------
+
+    def tile(self, dtype: str, area: Area, free: tuple[str, ...]) -> Operand:
+        """Allocate a tile with an element for each iteration of an area."""
+        name = self.names.unique("part")
+        shape, index = [1], [Linear()]
+        if area.partition is not None:
+            shape, index = [self._extent(area, area.partition)], [Linear({area.partition: 1})]
+        for each in free:
+            shape.append(self._extent(area, each))
+            index.append(Linear({each: 1}))
+        if len(shape) == 1:
+            shape.append(1)
+            index.append(Linear())
+        sizes = ", ".join(map(str, shape))
+        self.text.add(f"{name} = nl.ndarray(({sizes}), nl.{dtype}, buffer=nl.sbuf)")
+        if name in self.widened:
+            self.text.add(f"{name}_f32 = nl.ndarray(({sizes}), nl.float32, buffer=nl.sbuf)")
+        return Operand(name, "sbuf", dtype, tuple(shape), tuple(index))
+
+    def _extent(self, area: Area, name: str) -> int:
+        return area.box[name][1].bounds(self.ranges)[1]
+
+    def _view(self, operand: Operand, area: Area, kept: tuple[str, ...], block: str) -> str:
+        """Write an operand with an element for each iteration."""
+        gone = tuple(name for name in area.free if name not in kept)
+        return written(at_start(operand, area, gone), area, kept, block)
+
+    def _column(self, operand: Operand, area: Area, block: str) -> str:
+        """Write one value for each partition, in float32."""
+        if operand.dtype != "float32":
+            self.wanted.add(operand.name)
+            operand = replace(operand, name=f"{operand.name}_f32", dtype="float32")
+        return written(at_start(operand, area, area.free), area, (), block)
+
+    def _widen(self, target: Operand, area: Area, kept: tuple[str, ...], block: str) -> None:
+        """Write the copy in float32 of a tensor whose columns are operands."""
+        if target.name not in self.widened:
+            return
+        wide = replace(target, name=f"{target.name}_f32", dtype="float32")
+        self.text.call(
+            "nisa.tensor_copy",
+            [self._view(wide, area, kept, block), self._view(target, area, kept, block)],
+        )
