@@ -260,9 +260,9 @@ print("\n".join(text[start : end + 1]))
 # How to read it:
 #
 # - *Chunks.* x is loaded in chunks of one vector that lie where vectors of x lie: none of them
-#   crosses a line (where rows are whole vectors, as here). A tile of two vectors needs four chunks,
-#   its own two and one on each side: two loads for a vector of results. That would be the same for
-#   more taps, as long as they reach no further than a vector. Step 4 has a load for each tap.
+#   crosses a line (where rows are whole vectors, as here). A vector of results needs three, its own
+#   and one on each side, and has two of them from the vector before: one load for a vector of
+#   results, for any number of taps. Step 4 has a load for each tap.
 # - *Windows.* What a tap needs is put together in registers: the first ``T.Shuffle`` takes the last
 #   lane of one chunk, and all but the last of the next. That is no access to memory, and with
 #   AVX-512 a single instruction. (The chunks hold the bits as integers, because LLVM has a cheaper

@@ -14,20 +14,17 @@ from .integers import Integers
 from .late import LATE, move_late
 from .linear import Linear
 from .names import Names
+from .order import begins, check_order, find_results, first_iterations
 from .program import (
     ROLES,
     Allocate,
     Axis,
-    Binary,
     Leaf,
-    Load,
     Loop,
     Node,
     Program,
     Store,
     Tensor,
-    loads,
-    stores,
 )
 from .refusals import EmitError
 from .values import Values
@@ -70,29 +67,9 @@ def lower(func: tirx.PrimFunc, name: str) -> Program:
         module = make()(module)
     body = reader.statement(module["main"].body, [])
     program = Program(name, parameters, body, reader.integers.ranges, reader.names)
-    _find_results(program)
+    find_results(program)
     move_late(program)
     return program
-
-
-def _find_results(program: Program) -> None:
-    """Tell which parameters are results."""
-    written = {id(leaf.update.tensor) for leaf in program.leaves()}
-    read = {
-        id(load.tensor): leaf.block
-        for leaf in program.leaves()
-        for store in stores(leaf)
-        for load in loads(store.value)
-    }
-    for tensor in program.parameters:
-        if id(tensor) in written:
-            tensor.kind = "output"
-            if id(tensor) in read:
-                block = read[id(tensor)]
-                reason = f"is a result, and block '{block}' reads it"
-                raise EmitError("in-place", f"parameter '{tensor.name}'", reason)
-    if not any(tensor.kind == "output" for tensor in program.parameters):
-        raise EmitError("statement", program.name, "it writes to none of its parameters")
 
 
 class _Reader:
@@ -239,19 +216,16 @@ class _Reader:
                 return []
             conditions += found
         stores = self._stores(block.body, tuple(conditions))
+        check_order(stores, self.block)
         leaves: list[Node] = []
         while stores:
             init = None
             first: tuple[str, ...] = ()
-            if len(stores) > 1 and _begins(stores[0], stores[1]):
+            if len(stores) > 1 and begins(stores[0], stores[1]):
                 start = stores.pop(0)
-                first, rest = _first_iterations(start.conditions, conditions)
+                first, rest = first_iterations(start.conditions, conditions)
                 init = Store(start.tensor, start.index, start.value, rest)
             update = stores.pop(0)
-            for load in loads(update.value):
-                if load.tensor is update.tensor and load.index != update.index:
-                    reason = f"reads other elements of '{load.tensor.name}', which it writes"
-                    raise EmitError("in-place", self.block, reason)
             late = bool(block.annotations.get(LATE, False))
             leaves.append(Leaf(block.name_hint, engine, axes, own, init, update, first, late))
         return leaves
@@ -266,6 +240,8 @@ class _Reader:
                     return []
                 return self._stores(stmt.then_case, (*conditions, *found))
             case tirx.BufferStore():
+                if stmt.buffer.__chandle__() not in self.values.tensors:
+                    return []  # TVM allocates nothing for what nobody reads.
                 target = self.values.known(stmt.buffer, self.block)
                 if target.kind == "input":
                     target.kind = "output"
@@ -290,35 +266,3 @@ def _is_leaf(stmt: Any) -> bool:
     return any(isinstance(part, tirx.BufferStore) for part in parts) and not any(
         isinstance(part, (tirx.For, s_tir.SBlockRealize)) for part in parts
     )
-
-
-def _begins(init: Store, update: Store) -> bool:
-    """Whether a store gives an element its first value, and the next one updates it."""
-    return (
-        init.tensor is update.tensor
-        and init.index == update.index
-        and isinstance(update.value, Binary)
-        and any(
-            isinstance(side, Load) and side.tensor is init.tensor and side.index == init.index
-            for side in (update.value.a, update.value.b)
-        )
-    )
-
-
-def _first_iterations(
-    conditions: tuple[Linear, ...], around: list[Linear]
-) -> tuple[tuple[str, ...], tuple[Linear, ...]]:
-    """Split the conditions of an init: loops that are in their first iteration, and the others.
-
-    TVM writes ``k_0 * 4 + k_1 == 0``: no factor and no variable is negative, so all are 0.
-    """
-    first: list[str] = []
-    rest: list[Linear] = []
-    for each in conditions:
-        if each in around:
-            rest.append(each)
-        elif each.constant == 0 and all(factor < 0 for factor in each.terms.values()):
-            first += [name for name in each.terms if name not in first]
-        else:
-            rest.append(each)
-    return tuple(first), tuple(rest)

@@ -41,7 +41,8 @@ class Tiling:
         """Say it in a few words."""
         images = f", {self.images} images" if self.images > 1 else ""
         parts = f" in parts of {self.part}" if self.part < self.columns else ""
-        tensor = f"; {self.on_tensor} taps on the tensor engine" if self.on_tensor else ""
+        taps = "tap" if self.on_tensor == 1 else "taps"
+        tensor = f"; {self.on_tensor} {taps} on the tensor engine" if self.on_tensor else ""
         return f"tiles of {self.partitions} channels{images}, {self.columns} columns{parts}{tensor}"
 
 

@@ -1,0 +1,260 @@
+"""A processor as the planner sees it: vectors, registers, execution units, caches.
+
+What a search needs of a machine stands here and nowhere else. The vectors and registers come from
+TVM's target, the caches of the machine at hand from the operating system, and what neither knows
+from :data:`CORES`, a table of cores with its sources.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import tvm
+from tvm.target import Target
+
+KIB = 1024
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+
+
+@dataclass(frozen=True)
+class Level:
+    """A level of memory.
+
+    Attributes
+    ----------
+    name : str
+        "L1", "L2", "L3" or "memory".
+    bytes : int
+        Capacity; 0 for the last level, which holds everything.
+    line : int
+        Bytes of a cache line.
+    shared : bool
+        Whether all cores share it: its bandwidth does not grow with the number of cores.
+    bytes_per_s : float
+        What one core gets out of it at best, reading one line after the other. Of "L1" it is not
+        used: its loads are instructions.
+    """
+
+    name: str
+    bytes: int
+    line: int
+    shared: bool
+    bytes_per_s: float
+
+
+@dataclass(frozen=True)
+class Core:
+    """What a core executes in one clock, and how long it takes.
+
+    Attributes
+    ----------
+    fma, add, load, store : float
+        Vector instructions of that kind that begin in one clock, for the widest vectors.
+    issue : float
+        Instructions of any kind that begin in one clock.
+    latency : float
+        Clocks from the operands of a multiplication with addition to its result.
+    branch : float
+        Clocks lost where a loop ends unexpectedly.
+    """
+
+    fma: float = 2.0
+    add: float = 2.0
+    load: float = 2.0
+    store: float = 1.0
+    issue: float = 4.0
+    latency: float = 4.0
+    branch: float = 14.0
+
+
+#: Cores by LLVM's name of the processor; "" for any other, with what is common to the x86 cores of
+#: the last ten years. znver5: Software Optimization Guide for the AMD Zen5 microarchitecture
+#: (publication 58455), sections on the floating-point unit, load-store unit and branch prediction;
+#: znver4: the same for Zen4 (publication 57647), whose units are 256 bits wide: a vector of 512
+#: bits takes two clocks.
+CORES = MappingProxyType(
+    {
+        "": Core(),
+        "znver5": Core(issue=8.0, branch=15.0),
+        "znver4": Core(fma=1.0, add=1.0, load=1.0, store=0.5, issue=6.0, branch=13.0),
+    }
+)
+
+#: Bytes in a clock that a core gets from a level, where nothing was measured: half of what the
+#: guides above state as the most, which no loop reaches.
+_BYTES_PER_CLOCK = MappingProxyType({"L1": 128.0, "L2": 32.0, "L3": 16.0, "memory": 5.0})
+#: Caches of a target that is not this machine: those of a small core of a server.
+_LEVELS = (("L1", 32 * KIB, False), ("L2", 512 * KIB, False), ("L3", 16384 * KIB, True))
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """A processor.
+
+    Attributes
+    ----------
+    name : str
+        LLVM's name of it.
+    cores : int
+        That a function may use.
+    vector_bytes : int
+        Of a vector register.
+    registers : int
+        Vector registers.
+    clock_hz : float
+        Clocks in a second.
+    core : Core
+        What one of them does in a clock.
+    levels : tuple[Level, ...]
+        Caches from the first on, and the memory behind them.
+    launch_s : float
+        Seconds to start a loop on all cores and to wait for its end.
+    call_s : float
+        Seconds that calling a function takes, without what it computes.
+    """
+
+    name: str
+    cores: int
+    vector_bytes: int
+    registers: int
+    clock_hz: float
+    core: Core
+    levels: tuple[Level, ...]
+    launch_s: float = 5e-6
+    call_s: float = 1e-6
+
+    @property
+    def line(self) -> int:
+        """Bytes of a cache line."""
+        return self.levels[0].line
+
+    @property
+    def caches(self) -> tuple[Level, ...]:
+        """The levels but for the memory."""
+        return self.levels[:-1]
+
+    def cache(self, name: str) -> Level:
+        """Return a level by its name; the last cache if there is none of that name."""
+        return next((level for level in self.caches if level.name == name), self.caches[-1])
+
+    def lanes(self, bits: int) -> int:
+        """Return how many elements of so many bits a vector register holds."""
+        return max(1, 8 * self.vector_bytes // bits)
+
+    def to_json(self) -> str:
+        """Return the description as JSON."""
+        return json.dumps(asdict(self), indent=2)
+
+    @staticmethod
+    def from_json(text: str) -> Cpu:
+        """Return what :meth:`to_json` wrote.
+
+        Raises
+        ------
+        ValueError
+            The text is not such a description.
+        """
+        try:
+            data = json.loads(text)
+            core, levels = Core(**data["core"]), tuple(Level(**each) for each in data["levels"])
+            return Cpu(**{**data, "core": core, "levels": levels})
+        except (KeyError, TypeError, json.JSONDecodeError) as error:
+            raise ValueError(f"this is no description of a processor: {error}") from error
+
+
+def cpu(target: Target | str | dict[str, Any]) -> Cpu:
+    """Return the processor that a target names.
+
+    Parameters
+    ----------
+    target : tvm.target.Target, str or dict
+        Of kind "llvm". Where it names the processor at hand, as
+        :func:`fuse_epilogue.schedules.host` does, the caches and the clock are those of this
+        machine.
+
+    Raises
+    ------
+    ValueError
+        The target is of another kind.
+
+    Example
+    -------
+    >>> from fuse_epilogue.schedules import host
+    >>> cpu(host()).levels[0].name
+    'L1'
+    """
+    target = target if isinstance(target, Target) else Target(target)
+    if target.kind.name != "llvm":
+        raise ValueError(
+            f"the planner knows processors of kind 'llvm', not '{target.kind.name}': "
+            "pass a target such as schedules.host()"
+        )
+    has = tvm.get_global_func("target.llvm_cpu_has_feature")
+    if has("sse2", target):
+        # TVM says 512 bits for all of x86; code for a target without a processor has 128.
+        bits = 512 if has("avx512f", target) else 256 if has("avx", target) else 128
+        registers = 32 if has("avx512f", target) else 16
+    else:
+        bits, registers = int(tvm.get_global_func("target.llvm_get_vector_width")(target)), 32
+    name = str(target.attrs.get("mcpu", ""))
+    here = tvm.get_global_func("target.llvm_get_system_cpu", allow_missing=True)
+    at_hand = bool(name) and here is not None and here() == name
+    clock = _clock_hz() if at_hand else 3e9
+    made = Cpu(
+        name=name or "any",
+        cores=int(target.attrs.get("num-cores", 1)),
+        vector_bytes=bits // 8,
+        registers=registers,
+        clock_hz=clock,
+        core=CORES.get(name, CORES[""]),
+        levels=(),
+    )
+    return replace(made, levels=_levels(_caches() if at_hand else _LEVELS, clock))
+
+
+def _levels(caches: Any, clock: float) -> tuple[Level, ...]:
+    named = [*caches, ("memory", 0, True)]
+    return tuple(
+        Level(name, size, _line(), shared, _BYTES_PER_CLOCK.get(name, 5.0) * clock)
+        for name, size, shared in named
+    )
+
+
+def _read(place: Path) -> str:
+    try:
+        return place.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _line() -> int:
+    return int(_read(_CACHES / "index0" / "coherency_line_size") or 64)
+
+
+def _caches() -> tuple[tuple[str, int, bool], ...]:
+    """Return name, bytes and whether it is shared of each cache for data of this machine."""
+    found = []
+    for place in sorted(_CACHES.glob("index*")):
+        size = _read(place / "size")
+        if _read(place / "type") in ("Data", "Unified") and size.endswith("K"):
+            cpus = _read(place / "shared_cpu_list")
+            # Threads of one core are neighbours or far apart; a level for more than two is shared.
+            shared = int(_read(place / "level")) > 2 or (os.cpu_count() or 1) > 2 and "," in cpus
+            found.append((f"L{_read(place / 'level')}", int(size[:-1]) * KIB, shared))
+    return tuple(found) or _LEVELS
+
+
+def _clock_hz() -> float:
+    """Return the highest clock that the system states, or what it runs at, or 3 GHz."""
+    highest = _read(Path("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq"))
+    if highest:
+        return 1e3 * float(highest)
+    for line in _read(Path("/proc/cpuinfo")).splitlines():
+        if line.startswith("cpu MHz"):
+            return 1e6 * float(line.split(":")[1])
+    return 3e9
