@@ -6,7 +6,9 @@ oneDNN, scipy and numpy (`conv1d_cpu_peers.py`); MetaSchedule if asked for. Ever
 compared with numpy before it is timed.
 
     python benchmarks/conv1d_cpu.py            about twenty minutes; writes results/conv1d_cpu.json
-    python benchmarks/conv1d_cpu.py --tune     MetaSchedule as well: twenty minutes more
+    python benchmarks/conv1d_cpu.py --tune FOLDER    lets MetaSchedule search, for an hour or two,
+                                                     and keeps its records; measures nothing
+    python benchmarks/conv1d_cpu.py --tuned FOLDER   MetaSchedule's best as well, where it has any
     python benchmarks/conv1d_cpu.py --quick    few samples; writes nothing without --output
     python benchmarks/conv1d_cpu.py --only main    the cases whose names begin with "main"
 
@@ -47,7 +49,7 @@ import numpy as np
 from conv1d_cpu_cases import CASES, COLD, Case, check, operands, right_results
 from conv1d_cpu_peers import Missing, Version, make, makers, prepare, versions_of_packages
 from conv1d_cpu_report import absent, evaluate, missed, show, table
-from conv1d_cpu_tvm import CALL, MEMCPY, OURS, tvm_makers, use_threads_of_pool
+from conv1d_cpu_tvm import CALL, MEMCPY, OURS, tune, tvm_makers, use_threads_of_pool
 from fusion import SAMPLE_S, Effort, Others, conditions, host, sample, use_threads
 from primitive import progress, to_json
 
@@ -125,12 +127,12 @@ def cold(version: Version, other: np.ndarray) -> Callable[[], float]:
 
 
 def versions(
-    case: Case, threads: int, tune: bool
+    case: Case, threads: int, records: Path | None
 ) -> tuple[dict[str, Version], dict[str, float], dict[str, str]]:
     """Compile and check all versions of a case; return also those too slow and those missing."""
     arrays = operands(case)
     right = right_results(case, arrays)
-    all_makers = tvm_makers(case, arrays, host(threads), threads, tune)
+    all_makers = tvm_makers(case, arrays, host(threads), threads, records)
     for name in makers(case, threads):
         all_makers[name] = lambda name=name: make(name, case, arrays, threads)
 
@@ -163,12 +165,12 @@ def versions(
 
 
 def measure(
-    case: Case, threads: int, effort: Effort, tune: bool, other: np.ndarray
+    case: Case, threads: int, effort: Effort, records: Path | None, other: np.ndarray
 ) -> Iterator[dict[str, Any]]:
     """Time all versions of a case, in all its states."""
     use_threads_of_pool(threads)
     prepare(threads)
-    built, too_slow, missing = versions(case, threads, tune)
+    built, too_slow, missing = versions(case, threads, records)
     for state in case.states:
         others = Others()
         if state == COLD:
@@ -202,7 +204,15 @@ def main() -> None:
     """Measure, print the tables, write the file."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="few samples")
-    parser.add_argument("--tune", action="store_true", help="MetaSchedule as well, in float32")
+    parser.add_argument(
+        "--tune",
+        type=Path,
+        metavar="FOLDER",
+        help="let MetaSchedule search for the cases in float32, and keep its records here",
+    )
+    parser.add_argument(
+        "--tuned", type=Path, metavar="FOLDER", help="measure what is in these records as well"
+    )
     parser.add_argument(
         "--only", action="append", metavar="NAME", help="cases whose names begin so (repeatable)"
     )
@@ -227,6 +237,12 @@ def main() -> None:
     cases, effort = chosen_cases(args.only), QUICK if args.quick else FULL
     counts = args.threads or ([1, 2] if (os.cpu_count() or 1) > 1 else [1])
 
+    if args.tune is not None:
+        for case in cases:
+            for threads in counts if case.dtype == "float32" else ():
+                tune(case, host(threads), args.tune)
+        return
+
     kept = not args.as_shipped and keep_memory()
     use_threads(max(counts))
     report = conditions(host(max(counts)), max(counts))
@@ -246,8 +262,8 @@ def main() -> None:
     try:
         for case in cases:
             for threads in counts:
-                tune = args.tune and case.dtype == "float32"
-                for row in measure(case, threads, effort, tune, other):
+                records = args.tuned if case.dtype == "float32" else None
+                for row in measure(case, threads, effort, records, other):
                     rows.append(row)
                     show(row)
     except KeyboardInterrupt:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import tvm
@@ -82,29 +84,48 @@ def nothing(case: Case) -> tvm.tirx.PrimFunc:
     return main
 
 
-def tuned(case: Case, target: tvm.target.Target) -> tvm.IRModule:
-    """Return what MetaSchedule finds within its trials."""
-    try:
-        from tvm.s_tir import meta_schedule
-    except ImportError as error:
-        raise Missing(f"MetaSchedule needs the extra 'bench': {error}") from None
-    with tempfile.TemporaryDirectory() as folder:
-        database = meta_schedule.tune_tir(
+def tune(case: Case, target: tvm.target.Target, records: Path) -> None:
+    """Let MetaSchedule search, and keep what it finds in a folder of `records`."""
+    from tvm.s_tir import meta_schedule
+
+    folder = folder_of(case, target, records)
+    if folder.is_dir():
+        return
+    with tempfile.TemporaryDirectory() as unfinished:
+        meta_schedule.tune_tir(
             workload(case),
             target,
-            folder,
+            unfinished,
             max_trials_global=TRIALS,
             num_trials_per_iter=TRIALS,
             seed=1,
         )
-        sch = meta_schedule.tir_integration.compile_tir(database, workload(case), target)
+        shutil.copytree(unfinished, folder)
+
+
+def tuned(case: Case, target: tvm.target.Target, records: Path) -> tvm.IRModule:
+    """Return the best that MetaSchedule has found in `tune`."""
+    try:
+        from tvm.s_tir import meta_schedule
+    except ImportError as error:
+        raise Missing(f"MetaSchedule needs the extra 'bench': {error}") from None
+    folder = folder_of(case, target, records)
+    if not folder.is_dir():
+        raise Missing("MetaSchedule: not tuned")
+    database = meta_schedule.database.JSONDatabase(work_dir=str(folder))
+    sch = meta_schedule.tir_integration.compile_tir(database, workload(case), target)
     if sch is None:
-        raise Missing("MetaSchedule has found no schedule")
+        raise Missing(f"MetaSchedule has found no schedule in {TRIALS} trials")
     return sch.mod
 
 
+def folder_of(case: Case, target: tvm.target.Target, records: Path) -> Path:
+    """Return where the records of a case and a number of threads are."""
+    return records / f"{case.key}-{target.attrs['num-cores']}"
+
+
 def tvm_makers(
-    case: Case, arrays: Arrays, target: tvm.target.Target, threads: int, tune: bool
+    case: Case, arrays: Arrays, target: tvm.target.Target, threads: int, records: Path | None
 ) -> dict[str, Callable[[], Version]]:
     """Return what makes each of TVM's versions; all run on the same arrays."""
     device = tvm.cpu()
@@ -130,6 +151,6 @@ def tvm_makers(
         OURS: lambda: of(schedules.apply(workload(case), target)),
         UNSCHEDULED: lambda: of(workload(case)),
     }
-    if tune:
-        makers[TUNED] = lambda: of(tuned(case, target))
+    if records is not None:
+        makers[TUNED] = lambda: of(tuned(case, target, records))
     return makers

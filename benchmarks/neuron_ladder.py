@@ -33,8 +33,9 @@ merged some; how many was not published. With four sums in one instruction, as i
 prediction is {merged:.3f} ms ({merged_error:+.1%}); something else would then take the rest, for
 instance blocks that wait for the store of the one before."""
 
-#: Milliseconds: the least of max(engines, DMA) over ways to divide the work among the engines, each
-#: at its documented cost and without any overhead.
+#: Milliseconds: the least of max(engines, DMA) over five ways to divide each tile's work among the
+#: engines, at the documented costs and without any overhead. A kernel that does not treat all tiles
+#: alike, such as the one written by hand, may need less.
 FLOORS = {
     ("trn1", "float32"): 0.247,
     ("trn1", "bfloat16"): 0.123,

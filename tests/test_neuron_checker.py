@@ -99,6 +99,13 @@ CASES = [
         "trn1",
     ),
     (
+        "hbm-capacity",
+        # x and y are there already, the limit is reached without them.
+        "h = nl.ndarray((32768, 1024, 1024), nl.int8, buffer=nl.hbm)",
+        "h = nl.ndarray((32767, 1024, 1024), nl.int8, buffer=nl.hbm)",
+        "trn1",
+    ),
+    (
         "bank-crossing",
         M.format(a=F32, b=F32, n=512).replace(
             "p = nl.ndarray((128, 512)", "p = nl.ndarray((128, 1024)"

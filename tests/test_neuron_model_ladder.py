@@ -70,7 +70,7 @@ def test_no_such_step() -> None:
         ladder.schedule(7)
 
 
-#: The least of max(engines, DMA) over ways to divide the work, at the documented costs, in ms.
+#: The least of max(engines, DMA) over ways to divide each tile's work, at documented costs, in ms.
 FLOORS = {
     ("trn1", "float32"): 0.247,
     ("trn1", "bfloat16"): 0.123,

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tvm
+import tvm_ffi
 from tvm import tirx
 
 from fuse_epilogue import neuron, schedules, workloads
@@ -190,3 +191,24 @@ def test_apply_and_explain() -> None:
 )
 def test_channels_of_a_tile(channels: int, tile: int) -> None:
     assert channels_of_a_tile(channels, 128) == tile
+
+
+def test_a_result_that_is_read() -> None:
+    """What follows adds to what y holds already: no rule takes that for an output."""
+    func = workloads.depthwise_conv1d(1, 8, 16, 3, activation="relu")
+    out, old = func.params[-1], func.body.block.body.seq[-1]
+    [store] = [node for node in _nodes(old, tirx.BufferStore) if node.buffer.same_as(out)]
+    again = tirx.BufferStore(
+        store.buffer, store.value + store.buffer[tuple(store.indices)], store.indices
+    )
+    changed = tvm_ffi.structural_map(
+        func.body, (tirx.BufferStore, lambda node: again if node.same_as(store) else node)
+    )
+    assert DepthwiseConv1d().apply(func, "trn1") is not None
+    assert DepthwiseConv1d().apply(func.with_body(changed), "trn1") is None
+
+
+def _nodes(root: Any, kind: Any) -> list[Any]:
+    found: list[Any] = []
+    tvm_ffi.structural_walk(root, (kind, found.append))
+    return found

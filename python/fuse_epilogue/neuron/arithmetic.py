@@ -79,6 +79,12 @@ def widened(value: Any) -> Any:
     return np.float32(value)
 
 
+def holds(dtype: str, value: float) -> bool:
+    """Tell whether a type of integers has this value: infinities, NaN and fractions are in none."""
+    limits = np.iinfo(dtype)
+    return bool(limits.min <= value <= limits.max and value == int(value))
+
+
 def combine(name: str, left: Any, right: Any) -> Any:
     """Return ``left op right``.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from .liveness import Peak, peak
 from .machine import Machine
 from .machine import machine as find_machine
 from .rules import GUIDE, INSTRUCTION_RULES, ISA, LANGUAGE, Rule
-from .trace import Access, Step, Trace
+from .trace import ITEMSIZE, Access, BufferInfo, Step, Trace
 from .written import Written
 
 
@@ -45,6 +46,21 @@ class Resources:
     loaded_bytes: int
     stored_bytes: int
 
+    def __str__(self) -> str:
+        """Return a table."""
+        counts = ", ".join(f"{count} {op}" for op, count in self.instructions.items())
+        engines = ", ".join(f"{count} {engine}" for engine, count in self.engines.items())
+        return "\n".join(
+            (
+                f"needed on {self.machine}",
+                f"  SBUF  {self.sbuf_bytes:,} bytes of each partition",
+                f"  PSUM  {self.psum_bytes:,} bytes of each partition, {self.psum_banks} banks",
+                f"  HBM   {self.loaded_bytes:,} bytes read, {self.stored_bytes:,} written",
+                f"  instructions: {counts or 'none'}",
+                f"  by engine: {engines or 'none'}",
+            )
+        )
+
 
 #: Rules that are not about one instruction alone, or are found while the kernel is walked.
 KERNEL_RULES = (
@@ -63,6 +79,7 @@ KERNEL_RULES = (
     Rule("partitions", "a tensor on the chip has at most 128 partitions", GUIDE),
     Rule("sbuf-capacity", "192 KiB in each partition of trn1, 224 KiB of trn2", GUIDE),
     Rule("psum-capacity", "8 banks of 2 KiB in each partition, a tensor starts at a bank", GUIDE),
+    Rule("hbm-capacity", "32 GiB for the chip of trn1, 96 GiB for that of trn2", GUIDE),
     Rule(
         "accumulate",
         "matmuls accumulate on what a matmul wrote, and say so",
@@ -102,14 +119,21 @@ def check(record: Callable[[], Trace], machine: str | Machine) -> Resources:
         raise CheckError((Violation(error.rule, error.line, error.reason),)) from error
     sbuf = peak(trace, "sbuf", 1)
     psum = peak(trace, "psum", target.psum_bank_bytes)
+    impossible = list(_impossible(trace, target))
+    huge = {info.id for info, _ in impossible} | {
+        info.id
+        for info in trace.buffers
+        if info.space != "hbm" and info.shape[0] > target.partitions
+    }
     found: dict[tuple[str, int], Violation] = {}
     for violation in (
         *_instructions(trace, target),
         *_partitions(trace, target),
         *_capacity("sbuf", sbuf, target.sbuf_bytes, "bytes"),
         *_capacity("psum", psum, target.psum_bytes // target.psum_bank_bytes, "banks"),
+        *_unused(impossible, sbuf, psum),
         *_accumulate(trace),
-        *_uninitialised(trace),
+        *_uninitialised(trace, huge),
     ):
         key = (violation.rule, violation.line)
         known = found.get(key)
@@ -165,6 +189,33 @@ def _capacity(space: str, most: Peak, there: int, unit: str) -> Iterator[Violati
     )
 
 
+def _impossible(trace: Trace, machine: Machine) -> Iterator[tuple[BufferInfo, Violation]]:
+    """Find tensors that have no place in their memory, be they used or not."""
+    per_partition = {"sbuf": machine.sbuf_bytes, "psum": machine.psum_bytes}
+    hbm = 0
+    for info in trace.buffers:
+        if info.space == "hbm":
+            # No tensor in HBM makes room for another.
+            hbm += math.prod(info.shape) * ITEMSIZE[info.dtype]
+            size, most, where = hbm, machine.hbm_bytes, "HBM, with the tensors before it"
+        else:
+            size, most = info.partition_bytes, per_partition[info.space]
+            where = f"each partition of {info.space.upper()}"
+        if size > most:
+            reason = f"'{info.name}' takes {size} bytes of {where}: there are {most}"
+            yield info, Violation(f"{info.space}-capacity", info.line, reason)
+
+
+def _unused(
+    impossible: list[tuple[BufferInfo, Violation]], sbuf: Peak, psum: Peak
+) -> Iterator[Violation]:
+    """Yield what the peaks do not say: tensors that are in use at no time, and those in HBM."""
+    said = {info.id for most in (sbuf, psum) for info in most.live}
+    for info, violation in impossible:
+        if info.id not in said:
+            yield violation
+
+
 def _accumulate(trace: Trace) -> Iterator[Violation]:
     """Find matmuls that accumulate on what something else wrote."""
     written: dict[int, list[Step]] = {}
@@ -197,10 +248,13 @@ def _other_writer(dst: Access, earlier: list[Step]) -> Step | None:
     return None
 
 
-def _uninitialised(trace: Trace) -> Iterator[Violation]:
+def _uninitialised(trace: Trace, huge: set[int]) -> Iterator[Violation]:
+    """Find what is read or returned, but was not written; not in tensors without a place."""
     written = Written()
     for step in trace.steps:
         for access in step.srcs:
+            if access.buffer.id in huge:
+                continue
             missing = written.read(access)
             if missing is not None:
                 yield Violation(
@@ -208,10 +262,10 @@ def _uninitialised(trace: Trace) -> Iterator[Violation]:
                     step.line,
                     f"{step.op} reads {missing}, which was not written",
                 )
-        if step.dst is not None:
+        if step.dst is not None and step.dst.buffer.id not in huge:
             written.write(step.dst)
     for info in trace.buffers:
-        if info.kind == "output":
+        if info.kind == "output" and info.id not in huge:
             missing = written.read(Access.all_of(info))
             if missing is not None:
                 yield Violation(

@@ -104,6 +104,8 @@ class Dependences:
 
     def of_read(self, access: Access, found: set[int]) -> None:
         """Add to `found` the instructions that have written what is read."""
+        if access.buffer.kind == "input":
+            return  # No kernel writes to its inputs.
         for intervals, start, end in self._known(access):
             for writer, _ in intervals.touched(start, end):
                 found.add(writer)
@@ -117,6 +119,8 @@ class Dependences:
 
     def read(self, access: Access, queue: int, index: int) -> None:
         """Note that instruction `index` reads, as one of a queue that works in order."""
+        if access.buffer.kind == "input":
+            return
         intervals = self._own(access)
         for start, end in pieces(access.pattern):
             intervals.read(access.offset + start, access.offset + end, queue, index)

@@ -10,15 +10,13 @@ from typing import Any
 from .calls import access_pattern, positional
 from .errors import Refused
 from .grammar import TILE_SIZE, module_name
+from .limits import LARGEST, small
 from .trace import ITEMSIZE
 from .values import Ds, Tile
 
 #: Variables by name.
 Variables = dict[str, Any]
 Expression = Callable[[Variables], Any]
-
-#: No integer of a kernel is larger.
-LARGEST = 2**63
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -103,6 +101,8 @@ def binary(op: ast.operator, left: Expression, right: Expression) -> Expression:
         joined = isinstance(a, tuple) and isinstance(b, tuple) and combine is operator.add
         if not numbers and not joined:
             raise Refused("language", "operators work on integers")
+        if joined:
+            return small(a + b)
         try:
             return combine(a, b)
         except (ZeroDivisionError, OverflowError) as error:
@@ -162,7 +162,7 @@ def _compare(node: ast.Compare) -> Expression:
 
 def _tuple(nodes: list[ast.expr]) -> Expression:
     items = [expression(item) for item in nodes]
-    return lambda v: tuple([item(v) for item in items])
+    return lambda v: small(tuple([item(v) for item in items]))
 
 
 def _subscript(node: ast.Subscript) -> Expression:

@@ -96,7 +96,7 @@ INSTRUCTIONS = {
             "memset",
             ("vector", "gpsimd"),
             (_DST, _P("value", "number")),
-            shapes.fit_nothing,
+            shapes.fit_memset,
             execute.run_memset,
         ),
         Instruction(
@@ -142,7 +142,7 @@ INSTRUCTIONS = {
                 _P("reverse0", "flag", False),
                 _P("reverse1", "flag", False),
             ),
-            shapes.elementwise("data", "operand1", vectors=("operand0",)),
+            shapes.fit_two_tiles,
             execute.run_two_ops,
         ),
         Instruction(

@@ -14,12 +14,10 @@ from .expressions import Expression, binary, expression, integer, truth
 from .grammar import ALLOCATIONS, SPACES, module_name
 from .instructions import INSTRUCTIONS
 from .language import KernelText
+from .limits import MOST_DIMS, MOST_STATEMENTS, small
 from .trace import ITEMSIZE, Trace
 from .values import Tile
 from .walk import Spec, Walk
-
-#: Statements that a walk executes before it gives up.
-MOST_STATEMENTS = 20_000_000
 
 Statement = Callable[[Walk], None]
 
@@ -69,12 +67,16 @@ def _statement(node: ast.stmt) -> Statement:
         walk.statements += 1
         try:
             if walk.statements > MOST_STATEMENTS:
-                raise Refused("language", f"more than {MOST_STATEMENTS} statements")
+                raise Refused("language", _too_many())
             run(walk)
         except Refused as error:
             raise KernelError(line, error.reason, error.rule) from None
 
     return guarded
+
+
+def _too_many() -> str:
+    return f"more than {MOST_STATEMENTS} statements and iterations, with all loops unrolled"
 
 
 def _meaning(node: ast.stmt) -> Statement:
@@ -130,7 +132,7 @@ def _made(node: ast.expr, *names: str) -> Callable[[Walk], Any]:
         if len(names) != len(node.elts):
             names = tuple(f"{names[0]}[{at}]" for at in range(len(node.elts)))
         items = [_made(item, name) for item, name in zip(node.elts, names, strict=True)]
-        return lambda walk: tuple([item(walk) for item in items])
+        return lambda walk: small(tuple([item(walk) for item in items]))
     value = expression(node)
     return lambda walk: value(walk.variables)
 
@@ -149,6 +151,8 @@ def _allocation(node: ast.Call, name: str) -> Callable[[Walk], Tile]:
             raise Refused("language", "a shape is a tuple of positive integers")
         if SPACES[memory] != "hbm" and len(shape) < 2:
             raise Refused("language", "a shape on the chip is (partitions, free, ...)")
+        if len(shape) > MOST_DIMS:
+            raise Refused("language", f"{len(shape)} dimensions, at most {MOST_DIMS}")
         dtype = dtype_of(walk.variables)
         if dtype not in ITEMSIZE:
             raise Refused("language", f"there is no type {dtype}")
@@ -193,12 +197,23 @@ def _loop(node: ast.For) -> Statement:
         values = [integer(bound(walk.variables)) for bound in bounds]
         if len(values) == 3 and values[2] == 0:
             raise Refused("language", "the step of range is zero")
+        walk.statements += _length(*values)
+        # What is sure to come is counted at once, to refuse it before hours have gone by.
+        if walk.statements + _length(*values) * len(body) > MOST_STATEMENTS:
+            raise Refused("language", _too_many())
         for value in range(*values):
             walk.variables[name] = value
             for statement in body:
                 statement(walk)
 
     return run
+
+
+def _length(start: int, stop: int | None = None, step: int = 1) -> int:
+    """Return the length of a range; ``len`` knows only those below 2**63."""
+    if stop is None:
+        start, stop = 0, start
+    return max(0, -(-(stop - start) // step))
 
 
 def _if(node: ast.If) -> Statement:

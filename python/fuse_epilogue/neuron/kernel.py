@@ -10,6 +10,7 @@ import numpy as np
 from .checker import Resources, check
 from .interpreter import Program
 from .language import parse
+from .limits import MOST_DIMS
 from .machine import Machine
 from .trace import ITEMSIZE, Trace
 from .values import dtype_of
@@ -68,6 +69,12 @@ class Kernel:
             It does something without a meaning, such as reading what was never written.
         TypeError, ValueError
             Other inputs than the kernel takes.
+
+        Notes
+        -----
+        Arrays may have any layout and byte order; an array without dimensions is one of shape (1,),
+        which is how kernels take such tensors. A walk has limits, see
+        :mod:`fuse_epilogue.neuron.limits`.
 
         Example
         -------
@@ -179,12 +186,16 @@ def load(source: str, inputs: Mapping[str, Spec] | None = None) -> Kernel:
 def _spec(value: Any) -> Spec:
     """Return the shape and the type of an array, or of a pair that says them."""
     if isinstance(value, np.ndarray):
-        return value.shape, dtype_of(value)
-    shape, dtype = value
-    name = str(dtype)
-    if name not in ITEMSIZE:
-        raise TypeError(f"{name} is not a type of kernels: {', '.join(ITEMSIZE)}")
-    shape = tuple(int(n) for n in shape)
-    if not shape or min(shape) < 1:
+        shape, name = value.shape, dtype_of(value)
+    else:
+        shape, dtype = value
+        name = str(dtype)
+        if name not in ITEMSIZE:
+            raise TypeError(f"{name} is not a type of kernels: {', '.join(ITEMSIZE)}")
+        shape = tuple(int(n) for n in shape)
+    if min(shape, default=1) < 1:
         raise ValueError(f"{shape} is not the shape of a tensor")
-    return shape, name
+    if len(shape) > MOST_DIMS:
+        raise ValueError(f"an input has {len(shape)} dimensions, at most {MOST_DIMS}")
+    # Tensors of kernels have a dimension: one that has none becomes one of a single element.
+    return shape or (1,), name

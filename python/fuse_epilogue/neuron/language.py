@@ -10,10 +10,8 @@ from dataclasses import dataclass
 
 from .errors import KernelError
 from .grammar import FUNCTIONS, IMPORTS, is_text
+from .limits import bounded
 from .reader import Reader
-
-#: How deeply statements and expressions may be nested.
-MOST_NESTED = 100
 
 
 @dataclass(frozen=True)
@@ -60,19 +58,8 @@ def parse(source: str) -> KernelText:
         raise KernelError(getattr(error, "lineno", 1) or 1, f"not Python: {error}") from error
     except (RecursionError, MemoryError) as error:
         raise KernelError(1, "too deeply nested") from error
-    _bounded(tree)
+    bounded(tree)
     return _module(tree)
-
-
-def _bounded(tree: ast.AST) -> None:
-    """Refuse what is nested too deeply for functions that call themselves."""
-    level, line = [tree], 1
-    for _ in range(MOST_NESTED):
-        level = [child for node in level for child in ast.iter_child_nodes(node)]
-        if not level:
-            return
-        line = next((node.lineno for node in level if hasattr(node, "lineno")), line)
-    raise KernelError(line, f"nested more than {MOST_NESTED} deep")
 
 
 def _module(tree: ast.Module) -> KernelText:
@@ -117,6 +104,14 @@ def _kernel(node: ast.FunctionDef) -> KernelText:
         raise KernelError(node.lineno, "keyword-only parameters are not allowed in a kernel")
     if args.vararg or args.kwarg or args.posonlyargs or args.defaults:
         raise KernelError(node.lineno, "a kernel has plain parameters, without defaults")
+    if getattr(node, "type_params", ()):  # since Python 3.12
+        raise KernelError(node.lineno, "a kernel has no type parameters")
+    for note in (*(it.annotation for it in args.args), node.returns):
+        if note is not None:
+            raise KernelError(
+                note.lineno,
+                "nothing in a kernel is annotated: types come with the tensors, write x, not x: T",
+            )
     names = tuple(it.arg for it in args.args)
     body = node.body
     doc = ""

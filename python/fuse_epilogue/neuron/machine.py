@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 KIB = 1024
+GIB = 1024**3
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ class Machine:
         To make the descriptors of one transfer; those of a queue are made one after the other.
     hbm_gb_per_s : float
         The core's share of the memory's bandwidth.
+    hbm_bytes : int
+        Of the chip, which its cores share.
     min_cycles : int
         Shortest interval between two instructions of an engine.
     access_cycles : int
@@ -67,6 +70,7 @@ class Machine:
     dma_gb_per_s: float
     dma_issue_us: float
     hbm_gb_per_s: float
+    hbm_bytes: int
     exclusive: tuple[tuple[str, str, str], ...]
     partitions: int = 128  # architecture guides
     psum_bytes: int = 16 * KIB  # architecture guides
@@ -93,6 +97,7 @@ TRN1 = Machine(
     dma_gb_per_s=272.0,  # DMA bandwidth guide: 16 engines of 17 GB/s
     dma_issue_us=0.0,  # descriptors are made before the kernel starts
     hbm_gb_per_s=410.0,  # architecture guide: 820 GB/s for two cores
+    hbm_bytes=32 * GIB,  # architecture guide
     # architecture guide, engines' access to the memories
     exclusive=(("vector", "gpsimd", "sbuf"), ("vector", "scalar", "psum")),
 )
@@ -106,6 +111,7 @@ TRN2 = Machine(
     dma_gb_per_s=368.0,  # DMA bandwidth guide: 16 engines of 23 GB/s
     dma_issue_us=0.6,  # DMA bandwidth guide, descriptors made by hardware
     hbm_gb_per_s=362.0,  # architecture guide: 2.9 TB/s for eight cores
+    hbm_bytes=96 * GIB,  # architecture guide
     exclusive=(),  # architecture guide: only within one bank of PSUM
 )
 

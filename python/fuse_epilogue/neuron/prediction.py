@@ -117,6 +117,11 @@ class Prediction:
         Parameters
         ----------
         path : str or Path
-            Of the SVG file.
+            Of the SVG file, ends in ".svg".
+
+        Raises
+        ------
+        ValueError
+            Another ending: no other format can be drawn.
         """
         timeline.plot(self, path)

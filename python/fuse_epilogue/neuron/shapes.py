@@ -1,4 +1,4 @@
-"""Which operands fit together: shapes, before anything is computed."""
+"""Which operands fit together: shapes and constants, before anything is computed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from .arithmetic import BITWISE, holds
 from .errors import Refused
 from .values import Tile
 
@@ -37,6 +38,34 @@ def _vector(name: str, value: Any, dst: Tile) -> None:
         )
 
 
+def _bits(args: Arguments) -> None:
+    """Refuse bit-wise operations with constants that their type does not have."""
+    for key, other in (("op0", "operand0"), ("op1", "operand1")):
+        op, value = args[key], args[other]
+        if op not in BITWISE:
+            continue
+        if key == "op1" and args["op0"] not in BITWISE:
+            raise Refused(
+                "operand-types",
+                f"nl.{op} takes integers of one type, nl.{args['op0']} gives floats",
+            )
+        if isinstance(value, Tile):
+            continue
+        dtype = args["data"].dtype
+        # Constants stay integers: 1.0 is none.
+        if "int" not in dtype or not isinstance(value, int):
+            raise Refused("operand-types", f"nl.{op} takes integers, not {value} with {dtype}")
+        if not holds(dtype, value):
+            raise Refused("operand-types", f"nl.{op}: {value} is not a value of {dtype}")
+
+
+def fit_memset(args: Arguments) -> None:
+    """Check a value: integers are stored as they are."""
+    value, dtype = args["value"], args["dst"].dtype
+    if "int" in dtype and not holds(dtype, value):
+        raise Refused("operand-types", f"{value} is not a value of {dtype}")
+
+
 def elementwise(*tiles: str, vectors: tuple[str, ...] = ()) -> Callable[[Arguments], None]:
     """Return a check that all tiles have the destination's shape."""
 
@@ -64,6 +93,15 @@ def fit_tensor_scalar(args: Arguments) -> None:
     _same("data", args["data"], args["dst"])
     _vector("operand0", args["operand0"], args["dst"])
     _vector("operand1", args["operand1"], args["dst"])
+    _bits(args)
+
+
+def fit_two_tiles(args: Arguments) -> None:
+    """Check two operations, the first with a constant or a column, the second with a tile."""
+    _same("data", args["data"], args["dst"])
+    _same("operand1", args["operand1"], args["dst"])
+    _vector("operand0", args["operand0"], args["dst"])
+    _bits(args)
 
 
 def axes(args: Arguments) -> tuple[int, ...]:
@@ -109,7 +147,3 @@ def fit_transpose(args: Arguments) -> None:
     dst, data = args["dst"], args["data"]
     if len(data.shape) != 2 or dst.shape != data.shape[::-1]:
         raise Refused("shapes", f"dst has shape {dst.shape}, data {data.shape}, two dimensions")
-
-
-def fit_nothing(args: Arguments) -> None:
-    """Accept."""

@@ -51,7 +51,14 @@ def plot(prediction: Prediction, path: str | Path) -> None:
     """Draw a row for each engine and DMA queue that does anything, as SVG.
 
     Instructions of a kind that are less than half a pixel apart become one box.
+
+    Raises
+    ------
+    ValueError
+        The path does not end in ".svg".
     """
+    if Path(path).suffix.lower() != ".svg":
+        raise ValueError(f"'{path}': plot draws SVG and nothing else, use a name that ends in .svg")
     used = sorted(set(prediction.queue))
     ops = sorted(prediction.counts)
     colour = {op: COLOURS[i % len(COLOURS)] for i, op in enumerate(ops)}

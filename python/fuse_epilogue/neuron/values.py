@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from .errors import Refused
+from .limits import LARGEST_STRIDE, MOST_DIMS, MOST_ELEMENTS
+from .memory import Memory
 from .trace import ITEMSIZE, Access, BufferInfo, merged
 
 #: A dimension of a view: elements between neighbours, and how many there are.
 Dim = tuple[int, int]
-
-# What integers hold before they are written. Nothing may depend on it.
-_GARBAGE = 0x5A
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
@@ -53,39 +52,57 @@ def dtype_of(array: np.ndarray) -> str:
 class Buffer:
     """A tensor in a memory, with its data if the kernel is executed.
 
+    Parameters
+    ----------
+    info : BufferInfo
+        What and where it is.
+    data : numpy.ndarray, optional
+        Of an input: in any layout and byte order.
+    memory : Memory, optional
+        What the data of other tensors come from; None if nothing is executed.
+
     Attributes
     ----------
     info : BufferInfo
         What and where it is.
-    raw : numpy.ndarray or None
-        Its bytes.
     written : list[Access]
         In PSUM: what has been written, in program order.
     """
 
-    __slots__ = ("_dtype", "info", "raw", "written")
+    __slots__ = ("_dtype", "_memory", "_raw", "info", "written")
 
-    def __init__(self, info: BufferInfo, data: np.ndarray | None = None, fill: bool = True) -> None:
+    def __init__(
+        self, info: BufferInfo, data: np.ndarray | None = None, memory: Memory | None = None
+    ) -> None:
         self.info = info
         self.written: list[Access] = []
-        self.raw: np.ndarray | None = None
+        self._raw: np.ndarray | None = None
         self._dtype: np.dtype[Any] | None = None
-        if data is None and not fill:
-            return
-        self._dtype = numpy_dtype(info.dtype)
+        self._memory = memory
         if data is not None:
-            self.raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-            return
-        size = math.prod(info.shape)
-        if self._dtype.kind in "iu":
-            self.raw = np.full(size * self._dtype.itemsize, _GARBAGE, np.uint8)
-        else:
-            self.raw = np.full(size, np.nan, self._dtype).view(np.uint8)
+            self._dtype = numpy_dtype(info.dtype)
+            self._raw = np.ascontiguousarray(data, self._dtype).reshape(-1).view(np.uint8)
+        elif memory is not None:
+            self._dtype = numpy_dtype(info.dtype)
+            memory.check(info)
+
+    def __del__(self) -> None:
+        """Give the bytes back."""
+        if self._memory is not None and self._raw is not None:
+            self._memory.held -= self._raw.size
 
     def array(self) -> np.ndarray:
         """Return all of the data."""
-        assert self.raw is not None and self._dtype is not None
-        return self.raw.view(self._dtype).reshape(self.info.shape)
+        data = self._data()
+        assert self._dtype is not None
+        return data.view(self._dtype).reshape(self.info.shape)
+
+    def _data(self) -> np.ndarray:
+        """Return the bytes, made when they are first needed: some tensors are never used."""
+        if self._raw is None:
+            assert self._memory is not None and self._dtype is not None
+            self._raw = self._memory.take(self.info, self._dtype)
+        return self._raw
 
     def view(self, access: Access, shape: tuple[int, ...], strides: Sequence[int]) -> np.ndarray:
         """Return the data of a view; `strides` counts elements."""
@@ -95,7 +112,7 @@ class Buffer:
         if access.partitions is not None:
             start += access.partitions[0] * math.prod(self.info.shape[1:])
         return np.ndarray(
-            shape, self._dtype, self.raw, start * size, tuple([n * size for n in strides])
+            shape, self._dtype, self._data(), start * size, tuple([n * size for n in strides])
         )
 
 
@@ -214,8 +231,12 @@ class Tile:
         for pair in pattern:
             if not isinstance(pair, tuple) or len(pair) != 2 or not all(map(_integer, pair)):
                 raise Refused("language", "ap takes pairs (stride, count) of integers")
-            if pair[0] < 0 or pair[1] < 1:
+            if not 0 <= pair[0] <= LARGEST_STRIDE or pair[1] < 1:
                 raise Refused("out-of-bounds", f"ap: stride {pair[0]}, count {pair[1]}")
+        if len(pattern) > MOST_DIMS or math.prod([n for _, n in pattern]) > MOST_ELEMENTS:
+            raise Refused(
+                "language", f"ap has at most {MOST_DIMS} pairs and {MOST_ELEMENTS} elements"
+            )
         last = offset + sum(stride * (count - 1) for stride, count in pattern)
         if offset < 0 or last >= math.prod(info.shape):
             raise Refused(
@@ -266,4 +287,4 @@ def _progression(item: Any, size: int, name: str, at: int) -> tuple[int, int, in
         raise Refused("out-of-bounds", f"index {text} in dimension {at} of '{name}' ({size})")
     if count < 1:
         raise Refused("out-of-bounds", f"index {text} in dimension {at} of '{name}' is empty")
-    return start, step, count
+    return start, step if count > 1 else 1, count

@@ -11,6 +11,7 @@ from .errors import Refused
 from .expressions import Variables
 from .grammar import SPACES
 from .instructions import REQUIRED, Instruction
+from .memory import Memory
 from .trace import BufferInfo, Step, Trace
 from .values import Buffer, Tile
 from .written import Written
@@ -43,6 +44,7 @@ class Walk:
         self.variables: Variables = {}
         self.outputs: list[Tile] = []
         self.statements = 0
+        self._memory = Memory() if execute else None
         self._written = Written()
 
     def allocate(
@@ -59,13 +61,13 @@ class Walk:
             "output" if memory == "shared_hbm" else "temporary",
         )
         self.trace.buffers.append(info)
-        return Tile.of(Buffer(info, fill=self.execute))
+        return Tile.of(Buffer(info, memory=self._memory))
 
     def argument(self, name: str, spec: Spec, data: np.ndarray | None, line: int) -> None:
         """Bind a parameter."""
         info = BufferInfo(len(self.trace.buffers), name, "hbm", spec[0], spec[1], line, "input")
         self.trace.buffers.append(info)
-        self.variables[name] = Tile.of(Buffer(info, data, fill=False))
+        self.variables[name] = Tile.of(Buffer(info, data))
 
     def issue(self, it: Instruction, engine: str, args: dict[str, Any], line: int) -> None:
         """Execute or record one instruction."""

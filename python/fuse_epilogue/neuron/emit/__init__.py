@@ -16,6 +16,7 @@ from tvm import s_tir, tirx
 from ..kernel import Kernel
 from .layouts import plan
 from .lower import lower
+from .names import RESERVED, Names
 from .refusals import REFUSALS, EmitError
 from .write import write
 
@@ -49,6 +50,8 @@ def emit(
         Something cannot be expressed; the message says what, why and what to do instead.
     TypeError
         Not a function.
+    ValueError
+        `name` is not a name in Python, or is a parameter's.
 
     Example
     -------
@@ -58,8 +61,12 @@ def emit(
     >>> y = kernel(x, weight, bias)                             # doctest: +SKIP
     """
     func = _function(scheduled)
+    if name is not None and (not name.isidentifier() or name in RESERVED):
+        raise ValueError(f"name must be one that a function of Python may have, not {name!r}")
     attribute = func.attrs.get("global_symbol") if func.attrs else None
-    program = lower(func, name or str(attribute or "main"))
+    program = lower(func, name or Names().unique(str(attribute or "main")))
+    if any(tensor.name == program.name for tensor in program.parameters):
+        raise ValueError(f"'{program.name}' is a parameter's name, give the kernel another one")
     layouts = plan(program)
     inputs = {t.name: (t.shape, t.dtype) for t in program.parameters if t.kind == "input"}
     return Kernel(write(program, layouts), inputs)

@@ -7,10 +7,9 @@ from dataclasses import replace
 from ..instructions import INSTRUCTIONS
 from .moves import Moves
 from .patterns import Column, Site, Tile, inner
-from .program import Binary, Convert, Expression, Number, Operand, parts, with_parts
+from .program import FLOATS, Binary, Convert, Expression, Number, Operand, parts, with_parts
 from .refusals import EmitError
 from .select import Call, select
-from .terms import FLOATS
 from .views import Area
 
 

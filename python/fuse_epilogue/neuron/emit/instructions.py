@@ -18,7 +18,19 @@ from .layout import Layout
 from .layouts import is_matmul
 from .linear import Linear
 from .matmul import Matmul
-from .program import Binary, Choose, Convert, Leaf, Number, Operand, Program, Store, loads
+from .program import (
+    Binary,
+    Choose,
+    Convert,
+    Expression,
+    Leaf,
+    Number,
+    Operand,
+    Program,
+    Store,
+    loads,
+    parts,
+)
 from .refusals import EmitError
 from .terms import Terms, identity, merged
 from .text import Text
@@ -209,6 +221,11 @@ class Instructions:
                 "reduction", subject, f"'{own.name}' is overwritten in loop '{summed[0]}'"
             )
         op, inside = value.op, value.b if value.a == own else value.a
+        if own.name in _names(inside):
+            reason = f"what is added depends on '{own.name}', the sum so far"
+            raise EmitError("reduction", subject, reason)
+        if op in ("add", "multiply") and own.dtype != "float32":
+            raise EmitError("reduction", subject, f"rounds to {own.dtype} in every step")
         if op not in REDUCERS:
             raise EmitError("reduction", subject, f"no instruction reduces with {op}")
         if own.space == "hbm":
@@ -250,3 +267,10 @@ class Instructions:
                 write.compute(own, part, kept, leaf.block, leaf.engine)
             with self.text.inside("else:"):
                 write.compute(own, joined, kept, leaf.block, leaf.engine)
+
+
+def _names(value: Expression) -> set[str]:
+    """Return the names of the tensors that an expression reads."""
+    if isinstance(value, Operand):
+        return {value.name}
+    return {name for part in parts(value) for name in _names(part)}

@@ -34,11 +34,10 @@ def move_late(program: Program) -> None:
     start = program.body.index(moved[0])
     rest = [node for node in program.body[start:] if node not in moved]
     for leaf in (leaf for node in rest for leaf in _leaves(node)):
-        touched = {id(store.tensor) for store in stores(leaf)}
-        if touched & (made | needed) and not any(leaf is each for each in leaves):
-            name = leaf.update.tensor.name
-            if id(leaf.update.tensor) in made:
-                raise EmitError("late", f"block '{leaf.block}'", f"writes '{name}' as well")
+        for store in stores(leaf):
+            if id(store.tensor) in made | needed:
+                reason = f"writes '{store.tensor.name}', which a late block uses"
+                raise EmitError("late", f"block '{leaf.block}'", reason)
     body = program.body[:start] + rest
     if not _insert(body, moved, made, ()):
         raise EmitError("late", f"block '{leaves[0].block}'", "nothing reads its result")

@@ -11,6 +11,7 @@ from dataclasses import replace
 from .layout import PARTITIONS, Layout, layout_of
 from .linear import Linear
 from .program import (
+    FLOATS,
     Axis,
     Binary,
     Choose,
@@ -60,21 +61,24 @@ def is_matmul(leaf: Leaf) -> bool:
     return any(axis.role in ("lhs_F", "rhs_F") for axis in leaf.axes)
 
 
-def factors(value: Expression) -> tuple[Load, Load] | None:
-    """Return the operands of ``d + a * b``."""
-    if isinstance(value, Binary) and value.op == "add":
-        for side in (value.b, value.a):
-            if isinstance(side, Binary) and side.op == "multiply":
-                a, b = _plain(side.a), _plain(side.b)
-                if a is not None and b is not None:
-                    return a, b
+def factors(store: Store) -> tuple[Load, Load] | None:
+    """Return a and b of ``d = d + a * b``, whose types the tensor engine reads as they are."""
+    value = store.value
+    if not isinstance(value, Binary) or value.op != "add":
+        return None
+    for side, other in ((value.b, value.a), (value.a, value.b)):
+        own = isinstance(other, Load) and other.tensor is store.tensor
+        if own and isinstance(side, Binary) and side.op == "multiply":
+            a, b = _plain(side.a), _plain(side.b)
+            if a is not None and b is not None:
+                return a, b
     return None
 
 
 def _plain(value: Expression) -> Load | None:
-    while isinstance(value, Convert):
+    if isinstance(value, Convert) and value.dtype == "float32":
         value = value.a
-    return value if isinstance(value, Load) else None
+    return value if isinstance(value, Load) and value.dtype in FLOATS else None
 
 
 class _Planner:
@@ -103,7 +107,7 @@ class _Planner:
 
     def _matmul(self, leaf: Leaf, partition: Axis | None) -> None:
         block = f"block '{leaf.block}'"
-        operands = factors(leaf.update.value)
+        operands = factors(leaf.update)
         lhs = [axis for axis in leaf.axes if axis.role == "lhs_F"]
         if partition is None or operands is None or len(lhs) > 1:
             raise EmitError("matmul", block, "is not a sum of products of two matrices over a loop")

@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import prim
 from tvm.s_tir import transform
 
+from ..instructions import ENGINES
 from ..trace import ITEMSIZE
 from .integers import Integers
 from .late import LATE, move_late
 from .linear import Linear
 from .names import Names
-from .order import begins, check_order, find_results, first_iterations
+from .order import check_order, find_results, first_iterations
 from .program import (
     ROLES,
     Allocate,
@@ -31,6 +33,9 @@ from .values import Values
 
 #: TVM's names of the memories, and ours.
 SPACES = {"": "hbm", "global": "hbm", "trn.sbuf": "sbuf", "trn.psum": "psum"}
+
+# Our annotation of blocks that have a T.init.
+_INIT = "nki_init"
 
 #: TVM's loop annotation that marks what an instruction covers, and ours for a block's engine.
 MARK = "nki_dim"
@@ -62,14 +67,40 @@ def lower(func: tirx.PrimFunc, name: str) -> Program:
     """
     reader = _Reader()
     parameters = [reader.tensor(param, "input") for param in func.params]
-    module = tvm.IRModule({"main": func})
+    module = tvm.IRModule({"main": _with_inits_marked(func)})
     for make in _PASSES:
-        module = make()(module)
+        try:
+            module = make()(module)
+        except Exception as error:
+            # TVM names what it cannot do by internal checks, the last line says which.
+            reason = f"TVM's {make.__name__} fails: {str(error).strip().splitlines()[-1]}"
+            raise EmitError("statement", name, reason) from error
     body = reader.statement(module["main"].body, [])
     program = Program(name, parameters, body, reader.integers.ranges, reader.names)
     find_results(program)
     move_late(program)
     return program
+
+
+def _with_inits_marked(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Annotate the blocks that have a T.init: after TVM's passes it is a statement like others."""
+
+    def marked(block: Any) -> Any:
+        if block.init is None:
+            return block
+        return s_tir.SBlock(
+            block.iter_vars,
+            block.reads,
+            block.writes,
+            block.name_hint,
+            block.body,
+            block.init,
+            block.alloc_buffers,
+            block.match_buffers,
+            {**dict(block.annotations), _INIT: 1},
+        )
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (s_tir.SBlock, marked)))
 
 
 class _Reader:
@@ -203,8 +234,18 @@ class _Reader:
                 self.integers.axes.add(name)
             elif extent > 1:
                 free.append((name, extent))
+                # Until it is known which of them instructions cover, each may be one.
+                self.integers.axes.add(name)
+        if sum(axis.role == "P" for axis in axes) > 1:
+            raise EmitError("marks", self.block, 'two loops are marked "P"')
         engine = block.annotations.get(ENGINE)
-        return self._leaf(block, None if engine is None else str(engine), axes, free, conditions)
+        if engine is not None and engine not in ENGINES.values():
+            names = ", ".join(ENGINES.values())
+            raise EmitError("engine", self.block, f"there is no engine {engine!r}, only {names}")
+        # Buffers of this block alone are allocated in it.
+        allocated = [Allocate(self.tensor(var, "temporary")) for var in block.alloc_buffers]
+        engine = None if engine is None else str(engine)
+        return [*allocated, *self._leaf(block, engine, axes, free, conditions)]
 
     def _leaf(
         self, block: Any, engine: str | None, axes: list[Axis], own: Any, around: list[Any]
@@ -215,20 +256,34 @@ class _Reader:
             if found is None:
                 return []
             conditions += found
-        stores = self._stores(block.body, tuple(conditions))
-        check_order(stores, self.block)
-        leaves: list[Node] = []
-        while stores:
-            init = None
-            first: tuple[str, ...] = ()
-            if len(stores) > 1 and begins(stores[0], stores[1]):
-                start = stores.pop(0)
-                first, rest = first_iterations(start.conditions, conditions)
-                init = Store(start.tensor, start.index, start.value, rest)
-            update = stores.pop(0)
-            late = bool(block.annotations.get(LATE, False))
-            leaves.append(Leaf(block.name_hint, engine, axes, own, init, update, first, late))
-        return leaves
+        init, first, body = self._init(block, conditions)
+        stores = self._stores(body, tuple(conditions))
+        loops = {axis.name: axis.extent for axis in axes} | dict(own)
+        check_order(stores, loops, self.block)
+        if init is not None and len(stores) > 1:
+            raise EmitError("statement", self.block, "updates more than what T.init begins")
+        late = bool(block.annotations.get(LATE, False))
+        return [
+            Leaf(block.name_hint, engine, axes, own, init, store, first, late) for store in stores
+        ]
+
+    def _init(
+        self, block: Any, conditions: list[Linear]
+    ) -> tuple[Store | None, tuple[str, ...], Any]:
+        """Split a block into its T.init, the loops whose first iterations it is made in, the rest.
+
+        TVM has put it in front of the rest, under the condition that the reduction begins.
+        """
+        if _INIT not in block.annotations:
+            return None, (), block.body
+        begin, *rest = block.body.seq
+        body = rest[0] if len(rest) == 1 else tirx.SeqStmt(rest)
+        stores = self._stores(begin, tuple(conditions))
+        if len(stores) != 1:
+            raise EmitError("statement", self.block, "T.init does not begin one sum")
+        [init] = stores
+        first, held = first_iterations(init.conditions, conditions)
+        return Store(init.tensor, init.index, init.value, held), first, body
 
     def _stores(self, stmt: Any, conditions: tuple[Linear, ...]) -> list[Store]:
         match stmt:
@@ -260,7 +315,7 @@ def _is_leaf(stmt: Any) -> bool:
     parts = [stmt.block.body]
     for part in parts:
         if isinstance(part, tirx.SeqStmt):
-            parts += part.seq
+            parts.extend(part.seq)  # `+=` would make a new list, of TVM's kind
         elif isinstance(part, tirx.IfThenElse):
             parts += [part.then_case, *([part.else_case] if part.else_case is not None else [])]
     return any(isinstance(part, tirx.BufferStore) for part in parts) and not any(

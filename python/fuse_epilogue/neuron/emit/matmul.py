@@ -14,6 +14,7 @@ from dataclasses import replace
 from .areas import Areas
 from .elementwise import Elementwise
 from .layouts import factors
+from .linear import Linear
 from .program import Leaf, Number, Operand
 from .refusals import EmitError
 from .terms import Terms
@@ -44,8 +45,10 @@ class Matmul:
         depth = next(a.name for a in leaf.axes if a.role == "P")
         rows = next((a.name for a in leaf.axes if a.role == "lhs_F"), None)
         columns = tuple(a.name for a in leaf.axes if a.role in ("rhs_F", "F"))
-        found = factors(leaf.update.value)
+        found = factors(leaf.update)
         assert found is not None
+        if leaf.engine not in (None, "tensor"):
+            raise EmitError("engine", block, f"the {leaf.engine} engine does not multiply matrices")
         left, right = (self.terms.operand(each.tensor, each.index, block) for each in found)
         swapped = rows is not None and right.uses(rows)
         if swapped or any(left.uses(name) for name in columns):
@@ -116,7 +119,15 @@ class Matmul:
         """Write the product that starts the sum, unless it starts with 0."""
         block = f"block '{leaf.block}'"
         if leaf.init is None:
-            return True
+            raise EmitError("matmul", block, "its sum begins in another block, without T.init")
+        if any(each not in leaf.update.conditions for each in leaf.init.conditions):
+            raise EmitError("matmul", block, "its sum does not begin with its first products")
+        at_first = leaf.update.conditions
+        for name in leaf.first:
+            at_first = tuple(each.put(name, Linear()) for each in at_first)
+        held = [each for each in at_first if each not in leaf.init.conditions]
+        if any(each.bounds(self.elementwise.ranges)[0] < 0 for each in held):
+            raise EmitError("matmul", block, "a condition leaves out some of its first products")
         value = self.terms.term(leaf.init.value, block)
         if isinstance(value, Number) and value.value == 0:
             return False

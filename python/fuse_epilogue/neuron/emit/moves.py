@@ -40,6 +40,7 @@ class Moves:
         self.text = text
         self.widened = widened
         self.wanted: set[str] = set()
+        self._wide: dict[str, str] = {}
         self._ones: dict[str, tuple[str, int]] = {}
 
     # ---- Constants ---------------------------------------------------------------------------
@@ -140,8 +141,15 @@ class Moves:
         sizes = ", ".join(map(str, shape))
         self.text.add(f"{name} = nl.ndarray(({sizes}), nl.{dtype}, buffer=nl.sbuf)")
         if name in self.widened:
-            self.text.add(f"{name}_f32 = nl.ndarray(({sizes}), nl.float32, buffer=nl.sbuf)")
+            wide = self.wide(name)
+            self.text.add(f"{wide} = nl.ndarray(({sizes}), nl.float32, buffer=nl.sbuf)")
         return Operand(name, "sbuf", dtype, tuple(shape), tuple(index))
+
+    def wide(self, name: str) -> str:
+        """Return the name of a tensor's copy in float32."""
+        if name not in self._wide:
+            self._wide[name] = self.names.unique(f"{name}_f32")
+        return self._wide[name]
 
     def _extent(self, area: Area, name: str) -> int:
         return area.box[name][1].bounds(self.ranges)[1]
@@ -155,14 +163,14 @@ class Moves:
         """Write one value for each partition, in float32."""
         if operand.dtype != "float32":
             self.wanted.add(operand.name)
-            operand = replace(operand, name=f"{operand.name}_f32", dtype="float32")
+            operand = replace(operand, name=self.wide(operand.name), dtype="float32")
         return written(at_start(operand, area, area.free), area, (), block)
 
     def _widen(self, target: Operand, area: Area, kept: tuple[str, ...], block: str) -> None:
         """Write the copy in float32 of a tensor whose columns are operands."""
         if target.name not in self.widened:
             return
-        wide = replace(target, name=f"{target.name}_f32", dtype="float32")
+        wide = replace(target, name=self.wide(target.name), dtype="float32")
         self.text.call(
             "nisa.tensor_copy",
             [self._view(wide, area, kept, block), self._view(target, area, kept, block)],

@@ -5,12 +5,15 @@ from __future__ import annotations
 import keyword
 import re
 
+#: Names that mean something else in a kernel.
+RESERVED = frozenset({"nki", "nisa", "nl", "min", "max", "range", *keyword.kwlist})
+
 
 class Names:
     """Names for Python, each given once."""
 
     def __init__(self) -> None:
-        self._taken = {"nki", "nisa", "nl", "min", "max", "range", *keyword.kwlist}
+        self._taken = set(RESERVED)
 
     def copy(self) -> Names:
         """Return the same names, to be added to."""

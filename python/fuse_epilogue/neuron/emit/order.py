@@ -6,8 +6,10 @@ becomes several instructions: nothing may depend on one iteration being done bef
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from .linear import Linear
-from .program import Binary, Load, Program, Store, loads, stores
+from .program import Program, Store, loads, stores
 from .refusals import EmitError
 
 
@@ -37,13 +39,22 @@ def find_results(program: Program) -> None:
         raise EmitError("statement", program.name, "it writes to none of its parameters")
 
 
-def check_order(made: list[Store], block: str) -> None:
+def check_order(made: list[Store], loops: Mapping[str, int], block: str) -> None:
     """Refuse assignments of a block that depend on the order of its iterations.
+
+    Parameters
+    ----------
+    made : list[Store]
+        All of the block, T.init aside.
+    loops : Mapping[str, int]
+        What an instruction may cover, with the number of iterations.
+    block : str
+        For messages.
 
     Raises
     ------
     EmitError
-        One reads other elements of what the block writes.
+        One reads other elements of what the block writes, or an element is written several times.
     """
     for store in made:
         for other in made:
@@ -56,19 +67,29 @@ def check_order(made: list[Store], block: str) -> None:
                 if load.tensor is other.tensor and load.index != other.index:
                     reason = f"reads other elements of '{load.tensor.name}', which it writes"
                     raise EmitError("in-place", block, reason)
+        used = {name: n for name, n in loops.items() if any(i.of(name) for i in store.index)}
+        # One assignment alone may sum up over loops; those of several would be torn apart.
+        if not _separate(store.index, used if len(made) == 1 else loops):
+            reason = f"writes an element of '{store.tensor.name}' in several iterations"
+            raise EmitError("in-place", block, reason)
 
 
-def begins(init: Store, update: Store) -> bool:
-    """Whether a store gives an element its first value, and the next one updates it."""
-    return (
-        init.tensor is update.tensor
-        and init.index == update.index
-        and isinstance(update.value, Binary)
-        and any(
-            isinstance(side, Load) and side.tensor is init.tensor and side.index == init.index
-            for side in (update.value.a, update.value.b)
-        )
-    )
+def _separate(index: tuple[Linear, ...], loops: Mapping[str, int]) -> bool:
+    """Whether each iteration has an element of its own.
+
+    True if each loop is in an index, and in each index a loop's step is beyond all that the loops
+    with smaller steps reach.
+    """
+    several = {name: n for name, n in loops.items() if n > 1}
+    if not all(any(each.of(name) for each in index) for name in several):
+        return False
+    for each in index:
+        reach = 0
+        for step, name in sorted((abs(each.of(name)), name) for name in several if each.of(name)):
+            if step <= reach:
+                return False
+            reach += step * (several[name] - 1)
+    return True
 
 
 def first_iterations(

@@ -13,6 +13,9 @@ from .names import Names
 Role = Literal["P", "F", "lhs_F", "rhs_F"]
 ROLES: tuple[Role, ...] = ("P", "F", "lhs_F", "rhs_F")
 
+#: Types the engines compute with; others can only be moved.
+FLOATS = frozenset({"float32", "float16", "bfloat16"})
+
 #: Binary operations by their name in ``nl``.
 COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
 

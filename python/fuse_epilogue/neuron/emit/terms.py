@@ -6,9 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ..arithmetic import combine
 from .layout import Layout
 from .linear import Linear
 from .program import (
+    FLOATS,
     Binary,
     Convert,
     Expression,
@@ -21,9 +23,6 @@ from .program import (
     with_parts,
 )
 from .refusals import EmitError
-
-#: Types the engines compute with; others can only be moved.
-FLOATS = frozenset({"float32", "float16", "bfloat16"})
 
 _IDENTITIES = {"add": 0.0, "multiply": 1.0, "maximum": -math.inf, "minimum": math.inf}
 
@@ -70,6 +69,10 @@ class Terms:
         if isinstance(value, Load):
             return self.operand(value.tensor, value.index, subject)
         made = with_parts(value, lambda part: self.term(part, subject))
+        if isinstance(made, Binary) and made.dtype == "float32":
+            a, b = made.a, made.b
+            if isinstance(a, Number) and isinstance(b, Number):
+                return Number(float(combine(made.op, a.value, b.value)), made.dtype)
         if isinstance(made, Convert):
             inside = made.a
             if isinstance(inside, Operand) and made.dtype == "float32" and inside.dtype in FLOATS:

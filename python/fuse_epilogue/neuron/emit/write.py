@@ -103,7 +103,8 @@ class _Writer:
             shape = self.layouts[id(tensor)].shape(tensor)
             self.text.add(_allocation(tensor, shape, tensor.space))
             if tensor.name in self.instructions.widened:
-                wide = replace(tensor, name=f"{tensor.name}_f32", dtype="float32")
+                name = self.instructions.elementwise.wide(tensor.name)
+                wide = replace(tensor, name=name, dtype="float32")
                 self.text.add(_allocation(wide, shape, "sbuf"))
 
     def leaf(self, leaf: Leaf) -> None:

@@ -15,6 +15,7 @@ steps meet a border are split, the rest has no conditions: see `borders`.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 from tvm import s_tir, tirx
@@ -36,7 +37,12 @@ _COLUMN, _CHANNEL = "columns", "channels"
 
 
 def in_loops(
-    sch: s_tir.Schedule, conv: Any, found: DepthwiseConv, lanes: int, unroll: int
+    sch: s_tir.Schedule,
+    conv: Any,
+    found: DepthwiseConv,
+    lanes: int,
+    unroll: int,
+    follow: Callable[[s_tir.Schedule, Any], None] = fuse_followers,
 ) -> tirx.PrimFunc:
     """Return a convolution in tiles, its epilogue fused.
 
@@ -52,6 +58,8 @@ def in_loops(
         Elements of a vector.
     unroll : int
         Vectors of a tile.
+    follow : Callable[[tvm.s_tir.Schedule, SBlockRV], None]
+        What becomes of what follows the reduction.
 
     Returns
     -------
@@ -94,7 +102,7 @@ def in_loops(
         for loop in unrolled:
             sch.unroll(loop)
     sch.vectorize(lane)
-    fuse_followers(sch, conv)
+    follow(sch, conv)
     # Last: what the fused loop does to indices of a symbolic size can hide that all are covered.
     if rows:
         sch.parallel(sch.fuse(*rows) if len(rows) > 1 else rows[0])

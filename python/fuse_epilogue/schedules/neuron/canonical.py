@@ -102,6 +102,8 @@ def find_channel_conv(func: tirx.PrimFunc) -> ChannelConv | None:
     if fused is None or not is_fixed(func) or str(fused.conv.out.ty.dtype) != "float32":
         return None
     conv = fused.conv
+    if any(uses(part, fused.buffer) for part in (fused.start, conv.term, fused.result)):
+        return None  # It reads what it stores.
     product = conv.term
     if not isinstance(product, prim.Mul):
         return None

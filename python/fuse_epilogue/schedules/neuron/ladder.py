@@ -27,6 +27,7 @@ N, C, W, F = 8, 512, 2048, 3
 BLOCK = 512
 #: Columns of which the sums are one instruction, as is known of the run's compiler.
 MERGED = {5: 4, 6: 128}
+_MERGEABLE = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,8 @@ def schedule(step: int, merged: int | None = None) -> s_tir.Schedule:
     step : int
         0 to 6.
     merged : int, optional
-        Columns of which the sums are one instruction; what is known of the run if None.
+        Columns of which the sums are one instruction, a power of two up to 128; what is known of
+        the run if None.
 
     Returns
     -------
@@ -87,7 +89,7 @@ def schedule(step: int, merged: int | None = None) -> s_tir.Schedule:
     Raises
     ------
     ValueError
-        There is no such step.
+        There is no such step, or its columns cannot be merged so.
 
     Example
     -------
@@ -95,8 +97,10 @@ def schedule(step: int, merged: int | None = None) -> s_tir.Schedule:
     >>> round(neuron.emit(schedule(6)).predict("trn1").latency_ms, 1)
     0.5
     """
-    if not 0 <= step < len(PUBLISHED):
-        raise ValueError(f"step is 0 to {len(PUBLISHED) - 1}, not {step}")
+    if type(step) is not int or not 0 <= step < len(PUBLISHED):
+        raise ValueError(f"step is 0 to {len(PUBLISHED) - 1}, not {step!r}")
+    if merged is not None and (step < 4 or merged not in _MERGEABLE):
+        raise ValueError(f"merged is one of {_MERGEABLE}, for the steps from 4 on, not {merged!r}")
     sch = s_tir.Schedule(depthwise_conv1d(N, C, W, F, bias=False))
     sums = sch.get_sblock("conv")
     # Every step multiplies a window with the filter, and sums up the products.

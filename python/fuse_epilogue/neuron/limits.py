@@ -1,0 +1,82 @@
+"""Limits of the language and of its execution: no text makes us work or allocate without bound.
+
+They are far above what kernels need. None is NKI's own: those are in :mod:`machine` and checked by
+rules.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from .errors import KernelError, Refused
+
+#: No integer of a kernel is as large; literals included.
+LARGEST = 2**63
+
+#: How deeply statements and expressions may be nested.
+MOST_NESTED = 100
+
+#: Statements and iterations of loops, empty ones too, that a walk executes before it gives up.
+MOST_STATEMENTS = 5_000_000
+
+#: Items of a tuple, those of the tuples in it counted too.
+MOST_ITEMS = 4096
+
+#: How deeply tuples may lie in tuples.
+MOST_TUPLES = 16
+
+#: Dimensions of a tensor or a view; numpy has at most 32 or 64.
+MOST_DIMS = 32
+
+#: Elements that one operand may count, repeats (a stride of 0) included.
+MOST_ELEMENTS = 2**31
+
+#: Elements between two neighbours of a view.
+LARGEST_STRIDE = 2**40
+
+#: Bytes of all tensors that an execution on numpy holds at a time, its inputs not counted.
+MOST_BYTES = 16 * 2**30
+
+
+def bounded(tree: ast.AST) -> None:
+    """Refuse what is nested too deeply for functions that call themselves, and huge integers.
+
+    Raises
+    ------
+    KernelError
+        With the line.
+    """
+    level, line = [tree], 1
+    for _ in range(MOST_NESTED):
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+        if not level:
+            return
+        line = next((node.lineno for node in level if hasattr(node, "lineno")), line)
+        for node in level:
+            if isinstance(node, ast.Constant) and type(node.value) is int:
+                if node.value >= LARGEST:
+                    # Not the integer itself: Python may refuse to write it down.
+                    raise KernelError(
+                        node.lineno, "an integer leaves 64 bits: write numbers as large as 1e19"
+                    )
+    raise KernelError(line, f"nested more than {MOST_NESTED} deep")
+
+
+def small(value: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return a tuple whose parts are tuples that passed, or refuse it.
+
+    Raises
+    ------
+    Refused
+        Longer than `MOST_ITEMS` or deeper than `MOST_TUPLES`.
+    """
+    level, count = value, len(value)
+    for _ in range(MOST_TUPLES):
+        if count > MOST_ITEMS:
+            raise Refused("language", f"a tuple holds at most {MOST_ITEMS} items")
+        level = tuple([item for part in level if type(part) is tuple for item in part])
+        if not level:
+            return value
+        count += len(level)
+    raise Refused("language", f"tuples lie in tuples at most {MOST_TUPLES} deep")
