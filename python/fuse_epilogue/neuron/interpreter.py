@@ -71,6 +71,8 @@ def _statement(node: ast.stmt) -> Statement:
             run(walk)
         except Refused as error:
             raise KernelError(line, error.reason, error.rule) from None
+        except MemoryError as error:
+            raise KernelError(line, f"not enough memory on this machine: {error}") from error
 
     return guarded
 

@@ -35,7 +35,8 @@ MOST_ELEMENTS = 2**31
 #: Elements between two neighbours of a view.
 LARGEST_STRIDE = 2**40
 
-#: Bytes of all tensors that an execution on numpy holds at a time, its inputs not counted.
+#: Bytes of all tensors that an execution on numpy holds at a time; its inputs, what instructions
+#: compute in between, and the marks of what was written are not counted.
 MOST_BYTES = 16 * 2**30
 
 
@@ -58,7 +59,7 @@ def bounded(tree: ast.AST) -> None:
                 if node.value >= LARGEST:
                     # Not the integer itself: Python may refuse to write it down.
                     raise KernelError(
-                        node.lineno, "an integer leaves 64 bits: write numbers as large as 1e19"
+                        node.lineno, "an integer leaves 64 bits: write large numbers as 1e19"
                     )
     raise KernelError(line, f"nested more than {MOST_NESTED} deep")
 

@@ -55,13 +55,9 @@ class Memory:
             There is no room for them.
         """
         size = self.check(info)
-        try:
-            if dtype.kind in "iu":
-                raw = np.full(size, _GARBAGE, np.uint8)
-            else:
-                raw = np.full(size // dtype.itemsize, np.nan, dtype).view(np.uint8)
-        except MemoryError:
-            reason = f"'{info.name}' takes {size} bytes, more than this machine has left"
-            raise Refused("language", reason) from None
+        if dtype.kind in "iu":
+            raw = np.full(size, _GARBAGE, np.uint8)
+        else:
+            raw = np.full(size // dtype.itemsize, np.nan, dtype).view(np.uint8)
         self.held += size
         return raw

@@ -107,13 +107,12 @@ class Buffer:
     def view(self, access: Access, shape: tuple[int, ...], strides: Sequence[int]) -> np.ndarray:
         """Return the data of a view; `strides` counts elements."""
         assert self._dtype is not None
+        raw = self._raw if self._raw is not None else self._data()
         size = self._dtype.itemsize
         start = access.offset
         if access.partitions is not None:
             start += access.partitions[0] * math.prod(self.info.shape[1:])
-        return np.ndarray(
-            shape, self._dtype, self._data(), start * size, tuple([n * size for n in strides])
-        )
+        return np.ndarray(shape, self._dtype, raw, start * size, tuple([n * size for n in strides]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +208,8 @@ class Tile:
             stride = self.dims[at - on_chip][0]
             offset += start * stride
             if not isinstance(item, int):
-                dims.append((stride * step, count))
+                # A step that is not taken may be huge.
+                dims.append((stride * step if count > 1 else stride, count))
         dims += self.dims[len(items) - on_chip :] if items else self.dims
         return Tile(self.buffer, offset, tuple(dims), partitions)
 
@@ -287,4 +287,4 @@ def _progression(item: Any, size: int, name: str, at: int) -> tuple[int, int, in
         raise Refused("out-of-bounds", f"index {text} in dimension {at} of '{name}' ({size})")
     if count < 1:
         raise Refused("out-of-bounds", f"index {text} in dimension {at} of '{name}' is empty")
-    return start, step if count > 1 else 1, count
+    return start, step, count
