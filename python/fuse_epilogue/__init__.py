@@ -19,6 +19,8 @@ def _autoload() -> None:
     """Entry point of the group ``tvm.backends``: importing this module is all there is to do."""
 
 
+from typing import Any  # noqa: E402
+
 from .certificate import Certificate  # noqa: E402
 from .report import REFUSALS, FusionReport, FusionStep, Refusal, refusal_code  # noqa: E402
 from .schedule import analyze, fuse_reduction_epilogue  # noqa: E402
@@ -32,6 +34,17 @@ __all__ = [
     "FusionStep",
     "Refusal",
     "analyze",
+    "compile",
     "fuse_reduction_epilogue",
+    "plan",
     "refusal_code",
 ]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - a function of the planner
+    """Load the planner when it is asked for: `import tvm` alone does not need it."""
+    if name in ("compile", "plan"):
+        from . import planner
+
+        return getattr(planner, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,7 +2,7 @@
 
 What a search needs of a machine stands here and nowhere else. The vectors and registers come from
 TVM's target, the caches of the machine at hand from the operating system, and what neither knows
-from :data:`CORES`, a table of cores with its sources.
+from :data:`.cores.CORES`, a table of cores with its sources.
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ from typing import Any
 import tvm
 from tvm.target import Target
 
+from ..schedules.targets import vector_bits
+from .cores import CORES, Core
+
 KIB = 1024
+_PAGE = 4 * KIB
+#: Name of the processor of a target that names none.
+ANY = "any"
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
@@ -33,6 +39,8 @@ class Level:
         Capacity; 0 for the last level, which holds everything.
     line : int
         Bytes of a cache line.
+    ways : int
+        Lines of a set; 0 where addresses are spread over the sets.
     shared : bool
         Whether all cores share it: its bandwidth does not grow with the number of cores.
     bytes_per_s : float
@@ -43,53 +51,20 @@ class Level:
     name: str
     bytes: int
     line: int
+    ways: int
     shared: bool
     bytes_per_s: float
 
-
-@dataclass(frozen=True)
-class Core:
-    """What a core executes in one clock, and how long it takes.
-
-    Attributes
-    ----------
-    fma, add, load, store : float
-        Vector instructions of that kind that begin in one clock, for the widest vectors.
-    issue : float
-        Instructions of any kind that begin in one clock.
-    latency : float
-        Clocks from the operands of a multiplication with addition to its result.
-    branch : float
-        Clocks lost where a loop ends unexpectedly.
-    """
-
-    fma: float = 2.0
-    add: float = 2.0
-    load: float = 2.0
-    store: float = 1.0
-    issue: float = 4.0
-    latency: float = 4.0
-    branch: float = 14.0
-
-
-#: Cores by LLVM's name of the processor; "" for any other, with what is common to the x86 cores of
-#: the last ten years. znver5: Software Optimization Guide for the AMD Zen5 microarchitecture
-#: (publication 58455), sections on the floating-point unit, load-store unit and branch prediction;
-#: znver4: the same for Zen4 (publication 57647), whose units are 256 bits wide: a vector of 512
-#: bits takes two clocks.
-CORES = MappingProxyType(
-    {
-        "": Core(),
-        "znver5": Core(issue=8.0, branch=15.0),
-        "znver4": Core(fma=1.0, add=1.0, load=1.0, store=0.5, issue=6.0, branch=13.0),
-    }
-)
 
 #: Bytes in a clock that a core gets from a level, where nothing was measured: half of what the
 #: guides above state as the most, which no loop reaches.
 _BYTES_PER_CLOCK = MappingProxyType({"L1": 128.0, "L2": 32.0, "L3": 16.0, "memory": 5.0})
 #: Caches of a target that is not this machine: those of a small core of a server.
-_LEVELS = (("L1", 32 * KIB, False), ("L2", 512 * KIB, False), ("L3", 16384 * KIB, True))
+_LEVELS = (
+    ("L1", 32 * KIB, 8, False),
+    ("L2", 512 * KIB, 8, False),
+    ("L3", 16384 * KIB, 0, True),
+)
 
 
 @dataclass(frozen=True)
@@ -138,6 +113,12 @@ class Cpu:
         """The levels but for the memory."""
         return self.levels[:-1]
 
+    @property
+    def pages(self) -> Level:
+        """The addresses of pages at hand, as a level whose lines are pages."""
+        bandwidth = _PAGE * self.clock_hz / self.core.page
+        return Level("pages", self.core.pages * _PAGE, _PAGE, 0, False, bandwidth)
+
     def cache(self, name: str) -> Level:
         """Return a level by its name; the last cache if there is none of that name."""
         return next((level for level in self.caches if level.name == name), self.caches[-1])
@@ -145,6 +126,11 @@ class Cpu:
     def lanes(self, bits: int) -> int:
         """Return how many elements of so many bits a vector register holds."""
         return max(1, 8 * self.vector_bytes // bits)
+
+    @property
+    def target(self) -> Target:
+        """What TVM asks about instructions that it has."""
+        return Target({"kind": "llvm", **({} if self.name == ANY else {"mcpu": self.name})})
 
     def to_json(self) -> str:
         """Return the description as JSON."""
@@ -195,20 +181,16 @@ def cpu(target: Target | str | dict[str, Any]) -> Cpu:
             "pass a target such as schedules.host()"
         )
     has = tvm.get_global_func("target.llvm_cpu_has_feature")
-    if has("sse2", target):
-        # TVM says 512 bits for all of x86; code for a target without a processor has 128.
-        bits = 512 if has("avx512f", target) else 256 if has("avx", target) else 128
-        registers = 32 if has("avx512f", target) else 16
-    else:
-        bits, registers = int(tvm.get_global_func("target.llvm_get_vector_width")(target)), 32
+    # x86 before AVX-512 has 16 vector registers; AVX-512, 64-bit Arm and RISC-V have 32.
+    registers = 16 if has("sse2", target) and not has("avx512f", target) else 32
     name = str(target.attrs.get("mcpu", ""))
     here = tvm.get_global_func("target.llvm_get_system_cpu", allow_missing=True)
     at_hand = bool(name) and here is not None and here() == name
     clock = _clock_hz() if at_hand else 3e9
     made = Cpu(
-        name=name or "any",
+        name=name or ANY,
         cores=int(target.attrs.get("num-cores", 1)),
-        vector_bytes=bits // 8,
+        vector_bytes=vector_bits(target) // 8,
         registers=registers,
         clock_hz=clock,
         core=CORES.get(name, CORES[""]),
@@ -218,10 +200,10 @@ def cpu(target: Target | str | dict[str, Any]) -> Cpu:
 
 
 def _levels(caches: Any, clock: float) -> tuple[Level, ...]:
-    named = [*caches, ("memory", 0, True)]
+    named = [*caches, ("memory", 0, 0, True)]
     return tuple(
-        Level(name, size, _line(), shared, _BYTES_PER_CLOCK.get(name, 5.0) * clock)
-        for name, size, shared in named
+        Level(name, size, _line(), ways, shared, _BYTES_PER_CLOCK.get(name, 5.0) * clock)
+        for name, size, ways, shared in named
     )
 
 
@@ -236,8 +218,8 @@ def _line() -> int:
     return int(_read(_CACHES / "index0" / "coherency_line_size") or 64)
 
 
-def _caches() -> tuple[tuple[str, int, bool], ...]:
-    """Return name, bytes and whether it is shared of each cache for data of this machine."""
+def _caches() -> tuple[tuple[str, int, int, bool], ...]:
+    """Return name, bytes, ways and whether it is shared of each cache for data of this machine."""
     found = []
     for place in sorted(_CACHES.glob("index*")):
         size = _read(place / "size")
@@ -245,7 +227,9 @@ def _caches() -> tuple[tuple[str, int, bool], ...]:
             cpus = _read(place / "shared_cpu_list")
             # Threads of one core are neighbours or far apart; a level for more than two is shared.
             shared = int(_read(place / "level")) > 2 or (os.cpu_count() or 1) > 2 and "," in cpus
-            found.append((f"L{_read(place / 'level')}", int(size[:-1]) * KIB, shared))
+            # A cache for several cores hashes its addresses.
+            ways = 0 if shared else int(_read(place / "ways_of_associativity") or 0)
+            found.append((f"L{_read(place / 'level')}", int(size[:-1]) * KIB, ways, shared))
     return tuple(found) or _LEVELS
 
 

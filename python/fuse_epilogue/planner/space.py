@@ -171,9 +171,7 @@ class Space:
     def used(self, point: Mapping[str, int]) -> dict[str, int]:
         """Return how much of each constraint a point uses."""
         points = Points.of([point])
-        return {
-            c.name: int(np.broadcast_to(c.used(points), (1,))[0]) for c in self.constraints
-        }
+        return {c.name: int(np.broadcast_to(c.used(points), (1,))[0]) for c in self.constraints}
 
     def check(self, point: Mapping[str, int]) -> None:
         """Do nothing for a feasible point.

@@ -42,3 +42,18 @@ def host(threads: int | None = None) -> Target:
         # LLVM prefers 256 bits where it vectorizes itself.
         target["mattr"] = ["-prefer-256-bit"]
     return Target(target)
+
+
+def vector_bits(target: Target) -> int:
+    """Return the bits of a vector register of a processor.
+
+    Parameters
+    ----------
+    target : tvm.target.Target
+        Of kind "llvm".
+    """
+    has = tvm.get_global_func("target.llvm_cpu_has_feature")
+    if has("sse2", target):
+        # TVM says 512 bits for all of x86; code for a target without a processor has 128.
+        return 512 if has("avx512f", target) else 256 if has("avx", target) else 128
+    return int(tvm.get_global_func("target.llvm_get_vector_width")(target))

@@ -14,6 +14,7 @@ from ..choice import NO_CONVOLUTION, NO_TAIL, Choice, not_fused
 from ..convolution import DepthwiseConv, find_depthwise_conv
 from ..fused import find_fused_conv, fuse_followers
 from ..prepare import prepare, why_not_prepared
+from ..targets import vector_bits
 from .functions import with_vector_functions
 from .loops import in_loops, one_by_one
 from .row_limits import why_not_rows
@@ -121,10 +122,4 @@ class DepthwiseConv1d(ScheduleRule):
 
 def _lanes(target: Target, dtype: str) -> int:
     """Return how many sums fit into a vector register of the target."""
-    has = tvm.get_global_func("target.llvm_cpu_has_feature")
-    if has("sse2", target):
-        # TVM says 512 bits for all of x86; code for a target without a processor has 128.
-        bits = 512 if has("avx512f", target) else 256 if has("avx", target) else 128
-    else:
-        bits = int(tvm.get_global_func("target.llvm_get_vector_width")(target))
-    return max(1, bits // int(tvm.DataType(dtype).bits))
+    return max(1, vector_bits(target) // int(tvm.DataType(dtype).bits))

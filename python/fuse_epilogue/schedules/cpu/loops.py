@@ -31,7 +31,7 @@ from .borders import Borders, split_at_borders
 _COLUMNS = 32
 # Taps times vectors that are unrolled, at most: LLVM takes minutes for thousands, and where each is
 # under a condition of its own, near a border, for less than a hundred.
-_UNROLLED, _UNROLLED_AT_BORDERS = 128, 16
+UNROLLED, UNROLLED_AT_BORDERS = 128, 16
 # How the loops are marked that are split at borders.
 _COLUMN, _CHANNEL = "columns", "channels"
 
@@ -98,7 +98,7 @@ def in_loops(
         marked = [(some, _COLUMN), (vectors, _CHANNEL)]
     for loop, name in marked:
         sch.annotate(loop, name, 1)
-    if found.taps * unroll <= _UNROLLED:
+    if found.taps * unroll <= UNROLLED:
         for loop in unrolled:
             sch.unroll(loop)
     sch.vectorize(lane)
@@ -106,7 +106,7 @@ def in_loops(
     # Last: what the fused loop does to indices of a symbolic size can hide that all are covered.
     if rows:
         sch.parallel(sch.fuse(*rows) if len(rows) > 1 else rows[0])
-    rolled = found.taps * unroll > _UNROLLED_AT_BORDERS
+    rolled = found.taps * unroll > UNROLLED_AT_BORDERS
     return split_at_borders(sch.mod["main"], _borders(found, rolled))
 
 

@@ -1,0 +1,11 @@
+"""Chooses a schedule as the solution of an optimisation problem, and says why.
+
+- :func:`plan` returns a :class:`Plan`: data that applies to a schedule, compiles and explains.
+- :func:`compile` plans and compiles.
+- ``python -m fuse_epilogue.planner calibrate`` measures the weights of the cost on a machine.
+"""
+
+from .plan import Plan, compile, plan
+from .profile import Profile
+
+__all__ = ["Plan", "Profile", "compile", "plan"]

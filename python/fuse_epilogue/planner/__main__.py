@@ -1,0 +1,34 @@
+"""``python -m fuse_epilogue.planner calibrate``: measure this machine."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from ..schedules import host
+from .calibrate import calibrate
+from .machine import cpu
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command; `arguments` are those of the command line if None."""
+    parser = argparse.ArgumentParser(prog="python -m fuse_epilogue.planner", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("calibrate", help="measure this machine and write its profile")
+    one.add_argument("--out", type=Path, required=True, help="the JSON file to write")
+    one.add_argument("--points", type=int, default=7, help="points of each kernel (default 7)")
+    parsed = parser.parse_args(arguments)
+    target = host()
+    profile = calibrate(cpu(target), target, parsed.points)
+    parsed.out.write_text(profile.to_json())
+    ratios = np.abs([value for _, value in profile.residuals])
+    print(
+        f"{profile.weights}; half of {len(ratios)} kernels are predicted within a factor of "
+        f"{np.exp(np.median(ratios)):.2f}, all within {np.exp(ratios.max()):.2f}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""Measures a machine: its clock, bandwidths and times, and the weights of the cost.
+
+    python -m fuse_epilogue.planner calibrate --out FILE
+
+A small design of kernels, of every kind and many points each, is compiled and timed; the weights
+are those, none of them negative, with which the cost comes closest to the measured times, by their
+ratio: a kernel of a microsecond counts for as much as one of a millisecond.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+from tvm.target import Target
+
+from .. import workloads
+from .cost import Weights
+from .machine import KIB, Cpu, Level
+from .measure import measure
+from .problems.conv import find_conv
+from .problems.epilogue import NONE
+from .problems.problem import Problem
+from .problems.product import find_product
+from .problems.rows import find_rows
+from .profile import Profile
+from .space import Point, Points
+
+#: Points of each kernel of the design.
+_POINTS = 7
+#: Rounds of the fit; each weighs a kernel by what the round before predicted for it.
+_ROUNDS = 30
+#: Seconds to measure for at least what all costs are computed with.
+_LEAST_S = 0.4
+#: Bytes of a kernel that reads from memory, at most, and of one that reads from a shared cache.
+_LARGE, _SHARED = 64 << 20, 8 << 20
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One kernel of the design, measured.
+
+    Attributes
+    ----------
+    name : str
+    terms : numpy.ndarray
+        Of its cost; the last one negative: see :meth:`.cost.Terms.matrix`.
+    seconds : float
+    """
+
+    name: str
+    terms: np.ndarray
+    seconds: float
+
+
+def calibrate(machine: Cpu, target: Target, points: int = _POINTS) -> Profile:
+    """Measure a machine and return its profile; a progress bar goes to stderr.
+
+    Parameters
+    ----------
+    machine : Cpu
+        The plain description of the machine at hand.
+    target : tvm.target.Target
+        The same, for TVM.
+    points : int
+        Points of each kernel of the design.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        scipy is missing: it is in the extra "plan".
+    """
+    _solver()
+    machine = described(machine, target)
+    design = list(_design(machine, points))
+    samples = []
+    for done, (name, problem, point) in enumerate(design):
+        _progress(done, len(design), name)
+        terms = problem.cost(Points.of([point])).matrix()[0]
+        samples.append(Sample(name, terms, measure(problem, point, target).seconds))
+    _progress(len(design), len(design), "")
+    return fitted(machine, samples)
+
+
+def fitted(machine: Cpu, samples: Sequence[Sample]) -> Profile:
+    """Return the profile with the weights that fit measurements best.
+
+    Parameters
+    ----------
+    machine : Cpu
+        With which the terms were computed.
+    samples : Sequence[Sample]
+        At least one for each weight.
+
+    Raises
+    ------
+    ValueError
+        There are too few samples.
+    """
+    nnls = _solver()
+    terms = np.array([sample.terms for sample in samples])
+    seconds = np.array([sample.seconds for sample in samples])
+    if len(samples) < 4:
+        raise ValueError(f"four weights need at least four samples, not {len(samples)}")
+    predicted = seconds
+    for _ in range(_ROUNDS):
+        # The squares of (predicted - measured) / sqrt(predicted * measured): near enough those of
+        # the logarithm of the ratio, and linear in the weights from round to round.
+        scale = 1 / np.sqrt(np.maximum(predicted, seconds / 20) * seconds)
+        solution, _ = nnls(terms * scale[:, None], seconds * scale)
+        predicted = terms @ solution
+    weights = Weights(*(float(weight) for weight in solution))
+    ratios = np.log(seconds / np.maximum(predicted, 1e-12))
+    names = [sample.name for sample in samples]
+    return Profile(machine, weights, tuple(zip(names, map(float, ratios), strict=True)))
+
+
+def described(machine: Cpu, target: Target) -> Cpu:
+    """Return a machine with its clock, bandwidths and times as measured."""
+    base = {"fusion": NONE, "rows": 1, "vectors": 1, "lanes": 1, "unroll": 4, "threads": 1}
+    widest = machine.lanes(32)
+
+    def reduction(m: int, n: int, **changed: int) -> float:
+        problem = find_rows(workloads.row_reduce(m, n), machine)
+        assert problem is not None
+        return measure(problem, {**base, **changed}, target, _LEAST_S).seconds
+
+    call = reduction(1, 4)
+    # One number after the other: each addition waits for the one before.
+    chain = reduction(8, 1024) - call
+    clock = machine.core.add_latency * 8 * 1024 / chain
+    launch = machine.launch_s
+    if machine.cores > 1:
+        both = (reduction(8, 1024, threads=t) for t in (machine.cores, 1))
+        parallel, serial = both
+        launch = max(1e-7, parallel - serial / min(8, machine.cores))
+    levels = list(machine.levels)
+    for place, behind in enumerate(levels[1:], 1):
+        size = _between(levels[place - 1], behind)
+        rows = max(1, size // (16 * KIB))
+        took = reduction(rows, 4 * KIB, vectors=4, lanes=widest) - call
+        levels[place] = replace(behind, bytes_per_s=rows * 16 * KIB / max(took, 1e-9))
+    return replace(machine, clock_hz=clock, call_s=call, launch_s=launch, levels=tuple(levels))
+
+
+def _between(cache: Level, behind: Level) -> int:
+    """Return bytes that do not fit into a cache by far, but into the level behind it."""
+    if not behind.bytes:
+        return max(4 * cache.bytes, _LARGE) if cache.bytes < _LARGE else 2 * cache.bytes
+    most = behind.bytes // 2
+    return min(most, max(_SHARED, 2 * cache.bytes)) if behind.shared else most
+
+
+def _design(machine: Cpu, points: int) -> Iterator[tuple[str, Problem, Point]]:
+    """Return name, problem and point of each kernel that is measured."""
+    rng = np.random.default_rng(1)
+    for name, func, find in _functions():
+        problem = find(func, machine)
+        assert problem is not None, name
+        feasible, _ = problem.space.feasible()
+        count = min(points, feasible.size)
+        for index in rng.choice(feasible.size, count, replace=False):
+            point = feasible.at(int(index))
+            yield f"{name}: {problem.space.describe(point)}", problem, point
+
+
+def _functions() -> Iterator[
+    tuple[str, tirx.PrimFunc, Callable[[tirx.PrimFunc, Cpu], Problem | None]]
+]:
+    for m, n, k, kind in (
+        (64, 96, 24, "relu"),
+        (192, 192, 192, "relu"),
+        (384, 768, 16, "silu"),
+        (48, 768, 384, None),
+    ):
+        func = workloads.matmul(m, n, k, activation=kind)
+        yield f"product {m} x {n} x {k} {kind or ''}".strip(), func, find_product
+    for m, n in ((48, 192), (384, 768), (96, 6144)):
+        func = workloads.row_reduce(m, n, bias=True, activation="relu")
+        yield f"rows {m} x {n}", func, find_rows
+    for rows, columns, taps in ((64, 384, 3), (384, 1536, 5)):
+        func = workloads.depthwise_conv1d(4, rows // 4, columns, taps, activation="relu")
+        yield f"conv {rows} x {columns}, {taps} taps", func, find_conv
+
+
+def _solver() -> Any:
+    try:
+        from scipy.optimize import nnls  # type: ignore[import-untyped,unused-ignore]
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "calibration needs scipy: pip install 'fuse_epilogue[plan]'"
+        ) from error
+    return nnls
+
+
+def _progress(done: int, total: int, what: str) -> None:
+    width = 30
+    bar = "#" * (width * done // max(total, 1))
+    end = "\n" if done == total else ""
+    print(f"\r[{bar:{width}}] {done}/{total} {what[:60]:60}", end=end, file=sys.stderr, flush=True)

@@ -1,0 +1,122 @@
+"""What a point costs: four terms in seconds, and their weights, which belong to a machine.
+
+    cost = alpha * traffic + beta * latency + gamma * spill - delta * parallelism
+
+The terms are computed from loop nests with what is known of a machine; the weights say how far that
+machine reaches it, and are fitted to measurements: see :mod:`fuse_epilogue.planner.calibrate`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from .machine import Cpu
+from .nest import Nest
+
+NAMES = ("traffic", "latency", "spill", "parallelism")
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The terms of points: seconds, one number for each point.
+
+    Attributes
+    ----------
+    traffic : numpy.ndarray
+        To move what goes between levels of memory, at the bandwidth of each.
+    latency : numpy.ndarray
+        To execute all instructions, by the units they need and by what waits for what, on one core;
+        with the calls and the starts of parallel loops.
+    spill : numpy.ndarray
+        To store and load what the registers do not hold.
+    parallelism : numpy.ndarray
+        What several cores save of that.
+    """
+
+    traffic: np.ndarray
+    latency: np.ndarray
+    spill: np.ndarray
+    parallelism: np.ndarray
+
+    def matrix(self) -> np.ndarray:
+        """Return the terms as columns, the last one negative: times the weights, it is the cost."""
+        columns = [self.traffic, self.latency, self.spill, -self.parallelism]
+        return np.stack(np.broadcast_arrays(*columns), axis=1).astype(float)
+
+    def at(self, index: int) -> dict[str, float]:
+        """Return the terms of one point by name."""
+        return {f.name: float(np.ravel(getattr(self, f.name))[index]) for f in fields(self)}
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights of the terms; none is negative, none has a unit.
+
+    Attributes
+    ----------
+    alpha, beta, gamma, delta : float
+        Of traffic, latency, spill and parallelism. 1 is what the description of the machine says.
+    """
+
+    alpha: float = 1.0
+    beta: float = 1.0
+    gamma: float = 1.0
+    delta: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse weights that are negative or no numbers."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not (np.isfinite(value) and value >= 0):
+                raise ValueError(f"{field.name} must be a number from 0 on, not {value}")
+
+    def cost(self, terms: Terms) -> np.ndarray:
+        """Return the seconds that each point costs.
+
+        Example
+        -------
+        >>> one = np.ones(1)
+        >>> Weights(alpha=0.5).cost(Terms(one, one, one, one)).tolist()
+        [1.5]
+        """
+        result: np.ndarray = terms.matrix() @ np.array(astuple(self))
+        return result
+
+    def parts(self, terms: Terms, index: int) -> dict[str, float]:
+        """Return what each term adds to the cost of a point; that of parallelism is not above 0."""
+        row = terms.matrix()[index] * np.array(astuple(self))
+        return dict(zip(NAMES, map(float, row), strict=True))
+
+
+def traffic_seconds(nest: Nest, machine: Cpu) -> tuple[Any, Any]:
+    """Return the seconds of a nest's traffic over private levels, and over those that are shared.
+
+    What goes into a cache comes at the bandwidth of the level behind it. The addresses of pages
+    that are at hand are a cache too, private, with pages for lines.
+    """
+    private: Any = 0.0
+    shared: Any = 0.0
+    for cache, behind in zip(machine.levels, machine.levels[1:], strict=False):
+        seconds = nest.traffic(cache) / behind.bytes_per_s
+        if behind.shared:
+            shared = shared + seconds
+        else:
+            private = private + seconds
+    pages = machine.pages
+    return private + nest.traffic(pages) / pages.bytes_per_s, shared
+
+
+def usable_cores(tasks: Any, cores: Any) -> Any:
+    """Return how many times as fast so many equal tasks are on so many cores.
+
+    The last round may leave cores idle: 3 tasks take 2 cores as long as 4.
+
+    Example
+    -------
+    >>> float(usable_cores(3, 2))
+    1.5
+    """
+    return tasks / np.ceil(np.asarray(tasks, float) / cores)

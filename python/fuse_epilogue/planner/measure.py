@@ -1,0 +1,100 @@
+"""Measures points: compiles a schedule, checks that it still computes the same, and times it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import s_tir, tirx
+from tvm.target import Target
+
+from ..schedules.cpu.functions import with_vector_functions
+from .problems.problem import Problem
+from .space import Point
+
+#: Seconds that a sample takes about, and samples of which the shortest counts.
+_SAMPLE_S, _SAMPLES = 2e-3, 7
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A point and how long it took.
+
+    Attributes
+    ----------
+    point : dict[str, int]
+    seconds : float
+        The shortest sample: whatever else the machine does makes one longer, never shorter.
+    """
+
+    point: Point
+    seconds: float
+
+
+def build(problem: Problem, point: Point, target: Target) -> Any:
+    """Return the compiled function for a point; exp and sigmoid are computed in vectors.
+
+    Returns
+    -------
+    tvm.runtime.Executable
+        Called with a tensor for each parameter.
+    """
+    return compiled(problem.apply(point), target)
+
+
+def compiled(sch: s_tir.Schedule, target: Target) -> Any:
+    """Return what is scheduled as "main", compiled for a processor."""
+    func = with_vector_functions(sch.mod["main"])
+    return tvm.compile(func.with_attr("tirx.is_scheduled", True), target=target)
+
+
+def arguments(func: tirx.PrimFunc, seed: int = 0) -> list[Any]:
+    """Return a tensor for each parameter of a function: small integers, as values of its type.
+
+    Sums of them are exact in float32, in any order.
+    """
+    rng = np.random.default_rng(seed)
+    made = []
+    for param in func.params:
+        shape = [int(extent) for extent in param.ty.shape]
+        values = rng.integers(-3, 4, shape).astype("float32")
+        dtype = str(param.ty.dtype)
+        made.append(tvm.runtime.tensor(values.astype(_numpy(dtype))))
+    return made
+
+
+def _numpy(dtype: str) -> Any:
+    if dtype == "bfloat16":
+        import ml_dtypes
+
+        return ml_dtypes.bfloat16
+    return dtype
+
+
+def seconds(built: Any, arrays: list[Any], least: float = 0.0) -> float:
+    """Return how long a call takes, at best, when the data was used just before.
+
+    Parameters
+    ----------
+    built : tvm.runtime.Executable
+    arrays : list[tvm.runtime.Tensor]
+    least : float
+        Seconds to measure for at least.
+    """
+    timer = built.jit().time_evaluator
+    once = _time(timer, arrays, 1, 2)
+    number = max(1, round(_SAMPLE_S / max(once, 1e-7)))
+    samples = max(_SAMPLES, int(least / (number * max(once, 1e-7))))
+    return _time(timer, arrays, number, samples)
+
+
+def _time(timer: Any, arrays: list[Any], number: int, repeat: int) -> float:
+    return float(min(timer("main", tvm.cpu(), number=number, repeat=repeat)(*arrays).results))
+
+
+def measure(problem: Problem, point: Point, target: Target, least: float = 0.0) -> Measured:
+    """Return how long a point takes; see :func:`seconds`."""
+    built = build(problem, point, target)
+    return Measured(point, seconds(built, arguments(problem.func), least))

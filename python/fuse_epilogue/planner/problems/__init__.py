@@ -1,0 +1,6 @@
+"""The kinds of functions that the planner knows, for each machine.
+
+- :mod:`.product`: products of matrices, on a processor.
+- :mod:`.rows`: rows of a matrix reduced to a number each, on a processor.
+- :mod:`.conv`: depthwise convolutions, on a processor.
+"""

@@ -1,0 +1,56 @@
+"""What every kind of problem offers to the search, whatever machine it is for."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from tvm import s_tir, tirx
+
+from ..cost import Terms
+from ..space import Point, Points, Space
+
+
+class Problem(Protocol):
+    """A function to schedule as an optimisation problem.
+
+    Besides what stands here, a problem may have
+
+    - ``exact(point) -> float``: seconds, weights included, where `cost` is only a lower bound of
+      it; ``inf`` for a point that turns out to be impossible;
+    - ``bound(weights) -> float``: seconds that no point costs less than.
+    """
+
+    @property
+    def kind(self) -> str:
+        """What it is, in a word or two: "product", "rows", "conv"."""
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Its sizes by name."""
+
+    @property
+    def dtype(self) -> str:
+        """Type of what goes in."""
+
+    @property
+    def func(self) -> tirx.PrimFunc:
+        """The function, not scheduled."""
+
+    @property
+    def space(self) -> Space:
+        """What is chosen from."""
+
+    def cost(self, points: Points) -> Terms:
+        """Return the terms of the cost of feasible points, in seconds, for all at once."""
+
+    def apply(self, point: Point) -> s_tir.Schedule:
+        """Return the function scheduled, with a trace of ordinary primitives.
+
+        Raises
+        ------
+        ValueError
+            The point is not one of the space.
+        """
+
+    def resized(self, name: str, size: int) -> Problem | None:
+        """Return the same problem with another size, None where the cost cannot tell of it."""

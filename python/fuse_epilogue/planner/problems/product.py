@@ -1,0 +1,300 @@
+"""A product of two matrices on a processor: blocks of register tiles.
+
+y[m, n] = epilogue(sum_k a[m, k] * b[k, n])
+
+for blocks of rows, for blocks of columns            in parallel
+  for tiles of rows, for tiles of columns            or the other way round
+    for k                                            unrolled by some
+      for rows of the tile, for vectors of it        all unrolled: the sums stay in registers
+    the tail, on the finished tile
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import s_tir, tirx
+from tvm.ir import TensorLoad, prim
+
+from ...schedules.convolution import added_term, plain, uncast
+from ...schedules.prepare import prepare
+from ...tir_tree import uses
+from ..cost import Terms
+from ..machine import Cpu
+from ..space import Constraint, Point, Points, Space, Variable, divisors
+from .epilogue import Epilogue, find_epilogue
+from .product_cost import terms
+from .product_schedule import scheduled
+
+#: Rows and vectors of a register tile, and steps of k that are written out, at most. More of them
+#: than there are registers in any machine would only make LLVM slow.
+_ROWS, _VECTORS, _UNROLL = 16, 8, (1, 2, 4)
+#: Updates that are written out, at most: LLVM takes seconds for more.
+_WRITTEN = 128
+#: About how many rows or columns the blocks have that are tried, besides one tile and all.
+_BLOCKS = (16, 64, 256)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One of the two matrices.
+
+    Attributes
+    ----------
+    name : str
+    place : int
+        Which read of the reduction it is.
+    bytes : int
+        Of an element.
+    turned : bool
+        Whether it is stored with the axes in the other order: a[k, m] or b[n, k].
+    """
+
+    name: str
+    place: int
+    bytes: int
+    turned: bool
+
+
+@dataclass(frozen=True)
+class ProductProblem:
+    """A product of matrices and a processor; see :class:`.problem.Problem`.
+
+    Attributes
+    ----------
+    func : tvm.tirx.PrimFunc
+        Not scheduled.
+    machine : Cpu
+    sizes : dict[str, int]
+        "m", "n" and "k".
+    dtype : str
+        Of a and b.
+    bits : int
+        Of a sum.
+    a, b : Operand
+    epilogue : Epilogue
+    out_bytes : int
+        Of an element of y.
+    """
+
+    func: tirx.PrimFunc
+    machine: Cpu
+    sizes: dict[str, int]
+    dtype: str
+    bits: int
+    a: Operand
+    b: Operand
+    epilogue: Epilogue
+    out_bytes: int
+    kind: str = "product"
+
+    # ---- What is chosen from ---------------------------------------------------------------------
+
+    @cached_property
+    def space(self) -> Space:
+        """The variables, and what registers and caches forbid."""
+        m, n, k = (self.sizes[letter] for letter in "mnk")
+        machine = self.machine
+        widest = machine.lanes(self.bits)
+        lanes = tuple(each for each in (widest // 2, widest) if each > 1 and n % each == 0) or (1,)
+        rows, vectors = divisors(m, _ROWS), divisors(n, _VECTORS)
+        threads = tuple(dict.fromkeys((1, machine.cores)))
+        variables = (
+            Variable("fusion", *self._fusion()),
+            Variable("rows", rows, "rows", "rows of a register tile"),
+            Variable("vectors", vectors, "vectors", "vectors of columns of a register tile"),
+            Variable("lanes", lanes, "elements", "elements of a vector"),
+            Variable("unroll", _dividing(_UNROLL, k), "steps", "steps of k that are written out"),
+            Variable("block_rows", _blocks(m), "rows", "rows of a block"),
+            Variable("block_columns", _blocks(n), "columns", "columns of a block"),
+            Variable(
+                "order",
+                (0, 1),
+                "",
+                "which tiles of a block come after one another",
+                ("columns innermost", "rows innermost"),
+            ),
+            Variable(
+                "pack", (0, 1), "", "whether b is copied first, tile after tile", ("no", "yes")
+            ),
+            Variable("threads", threads, "cores", "cores that compute blocks"),
+        )
+        l1, l2 = machine.cache("L1"), machine.cache("L2")
+        constraints = (
+            Constraint(
+                "whole vectors",
+                0,
+                "columns",
+                lambda p: n % self.width(p),
+                "tiles of columns divide the columns",
+            ),
+            Constraint("whole blocks", 0, "elements", _outside_of_blocks, "tiles divide blocks"),
+            Constraint(
+                "registers",
+                machine.registers,
+                "registers",
+                lambda p: p["rows"] * p["vectors"],
+                "each sum of a tile has a register",
+            ),
+            Constraint(
+                "written out",
+                _WRITTEN,
+                "updates",
+                lambda p: p["rows"] * p["vectors"] * p["unroll"],
+                "more code than this takes LLVM long",
+            ),
+            Constraint(
+                "L1",
+                l1.bytes,
+                "bytes",
+                lambda p: self._step_bytes(p, l1.line),
+                "what one step of a tile touches stays in the first cache",
+            ),
+            Constraint(
+                "L2",
+                l2.bytes,
+                "bytes",
+                self._panel_bytes,
+                "the columns of b of a block stay in the second cache, unless a block is "
+                "one tile wide",
+            ),
+            Constraint(
+                "tasks",
+                0,
+                "cores",
+                lambda p: (p["threads"] > 1) & (self.tasks(p) < 2),
+                "several cores need several blocks",
+            ),
+        )
+        return Space(variables, constraints)
+
+    def _fusion(self) -> tuple[Any, ...]:
+        made = self.epilogue.variable
+        return made.choices, made.unit, made.meaning, made.labels
+
+    def _step_bytes(self, p: Points, line: int) -> Any:
+        width = self.width(p) * self.b.bytes
+        per_row = self.b.bytes * p["unroll"] if not self.a.turned else line
+        a = p["rows"] * -(-per_row // line) * line
+        b = p["unroll"] * -(-width // line) * line
+        return a + b + p["rows"] * self.width(p) * self.bits // 8
+
+    def _panel_bytes(self, p: Points) -> Any:
+        block = np.maximum(p["block_columns"], self.width(p))
+        panel = self.sizes["k"] * block * self.b.bytes
+        return np.where(p["block_columns"] <= self.width(p), 0, panel)
+
+    def width(self, p: Points) -> Any:
+        """Return the columns of a register tile."""
+        return p["vectors"] * p["lanes"]
+
+    def tasks(self, p: Points) -> Any:
+        """Return how many blocks there are."""
+        block_rows = self.sizes["m"] // p["block_rows"]
+        return block_rows * (self.sizes["n"] // p["block_columns"])
+
+    # ---- What it costs, and the schedule ---------------------------------------------------------
+
+    def cost(self, points: Points) -> Terms:
+        """Return the terms of the cost of points."""
+        return terms(self, points)
+
+    def resized(self, name: str, size: int) -> ProductProblem | None:
+        """Return the problem with another size; it costs points, but its function stays."""
+        if name not in self.sizes or size < 1:
+            return None
+        return replace(self, sizes={**self.sizes, name: size})
+
+    def apply(self, point: Point) -> s_tir.Schedule:
+        """Return the function scheduled."""
+        self.space.check(point)
+        prepared = prepare(self.func)
+        assert prepared is not None, "it was when the problem was found"
+        sch, reduction = prepared
+        return scheduled(sch, reduction, self, point)
+
+
+def find_product(func: tirx.PrimFunc, machine: Cpu) -> ProductProblem | None:
+    """Return the product of matrices that a function is, None if it is something else.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        Not scheduled.
+    machine : Cpu
+    """
+    prepared = prepare(func)
+    if prepared is None:
+        return None
+    sch, reduction = prepared
+    block = sch.get(reduction)
+    axes = [axis.var for axis in block.iter_vars]
+    extents = [plain(axis.dom.extent) for axis in block.iter_vars]
+    if len(axes) != 3 or not all(isinstance(extent, int) for extent in extents):
+        return None
+    if int(block.iter_vars[2].iter_type) != tirx.IterVar.CommReduce:
+        return None
+    m, n, k = axes
+    store = block.body
+    if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, prim.Add):
+        return None
+    if len(store.indices) != 2 or not all(map(_is, store.indices, (m, n))):
+        return None
+    term = added_term(store)
+    sides = [uncast(side) for side in (term.a, term.b)] if isinstance(term, prim.Mul) else []
+    if not sides or not all(isinstance(side, TensorLoad) for side in sides):
+        return None
+    if uses(sides[0], n):
+        sides.reverse()
+    reads = [region.source for region in block.reads]
+    operands = []
+    for side, axis in zip(sides, (m, n), strict=True):
+        order = next((o for o in ((axis, k), (k, axis)) if _all(side.indices, o)), None)
+        places = [at for at, source in enumerate(reads) if source.same_as(side.source)]
+        if order is None or len(places) != 1:
+            return None
+        turned = order[0] is not (m if axis is m else k)
+        bits = tvm.DataType(str(side.source.ty.dtype)).bits
+        operands.append(Operand(str(side.source.name), places[0], bits // 8, turned))
+    epilogue = find_epilogue(sch, reduction)
+    if epilogue is None:
+        return None
+    last = sch.get(sch.get_child_blocks(sch.get_sblock("root"))[-1])
+    out = tvm.DataType(str(last.body.buffer.ty.dtype)).bits // 8
+    return ProductProblem(
+        func,
+        machine,
+        dict(zip("mnk", extents, strict=True)),
+        str(sides[0].source.ty.dtype),
+        int(tvm.DataType(str(term.ty.dtype)).bits),
+        operands[0],
+        operands[1],
+        epilogue,
+        out,
+    )
+
+
+def _is(index: Any, var: Any) -> bool:
+    return bool(index.same_as(var))
+
+
+def _all(indices: Any, order: Any) -> bool:
+    return len(indices) == len(order) and all(map(_is, indices, order))
+
+
+def _outside_of_blocks(p: Points) -> Any:
+    return p["block_rows"] % p["rows"] + p["block_columns"] % (p["vectors"] * p["lanes"])
+
+
+def _dividing(sizes: tuple[int, ...], size: int) -> tuple[int, ...]:
+    return tuple(each for each in sizes if size % each == 0)
+
+
+def _blocks(size: int) -> tuple[int, ...]:
+    """Return how many rows or columns a block may have: divisors near some sizes, and all."""
+    found = [max(divisors(size, near)) for near in _BLOCKS]
+    return tuple(dict.fromkeys([*found, size]))

@@ -1,0 +1,173 @@
+"""What the points of a product of matrices cost on a processor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..cost import Terms, traffic_seconds, usable_cores
+from ..nest import Access, Nest
+from ..space import Points
+from .epilogue import ABSORBED, NONE
+
+if TYPE_CHECKING:
+    from .product import ProductProblem
+
+
+def nest(problem: ProductProblem, p: Points) -> Nest:
+    """Return the loops and what their body touches."""
+    m, n, k = (problem.sizes[letter] for letter in "mnk")
+    rows, width = p["rows"], problem.width(p)
+    tiles_m, tiles_n = p["block_rows"] // rows, p["block_columns"] // width
+    inside = p["order"] == 1  # the rows' loop is inside of the columns'
+    loops = (
+        ("m0", m // p["block_rows"]),
+        ("n0", n // p["block_columns"]),
+        ("m1", np.where(inside, 1, tiles_m)),
+        ("n1", tiles_n),
+        ("m2", np.where(inside, tiles_m, 1)),
+        ("k", k),
+        ("m3", rows),
+        ("n3", width),
+    )
+    at_m = (("m0", p["block_rows"]), ("m1", rows), ("m2", rows), ("m3", 1))
+    at_n = (("n0", p["block_columns"]), ("n1", width), ("n3", 1))
+    at_k = (("k", 1),)
+    a = (at_k, at_m) if problem.a.turned else (at_m, at_k)
+    b = (at_n, at_k) if problem.b.turned else (at_k, at_n)
+    packed = p["pack"] == 1
+    panel = (("k", width), ("n3", 1))
+    panels = (("n0", tiles_n), ("n1", 1))
+    # Two accesses of which one is nothing: an element of 0 bytes touches no line.
+    bytes_b = problem.b.bytes
+    rows_a = problem.a.bytes * (m if problem.a.turned else k)
+    rows_b = problem.b.bytes * (k if problem.b.turned else n)
+    stored = _stored(problem, p)
+    return Nest(
+        loops,
+        (
+            Access("a", a, problem.a.bytes, row=rows_a),
+            Access("b", b, np.where(packed, 0, bytes_b), row=rows_b),
+            Access("b packed", (panels, panel), np.where(packed, bytes_b, 0)),
+            Access("sums", (at_m, at_n), stored, True, n * stored, "k"),
+        ),
+    )
+
+
+def _stored(problem: ProductProblem, p: Points) -> Any:
+    """Return the bytes of an element that the loops store: of a sum if it is not fused."""
+    fused = (p["fusion"] != NONE) | (problem.epilogue.blocks == 0)
+    return np.where(fused, problem.out_bytes, problem.bits // 8)
+
+
+def terms(problem: ProductProblem, points: Points) -> Terms:
+    """Return the terms of the cost of points."""
+    p, machine = points, problem.machine
+    private, shared = traffic_seconds(nest(problem, p), machine)
+    more_private, more_shared = _other_traffic(problem, p)
+    clocks, spilled = _clocks(problem, p)
+    own = _own_passes(problem, p)
+    several = p["threads"] > 1
+    passes = 1 + (p["pack"] == 1) + _is_apart(problem, p)
+    started = machine.call_s + several * passes * machine.launch_s
+    latency = (clocks + own) / machine.clock_hz
+    spill = spilled / machine.clock_hz
+    traffic = private + shared + more_private + more_shared
+    usable = usable_cores(problem.tasks(p), p["threads"])
+    saved = (latency + private + more_private) * (1.0 - 1.0 / np.where(several, usable, 1.0))
+    ones = np.ones(p.size)
+    return Terms(traffic * ones, latency + started, spill * ones, saved)
+
+
+def _is_apart(problem: ProductProblem, p: Points) -> Any:
+    """Whether what follows has loops of its own."""
+    return (p["fusion"] == NONE) & (problem.epilogue.blocks > 0)
+
+
+def _clocks(problem: ProductProblem, p: Points) -> tuple[Any, Any]:
+    """Return the clocks of all tiles on one core, and those of what registers do not hold."""
+    core, k = problem.machine.core, problem.sizes["k"]
+    rows, (vectors, lanes) = p["rows"], _vectors(problem, p)
+    sums = rows * vectors
+    gathered = problem.b.turned & (p["pack"] == 0)
+    loads_b = vectors * np.where(gathered, lanes, 1)
+    converts = 0 if problem.dtype in ("float32", "float64") else vectors + rows
+    updates = sums * (1 if problem.bits == 32 and problem.dtype.startswith(("float", "b")) else 2)
+    units = (updates + converts) / core.fma + 2 * (loads_b - vectors) / core.add
+    loads = loads_b + rows
+    issued = updates + converts + loads_b + np.where(vectors > 1, rows, 0) + 3 / p["unroll"]
+    # A sum waits for the step before; tiles that are in flight together wait together.
+    waits = core.latency / np.maximum(1.0, core.window / (k * issued))
+    step = np.maximum.reduce(
+        np.broadcast_arrays(units, loads / core.load, issued / core.issue, waits)
+    )
+    live = sums + np.where(rows > 1, vectors, 0) + 1 + (converts > 0)
+    over = np.maximum(0, live - problem.machine.registers)
+    spilled = over * (1 / core.store + 1 / core.load) * k
+    start, tail = _around(problem, p)
+    unforeseen = core.branch * (k // p["unroll"] > core.predicted)
+    around = sums * (start + tail + 1 / core.store) + unforeseen + 4 / core.issue
+    tiles = (problem.sizes["m"] // rows) * (problem.sizes["n"] // problem.width(p))
+    return tiles * (k * step + around), tiles * spilled
+
+
+def _vectors(problem: ProductProblem, p: Points) -> tuple[Any, Any]:
+    """Return the vectors of a tile's row, and their lanes.
+
+    Where columns are unrolled and not vectorized, LLVM makes vectors of neighbours.
+    """
+    widest = problem.machine.lanes(problem.bits)
+    neighbours = np.minimum(p["vectors"] & -p["vectors"], widest)
+    lanes = np.where(p["lanes"] > 1, p["lanes"], neighbours)
+    return problem.width(p) // lanes, lanes
+
+
+def _around(problem: ProductProblem, p: Points) -> tuple[Any, Any]:
+    """Return the clocks for a vector of a tile before its first step and behind its last."""
+    core, epilogue = problem.machine.core, problem.epilogue
+    absorbed = p["fusion"] == ABSORBED
+    loads = len(epilogue.loads) / core.load
+    start = np.where(absorbed, epilogue.absorbed / core.load, 0.0)
+    tail = (epilogue.operations - epilogue.absorbed * absorbed) / core.add
+    tail = tail + loads - start
+    return start, np.where(p["fusion"] == NONE, 0.0, np.maximum(tail, 0.0))
+
+
+def _own_passes(problem: ProductProblem, p: Points) -> Any:
+    """Return the clocks of what is computed in loops of its own: packing, what follows."""
+    core, epilogue = problem.machine.core, problem.epilogue
+    m, n, k = (problem.sizes[letter] for letter in "mnk")
+    copied = np.where(problem.b.turned, 1, p["lanes"])
+    pack = k * n / copied * (1 / core.load + 1 / core.store)
+    each = epilogue.operations / core.add + (1 + len(epilogue.loads)) / core.load
+    after = m * n / np.minimum(p["lanes"], _vector(n, p)) * (each + 1 / core.store)
+    after = after + m * core.branch * (n // p["lanes"] > core.predicted)
+    return pack * (p["pack"] == 1) + after * _is_apart(problem, p)
+
+
+def _other_traffic(problem: ProductProblem, p: Points) -> tuple[Any, Any]:
+    """Return the seconds of the traffic of loops of their own, private and shared."""
+    m, n, k = (problem.sizes[letter] for letter in "mnk")
+    rows, columns = (("i", 1),), (("j", 1),)
+    after = Nest(
+        (("i", m), ("j", n)),
+        (
+            Access("sums", (rows, columns), problem.bits // 8),
+            Access("y", (rows, columns), problem.out_bytes, True),
+        ),
+    )
+    pack = Nest(
+        (("i", k), ("j", n)),
+        (
+            Access("b", (rows, columns), problem.b.bytes),
+            Access("b packed", (rows, columns), problem.b.bytes, True),
+        ),
+    )
+    apart, packed = _is_apart(problem, p), p["pack"] == 1
+    sums = [traffic_seconds(each, problem.machine) for each in (after, pack)]
+    return tuple(a * apart + b * packed for a, b in zip(*sums, strict=True))
+
+
+def _vector(n: int, p: Points) -> Any:
+    return np.where(n % p["lanes"] == 0, p["lanes"], 1)

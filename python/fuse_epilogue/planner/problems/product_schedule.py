@@ -1,0 +1,97 @@
+"""Schedules a product of matrices for a processor: see :mod:`.product` for the loops."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tvm import s_tir
+
+from ..space import Point
+from .epilogue import NONE, fuse, unfused
+
+if TYPE_CHECKING:
+    from .product import ProductProblem
+
+
+def scheduled(
+    sch: s_tir.Schedule, reduction: Any, problem: ProductProblem, point: Point
+) -> s_tir.Schedule:
+    """Schedule a product by TVM's primitives.
+
+    Parameters
+    ----------
+    sch : tvm.s_tir.Schedule
+        Prepared, see :mod:`fuse_epilogue.schedules.prepare`.
+    reduction : SBlockRV
+        Its only reduction.
+    problem : ProductProblem
+        What it is.
+    point : dict[str, int]
+        A feasible one of its space.
+    """
+    mode, parallel = point["fusion"], point["threads"] > 1
+    root = [sch.get(rv).name_hint for rv in sch.get_child_blocks(sch.get_sblock("root"))]
+    name, followers = root[0], root[1:]
+    width = point["vectors"] * point["lanes"]
+    split = problem.epilogue.is_split(mode)
+    copy = store = None
+    if point["pack"]:
+        copy = sch.cache_read(reduction, problem.b.place, "global")
+        place = problem.b.turned
+        sch.transform_layout(
+            copy,
+            ("write", 0),
+            (lambda n, k: [n // width, k, n % width])
+            if place
+            else (lambda k, n: [n // width, k, n % width]),
+        )
+        copy_name = sch.get(copy).name_hint
+    if not split:
+        fuse(sch, name, mode)
+        # Sums in memory that others see would be stored in every step.
+        store = sch.cache_write(name, 0, "local")
+    reduction = sch.get_sblock(name)
+    m, n, k = sch.get_loops(reduction)
+    m0, m1, m3 = sch.split(m, [None, point["block_rows"] // point["rows"], point["rows"]])
+    n0, n1, n3, lane = sch.split(
+        n, [None, point["block_columns"] // width, point["vectors"], point["lanes"]]
+    )
+    k0, k1 = sch.split(k, [None, point["unroll"]])
+    tiles = [m1, n1] if point["order"] == 0 else [n1, m1]
+    sch.reorder(m0, n0, *tiles, k0, k1, m3, n3, lane)
+    if store is not None:
+        sch.reverse_compute_at(store, tiles[-1], preserve_unit_loops=True)
+        columns = sch.get_loops(store)[-1]
+        _unrolled(sch, [*sch.get_loops(store)[-2:-1], *sch.split(columns, [None, point["lanes"]])])
+    _unrolled(sch, [k1, m3, n3, lane])
+    if split:
+        fuse(sch, name, mode)
+    outer = sch.fuse(m0, n0)
+    if parallel:
+        sch.parallel(outer)
+    sch.decompose_reduction(reduction, k0)
+    if mode == NONE and followers:
+        _rows_of(sch, unfused(sch, followers), point["lanes"], parallel)
+    if copy is not None:
+        _rows_of(
+            sch, sch.get_sblock(copy_name), 1 if problem.b.turned else point["lanes"], parallel
+        )
+    return sch
+
+
+def _unrolled(sch: s_tir.Schedule, loops: list[Any]) -> None:
+    """Unroll loops, and make the last one a vector."""
+    *written, lane = loops
+    for loop in written:
+        sch.unroll(loop)
+    sch.vectorize(lane)
+
+
+def _rows_of(sch: s_tir.Schedule, block: Any, lanes: int, parallel: bool) -> None:
+    """Schedule a block of two loops: rows in parallel, columns in vectors."""
+    rows, columns = sch.get_loops(block)
+    extent = int(sch.get(columns).extent)
+    if extent % lanes == 0:
+        sch.vectorize(sch.split(columns, [None, lanes])[1])
+    if parallel:
+        sch.parallel(rows)

@@ -1,0 +1,297 @@
+"""Rows of a matrix reduced to a number each, on a processor.
+
+    y[m] = epilogue(op_n x[m, n])
+
+A sum is taken in one of two ways, by the number of lanes:
+
+    1 lane:   for tiles of rows, in parallel: for n, unrolled by some: for rows of the tile
+    vectors:  for rows, in parallel: for steps of n: for vectors: one partial result for each lane;
+              then the partial results are reduced, one by one
+
+Partial results start from the neutral element: the second way leaves a bias to the tail.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import s_tir, tirx
+from tvm.ir import TensorLoad, prim
+
+from ...schedules.convolution import plain, uncast
+from ...schedules.prepare import prepare
+from ..cost import Terms, traffic_seconds, usable_cores
+from ..machine import Cpu
+from ..nest import Access, Nest
+from ..space import Constraint, Point, Points, Space, Variable, divisors
+from .epilogue import ABSORBED, NONE, Epilogue, find_epilogue, fuse, unfused
+
+_ROWS, _VECTORS, _UNROLL = 16, 8, (1, 2, 4, 8)
+#: Partial results that are reduced one by one, at most: more make LLVM slow.
+_PARTIAL = 128
+
+
+@dataclass(frozen=True)
+class RowsProblem:
+    """A reduction of rows and a processor; see :class:`.problem.Problem`.
+
+    Attributes
+    ----------
+    func : tvm.tirx.PrimFunc
+        Not scheduled.
+    machine : Cpu
+    sizes : dict[str, int]
+        "m" and "n".
+    dtype : str
+        Of x.
+    bits : int
+        Of a result before what follows.
+    bytes : int
+        Of an element of x.
+    epilogue : Epilogue
+    splits : bool
+        Whether TVM knows how to reduce partial results.
+    """
+
+    func: tirx.PrimFunc
+    machine: Cpu
+    sizes: dict[str, int]
+    dtype: str
+    bits: int
+    bytes: int
+    epilogue: Epilogue
+    splits: bool
+    kind: str = "rows"
+
+    @cached_property
+    def space(self) -> Space:
+        """The variables, and what forbids some of their values."""
+        m, n = self.sizes["m"], self.sizes["n"]
+        widest = self.machine.lanes(self.bits)
+        lanes = tuple(dict.fromkeys((1, *(max(1, widest // part) for part in (4, 2, 1)))))
+        unroll = tuple(each for each in _UNROLL if n % each == 0)
+        threads = tuple(dict.fromkeys((1, self.machine.cores)))
+        variables = (
+            self.epilogue.variable,
+            Variable("rows", divisors(m, _ROWS), "rows", "rows that are reduced together"),
+            Variable("vectors", divisors(n, _VECTORS), "vectors", "vectors of a step of n"),
+            Variable("lanes", lanes if self.splits else (1,), "elements", "elements of a vector"),
+            Variable("unroll", unroll, "steps", "steps of n that are written out"),
+            Variable("threads", threads, "cores", "cores that reduce rows"),
+        )
+        constraints = (
+            Constraint(
+                "whole steps",
+                0,
+                "columns",
+                lambda p: n % (_width(p) * p["unroll"]),
+                "steps divide the columns",
+            ),
+            Constraint(
+                "one way",
+                1,
+                "",
+                lambda p: np.where(p["lanes"] == 1, p["vectors"], p["rows"]),
+                "rows are reduced together without vectors, or one by one in vectors",
+            ),
+            Constraint(
+                "start",
+                0,
+                "sums",
+                lambda p: (p["lanes"] > 1) & (p["fusion"] == ABSORBED),
+                "partial results start from the neutral element: none can start from a bias",
+            ),
+            Constraint(
+                "registers",
+                self.machine.registers,
+                "registers",
+                lambda p: p["rows"] * p["vectors"],
+                "each partial result has a register",
+            ),
+            Constraint(
+                "partial results",
+                _PARTIAL,
+                "elements",
+                _width,
+                "they are reduced one by one at the end of a row",
+            ),
+            Constraint(
+                "tasks",
+                0,
+                "cores",
+                lambda p: (p["threads"] > 1) & (m // p["rows"] < 2),
+                "several cores need several tiles",
+            ),
+        )
+        return Space(variables, constraints)
+
+    def cost(self, points: Points) -> Terms:
+        """Return the terms of the cost of points."""
+        p, machine, core, epilogue = points, self.machine, self.machine.core, self.epilogue
+        m, n = self.sizes["m"], self.sizes["n"]
+        apart = (p["fusion"] == NONE) & (epilogue.blocks > 0)
+        row, column = (("m0", p["rows"]), ("m1", 1)), (("n", 1),)
+        nest = Nest(
+            (("m0", m // p["rows"]), ("n", n), ("m1", p["rows"])),
+            (
+                Access("x", (row, column), self.bytes, row=n * self.bytes),
+                Access("y", (row,), np.where(apart, 2, 1) * self.bits // 8, True, behind="n"),
+            ),
+        )
+        private, shared = traffic_seconds(nest, machine)
+        rows, vectors, unroll = p["rows"], p["vectors"], p["unroll"]
+        sums = rows * vectors
+        converts = sums if self.dtype not in ("float32", "float64") else 0
+        steps = n // _width(p)
+        issued = 2 * sums + converts + 3 / unroll
+        waits = core.add_latency / np.maximum(1.0, core.window / (steps * issued))
+        step = np.maximum.reduce(
+            np.broadcast_arrays(
+                (sums + converts) / core.add, sums / core.load, issued / core.issue, waits
+            )
+        )
+        absorbed = p["fusion"] == ABSORBED
+        after = (epilogue.operations - epilogue.absorbed * absorbed) / core.add
+        after = after + len(epilogue.loads) / core.load + 1 / core.store
+        vector = np.where(apart, machine.lanes(self.bits), 1)
+        # The partial results are added one after the other; rows behind one another overlap.
+        width = np.where(p["lanes"] > 1, _width(p), 0)
+        whole = np.maximum(1.0, core.window / (steps * issued + 2 * width))
+        finish = width * core.add_latency / whole + width / core.load
+        unforeseen = core.branch * (steps // unroll > core.predicted)
+        tile = steps * step + rows * (after / vector + finish) + unforeseen + 4 / core.issue
+        several = p["threads"] > 1
+        latency = m // rows * tile / machine.clock_hz
+        live = sums + 1 + (converts > 0)
+        over = np.maximum(0, live - machine.registers)
+        spill = over * (1 / core.store + 1 / core.load) * steps * (m // rows) / machine.clock_hz
+        usable = usable_cores(m // rows, p["threads"])
+        saved = (latency + private) * (1.0 - 1.0 / np.where(several, usable, 1.0))
+        started = machine.call_s + several * (1 + apart) * machine.launch_s
+        ones = np.ones(p.size)
+        return Terms((private + shared) * ones, latency + started, spill * ones, saved)
+
+    def resized(self, name: str, size: int) -> RowsProblem | None:
+        """Return the problem with another size; it costs points, but its function stays."""
+        if name not in self.sizes or size < 1:
+            return None
+        return replace(self, sizes={**self.sizes, name: size})
+
+    def apply(self, point: Point) -> s_tir.Schedule:
+        """Return the function scheduled."""
+        self.space.check(point)
+        prepared = prepare(self.func)
+        assert prepared is not None, "it was when the problem was found"
+        sch, _ = prepared
+        names = [sch.get(rv).name_hint for rv in sch.get_child_blocks(sch.get_sblock("root"))]
+        make = _in_vectors if point["lanes"] > 1 else _one_by_one
+        make(sch, names[0], point)
+        if point["fusion"] == NONE and names[1:]:
+            (loop,) = sch.get_loops(unfused(sch, names[1:]))
+            widest = self.machine.lanes(self.bits)
+            if self.sizes["m"] % widest == 0:
+                sch.vectorize(sch.split(loop, [None, widest])[1])
+        return sch
+
+
+def _one_by_one(sch: s_tir.Schedule, name: str, point: Point) -> None:
+    """Reduce tiles of rows, without vectors."""
+    reduction = sch.get_sblock(name)
+    m, n = sch.get_loops(reduction)
+    m0, m1 = sch.split(m, [None, point["rows"]])
+    n0, n1 = sch.split(n, [None, point["unroll"]])
+    sch.reorder(m0, n0, n1, m1)
+    sch.unroll(n1)
+    sch.unroll(m1)
+    fuse(sch, name, point["fusion"])
+    if point["threads"] > 1:
+        sch.parallel(m0)
+    sch.decompose_reduction(reduction, n0)
+
+
+def _in_vectors(sch: s_tir.Schedule, name: str, point: Point) -> None:
+    """Reduce row after row, in vectors of partial results."""
+    reduction = sch.get_sblock(name)
+    m, n = sch.get_loops(reduction)
+    _, width = sch.split(n, [None, point["vectors"] * point["lanes"]])
+    partial = sch.rfactor(width, 1)
+    m, width = sch.get_loops(sch.get_sblock(name))
+    sch.compute_at(partial, m, preserve_unit_loops=True)
+    inner, _, n0 = sch.get_loops(partial)[-3:]
+    sch.reorder(n0, inner)
+    n0, n1 = sch.split(n0, [None, point["unroll"]])
+    vectors, lane = sch.split(inner, [None, point["lanes"]])
+    for loop in (n1, vectors, width):
+        sch.unroll(loop)
+    sch.vectorize(lane)
+    fuse(sch, name, point["fusion"])
+    if point["threads"] > 1:
+        sch.parallel(m)
+    sch.decompose_reduction(partial, n0)
+
+
+def find_rows(func: tirx.PrimFunc, machine: Cpu) -> RowsProblem | None:
+    """Return the reduction of rows that a function is, None if it is something else.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        Not scheduled.
+    machine : Cpu
+    """
+    prepared = prepare(func)
+    if prepared is None:
+        return None
+    sch, reduction = prepared
+    block = sch.get(reduction)
+    extents = [plain(axis.dom.extent) for axis in block.iter_vars]
+    if len(extents) != 2 or not all(isinstance(extent, int) for extent in extents):
+        return None
+    m, n = (axis.var for axis in block.iter_vars)
+    store = block.body
+    if int(block.iter_vars[1].iter_type) != tirx.IterVar.CommReduce:
+        return None
+    if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, prim.Add | prim.Max):
+        return None
+    sides = [uncast(side) for side in (store.value.a, store.value.b)]
+    if not all(isinstance(side, TensorLoad) for side in sides):
+        return None
+    others = [side for side in sides if not side.source.same_as(store.buffer)]
+    if len(store.indices) != 1 or not store.indices[0].same_as(m) or len(others) != 1:
+        return None
+    x = others[0]
+    if len(x.indices) != 2 or not x.indices[0].same_as(m) or not x.indices[1].same_as(n):
+        return None
+    epilogue = find_epilogue(sch, reduction)
+    if epilogue is None:
+        return None
+    dtype = str(x.source.ty.dtype)
+    return RowsProblem(
+        func,
+        machine,
+        dict(zip("mn", extents, strict=True)),
+        dtype,
+        int(tvm.DataType(str(store.value.ty.dtype)).bits),
+        int(tvm.DataType(dtype).bits) // 8,
+        epilogue,
+        _splits(sch, reduction),
+    )
+
+
+def _splits(sch: s_tir.Schedule, reduction: Any) -> bool:
+    """Return whether TVM knows the neutral element; of a max in floats it wants another one."""
+    copy = sch.copy()
+    try:
+        copy.rfactor(copy.get_loops(reduction)[-1], 1)
+    except s_tir.ScheduleError:
+        return False
+    return True
+
+
+def _width(p: Points) -> Any:
+    """Return the columns of a step."""
+    return p["vectors"] * p["lanes"]

@@ -1,0 +1,74 @@
+"""What was measured of a machine: its description and the weights of the cost, as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from .cost import Weights
+from .machine import Cpu, Level
+
+#: The profiles that come with this package, "<name of the processor>.json".
+SHIPPED = Path(__file__).resolve().parent / "profiles"
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A calibrated machine.
+
+    Attributes
+    ----------
+    machine : Cpu
+        With the clock, bandwidths and times that were measured.
+    weights : Weights
+    residuals : tuple[tuple[str, float], ...]
+        For each kernel of the calibration the logarithm of measured over predicted time.
+    """
+
+    machine: Cpu
+    weights: Weights
+    residuals: tuple[tuple[str, float], ...] = ()
+
+    def on(self, machine: Cpu) -> Cpu:
+        """Return a machine of this kind with what was measured, and the cores that it has."""
+        measured = {level.name: level.bytes_per_s for level in self.machine.levels}
+        levels: list[Level] = [
+            replace(level, bytes_per_s=measured.get(level.name, level.bytes_per_s))
+            for level in machine.levels
+        ]
+        return replace(
+            machine,
+            clock_hz=self.machine.clock_hz,
+            launch_s=self.machine.launch_s,
+            call_s=self.machine.call_s,
+            levels=tuple(levels),
+        )
+
+    def to_json(self) -> str:
+        """Return the profile as JSON."""
+        return json.dumps(asdict(self), indent=2) + "\n"
+
+    @staticmethod
+    def from_json(text: str) -> Profile:
+        """Return the profile that :meth:`to_json` wrote.
+
+        Raises
+        ------
+        ValueError
+            The text is not a profile.
+        """
+        try:
+            data: dict[str, Any] = json.loads(text)
+            machine = Cpu.from_json(json.dumps(data["machine"]))
+            residuals = tuple((str(name), float(value)) for name, value in data["residuals"])
+            return Profile(machine, Weights(**data["weights"]), residuals)
+        except (KeyError, TypeError, json.JSONDecodeError) as error:
+            raise ValueError(f"this is no profile of a machine: {error!r}") from error
+
+
+def profile_of(machine: Cpu) -> Profile | None:
+    """Return the profile that comes with this package for a processor, None if there is none."""
+    path = SHIPPED / f"{machine.name}.json"
+    return Profile.from_json(path.read_text()) if path.is_file() else None

@@ -1,0 +1,185 @@
+"""Finds the point that costs least, and says what was looked at on the way.
+
+A small space is searched in full: infeasible points are pruned, the rest is costed at once. Where a
+problem has an exact cost that is expensive, the vectorised cost is a lower bound of it: points are
+then costed in the order of their bounds until the next bound is above the best cost. A larger space
+is searched in part, variable by variable from several starts. All of it is deterministic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from .cost import Terms, Weights
+from .problems.problem import Problem
+from .space import Point, Points, Space
+
+#: Points of a space that is searched in full.
+EXHAUSTIVE = 200_000
+#: Points that are kept behind the best one.
+RUNNERS_UP = 4
+#: Starts of a partial search, and rounds over the variables from each at most.
+_STARTS, _ROUNDS = 12, 20
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A point and what it costs.
+
+    Attributes
+    ----------
+    point : dict[str, int]
+    cost : float
+        Seconds.
+    parts : dict[str, float]
+        What each term adds to it.
+    """
+
+    point: Point
+    cost: float
+    parts: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search found.
+
+    Attributes
+    ----------
+    size : int
+        Points of the space.
+    pruned : dict[str, int]
+        How many of those looked at each constraint pruned.
+    evaluated : int
+        Points whose cost was computed; where there is an exact cost, those of which that was.
+    exhaustive : bool
+        Whether no point was left out.
+    gap : float
+        Seconds that the best may cost more than the best point there is; 0 after a search in full.
+    ranked : tuple[Candidate, ...]
+        The best, and the runners-up.
+    by_fusion : dict[str, Candidate]
+        The best of each way to fuse, by its label; empty where that is no variable.
+    """
+
+    size: int
+    pruned: dict[str, int]
+    evaluated: int
+    exhaustive: bool
+    gap: float
+    ranked: tuple[Candidate, ...]
+    by_fusion: dict[str, Candidate]
+
+    @property
+    def best(self) -> Candidate:
+        """The best point."""
+        return self.ranked[0]
+
+
+def search(problem: Problem, weights: Weights, limit: int = EXHAUSTIVE) -> Found:
+    """Return the best point of a problem.
+
+    Parameters
+    ----------
+    problem : Problem
+    weights : Weights
+        Of the machine.
+    limit : int
+        Points up to which a space is searched in full.
+
+    Raises
+    ------
+    ValueError
+        No point is feasible; the message names the constraints.
+    """
+    space, exhaustive = problem.space, problem.space.size <= limit
+    points, pruned = space.feasible() if exhaustive else _partial(problem, weights)
+    if not points.size:
+        counts = ", ".join(f"{name} {count}" for name, count in pruned.items() if count)
+        raise ValueError(
+            f"no point of the {space.size} is feasible for this {problem.kind} on this machine; "
+            f"the constraints pruned: {counts}"
+        )
+    terms = problem.cost(points)
+    costs = weights.cost(terms)
+    evaluated, gap, exact = points.size, 0.0, getattr(problem, "exact", None)
+    if exact is not None:
+        costs, evaluated = _exact(problem, points, costs)
+    order = np.argsort(costs, kind="stable")
+    if not exhaustive:
+        gap = max(0.0, float(costs[order[0]]) - _bound(problem, weights))
+
+    def candidate(index: int) -> Candidate:
+        return Candidate(points.at(index), float(costs[index]), weights.parts(terms, index))
+
+    found = order[np.isfinite(costs[order])][: 1 + RUNNERS_UP]
+    by_fusion = {}
+    if "fusion" in space.by_name:
+        fusion = space.by_name["fusion"]
+        for choice in fusion.choices:
+            among = order[points["fusion"][order] == choice]
+            if len(among) and np.isfinite(costs[among[0]]):
+                by_fusion[fusion.label(choice)] = candidate(int(among[0]))
+    ranked = tuple(candidate(int(index)) for index in found)
+    return Found(space.size, pruned, evaluated, exhaustive, gap, ranked, by_fusion)
+
+
+def _exact(problem: Problem, points: Points, bounds: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return exact costs in the place of bounds, infinite where a bound is above the best cost."""
+    costs, best, count = np.full(points.size, np.inf), np.inf, 0
+    for index in np.argsort(bounds, kind="stable"):
+        if bounds[index] > best:
+            break
+        costs[index] = problem.exact(points.at(int(index)))  # type: ignore[attr-defined]
+        best, count = min(best, float(costs[index])), count + 1
+    return costs, count
+
+
+def _bound(problem: Problem, weights: Weights) -> float:
+    """Return seconds that no point costs less than, 0 where the problem knows none."""
+    bound = getattr(problem, "bound", None)
+    return 0.0 if bound is None else float(bound(weights))
+
+
+def _partial(problem: Problem, weights: Weights) -> tuple[Points, dict[str, int]]:
+    """Return the feasible points that a descent along the variables came across, each once."""
+    space = problem.space
+    seen: dict[tuple[int, ...], Point] = {}
+    pruned = dict.fromkeys((constraint.name for constraint in space.constraints), 0)
+    for start in _starts(space):
+        here, cost = start, np.inf
+        for _ in range(_ROUNDS):
+            before = cost
+            for variable in space.variables:
+                line = Points.of([{**here, variable.name: value} for value in variable.choices])
+                left, counts = space.feasible(line)
+                for name, count in counts.items():
+                    pruned[name] += count
+                if not left.size:
+                    continue
+                for index in range(left.size):
+                    point = left.at(index)
+                    seen.setdefault(tuple(point.values()), point)
+                costs = weights.cost(problem.cost(left))
+                best = int(np.argmin(costs))
+                if costs[best] < cost:
+                    here, cost = left.at(best), float(costs[best])
+            if cost == before:
+                break
+    return Points.of(list(seen.values())), pruned
+
+
+def _starts(space: Space) -> Iterator[Point]:
+    """Return points spread evenly over the space: all first choices, then by a fixed sequence."""
+    rng = np.random.default_rng(0)
+    yield {variable.name: variable.choices[0] for variable in space.variables}
+    for _ in range(_STARTS - 1):
+        yield {v.name: int(v.choices[rng.integers(len(v.choices))]) for v in space.variables}
+
+
+def terms_of(problem: Problem, point: Point) -> Terms:
+    """Return the terms of one point."""
+    return problem.cost(Points.of([point]))

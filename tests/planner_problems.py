@@ -1,0 +1,66 @@
+"""Small problems for the tests of the planner, and a machine that is the same everywhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm.tirx import PrimFunc
+
+from fuse_epilogue.planner.machine import Cpu, cpu
+from fuse_epilogue.planner.problems.conv import find_conv
+from fuse_epilogue.planner.problems.product import find_product
+from fuse_epilogue.planner.problems.rows import find_rows
+from fuse_epilogue.schedules import host
+from fuse_epilogue.workloads import depthwise_conv1d, matmul, row_reduce
+
+FIND = {"product": find_product, "rows": find_rows, "conv": find_conv}
+
+#: name -> kind, function.
+SMALL: dict[str, tuple[str, PrimFunc]] = {
+    "product": ("product", matmul(16, 32, 8, activation="relu")),
+    "product, nothing follows": ("product", matmul(8, 32, 12, bias=False)),
+    "product, bias only": ("product", matmul(12, 48, 8)),
+    "product of a row": ("product", matmul(1, 64, 16, activation="relu")),
+    "product, odd sizes": ("product", matmul(7, 15, 9, activation="relu")),
+    "product, both turned": (
+        "product",
+        matmul(16, 32, 8, activation="relu", transpose_a=True, transpose_b=True),
+    ),
+    "product, bias of rows": ("product", matmul(16, 32, 8, bias_axis="m", activation="relu")),
+    "product of bytes": ("product", matmul(16, 32, 8, dtype="int8", activation="relu")),
+    "rows": ("rows", row_reduce(12, 64, bias=True, activation="relu")),
+    "rows, nothing follows": ("rows", row_reduce(12, 64)),
+    "rows, largest": ("rows", row_reduce(16, 32, op="max", bias=True)),
+    "rows, scaled": ("rows", row_reduce(16, 48, scale=True, bias=True)),
+    "rows of bytes": ("rows", row_reduce(16, 48, dtype="int8", bias=True, activation="relu")),
+    "conv": ("conv", depthwise_conv1d(2, 3, 64, 3, activation="relu")),
+    "conv, stride": ("conv", depthwise_conv1d(2, 3, 64, 3, stride=2)),
+}
+
+
+def machine(**changed: Any) -> Cpu:
+    """Return a machine with vectors of 512 bits and two cores, whatever this one is."""
+    made = cpu({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2})
+    return replace(made, **changed)
+
+
+def here() -> Cpu:
+    """Return the machine at hand, whose code it can run."""
+    return cpu(host(2))
+
+
+def problem(name: str, on: Cpu | None = None) -> Any:
+    """Return one of the small problems."""
+    kind, func = SMALL[name]
+    found = FIND[kind](func, machine() if on is None else on)
+    assert found is not None, name
+    return found
+
+
+def as_it_is(func: PrimFunc, arrays: list[Any]) -> np.ndarray:
+    """Return what a function computes without a schedule."""
+    tvm.compile(func, target=host(2))(*arrays)
+    return arrays[-1].numpy().copy()

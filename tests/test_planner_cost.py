@@ -1,0 +1,144 @@
+"""The cost: traffic of loop nests, and that terms grow with what they measure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fuse_epilogue.planner.cost import Terms, Weights, usable_cores
+from fuse_epilogue.planner.machine import Level
+from fuse_epilogue.planner.nest import Access, Nest
+from fuse_epilogue.planner.space import Points
+from planner_problems import SMALL, machine, problem
+
+LINE = 64
+
+
+def cache(size: int, ways: int = 0) -> Level:
+    return Level("L", size, LINE, ways, False, 1e9)
+
+
+def of_rows(*loops, row=0, write=False):
+    """Return a nest that touches x[i, j] of float32."""
+    return Nest(loops, (Access("x", ((("i", 1),), (("j", 1),)), 4, write, row),))
+
+
+def test_what_fits_is_loaded_never_again():
+    nest = of_rows(("again", 8), ("i", 16), ("j", 64))
+    size = 16 * 64 * 4
+    assert nest.traffic(cache(size)) == 0
+    assert nest.traffic(cache(size - 1)) == 8 * size
+
+
+def test_a_row_is_reused_where_only_a_row_fits():
+    nest = of_rows(("i", 16), ("again", 8), ("j", 64))
+    assert nest.traffic(cache(256)) == 16 * 256
+    assert nest.traffic(cache(128)) == 16 * 8 * 256
+
+
+def test_what_is_written_comes_and_goes():
+    loops = (("again", 2), ("i", 16), ("j", 64))
+    read, written = (of_rows(*loops, write=w).traffic(cache(512)) for w in (False, True))
+    assert written == 2 * read
+
+
+def test_a_column_takes_a_line_for_each_element():
+    nest = of_rows(("j", 16), ("i", 64))
+    assert nest.traffic(cache(1024)) == 16 * 64 * LINE
+    assert nest.traffic(cache(64 * LINE)) == 0
+
+
+def test_rows_a_large_power_of_two_apart_fall_into_one_set():
+    loops = (("j", 16), ("again", 4), ("i", 64))
+    size = 64 * LINE
+    apart, close = (of_rows(*loops, row=row) for row in (size, LINE))
+    assert close.traffic(cache(size, ways=8)) == 0
+    assert apart.traffic(cache(size, ways=8)) == 16 * 4 * size
+
+
+def test_lines_are_shared_by_short_rows():
+    assert of_rows(("i", 64), ("j", 4), row=16).footprint(0, cache(1 << 20)) == 64 * 16
+
+
+def test_cores_are_idle_in_the_last_round():
+    assert usable_cores(np.array([1, 2, 3, 4]), 2).tolist() == [1, 2, 1.5, 2]
+
+
+def test_a_cost_is_the_weighted_sum():
+    terms = Terms(*(np.array([float(x)]) for x in (1, 10, 100, 1000)))
+    assert Weights(1, 2, 3, 0.1).cost(terms).tolist() == [1 + 20 + 300 - 100]
+    parts = Weights(1, 2, 3, 0.1).parts(terms, 0)
+    assert parts == {"traffic": 1, "latency": 20, "spill": 300, "parallelism": -100}
+
+
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
+def test_weights_are_no_less_than_zero(value):
+    with pytest.raises(ValueError, match="gamma must be a number from 0 on"):
+        Weights(gamma=value)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_terms_are_seconds_for_every_point(name):
+    found = problem(name)
+    points, _ = found.space.feasible()
+    terms = found.cost(points)
+    assert terms.matrix().shape == (points.size, 4)
+    for term in (terms.traffic, terms.latency, terms.spill, terms.parallelism):
+        assert np.all(np.isfinite(term)) and np.all(term >= 0)
+    assert np.all(terms.latency > 0) and np.all(Weights().cost(terms) > 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [("product", "mnk"), ("rows", "mn"), ("conv", ("rows", "columns", "taps"))],
+)
+def test_twice_the_work_takes_longer(name, sizes):
+    found = problem(name)
+    points, _ = found.space.feasible()
+    before = found.cost(points)
+    for size in sizes:
+        after = found.resized(size, 2 * found.sizes[size]).cost(points)
+        assert np.all(after.latency > before.latency)
+        assert np.all(after.traffic >= before.traffic)
+
+
+@pytest.mark.parametrize("name", ["product", "rows", "conv"])
+def test_a_slower_machine_takes_longer(name):
+    fast = machine()
+    slow = replace(fast, clock_hz=fast.clock_hz / 2)
+    points, _ = problem(name).space.feasible()
+    a, b = (problem(name, each).cost(points) for each in (fast, slow))
+    assert np.all(b.latency > a.latency)
+    levels = tuple(replace(level, bytes_per_s=level.bytes_per_s / 2) for level in fast.levels)
+    small = problem(name, replace(fast, levels=levels)).cost(points)
+    assert np.all(small.traffic >= a.traffic)
+
+
+def test_sums_beyond_the_registers_spill():
+    plain, few = problem("product"), problem("product", machine(registers=4))
+    points, _ = plain.space.feasible()
+    more = points["rows"] * points["vectors"] > 4
+    assert np.any(more)
+    assert np.all(few.cost(points).spill[more] > plain.cost(points).spill[more])
+
+
+def test_one_core_saves_nothing():
+    found = problem("product")
+    points, _ = found.space.feasible()
+    one = points["threads"] == 1
+    saved = found.cost(points).parallelism
+    assert np.all(saved[one] == 0) and np.all(saved[~one] > 0)
+
+
+def test_fusing_moves_no_more():
+    from fuse_epilogue.planner.problems.product import find_product
+    from fuse_epilogue.workloads import matmul
+
+    found = find_product(matmul(512, 512, 8, activation="relu"), machine())
+    points, _ = found.space.feasible()
+    apart = points.take(points["fusion"] == 0)
+    tail = Points({**apart.values, "fusion": np.full(apart.size, 1)})
+    none, fused = found.cost(apart), found.cost(tail)
+    assert np.all(fused.traffic < none.traffic)

@@ -1,0 +1,228 @@
+"""Plans as data, their reasons, and what the planner refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tvm
+
+import fuse_epilogue
+from fuse_epilogue import schedules, workloads
+from fuse_epilogue.planner import Plan, Profile
+from fuse_epilogue.planner.calibrate import Sample, fitted
+from fuse_epilogue.planner.cost import Weights
+from fuse_epilogue.planner.machine import Cpu
+from fuse_epilogue.planner.measure import arguments
+from fuse_epilogue.planner.search import search
+from planner_problems import SMALL, as_it_is, machine, problem
+
+TARGET = {"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2}
+
+
+def planned(func, **given):
+    return fuse_epilogue.plan(func, TARGET, **given)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_plan_is_the_cheapest_feasible_point(name):
+    plan = planned(SMALL[name][1])
+    found = problem(name)
+    points, _ = found.space.feasible()
+    costs = plan.weights.cost(found.cost(points))
+    assert plan.cost == costs.min()
+    assert plan.found.evaluated == points.size and plan.found.gap == 0
+    assert [c.cost for c in plan.found.ranked] == sorted(c.cost for c in plan.found.ranked)
+    assert plan.cost == pytest.approx(sum(plan.found.best.parts.values()))
+
+
+@pytest.mark.parametrize("name", ["product", "rows", "conv"])
+def test_a_plan_survives_json(name):
+    func = SMALL[name][1]
+    plan = planned(func)
+    again = Plan.from_json(plan.to_json())
+    assert again == plan and again.to_json() == plan.to_json()
+    tvm.ir.assert_structural_equal(again.apply(func).mod, plan.apply(func).mod)
+    assert again.explain(func) == plan.explain(func)
+
+
+def test_planning_twice_is_the_same():
+    func = SMALL["product"][1]
+    assert planned(func).to_json() == planned(func).to_json()
+    assert planned(func, limit=1).to_json() == planned(func, limit=1).to_json()
+
+
+@pytest.mark.parametrize("name", ["product", "rows", "conv"])
+def test_a_search_in_part_comes_close_and_says_so(name):
+    found = problem(name)
+    whole, part = (search(found, Weights(), limit) for limit in (10**9, 1))
+    assert whole.exhaustive and not part.exhaustive
+    assert part.evaluated < whole.evaluated or part.evaluated == whole.evaluated
+    assert whole.best.cost <= part.best.cost <= 1.1 * whole.best.cost
+    assert part.gap > 0
+
+
+def test_bounds_save_exact_costs():
+    found = problem("product")
+    points, _ = found.space.feasible()
+    asked = []
+
+    class Exact:
+        kind, space, cost = found.kind, found.space, staticmethod(found.cost)
+
+        @staticmethod
+        def exact(point):
+            asked.append(point)
+            return 1.25 * float(Weights().cost(found.cost(_one(point)))[0])
+
+    result = search(Exact, Weights())
+    plain = search(found, Weights())
+    assert result.best.point == plain.best.point
+    assert result.best.cost == pytest.approx(1.25 * plain.best.cost)
+    assert len(asked) == result.evaluated < points.size
+    costs = Weights().cost(found.cost(points))
+    assert result.evaluated <= np.count_nonzero(costs <= result.best.cost) + 1
+
+
+def _one(point):
+    from fuse_epilogue.planner.space import Points
+
+    return Points.of([point])
+
+
+@pytest.mark.parametrize("name", ["product", "rows", "conv"])
+def test_compiled_by_a_plan_it_computes_the_same(name):
+    func = SMALL[name][1]
+    arrays = arguments(func)
+    right = as_it_is(func, arrays)
+    arrays[-1].copyfrom(np.full(right.shape, 99, right.dtype))
+    fuse_epilogue.compile(func, schedules.host(2))(*arrays)
+    np.testing.assert_array_equal(arrays[-1].numpy(), right)
+
+
+def test_an_explanation_compares_fused_with_unfused():
+    func = workloads.matmul(512, 512, 8, activation="relu")
+    plan = planned(func)
+    text = plan.explain(func)
+    assert plan.fused
+    for part in ("fused against unfused", "none", "tail", "absorbed", "chosen", "searched in full"):
+        assert part in text
+    assert f"m = {1024}: " in text and "k = 4: " in text
+    none = plan.found.by_fusion["none"]
+    assert f"+{100 * (none.cost - plan.cost) / plan.cost:.2f} %, most of it traffic" in text
+    for term in ("traffic", "latency", "spill", "parallelism"):
+        assert term in text
+
+
+def test_an_explanation_names_what_binds():
+    from fuse_epilogue.planner.problems.product import find_product
+
+    func = workloads.matmul(512, 512, 512, activation="relu")
+    few, free = replace(machine(), registers=8), Weights(gamma=0.0)
+    found = search(find_product(func, few), free)
+    plan = Plan("product", planned(func).sizes, "float32", few, free, found)
+    text = plan.explain(func)
+    assert "registers: 8 of 8 registers" in text
+    more = search(find_product(func, replace(few, registers=16)), free)
+    assert found.best.cost > more.best.cost
+    assert "a point beyond it would cost" in text
+    assert "none: every limit is far" in planned(SMALL["conv"][1]).explain(SMALL["conv"][1])
+
+
+def test_where_nothing_follows_nothing_is_compared():
+    func = SMALL["product, nothing follows"][1]
+    assert "nothing can be fused here" in planned(func).explain(func)
+
+
+def test_a_table_has_a_row_for_each_candidate():
+    plan = planned(SMALL["product"][1])
+    lines = plan.table().splitlines()
+    assert len(lines) == 2 + 1 + len(plan.found.by_fusion) + len(plan.found.ranked) - 1
+    assert len({line.count("|") for line in lines}) == 1
+    assert "fusion" in lines[0] and f"{1e6 * plan.cost:.2f}" in lines[2]
+
+
+def test_fusing_matters_less_the_longer_the_sums():
+    gains = []
+    for k in (8, 64, 512):
+        by = planned(workloads.matmul(512, 512, k, activation="relu")).found.by_fusion
+        gains.append(by["none"].cost / min(by["tail"].cost, by["absorbed"].cost) - 1)
+    assert gains[0] > gains[1] > gains[2] >= 0
+    assert gains[0] > 0.2 and gains[2] < 0.2
+
+
+def test_vectors_of_a_row_are_worth_more_than_an_absorbed_bias():
+    plan = planned(workloads.row_reduce(64, 4096, bias=True, activation="relu"))
+    assert plan.point["lanes"] > 1
+    assert plan.point["fusion"] != 2
+
+
+@pytest.mark.parametrize(
+    ("func", "target", "error", "message"),
+    [
+        (workloads.matmul("m", 8, 8), TARGET, ValueError, "does not know this function; it knows"),
+        (workloads.elementwise(8, 8), TARGET, ValueError, "product, rows, conv"),
+        (SMALL["product"][1], "c", ValueError, "'llvm', not 'c'"),
+        (None, TARGET, TypeError, "func must be a PrimFunc, not NoneType"),
+        (SMALL["product"][1], "trn1", ValueError, "it knows conv"),
+    ],
+)
+def test_what_is_unknown_is_named(func, target, error, message):
+    with pytest.raises(error, match=message):
+        fuse_epilogue.plan(func, target)
+
+
+def test_a_plan_is_for_its_sizes():
+    plan = planned(workloads.matmul(16, 32, 8))
+    with pytest.raises(ValueError, match="'k': 8.* of float32, not for .*'k': 16"):
+        plan.apply(workloads.matmul(16, 32, 16))
+    with pytest.raises(ValueError, match="of kind 'product'"):
+        plan.apply(workloads.row_reduce(16, 32))
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"version": 1}', '{"version": 99}'])
+def test_other_json_is_no_plan(text):
+    with pytest.raises(ValueError, match="not the JSON of a plan|not of version"):
+        Plan.from_json(text)
+
+
+def test_a_machine_survives_json():
+    assert Cpu.from_json(machine().to_json()) == machine()
+    with pytest.raises(ValueError, match="no description of a processor"):
+        Cpu.from_json("{}")
+
+
+def test_a_fit_finds_the_weights_that_made_the_times():
+    rng = np.random.default_rng(0)
+    terms = rng.uniform(1e-6, 1e-3, (40, 4)) * [1, 1, 1, -0.2]
+    truth = np.array([0.5, 0.8, 1.5, 0.3])
+    samples = [Sample(f"{i}", row, float(row @ truth)) for i, row in enumerate(terms)]
+    pytest.importorskip("scipy")
+    profile = fitted(machine(), samples)
+    weights = profile.weights
+    found = [weights.alpha, weights.beta, weights.gamma, weights.delta]
+    np.testing.assert_allclose(found, truth, rtol=1e-6)
+    assert np.abs([value for _, value in profile.residuals]).max() < 1e-6
+    assert Profile.from_json(profile.to_json()) == profile
+    with pytest.raises(ValueError, match="at least four samples"):
+        fitted(machine(), samples[:3])
+
+
+def test_a_profile_brings_what_was_measured():
+    measured = machine(clock_hz=1e9, call_s=1e-3)
+    profile = Profile(measured, Weights(alpha=2.0))
+    plan = planned(SMALL["product"][1], profile=profile)
+    assert plan.machine.clock_hz == 1e9 and plan.weights.alpha == 2.0
+    assert plan.cost > 1e-3
+
+
+def test_trainium_is_planned_by_the_same_call():
+    func = workloads.depthwise_conv1d(1, 128, 64, 3, activation="relu")
+    plan = fuse_epilogue.plan(func, "trn1")
+    again = Plan.from_json(plan.to_json())
+    assert again == plan
+    assert "trn1 (NeuronCore-v2)" in plan.explain(func)
+    assert plan.found.evaluated <= plan.found.size
+    kernel = fuse_epilogue.compile(func, "trn1")
+    assert kernel.predict(plan.machine).latency_ms * 1e-3 == pytest.approx(plan.cost)

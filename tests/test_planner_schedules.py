@@ -1,0 +1,112 @@
+"""Every point of a space computes what the function computes, bit for bit on whole numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+from tvm.s_tir import Schedule
+
+from fuse_epilogue import schedules, workloads
+from fuse_epilogue.planner.measure import arguments, build
+from planner_problems import SMALL, as_it_is, here, problem
+
+POINTS = 14
+
+
+def sampled(found, count):
+    """Return points with every value of every variable that is feasible, and some more."""
+    points, _ = found.space.feasible()
+    rng = np.random.default_rng(0)
+    chosen = list(rng.choice(points.size, min(count, points.size), replace=False))
+    for variable in found.space.variables:
+        for value in variable.choices:
+            (places,) = np.nonzero(points[variable.name] == value)
+            if len(places) and not any(points[variable.name][i] == value for i in chosen):
+                chosen.append(int(rng.choice(places)))
+    return [points.at(int(index)) for index in chosen]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_kind_of_point_is_right(name):
+    found = problem(name, here())
+    arrays = arguments(found.func)
+    right = as_it_is(found.func, arrays)
+    assert np.any(right != 0)
+    for point in sampled(found, POINTS):
+        arrays[-1].copyfrom(np.full(right.shape, 99, right.dtype))
+        build(found, point, schedules.host(2))(*arrays)
+        np.testing.assert_array_equal(arrays[-1].numpy(), right, err_msg=str(point))
+
+
+def test_a_sigmoid_is_close():
+    func = workloads.matmul(16, 32, 8, activation="silu")
+    from fuse_epilogue.planner.problems.product import find_product
+
+    found = find_product(func, here())
+    arrays = arguments(func)
+    right = as_it_is(func, arrays)
+    for point in sampled(found, 6):
+        arrays[-1].copyfrom(np.full(right.shape, 99, right.dtype))
+        build(found, point, schedules.host(2))(*arrays)
+        # exp and sigmoid in vectors: within 19 units in the last place.
+        np.testing.assert_array_max_ulp(arrays[-1].numpy(), right, 19)
+
+
+@pytest.mark.parametrize("name", ["product", "rows"])
+def test_a_schedule_is_traced_from_the_function_as_it_is(name):
+    found = problem(name)
+    points, _ = found.space.feasible()
+    for index in range(0, points.size, max(1, points.size // 5)):
+        sch = found.apply(points.at(index))
+        again = Schedule(found.func)
+        sch.trace.apply_to_schedule(again, remove_postproc=False)
+        tvm.ir.assert_structural_equal(again.mod, sch.mod)
+
+
+def test_a_point_decides_where_the_epilogue_is():
+    found = problem("product")
+    points, _ = found.space.feasible()
+    blocks = {}
+    for variable, label in zip(
+        found.epilogue.variable.choices, found.epilogue.variable.labels, strict=True
+    ):
+        first = points.take(points["fusion"] == variable).at(0)
+        blocks[label] = found.apply(first).mod["main"].script()
+    assert 'T.sblock("bias")' not in blocks["absorbed"]
+    assert "= bias[" in blocks["absorbed"] and "= bias[" not in blocks["tail"]
+    assert blocks["none"].count('T.sblock("relu")') == 1
+    assert "summed = T.sblock_alloc_buffer" in blocks["none"]
+
+
+def test_threads_are_parallel_loops():
+    found = problem("product")
+    points, _ = found.space.feasible()
+    for threads in (1, 2):
+        for index in (0, -1):
+            some = points.take(points["threads"] == threads)
+            text = found.apply(some.at(index)).mod.script()
+            assert ("T.parallel" in text) == (threads == 2)
+
+
+@pytest.mark.parametrize("name", ["product", "rows", "rows of bytes", "conv"])
+def test_a_point_has_the_vectors_that_it_says(name):
+    found = problem(name)
+    points, _ = found.space.feasible()
+    tiles = points.take(points["form"] == 0) if name == "conv" else points
+    for lanes in sorted(set(tiles["lanes"].tolist()) - {1}):
+        some = tiles.take(tiles["lanes"] == lanes)
+        for index in range(0, some.size, max(1, some.size // 6)):
+            text = found.apply(some.at(index)).mod.script()
+            assert f"T.vectorized({lanes})" in text, some.at(index)
+
+
+def test_sums_of_rows_are_all_in_vectors():
+    found = problem("rows")
+    points, _ = found.space.feasible()
+    for index in np.nonzero(points["lanes"] > 1)[0][::7]:
+        point = points.at(int(index))
+        text = found.apply(point).mod.script()
+        update = text[: text.index('T.sblock("reduce_rf_update")')]
+        assert update.rindex(f"T.vectorized({point['lanes']})") > update.rindex("T.unroll(")
+        assert "T.where(" not in text, point

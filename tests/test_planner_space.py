@@ -1,0 +1,138 @@
+"""Spaces, their constraints, and that a cost is computed of all points at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+import pytest
+
+from fuse_epilogue.planner.space import Constraint, Points, Space, Variable, divisors
+from planner_problems import SMALL, machine, problem
+
+
+def test_points_are_the_product_of_the_choices():
+    space = Space((Variable("a", (1, 2), "", ""), Variable("b", (5, 6, 7), "", "")))
+    points = space.points()
+    assert space.size == points.size == 6
+    assert [points.at(i) for i in (0, 1, 5)] == [
+        {"a": 1, "b": 5},
+        {"a": 1, "b": 6},
+        {"a": 2, "b": 7},
+    ]
+    assert len({tuple(points.at(i).values()) for i in range(6)}) == 6
+
+
+def test_a_point_counts_for_the_first_constraint_that_it_breaks():
+    a = Variable("a", (1, 2, 3, 4), "", "")
+    first = Constraint("first", 2, "", lambda p: p["a"], "")
+    second = Constraint("second", 1, "", lambda p: p["a"], "")
+    points, pruned = Space((a,), (first, second)).feasible()
+    assert points["a"].tolist() == [1]
+    assert pruned == {"first": 2, "second": 1}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_constraints_prune_what_they_say(name):
+    space = problem(name).space
+    everything = space.points()
+    kept, pruned = space.feasible()
+    allowed = np.ones(everything.size, bool)
+    for constraint in space.constraints:
+        allowed &= np.broadcast_to(constraint.used(everything) <= constraint.limit, allowed.shape)
+    assert kept.size == np.count_nonzero(allowed) > 0
+    assert everything.size - sum(pruned.values()) == kept.size
+    assert everything.size == prod(len(v.choices) for v in space.variables)
+    for index in range(0, kept.size, max(1, kept.size // 9)):
+        space.check(kept.at(index))
+
+
+def test_registers_and_caches_come_from_the_machine():
+    few = problem("product", machine(registers=4)).space
+    kept, pruned = few.feasible()
+    assert pruned["registers"] > 0 and (kept["rows"] * kept["vectors"]).max() == 4
+    caches = machine().levels
+    small = tuple(replace(c, bytes=256) if c.name == "L1" else c for c in caches)
+    kept, pruned = problem("product", machine(levels=small)).space.feasible()
+    assert pruned["L1"] > 0
+    narrow = tuple(replace(c, bytes=512) if c.name == "L2" else c for c in caches)
+    kept, pruned = problem("product", machine(levels=narrow)).space.feasible()
+    assert pruned["L2"] > 0
+    wide = kept["block_columns"] > kept["vectors"] * kept["lanes"]
+    assert np.all(kept["block_columns"][wide] * 8 * 4 <= 512)
+
+
+def test_partial_results_leave_the_bias_to_the_tail():
+    kept, pruned = problem("rows").space.feasible()
+    assert pruned["start"] > 0
+    labels = problem("rows").epilogue.variable.labels
+    assert labels == ("none", "tail", "absorbed")
+    assert not np.any((kept["lanes"] > 1) & (kept["fusion"] == 2))
+    assert np.any((kept["lanes"] == 1) & (kept["fusion"] == 2))
+
+
+def test_lanes_come_from_the_target():
+    from fuse_epilogue.planner.machine import cpu
+
+    func = SMALL["product"][1]
+    from fuse_epilogue.planner.problems.product import find_product
+
+    for mcpu, lanes, registers in (("skylake-avx512", 16, 32), ("haswell", 8, 16)):
+        found = find_product(func, cpu({"kind": "llvm", "mcpu": mcpu}))
+        assert max(found.space.by_name["lanes"].choices) == lanes
+        limits = {c.name: c.limit for c in found.space.constraints}
+        assert limits["registers"] == registers
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"rows": 3}, "'rows' is one of"),
+        ({"colour": 1}, "no variable 'colour'"),
+        ({"rows": 16, "block_rows": 16}, "of 'registers', which has 8"),
+    ],
+)
+def test_a_point_that_is_not_possible_is_refused(changed, message):
+    found = problem("product", machine(registers=8))
+    point = {**found.space.feasible()[0].at(0), **changed}
+    with pytest.raises(ValueError, match=message):
+        found.apply(point)
+
+
+def test_a_missing_value_is_refused():
+    found = problem("product")
+    point = found.space.feasible()[0].at(0)
+    del point["rows"]
+    with pytest.raises(ValueError, match="no value for 'rows'"):
+        found.apply(point)
+
+
+def test_divisors():
+    assert divisors(12, 5) == (1, 2, 3, 4)
+    assert divisors(7, 16) == (1, 7)
+
+
+class Counted(np.ndarray):
+    """An array that counts the operations on it."""
+
+    operations = 0
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
+        Counted.operations += 1
+        plain = [np.asarray(i) if isinstance(i, Counted) else i for i in inputs]
+        made = getattr(ufunc, method)(*plain, **kwargs)
+        return made.view(Counted) if isinstance(made, np.ndarray) else made
+
+
+@pytest.mark.parametrize("name", ["product", "rows", "conv"])
+def test_a_cost_takes_as_many_operations_for_many_points_as_for_few(name):
+    found = problem(name)
+    points, _ = found.space.feasible()
+    counts = []
+    for count in (points.size // 2, points.size):
+        some = {name: array[:count].view(Counted) for name, array in points.values.items()}
+        Counted.operations = 0
+        found.cost(Points(some))
+        counts.append(Counted.operations)
+    assert 0 < counts[0] and abs(counts[1] - counts[0]) < 40
