@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 import tvm
-from fusion import conditions
+from fusion import conditions, use_threads
 from primitive import progress
 
 from fuse_epilogue import workloads
@@ -265,6 +265,7 @@ def main() -> None:
     parser.add_argument("--profile", type=Path, help="instead of the one that comes along")
     parser.add_argument("--output", type=Path, default=RESULTS)
     parsed = parser.parse_args()
+    threads = use_threads(os.cpu_count() or 1)
     machine = cpu(host())
     given = Profile.from_json(parsed.profile.read_text()) if parsed.profile else profile_of(machine)
     weights = Weights() if given is None else given.weights
@@ -274,7 +275,7 @@ def main() -> None:
     cases = [measured(n, machine, weights, parsed.points, parsed.turns, rng) for n in names]
     progress()
     report = {
-        **conditions(host(), os.cpu_count() or 1),
+        **conditions(host(), threads),
         "benchmark": "planner",
         "weights": vars(weights),
         "judged": judged(cases, weights),

@@ -44,12 +44,12 @@ SMALL: dict[str, tuple[str, PrimFunc]] = {
 def machine(**changed: Any) -> Cpu:
     """Return a machine with vectors of 512 bits and two cores, whatever this one is."""
     made = cpu({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2})
-    return replace(made, **changed)
+    return replace(made, **{"cores": 2, **changed})
 
 
 def here() -> Cpu:
     """Return the machine at hand, whose code it can run."""
-    return cpu(host(2))
+    return replace(cpu(host(2)), cores=2)
 
 
 def problem(name: str, on: Cpu | None = None) -> Any:

@@ -15,6 +15,9 @@ from neuron_schedules import KINDS, drawn
 from oracles import compile_together
 from workload_runs import call
 
+# With sanitizers this would take long, and hardly any of it is the library's own code.
+pytestmark = pytest.mark.slow
+
 CHUNK = 40
 CHUNKS = 16
 #: So many of the programs of a chunk at least: 512 of 640 in all.

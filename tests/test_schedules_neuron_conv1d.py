@@ -18,6 +18,9 @@ from fuse_epilogue.schedules.neuron.canonical import find_channel_conv, rewritte
 from fuse_epilogue.schedules.neuron.depthwise import channels_of_a_tile
 from fuse_epilogue.schedules.neuron.tiling import Tiling, scheduled
 
+# With sanitizers this would take long, and hardly any of it is the library's own code.
+pytestmark = pytest.mark.slow
+
 DTYPES: dict[str, Any] = {
     "float32": np.float32,
     "bfloat16": ml_dtypes.bfloat16,

@@ -23,6 +23,9 @@ from oracles import Arrays
 from test_workloads_matmul import name_of, possible, product
 from workload_runs import assert_right, drawn
 
+# With sanitizers this would take long, and hardly any of it is the library's own code.
+pytestmark = pytest.mark.slow
+
 MACHINES = ("trn1", "trn2")
 CHOICES = {
     "m": [1, 7, 128, 129, 300],

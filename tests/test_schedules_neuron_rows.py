@@ -16,6 +16,9 @@ from oracles import Arrays
 from test_workloads_rows import computes, name_of, summed
 from workload_runs import assert_right, drawn
 
+# With sanitizers this would take long, and hardly any of it is the library's own code.
+pytestmark = pytest.mark.slow
+
 MACHINES = ("trn1", "trn2")
 SHARED = {
     "m": [1, 5, 128, 129, 300],

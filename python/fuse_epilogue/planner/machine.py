@@ -161,7 +161,7 @@ def cpu(target: Target | str | dict[str, Any]) -> Cpu:
     target : tvm.target.Target, str or dict
         Of kind "llvm". Where it names the processor at hand, as
         :func:`fuse_epilogue.schedules.host` does, the caches and the clock are those of this
-        machine.
+        machine, and its cores are the threads that TVM's parallel loops run on.
 
     Raises
     ------
@@ -187,9 +187,13 @@ def cpu(target: Target | str | dict[str, Any]) -> Cpu:
     here = tvm.get_global_func("target.llvm_get_system_cpu", allow_missing=True)
     at_hand = bool(name) and here is not None and here() == name
     clock = _clock_hz() if at_hand else 3e9
+    cores = int(target.attrs.get("num-cores", 1))
+    if at_hand:
+        # TVM takes half of the processors if TVM_NUM_THREADS does not say otherwise.
+        cores = min(cores, int(tvm.get_global_func("runtime.NumThreads")()))
     made = Cpu(
         name=name or ANY,
-        cores=int(target.attrs.get("num-cores", 1)),
+        cores=cores,
         vector_bytes=vector_bits(target) // 8,
         registers=registers,
         clock_hz=clock,
