@@ -13,6 +13,9 @@ from tvm.script import tirx as T
 
 from fuse_epilogue import neuron
 from fuse_epilogue.neuron import EmitError
+from fuse_epilogue.neuron.emit.linear import Linear
+from fuse_epilogue.neuron.emit.order import check_order
+from fuse_epilogue.neuron.emit.program import Number, Store, Tensor
 from fuse_epilogue.schedules.neuron import ladder
 
 MARKED_P = 'annotations={"nki_dim": "P"}'
@@ -130,7 +133,21 @@ def test_assignments_of_one_element_each() -> None:
 
 def test_overlapping_elements() -> None:
     body = "r[vi, vj // 2] = r[vi, vj // 2] + t[vi, vj]"
-    refused(function(body, columns=16, kind="S"), "not-affine", "vj|j")
+    refused(function(body, columns=16, kind="S"), "not-affine", "not a sum of the loops")
+
+
+@pytest.mark.parametrize(("step", "reach"), [(1, 3), (2, 3)])
+def test_windows_that_overlap(step: int, reach: int) -> None:
+    """One element from two iterations of an instruction; the twin's windows stand side by side."""
+    loops = {"j": 8, "f": reach}
+
+    def store(step: int) -> list[Store]:
+        tensor = Tensor("r", "sbuf", (8, 32), "float32")
+        return [Store(tensor, (Linear({"j": step, "f": 1}),), Number(0.0, "float32"))]
+
+    check_order(store(reach), loops, "c")
+    with pytest.raises(EmitError, match="'r' in several iterations"):
+        check_order(store(step), loops, "c")
 
 
 def test_a_condition_inside_of_an_update() -> None:

@@ -122,11 +122,11 @@ class Elementwise(Moves):
         self, target: Operand, call: Call, area: Area, kept: tuple[str, ...], block: str
     ) -> None:
         """Write an instruction."""
-        arguments = [self._view(target, area, kept, block)]
+        arguments = [self.view(target, area, kept, block)]
         # `activation` takes the operation before its data, the others after.
         for name, argument in call.arguments:
             if isinstance(argument, Tile):
-                text = self._view(argument.operand, area, kept, block)
+                text = self.view(argument.operand, area, kept, block)
             elif isinstance(argument, Column):
                 text = self._column(argument.operand, area, block)
             else:
@@ -162,9 +162,9 @@ class Elementwise(Moves):
         axes = tuple(range(1 + len(free), 1 + len(free) + len(over)))
         axis = str(axes[0]) if len(axes) == 1 else str(axes)
         arguments = [
-            self._view(target, ordered, free, block),
+            self.view(target, ordered, free, block),
             f"nl.{op}",
-            self._view(value, ordered, (*free, *over), block),
+            self.view(value, ordered, (*free, *over), block),
             f"axis={axis}",
         ]
         if engine == "gpsimd":

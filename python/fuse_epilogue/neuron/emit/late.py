@@ -23,12 +23,12 @@ def move_late(program: Program) -> None:
         changes in between.
     """
     moved = [node for node in program.body if _is_late(node)]
-    if not moved:
-        stray = next((leaf for leaf in program.leaves() if leaf.late), None)
-        if stray is not None:
-            raise EmitError("late", f"block '{stray.block}'", "stands in a loop with others")
-        return
     leaves = [leaf for node in moved for leaf in _leaves(node)]
+    for leaf in program.leaves():
+        if leaf.late and not any(leaf is each for each in leaves):
+            raise EmitError("late", f"block '{leaf.block}'", "stands in a loop with others")
+    if not moved:
+        return
     made = {id(store.tensor) for leaf in leaves for store in stores(leaf)}
     needed = {id(load.tensor) for leaf in leaves for s in stores(leaf) for load in loads(s.value)}
     start = program.body.index(moved[0])

@@ -12,10 +12,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..grammar import TILE_SIZE
 from .linear import Interval, Linear
 from .program import Axis, Tensor
 
-PARTITIONS = 128
+PARTITIONS = TILE_SIZE["pmax"]
 
 
 @dataclass(frozen=True)

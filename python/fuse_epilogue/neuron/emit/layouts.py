@@ -141,9 +141,6 @@ class _Planner:
         if len(dims) != 1:
             if known is not None and lenient:
                 return
-            if not dims and axis.extent == 1:
-                self._decide(leaf, tensor, Layout(None, 1, 1, 1))
-                return
             raise EmitError(
                 "broadcast",
                 f"'{tensor.name}' in block '{leaf.block}'",

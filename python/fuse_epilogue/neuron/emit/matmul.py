@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..grammar import TILE_SIZE
 from .areas import Areas
 from .elementwise import Elementwise
 from .layouts import factors
@@ -19,10 +20,10 @@ from .program import Leaf, Number, Operand
 from .refusals import EmitError
 from .terms import Terms
 from .text import Text
-from .views import Area, at_start, written
+from .views import Area
 
-#: Source: AWS Neuron documentation, `nki.isa.nc_matmul`.
-MOVING = 512
+#: Columns of the moving operand, at most.
+MOVING = TILE_SIZE["gemm_moving_fmax"]
 
 
 class Matmul:
@@ -66,10 +67,10 @@ class Matmul:
         area = place.area
         into = replace(area, partition=rows, free=columns)
         kept = tuple(n for n in area.kept(self.elementwise.ranges) if n in columns)
-        result = self._view(target, into, kept, leaf.block)
+        result = self.elementwise.view(target, into, kept, leaf.block)
         across = replace(area, free=(rows,) if rows else ())
-        stationary = self._view(left, across, across.free, leaf.block)
-        moving = self._view(right, replace(area, free=columns), kept, leaf.block)
+        stationary = self.elementwise.view(left, across, across.free, leaf.block)
+        moving = self.elementwise.view(right, replace(area, free=columns), kept, leaf.block)
         first = [name for name in leaf.first if name != depth]
         started = self._start(leaf, result, into, kept, rows, first)
         accumulate = "True" if started else f"({' + '.join(first)} > 0)" if first else "False"
@@ -143,13 +144,11 @@ class Matmul:
         ones = self.elementwise.ones(value.dtype, size, across)
         row = (rows,) if stands and rows else kept
         pair = (
-            self._view(value, replace(flat, free=row if stands else into.free), row, leaf.block),
-            self._view(ones, replace(flat, free=across), across, leaf.block),
+            self.elementwise.view(
+                value, replace(flat, free=row if stands else into.free), row, leaf.block
+            ),
+            self.elementwise.view(ones, replace(flat, free=across), across, leaf.block),
         )
         with self.text.when([f"{name} == 0" for name in first]):
             self.elementwise.matmul(result, *(pair if stands else pair[::-1]), "False")
         return True
-
-    def _view(self, operand: Operand, area: Area, kept: tuple[str, ...], block: str) -> str:
-        gone = tuple(n for n in area.free if n not in kept)
-        return written(at_start(operand, area, gone), area, kept, block)

@@ -69,7 +69,7 @@ class Moves:
         kept = area.kept(self.ranges)
         self.text.call(
             "nisa.dma_copy",
-            [self._view(target, area, kept, block), self._view(value, area, kept, block)],
+            [self.view(target, area, kept, block), self.view(value, area, kept, block)],
         )
         self._widen(target, area, kept, block)
 
@@ -99,7 +99,7 @@ class Moves:
         size = self._extent(area, area.partition)
         far = self.names.unique(f"{target.name}_hbm")
         spots = self.names.unique(f"{target.name}_diagonal")
-        here = self._view(target, area, (column,), block)
+        here = self.view(target, area, (column,), block)
         self.text.call("nisa.memset", [here, number(off.value)])
         line = f"{spots} = nl.ndarray(({size}, 1), nl.{target.dtype}, buffer=nl.sbuf)"
         self.text.add(line)
@@ -154,7 +154,7 @@ class Moves:
     def _extent(self, area: Area, name: str) -> int:
         return area.box[name][1].bounds(self.ranges)[1]
 
-    def _view(self, operand: Operand, area: Area, kept: tuple[str, ...], block: str) -> str:
+    def view(self, operand: Operand, area: Area, kept: tuple[str, ...], block: str) -> str:
         """Write an operand with an element for each iteration."""
         gone = tuple(name for name in area.free if name not in kept)
         return written(at_start(operand, area, gone), area, kept, block)
@@ -173,5 +173,5 @@ class Moves:
         wide = replace(target, name=self.wide(target.name), dtype="float32")
         self.text.call(
             "nisa.tensor_copy",
-            [self._view(wide, area, kept, block), self._view(target, area, kept, block)],
+            [self.view(wide, area, kept, block), self.view(target, area, kept, block)],
         )

@@ -109,11 +109,8 @@ class _Writer:
 
     def leaf(self, leaf: Leaf) -> None:
         """Write a block."""
-        if leaf.own and leaf.axes:
-            outer = [pair for pair in leaf.own if pair[0] not in {a.name for a in leaf.axes}]
-        else:
-            outer = []
-        self._within(outer, leaf)
+        covered = {axis.name for axis in leaf.axes}
+        self._within([pair for pair in leaf.own if pair[0] not in covered], leaf)
 
     def _within(self, outer: list[tuple[str, int]], leaf: Leaf) -> None:
         if outer:

@@ -7,7 +7,7 @@ the DMA engines, or the busiest engine for its instructions, if that is longer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -225,7 +225,7 @@ def find_conv(func: tirx.PrimFunc, core: Machine, finite: bool = False) -> Train
         What follows the convolution cannot be fused.
     """
     conv = find_channel_conv(func)
-    return None if conv is None else TrainiumConv(replace(conv), core, finite)
+    return None if conv is None else TrainiumConv(conv, core, finite)
 
 
 def _pieces(size: int, most: int) -> tuple[int, ...]:

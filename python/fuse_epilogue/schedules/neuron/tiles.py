@@ -11,6 +11,7 @@ from tvm.ir import Range, TensorLoad
 
 from ...neuron.emit import EmitError, emit
 from ...neuron.errors import CheckError
+from ...neuron.grammar import TILE_SIZE
 from ...neuron.machine import Machine
 from ...tir_tree import handle, loads, uses
 from ...workloads.writer import Writer
@@ -21,9 +22,9 @@ from ..trees import replace
 
 #: Partitions of SBUF, and what one bank of PSUM holds for each: a matmul's moving operand at most.
 #: Source: AWS Neuron documentation, architecture guides and `nki.isa.nc_matmul`.
-PARTITIONS = 128
+PARTITIONS = TILE_SIZE["pmax"]
 BANK_BYTES = 2048
-BANK = 512
+BANK = TILE_SIZE["psum_fmax"]
 #: Instructions up to which the candidates are timed by the model: seconds for all of them.
 TIMED = 20_000
 #: Types the engines compute with.
