@@ -14,7 +14,7 @@ from tvm import tirx
 
 from fuse_epilogue import neuron, schedules, workloads
 from fuse_epilogue.schedules.neuron import DepthwiseConv1d
-from fuse_epilogue.schedules.neuron.canonical import find_channel_conv, rewritten
+from fuse_epilogue.schedules.neuron.channel_conv import find_channel_conv, rewritten
 from fuse_epilogue.schedules.neuron.depthwise import channels_of_a_tile
 from fuse_epilogue.schedules.neuron.tiling import Tiling, scheduled
 

@@ -17,7 +17,7 @@ from ...neuron import CheckError, EmitError, emit
 from ...neuron.costs import FLOAT32_PASSES
 from ...neuron.machine import Machine
 from ...neuron.trace import ITEMSIZE
-from ...schedules.neuron.canonical import ChannelConv, find_channel_conv
+from ...schedules.neuron.channel_conv import ChannelConv, find_channel_conv
 from ...schedules.neuron.depthwise import channels_of_a_tile
 from ...schedules.neuron.tiling import Tiling, scheduled
 from ..cost import Terms

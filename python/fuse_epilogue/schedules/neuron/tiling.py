@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import s_tir
 
-from .canonical import ChannelConv, rewritten
+from .channel_conv import ChannelConv, rewritten
 from .tiles import BANK, mark
 
 
