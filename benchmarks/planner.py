@@ -4,7 +4,8 @@ For each of 30 workloads (products of matrices, reductions of rows, depthwise co
 points are compiled, compared with what the unscheduled function computes, and timed:
 
     the plan; the best of each way to fuse, by the cost; what the plan would be with one term of the
-    cost left out (the ablation); and --points further ones, drawn from all feasible points.
+    cost left out (the ablation); --points drawn from the cheapest twentieth of the feasible
+    points; and as many drawn from all of them.
 
 Reported: the rank correlation (Spearman) of cost and time over all points drawn, and within each
 workload; the regret, which is the time of the plan over that of the best point measured; both again
@@ -14,8 +15,8 @@ without each term; and the plan against the best unfused point and against TVM's
     python benchmarks/planner.py --points 4 --only product --output FILE
     python benchmarks/planner.py --profile FILE    as `calibrate` of the planner writes it
 
-Every point is compiled and timed in a process of its own, for a minute at most. The points take
-turns: a workload is measured --turns times over, and the shortest time counts.
+The points of a workload take turns in one process, and the shortest time of each counts. The rank
+correlation is over the points drawn from all; the others are those that may be the best.
 """
 
 from __future__ import annotations
@@ -35,18 +36,22 @@ from primitive import progress
 
 from fuse_epilogue import workloads
 from fuse_epilogue.planner.cost import NAMES, Weights
+from fuse_epilogue.planner.kinds import FINDERS
 from fuse_epilogue.planner.machine import cpu
 from fuse_epilogue.planner.measure import arguments, build, seconds
-from fuse_epilogue.planner.plan import FINDERS
 from fuse_epilogue.planner.profile import Profile, profile_of
 from fuse_epilogue.planner.search import search
+from fuse_epilogue.planner.space import Points
 from fuse_epilogue.schedules import host
 
 RESULTS = Path(__file__).resolve().parent / "results" / "planner.json"
 LIMIT_S = 60
+#: TVM's function, not scheduled, among the points.
+AS_IS = "as is"
 GREEK = dict(zip(NAMES, ("alpha", "beta", "gamma", "delta"), strict=True))
 
-#: name -> function. None of them is a kernel of the calibration.
+#: name -> function. None of them is a kernel of the calibration, and the cost was made without
+#: looking at any.
 WORKLOADS: dict[str, Any] = {
     **{
         f"product {m}x{n}x{k}{' ' + kind if kind else ''}{' b[n, k]' if turned else ''}": (
@@ -54,18 +59,18 @@ WORKLOADS: dict[str, Any] = {
             dict(m=m, n=n, k=k, activation=kind, transpose_b=turned),
         )
         for m, n, k, kind, turned in (
-            (64, 64, 16, "relu", False),
-            (256, 256, 256, "relu", False),
-            (96, 192, 48, "silu", True),
-            (128, 512, 64, None, False),
-            (512, 512, 32, "relu", False),
-            (1024, 1024, 8, "relu", False),
-            (32, 1024, 512, "relu", False),
-            (512, 512, 512, None, False),
-            (16, 4096, 128, "silu", False),
-            (1024, 64, 256, "relu", False),
-            (320, 320, 320, "relu", True),
-            (128, 128, 2048, "relu", False),
+            (48, 80, 20, "relu", False),
+            (224, 224, 224, "relu", False),
+            (80, 160, 64, "silu", True),
+            (160, 640, 48, None, False),
+            (512, 512, 16, "relu", False),
+            (960, 1280, 6, "relu", False),
+            (24, 1536, 384, "relu", False),
+            (384, 384, 384, None, False),
+            (8, 3072, 256, "silu", False),
+            (1024, 96, 128, "relu", False),
+            (288, 288, 288, "relu", True),
+            (96, 160, 1536, "relu", False),
         )
     },
     **{
@@ -74,15 +79,15 @@ WORKLOADS: dict[str, Any] = {
             dict(m=m, n=n, op=op, bias=True, activation=kind),
         )
         for m, n, op, kind in (
-            (16, 64, "sum", None),
-            (256, 64, "sum", "relu"),
-            (4096, 16, "sum", "relu"),
-            (64, 4096, "sum", None),
-            (1024, 1024, "sum", "silu"),
-            (128, 512, "max", "relu"),
-            (2048, 256, "sum", None),
-            (512, 8192, "sum", "relu"),
-            (8, 65536, "sum", None),
+            (24, 48, "sum", None),
+            (300, 80, "sum", "relu"),
+            (3000, 24, "sum", "relu"),
+            (48, 6000, "sum", None),
+            (800, 1200, "sum", "silu"),
+            (100, 640, "max", "relu"),
+            (1500, 320, "sum", None),
+            (400, 6000, "sum", "relu"),
+            (12, 48000, "sum", None),
         )
     },
     **{
@@ -91,15 +96,15 @@ WORKLOADS: dict[str, Any] = {
             dict(batch=b, channels=c, width=w, taps=f, activation=kind),
         )
         for b, c, w, f, kind in (
-            (1, 16, 256, 3, "relu"),
-            (4, 32, 512, 3, "relu"),
-            (2, 64, 256, 7, "silu"),
-            (8, 128, 2048, 5, "relu"),
-            (8, 512, 2048, 3, "relu"),
-            (1, 1024, 128, 3, None),
-            (2, 256, 1024, 15, "relu"),
-            (4, 64, 300, 3, "relu"),
-            (16, 32, 4096, 4, "silu"),
+            (1, 24, 200, 3, "relu"),
+            (3, 48, 400, 3, "relu"),
+            (2, 48, 320, 7, "silu"),
+            (6, 96, 1536, 5, "relu"),
+            (8, 384, 3000, 3, "relu"),
+            (1, 768, 160, 3, None),
+            (2, 192, 800, 13, "relu"),
+            (4, 80, 260, 4, "relu"),
+            (12, 40, 3000, 4, "silu"),
         )
     },
 }
@@ -115,38 +120,69 @@ def function(name: str) -> tvm.tirx.PrimFunc:
     return make(**given)
 
 
-def _timed(pipe: Any, func: Any, problem: Any, point: Any, target: Any) -> None:
-    """In a process of its own: send the seconds of a point, or what is wrong."""
-    try:
-        arrays = arguments(func)
-        built = tvm.compile(func, target=target) if point is None else build(problem, point, target)
-        if point is not None:
-            tvm.compile(func, target=target)(*arrays)
-            right = arrays[-1].numpy().copy()
+def problem_of(func: tvm.tirx.PrimFunc, machine: Any) -> Any:
+    """Return the problem that a function is."""
+    return next(p for find in FINDERS.values() if (p := find(func, machine)) is not None)
+
+
+def _measured(pipe: Any, name: str, machine: Any, points: dict, turns: int, threads: int) -> None:
+    """In a process of its own: send seconds of points, key by key, or what is wrong with one."""
+    use_threads(threads)
+    func, target = function(name), host()
+    problem = problem_of(func, machine)
+    arrays = arguments(func)
+    plain = tvm.compile(func, target=target)
+    plain(*arrays)
+    right = arrays[-1].numpy().copy()
+    built = {AS_IS: plain}
+    for key, point in points.items():
+        pipe.send(("begun", key, None))
+        try:
+            built[key] = build(problem, point, target)
             arrays[-1].copyfrom(np.full(right.shape, 99, right.dtype))
-            built(*arrays)
+            built[key](*arrays)
             np.testing.assert_allclose(arrays[-1].numpy(), right, rtol=1e-5, atol=1e-5)
-        pipe.send(seconds(built, arrays))
-    except Exception as error:
-        pipe.send(f"{type(error).__name__}: {str(error)[-300:]}")
+        except Exception as error:
+            built.pop(key, None)
+            pipe.send(("wrong", key, f"{type(error).__name__}: {str(error)[-300:]}"))
+    for _ in range(turns):
+        for key, each in built.items():
+            pipe.send(("seconds", key, seconds(each, arrays)))
+    pipe.send(("done", "", None))
 
 
-def timed(func: Any, problem: Any, point: Any, target: Any) -> float | str:
-    """Return the seconds of a point, or of TVM's function as it is for None; or what is wrong."""
-    fork = multiprocessing.get_context("fork")
-    ours, theirs = fork.Pipe()
-    process = fork.Process(target=_timed, args=(theirs, func, problem, point, target))
-    process.start()
-    theirs.close()
-    result: float | str = f"takes longer than {LIMIT_S} s"
-    try:
-        if ours.poll(LIMIT_S):
-            result = ours.recv()
-    except EOFError:
-        result = "died"
-    process.kill()
-    process.join()
-    return result
+def timed(name: str, machine: Any, points: dict, turns: int) -> tuple[dict, dict]:
+    """Return the shortest seconds of points by key, and what is wrong with others.
+
+    All run in one process, turn by turn. One that ends or hangs it is left out of the next process.
+    """
+    least: dict[str, float] = {}
+    wrong: dict[str, str] = {}
+    spawn = multiprocessing.get_context("spawn")
+    while True:
+        left = {key: point for key, point in points.items() if key not in wrong}
+        ours, theirs = spawn.Pipe()
+        given = (theirs, name, machine, left, turns, machine.cores)
+        process = spawn.Process(target=_measured, args=given)
+        process.start()
+        theirs.close()
+        what, key, value = "", "", None
+        try:
+            while what != "done" and ours.poll(LIMIT_S):
+                what, key, value = ours.recv()
+                progress(f"{name}: {what} {len(least)} of {len(left)}")
+                if what == "wrong":
+                    wrong[key] = value
+                elif what == "seconds":
+                    least[key] = min(value, least.get(key, value))
+            if what != "done":
+                wrong[key] = f"takes longer than {LIMIT_S} s"
+        except EOFError:
+            wrong[key] = "ended the process"
+        process.kill()
+        process.join()
+        if what == "done":
+            return least, wrong
 
 
 def choices(problem: Any, weights: Weights, count: int, rng: Any) -> dict[str, Any]:
@@ -158,41 +194,27 @@ def choices(problem: Any, weights: Weights, count: int, rng: Any) -> dict[str, A
         without = replace(weights, **{letter: 0.0})
         chosen[f"without {term}"] = search(problem, without).best.point
     points, _ = problem.space.feasible()
-    drawn = rng.choice(points.size, min(count, points.size), replace=False)
-    return chosen | {f"drawn {i}": points.at(int(index)) for i, index in enumerate(drawn)}
+    order = np.argsort(weights.cost(problem.cost(points)), kind="stable")
+    good = order[: max(count, len(order) // 20)]
+    for what, among in (("near", good), ("drawn", np.arange(points.size))):
+        drawn = rng.choice(among, min(count, len(among)), replace=False)
+        chosen |= {f"{what} {i}": points.at(int(index)) for i, index in enumerate(drawn)}
+    return chosen
 
 
 def measured(name: str, machine: Any, weights: Weights, count: int, turns: int, rng: Any) -> dict:
     """Return what was measured of a workload."""
-    func, target = function(name), host()
-    problem = next(p for find in FINDERS.values() if (p := find(func, machine)) is not None)
+    problem = problem_of(function(name), machine)
     chosen = choices(problem, weights, count, rng)
-    distinct: dict[tuple[int, ...], Any] = {tuple(p.values()): p for p in chosen.values()}
-    least: dict[Any, float] = {}
-    wrong: dict[str, str] = {}
-    for turn in range(turns):
-        for number, key in enumerate([None, *distinct]):
-            progress(f"{name}: turn {turn + 1}, point {number} of {len(distinct)}")
-            if str(key) in wrong:
-                continue
-            took = timed(func, problem, None if key is None else distinct[key], target)
-            if isinstance(took, str):
-                wrong[str(key)] = took
-            else:
-                least[key] = min(took, least.get(key, took))
+    distinct = {str(tuple(point.values())): point for point in chosen.values()}
+    least, wrong = timed(name, machine, distinct, turns)
     rows = []
     for what, point in chosen.items():
-        key = tuple(point.values())
-        terms = problem.cost(_points(point))
-        row = {"what": what, "point": point, "terms": terms.matrix()[0].tolist()}
-        rows.append(row | {"seconds": least.get(key), "wrong": wrong.get(str(key), "")})
-    return {"name": name, "points": rows, "tvm_as_is": least.get(None), "wrong": len(wrong)}
-
-
-def _points(point: Any) -> Any:
-    from fuse_epilogue.planner.space import Points
-
-    return Points.of([point])
+        key = str(tuple(point.values()))
+        terms = problem.cost(Points.of([point])).matrix()[0].tolist()
+        row = {"what": what, "point": point, "terms": terms, "seconds": least.get(key)}
+        rows.append(row | ({"wrong": wrong[key]} if key in wrong else {}))
+    return {"name": name, "points": rows, "tvm_as_is": least.get(AS_IS), "wrong": len(wrong)}
 
 
 def spearman(a: Any, b: Any) -> float:
@@ -259,7 +281,9 @@ def against(cases: list[dict]) -> dict[str, Any]:
 def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--points", type=int, default=12, help="points drawn (default 12)")
+    parser.add_argument(
+        "--points", type=int, default=12, help="points of each kind drawn (default 12)"
+    )
     parser.add_argument("--turns", type=int, default=3, help="times over (default 3)")
     parser.add_argument("--only", default="", help="workloads whose names begin so")
     parser.add_argument("--profile", type=Path, help="instead of the one that comes along")

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from fuse_epilogue.neuron.dependences import Dependences, pieces
+from fuse_epilogue.neuron.dependences import Dependences, pieces, written_once
 from fuse_epilogue.neuron.resources import Bandwidth, Port, Space
-from fuse_epilogue.neuron.trace import Access
+from fuse_epilogue.neuron.trace import Access, BufferInfo
 from neuron_steps import Builder, access
 
 
@@ -28,6 +28,21 @@ def test_pieces() -> None:
     assert pieces(()) == ((0, 1),)
     assert pieces(((2, 3),)) == ((0, 1), (2, 3), (4, 5))
     assert pieces(((3, 2), (2, 2))) == ((0, 1), (2, 4), (5, 6))
+
+
+def test_what_is_written_once_keeps_nobody_waiting() -> None:
+    """Rows of a result that are disjoint; not those written twice, read again, or on the chip."""
+    build = Builder()
+    once, twice, again = (build.buffer("hbm", (64,)) for _ in range(3))
+    tile = build.buffer("sbuf", (4, 8))
+
+    def rows(buffer: BufferInfo, offset: int) -> Access:
+        return access(buffer, offset, ((16, 4), (1, 8)))
+
+    for buffer, offset in ((once, 0), (once, 8), (twice, 0), (twice, 7), (again, 0)):
+        build.step("dma_copy", "dma", rows(buffer, offset), access(tile))
+    build.step("dma_copy", "dma", access(tile), rows(again, 0))
+    assert written_once(build.trace.steps) == {once.id}
 
 
 def test_too_many_pieces_become_one() -> None:

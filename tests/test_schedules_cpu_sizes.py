@@ -198,31 +198,41 @@ def result(shape: Any, dtype: str = "float32", **other: Any) -> Any:
     return tvm.tirx.decl_buffer(shape, dtype, "y", **other)
 
 
-@X86
-def test_streams_whole_aligned_vectors_of_large_results(monkeypatch: Any) -> None:
-    large = streaming.STREAM_FROM // 4 // 64
+def test_streams_whole_aligned_vectors() -> None:
     size = tvm.tirx.Var("n", "int32")
-    assert streaming.can_stream(LLVM, result((large, 64)), 8, 64)
-    assert not streaming.can_stream(LLVM, result((large - 1, 64)), 8, 64)
-    assert not streaming.can_stream(LLVM, result((size, 64)), 8, 64)
-    assert not streaming.can_stream(LLVM, result((large, 64), "int8"), 16, 64)
-    monkeypatch.setattr(streaming, "STREAM_FROM", 1)
-    assert streaming.can_stream(LLVM, result((2, 64), "int8"), 16, 64)
+    assert streaming.can_stream(result((2, 64)), 8, 64)
+    assert not streaming.can_stream(result((size, 64)), 8, 64)
+    assert streaming.can_stream(result((2, 64), "int8"), 16, 64)
     # Vectors that no register holds, and types without a name.
-    assert not streaming.can_stream(LLVM, result((2, 64)), 2, 64)
-    assert not streaming.can_stream(LLVM, result((2, 64)), 32, 64)
-    assert not streaming.can_stream(LLVM, result((2, 64), "bfloat16"), 8, 64)
+    assert not streaming.can_stream(result((2, 64)), 2, 64)
+    assert not streaming.can_stream(result((2, 64)), 32, 64)
+    assert not streaming.can_stream(result((2, 64), "bfloat16"), 8, 64)
     # A last vector that is moved back; rows, strides or a start that are not multiples of vectors.
-    assert not streaming.can_stream(LLVM, result((2, 60)), 8, 60)
-    assert not streaming.can_stream(LLVM, result((2, 65)), 8, 64)
-    assert not streaming.can_stream(LLVM, result((2, 64), strides=(65, 1)), 8, 64)
-    assert not streaming.can_stream(LLVM, result((2, 64), elem_offset=1), 8, 64)
-    assert not streaming.can_stream(LLVM, result((2, 64), data_alignment=16), 8, 64)
-    assert streaming.can_stream(LLVM, result((2, 64), data_alignment=16), 4, 64)
+    assert not streaming.can_stream(result((2, 60)), 8, 60)
+    assert not streaming.can_stream(result((2, 65)), 8, 64)
+    assert not streaming.can_stream(result((2, 64), strides=(65, 1)), 8, 64)
+    assert not streaming.can_stream(result((2, 64), elem_offset=1), 8, 64)
+    assert not streaming.can_stream(result((2, 64), data_alignment=16), 8, 64)
+    assert streaming.can_stream(result((2, 64), data_alignment=16), 4, 64)
+
+
+def test_large_results_of_a_known_size() -> None:
+    rows = streaming.STREAM_FROM // 4 // 64
+    assert streaming.is_large(result((rows, 64)))
+    assert not streaming.is_large(result((rows - 1, 64)))
+    assert not streaming.is_large(result((rows, 64), "int8"))
+    assert not streaming.is_large(result((tvm.tirx.Var("n", "int32"), 64)))
 
 
 @pytest.mark.parametrize("triple", ["aarch64-linux-gnu", "riscv64-unknown-linux-gnu"])
 def test_streams_on_x86_only(triple: str, monkeypatch: Any) -> None:
     monkeypatch.setattr(streaming, "STREAM_FROM", 1)
     target = tvm.target.Target({"kind": "llvm", "mtriple": triple})
-    assert not streaming.can_stream(target, result((2, 64)), 4, 64)
+    assert not streaming.has_streaming_stores(target)
+    assert streaming.has_streaming_stores(tvm.target.Target({"kind": "llvm", "mcpu": "haswell"}))
+    func = workload({**BASE, "w": 64})
+    texts = [
+        cpu.DepthwiseConv1d().apply(func, each).mod["main"].script()
+        for each in (target, tvm.target.Target({"kind": "llvm", "mcpu": "haswell"}))
+    ]
+    assert ["T.call_extern" in text for text in texts] == [False, True]

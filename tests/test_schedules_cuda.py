@@ -10,6 +10,7 @@ import tvm
 from tvm.s_tir import dlight
 from tvm.script import tirx as T
 
+import fuse_epilogue
 import test_workloads_relax as relax
 from cuda_runs import CUDA, on_machines, scheduled
 from depthwise import Options, covering
@@ -246,6 +247,10 @@ def in_place(y: T.Buffer((8, 10), "float32"), w: T.Buffer((3,), "float32")):
 )
 def test_what_is_not_a_depthwise_convolution(func: Any) -> None:
     assert cuda.DepthwiseConv1d().apply(func, CUDA) is None
+    if func.same_as(matmul):
+        # The planner knows that one.
+        assert schedules.apply(func, CUDA)["main"].attrs["tirx.is_scheduled"]
+        return
     with pytest.raises(ValueError, match="no schedule for 'cuda' knows this function"):
         schedules.apply(func, CUDA)
 
@@ -255,6 +260,10 @@ def test_another_target() -> None:
 
 
 def test_apply() -> None:
-    mod = schedules.apply(workload(BASE), {"kind": "cuda", "arch": "sm_90"})
-    assert mod["main"].attrs["tirx.is_scheduled"]
-    tvm.ir.assert_structural_equal(mod["main"].body, scheduled(workload(BASE)).body)
+    """By a plan where sizes are known, and else by the rule."""
+    planned = fuse_epilogue.plan(workload(BASE), CUDA).apply(workload(BASE)).mod["main"]
+    symbolic = workload(BASE, n="n", w="w")
+    for func, body in ((workload(BASE), planned.body), (symbolic, scheduled(symbolic).body)):
+        mod = schedules.apply(func, {"kind": "cuda", "arch": "sm_90"})
+        assert mod["main"].attrs["tirx.is_scheduled"]
+        tvm.ir.assert_structural_equal(mod["main"].body, body, map_free_vars=True)

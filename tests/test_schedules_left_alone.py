@@ -277,7 +277,7 @@ def symbolic_images_of_a_large_result(
 def test_a_large_result_of_symbolic_images() -> None:
     target = tvm.target.Target({"kind": "llvm", "mcpu": "haswell"})
     says = schedules.explain(symbolic_images_of_a_large_result, target)
-    assert says == "DepthwiseConv1d: rows, in vectors"
+    assert says.splitlines()[-1] == "DepthwiseConv1d: rows, in vectors"
     after = schedules.apply(symbolic_images_of_a_large_result, target)["main"]
     rng = np.random.default_rng(3)
     x, w = rng.integers(-4, 5, (2, 512, 2050)), rng.integers(-4, 5, (512, 3))

@@ -13,6 +13,7 @@ import tvm_ffi
 from tvm import tirx
 
 from fuse_epilogue import neuron, schedules, workloads
+from fuse_epilogue.neuron.machine import MACHINES
 from fuse_epilogue.schedules.neuron import DepthwiseConv1d
 from fuse_epilogue.schedules.neuron.channel_conv import find_channel_conv, rewritten
 from fuse_epilogue.schedules.neuron.depthwise import channels_of_a_tile
@@ -177,7 +178,8 @@ def test_left_alone() -> None:
 
 def test_apply_and_explain() -> None:
     func = workloads.depthwise_conv1d(2, 8, 16, 3)
-    assert "8 channels" in schedules.explain(func, "trn2")
+    assert "8 channels" in str(DepthwiseConv1d().choose(func, MACHINES["trn2"]))
+    assert schedules.explain(func, "trn2").startswith("plan: conv: ")
     assert_same(func, neuron.emit(schedules.apply(func, "trn2")))
     with pytest.raises(ValueError, match="'x' has a size of n: for Trainium sizes are numbers"):
         schedules.apply(workloads.depthwise_conv1d("n", 8, 16, 3), "trn1")

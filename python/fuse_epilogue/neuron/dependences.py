@@ -9,9 +9,11 @@ as it touches and not at all earlier instructions.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from .trace import Access
+import numpy as np
+
+from .trace import Access, Step
 
 #: An access with more pieces than this counts as everything from its first to its last element.
 MOST_PIECES = 1024
@@ -96,10 +98,44 @@ class Intervals:
         self.histories[first:last] = [(index, {})]
 
 
-class Dependences:
-    """The history of all buffers, asked and told in program order."""
+def written_once(steps: Iterable[Step]) -> frozenset[int]:
+    """Return the buffers in HBM that nothing reads and no element of which is written twice.
 
-    def __init__(self) -> None:
+    Nobody waits for anybody there. As the rows of a tile are far apart in a result, there are more
+    intervals in such a buffer than in all others.
+    """
+    writes: dict[int, list[Access]] = {}
+    read: set[int] = set()
+    for step in steps:
+        read.update(access.buffer.id for access in step.srcs)
+        if step.dst is not None and step.dst.buffer.space == "hbm":
+            writes.setdefault(step.dst.buffer.id, []).append(step.dst)
+    arrays: dict[tuple[tuple[int, int], ...], np.ndarray] = {}
+    found = set()
+    for buffer, accesses in writes.items():
+        if buffer in read:
+            continue
+        for access in accesses:
+            if access.pattern not in arrays:
+                arrays[access.pattern] = np.array(pieces(access.pattern), np.int64)
+        spans = np.concatenate([arrays[a.pattern] + a.offset for a in accesses])
+        spans = spans[np.argsort(spans[:, 0])]
+        if (spans[1:, 0] >= spans[:-1, 1]).all():
+            found.add(buffer)
+    return frozenset(found)
+
+
+class Dependences:
+    """The history of all buffers, asked and told in program order.
+
+    Parameters
+    ----------
+    free : frozenset[int]
+        Buffers of which none is kept: see :func:`written_once`.
+    """
+
+    def __init__(self, free: frozenset[int] = frozenset()) -> None:
+        self.free = free
         self.buffers: dict[int, dict[tuple[int, int], Intervals]] = {}
 
     def of_read(self, access: Access, found: set[int]) -> None:
@@ -127,6 +163,8 @@ class Dependences:
 
     def wrote(self, access: Access, index: int) -> None:
         """Note that instruction `index` writes."""
+        if access.buffer.id in self.free:
+            return
         intervals = self._own(access)
         for start, end in pieces(access.pattern):
             intervals.write(access.offset + start, access.offset + end, index)

@@ -87,6 +87,25 @@ class Machine:
     access_cycles: int = 60  # performance guide: about 60 cycles
     semaphore_cycles: int = 100  # performance guide: about 100 cycles in a chain of dependences
 
+    def __str__(self) -> str:
+        """Return its name and its generation."""
+        return f"{self.name} ({self.core})"
+
+    def roofs(self, bits: int) -> tuple[dict[str, float], dict[str, float]]:
+        """Return what no kernel exceeds: operations and bytes in a second, each by name.
+
+        The vector engine executes one operation for each partition in a cycle; the tensor engine
+        multiplies and adds in a square of as many, in four passes for elements of 32 bits.
+        """
+        from .costs import FLOAT32_PASSES  # which needs this module
+
+        passes = FLOAT32_PASSES if bits == 32 else 1
+        flops = {
+            "vector": 1e9 * self.partitions * self.clock_ghz["vector"],
+            "tensor": 2e9 * self.partitions**2 * self.clock_ghz["tensor"] / passes,
+        }
+        return flops, {"HBM": 1e9 * self.dma_gb_per_s}
+
 
 TRN1 = Machine(
     name="trn1",

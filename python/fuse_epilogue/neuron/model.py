@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections import Counter
 
 from .costs import Transfer, cycles, transfer
-from .dependences import Dependences
+from .dependences import Dependences, written_once
 from .machine import Machine, machine
 from .prediction import Prediction
 from .resources import Bandwidth, Port, Space
@@ -67,7 +67,7 @@ class _Schedule:
         self.start = [0.0] * len(trace.steps)
         self.end = [0.0] * len(trace.steps)
         self.busy = [0.0] * len(QUEUES)
-        self.dependences = Dependences()
+        self.dependences = Dependences(written_once(trace.steps))
         self.bandwidth = Bandwidth()
         self.spaces = {
             "sbuf": Space(target.sbuf_bytes, 1),

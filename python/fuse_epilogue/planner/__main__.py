@@ -19,7 +19,7 @@ def main(arguments: list[str] | None = None) -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("calibrate", help="measure this machine and write its profile")
     one.add_argument("--out", type=Path, required=True, help="the JSON file to write")
-    one.add_argument("--points", type=int, default=7, help="points of each kernel (default 7)")
+    one.add_argument("--points", type=int, default=16, help="points of each kernel (default 16)")
     parsed = parser.parse_args(arguments)
     # Before TVM's threads exist: without this it takes half of the processors.
     os.environ.setdefault("TVM_NUM_THREADS", str(os.cpu_count() or 1))

@@ -23,15 +23,15 @@ from .cost import Weights
 from .machine import KIB, Cpu, Level
 from .measure import measure
 from .problems.conv import find_conv
-from .problems.epilogue import NONE
+from .problems.epilogue import NONE, TAIL
 from .problems.problem import Problem
 from .problems.product import find_product
 from .problems.rows import find_rows
 from .profile import Profile
 from .space import Point, Points
 
-#: Points of each kernel of the design.
-_POINTS = 7
+#: Points of each kernel of the design, and which part of all, the cheapest, half are drawn from.
+_POINTS, _GOOD = 16, 20
 #: Rounds of the fit; each weighs a kernel by what the round before predicted for it.
 _ROUNDS = 30
 #: Seconds to measure for at least what all costs are computed with.
@@ -106,14 +106,23 @@ def fitted(machine: Cpu, samples: Sequence[Sample]) -> Profile:
     seconds = np.array([sample.seconds for sample in samples])
     if len(samples) < 4:
         raise ValueError(f"four weights need at least four samples, not {len(samples)}")
+    # What counts of the traffic is what computing does not hide, so it may not weigh more than
+    # computing does: else computing more would cost less. Nor do cores save more than that. With
+    # beta = alpha + more and delta = beta - lost, all that is fitted is 0 or more.
+    columns = terms.copy()
+    columns[:, 1] += terms[:, 3]
+    columns[:, 0] += columns[:, 1]
+    columns[:, 3] *= -1
     predicted = seconds
     for _ in range(_ROUNDS):
         # The squares of (predicted - measured) / sqrt(predicted * measured): near enough those of
         # the logarithm of the ratio, and linear in the weights from round to round.
         scale = 1 / np.sqrt(np.maximum(predicted, seconds / 20) * seconds)
-        solution, _ = nnls(terms * scale[:, None], seconds * scale)
-        predicted = terms @ solution
-    weights = Weights(*(float(weight) for weight in solution))
+        solution, _ = nnls(columns * scale[:, None], seconds * scale)
+        predicted = columns @ solution
+    alpha, more, gamma, lost = (float(weight) for weight in solution)
+    weights = Weights(alpha, alpha + more, gamma, max(0.0, alpha + more - lost))
+    predicted = terms @ np.array([weights.alpha, weights.beta, weights.gamma, weights.delta])
     ratios = np.log(seconds / np.maximum(predicted, 1e-12))
     names = [sample.name for sample in samples]
     return Profile(machine, weights, tuple(zip(names, map(float, ratios), strict=True)))
@@ -138,13 +147,56 @@ def described(machine: Cpu, target: Target) -> Cpu:
         both = (reduction(8, 1024, threads=t) for t in (machine.cores, 1))
         parallel, serial = both
         launch = max(1e-7, parallel - serial / min(8, machine.cores))
+    machine = replace(machine, clock_hz=clock, call_s=call, launch_s=launch)
     levels = list(machine.levels)
     for place, behind in enumerate(levels[1:], 1):
         size = _between(levels[place - 1], behind)
-        rows = max(1, size // (16 * KIB))
-        took = reduction(rows, 4 * KIB, vectors=4, lanes=widest) - call
-        levels[place] = replace(behind, bytes_per_s=rows * 16 * KIB / max(took, 1e-9))
-    return replace(machine, clock_hz=clock, call_s=call, launch_s=launch, levels=tuple(levels))
+        rows = max(machine.cores, size // (16 * KIB))
+        read = {
+            threads: reduction(rows, 4 * KIB, vectors=4, lanes=widest, threads=threads) - call
+            for threads in {1, machine.cores}
+        }
+        stream = rows * 16 * KIB / max(read[1], 1e-9)
+        levels[place] = replace(
+            behind,
+            bytes_per_s=stream,
+            alone_per_s=min(stream, _in_turns(size, machine, target))
+            if place == 1
+            else min(stream, _crowded(size, stream, machine, target)),
+            at_once=min(max(1.0, read[1] / read[machine.cores]), float(machine.cores)),
+        )
+    return replace(machine, levels=tuple(levels))
+
+
+def _product(m: int, n: int, k: int, machine: Cpu, target: Target, **point: int) -> float:
+    """Return the seconds of a product on one core, in vectors of all lanes."""
+    problem = find_product(workloads.matmul(m, n, k), machine)
+    assert problem is not None
+    same = {"fusion": TAIL, "lanes": machine.lanes(32), "unroll": 1, "order": 0, "pack": 0}
+    return measure(problem, {**same, "threads": 1, **point}, target, _LEAST_S).seconds
+
+
+def _in_turns(size: int, machine: Cpu, target: Target) -> float:
+    """Return bytes a second into the first cache, where eight instructions take turns on lines.
+
+    They are the loads of a row of 8 vectors, of each of which a product computes one row of a.
+    """
+    width = 8 * machine.lanes(32)
+    k, rows = size // (4 * width), 64
+    whole = {"block_rows": rows, "block_columns": width}
+    return rows * size / _product(rows, width, k, machine, target, rows=1, vectors=8, **whole)
+
+
+def _crowded(size: int, stream: float, machine: Cpu, target: Target) -> float:
+    """Return bytes a second of lines that are stored, a row of 4 KiB behind the other.
+
+    A product of few steps stores a column of lines; what it writes back is taken off.
+    """
+    columns = KIB
+    rows = size // (4 * columns)
+    tile = {"rows": 16, "vectors": 1, "block_rows": 256, "block_columns": machine.lanes(32)}
+    took = _product(rows, columns, 8, machine, target, **tile)
+    return size / max(took - size / stream, took / 10)
 
 
 def _between(cache: Level, behind: Level) -> int:
@@ -162,10 +214,12 @@ def _design(machine: Cpu, points: int) -> Iterator[tuple[str, Problem, Point]]:
         problem = find(func, machine)
         assert problem is not None, name
         feasible, _ = problem.space.feasible()
-        count = min(points, feasible.size)
-        for index in rng.choice(feasible.size, count, replace=False):
-            point = feasible.at(int(index))
-            yield f"{name}: {problem.space.describe(point)}", problem, point
+        order = np.argsort(Weights().cost(problem.cost(feasible)), kind="stable")
+        # Half of them are such as a plan may be.
+        for among in (order, order[: max(points, len(order) // _GOOD)]):
+            for index in rng.choice(among, min(points, len(among)) // 2, replace=False):
+                point = feasible.at(int(index))
+                yield f"{name}: {problem.space.describe(point)}", problem, point
 
 
 def _functions() -> Iterator[

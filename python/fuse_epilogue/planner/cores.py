@@ -28,6 +28,8 @@ class Core:
         Of 4 KiB, whose addresses are at hand.
     page : float
         Clocks to translate the address of another page.
+    ahead : int
+        Pages in which lines that follow are loaded ahead, at once.
     window : int
         Instructions in flight: what waits can be passed by what comes so far behind it.
     """
@@ -44,6 +46,7 @@ class Core:
     window: int = 224
     pages: int = 64
     page: float = 7.0
+    ahead: int = 32
 
 
 #: Cores by LLVM's name of the processor; "" for any other, with what is common to the x86 cores of

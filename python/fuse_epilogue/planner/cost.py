@@ -91,22 +91,55 @@ class Weights:
         return dict(zip(NAMES, map(float, row), strict=True))
 
 
-def traffic_seconds(nest: Nest, machine: Cpu) -> tuple[Any, Any]:
-    """Return the seconds of a nest's traffic over private levels, and over those that are shared.
+def traffic_seconds(nest: Nest, machine: Cpu, cores: Any = 1.0) -> Any:
+    """Return the seconds of the traffic of a nest that each of so many cores runs at once.
 
-    What goes into a cache comes at the bandwidth of the level behind it. The addresses of pages
-    that are at hand are a cache too, private, with pages for lines.
+    What goes into a cache comes at the bandwidth of the level behind it: a lower one for lines that
+    are waited for one by one, because several instructions take turns on them, or because they are
+    stored in rows that drive each other out of the first cache: then the first line of each page
+    is. The addresses of pages that are at hand are a cache too, with pages for lines.
+
+    Parameters
+    ----------
+    nest : Nest
+        What one core runs.
+    machine : Cpu
+    cores : numpy.ndarray or float
+        How many run such a nest.
     """
-    private: Any = 0.0
-    shared: Any = 0.0
+    seconds = nest.traffic(machine.pages) / machine.pages.bytes_per_s
+    begun = nest.loads(machine.ahead, crowded=machine.levels[0])
     for cache, behind in zip(machine.levels, machine.levels[1:], strict=False):
-        seconds = nest.traffic(cache) / behind.bytes_per_s
-        if behind.shared:
-            shared = shared + seconds
-        else:
-            private = private + seconds
-    pages = machine.pages
-    return private + nest.traffic(pages) / pages.bytes_per_s, shared
+        rate = np.minimum(cores, behind.at_once) / cores if behind.shared else 1.0
+        for access, lines, pages in zip(nest.accesses, nest.loads(cache), begun, strict=True):
+            turns = access.turns and cache is machine.levels[0]
+            waited = lines if turns else np.minimum(lines, pages) * access.write
+            ahead = (2.0 if access.write else 1.0) * lines - waited
+            each = ahead / behind.bytes_per_s + waited / behind.alone_per_s
+            seconds = seconds + cache.line * each / rate
+    return seconds
+
+
+def overlapped(computing: Any, share: Any, spill: Any, started: Any, usable: Any) -> Terms:
+    """Return the terms of points whose traffic goes on while they compute.
+
+    Loads of lines that are needed next are under way while a core computes: what counts of the
+    traffic is what takes longer than that.
+
+    Parameters
+    ----------
+    computing : numpy.ndarray
+        Seconds of all instructions, on one core.
+    share : numpy.ndarray
+        Seconds of the traffic of one core, while the others have theirs.
+    spill, started : numpy.ndarray
+        Seconds to spill; of calls and of starting loops.
+    usable : numpy.ndarray
+        How many times as fast several cores compute.
+    """
+    shown = np.maximum(0.0, share - computing / usable)
+    saved = computing * (1.0 - 1.0 / usable)
+    return Terms(*np.broadcast_arrays(shown, computing + started, spill, saved))
 
 
 def usable_cores(tasks: Any, cores: Any) -> Any:

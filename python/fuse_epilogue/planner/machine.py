@@ -17,6 +17,7 @@ from typing import Any
 import tvm
 from tvm.target import Target
 
+from ..schedules.cpu.streaming import has_streaming_stores
 from ..schedules.targets import vector_bits
 from .cores import CORES, Core
 
@@ -42,10 +43,14 @@ class Level:
     ways : int
         Lines of a set; 0 where addresses are spread over the sets.
     shared : bool
-        Whether all cores share it: its bandwidth does not grow with the number of cores.
+        Whether it is one for all cores.
     bytes_per_s : float
         What one core gets out of it at best, reading one line after the other. Of "L1" it is not
         used: its loads are instructions.
+    alone_per_s : float
+        The same, where no line is loaded before it is asked for.
+    at_once : float
+        How many cores it serves at that rate, if it is one for all.
     """
 
     name: str
@@ -54,11 +59,15 @@ class Level:
     ways: int
     shared: bool
     bytes_per_s: float
+    alone_per_s: float
+    at_once: float = 1.0
 
 
 #: Bytes in a clock that a core gets from a level, where nothing was measured: half of what the
 #: guides above state as the most, which no loop reaches.
 _BYTES_PER_CLOCK = MappingProxyType({"L1": 128.0, "L2": 32.0, "L3": 16.0, "memory": 5.0})
+#: The same, where each line is waited for, a few at a time.
+_ALONE_PER_CLOCK = MappingProxyType({"L1": 128.0, "L2": 24.0, "L3": 2.0, "memory": 1.0})
 #: Caches of a target that is not this machine: those of a small core of a server.
 _LEVELS = (
     ("L1", 32 * KIB, 8, False),
@@ -91,6 +100,9 @@ class Cpu:
         Seconds to start a loop on all cores and to wait for its end.
     call_s : float
         Seconds that calling a function takes, without what it computes.
+    streams : bool
+        Whether it has stores around the caches that are known here, see
+        :mod:`fuse_epilogue.schedules.cpu.streaming`.
     """
 
     name: str
@@ -102,6 +114,46 @@ class Cpu:
     levels: tuple[Level, ...]
     launch_s: float = 5e-6
     call_s: float = 1e-6
+    streams: bool = False
+
+    def __str__(self) -> str:
+        """Return its name and what there is of it."""
+        cores = "1 core" if self.cores == 1 else f"{self.cores} cores"
+        return f"{self.name} ({cores}, vectors of {8 * self.vector_bytes} bits)"
+
+    def roofs(self, bits: int) -> tuple[dict[str, float], dict[str, float]]:
+        """Return what no function exceeds, for elements of so many bits.
+
+        Returns
+        -------
+        tuple[dict[str, float], dict[str, float]]
+            Operations in a second, by what executes them, and bytes in a second, by where they
+            come from; both of all cores, by name.
+        """
+        one = 2 * self.core.fma * self.lanes(bits) * self.clock_hz
+        flops = {"1 core": one}
+        if self.cores > 1:
+            flops[f"{self.cores} cores"] = self.cores * one
+        behind = {
+            level.name: level.bytes_per_s
+            * min(level.at_once if level.shared else self.cores, self.cores)
+            for level in self.levels[1:]
+        }
+        return flops, behind
+
+    def only(self, name: str) -> Cpu:
+        """Return it with a second for each byte out of one level and none for those of others.
+
+        The traffic of a point, in seconds, is then the bytes that it moves out of that level.
+        """
+        levels = []
+        for each in self.levels:
+            rate = 1.0 if each.name == name else float("inf")
+            levels.append(
+                replace(each, shared=True, at_once=1.0, bytes_per_s=rate, alone_per_s=rate)
+            )
+        # No function translates so many addresses that this is a byte.
+        return replace(self, levels=tuple(levels), core=replace(self.core, page=1e-30))
 
     @property
     def line(self) -> int:
@@ -117,7 +169,12 @@ class Cpu:
     def pages(self) -> Level:
         """The addresses of pages at hand, as a level whose lines are pages."""
         bandwidth = _PAGE * self.clock_hz / self.core.page
-        return Level("pages", self.core.pages * _PAGE, _PAGE, 0, False, bandwidth)
+        return Level("pages", self.core.pages * _PAGE, _PAGE, 0, False, bandwidth, bandwidth)
+
+    @property
+    def ahead(self) -> Level:
+        """The pages in which lines are loaded ahead, as a level whose lines are pages."""
+        return replace(self.pages, name="ahead", bytes=self.core.ahead * _PAGE)
 
     def cache(self, name: str) -> Level:
         """Return a level by its name; the last cache if there is none of that name."""
@@ -126,11 +183,6 @@ class Cpu:
     def lanes(self, bits: int) -> int:
         """Return how many elements of so many bits a vector register holds."""
         return max(1, 8 * self.vector_bytes // bits)
-
-    @property
-    def target(self) -> Target:
-        """What TVM asks about instructions that it has."""
-        return Target({"kind": "llvm", **({} if self.name == ANY else {"mcpu": self.name})})
 
     def to_json(self) -> str:
         """Return the description as JSON."""
@@ -161,7 +213,8 @@ def cpu(target: Target | str | dict[str, Any]) -> Cpu:
     target : tvm.target.Target, str or dict
         Of kind "llvm". Where it names the processor at hand, as
         :func:`fuse_epilogue.schedules.host` does, the caches and the clock are those of this
-        machine, and its cores are the threads that TVM's parallel loops run on.
+        machine, and its cores are at most the threads that TVM's parallel loops run on. Where it
+        has no "num-cores", they are as many as these.
 
     Raises
     ------
@@ -187,10 +240,11 @@ def cpu(target: Target | str | dict[str, Any]) -> Cpu:
     here = tvm.get_global_func("target.llvm_get_system_cpu", allow_missing=True)
     at_hand = bool(name) and here is not None and here() == name
     clock = _clock_hz() if at_hand else 3e9
-    cores = int(target.attrs.get("num-cores", 1))
+    # TVM takes half of the processors if TVM_NUM_THREADS does not say otherwise.
+    threads = int(tvm.get_global_func("runtime.NumThreads")())
+    cores = int(target.attrs.get("num-cores", threads))
     if at_hand:
-        # TVM takes half of the processors if TVM_NUM_THREADS does not say otherwise.
-        cores = min(cores, int(tvm.get_global_func("runtime.NumThreads")()))
+        cores = min(cores, threads)
     made = Cpu(
         name=name or ANY,
         cores=cores,
@@ -199,6 +253,7 @@ def cpu(target: Target | str | dict[str, Any]) -> Cpu:
         clock_hz=clock,
         core=CORES.get(name, CORES[""]),
         levels=(),
+        streams=has_streaming_stores(target),
     )
     return replace(made, levels=_levels(_caches() if at_hand else _LEVELS, clock))
 
@@ -206,7 +261,15 @@ def cpu(target: Target | str | dict[str, Any]) -> Cpu:
 def _levels(caches: Any, clock: float) -> tuple[Level, ...]:
     named = [*caches, ("memory", 0, 0, True)]
     return tuple(
-        Level(name, size, _line(), ways, shared, _BYTES_PER_CLOCK.get(name, 5.0) * clock)
+        Level(
+            name,
+            size,
+            _line(),
+            ways,
+            shared,
+            _BYTES_PER_CLOCK.get(name, 5.0) * clock,
+            _ALONE_PER_CLOCK.get(name, 1.0) * clock,
+        )
         for name, size, ways, shared in named
     )
 

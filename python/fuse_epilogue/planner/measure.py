@@ -50,6 +50,22 @@ def compiled(sch: s_tir.Schedule, target: Target) -> Any:
     return tvm.compile(func.with_attr("tirx.is_scheduled", True), target=target)
 
 
+def compiled_for_gpu(sch: s_tir.Schedule, target: Target) -> Any:
+    """Return what is scheduled as "main", compiled for a GPU.
+
+    Raises
+    ------
+    RuntimeError
+        This TVM has no CUDA: it would make something that cannot be called.
+    """
+    if not tvm.runtime.enabled("cuda"):
+        raise RuntimeError(
+            "this TVM is built without CUDA: planning and plan.apply(func) need none, but to "
+            "compile take a TVM with CUDA, and nvcc or cuda-bindings"
+        )
+    return tvm.compile(sch.mod["main"].with_attr("tirx.is_scheduled", True), target=target)
+
+
 def arguments(func: tirx.PrimFunc, seed: int = 0) -> list[Any]:
     """Return a tensor for each parameter of a function: small integers, as values of its type.
 

@@ -41,6 +41,9 @@ class Access:
         Whether it is stored: its lines are loaded, and written back later.
     row : numpy.ndarray or int
         Bytes from a row to the next one; 0 where that does not matter.
+    turns : bool
+        Whether several instructions take turns on its lines, so that none of them goes from line to
+        line: the first cache then loads no line ahead.
     behind : str
         The loop behind which it happens, for all that the loop is around, if it is not part of the
         innermost body.
@@ -51,6 +54,7 @@ class Access:
     bytes: Array
     write: bool = False
     row: Array = 0
+    turns: bool = False
     behind: str = ""
 
 
@@ -71,7 +75,7 @@ class Nest:
 
     >>> x = Access("x", ((("i", 1),), (("j", 1),)), 4)
     >>> nest = Nest((("again", 2), ("i", 64), ("j", 1024)), (x,))
-    >>> small, large = (Level("L", size, 64, 0, False, 1e11) for size in (32768, 1 << 20))
+    >>> small, large = (Level("L", size, 64, 0, False, 1e11, 1e11) for size in (32768, 1 << 20))
     >>> int(nest.traffic(small)), int(nest.traffic(large))
     (524288, 0)
     """
@@ -119,25 +123,38 @@ class Nest:
 
     def traffic(self, level: Level) -> Array:
         """Return the bytes that go into a cache, and back out of it."""
-        moved: Array = 0.0
+        return level.line * sum(
+            (2.0 if access.write else 1.0) * lines
+            for access, lines in zip(self.accesses, self.loads(level), strict=True)
+        )
+
+    def loads(self, level: Level, crowded: Level | None = None) -> list[Array]:
+        """Return for each access how many lines go into a cache.
+
+        With another level as `crowded`, lines count only as far as the rows that are touched
+        together leave sets of that one unused: 0 where all lines have room in it.
+        """
+        loaded: list[Array] = [0.0 for _ in self.accesses]
         decided: Array = np.asarray(self.footprint(0, level) <= level.bytes)
         for depth in range(1, len(self.loops) + 1):
             fits = self.footprint(depth, level) <= level.bytes
             # Where not even the innermost trip fits, each trip loads all of its lines.
             here = ~decided & (fits | (depth == len(self.loops)))
             if np.any(here):
-                moved = moved + np.where(here, self._loaded(depth - 1, level.line), 0.0)
+                for place, access in enumerate(self.accesses):
+                    outside = min(depth - 1, self._last(access))
+                    rows, lines = self.lines(access, outside, level.line)
+                    count = rows * lines * self.trips(outside)
+                    if crowded is not None:
+                        count = count * self._unused(access, outside, crowded)
+                    loaded[place] = loaded[place] + np.where(here, count, 0.0)
             decided = decided | here
-        return moved
+        return loaded
 
-    def _loaded(self, depth: int, line: int) -> Array:
-        """Return the bytes moved if the loop at a depth loads each line once."""
-        both: Array = 0.0
-        for access in self.accesses:
-            place = min(depth, self._last(access))
-            rows, lines = self.lines(access, place, line)
-            both = both + (2.0 if access.write else 1.0) * rows * lines * self.trips(place)
-        return line * both
+    def _unused(self, access: Access, depth: int, level: Level) -> Array:
+        """Return which part of a cache the rows touched from a depth on leave unused."""
+        rows, lines = self.lines(access, depth, level.line)
+        return 1.0 - 1.0 / _spoiled(access.row, rows, lines, level)
 
     def _last(self, access: Access) -> int:
         """Return the depth of the innermost loop whose body touches what an access does."""

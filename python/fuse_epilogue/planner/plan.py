@@ -8,9 +8,9 @@ built = tvm.compile(plan.apply(func).mod, target=target)      # or fuse_epilogue
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from tvm import s_tir, tirx
@@ -19,28 +19,16 @@ from tvm.target import Target
 from ..neuron import emit
 from ..neuron.machine import MACHINES, Machine
 from . import explain as reasons
+from . import picture as drawing
 from .cost import Weights
-from .machine import Cpu, cpu
-from .measure import compiled
-from .problems import trainium
-from .problems.conv import find_conv
+from .gpu import Gpu
+from .kinds import described, finders_for, machine_of
+from .machine import Cpu
+from .measure import compiled, compiled_for_gpu
 from .problems.problem import Problem
-from .problems.product import find_product
-from .problems.rows import find_rows
-from .profile import Profile, profile_of
+from .profile import UNKNOWN, Profile
 from .search import EXHAUSTIVE, Candidate, Found, search
 from .space import Point
-
-#: What finds a problem of each kind in a function for a processor, or for Trainium, in order.
-Finders = dict[str, Callable[[tirx.PrimFunc, Any], Problem | None]]
-FINDERS: Finders = {
-    "product": find_product,
-    "rows": find_rows,
-    "conv": find_conv,
-}
-
-TRAINIUM: Finders = {"conv": trainium.find_conv}
-TRAINIUM_FINITE: Finders = {"conv": lambda func, core: trainium.find_conv(func, core, True)}
 
 #: Of the JSON of a plan; another one is refused.
 VERSION = 1
@@ -53,27 +41,34 @@ class Plan:
     Attributes
     ----------
     kind : str
-        Of the problem: a key of :data:`FINDERS`.
+        Of the problem: a key of :data:`.kinds.FINDERS`.
     sizes : dict[str, int]
         Of the function it was made for.
     dtype : str
         Of what goes in.
-    machine : Cpu or fuse_epilogue.neuron.machine.Machine
+    machine : Cpu, Gpu or fuse_epilogue.neuron.machine.Machine
     weights : Weights
         Of the cost, on this machine.
     found : Found
         What the search found; ``found.best`` is the plan.
     finite : bool
         Whether it takes data and weights to be finite; of Trainium only.
+    resolution : float
+        The share below which a difference of two costs means nothing; see
+        :attr:`.profile.Profile.resolution`.
+    known : Problem or None
+        What it was made for, where this process made it; JSON does not hold it.
     """
 
     kind: str
     sizes: dict[str, int]
     dtype: str
-    machine: Cpu | Machine
+    machine: Cpu | Gpu | Machine
     weights: Weights
     found: Found
     finite: bool = False
+    resolution: float = UNKNOWN
+    known: Problem | None = field(default=None, repr=False, compare=False)
 
     @property
     def point(self) -> Point:
@@ -93,7 +88,9 @@ class Plan:
         ValueError
             It is none of the kind and the sizes that this plan is for.
         """
-        problem = _finders(self.machine, self.finite)[self.kind](func, self.machine)
+        if self.known is not None and self.known.func.same_as(func):
+            return self.known
+        problem = finders_for(self.machine, self.finite)[self.kind](func, self.machine)
         if problem is None:
             raise ValueError(f"this plan is for a problem of kind '{self.kind}'; plan anew")
         if (problem.sizes, problem.dtype) != (self.sizes, self.dtype):
@@ -121,12 +118,46 @@ class Plan:
         return self.problem(func).apply(self.point)
 
     def explain(self, func: tirx.PrimFunc | None = None) -> str:
-        """Return why, as text; with the function, also what would change the choice."""
-        return reasons.text(self, None if func is None else self.problem(func))
+        """Return why, as text.
+
+        Parameters
+        ----------
+        func : tvm.tirx.PrimFunc, optional
+            What the plan is for. Needed by a plan that was read from JSON: without it, what binds
+            and what another size would change are left out.
+
+        Raises
+        ------
+        ValueError
+            The plan is for another function.
+        """
+        return reasons.text(self, self.known if func is None else self.problem(func))
 
     def table(self) -> str:
         """Return the candidates and what each term costs, as a table in Markdown."""
-        return reasons.table(self)
+        return reasons.table(self, self.known)
+
+    def picture(
+        self, path: str | Path, func: tirx.PrimFunc | None = None, *, width: int = 1000
+    ) -> None:
+        """Draw the candidates: a roofline, and what each term of their cost is.
+
+        Parameters
+        ----------
+        path : str or Path
+            Of the SVG to write.
+        func : tvm.tirx.PrimFunc, optional
+            As for :meth:`explain`; without it, there is no roofline.
+        width : int
+            Pixels; below 760 one part is under the other.
+
+        Raises
+        ------
+        ValueError
+            The path does not end in ".svg", the width is below 360, or the plan is for another
+            function.
+        """
+        drawing.draw(self, self.known if func is None else self.problem(func), path, width)
 
     def to_json(self) -> str:
         """Return the plan as JSON.
@@ -137,13 +168,14 @@ class Plan:
             It is for a machine of Trainium's kind that is none of those known by name.
         """
         machine: Any = None
-        if isinstance(self.machine, Cpu):
+        if isinstance(self.machine, Cpu | Gpu):
             machine = asdict(self.machine)
         elif MACHINES.get(self.machine.name) == self.machine:
             machine = self.machine.name
         else:
             raise ValueError(f"only plans for {', '.join(MACHINES)} are written, by name")
-        data = asdict(replace(self, machine=None))  # type: ignore[arg-type]
+        data = asdict(replace(self, machine=None, known=None))  # type: ignore[arg-type]
+        del data["known"]
         return json.dumps({"version": VERSION, **data, "machine": machine}, indent=2)
 
     @staticmethod
@@ -163,8 +195,7 @@ class Plan:
             found["ranked"] = tuple(Candidate(**each) for each in found["ranked"])
             found["by_fusion"] = {k: Candidate(**v) for k, v in found["by_fusion"].items()}
             machine = data["machine"]
-            by_name = isinstance(machine, str)
-            data["machine"] = MACHINES[machine] if by_name else Cpu.from_json(json.dumps(machine))
+            data["machine"] = machine_of(machine)
             data["weights"] = Weights(**data["weights"])
             return Plan(**{**data, "found": Found(**found)})
         except (AttributeError, KeyError, TypeError, json.JSONDecodeError) as error:
@@ -178,7 +209,7 @@ class Plan:
 
 def plan(
     func: tirx.PrimFunc,
-    target: Target | Machine | str | dict[str, Any],
+    target: Target | Gpu | Machine | str | dict[str, Any],
     *,
     profile: Profile | None = None,
     limit: int = EXHAUSTIVE,
@@ -190,8 +221,10 @@ def plan(
     ----------
     func : tvm.tirx.PrimFunc
         Not scheduled, with numbers for its sizes.
-    target : tvm.target.Target, Machine, str or dict
-        Of kind "llvm"; :func:`fuse_epilogue.schedules.host` is this machine. Or ``"trn1"`` or
+    target : tvm.target.Target, Gpu, Machine, str or dict
+        Of kind "llvm"; :func:`fuse_epilogue.schedules.host` is this machine. Of kind "cuda", see
+        :func:`.gpu.gpu`: what a kernel costs there is predicted from NVIDIA's documents, and was
+        measured on no GPU. Or ``"trn1"`` or
         ``"trn2"``, for :func:`fuse_epilogue.neuron.emit`.
     profile : Profile, optional
         The machine's description and weights, as ``python -m fuse_epilogue.planner calibrate``
@@ -223,13 +256,16 @@ def plan(
     """
     if not isinstance(func, tirx.PrimFunc):
         raise TypeError(f"func must be a PrimFunc, not {type(func).__name__}")
-    machine, weights = _described(target, profile)
-    finders = _finders(machine, finite)
+    machine, weights, resolution = described(target, profile)
+    finders = finders_for(machine, finite)
     for kind, find in finders.items():
         problem = find(func, machine)
         if problem is not None:
             found = search(problem, weights, limit)
-            return Plan(kind, problem.sizes, problem.dtype, machine, weights, found, finite)
+            sizes, dtype = problem.sizes, problem.dtype
+            return Plan(
+                kind, sizes, dtype, machine, weights, found, finite, resolution, known=problem
+            )
     known = ", ".join(finders)
     raise ValueError(
         f"the planner does not know this function; it knows {known}, each with one reduction, "
@@ -237,26 +273,9 @@ def plan(
     )
 
 
-def _described(target: Any, profile: Profile | None) -> tuple[Cpu | Machine, Weights]:
-    """Return the machine that a target names, and the weights of the cost on it."""
-    if isinstance(target, str) and target in MACHINES:
-        target = MACHINES[target]
-    if isinstance(target, Machine):
-        return target, Weights()
-    machine = cpu(target)
-    profile = profile if profile is not None else profile_of(machine)
-    return (machine, Weights()) if profile is None else (profile.on(machine), profile.weights)
-
-
-def _finders(machine: Cpu | Machine, finite: bool) -> Finders:
-    if isinstance(machine, Cpu):
-        return FINDERS
-    return TRAINIUM_FINITE if finite else TRAINIUM
-
-
 def compile(  # noqa: A001 - as tvm.compile
     func: tirx.PrimFunc,
-    target: Target | Machine | str | dict[str, Any],
+    target: Target | Gpu | Machine | str | dict[str, Any],
     *,
     profile: Profile | None = None,
 ) -> Any:
@@ -276,9 +295,14 @@ def compile(  # noqa: A001 - as tvm.compile
     ------
     TypeError, ValueError
         As :func:`plan`.
+    RuntimeError
+        For a GPU: this TVM has no CUDA.
     """
     chosen = plan(func, target, profile=profile)
     sch = chosen.apply(func)
     if isinstance(chosen.machine, Machine):
         return emit(sch)
-    return compiled(sch, target if isinstance(target, Target) else Target(target))
+    if isinstance(target, Gpu):
+        target = target.target
+    target = target if isinstance(target, Target) else Target(target)
+    return (compiled_for_gpu if target.kind.name == "cuda" else compiled)(sch, target)

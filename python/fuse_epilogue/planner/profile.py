@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from .cost import Weights
 from .machine import Cpu, Level
 
 #: The profiles that come with this package, "<name of the processor>.json".
 SHIPPED = Path(__file__).resolve().parent / "profiles"
+#: The resolution of costs of which none was measured: what the planner aims at.
+UNKNOWN = 0.05
 
 
 @dataclass(frozen=True)
@@ -31,11 +36,35 @@ class Profile:
     weights: Weights
     residuals: tuple[tuple[str, float], ...] = ()
 
+    @property
+    def resolution(self) -> float:
+        """The share below which a difference of two costs means nothing.
+
+        Half of all pairs of kernels that were measured of one function are farther than this from
+        the ratio of times that was predicted; :data:`UNKNOWN` if no function was measured twice.
+
+        Example
+        -------
+        >>> errors = (("f: a", 0.0), ("f: b", 0.01), ("g: a", 3.0))
+        >>> round(Profile(machine=None, weights=Weights(), residuals=errors).resolution, 3)
+        0.01
+        """
+        of: dict[str, list[float]] = {}
+        for name, value in self.residuals:
+            of.setdefault(name.partition(":")[0], []).append(value)
+        apart = [abs(a - b) for each in of.values() for a, b in combinations(each, 2)]
+        return float(np.expm1(np.median(apart))) if apart else UNKNOWN
+
     def on(self, machine: Cpu) -> Cpu:
         """Return a machine of this kind with what was measured, and the cores that it has."""
-        measured = {level.name: level.bytes_per_s for level in self.machine.levels}
+        measured = {level.name: level for level in self.machine.levels}
         levels: list[Level] = [
-            replace(level, bytes_per_s=measured.get(level.name, level.bytes_per_s))
+            replace(
+                level,
+                bytes_per_s=measured.get(level.name, level).bytes_per_s,
+                alone_per_s=measured.get(level.name, level).alone_per_s,
+                at_once=measured.get(level.name, level).at_once,
+            )
             for level in machine.levels
         ]
         return replace(

@@ -1,9 +1,9 @@
 """Finds the point that costs least, and says what was looked at on the way.
 
 A small space is searched in full: infeasible points are pruned, the rest is costed at once. Where a
-problem has an exact cost that is expensive, the vectorised cost is a lower bound of it: points are
-then costed in the order of their bounds until the next bound is above the best cost. A larger space
-is searched in part, variable by variable from several starts. All of it is deterministic.
+problem has an exact cost that is expensive, the vectorised cost is a lower bound of it, and only
+the most promising points are costed: see :mod:`.exact`. A larger space is searched in part,
+variable by variable from several starts. All of it is deterministic.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .cost import Terms, Weights
+from .exact import costed
 from .problems.problem import Problem
 from .space import Point, Points, Space
 
@@ -58,7 +59,8 @@ class Found:
     exhaustive : bool
         Whether no point was left out.
     gap : float
-        Seconds that the best may cost more than the best point there is; 0 after a search in full.
+        Seconds that the best may cost more than the best point there is, at most: 0 where no point
+        was left out. What is left of it where points were, nobody has shown: see :mod:`.exact`.
     ranked : tuple[Candidate, ...]
         The best, and the runners-up.
     by_fusion : dict[str, Candidate]
@@ -105,12 +107,17 @@ def search(problem: Problem, weights: Weights, limit: int = EXHAUSTIVE) -> Found
         )
     terms = problem.cost(points)
     costs = weights.cost(terms)
-    evaluated, gap, exact = points.size, 0.0, getattr(problem, "exact", None)
-    if exact is not None:
-        costs, evaluated = _exact(problem, points, costs)
+    evaluated, left, gap = points.size, False, 0.0
+    if hasattr(problem, "exact"):
+        exact = costed(problem, points, costs)
+        costs, evaluated, gap, left = exact.costs, exact.count, exact.gap, not exact.complete
     order = np.argsort(costs, kind="stable")
+    if np.isinf(costs[order[0]]):
+        raise ValueError(
+            f"no kernel of the {evaluated} that were tried is possible for this {problem.kind}"
+        )
     if not exhaustive:
-        gap = max(0.0, float(costs[order[0]]) - _bound(problem, weights))
+        gap = max(gap, float(costs[order[0]]) - _bound(problem, weights))
 
     def candidate(index: int) -> Candidate:
         return Candidate(points.at(index), float(costs[index]), weights.parts(terms, index))
@@ -124,18 +131,7 @@ def search(problem: Problem, weights: Weights, limit: int = EXHAUSTIVE) -> Found
             if len(among) and np.isfinite(costs[among[0]]):
                 by_fusion[fusion.label(choice)] = candidate(int(among[0]))
     ranked = tuple(candidate(int(index)) for index in found)
-    return Found(space.size, pruned, evaluated, exhaustive, gap, ranked, by_fusion)
-
-
-def _exact(problem: Problem, points: Points, bounds: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return exact costs in the place of bounds, infinite where a bound is above the best cost."""
-    costs, best, count = np.full(points.size, np.inf), np.inf, 0
-    for index in np.argsort(bounds, kind="stable"):
-        if bounds[index] > best:
-            break
-        costs[index] = problem.exact(points.at(int(index)))  # type: ignore[attr-defined]
-        best, count = min(best, float(costs[index])), count + 1
-    return costs, count
+    return Found(space.size, pruned, evaluated, exhaustive and not left, gap, ranked, by_fusion)
 
 
 def _bound(problem: Problem, weights: Weights) -> float:

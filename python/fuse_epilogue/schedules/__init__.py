@@ -1,7 +1,11 @@
-"""Schedules for whole functions: rules in the style of TVM's dlight, built on fusing epilogues.
+"""Schedules for whole functions: chosen by the planner, or by rules in the style of TVM's dlight.
 
 - :func:`apply` schedules a function for a target; :func:`host` is the target of this machine.
-- :func:`explain` says how, and what is against a better form.
+- :func:`explain` says how, and why so.
+
+The planner, :func:`fuse_epilogue.plan`, comes first: what it knows it schedules by what it costs on
+the machine. What it does not know, such as sizes that are symbols, goes to the rules:
+
 - :class:`fuse_epilogue.schedules.cpu.DepthwiseConv1d` is the rule for LLVM.
 - :class:`fuse_epilogue.schedules.cuda.DepthwiseConv1d` is the rule for CUDA.
 - :mod:`fuse_epilogue.schedules.neuron` has the rules for Trainium.
@@ -9,7 +13,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import tvm
 from tvm import ir, s_tir, tirx
@@ -20,6 +24,9 @@ from ..neuron.machine import MACHINES, Machine
 from . import cpu, cuda, neuron
 from .choice import Choice
 from .targets import host
+
+if TYPE_CHECKING:
+    from ..planner import Plan
 
 __all__ = ["apply", "cpu", "cuda", "explain", "host", "neuron"]
 
@@ -48,16 +55,19 @@ RULES: dict[str, tuple[Rule, ...]] = {
 
 
 def apply(func: tirx.PrimFunc, target: Target | Machine | str | dict) -> ir.IRModule:
-    """Schedule a function with the first rule that knows it.
+    """Schedule a function by a plan, or with the first rule that knows it.
 
     Parameters
     ----------
     func : tvm.tirx.PrimFunc
-        One reduction with elementwise work around it, not scheduled.
+        One reduction with elementwise work around it, not scheduled. For processors: a product of
+        matrices or rows reduced to a number each, with fixed sizes, or a depthwise convolution of
+        any sizes.
     target : tvm.target.Target, Machine, str or dict
         What it is for; the same target goes to ``tvm.compile``. A plain "llvm" is a processor with
-        vectors of 128 bits: take :func:`host` for this machine. ``"trn1"`` and ``"trn2"``: for
-        :func:`fuse_epilogue.neuron.emit`.
+        vectors of 128 bits: take :func:`host` for this machine. Its "num-cores" is how many cores a
+        plan uses; those that TVM's parallel loops run on, if it has none. ``"trn1"`` and
+        ``"trn2"``: for :func:`fuse_epilogue.neuron.emit`.
 
     Returns
     -------
@@ -69,7 +79,8 @@ def apply(func: tirx.PrimFunc, target: Target | Machine | str | dict) -> ir.IRMo
     TypeError
         `func` is not a PrimFunc.
     ValueError
-        There are no rules for this kind of target, or no rule knows the function.
+        The function is scheduled, there are no schedules for this kind of target, or neither the
+        planner nor a rule knows the function; the message says what each knows.
 
     Example
     -------
@@ -79,18 +90,22 @@ def apply(func: tirx.PrimFunc, target: Target | Machine | str | dict) -> ir.IRMo
     >>> built = tvm.compile(schedules.apply(conv, target), target=target)
     """
     target, rules = _rules(func, target)
+    _, sch, against = _planned(func, target)
     for rule in rules:
-        sch = rule.apply(func, target, False)
-        if sch is not None:
-            return tvm.IRModule({"main": sch.mod["main"].with_attr("tirx.is_scheduled", True)})
+        if sch is None:
+            sch = rule.apply(func, target, False)
+    if sch is not None:
+        return tvm.IRModule({"main": sch.mod["main"].with_attr("tirx.is_scheduled", True)})
     names = ", ".join(type(rule).__name__ for rule in rules)
     reasons = "; ".join(dict.fromkeys(rule.choose(func, target).why for rule in rules))
     kind = target.name if isinstance(target, Machine) else target.kind.name
-    raise ValueError(f"no schedule for '{kind}' knows this function (known: {names}): {reasons}")
+    raise ValueError(
+        f"no schedule for '{kind}' knows this function (known: {names}): {reasons}; {against}"
+    )
 
 
 def explain(func: tirx.PrimFunc, target: Target | Machine | str | dict) -> str:
-    """Say how :func:`apply` schedules a function, and what is against a better form.
+    """Say how :func:`apply` schedules a function, and why so.
 
     Parameters
     ----------
@@ -101,29 +116,58 @@ def explain(func: tirx.PrimFunc, target: Target | Machine | str | dict) -> str:
     Returns
     -------
     str
-        A line for each rule that was tried, the last for the one that knows the function.
+        The first line begins with "plan: " where the planner schedules the function, and the
+        plan's reasons follow. Where it begins with "no plan: ", it says why, and a line for each
+        rule that was tried follows, the last for the one that knows the function.
 
     Raises
     ------
     TypeError
         `func` is not a PrimFunc.
     ValueError
-        There are no rules for this kind of target.
+        The function is scheduled, or there are no schedules for this kind of target.
 
     Example
     -------
     >>> from fuse_epilogue import schedules, workloads
-    >>> print(schedules.explain(workloads.depthwise_conv1d(8, 512, 2048, 3, stride=2), "llvm"))
+    >>> conv = workloads.depthwise_conv1d(8, 512, "w", 3, stride=2)
+    >>> print(schedules.explain(conv, "llvm").splitlines()[-1])
     DepthwiseConv1d: tiles of loops; not in rows: its stride is 2, not 1
     """
     target, rules = _rules(func, target)
-    lines = []
+    chosen, _, against = _planned(func, target)
+    if chosen is not None:
+        problem = chosen.problem(func)
+        choice = "; ".join((problem.space.describe(chosen.point), *getattr(problem, "missing", ())))
+        reasons = (f"  {line}".rstrip() for line in chosen.explain(func).splitlines())
+        return "\n".join((f"plan: {chosen.kind}: {choice}", *reasons))
+    lines = [f"no plan: {against}"]
     for rule in rules:
-        choice = rule.choose(func, target)
-        lines.append(f"{type(rule).__name__}: {choice}")
-        if choice.func is not None:
+        tried = rule.choose(func, target)
+        lines.append(f"{type(rule).__name__}: {tried}")
+        if tried.func is not None:
             break
     return "\n".join(lines)
+
+
+def _planned(
+    func: tirx.PrimFunc, target: Target | Machine
+) -> tuple[Plan | None, s_tir.Schedule | None, str]:
+    """Return the plan for a function and its schedule, or why there is none."""
+    # Not at the top: the planner is built of parts of these schedules.
+    from ..planner import plan
+
+    try:
+        chosen = plan(func, target)
+        sch = chosen.apply(func)
+    except ValueError as error:
+        return None, None, str(error)
+    except s_tir.ScheduleError as error:
+        # Of a function that is of a known kind in all but its data flow.
+        return None, None, f"TVM refuses its loops: {str(error).strip().splitlines()[-1]}"
+    if isinstance(target, Target) and target.kind.name == "llvm":
+        sch = s_tir.Schedule(cpu.with_vector_functions(sch.mod["main"]))
+    return chosen, sch, ""
 
 
 def _rules(
@@ -132,6 +176,8 @@ def _rules(
     """Return a target as TVM knows it, or a machine, and the rules for it."""
     if not isinstance(func, tirx.PrimFunc):
         raise TypeError(f"func must be a PrimFunc, not {type(func).__name__}")
+    if func.attrs is not None and func.attrs.get("tirx.is_scheduled"):
+        raise ValueError("func is scheduled ('tirx.is_scheduled'): pass it as it was before")
     if isinstance(target, str) and target in MACHINES:
         target = MACHINES[target]
     if isinstance(target, Machine):

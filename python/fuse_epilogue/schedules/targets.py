@@ -19,8 +19,9 @@ def host(threads: int | None = None) -> Target:
     Parameters
     ----------
     threads : int, optional
-        What "num-cores" says to MetaSchedule; all processors if None. How many threads a function
-        runs on is up to TVM_NUM_THREADS.
+        What "num-cores" says to MetaSchedule and to the planner, which makes no parallel loops for
+        1; all processors if None. On how many threads a parallel loop runs is up to
+        TVM_NUM_THREADS.
 
     Raises
     ------

@@ -16,8 +16,13 @@ class Problem(Protocol):
     Besides what stands here, a problem may have
 
     - ``exact(point) -> float``: seconds, weights included, where `cost` is only a lower bound of
-      it; ``inf`` for a point that turns out to be impossible;
-    - ``bound(weights) -> float``: seconds that no point costs less than.
+      it; ``inf`` for a point that turns out to be impossible. With it, also
+    - ``estimate(points) -> numpy.ndarray``: about those seconds, for the order of trying points;
+    - ``is_usual(points) -> numpy.ndarray``: which of them come first of all;
+    - ``steps(points) -> numpy.ndarray``: how much work their exact costs are;
+    - ``is_possible(point) -> bool``: asked last, of the best point alone;
+    - ``bound(weights) -> float``: seconds that no point costs less than;
+    - ``missing``, a tuple of str: what its space lacks, each with the reason.
     """
 
     @property

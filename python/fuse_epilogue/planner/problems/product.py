@@ -16,17 +16,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import s_tir, tirx
-from tvm.ir import TensorLoad, prim
 
-from ...schedules.convolution import added_term, plain, uncast
 from ...schedules.prepare import prepare
-from ...tir_tree import uses
 from ..cost import Terms
 from ..machine import Cpu
 from ..space import Constraint, Point, Points, Space, Variable, divisors
-from .epilogue import Epilogue, find_epilogue
+from .epilogue import Epilogue
+from .patterns import Operand, match_product
 from .product_cost import terms
 from .product_schedule import scheduled
 
@@ -37,27 +34,6 @@ _ROWS, _VECTORS, _UNROLL = 16, 8, (1, 2, 4)
 _WRITTEN = 128
 #: About how many rows or columns the blocks have that are tried, besides one tile and all.
 _BLOCKS = (16, 64, 256)
-
-
-@dataclass(frozen=True)
-class Operand:
-    """One of the two matrices.
-
-    Attributes
-    ----------
-    name : str
-    place : int
-        Which read of the reduction it is.
-    bytes : int
-        Of an element.
-    turned : bool
-        Whether it is stored with the axes in the other order: a[k, m] or b[n, k].
-    """
-
-    name: str
-    place: int
-    bytes: int
-    turned: bool
 
 
 @dataclass(frozen=True)
@@ -227,63 +203,7 @@ def find_product(func: tirx.PrimFunc, machine: Cpu) -> ProductProblem | None:
         Not scheduled.
     machine : Cpu
     """
-    prepared = prepare(func)
-    if prepared is None:
-        return None
-    sch, reduction = prepared
-    block = sch.get(reduction)
-    axes = [axis.var for axis in block.iter_vars]
-    extents = [plain(axis.dom.extent) for axis in block.iter_vars]
-    if len(axes) != 3 or not all(isinstance(extent, int) for extent in extents):
-        return None
-    if int(block.iter_vars[2].iter_type) != tirx.IterVar.CommReduce:
-        return None
-    m, n, k = axes
-    store = block.body
-    if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, prim.Add):
-        return None
-    if len(store.indices) != 2 or not all(map(_is, store.indices, (m, n))):
-        return None
-    term = added_term(store)
-    sides = [uncast(side) for side in (term.a, term.b)] if isinstance(term, prim.Mul) else []
-    if not sides or not all(isinstance(side, TensorLoad) for side in sides):
-        return None
-    if uses(sides[0], n):
-        sides.reverse()
-    reads = [region.source for region in block.reads]
-    operands = []
-    for side, axis in zip(sides, (m, n), strict=True):
-        order = next((o for o in ((axis, k), (k, axis)) if _all(side.indices, o)), None)
-        places = [at for at, source in enumerate(reads) if source.same_as(side.source)]
-        if order is None or len(places) != 1:
-            return None
-        turned = order[0] is not (m if axis is m else k)
-        bits = tvm.DataType(str(side.source.ty.dtype)).bits
-        operands.append(Operand(str(side.source.name), places[0], bits // 8, turned))
-    epilogue = find_epilogue(sch, reduction)
-    if epilogue is None:
-        return None
-    last = sch.get(sch.get_child_blocks(sch.get_sblock("root"))[-1])
-    out = tvm.DataType(str(last.body.buffer.ty.dtype)).bits // 8
-    return ProductProblem(
-        func,
-        machine,
-        dict(zip("mnk", extents, strict=True)),
-        str(sides[0].source.ty.dtype),
-        int(tvm.DataType(str(term.ty.dtype)).bits),
-        operands[0],
-        operands[1],
-        epilogue,
-        out,
-    )
-
-
-def _is(index: Any, var: Any) -> bool:
-    return bool(index.same_as(var))
-
-
-def _all(indices: Any, order: Any) -> bool:
-    return len(indices) == len(order) and all(map(_is, indices, order))
+    return match_product(func, machine, ProductProblem)
 
 
 def _outside_of_blocks(p: Points) -> Any:

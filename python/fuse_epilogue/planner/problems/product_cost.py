@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..cost import Terms, traffic_seconds, usable_cores
+from ..cost import Terms, overlapped, traffic_seconds, usable_cores
 from ..nest import Access, Nest
 from ..space import Points
 from .epilogue import ABSORBED, NONE
@@ -15,15 +15,22 @@ if TYPE_CHECKING:
     from .product import ProductProblem
 
 
-def nest(problem: ProductProblem, p: Points) -> Nest:
-    """Return the loops and what their body touches."""
+#: How much longer it takes to spill a vector that fills a line: measured, on znver5.
+_WHOLE = 4.0
+
+
+def nest(problem: ProductProblem, p: Points, cores: Any = 1.0) -> Nest:
+    """Return the loops that each of so many cores runs, and what their body touches."""
     m, n, k = (problem.sizes[letter] for letter in "mnk")
     rows, width = p["rows"], problem.width(p)
     tiles_m, tiles_n = p["block_rows"] // rows, p["block_columns"] // width
     inside = p["order"] == 1  # the rows' loop is inside of the columns'
+    blocks = m // p["block_rows"]
+    # Cores take blocks of rows; of columns too, where there are too few of those.
+    of_rows = np.minimum(cores, blocks)
     loops = (
-        ("m0", m // p["block_rows"]),
-        ("n0", n // p["block_columns"]),
+        ("m0", blocks / of_rows),
+        ("n0", n // p["block_columns"] / (cores / of_rows)),
         ("m1", np.where(inside, 1, tiles_m)),
         ("n1", tiles_n),
         ("m2", np.where(inside, tiles_m, 1)),
@@ -48,9 +55,9 @@ def nest(problem: ProductProblem, p: Points) -> Nest:
         loops,
         (
             Access("a", a, problem.a.bytes, row=rows_a),
-            Access("b", b, np.where(packed, 0, bytes_b), row=rows_b),
-            Access("b packed", (panels, panel), np.where(packed, bytes_b, 0)),
-            Access("sums", (at_m, at_n), stored, True, n * stored, "k"),
+            Access("b", b, np.where(packed, 0, bytes_b), row=rows_b, turns=True),
+            Access("b packed", (panels, panel), np.where(packed, bytes_b, 0), turns=True),
+            Access("sums", (at_m, at_n), stored, True, n * stored, behind="k"),
         ),
     )
 
@@ -64,8 +71,6 @@ def _stored(problem: ProductProblem, p: Points) -> Any:
 def terms(problem: ProductProblem, points: Points) -> Terms:
     """Return the terms of the cost of points."""
     p, machine = points, problem.machine
-    private, shared = traffic_seconds(nest(problem, p), machine)
-    more_private, more_shared = _other_traffic(problem, p)
     clocks, spilled = _clocks(problem, p)
     own = _own_passes(problem, p)
     several = p["threads"] > 1
@@ -73,11 +78,13 @@ def terms(problem: ProductProblem, points: Points) -> Terms:
     started = machine.call_s + several * passes * machine.launch_s
     latency = (clocks + own) / machine.clock_hz
     spill = spilled / machine.clock_hz
-    traffic = private + shared + more_private + more_shared
-    usable = usable_cores(problem.tasks(p), p["threads"])
-    saved = (latency + private + more_private) * (1.0 - 1.0 / np.where(several, usable, 1.0))
-    ones = np.ones(p.size)
-    return Terms(traffic * ones, latency + started, spill * ones, saved)
+    usable = np.where(several, usable_cores(problem.tasks(p), p["threads"]), 1.0)
+
+    def traffic(cores: Any) -> Any:
+        main = traffic_seconds(nest(problem, p, cores), machine, cores)
+        return main + _other_traffic(problem, p, cores)
+
+    return overlapped(latency, traffic(usable), spill, started, usable)
 
 
 def _is_apart(problem: ProductProblem, p: Points) -> Any:
@@ -104,7 +111,9 @@ def _clocks(problem: ProductProblem, p: Points) -> tuple[Any, Any]:
     )
     live = sums + np.where(rows > 1, vectors, 0) + 1 + (converts > 0)
     over = np.maximum(0, live - problem.machine.registers)
-    spilled = over * (1 / core.store + 1 / core.load) * k
+    # A sum that fills a line is not passed on from its store to its load.
+    whole = lanes * problem.bits // 8 >= problem.machine.line
+    spilled = over * (1 / core.store + 1 / core.load) * np.where(whole, _WHOLE, 1.0) * k
     start, tail = _around(problem, p)
     unforeseen = core.branch * (k // p["unroll"] > core.predicted)
     around = sums * (start + tail + 1 / core.store) + unforeseen + 4 / core.issue
@@ -146,27 +155,29 @@ def _own_passes(problem: ProductProblem, p: Points) -> Any:
     return pack * (p["pack"] == 1) + after * _is_apart(problem, p)
 
 
-def _other_traffic(problem: ProductProblem, p: Points) -> tuple[Any, Any]:
-    """Return the seconds of the traffic of loops of their own, private and shared."""
+def _other_traffic(problem: ProductProblem, p: Points, cores: Any) -> Any:
+    """Return the seconds of the traffic of loops of their own, in a core's share."""
     m, n, k = (problem.sizes[letter] for letter in "mnk")
     rows, columns = (("i", 1),), (("j", 1),)
     after = Nest(
-        (("i", m), ("j", n)),
+        (("i", m / cores), ("j", n)),
         (
             Access("sums", (rows, columns), problem.bits // 8),
             Access("y", (rows, columns), problem.out_bytes, True),
         ),
     )
+    # Panel after panel; where b is turned, row after row into the lines of a panel.
+    width = np.where(problem.b.turned, n, problem.width(p))
+    panel = (("n0", width), ("n1", 1))
     pack = Nest(
-        (("i", k), ("j", n)),
+        (("n0", n / width / cores), ("k", k), ("n1", width)),
         (
-            Access("b", (rows, columns), problem.b.bytes),
-            Access("b packed", (rows, columns), problem.b.bytes, True),
+            Access("b", ((("k", 1),), panel), problem.b.bytes, row=n * problem.b.bytes),
+            Access("b packed", ((("n0", k), ("k", 1)), (("n1", 1),)), problem.b.bytes, True),
         ),
     )
-    apart, packed = _is_apart(problem, p), p["pack"] == 1
-    sums = [traffic_seconds(each, problem.machine) for each in (after, pack)]
-    return tuple(a * apart + b * packed for a, b in zip(*sums, strict=True))
+    seconds = (traffic_seconds(each, problem.machine, cores) for each in (after, pack))
+    return next(seconds) * _is_apart(problem, p) + next(seconds) * (p["pack"] == 1)
 
 
 def _vector(n: int, p: Points) -> Any:

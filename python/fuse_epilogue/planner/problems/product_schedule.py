@@ -73,9 +73,11 @@ def scheduled(
     if mode == NONE and followers:
         _rows_of(sch, unfused(sch, followers), point["lanes"], parallel)
     if copy is not None:
-        _rows_of(
-            sch, sch.get_sblock(copy_name), 1 if problem.b.turned else point["lanes"], parallel
-        )
+        copied = sch.get_sblock(copy_name)
+        if problem.b.turned:
+            _rows_of(sch, copied, 1, parallel)
+        else:
+            _panels_of(sch, copied, width, point["lanes"], parallel)
     return sch
 
 
@@ -95,3 +97,14 @@ def _rows_of(sch: s_tir.Schedule, block: Any, lanes: int, parallel: bool) -> Non
         sch.vectorize(sch.split(columns, [None, lanes])[1])
     if parallel:
         sch.parallel(rows)
+
+
+def _panels_of(sch: s_tir.Schedule, block: Any, width: int, lanes: int, parallel: bool) -> None:
+    """Schedule a block that writes panels of columns, one behind the other."""
+    rows, columns = sch.get_loops(block)
+    panel, vectors, lane = sch.split(columns, [None, width // lanes, lanes])
+    sch.reorder(panel, rows, vectors, lane)
+    sch.unroll(vectors)
+    sch.vectorize(lane)
+    if parallel:
+        sch.parallel(panel)

@@ -18,19 +18,19 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import s_tir, tirx
-from tvm.ir import TensorLoad, prim
 
-from ...schedules.convolution import plain, uncast
 from ...schedules.prepare import prepare
-from ..cost import Terms, traffic_seconds, usable_cores
+from ..cost import Terms, overlapped, traffic_seconds, usable_cores
 from ..machine import Cpu
 from ..nest import Access, Nest
 from ..space import Constraint, Point, Points, Space, Variable, divisors
-from .epilogue import ABSORBED, NONE, Epilogue, find_epilogue, fuse, unfused
+from .epilogue import ABSORBED, NONE, Epilogue, fuse, unfused
+from .patterns import match_rows
 
 _ROWS, _VECTORS, _UNROLL = 16, 8, (1, 2, 4, 8)
+#: Rows that LLVM makes a vector of, and clocks for each of its elements: measured, on znver5.
+_LANES, _GATHERED = 4, 1.4
 #: Partial results that are reduced one by one, at most: more make LLVM slow.
 _PARTIAL = 128
 
@@ -135,23 +135,33 @@ class RowsProblem:
         m, n = self.sizes["m"], self.sizes["n"]
         apart = (p["fusion"] == NONE) & (epilogue.blocks > 0)
         row, column = (("m0", p["rows"]), ("m1", 1)), (("n", 1),)
-        nest = Nest(
-            (("m0", m // p["rows"]), ("n", n), ("m1", p["rows"])),
-            (
-                Access("x", (row, column), self.bytes, row=n * self.bytes),
-                Access("y", (row,), np.where(apart, 2, 1) * self.bits // 8, True, behind="n"),
-            ),
-        )
-        private, shared = traffic_seconds(nest, machine)
+        usable = np.where(p["threads"] > 1, usable_cores(m // p["rows"], p["threads"]), 1.0)
+
+        def traffic(cores: Any) -> Any:
+            nest = Nest(
+                (("m0", m // p["rows"] / cores), ("n", n), ("m1", p["rows"])),
+                (
+                    Access("x", (row, column), self.bytes, row=n * self.bytes),
+                    Access("y", (row,), np.where(apart, 2, 1) * self.bits // 8, True, behind="n"),
+                ),
+            )
+            return traffic_seconds(nest, machine, cores)
+
         rows, vectors, unroll = p["rows"], p["vectors"], p["unroll"]
         sums = rows * vectors
         converts = sums if self.dtype not in ("float32", "float64") else 0
         steps = n // _width(p)
         issued = 2 * sums + converts + 3 / unroll
         waits = core.add_latency / np.maximum(1.0, core.window / (steps * issued))
+        # LLVM makes vectors of rows that are one behind the other, element by element.
+        gathered = (p["lanes"] == 1) & ((rows > _LANES) | (rows == _LANES) & (unroll == 1))
         step = np.maximum.reduce(
             np.broadcast_arrays(
-                (sums + converts) / core.add, sums / core.load, issued / core.issue, waits
+                (sums + converts) / core.add,
+                sums / core.load,
+                issued / core.issue,
+                waits,
+                np.where(gathered, rows * _GATHERED, 0.0),
             )
         )
         absorbed = p["fusion"] == ABSORBED
@@ -169,11 +179,8 @@ class RowsProblem:
         live = sums + 1 + (converts > 0)
         over = np.maximum(0, live - machine.registers)
         spill = over * (1 / core.store + 1 / core.load) * steps * (m // rows) / machine.clock_hz
-        usable = usable_cores(m // rows, p["threads"])
-        saved = (latency + private) * (1.0 - 1.0 / np.where(several, usable, 1.0))
         started = machine.call_s + several * (1 + apart) * machine.launch_s
-        ones = np.ones(p.size)
-        return Terms((private + shared) * ones, latency + started, spill * ones, saved)
+        return overlapped(latency, traffic(usable), spill, started, usable)
 
     def resized(self, name: str, size: int) -> RowsProblem | None:
         """Return the problem with another size; it costs points, but its function stays."""
@@ -243,53 +250,7 @@ def find_rows(func: tirx.PrimFunc, machine: Cpu) -> RowsProblem | None:
         Not scheduled.
     machine : Cpu
     """
-    prepared = prepare(func)
-    if prepared is None:
-        return None
-    sch, reduction = prepared
-    block = sch.get(reduction)
-    extents = [plain(axis.dom.extent) for axis in block.iter_vars]
-    if len(extents) != 2 or not all(isinstance(extent, int) for extent in extents):
-        return None
-    m, n = (axis.var for axis in block.iter_vars)
-    store = block.body
-    if int(block.iter_vars[1].iter_type) != tirx.IterVar.CommReduce:
-        return None
-    if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, prim.Add | prim.Max):
-        return None
-    sides = [uncast(side) for side in (store.value.a, store.value.b)]
-    if not all(isinstance(side, TensorLoad) for side in sides):
-        return None
-    others = [side for side in sides if not side.source.same_as(store.buffer)]
-    if len(store.indices) != 1 or not store.indices[0].same_as(m) or len(others) != 1:
-        return None
-    x = others[0]
-    if len(x.indices) != 2 or not x.indices[0].same_as(m) or not x.indices[1].same_as(n):
-        return None
-    epilogue = find_epilogue(sch, reduction)
-    if epilogue is None:
-        return None
-    dtype = str(x.source.ty.dtype)
-    return RowsProblem(
-        func,
-        machine,
-        dict(zip("mn", extents, strict=True)),
-        dtype,
-        int(tvm.DataType(str(store.value.ty.dtype)).bits),
-        int(tvm.DataType(dtype).bits) // 8,
-        epilogue,
-        _splits(sch, reduction),
-    )
-
-
-def _splits(sch: s_tir.Schedule, reduction: Any) -> bool:
-    """Return whether TVM knows the neutral element; of a max in floats it wants another one."""
-    copy = sch.copy()
-    try:
-        copy.rfactor(copy.get_loops(reduction)[-1], 1)
-    except s_tir.ScheduleError:
-        return False
-    return True
+    return match_rows(func, machine, RowsProblem)
 
 
 def _width(p: Points) -> Any:

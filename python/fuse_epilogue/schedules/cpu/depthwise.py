@@ -11,14 +11,15 @@ from tvm.target import Target
 
 from ...workloads.arguments import whole
 from ..choice import NO_CONVOLUTION, NO_TAIL, Choice, not_fused
-from ..convolution import DepthwiseConv, find_depthwise_conv
+from ..convolution import find_depthwise_conv
 from ..fused import find_fused_conv, fuse_followers
 from ..prepare import prepare, why_not_prepared
 from ..targets import vector_bits
+from .forms import ELEMENTS, ROWS, TILES, Form, written
 from .functions import with_vector_functions
-from .loops import in_loops, one_by_one
 from .row_limits import why_not_rows
-from .rows import in_rows
+from .rows import streams
+from .streaming import has_streaming_stores, is_large
 
 
 class DepthwiseConv1d(ScheduleRule):
@@ -83,41 +84,42 @@ class DepthwiseConv1d(ScheduleRule):
         if found is None:
             return Choice("", NO_CONVOLUTION)
         lanes = self.lanes or _lanes(target, str(found.out.ty.dtype))
-        choice = self._rows(sch.copy(), conv, lanes, target)
+        choice = self._rows(sch, conv, lanes, target)
         if choice.func is None:
-            choice = self._loops(sch, conv, found, lanes, choice.why)
+            choice = self._loops(sch, conv, lanes, choice.why)
         if choice.func is None:
             return choice
         return replace(choice, func=with_vector_functions(choice.func))
 
     def _rows(self, sch: s_tir.Schedule, conv: object, lanes: int, target: Target) -> Choice:
+        fusing = sch.copy()
         try:
-            fuse_followers(sch, conv)
+            fuse_followers(fusing, conv)
         except s_tir.ScheduleError as error:
             return Choice("", not_fused(error))
-        fused = find_fused_conv(sch, conv)
+        fused = find_fused_conv(fusing, conv)
         if fused is None:
             return Choice("", NO_TAIL)
         why = why_not_rows(fused, lanes)
         if why is not None:
             return Choice("", why)
-        return Choice("rows, in vectors", func=in_rows(sch.mod["main"], fused, lanes, target))
+        large = is_large(fused.buffer) and has_streaming_stores(target)
+        form = Form(ROWS, lanes, stream=large and streams(fused, lanes))
+        return Choice(form.name, func=written(sch.copy(), conv, form).mod["main"])
 
-    def _loops(
-        self, sch: s_tir.Schedule, conv: object, found: DepthwiseConv, lanes: int, why: str
-    ) -> Choice:
+    def _loops(self, sch: s_tir.Schedule, conv: object, lanes: int, why: str) -> Choice:
         why = f"not in rows: {why}"
         try:
-            tiles = in_loops(sch.copy(), conv, found, lanes, self.unroll)
-            return Choice("tiles of loops", why, tiles)
+            tiles = written(sch.copy(), conv, Form(TILES, lanes, self.unroll))
+            return Choice(TILES, why, tiles.mod["main"])
         except s_tir.ScheduleError:
             pass
         try:
-            elements = one_by_one(sch, conv, found)
+            elements = written(sch, conv, Form(ELEMENTS))
         except s_tir.ScheduleError as error:
             return Choice("", not_fused(error))
         why = f"{why}; not in tiles: one of TVM's primitives refuses the loops"
-        return Choice("element by element", why, elements.mod["main"])
+        return Choice(ELEMENTS, why, elements.mod["main"])
 
 
 def _lanes(target: Target, dtype: str) -> int:

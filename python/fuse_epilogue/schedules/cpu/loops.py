@@ -22,13 +22,12 @@ from tvm import s_tir, tirx
 
 from ...tir_tree import handle, loads, uses
 from ..convolution import DepthwiseConv, plain
-from ..fused import fuse_followers
 from ..padding import with_opaque_zeros
 from .borders import Borders, split_at_borders
 
 # Columns of a tile where channels are the vectors, if not more are unrolled: for so many the filter
 # is loaded once.
-_COLUMNS = 32
+COLUMNS = 32
 # Taps times vectors that are unrolled, at most: LLVM takes minutes for thousands, and where each is
 # under a condition of its own, near a border, for less than a hundred.
 UNROLLED, UNROLLED_AT_BORDERS = 128, 16
@@ -42,9 +41,10 @@ def in_loops(
     found: DepthwiseConv,
     lanes: int,
     unroll: int,
-    follow: Callable[[s_tir.Schedule, Any], None] = fuse_followers,
+    parallel: bool,
+    follow: Callable[[s_tir.Schedule, Any], None],
 ) -> tirx.PrimFunc:
-    """Return a convolution in tiles, its epilogue fused.
+    """Return a convolution in tiles.
 
     Parameters
     ----------
@@ -58,6 +58,8 @@ def in_loops(
         Elements of a vector.
     unroll : int
         Vectors of a tile.
+    parallel : bool
+        Whether rows run in parallel.
     follow : Callable[[tvm.s_tir.Schedule, SBlockRV], None]
         What becomes of what follows the reduction.
 
@@ -90,7 +92,7 @@ def in_loops(
             lanes //= 2
         others = [loop for loop in outer if not loop.same_as(channel)]
         _turn_filter(sch, conv, found, last)
-        tile, some, each = sch.split(column, [None, max(1, _COLUMNS // unroll), unroll])
+        tile, some, each = sch.split(column, [None, max(1, COLUMNS // unroll), unroll])
         vectors, lane = sch.split(channel, [None, lanes])
         sch.reorder(*others, tile, some, vectors, *taps, each, lane)
         rows = [*others, tile]
@@ -104,7 +106,7 @@ def in_loops(
     sch.vectorize(lane)
     follow(sch, conv)
     # Last: what the fused loop does to indices of a symbolic size can hide that all are covered.
-    if rows:
+    if rows and parallel:
         sch.parallel(sch.fuse(*rows) if len(rows) > 1 else rows[0])
     rolled = found.taps * unroll > UNROLLED_AT_BORDERS
     return split_at_borders(sch.mod["main"], _borders(found, rolled))
@@ -128,13 +130,25 @@ def _borders(found: DepthwiseConv, rolled: bool) -> dict[str, Borders]:
 
 
 def _channel(found: DepthwiseConv) -> Any:
-    """Return the axis along which memory goes, if it is not that of the columns."""
+    """Return the axis along which memory goes, or the innermost other one if columns do."""
+    axis = channel_axis(found)
+    return found.outer[-1] if axis is None else axis
+
+
+def channel_axis(found: DepthwiseConv) -> Any:
+    """Return the axis along which memory goes, None if it is that of the columns."""
     last = found.out.indices[-1]
-    return next((axis for axis in found.outer if axis.var.same_as(last)), found.outer[-1])
+    return next((axis for axis in found.outer if axis.var.same_as(last)), None)
 
 
-def one_by_one(sch: s_tir.Schedule, conv: Any, found: DepthwiseConv) -> s_tir.Schedule:
-    """Schedule a convolution element by element, the tail behind each sum; its rows in parallel.
+def one_by_one(
+    sch: s_tir.Schedule,
+    conv: Any,
+    found: DepthwiseConv,
+    parallel: bool,
+    follow: Callable[[s_tir.Schedule, Any], None],
+) -> s_tir.Schedule:
+    """Schedule a convolution element by element, the tail behind each sum.
 
     For symbolic sizes such as ``(w + 1) // 3``, of which it is not proved that tiles cover them.
 
@@ -146,6 +160,8 @@ def one_by_one(sch: s_tir.Schedule, conv: Any, found: DepthwiseConv) -> s_tir.Sc
         The reduction.
     found : DepthwiseConv
         What it computes.
+    parallel, follow
+        As of :func:`in_loops`.
 
     Returns
     -------
@@ -157,7 +173,7 @@ def one_by_one(sch: s_tir.Schedule, conv: Any, found: DepthwiseConv) -> s_tir.Sc
     tvm.s_tir.ScheduleError
         The epilogue is not fusable.
     """
-    fuse_followers(sch, conv)
+    follow(sch, conv)
     rows = []
     for axis, loop in zip(found.block.iter_vars, sch.get_loops(conv), strict=True):
         if axis.var.same_as(found.column.var) or _is_summed(axis):
@@ -165,7 +181,7 @@ def one_by_one(sch: s_tir.Schedule, conv: Any, found: DepthwiseConv) -> s_tir.Sc
         rows.append(loop)
     # TVM does not run in parallel what updates its result in place: that stays serial.
     with contextlib.suppress(s_tir.ScheduleError):
-        if rows:
+        if rows and parallel:
             sch.parallel(sch.fuse(*rows) if len(rows) > 1 else rows[0])
     return sch
 

@@ -29,7 +29,6 @@ from typing import Any
 import tvm
 from tvm import s_tir, tirx
 from tvm.ir import Range, prim
-from tvm.target import Target
 from tvm.tirx import BufferRegion, BufferStore, For
 from tvm.tirx.stmt import ForKind
 
@@ -48,7 +47,9 @@ _CARRIED = 4
 _ROWS_STREAMED = 32
 
 
-def in_rows(func: tirx.PrimFunc, fused: FusedConv, lanes: int, target: Target) -> tirx.PrimFunc:
+def in_rows(
+    func: tirx.PrimFunc, fused: FusedConv, lanes: int, stream: bool, parallel: bool
+) -> tirx.PrimFunc:
     """Return a function that computes a fused convolution in vectors along its rows.
 
     Parameters
@@ -59,18 +60,36 @@ def in_rows(func: tirx.PrimFunc, fused: FusedConv, lanes: int, target: Target) -
         What it computes; :func:`.row_limits.why_not_rows` has nothing against it.
     lanes : int
         Elements of a vector, at most; a power of two.
-    target : tvm.target.Target
-        Says whether a large result can be streamed.
+    stream : bool
+        Whether the result is stored around the caches, see :func:`streams`.
+    parallel : bool
+        Whether rows run in parallel.
     """
-    return _Rows(fused, at_most(lanes, fused.conv), target).function(func)
+    kind = ForKind.PARALLEL if parallel else ForKind.SERIAL
+    return _Rows(fused, at_most(lanes, fused.conv), stream, kind).function(func)
+
+
+def streams(fused: FusedConv, lanes: int) -> bool:
+    """Whether the result of a convolution in rows can be stored around the caches, on x86.
+
+    Parameters
+    ----------
+    fused : FusedConv
+        What it computes.
+    lanes : int
+        Elements of a vector, at most; a power of two.
+    """
+    conv = fused.conv
+    counted = conv.outer and all(isinstance(plain(a.dom.extent), int) for a in conv.outer)
+    return bool(counted) and can_stream(fused.buffer, at_most(lanes, conv), conv.columns)
 
 
 class _Rows:
     """Writes the code for one row."""
 
-    def __init__(self, fused: FusedConv, lanes: int, target: Target) -> None:
+    def __init__(self, fused: FusedConv, lanes: int, stream: bool, kind: ForKind) -> None:
         conv = fused.conv
-        self.fused, self.conv, self.lanes = fused, conv, lanes
+        self.fused, self.conv, self.lanes, self.kind = fused, conv, lanes, kind
         self.dtype = conv.window.ty.dtype
         self.offsets = [conv.start + tap * conv.dilation for tap in range(conv.taps)]
         # Chunks that a vector needs, counted from the one with its own columns.
@@ -86,8 +105,7 @@ class _Rows:
         self.allocated = [self.chunks, self.window, self.sums]
         self.stream: StreamingStore | None = None
         dtype = str(fused.buffer.ty.dtype)
-        counted = conv.outer and all(isinstance(plain(a.dom.extent), int) for a in conv.outer)
-        if counted and can_stream(target, fused.buffer, lanes, conv.columns):
+        if stream:
             self.stream = StreamingStore(dtype, lanes)
             self.results = tirx.decl_buffer((lanes,), dtype, "results")
             self.allocated.append(self.results)
@@ -95,7 +113,7 @@ class _Rows:
     # ---- The function ----------------------------------------------------------------------------
 
     def function(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Return the function: all rows, in parallel."""
+        """Return the function: all rows."""
         outer = self.conv.outer
         index = outer[0].var.ty if outer else "int32"
         row = tirx.Var("row", index)
@@ -117,9 +135,9 @@ class _Rows:
         return func.with_body(s_tir.SBlockRealize([], True, root))
 
     def _all_rows(self, row: Any, total: Any, body: Any) -> Any:
-        """Return the loop over all rows, in parallel."""
+        """Return the loop over all rows."""
         if self.stream is None:
-            return For(row, _zero(row), total, ForKind.PARALLEL, body)
+            return For(row, _zero(row), total, self.kind, body)
         # Waiting for the stores takes longer than a row: only now and then.
         count = int(total)
         some = max(n for n in range(1, _ROWS_STREAMED + 1) if count % n == 0)
@@ -132,7 +150,7 @@ class _Rows:
             group,
             _zero(group),
             count // some,
-            ForKind.PARALLEL,
+            self.kind,
             several,
             annotations=self.stream.pragma,
         )

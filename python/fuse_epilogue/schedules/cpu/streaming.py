@@ -59,22 +59,39 @@ declare void @llvm.x86.sse.sfence()
         return tirx.Evaluate(tirx.call_extern("void", "fuse_epilogue_stream_end"))
 
 
-def can_stream(target: Target, buffer: Any, lanes: int, columns: int) -> bool:
-    """Whether a result is to be streamed: large, on x86, and each vector of it whole and aligned.
+def has_streaming_stores(target: Target) -> bool:
+    """Whether a processor is one whose stores around the caches are known here: x86."""
+    return bool(tvm.get_global_func("target.llvm_cpu_has_feature")("sse2", target))
+
+
+def size_of(buffer: Any) -> int | None:
+    """Return the bytes of a result, None if they are not known before it runs."""
+    elements = plain(reduce(lambda a, b: a * b, buffer.ty.shape))
+    bits = int(tvm.DataType(str(buffer.ty.dtype)).bits)
+    return elements * bits // 8 if isinstance(elements, int) else None
+
+
+def is_large(buffer: Any) -> bool:
+    """Whether a result would not fit into the caches, whichever they are."""
+    size = size_of(buffer)
+    return size is not None and size >= STREAM_FROM
+
+
+def can_stream(buffer: Any, lanes: int, columns: int) -> bool:
+    """Whether a result can be streamed: of a known size, each vector of it whole and aligned.
 
     Parameters
     ----------
-    target : tvm.target.Target
     buffer : tvm.ir.Var
-        The result. One of a symbolic size is not known to be large.
+        The result.
     lanes : int
         Elements of a vector.
     columns : int
         Elements of a row that are written, from its start.
     """
     result = buffer.ty
-    dtype, elements = str(result.dtype), plain(reduce(lambda a, b: a * b, result.shape))
-    if not isinstance(elements, int) or dtype not in _TYPES:
+    dtype = str(result.dtype)
+    if size_of(buffer) is None or dtype not in _TYPES:
         return False
     # Neighbours in a row, the next row, and the whole: TVM checks its address when it is passed.
     vector = lanes * _size(dtype)
@@ -82,9 +99,7 @@ def can_stream(target: Target, buffer: Any, lanes: int, columns: int) -> bool:
         return False
     if len(result.strides) or plain(result.elem_offset) != 0 or result.data_alignment % vector:
         return False
-    if not tvm.get_global_func("target.llvm_cpu_has_feature")("sse2", target):
-        return False
-    return vector in (16, 32, 64) and elements * _size(dtype) >= STREAM_FROM
+    return vector in (16, 32, 64)
 
 
 def _size(dtype: str) -> int:

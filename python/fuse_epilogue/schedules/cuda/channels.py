@@ -19,7 +19,7 @@ from ...tir_tree import uses
 from ..convolution import plain
 from ..fused import FusedConv
 from .code import computed, copied, is_compact, lanes_of, outside, size_of, unrolled
-from .launch import axis, ceil_div, enough, in_threads, product
+from .launch import THREADS, axis, ceil_div, enough, in_threads, product
 
 # Columns of a thread, at most.
 _COLUMNS = 8
@@ -42,7 +42,13 @@ def find_channels(fused: FusedConv) -> Any:
     return None
 
 
-def in_channels(func: tirx.PrimFunc, fused: FusedConv, channels: Any) -> tirx.PrimFunc | None:
+def in_channels(
+    func: tirx.PrimFunc,
+    fused: FusedConv,
+    channels: Any,
+    tile: int | None = None,
+    most: int = THREADS,
+) -> tirx.PrimFunc | None:
     """Return a function that computes a fused convolution, channels side by side.
 
     Parameters
@@ -52,33 +58,48 @@ def in_channels(func: tirx.PrimFunc, fused: FusedConv, channels: Any) -> tirx.Pr
     fused : FusedConv
     channels : tvm.tirx.IterVar
         From :func:`find_channels`.
+    tile : int, optional
+        Columns of a thread; chosen by the size of the result if None.
+    most : int
+        Threads of a block, at most.
 
     Returns
     -------
     tvm.tirx.PrimFunc or None
         None if the windows have more columns than a thread can hold.
     """
-    code = _Channels(fused, channels)
-    return code.function(func) if code.held() <= _MOST_BYTES else None
+    code = _Channels(fused, channels, tile)
+    return code.function(func, most) if code.held() <= _MOST_BYTES else None
+
+
+def tile_of(fused: FusedConv, channels: Any, tile: int) -> tuple[int, int] | None:
+    """Return the lanes of a vector and the bytes that a thread holds for so many columns.
+
+    None if it cannot hold them.
+    """
+    code = _Channels(fused, channels, tile)
+    return (code.lanes, code.held()) if code.held() <= _MOST_BYTES else None
 
 
 class _Channels:
     """Writes the code of a thread."""
 
-    def __init__(self, fused: FusedConv, channels: Any) -> None:
+    def __init__(self, fused: FusedConv, channels: Any, tile: int | None) -> None:
         conv = fused.conv
         self.fused, self.conv, self.channels = fused, conv, channels
         self.dtype = str(conv.column.var.ty.dtype)
         size = plain(channels.dom.extent)
-        self.lanes, self.tile = lanes_of(fused), _COLUMNS
+        self.lanes, self.tile = lanes_of(fused), tile or _COLUMNS
         while size % self.lanes:
             self.lanes //= 2
-        while isinstance(conv.columns, int) and self.tile >= 2 * conv.columns:
-            self.tile //= 2
+        if tile is None:
+            while isinstance(conv.columns, int) and self.tile >= 2 * conv.columns:
+                self.tile //= 2
         while self.held() > _MOST_BYTES and self.lanes * size_of(conv.data.source) > 4:
             self.lanes //= 2
-        while self.tile > 1 and (self.held() > _MOST_BYTES or not enough(self.threads())):
-            self.tile //= 2
+        if tile is None:
+            while self.tile > 1 and (self.held() > _MOST_BYTES or not enough(self.threads())):
+                self.tile //= 2
         self.others = [each for each in conv.outer if each is not channels]
         self.tiles = axis("tile", ceil_div(conv.columns, self.tile), self.dtype)
         self.vectors = axis("vector", size // self.lanes, self.dtype)
@@ -102,8 +123,8 @@ class _Channels:
         outer = product([each.dom.extent for each in self.conv.outer])
         return outer * ceil_div(self.conv.columns, self.tile) // self.lanes
 
-    def function(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Return the function."""
+    def function(self, func: tirx.PrimFunc, most: int) -> tirx.PrimFunc:
+        """Return the function, with so many threads of a block at most."""
         first = self.tiles.var * self.tile
         used = {
             column * self.conv.stride + tap * self.conv.dilation
@@ -116,7 +137,7 @@ class _Channels:
         each = unrolled("column", self.tile, self.dtype, lambda at: self._column(at, first + at))
         axes = [*self.others, self.tiles, self.vectors]
         local = [self.x, self.sums, self.out]
-        return in_threads(func, self.fused, axes, tirx.SeqStmt([*code, each]), local)
+        return in_threads(func, self.fused, axes, tirx.SeqStmt([*code, each]), local, most)
 
     def _channel(self, lane: Any) -> Any:
         return self.vectors.var * self.lanes + lane

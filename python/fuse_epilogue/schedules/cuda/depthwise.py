@@ -87,7 +87,7 @@ class DepthwiseConv1d(ScheduleRule):
         fused = find_fused_conv(sch, conv)
         if fused is None:
             return Choice("", NO_TAIL)
-        if _reads_result(fused):
+        if reads_result(fused):
             return Choice("", "it reads what it writes")
         main = sch.mod["main"]
         rows = find_rows(fused)
@@ -100,6 +100,6 @@ class DepthwiseConv1d(ScheduleRule):
         return Choice("a thread for each element", func=in_elements(main, fused))
 
 
-def _reads_result(fused: FusedConv) -> bool:
+def reads_result(fused: FusedConv) -> bool:
     """Whether a thread would read what another one may have written."""
     return any(load.source.same_as(fused.buffer) for load in fused.reads)

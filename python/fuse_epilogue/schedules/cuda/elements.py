@@ -13,10 +13,10 @@ from tvm.tirx import BufferStore
 
 from ..fused import FusedConv
 from .code import computed, outside
-from .launch import in_threads
+from .launch import THREADS, in_threads
 
 
-def in_elements(func: tirx.PrimFunc, fused: FusedConv) -> tirx.PrimFunc:
+def in_elements(func: tirx.PrimFunc, fused: FusedConv, most: int = THREADS) -> tirx.PrimFunc:
     """Return a function that computes each element of a fused convolution in a thread of its own.
 
     Parameters
@@ -24,6 +24,8 @@ def in_elements(func: tirx.PrimFunc, fused: FusedConv) -> tirx.PrimFunc:
     func : tvm.tirx.PrimFunc
         The function with the convolution and nothing else.
     fused : FusedConv
+    most : int
+        Threads of a block, at most.
     """
     conv = fused.conv
     sums = tirx.decl_buffer((1,), conv.out.ty.dtype, "sums", scope="local")
@@ -41,4 +43,4 @@ def in_elements(func: tirx.PrimFunc, fused: FusedConv) -> tirx.PrimFunc:
     # In the order of the block's axes, which is that of the loops and, as a rule, of memory.
     spatial = [*conv.outer, conv.column]
     axes = [axis for axis in conv.block.iter_vars if any(axis.same_as(each) for each in spatial)]
-    return in_threads(func, fused, axes, tirx.SeqStmt(code), [sums, out])
+    return in_threads(func, fused, axes, tirx.SeqStmt(code), [sums, out], most)

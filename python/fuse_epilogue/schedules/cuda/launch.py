@@ -16,7 +16,7 @@ from ..convolution import plain
 from ..fused import FusedConv
 from ..unfold import unfold
 
-#: Threads of a block, at most.
+#: Threads of a block, at most, where nothing says how many.
 THREADS = 256
 # With fewer threads than these, some multiprocessors of a large GPU have too little to do.
 ENOUGH_THREADS = 1 << 16
@@ -37,11 +37,11 @@ def ceil_div(a: Any, b: int) -> Any:
     return -(-a // b) if isinstance(a, int) else tirx.floordiv(a + (b - 1), b)
 
 
-def threads_for(total: Any, dtype: str) -> int:
-    """Return the threads of a block for so many in all, counted in a type."""
+def threads_for(total: Any, dtype: str, most: int = THREADS) -> int:
+    """Return the threads of a block, at most some, for so many in all, counted in a type."""
     if not isinstance(total, int):
-        return THREADS
-    threads = min(THREADS, total)
+        return most
+    threads = min(most, total)
     # The last block may not count beyond its type.
     while dtype == "int32" and total + threads > 2**31 and total % threads:
         threads //= 2
@@ -55,7 +55,12 @@ def axis(name: str, extent: Any, dtype: str) -> IterVar:
 
 
 def in_threads(
-    func: tirx.PrimFunc, fused: FusedConv, axes: Sequence[IterVar], body: Any, local: Sequence[Any]
+    func: tirx.PrimFunc,
+    fused: FusedConv,
+    axes: Sequence[IterVar],
+    body: Any,
+    local: Sequence[Any],
+    most: int = THREADS,
 ) -> tirx.PrimFunc:
     """Return a function in which a thread runs `body` for each element of a space.
 
@@ -73,11 +78,13 @@ def in_threads(
         In the variables of the axes.
     local : Sequence[tvm.tirx.Buffer]
         What a thread has for itself.
+    most : int
+        Threads of a block, at most.
     """
     extents = [plain(each.dom.extent) for each in axes]
     total = product(extents)
     dtype = str(axes[-1].var.ty.dtype)
-    threads = threads_for(total, dtype)
+    threads = threads_for(total, dtype, most)
     block, thread = tirx.Var("block", dtype), tirx.Var("thread", dtype)
     linear = block * threads + thread
     inside: Any = True

@@ -7,6 +7,7 @@ and what is fusable is fused first: the tail stands behind the taps, its operand
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 from tvm import s_tir
@@ -14,13 +15,18 @@ from tvm.tirx import IterVar
 
 from ..convolution import plain
 from ..fused import fuse_followers
-from .launch import threads_for
+from .launch import THREADS, threads_for
 
 # Taps that are written out.
 _UNROLLED_TAPS = 16
 
 
-def in_loops(sch: s_tir.Schedule, conv: Any) -> None:
+def in_loops(
+    sch: s_tir.Schedule,
+    conv: Any,
+    follow: Callable[[s_tir.Schedule, Any], None] = fuse_followers,
+    most: int = THREADS,
+) -> None:
     """Schedule a convolution, fuse of its epilogue what is fusable, and schedule what is left.
 
     Parameters
@@ -29,6 +35,11 @@ def in_loops(sch: s_tir.Schedule, conv: Any) -> None:
         Prepared, see :mod:`fuse_epilogue.schedules.prepare`; nothing is scheduled.
     conv : SBlockRV
         The reduction.
+    follow : Callable
+        Fuses what follows the convolution, or some of it; where it raises an error of TVM's
+        schedules, nothing is fused.
+    most : int
+        Threads of a block, at most.
 
     Raises
     ------
@@ -36,16 +47,25 @@ def in_loops(sch: s_tir.Schedule, conv: Any) -> None:
         A block has loops that cannot be parallel.
     """
     name = sch.get(conv).name_hint
-    _bind(sch, conv)
+    bind_elements(sch, conv, most)
     with contextlib.suppress(s_tir.ScheduleError):
-        fuse_followers(sch, conv)
+        follow(sch, conv)
     for block in sch.get_child_blocks(sch.get_sblock("root")):
         if not _is_bound(sch, block) and sch.get(block).name_hint != name:
-            _bind(sch, block)
+            bind_elements(sch, block, most)
 
 
-def _bind(sch: s_tir.Schedule, block: Any) -> None:
-    """Give an element to each thread."""
+def bind_elements(sch: s_tir.Schedule, block: Any, most: int = THREADS) -> None:
+    """Give an element of a block to each thread.
+
+    Parameters
+    ----------
+    sch : tvm.s_tir.Schedule
+    block : SBlockRV
+        In a loop for each of its axes, none of which is bound.
+    most : int
+        Threads of a block of the kernel, at most.
+    """
     loops = list(zip(sch.get(block).iter_vars, sch.get_loops(block), strict=True))
     elements = [loop for axis, loop in loops if int(axis.iter_type) == IterVar.DataPar]
     taps = [loop for axis, loop in loops if int(axis.iter_type) != IterVar.DataPar]
@@ -54,15 +74,28 @@ def _bind(sch: s_tir.Schedule, block: Any) -> None:
     sch.reorder(*elements, *taps)
     fused = sch.fuse(*elements)
     total = plain(sch.get(fused).extent)
-    count = threads_for(total, str(sch.get(fused).loop_var.ty.dtype))
+    count = threads_for(total, str(sch.get(fused).loop_var.ty.dtype), most)
     blocks, threads = sch.split(fused, [None, count])
     sch.bind(blocks, "blockIdx.x")
     sch.bind(threads, "threadIdx.x")
     for loop in taps:
         if int(sch.get(loop).extent) <= _UNROLLED_TAPS:
-            sch.unroll(loop)
-            # By nvcc: TVM would fold 0 * weight, also where the weight is not finite.
-            sch.annotate(loop, "pragma_unroll_explicit", 0)
+            unroll(sch, loop)
+
+
+def place_of(sch: s_tir.Schedule, block: Any, buffer: Any) -> int:
+    """Return which of the reads of a block is that of a buffer."""
+    reads = sch.get(block).reads
+    return next(at for at, region in enumerate(reads) if region.source.same_as(buffer))
+
+
+def unroll(sch: s_tir.Schedule, loop: Any) -> None:
+    """Let nvcc unroll a loop: the text stays short, and arrays become registers all the same.
+
+    TVM would fold 0 * weight, also where the weight is not finite.
+    """
+    sch.unroll(loop)
+    sch.annotate(loop, "pragma_unroll_explicit", 0)
 
 
 def _is_bound(sch: s_tir.Schedule, block: Any) -> bool:

@@ -34,7 +34,7 @@ from ...tir_tree import substitute, uses
 from ..convolution import plain
 from ..fused import FusedConv
 from .code import computed, copied, is_compact, lanes_of, outside, size_of, unrolled
-from .launch import axis, ceil_div, enough, in_threads, product
+from .launch import THREADS, axis, ceil_div, enough, in_threads, product
 
 # Bytes of chunks that a thread holds.
 _MOST_BYTES = 16 * 8
@@ -113,7 +113,13 @@ def _alike(fused: FusedConv) -> bool:
     )
 
 
-def in_rows(func: tirx.PrimFunc, fused: FusedConv, rows: Rows) -> tirx.PrimFunc:
+def in_rows(
+    func: tirx.PrimFunc,
+    fused: FusedConv,
+    rows: Rows,
+    vectors: int | None = None,
+    most: int = THREADS,
+) -> tirx.PrimFunc:
     """Return a function that computes a fused convolution along its rows.
 
     Parameters
@@ -123,8 +129,18 @@ def in_rows(func: tirx.PrimFunc, fused: FusedConv, rows: Rows) -> tirx.PrimFunc:
     fused : FusedConv
     rows : Rows
         From :func:`find_rows`.
+    vectors : int, optional
+        Of a thread, at most as many as a row has; chosen by the size of the result if None.
+    most : int
+        Threads of a block, at most.
     """
-    return _Row(fused, rows).function(func)
+    return _Row(fused, rows, vectors).function(func, most)
+
+
+def vectors_of(fused: FusedConv, rows: Rows) -> Any:
+    """Return the vectors of a row of the result: an int or an expression."""
+    # A row that does not begin with a vector may have one more.
+    return ceil_div(fused.conv.columns + (rows.lanes - 1 if rows.shifted else 0), rows.lanes)
 
 
 def _guarded(fused: FusedConv) -> FusedConv:
@@ -146,17 +162,16 @@ def _guarded(fused: FusedConv) -> FusedConv:
 class _Row:
     """Writes the code of a thread."""
 
-    def __init__(self, fused: FusedConv, rows: Rows) -> None:
+    def __init__(self, fused: FusedConv, rows: Rows, vectors: int | None) -> None:
         conv = fused.conv
         self.fused = _guarded(fused) if rows.shifted else fused
         self.conv, self.rows, self.lanes = conv, rows, rows.lanes
         self.dtype = str(conv.column.var.ty.dtype)
-        # A row that does not begin with a vector may have one more.
-        count = ceil_div(conv.columns + (self.lanes - 1 if rows.shifted else 0), self.lanes)
+        count = vectors_of(fused, rows)
         outer = product([each.dom.extent for each in conv.outer])
         chunks = rows.last - rows.first + 1
-        self.vectors = _VECTORS
-        if chunks > 4 or not enough(outer * ceil_div(count, _VECTORS)):
+        self.vectors = vectors or _VECTORS
+        if vectors is None and (chunks > 4 or not enough(outer * ceil_div(count, _VECTORS))):
             self.vectors = 1
         if count == 1:
             self.vectors = 1
@@ -171,8 +186,8 @@ class _Row:
         self.sums = tirx.decl_buffer((self.lanes,), conv.out.ty.dtype, "sums", scope="local")
         self.out = tirx.decl_buffer((self.lanes,), fused.buffer.ty.dtype, "out", scope="local")
 
-    def function(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Return the function."""
+    def function(self, func: tirx.PrimFunc, most: int) -> tirx.PrimFunc:
+        """Return the function, with so many threads of a block at most."""
         columns, code = self._begin()
         for vector, first in enumerate(columns):
             for place in range(self.rows.first, self.rows.last + 1):
@@ -182,7 +197,7 @@ class _Row:
             code.append(IfThenElse(first < self.conv.columns, result, None))
         local = [self.chunks, self.sums, self.out, *[self.column, self.begin] * self.rows.shifted]
         axes = [*self.conv.outer, self.part]
-        return in_threads(func, self.fused, axes, tirx.SeqStmt(code), local)
+        return in_threads(func, self.fused, axes, tirx.SeqStmt(code), local, most)
 
     def _begin(self) -> tuple[list[Any], list[Any]]:
         """Return the first column of each vector, and the code that computes it.

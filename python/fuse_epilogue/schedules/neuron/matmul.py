@@ -104,8 +104,7 @@ def tilings(product: Product, target: Machine) -> list[Tiling]:
     m, n, k = (product.size(letter) for letter in "mnk")
     deep = math.ceil(k / PARTITIONS)
     bytes_right, bytes_left = (ITEMSIZE[s.dtype] * deep for s in (product.right, product.left))
-    plain = set(product.others([product.fused.start, product.fused.result])) <= {"m"}
-    engine = "scalar" if plain or product.adds_first else ""
+    engine = last_engine(product)
     found = []
     for tiles, width in BLOCKS:
         if tiles >= 2 * math.ceil(m / PARTITIONS) or width >= 2 * math.ceil(n / BANK):
@@ -116,6 +115,12 @@ def tilings(product: Product, target: Machine) -> list[Tiling]:
             found.append(Tiling(tiles, width, CHUNK, left, stays, engine))
     products = math.ceil(m / PARTITIONS) * math.ceil(n / BANK) * deep
     return found if products <= FEW_PRODUCTS else found[:2]
+
+
+def last_engine(product: Product) -> str:
+    """Return the engine that is best for the last step: the scalar one if it can, else ""."""
+    plain = set(product.others([product.fused.start, product.fused.result])) <= {"m"}
+    return "scalar" if plain or product.adds_first else ""
 
 
 def scheduled(product: Product, tiling: Tiling) -> s_tir.Schedule:

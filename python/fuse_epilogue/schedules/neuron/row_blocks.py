@@ -1,4 +1,4 @@
-"""What is computed of the rows of a matrix, written anew with a block for each step."""
+"""What is computed of the rows of matrices, written anew with a block for each step."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from .tiles import PARTITIONS, axis_loads, declared, replaced_loads
 
 @dataclass(frozen=True)
 class Rows:
-    """What is computed of the rows of a matrix.
+    """What is computed of the rows of a matrix, or of each of many.
 
     Attributes
     ----------
     func : tvm.tirx.PrimFunc
         Where it was found.
     axes : dict[str, tvm.tirx.IterVar]
-        By "m" and "n"; one that is missing has one value. There are no others.
+        Those of the matrices first, by other letters; then those of a matrix, by "m" and "n", of
+        which one that is missing has one value.
     fused : Fused
         What is computed of a reduced row; of an element, where there is no reduction: then it has
         no sum.
@@ -45,6 +46,11 @@ class Rows:
         return int(self.axes[letter].dom.extent) if letter in self.axes else 1
 
     @property
+    def matrices(self) -> list[str]:
+        """The letters of the axes outside of a matrix."""
+        return [letter for letter in self.axes if letter not in "mn"]
+
+    @property
     def parts(self) -> list[Any]:
         """All expressions that are computed."""
         return [e for e in (self.term, self.fused.start, self.fused.result) if e is not None]
@@ -55,7 +61,7 @@ class RowWriter:
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
-        sizes = {"m": rows.size("m"), "n": rows.size("n")}
+        sizes = {letter: rows.size(letter) for letter in (*rows.matrices, "m", "n")}
         self.sizes = {**sizes, "p": min(PARTITIONS, sizes["m"])}
         self.dims = sizes if rows.term is None else {"m": sizes["m"]}
         self.writer = Writer(self.dims, "float32", "int32", "stored")
@@ -86,7 +92,9 @@ class RowWriter:
     def load(self) -> None:
         """Write blocks that load what is read: what depends on columns alone, for all rows."""
         for letters, found in (axis_loads(self.rows.parts, self.rows.axes) or {}).items():
-            used = letters if letters in ("mn", "m") else "pn" if "n" in letters else "p"
+            outer = "".join(letter for letter in letters if letter in self.rows.matrices)
+            own = letters.removeprefix(outer)
+            used = outer + (own if own in ("mn", "m") else "pn" if own else "p")
             for load in found:
                 if any(tvm_ffi.structural_equal(load, known) for known, _, _ in self.loaded):
                     continue
@@ -111,8 +119,9 @@ class RowWriter:
 
     def at(self, expr: Any, at: Any) -> Any:
         """Return an expression of the function's at an index."""
-        values = dict(zip("mn", at, strict=False))
-        places = {**values, "p": tirx.floormod(at[0], PARTITIONS)}
+        letters = [*self.rows.matrices, "m", "n"]
+        values = dict(zip(letters, at, strict=False))
+        places = {**values, "p": tirx.floormod(values["m"], PARTITIONS)}
         by = {}
         for load in loads(expr):
             for known, used, made in self.loaded:

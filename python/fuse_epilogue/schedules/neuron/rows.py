@@ -30,6 +30,8 @@ from .tiles import (
 
 #: Elements of a row in a tile: a transfer of so many is efficient, and several tiles fit into SBUF.
 WIDTHS = (2048, 4096, 1024)
+#: Letters of axes outside of a matrix.
+MATRICES = "abcdefgh"
 
 
 class RowReduce(NeuronRule):
@@ -59,7 +61,7 @@ class RowReduce(NeuronRule):
 
 
 class Elementwise(NeuronRule):
-    """Schedules what is computed of every element of a matrix.
+    """Schedules what is computed of every element of a matrix, or of each of many.
 
     ``y[m, n] = f(x[m, n], scale[m], residual[m, n], ...)``, of any sizes: rows on partitions, as
     many columns at once as a good transfer brings.
@@ -72,7 +74,7 @@ class Elementwise(NeuronRule):
     """
 
     def _choose(self, func: tirx.PrimFunc, core: Machine) -> Choice:
-        rows = _elements(func) if is_fixed(func) else None
+        rows = find_elements(func)
         if rows is None:
             return Choice("", "it is not computed element by element, of a matrix, its rows' own")
         return _best(rows, core)
@@ -92,6 +94,23 @@ def _best(rows: Rows, core: Machine) -> Choice:
 
 
 # ---- Finding -----------------------------------------------------------------------------------
+
+
+def find_reduced(func: tirx.PrimFunc) -> Rows | None:
+    """Return the reduction of rows that a function is, None if it is something else.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        Not scheduled.
+
+    Raises
+    ------
+    tvm.s_tir.ScheduleError
+        What follows the reduction cannot be fused.
+    """
+    prepared = prepare(func) if is_fixed(func) else None
+    return None if prepared is None else _reduced(func, *prepared)
 
 
 def _reduced(func: tirx.PrimFunc, sch: s_tir.Schedule, reduction: Any) -> Rows | None:
@@ -124,7 +143,16 @@ def _reduced(func: tirx.PrimFunc, sch: s_tir.Schedule, reduction: Any) -> Rows |
     return rows if _fits(rows) and not uses(rows.term, update.buffer) else None
 
 
-def _elements(func: tirx.PrimFunc) -> Rows | None:
+def find_elements(func: tirx.PrimFunc) -> Rows | None:
+    """Return what a function computes element by element, None if it is something else.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        Not scheduled.
+    """
+    if not is_fixed(func):
+        return None
     sch = s_tir.Schedule(func)
     try:
         *before, last = sch.get_child_blocks(sch.get_sblock("root"))
@@ -138,13 +166,16 @@ def _elements(func: tirx.PrimFunc) -> Rows | None:
     if len(found) != 1 or found[0] is None or not isinstance(store, tirx.BufferStore):
         return None
     moving = [axis for axis in block.iter_vars if plain(axis.dom.extent) != 1]
-    if any(int(axis.iter_type) != tirx.IterVar.DataPar for axis in moving) or len(moving) > 2:
+    if any(int(axis.iter_type) != tirx.IterVar.DataPar for axis in moving):
         return None
     if any(plain(a.dom.min) != 0 for a in moving) or not is_one_to_one(store.indices, moving):
         return None
     # Columns are neighbours in memory; of a vector, the elements are the columns of one row.
     moving.sort(key=lambda axis: [uses(index, axis.var) for index in store.indices], reverse=True)
-    axes = dict(zip("mn" if len(moving) == 2 else "n", moving, strict=False))
+    letters = MATRICES[: max(0, len(moving) - 2)] + ("mn" if len(moving) > 1 else "n")
+    if len(letters) < len(moving):
+        return None
+    axes = dict(zip(letters, moving, strict=False))
     units = {a.var: a.dom.min for a in block.iter_vars if plain(a.dom.extent) == 1}
     fused = Fused(None, None, store.value, store.buffer, tuple(store.indices)).at(units)
     rows = Rows(func, axes, fused)
@@ -181,7 +212,7 @@ def scheduled(rows: Rows, width: int) -> s_tir.Schedule:
     sch = s_tir.Schedule(writer.write())
     stored = sch.get_sblock("stored")
     reducing = rows.term is not None
-    m, *n = sch.get_loops(stored)
+    m, *n = sch.get_loops(stored)[len(rows.matrices) :]
     outer, partition = split(sch, m, PARTITIONS)
     at = outer
     if n:
@@ -207,5 +238,6 @@ def scheduled(rows: Rows, width: int) -> s_tir.Schedule:
         block = sch.get_sblock(name)
         sch.set_scope(block, 0, "trn.sbuf")
         sch.compute_at(block, tile if "n" in letters else outer, preserve_unit_loops=True)
-        mark(sch, *sch.get_loops(block)[-max(1, len(letters)) :])
+        own = sum(letter not in rows.matrices for letter in letters)
+        mark(sch, *sch.get_loops(block)[-own:])
     return sch

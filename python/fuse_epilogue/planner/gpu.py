@@ -1,0 +1,167 @@
+"""A GPU as the planner sees it: multiprocessors, what each holds and executes, memory.
+
+What a search needs of a machine stands here and nowhere else. The limits of a block come from TVM's
+target where it states them, the rest from :data:`.gpus.CHIPS`, a table with its sources.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from tvm.target import Target
+
+from .gpus import CHIPS, KIB, Chip
+
+#: Where TVM's target does not say, and the same for all compute capabilities from 7.0 on: CUDA C++
+#: Programming Guide, "Technical Specifications per Compute Capability". More shared memory than
+#: this a block only gets as "dynamic" memory, which no schedule here asks for.
+_REGISTERS, _THREAD_REGISTERS, _BLOCK_SHARED = 65536, 255, 48 * KIB
+_SCHEDULERS = 4
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU.
+
+    Attributes
+    ----------
+    name : str
+        Of the product.
+    chip : Chip
+        What the target does not say of it.
+    warp : int
+        Threads that execute an instruction together.
+    block_threads, block_registers, block_shared : int
+        Threads, registers of 32 bits and bytes of shared memory of a block, at most.
+    thread_registers : int
+        Of a thread, at most.
+    registers : int
+        Of a multiprocessor.
+    schedulers : int
+        Of a multiprocessor; each starts an instruction of a warp in a clock.
+    launch_s : float
+        Seconds that a kernel takes on top of what it computes.
+    """
+
+    name: str
+    chip: Chip
+    warp: int = 32
+    block_threads: int = 1024
+    block_registers: int = _REGISTERS
+    block_shared: int = _BLOCK_SHARED
+    thread_registers: int = _THREAD_REGISTERS
+    registers: int = _REGISTERS
+    schedulers: int = _SCHEDULERS
+    launch_s: float = 0.9e-6
+
+    @property
+    def warps(self) -> int:
+        """Warps that a multiprocessor has at a time, at most."""
+        return self.chip.threads // self.warp
+
+    @property
+    def l2_bytes_per_s(self) -> float:
+        """What all multiprocessors together get out of the second cache."""
+        return self.chip.l2_bytes_per_clock * self.chip.clock_hz
+
+    @property
+    def target(self) -> Target:
+        """What TVM compiles for."""
+        return Target({"kind": "cuda", "arch": self.chip.arch})
+
+    def __str__(self) -> str:
+        """Return its name and what there is of it."""
+        return f"{self.name} ({self.chip.arch}, {self.chip.multiprocessors} multiprocessors)"
+
+    def roofs(self, bits: int) -> tuple[dict[str, float], dict[str, float]]:
+        """Return what no function exceeds, without tensor cores, for elements of any size.
+
+        Returns
+        -------
+        tuple[dict[str, float], dict[str, float]]
+            Operations in a second, and bytes in a second by where they come from.
+        """
+        del bits  # arithmetic is in 32 bits, whatever is loaded
+        chip = self.chip
+        flops = 2 * chip.fma * chip.multiprocessors * chip.clock_hz
+        roofs = {"L2": self.l2_bytes_per_s, "memory": chip.memory_bytes_per_s}
+        return {"all multiprocessors": flops}, roofs
+
+    def only(self, name: str) -> Gpu:
+        """Return it with a second for each byte out of one level and none for those of others.
+
+        The traffic of a point, in seconds, is then the bytes that it moves out of that level.
+        """
+        rates = {"L2": float("inf"), "memory": float("inf"), name: 1.0}
+        chip = replace(
+            self.chip,
+            l2_bytes_per_clock=rates["L2"] / self.chip.clock_hz,
+            memory_bytes_per_s=rates["memory"],
+        )
+        return replace(self, chip=chip)
+
+    def to_json(self) -> str:
+        """Return the description as JSON."""
+        return json.dumps(asdict(self), indent=2)
+
+    @staticmethod
+    def from_json(text: str) -> Gpu:
+        """Return what :meth:`to_json` wrote.
+
+        Raises
+        ------
+        ValueError
+            The text is not such a description.
+        """
+        try:
+            data = json.loads(text)
+            return Gpu(**{**data, "chip": Chip(**data["chip"])})
+        except (KeyError, TypeError, json.JSONDecodeError) as error:
+            raise ValueError(f"this is no description of a GPU: {error}") from error
+
+
+def gpu(target: Target | str | dict[str, Any]) -> Gpu:
+    """Return the GPU that a target names.
+
+    Parameters
+    ----------
+    target : tvm.target.Target, str or dict
+        Of kind "cuda". Its "model" is a name of :data:`.gpus.CHIPS`; without one, its "arch" says
+        which: {"kind": "cuda", "arch": "sm_90"} is an H100. What it states of blocks is taken.
+
+    Raises
+    ------
+    ValueError
+        The target is of another kind, or of an architecture that is not in the table.
+
+    Example
+    -------
+    >>> gpu({"kind": "cuda", "arch": "sm_90"}).chip.multiprocessors
+    132
+    """
+    target = target if isinstance(target, Target) else Target(target)
+    if target.kind.name != "cuda":
+        raise ValueError(f"this is for GPUs of kind 'cuda', not for '{target.kind.name}'")
+    attrs = target.attrs
+    arch = str(attrs.get("arch", ""))
+    model = str(attrs.get("model", ""))
+    # The letter of "sm_90a" adds instructions; the machine is the same.
+    named = [name for name in CHIPS if name == model] or [
+        name for name, chip in CHIPS.items() if chip.arch == arch.rstrip("af")
+    ]
+    if not named:
+        known = ", ".join(f"{chip.arch} ({name})" for name, chip in CHIPS.items())
+        raise ValueError(
+            f"the planner knows no GPU of architecture '{arch}', only {known}: pass one of these, "
+            "or a planner.gpu.Gpu that describes yours"
+        )
+    stated = {
+        "block_threads": attrs.get("max_threads_per_block", attrs.get("max_num_threads")),
+        "block_registers": attrs.get("registers_per_block"),
+        "block_shared": attrs.get("max_shared_memory_per_block"),
+        "warp": attrs.get("thread_warp_size"),
+    }
+    given = {name: int(value) for name, value in stated.items() if value is not None}
+    return Gpu(named[0], CHIPS[named[0]], **given)

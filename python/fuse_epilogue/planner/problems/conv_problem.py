@@ -1,0 +1,215 @@
+"""A depthwise convolution along one dimension, on a processor.
+
+    y[.., i] = epilogue(sum_f x[.., i + f - left] * weight[.., f])
+
+The forms that it may have, and how they are written, are those of
+:mod:`fuse_epilogue.schedules.cpu.forms`, which the rule for LLVM has too. "rows": every element of
+x is loaded once, and the windows of the taps are put together in registers. "tiles": TVM's loops,
+with a load for every tap. "elements": one sum after the other. Rows are written with all that
+follows; the others can leave it in loops of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from tvm import s_tir, tirx
+
+from ...schedules.cpu import forms
+from ...schedules.cpu.forms import Form
+from ...schedules.prepare import prepare
+from ..cost import Terms
+from ..machine import Cpu
+from ..space import Constraint, Point, Points, Space, Variable
+from .conv_cost import cost
+from .epilogue import NONE, Epilogue, fuse, unfused
+
+TILES, ROWS, ELEMENTS = 0, 1, 2
+NAMES = {TILES: forms.TILES, ROWS: forms.ROWS, ELEMENTS: forms.ELEMENTS}
+_LABELS = {TILES: "tiles", ROWS: "rows", ELEMENTS: "elements"}
+PLAIN, STREAMED = 0, 1
+_VECTORS = (1, 2, 4, 8)
+
+#: A way to fuse, a form and lanes.
+Way = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class ConvProblem:
+    """A depthwise convolution and a processor; see :class:`.problem.Problem`.
+
+    Attributes
+    ----------
+    func : tvm.tirx.PrimFunc
+        Not scheduled.
+    machine : Cpu
+    sizes : dict[str, int]
+        "rows": images times channels; "columns" of the result; "taps".
+    dtype : str
+        Of x.
+    bits : int
+        Of a sum.
+    bytes, result : int
+        Of an element of x, and of one of y.
+    epilogue : Epilogue
+    ways : frozenset[tuple[int, int, int]]
+        The ways to fuse, forms and lanes that go together.
+    streamed : frozenset[tuple[int, int, int]]
+        Those of which the result can be stored around the caches.
+    why_not_rows : str
+        Why there are no rows; "" if there are.
+    neighbours : int
+        Channels, where they are neighbours in memory; 0 where columns are.
+    stride : int
+        Columns of x from a column of the result to the next one.
+    """
+
+    func: tirx.PrimFunc
+    machine: Cpu
+    sizes: dict[str, int]
+    dtype: str
+    bits: int
+    bytes: int
+    result: int
+    epilogue: Epilogue
+    ways: frozenset[Way]
+    streamed: frozenset[Way]
+    why_not_rows: str
+    neighbours: int
+    stride: int
+    kind: str = "conv"
+
+    @cached_property
+    def space(self) -> Space:
+        """The variables, and what forbids some of their values."""
+        known = sorted({form for _, form, _ in self.ways})
+        lanes = tuple(sorted({lanes for _, _, lanes in self.ways}))
+        threads = tuple(dict.fromkeys((1, self.machine.cores)))
+        stores = (PLAIN, STREAMED) if self.streamed else (PLAIN,)
+        size = self.sizes["rows"] * self.sizes["columns"] * self.result
+        last = self.machine.caches[-1]
+        variables = (
+            self.epilogue.variable,
+            Variable(
+                "form",
+                tuple(known),
+                "",
+                "loads of x: one for each tap, one for all, or one for each element and tap",
+                tuple(_LABELS[form] for form in known),
+            ),
+            Variable("vectors", _VECTORS, "vectors", "vectors of a tile"),
+            Variable("lanes", lanes, "elements", "elements of a vector"),
+            Variable(
+                "stores",
+                stores,
+                "",
+                "of the result: into the caches, or around them",
+                ("plain", "streamed")[: len(stores)],
+            ),
+            Variable("threads", threads, "cores", "cores that compute rows"),
+        )
+        constraints = (
+            Constraint(
+                "form",
+                0,
+                "",
+                lambda p: ~_among(p, self.ways),
+                "rows are written with all that follows; of elements LLVM chooses the lanes",
+            ),
+            Constraint(
+                "one way",
+                1,
+                "vectors",
+                lambda p: np.where(p["form"] == TILES, 1, p["vectors"]),
+                "of rows LLVM chooses how many vectors it unrolls",
+            ),
+            Constraint(
+                "whole vectors",
+                0,
+                "",
+                lambda p: (p["stores"] == STREAMED) & ~_among(p, self.streamed),
+                "only rows are streamed, in whole aligned vectors",
+            ),
+            Constraint(
+                "kept",
+                0,
+                "bytes",
+                lambda p: (p["stores"] == STREAMED) * max(0, last.bytes - size),
+                f"whoever reads a result that {last.name} holds is to find it there",
+            ),
+        )
+        return Space(variables, constraints)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What the space lacks, each with the reason."""
+        rows = (f"not in rows: {self.why_not_rows}",) if self.why_not_rows else ()
+        tiles = ("not in tiles: one of TVM's primitives refuses the loops",)
+        return rows + (() if any(form == TILES for _, form, _ in self.ways) else tiles)
+
+    def cost(self, points: Points) -> Terms:
+        """Return the terms of the cost of points."""
+        return cost(self, points)
+
+    def resized(self, name: str, size: int) -> ConvProblem | None:
+        """Return the problem with another size; it costs points, but its function stays."""
+        if name not in self.sizes or size < 1:
+            return None
+        return replace(self, sizes={**self.sizes, name: size})
+
+    def apply(self, point: Point) -> s_tir.Schedule:
+        """Return the function scheduled.
+
+        Only of "elements" the trace has the steps, as TVM's primitives and ours: the code of "rows"
+        is written, and the loops of "tiles" are split at borders, by rewritings. Of these the trace
+        is empty, and what makes the schedule again is the point, or a plan as JSON.
+        """
+        self.space.check(point)
+        prepared = prepare(self.func)
+        assert prepared is not None, "it was when the problem was found"
+        form = Form(
+            NAMES[point["form"]],
+            point["lanes"],
+            point["vectors"],
+            point["stores"] == STREAMED,
+            point["threads"] > 1,
+        )
+        return forms.written(*prepared, form, follow(point))
+
+
+def _among(p: Points, ways: frozenset[Way]) -> Any:
+    """Return for each point whether its way to fuse, form and lanes are among some."""
+    codes = [_code(*way) for way in ways]
+    return np.isin(_code(p["fusion"], p["form"], p["lanes"]), codes)
+
+
+def _code(fusion: Any, form: Any, lanes: Any) -> Any:
+    return (lanes * 3 + form) * 3 + fusion
+
+
+def follow(point: Point) -> Any:
+    """Return what a point makes of what follows the convolution."""
+    mode, lanes = point["fusion"], point["lanes"]
+
+    def after(sch: s_tir.Schedule, conv: Any) -> None:
+        if mode != NONE:
+            fuse(sch, conv, mode)
+            return
+        blocks = [sch.get(b).name_hint for b in sch.get_child_blocks(sch.get_sblock("root"))]
+        last = unfused(sch, blocks[blocks.index(sch.get(conv).name_hint) + 1 :])
+        if last is not None:
+            _in_vectors(sch, last, lanes, point["threads"] > 1)
+
+    return after
+
+
+def _in_vectors(sch: s_tir.Schedule, block: Any, lanes: int, parallel: bool) -> None:
+    """Schedule an elementwise block: its last axis in vectors, the others in parallel."""
+    *rows, columns = sch.get_loops(block)
+    if int(sch.get(columns).extent) % lanes == 0 and lanes > 1:
+        sch.vectorize(sch.split(columns, [None, lanes])[1])
+    if rows and parallel:
+        sch.parallel(sch.fuse(*rows) if len(rows) > 1 else rows[0])

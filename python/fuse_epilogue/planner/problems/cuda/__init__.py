@@ -1,0 +1,15 @@
+"""The kinds of functions that the planner knows, for GPUs.
+
+- :mod:`.product`: products of matrices.
+- :mod:`.rows`: rows of a matrix reduced to a number each.
+- :mod:`.conv`: depthwise convolutions.
+- :mod:`.kernel`: what a kernel takes of a GPU, and how long.
+
+What they cost is predicted, and was not measured on a GPU.
+"""
+
+from .conv import find_conv
+from .product import find_product
+from .rows import find_rows
+
+__all__ = ["find_conv", "find_product", "find_rows"]

@@ -1,0 +1,265 @@
+"""A depthwise convolution along one dimension, on a GPU.
+
+    y[.., i] = epilogue(sum_f x[.., i + f - left] * weight[.., f])
+
+It has the forms of :mod:`fuse_epilogue.schedules.cuda`: vectors along the rows, vectors of
+channels, and a thread for each element, all in one kernel; and loops of TVM, a thread for each
+element too, of which what follows may be a kernel of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import s_tir, tirx
+
+from ....schedules.convolution import find_depthwise_conv, plain
+from ....schedules.cuda.channels import find_channels, in_channels
+from ....schedules.cuda.elements import in_elements
+from ....schedules.cuda.loops import in_loops
+from ....schedules.cuda.narrow import with_wrapping
+from ....schedules.cuda.rows import find_rows, in_rows
+from ....schedules.fused import FusedConv, find_fused_conv
+from ....schedules.prepare import prepare
+from ...cost import Terms
+from ...gpu import Gpu
+from ...space import Constraint, Point, Points, Space, Variable
+from ..epilogue import NONE, Epilogue, find_epilogue
+from .conv_forms import CHANNELS, LABELS, LOOPS, ROWS, Form, one_pass_forms
+from .fusing import fuse_as_one
+from .kernel import ADDRESSES, Kernel, beyond_cache, elementwise, limits, terms
+
+#: Threads of a block; of those that cost the same, the first are taken.
+_THREADS = (256, 128, 512, 64, 1024, 32)
+
+
+@dataclass(frozen=True)
+class CudaConv:
+    """A depthwise convolution and a GPU; see :class:`..problem.Problem`.
+
+    Attributes
+    ----------
+    func : tvm.tirx.PrimFunc
+        Not scheduled.
+    machine : Gpu
+    sizes : dict[str, int]
+        "rows": images times channels; "columns" of the result; "taps".
+    dtype : str
+        Of x.
+    bits : int
+        Of a sum.
+    bytes, out_bytes : int
+        Of an element of x and of y.
+    epilogue : Epilogue
+    one_pass : tuple[int, ...]
+        The ways to fuse in which the convolution is one pass over memory.
+    forms : tuple[Form, ...]
+        What there is in one pass, and the loops of TVM.
+    """
+
+    func: tirx.PrimFunc
+    machine: Gpu
+    sizes: dict[str, int]
+    dtype: str
+    bits: int
+    bytes: int
+    out_bytes: int
+    epilogue: Epilogue
+    one_pass: tuple[int, ...]
+    forms: tuple[Form, ...]
+    kind: str = "conv"
+
+    @cached_property
+    def space(self) -> Space:
+        """The variables, and what forbids some of their values."""
+        gpu = self.machine
+        forms = tuple(sorted({each.form for each in self.forms}))
+        parts = tuple(sorted({each.parts for each in self.forms}))
+        threads = tuple(t for t in _THREADS if t <= gpu.block_threads)
+        variables = (
+            self.epilogue.variable,
+            Variable("form", forms, "", "what a thread computes", tuple(LABELS[f] for f in forms)),
+            Variable(
+                "parts",
+                parts,
+                "vectors or columns",
+                "vectors of a row, or columns of some channels, of a thread",
+            ),
+            Variable("threads", threads, "threads", "threads of a block"),
+        )
+        constraints = (
+            Constraint(
+                "one pass",
+                0,
+                "passes",
+                lambda p: (p["form"] != LOOPS) & ~np.isin(p["fusion"], self.one_pass),
+                "the form is written with all that follows, where that is a value of each sum",
+            ),
+            Constraint(
+                "parts",
+                0,
+                "",
+                lambda p: self._about(p, "threads") == 0,
+                "of that form a thread has so many parts, in its registers and of the result",
+            ),
+            *limits(gpu, self.kernel),
+        )
+        return Space(variables, constraints)
+
+    def _about(self, p: Points, what: str) -> Any:
+        """Return an attribute of the forms of points, 0 where there is none such."""
+        found = np.zeros(p.size, np.int64)
+        for each in self.forms:
+            where = (p["form"] == each.form) & (p["parts"] == each.parts)
+            found = np.where(where, getattr(each, what), found)
+        return found
+
+    def kernel(self, p: Points) -> Kernel:
+        """Return what the kernel of the convolution does."""
+        chip, epilogue = self.machine.chip, self.epilogue
+        taps = self.sizes["taps"]
+        elements = self.sizes["rows"] * self.sizes["columns"]
+        lanes, total = np.maximum(self._about(p, "lanes"), 1), self._about(p, "threads")
+        loads = np.maximum(self._about(p, "loads"), 1)
+        threads = np.minimum(p["threads"], np.maximum(total, 1))
+        results = p["parts"] * lanes
+        fused = (p["fusion"] != NONE) & (epilogue.blocks > 0)
+        after = epilogue.operations * fused
+        load = loads * np.maximum(1.0, lanes * self.bytes / 4)
+        store = p["parts"] * np.maximum(1.0, lanes * self.out_bytes / 4)
+        # A filter is loaded once for a row, or for each channel of a vector.
+        filters = taps * np.where(p["form"] == CHANNELS, lanes, 1)
+        operands = len(epilogue.loads) * np.where(p["form"] == CHANNELS, lanes, 1) * fused
+        held = np.ceil(loads * lanes * self.bytes / 4)
+        narrow = self.bits > 8 * self.bytes
+        y = elements * np.where(fused | (epilogue.blocks == 0), self.out_bytes, self.bits // 8)
+        # Windows overlap: along rows the first cache has what a neighbour loaded.
+        again = np.where(p["form"] == CHANNELS, loads / p["parts"], 1.0)
+        x = elements * self.bytes
+        return Kernel(
+            threads=threads,
+            blocks=-(-total // threads),
+            live=ADDRESSES + held + 2 * lanes + np.where(p["form"] == CHANNELS, filters, 0),
+            fma=results * (taps + after),
+            convert=results * taps * narrow,
+            words=load + store + filters + operands,
+            # A condition for each load, and the addresses.
+            others=loads * 3.0 + p["parts"] + filters + operands,
+            chain=chip.memory_latency + chip.latency * (taps + after) * p["parts"],
+            memory=beyond_cache(self.machine, x, y),
+            cached=x * again + y,
+        )
+
+    def cost(self, points: Points) -> Terms:
+        """Return the terms of the cost of points, as predicted for the GPU."""
+        epilogue = self.epilogue
+        after = elementwise(
+            self.machine,
+            self.sizes["rows"] * self.sizes["columns"],
+            epilogue.operations,
+            len(epilogue.loads),
+            self.bits // 8,
+            self.out_bytes,
+            256,
+        )
+        apart = (points["fusion"] == NONE) & (epilogue.blocks > 0)
+        return terms(self.machine, ((1, self.kernel(points)), (apart, after)), points.size)
+
+    def resized(self, name: str, size: int) -> CudaConv | None:
+        """Return the problem with another size; it costs points, but its function stays."""
+        if name not in self.sizes or size < 1:
+            return None
+        # As many threads for an element as before; of more taps, as many loads more.
+        grown = {"taps": 1}.get(name, size / self.sizes[name])
+        more = size - self.sizes["taps"] if name == "taps" else 0
+        forms = tuple(
+            replace(
+                each,
+                threads=max(1, round(each.threads * grown)),
+                loads=max(1, each.loads + -(-more // (1 if each.form == CHANNELS else each.lanes))),
+            )
+            for each in self.forms
+        )
+        return replace(self, sizes={**self.sizes, name: size}, forms=forms)
+
+    def apply(self, point: Point) -> s_tir.Schedule:
+        """Return the function scheduled: written in one pass, or by primitives in loops."""
+        self.space.check(point)
+        prepared = prepare(self.func)
+        assert prepared is not None, "it was when the problem was found"
+        sch, conv = prepared
+        mode, form, most = point["fusion"], point["form"], point["threads"]
+        if form == LOOPS:
+            name = sch.get(conv).name_hint
+
+            def follow(sch: s_tir.Schedule, _: Any) -> None:
+                fuse_as_one(sch, name, mode)
+
+            in_loops(sch, conv, follow, most)
+            func = sch.mod["main"]
+        else:
+            fuse_as_one(sch, sch.get(conv).name_hint, mode)
+            fused = find_fused_conv(sch, conv)
+            assert fused is not None, "it was when the problem was found"
+            main = sch.mod["main"]
+            func = _written(main, fused, form, point["parts"], most)
+        return s_tir.Schedule(with_wrapping(func))
+
+
+def _written(
+    func: tirx.PrimFunc, fused: FusedConv, form: int, parts: int, most: int
+) -> tirx.PrimFunc:
+    """Return a function in one of the forms that are one pass."""
+    made: tirx.PrimFunc | None = None
+    rows = find_rows(fused)
+    if form == ROWS and rows is not None:
+        made = in_rows(func, fused, rows, parts, most)
+    elif form == CHANNELS:
+        made = in_channels(func, fused, find_channels(fused), parts, most)
+    else:
+        made = in_elements(func, fused, most)
+    assert made is not None, "it was when the problem was found"
+    return made
+
+
+def find_conv(func: tirx.PrimFunc, machine: Gpu) -> CudaConv | None:
+    """Return the depthwise convolution that a function is, None if it is something else.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        Not scheduled.
+    machine : Gpu
+    """
+    prepared = prepare(func)
+    if prepared is None:
+        return None
+    sch, conv = prepared
+    found = find_depthwise_conv(sch.get(conv))
+    epilogue = find_epilogue(sch, conv) if found is not None else None
+    if found is None or epilogue is None:
+        return None
+    outer = [plain(axis.dom.extent) for axis in found.outer]
+    if not all(isinstance(size, int) for size in (*outer, found.columns, found.width)):
+        return None
+    last = sch.get(sch.get_child_blocks(sch.get_sblock("root"))[-1])
+    one_pass, forms = one_pass_forms(sch, conv, epilogue)
+    elements = prod(outer) * found.columns
+    dtype = str(found.data.source.ty.dtype)
+    return CudaConv(
+        func,
+        machine,
+        {"rows": prod(outer), "columns": found.columns, "taps": found.taps},
+        dtype,
+        int(tvm.DataType(str(found.out.ty.dtype)).bits),
+        int(tvm.DataType(dtype).bits) // 8,
+        int(tvm.DataType(str(last.body.buffer.ty.dtype)).bits) // 8,
+        epilogue,
+        one_pass,
+        (Form(LOOPS, 1, 1, elements, found.taps), *forms),
+    )

@@ -1,0 +1,167 @@
+"""A product of two matrices on a GPU: tiles in shared memory, and tiles in registers.
+
+y[m, n] = epilogue(sum_k a[m, k] * b[k, n])
+
+for tiles of rows and columns                      a block each
+  for a thread's rows and columns of them          a thread each
+    for steps of k
+      the tiles of a and b of that step, into shared memory, all threads together
+      for k of the step
+        for rows, for columns of the thread        unrolled by nvcc: sums in registers
+    the tail, on the finished tile of the thread
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from tvm import s_tir, tirx
+
+from ....schedules.prepare import prepare
+from ...cost import Terms
+from ...gpu import Gpu
+from ...space import Constraint, Point, Points, Space, Variable
+from ..epilogue import Epilogue
+from ..patterns import Operand, match_product
+from .kernel import limits, near_powers
+from .product_cost import costs, kernel
+from .product_schedule import scheduled
+
+#: Rows and columns of a thread, threads along each axis, steps of k: powers of two up to these, and
+#: where a size is not divided by one, the largest divisor below it. More results of a thread than
+#: this have no registers in any machine.
+_TILE, _THREADS, _STEP = 8, 32, 32
+#: Bytes of a load of a thread, at most.
+VECTOR_BYTES = 16
+
+
+@dataclass(frozen=True)
+class CudaProduct:
+    """A product of matrices and a GPU; see :class:`..problem.Problem`.
+
+    Attributes
+    ----------
+    func : tvm.tirx.PrimFunc
+        Not scheduled.
+    machine : Gpu
+    sizes : dict[str, int]
+        "m", "n" and "k".
+    dtype : str
+        Of a and b.
+    bits : int
+        Of a sum.
+    a, b : Operand
+    epilogue : Epilogue
+    out_bytes : int
+        Of an element of y.
+    """
+
+    func: tirx.PrimFunc
+    machine: Gpu
+    sizes: dict[str, int]
+    dtype: str
+    bits: int
+    a: Operand
+    b: Operand
+    epilogue: Epilogue
+    out_bytes: int
+    kind: str = "product"
+
+    @cached_property
+    def space(self) -> Space:
+        """The variables, and what a multiprocessor forbids."""
+        m, n, k = (self.sizes[letter] for letter in "mnk")
+        most = VECTOR_BYTES // max(self.a.bytes, self.b.bytes)
+        vectors = tuple(v for v in (1, 2, 4, 8, 16) if v <= most)
+        variables = (
+            self.epilogue.variable,
+            Variable("rows", near_powers(m, _TILE), "rows", "rows of a thread"),
+            Variable("columns", near_powers(n, _TILE), "columns", "columns of a thread"),
+            Variable("threads_m", near_powers(m, _THREADS), "threads", "threads along the rows"),
+            Variable("threads_n", near_powers(n, _THREADS), "threads", "threads along the columns"),
+            Variable(
+                "step", near_powers(k, _STEP), "steps", "steps of k in shared memory at a time"
+            ),
+            Variable("vector", vectors, "elements", "elements of a load into shared memory"),
+        )
+        constraints = (
+            Constraint(
+                "whole tiles",
+                0,
+                "elements",
+                lambda p: m % self.block_rows(p) + n % self.block_columns(p),
+                "tiles of blocks divide the rows and the columns",
+            ),
+            Constraint(
+                "whole vectors",
+                0,
+                "elements",
+                self._cut_vectors,
+                "vectors divide the rows of both matrices and of their tiles, and all threads load "
+                "as many",
+            ),
+            *limits(self.machine, lambda p: kernel(self, p)),
+        )
+        return Space(variables, constraints)
+
+    def block_rows(self, p: Points) -> Any:
+        """Return the rows of a block's tile."""
+        return p["rows"] * p["threads_m"]
+
+    def block_columns(self, p: Points) -> Any:
+        """Return the columns of a block's tile."""
+        return p["columns"] * p["threads_n"]
+
+    def _cut_vectors(self, p: Points) -> Any:
+        m, n, k = (self.sizes[letter] for letter in "mnk")
+        vector, all_at_once = p["vector"], p["threads_m"] * p["threads_n"] * p["vector"]
+        cut = 0
+        for tile, size, turned in (
+            (self.block_rows(p), m, self.a.turned),
+            (self.block_columns(p), n, not self.b.turned),
+        ):
+            along = tile if turned else p["step"]
+            cut = cut + along % vector + (size if turned else k) % vector
+            cut = cut + tile * p["step"] % all_at_once
+        # Single elements need not be as many for each thread: TVM puts a condition there.
+        return np.where(vector > 1, cut, 0)
+
+    def stored(self, point: Point) -> int:
+        """Return the elements of a vector that a thread stores."""
+        most = VECTOR_BYTES // max(self.out_bytes, self.bits // 8)
+        return max(v for v in (1, 2, 4) if v <= most and point["columns"] % v == 0)
+
+    def cost(self, points: Points) -> Terms:
+        """Return the terms of the cost of points, as predicted for the GPU."""
+        return costs(self, points)
+
+    def resized(self, name: str, size: int) -> CudaProduct | None:
+        """Return the problem with another size; it costs points, but its function stays."""
+        if name not in self.sizes or size < 1:
+            return None
+        return replace(self, sizes={**self.sizes, name: size})
+
+    def apply(self, point: Point) -> s_tir.Schedule:
+        """Return the function scheduled."""
+        self.space.check(point)
+        prepared = prepare(self.func)
+        assert prepared is not None, "it was when the problem was found"
+        sch, reduction = prepared
+        return scheduled(sch, reduction, self, point)
+
+
+def find_product(func: tirx.PrimFunc, machine: Gpu) -> CudaProduct | None:
+    """Return the product of matrices that a function is, None if it is something else.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        Not scheduled.
+    machine : Gpu
+    """
+    found = match_product(func, machine, CudaProduct)
+    # Of a matrix times itself there is one read, and the tiles of two are wanted.
+    return found if found is not None and found.a.place != found.b.place else None

@@ -1,0 +1,90 @@
+"""Schedules a product of matrices for a GPU: see :mod:`.product` for the loops."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tvm import s_tir
+
+from ....schedules.cuda.loops import bind_elements, place_of, unroll
+from ...space import Point
+from .fusing import fuse_as_one
+
+if TYPE_CHECKING:
+    from .product import CudaProduct
+
+#: Threads of a block of a kernel that changes single elements.
+ELEMENTS = 256
+
+
+def scheduled(
+    sch: s_tir.Schedule, reduction: Any, problem: CudaProduct, point: Point
+) -> s_tir.Schedule:
+    """Schedule a product by TVM's primitives.
+
+    Parameters
+    ----------
+    sch : tvm.s_tir.Schedule
+        Prepared, see :mod:`fuse_epilogue.schedules.prepare`.
+    reduction : SBlockRV
+        Its only reduction.
+    problem : CudaProduct
+        What it is.
+    point : dict[str, int]
+        A feasible one of its space.
+    """
+    mode = point["fusion"]
+    name = sch.get(reduction).name_hint
+    read = sch.get(reduction).reads
+    sources = [read[operand.place].source for operand in (problem.a, problem.b)]
+    split = problem.epilogue.is_split(mode)
+    store = tail = None
+    if not split:
+        tail = fuse_as_one(sch, name, mode)
+        # Sums in memory that others see would be stored in every step.
+        store = sch.cache_write(name, 0, "local")
+    reduction = sch.get_sblock(name)
+    m, n, k = sch.get_loops(reduction)
+    m0, m1, m2 = sch.split(m, [None, point["threads_m"], point["rows"]])
+    n0, n1, n2 = sch.split(n, [None, point["threads_n"], point["columns"]])
+    k0, k1 = sch.split(k, [None, point["step"]])
+    sch.reorder(m0, n0, m1, n1, k0, k1, m2, n2)
+    if store is None:
+        store = fuse_as_one(sch, name, mode)
+        sch.set_scope(reduction, 0, "local")
+    else:
+        sch.reverse_compute_at(store, n1, preserve_unit_loops=True)
+    _stored(sch, store, problem.stored(point))
+    sch.bind(sch.fuse(m0, n0), "blockIdx.x")
+    sch.bind(sch.fuse(m1, n1), "threadIdx.x")
+    threads = point["threads_m"] * point["threads_n"]
+    for source in sources:
+        place = place_of(sch, reduction, source)
+        _shared(sch, sch.cache_read(reduction, place, "shared"), k0, threads, point)
+    for loop in (m2, n2):
+        unroll(sch, loop)
+    sch.decompose_reduction(reduction, k0)
+    if tail is not None:
+        bind_elements(sch, tail, ELEMENTS)
+    return sch
+
+
+def _shared(sch: s_tir.Schedule, tile: Any, step: Any, threads: int, point: Point) -> None:
+    """Load a tile of a step, all threads together."""
+    sch.compute_at(tile, step, preserve_unit_loops=True)
+    elements = sch.fuse(*sch.get_loops(tile)[-2:])
+    loads, thread, vector = sch.split(elements, [None, threads, point["vector"]])
+    sch.bind(thread, "threadIdx.x")
+    if point["vector"] > 1:
+        sch.vectorize(vector)
+    unroll(sch, loads)
+
+
+def _stored(sch: s_tir.Schedule, block: Any, lanes: int) -> None:
+    """Compute and store the finished tile of a thread in vectors."""
+    rows, columns = sch.get_loops(block)[-2:]
+    if lanes > 1:
+        columns, lane = sch.split(columns, [None, lanes])
+        sch.vectorize(lane)
+    for loop in (rows, columns):
+        unroll(sch, loop)

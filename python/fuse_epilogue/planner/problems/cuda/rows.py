@@ -1,0 +1,240 @@
+"""Rows of a matrix reduced to a number each, on a GPU.
+
+    y[m] = epilogue(op_n x[m, n])
+
+Each row has some threads, by the number of lanes:
+
+    1 lane:   a thread reduces a row from its begin to its end
+    several:  each reduces every so many vectors of the row; then they reduce what they have
+              together, by TVM's cross-thread reduction: shuffles, and shared memory beyond a warp
+
+A cross-thread reduction starts from the neutral element, in each thread: TVM refuses any other
+T.init. It leaves a bias to the tail, which the first thread of a row computes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from tvm import s_tir, tirx
+
+from ....schedules.prepare import prepare
+from ...cost import Terms
+from ...gpu import Gpu
+from ...space import Constraint, Point, Points, Space, Variable
+from ..epilogue import ABSORBED, NONE, Epilogue
+from ..patterns import match_rows
+from .kernel import (
+    ADDRESSES,
+    LINE,
+    SECTOR,
+    Kernel,
+    beyond_cache,
+    elementwise,
+    limits,
+    near_powers,
+    terms,
+)
+from .rows_schedule import ELEMENTS, scheduled
+
+#: Bytes of a load of a thread, at most.
+_VECTOR_BYTES = 16
+_UNROLL = (1, 2, 4, 8)
+#: Rows of a block, at most.
+_ROWS = 256
+
+
+@dataclass(frozen=True)
+class CudaRows:
+    """A reduction of rows and a GPU; see :class:`..problem.Problem`.
+
+    Attributes
+    ----------
+    func : tvm.tirx.PrimFunc
+        Not scheduled.
+    machine : Gpu
+    sizes : dict[str, int]
+        "m" and "n".
+    dtype : str
+        Of x.
+    bits : int
+        Of a result before what follows.
+    bytes : int
+        Of an element of x.
+    epilogue : Epilogue
+    splits : bool
+        Whether TVM knows how to reduce partial results.
+    """
+
+    func: tirx.PrimFunc
+    machine: Gpu
+    sizes: dict[str, int]
+    dtype: str
+    bits: int
+    bytes: int
+    epilogue: Epilogue
+    splits: bool
+    kind: str = "rows"
+
+    # ---- What is chosen from ---------------------------------------------------------------------
+
+    @cached_property
+    def space(self) -> Space:
+        """The variables, and what forbids some of their values."""
+        m, n = self.sizes["m"], self.sizes["n"]
+        gpu = self.machine
+        most = max(1, _VECTOR_BYTES // self.bytes)
+        vectors = tuple(v for v in (1, 2, 4, 8, 16) if v <= most and n % v == 0)
+        variables = (
+            self.epilogue.variable,
+            Variable(
+                "lanes",
+                near_powers(n, gpu.block_threads),
+                "threads",
+                "threads that reduce a row together",
+            ),
+            Variable("rows", near_powers(m, _ROWS), "rows", "rows of a block"),
+            Variable("vector", vectors, "elements", "elements of a load"),
+            Variable("unroll", _UNROLL, "steps", "loads of a thread that are under way together"),
+        )
+        constraints = (
+            Constraint(
+                "start",
+                0,
+                "sums",
+                lambda p: (p["lanes"] > 1) & (p["fusion"] == ABSORBED),
+                "a cross-thread reduction starts from the neutral element in each thread: none "
+                "can start from a bias",
+            ),
+            Constraint(
+                "neutral element",
+                1,
+                "threads of a row",
+                lambda p: np.where(self.splits, 1, p["lanes"]),
+                "TVM must know the neutral element of T.init to reduce across threads",
+            ),
+            Constraint(
+                "whole warps",
+                0,
+                "threads",
+                lambda p: (
+                    np.where(p["rows"] == 1, np.maximum(0, p["lanes"] - gpu.warp), 0)
+                    * (p["lanes"] % gpu.warp > 0)
+                ),
+                "a single row has whole warps beyond the first: TVM's code for others counts on "
+                "threads of a warp to be in step, which they need not be",
+            ),
+            Constraint(
+                "whole steps",
+                0,
+                "columns",
+                self._left_over,
+                "steps of all lanes divide the columns",
+            ),
+            *limits(gpu, self.kernel),
+        )
+        return Space(variables, constraints)
+
+    def _left_over(self, p: Points) -> Any:
+        return self.sizes["n"] % (p["lanes"] * p["vector"] * p["unroll"])
+
+    # ---- What it costs ---------------------------------------------------------------------------
+
+    def kernel(self, p: Points) -> Kernel:
+        """Return what the kernel of the reduction does."""
+        gpu, chip, epilogue = self.machine, self.machine.chip, self.epilogue
+        m, n = self.sizes["m"], self.sizes["n"]
+        lanes, vector, unroll = p["lanes"], p["vector"], p["unroll"]
+        threads, blocks = p["rows"] * lanes, m // p["rows"]
+        steps = n // (lanes * vector)
+        # A load takes the unit a clock for each word, and for each line: short rows share some.
+        row = n * self.bytes
+        lines = gpu.warp / np.minimum(lanes, gpu.warp) * min(1.0, row / LINE)
+        load = np.maximum(np.maximum(1.0, vector * self.bytes / 4), lines)
+        fused = (p["fusion"] != NONE) & (epilogue.blocks > 0)
+        absorbed = epilogue.absorbed * (p["fusion"] == ABSORBED)
+        after = (epilogue.operations - absorbed) * fused
+        shuffles, shared = self._across(p)
+        converts = steps * vector * (self.dtype not in ("float32", "int32"))
+        elements = steps * vector
+        chain = steps / unroll * chip.memory_latency + elements * chip.latency
+        chain = chain + shuffles * chip.shared_latency + after * chip.latency
+        read = m * n * self.bytes
+        # Where the lanes of a row take less than a sector, the rest of it is loaded again unless
+        # the first cache still has it: it has room for a line of so many rows.
+        whole = min(row, SECTOR)
+        near = np.minimum(lanes * vector * self.bytes, whole)
+        at_once = np.minimum(chip.threads // np.maximum(lanes, 1), m)
+        again = np.where(at_once * LINE <= chip.shared, 1.0, whole / near)
+        written = m * self.bits // 8
+        return Kernel(
+            threads=threads,
+            blocks=blocks,
+            live=ADDRESSES + unroll * np.maximum(1, vector * self.bytes // 4) + vector,
+            shared=shared,
+            fma=elements + shuffles + after,
+            convert=converts,
+            words=steps * load + shuffles + len(epilogue.loads) * fused + 1,
+            others=(1.0 + 2.0 / unroll) * steps + shuffles + len(epilogue.loads) * fused + 1,
+            chain=chain,
+            held=steps / unroll,
+            memory=beyond_cache(gpu, read, written),
+            cached=read * again + written,
+        )
+
+    def _across(self, p: Points) -> tuple[Any, Any]:
+        """Return what a thread does to reduce across threads, and the block's shared memory."""
+        warp, lanes, rows = self.machine.warp, p["lanes"], p["rows"]
+        rounds = np.ceil(np.log2(lanes))
+        several = np.ceil(lanes / warp)
+        # Halves by shuffles; warps leave what they have in shared memory, behind a barrier.
+        by_shuffles = rounds + np.where(several > 1, 4, 0)
+        in_warps = np.where(lanes < warp, warp % lanes, lanes % warp) == 0
+        in_warps |= (lanes < warp) & (rows == 1)
+        size = self.bits // 8
+        staged = np.where(several > 1, (several + 1) * rows * size, 0)
+        # Otherwise halves go through shared memory, each behind a barrier.
+        return (
+            np.where(in_warps, by_shuffles, 3 * rounds + 2),
+            np.where(in_warps, staged, lanes * rows * size),
+        )
+
+    def cost(self, points: Points) -> Terms:
+        """Return the terms of the cost of points, as predicted for the GPU."""
+        epilogue, m, size = self.epilogue, self.sizes["m"], self.bits // 8
+        after = elementwise(
+            self.machine, m, epilogue.operations, len(epilogue.loads), size, size, ELEMENTS
+        )
+        apart = (points["fusion"] == NONE) & (epilogue.blocks > 0)
+        return terms(self.machine, ((1, self.kernel(points)), (apart, after)), points.size)
+
+    def resized(self, name: str, size: int) -> CudaRows | None:
+        """Return the problem with another size; it costs points, but its function stays."""
+        if name not in self.sizes or size < 1:
+            return None
+        return replace(self, sizes={**self.sizes, name: size})
+
+    # ---- The schedule ----------------------------------------------------------------------------
+
+    def apply(self, point: Point) -> s_tir.Schedule:
+        """Return the function scheduled."""
+        self.space.check(point)
+        prepared = prepare(self.func)
+        assert prepared is not None, "it was when the problem was found"
+        sch, reduction = prepared
+        return scheduled(sch, reduction, self.epilogue.is_split(point["fusion"]), point)
+
+
+def find_rows(func: tirx.PrimFunc, machine: Gpu) -> CudaRows | None:
+    """Return the reduction of rows that a function is, None if it is something else.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        Not scheduled.
+    machine : Gpu
+    """
+    return match_rows(func, machine, CudaRows)

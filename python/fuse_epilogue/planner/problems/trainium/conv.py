@@ -1,0 +1,288 @@
+"""A depthwise convolution on Trainium as an optimisation problem: channels are on partitions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from tvm import s_tir, tirx
+
+from ....neuron.costs import FLOAT32_PASSES
+from ....neuron.machine import Machine
+from ....neuron.trace import ITEMSIZE
+from ....schedules.neuron.channel_conv import ChannelConv, find_channel_conv
+from ....schedules.neuron.depthwise import PART, channels_of_a_tile, tilings
+from ....schedules.neuron.tiling import Tiling, scheduled
+from ...space import Constraint, Point, Points, Space, Variable
+from .ways import IN_FLIGHT, OnTrainium, find_ways
+from .work import Work, cycle, rate, start, stretched
+
+
+@dataclass(frozen=True)
+class TrainiumConv(OnTrainium):
+    """A depthwise convolution and what follows it, on one NeuronCore.
+
+    Attributes
+    ----------
+    ways, core
+        As of :class:`.ways.OnTrainium`.
+    finite : bool
+        Whether data and weights are finite: then the tensor engine may compute taps.
+    """
+
+    finite: bool = False
+
+    kind = "conv"
+
+    @property
+    def conv(self) -> ChannelConv:
+        """What is convolved."""
+        found: ChannelConv = self.ways.any
+        return found
+
+    @property
+    def dtype(self) -> str:
+        """Type of x."""
+        return self.conv.dtype
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Images (of the last axis of images), channels, columns of the result, taps."""
+        images = int(self.conv.images[-1].dom.extent) if self.conv.images else 1
+        conv = self.conv.conv
+        return {
+            "images": images,
+            "channels": self.conv.channels,
+            "columns": conv.columns,
+            "taps": conv.taps,
+        }
+
+    @property
+    def partitions(self) -> int:
+        """Channels of a tile."""
+        return channels_of_a_tile(self.conv.channels, self.core.partitions)
+
+    @cached_property
+    def space(self) -> Space:
+        """What is chosen from, and what SBUF and PSUM have room for."""
+        sizes = self.sizes
+        whole = self.conv.channels % self.partitions == 0
+        taps = sizes["taps"] + 1 if self.finite and whole else 1
+        # What the rule takes is a choice, too.
+        by_rule = next(tilings(self.conv, self.core, False))
+        columns = _with(_pieces(sizes["columns"], 8), by_rule.columns)
+        parts = [1, 2, 4]
+        if any(PART < c and PART not in (-(-c // 2), -(-c // 4)) for c in columns):
+            parts.append(0)
+        labels = tuple(str(count) if count else f"of {PART} columns" for count in parts)
+        variables = (
+            *self.fusion,
+            Variable(
+                "columns",
+                columns,
+                "columns",
+                "columns of the result in a tile",
+            ),
+            Variable(
+                "images",
+                _with(_powers(sizes["images"]), by_rule.images),
+                "images",
+                "images in a tile",
+            ),
+            Variable(
+                "parts",
+                tuple(parts),
+                "parts",
+                "pieces of a tile that are computed one by one",
+                labels,
+            ),
+            Variable("on_tensor", tuple(range(taps)), "taps", "taps on the tensor engine"),
+            Variable("load", (0, 1), "", "what one transfer loads", ("a tile", "all channels")),
+        )
+        return Space(
+            variables,
+            (
+                *self.constraints,
+                Constraint(
+                    "whole images",
+                    0,
+                    "",
+                    self._mixed,
+                    "several images are in a tile only with all of their columns, and without "
+                    "taps on the tensor engine or all channels at once; no part is a whole tile "
+                    "under another name",
+                ),
+                Constraint(
+                    "products",
+                    0,
+                    "",
+                    lambda p: (p["on_tensor"] > 0) & (self._part(p) == 1),
+                    "the tensor engine multiplies by more than one column",
+                ),
+                Constraint(
+                    "SBUF",
+                    self.core.sbuf_bytes,
+                    "bytes of a partition",
+                    self._sbuf,
+                    f"{IN_FLIGHT} tiles of what is loaded, summed and stored",
+                ),
+                Constraint(
+                    "PSUM",
+                    self.core.psum_bytes,
+                    "bytes of a partition",
+                    self._psum,
+                    "two parts of sums, while one is computed and one is read",
+                ),
+            ),
+        )
+
+    def _mixed(self, points: Points) -> np.ndarray:
+        several = points["images"] > 1
+        cut = points["columns"] < self.sizes["columns"]
+        other = (points["on_tensor"] > 0) | (points["load"] > 0)
+        alone = (points["load"] > 0) & (cut | (self.sizes["images"] == 1))
+        same = (points["parts"] == 0) & (points["columns"] <= PART)
+        wrong: np.ndarray = (several & (cut | other)) | alone | same
+        return wrong.astype(np.int64)
+
+    def _sbuf(self, points: Points) -> np.ndarray:
+        conv = self.conv.conv
+        reach = (points["columns"] - 1) * conv.stride + (conv.taps - 1) * conv.dilation + 1
+        rest = -(-self.conv.channels // self.partitions)
+        tiles = np.where(points["load"] > 0, rest, points["images"])
+        elements = points["images"] * self._part(points)
+        size = ITEMSIZE[self.dtype]
+        used: np.ndarray = IN_FLIGHT * (tiles * reach * size + elements * (4 + size))
+        return used
+
+    def _psum(self, points: Points) -> np.ndarray:
+        part = self._part(points)
+        used: np.ndarray = np.where(points["on_tensor"] > 0, 2 * 4 * part, 0)
+        return used
+
+    def _part(self, points: Points | Point) -> Any:
+        """Return the columns of a part."""
+        columns, parts = points["columns"], points["parts"]
+        return np.where(
+            np.equal(parts, 0), np.minimum(columns, PART), -(-columns // np.maximum(parts, 1))
+        )
+
+    def work(self, points: Points) -> Work:
+        """Return what the kernels of points ask of the machine."""
+        conv, core, sizes = self.conv, self.core, self.sizes
+        taps, size, bandwidth = sizes["taps"], ITEMSIZE[self.dtype], rate(core)
+        images = sizes["images"] * int(np.prod([int(a.dom.extent) for a in conv.images[:-1]]))
+        rest = -(-conv.channels // self.partitions)
+        elements = images * rest * sizes["columns"]
+        read = images * conv.channels * self._read * size
+        written = np.where(self.is_apart(points), 4, self._out) * images * conv.channels
+        columns, several, on_tensor = points["columns"], points["images"], points["on_tensor"]
+        part = self._part(points)
+        tiles = images // sizes["images"] * -(-sizes["images"] // several) * rest
+        tiles = tiles * -(-sizes["columns"] // columns)
+        parts = tiles * -(-columns // part)
+        passes = FLOAT32_PASSES if self.dtype == "float32" else 1
+        banks = -(-part // core.matmul_moving)
+        # One tap begins the sum on the scalar engine; each further one takes two cycles an element.
+        steps = np.maximum(taps - on_tensor - 1, 0)
+        added = steps * 2.0 + np.where(on_tensor > 0, 1.0, 0.0)
+        steps = steps + (on_tensor > 0)
+        reach = (columns - 1) * conv.conv.stride + (taps - 1) * conv.conv.dilation + 1
+        # What the engines wait for: the first tile, and the last one on its way back.
+        tile = self.partitions * several * size
+        waits = np.where(points["load"] > 0, rest, 1) * tile * reach + tile * part
+        waits = waits / bandwidth + 2 * start(core)
+        # What the DMA engines wait for: the sums of the last tile; before the first one, the
+        # matrices with weights on their diagonals.
+        chain = (added * cycle(core, "vector") + cycle(core, "scalar")) * several * part
+        made = np.where((on_tensor > 0) & (points["load"] == 0), 2 * start(core), 0.0)
+        short = read / bandwidth * (stretched(core, columns * size) - 1)
+        wide = np.where(self.is_apart(points), 4, self._out)
+        short = short + written * sizes["columns"] / bandwidth * (stretched(core, part * wide) - 1)
+        work = Work(
+            (read + written * sizes["columns"]) / bandwidth,
+            {
+                "vector": elements * added * cycle(core, "vector"),
+                "tensor": elements * passes * on_tensor * cycle(core, "tensor"),
+            },
+            {
+                "dma": short + chain + start(core) + made,
+                "vector": parts * steps * core.access_cycles * cycle(core, "vector") + waits + made,
+                "tensor": parts * banks * on_tensor * core.access_cycles * cycle(core, "tensor")
+                + waits
+                + made,
+            },
+            500 + tiles + parts * (2 + taps - on_tensor + on_tensor * banks),
+        )
+        return self.with_rest(points, work)
+
+    @property
+    def _read(self) -> int:
+        """Columns of x that are read; zeros beside it are made on the chip."""
+        conv = self.conv.conv
+        first = int(conv.start)
+        if conv.outside is None:
+            return self.conv.reach
+        return max(0, min(int(conv.width), first + self.conv.reach) - max(0, first))
+
+    @property
+    def _out(self) -> int:
+        """Bytes of an element of the result."""
+        return ITEMSIZE[str(self.ways.func.params[-1].ty.dtype)]
+
+    def scheduled(self, found: ChannelConv, point: Point) -> s_tir.Schedule:
+        """Return a convolution scheduled as a point says."""
+        return scheduled(found, self.tiling(point))
+
+    def tiling(self, point: Point) -> Tiling:
+        """Return a point as the schedule takes it."""
+        part = int(self._part(point))
+        return Tiling(
+            self.partitions,
+            point["images"],
+            point["columns"],
+            part,
+            point["on_tensor"],
+            bool(point["load"]),
+        )
+
+
+def find_conv(func: tirx.PrimFunc, core: Machine, finite: bool = False) -> TrainiumConv | None:
+    """Return a convolution as a problem, None if the function is something else.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        Not scheduled.
+    core : Machine
+        Where it shall run.
+    finite : bool
+        Whether data and weights are finite.
+    """
+    ways: Any = find_ways(func, find_channel_conv)
+    return None if ways is None else TrainiumConv(ways, core, finite)
+
+
+def _with(choices: tuple[int, ...], one: int) -> tuple[int, ...]:
+    """Return some choices and one more, if it is none of them."""
+    return tuple(dict.fromkeys([*choices, one]))
+
+
+def _pieces(size: int, most: int) -> tuple[int, ...]:
+    """Return a size cut into 1, 2, 4, ... pieces, rounded up."""
+    found = []
+    count = 1
+    while count <= most and size > 0:
+        found.append(-(-size // count))
+        count *= 2
+    return tuple(dict.fromkeys(found))
+
+
+def _powers(size: int) -> tuple[int, ...]:
+    """Return 1, 2, 4, ... up to a size, and the size."""
+    found = [1]
+    while found[-1] * 2 <= size:
+        found.append(found[-1] * 2)
+    return tuple(dict.fromkeys([*found, size]))

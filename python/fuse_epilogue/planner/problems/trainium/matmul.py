@@ -1,0 +1,316 @@
+"""A product of matrices on Trainium: see :class:`...schedules.neuron.matmul.Tiling` for the loops.
+
+    for blocks of rows: for blocks of columns: for chunks of k: for tiles of k, rows and columns
+
+The sums of a block are in PSUM together; a matrix that does not stay in SBUF is loaded again for
+every block of the other one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from tvm import s_tir, tirx
+
+from ....neuron.costs import FLOAT32_PASSES
+from ....neuron.machine import Machine
+from ....neuron.trace import ITEMSIZE
+from ....schedules.neuron.matmul import (
+    BLOCKS,
+    CHUNK,
+    LONGEST_ROW,
+    Tiling,
+    last_engine,
+    scheduled,
+)
+from ....schedules.neuron.products import Product, Side
+from ....schedules.neuron.products import find_product as find
+from ....schedules.neuron.tiles import BANK, BANK_BYTES, PARTITIONS
+from ...space import Constraint, Point, Points, Space, Variable
+from .ways import OnTrainium, find_ways
+from .work import Work, cycle, rate, size_of, start, stretched
+
+#: Tiles that are loaded again and again are in flight at least: one arrives, one is used.
+_PASSING = 2
+
+
+@dataclass(frozen=True)
+class TrainiumProduct(OnTrainium):
+    """A product of matrices and what follows it, on one NeuronCore."""
+
+    kind = "product"
+
+    @property
+    def product(self) -> Product:
+        """What is computed."""
+        found: Product = self.ways.any
+        return found
+
+    @property
+    def dtype(self) -> str:
+        """Type of the left matrix."""
+        return self.product.left.dtype
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Rows, columns and what is summed over."""
+        return {letter: self.product.size(letter) for letter in "mnk"}
+
+    @cached_property
+    def space(self) -> Space:
+        """What is chosen from, and what SBUF and PSUM have room for."""
+        m, n, k = self.sizes.values()
+        core = self.core
+        engines = (1, 0) if last_engine(self.product) else (0,)
+        names = tuple("the scalar engine" if each else "the usual one" for each in engines)
+        stays = ("loaded again", "stays")
+        variables = (
+            *self.fusion,
+            Variable("tiles", _powers(-(-m // PARTITIONS)), "tiles", "tiles of rows in a block"),
+            Variable("width", _powers(-(-n // BANK)), "tiles", "tiles of columns in a block"),
+            Variable("chunk", self._chunks, "tiles", "tiles of k that are loaded together"),
+            Variable("left", (1, 0), "", "a block of rows of the left matrix", stays[::-1]),
+            Variable(
+                "right",
+                (1, 0) if m > PARTITIONS else (0,),
+                "",
+                "the right matrix",
+                stays[::-1] if m > PARTITIONS else stays[:1],
+            ),
+            Variable("engine", engines, "", "what computes the results of the sums", names),
+        )
+        return Space(
+            variables,
+            (
+                *self.constraints,
+                Constraint(
+                    "blocks",
+                    0,
+                    "",
+                    lambda p: (p["right"] > 0) & (m <= p["tiles"] * PARTITIONS),
+                    "with one block of rows nothing is loaded again",
+                ),
+                Constraint(
+                    "PSUM",
+                    core.psum_bytes // core.psum_bank_bytes,
+                    "banks",
+                    self._banks,
+                    "the sums of a block, and one tile that is turned",
+                ),
+                Constraint(
+                    "SBUF",
+                    core.sbuf_bytes,
+                    "bytes of a partition",
+                    self._sbuf,
+                    f"what stays, and {_PASSING} tiles of all that passes through",
+                ),
+            ),
+        )
+
+    @property
+    def _chunks(self) -> tuple[int, ...]:
+        deep = -(-self.sizes["k"] // PARTITIONS)
+        most = min(CHUNK, 1 << (deep - 1).bit_length())
+        return (most, *(count for count in (1, 2, 4, 8, 16) if most != count < 2 * deep))
+
+    @property
+    def _turned(self) -> int:
+        """How many of the matrices the tensor engine turns."""
+        return int(self.product.left.turned) + int(self.product.right.turned)
+
+    def _columns(self, points: Points) -> Any:
+        """Return the columns of a block."""
+        n = self.sizes["n"]
+        wide = np.minimum(n, BANK * points["width"])
+        cut = n // BANK * BANK or 1 << (n.bit_length() - 1)
+        whole = (points["tiles"] == 1) | (n >= BANK * points["width"])
+        return np.where(whole, wide, cut)
+
+    def _banks(self, points: Points) -> Any:
+        sums = points["tiles"] * self._columns(points) * 4
+        return -(-sums // BANK_BYTES) + (self._turned > 0)
+
+    def _sbuf(self, points: Points) -> Any:
+        product, n, k = self.product, self.sizes["n"], self.sizes["k"]
+        deep = -(-k // PARTITIONS)
+        left, right = (ITEMSIZE[side.dtype] for side in (product.left, product.right))
+        wide = self._columns(points)
+        passing = _PASSING * np.minimum(points["chunk"], deep)
+        used = np.where(points["left"] > 0, deep, passing) * left * self._rows(points)
+        used = used + right * np.where(points["right"] > 0, deep * n, passing * wide)
+        used = used + self._turned * _PASSING * BANK_BYTES
+        used = used + _PASSING * wide * (self._out + 4 * product.adds_first)
+        for letters, found in product.others().items():
+            size = sum(ITEMSIZE[str(load.source.ty.dtype)] for load in found)
+            if letters == "n":
+                used = used + size * (n if n <= LONGEST_ROW else _PASSING * wide)
+            elif letters == "mn":
+                used = used + size * _PASSING * wide
+        return used
+
+    def _rows(self, points: Points) -> Any:
+        """Return the rows of a block."""
+        return np.minimum(points["tiles"] * PARTITIONS, self.sizes["m"])
+
+    @property
+    def _out(self) -> int:
+        """Bytes of an element of the result."""
+        return ITEMSIZE[str(self.func.params[-1].ty.dtype)]
+
+    # ---- Cost --------------------------------------------------------------------------------
+
+    def work(self, points: Points) -> Work:
+        """Return what the kernels of points ask of the machine."""
+        core, (m, n, k) = self.core, self.sizes.values()
+        bandwidth, access = rate(core), core.access_cycles
+        rows, wide = self._rows(points), self._columns(points)
+        blocks, across = -(-m // rows), -(-n // wide)
+        deep, down = -(-k // PARTITIONS), -(-m // PARTITIONS)
+        loads = np.where(points["left"] > 0, 1, across), np.where(points["right"] > 0, 1, blocks)
+        product, chunk = self.product, np.minimum(points["chunk"], deep)
+        there = np.where(points["left"] > 0, deep, chunk), chunk
+        sides = (product.left, m, rows), (product.right, n, wide)
+        inputs: Any = 0.0
+        short: Any = 0.0
+        turning: Any = 0.0
+        copying: Any = 0.0
+        steps = down * (deep * -(-n // BANK) + 2 * across)
+        for (side, size, own), times, tiles in zip(sides, loads, there, strict=True):
+            at_once = self._turned_at_once(side, tiles)
+            moved = size * k * ITEMSIZE[side.dtype] * times
+            inputs = inputs + moved
+            run = (at_once * min(PARTITIONS, k) if side.turned else own) * ITEMSIZE[side.dtype]
+            short = short + moved / bandwidth * (stretched(core, run) - 1)
+            if not side.turned:
+                steps = steps + times * deep * -(-size // own)
+            else:
+                count = deep * -(-size // PARTITIONS)
+                steps = steps + times * count * (1 + 2 / at_once)
+                turning = turning + times * (deep * size * _passes(side) + count * access)
+                copying = copying + times * (deep * size + count / at_once * access)
+        apart = self.is_apart(points)
+        out = np.where(apart, 4, self._out)
+        outputs = m * n * out
+        short = short + outputs / bandwidth * (stretched(core, wide * out) - 1)
+        others = self._others(apart)
+        products = down * deep * (n * _passes(product.left) + -(-n // BANK) * access)
+        # The results of the sums are computed by one engine, and by another one where that has to
+        # add first.
+        last = "scalar" if self.product.adds_first else "vector"
+        results = down * (n + -(-n // wide) * access)
+        engine = points["engine"] > 0
+        waits, done = self._waits(points)
+        more = {
+            "vector": (copying + np.where(engine & (last == "vector"), 0.0, results))
+            * cycle(core, "vector"),
+            "scalar": np.where(engine, results, 0.0) * cycle(core, "scalar"),
+            "dma": short + done,
+        }
+        work = Work(
+            (inputs + outputs + others) / bandwidth,
+            {"tensor": (turning + products) * cycle(core, "tensor")},
+            {
+                **{name: value + waits for name, value in more.items()},
+                "dma": more["dma"],
+                "tensor": waits,
+            },
+            # With odd sizes TVM takes longer to schedule it.
+            steps + (600 if m % PARTITIONS == n % BANK == k % PARTITIONS == 0 else 1500),
+        )
+        return self.with_rest(points, work)
+
+    def is_usual(self, points: Points) -> np.ndarray:
+        """Return which points the rule looks at; how the results of sums go on it does not ask."""
+        usual = points["engine"] == max(self.space.by_name["engine"].choices)
+        usual = usual & (points["chunk"] == self._chunks[0]) & (points["left"] > 0)
+        blocks = zip(points["tiles"].tolist(), points["width"].tolist(), strict=True)
+        found: np.ndarray = usual & np.array([block in BLOCKS for block in blocks], bool)
+        return found
+
+    def _turned_at_once(self, side: Side, tiles: Any) -> Any:
+        """Return how many tiles of k are turned together, of so many that are loaded."""
+        most = np.minimum(tiles, BANK_BYTES // ITEMSIZE[side.dtype] // PARTITIONS)
+        whole = self.sizes["k"] % (tiles * PARTITIONS) == 0
+        return np.where(whole, most, 1)
+
+    def _others(self, apart: Any) -> Any:
+        """Return the bytes of all that is read besides the matrices, once."""
+        sides = {self.product.left.name, self.product.right.name}
+
+        def read(found: Product | None) -> int:
+            params = [] if found is None else found.func.params[:-1]
+            return sum(size_of(param) for param in params if str(param.name) not in sides)
+
+        return np.where(apart, read(self.ways.first), read(self.ways.fused))
+
+    def _waits(self, points: Points) -> tuple[Any, Any]:
+        """Return the seconds in which the engines wait, or are done, and the DMA engines."""
+        core, (m, n, k) = self.core, self.sizes.values()
+        product, bandwidth = self.product, rate(self.core)
+        rows, wide = self._rows(points), self._columns(points)
+        deep = -(-k // PARTITIONS)
+        blocks = -(-m // rows) * -(-n // wide)
+        left, right = (ITEMSIZE[side.dtype] for side in (product.left, product.right))
+        chunk = np.minimum(points["chunk"] * PARTITIONS, k)
+        first = rows * np.where(points["left"] > 0, k, chunk) * left
+        first = first + wide * min(PARTITIONS, k) * right
+        tiles = -(-rows // PARTITIONS)
+        results = (
+            tiles
+            * wide
+            * np.where(points["engine"] > 0, cycle(core, "scalar"), cycle(core, "vector"))
+        )
+        # Where PSUM has no room for two blocks, the next one waits for the results of this one.
+        full = 2 * self._banks(points) > core.psum_bytes // core.psum_bank_bytes
+        waits = np.where(full, blocks - 1, 0) * results
+        # The first products of a block wait for the last tiles that are turned for it.
+        turned = BANK * cycle(core, "vector") + 2 * core.semaphore_cycles * cycle(core, "tensor")
+        again = np.where(points["left"] > 0, -(-m // rows), blocks)
+        waits = waits + again * turned * (self._turned > 0)
+        # The right matrix stays: while it comes, for the first block, little is computed.
+        whole = n * k * right / bandwidth
+        one = -(-m // PARTITIONS) * deep * n * _passes(product.left) * cycle(core, "tensor")
+        one = one / np.maximum(1, -(-m // rows))
+        waits = waits + np.where(points["right"] > 0, np.maximum(whole - one, 0.0), 0.0)
+        stored = PARTITIONS * wide * self._out / bandwidth
+        waits = waits + first / bandwidth + results + stored + 3 * start(core)
+        return waits, results + one / np.maximum(1, -(-n // wide)) / deep + 3 * start(core)
+
+    def scheduled(self, found: Product, point: Point) -> s_tir.Schedule:
+        """Return a product scheduled as a point says."""
+        tiling = Tiling(
+            point["tiles"],
+            point["width"],
+            point["chunk"],
+            bool(point["left"]),
+            bool(point["right"]),
+            last_engine(found) if point["engine"] else "",
+        )
+        return scheduled(found, tiling)
+
+
+def _passes(side: Side) -> int:
+    """Return how many times an operand passes the tensor engine."""
+    return FLOAT32_PASSES if side.dtype == "float32" else 1
+
+
+def _powers(size: int) -> tuple[int, ...]:
+    """Return 1, 2, 4 and 8, up to the first one that is not below a size."""
+    return tuple(count for count in (1, 2, 4, 8) if count < 2 * size)
+
+
+def find_product(func: tirx.PrimFunc, core: Machine) -> TrainiumProduct | None:
+    """Return a product as a problem, None if the function is something else.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        Not scheduled.
+    core : Machine
+        Where it shall run.
+    """
+    ways = find_ways(func, find)
+    return None if ways is None else TrainiumProduct(ways, core)

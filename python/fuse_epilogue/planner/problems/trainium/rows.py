@@ -1,0 +1,129 @@
+"""Rows reduced to a number each, on Trainium: rows are on partitions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from tvm import s_tir, tirx
+
+from ....neuron.machine import Machine
+from ....neuron.trace import ITEMSIZE
+from ....schedules.neuron.row_blocks import Rows
+from ....schedules.neuron.rows import WIDTHS, find_reduced, scheduled
+from ...space import Constraint, Point, Points, Space, Variable
+from .ways import IN_FLIGHT, OnTrainium, find_ways
+from .work import Work, cycle, rate, size_of, start, stretched
+
+
+@dataclass(frozen=True)
+class TrainiumRows(OnTrainium):
+    """A reduction of rows and what follows it, on one NeuronCore."""
+
+    kind = "rows"
+
+    @property
+    def rows(self) -> Rows:
+        """What is reduced."""
+        found: Rows = self.ways.any
+        return found
+
+    @property
+    def dtype(self) -> str:
+        """Type of x."""
+        return str(self.func.params[0].ty.dtype)
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Rows and columns."""
+        return {"m": self.rows.size("m"), "n": self.rows.size("n")}
+
+    @cached_property
+    def space(self) -> Space:
+        """What is chosen from, and what SBUF has room for."""
+        return Space(
+            (
+                *self.fusion,
+                Variable("columns", self._widths, "columns", "columns of a tile"),
+            ),
+            (
+                *self.constraints,
+                Constraint(
+                    "SBUF",
+                    self.core.sbuf_bytes,
+                    "bytes of a partition",
+                    lambda p: IN_FLIGHT * p["columns"] * self._column,
+                    f"{IN_FLIGHT} tiles of what is loaded and computed",
+                ),
+            ),
+        )
+
+    @property
+    def _widths(self) -> tuple[int, ...]:
+        """All columns in up to 16 pieces, and what the rule takes."""
+        n = self.sizes["n"]
+        pieces = {-(-n // count) for count in range(1, 17)}
+        usual = {min(width, n) for width in (*WIDTHS, 512, 8192, 16384)}
+        return tuple(sorted(pieces | usual, reverse=True))
+
+    @property
+    def _column(self) -> int:
+        """Bytes of a column of a tile: what is loaded, and what is computed before it is summed."""
+        loaded = {
+            str(param.name): ITEMSIZE[str(param.ty.dtype)]
+            for param in self.func.params[:-1]
+            if self.sizes["n"] in [int(extent) for extent in param.ty.shape]
+        }
+        return sum(loaded.values()) + 4 * (len(loaded) > 1 or self.dtype != "float32")
+
+    def work(self, points: Points) -> Work:
+        """Return what the kernels of points ask of the machine."""
+        core, (m, n), width = self.core, self.sizes.values(), points["columns"]
+        inputs: Any = sum(size_of(param) for param in self.ways.any.func.params[:-1])
+        apart = self.is_apart(points)
+        if self.ways.first is not None:
+            inputs = np.where(
+                apart, sum(size_of(param) for param in self.ways.first.func.params[:-1]), inputs
+            )
+        result = np.where(apart, 4 * m, size_of(self.func.params[-1]))
+        size = ITEMSIZE[self.dtype]
+        tiles = -(-m // core.partitions) * -(-n // width)
+        elements = -(-m // core.partitions) * n
+        first = min(m, core.partitions) * width * size / rate(core)
+        # A tile is reduced, and its result is joined with that of those before it.
+        last = (width + 2 * core.access_cycles) * cycle(core, "vector")
+        work = Work(
+            (inputs + result) / rate(core),
+            {"vector": elements * cycle(core, "vector")},
+            {
+                "dma": m * n * size / rate(core) * (stretched(core, width * size) - 1)
+                + tiles * core.dma_issue_us * 1e-6
+                + last
+                + 2 * start(core),
+                "vector": tiles * 2 * core.access_cycles * cycle(core, "vector")
+                + first
+                + 2 * start(core),
+            },
+            300 + 3 * tiles,
+        )
+        return self.with_rest(points, work)
+
+    def scheduled(self, found: Rows, point: Point) -> s_tir.Schedule:
+        """Return a reduction scheduled as a point says."""
+        return scheduled(found, point["columns"])
+
+
+def find_rows(func: tirx.PrimFunc, core: Machine) -> TrainiumRows | None:
+    """Return a reduction of rows as a problem, None if the function is something else.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        Not scheduled.
+    core : Machine
+        Where it shall run.
+    """
+    ways = find_ways(func, find_reduced)
+    return None if ways is None else TrainiumRows(ways, core)

@@ -1,0 +1,275 @@
+"""Fusion on Trainium: what follows a reduction in its kernel's tiles, or behind it, through HBM.
+
+fused   one kernel: the results are computed of the sums while those are on the chip
+none    the sums go to HBM; behind that they are loaded again, and what follows is computed as
+        the rule for elementwise work does it. Both are phases of one kernel: the second may
+        begin with what the first has stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from tvm import s_tir, tirx
+
+from ....neuron import CheckError, EmitError, emit
+from ....neuron.kernel import Kernel
+from ....neuron.machine import Machine
+from ....neuron.trace import ITEMSIZE
+from ....schedules.neuron import rows as elements
+from ....schedules.neuron.apart import Apart, is_followed, joined, split_apart
+from ....schedules.neuron.row_blocks import Rows
+from ...cost import Terms
+from ...space import Constraint, Point, Points, Space, Variable
+from ..epilogue import NONE
+from .work import Work, cycle, rate, start, stretched
+
+#: The value of "fusion" where there is one kernel without HBM in between.
+FUSED = 1
+#: Tiles of a kind that are in flight at least: one is loaded, one computed, one stored.
+IN_FLIGHT = 3
+
+
+@dataclass(frozen=True)
+class Ways:
+    """A function as its rule finds it, fused and apart; one of them may be missing.
+
+    Attributes
+    ----------
+    func : tvm.tirx.PrimFunc
+        Not scheduled.
+    followed : bool
+        Whether anything follows the reduction.
+    fused : object or None
+        What is found in the function.
+    apart : Apart or None
+        The function as two.
+    first : object or None
+        What is found in the reduction alone.
+    rest : Rows or None
+        What follows.
+    """
+
+    func: tirx.PrimFunc
+    followed: bool
+    fused: Any
+    apart: Apart | None = None
+    first: Any = None
+    rest: Rows | None = None
+
+    @property
+    def any(self) -> Any:
+        """What is found, one way or the other."""
+        return self.fused if self.fused is not None else self.first
+
+
+def find_ways(func: tirx.PrimFunc, find: Callable[[tirx.PrimFunc], Any]) -> Ways | None:
+    """Return what a function is, None if it is something else.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        Not scheduled.
+    find : Callable
+        Of a rule: returns what it finds in a function or None, or raises ``ScheduleError`` where
+        what follows cannot be fused.
+    """
+    try:
+        fused = find(func)
+        if fused is None:
+            return None
+    except s_tir.ScheduleError:
+        fused = None
+    apart = split_apart(func)
+    if apart is None:
+        return None if fused is None else Ways(func, is_followed(func), fused)
+    first, rest = find(apart.reduction), elements.find_elements(apart.rest)
+    if first is None or rest is None:
+        return None if fused is None else Ways(func, True, fused)
+    return Ways(func, True, fused, apart, first, rest)
+
+
+@dataclass(frozen=True)
+class OnTrainium:
+    """What all problems on Trainium share.
+
+    Attributes
+    ----------
+    ways : Ways
+        What is computed.
+    core : Machine
+        Where.
+    """
+
+    ways: Ways
+    core: Machine
+
+    @property
+    def func(self) -> tirx.PrimFunc:
+        """The function, not scheduled."""
+        return self.ways.func
+
+    @property
+    def space(self) -> Space:
+        """What is chosen from."""
+        raise NotImplementedError
+
+    def work(self, points: Points) -> Work:
+        """Return what the kernels of points ask of the machine."""
+        raise NotImplementedError
+
+    def scheduled(self, found: Any, point: Point) -> s_tir.Schedule:
+        """Return what was found, fused or the reduction alone, scheduled as a point says."""
+        raise NotImplementedError
+
+    # ---- Fusion ------------------------------------------------------------------------------
+
+    @property
+    def fusion(self) -> tuple[Variable, Variable]:
+        """The variables "fusion", and "rest": the columns of a tile of what follows."""
+        ways = self.ways
+        modes: list[int] = []
+        widths: tuple[int, ...] = (0,)
+        if ways.first is not None or not ways.followed:
+            modes.append(NONE)
+        if ways.fused is not None and ways.followed:
+            modes.append(FUSED)
+        if ways.rest is not None:
+            most = ways.rest.size("n")
+            widths = (0, *sorted({min(most, width) for width in elements.WIDTHS}))
+        labels = tuple("fused" if mode == FUSED else "none" for mode in modes)
+        meaning = "whether what follows the reduction is computed on its tiles, or behind it"
+        return (
+            Variable("fusion", tuple(modes), "", meaning, labels),
+            Variable("rest", widths, "columns", "of a tile of what follows, where it is apart"),
+        )
+
+    @property
+    def constraints(self) -> tuple[Constraint, Constraint]:
+        """What is common to all: only what is apart has tiles of its own, and they fit."""
+        core, rest = self.core, self.ways.rest
+        bytes_of_column = 0
+        if rest is not None:
+            bytes_of_column = sum(ITEMSIZE[str(param.ty.dtype)] for param in rest.func.params)
+        return (
+            Constraint(
+                "apart",
+                0,
+                "",
+                lambda p: (p["rest"] > 0) != self.is_apart(p),
+                "what follows has tiles of its own only where it is not fused",
+            ),
+            Constraint(
+                "SBUF of what follows",
+                core.sbuf_bytes,
+                "bytes of a partition",
+                lambda p: IN_FLIGHT * p["rest"] * bytes_of_column,
+                f"{IN_FLIGHT} tiles of all that is loaded and stored",
+            ),
+        )
+
+    def is_apart(self, points: Points) -> Any:
+        """Whether the sums of points go through HBM."""
+        return (points["fusion"] == NONE) & self.ways.followed
+
+    def with_rest(self, points: Points, work: Work) -> Work:
+        """Return the work of points with that of what follows, where it is apart."""
+        rest = self.ways.rest
+        if rest is None:
+            return work
+        return work.and_then(_elements(rest, self.core, points["rest"]), self.is_apart(points))
+
+    # ---- Cost --------------------------------------------------------------------------------
+
+    def cost(self, points: Points) -> Terms:
+        """Return a bound below the latency: see :mod:`.work`."""
+        return self.work(points).terms(points.size)
+
+    def estimate(self, points: Points) -> np.ndarray:
+        """Return about what the latency is, in seconds."""
+        found: np.ndarray = np.broadcast_to(self.work(points).estimate(), (points.size,))
+        return found
+
+    def steps(self, points: Points) -> np.ndarray:
+        """Return about how long exact costs take: as much as so many instructions."""
+        found: np.ndarray = np.broadcast_to(self.work(points).steps, (points.size,))
+        return found
+
+    def exact(self, point: Point) -> float:
+        """Return the predicted latency in seconds; infinite if no kernel can be made."""
+        try:
+            return self.kernel(point).predict(self.core).latency_ms * 1e-3
+        except EmitError:
+            return float("inf")
+
+    def is_possible(self, point: Point) -> bool:
+        """Whether the kernel of a point keeps the rules of the machine."""
+        try:
+            self.kernel(point).check(self.core)
+        except (EmitError, CheckError):
+            return False
+        return True
+
+    def kernel(self, point: Point) -> Kernel:
+        """Return the kernel of a point; the last few are kept."""
+        key = tuple(point[variable.name] for variable in self.space.variables)
+        if key not in self._kernels:
+            while len(self._kernels) >= 2:
+                del self._kernels[next(iter(self._kernels))]
+            self._kernels[key] = emit(self.apply(point))
+        return self._kernels[key]
+
+    @cached_property
+    def _kernels(self) -> dict[tuple[int, ...], Kernel]:
+        return {}
+
+    # ---- Schedule ----------------------------------------------------------------------------
+
+    def apply(self, point: Point) -> s_tir.Schedule:
+        """Return the scheduled function.
+
+        Raises
+        ------
+        ValueError
+            The point is not one of the space.
+        """
+        self.space.check(point)
+        ways = self.ways
+        if point["fusion"] == FUSED or not ways.followed:
+            return self.scheduled(ways.fused, point)
+        assert ways.apart is not None and ways.rest is not None
+        rest = elements.scheduled(ways.rest, point["rest"])
+        return joined(ways.apart, self.scheduled(ways.first, point), rest)
+
+    def resized(self, name: str, size: int) -> None:
+        """Return None: another size is another function."""
+
+
+def _elements(rest: Rows, core: Machine, width: Any) -> Work:
+    """Return what elementwise work asks of the machine, in tiles of so many columns."""
+    m, n = rest.size("m"), rest.size("n")
+    matrices = int(np.prod([rest.size(letter) for letter in rest.matrices], dtype=np.int64))
+    sizes = [
+        (int(np.prod([int(extent) for extent in p.ty.shape])), ITEMSIZE[str(p.ty.dtype)])
+        for p in rest.func.params
+    ]
+    moved = sum(count * size for count, size in sizes)
+    wide = matrices * m * n
+    whole = sum(size for count, size in sizes if count == wide)
+    tiles = matrices * -(-m // core.partitions) * -(-n // np.maximum(width, 1))
+    short = moved / rate(core) * (stretched(core, width * 4) - 1)
+    first = min(m, core.partitions) * np.minimum(width, n) * whole / rate(core)
+    elements = matrices * -(-m // core.partitions) * n
+    return Work(
+        moved / rate(core),
+        {},
+        {
+            "dma": short + np.minimum(width, n) * cycle(core, "scalar") + 2 * start(core),
+            "scalar": (elements + core.access_cycles * tiles) * cycle(core, "scalar") + first,
+        },
+        300 + 3 * tiles,
+    )

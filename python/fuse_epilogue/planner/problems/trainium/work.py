@@ -1,0 +1,106 @@
+"""What a kernel asks of the engines of a NeuronCore: a bound below its time, and an estimate of it.
+
+The latency model takes tens of milliseconds for a kernel. So points are ordered by an estimate, and
+left out where a bound says that they cannot be better:
+
+    bound      the bytes at the full rate of the DMA engines, or the busiest engine, if that is more
+    estimate   the same with what is expected of each beyond that: reaching the memories, pieces of
+               transfers that are short, and waiting - an engine for the first tile and for the
+               last one to be stored, the DMA engines for the last tile to be computed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ....neuron.machine import Machine
+from ....neuron.trace import ITEMSIZE
+from ...cost import Terms
+
+
+@dataclass(frozen=True)
+class Work:
+    """What points ask for: seconds, numbers or arrays with one for each point.
+
+    Attributes
+    ----------
+    traffic : numpy.ndarray
+        Of the DMA engines, at least.
+    engines : Mapping[str, numpy.ndarray]
+        Of each engine, at least.
+    more : Mapping[str, numpy.ndarray]
+        What is expected beyond that: of the engines, and of the DMA engines as "dma".
+    steps : numpy.ndarray
+        Instructions, about; with what it is to write a kernel, as much as some hundreds of them.
+    """
+
+    traffic: Any
+    engines: Mapping[str, Any]
+    more: Mapping[str, Any] = field(default_factory=dict)
+    steps: Any = 0
+
+    def terms(self, size: int) -> Terms:
+        """Return the bound of so many points: traffic, and what the busiest engine takes longer."""
+        busiest = _largest(self.engines.values())
+        traffic = np.broadcast_to(np.asarray(self.traffic, float), (size,))
+        nothing = np.zeros(size)
+        return Terms(traffic, np.maximum(busiest - traffic, 0.0), nothing, nothing)
+
+    def estimate(self) -> Any:
+        """Return about how long it takes."""
+        busy = {"dma": self.traffic, **self.engines}
+        return _largest(
+            busy.get(name, 0.0) + self.more.get(name, 0.0) for name in {**busy, **self.more}
+        )
+
+    def and_then(self, other: Work, where: Any) -> Work:
+        """Return this followed by other work, at some points (a mask) only."""
+
+        def both(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
+            return {
+                name: a.get(name, 0.0) + np.where(where, b.get(name, 0.0), 0.0)
+                for name in dict.fromkeys([*a, *b])
+            }
+
+        return Work(
+            self.traffic + np.where(where, other.traffic, 0.0),
+            both(self.engines, other.engines),
+            both(self.more, other.more),
+            self.steps + np.where(where, other.steps, 0),
+        )
+
+
+def _largest(values: Any) -> Any:
+    found: Any = 0.0
+    for value in values:
+        found = np.maximum(found, value)
+    return found
+
+
+def rate(core: Machine) -> float:
+    """Return bytes in a second that neither the DMA engines nor HBM can exceed."""
+    return min(core.dma_gb_per_s, core.hbm_gb_per_s) * 1e9
+
+
+def cycle(core: Machine, engine: str) -> float:
+    """Return seconds of a cycle of an engine."""
+    return 1e-9 / core.clock_ghz[engine]
+
+
+def start(core: Machine) -> float:
+    """Return seconds from what a transfer waits for to its first byte."""
+    return (core.dma_start_us + core.dma_issue_us) * 1e-6
+
+
+def stretched(core: Machine, run: Any) -> Any:
+    """Return how many times as long a transfer takes whose contiguous pieces have so many bytes."""
+    return np.maximum(1.0, core.dma_run_bytes / np.maximum(run, 1))
+
+
+def size_of(buffer: Any) -> int:
+    """Return the bytes of a buffer."""
+    return ITEMSIZE[str(buffer.ty.dtype)] * int(np.prod([int(n) for n in buffer.ty.shape]))

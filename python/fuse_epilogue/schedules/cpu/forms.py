@@ -1,0 +1,94 @@
+"""The forms in which a depthwise convolution is written for LLVM.
+
+Whoever chooses, the rule in :mod:`.depthwise` or the planner, names a form here, and has it written
+here: there is one way from a form to its code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import s_tir
+
+from ..convolution import find_depthwise_conv
+from ..fused import find_fused_conv, fuse_followers
+from .loops import in_loops, one_by_one
+from .rows import in_rows
+
+#: In vectors along the rows of memory, see :mod:`.rows`; as tiles of loops and element by element,
+#: see :mod:`.loops`.
+ROWS, TILES, ELEMENTS = "rows, in vectors", "tiles of loops", "element by element"
+
+
+@dataclass(frozen=True)
+class Form:
+    """A way to write a convolution.
+
+    Attributes
+    ----------
+    name : str
+        :data:`ROWS`, :data:`TILES` or :data:`ELEMENTS`.
+    lanes : int
+        Elements of a vector, a power of two; not of :data:`ELEMENTS`.
+    vectors : int
+        Of a tile; of :data:`TILES` only.
+    stream : bool
+        Whether the result is stored around the caches; of :data:`ROWS` only, and only where
+        :func:`.rows.streams` says that it can be.
+    parallel : bool
+        Whether rows run in parallel.
+    """
+
+    name: str
+    lanes: int = 1
+    vectors: int = 1
+    stream: bool = False
+    parallel: bool = True
+
+
+def written(
+    sch: s_tir.Schedule,
+    conv: Any,
+    form: Form,
+    follow: Callable[[s_tir.Schedule, Any], None] = fuse_followers,
+) -> s_tir.Schedule:
+    """Return a convolution in a form.
+
+    Parameters
+    ----------
+    sch : tvm.s_tir.Schedule
+        Prepared, see :mod:`fuse_epilogue.schedules.prepare`; nothing is scheduled. It is used up.
+    conv : SBlockRV
+        The reduction.
+    form : Form
+        One that is possible; of rows, :func:`.row_limits.why_not_rows` tells.
+    follow : Callable[[tvm.s_tir.Schedule, SBlockRV], None]
+        What becomes of what follows the reduction.
+
+    Returns
+    -------
+    tvm.s_tir.Schedule
+        Of :data:`ELEMENTS`, which are made by TVM's primitives alone, with their trace: it begins
+        with the function of `sch` before it was prepared, if that was ready for it. The code of
+        :data:`ROWS` is written, and the loops of :data:`TILES` are split at borders by a rewriting:
+        their traces are empty.
+
+    Raises
+    ------
+    tvm.s_tir.ScheduleError
+        The epilogue is not fusable, or one of TVM's primitives refuses the loops.
+    """
+    if form.name == ROWS:
+        follow(sch, conv)
+        fused = find_fused_conv(sch, conv)
+        assert fused is not None, "it was when this form was found to be possible"
+        main = sch.mod["main"]
+        return s_tir.Schedule(in_rows(main, fused, form.lanes, form.stream, form.parallel))
+    found = find_depthwise_conv(sch.get(conv))
+    assert found is not None, "it was when this form was found to be possible"
+    if form.name == TILES:
+        lanes, unroll = form.lanes, form.vectors
+        return s_tir.Schedule(in_loops(sch, conv, found, lanes, unroll, form.parallel, follow))
+    return one_by_one(sch, conv, found, form.parallel, follow)

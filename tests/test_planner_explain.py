@@ -1,0 +1,257 @@
+"""What an explanation says is true: its numbers are those of the search, its sentences follow."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from math import log
+
+import numpy as np
+import pytest
+
+import fuse_epilogue
+from fuse_epilogue.planner import Plan, Profile
+from fuse_epilogue.planner.compare import differs, indifferent, most, terms, tips
+from fuse_epilogue.planner.cost import NAMES, Weights
+from fuse_epilogue.planner.crossover import nearby, solve
+from fuse_epilogue.planner.problems.product import find_product
+from fuse_epilogue.planner.search import Candidate, search
+from fuse_epilogue.planner.space import Points
+from fuse_epilogue.workloads import depthwise_conv1d, matmul, row_reduce
+from planner_problems import SMALL, machine, problem
+
+TARGET = {"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2}
+LARGE = matmul(512, 512, 64, activation="relu")
+
+
+def planned(func, apart=0.05):
+    residuals = (("f: a", 0.0), ("f: b", log(1 + apart)))
+    return fuse_epilogue.plan(func, TARGET, profile=Profile(machine(), Weights(), residuals))
+
+
+def candidate(**parts):
+    parts = {name: float(parts.get(name, 0)) for name in NAMES}
+    return Candidate({}, sum(parts.values()), parts)
+
+
+# ---- Sentences about two points ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (dict(traffic=4, latency=9), "50.0 % more latency"),
+        (dict(traffic=3, latency=9), "25.0 % less traffic, but 50.0 % more latency: not taken"),
+        (dict(traffic=5, latency=9), "25.0 % more traffic and 50.0 % more latency"),
+        (dict(traffic=4, latency=6), ""),
+        (dict(traffic=4.001, latency=6), ""),
+        # What cores save is taken off: these two are as good as it is.
+        (dict(traffic=4, latency=12, parallelism=-6), ""),
+        (dict(traffic=4, latency=12, parallelism=-3), "50.0 % more latency after parallelism"),
+        (
+            dict(traffic=5, latency=12, parallelism=-7),
+            "16.7 % less latency after parallelism, but 25.0 % more traffic: not taken",
+        ),
+    ],
+)
+def test_what_another_point_has_more_and_less_of(other, said):
+    assert differs(candidate(traffic=4, latency=6), candidate(**other)) == said
+
+
+def test_less_parallelism_is_a_loss():
+    best = candidate(traffic=4, latency=6, parallelism=-4)
+    assert differs(best, candidate(traffic=4, latency=6, parallelism=-2)) == (
+        "100.0 % more latency after parallelism"
+    )
+
+
+def test_a_term_that_was_nothing_is_told_in_time():
+    told = differs(candidate(latency=6e-6), candidate(latency=6e-6, spill=1e-6))
+    assert told == "1.00 us more spill"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_term_that_tips_the_choice_does_so(seed):
+    rng = np.random.default_rng(seed)
+    best, other = (
+        candidate(**dict(zip(NAMES, rng.uniform(1, 2, 4), strict=True))) for _ in range(2)
+    )
+    best, other = sorted((best, other), key=lambda each: each.cost)
+    told = tips(best, other)
+    if not told:
+        return
+    term, factor = re.match(r"as good if (.*) weighed ([\d.]+) times", told).groups()
+    one, two = terms(best, other)[term]
+    gap = (other.cost - best.cost) + (float(factor) - 1) * (two - one)
+    assert abs(gap) <= 0.0051 * abs(two - one)
+
+
+def test_some_are_tipped_and_some_are_not():
+    assert tips(candidate(traffic=4, latency=6), candidate(traffic=3, latency=9))
+    assert not tips(candidate(traffic=4, latency=6), candidate(traffic=4, latency=6))
+    assert not tips(candidate(traffic=4), candidate(traffic=40))
+    # The terms are a bound, and not the cost.
+    exact = replace(candidate(traffic=4, latency=6), cost=12.0)
+    assert not tips(exact, candidate(traffic=3, latency=9))
+
+
+def test_terms_add_up_to_the_cost():
+    best = candidate(traffic=4, latency=6, parallelism=-4)
+    other = candidate(traffic=5, latency=16, spill=1, parallelism=-8)
+    found = terms(best, other)
+    assert [sum(each) for each in zip(*found.values(), strict=True)] == [best.cost, other.cost]
+    assert most(best, other) == "latency after parallelism"
+    assert most(candidate(traffic=4), candidate(traffic=5, latency=0.5)) == "traffic"
+    assert most(best, best) == ""
+
+
+def test_what_is_too_close_to_call():
+    a, b = candidate(latency=100), candidate(latency=104)
+    assert indifferent(a, b, 0.05) and indifferent(b, a, 0.05)
+    assert not indifferent(a, b, 0.03) and not indifferent(b, a, 0.03)
+
+
+# ---- The resolution ------------------------------------------------------------------------------
+
+
+def test_the_resolution_compares_kernels_of_one_function():
+    apart = (("f: a", 0.0), ("f: b", 0.2), ("f: c", 0.1), ("g: a", 5.0))
+    found = Profile(machine(), Weights(), apart).resolution
+    assert found == pytest.approx(np.expm1(0.1))
+    # One that is off by the same factor for all kernels still ranks them.
+    shifted = tuple((name, value + 1) for name, value in apart)
+    assert Profile(machine(), Weights(), shifted).resolution == pytest.approx(found)
+    assert Profile(machine(), Weights()).resolution == 0.05
+
+
+def test_indifference_follows_the_resolution():
+    fine, coarse = planned(LARGE, 1e-9), planned(LARGE, 10.0)
+    assert fine.point == coarse.point
+    told = []
+    for plan in (fine, coarse):
+        others = [each for each in plan.found.by_fusion.values() if each.point != plan.point]
+        told.append(sum(indifferent(each, plan.found.best, plan.resolution) for each in others))
+        assert plan.explain().count("indifferent: too close to call") == told[-1]
+    assert told[0] < told[1] == 2
+    assert "apart are too close to call" in fine.explain()
+
+
+# ---- Other sizes ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "func",
+    [
+        row_reduce(64, 256, bias=True, activation="relu"),
+        depthwise_conv1d(2, 3, 64, 3, activation="relu"),
+        LARGE,
+    ],
+    ids=["rows", "conv", "product"],
+)
+def test_what_another_size_would_change_is_what_a_search_finds(func):
+    plan = planned(func)
+    for name, each in solve(plan.known, plan.weights, plan.found).items():
+        sizes = [one.size for one in each]
+        assert sizes == sorted(sizes) and plan.sizes[name] in sizes
+        assert max(sizes) == 16 * plan.sizes[name]
+        assert min(sizes) == max(1, plan.sizes[name] // 16)
+        for one in each[:: len(each) - 1]:
+            changed = plan.known.resized(name, one.size)
+            right = search(changed, plan.weights)
+            assert set(one.found.by_fusion) == set(right.by_fusion)
+            for way, found in one.found.by_fusion.items():
+                changed.space.check(found.point)
+                cost = float(plan.weights.cost(changed.cost(Points.of([found.point])))[0])
+                assert found.cost == pytest.approx(cost)
+                # It is found in full, or by changing two variables at a time.
+                slack = 1 if one.found.exhaustive else 1.1
+                assert right.by_fusion[way].cost <= found.cost * (1 + 1e-9)
+                assert found.cost <= slack * right.by_fusion[way].cost * (1 + 1e-9)
+
+
+def test_sizes_of_a_large_space_are_solved_in_part_and_it_says_so():
+    large, small = planned(LARGE), planned(SMALL["rows"][1])
+    assert "each size solved anew, two variables at a time" in large.explain()
+    assert "each size solved anew;" in small.explain()
+    solved = [
+        one.found
+        for each in solve(large.known, large.weights, large.found).values()
+        for one in each
+    ]
+    assert len(solved) > 20
+    # Planning looked at more points than all of the other sizes together may.
+    assert sum(found.evaluated for found in solved if not found.exhaustive) < 200_000
+
+
+def test_a_search_in_part_finds_nothing_where_nothing_is_feasible():
+    found = problem("product")
+    here = search(found, Weights())
+    assert nearby(found, Weights(), [here]).best.cost == here.best.cost
+    assert nearby(problem("product", machine(registers=0)), Weights(), [here]) is None
+
+
+def test_every_cost_in_the_text_is_one_of_a_search():
+    plan = planned(row_reduce(64, 256, bias=True, activation="relu"))
+    text, checked = plan.explain(), 0
+    for name in plan.sizes:
+        part = text[text.index(f"fusion for {name} =") :].splitlines()[1:]
+        for line in part:
+            told = re.match(r" +at (\d+): (.*)", line)
+            if line.startswith(f"  {name}") or not line.startswith("    "):
+                break
+            if told is None:
+                continue
+            ways = search(plan.known.resized(name, int(told[1])), plan.weights).by_fusion
+            least = min(each.cost for each in ways.values())
+            for way in told[2].split(", "):
+                label, cost, *more = way.split()
+                assert cost == f"{1e6 * ways[label].cost:.2f}"
+                if len(more) > 1:
+                    assert more[1] == f"(+{100 * (ways[label].cost / least - 1):.2f}"
+                checked += 1
+    assert checked >= 12
+
+
+def test_what_is_too_expensive_to_solve_anew_is_said_not_to_be_known():
+    plan = fuse_epilogue.plan(depthwise_conv1d(1, 128, 64, 3, activation="relu"), "trn1")
+    assert "not known, another size is another function here" in plan.explain()
+
+
+# ---- What binds ----------------------------------------------------------------------------------
+
+
+def test_the_price_of_a_constraint_is_what_lifting_it_saves():
+    func, free = matmul(512, 512, 512, activation="relu"), Weights(gamma=0.0)
+    few = replace(machine(), registers=8)
+    found = search(find_product(func, few), free)
+    text = Plan("product", {}, "float32", few, free, found).explain(func=None)
+    assert "binding constraints" not in text and "pass the function" in text
+    plan = Plan("product", planned(func).sizes, "float32", few, free, found)
+    told = re.search(r"beyond it would cost ([\d.]+) us \(-([\d.]+) %\)", plan.explain(func))
+    space = find_product(func, few).space
+    limits = [replace(c, limit=10**9) if c.name == "registers" else c for c in space.constraints]
+    points, _ = replace(space, constraints=tuple(limits)).feasible()
+    least = free.cost(find_product(func, few).cost(points)).min()
+    assert told[1] == f"{1e6 * least:.2f}"
+    assert told[2] == f"{100 * (1 - least / found.best.cost):.2f}"
+
+
+# ---- What a plan remembers -----------------------------------------------------------------------
+
+
+def test_a_plan_remembers_what_it_was_made_for():
+    func = SMALL["rows"][1]
+    plan = planned(func)
+    assert plan.explain() == plan.explain(func)
+    again = Plan.from_json(plan.to_json())
+    assert again == plan and again.known is None
+    assert "pass the function" in again.explain() and "pass the function" not in plan.explain()
+    assert again.explain(func) == plan.explain()
+    with pytest.raises(ValueError, match="plan anew"):
+        plan.explain(SMALL["product"][1])
+
+
+def test_a_table_names_what_was_chosen():
+    plan = planned(SMALL["product"][1])
+    assert f"| {plan.known.space.by_name['fusion'].label(plan.point['fusion'])} |" in plan.table()
+    assert plan.table().startswith("| predicted, us |")

@@ -1,0 +1,136 @@
+"""Plans for Trainium against the rules written by hand, by what the latency model predicts."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fuse_epilogue
+from fuse_epilogue import neuron, workloads
+from fuse_epilogue.neuron.machine import MACHINES
+from fuse_epilogue.planner.problems.trainium import find_conv, find_product, find_rows
+from fuse_epilogue.schedules.neuron import DepthwiseConv1d, Elementwise, Matmul, RowReduce
+from fuse_epilogue.schedules.neuron.channel_conv import find_channel_conv
+from fuse_epilogue.schedules.neuron.depthwise import tilings as tilings_of_conv
+from fuse_epilogue.schedules.neuron.matmul import tilings as tilings_of_product
+from fuse_epilogue.schedules.neuron.products import find_product as product_of
+from fuse_epilogue.schedules.neuron.rows import WIDTHS
+
+# With sanitizers this would take long, and hardly any of it is the library's own code.
+pytestmark = pytest.mark.slow
+
+DTYPES = ("float32", "bfloat16")
+
+
+def assert_no_worse(func: Any, rule: Any, machine: str, **given: Any) -> None:
+    plan = fuse_epilogue.plan(func, machine, **given)
+    kernel = neuron.emit(plan.apply(func))
+    kernel.check(machine)
+    by_hand = neuron.emit(rule.apply(func, machine)).predict(machine).latency_ms
+    latency = kernel.predict(machine).latency_ms
+    assert plan.cost == pytest.approx(latency * 1e-3)
+    # The model adds up microseconds in another order.
+    assert latency <= by_hand * (1 + 1e-9), plan.explain(func)
+    assert set(plan.found.by_fusion) == {"none", "fused"}
+
+
+@pytest.mark.parametrize("finite", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_convolution_of_the_study(machine: str, dtype: str, finite: bool) -> None:
+    """From the unscheduled conv1d and no hint, a plan no worse than the schedule by hand."""
+    func = workloads.depthwise_conv1d(8, 512, 2048, 3, dtype=dtype)
+    assert_no_worse(func, DepthwiseConv1d(finite), machine, finite=finite)
+
+
+@pytest.mark.parametrize("shape", [(256, 256, 256), (512, 1024, 512), (200, 700, 300)], ids=str)
+@pytest.mark.parametrize("machine", MACHINES)
+def test_products(machine: str, shape: tuple[int, int, int]) -> None:
+    for turned in (False, True):
+        func = workloads.matmul(*shape, activation="relu", transpose_b=turned)
+        assert_no_worse(func, Matmul(), machine)
+
+
+@pytest.mark.parametrize("shape", [(512, 8192), (4096, 512), (128, 100)], ids=str)
+@pytest.mark.parametrize("machine", MACHINES)
+def test_rows(machine: str, shape: tuple[int, int]) -> None:
+    func = workloads.row_reduce(*shape, bias=True, activation="relu")
+    assert_no_worse(func, RowReduce(), machine)
+
+
+def test_planning_is_quick() -> None:
+    """Processor time, and the least of three: other processes do not count."""
+    func = workloads.depthwise_conv1d(8, 512, 2048, 3)
+    took = []
+    for _ in range(3):
+        start = time.process_time()
+        fuse_epilogue.plan(func, "trn1")
+        took.append(time.process_time() - start)
+    assert min(took) < 1.0
+
+
+# ---- What a rule chooses from is in the space ----------------------------------------------------
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("shape", [(8, 512, 2048, 3), (90, 200, 33, 3), (1, 96, 4200, 2)], ids=str)
+def test_every_tiling_of_a_convolution_is_a_point(
+    shape: tuple[int, int, int, int], machine: str
+) -> None:
+    core, func = MACHINES[machine], workloads.depthwise_conv1d(*shape, activation="relu")
+    found = find_conv(func, core, True)
+    conv = find_channel_conv(func)
+    assert found is not None and conv is not None
+    points, _ = found.space.feasible()
+    mine = {found.tiling(points.at(i)) for i in range(points.size)}
+    assert set(tilings_of_conv(conv, core, True)) <= mine
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(
+    "shape", [(256, 256, 256), (513, 1100, 650), (64, 4096, 512), (1, 5, 3)], ids=str
+)
+def test_every_tiling_of_a_product_is_a_point(shape: tuple[int, int, int], machine: str) -> None:
+    core = MACHINES[machine]
+    for turned in (False, True):
+        func = workloads.matmul(*shape, activation="relu", transpose_b=turned)
+        found, product = find_product(func, core), product_of(func)
+        assert found is not None and product is not None
+        points, _ = found.space.feasible()
+        usual = points.take(found.is_usual(points) & (points["fusion"] == 1))
+        mine = {(p["tiles"], p["width"], p["right"]) for p in map(usual.at, range(usual.size))}
+        tilings = tilings_of_product(product, core)
+        assert all(t.left_stays for t in tilings)
+        assert {(t.tiles, t.width, int(t.right_stays)) for t in tilings} <= mine
+
+
+@pytest.mark.parametrize("columns", [100, 3000, 9000])
+def test_every_width_of_rows_is_a_point(columns: int) -> None:
+    found = find_rows(workloads.row_reduce(200, columns, bias=True), MACHINES["trn1"])
+    assert found is not None
+    points, _ = found.space.feasible()
+    assert {min(width, columns) for width in WIDTHS} <= set(points["columns"].tolist())
+
+
+# ---- Elements of more than one matrix ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_elements_of_many_matrices(machine: str) -> None:
+    """What follows a convolution, apart: the rule for elements takes axes outside of a matrix."""
+    from fuse_epilogue.schedules.neuron.apart import split_apart
+
+    func = workloads.depthwise_conv1d(3, 140, 70, 3, activation="relu")
+    apart = split_apart(func)
+    assert apart is not None
+    kernel = neuron.emit(Elementwise().apply(apart.rest, machine))
+    kernel.check(machine)
+    rng = np.random.default_rng(0)
+    bias, sums = (
+        rng.integers(-9, 10, [int(n) for n in param.ty.shape]).astype("float32")
+        for param in apart.rest.params[:-1]
+    )
+    np.testing.assert_array_equal(kernel(bias, sums), np.maximum(sums + bias.reshape(-1, 1), 0))
