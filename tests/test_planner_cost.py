@@ -165,6 +165,20 @@ def test_a_slower_machine_takes_longer(name):
     assert np.all(small.traffic >= a.traffic)
 
 
+def test_a_lone_sum_waits_for_itself():
+    """Of many sums, the others are added to while one is on its way."""
+    fast = machine()
+    slow = replace(fast, core=replace(fast.core, latency=4 * fast.core.latency, window=1))
+    fast = replace(fast, core=replace(fast.core, window=1))
+    points, _ = problem("product").space.feasible()
+    a, b = (problem("product", each).cost(points).latency for each in (fast, slow))
+    sums = points["rows"] * points["vectors"]
+    # The vectors of a row of a tile that is not vectorized are those of its neighbours.
+    whole = points["lanes"] > 1
+    assert np.all(b[(sums == 1) & whole] > a[(sums == 1) & whole])
+    assert np.allclose(b[sums >= 32], a[sums >= 32]) and np.any(sums >= 32)
+
+
 def test_sums_beyond_the_registers_spill():
     plain, few = problem("product"), problem("product", machine(registers=4))
     points, _ = plain.space.feasible()

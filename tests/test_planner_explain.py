@@ -227,13 +227,60 @@ def test_the_price_of_a_constraint_is_what_lifting_it_saves():
     text = Plan("product", {}, "float32", few, free, found).explain(func=None)
     assert "binding constraints" not in text and "pass the function" in text
     plan = Plan("product", planned(func).sizes, "float32", few, free, found)
-    told = re.search(r"beyond it would cost ([\d.]+) us \(-([\d.]+) %\)", plan.explain(func))
+    told = re.search(r"registers: .* cost ([\d.]+) us \(-([\d.]+) %\)", plan.explain(func))
     space = find_product(func, few).space
     limits = [replace(c, limit=10**9) if c.name == "registers" else c for c in space.constraints]
     points, _ = replace(space, constraints=tuple(limits)).feasible()
     least = free.cost(find_product(func, few).cost(points)).min()
     assert told[1] == f"{1e6 * least:.2f}"
     assert told[2] == f"{100 * (1 - least / found.best.cost):.2f}"
+
+
+@pytest.mark.parametrize(
+    ("func", "target"),
+    [
+        (row_reduce(100, 1000, op="max", bias=True), {"kind": "cuda", "arch": "sm_90"}),
+        (row_reduce(64, 256, bias=True), TARGET),
+        (matmul(192, 192, 192, activation="relu", transpose_b=True), TARGET),
+        (depthwise_conv1d(2, 3, 64, 3, activation="relu"), TARGET),
+    ],
+    ids=["cuda", "rows", "product", "conv"],
+)
+def test_what_forbids_a_cheaper_point_is_named_with_its_price(func, target):
+    plan = fuse_epilogue.plan(func, target)
+    space, text = plan.known.space, plan.explain()
+    said = text[text.index("binding constraints:") :].split("\n\n")[0]
+    forbids = 0
+    for constraint in space.constraints:
+        points = space.points()
+        for each in space.constraints:
+            within = np.broadcast_to(each.used(points) <= each.limit, (points.size,))
+            points = points.take(~within if each is constraint else within)
+        costs = plan.weights.cost(plan.known.cost(points)) if points.size else np.ones(1)
+        if costs.min() < plan.cost:
+            forbids += 1
+            more = f"{1e6 * costs.min():.2f} us (-{100 * (1 - costs.min() / plan.cost):.2f} %)"
+            assert re.search(f"  {constraint.name}: .*{re.escape(more)}", said)
+    assert forbids or "none: every limit is far" in said
+    assert forbids or target is TARGET
+
+
+def test_what_is_not_computed_of_a_constraint_is_said_to_be_open():
+    plan = fuse_epilogue.plan(matmul(512, 512, 512, activation="relu"), "trn2")
+    text = plan.explain()
+    assert "every limit is far" not in text
+    assert re.search("whether a point beyond one of these would cost less is open: .*apart", text)
+
+
+def test_bounds_are_not_compared_where_the_cost_is_a_model_s():
+    plan = fuse_epilogue.plan(matmul(512, 512, 512, activation="relu"), "trn2")
+    text = plan.explain()
+    other = next(each for each in plan.found.by_fusion.values() if each.point != plan.point)
+    more = f"+{100 * (other.cost / plan.cost - 1):.2f} %"
+    assert f"{more} of the model's latency" in text
+    assert "most of it" not in text and "not taken" not in text
+    bound = replace(candidate(traffic=4, latency=6), cost=12.0)
+    assert most(candidate(traffic=4), bound) == differs(candidate(traffic=4), bound) == ""
 
 
 # ---- What a plan remembers -----------------------------------------------------------------------

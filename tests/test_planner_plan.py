@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -15,9 +19,12 @@ from fuse_epilogue.planner.calibrate import Sample, fitted
 from fuse_epilogue.planner.cost import Weights
 from fuse_epilogue.planner.machine import Cpu
 from fuse_epilogue.planner.measure import arguments
+from fuse_epilogue.planner.plan import identity_of
 from fuse_epilogue.planner.search import search
 from planner_problems import SMALL, as_it_is, machine, problem
 
+#: The module: in its package the function has its name.
+plans = importlib.import_module("fuse_epilogue.planner.plan")
 TARGET = {"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2}
 
 
@@ -61,7 +68,23 @@ def test_a_search_in_part_comes_close_and_says_so(name):
     assert whole.exhaustive and not part.exhaustive
     assert part.evaluated < whole.evaluated or part.evaluated == whole.evaluated
     assert whole.best.cost <= part.best.cost <= 1.1 * whole.best.cost
-    assert part.gap > 0
+    assert part.gap is None and whole.gap == 0
+    text = replace(planned(SMALL[name][1]), found=part).explain()
+    assert "no bound is known of what a better point would save" in text
+
+
+def test_a_bound_of_a_problem_limits_the_gap_of_a_search_in_part():
+    found = problem("product")
+
+    class Bounded:
+        kind, space, cost = found.kind, found.space, staticmethod(found.cost)
+
+        @staticmethod
+        def bound(weights):
+            return 0.25e-6 * weights.alpha
+
+    part = search(Bounded, Weights(alpha=2.0), 1)
+    assert part.gap == pytest.approx(part.best.cost - 0.5e-6) and part.gap > 0
 
 
 def test_bounds_save_exact_costs():
@@ -128,7 +151,7 @@ def test_an_explanation_names_what_binds():
     more = search(find_product(func, replace(few, registers=16)), free)
     assert found.best.cost > more.best.cost
     assert "a point beyond it would cost" in text
-    assert "none: every limit is far" in planned(SMALL["conv"][1]).explain(SMALL["conv"][1])
+    assert "none: every limit is far" in planned(SMALL["product"][1]).explain()
 
 
 def test_where_nothing_follows_nothing_is_compared():
@@ -167,6 +190,10 @@ def test_vectors_of_a_row_are_worth_more_than_an_absorbed_bias():
         (SMALL["product"][1], "c", ValueError, "'llvm', not 'c'"),
         (None, TARGET, TypeError, "func must be a PrimFunc, not NoneType"),
         (workloads.elementwise(8, 8), "trn1", ValueError, "conv, product, rows"),
+        *(
+            (SMALL["product"][1], {**TARGET, "num-cores": cores}, ValueError, told)
+            for cores, told in ((0, "'num-cores' .* not 0"), (-1, "'num-cores' .* not -1"))
+        ),
     ],
 )
 def test_what_is_unknown_is_named(func, target, error, message):
@@ -180,6 +207,106 @@ def test_a_plan_is_for_its_sizes():
         plan.apply(workloads.matmul(16, 32, 16))
     with pytest.raises(ValueError, match="of kind 'product'"):
         plan.apply(workloads.row_reduce(16, 32))
+
+
+@pytest.mark.parametrize(
+    ("func", "others"),
+    [
+        (
+            workloads.matmul(16, 16, 16, activation="relu"),
+            [
+                workloads.matmul(16, 16, 16, activation="silu"),
+                workloads.matmul(16, 16, 16, bias=False),
+                workloads.matmul(16, 16, 16, activation="relu", transpose_b=True),
+            ],
+        ),
+        (
+            workloads.depthwise_conv1d(2, 3, 64, 3),
+            [
+                workloads.depthwise_conv1d(2, 3, 64, 3, padding="causal"),
+                workloads.depthwise_conv1d(2, 3, 64, 3, dilation=2),
+                workloads.depthwise_conv1d(2, 3, 64, 3, activation="relu"),
+            ],
+        ),
+    ],
+    ids=["product", "conv"],
+)
+@pytest.mark.parametrize("target", [TARGET, {"kind": "cuda", "arch": "sm_90"}, "trn1"], ids=str)
+def test_a_plan_is_for_one_function(func, others, target):
+    plan = fuse_epilogue.plan(func, target)
+    read = Plan.from_json(plan.to_json())
+    for other in others:
+        # Of the same kind, sizes and type: nothing but the function itself tells them apart.
+        found = fuse_epilogue.plan(other, target)
+        assert (found.kind, found.sizes, found.dtype) == (plan.kind, plan.sizes, plan.dtype)
+        for use in (plan.apply, plan.explain, read.apply, read.explain):
+            with pytest.raises(ValueError, match="for another function .*; plan anew"):
+                use(other)
+
+
+def test_names_and_attributes_are_not_the_function():
+    func = SMALL["product"][1]
+    read = Plan.from_json(planned(func).to_json())
+    assert read.apply(func.with_attr("global_symbol", "other").with_attr("note", 1)).trace
+    assert read.apply(tvm.s_tir.Schedule(func)).trace
+    renamed = func.script().replace("summed", "product")
+    assert renamed != func.script()
+    assert read.apply(tvm.script.from_source(renamed)).trace
+
+
+def test_an_identity_is_the_same_in_every_process():
+    func = workloads.matmul(16, 16, 16, activation="relu")
+    told = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            """if True:
+        from fuse_epilogue import workloads
+        from fuse_epilogue.planner.plan import identity_of
+        print(identity_of(workloads.matmul(16, 16, 16, activation="relu")))""",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONHASHSEED": "7"},
+    )
+    assert told.stdout.strip() == identity_of(func) == planned(func).identity
+
+
+@pytest.mark.parametrize("other", [None, 3, tvm.IRModule({"main": SMALL["product"][1]})], ids=repr)
+def test_what_is_no_function_has_no_plan(other):
+    plan = planned(SMALL["product"][1])
+    with pytest.raises(TypeError, match=f"must be a PrimFunc, not {type(other).__name__}"):
+        plan.apply(other)
+
+
+@pytest.mark.parametrize(
+    ("target", "given", "error", "message"),
+    [
+        (TARGET, {"profile": "x.json"}, TypeError, "not str: .*Profile.from_json"),
+        ("trn1", {"profile": "x.json"}, TypeError, "not str: .*Profile.from_json"),
+        ("trn1", {"profile": Profile(machine(), Weights())}, ValueError, "out for Trainium"),
+        (TARGET, {"finite": True}, ValueError, "finite is for Trainium"),
+        ({"kind": "cuda", "arch": "sm_90"}, {"finite": True}, ValueError, "is for Trainium"),
+    ],
+)
+def test_what_would_change_nothing_is_refused(target, given, error, message):
+    for use in (fuse_epilogue.plan, fuse_epilogue.compile):
+        with pytest.raises(error, match=message):
+            use(SMALL["product"][1], target, **given)
+
+
+def test_compiling_takes_what_planning_takes(monkeypatch):
+    given = {}
+
+    def stop(func, target, **options):
+        given.update(options)
+        raise RuntimeError("planned")
+
+    monkeypatch.setattr(plans, "plan", stop)
+    with pytest.raises(RuntimeError, match="planned"):
+        fuse_epilogue.compile(SMALL["conv"][1], "trn1", limit=7, finite=True)
+    assert given == {"profile": None, "limit": 7, "finite": True}
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"version": 1}', '{"version": 99}'])

@@ -8,7 +8,10 @@ from math import prod
 import numpy as np
 import pytest
 
+from fuse_epilogue.planner.problems.product import find_product
+from fuse_epilogue.planner.problems.rows import find_rows
 from fuse_epilogue.planner.space import Constraint, Points, Space, Variable, divisors
+from fuse_epilogue.workloads import matmul, row_reduce
 from planner_problems import SMALL, machine, problem
 
 
@@ -70,6 +73,26 @@ def test_partial_results_leave_the_bias_to_the_tail():
     assert labels == ("none", "tail", "absorbed")
     assert not np.any((kept["lanes"] > 1) & (kept["fusion"] == 2))
     assert np.any((kept["lanes"] == 1) & (kept["fusion"] == 2))
+
+
+def test_partial_results_are_few_enough_to_be_reduced_one_by_one():
+    found = find_rows(row_reduce(8, 1024), machine(vector_bytes=128))
+    kept, pruned = found.space.feasible()
+    assert pruned["partial results"] > 0
+    assert (kept["vectors"] * kept["lanes"]).max() == 128
+    # Vectors of half of that are never too wide.
+    assert problem("rows").space.feasible()[1]["partial results"] == 0
+
+
+@pytest.mark.parametrize("k", [1024, 4096])
+@pytest.mark.parametrize("n", [1000, 520, 2520, 5000, 1021, 8])
+@pytest.mark.parametrize("bits", [128, 512])
+def test_every_size_has_a_plan(n, k, bits):
+    """However many columns there are, a block may be one tile wide."""
+    found = find_product(matmul(8, n, k), machine(vector_bytes=bits // 8))
+    points, _ = found.space.feasible()
+    assert points.size
+    assert np.all(n % (points["vectors"] * points["lanes"]) == 0)
 
 
 def test_lanes_come_from_the_target():

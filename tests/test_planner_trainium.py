@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -17,7 +18,6 @@ from fuse_epilogue import workloads
 from fuse_epilogue.neuron.machine import TRN1, TRN2
 from fuse_epilogue.planner import Plan
 from fuse_epilogue.planner.cost import Weights
-from fuse_epilogue.planner.exact import costed
 from fuse_epilogue.planner.problems.trainium import find_conv, find_product, find_rows
 from fuse_epilogue.planner.search import search
 from fuse_epilogue.planner.space import Points
@@ -249,50 +249,18 @@ def test_a_search_comes_close_and_says_how_close(name: str) -> None:
         assert mine.min() <= candidate.cost <= 1.1 * mine.min()
 
 
-class Stub:
-    """A problem whose costs are given."""
-
-    def __init__(self, costs: list[float], fusion: list[int], impossible: tuple[int, ...] = ()):
-        self.costs, self.impossible = costs, impossible
-        self.points = Points.of([{"fusion": f, "x": i} for i, f in enumerate(fusion)])
-        self.asked: list[int] = []
-
-    def exact(self, point: dict[str, int]) -> float:
-        self.asked.append(point["x"])
-        return self.costs[point["x"]]
-
-    def is_possible(self, point: dict[str, int]) -> bool:
-        return point["x"] not in self.impossible
-
-
-def test_a_bound_above_the_best_leaves_a_point_out() -> None:
-    stub = Stub([3.0, 2.0, 9.0, 9.0], [0, 0, 0, 0])
-    found = costed(stub, stub.points, np.array([1.0, 1.5, 2.5, 1.9]))
-    assert stub.asked == [0, 1, 3]
-    assert found.complete and found.gap == 0 and found.costs.argmin() == 1
-
-
-def test_what_was_left_out_is_the_gap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fuse_epilogue.planner.exact.FIRST", 2_000)
-    stub = Stub([3.0, 2.0, 1.9, 1.0], [0, 0, 0, 0])
-    found = costed(stub, stub.points, np.array([0.5, 0.6, 0.7, 0.8]))
-    assert not found.complete and found.count == 3
-    assert found.gap == pytest.approx(1.9 - 0.8)
-
-
-def test_each_way_to_fuse_is_costed() -> None:
-    stub = Stub([1.0, 8.0, 9.0], [1, 0, 0])
-    found = costed(stub, stub.points, np.array([0.5, 5.0, 6.0]))
-    assert stub.asked == [0, 1] and found.complete
-    assert np.isinf(found.costs[2])
-
-
-def test_the_best_has_to_be_possible() -> None:
-    stub = Stub([1.0, 2.0, 3.0], [0, 0, 0], impossible=(0,))
-    found = costed(stub, stub.points, np.array([0.5, 0.6, 2.5]))
-    assert found.costs.tolist() == [np.inf, 2.0, np.inf]
-    none = Stub([1.0, np.inf], [0, 0], impossible=(0,))
-    assert np.isinf(costed(none, none.points, np.zeros(2)).costs).all()
+def test_a_plan_says_that_its_costs_are_estimates() -> None:
+    """A size that would take most of a minute: quickly, and estimated well."""
+    start = time.process_time()
+    plan = fuse_epilogue.plan(workloads.depthwise_conv1d(32, 4096, 8192, 4), "trn1")
+    assert time.process_time() - start < 2.0
+    assert plan.found.estimated and not plan.found.exhaustive and plan.found.gap > 0
+    assert '"estimated": true' in plan.to_json()
+    small = workloads.depthwise_conv1d(1, 4096, 8192, 4)
+    exact, known = fuse_epilogue.plan(small, "trn1"), find_conv(small, TRN1)
+    assert known is not None and not exact.found.estimated
+    # The estimate of 32 images is about 32 times what is predicted of one.
+    assert plan.cost == pytest.approx(32 * exact.cost, rel=0.1)
 
 
 # ---- Plans ---------------------------------------------------------------------------------------

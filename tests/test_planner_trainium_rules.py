@@ -46,6 +46,26 @@ def test_the_convolution_of_the_study(machine: str, dtype: str, finite: bool) ->
     assert_no_worse(func, DepthwiseConv1d(finite), machine, finite=finite)
 
 
+@pytest.mark.parametrize("finite", [False, True])
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_convolution_of_one_row(machine: str, finite: bool) -> None:
+    """So small that what is expected of a point says little: the rule's are tried first."""
+    func = workloads.depthwise_conv1d(1, 1, 300, 3, stride=3)
+    assert_no_worse(func, DepthwiseConv1d(finite), machine, finite=finite)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("shape", [(8, 512, 2048, 3), (1, 1, 300, 3), (2, 128, 256, 4)], ids=str)
+def test_finite_data_make_no_plan_worse(
+    shape: tuple[int, int, int, int], machine: str, dtype: str
+) -> None:
+    func = workloads.depthwise_conv1d(*shape, dtype=dtype)
+    plain, finite = (fuse_epilogue.plan(func, machine, finite=f) for f in (False, True))
+    assert finite.cost <= plain.cost
+    assert finite.found.evaluated >= plain.found.evaluated
+
+
 @pytest.mark.parametrize("shape", [(256, 256, 256), (512, 1024, 512), (200, 700, 300)], ids=str)
 @pytest.mark.parametrize("machine", MACHINES)
 def test_products(machine: str, shape: tuple[int, int, int]) -> None:

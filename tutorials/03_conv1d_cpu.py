@@ -9,8 +9,8 @@ that no schedule can beat by much: the time to copy x to y.
 
 This tutorial starts from the function as one would write it down, and takes it towards that limit
 in five steps. Each step is a schedule of a few lines, compiled, compared with numpy, and timed
-against ``memcpy``. The last one is ``schedules.apply``, which writes the code by itself. It needs
-no more than the LLVM target; with matplotlib installed it also draws a chart.
+against ``memcpy``. The last one is a rule of ``schedules``, which writes the code by itself. It
+needs no more than the LLVM target; with matplotlib installed it also draws a chart.
 """
 
 # %%
@@ -239,14 +239,23 @@ assert loads_per_output(steps["borders apart"]) < loads_per_output(steps["epilog
 # is as long as a cache line, 64 bytes, two of the three lie across two lines, and such a load costs
 # two. The borders are still computed column by column.
 #
-# Step 5: schedules.apply
-# -----------------------
-# TVM's loops cannot say more than that. ``schedules.apply`` takes the function as it was written,
-# finds the convolution in it by what it computes, does the steps above (padding inlined, epilogue
-# fused), and then writes the code for a row itself.
+# Step 5: the rule
+# ----------------
+# TVM's loops cannot say more than that. The rule ``schedules.cpu.DepthwiseConv1d`` takes the
+# function as it was written, finds the convolution in it by what it computes, does the steps above
+# (padding inlined, epilogue fused), and then writes the code for a row itself. With
+# ``schedules.apply(conv, target)`` the planner chooses between this and the tiles above, by what
+# they cost on the machine: tutorial 06.
 
-ruled = schedules.apply(conv, target)
-step("schedules.apply", ruled["main"])
+
+def by_rule(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a function as the rule schedules it."""
+    sch = schedules.cpu.DepthwiseConv1d().apply(func, tvm.target.Target(target))
+    return sch.mod["main"].with_attr("tirx.is_scheduled", True)
+
+
+ruled = by_rule(conv)
+step("the rule", ruled)
 
 # %%
 # Here is the middle of a row, from the loop over its tiles to the first store:
@@ -275,16 +284,16 @@ print("\n".join(text[start : end + 1]))
 print(text[next(at for at, line in enumerate(text) if "T.Broadcast(0" in line)].strip())
 scheduled = ruled.script()
 assert "if_then_else" not in scheduled and "T.Shuffle" in scheduled
-assert loads_per_output(steps["schedules.apply"]) < loads_per_output(steps["borders apart"])
+assert loads_per_output(steps["the rule"]) < loads_per_output(steps["borders apart"])
 
 # %%
 # One more thing does not show at this size. A store to a line that is not in the cache loads that
 # line first, so a pass that writes moves twice its bytes. There are stores that go around the
 # caches (*streaming* stores) and save that: a third of what a copy moves. For a y that fits into a
-# cache they would be a loss, because its reader would find it there. So ``schedules.apply`` takes
+# cache they would be a loss, because its reader would find it there. So the rule takes
 # them only for a large y, and only on x86:
 
-large = schedules.apply(workloads.depthwise_conv1d(64, 512, 2048, 3, activation="relu"), target)
+large = by_rule(workloads.depthwise_conv1d(64, 512, 2048, 3, activation="relu"))
 streams = {"4 MiB": scheduled, "256 MiB": large.script()}
 for size, script in streams.items():
     print(f"y of {size}: streamed" if "_stream_" in script else f"y of {size}: plain stores")

@@ -326,12 +326,12 @@ class Peeler {
       steps_.push_back(*step);
       f = f.same_as(*parent) ? Expr(hole_) : EqualReplacer(*parent, hole_).Rewrite(f);
     }
-    return Peeled{steps_, f, f.same_as(hole_) ? "" : reason_};
+    return Peeled{steps_, f, f.same_as(hole_) ? Reason() : reason_};
   }
 
  private:
   // A node in a reason: "it" if it is all that is left.
-  std::string Name(const Expr& node) const { return node.same_as(f_) ? "it" : Print(node); }
+  Reason Name(const Expr& node) const { return node.same_as(f_) ? Reason("it") : Reason(node); }
 
   // The step that takes a node off, if the algebra has one.
   std::optional<PeelStep> StepFor(const Expr& node) {
@@ -433,7 +433,7 @@ class Peeler {
   const Monoid* monoid_;
   PeelSteps steps_;
   Expr f_;
-  std::string reason_;
+  Reason reason_;
 };
 
 // ---- Text --------------------------------------------------------------------------------------

@@ -24,6 +24,9 @@ struct Options {
   bool exact = false;
   /*! \brief Distribute also what costs work in every term. */
   bool distribute = false;
+  /*! \brief Let tails work on the row of the innermost spatial loop instead of on an element: a
+   *         compiler vectorizes them there, where nobody has scheduled the loops. */
+  bool rows = false;
 };
 
 /*! \brief One node that was peeled. */
@@ -40,12 +43,35 @@ struct PeelStep {
 };
 using PeelSteps = std::vector<PeelStep>;
 
+/*! \brief A sentence about an expression. Printing one takes longer than proving much about it, and
+ *         most sentences nobody asks for. */
+class Reason {
+ public:
+  Reason() = default;
+  Reason(const char* text) : text_(text) {}             // NOLINT(runtime/explicit)
+  Reason(std::string text) : text_(std::move(text)) {}  // NOLINT(runtime/explicit)
+  /*! \brief A sentence that begins with an expression. */
+  explicit Reason(const ir::Expr& subject) : subject_(subject) {}
+
+  Reason operator+(const std::string& more) const {
+    Reason longer = *this;
+    longer.text_ += more;
+    return longer;
+  }
+  bool empty() const { return text_.empty(); }
+  std::string Text() const { return subject_.defined() ? ir::Print(subject_) + text_ : text_; }
+
+ private:
+  ir::Expr subject_;
+  std::string text_;
+};
+
 struct Peeled {
   PeelSteps steps;
   /*! \brief What is left of f: a function of the hole, or the hole itself. */
   ir::Expr rest;
   /*! \brief Why the rest is not peeled; empty if nothing is left. */
-  std::string reason;
+  Reason reason;
 };
 
 /*!

@@ -24,6 +24,10 @@ std::optional<std::vector<size_t>> NamedAxes(const ffi::Array<Expr>& indices,
   std::vector<bool> used(axes.size(), false);
   for (const Expr& index : indices) {
     size_t a = 0;
+    if (index.kind() == NodeKind::kIntImm) {
+      named.push_back(axes.size());
+      continue;
+    }
     while (a < axes.size() && (used[a] || !axes[a].var.same_as(index))) ++a;
     if (a == axes.size()) return std::nullopt;
     used[a] = true;
@@ -160,6 +164,7 @@ std::optional<InjectiveMap> InjectiveMap::Detect(const ffi::Array<Expr>& indices
   }
   auto given = predicate.as<Expr>();
   if (!given || IsConst(*given, 1)) map.named_ = NamedAxes(indices, axes);
+  map.given_ = indices;
   if (map.named_) return map;
   // TVM inverts maps of axes that start at 0 only: shift the others, var = min + var.
   Substitution shift;
@@ -193,6 +198,7 @@ bool InjectiveMap::IsInjective(const ffi::Array<Expr>& indices, const std::vecto
 bool InjectiveMap::Covers(size_t i, const Expr& min, const Expr& extent,
                           const Prover& prover) const {
   if (named_) {
+    if ((*named_)[i] == axes_.size()) return IsConst(extent, 1) && prover.Equal(given_[i], min);
     const Axis& axis = axes_[(*named_)[i]];
     return prover.Equal(axis.min, min) && prover.Equal(axis.extent, extent);
   }
@@ -226,7 +232,9 @@ std::optional<ffi::Array<Expr>> InjectiveMap::Inverse(const ffi::Array<Expr>& va
   if (named_) {
     ffi::Array<Expr> axes;
     for (const Axis& axis : axes_) axes.push_back(axis.min);
-    for (size_t i = 0; i < named_->size(); ++i) axes.Set((*named_)[i], values[i]);
+    for (size_t i = 0; i < named_->size(); ++i) {
+      if ((*named_)[i] < axes_.size()) axes.Set((*named_)[i], values[i]);
+    }
     return axes;
   }
   ffi::Map<ffi::ObjectRef, Expr> inverse;

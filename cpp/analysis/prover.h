@@ -75,8 +75,9 @@ class InjectiveMap {
  private:
   std::vector<Axis> axes_;
   ffi::Array<ir::IterSumExpr> indices_;
-  /*! \brief Where every index is just an axis: which. */
+  /*! \brief Where every index is just an axis, or a literal: which axis, or their number. */
   std::optional<std::vector<size_t>> named_;
+  ffi::Array<ir::Expr> given_;
 };
 
 }  // namespace fuse_epilogue

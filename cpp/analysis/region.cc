@@ -1,5 +1,7 @@
 #include "analysis/region.h"
 
+#include <algorithm>
+
 #include "analysis/algebra.h"
 #include "analysis/hazards.h"
 #include "analysis/refusal.h"
@@ -10,7 +12,24 @@ using namespace ir;  // NOLINT(build/namespaces)
 
 namespace {
 
-Place PlaceOf(const Reduction& reduction) {
+// Whether more than one iteration runs of a step, as far as is known.
+bool Repeats(const Step& step) {
+  auto loop = As<For>(step.stmt);
+  return loop && !IsConst(loop->extent(), 1);
+}
+
+// With the innermost loop in front of it that repeats, if another one does outside of that.
+size_t WithRow(const std::vector<Step>& path, size_t nest) {
+  size_t row = nest;
+  while (row > 0 && path[row - 1].stmt.kind() == NodeKind::kFor) {
+    if (!Repeats(path[--row])) continue;
+    bool others = std::any_of(path.begin(), path.begin() + row, Repeats);
+    return others ? row : nest;
+  }
+  return nest;
+}
+
+Place PlaceOf(const Reduction& reduction, bool rows) {
   const std::vector<Step>& path = reduction.site->path;
   VarSet reduce_loops = ReductionLoops(reduction);
   size_t nest = 0;
@@ -19,6 +38,7 @@ Place PlaceOf(const Reduction& reduction) {
     if (loop && (reduce_loops.count(loop->loop_var().get()) || loop->kind() == kVectorized)) break;
     ++nest;
   }
+  if (rows) nest = WithRow(path, nest);
   return Place{nest, nest > 0 && path[nest - 1].stmt.kind() == NodeKind::kSeqStmt};
 }
 
@@ -59,12 +79,28 @@ bool Place::Holds(const Site& site, const Site& reduction) const {
          ChildOf(site) > ChildOf(reduction);
 }
 
-Region FindRegion(const Scope& scope, const Site& site, const std::vector<KnownTail>& known) {
+bool KnownLoops::HoldFor(const Site& site) const {
+  SBlockRealize other = site.realize;
+  std::vector<For> others = site.Loops();
+  auto same_loop = [](const For& a, const For& b) {
+    return a.loop_var().same_as(b.loop_var()) && a.min().same_as(b.min()) &&
+           a.extent().same_as(b.extent()) && a.kind() == b.kind() &&
+           ObjectIn(a.step()) == ObjectIn(b.step());
+  };
+  return realize.block().iter_vars().same_as(other.block().iter_vars()) &&
+         realize.iter_values().same_as(other.iter_values()) &&
+         realize.predicate().same_as(other.predicate()) &&
+         std::equal(loops.begin(), loops.end(), others.begin(), others.end(), same_loop);
+}
+
+Region FindRegion(const Scope& scope, const Site& site, const std::vector<KnownTail>& known,
+                  const std::optional<KnownLoops>& known_loops, bool rows) {
   Reduction reduction = MatchReduction(site);
   CheckNoPointer(scope, reduction.accumulator, site);
   CheckOnlyWriter(scope, reduction.accumulator, site);
-  InjectiveMap loops = CheckReductionLoops(reduction);
-  Region region{reduction, loops, PlaceOf(reduction), {}, {}};
+  bool proved = known_loops && known_loops->HoldFor(site);
+  InjectiveMap loops = proved ? known_loops->map : CheckReductionLoops(reduction);
+  Region region{reduction, loops, PlaceOf(reduction, rows), {}, {}};
   region.produced.push_back({reduction.accumulator, reduction.indices});
   for (const Site& other : scope.sites) {
     if (!region.place.Holds(other, site)) continue;

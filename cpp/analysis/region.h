@@ -67,12 +67,25 @@ struct KnownTail {
   ir::Expr value;
 };
 
+/*! \brief The proved bindings of a reduction, and what they were proved of. */
+struct KnownLoops {
+  ir::SBlockRealize realize;
+  std::vector<ir::For> loops;
+  InjectiveMap map;
+
+  /*! \brief Whether they hold for \p site: the same loops, axes, bindings and predicate. */
+  bool HoldFor(const Site& site) const;
+};
+
 /*!
  * \brief Prove a reduction to be what tails and absorbed terms rely on, and find its tails.
  * \param known Tails that have been made by the same call.
+ * \param known_loops Of the reduction, if an earlier step of the same call has proved them.
+ * \param rows Whether the innermost spatial loop belongs to the nest, too; see Options.
  * \throws Refusal if \p site is not a complete reduction.
  */
-Region FindRegion(const Scope& scope, const Site& site, const std::vector<KnownTail>& known = {});
+Region FindRegion(const Scope& scope, const Site& site, const std::vector<KnownTail>& known = {},
+                  const std::optional<KnownLoops>& known_loops = std::nullopt, bool rows = false);
 
 /*! \brief The sites besides the reduction that read \p buffer, in program order. */
 std::vector<const Site*> ReadersOf(const Scope& scope, const Site& reduction,

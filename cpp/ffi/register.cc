@@ -5,10 +5,12 @@
 #include <tvm/ffi/reflection/registry.h>
 
 #include "analysis/refusal.h"
+#include "schedule/function.h"
 #include "schedule/guards.h"
 #include "schedule/init_reads.h"
 #include "schedule/instruction.h"
 #include "schedule/primitive.h"
+#include "schedule/search.h"
 #include "schedule/state.h"
 
 namespace fuse_epilogue {
@@ -51,6 +53,19 @@ Report Analyze(const ffi::ObjectRef& schedule, const ffi::ObjectRef& block,
       AnalyzeReductionEpilogue(schedule, block, epilogue, Options{exact, distribute}));
 }
 
+Report Reductions(const ir::PrimFunc& func) {
+  FunctionReductions found = ReductionsOf(func);
+  return {{"blocks", found.blocks}, {"reason", ffi::String(found.reason)}};
+}
+
+Report FuseFunction(const ir::PrimFunc& func, const ir::SBlock& reduction, bool exact,
+                    bool distribute, bool rows) {
+  FusedFunction fused = FuseInFunction(func, reduction, Options{exact, distribute, rows});
+  return {{"function", fused.func},
+          {"bytes", BytesSaved(fused.report)},
+          {"report", ReportAsMap(fused.report, false)}};
+}
+
 void SwitchOff(const Strings& codes) {
   SwitchOffChecks(std::vector<std::string>(codes.begin(), codes.end()));
 }
@@ -89,9 +104,13 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("fuse_epilogue.MissingFrom", MissingFrom)
       .def("fuse_epilogue.FuseReductionEpilogue", Fuse)
       .def("fuse_epilogue.AnalyzeReductionEpilogue", Analyze)
+      .def("fuse_epilogue.Reductions", Reductions)
+      .def("fuse_epilogue.FuseFunction", FuseFunction)
       .def("fuse_epilogue.testing.SwitchOffChecks", SwitchOff)
       .def("fuse_epilogue.testing.Decisions", [] { return ToStrings(AllDecisions()); })
       .def("fuse_epilogue.DecomposeReduction", Decompose)
+      .def("fuse_epilogue.DecomposeInitReads", DecomposeInitReads)
+      .def("fuse_epilogue.RecordNeedsPackage", RecordNeedsPackage)
       .def("fuse_epilogue.Guarded", Guarded)
       .def("fuse_epilogue.Refusals", Refusals);
 }

@@ -151,6 +151,7 @@ inline constexpr int64_t kPureCall = 1;
 /*! \brief The instruction kinds that are taken over. */
 inline constexpr const char* kFuseInstruction = "FuseReductionEpilogue";
 inline constexpr const char* kDecomposeInstruction = "DecomposeReduction";
+inline constexpr const char* kTensorizeInstruction = "Tensorize";
 
 /*!
  * \brief Resolve the vocabulary against the TVM that is loaded.

@@ -56,7 +56,7 @@ void RFactor(const ffi::ObjectRef& schedule, const Anys& arguments) {
 const std::vector<Guard>& Guards() {
   static const std::vector<Guard> guards = {
       {Fn::Blockize, "Blockize", Blockize, 1},
-      {Fn::Tensorize, "Tensorize", Tensorize, 1},
+      {Fn::Tensorize, kTensorizeInstruction, Tensorize, 1},
       {Fn::CacheWrite, "CacheWrite", CacheWrite, 1},
       {Fn::CacheInplace, "CacheInplace", CacheInplace, 1},
       {Fn::ReindexCacheWrite, "ReindexCacheWrite", ReindexCacheWrite, 1},

@@ -151,6 +151,8 @@ ffi::ObjectRef DecomposeReduction(const ffi::ObjectRef& schedule, const ffi::Obj
   return init_rv;
 }
 
+bool InitReadsAny(const SBlock& block) { return !InitReads(block).empty(); }
+
 void CheckInits(const ffi::ObjectRef& schedule, const char* primitive, const ffi::Any& target,
                 InitInTheWay kind) {
   if (auto several = target.as<ffi::Array<ffi::Any>>()) {

@@ -31,6 +31,9 @@ ffi::ObjectRef DecomposeReduction(const ffi::ObjectRef& schedule, const ffi::Obj
                                   const ffi::ObjectRef& loop_rv,
                                   const std::function<ffi::ObjectRef()>& decompose);
 
+/*! \brief Whether the init of a block reads a buffer. */
+bool InitReadsAny(const ir::SBlock& block);
+
 /*! \brief Which inits are in the way of a primitive. */
 enum class InitInTheWay { kReadsAnything, kReadsItsOutput };
 

@@ -6,6 +6,7 @@
 #include "schedule/guards.h"
 #include "schedule/init_reads.h"
 #include "schedule/primitive.h"
+#include "schedule/search.h"
 
 namespace fuse_epilogue {
 
@@ -118,6 +119,32 @@ void WrapApply(const char* kind, Wrapper wrapper) {
   });
 }
 
+// For printing, TVM puts strings into quotes.
+bool SaysNeedsPackage(const Anys& attrs) {
+  auto text = attrs.size() > 0 ? attrs[0].as<ffi::String>() : std::nullopt;
+  return text && std::string(*text).find(kNeedsPackage) != std::string::npos;
+}
+
+// The step in front of a recorded fusion stays on the trace and does nothing.
+void InstallNeedsPackage() {
+  WrapApply(kTensorizeInstruction,
+            [](const ffi::Function& original, const ffi::ObjectRef& schedule, const Anys& inputs,
+               const Anys& attrs, const ffi::Any& decision) {
+              if (!SaysNeedsPackage(attrs))
+                return original(schedule, inputs, attrs, decision).cast<Anys>();
+              RecordNeedsPackage(schedule, inputs[0].cast<ffi::ObjectRef>());
+              return Anys{};
+            });
+  ffi::Function* as_python = FunctorOf(KindNamed(kTensorizeInstruction), kAsPython);
+  ffi::Function original = *as_python;
+  *as_python = ffi::Function::FromTyped(
+      [original](const Anys& inputs, const Anys& attrs, const ffi::Any& decision,
+                 const ffi::Array<ffi::String>& outputs) -> ffi::String {
+        if (SaysNeedsPackage(attrs)) return "# needs the package fuse_epilogue:";
+        return original(inputs, attrs, decision, outputs).cast<ffi::String>();
+      });
+}
+
 }  // namespace
 
 std::vector<std::string> CheckInstructionKinds() {
@@ -159,6 +186,8 @@ void InstallInstructionKinds() {
                 return original(schedule, inputs, attrs, decision).cast<Anys>();
               });
   }
+  // Outside of the guard: the step has no intrinsic to check a block for.
+  InstallNeedsPackage();
 }
 
 }  // namespace fuse_epilogue

@@ -31,13 +31,14 @@ PeelSteps AllSteps(const FusionReport& report) {
 
 }  // namespace
 
-AnyMap ReportAsMap(const FusionReport& report) {
+AnyMap ReportAsMap(const FusionReport& report, bool certified) {
   ffi::Array<ffi::Any> steps;
   for (const FusionStep& step : report.steps) {
     steps.push_back(Strings{step.epilogue.name_hint(), AbsorbedText(step.peeled.steps),
                             DistributedText(step.peeled.steps, step.hole), RestText(step),
                             step.removed ? step.removed->name() : ffi::String(""),
-                            step.merged_into.empty() ? step.peeled.reason : "", step.merged_into});
+                            step.merged_into.empty() ? step.peeled.reason.Text() : "",
+                            step.merged_into});
   }
   Strings kept;
   for (const Var& buffer : report.kept) kept.push_back(buffer.name());
@@ -47,7 +48,7 @@ AnyMap ReportAsMap(const FusionReport& report) {
                       report.stopped->Message()};
   }
   ffi::Any certificate = nullptr;
-  if (report.before) certificate = CertificateAsMap(report);
+  if (report.before && certified) certificate = CertificateAsMap(report);
   return {{"reduction", ffi::String(report.reduction)},
           {"output", report.before ? report.result.buffer.name() : ffi::String("")},
           {"numerics", ffi::String(report.options.exact ? "exact" : "reassociate")},

@@ -7,6 +7,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "analysis/refusal.h"
@@ -56,12 +57,15 @@ struct FusionReport {
   std::vector<ir::Var> removed;
   /*! \brief Intermediates that stay alive in full because somebody else reads them. */
   std::vector<ir::Var> kept;
+  /*! \brief Intermediates of which only what one round of the loops around the tails works on is
+   *         alive, and how many rounds there are; 0 if that is not a number. */
+  std::vector<std::pair<ir::Var, int64_t>> shrunk;
   /*! \brief Why some consumer stays as it is. */
   std::optional<Refusal> stopped;
 };
 
-/*! \brief The report as a map of texts, for Python. */
-ffi::Map<ffi::String, ffi::Any> ReportAsMap(const FusionReport& report);
+/*! \brief The report as a map of texts, for Python, with the certificate or without. */
+ffi::Map<ffi::String, ffi::Any> ReportAsMap(const FusionReport& report, bool certified = true);
 
 /*! \brief The certificate as a map of TVM's own objects; python/fuse_epilogue/certificate.py
  *         says what each entry is. */

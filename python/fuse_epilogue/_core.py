@@ -47,8 +47,12 @@ def _function(name: str) -> Any:  # noqa: ANN401 - an ffi function takes and ret
 _initialize()
 
 AnalyzeReductionEpilogue = _function("AnalyzeReductionEpilogue")
+FuseFunction = _function("FuseFunction")
 FuseReductionEpilogue = _function("FuseReductionEpilogue")
 DecomposeReduction = _function("DecomposeReduction")
+DecomposeInitReads = _function("DecomposeInitReads")
+RecordNeedsPackage = _function("RecordNeedsPackage")
 Guarded = _function("Guarded")
 MissingFrom = _function("MissingFrom")
+Reductions = _function("Reductions")
 Refusals = _function("Refusals")

@@ -41,6 +41,11 @@ def indifferent(one: Candidate, other: Candidate, resolution: float) -> bool:
     return max(one.cost, other.cost) < (1 + resolution) * min(one.cost, other.cost)
 
 
+def whole(candidate: Candidate) -> bool:
+    """Return whether the terms are all of a cost; where it is that of a model, they are a bound."""
+    return abs(candidate.cost - sum(candidate.parts.values())) <= 1e-9 * candidate.cost
+
+
 def terms(best: Candidate, other: Candidate) -> dict[str, tuple[float, float]]:
     """Return what each term adds to the costs of two points, by name.
 
@@ -61,7 +66,12 @@ def terms(best: Candidate, other: Candidate) -> dict[str, tuple[float, float]]:
 
 
 def most(best: Candidate, other: Candidate) -> str:
-    """Return the term that makes most of what another point costs more; "" if none does."""
+    """Return the term that makes most of what another point costs more; "" if none does.
+
+    Where the terms are not all of both costs, they say nothing of the difference.
+    """
+    if not (whole(best) and whole(other)):
+        return ""
     more = {name: two - one for name, (one, two) in terms(best, other).items()}
     name = max(more, key=lambda each: more[each])
     return name if more[name] > 0 else ""
@@ -70,6 +80,8 @@ def most(best: Candidate, other: Candidate) -> str:
 def differs(best: Candidate, other: Candidate) -> str:
     """Return which terms a point that costs more has less of, and of which more; "" if of none.
 
+    It is "" too where the terms are not all of both costs: what they lack is not known.
+
     Example
     -------
     >>> a = Candidate({}, 10e-6, dict(traffic=4e-6, latency=6e-6, spill=0.0, parallelism=0.0))
@@ -77,6 +89,8 @@ def differs(best: Candidate, other: Candidate) -> str:
     >>> differs(a, b)
     '25.0 % less traffic, but 50.0 % more latency: not taken'
     """
+    if not (whole(best) and whole(other)):
+        return ""
     good: list[str] = []
     bad: list[str] = []
     for term, (one, two) in terms(best, other).items():
@@ -106,7 +120,7 @@ def tips(best: Candidate, other: Candidate) -> str:
     'as good if traffic weighed 3.00 times as much'
     """
     more = other.cost - best.cost
-    if abs(best.cost - sum(best.parts.values())) > 1e-9 * best.cost:
+    if not (whole(best) and whole(other)):
         return ""
     changes = {}
     for term, (one, two) in terms(best, other).items():
@@ -114,5 +128,7 @@ def tips(best: Candidate, other: Candidate) -> str:
             changes[term] = 1 - more / (two - one)
     if not changes:
         return ""
-    term = min(changes, key=lambda name: max(changes[name], 1 / changes[name]))
+    # Of two that change alone, one has to weigh more by what the other has to weigh less: the first
+    # of them, whatever rounding makes of the two.
+    term = min(changes, key=lambda name: round(max(changes[name], 1 / changes[name]), 6))
     return f"as good if {term} weighed {changes[term]:.2f} times as much"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from .reading import Count, Positive
+
 
 @dataclass(frozen=True)
 class Core:
@@ -34,19 +36,19 @@ class Core:
         Instructions in flight: what waits can be passed by what comes so far behind it.
     """
 
-    fma: float = 2.0
-    add: float = 2.0
-    load: float = 2.0
-    store: float = 1.0
-    issue: float = 4.0
-    latency: float = 4.0
-    add_latency: float = 4.0
-    branch: float = 14.0
-    predicted: int = 32
-    window: int = 224
-    pages: int = 64
-    page: float = 7.0
-    ahead: int = 32
+    fma: Positive = 2.0
+    add: Positive = 2.0
+    load: Positive = 2.0
+    store: Positive = 1.0
+    issue: Positive = 4.0
+    latency: Positive = 4.0
+    add_latency: Positive = 4.0
+    branch: Positive = 14.0
+    predicted: Count = 32
+    window: Count = 224
+    pages: Count = 64
+    page: Positive = 7.0
+    ahead: Count = 32
 
 
 #: Cores by LLVM's name of the processor; "" for any other, with what is common to the x86 cores of

@@ -152,7 +152,7 @@ def nearby(problem: Problem, weights: Weights, starts: list[Found]) -> Found | N
     if _FUSION in space.by_name:
         named = space.by_name[_FUSION]
         by_fusion = {named.label(way): best[way] for way in named.choices if way in best}
-    return Found(space.size, {}, evaluated, False, least.cost, (least,), by_fusion)
+    return Found(space.size, {}, evaluated, False, None, (least,), by_fusion)
 
 
 def _moved(space: Space, point: Point) -> Point:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from . import crossover
-from .compare import differs, indifferent, label, most, point, tips, us
-from .cost import NAMES, Weights
+from .compare import differs, indifferent, label, most, point, tips, us, whole
+from .cost import NAMES
 from .problems.problem import Problem
 from .search import Candidate
+from .space import Constraint, Points, Space
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -54,7 +55,7 @@ def text(plan: Plan, problem: Problem | None) -> str:
     if problem is None:
         lines += ["", "pass the function to read what binds and what another size would change"]
     else:
-        lines += ["", *_binding(problem, plan.weights, best), ""]
+        lines += ["", *_binding(plan, problem), ""]
         lines += crossover.lines(problem, plan.weights, found, plan.resolution)
     return "\n".join(lines)
 
@@ -81,11 +82,9 @@ def _parts(candidate: Candidate, every: bool = True) -> str:
         for name, value in candidate.parts.items()
         if value or every
     ).removeprefix("+ ")
-    rest = candidate.cost - sum(candidate.parts.values())
-    # Where the terms are a bound, the cost is that of the model of the machine.
-    if abs(rest) < 1e-9 * candidate.cost:
+    if whole(candidate):
         return terms
-    return f"{terms} + {us(rest)} beyond that bound"
+    return f"{terms} + {us(candidate.cost - sum(candidate.parts.values()))} beyond that bound"
 
 
 # ---- Fused against unfused -----------------------------------------------------------------------
@@ -113,6 +112,8 @@ def _fusion(plan: Plan) -> list[str]:
 
 def _more(best: Candidate, other: Candidate) -> str:
     more = f"+{100 * (other.cost - best.cost) / best.cost:.2f} %"
+    if not (whole(best) and whole(other)):
+        return f"{more} of the model's latency"
     where = most(best, other)
     return f"{more}, most of it {where}" if where else more
 
@@ -124,7 +125,9 @@ def _searched(plan: Plan) -> str:
     found = plan.found
     how = "in full" if found.exhaustive else "in part"
     pruned = ", ".join(f"{name} {count}" for name, count in found.pruned.items() if count)
-    gap = "no better point exists" if found.gap == 0 else f"at most {us(found.gap)} above the best"
+    gap = "no bound is known of what a better point would save"
+    if found.gap is not None:
+        gap = f"at most {us(found.gap)} above the best" if found.gap else "no better point exists"
     return (
         f"searched {how}: {found.size} points, pruned by {pruned or 'nothing'}, "
         f"{found.evaluated} evaluated; by this cost, {gap}"
@@ -146,40 +149,67 @@ def _runner_up(each: Candidate, best: Candidate, problem: Problem | None) -> str
 # ---- What binds ----------------------------------------------------------------------------------
 
 
-def _binding(problem: Problem, weights: Weights, best: Candidate) -> list[str]:
-    """Return the constraints that the point comes close to."""
-    lines = []
-    used = problem.space.used(best.point)
+def _binding(plan: Plan, problem: Problem) -> list[str]:
+    """Return the constraints that the point comes close to, and those that forbid a cheaper one."""
+    lines, unknown = [], []
+    used, beyond = problem.space.used(plan.point), _beyond(problem.space)
     for constraint in problem.space.constraints:
         name = constraint.name
-        if constraint.limit > 1 and used[name] > _BINDS * constraint.limit:
-            lines.append(
-                f"  {name}: {used[name]} of {constraint.limit} "
-                f"{constraint.unit}; {constraint.meaning}; {_price(problem, weights, name, best)}"
-            )
-    return ["binding constraints:", *(lines or ["  none: every limit is far"])]
+        # A limit of 0 or 1 is a rule that is kept or broken: no point is closer to it than others.
+        close = constraint.limit > 1 and used[name] > _BINDS * constraint.limit
+        cheaper, price = _price(problem, plan, None if beyond is None else beyond[name])
+        if close or cheaper:
+            amount = f"{used[name]} of {constraint.limit} {constraint.unit}; "
+            rule = "" if constraint.limit > 1 else "if it could be written, "
+            told = constraint.meaning if rule else amount + constraint.meaning
+            lines.append(f"  {name}: {told}; {rule}{price}")
+        elif cheaper is None:
+            unknown.append(name)
+    if unknown:
+        told = ", ".join(unknown)
+        lines.append(f"  whether a point beyond one of these would cost less is open: {told}")
+    none = "  none: every limit is far, and no point beyond one alone costs less"
+    return ["binding constraints:", *(lines or [none])]
 
 
-def _price(problem: Problem, weights: Weights, name: str, best: Candidate) -> str:
-    """Return what a constraint costs: the least cost of the points that break it alone."""
-    if problem.space.size > 10 * _PRICED:
-        return "what it costs is not computed for so many points"
-    broken = problem.space.points()
-    for constraint in problem.space.constraints:
-        within = np.broadcast_to(constraint.used(broken) <= constraint.limit, (broken.size,))
-        broken = broken.take(~within if constraint.name == name else within)
-    if broken.size > _PRICED:
-        return "what it costs is not computed for so many points"
+def _beyond(space: Space) -> dict[str, Points] | None:
+    """Return the points that break each constraint alone; None for too large a space."""
+    if space.size > 10 * _PRICED:
+        return None
+    left, alone = space.points(), dict[str, Points]()
+    for constraint in space.constraints:
+        # Each point is in one of these at most: all take no longer than the space once.
+        for name, points in alone.items():
+            alone[name] = points.take(_within(constraint, points))
+        within = _within(constraint, left)
+        left, alone[constraint.name] = left.take(within), left.take(~within)
+    return alone
+
+
+def _within(constraint: Constraint, points: Points) -> np.ndarray:
+    return np.broadcast_to(constraint.used(points) <= constraint.limit, (points.size,))
+
+
+def _price(problem: Problem, plan: Plan, broken: Points | None) -> tuple[bool | None, str]:
+    """Return whether one of the points beyond a constraint costs less, and the least such cost.
+
+    The first is None where that is not known.
+    """
+    if broken is None or broken.size > _PRICED:
+        return None, "what it costs is not computed for so many points"
     if not broken.size:
-        return "it forbids no point that the others allow"
-    costs = weights.cost(problem.cost(broken))
+        return False, "it forbids no point that the others allow"
+    best = plan.found.best
+    # What cannot be written may have no cost either: the model was made for what can.
+    with np.errstate(all="ignore"):
+        costs = plan.weights.cost(problem.cost(broken))
+    costs = np.where(np.isfinite(costs) & (costs > 0), costs, np.inf)
     least = Candidate(broken.at(int(np.argmin(costs))), float(costs.min()), {})
     if least.cost >= best.cost:
-        return "no point beyond it costs less"
+        return False, "no point beyond it costs less"
     if hasattr(problem, "exact"):
-        return f"whether one beyond it costs less is open, it takes at least {us(least.cost)}"
+        told = f"whether one beyond it costs less is open, it takes at least {us(least.cost)}"
+        return None, told
     less = 100 * (1 - least.cost / best.cost)
-    return (
-        f"a point beyond it would cost {us(least.cost)} (-{less:.2f} %): "
-        f"{point(least, problem, best)}"
-    )
+    told = f"a point beyond it would cost {us(least.cost)} (-{less:.2f} %): "
+    return True, told + point(least, problem, best)

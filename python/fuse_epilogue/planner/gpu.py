@@ -13,6 +13,7 @@ from typing import Any
 from tvm.target import Target
 
 from .gpus import CHIPS, KIB, Chip
+from .reading import Count, NotNegative, parsed
 
 #: Where TVM's target does not say, and the same for all compute capabilities from 7.0 on: CUDA C++
 #: Programming Guide, "Technical Specifications per Compute Capability". More shared memory than
@@ -47,14 +48,14 @@ class Gpu:
 
     name: str
     chip: Chip
-    warp: int = 32
-    block_threads: int = 1024
-    block_registers: int = _REGISTERS
-    block_shared: int = _BLOCK_SHARED
-    thread_registers: int = _THREAD_REGISTERS
-    registers: int = _REGISTERS
-    schedulers: int = _SCHEDULERS
-    launch_s: float = 0.9e-6
+    warp: Count = 32
+    block_threads: Count = 1024
+    block_registers: Count = _REGISTERS
+    block_shared: Count = _BLOCK_SHARED
+    thread_registers: Count = _THREAD_REGISTERS
+    registers: Count = _REGISTERS
+    schedulers: Count = _SCHEDULERS
+    launch_s: NotNegative = 0.9e-6
 
     @property
     def warps(self) -> int:
@@ -115,11 +116,8 @@ class Gpu:
         ValueError
             The text is not such a description.
         """
-        try:
-            data = json.loads(text)
-            return Gpu(**{**data, "chip": Chip(**data["chip"])})
-        except (KeyError, TypeError, json.JSONDecodeError) as error:
-            raise ValueError(f"this is no description of a GPU: {error}") from error
+        made: Gpu = parsed(Gpu, text, "this is no description of a GPU")
+        return made
 
 
 def gpu(target: Target | str | dict[str, Any]) -> Gpu:

@@ -20,6 +20,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 
+from .reading import Count, Natural, Positive
+
 KIB = 1024
 
 
@@ -53,22 +55,22 @@ class Chip:
     """
 
     arch: str
-    multiprocessors: int
-    threads: int
-    blocks: int
-    shared: int
-    reserved: int
-    clock_hz: float
-    fma: int
-    convert: int
-    load: int
-    l2_bytes: int
-    l2_bytes_per_clock: float
-    memory_bytes_per_s: float
-    latency: float
-    shared_latency: float
-    l2_latency: float
-    memory_latency: float
+    multiprocessors: Count
+    threads: Count
+    blocks: Count
+    shared: Count
+    reserved: Natural
+    clock_hz: Positive
+    fma: Count
+    convert: Count
+    load: Count
+    l2_bytes: Count
+    l2_bytes_per_clock: Positive
+    memory_bytes_per_s: Positive
+    latency: Positive
+    shared_latency: Positive
+    l2_latency: Positive
+    memory_latency: Positive
 
 
 _V100 = Chip(

@@ -44,17 +44,40 @@ TRAINIUM_FINITE: Finders = {
 
 
 def machine_of(data: Any) -> Cpu | Gpu | Machine:
-    """Return the machine of a plan's JSON."""
-    if isinstance(data, str):
+    """Return the machine of a plan's JSON.
+
+    Raises
+    ------
+    ValueError
+        It is neither the name of one of Trainium nor the description of another.
+    """
+    if isinstance(data, str) and data in MACHINES:
         return MACHINES[data]
+    if not isinstance(data, dict):
+        raise ValueError(f"its machine must be one of {', '.join(MACHINES)} or an object: {data!r}")
     return (Gpu if "chip" in data else Cpu).from_json(json.dumps(data))
 
 
 def described(target: Any, profile: Profile | None) -> tuple[Cpu | Gpu | Machine, Weights, float]:
-    """Return the machine that a target names, the weights of the cost on it, its resolution."""
+    """Return the machine that a target names, the weights of the cost on it, its resolution.
+
+    Raises
+    ------
+    TypeError
+        `profile` is something else.
+    ValueError
+        The target names no machine that is known, or a profile is given for a GPU or Trainium.
+    """
+    if profile is not None and not isinstance(profile, Profile):
+        raise TypeError(
+            f"profile must be a Profile, not {type(profile).__name__}: "
+            "read one from a file with Profile.from_json(Path(...).read_text())"
+        )
     if isinstance(target, str) and target in MACHINES:
         target = MACHINES[target]
     if isinstance(target, Machine):
+        if profile is not None:
+            raise ValueError("a profile is that of a processor: leave it out for Trainium")
         return target, Weights(), UNKNOWN
     target = target if isinstance(target, Target | Gpu) else Target(target)
     if isinstance(target, Gpu) or target.kind.name == "cuda":
@@ -69,7 +92,15 @@ def described(target: Any, profile: Profile | None) -> tuple[Cpu | Gpu | Machine
 
 
 def finders_for(machine: Cpu | Gpu | Machine, finite: bool) -> Finders:
-    """Return what finds problems for a machine; `finite` is of Trainium, see :func:`.plan.plan`."""
+    """Return what finds problems for a machine; `finite` is of Trainium, see :func:`.plan.plan`.
+
+    Raises
+    ------
+    ValueError
+        `finite` is asked for on another machine, where it changes nothing.
+    """
     if isinstance(machine, Cpu | Gpu):
+        if finite:
+            raise ValueError(f"finite is for Trainium: leave it out for {machine}")
         return FINDERS if isinstance(machine, Cpu) else CUDA
     return TRAINIUM_FINITE if finite else TRAINIUM

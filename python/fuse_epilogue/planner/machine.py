@@ -12,7 +12,7 @@ import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 import tvm
 from tvm.target import Target
@@ -20,11 +20,17 @@ from tvm.target import Target
 from ..schedules.cpu.streaming import has_streaming_stores
 from ..schedules.targets import vector_bits
 from .cores import CORES, Core
+from .reading import Count, Must, Natural, NotNegative, Positive, parsed, span
 
 KIB = 1024
 _PAGE = 4 * KIB
 #: Name of the processor of a target that names none.
 ANY = "any"
+#: More than any machine has, or less: what is beyond is a mistake. The longest vectors are those
+#: of RISC-V.
+_CORES = 1 << 20
+_VECTOR = Must("a power of two up to 8192", lambda size: size in [1 << n for n in range(14)])
+_MEMORY = Must("at least a cache and the memory", lambda levels: len(levels) > 1)
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
@@ -54,13 +60,13 @@ class Level:
     """
 
     name: str
-    bytes: int
-    line: int
-    ways: int
+    bytes: Natural
+    line: Count
+    ways: Natural
     shared: bool
-    bytes_per_s: float
-    alone_per_s: float
-    at_once: float = 1.0
+    bytes_per_s: Positive
+    alone_per_s: Positive
+    at_once: Positive = 1.0
 
 
 #: Bytes in a clock that a core gets from a level, where nothing was measured: half of what the
@@ -106,14 +112,14 @@ class Cpu:
     """
 
     name: str
-    cores: int
-    vector_bytes: int
-    registers: int
-    clock_hz: float
+    cores: Annotated[int, span(1, _CORES)]
+    vector_bytes: Annotated[int, _VECTOR]
+    registers: Annotated[int, span(1, 1024)]
+    clock_hz: Positive
     core: Core
-    levels: tuple[Level, ...]
-    launch_s: float = 5e-6
-    call_s: float = 1e-6
+    levels: Annotated[tuple[Level, ...], _MEMORY]
+    launch_s: NotNegative = 5e-6
+    call_s: NotNegative = 1e-6
     streams: bool = False
 
     def __str__(self) -> str:
@@ -197,12 +203,8 @@ class Cpu:
         ValueError
             The text is not such a description.
         """
-        try:
-            data = json.loads(text)
-            core, levels = Core(**data["core"]), tuple(Level(**each) for each in data["levels"])
-            return Cpu(**{**data, "core": core, "levels": levels})
-        except (KeyError, TypeError, json.JSONDecodeError) as error:
-            raise ValueError(f"this is no description of a processor: {error}") from error
+        made: Cpu = parsed(Cpu, text, "this is no description of a processor")
+        return made
 
 
 def cpu(target: Target | str | dict[str, Any]) -> Cpu:
@@ -219,7 +221,7 @@ def cpu(target: Target | str | dict[str, Any]) -> Cpu:
     Raises
     ------
     ValueError
-        The target is of another kind.
+        The target is of another kind, or its "num-cores" is no number of cores.
 
     Example
     -------
@@ -243,6 +245,11 @@ def cpu(target: Target | str | dict[str, Any]) -> Cpu:
     # TVM takes half of the processors if TVM_NUM_THREADS does not say otherwise.
     threads = int(tvm.get_global_func("runtime.NumThreads")())
     cores = int(target.attrs.get("num-cores", threads))
+    if not 1 <= cores <= _CORES:
+        raise ValueError(
+            f"'num-cores' of the target must be from 1 to {_CORES}, not {cores}: it is how many "
+            "cores the function may use; leave it out for as many as TVM has threads"
+        )
     if at_hand:
         cores = min(cores, threads)
     made = Cpu(

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.target import Target
 
@@ -27,11 +28,12 @@ from .machine import Cpu
 from .measure import compiled, compiled_for_gpu
 from .problems.problem import Problem
 from .profile import UNKNOWN, Profile
-from .search import EXHAUSTIVE, Candidate, Found, search
+from .reading import Count, NotNegative, loaded, read
+from .search import EXHAUSTIVE, Found, search
 from .space import Point
 
 #: Of the JSON of a plan; another one is refused.
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -56,19 +58,23 @@ class Plan:
     resolution : float
         The share below which a difference of two costs means nothing; see
         :attr:`.profile.Profile.resolution`.
+    identity : str
+        Of the function it was made for, see :func:`identity_of`; "" for a plan that was put
+        together by hand, which takes any function of its kind, sizes and type.
     known : Problem or None
         What it was made for, where this process made it; JSON does not hold it.
     """
 
     kind: str
-    sizes: dict[str, int]
+    sizes: dict[str, Count]
     dtype: str
     machine: Cpu | Gpu | Machine
     weights: Weights
     found: Found
     finite: bool = False
-    resolution: float = UNKNOWN
-    known: Problem | None = field(default=None, repr=False, compare=False)
+    resolution: NotNegative = UNKNOWN
+    identity: str = ""
+    known: Problem | None = field(default=None, repr=False, compare=False, metadata={"json": False})
 
     @property
     def point(self) -> Point:
@@ -85,12 +91,19 @@ class Plan:
 
         Raises
         ------
+        TypeError
+            It is no function.
         ValueError
-            It is none of the kind and the sizes that this plan is for.
+            It is another one than this plan is for.
         """
+        if not isinstance(func, tirx.PrimFunc):
+            raise TypeError(
+                f"func must be a PrimFunc, not {type(func).__name__}: of a module, pass mod[name]"
+            )
         if self.known is not None and self.known.func.same_as(func):
             return self.known
-        problem = finders_for(self.machine, self.finite)[self.kind](func, self.machine)
+        find = finders_for(self.machine, self.finite).get(self.kind)
+        problem = None if find is None else find(func, self.machine)
         if problem is None:
             raise ValueError(f"this plan is for a problem of kind '{self.kind}'; plan anew")
         if (problem.sizes, problem.dtype) != (self.sizes, self.dtype):
@@ -98,6 +111,13 @@ class Plan:
                 f"this plan is for {self.sizes} of {self.dtype}, not for {problem.sizes} of "
                 f"{problem.dtype}; plan anew"
             )
+        if self.identity not in ("", identity_of(func)):
+            raise ValueError(
+                f"this plan is for another function of kind '{self.kind}' and of these sizes: it "
+                "computes something else, or reads its parameters otherwise; plan anew"
+            )
+        for each in (*self.found.ranked, *self.found.by_fusion.values()):
+            problem.space.check(each.point)
         return problem
 
     def apply(self, func: tirx.PrimFunc | s_tir.Schedule) -> s_tir.Schedule:
@@ -110,6 +130,8 @@ class Plan:
 
         Raises
         ------
+        TypeError
+            `func` is something else.
         ValueError
             The plan is for another function.
         """
@@ -185,26 +207,36 @@ class Plan:
         Raises
         ------
         ValueError
-            The text is none, or of another version.
+            The text is none, or of another version, or a value of it is no such value.
         """
         try:
-            data = json.loads(text)
+            data = loaded(text)
+            if not isinstance(data, dict) or "version" not in data:
+                raise ValueError("it has no version")
             if data.pop("version") != VERSION:
-                raise ValueError(f"the plan is not of version {VERSION}; plan anew")
-            found = data["found"]
-            found["ranked"] = tuple(Candidate(**each) for each in found["ranked"])
-            found["by_fusion"] = {k: Candidate(**v) for k, v in found["by_fusion"].items()}
-            machine = data["machine"]
-            data["machine"] = machine_of(machine)
-            data["weights"] = Weights(**data["weights"])
-            return Plan(**{**data, "found": Found(**found)})
-        except (AttributeError, KeyError, TypeError, json.JSONDecodeError) as error:
-            raise ValueError(f"this is not the JSON of a plan: {error!r}") from error
+                raise ValueError(f"it is not of version {VERSION}; plan anew")
+            made: Plan = read(Plan, {**data, "machine": machine_of(data.get("machine"))}, "it")
+            kinds = finders_for(made.machine, made.finite)
+            if made.kind not in kinds:
+                raise ValueError(f"its kind must be one of {', '.join(kinds)}, not '{made.kind}'")
+        except ValueError as error:
+            raise ValueError(f"this is not the JSON of a plan: {error}") from error
+        return made
 
     @cached_property
     def fused(self) -> bool:
         """Whether what follows the reduction is computed inside of its loops."""
         return self.point.get("fusion", 0) != 0
+
+
+def identity_of(func: tirx.PrimFunc) -> str:
+    """Return what tells a function from others: a hash of what it computes, and how.
+
+    It is the same in every process, and does not depend on names or attributes.
+    """
+    for name in dict(func.attrs or {}):
+        func = func.without_attr(name)
+    return f"{tvm_ffi.structural_hash(func) % 2**64:016x}"
 
 
 def plan(
@@ -242,10 +274,10 @@ def plan(
     Raises
     ------
     TypeError
-        `func` is not a PrimFunc.
+        `func` is not a PrimFunc, or `profile` no Profile.
     ValueError
         The target is of another kind, the function is of no kind that the planner knows, or no
-        point is feasible.
+        point is feasible; `profile` is given for no processor, or `finite` for no Trainium.
 
     Example
     -------
@@ -262,9 +294,17 @@ def plan(
         problem = find(func, machine)
         if problem is not None:
             found = search(problem, weights, limit)
-            sizes, dtype = problem.sizes, problem.dtype
             return Plan(
-                kind, sizes, dtype, machine, weights, found, finite, resolution, known=problem
+                kind,
+                problem.sizes,
+                problem.dtype,
+                machine,
+                weights,
+                found,
+                finite,
+                resolution,
+                identity_of(func),
+                problem,
             )
     known = ", ".join(finders)
     raise ValueError(
@@ -278,12 +318,14 @@ def compile(  # noqa: A001 - as tvm.compile
     target: Target | Gpu | Machine | str | dict[str, Any],
     *,
     profile: Profile | None = None,
+    limit: int = EXHAUSTIVE,
+    finite: bool = False,
 ) -> Any:
     """Plan a function and compile it; exp and sigmoid of float32 are computed in vectors.
 
     Parameters
     ----------
-    func, target, profile
+    func, target, profile, limit, finite
         As for :func:`plan`.
 
     Returns
@@ -298,7 +340,7 @@ def compile(  # noqa: A001 - as tvm.compile
     RuntimeError
         For a GPU: this TVM has no CUDA.
     """
-    chosen = plan(func, target, profile=profile)
+    chosen = plan(func, target, profile=profile, limit=limit, finite=finite)
     sch = chosen.apply(func)
     if isinstance(chosen.machine, Machine):
         return emit(sch)

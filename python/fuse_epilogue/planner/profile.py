@@ -6,12 +6,12 @@ import json
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from .cost import Weights
 from .machine import Cpu, Level
+from .reading import parsed
 
 #: The profiles that come with this package, "<name of the processor>.json".
 SHIPPED = Path(__file__).resolve().parent / "profiles"
@@ -88,13 +88,8 @@ class Profile:
         ValueError
             The text is not a profile.
         """
-        try:
-            data: dict[str, Any] = json.loads(text)
-            machine = Cpu.from_json(json.dumps(data["machine"]))
-            residuals = tuple((str(name), float(value)) for name, value in data["residuals"])
-            return Profile(machine, Weights(**data["weights"]), residuals)
-        except (KeyError, TypeError, json.JSONDecodeError) as error:
-            raise ValueError(f"this is no profile of a machine: {error!r}") from error
+        made: Profile = parsed(Profile, text, "this is no profile of a machine")
+        return made
 
 
 def profile_of(machine: Cpu) -> Profile | None:

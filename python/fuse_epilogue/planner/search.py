@@ -10,20 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
-from .cost import Terms, Weights
+from .cost import NAMES, Terms, Weights
 from .exact import costed
 from .problems.problem import Problem
+from .reading import Count, Must, Natural, NotNegative, Positive
 from .space import Point, Points, Space
 
 #: Points of a space that is searched in full.
-EXHAUSTIVE = 200_000
+EXHAUSTIVE = 400_000
 #: Points that are kept behind the best one.
 RUNNERS_UP = 4
 #: Starts of a partial search, and rounds over the variables from each at most.
 _STARTS, _ROUNDS = 12, 20
+#: Among the values of points: which descent they belong to.
+_DESCENT = " descent"
+#: What JSON must have of the terms of a candidate, and of candidates.
+_EACH = Must(f"of {', '.join(NAMES)}", lambda parts: {*parts} == {*NAMES})
+_SOME = Must("at least one candidate", lambda ranked: len(ranked) > 0)
 
 
 @dataclass(frozen=True)
@@ -40,8 +47,8 @@ class Candidate:
     """
 
     point: Point
-    cost: float
-    parts: dict[str, float]
+    cost: Positive
+    parts: Annotated[dict[str, float], _EACH]
 
 
 @dataclass(frozen=True)
@@ -55,25 +62,32 @@ class Found:
     pruned : dict[str, int]
         How many of those looked at each constraint pruned.
     evaluated : int
-        Points whose cost was computed; where there is an exact cost, those of which that was.
+        Points whose cost was computed; where there is an exact cost, those of which that was, or
+        all whose cost was estimated.
     exhaustive : bool
         Whether no point was left out.
-    gap : float
+    gap : float or None
         Seconds that the best may cost more than the best point there is, at most: 0 where no point
         was left out. What is left of it where points were, nobody has shown: see :mod:`.exact`.
+        None where only a part of the space was looked at, and no bound is known of the others.
     ranked : tuple[Candidate, ...]
         The best, and the runners-up.
     by_fusion : dict[str, Candidate]
         The best of each way to fuse, by its label; empty where that is no variable.
+    estimated : bool
+        Whether all costs are estimates, where there is an exact cost that would take too long: on
+        Trainium, formulas of the planner, not what the latency model predicts. That a kernel can be
+        written is known of the best of each way, not that it keeps the rules of the machine.
     """
 
-    size: int
-    pruned: dict[str, int]
-    evaluated: int
+    size: Count
+    pruned: dict[str, Natural]
+    evaluated: Natural
     exhaustive: bool
-    gap: float
-    ranked: tuple[Candidate, ...]
+    gap: NotNegative | None
+    ranked: Annotated[tuple[Candidate, ...], _SOME]
     by_fusion: dict[str, Candidate]
+    estimated: bool = False
 
     @property
     def best(self) -> Candidate:
@@ -107,17 +121,20 @@ def search(problem: Problem, weights: Weights, limit: int = EXHAUSTIVE) -> Found
         )
     terms = problem.cost(points)
     costs = weights.cost(terms)
-    evaluated, left, gap = points.size, False, 0.0
+    evaluated, left, estimated = points.size, False, False
+    gap: float | None = 0.0
     if hasattr(problem, "exact"):
         exact = costed(problem, points, costs)
         costs, evaluated, gap, left = exact.costs, exact.count, exact.gap, not exact.complete
+        estimated = exact.estimated
     order = np.argsort(costs, kind="stable")
     if np.isinf(costs[order[0]]):
         raise ValueError(
             f"no kernel of the {evaluated} that were tried is possible for this {problem.kind}"
         )
     if not exhaustive:
-        gap = max(gap, float(costs[order[0]]) - _bound(problem, weights))
+        bound = getattr(problem, "bound", None)
+        gap = None if bound is None else max(0.0, float(costs[order[0]]) - bound(weights))
 
     def candidate(index: int) -> Candidate:
         return Candidate(points.at(index), float(costs[index]), weights.parts(terms, index))
@@ -131,40 +148,39 @@ def search(problem: Problem, weights: Weights, limit: int = EXHAUSTIVE) -> Found
             if len(among) and np.isfinite(costs[among[0]]):
                 by_fusion[fusion.label(choice)] = candidate(int(among[0]))
     ranked = tuple(candidate(int(index)) for index in found)
-    return Found(space.size, pruned, evaluated, exhaustive and not left, gap, ranked, by_fusion)
-
-
-def _bound(problem: Problem, weights: Weights) -> float:
-    """Return seconds that no point costs less than, 0 where the problem knows none."""
-    bound = getattr(problem, "bound", None)
-    return 0.0 if bound is None else float(bound(weights))
+    full = exhaustive and not left
+    return Found(space.size, pruned, evaluated, full, gap, ranked, by_fusion, estimated)
 
 
 def _partial(problem: Problem, weights: Weights) -> tuple[Points, dict[str, int]]:
-    """Return the feasible points that a descent along the variables came across, each once."""
+    """Return the feasible points that descents along the variables came across, each once."""
     space = problem.space
     seen: dict[tuple[int, ...], Point] = {}
     pruned = dict.fromkeys((constraint.name for constraint in space.constraints), 0)
-    for start in _starts(space):
-        here, cost = start, np.inf
-        for _ in range(_ROUNDS):
-            before = cost
-            for variable in space.variables:
-                line = Points.of([{**here, variable.name: value} for value in variable.choices])
-                left, counts = space.feasible(line)
-                for name, count in counts.items():
-                    pruned[name] += count
-                if not left.size:
-                    continue
-                for index in range(left.size):
-                    point = left.at(index)
-                    seen.setdefault(tuple(point.values()), point)
-                costs = weights.cost(problem.cost(left))
-                best = int(np.argmin(costs))
-                if costs[best] < cost:
-                    here, cost = left.at(best), float(costs[best])
-            if cost == before:
-                break
+    here = list(_starts(space))
+    costs = np.full(len(here), np.inf)
+    for _ in range(_ROUNDS):
+        before = costs.copy()
+        for variable in space.variables:
+            # All descents take this step at once.
+            choices = len(variable.choices)
+            lines = [{**each, variable.name: value} for each in here for value in variable.choices]
+            points = Points.of(lines)
+            points = Points({**points.values, _DESCENT: np.repeat(np.arange(len(here)), choices)})
+            left, counts = space.feasible(points)
+            for name, count in counts.items():
+                pruned[name] += count
+            if not left.size:
+                continue
+            mine = left.values.pop(_DESCENT)
+            found = weights.cost(problem.cost(left))
+            for index in range(left.size):
+                point, descent = left.at(index), int(mine[index])
+                seen.setdefault(tuple(point.values()), point)
+                if found[index] < costs[descent]:
+                    here[descent], costs[descent] = point, float(found[index])
+        if np.array_equal(costs, before):
+            break
     return Points.of(list(seen.values())), pruned
 
 

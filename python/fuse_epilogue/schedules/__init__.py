@@ -130,9 +130,9 @@ def explain(func: tirx.PrimFunc, target: Target | Machine | str | dict) -> str:
     Example
     -------
     >>> from fuse_epilogue import schedules, workloads
-    >>> conv = workloads.depthwise_conv1d(8, 512, "w", 3, stride=2)
+    >>> conv = workloads.depthwise_conv1d(8, 512, "w", 3)
     >>> print(schedules.explain(conv, "llvm").splitlines()[-1])
-    DepthwiseConv1d: tiles of loops; not in rows: its stride is 2, not 1
+    DepthwiseConv1d: tiles of loops; not in rows: the length of its rows is not known before it runs
     """
     target, rules = _rules(func, target)
     chosen, _, against = _planned(func, target)

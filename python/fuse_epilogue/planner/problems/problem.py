@@ -19,6 +19,8 @@ class Problem(Protocol):
       it; ``inf`` for a point that turns out to be impossible. With it, also
     - ``estimate(points) -> numpy.ndarray``: about those seconds, for the order of trying points;
     - ``is_usual(points) -> numpy.ndarray``: which of them come first of all;
+    - ``is_plain(points) -> numpy.ndarray``: which are searched as if there were no others, then
+      those as well;
     - ``steps(points) -> numpy.ndarray``: how much work their exact costs are;
     - ``is_possible(point) -> bool``: asked last, of the best point alone;
     - ``bound(weights) -> float``: seconds that no point costs less than;

@@ -30,8 +30,6 @@ from .product_schedule import scheduled
 #: Rows and vectors of a register tile, and steps of k that are written out, at most. More of them
 #: than there are registers in any machine would only make LLVM slow.
 _ROWS, _VECTORS, _UNROLL = 16, 8, (1, 2, 4)
-#: Updates that are written out, at most: LLVM takes seconds for more.
-_WRITTEN = 128
 #: About how many rows or columns the blocks have that are tried, besides one tile and all.
 _BLOCKS = (16, 64, 256)
 
@@ -86,7 +84,7 @@ class ProductProblem:
             Variable("lanes", lanes, "elements", "elements of a vector"),
             Variable("unroll", _dividing(_UNROLL, k), "steps", "steps of k that are written out"),
             Variable("block_rows", _blocks(m), "rows", "rows of a block"),
-            Variable("block_columns", _blocks(n), "columns", "columns of a block"),
+            Variable("block_columns", _blocks(n, min(lanes)), "columns", "columns of a block"),
             Variable(
                 "order",
                 (0, 1),
@@ -115,13 +113,6 @@ class ProductProblem:
                 "registers",
                 lambda p: p["rows"] * p["vectors"],
                 "each sum of a tile has a register",
-            ),
-            Constraint(
-                "written out",
-                _WRITTEN,
-                "updates",
-                lambda p: p["rows"] * p["vectors"] * p["unroll"],
-                "more code than this takes LLVM long",
             ),
             Constraint(
                 "L1",
@@ -214,7 +205,10 @@ def _dividing(sizes: tuple[int, ...], size: int) -> tuple[int, ...]:
     return tuple(each for each in sizes if size % each == 0)
 
 
-def _blocks(size: int) -> tuple[int, ...]:
-    """Return how many rows or columns a block may have: divisors near some sizes, and all."""
-    found = [max(divisors(size, near)) for near in _BLOCKS]
+def _blocks(size: int, unit: int = 1) -> tuple[int, ...]:
+    """Return how many rows or columns a block may have: all, and divisors near some sizes.
+
+    They are multiples of a unit, which divides the size; one of them is as small as any tile.
+    """
+    found = [unit * max(divisors(size // unit, max(1, near // unit))) for near in _BLOCKS]
     return tuple(dict.fromkeys([*found, size]))

@@ -118,7 +118,9 @@ def _clocks(problem: ProductProblem, p: Points) -> tuple[Any, Any]:
     unforeseen = core.branch * (k // p["unroll"] > core.predicted)
     around = sums * (start + tail + 1 / core.store) + unforeseen + 4 / core.issue
     tiles = (problem.sizes["m"] // rows) * (problem.sizes["n"] // problem.width(p))
-    return tiles * (k * step + around), tiles * spilled
+    # The two loops of a block's tiles end unexpectedly.
+    blocks = 2 * core.branch * problem.tasks(p)
+    return tiles * (k * step + around) + blocks, tiles * spilled
 
 
 def _vectors(problem: ProductProblem, p: Points) -> tuple[Any, Any]:
@@ -137,9 +139,10 @@ def _around(problem: ProductProblem, p: Points) -> tuple[Any, Any]:
     core, epilogue = problem.machine.core, problem.epilogue
     absorbed = p["fusion"] == ABSORBED
     loads = len(epilogue.loads) / core.load
-    start = np.where(absorbed, epilogue.absorbed / core.load, 0.0)
+    # What a sum starts from is loaded and copied into its register: as much as to add it later.
+    start = np.where(absorbed, epilogue.absorbed * (1 / core.load + 1 / core.add), 0.0)
     tail = (epilogue.operations - epilogue.absorbed * absorbed) / core.add
-    tail = tail + loads - start
+    tail = tail + loads - np.where(absorbed, epilogue.absorbed / core.load, 0.0)
     return start, np.where(p["fusion"] == NONE, 0.0, np.maximum(tail, 0.0))
 
 

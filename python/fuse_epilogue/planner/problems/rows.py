@@ -31,6 +31,11 @@ from .patterns import match_rows
 _ROWS, _VECTORS, _UNROLL = 16, 8, (1, 2, 4, 8)
 #: Rows that LLVM makes a vector of, and clocks for each of its elements: measured, on znver5.
 _LANES, _GATHERED = 4, 1.4
+#: Columns of rows that LLVM writes out.
+_SHORT = 16
+#: Instructions that wait for one another behind a row's sum: to add the last partial results, what
+#: follows, to store.
+_AFTER_SUM = 4
 #: Partial results that are reduced one by one, at most: more make LLVM slow.
 _PARTIAL = 128
 
@@ -153,8 +158,10 @@ class RowsProblem:
         steps = n // _width(p)
         issued = 2 * sums + converts + 3 / unroll
         waits = core.add_latency / np.maximum(1.0, core.window / (steps * issued))
-        # LLVM makes vectors of rows that are one behind the other, element by element.
+        # LLVM makes vectors of rows that are one behind the other, element by element, if they
+        # are a power of two.
         gathered = (p["lanes"] == 1) & ((rows > _LANES) | (rows == _LANES) & (unroll == 1))
+        gathered &= rows % _LANES == 0
         step = np.maximum.reduce(
             np.broadcast_arrays(
                 (sums + converts) / core.add,
@@ -167,11 +174,16 @@ class RowsProblem:
         absorbed = p["fusion"] == ABSORBED
         after = (epilogue.operations - epilogue.absorbed * absorbed) / core.add
         after = after + len(epilogue.loads) / core.load + 1 / core.store
-        vector = np.where(apart, machine.lanes(self.bits), 1)
+        # LLVM makes vectors of neighbouring rows where each is written out, with what follows.
+        rolled = (p["lanes"] > 1) | (n > _SHORT)
+        vector = np.where(apart | ~rolled, machine.lanes(self.bits), 1)
         # The partial results are added one after the other; rows behind one another overlap.
         width = np.where(p["lanes"] > 1, _width(p), 0)
         whole = np.maximum(1.0, core.window / (steps * issued + 2 * width))
         finish = width * core.add_latency / whole + width / core.load
+        # In loops of its own what follows is computed in vectors; on a row it waits for its sum.
+        follows = ~apart & (epilogue.blocks > 0) & (p["lanes"] > 1)
+        finish = finish + follows * _AFTER_SUM * core.latency / whole
         unforeseen = core.branch * (steps // unroll > core.predicted)
         tile = steps * step + rows * (after / vector + finish) + unforeseen + 4 / core.issue
         several = p["threads"] > 1
@@ -179,7 +191,8 @@ class RowsProblem:
         live = sums + 1 + (converts > 0)
         over = np.maximum(0, live - machine.registers)
         spill = over * (1 / core.store + 1 / core.load) * steps * (m // rows) / machine.clock_hz
-        started = machine.call_s + several * (1 + apart) * machine.launch_s
+        # What follows has a loop that is not parallel.
+        started = machine.call_s + several * machine.launch_s
         return overlapped(latency, traffic(usable), spill, started, usable)
 
     def resized(self, name: str, size: int) -> RowsProblem | None:

@@ -104,13 +104,16 @@ def joined(apart: Apart, reduction: s_tir.Schedule, rest: s_tir.Schedule) -> s_t
     first, second = reduction.mod["main"], rest.mod["main"]
     sums = first.params[-1]
     between = tirx.decl_buffer(sums.ty.shape, sums.ty.dtype, sums.name)
-    by_name = {param.name: param for param in (*first.params[:-1], *second.params)}
+    # Both have new parameters, in the order of the old ones; what both read is that of the second.
+    inputs = list(zip(apart.reduction.params[:-1], first.params[:-1], strict=True))
+    new = dict(inputs) | dict(zip(apart.rest.params, second.params, strict=True))
     table = {sums: between, second.params[-2]: between}
-    table |= {param: by_name[param.name] for param in first.params[:-1]}
+    table |= {own: new[param] for param, own in inputs}
     roots = [func.body.block for func in (first, second)]
     parts = [substitute(root.body, table) for root in roots]
     allocated = [*roots[0].alloc_buffers, *roots[1].alloc_buffers, between]
-    params = [by_name[param.name] for param in apart.func.params]
+    # What nobody reads is a parameter of neither.
+    params = [new.get(param, param) for param in apart.func.params]
     return s_tir.Schedule(_function(apart.func, params, parts, allocated))
 
 

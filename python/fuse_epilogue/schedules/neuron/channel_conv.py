@@ -29,9 +29,9 @@ from tvm.script.ir_builder import tirx as T
 from ...tir_tree import substitute, uses
 from ...workloads.writer import Writer
 from ..convolution import DepthwiseConv, find_depthwise_conv, substitute_part, uncast
-from ..fused import FusedConv, find_fused_conv, fuse_followers
+from ..fused import FusedConv, find_fused_conv
 from ..prepare import prepare
-from .tiles import declared, is_fixed
+from .tiles import declared, fuse_all, is_fixed
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,8 @@ def find_channel_conv(func: tirx.PrimFunc) -> ChannelConv | None:
     if prepared is None or find_depthwise_conv(prepared[0].get(prepared[1])) is None:
         return None
     sch, block = prepared
-    fuse_followers(sch, block)
-    fused = find_fused_conv(sch, block)
+    joined = fuse_all(sch, block)
+    fused = None if joined is None else find_fused_conv(joined, block)
     if fused is None or not is_fixed(func) or str(fused.conv.out.ty.dtype) != "float32":
         return None
     conv = fused.conv

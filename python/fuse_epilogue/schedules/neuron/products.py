@@ -30,7 +30,16 @@ from ...workloads.writer import Writer
 from ..convolution import added_term, is_one_to_one, is_zero, plain, uncast
 from ..fused import Fused, find_fused
 from ..prepare import prepare
-from .tiles import FLOATS, PARTITIONS, axis_loads, declared, fuse_all, is_fixed, replaced_loads
+from .tiles import (
+    FLOATS,
+    PARTITIONS,
+    axis_loads,
+    declared,
+    fuse_all,
+    is_fixed,
+    replaced_loads,
+    unused,
+)
 
 #: The steps of a matrix on its way, of which only the last one is needed if it is not turned.
 STEPS = ("rows", "turned", "tile")
@@ -50,16 +59,14 @@ class Side:
         "m" for the left one, "n" for the right one.
     turned : bool
         Whether k runs along memory.
+    name : str
+        What its blocks are called after: of a matrix times itself, each side has its own.
     """
 
     load: Any
     letter: str
     turned: bool
-
-    @property
-    def name(self) -> str:
-        """Name of the matrix."""
-        return str(self.load.source.name)
+    name: str
 
     @property
     def dtype(self) -> str:
@@ -156,8 +163,8 @@ def find_product(func: tirx.PrimFunc) -> Product | None:
         return None
     if not all(uses(each, axis.var) for each in operands for axis in summed):
         return None
-    fuse_all(sch, reduction)
-    fused = find_fused(sch, reduction, spatial)
+    joined = fuse_all(sch, reduction)
+    fused = None if joined is None else find_fused(joined, reduction, spatial)
     if fused is None or not is_one_to_one(fused.indices, spatial):
         return None
     fused = fused.at(units)
@@ -168,7 +175,10 @@ def find_product(func: tirx.PrimFunc) -> Product | None:
     axes = dict(zip("k", summed, strict=False))
     for letter, own in zip("mn", of, strict=True):
         axes.update(zip(letter, own, strict=False))
-    sides = [_side(each, letter, axes) for each, letter in zip(operands, "mn", strict=True)]
+    names = [str(each.source.name) for each in operands]
+    if names[0] == names[1]:
+        names[1] += "_again"
+    sides = [_side(*each, axes) for each in zip(operands, "mn", names, strict=True)]
     if sides[0] is None or sides[1] is None:
         return None
     grouped = axis_loads([fused.start, fused.result], {k: a for k, a in axes.items() if k != "k"})
@@ -195,13 +205,13 @@ def _operands(block: Any) -> list[Any] | None:
     return found if len(wide) == 1 else None
 
 
-def _side(load: Any, letter: str, axes: dict[str, Any]) -> Side | None:
+def _side(load: Any, letter: str, name: str, axes: dict[str, Any]) -> Side | None:
     """Return a matrix, None if its indices are not axes."""
     own = {key: axis for key, axis in axes.items() if key in (letter, "k")}
     if axis_loads([load], own) is None:
         return None
     order = [key for index in load.indices for key, axis in own.items() if index.same_as(axis.var)]
-    return Side(load, letter, order[-1:] == ["k"])
+    return Side(load, letter, order[-1:] == ["k"], name)
 
 
 def rewritten(product: Product) -> tirx.PrimFunc:
@@ -222,6 +232,7 @@ class _Rewriter:
         self.writer = Writer(dims, "float32", "int32", "stored")
         self.renamed: dict[Any, Any] = {}
         self.others: list[tuple[Any, str, Any]] = []
+        self.names: list[str] = []
 
     def write(self) -> tirx.PrimFunc:
         """Write everything."""
@@ -291,7 +302,8 @@ class _Rewriter:
         for letters, found in product.others().items():
             kind, used = {"m": (COLUMN, "m"), "mn": (PART, "mn")}.get(letters, (ROW, "pn"))
             for load in found:
-                name = f"{load.source.name}{len(self.others) or ''}_{kind}"
+                name = unused(load, kind, self.names)
+                self.names.append(name)
                 dims = {letter: sizes[letter] for letter in used}
                 made = writer.buffer(name, name, dims, str(load.source.ty.dtype))
                 with writer.block(name, dims) as at:

@@ -12,7 +12,7 @@ from tvm.script.ir_builder import tirx as T
 from ...tir_tree import handle, loads, substitute
 from ...workloads.writer import Writer
 from ..fused import Fused
-from .tiles import PARTITIONS, axis_loads, declared, replaced_loads
+from .tiles import PARTITIONS, axis_loads, declared, replaced_loads, unused
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class RowWriter:
             for load in found:
                 if any(tvm_ffi.structural_equal(load, known) for known, _, _ in self.loaded):
                     continue
-                name = f"{load.source.name}{len(self.loaded) or ''}_tile"
+                name = unused(load, "tile", list(self.names))
                 dims = {letter: self.sizes[letter] for letter in used}
                 made = self.writer.buffer(name, name, dims, str(load.source.ty.dtype))
                 with self.writer.block(name, dims) as at:

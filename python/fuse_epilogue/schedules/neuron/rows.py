@@ -134,8 +134,8 @@ def _reduced(func: tirx.PrimFunc, sch: s_tir.Schedule, reduction: Any) -> Rows |
     summed = [axis for axis in moving if int(axis.iter_type) == tirx.IterVar.CommReduce]
     if len(spatial) > 1 or len(summed) > 1 or any(plain(a.dom.min) != 0 for a in moving):
         return None
-    fuse_all(sch, reduction)
-    fused = find_fused(sch, reduction, spatial)
+    joined = fuse_all(sch, reduction)
+    fused = None if joined is None else find_fused(joined, reduction, spatial)
     if fused is None or not is_one_to_one(fused.indices, spatial):
         return None
     axes = dict([*zip("m", spatial, strict=False), *zip("n", summed, strict=False)])

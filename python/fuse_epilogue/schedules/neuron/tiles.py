@@ -16,7 +16,7 @@ from ...neuron.machine import Machine
 from ...tir_tree import handle, loads, uses
 from ...workloads.writer import Writer
 from ..choice import Choice
-from ..convolution import plain
+from ..convolution import added_term, plain
 from ..fused import fuse_followers
 from ..trees import replace
 
@@ -51,18 +51,48 @@ def declared(writer: Writer, func: tirx.PrimFunc) -> dict[Any, Any]:
     }
 
 
-def fuse_all(sch: s_tir.Schedule, reduction: Any) -> None:
-    """Fuse what follows a reduction into it and one tail.
+def fuse_all(sch: s_tir.Schedule, reduction: Any) -> s_tir.Schedule | None:
+    """Fuse what follows a reduction into it and one tail; what it adds to its result stays.
+
+    Where the epilogue would turn ``total + t`` into something else - ``c - x`` makes it
+    ``total - t`` from c on -, no float of it is absorbed: then it is computed behind the reduction.
+
+    Parameters
+    ----------
+    sch : tvm.s_tir.Schedule
+        Prepared, see :mod:`fuse_epilogue.schedules.prepare`; it is left in any state.
+    reduction : SBlockRV
+        Its body is ``out[e] = out[e] (+) t``, which may have been read before.
+
+    Returns
+    -------
+    tvm.s_tir.Schedule or None
+        The schedule, fused. None if even so the reduction would be another one.
 
     Raises
     ------
     tvm.s_tir.ScheduleError
-        That is not possible.
+        It cannot be fused.
     """
+    before, plainly = sch.get(reduction).body, sch.copy()
     fuse_followers(sch, reduction)
+    if not _same_step(before, sch.get(reduction).body):
+        sch = plainly
+        sch.fuse_reduction_epilogue(reduction, numerics="exact")
+        if not _same_step(before, sch.get(reduction).body):
+            return None
     blocks = sch.get_child_blocks(sch.get_sblock("root"))
     for block in blocks[1:-1]:
         sch.compute_inline(block)
+    return sch
+
+
+def _same_step(before: Any, after: Any) -> bool:
+    """Whether two stores join the same term to their element in the same way."""
+    if type(before.value) is not type(after.value):
+        return False
+    terms = added_term(before), added_term(after)
+    return None not in terms and tvm_ffi.structural_equal(*terms)
 
 
 def axis_loads(exprs: Sequence[Any], axes: Mapping[str, Any]) -> dict[str, list[Any]] | None:
@@ -96,6 +126,24 @@ def axis_loads(exprs: Sequence[Any], axes: Mapping[str, Any]) -> dict[str, list[
             return None
         found.setdefault(letters, []).append(load)
     return found
+
+
+def unused(load: Any, kind: str, taken: Sequence[str]) -> str:
+    """Return a name for the block that brings what is loaded, and for its buffer.
+
+    Parameters
+    ----------
+    load : tvm.ir.TensorLoad
+        What is loaded.
+    kind : str
+        What the name ends with.
+    taken : Sequence[str]
+        The names of the blocks before it, whose number tells apart loads of one buffer.
+    """
+    count = len(taken)
+    while (name := f"{load.source.name}{count or ''}_{kind}") in taken:
+        count += 1
+    return name
 
 
 def replaced_loads(expr: Any, by: Mapping[int, Any]) -> Any:

@@ -218,6 +218,18 @@ class TrainiumConv(OnTrainium):
         )
         return self.with_rest(points, work)
 
+    def is_usual(self, points: Points) -> np.ndarray:
+        """Return which points the rule looks at."""
+        usual = set(tilings(self.conv, self.core, self.finite))
+        mine = np.array([self.tiling(points.at(i)) in usual for i in range(points.size)], bool)
+        found: np.ndarray = mine & ~self.is_apart(points)
+        return found
+
+    def is_plain(self, points: Points) -> np.ndarray:
+        """Return which points there are whatever the data are."""
+        found: np.ndarray = points["on_tensor"] == 0
+        return found
+
     @property
     def _read(self) -> int:
         """Columns of x that are read; zeros beside it are made on the chip."""

@@ -217,10 +217,16 @@ class TrainiumProduct(OnTrainium):
                 "dma": more["dma"],
                 "tensor": waits,
             },
-            # With odd sizes TVM takes longer to schedule it.
-            steps + (600 if m % PARTITIONS == n % BANK == k % PARTITIONS == 0 else 1500),
+            # Where the last tiles are smaller than the others TVM takes longer to schedule it.
+            steps + (1500 if self._is_ragged else 600),
         )
         return self.with_rest(points, work)
+
+    @property
+    def _is_ragged(self) -> bool:
+        """Whether a size is some tiles and a rest."""
+        tiles = {"m": PARTITIONS, "n": BANK, "k": PARTITIONS}
+        return any(size > tiles[a] and size % tiles[a] for a, size in self.sizes.items())
 
     def is_usual(self, points: Points) -> np.ndarray:
         """Return which points the rule looks at; how the results of sums go on it does not ask."""
@@ -238,7 +244,7 @@ class TrainiumProduct(OnTrainium):
 
     def _others(self, apart: Any) -> Any:
         """Return the bytes of all that is read besides the matrices, once."""
-        sides = {self.product.left.name, self.product.right.name}
+        sides = {str(s.load.source.name) for s in (self.product.left, self.product.right)}
 
         def read(found: Product | None) -> int:
             params = [] if found is None else found.func.params[:-1]

@@ -110,6 +110,12 @@ class TrainiumRows(OnTrainium):
         )
         return self.with_rest(points, work)
 
+    def is_usual(self, points: Points) -> np.ndarray:
+        """Return which points the rule looks at."""
+        widths = [min(width, self.sizes["n"]) for width in WIDTHS]
+        found: np.ndarray = np.isin(points["columns"], widths) & ~self.is_apart(points)
+        return found
+
     def scheduled(self, found: Rows, point: Point) -> s_tir.Schedule:
         """Return a reduction scheduled as a point says."""
         return scheduled(found, point["columns"])

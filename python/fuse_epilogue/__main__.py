@@ -1,0 +1,8 @@
+"""``python -m fuse_epilogue``: see :mod:`fuse_epilogue.cli`."""
+
+import sys
+
+from .cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def write(path: str | Path, text: str) -> None:
+    """Write a file whole or not at all: an interrupted command leaves what was there.
+
+    Raises
+    ------
+    OSError
+        The folder is missing or cannot be written, or the path is that of a folder.
+    """
+    target = Path(path)
+    descriptor, name = _beside(target)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        mask = os.umask(0)
+        os.umask(mask)
+        Path(name).chmod(0o666 & ~mask)
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def try_to_write(path: str | Path) -> None:
+    """Do nothing where :func:`write` can write; what is there stays as it is.
+
+    Raises
+    ------
+    OSError
+        As :func:`write` would, after all that it is to write was computed.
+    """
+    descriptor, name = _beside(Path(path))
+    os.close(descriptor)
+    Path(name).unlink()
+
+
+def _beside(target: Path) -> tuple[int, str]:
+    """Return an open file in the folder of another one, to take its place."""
+    if target.is_dir():
+        raise IsADirectoryError(f"'{target}' is a folder: name a file in it")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder '{target.parent}' for '{target.name}'")
+    return tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")

@@ -1,0 +1,79 @@
+"""The command line, ``python -m fuse_epilogue``: one module for each command.
+
+Every command takes a file that :mod:`.inputs` reads and returns an :class:`.output.Answer`, which
+is printed as text or as JSON. Exit codes: 0 all went well, 1 something was refused, 2 the input or
+the command line is wrong, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Any
+
+from . import explained, fused, kernels, output, planned, tuned
+from .inputs import InputError
+
+#: The commands by name, in the order of the help.
+COMMANDS: MappingProxyType[str, Any] = MappingProxyType(
+    {"explain": explained, "fuse": fused, "plan": planned, "tune": tuned, "nki": kernels}
+)
+_DESCRIPTION = """
+Fuse reductions with what follows them, plan and emit kernels: for modules in files.
+INPUT is an IRModule as JSON (tvm.ir.save_json), a TVMScript in .py (which is Python and is
+executed: only with --run-python), an ONNX model, or - for JSON on standard input.
+"""
+_EXIT_CODES = "exit codes: 0 done, 1 something was refused, 2 wrong input or command line"
+_INTERRUPTED = 130
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    made = argparse.ArgumentParser(
+        prog="python -m fuse_epilogue",
+        description=_DESCRIPTION,
+        epilog=f"{_EXIT_CODES}; COMMAND --help says more",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, module in COMMANDS.items():
+        command = commands.add_parser(
+            name,
+            help=module.HELP,
+            description=module.DESCRIPTION,
+            epilog=f"examples:{module.EXAMPLE}\n{_EXIT_CODES}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.add_argument("input", metavar="INPUT", help="a .json, .py or .onnx file, or -")
+        command.add_argument(
+            "--run-python", action="store_true", help="execute INPUT if it is Python: trust it"
+        )
+        command.add_argument("--json", action="store_true", help="print JSON instead of text")
+        module.add(command)
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code.
+
+    Parameters
+    ----------
+    arguments : Sequence[str], optional
+        Those of the command line if None.
+
+    Example
+    -------
+    >>> main(["plan", "nothing.json"])
+    2
+    """
+    given = parser().parse_args(arguments)
+    try:
+        answer: output.Answer = COMMANDS[given.command].run(given)
+        return answer.show(given.json)
+    except (InputError, OSError) as error:
+        output.note(f"error: {error}")
+        return output.WRONG
+    except KeyboardInterrupt:
+        output.note("interrupted")
+        return _INTERRUPTED

@@ -1,0 +1,59 @@
+"""``fuse``: fuses the reductions of a module with what follows them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+
+from tvm import ir
+
+from .._files import write
+from ..transform import POLICIES, FunctionReport, FuseReductionEpilogue, report_of
+from ..transform.report import FAILED
+from . import inputs, options, output
+from .output import Answer
+
+HELP = "fuse every reduction of a module with what follows it, and say what was done"
+DESCRIPTION = """
+Run the pass fuse_epilogue.transform.FuseReductionEpilogue over a module. What cannot be proved is
+left as it is, and the report says why. The module goes to --out, as JSON that tvm.ir.load_json
+reads; without it nothing but the report is printed.
+"""
+EXAMPLE = """
+  python -m fuse_epilogue fuse model.json --out fused.json
+  python -m fuse_epilogue fuse model.onnx --policy planner --target host --out fused.json
+"""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    policies = "; ".join(f"{name}: {meaning}" for name, meaning in POLICIES.items())
+    parser.add_argument(
+        "--policy", choices=list(POLICIES), default="planner", help=f"what to fuse ({policies})"
+    )
+    options.add_numerics(parser)
+    parser.add_argument(
+        "--target", help="what to plan for; " + options.TARGETS + " (default: none)"
+    )
+    parser.add_argument("--out", metavar="FILE", help="write the module there, as JSON")
+
+
+def run(given: argparse.Namespace) -> Answer:
+    """Fuse, report and write."""
+    target = None if given.target is None else options.target(given.target)
+    module = inputs.read(given.input, given.run_python)
+    one = FuseReductionEpilogue(given.policy, numerics=given.numerics, target=target)
+    fused = ir.transform.Sequential([one])(module)
+    report = report_of(fused)
+    if given.out:
+        write(given.out, ir.save_json(fused) + "\n")
+    return Answer(str(report), json.loads(report.to_json()), code(report.functions))
+
+
+def code(reports: Sequence[FunctionReport]) -> int:
+    """Return the exit code: whether anything was refused in some functions, or failed."""
+    for each in reports:
+        if each.left_alone == FAILED or any(one.fusion.stopped for one in each.reductions):
+            return output.REFUSED
+    return output.DONE

@@ -1,0 +1,175 @@
+"""Reads a module from a file: an IRModule as JSON, a TVMScript, or an ONNX model."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import tvm
+from tvm import ir, tirx
+
+#: What stands for standard input, which is JSON.
+STDIN = "-"
+
+
+class InputError(ValueError):
+    """A file that cannot be read as a module; the message names the file, the reason, a way out."""
+
+
+def read(path: str, run_python: bool = False) -> ir.IRModule:
+    """Return the module that a file holds.
+
+    Parameters
+    ----------
+    path : str
+        ``.json``: an IRModule or a PrimFunc, as ``tvm.ir.save_json`` writes them. ``.py``:
+        TVMScript, or any Python that leaves an IRModule or PrimFuncs in its names. ``.onnx``: a
+        model. ``-``: JSON from standard input.
+    run_python : bool
+        Whether a ``.py`` may be executed: there is no other way to read one.
+
+    Returns
+    -------
+    tvm.ir.IRModule
+
+    Raises
+    ------
+    InputError
+        The file is missing, of another kind, or not what its name says.
+
+    Example
+    -------
+    >>> read("model.txt")
+    Traceback (most recent call last):
+    fuse_epilogue.cli.inputs.InputError: 'model.txt': no file of that name
+    """
+    if path == STDIN:
+        return _from_json("standard input", sys.stdin.read())
+    file = Path(path)
+    if not file.is_file():
+        raise InputError(f"'{path}': no file of that name")
+    reader = READERS.get(file.suffix)
+    if reader is None:
+        known = ", ".join(READERS)
+        raise InputError(f"'{path}': its name ends in none of {known}")
+    if file.suffix == ".py" and not run_python:
+        raise InputError(
+            f"'{path}' is Python, which is executed to be read: pass --run-python if you trust "
+            "it, or save the module as JSON with tvm.ir.save_json"
+        )
+    return reader(file)
+
+
+def functions(module: ir.IRModule, name: str | None = None) -> dict[str, tirx.PrimFunc]:
+    """Return the PrimFuncs of a module by name, in its order; or the one of a name.
+
+    Raises
+    ------
+    InputError
+        There is none, or none of that name.
+    """
+    found = {
+        var.name_hint: func
+        for var, func in module.functions_items()
+        if isinstance(func, tirx.PrimFunc)
+    }
+    if not found:
+        raise InputError("the module has no PrimFunc: lower its operators first, as relax does")
+    if name is None:
+        return found
+    if name not in found:
+        raise InputError(f"there is no PrimFunc '{name}', only {', '.join(found)}")
+    return {name: found[name]}
+
+
+def _json(file: Path) -> ir.IRModule:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"'{file}' cannot be read: {error}") from error
+    return _from_json(f"'{file}'", text)
+
+
+def _from_json(what: str, text: str) -> ir.IRModule:
+    try:
+        loaded = ir.load_json(text)
+    except Exception as error:  # TVM's reader raises whatever its parts raise
+        raise InputError(
+            f"{what} is not a module in JSON ({type(error).__name__}: {_first(error)}); write one "
+            "with tvm.ir.save_json"
+        ) from error
+    return _module(what, [("main", loaded)])
+
+
+def _python(file: Path) -> ir.IRModule:
+    from tvm.script import ir as script_ir
+    from tvm.script import relax as script_relax
+    from tvm.script import tirx as script_tirx
+
+    names = {"tvm": tvm, "I": script_ir, "T": script_tirx, "R": script_relax}
+    try:
+        made = runpy.run_path(str(file), init_globals=names)
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        raise InputError(
+            f"'{file}' raises {type(error).__name__} when executed: {_first(error)}"
+        ) from error
+    return _module(f"'{file}'", [(k, v) for k, v in made.items() if k not in names])
+
+
+def _onnx(file: Path) -> ir.IRModule:
+    try:
+        import onnx  # type: ignore[import-not-found,unused-ignore]
+    except ImportError as error:
+        raise InputError(
+            f"'{file}' needs the package onnx: pip install 'fuse_epilogue[onnx]'"
+        ) from error
+    from tvm import relax
+    from tvm.relax.frontend.onnx import from_onnx
+
+    try:
+        module = from_onnx(onnx.load(str(file)))
+    except Exception as error:  # a protobuf error, or whatever the frontend raises
+        raise InputError(
+            f"'{file}' cannot be read as ONNX ({type(error).__name__}: {_first(error)})"
+        ) from error
+    passes = [
+        relax.transform.DecomposeOpsForInference(),
+        relax.transform.LegalizeOps(),
+        relax.transform.AnnotateTIROpPattern(),
+        relax.transform.FoldConstant(),
+        relax.transform.FuseOps(),
+        relax.transform.FuseTIR(),
+    ]
+    return tvm.ir.transform.Sequential(passes)(module)
+
+
+def _module(what: str, named: list[tuple[str, Any]]) -> ir.IRModule:
+    """Return the one module among objects, or one of all PrimFuncs among them."""
+    modules = [each for _, each in named if isinstance(each, ir.IRModule)]
+    if len(modules) == 1:
+        return modules[0]
+    if len(modules) > 1:
+        raise InputError(f"{what} holds {len(modules)} modules: keep one of them")
+    funcs = {name: each for name, each in named if isinstance(each, tirx.PrimFunc)}
+    if not funcs:
+        kinds = ", ".join(dict.fromkeys(type(each).__name__ for _, each in named)) or "nothing"
+        raise InputError(f"{what} holds no IRModule and no PrimFunc, only {kinds}")
+    return ir.IRModule(funcs)
+
+
+def _first(error: BaseException) -> str:
+    """Return the last line of a message, where TVM says what is wrong."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else "no message"
+
+
+#: What reads a file, by the end of its name.
+READERS: MappingProxyType[str, Callable[[Path], ir.IRModule]] = MappingProxyType(
+    {".json": _json, ".py": _python, ".onnx": _onnx}
+)

@@ -1,0 +1,77 @@
+"""``plan``: chooses schedules for a module's functions, and says why."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from tvm import tirx
+
+from .._files import write
+from . import inputs, options, output
+from .output import Answer
+
+HELP = "choose a schedule for each function by what it costs on a machine, and say why"
+DESCRIPTION = """
+Choose a schedule for each function of a module: the problem as loops, tile sizes and ways to fuse,
+the machine as constraints, and a cost that is predicted, not measured. Prints the explanation; a
+plan is also data (--out), and a picture (--picture).
+"""
+EXAMPLE = """
+  python -m fuse_epilogue plan matmul.json --target host
+  python -m fuse_epilogue plan conv.json --target trn1 --out plan.json --picture plan.svg
+"""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("--target", default="host", help=options.TARGETS + " (default: host)")
+    parser.add_argument("--function", metavar="NAME", help="plan this one only (default: all)")
+    parser.add_argument("--finite", action="store_true", help="for Trainium: all data are finite")
+    parser.add_argument("--out", metavar="FILE", help="write the plan as JSON; of one function")
+    parser.add_argument("--picture", metavar="FILE", help="draw it as SVG; of one function")
+
+
+def run(given: argparse.Namespace) -> Answer:
+    """Plan, and write what was asked for."""
+    from .. import plan
+
+    target = options.target(given.target)
+    funcs = inputs.functions(inputs.read(given.input, given.run_python), given.function)
+    if len(funcs) > 1 and (given.out or given.picture):
+        raise inputs.InputError(
+            f"--out and --picture are of one function: pick one of {', '.join(funcs)} "
+            "with --function"
+        )
+    texts: list[str] = []
+    data: dict[str, Any] = {}
+    code = output.DONE
+    for name, func in funcs.items():
+        try:
+            chosen = plan(func, target, finite=given.finite)
+        except ValueError as error:
+            texts.append(f"{name}: {error}")
+            data[name] = {"error": str(error)}
+            code = output.REFUSED
+            continue
+        texts.append(f"{name}: {chosen.explain()}")
+        data[name] = {
+            "kind": chosen.kind,
+            "point": chosen.point,
+            "predicted_s": chosen.cost,
+            "fused": chosen.fused,
+            "by_fusion": {way: each.cost for way, each in chosen.found.by_fusion.items()},
+        }
+        if given.out:
+            write(given.out, chosen.to_json() + "\n")
+        if given.picture:
+            _draw(chosen, func, given.picture)
+    return Answer("\n\n".join(texts), data, code)
+
+
+def _draw(chosen: Any, func: tirx.PrimFunc, path: str) -> None:
+    """Draw a plan."""
+    if Path(path).suffix != ".svg":
+        raise inputs.InputError(f"--picture '{path}': a picture is SVG, use a name in .svg")
+    chosen.picture(path)

@@ -1,0 +1,172 @@
+"""Reads JSON into dataclasses: each value is checked against the type of its field.
+
+A field asks for more than its type by a :class:`Must`: ``cores: Annotated[int, Must(...)]``, or by
+one of the types below. They say what JSON may hold; nothing checks them elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+
+@dataclass(frozen=True)
+class Must:
+    """What a value must be besides its type.
+
+    Attributes
+    ----------
+    be : str
+        In words, such as "above 0".
+    holds : Callable[[Any], bool]
+        Asked about a value of the type. A lambda in an annotation sees no names of its module: give
+        it a name there.
+    """
+
+    be: str
+    holds: Callable[[Any], bool]
+
+
+def span(least: float, most: float) -> Must:
+    """Return that a number is in a span, both ends included."""
+    return Must(f"from {least:g} to {most:g}", lambda value: least <= value <= most)
+
+
+#: How many there are of something, which may be none; how many of what there is.
+Natural = Annotated[int, span(0, 2**62)]
+Count = Annotated[int, span(1, 2**62)]
+#: Rates, and times that are divided by; times that may be nothing.
+Positive = Annotated[float, Must("above 0", lambda value: value > 0)]
+NotNegative = Annotated[float, Must("0 or above", lambda value: value >= 0)]
+
+#: How what JSON has is called.
+_NAMES = {
+    bool: "true or false",
+    int: "an integer",
+    float: "a number",
+    str: "a text",
+    tuple: "a list",
+    dict: "an object",
+}
+
+
+def parsed(kind: Any, text: str, what: str) -> Any:
+    """Return the dataclass that a text of JSON is.
+
+    Parameters
+    ----------
+    kind : type
+        A dataclass.
+    text : str
+    what : str
+        What to say if it is none, such as "this is no profile of a machine".
+
+    Raises
+    ------
+    ValueError
+        The text is no JSON, or not of this dataclass; the message begins with `what`.
+    """
+    try:
+        return read(kind, loaded(text), "it")
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from error
+
+
+def loaded(text: str) -> Any:
+    """Return what a text of JSON holds.
+
+    Raises
+    ------
+    ValueError
+        It is no JSON.
+    """
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"it is no JSON: {error}") from error
+
+
+def read(kind: Any, data: Any, name: str) -> Any:
+    """Return what JSON holds as a value of a type.
+
+    Parameters
+    ----------
+    kind : type
+        bool, int, float, str, a dataclass, or tuples, dictionaries, unions and ``Annotated`` of
+        them. A float is finite. Of a union of dataclasses, `data` is one already.
+    data : object
+        As :func:`json.loads` makes it.
+    name : str
+        What it is called in messages.
+
+    Raises
+    ------
+    ValueError
+        It is no such value; the message says where, and what is asked for.
+
+    Example
+    -------
+    >>> read(dict[str, tuple[int, ...]], {"a": [1, 2]}, "it")
+    {'a': (1, 2)}
+    >>> read(dict[str, Count], {"a": 0}, "it")
+    Traceback (most recent call last):
+    ...
+    ValueError: it.a must be from 1 to 4.61169e+18, not 0
+    """
+    origin, of = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        value = read(of[0], data, name)
+        for must in of[1:]:
+            _demand(must.holds(value), must.be, value, name)
+        return value
+    if origin in (Union, UnionType):
+        if data is None and NoneType in of:
+            return None
+        some = [each for each in of if each is not NoneType]
+        if len(some) == 1:
+            return read(some[0], data, name)
+        _demand(isinstance(data, tuple(some)), " or ".join(e.__name__ for e in some), data, name)
+        return data
+    if origin is tuple:
+        _demand(isinstance(data, list), _NAMES[tuple], data, name)
+        kinds = of[:1] * len(data) if of[-1] is ... else of
+        _demand(len(kinds) == len(data), f"a list of {len(kinds)}", data, name)
+        return tuple(read(k, v, f"{name}[{i}]") for i, (k, v) in enumerate(zip(kinds, data)))  # noqa: B905
+    if origin is dict:
+        _demand(isinstance(data, dict), _NAMES[dict], data, name)
+        return {key: read(of[1], value, f"{name}.{key}") for key, value in data.items()}
+    return _dataclass(kind, data, name) if is_dataclass(kind) else _plain(kind, data, name)
+
+
+def _dataclass(kind: Any, data: Any, name: str) -> Any:
+    _demand(isinstance(data, dict), _NAMES[dict], data, name)
+    types = get_type_hints(kind, include_extras=True)
+    given = {each.name: each for each in fields(kind) if each.metadata.get("json", True)}
+    if unknown := [key for key in data if key not in given]:
+        raise ValueError(f"{name} has '{unknown[0]}', which is nothing of a {kind.__name__}")
+    for each in given.values():
+        if each.name not in data and each.default is each.default_factory is MISSING:
+            raise ValueError(f"{name} lacks '{each.name}'")
+    return kind(**{key: read(types[key], value, f"{name}.{key}") for key, value in data.items()})
+
+
+def _plain(kind: type, data: Any, name: str) -> Any:
+    # In Python, true is an integer.
+    right = isinstance(data, (int, float) if kind is float else kind)
+    right &= isinstance(data, bool) == (kind is bool)
+    if right and kind is float:
+        right = abs(data) <= sys.float_info.max
+    _demand(right, _NAMES[kind], data, name)
+    return data
+
+
+def _demand(right: bool, be: str, data: Any, name: str) -> None:
+    if not right:
+        told = repr(data)
+        raise ValueError(
+            f"{name} must be {be}, not {told if len(told) < 60 else told[:56] + '...'}"
+        )

@@ -1,0 +1,125 @@
+"""Finds the reductions of a function, and fuses one of them.
+
+Both are done by the core on the function's own tree: a schedule for every function of a module,
+with TVM's flags brought up to date after every step, would take several times as long as all
+proofs.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+
+from .. import _core
+from ..report import FusionReport, report_from_core
+
+_stringify = tvm_ffi.get_global_func("ffi.json.Stringify")
+
+#: Function attributes that say that somebody has scheduled it.
+_SCHEDULED = ("tirx.is_scheduled", "tir.is_scheduled", "tirx.kernel_launch_params")
+
+#: Why a function is left alone, by what it is.
+LEFT_ALONE = {
+    "scheduled": "it has been scheduled: where its epilogues are computed has been decided",
+    "opaque": "it has no blocks, so that what it reads and writes cannot be seen",
+    "external": "its code is not in this module",
+}
+
+
+@dataclass(frozen=True)
+class Fused:
+    """A function after one of its reductions was fused, or as it was.
+
+    Attributes
+    ----------
+    func : tvm.tirx.PrimFunc
+        The very function that was passed where nothing can be fused.
+    fusion : FusionReport
+        Without a certificate.
+    bytes_saved : int or None
+        Of the intermediates that are gone or no longer held in full; None if a size is a symbol.
+    """
+
+    func: tirx.PrimFunc
+    fusion: FusionReport
+    bytes_saved: int | None
+
+
+def reductions_of(func: tirx.PrimFunc) -> tuple[list[Any], str]:
+    """Return the reductions of a function in program order, or why it is left alone.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+
+    Returns
+    -------
+    tuple[list[SBlock], str]
+        The blocks directly in its root block; a key of :data:`LEFT_ALONE`, and no blocks, where the
+        function must stay as it is. A function is scheduled if an attribute says so, or if it has
+        a block inside of a block or a loop that is not serial.
+
+    Example
+    -------
+    >>> from fuse_epilogue.workloads import matmul
+    >>> blocks, left_alone = reductions_of(matmul(8, 8, 8))
+    >>> [block.name_hint for block in blocks], left_alone
+    (['matmul'], '')
+    """
+    attrs = func.attrs
+    if attrs is not None and any(attrs.get(name) for name in _SCHEDULED):
+        return [], "scheduled"
+    found = _core.Reductions(func)
+    return list(found["blocks"]), str(found["reason"])
+
+
+def fuse_one(
+    func: tirx.PrimFunc,
+    reduction: Any,
+    *,
+    numerics: str = "reassociate",
+    distribute: bool = False,
+    rows: bool = True,
+) -> Fused:
+    """Fuse one reduction of a function with what follows it, as ``sch.fuse_reduction_epilogue``.
+
+    A sum in 16 bits must not start from a bias: where ``numerics="reassociate"`` is refused for
+    that, the whole epilogue becomes a tail, as with ``"exact"``.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+    reduction : SBlock
+        One of :func:`reductions_of` this function.
+    numerics : {"reassociate", "exact"}
+    distribute : bool
+        As of :func:`fuse_epilogue.fuse_reduction_epilogue`.
+    rows : bool
+        Whether tails work on the row of the innermost spatial loop, instead of on each element.
+
+    Returns
+    -------
+    Fused
+        Its ``fusion`` is not fusable where the primitive would refuse, with the reason.
+
+    Example
+    -------
+    >>> from fuse_epilogue.workloads import matmul
+    >>> func = matmul(8, 8, 8, activation="relu")
+    >>> fused = fuse_one(func, reductions_of(func)[0][0])
+    >>> fused.bytes_saved  # two intermediates of 8 * 8 float32: one is gone, one is a row
+    480
+    """
+    raw = _core.FuseFunction(func, reduction, numerics == "exact", bool(distribute), rows)
+    # As one text: every single string of a map would be a call of its own.
+    fusion = report_from_core(json.loads(_stringify(raw["report"], None)))
+    stopped = fusion.stopped
+    if numerics != "exact" and not fusion.fusable and stopped is not None:
+        if stopped.code == "accumulator-type":
+            return fuse_one(func, reduction, numerics="exact", distribute=distribute, rows=rows)
+    saved = int(raw["bytes"])
+    return Fused(raw["function"], fusion, saved if saved >= 0 else None)

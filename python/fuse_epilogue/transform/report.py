@@ -1,0 +1,281 @@
+"""What the pass did: per function and reduction, as data, as JSON and as text."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import ir
+
+from ..report import FusionReport, FusionStep, Refusal
+
+#: The module's attribute that holds the report, and that of each fused function with its own part.
+MODULE_ATTR = "fuse_epilogue.report"
+FUNCTION_ATTR = "fuse_epilogue.fused"
+
+#: Of the JSON; another one is refused.
+VERSION = 1
+
+#: Codes of the pass, besides those of :data:`fuse_epilogue.REFUSALS`.
+NOT_CHOSEN = "not-chosen"
+FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class ReductionReport:
+    """What became of one reduction.
+
+    Attributes
+    ----------
+    reduction : str
+        The name of its block.
+    fused : bool
+    fusion : FusionReport
+        What the primitive did; where `fused` is false and this is fusable, would have done.
+        Without a certificate.
+    bytes_saved : int or None
+        Bytes of the intermediates that are gone or no longer held in full; None if a size is a
+        symbol. An intermediate is written once and read at least once: at least twice as many
+        bytes need not move.
+    decision : str
+        Why it was fused, or not; empty where the primitive refuses.
+    """
+
+    reduction: str
+    fused: bool
+    fusion: FusionReport
+    bytes_saved: int | None
+    decision: str
+
+    @property
+    def code(self) -> str:
+        """Why it, or some epilogue of it, is not fused; empty if nothing is left.
+
+        A key of :data:`fuse_epilogue.REFUSALS`, or ``"not-chosen"``: the policy is against it.
+        """
+        if self.fusion.fusable and not self.fused:
+            return NOT_CHOSEN
+        return self.fusion.stopped.code if self.fusion.stopped is not None else ""
+
+    @property
+    def tails(self) -> tuple[str, ...]:
+        """What is computed once for each finished element ``x``, by the fused epilogues."""
+        return tuple(step.tail for step in self.fusion.steps if step.tail) if self.fused else ()
+
+    @property
+    def absorbed(self) -> tuple[str, ...]:
+        """What moved into ``T.init``."""
+        steps = self.fusion.steps if self.fused else ()
+        return tuple(step.absorbed for step in steps if step.absorbed)
+
+    def __str__(self) -> str:
+        """Return the sentences of the fusion, and the decision behind them."""
+        text = str(self.fusion)
+        if self.fusion.fusable and not self.fused:
+            text = "\n".join(f"({line})" for line in text.splitlines())
+            return f"Not fused [{NOT_CHOSEN}]: {self.decision}.\n{text}"
+        return f"{text}\nFused: {self.decision}." if self.fused else text
+
+
+@dataclass(frozen=True)
+class FunctionReport:
+    """What became of one function.
+
+    Attributes
+    ----------
+    name : str
+        Of its global variable.
+    reductions : tuple[ReductionReport, ...]
+        In program order; empty if it has none, or is left alone.
+    left_alone : str
+        "scheduled", "opaque", "external" or "failed" (an error of ours) where the function was not
+        looked into; empty otherwise.
+    reason : str
+        Why it was left alone, as a sentence.
+    """
+
+    name: str
+    reductions: tuple[ReductionReport, ...] = ()
+    left_alone: str = ""
+    reason: str = ""
+
+    @property
+    def fused(self) -> bool:
+        """Whether anything of it was fused."""
+        return any(each.fused for each in self.reductions)
+
+    @property
+    def bytes_saved(self) -> int:
+        """Bytes of its fused reductions, as far as they are numbers."""
+        return sum(each.bytes_saved or 0 for each in self.reductions if each.fused)
+
+    def __str__(self) -> str:
+        """Return the name, and what became of each reduction."""
+        if self.left_alone:
+            return f"{self.name}: left alone [{self.left_alone}]: {self.reason}."
+        if not self.reductions:
+            return f"{self.name}: no reduction."
+        saved = f", {self.bytes_saved:,} bytes of intermediates saved" if self.fused else ""
+        count = sum(each.fused for each in self.reductions)
+        lines = [f"{self.name}: {count} of {len(self.reductions)} fused{saved}"]
+        for each in self.reductions:
+            lines += [f"    {line}" for line in str(each).splitlines()]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the pass did with a module.
+
+    Attributes
+    ----------
+    policy : str
+    numerics : str
+    distribute : bool
+        As the pass was asked for.
+    functions : tuple[FunctionReport, ...]
+        Of every function but those of Relax, in the module's order.
+
+    Example
+    -------
+    >>> report = report_of(FuseReductionEpilogue()(mod))       # doctest: +SKIP
+    >>> report.found, report.fused, report.refused, report.bytes_saved  # doctest: +SKIP
+    (3, 2, {'index-map': 1}, 8192)
+    """
+
+    policy: str
+    numerics: str
+    distribute: bool
+    functions: tuple[FunctionReport, ...]
+
+    @property
+    def _reductions(self) -> list[ReductionReport]:
+        return [each for function in self.functions for each in function.reductions]
+
+    @property
+    def found(self) -> int:
+        """How many reductions there are."""
+        return len(self._reductions)
+
+    @property
+    def fused(self) -> int:
+        """How many of them were fused with something."""
+        return sum(each.fused for each in self._reductions)
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """How many reductions were not fused, by code, in alphabetical order."""
+        codes = Counter(each.code for each in self._reductions if not each.fused)
+        return dict(sorted(codes.items()))
+
+    @property
+    def bytes_saved(self) -> int:
+        """Bytes of all fused reductions, as far as they are numbers."""
+        return sum(function.bytes_saved for function in self.functions)
+
+    def __str__(self) -> str:
+        """Return a line for the module, and the functions with a reduction or left alone."""
+        refused = ", ".join(f"{count} {code}" for code, count in self.refused.items())
+        lines = [
+            f"{self.found} reductions in {len(self.functions)} functions, {self.fused} fused, "
+            f"{self.bytes_saved:,} bytes of intermediates saved"
+            + (f"; not fused: {refused}" if refused else "")
+        ]
+        told = [each for each in self.functions if each.reductions or each.left_alone]
+        return "\n".join([*lines, *map(str, told)])
+
+    def to_json(self) -> str:
+        """Return the report as JSON."""
+        head = {"version": VERSION, **vars(self)}
+        del head["functions"]
+        # Every text is written once: the attribute of a function holds the same.
+        functions = ", ".join(map(_function_json, self.functions))
+        return f'{json.dumps(head)[:-1]}, "functions": [{functions}]}}'
+
+    @staticmethod
+    def from_json(text: str) -> Report:
+        """Return the report that :meth:`to_json` wrote.
+
+        Raises
+        ------
+        ValueError
+            The text is none, or of another version.
+        """
+        try:
+            data = json.loads(text)
+            if data.pop("version") != VERSION:
+                raise ValueError(f"the report is not of version {VERSION}; run the pass anew")
+            functions = tuple(
+                FunctionReport(**{**each, "reductions": reductions_from(each["reductions"])})
+                for each in data.pop("functions")
+            )
+            return Report(**data, functions=functions)
+        except (AttributeError, KeyError, TypeError, json.JSONDecodeError) as error:
+            raise ValueError(f"this is not the JSON of a report: {error!r}") from error
+
+
+def reductions_from(data: Any) -> tuple[ReductionReport, ...]:
+    """Return reductions from what their JSON holds."""
+    return tuple(ReductionReport(**{**each, "fusion": _fusion(each["fusion"])}) for each in data)
+
+
+def reductions_to_json(reductions: tuple[ReductionReport, ...]) -> str:
+    """Return reductions as JSON, for the function's own attribute."""
+    return json.dumps([_data(each) for each in reductions])
+
+
+def _data(each: ReductionReport) -> dict[str, Any]:
+    """Return what JSON knows; ``dataclasses.asdict`` would copy every text."""
+    stopped = each.fusion.stopped
+    fusion = {
+        **vars(each.fusion),
+        "steps": [vars(step) for step in each.fusion.steps],
+        "stopped": stopped and vars(stopped),
+    }
+    return {**vars(each), "fusion": fusion}
+
+
+def _function_json(function: FunctionReport) -> str:
+    data = {**vars(function), "reductions": None}
+    text = json.dumps(data)
+    reductions = reductions_to_json(function.reductions)
+    return text.replace('"reductions": null', f'"reductions": {reductions}', 1)
+
+
+def _fusion(data: dict[str, Any]) -> FusionReport:
+    stopped = data["stopped"]
+    return FusionReport(
+        **{
+            **data,
+            "steps": tuple(FusionStep(**step) for step in data["steps"]),
+            "kept": tuple(data["kept"]),
+            "stopped": None if stopped is None else Refusal(**stopped),
+        }
+    )
+
+
+def report_of(mod: ir.IRModule) -> Report:
+    """Return the report that the pass attached to a module.
+
+    It is the module's attribute ``"fuse_epilogue.report"``: it stays through further passes, and
+    through ``tvm.ir.save_json`` and ``load_json``.
+
+    Parameters
+    ----------
+    mod : tvm.ir.IRModule
+
+    Raises
+    ------
+    ValueError
+        The module has none.
+    """
+    attrs = mod.attrs
+    text = attrs.get(MODULE_ATTR) if attrs is not None else None
+    if text is None:
+        raise ValueError(
+            "the module has no report of a fusion; run fuse_epilogue.transform."
+            "FuseReductionEpilogue() on it, or ask the module that it returned"
+        )
+    return Report.from_json(str(text))

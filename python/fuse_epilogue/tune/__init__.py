@@ -1,0 +1,37 @@
+"""Fusion in the search spaces of TVM's MetaSchedule and dlight, and measuring on many machines.
+
+- :func:`tune` searches and keeps every measurement; a run that was stopped goes on.
+- :func:`space` is TVM's default search space with fused and unfused reductions in it, for
+  ``tune_tir`` and ``tune_relax`` too; :class:`FuseReductionEpilogue` is its rule,
+  :func:`decompose_fused` its postprocessor.
+- :class:`DlightFuse` has the rules of dlight schedule fused functions.
+- :class:`Cluster` is TVM's own RPC tracker with servers on this machine, :func:`rpc_runner`
+  measures on those of other machines. TVM's RPC trusts its network: see
+  :mod:`fuse_epilogue.tune.rpc`.
+"""
+
+from __future__ import annotations
+
+from .build import local_builder
+from .dlight import DlightFuse
+from .postproc import decompose_fused, with_decompose_fused
+from .records import measured, open_database
+from .rpc import Cluster, rpc_runner
+from .rule import FuseReductionEpilogue, absorb, space
+from .session import Trial, tune
+
+__all__ = [
+    "Cluster",
+    "DlightFuse",
+    "FuseReductionEpilogue",
+    "Trial",
+    "absorb",
+    "decompose_fused",
+    "local_builder",
+    "measured",
+    "open_database",
+    "rpc_runner",
+    "space",
+    "tune",
+    "with_decompose_fused",
+]

@@ -1,0 +1,47 @@
+"""The compilation of candidates, in processes of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm.ir import IRModule
+from tvm.s_tir.meta_schedule.builder import LocalBuilder
+from tvm.target import Target
+
+
+def local_builder(workers: int, seconds: float = 120) -> LocalBuilder:
+    """Return TVM's builder, without what it imports in each of its processes and never uses.
+
+    TVM's default build function imports all of TVM's tensor intrinsics, which takes 15 s of
+    processor time on a core of 2026 and comes to more than compiling a batch. They are for
+    schedules that are yet to be tensorised; a candidate is one that has been.
+
+    Parameters
+    ----------
+    workers : int
+        How many candidates are compiled at once.
+    seconds : float
+        After how long one is given up.
+
+    Returns
+    -------
+    tvm.s_tir.meta_schedule.builder.LocalBuilder
+
+    Raises
+    ------
+    ImportError
+        A package that TVM needs for it is missing.
+
+    Example
+    -------
+    >>> builder = local_builder(2)                              # doctest: +SKIP
+    """
+    return LocalBuilder(max_workers=workers, timeout_sec=seconds, f_build=_build)
+
+
+def _build(mod: IRModule, target: Target, params: Any) -> Any:  # noqa: ANN401 - a module of TVM
+    """Compile, as TVM's default does."""
+    from tvm.driver import build
+    from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
+
+    return build(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(mod), target=target)

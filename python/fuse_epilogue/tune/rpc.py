@@ -1,0 +1,235 @@
+"""Measuring in other processes and on other machines, by TVM's own RPC tracker and servers.
+
+TVM's RPC trusts its network: whoever reaches a tracker or a server may write files there and run
+code, there is no password and nothing is encrypted. What is started here listens on the loopback
+interface unless another address is asked for; elsewhere, use a network of your own or a tunnel.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from types import TracebackType
+from typing import Any
+
+from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, RPCConfig, RPCRunner
+
+LOOPBACK = "127.0.0.1"
+KEY = "fuse_epilogue"
+
+#: Where TVM looks for free ports, for its trackers and its servers.
+PORTS = (9190, 9999)
+
+#: How often a process looks whether the one that started it is still there, in seconds.
+_LOOK = 0.5
+
+
+def rpc_runner(
+    host: str,
+    port: int,
+    key: str,
+    servers: int,
+    *,
+    seconds: int = 60,
+    evaluator: EvaluatorConfig | None = None,
+) -> RPCRunner:
+    """Return what measures on the servers of a running tracker.
+
+    Start TVM's tracker on one machine, and a server on each of those to measure on, each bound to
+    an address of a network that you trust (without ``--host`` TVM listens on all of them)::
+
+        python -m tvm.exec.rpc_tracker --host 10.0.0.1 --port 9190
+        python -m tvm.exec.rpc_server --host 10.0.0.11 --tracker 10.0.0.1:9190 --key xeon
+
+    Parameters
+    ----------
+    host : str
+    port : int
+        The tracker's.
+    key : str
+        The kind of machine to measure on, as given to the servers.
+    servers : int
+        How many measurements run at once, at least 1: the number of servers of that key.
+    seconds : int
+        After how long the server gives up a measurement.
+    evaluator : EvaluatorConfig, optional
+        How often each is repeated; TVM's default is at least 100 ms.
+
+    Returns
+    -------
+    tvm.s_tir.meta_schedule.runner.RPCRunner
+        For :func:`fuse_epilogue.tune.tune`, and for TVM's ``tune_tir``.
+
+    Raises
+    ------
+    ValueError
+        There is no tracker, no server of that key, or `servers` is less than 1.
+
+    Example
+    -------
+    >>> runner = rpc_runner("10.0.0.1", 9190, "xeon", 8)        # doctest: +SKIP
+    >>> tune(mod, target, "tuned", trials=512, runner=runner)   # doctest: +SKIP
+    """
+    if servers < 1:
+        raise ValueError(f"servers must be at least 1, not {servers}")
+    config = RPCConfig(host, port, key, session_timeout_sec=seconds)
+    config.count_num_servers(allow_missing=False)
+    return RPCRunner(config, evaluator, max_workers=servers)
+
+
+class Cluster:
+    """A tracker and servers of TVM on this machine, for as long as the block is open.
+
+    Servers on one machine disturb each other's measurements unless each has cores of its own: with
+    several, the figures are worth less. A server that dies costs the measurement it was at, and is
+    replaced by :meth:`watch`. If this process is killed, all of them end by themselves.
+
+    Parameters
+    ----------
+    servers : int
+        At least 1.
+    host : str
+        The address that tracker and servers listen on. Any other than that of the loopback lets
+        everybody who reaches it run code here.
+    key : str
+        What the servers are called at the tracker.
+
+    Raises
+    ------
+    ImportError
+        A package that TVM's RPC needs is missing.
+    ValueError
+        `servers` is less than 1, or there is no free port.
+
+    Example
+    -------
+    >>> with Cluster(2) as cluster:                             # doctest: +SKIP
+    ...     tune(mod, target, "tuned", trials=64, runner=cluster.runner(), watch=cluster.watch)
+    """
+
+    def __init__(self, servers: int = 1, *, host: str = LOOPBACK, key: str = KEY) -> None:
+        if servers < 1:
+            raise ValueError(f"servers must be at least 1, not {servers}")
+        try:
+            from tvm.rpc import tracker
+        except ImportError as error:
+            raise ImportError(
+                f"TVM's RPC needs a package more: pip install 'fuse_epilogue[tune]' ({error})"
+            ) from error
+        self.host, self.key = host, key
+        self._servers: list[Any] = []
+        low, high = PORTS
+        self._tracker = tracker.Tracker(host, low, high, silent=True)
+        try:
+            _end_with_this_process(self._tracker.proc)
+            for _ in range(servers):
+                self._servers.append(self._start())
+            self._wait_for_all()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def port(self) -> int:
+        """The tracker's port."""
+        return int(self._tracker.port)
+
+    @property
+    def processes(self) -> list[int]:
+        """The process ids of the servers; a replaced one has another."""
+        return [server.proc._proc.pid for server in self._servers if server.proc._proc]
+
+    def runner(self, *, seconds: int = 60, evaluator: EvaluatorConfig | None = None) -> RPCRunner:
+        """Return what measures on these servers; see :func:`rpc_runner`."""
+        return rpc_runner(
+            self.host, self.port, self.key, len(self._servers), seconds=seconds, evaluator=evaluator
+        )
+
+    def watch(self) -> int:
+        """Replace the servers that have died.
+
+        Returns
+        -------
+        int
+            How many.
+
+        Raises
+        ------
+        RuntimeError
+            The tracker has died: nothing can be measured any more.
+        """
+        if not self._tracker.proc.is_alive():
+            raise RuntimeError(
+                f"TVM's RPC tracker on port {self.port} has died; what was measured is in the "
+                "database: run the same call again"
+            )
+        dead = [i for i, server in enumerate(self._servers) if not server.proc.is_alive()]
+        for i in dead:
+            self._servers[i].terminate()
+            self._servers[i] = self._start()
+        return len(dead)
+
+    def close(self) -> None:
+        """End all of the processes; a second call does nothing."""
+        for server in self._servers:
+            server.terminate()
+        self._servers = []
+        if self._tracker.proc is not None:
+            # Not terminate(): that asks the tracker, which may be dead, under a fixed address.
+            self._tracker.proc.kill()
+            self._tracker.proc = None
+
+    def __enter__(self) -> Cluster:
+        """Return the cluster itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End all of the processes."""
+        self.close()
+
+    def _start(self) -> Any:  # noqa: ANN401 - a server of TVM
+        from tvm import rpc
+
+        low, high = PORTS
+        server = rpc.Server(
+            self.host,
+            low,
+            high,
+            tracker_addr=(self.host, self.port),
+            key=self.key,
+            silent=True,
+        )
+        _end_with_this_process(server.proc)
+        return server
+
+    def _wait_for_all(self, seconds: float = 60) -> None:
+        """Wait until the tracker knows the servers: each comes to it on a thread of its own."""
+        config = RPCConfig(self.host, self.port, self.key)
+        end = time.monotonic() + seconds
+        while config.count_num_servers() < len(self._servers):
+            if time.monotonic() > end:
+                raise RuntimeError(f"TVM's RPC servers have not come up within {seconds} s")
+            time.sleep(0.05)
+
+
+def _end_with_this_process(worker: Any) -> None:  # noqa: ANN401 - a PopenWorker of TVM
+    """Have a worker that runs a thread of TVM's end when this process does."""
+    worker.send(_end_without, (os.getpid(),))
+    worker.recv()
+
+
+def _end_without(parent: int) -> None:
+    """In the worker: look whether its parent is still there, and end with it."""
+
+    def look() -> None:
+        while os.getppid() == parent:
+            time.sleep(_LOOK)
+        os._exit(0)
+
+    threading.Thread(target=look, daemon=True).start()

@@ -1,0 +1,65 @@
+"""``python -m fuse_epilogue.planner``: what cannot be done is refused before it measures."""
+
+from __future__ import annotations
+
+import pytest
+
+from fuse_epilogue import _files
+from fuse_epilogue.planner import Profile, __main__
+from fuse_epilogue.planner.cost import Weights
+from planner_problems import machine
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Return what was asked for instead of being measured."""
+    asked = []
+    profile = Profile(machine(), Weights(), (("f: a", 0.1), ("f: b", 0.2)))
+
+    def calibrate(_machine, _target, points):
+        asked.append(points)
+        return profile
+
+    monkeypatch.setattr(__main__, "calibrate", calibrate)
+    # Set by the command; so it is taken back.
+    monkeypatch.setenv("TVM_NUM_THREADS", "2")
+    return asked
+
+
+def test_a_profile_is_written(measured, tmp_path, capsys):
+    out = tmp_path / "profile.json"
+    __main__.main(["calibrate", "--out", str(out), "--points", "2"])
+    assert measured == [2] and Profile.from_json(out.read_text()).machine == machine()
+    assert list(tmp_path.iterdir()) == [out]
+    assert "predicted within a factor" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("out", "points", "told"),
+    [
+        ("missing/profile.json", "16", "there is no folder"),
+        (".", "16", "is a folder: name a file in it"),
+        ("profile.json", "1", "--points must be 2 or more, not 1"),
+        ("profile.json", "-1", "--points must be 2 or more, not -1"),
+    ],
+)
+def test_what_cannot_be_written_is_not_measured(measured, tmp_path, capsys, out, points, told):
+    with pytest.raises(SystemExit) as ended:
+        __main__.main(["calibrate", "--out", str(tmp_path / out), "--points", points])
+    assert ended.value.code == 2 and told in capsys.readouterr().err
+    assert measured == [] and list(tmp_path.iterdir()) == []
+
+
+def test_a_profile_is_replaced_whole_or_not_at_all(measured, tmp_path, monkeypatch):
+    out = tmp_path / "profile.json"
+    out.write_text("before")
+    _files.try_to_write(out)
+    assert out.read_text() == "before"
+
+    def dies(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_files.os, "fdopen", dies)
+    with pytest.raises(KeyboardInterrupt):
+        __main__.main(["calibrate", "--out", str(out)])
+    assert measured == [16] and out.read_text() == "before" and list(tmp_path.iterdir()) == [out]

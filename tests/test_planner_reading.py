@@ -1,0 +1,142 @@
+"""JSON of plans, profiles and machines: what it must hold is asked for when it is read."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+import pytest
+
+import fuse_epilogue
+from fuse_epilogue.planner import Plan, Profile
+from fuse_epilogue.planner.cost import Weights
+from fuse_epilogue.planner.gpu import Gpu, gpu
+from fuse_epilogue.planner.machine import Cpu
+from fuse_epilogue.planner.reading import Must, Positive, read
+from planner_problems import SMALL, machine
+
+TARGET = {"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2}
+PLAN = fuse_epilogue.plan(SMALL["product"][1], TARGET).to_json()
+PROFILE = Profile(machine(), Weights(), (("f: a", 0.5),)).to_json()
+BEST = "found.ranked.0."
+
+
+def changed(text, path, value):
+    """Return JSON with another value at a path; of a new name, with one more."""
+    data = json.loads(text)
+    *steps, last = (int(step) if step.isdigit() else step for step in path.split("."))
+    place = data
+    for step in steps:
+        place = place[step]
+    place[last] = value
+    return json.dumps(data)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "told"),
+    [
+        ("found.ranked", [], "found.ranked must be at least one candidate"),
+        ("found.ranked", None, "found.ranked must be a list, not None"),
+        (BEST + "parts", {}, "parts must be of traffic, latency, spill, parallelism"),
+        (BEST + "parts.spill", "x", "parts.spill must be a number"),
+        (BEST + "cost", 0, "cost must be above 0"),
+        (BEST + "cost", float("nan"), "cost must be a number, not nan"),
+        (BEST + "cost", 10**400, "cost must be a number"),
+        (BEST + "point", [1], "point must be an object"),
+        (BEST + "point.rows", 2.0, "point.rows must be an integer, not 2.0"),
+        (BEST + "point.rows", True, "point.rows must be an integer, not True"),
+        ("found.by_fusion.tail", None, "by_fusion.tail must be an object"),
+        ("found.pruned", None, "found.pruned must be an object"),
+        ("found.gap", "x", "found.gap must be a number"),
+        ("found", None, "found must be an object"),
+        ("kind", "nosuch", "kind must be one of product, rows, conv, not 'nosuch'"),
+        ("kind", None, "kind must be a text"),
+        ("sizes", None, "sizes must be an object"),
+        ("sizes.m", 0, "sizes.m must be from 1"),
+        ("known", {"func": 1}, "it has 'known', which is nothing of a Plan"),
+        ("finite", "x", "finite must be true or false"),
+        ("finite", True, "finite is for Trainium"),
+        ("resolution", -1, "resolution must be 0 or above"),
+        ("identity", 3, "identity must be a text"),
+        ("version", 1, "not of version"),
+        ("version", True, "not of version"),
+        ("weights.alpha", -1, "alpha must be a number from 0 on"),
+        ("weights.beta", "x", "weights.beta must be a number"),
+        ("machine", "nosuch", "machine must be one of trn1, trn2 or an object"),
+        ("machine", None, "machine must be one of"),
+        ("machine.levels", [], "levels must be at least a cache and the memory"),
+        ("machine.levels.0.bytes", "x", r"levels\[0\].bytes must be an integer"),
+        ("machine.registers", 10**6, "registers must be from 1 to 1024, not 1000000"),
+        ("machine.vector_bytes", 3, "vector_bytes must be a power of two"),
+        ("machine.cores", 0, "cores must be from 1"),
+        ("machine.core", None, "core must be an object"),
+        ("machine.core.fma", 0, "core.fma must be above 0"),
+    ],
+)
+def test_a_changed_plan_is_refused(path, value, told):
+    assert Plan.from_json(PLAN).to_json() == PLAN
+    with pytest.raises(ValueError, match=f"this is not the JSON of a plan: .*{told}"):
+        Plan.from_json(changed(PLAN, path, value))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "3", "null", "NaN", '"x"', b"\xff", None, 3])
+def test_what_is_no_object_is_refused(text):
+    with pytest.raises(ValueError, match="this is not the JSON of a plan: it "):
+        Plan.from_json(text)
+    with pytest.raises(ValueError, match="this is no profile of a machine: it "):
+        Profile.from_json(text)
+
+
+def test_a_value_may_be_missing_where_its_field_has_another():
+    data = json.loads(PLAN)
+    del data["machine"]["streams"], data["machine"]["core"]["page"]
+    Plan.from_json(json.dumps(data))
+    del data["machine"]["clock_hz"]
+    with pytest.raises(ValueError, match="it lacks 'clock_hz'"):
+        Plan.from_json(json.dumps(data))
+
+
+def test_a_point_without_a_variable_is_no_point_of_the_function():
+    data = json.loads(PLAN)
+    del data["found"]["ranked"][1]["point"]["rows"]
+    plan = Plan.from_json(json.dumps(data))
+    for use in (plan.apply, plan.explain):
+        with pytest.raises(ValueError, match="the point has no value for 'rows'"):
+            use(SMALL["product"][1])
+
+
+def test_machines_and_profiles_are_read_the_same_way():
+    assert Profile.from_json(PROFILE).to_json() == PROFILE
+    with pytest.raises(ValueError, match="no profile of a machine: .*must be a list of 2"):
+        Profile.from_json(changed(PROFILE, "residuals", [["f: a"]]))
+    with pytest.raises(ValueError, match="no description of a processor: .*call_s must be 0 or"):
+        Cpu.from_json(changed(machine().to_json(), "call_s", -1))
+    one = gpu({"kind": "cuda", "arch": "sm_90"}).to_json()
+    with pytest.raises(ValueError, match="no description of a GPU: .*chip.threads must be from 1"):
+        Gpu.from_json(changed(one, "chip.threads", 0))
+
+
+_EVEN = Must("even", lambda value: value % 2 == 0)
+
+
+@dataclass(frozen=True)
+class Pair:
+    left: Annotated[int, _EVEN]
+    right: Positive | None = None
+
+
+def test_a_reader_follows_the_types():
+    assert read(Pair, {"left": 2}, "it") == Pair(2)
+    assert read(tuple[Pair, ...], [{"left": 2, "right": 1}], "it") == (Pair(2, 1),)
+    assert read(tuple[str, float], ["a", 1.5], "it") == ("a", 1.5)
+    for data, told in (
+        ([{"left": 3}], "it[0].left must be even, not 3"),
+        ([{"left": 2, "right": 0.0}], "it[0].right must be above 0, not 0.0"),
+        ([{"right": 1.0}], "it[0] lacks 'left'"),
+        ([{"left": 2, "up": 1}], "it[0] has 'up', which is nothing of a Pair"),
+        ({}, "it must be a list, not {}"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(told)):
+            read(tuple[Pair, ...], data, "it")

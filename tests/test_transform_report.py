@@ -1,0 +1,242 @@
+"""The report of the pass: its numbers, its JSON, its text, how it survives; and the policies."""
+
+from __future__ import annotations
+
+import doctest
+import json
+from typing import Any
+
+import pytest
+import tvm
+from tvm import relax, tirx
+from tvm.ir import IRModule
+from tvm.script import tirx as T
+
+from fuse_epilogue import REFUSALS, planner, schedules, transform, workloads
+from fuse_epilogue.transform import POLICIES, FuseReductionEpilogue, Report, report_of
+from fuse_epilogue.transform.report import MODULE_ATTR
+
+
+def absorbing(*args: Any, **options: Any) -> Any:
+    """The pass as it absorbs what it can."""
+    return FuseReductionEpilogue(*args, **{"numerics": "reassociate", **options})
+
+
+@T.prim_func(s_tir=True)
+def kept(
+    x: T.Buffer((4, 8), "float32"),
+    total: T.Buffer((4,), "float32"),
+    y: T.Buffer((4,), "float32"),
+):
+    """The sum itself is a result, too: no intermediate can become smaller."""
+    for i, k in T.grid(4, 8):
+        with T.sblock("sum"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                total[vi] = T.float32(0)
+            total[vi] += x[vi, vk]
+    for i in range(4):
+        with T.sblock("twice"):
+            vi = T.axis.spatial(4, i)
+            y[vi] = total[vi] * T.float32(2)
+
+
+@T.prim_func(s_tir=True)
+def symbolic(a: T.handle, b: T.handle):
+    n = T.int64()
+    x, y = T.match_buffer(a, (n, 8)), T.match_buffer(b, (n,))
+    total = T.sblock_alloc_buffer((n,))
+    for i, k in T.grid(n, 8):
+        with T.sblock("sum"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                total[vi] = T.float32(0)
+            total[vi] += x[vi, vk]
+    for i in range(n):
+        with T.sblock("twice"):
+            vi = T.axis.spatial(n, i)
+            y[vi] = total[vi] * T.float32(2)
+
+
+@pytest.fixture
+def mod() -> IRModule:
+    return IRModule({"b": workloads.matmul(4, 6, 5, activation="relu"), "a": kept})
+
+
+# ---- Attached, and alive -------------------------------------------------------------------------
+
+
+def test_json_keeps_everything(mod: IRModule) -> None:
+    report = report_of(absorbing()(mod))
+    assert Report.from_json(report.to_json()) == report
+    data = json.loads(report.to_json())
+    assert [each["name"] for each in data["functions"]] == ["b", "a"]
+    assert data["functions"][0]["reductions"][0]["fusion"]["steps"][0]["absorbed"] == "bias[v_n]"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{}", "not the JSON of a report"),
+        ("[]", "not the JSON of a report"),
+        ("no", "not the JSON of a report"),
+        ('{"version": 2}', "not of version 1"),
+        ('{"version": 1, "functions": [{}], "policy": 1}', "not the JSON of a report"),
+    ],
+)
+def test_other_json_is_refused(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Report.from_json(text)
+
+
+def test_it_survives_saving(mod: IRModule) -> None:
+    fused = absorbing()(mod)
+    loaded = tvm.ir.load_json(tvm.ir.save_json(fused))
+    assert report_of(loaded) == report_of(fused)
+    # And a second run still knows what was done.
+    assert absorbing()(loaded).same_as(loaded)
+
+
+PASSES = [
+    relax.transform.LegalizeOps(),
+    relax.transform.AnnotateTIROpPattern(),
+    relax.transform.FoldConstant(),
+    relax.transform.FuseOps(),
+    relax.transform.FuseTIR(),
+    relax.transform.DeadCodeElimination(["a", "b"]),
+    relax.transform.ToNonDataflow(),
+    relax.transform.CallTIRRewrite(),
+]
+
+
+@pytest.mark.parametrize("after", PASSES, ids=lambda each: each.info.name)
+def test_it_survives_passes(mod: IRModule, after: Any) -> None:
+    fuse = absorbing()
+    once = fuse(mod)
+    sequence = tvm.ir.transform.Sequential([fuse, after])
+    assert report_of(sequence(mod)) == report_of(once)
+
+
+def test_no_report(mod: IRModule) -> None:
+    with pytest.raises(ValueError, match="has no report of a fusion; run"):
+        report_of(mod)
+    assert MODULE_ATTR in absorbing("never")(mod).attrs
+
+
+# ---- What it says --------------------------------------------------------------------------------
+
+
+def test_bytes_are_those_of_the_buffers(mod: IRModule) -> None:
+    """Two intermediates of 4 x 6 float32: one goes, of the other a row stays, or an element."""
+    for rows, left in ((True, 6), (False, 1)):
+        fused = absorbing(rows=rows)(mod)
+        assert report_of(fused).bytes_saved == 4 * (24 + 24 - left)
+    allocated = [len(f.body.block.alloc_buffers) for f in (mod["b"], fused["b"])]
+    assert allocated == [2, 1]
+
+
+def test_text(mod: IRModule) -> None:
+    text = str(report_of(absorbing()(mod)))
+    assert text.splitlines() == [
+        "2 reductions in 2 functions, 1 fused, 168 bytes of intermediates saved; "
+        "not fused: 1 not-chosen",
+        "b: 1 of 1 fused, 168 bytes of intermediates saved",
+        "    'matmul' absorbed bias[v_n] from 'bias' into T.init; 'summed' is gone.",
+        "    'relu' computes T.max(x, T.float32(0.0)) once for each finished x: it does not "
+        "distribute over a sum.",
+        "    Fused: 168 bytes of intermediates are saved.",
+        "a: 0 of 1 fused",
+        "    Not fused [not-chosen]: no intermediate would become smaller.",
+        "    ('twice' computes x * T.float32(2.0) once for each finished x: it cannot be absorbed, "
+        "because the caller, or another scope, may read 'total' as it is.)",
+        "    ('total' stays alive in full: a block outside of the fusion, or the caller, reads "
+        "it.)",
+    ]
+
+
+def test_codes_are_known(mod: IRModule) -> None:
+    mod = IRModule({**{v.name_hint: f for v, f in mod.functions.items()}, "c": summed()})
+    report = report_of(absorbing()(mod))
+    codes = {each.code for f in report.functions for each in f.reductions}
+    assert codes == {"", "not-chosen", "no-consumer"}
+    assert codes - {"", "not-chosen"} <= set(REFUSALS)
+
+
+def summed() -> tirx.PrimFunc:
+    return workloads.matmul(4, 6, 5, activation=None, bias=False)
+
+
+# ---- Policies ------------------------------------------------------------------------------------
+
+
+def test_by_bytes_where_nothing_is_saved(mod: IRModule) -> None:
+    assert absorbing("planner")(mod)["a"].same_as(mod["a"])
+    assert not absorbing("always")(mod)["a"].same_as(mod["a"])
+
+
+def test_a_size_that_is_a_symbol() -> None:
+    report = report_of(absorbing()(IRModule({"main": symbolic})))
+    (entry,) = report.functions[0].reductions
+    assert entry.fused and entry.bytes_saved is None and "a symbol" in entry.decision
+    assert report.bytes_saved == 0
+
+
+def test_never_says_what_could_be(mod: IRModule) -> None:
+    unfused = absorbing("never")(mod)
+    assert all(unfused[name].same_as(mod[name]) for name in ("a", "b"))
+    never, always = report_of(unfused), report_of(absorbing("always")(mod))
+    assert (never.fused, never.refused, never.bytes_saved) == (0, {"not-chosen": 2}, 0)
+    assert [e.fusion for e in never.functions[0].reductions] == [
+        e.fusion for e in always.functions[0].reductions
+    ]
+
+
+@pytest.mark.parametrize(("apart", "fuses"), [(3.0, True), (2.0, True), (1.0, False)])
+def test_the_planner_decides(
+    monkeypatch: pytest.MonkeyPatch, mod: IRModule, apart: float, fuses: bool
+) -> None:
+    real = planner.plan
+
+    def plan(func: Any, target: Any) -> Any:
+        plan = real(func, target)
+        for way, cost in {"none": apart, "tail": 4.0, "absorbed": 2.0}.items():
+            object.__setattr__(plan.found.by_fusion[way], "cost", cost)
+        return plan
+
+    monkeypatch.setattr(planner, "plan", plan)
+    target = schedules.host(1)
+    fused = absorbing("planner", target=target)(IRModule({"main": mod["b"]}))
+    (entry,) = report_of(fused).functions[0].reductions
+    assert entry.fused is fuses and "planner predicts" in entry.decision
+    assert (entry.code == "not-chosen") is not fuses
+    # Where the policy is to fuse, or nothing is planned for, nobody asks.
+    monkeypatch.setattr(planner, "plan", lambda *_: pytest.fail("planned"))
+    assert report_of(absorbing()(mod)).fused == 1
+    assert report_of(absorbing("always", target=target)(mod)).fused == 2
+
+
+def test_the_planner_does_not_know_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner, "plan", lambda *_: (_ for _ in ()).throw(ValueError("unknown")))
+    mod = IRModule({"main": workloads.matmul(4, 6, 5, activation="relu")})
+    (entry,) = report_of(absorbing(target=schedules.host(1))(mod)).functions[0].reductions
+    assert entry.fused and entry.decision == "168 bytes of intermediates are saved"
+
+
+def test_a_real_plan() -> None:
+    mod = IRModule({"main": workloads.matmul(16, 16, 16, activation="relu")})
+    report = report_of(absorbing(target=schedules.host(1))(mod))
+    assert "the planner predicts" in report.functions[0].reductions[0].decision
+
+
+@pytest.mark.parametrize("options", [{"policy": "often"}, {"numerics": "loose"}])
+def test_options_that_are_none(options: dict[str, str]) -> None:
+    ((name, value),) = options.items()
+    known = list(POLICIES) if name == "policy" else ["reassociate", "exact"]
+    with pytest.raises(ValueError, match=f"{name} must be one of .*{known[-1]}.*: '{value}'"):
+        FuseReductionEpilogue(**options)
+
+
+@pytest.mark.parametrize("name", ["find", "decide", "report", "fuse"])
+def test_examples_in_docstrings(name: str) -> None:
+    result = doctest.testmod(getattr(transform, name), raise_on_error=False)
+    assert result.failed == 0

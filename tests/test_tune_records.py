@@ -1,0 +1,178 @@
+"""Tuned records with a fusion: in another process, without the package, and half written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tvm
+from tvm.s_tir import Schedule
+from tvm.s_tir import meta_schedule as ms
+
+from fuse_epilogue import tune, workloads
+from fuse_epilogue.tune.records import CUT, RECORDS, WORKLOADS
+from test_loading import entry_point
+from tuning import TARGET, candidates, split, without_intrinsics
+
+pytestmark = pytest.mark.usefixtures(without_intrinsics.__name__)
+__all__ = ["entry_point", "without_intrinsics"]
+
+MOD = tvm.IRModule(
+    {"main": workloads.matmul(16, 16, 16, activation="relu").with_attr("global_symbol", "main")}
+)
+
+
+def commit(folder: Path, sch: Schedule, seconds: float = 1e-3) -> None:
+    database = tune.open_database(folder)
+    database.commit_tuning_record(
+        ms.database.TuningRecord(sch.trace, database.commit_workload(MOD), [seconds], TARGET, None)
+    )
+
+
+def fused_candidate() -> Schedule:
+    fused, _ = split(candidates(MOD, tune.space(TARGET), 8))
+    return fused[0]
+
+
+READ = """
+import sys
+import tvm
+from tvm.s_tir import meta_schedule as ms
+
+print("fuse_epilogue" in sys.modules)
+database = ms.database.JSONDatabase(work_dir=sys.argv[1])
+record = database.get_all_tuning_records()[0]
+target = tvm.target.Target({"kind": "llvm", "num-cores": 2})
+sch = database.query_schedule(record.workload.mod, target, "main")
+print(tvm.ir.save_json(sch.mod) if len(sys.argv) > 2 else "matmul_init" in sch.mod.script())
+"""
+
+
+def read(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    program = folder / "read.py"
+    program.write_text(READ)
+    return subprocess.run(
+        [sys.executable, str(program), str(folder)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+# ---------------------------------------------------------------------------------------------
+# In another process
+# ---------------------------------------------------------------------------------------------
+
+
+def test_a_record_replays_where_tvm_loads_the_package(
+    tmp_path: Path, entry_point: dict[str, str]
+) -> None:
+    sch = fused_candidate()
+    commit(tmp_path, sch)
+    done = read(tmp_path, **entry_point)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["True", "True"]
+    found = tune.open_database(tmp_path).query_schedule(MOD, TARGET, "main")
+    tvm.ir.assert_structural_equal(found.mod, sch.mod)
+
+
+@pytest.mark.parametrize("whole_call", [False, True], ids=["two blocks", "one block"])
+def test_without_the_package_the_record_says_what_it_needs(
+    tmp_path: Path, whole_call: bool
+) -> None:
+    sch = Schedule(MOD)
+    if whole_call:
+        # What the rule records, without its second block.
+        tune.rule._core.RecordNeedsPackage(sch, sch.get_sblock("matmul"))
+        sch.fuse_reduction_epilogue("matmul")
+    else:
+        assert tune.absorb(sch, sch.get_sblock("matmul")) == ["bias"]
+    commit(tmp_path, sch)
+    done = read(tmp_path, TVM_DEVICE_BACKEND_AUTOLOAD="0")
+    assert done.returncode != 0
+    assert done.stdout.split() == ["False"]
+    last = done.stderr.strip().splitlines()[-1]
+    assert "this tuned trace needs the Python package fuse_epilogue" in last
+
+
+def test_the_step_that_says_so_does_nothing_and_stays() -> None:
+    sch = fused_candidate()
+    assert str(sch.trace).count("# needs the package fuse_epilogue:") == 1
+    first = Schedule(MOD)
+    sch.trace.apply_to_schedule(first, remove_postproc=False)
+    assert str(first.trace) == str(sch.trace)
+    plain = Schedule(MOD)
+    plain.fuse_reduction_epilogue("matmul", "bias")
+    marked = Schedule(MOD)
+    tune.absorb(marked, marked.get_sblock("matmul"))
+    tvm.ir.assert_structural_equal(plain.mod, marked.mod)
+    # The text runs as Python.
+    lines = [line.strip() for line in str(marked.trace).splitlines() if line.startswith("  ")]
+    again = Schedule(MOD)
+    exec("\n".join(lines), {"sch": again})
+    tvm.ir.assert_structural_equal(again.mod, marked.mod)
+
+
+def test_other_intrinsics_are_tvms_business() -> None:
+    sch = Schedule(MOD)
+    loop = sch.get_loops("matmul")[2]
+    with pytest.raises(ValueError, match="'no_such_intrinsic' is not registered"):
+        sch.tensorize(loop, "no_such_intrinsic")
+
+
+# ---------------------------------------------------------------------------------------------
+# Half written
+# ---------------------------------------------------------------------------------------------
+
+
+def unfused(folder: Path, count: int) -> list[bytes]:
+    for i in range(count):
+        sch = Schedule(MOD)
+        sch.parallel(sch.get_loops("matmul")[0])
+        commit(folder, sch, 1e-3 * (i + 1))
+    return (folder / RECORDS).read_bytes().splitlines(keepends=True)
+
+
+@pytest.mark.parametrize("ending", [b"", b"\n"], ids=["no end of line", "end of line"])
+def test_half_a_line_is_put_aside(tmp_path: Path, ending: bytes) -> None:
+    lines = unfused(tmp_path, 3)
+    half = lines[2][: len(lines[2]) // 2]
+    (tmp_path / RECORDS).write_bytes(b"".join(lines[:2]) + half + ending)
+    with pytest.raises(RuntimeError, match="Unexpected token"):
+        ms.database.JSONDatabase(work_dir=str(tmp_path))
+    database = tune.open_database(tmp_path)
+    assert len(database) == tune.measured(database, MOD) == 2
+    assert (tmp_path / RECORDS).read_bytes() == b"".join(lines[:2])
+    assert (tmp_path / (RECORDS + CUT)).read_bytes() == half + b"\n"
+    # What is appended then is a line of its own.
+    assert unfused(tmp_path, 1)[:2] == lines[:2]
+    assert len(tune.open_database(tmp_path)) == 3
+
+
+def test_half_a_workload_is_put_aside(tmp_path: Path) -> None:
+    tune.open_database(tmp_path).commit_workload(MOD)
+    whole = (tmp_path / WORKLOADS).read_bytes()
+    (tmp_path / WORKLOADS).write_bytes(whole[: len(whole) // 3])
+    database = tune.open_database(tmp_path)
+    assert not database.has_workload(MOD)
+    assert tune.measured(database, MOD) == 0
+    assert (tmp_path / WORKLOADS).read_bytes() == b""
+
+
+def test_whole_files_are_not_touched(tmp_path: Path) -> None:
+    lines = unfused(tmp_path / "new" / "folder", 2)
+    tune.open_database(tmp_path / "new" / "folder")
+    assert (tmp_path / "new" / "folder" / RECORDS).read_bytes() == b"".join(lines)
+    assert not list(tmp_path.rglob("*" + CUT))
+
+
+def test_a_damaged_file_is_not_mended(tmp_path: Path) -> None:
+    lines = unfused(tmp_path, 2)
+    (tmp_path / RECORDS).write_bytes(lines[0][:-9] + b"\n" + lines[1])
+    with pytest.raises(ValueError, match=f"{RECORDS}, line 1 is not a record"):
+        tune.open_database(tmp_path)
