@@ -158,10 +158,10 @@ class RowsProblem:
         steps = n // _width(p)
         issued = 2 * sums + converts + 3 / unroll
         waits = core.add_latency / np.maximum(1.0, core.window / (steps * issued))
-        # LLVM makes vectors of rows that are one behind the other, element by element, if they
-        # are a power of two.
-        gathered = (p["lanes"] == 1) & ((rows > _LANES) | (rows == _LANES) & (unroll == 1))
-        gathered &= rows % _LANES == 0
+        # LLVM makes vectors of rows that are one behind the other, element by element: of four, or
+        # of twice as many and more.
+        many = (rows >= 2 * _LANES) | (rows == _LANES) & (unroll == 1)
+        gathered = (p["lanes"] == 1) & many
         step = np.maximum.reduce(
             np.broadcast_arrays(
                 (sums + converts) / core.add,
