@@ -300,6 +300,7 @@ def test_fuse_follows_its_policy(product, tmp_path, capsys):
 # ---- tune ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_tune_measures_and_goes_on(tmp_path, capsys):
     pytest.importorskip("cloudpickle")
     module = saved(tmp_path / "m.json", main=workloads.matmul(8, 8, 8))

@@ -6,6 +6,7 @@ import pytest
 
 from fuse_epilogue import _files
 from fuse_epilogue.planner import Profile, __main__
+from fuse_epilogue.planner.calibrate import POINTS
 from fuse_epilogue.planner.cost import Weights
 from planner_problems import machine
 
@@ -62,4 +63,6 @@ def test_a_profile_is_replaced_whole_or_not_at_all(measured, tmp_path, monkeypat
     monkeypatch.setattr(_files.os, "fdopen", dies)
     with pytest.raises(KeyboardInterrupt):
         __main__.main(["calibrate", "--out", str(out)])
-    assert measured == [16] and out.read_text() == "before" and list(tmp_path.iterdir()) == [out]
+    assert (
+        measured == [POINTS] and out.read_text() == "before" and list(tmp_path.iterdir()) == [out]
+    )

@@ -17,7 +17,10 @@ from fuse_epilogue.tune.records import CUT, RECORDS, WORKLOADS
 from test_loading import entry_point
 from tuning import TARGET, candidates, split, without_intrinsics
 
-pytestmark = pytest.mark.usefixtures(without_intrinsics.__name__)
+pytestmark = [
+    pytest.mark.slow,  # processes without this package
+    pytest.mark.usefixtures(without_intrinsics.__name__),
+]
 __all__ = ["entry_point", "without_intrinsics"]
 
 MOD = tvm.IRModule(

@@ -27,7 +27,10 @@ from tuning import (
     without_intrinsics,
 )
 
-pytestmark = pytest.mark.usefixtures(without_intrinsics.__name__, no_process_stays.__name__)
+pytestmark = [
+    pytest.mark.slow,  # many processes
+    pytest.mark.usefixtures(without_intrinsics.__name__, no_process_stays.__name__),
+]
 __all__ = ["no_process_stays", "without_intrinsics"]
 
 FUNC = workloads.matmul(16, 16, 16, activation="relu")

@@ -10,7 +10,7 @@ import numpy as np
 
 from .._files import try_to_write, write
 from ..schedules import host
-from .calibrate import calibrate
+from .calibrate import POINTS, calibrate
 from .machine import cpu
 
 
@@ -20,7 +20,9 @@ def main(arguments: list[str] | None = None) -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("calibrate", help="measure this machine and write its profile")
     one.add_argument("--out", type=Path, required=True, help="the JSON file to write")
-    one.add_argument("--points", type=int, default=40, help="points of each kernel (default 40)")
+    one.add_argument(
+        "--points", type=int, default=POINTS, help="points of each kernel (default: %(default)s)"
+    )
     parsed = parser.parse_args(arguments)
     if parsed.points < 2:
         parser.error(f"--points must be 2 or more, not {parsed.points}: kernels are compared")

@@ -31,7 +31,7 @@ from .profile import Profile
 from .space import Point, Points
 
 #: Points of each kernel of the design, and which part of all, the cheapest, half are drawn from.
-_POINTS, _GOOD = 40, 20
+POINTS, _GOOD = 40, 20
 #: Rounds of the fit; each weighs a kernel by what the round before predicted for it.
 _ROUNDS = 30
 #: Seconds to measure for at least what all costs are computed with.
@@ -57,7 +57,7 @@ class Sample:
     seconds: float
 
 
-def calibrate(machine: Cpu, target: Target, points: int = _POINTS) -> Profile:
+def calibrate(machine: Cpu, target: Target, points: int = POINTS) -> Profile:
     """Measure a machine and return its profile; a progress bar goes to stderr.
 
     Parameters
