@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -395,22 +394,3 @@ def test_other_attributes_stay() -> None:
     mod = IRModule({"main": matmul().with_attr("mine", 7)}).with_attr("ours", 8)
     fused = absorbing()(mod)
     assert fused.attrs["ours"] == 8 and fused["main"].attrs["mine"] == 7
-
-
-@pytest.mark.slow
-def test_faster_than_relax_groups_functions() -> None:
-    """On the same model of 1,000 functions; time of the processor, the best of five."""
-    grouped = tvm.ir.transform.Sequential(GROUPED)(relax_module(1000))
-
-    def best(run: Any) -> float:
-        times = []
-        for _ in range(5):
-            begin = time.process_time()
-            run()
-            times.append(time.process_time() - begin)
-        return min(times)
-
-    fused = relax.transform.FuseTIR()(grouped)
-    assert sum(isinstance(f, tirx.PrimFunc) for f in fused.functions.values()) == 1000
-    ours = best(lambda: absorbing()(fused))
-    assert ours < best(lambda: relax.transform.FuseTIR()(grouped))
