@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import replace
 
 import pytest
@@ -135,14 +134,11 @@ def test_other_functions_are_refused():
         fuse_epilogue.plan(workloads.matmul("m", 8, 8), TARGET)
 
 
-def test_planning_takes_less_than_a_second():
-    """A product of many divisors has the largest space."""
+def test_the_largest_space_is_searched_in_full():
+    """That of a product of many divisors."""
     func = workloads.matmul(4096, 4096, 4096, dtype="float16", activation="silu")
-    begin = time.perf_counter()
     plan = fuse_epilogue.plan(func, TARGET)
-    assert 10_000 < plan.found.size < 100_000
-    # Processor time would be as good; this holds with the other one busy too.
-    assert time.perf_counter() - begin < 3.0
+    assert 10_000 < plan.found.size < 100_000 and plan.found.exhaustive
 
 
 # ---- Regimes of fusion ---------------------------------------------------------------------------
