@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 #: A constraint binds where a point uses more than this share of it.
 _BINDS = 0.75
+#: Said where no kernel was timed by the model that the costs are taken from elsewhere.
+_ESTIMATED = (
+    "and only estimated: the latency model would take too long for a kernel of this size, so what "
+    "is fused may be chosen wrongly; kernel.check and kernel.predict tell"
+)
 #: Points beyond a constraint whose costs are computed to say what it costs.
 _PRICED = 100_000
 
@@ -40,6 +45,7 @@ def text(plan: Plan, problem: Problem | None) -> str:
         f"{plan.kind} of {plan.dtype}, {sizes}, on {plan.machine}",
         "all times are predicted; costs less than "
         f"{100 * plan.resolution:.3g} % apart are too close to call",
+        *([_ESTIMATED] if found.estimated else []),
         "",
         f"chosen: {point(best, problem)}",
         f"  predicted {us(best.cost)} = {_parts(best)}",
