@@ -12,7 +12,8 @@
 - The time of a launch behind another: NVIDIA, Getting Started with CUDA Graphs (2019), 3.8 us for
   each kernel of 2.9 us.
 
-Nothing of it was measured by this project.
+Nothing of it was measured by this project, and the numbers have not been compared with these
+documents since they were written down: check a number before you rely on it.
 """
 
 from __future__ import annotations
