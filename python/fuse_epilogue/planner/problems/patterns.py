@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
 import tvm
 from tvm import s_tir, tirx
@@ -13,9 +13,11 @@ from tvm.ir import TensorLoad, prim
 from ...schedules.convolution import added_term, plain, uncast
 from ...schedules.prepare import prepare
 from ...tir_tree import uses
-from .epilogue import find_epilogue
+from .epilogue import Epilogue, find_epilogue
 
 Found = TypeVar("Found")
+On = TypeVar("On")
+Same = TypeVar("Same", bound="Matched")
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,78 @@ class Operand:
     turned: bool
 
 
+@dataclass(frozen=True)
+class Matched(Generic[On]):
+    """A function that was found to be of a kind, and a machine.
+
+    Attributes
+    ----------
+    func : tvm.tirx.PrimFunc
+        Not scheduled.
+    machine : Cpu or Gpu
+    sizes : dict[str, int]
+        By the letters of the pattern.
+    dtype : str
+        Of what goes in.
+    bits : int
+        Of a result before what follows.
+    epilogue : Epilogue
+    """
+
+    func: tirx.PrimFunc
+    machine: On
+    sizes: dict[str, int]
+    dtype: str
+    bits: int
+    epilogue: Epilogue
+
+    def resized(self: Same, name: str, size: int) -> Same | None:
+        """Return the problem with another size; it costs points, but its function stays."""
+        if name not in self.sizes or size < 1:
+            return None
+        return replace(self, sizes={**self.sizes, name: size})
+
+    def prepared(self) -> tuple[s_tir.Schedule, Any]:
+        """Return a schedule of the function, prepared, and its reduction."""
+        made = prepare(self.func)
+        assert made is not None, "it was when the problem was found"
+        return made
+
+
+@dataclass(frozen=True)
+class Product(Matched[On]):
+    """A product of matrices: y[m, n] = epilogue(sum_k a[m, k] * b[k, n]).
+
+    Attributes
+    ----------
+    a, b : Operand
+    out_bytes : int
+        Of an element of y.
+    """
+
+    a: Operand
+    b: Operand
+    out_bytes: int
+    kind: str = "product"
+
+
+@dataclass(frozen=True)
+class Rows(Matched[On]):
+    """A reduction of rows: y[m] = epilogue(op_n x[m, n]).
+
+    Attributes
+    ----------
+    bytes : int
+        Of an element of x.
+    splits : bool
+        Whether TVM knows how to reduce partial results.
+    """
+
+    bytes: int
+    splits: bool
+    kind: str = "rows"
+
+
 def match_product(func: tirx.PrimFunc, machine: Any, make: Callable[..., Found]) -> Found | None:
     """Return a product of matrices as a problem for any machine, None for another function.
 
@@ -49,7 +123,7 @@ def match_product(func: tirx.PrimFunc, machine: Any, make: Callable[..., Found])
     machine : Any
         What the problem is told of it.
     make : Callable
-        Makes the problem; it takes what :class:`.product.ProductProblem` takes.
+        Makes the problem; it takes what :class:`Product` takes.
     """
     prepared = prepare(func)
     if prepared is None:
@@ -95,9 +169,9 @@ def match_product(func: tirx.PrimFunc, machine: Any, make: Callable[..., Found])
         dict(zip("mnk", extents, strict=True)),
         str(sides[0].source.ty.dtype),
         int(tvm.DataType(str(term.ty.dtype)).bits),
+        epilogue,
         operands[0],
         operands[1],
-        epilogue,
         out,
     )
 
@@ -120,7 +194,7 @@ def match_rows(func: tirx.PrimFunc, machine: Any, make: Callable[..., Found]) ->
     machine : Any
         What the problem is told of it.
     make : Callable
-        Makes the problem; it takes what :class:`.rows.RowsProblem` takes.
+        Makes the problem; it takes what :class:`Rows` takes.
     """
     prepared = prepare(func)
     if prepared is None:
@@ -155,8 +229,8 @@ def match_rows(func: tirx.PrimFunc, machine: Any, make: Callable[..., Found]) ->
         dict(zip("mn", extents, strict=True)),
         dtype,
         int(tvm.DataType(str(store.value.ty.dtype)).bits),
-        int(tvm.DataType(dtype).bits) // 8,
         epilogue,
+        int(tvm.DataType(dtype).bits) // 8,
         _splits(sch, reduction),
     )
 

@@ -11,19 +11,17 @@ for blocks of rows, for blocks of columns            in parallel
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from tvm import s_tir, tirx
 
-from ...schedules.prepare import prepare
 from ..cost import Terms
 from ..machine import Cpu
 from ..space import Constraint, Point, Points, Space, Variable, divisors
-from .epilogue import Epilogue
-from .patterns import Operand, match_product
+from .patterns import Product, match_product
 from .product_cost import terms
 from .product_schedule import scheduled
 
@@ -35,36 +33,8 @@ _BLOCKS = (16, 64, 256)
 
 
 @dataclass(frozen=True)
-class ProductProblem:
-    """A product of matrices and a processor; see :class:`.problem.Problem`.
-
-    Attributes
-    ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled.
-    machine : Cpu
-    sizes : dict[str, int]
-        "m", "n" and "k".
-    dtype : str
-        Of a and b.
-    bits : int
-        Of a sum.
-    a, b : Operand
-    epilogue : Epilogue
-    out_bytes : int
-        Of an element of y.
-    """
-
-    func: tirx.PrimFunc
-    machine: Cpu
-    sizes: dict[str, int]
-    dtype: str
-    bits: int
-    a: Operand
-    b: Operand
-    epilogue: Epilogue
-    out_bytes: int
-    kind: str = "product"
+class ProductProblem(Product[Cpu]):
+    """A product of matrices and a processor; see :class:`.problem.Problem`."""
 
     # ---- What is chosen from ---------------------------------------------------------------------
 
@@ -170,18 +140,10 @@ class ProductProblem:
         """Return the terms of the cost of points."""
         return terms(self, points)
 
-    def resized(self, name: str, size: int) -> ProductProblem | None:
-        """Return the problem with another size; it costs points, but its function stays."""
-        if name not in self.sizes or size < 1:
-            return None
-        return replace(self, sizes={**self.sizes, name: size})
-
     def apply(self, point: Point) -> s_tir.Schedule:
         """Return the function scheduled."""
         self.space.check(point)
-        prepared = prepare(self.func)
-        assert prepared is not None, "it was when the problem was found"
-        sch, reduction = prepared
+        sch, reduction = self.prepared()
         return scheduled(sch, reduction, self, point)
 
 

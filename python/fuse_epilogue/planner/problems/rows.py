@@ -13,20 +13,19 @@ Partial results start from the neutral element: the second way leaves a bias to 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from tvm import s_tir, tirx
 
-from ...schedules.prepare import prepare
 from ..cost import Terms, overlapped, traffic_seconds, usable_cores
 from ..machine import Cpu
 from ..nest import Access, Nest
 from ..space import Constraint, Point, Points, Space, Variable, divisors
-from .epilogue import ABSORBED, NONE, Epilogue, fuse, unfused
-from .patterns import match_rows
+from .epilogue import ABSORBED, NONE, fuse, unfused
+from .patterns import Rows, match_rows
 
 _ROWS, _VECTORS, _UNROLL = 16, 8, (1, 2, 4, 8)
 #: Rows that LLVM makes a vector of, and clocks for each of its elements: measured, on znver5.
@@ -41,36 +40,8 @@ _PARTIAL = 128
 
 
 @dataclass(frozen=True)
-class RowsProblem:
-    """A reduction of rows and a processor; see :class:`.problem.Problem`.
-
-    Attributes
-    ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled.
-    machine : Cpu
-    sizes : dict[str, int]
-        "m" and "n".
-    dtype : str
-        Of x.
-    bits : int
-        Of a result before what follows.
-    bytes : int
-        Of an element of x.
-    epilogue : Epilogue
-    splits : bool
-        Whether TVM knows how to reduce partial results.
-    """
-
-    func: tirx.PrimFunc
-    machine: Cpu
-    sizes: dict[str, int]
-    dtype: str
-    bits: int
-    bytes: int
-    epilogue: Epilogue
-    splits: bool
-    kind: str = "rows"
+class RowsProblem(Rows[Cpu]):
+    """A reduction of rows and a processor; see :class:`.problem.Problem`."""
 
     @cached_property
     def space(self) -> Space:
@@ -195,18 +166,10 @@ class RowsProblem:
         started = machine.call_s + several * machine.launch_s
         return overlapped(latency, traffic(usable), spill, started, usable)
 
-    def resized(self, name: str, size: int) -> RowsProblem | None:
-        """Return the problem with another size; it costs points, but its function stays."""
-        if name not in self.sizes or size < 1:
-            return None
-        return replace(self, sizes={**self.sizes, name: size})
-
     def apply(self, point: Point) -> s_tir.Schedule:
         """Return the function scheduled."""
         self.space.check(point)
-        prepared = prepare(self.func)
-        assert prepared is not None, "it was when the problem was found"
-        sch, _ = prepared
+        sch, _ = self.prepared()
         names = [sch.get(rv).name_hint for rv in sch.get_child_blocks(sch.get_sblock("root"))]
         make = _in_vectors if point["lanes"] > 1 else _one_by_one
         make(sch, names[0], point)

@@ -13,19 +13,17 @@ for tiles of rows and columns                      a block each
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from tvm import s_tir, tirx
 
-from ....schedules.prepare import prepare
 from ...cost import Terms
 from ...gpu import Gpu
 from ...space import Constraint, Point, Points, Space, Variable
-from ..epilogue import Epilogue
-from ..patterns import Operand, match_product
+from ..patterns import Product, match_product
 from .kernel import limits, near_powers
 from .product_cost import costs, kernel
 from .product_schedule import scheduled
@@ -39,36 +37,8 @@ VECTOR_BYTES = 16
 
 
 @dataclass(frozen=True)
-class CudaProduct:
-    """A product of matrices and a GPU; see :class:`..problem.Problem`.
-
-    Attributes
-    ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled.
-    machine : Gpu
-    sizes : dict[str, int]
-        "m", "n" and "k".
-    dtype : str
-        Of a and b.
-    bits : int
-        Of a sum.
-    a, b : Operand
-    epilogue : Epilogue
-    out_bytes : int
-        Of an element of y.
-    """
-
-    func: tirx.PrimFunc
-    machine: Gpu
-    sizes: dict[str, int]
-    dtype: str
-    bits: int
-    a: Operand
-    b: Operand
-    epilogue: Epilogue
-    out_bytes: int
-    kind: str = "product"
+class CudaProduct(Product[Gpu]):
+    """A product of matrices and a GPU; see :class:`..problem.Problem`."""
 
     @cached_property
     def space(self) -> Space:
@@ -138,18 +108,10 @@ class CudaProduct:
         """Return the terms of the cost of points, as predicted for the GPU."""
         return costs(self, points)
 
-    def resized(self, name: str, size: int) -> CudaProduct | None:
-        """Return the problem with another size; it costs points, but its function stays."""
-        if name not in self.sizes or size < 1:
-            return None
-        return replace(self, sizes={**self.sizes, name: size})
-
     def apply(self, point: Point) -> s_tir.Schedule:
         """Return the function scheduled."""
         self.space.check(point)
-        prepared = prepare(self.func)
-        assert prepared is not None, "it was when the problem was found"
-        sch, reduction = prepared
+        sch, reduction = self.prepared()
         return scheduled(sch, reduction, self, point)
 
 

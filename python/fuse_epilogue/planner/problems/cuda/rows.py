@@ -14,19 +14,18 @@ T.init. It leaves a bias to the tail, which the first thread of a row computes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from tvm import s_tir, tirx
 
-from ....schedules.prepare import prepare
 from ...cost import Terms
 from ...gpu import Gpu
 from ...space import Constraint, Point, Points, Space, Variable
-from ..epilogue import ABSORBED, NONE, Epilogue
-from ..patterns import match_rows
+from ..epilogue import ABSORBED, NONE
+from ..patterns import Rows, match_rows
 from .kernel import (
     ADDRESSES,
     LINE,
@@ -48,36 +47,8 @@ _ROWS = 256
 
 
 @dataclass(frozen=True)
-class CudaRows:
-    """A reduction of rows and a GPU; see :class:`..problem.Problem`.
-
-    Attributes
-    ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled.
-    machine : Gpu
-    sizes : dict[str, int]
-        "m" and "n".
-    dtype : str
-        Of x.
-    bits : int
-        Of a result before what follows.
-    bytes : int
-        Of an element of x.
-    epilogue : Epilogue
-    splits : bool
-        Whether TVM knows how to reduce partial results.
-    """
-
-    func: tirx.PrimFunc
-    machine: Gpu
-    sizes: dict[str, int]
-    dtype: str
-    bits: int
-    bytes: int
-    epilogue: Epilogue
-    splits: bool
-    kind: str = "rows"
+class CudaRows(Rows[Gpu]):
+    """A reduction of rows and a GPU; see :class:`..problem.Problem`."""
 
     # ---- What is chosen from ---------------------------------------------------------------------
 
@@ -211,20 +182,12 @@ class CudaRows:
         apart = (points["fusion"] == NONE) & (epilogue.blocks > 0)
         return terms(self.machine, ((1, self.kernel(points)), (apart, after)), points.size)
 
-    def resized(self, name: str, size: int) -> CudaRows | None:
-        """Return the problem with another size; it costs points, but its function stays."""
-        if name not in self.sizes or size < 1:
-            return None
-        return replace(self, sizes={**self.sizes, name: size})
-
     # ---- The schedule ----------------------------------------------------------------------------
 
     def apply(self, point: Point) -> s_tir.Schedule:
         """Return the function scheduled."""
         self.space.check(point)
-        prepared = prepare(self.func)
-        assert prepared is not None, "it was when the problem was found"
-        sch, reduction = prepared
+        sch, reduction = self.prepared()
         return scheduled(sch, reduction, self.epilogue.is_split(point["fusion"]), point)
 
 
