@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import subprocess
 import sys
@@ -14,17 +13,15 @@ import tvm
 
 import fuse_epilogue
 from fuse_epilogue import schedules, workloads
-from fuse_epilogue.planner import Plan, Profile
+from fuse_epilogue.planner import Plan, Profile, choose
 from fuse_epilogue.planner.calibrate import Sample, fitted
 from fuse_epilogue.planner.cost import Weights
 from fuse_epilogue.planner.machine import Cpu
 from fuse_epilogue.planner.measure import arguments
-from fuse_epilogue.planner.plan import identity_of
+from fuse_epilogue.planner.plans import identity_of
 from fuse_epilogue.planner.search import search
 from planner_problems import SMALL, as_it_is, machine, problem
 
-#: The module: in its package the function has its name.
-plans = importlib.import_module("fuse_epilogue.planner.plan")
 TARGET = {"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2}
 
 
@@ -262,7 +259,7 @@ def test_an_identity_is_the_same_in_every_process():
             "-c",
             """if True:
         from fuse_epilogue import workloads
-        from fuse_epilogue.planner.plan import identity_of
+        from fuse_epilogue.planner.plans import identity_of
         print(identity_of(workloads.matmul(16, 16, 16, activation="relu")))""",
         ],
         capture_output=True,
@@ -288,6 +285,11 @@ def test_what_is_no_function_has_no_plan(other):
         ("trn1", {"profile": Profile(machine(), Weights())}, ValueError, "out for Trainium"),
         (TARGET, {"finite": True}, ValueError, "finite is for Trainium"),
         ({"kind": "cuda", "arch": "sm_90"}, {"finite": True}, ValueError, "is for Trainium"),
+        ({"kind": "cuda", "arch": "sm_90"}, {"measure": 8}, ValueError, "processor at hand"),
+        ("trn1", {"measure": 8}, ValueError, "processor at hand"),
+        (TARGET, {"measure": -1}, ValueError, "how many points are timed"),
+        (TARGET, {"measure": True}, ValueError, "how many points are timed"),
+        ({"kind": "llvm", "mcpu": "no-such-processor"}, {"measure": 8}, ValueError, "this machine"),
     ],
 )
 def test_what_would_change_nothing_is_refused(target, given, error, message):
@@ -303,10 +305,10 @@ def test_compiling_takes_what_planning_takes(monkeypatch):
         given.update(options)
         raise RuntimeError("planned")
 
-    monkeypatch.setattr(plans, "plan", stop)
+    monkeypatch.setattr(choose, "plan", stop)
     with pytest.raises(RuntimeError, match="planned"):
-        fuse_epilogue.compile(SMALL["conv"][1], "trn1", limit=7, finite=True)
-    assert given == {"profile": None, "limit": 7, "finite": True}
+        fuse_epilogue.compile(SMALL["conv"][1], "trn1", limit=7, finite=True, measure=3)
+    assert given == {"profile": None, "limit": 7, "finite": True, "measure": 3}
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"version": 1}', '{"version": 99}'])

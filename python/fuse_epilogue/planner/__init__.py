@@ -5,7 +5,8 @@
 - ``python -m fuse_epilogue.planner calibrate`` measures the weights of the cost on a machine.
 """
 
-from .plan import Plan, compile, plan
+from .choose import compile, plan
+from .plans import Plan
 from .profile import Profile
 
 __all__ = ["Plan", "Profile", "compile", "plan"]

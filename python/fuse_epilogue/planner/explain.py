@@ -1,6 +1,7 @@
 """Why a plan is as it is: its cost and that of others, what binds, what would change it.
 
-Every sentence is computed from what the search found. All times are predictions.
+Every sentence is computed from what the search found. All times are predictions, but those that
+are said to be measured.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from .search import Candidate
 from .space import Constraint, Points, Space
 
 if TYPE_CHECKING:
-    from .plan import Plan
+    from .plans import Plan
 
 #: A constraint binds where a point uses more than this share of it.
 _BINDS = 0.75
@@ -43,12 +44,13 @@ def text(plan: Plan, problem: Problem | None) -> str:
     sizes = ", ".join(f"{name} = {size}" for name, size in plan.sizes.items())
     lines = [
         f"{plan.kind} of {plan.dtype}, {sizes}, on {plan.machine}",
-        "all times are predicted; costs less than "
+        f"all times are predicted{', unless said to be measured' * _timed(plan)}; costs less than "
         f"{100 * plan.resolution:.3g} % apart are too close to call",
         *([_ESTIMATED] if found.estimated else []),
         "",
         f"chosen: {point(best, problem)}",
         f"  predicted {us(best.cost)} = {_parts(best)}",
+        *_measured(plan),
         "",
         *_fusion(plan),
         "",
@@ -56,12 +58,15 @@ def text(plan: Plan, problem: Problem | None) -> str:
         *_pruning(plan, problem),
     ]
     if len(found.ranked) > 1:
-        lines += ["", "runners-up (predicted):"]
-        lines += [_runner_up(each, best, problem) for each in found.ranked[1:]]
+        lines += ["", f"runners-up ({_how(plan)}):"]
+        lines += [_runner_up(each, best, problem) for each in found.runners_up]
     if problem is None:
         lines += ["", "pass the function to read what binds and what another size would change"]
+        return "\n".join(lines)
+    lines += ["", *_binding(plan, problem), ""]
+    if _timed(plan):
+        lines.append("what another size would change is not told: points were timed for these only")
     else:
-        lines += ["", *_binding(plan, problem), ""]
         lines += crossover.lines(problem, plan.weights, found, plan.resolution)
     return "\n".join(lines)
 
@@ -70,16 +75,39 @@ def table(plan: Plan, problem: Problem | None = None) -> str:
     """Return the candidates with each term of their cost in microseconds, in Markdown."""
     rows = [("chosen", plan.found.best)]
     rows += [(f"{name}, at best", each) for name, each in plan.found.by_fusion.items()]
-    rows += [(f"runner-up {i}", c) for i, c in enumerate(plan.found.ranked[1:], 1)]
-    head = ["predicted, us", "cost", *NAMES, *plan.point]
+    rows += [(f"runner-up {i}", c) for i, c in enumerate(plan.found.runners_up, 1)]
+    measured = ["measured"] * _timed(plan)
+    head = [f"{_how(plan)}, us", *measured, "cost", *NAMES, *plan.point]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for name, each in rows:
-        numbers = [each.cost, *(each.parts[term] for term in NAMES)]
+        numbers = [each.seconds] * _timed(plan)
+        numbers += [each.cost, *(each.parts[term] for term in NAMES)]
         values = [label(problem, key, value) for key, value in each.point.items()]
         lines.append(
             "| " + " | ".join([name, *(f"{1e6 * v:.2f}" for v in numbers), *values]) + " |"
         )
     return "\n".join(lines)
+
+
+def _timed(plan: Plan) -> bool:
+    """Return whether the plan is the fastest of some that were timed."""
+    return plan.found.best.measured is not None
+
+
+def _how(plan: Plan) -> str:
+    return "measured, predicted" if _timed(plan) else "predicted"
+
+
+def _measured(plan: Plan) -> list[str]:
+    """Return what the clock said of the plan."""
+    if not _timed(plan):
+        return []
+    ranked = plan.found.ranked
+    cheapest = min(ranked, key=lambda each: each.cost)
+    told = f"  measured {us(plan.found.best.seconds)}, the least of {len(ranked)} points timed"
+    if cheapest is not plan.found.best:
+        told += f"; the cheapest, predicted {us(cheapest.cost)}, took {us(cheapest.seconds)}"
+    return [told]
 
 
 def _parts(candidate: Candidate, every: bool = True) -> str:
@@ -103,11 +131,15 @@ def _fusion(plan: Plan) -> list[str]:
         return ["fused against unfused: this kind of problem is always written fused"]
     if set(ways) <= {"none"}:
         return ["fused against unfused: nothing can be fused here"]
-    lines = ["fused against unfused, each at its best (predicted):"]
-    for name, each in sorted(ways.items(), key=lambda item: item[1].cost):
-        cost = f"  {name:9} {us(each.cost):>12}"
+    how = "measured" if _timed(plan) else "predicted"
+    lines = [f"fused against unfused, each at its best ({how}):"]
+    for name, each in sorted(ways.items(), key=lambda item: item[1].seconds):
+        cost = f"  {name:9} {us(each.seconds):>12}"
         if each.point == plan.point:
             lines.append(f"{cost}  chosen")
+            continue
+        if _timed(plan):
+            lines.append(f"{cost}  +{100 * (each.seconds / best.seconds - 1):.2f} %")
             continue
         lines.append(f"{cost}  {_more(best, each)}")
         if indifferent(each, best, plan.resolution):
@@ -134,6 +166,8 @@ def _searched(plan: Plan) -> str:
     gap = "no bound is known of what a better point would save"
     if found.gap is not None:
         gap = f"at most {us(found.gap)} above the best" if found.gap else "no better point exists"
+    if _timed(plan):
+        gap = "the best by it and others like it were timed"
     return (
         f"searched {how}: {found.size} points, pruned by {pruned or 'nothing'}, "
         f"{found.evaluated} evaluated; by this cost, {gap}"
@@ -147,9 +181,10 @@ def _pruning(plan: Plan, problem: Problem | None) -> list[str]:
 
 
 def _runner_up(each: Candidate, best: Candidate, problem: Problem | None) -> str:
-    more = 100 * (each.cost - best.cost) / best.cost
+    more = 100 * (each.seconds - best.seconds) / best.seconds
     changed = point(each, problem, best) or "the same"
-    return f"  +{more:.2f} %  {us(each.cost)} = {_parts(each, False)}: {changed}"
+    took = "" if each.measured is None else f"{us(each.measured)}, "
+    return f"  +{more:.2f} %  {took}{us(each.cost)} = {_parts(each, False)}: {changed}"
 
 
 # ---- What binds ----------------------------------------------------------------------------------

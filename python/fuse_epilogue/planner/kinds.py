@@ -92,7 +92,7 @@ def described(target: Any, profile: Profile | None) -> tuple[Cpu | Gpu | Machine
 
 
 def finders_for(machine: Cpu | Gpu | Machine, finite: bool) -> Finders:
-    """Return what finds problems for a machine; `finite` is of Trainium, see :func:`.plan.plan`.
+    """Return what finds problems for a machine; `finite` is of Trainium, see :func:`.choose.plan`.
 
     Raises
     ------

@@ -15,7 +15,7 @@ from .search import Candidate
 from .svg import FONT, LINE, Svg, fitted, length
 
 if TYPE_CHECKING:
-    from .plan import Plan
+    from .plans import Plan
 
 #: Pixels: the narrowest picture, that with one part under the other below, and the height of a
 #: roofline, of a candidate among the bars, and of a bar.
@@ -73,7 +73,7 @@ def candidates(plan: Plan, problem: Problem | None) -> Named:
     own = next((name for name, each in found.by_fusion.items() if each.point == best.point), "")
     named = [(f"chosen{', ' * bool(own)}{own}", best)]
     ways = [(f"{name}, at best", each) for name, each in found.by_fusion.items()]
-    others = [(f"runner-up: {point(c, problem, best)}", c) for c in found.ranked[1:]]
+    others = [(f"runner-up: {point(c, problem, best)}", c) for c in found.runners_up]
     for name, each in (*ways, *others):
         if all(each.point != known.point for _, known in named):
             named.append((name, each))

@@ -18,7 +18,7 @@ from .search import Candidate
 from .space import Points
 
 if TYPE_CHECKING:
-    from .plan import Plan
+    from .plans import Plan
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from .space import Point, Points, Space
 
 #: Points of a space that is searched in full.
 EXHAUSTIVE = 400_000
-#: Points that are kept behind the best one.
+#: Points behind the best one that are shown.
 RUNNERS_UP = 4
 #: Starts of a partial search, and rounds over the variables from each at most.
 _STARTS, _ROUNDS = 12, 20
@@ -44,11 +44,19 @@ class Candidate:
         Seconds.
     parts : dict[str, float]
         What each term adds to it.
+    measured : float or None
+        Seconds that it took, where it was timed: see :mod:`.trials`.
     """
 
     point: Point
     cost: Positive
     parts: Annotated[dict[str, float], _EACH]
+    measured: Positive | None = None
+
+    @property
+    def seconds(self) -> float:
+        """What it took where it was timed, else its cost."""
+        return self.cost if self.measured is None else self.measured
 
 
 @dataclass(frozen=True)
@@ -71,7 +79,7 @@ class Found:
         was left out. What is left of it where points were, nobody has shown: see :mod:`.exact`.
         None where only a part of the space was looked at, and no bound is known of the others.
     ranked : tuple[Candidate, ...]
-        The best, and the runners-up.
+        The best, and the runners-up: by what they took where points were timed, else by the cost.
     by_fusion : dict[str, Candidate]
         The best of each way to fuse, by its label; empty where that is no variable.
     estimated : bool
@@ -94,8 +102,15 @@ class Found:
         """The best point."""
         return self.ranked[0]
 
+    @property
+    def runners_up(self) -> tuple[Candidate, ...]:
+        """The next best, a few."""
+        return self.ranked[1 : 1 + RUNNERS_UP]
 
-def search(problem: Problem, weights: Weights, limit: int = EXHAUSTIVE) -> Found:
+
+def search(
+    problem: Problem, weights: Weights, limit: int = EXHAUSTIVE, keep: int = 1 + RUNNERS_UP
+) -> Found:
     """Return the best point of a problem.
 
     Parameters
@@ -105,6 +120,8 @@ def search(problem: Problem, weights: Weights, limit: int = EXHAUSTIVE) -> Found
         Of the machine.
     limit : int
         Points up to which a space is searched in full.
+    keep : int
+        Candidates that are ranked.
 
     Raises
     ------
@@ -139,7 +156,7 @@ def search(problem: Problem, weights: Weights, limit: int = EXHAUSTIVE) -> Found
     def candidate(index: int) -> Candidate:
         return Candidate(points.at(index), float(costs[index]), weights.parts(terms, index))
 
-    found = order[np.isfinite(costs[order])][: 1 + RUNNERS_UP]
+    found = order[np.isfinite(costs[order])][:keep]
     by_fusion = {}
     if "fusion" in space.by_name:
         fusion = space.by_name["fusion"]

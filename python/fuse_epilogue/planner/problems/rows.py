@@ -28,8 +28,11 @@ from .epilogue import ABSORBED, NONE, fuse, unfused
 from .patterns import Rows, match_rows
 
 _ROWS, _VECTORS, _UNROLL = 16, 8, (1, 2, 4, 8)
-#: Rows that LLVM makes a vector of, and clocks for each of its elements: measured, on znver5.
-_LANES, _GATHERED = 4, 1.4
+#: Rows that LLVM makes a vector of, where steps are written out and where they are not, and clocks
+#: for each of its elements: measured, on znver5.
+_LANES, _LANES_UNROLLED, _GATHERED = 4, 8, 1.4
+#: Steps that LLVM writes out, whether told to or not.
+_WRITTEN = 8
 #: Columns of rows that LLVM writes out.
 _SHORT = 16
 #: Instructions that wait for one another behind a row's sum: to add the last partial results, what
@@ -127,19 +130,18 @@ class RowsProblem(Rows[Cpu]):
         sums = rows * vectors
         converts = sums if self.dtype not in ("float32", "float64") else 0
         steps = n // _width(p)
-        issued = 2 * sums + converts + 3 / unroll
+        issued = 2 * sums + converts + 3 / _WRITTEN
         waits = core.add_latency / np.maximum(1.0, core.window / (steps * issued))
-        # LLVM makes vectors of rows that are one behind the other, element by element: of four, or
-        # of twice as many and more.
-        many = (rows >= 2 * _LANES) | (rows == _LANES) & (unroll == 1)
-        gathered = (p["lanes"] == 1) & many
+        # LLVM makes vectors of rows that are one behind the other, element by element.
+        lanes = np.where(unroll == 1, _LANES, _LANES_UNROLLED)
+        gathered = np.where(p["lanes"] == 1, rows // lanes * lanes, 0)
         step = np.maximum.reduce(
             np.broadcast_arrays(
                 (sums + converts) / core.add,
                 sums / core.load,
                 issued / core.issue,
                 waits,
-                np.where(gathered, rows * _GATHERED, 0.0),
+                gathered * _GATHERED,
             )
         )
         absorbed = p["fusion"] == ABSORBED
@@ -155,7 +157,7 @@ class RowsProblem(Rows[Cpu]):
         # In loops of its own what follows is computed in vectors; on a row it waits for its sum.
         follows = ~apart & (epilogue.blocks > 0) & (p["lanes"] > 1)
         finish = finish + follows * _AFTER_SUM * core.latency / whole
-        unforeseen = core.branch * (steps // unroll > core.predicted)
+        unforeseen = core.branch * (steps // _WRITTEN > core.predicted)
         tile = steps * step + rows * (after / vector + finish) + unforeseen + 4 / core.issue
         several = p["threads"] > 1
         latency = m // rows * tile / machine.clock_hz

@@ -16,7 +16,8 @@ from ....schedules.neuron.channel_conv import ChannelConv, find_channel_conv
 from ....schedules.neuron.depthwise import PART, channels_of_a_tile, tilings
 from ....schedules.neuron.tiling import Tiling, scheduled
 from ...space import Constraint, Point, Points, Space, Variable
-from .ways import IN_FLIGHT, OnTrainium, find_ways
+from .buffers import buffers, in_flight, in_turns
+from .ways import OnTrainium, find_ways
 from .work import Work, cycle, rate, start, stretched
 
 
@@ -100,6 +101,7 @@ class TrainiumConv(OnTrainium):
             ),
             Variable("on_tensor", tuple(range(taps)), "taps", "taps on the tensor engine"),
             Variable("load", (0, 1), "", "what one transfer loads", ("a tile", "all channels")),
+            buffers(),
         )
         return Space(
             variables,
@@ -121,13 +123,7 @@ class TrainiumConv(OnTrainium):
                     lambda p: (p["on_tensor"] > 0) & (self._part(p) == 1),
                     "the tensor engine multiplies by more than one column",
                 ),
-                Constraint(
-                    "SBUF",
-                    self.core.sbuf_bytes,
-                    "bytes of a partition",
-                    self._sbuf,
-                    f"{IN_FLIGHT} tiles of what is loaded, summed and stored",
-                ),
+                *in_flight(self.core, self._tile_bytes),
                 Constraint(
                     "PSUM",
                     self.core.psum_bytes,
@@ -147,14 +143,15 @@ class TrainiumConv(OnTrainium):
         wrong: np.ndarray = (several & (cut | other)) | alone | same
         return wrong.astype(np.int64)
 
-    def _sbuf(self, points: Points) -> np.ndarray:
+    def _tile_bytes(self, points: Points) -> np.ndarray:
+        """Return the bytes of a partition for what is loaded, summed and stored of a tile."""
         conv = self.conv.conv
         reach = (points["columns"] - 1) * conv.stride + (conv.taps - 1) * conv.dilation + 1
         rest = -(-self.conv.channels // self.partitions)
         tiles = np.where(points["load"] > 0, rest, points["images"])
         elements = points["images"] * self._part(points)
         size = ITEMSIZE[self.dtype]
-        used: np.ndarray = IN_FLIGHT * (tiles * reach * size + elements * (4 + size))
+        used: np.ndarray = tiles * reach * size + elements * (4 + size)
         return used
 
     def _psum(self, points: Points) -> np.ndarray:
@@ -201,6 +198,9 @@ class TrainiumConv(OnTrainium):
         short = read / bandwidth * (stretched(core, columns * size) - 1)
         wide = np.where(self.is_apart(points), 4, self._out)
         short = short + written * sizes["columns"] / bandwidth * (stretched(core, part * wide) - 1)
+        at_once = np.where(points["load"] > 0, rest, 1)
+        moved = tile * reach + self.partitions * several * columns * wide
+        one = at_once * (moved / bandwidth + chain * columns / part) + 2 * start(core)
         work = Work(
             (read + written * sizes["columns"]) / bandwidth,
             {
@@ -215,6 +215,7 @@ class TrainiumConv(OnTrainium):
                 + made,
             },
             500 + tiles + parts * (2 + taps - on_tensor + on_tensor * banks),
+            in_turns(points, tiles / at_once, one),
         )
         return self.with_rest(points, work)
 

@@ -30,11 +30,9 @@ from ....schedules.neuron.products import Product, Side
 from ....schedules.neuron.products import find_product as find
 from ....schedules.neuron.tiles import BANK, BANK_BYTES, PARTITIONS
 from ...space import Constraint, Point, Points, Space, Variable
+from .buffers import buffers, in_flight, in_turns
 from .ways import OnTrainium, find_ways
 from .work import Work, cycle, rate, size_of, start, stretched
-
-#: Tiles that are loaded again and again are in flight at least: one arrives, one is used.
-_PASSING = 2
 
 
 @dataclass(frozen=True)
@@ -81,6 +79,7 @@ class TrainiumProduct(OnTrainium):
                 stays[::-1] if m > PARTITIONS else stays[:1],
             ),
             Variable("engine", engines, "", "what computes the results of the sums", names),
+            buffers(),
         )
         return Space(
             variables,
@@ -100,13 +99,7 @@ class TrainiumProduct(OnTrainium):
                     self._banks,
                     "the sums of a block, and one tile that is turned",
                 ),
-                Constraint(
-                    "SBUF",
-                    core.sbuf_bytes,
-                    "bytes of a partition",
-                    self._sbuf,
-                    f"what stays, and {_PASSING} tiles of all that passes through",
-                ),
+                *in_flight(self.core, self._passing_bytes, self._staying_bytes),
             ),
         )
 
@@ -133,23 +126,36 @@ class TrainiumProduct(OnTrainium):
         sums = points["tiles"] * self._columns(points) * 4
         return -(-sums // BANK_BYTES) + (self._turned > 0)
 
-    def _sbuf(self, points: Points) -> Any:
-        product, n, k = self.product, self.sizes["n"], self.sizes["k"]
-        deep = -(-k // PARTITIONS)
+    def _staying_bytes(self, points: Points) -> Any:
+        """Return the bytes of a partition for what stays of the matrices and of rows."""
+        n, deep = self.sizes["n"], self._deep
+        left, right = (ITEMSIZE[s.dtype] for s in (self.product.left, self.product.right))
+        used = np.where(points["left"] > 0, deep * left * self._rows(points), 0)
+        used = used + np.where(points["right"] > 0, deep * right * n, 0)
+        return used + self._bytes_of_others("n") * n * (n <= LONGEST_ROW)
+
+    def _passing_bytes(self, points: Points) -> Any:
+        """Return the bytes of a partition for a tile of all that is loaded again and again."""
+        product, wide = self.product, self._columns(points)
         left, right = (ITEMSIZE[side.dtype] for side in (product.left, product.right))
-        wide = self._columns(points)
-        passing = _PASSING * np.minimum(points["chunk"], deep)
-        used = np.where(points["left"] > 0, deep, passing) * left * self._rows(points)
-        used = used + right * np.where(points["right"] > 0, deep * n, passing * wide)
-        used = used + self._turned * _PASSING * BANK_BYTES
-        used = used + _PASSING * wide * (self._out + 4 * product.adds_first)
-        for letters, found in product.others().items():
-            size = sum(ITEMSIZE[str(load.source.ty.dtype)] for load in found)
-            if letters == "n":
-                used = used + size * (n if n <= LONGEST_ROW else _PASSING * wide)
-            elif letters == "mn":
-                used = used + size * _PASSING * wide
-        return used
+        chunk = np.minimum(points["chunk"], self._deep)
+        used = np.where(points["left"] > 0, 0, chunk * left * self._rows(points))
+        used = used + np.where(points["right"] > 0, 0, chunk * right * wide)
+        used = used + self._turned * BANK_BYTES
+        others = self._bytes_of_others("mn")
+        if self.sizes["n"] > LONGEST_ROW:
+            others = others + self._bytes_of_others("n")
+        return used + wide * (self._out + 4 * product.adds_first + others)
+
+    def _bytes_of_others(self, letters: str) -> int:
+        """Return the bytes of an element of all that results depend on besides, along axes."""
+        found = self.product.others().get(letters, [])
+        return sum(ITEMSIZE[str(load.source.ty.dtype)] for load in found)
+
+    @property
+    def _deep(self) -> int:
+        """Tiles of k."""
+        return -(-self.sizes["k"] // PARTITIONS)
 
     def _rows(self, points: Points) -> Any:
         """Return the rows of a block."""
@@ -209,6 +215,8 @@ class TrainiumProduct(OnTrainium):
             "scalar": np.where(engine, results, 0.0) * cycle(core, "scalar"),
             "dma": short + done,
         }
+        groups = blocks * across * -(-deep // chunk)
+        together = inputs / bandwidth + (turning + products) * cycle(core, "tensor")
         work = Work(
             (inputs + outputs + others) / bandwidth,
             {"tensor": (turning + products) * cycle(core, "tensor")},
@@ -219,6 +227,7 @@ class TrainiumProduct(OnTrainium):
             },
             # Where the last tiles are smaller than the others TVM takes longer to schedule it.
             steps + (1500 if self._is_ragged else 600),
+            in_turns(points, groups, start(core) + together / groups),
         )
         return self.with_rest(points, work)
 

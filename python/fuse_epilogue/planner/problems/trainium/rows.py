@@ -13,8 +13,9 @@ from ....neuron.machine import Machine
 from ....neuron.trace import ITEMSIZE
 from ....schedules.neuron.row_blocks import Rows
 from ....schedules.neuron.rows import WIDTHS, find_reduced, scheduled
-from ...space import Constraint, Point, Points, Space, Variable
-from .ways import IN_FLIGHT, OnTrainium, find_ways
+from ...space import Point, Points, Space, Variable
+from .buffers import buffers, in_flight, in_turns
+from .ways import OnTrainium, find_ways
 from .work import Work, cycle, rate, size_of, start, stretched
 
 
@@ -47,16 +48,11 @@ class TrainiumRows(OnTrainium):
             (
                 *self.fusion,
                 Variable("columns", self._widths, "columns", "columns of a tile"),
+                buffers(),
             ),
             (
                 *self.constraints,
-                Constraint(
-                    "SBUF",
-                    self.core.sbuf_bytes,
-                    "bytes of a partition",
-                    lambda p: IN_FLIGHT * p["columns"] * self._column,
-                    f"{IN_FLIGHT} tiles of what is loaded and computed",
-                ),
+                *in_flight(self.core, lambda p: p["columns"] * self._column),
             ),
         )
 
@@ -107,6 +103,7 @@ class TrainiumRows(OnTrainium):
                 + 2 * start(core),
             },
             300 + 3 * tiles,
+            in_turns(points, tiles, first + last + start(core)),
         )
         return self.with_rest(points, work)
 

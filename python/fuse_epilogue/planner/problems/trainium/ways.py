@@ -27,12 +27,11 @@ from ...cost import Terms
 from ...exact import LONGEST
 from ...space import Constraint, Point, Points, Space, Variable
 from ..epilogue import NONE
+from .buffers import IN_FLIGHT
 from .work import Work, cycle, rate, start, stretched
 
 #: The value of "fusion" where there is one kernel without HBM in between.
 FUSED = 1
-#: Tiles of a kind that are in flight at least: one is loaded, one computed, one stored.
-IN_FLIGHT = 3
 
 
 @dataclass(frozen=True)

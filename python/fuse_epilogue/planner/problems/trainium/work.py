@@ -6,7 +6,8 @@ left out where a bound says that they cannot be better:
     bound      the bytes at the full rate of the DMA engines, or the busiest engine, if that is more
     estimate   the same with what is expected of each beyond that: reaching the memories, pieces of
                transfers that are short, and waiting - an engine for the first tile and for the
-               last one to be stored, the DMA engines for the last tile to be computed
+               last one to be stored, the DMA engines for the last tile to be computed; or the
+               tiles one after the other, where few of them are in flight
 """
 
 from __future__ import annotations
@@ -36,12 +37,15 @@ class Work:
         What is expected beyond that: of the engines, and of the DMA engines as "dma".
     steps : numpy.ndarray
         Instructions, about; with what it is to write a kernel, as much as some hundreds of them.
+    turns : numpy.ndarray
+        About how long all tiles take that wait for one of few buffers.
     """
 
     traffic: Any
     engines: Mapping[str, Any]
     more: Mapping[str, Any] = field(default_factory=dict)
     steps: Any = 0
+    turns: Any = 0.0
 
     def terms(self, size: int) -> Terms:
         """Return the bound of so many points: traffic, and what the busiest engine takes longer."""
@@ -53,8 +57,11 @@ class Work:
     def estimate(self) -> Any:
         """Return about how long it takes."""
         busy = {"dma": self.traffic, **self.engines}
-        return _largest(
-            busy.get(name, 0.0) + self.more.get(name, 0.0) for name in {**busy, **self.more}
+        return np.maximum(
+            self.turns,
+            _largest(
+                busy.get(name, 0.0) + self.more.get(name, 0.0) for name in {**busy, **self.more}
+            ),
         )
 
     def and_then(self, other: Work, where: Any) -> Work:
@@ -71,6 +78,7 @@ class Work:
             both(self.engines, other.engines),
             both(self.more, other.more),
             self.steps + np.where(where, other.steps, 0),
+            self.turns + np.where(where, other.estimate(), 0.0) * (np.asarray(self.turns) > 0),
         )
 
 

@@ -1,0 +1,145 @@
+"""Chooses a schedule for a function, and compiles it: :func:`plan` and :func:`compile`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+from tvm.target import Target
+
+from ..neuron import emit
+from ..neuron.machine import Machine
+from .gpu import Gpu
+from .kinds import described, finders_for
+from .machine import Cpu
+from .measure import compiled, compiled_for_gpu
+from .plans import Plan, identity_of
+from .profile import Profile
+from .search import EXHAUSTIVE, search
+from .trials import trials
+
+
+def plan(
+    func: tirx.PrimFunc,
+    target: Target | Gpu | Machine | str | dict[str, Any],
+    *,
+    profile: Profile | None = None,
+    limit: int = EXHAUSTIVE,
+    finite: bool = False,
+    measure: int = 0,
+) -> Plan:
+    """Choose a schedule for a function by what it costs on a machine.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        Not scheduled, with numbers for its sizes.
+    target : tvm.target.Target, Gpu, Machine, str or dict
+        Of kind "llvm"; :func:`fuse_epilogue.schedules.host` is this machine. Of kind "cuda", see
+        :func:`.gpu.gpu`: what a kernel costs there is predicted from NVIDIA's documents, and was
+        measured on no GPU. Or ``"trn1"`` or
+        ``"trn2"``, for :func:`fuse_epilogue.neuron.emit`.
+    profile : Profile, optional
+        The machine's description and weights, as ``python -m fuse_epilogue.planner calibrate``
+        measures them. The one that comes with this package for the processor of the target if
+        None, or else the plain description.
+    limit : int
+        Points up to which a space is searched in full.
+    finite : bool
+        For Trainium: whether data and weights are finite, so that its tensor engine may sum taps.
+    measure : int
+        Points that are compiled and timed on this machine, a quarter of a second each or so, and of
+        which the fastest is the plan: see :mod:`.trials`. None if 0: then it is the one that costs
+        least.
+
+    Returns
+    -------
+    Plan
+
+    Raises
+    ------
+    TypeError
+        `func` is not a PrimFunc, or `profile` no Profile.
+    ValueError
+        The target is of another kind, the function is of no kind that the planner knows, or no
+        point is feasible; `profile` is given for no processor, or `finite` for no Trainium;
+        `measure` is negative, or the target is not the processor at hand.
+
+    Example
+    -------
+    >>> from fuse_epilogue import schedules, workloads
+    >>> chosen = plan(workloads.matmul(64, 64, 64, activation="relu"), schedules.host(1))
+    >>> chosen.fused
+    True
+    """
+    if not isinstance(func, tirx.PrimFunc):
+        raise TypeError(f"func must be a PrimFunc, not {type(func).__name__}")
+    if isinstance(measure, bool) or not isinstance(measure, int) or measure < 0:
+        raise ValueError(f"measure is how many points are timed, an int from 0, not {measure!r}")
+    machine, weights, resolution = described(target, profile)
+    if measure and not isinstance(machine, Cpu):
+        raise ValueError(f"measure is for the processor at hand: leave it out for {machine}")
+    finders = finders_for(machine, finite)
+    for kind, find in finders.items():
+        problem = find(func, machine)
+        if problem is not None:
+            found = (
+                trials(problem, weights, Target(target), measure, limit)
+                if measure
+                else search(problem, weights, limit)
+            )
+            return Plan(
+                kind,
+                problem.sizes,
+                problem.dtype,
+                machine,
+                weights,
+                found,
+                finite,
+                resolution,
+                identity_of(func),
+                problem,
+            )
+    known = ", ".join(finders)
+    raise ValueError(
+        f"the planner does not know this function; it knows {known}, each with one reduction, "
+        "fixed sizes and nothing scheduled: schedule it by hand, or with fuse_epilogue.schedules"
+    )
+
+
+def compile(  # noqa: A001 - as tvm.compile
+    func: tirx.PrimFunc,
+    target: Target | Gpu | Machine | str | dict[str, Any],
+    *,
+    profile: Profile | None = None,
+    limit: int = EXHAUSTIVE,
+    finite: bool = False,
+    measure: int = 0,
+) -> Any:
+    """Plan a function and compile it; exp and sigmoid of float32 are computed in vectors.
+
+    Parameters
+    ----------
+    func, target, profile, limit, finite, measure
+        As for :func:`plan`.
+
+    Returns
+    -------
+    tvm.runtime.Executable or fuse_epilogue.neuron.kernel.Kernel
+        Its "main" is the function; for Trainium, the kernel.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`plan`.
+    RuntimeError
+        For a GPU: this TVM has no CUDA.
+    """
+    chosen = plan(func, target, profile=profile, limit=limit, finite=finite, measure=measure)
+    sch = chosen.apply(func)
+    if isinstance(chosen.machine, Machine):
+        return emit(sch)
+    if isinstance(target, Gpu):
+        target = target.target
+    target = target if isinstance(target, Target) else Target(target)
+    return (compiled_for_gpu if target.kind.name == "cuda" else compiled)(sch, target)

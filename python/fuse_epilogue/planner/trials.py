@@ -1,0 +1,137 @@
+"""Times the most promising points of a processor, and lets the clock choose among them.
+
+What a compiler makes of a kernel is not all foreseen: some numbers of steps are unrolled badly,
+some rows are gathered that need not be. A third of the points that are timed are the best by the
+cost, a third are the best of as many other register tiles, and the rest are the best of those that
+have the tile that was the fastest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import tvm_ffi
+from tvm.target import Target
+
+from ..schedules.targets import host
+from .cost import Weights
+from .measure import arguments, compiled, seconds
+from .problems.problem import Problem
+from .search import Candidate, Found, search
+
+#: Variables that make the innermost loops of a kernel, in all kinds of problems.
+TILE = ("form", "rows", "vectors", "lanes")
+#: Times that each point is timed in turn with the others; the shortest counts.
+_TURNS = 3
+#: Candidates by the cost of which those to be timed are taken.
+_KEPT = 5_000
+
+
+def trials(problem: Problem, weights: Weights, target: Target, count: int, limit: int) -> Found:
+    """Return what a search finds, with the points that it timed in front, the fastest first.
+
+    Parameters
+    ----------
+    problem : Problem
+        For a processor.
+    weights : Weights
+    target : tvm.target.Target
+        This machine.
+    count : int
+        Points that are timed.
+    limit : int
+        As of :func:`.search.search`.
+
+    Raises
+    ------
+    ValueError
+        The target is not this machine, or no point is feasible.
+    """
+    check_here(target)
+    found = search(problem, weights, limit, keep=_KEPT)
+    timed = _Timed(problem, target)
+    ways = list(found.by_fusion.values())
+    timed.add([*ways, *found.ranked], max(count // 3, len(ways)))
+    timed.add(_each_tile(found.ranked), 2 * count // 3)
+    fastest = timed.ranked()[0]
+    timed.add((each for each in found.ranked if _tile(each) == _tile(fastest)), count)
+    measured = timed.ranked()
+    by_fusion = {
+        name: next(c for c in measured if c.point["fusion"] == each.point["fusion"])
+        for name, each in found.by_fusion.items()
+    }
+    return replace(found, ranked=measured, by_fusion=by_fusion)
+
+
+class _Timed:
+    """Points that were timed, each function once."""
+
+    def __init__(self, problem: Problem, target: Target) -> None:
+        self.problem, self.target = problem, target
+        self.arrays = arguments(problem.func)
+        #: By what tells functions apart: points may come to the same one, where nothing is left to
+        #: fuse, for one.
+        self.candidates: dict[int, list[Candidate]] = {}
+        self.seconds: dict[int, float] = {}
+
+    def add(self, candidates: Iterable[Candidate], most: int) -> None:
+        """Time further points, until there are so many functions; each turn times all of them."""
+        built: dict[int, Any] = {}
+        for each in candidates:
+            if len(self.candidates) >= most:
+                break
+            sch = self.problem.apply(each.point)
+            key = tvm_ffi.structural_hash(sch.mod["main"])
+            if key not in self.candidates:
+                built[key] = compiled(sch, self.target)
+            same = self.candidates.setdefault(key, [])
+            same += [each] * (each not in same)
+        for _ in range(_TURNS):
+            for key, function in built.items():
+                took = seconds(function, self.arrays)
+                self.seconds[key] = min(took, self.seconds.get(key, took))
+
+    def ranked(self) -> tuple[Candidate, ...]:
+        """Return all points that were timed, the fastest first."""
+        order = sorted(self.candidates, key=lambda key: self.seconds[key])
+        return tuple(
+            replace(each, measured=self.seconds[key])
+            for key in order
+            for each in self.candidates[key]
+        )
+
+
+def check_here(target: Target) -> None:
+    """Do nothing for a target of the processor at hand.
+
+    Raises
+    ------
+    ValueError
+        It is another one.
+    """
+    here = host()
+    own = target.kind.name == "llvm" and target.attrs.get("mtriple", "") in ("", _triple(here))
+    if not own or target.attrs.get("mcpu", "") not in ("", here.attrs.get("mcpu", "")):
+        raise ValueError(
+            f"kernels for {target} cannot be timed on this machine: plan without measuring, or for "
+            "fuse_epilogue.schedules.host()"
+        )
+
+
+def _triple(target: Target) -> str:
+    return str(target.attrs.get("mtriple", ""))
+
+
+def _each_tile(ranked: Sequence[Candidate]) -> Iterator[Candidate]:
+    """Return the best of each register tile, by the cost."""
+    seen: set[tuple[int, ...]] = set()
+    for each in ranked:
+        if _tile(each) not in seen:
+            seen.add(_tile(each))
+            yield each
+
+
+def _tile(candidate: Candidate) -> tuple[int, ...]:
+    return tuple(candidate.point[name] for name in TILE if name in candidate.point)

@@ -1,0 +1,108 @@
+"""Plans of which the clock had a say: which points are timed, and that the fastest is taken."""
+
+from __future__ import annotations
+
+import pytest
+import tvm_ffi
+
+import fuse_epilogue
+from fuse_epilogue import schedules, workloads
+from fuse_epilogue.planner import Plan, trials
+from fuse_epilogue.planner.trials import TILE
+
+COUNT = 9
+
+
+def function(point):
+    """Return what tells the function of a point from others, of the product below."""
+    return tvm_ffi.structural_hash(PREDICTED.problem(FUNC).apply(point).mod["main"])
+
+
+FUNC = workloads.matmul(32, 64, 24, activation="relu")
+PREDICTED = fuse_epilogue.plan(FUNC, schedules.host(2))
+
+
+@pytest.fixture
+def timed(monkeypatch):
+    """Make a clock of which each function takes a microsecond less than the one built before it."""
+    built, runs = {}, []
+
+    def compiled(sch, target):
+        return tvm_ffi.structural_hash(sch.mod["main"])
+
+    def seconds(key, arrays):
+        runs.append(key)
+        return 1e-3 - 1e-6 * built.setdefault(key, len(built)) + 1e-7 * (runs.count(key) == 1)
+
+    monkeypatch.setattr(trials, "compiled", compiled)
+    monkeypatch.setattr(trials, "seconds", seconds)
+    return fuse_epilogue.plan(FUNC, schedules.host(2), measure=COUNT), built, runs
+
+
+def test_the_fastest_is_the_plan_and_its_time_the_shortest(timed):
+    chosen, built, runs = timed
+    last = max(built, key=built.__getitem__)
+    assert function(chosen.point) == last
+    assert chosen.found.best.measured == pytest.approx(1e-3 - 1e-6 * built[last], rel=1e-9)
+    took = [each.measured for each in chosen.found.ranked]
+    assert took == sorted(took)
+
+
+def test_each_function_is_timed_as_often_as_the_others(timed):
+    _, built, runs = timed
+    assert len(built) == COUNT
+    assert {runs.count(key) for key in built} == {3}
+
+
+def test_among_those_timed_are_the_cheapest_and_the_best_of_each_way_to_fuse(timed):
+    chosen, built, _ = timed
+    assert function(PREDICTED.point) in built
+    for each in PREDICTED.found.by_fusion.values():
+        assert function(each.point) in built
+    assert all(each.measured for each in chosen.found.by_fusion.values())
+
+
+def test_several_tiles_are_timed_then_others_of_the_fastest(timed):
+    chosen, _, _ = timed
+    tiles = [tuple(c.point[n] for n in TILE if n in c.point) for c in chosen.found.ranked]
+    assert len(set(tiles)) >= COUNT // 3
+    assert tiles.count(tiles[0]) >= COUNT // 3
+
+
+def test_what_was_measured_is_told_and_kept(timed):
+    chosen, _, _ = timed
+    text = chosen.explain()
+    assert f"measured {1e6 * chosen.found.best.measured:.2f} us, the least of" in text
+    assert "each at its best (measured)" in text
+    assert "no better point exists" not in text
+    assert "measured" in chosen.table().splitlines()[0]
+    again = Plan.from_json(chosen.to_json())
+    assert again == chosen
+    assert again.found.best.measured == chosen.found.best.measured
+
+
+def test_a_prediction_says_nothing_of_measuring():
+    assert all(each.measured is None for each in PREDICTED.found.ranked)
+    assert "measured" not in PREDICTED.explain() + PREDICTED.table()
+
+
+@pytest.mark.parametrize(
+    "func",
+    [
+        FUNC,
+        workloads.row_reduce(24, 40, op="max", bias=True),
+        workloads.depthwise_conv1d(1, 8, 64, 3),
+    ],
+)
+def test_really_measured_plans_compute_what_others_do(func):
+    import numpy as np
+    import tvm
+
+    from fuse_epilogue.planner.measure import arguments
+
+    arrays = arguments(func)
+    tvm.compile(func, target="llvm")(*arrays)
+    right = arrays[-1].numpy().copy()
+    arrays[-1].copyfrom(np.full_like(right, 99))
+    fuse_epilogue.compile(func, schedules.host(2), measure=4)(*arrays)
+    np.testing.assert_array_equal(arrays[-1].numpy(), right)
