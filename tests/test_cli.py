@@ -163,6 +163,17 @@ def test_plan_explains_and_writes(product, tmp_path, capsys):
     assert data["point"] == chosen.point and data["predicted_s"] == chosen.cost
 
 
+def test_plan_measures_on_request(product, capsys):
+    code, said, _ = run(capsys, "plan", product, "--measure", "3")
+    assert code == output.DONE and "the least of" in said
+    _, said, _ = run(capsys, "plan", product, "--measure", "3", "--json")
+    assert json.loads(said)["main"]["measured_s"] > 0
+    _, said, _ = run(capsys, "plan", product, "--json")
+    assert json.loads(said)["main"]["measured_s"] is None
+    code, said, _ = run(capsys, "plan", product, "--measure", "-3")
+    assert code == output.REFUSED and "an int from 0, not -3" in said
+
+
 def test_plan_says_what_it_does_not_know(tmp_path, capsys):
     both = saved(
         tmp_path / "m.json",

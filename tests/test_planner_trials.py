@@ -48,10 +48,12 @@ def test_the_fastest_is_the_plan_and_its_time_the_shortest(timed):
     assert took == sorted(took)
 
 
-def test_each_function_is_timed_as_often_as_the_others(timed):
+def test_functions_take_turns_and_one_slow_turn_is_forgiven(timed):
     _, built, runs = timed
     assert len(built) == COUNT
-    assert {runs.count(key) for key in built} == {3}
+    assert min(runs.count(key) for key in built) > 1
+    # The last turns are of all functions, in the order they were added in.
+    assert runs[-COUNT:] == list(built) == runs[-2 * COUNT : -COUNT]
 
 
 def test_among_those_timed_are_the_cheapest_and_the_best_of_each_way_to_fuse(timed):

@@ -15,11 +15,13 @@ from .output import Answer
 HELP = "choose a schedule for each function by what it costs on a machine, and say why"
 DESCRIPTION = """
 Choose a schedule for each function of a module: the problem as loops, tile sizes and ways to fuse,
-the machine as constraints, and a cost that is predicted, not measured. Prints the explanation; a
-plan is also data (--out), and a picture (--picture).
+the machine as constraints, and a cost that is predicted. With --measure the most promising points
+are timed on this machine, and the fastest is taken. Prints the explanation; a plan is also data
+(--out), and a picture (--picture).
 """
 EXAMPLE = """
   python -m fuse_epilogue plan matmul.json --target host
+  python -m fuse_epilogue plan matmul.json --measure 24
   python -m fuse_epilogue plan conv.json --target trn1 --out plan.json --picture plan.svg
 """
 
@@ -29,6 +31,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", default="host", help=options.TARGETS + " (default: host)")
     parser.add_argument("--function", metavar="NAME", help="plan this one only (default: all)")
     parser.add_argument("--finite", action="store_true", help="for Trainium: all data are finite")
+    parser.add_argument(
+        "--measure",
+        metavar="N",
+        type=int,
+        default=0,
+        help="time N points on this machine, a quarter of a second each or so",
+    )
     parser.add_argument("--out", metavar="FILE", help="write the plan as JSON; of one function")
     parser.add_argument("--picture", metavar="FILE", help="draw it as SVG; of one function")
 
@@ -49,7 +58,7 @@ def run(given: argparse.Namespace) -> Answer:
     code = output.DONE
     for name, func in funcs.items():
         try:
-            chosen = plan(func, target, finite=given.finite)
+            chosen = plan(func, target, finite=given.finite, measure=given.measure)
         except ValueError as error:
             texts.append(f"{name}: {error}")
             data[name] = {"error": str(error)}
@@ -60,8 +69,9 @@ def run(given: argparse.Namespace) -> Answer:
             "kind": chosen.kind,
             "point": chosen.point,
             "predicted_s": chosen.cost,
+            "measured_s": chosen.found.best.measured,
             "fused": chosen.fused,
-            "by_fusion": {way: each.cost for way, each in chosen.found.by_fusion.items()},
+            "by_fusion": {way: each.seconds for way, each in chosen.found.by_fusion.items()},
         }
         if given.out:
             write(given.out, chosen.to_json() + "\n")

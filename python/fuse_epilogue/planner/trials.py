@@ -23,8 +23,9 @@ from .search import Candidate, Found, search
 
 #: Variables that make the innermost loops of a kernel, in all kinds of problems.
 TILE = ("form", "rows", "vectors", "lanes")
-#: Times that each point is timed in turn with the others; the shortest counts.
-_TURNS = 3
+#: Times that all points so far are timed in turn, whenever some were added: the shortest counts, and
+#: whatever else the machine does for a second spoils none of them for good.
+_TURNS = 2
 #: Candidates by the cost of which those to be timed are taken.
 _KEPT = 5_000
 
@@ -74,22 +75,22 @@ class _Timed:
         #: By what tells functions apart: points may come to the same one, where nothing is left to
         #: fuse, for one.
         self.candidates: dict[int, list[Candidate]] = {}
+        self.built: dict[int, Any] = {}
         self.seconds: dict[int, float] = {}
 
     def add(self, candidates: Iterable[Candidate], most: int) -> None:
-        """Time further points, until there are so many functions; each turn times all of them."""
-        built: dict[int, Any] = {}
+        """Add points, until there are so many functions, and time all of them."""
         for each in candidates:
             if len(self.candidates) >= most:
                 break
             sch = self.problem.apply(each.point)
             key = tvm_ffi.structural_hash(sch.mod["main"])
             if key not in self.candidates:
-                built[key] = compiled(sch, self.target)
+                self.built[key] = compiled(sch, self.target)
             same = self.candidates.setdefault(key, [])
             same += [each] * (each not in same)
         for _ in range(_TURNS):
-            for key, function in built.items():
+            for key, function in self.built.items():
                 took = seconds(function, self.arrays)
                 self.seconds[key] = min(took, self.seconds.get(key, took))
 
