@@ -23,7 +23,7 @@ from .search import Candidate, Found, search
 
 #: Variables that make the innermost loops of a kernel, in all kinds of problems.
 TILE = ("form", "rows", "vectors", "lanes")
-#: Times that all points so far are timed in turn, whenever some were added: the shortest counts, and
+#: Times that all points so far are timed in turn, whenever some were added. The shortest counts:
 #: whatever else the machine does for a second spoils none of them for good.
 _TURNS = 2
 #: Candidates by the cost of which those to be timed are taken.
