@@ -12,17 +12,17 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 CMAKE := $(VENV)/bin/cmake
 PACKAGE := python/fuse_epilogue
-PYTHON_CODE := setup.py $(wildcard python tests examples tutorials benchmarks)
+PYTHON_CODE := setup.py $(wildcard python tests examples tutorials benchmarks docs)
 CPP_CODE = $(shell find cpp tests/cuda_on_cpu -name "*.cc" -o -name "*.h")
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 # One target at a time; within the compilation all cores work anyway.
 .NOTPARALLEL:
-.PHONY: help install lib demo test lint format sanitize bench fuzz clean
+.PHONY: help install lib demo test lint format sanitize bench fuzz docs wheel test-wheel clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 install: $(VENV)/.installed lib ## create .venv with the package (editable) and all tools in it
 
@@ -58,10 +58,29 @@ fuzz: install ## judge N generated programs (SEED, WORKERS: processes, OUT: a JS
 	PYTHONPATH=tests $(PY) -m generated --programs $(N) --seed $(SEED) --workers $(WORKERS) \
 	  $(if $(OUT),--output $(OUT)) $(if $(BASELINE),--baseline)
 
+# Runs the tutorials, whose output is part of their pages: those that have changed since the last time.
+SPHINX_ARGS ?=
+docs: $(VENV)/.extra-docs lib ## build the documentation site: build/docs/html/index.html (TUTORIALS=0: without running them)
+	$(PY) -m sphinx --fail-on-warning --keep-going --builder html \
+	  $(if $(filter 0,$(TUTORIALS)),-D plot_gallery=0) $(SPHINX_ARGS) docs build/docs/html
+	cd docs && $(PY) -m generate.links ../build/docs/html
+
+wheel: $(VENV)/.extra-package ## build dist/: the source distribution, and from that the manylinux wheel
+	rm -rf build/wheel dist
+	$(PY) -m build --outdir build/wheel
+	PATH=$(VENV)/bin:$$PATH $(PY) -m auditwheel repair --strip --exclude libtvm_ffi.so \
+	  --wheel-dir dist build/wheel/*.whl
+	cp build/wheel/*.tar.gz dist
+
+# With pyenv: PYENV_VERSION=3.10:3.11:3.12:3.13 make test-wheel
+PYTHONS ?= python3.10 python3.11 python3.12 python3.13
+test-wheel: $(VENV)/.extra-package ## judge what lies in dist/, then install and try the wheel (PYTHONS: with which)
+	PATH=$(VENV)/bin:$$PATH PYTHONPATH=tests $(PY) -m packaged dist --pythons $(PYTHONS)
+
 clean: ## remove all that make has created
 	rm -rf $(VENV) build dist $(PACKAGE)/lib python/*.egg-info
-	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	find python tests examples tutorials benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache docs/generated docs/tutorials
+	find python tests examples tutorials benchmarks docs -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # --- Set-up ---------------------------------------------------------------------------------------
 
@@ -91,6 +110,11 @@ $(VENV)/.tools: pyproject.toml
 $(VENV)/.installed: pyproject.toml setup.py $(VENV)/.tools
 	@$(MAKE) --no-print-directory lib
 	FUSE_EPILOGUE_BUILD_DIR=build/release $(PIP) --no-build-isolation --editable '.[lint,test]'
+	@touch $@
+
+# What only some targets need: an extra of pyproject.toml each.
+$(VENV)/.extra-%: $(VENV)/.installed
+	FUSE_EPILOGUE_BUILD_DIR=build/release $(PIP) --no-build-isolation --editable '.[$*]'
 	@touch $@
 
 # --- The library ----------------------------------------------------------------------------------

@@ -1,0 +1,65 @@
+"""``make test-wheel``: judge the distributions in a folder, try the wheel on several Pythons."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from . import contents, fresh
+
+#: The only library that a wheel may ask for and the system does not have: apache-tvm-ffi brings it.
+EXPECTED_FROM_OTHERS = {"libtvm_ffi.so"}
+
+
+def main() -> int:
+    """Run what the command line asks for; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m packaged", description=__doc__)
+    parser.add_argument("folder", type=Path, help="with one wheel and one source distribution")
+    parser.add_argument("--pythons", nargs="*", default=[sys.executable], metavar="PYTHON")
+    options = parser.parse_args()
+    wheels, sdists = (sorted(options.folder.glob(p)) for p in ("*.whl", "*.tar.gz"))
+    if len(wheels) != 1 or len(sdists) != 1:
+        print(f"{options.folder}: not one wheel and one .tar.gz; run `make wheel`", file=sys.stderr)
+        return 2
+    objections = [f"{wheels[0].name}: {o}" for o in contents.objections_to_wheel(wheels[0])]
+    objections += [f"{sdists[0].name}: {o}" for o in contents.objections_to_sdist(sdists[0])]
+    objections += audit(wheels[0])
+    print(*objections, sep="\n", end="\n" if objections else "")
+    failed = len(objections) + try_on(wheels[0], options.pythons)
+    return 1 if failed else 0
+
+
+def audit(wheel: Path) -> list[str]:
+    """Ask auditwheel what the library needs; returns objections."""
+    command = [sys.executable, "-m", "auditwheel", "show", "--json", wheel]
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    needed, others = found["sym_tag"], set(found["external_libs"])
+    print(f"{wheel.name} needs what {needed} stands for, and {', '.join(others)}")
+    wrong_tag = [] if needed in wheel.name else [f"{wheel.name}: needs {needed}"]
+    return wrong_tag + [f"{wheel.name}: needs {lib}" for lib in others - EXPECTED_FROM_OTHERS]
+
+
+def try_on(wheel: Path, pythons: list[str]) -> int:
+    """Try the wheel on each Python that is there; returns on how many it failed."""
+    failed = tried = 0
+    for python in pythons:
+        version = fresh.version_of(python)
+        if version is None:
+            print(f"{python}: skipped, no such Python runs here")
+            continue
+        tried += 1
+        try:
+            print(f"{python} ({version}): {fresh.try_wheel(wheel, python)}", end="", flush=True)
+        except fresh.Failed as error:
+            failed += 1
+            print(f"{python} ({version}): FAILED\n{error}")
+    if not tried:
+        print("no Python to try the wheel on", file=sys.stderr)
+    return failed if tried else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
