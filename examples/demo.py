@@ -109,24 +109,22 @@ def fuse(sch: Schedule, block: SBlockRV, outcome: Outcome, paint: Paint) -> Iter
 
 def told(report: FusionReport, outcome: Outcome, paint: Paint) -> Iterator[str]:
     """Yield what a report says, step by step, and note it in ``outcome``."""
-    tails = {tail.name for tail in report.certificate.tails}
-    merging: list[str] = []  # blocks that the next tail has swallowed
+    merged: dict[str, list[str]] = {}  # by the block whose tail they have become a part of
     for step in report.steps:
         gone = f"; buffer {step.removed} is gone" if step.removed else ""
-        if step.absorbed or step.distributed or not step.tail:
+        is_left = bool(step.tail or step.merged_into)
+        if step.absorbed or step.distributed or not is_left:
             outcome.absorbed.append(step.epilogue)
             taken = f"{step.epilogue} into {report.reduction}: {gain(step)}"
-            yield paint.labelled("fused", "green", taken + ("" if step.tail else gone))
-        if not step.tail:
-            continue
-        merging.append(step.epilogue)
-        if step.epilogue in tails:
-            outcome.tails.append(" + ".join(merging))
-            merging = []
+            yield paint.labelled("fused", "green", taken + ("" if is_left else gone))
+        if step.merged_into:
+            merged.setdefault(step.merged_into, []).append(step.epilogue)
+            into = f"{step.epilogue} is part of {step.merged_into} now"
+            yield paint.labelled("merged", "cyan", into + gone)
+        elif step.tail:
+            outcome.tails.append(" + ".join([*merged.pop(step.epilogue, []), step.epilogue]))
             rest = f"{step.epilogue} computes {step.tail} from each finished element: {step.reason}"
             yield paint.labelled("tail", "cyan", rest + gone)
-        else:
-            yield paint.labelled("merged", "cyan", f"{step.epilogue} into the next tail{gone}")
     for name in report.kept:
         yield paint.labelled("kept", "yellow", f"{name} in full: others may read it")
     if stop := report.stopped:
