@@ -10,7 +10,7 @@ import numpy as np
 import tvm
 import tvm_ffi
 from tvm import relax, s_tir
-from tvm.tirx import PrimFunc
+from tvm.tirx import Buffer, PrimFunc
 
 TARGET = tvm.target.Target({"kind": "llvm"})
 TOLERANCE = 1e-5  # of the largest value of the result: sums in float32 against sums in float64
@@ -92,13 +92,17 @@ def intermediate_bytes(func: PrimFunc) -> int:
     sizes: list[int] = []
 
     def note(block: s_tir.SBlock) -> None:
-        for buffer in block.alloc_buffers:
-            elements = math.prod(int(extent) for extent in buffer.shape)
-            sizes.append(elements * np.dtype(str(buffer.dtype)).itemsize)
+        sizes.extend(map(buffer_bytes, block.alloc_buffers))
 
     lowered = tvm.ir.transform.Sequential(passes)(mod)["main"]
     tvm_ffi.structural_walk(lowered.body, ((s_tir.SBlock, note),))
     return sum(sizes)
+
+
+def buffer_bytes(buffer: Buffer) -> int:
+    """Return what the elements of a buffer take."""
+    elements = math.prod(int(extent) for extent in buffer.shape)
+    return elements * np.dtype(str(buffer.dtype)).itemsize
 
 
 def normals(params: Sequence) -> Arrays:

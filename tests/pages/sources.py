@@ -1,0 +1,194 @@
+"""The rows of `figures`: which file of results every figure on the pages comes from.
+
+Where a row fails, either the text was edited, or the results are new: the test's message holds the
+text as it should be.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .figures import Row
+
+
+def _fusion(results: Any, family: str, rival: str, epilogue: str = "+ bias") -> dict[str, float]:  # noqa: ANN401
+    """Return the median of rival's time over ours, by the size of the reduction."""
+    return {
+        program["size"]: program["ratio_to_ours"][rival]["median"]
+        for program in results["results"][family]["programs"]
+        if program["epilogue"] == epilogue
+    }
+
+
+def _span(values: Any) -> tuple[float, float]:  # noqa: ANN401 - an iterable of numbers
+    values = list(values)
+    return min(values), max(values)
+
+
+def _small(sizes: dict[str, float], largest: int) -> list[float]:
+    """Select reductions of at most ``largest`` steps."""
+    return [ratio for size, ratio in sizes.items() if int(size.removeprefix("K = ")) <= largest]
+
+
+def _tiles_large(results: Any) -> tuple[float, ...]:  # noqa: ANN401
+    unfused, by_hand = (_fusion(results, "tile_large", rival) for rival in ("unfused", "by hand"))
+    return (*_span(_small(unfused, 16)), unfused["K = 64"], *_span(by_hand.values()))
+
+
+def _tiles_small(results: Any) -> tuple[float, ...]:  # noqa: ANN401
+    unfused, by_hand = (_fusion(results, "tile_small", rival) for rival in ("unfused", "by hand"))
+    return unfused["K = 1"], unfused["K = 16"], by_hand["K = 1"]
+
+
+def _by_rows(results: Any) -> tuple[float, ...]:  # noqa: ANN401
+    unfused, by_hand = (_fusion(results, "row", rival) for rival in ("unfused", "by hand"))
+    return (*(unfused[f"K = {k}"] for k in (1, 8, 64)), *_span(_small(by_hand, 16)))
+
+
+def _split(results: Any) -> tuple[float, ...]:  # noqa: ANN401
+    unfused, by_hand = (_fusion(results, "split_large", rival) for rival in ("unfused", "by hand"))
+    shortest, longest = "K = 2 x 4", "K = 8 x 32"
+    return unfused[shortest], unfused[longest], by_hand[shortest], by_hand[longest]
+
+
+def _split_relu(results: Any) -> tuple[float, ...]:  # noqa: ANN401
+    large, small, by_hand, small_by_hand = (
+        _fusion(results, family, rival, "+ bias + ReLU")
+        for rival in ("unfused", "by hand")
+        for family in ("split_large", "split_small")
+    )
+    at = "K = 2 x 4"
+    return (*_span(large.values()), small[at], by_hand[at], small_by_hand[at])
+
+
+def _convolution(results: Any) -> tuple[float, ...]:  # noqa: ANN401
+    rivals = ("unfused", "by hand")
+    return tuple(_fusion(results, "conv", rival, "+ bias + ReLU")["F = 4"] for rival in rivals)
+
+
+def _conv1d(results: Any, case: str) -> list[dict[str, Any]]:  # noqa: ANN401
+    """Return a case in float32 with data that is not flushed, on one thread and on two."""
+    rows = (row for row in results["results"] if row["case"] == case and row["state"] == "warm")
+    return sorted((r for r in rows if r["dtype"] == "float32"), key=lambda row: row["threads"])
+
+
+def _of_memcpy(results: Any, case: str) -> list[float]:  # noqa: ANN401
+    return [row["ratio_to_memcpy"]["ours"]["median"] for row in _conv1d(results, case)]
+
+
+def _best_peer(results: Any) -> list[float]:  # noqa: ANN401
+    rows = _conv1d(results, "main")
+    return [row["ratio_to_ours"][row["best_peer"]]["median"] for row in rows]
+
+
+def _ladder(results: Any) -> tuple[float, ...]:  # noqa: ANN401
+    error = {r["step"]: abs(r["predicted_ms"] / r["published_ms"] - 1) for r in results["ladder"]}
+    fourth = results["ladder"][4]
+    explained = max(part for step, part in error.items() if step != 4)
+    return explained * 100, fourth["predicted_ms"], fourth["published_ms"]
+
+
+def _kernels(results: Any) -> tuple[float, ...]:  # noqa: ANN401
+    kernels = results["kernels"]["finite data"]
+    chosen = [kernels[name] for name in ("trn1 bfloat16", "trn2 float32", "trn2 bfloat16")]
+    parts = [kernel["predicted_ms"] / kernel["floor_ms"] for kernel in chosen]
+    return (*(kernel["predicted_ms"] for kernel in chosen), *parts)
+
+
+def _kernel(results: Any) -> tuple[float, float]:  # noqa: ANN401
+    kernel = results["kernels"]["any data"]["trn1 float32"]
+    return kernel["predicted_ms"], kernel["predicted_ms"] / kernel["floor_ms"]
+
+
+ROWS = (
+    Row(
+        "{:,} of the {:,} that can fuse do, and none of the {:,} is accepted and different",
+        "fuzz.json",
+        lambda r: (r["ours"]["fused"], r["ours"]["fusable"], r["programs"]),
+    ),
+    Row(
+        "on the {:,} that it can be called for, accepts {:,} and computes something else, and "
+        "raises no ScheduleError but another error for {:,}",
+        "fuzz.json",
+        lambda r: (
+            r["tvm"]["programs"],
+            r["tvm"]["verdicts"]["accepted-different"],
+            r["tvm"]["verdicts"]["error"],
+        ),
+    ),
+    Row(
+        "{:.1f} to {:.1f} at K <= 16, {:.1f} at 64 | {:.2f} to {:.2f}: nothing",
+        "fusion.json",
+        _tiles_large,
+    ),
+    Row(
+        "{:.1f} at K = 1, {:.1f} at 16, nothing from 256 | {:.2f} at K = 1, nothing at 64",
+        "fusion.json",
+        _tiles_small,
+    ),
+    Row(
+        "{:.1f} at K = 1, {:.1f} at 8, {:.1f} at 64 | {:.1f} to {:.1f} up to K = 16",
+        "fusion.json",
+        _by_rows,
+    ),
+    Row("{:.1f} at K = 2 x 4, {:.1f} at 8 x 32 | {:.1f} to {:.1f}", "fusion.json", _split),
+    Row(
+        "{:.2f} to {:.2f}; {:.2f} at 256 x 512, K = 2 x 4 | {:.1f}; {:.2f} at 256 x 512",
+        "fusion.json",
+        _split_relu,
+    ),
+    Row("4 taps, bias, ReLU | {:.1f} | {:.1f}: nothing", "fusion.json", _convolution),
+    Row(
+        "takes {:.2f} of the time of a `memcpy` of its bytes on one thread and {:.2f} on two",
+        "conv1d_cpu.json",
+        lambda r: _of_memcpy(r, "main"),
+    ),
+    Row(
+        "oneDNN, the best of the others, takes {:.2f} and {:.2f} of ours",
+        "conv1d_cpu.json",
+        _best_peer,
+    ),
+    Row(
+        "data that fits into L2 takes {:.1f} to {:.1f} of a `memcpy`",
+        "conv1d_cpu.json",
+        lambda r: _of_memcpy(r, "l2"),
+    ),
+    Row(
+        "predicted within {:.1f} % of the published latencies, but for step 4: {:.2f} ms "
+        "predicted, {:.2f} ms published",
+        "neuron_ladder.json",
+        _ladder,
+    ),
+    Row(
+        "last kernel has {:.3f} ms predicted, {:.3f} ms published",
+        "neuron_ladder.json",
+        lambda r: (r["ladder"][-1]["predicted_ms"], r["ladder"][-1]["published_ms"]),
+    ),
+    Row("has {:.3f} ms predicted in `float32`, {:.2f} times", "neuron_ladder.json", _kernel),
+    Row(
+        "it is {:.3f} ms in `bfloat16`, and on trn2 {:.3f} ms and {:.3f} ms: {:.2f}, {:.2f} and "
+        "{:.2f} times",
+        "neuron_ladder.json",
+        _kernels,
+    ),
+    Row(
+        "measured times is {:.2f} over {} points; the plan is within 5 % of the best measured "
+        "point for {} of the {}",
+        "planner.json",
+        lambda r: (
+            r["judged"]["all terms"]["spearman"],
+            r["judged"]["all terms"]["points"],
+            r["judged"]["all terms"]["within_5_percent"],
+            r["judged"]["all terms"]["workloads"],
+        ),
+    ),
+)
+
+#: Figures that nobody measured, as patterns, and what they are.
+NOT_MEASURED = {
+    r"Apache License 2\.0": "its version",
+    r"TVM 0\.27": "the releases of TVM that the package is for",
+    r"Python 3\.1\d": "the versions of Python that the package is for",
+    r"within 0\.51 units": "a bound, kept by tests/test_schedules_functions.py",
+    r"0 times infinity|the bias 0\.5": "the input of an example",
+}
