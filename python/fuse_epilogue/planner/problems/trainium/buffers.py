@@ -1,10 +1,10 @@
 """How many tiles of a kernel are in flight: the variable "buffers".
 
 Every iteration of a loop over tiles has an ``nl.ndarray`` of its own, and as many of them are in
-flight as SBUF and PSUM have room for, see :class:`fuse_epilogue.neuron.resources.Space`. Fewer make
-no kernel faster: with one more, no instruction begins later. So no kernel is written that asks for
-fewer, and the number is chosen by the size of the tiles: "buffers" of them fit into SBUF, and no
-more do. From three on they are not told apart: one is loaded, one computed, one stored.
+flight as SBUF and PSUM have room for, see :class:`fuse_epilogue.neuron.resources.Space`. Fewer gain
+nothing by the latency model: a tile only waits longer for its buffer. So no kernel asks for fewer,
+and the number is chosen with the size of the tiles: "buffers" of them fit into SBUF, and no more
+do. From three on they are not told apart: one is loaded, one computed, one stored.
 
 PSUM is not a variable of its own: how many blocks of sums it has room for, one or two, follows from
 the tiles of a block.
@@ -67,6 +67,7 @@ def in_flight(
             "",
             wasted,
             "where there is room for another tile in flight, there is one",
+            costed=False,
         ),
     )
 

@@ -32,6 +32,8 @@ from .work import Work, cycle, rate, start, stretched
 
 #: The value of "fusion" where there is one kernel without HBM in between.
 FUSED = 1
+#: What its values are called.
+LABELS = ("none", "fused")
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ class OnTrainium:
         if ways.rest is not None:
             most = ways.rest.size("n")
             widths = (0, *sorted({min(most, width) for width in elements.WIDTHS}))
-        labels = tuple("fused" if mode == FUSED else "none" for mode in modes)
+        labels = tuple(LABELS[mode] for mode in modes)
         meaning = "whether what follows the reduction is computed on its tiles, or behind it"
         return (
             Variable("fusion", tuple(modes), "", meaning, labels),
