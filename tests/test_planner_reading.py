@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import pytest
@@ -14,7 +14,9 @@ from fuse_epilogue.planner import Plan, Profile
 from fuse_epilogue.planner.cost import Weights
 from fuse_epilogue.planner.gpu import Gpu, gpu
 from fuse_epilogue.planner.machine import Cpu
+from fuse_epilogue.planner.plans import ANY
 from fuse_epilogue.planner.reading import Must, Positive, read
+from fuse_epilogue.workloads import matmul
 from planner_problems import SMALL, machine
 
 TARGET = {"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2}
@@ -60,6 +62,11 @@ def changed(text, path, value):
         ("finite", True, "finite is for Trainium"),
         ("resolution", -1, "resolution must be 0 or above"),
         ("identity", 3, "identity must be a text"),
+        ("identity", "", "identity must be 16 hexadecimal digits, or 'any', not ''"),
+        ("identity", "0123456789ABCDEF", "identity must be 16 hexadecimal digits"),
+        ("identity", "123", "identity must be 16 hexadecimal digits"),
+        (BEST + "point.rows", -1, "point.rows must be from 0"),
+        (BEST + "point.rows", 10**400, "point.rows must be from 0"),
         ("version", 1, "not of version"),
         ("version", True, "not of version"),
         ("weights.alpha", -1, "alpha must be a number from 0 on"),
@@ -98,12 +105,61 @@ def test_a_value_may_be_missing_where_its_field_has_another():
         Plan.from_json(json.dumps(data))
 
 
+@pytest.mark.parametrize("name", ["identity", "finite", "resolution"])
+def test_what_says_how_a_plan_was_made_must_be_written(name):
+    data = json.loads(PLAN)
+    del data[name]
+    with pytest.raises(ValueError, match=f"it lacks '{name}'"):
+        Plan.from_json(json.dumps(data))
+
+
+@pytest.mark.parametrize("path", ["found.estimated", "found.ranked.0.measured"])
+def test_what_says_how_costs_were_found_must_be_written(path):
+    data = json.loads(PLAN)
+    *steps, last = path.split(".")
+    place = data
+    for step in steps:
+        place = place[int(step) if step.isdigit() else step]
+    del place[last]
+    with pytest.raises(ValueError, match=f"lacks '{last}'"):
+        Plan.from_json(json.dumps(data))
+
+
+def test_a_plan_made_by_hand_says_so():
+    by_hand = replace(Plan.from_json(PLAN), identity=ANY)
+    again = Plan.from_json(by_hand.to_json())
+    assert again == by_hand and json.loads(by_hand.to_json())["identity"] == "any"
+    other = matmul(16, 32, 8, activation="silu")
+    assert again.apply(other).trace
+    with pytest.raises(ValueError, match="for another function"):
+        Plan.from_json(PLAN).apply(other)
+
+
+def test_an_object_with_a_name_twice_is_refused():
+    twice = PLAN.replace('"kind": "product"', '"kind": "rows", "kind": "product"')
+    assert twice != PLAN
+    with pytest.raises(ValueError, match="an object has 'kind' twice"):
+        Plan.from_json(twice)
+
+
+def test_a_search_of_another_space_is_not_that_of_the_function():
+    for path, value in (("found.size", 10**6), ("found.pruned.nosuch", 0)):
+        plan = Plan.from_json(changed(PLAN, path, value))
+        for use in (plan.apply, plan.explain):
+            with pytest.raises(ValueError, match="of another space; plan anew"):
+                use(SMALL["product"][1])
+
+
 def test_a_point_without_a_variable_is_no_point_of_the_function():
     data = json.loads(PLAN)
-    del data["found"]["ranked"][1]["point"]["rows"]
+    points = [each["point"] for each in data["found"]["ranked"]]
+    points += [each["point"] for each in data["found"]["by_fusion"].values()]
+    name = next(name for name in points[0] if len({each[name] for each in points}) == 1)
+    for each in points:
+        each.pop(name)
     plan = Plan.from_json(json.dumps(data))
     for use in (plan.apply, plan.explain):
-        with pytest.raises(ValueError, match="the point has no value for 'rows'"):
+        with pytest.raises(ValueError, match=f"the point has no value for '{name}'"):
             use(SMALL["product"][1])
 
 

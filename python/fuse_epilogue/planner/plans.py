@@ -11,12 +11,13 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tvm_ffi
 from tvm import s_tir, tirx
 
 from ..neuron.machine import MACHINES, Machine
+from . import consistent
 from . import explain as reasons
 from . import picture as drawing
 from .cost import Weights
@@ -25,12 +26,18 @@ from .kinds import finders_for, machine_of
 from .machine import Cpu
 from .problems.problem import Problem
 from .profile import UNKNOWN
-from .reading import Count, NotNegative, loaded, read
+from .reading import ABSENT, WRITTEN, Count, Must, NotNegative, loaded, read
 from .search import Found
 from .space import Point
 
 #: Of the JSON of a plan; another one is refused.
 VERSION = 3
+#: The identity of a plan that takes any function of its kind, sizes and type.
+ANY = "any"
+_IDENTITY = Must(
+    f"16 hexadecimal digits, or '{ANY}'",
+    lambda told: told == "any" or (len(told) == 16 and {*told} <= {*"0123456789abcdef"}),
+)
 
 
 @dataclass(frozen=True)
@@ -56,8 +63,8 @@ class Plan:
         The share below which a difference of two costs means nothing; see
         :attr:`.profile.Profile.resolution`.
     identity : str
-        Of the function it was made for, see :func:`identity_of`; "" for a plan that was put
-        together by hand, which takes any function of its kind, sizes and type.
+        Of the function it was made for, see :func:`identity_of`; :data:`ANY` for a plan that was
+        put together by hand. JSON has to say so, too: it is refused where it has no identity.
     known : Problem or None
         What it was made for, where this process made it; JSON does not hold it.
     """
@@ -68,10 +75,10 @@ class Plan:
     machine: Cpu | Gpu | Machine
     weights: Weights
     found: Found
-    finite: bool = False
-    resolution: NotNegative = UNKNOWN
-    identity: str = ""
-    known: Problem | None = field(default=None, repr=False, compare=False, metadata={"json": False})
+    finite: bool = field(default=False, metadata=WRITTEN)
+    resolution: NotNegative = field(default=UNKNOWN, metadata=WRITTEN)
+    identity: Annotated[str, _IDENTITY] = field(default=ANY, metadata=WRITTEN)
+    known: Problem | None = field(default=None, repr=False, compare=False, metadata=ABSENT)
 
     @property
     def point(self) -> Point:
@@ -86,12 +93,17 @@ class Plan:
     def problem(self, func: tirx.PrimFunc) -> Problem:
         """Return the problem that a function is.
 
+        Parameters
+        ----------
+        func : tvm.tirx.PrimFunc
+            What the plan is for.
+
         Raises
         ------
         TypeError
             It is no function.
         ValueError
-            It is another one than this plan is for.
+            It is another one than this plan is for, or was searched in another space.
         """
         if not isinstance(func, tirx.PrimFunc):
             raise TypeError(
@@ -108,13 +120,16 @@ class Plan:
                 f"this plan is for {self.sizes} of {self.dtype}, not for {problem.sizes} of "
                 f"{problem.dtype}; plan anew"
             )
-        if self.identity not in ("", identity_of(func)):
+        if self.identity not in (ANY, identity_of(func)):
             raise ValueError(
                 f"this plan is for another function of kind '{self.kind}' and of these sizes: it "
                 "computes something else, or reads its parameters otherwise; plan anew"
             )
         for each in (*self.found.ranked, *self.found.by_fusion.values()):
             problem.space.check(each.point)
+        limits = {constraint.name for constraint in problem.space.constraints}
+        if self.found.size != problem.space.size or not {*self.found.pruned} <= limits:
+            raise ValueError("what this plan says of its search is of another space; plan anew")
         return problem
 
     def apply(self, func: tirx.PrimFunc | s_tir.Schedule) -> s_tir.Schedule:
@@ -201,10 +216,17 @@ class Plan:
     def from_json(text: str) -> Plan:
         """Return the plan that :meth:`to_json` wrote.
 
+        Parameters
+        ----------
+        text : str
+
+        Its costs are taken as they are written: only a search could tell whether they are right.
+
         Raises
         ------
         ValueError
-            The text is none, or of another version, or a value of it is no such value.
+            The text is none, or of another version, or a value of it is no such value, or its
+            parts contradict each other: see :mod:`.consistent`.
         """
         try:
             data = loaded(text)
@@ -216,6 +238,7 @@ class Plan:
             kinds = finders_for(made.machine, made.finite)
             if made.kind not in kinds:
                 raise ValueError(f"its kind must be one of {', '.join(kinds)}, not '{made.kind}'")
+            consistent.check(made)
         except ValueError as error:
             raise ValueError(f"this is not the JSON of a plan: {error}") from error
         return made

@@ -45,6 +45,8 @@ class Profile:
 
         Example
         -------
+        >>> from fuse_epilogue.planner import Profile
+        >>> from fuse_epilogue.planner.cost import Weights
         >>> errors = (("f: a", 0.0), ("f: b", 0.01), ("g: a", 3.0))
         >>> round(Profile(machine=None, weights=Weights(), residuals=errors).resolution, 3)
         0.01
@@ -56,7 +58,12 @@ class Profile:
         return float(np.expm1(np.median(apart))) if apart else UNKNOWN
 
     def on(self, machine: Cpu) -> Cpu:
-        """Return a machine of this kind with what was measured, and the cores that it has."""
+        """Return a machine of this kind with what was measured, and the cores that it has.
+
+        Parameters
+        ----------
+        machine : Cpu
+        """
         measured = {level.name: level for level in self.machine.levels}
         levels: list[Level] = [
             replace(
@@ -82,6 +89,10 @@ class Profile:
     @staticmethod
     def from_json(text: str) -> Profile:
         """Return the profile that :meth:`to_json` wrote.
+
+        Parameters
+        ----------
+        text : str
 
         Raises
         ------

@@ -36,6 +36,8 @@ def span(least: float, most: float) -> Must:
     return Must(f"from {least:g} to {most:g}", lambda value: least <= value <= most)
 
 
+#: Metadata of fields: JSON does not hold it; JSON must hold it, although there is a default.
+ABSENT, WRITTEN = {"json": "absent"}, {"json": "written"}
 #: How many there are of something, which may be none; how many of what there is.
 Natural = Annotated[int, span(0, 2**62)]
 Count = Annotated[int, span(1, 2**62)]
@@ -82,12 +84,20 @@ def loaded(text: str) -> Any:
     Raises
     ------
     ValueError
-        It is no JSON.
+        It is no JSON, or an object has a name twice.
     """
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_once)
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"it is no JSON: {error}") from error
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        twice = next(name for at, (name, _) in enumerate(pairs) if name in dict(pairs[:at]))
+        raise ValueError(f"an object has '{twice}' twice")
+    return made
 
 
 def read(kind: Any, data: Any, name: str) -> Any:
@@ -145,11 +155,12 @@ def read(kind: Any, data: Any, name: str) -> Any:
 def _dataclass(kind: Any, data: Any, name: str) -> Any:
     _demand(isinstance(data, dict), _NAMES[dict], data, name)
     types = get_type_hints(kind, include_extras=True)
-    given = {each.name: each for each in fields(kind) if each.metadata.get("json", True)}
+    given = {each.name: each for each in fields(kind) if each.metadata != ABSENT}
     if unknown := [key for key in data if key not in given]:
         raise ValueError(f"{name} has '{unknown[0]}', which is nothing of a {kind.__name__}")
     for each in given.values():
-        if each.name not in data and each.default is each.default_factory is MISSING:
+        needed = each.default is each.default_factory is MISSING or each.metadata == WRITTEN
+        if needed and each.name not in data:
             raise ValueError(f"{name} lacks '{each.name}'")
     return kind(**{key: read(types[key], value, f"{name}.{key}") for key, value in data.items()})
 
