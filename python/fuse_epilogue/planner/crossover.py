@@ -1,37 +1,25 @@
 """What another size would change.
 
-The same problem is solved anew for sizes that are 2, 4, 8 and 16 times as large or as small. The
-sentences say what was found at sizes that were solved, and of no other.
+The same problem is solved anew, in full, for sizes that are 2 times as large or as small, and for
+16, 4 and 8 times as long as that does not take too long. The sentences say what was found at sizes
+that were solved, and of no other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations, groupby
-
-import numpy as np
+from itertools import groupby
 
 from .compare import differs, indifferent, label, us
 from .cost import Weights
 from .problems.problem import Problem
-from .search import Candidate, Found, search
-from .space import Point, Points, Space, Variable
+from .search import Found, search
 
 #: Powers of two that a size is multiplied with, in the order of what is asked first.
-_STEPS = (1, -1, 2, -2, 3, -3, 4, -4)
-#: Points that all searches in full together may look at: about half a second on a core.
-_IN_FULL = 200_000
-#: Sizes for which a problem is solved at most.
-_MOST = 24
-#: Points from all over that a search in part begins with.
-_SPREAD = 2000
-#: Rounds of a search in part.
-_ROUNDS = 8
-#: What stands for the value that a variable has.
-_KEEP = np.iinfo(np.int64).min
-#: The variable of which the best of each value is kept.
-_FUSION = "fusion"
+_STEPS = (1, -1, 4, -4, 2, -2, 3, -3)
+#: Points that all searches together look at, unless two steps are more: about a second on a core.
+_POINTS = 600_000
 
 
 @dataclass(frozen=True)
@@ -76,17 +64,13 @@ def solve(problem: Problem, weights: Weights, here: Found) -> dict[str, list[Sol
     found: dict[str, dict[int, Solved]] = {}
     if hasattr(problem, "exact"):
         return {}
-    asked = list(dict.fromkeys(_others(problem.sizes)))[:_MOST]
-    whole = here.size * len(asked) <= _IN_FULL
-    for name, size in asked:
+    steps = max(2, _POINTS // (here.size * len(problem.sizes)))
+    for name, size in dict.fromkeys(_others(problem.sizes, steps)):
         changed = problem.resized(name, size)
         if changed is None:
             continue
         try:
-            # What was found on the way there is another start.
-            known = [here, *(each.found for each in found.get(name, {}).values() if each.found)]
-            other = None if whole else nearby(changed, weights, known)
-            solved = Solved(size, other or search(changed, weights))
+            solved = Solved(size, search(changed, weights))
         except ValueError:
             solved = Solved(size, None)
         now = problem.sizes[name]
@@ -94,107 +78,12 @@ def solve(problem: Problem, weights: Weights, here: Found) -> dict[str, list[Sol
     return {name: [each[size] for size in sorted(each)] for name, each in found.items()}
 
 
-def _others(sizes: dict[str, int]) -> Iterator[tuple[str, int]]:
-    for step in _STEPS:
+def _others(sizes: dict[str, int], steps: int) -> Iterator[tuple[str, int]]:
+    for step in _STEPS[:steps]:
         for name, size in sizes.items():
             other = size << step if step > 0 else size >> -step
             if other > 0:
                 yield name, other
-
-
-# ---- A search in part ----------------------------------------------------------------------------
-
-
-def nearby(problem: Problem, weights: Weights, starts: list[Found]) -> Found | None:
-    """Return what a descent finds from the best points of similar problems.
-
-    From the best of each way to fuse, any two variables are changed at a time, as long as that
-    makes it cheaper.
-
-    Returns
-    -------
-    Found or None
-        With the best point alone; None where nothing feasible was met.
-    """
-    space = problem.space
-    begin = [each for start in starts for each in (start.by_fusion or {"": start.best}).values()]
-    best: dict[int, Candidate] = {}
-    going = list({tuple(p.values()): p for p in (_moved(space, e.point) for e in begin)}.values())
-    changes, evaluated = _changes(space), 0
-    for _ in range(_ROUNDS):
-        points, _ = space.feasible(_around(space, changes, going))
-        if not best:
-            more, _ = space.feasible(_spread(space))
-            both = ((name, (points[name], more[name])) for name in space.by_name)
-            points = Points({name: np.concatenate(each) for name, each in both})
-        if not points.size:
-            break
-        terms = problem.cost(points)
-        costs = weights.cost(terms)
-        evaluated += points.size
-        going = []
-        ways = points[_FUSION] if _FUSION in points.values else np.zeros(points.size, np.int64)
-        for way in map(int, np.unique(ways)):
-            at = int(np.argmin(np.where(ways == way, costs, np.inf)))
-            if way not in best or costs[at] < best[way].cost:
-                parts = weights.parts(terms, at)
-                best[way] = Candidate(points.at(at), float(costs[at]), parts)
-                going.append(best[way].point)
-        if not going:
-            break
-        # What is good in one way to fuse may be so in another.
-        lead = min(going, key=lambda each: best[each.get(_FUSION, 0)].cost)
-        going += [{**lead, _FUSION: way} for way in best if way != lead.get(_FUSION, 0)]
-    if not best:
-        return None
-    least = min(best.values(), key=lambda each: each.cost)
-    by_fusion = {}
-    if _FUSION in space.by_name:
-        named = space.by_name[_FUSION]
-        by_fusion = {named.label(way): best[way] for way in named.choices if way in best}
-    return Found(space.size, {}, evaluated, False, None, (least,), by_fusion)
-
-
-def _moved(space: Space, point: Point) -> Point:
-    """Return the point of a space that is nearest to one of another space."""
-
-    def nearest(variable: Variable) -> int:
-        return min(variable.choices, key=lambda value: abs(value - point[variable.name]))
-
-    return {variable.name: nearest(variable) for variable in space.variables}
-
-
-def _spread(space: Space) -> Points:
-    """Return points from all over a space, by a fixed sequence."""
-    rng = np.random.default_rng(0)
-    return Points(
-        {
-            v.name: np.array(v.choices, np.int64)[rng.integers(len(v.choices), size=_SPREAD)]
-            for v in space.variables
-        }
-    )
-
-
-def _changes(space: Space) -> np.ndarray:
-    """Return values for up to two variables, and _KEEP for the others: a row for each point."""
-    free = [at for at, v in enumerate(space.variables) if v.name != _FUSION and len(v.choices) > 1]
-    rows = [np.full((1, len(space.variables)), _KEEP)]
-    for pair in combinations(free, 2) if len(free) > 1 else [tuple(free)]:
-        choices = [np.array(space.variables[at].choices, np.int64) for at in pair]
-        values = [each.ravel() for each in np.meshgrid(*choices, indexing="ij")]
-        made = np.full((len(values[0]) if values else 0, len(space.variables)), _KEEP)
-        for at, each in zip(pair, values, strict=True):
-            made[:, at] = each
-        rows.append(made)
-    return np.concatenate(rows)
-
-
-def _around(space: Space, changes: np.ndarray, points: list[Point]) -> Points:
-    """Return the points that have up to two variables otherwise, but fuse in the same way."""
-    names = [variable.name for variable in space.variables]
-    centres = np.array([[point[name] for name in names] for point in points], np.int64)
-    values = np.where(changes == _KEEP, centres[:, None, :], changes).reshape(-1, len(names))
-    return Points({name: values[:, at] for at, name in enumerate(names)})
 
 
 # ---- In words ------------------------------------------------------------------------------------
@@ -206,8 +95,8 @@ def lines(problem: Problem, weights: Weights, here: Found, resolution: float) ->
     if not solved:
         return ["what another size would change: not known, another size is another function here"]
     full = all(o.found is None or o.found.exhaustive for each in solved.values() for o in each)
-    how = "anew" if full else "anew, two variables at a time"
-    made = [f"what another size would change (each size solved {how}; predicted):"]
+    how = "each size solved anew" + ", in part: a point may cost less" * (not full)
+    made = [f"what another size would change ({how}; predicted):"]
     for name, each in solved.items():
         near = problem.sizes[name]
         made += [

@@ -198,6 +198,8 @@ def _binding(plan: Plan, problem: Problem) -> list[str]:
         name = constraint.name
         # A limit of 0 or 1 is a rule that is kept or broken: no point is closer to it than others.
         close = constraint.limit > 1 and used[name] > _BINDS * constraint.limit
+        if not constraint.costed:
+            continue
         cheaper, price = _price(problem, plan, None if beyond is None else beyond[name])
         if close or cheaper:
             amount = f"{used[name]} of {constraint.limit} {constraint.unit}; "
@@ -209,7 +211,7 @@ def _binding(plan: Plan, problem: Problem) -> list[str]:
     if unknown:
         told = ", ".join(unknown)
         lines.append(f"  whether a point beyond one of these would cost less is open: {told}")
-    none = "  none: every limit is far, and no point beyond one alone costs less"
+    none = "  none: every limit is far, and no point beyond one alone that has a cost costs less"
     return ["binding constraints:", *(lines or [none])]
 
 
@@ -241,7 +243,7 @@ def _price(problem: Problem, plan: Plan, broken: Points | None) -> tuple[bool | 
     if not broken.size:
         return False, "it forbids no point that the others allow"
     best = plan.found.best
-    # What cannot be written may have no cost either: the model was made for what can.
+    # Beyond a limit of the machine a cost may be none: the model was made for what fits.
     with np.errstate(all="ignore"):
         costs = plan.weights.cost(problem.cost(broken))
     costs = np.where(np.isfinite(costs) & (costs > 0), costs, np.inf)

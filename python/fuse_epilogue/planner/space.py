@@ -103,6 +103,9 @@ class Constraint:
         How much of it each point uses; a point is feasible where that is at most the limit.
     meaning : str
         One line.
+    costed : bool
+        Whether the cost holds beyond it, too. It does not where it counts tiles that are whole, or
+        what it is asked about does not exist.
     """
 
     name: str
@@ -110,6 +113,7 @@ class Constraint:
     unit: str
     used: Callable[[Points], Any]
     meaning: str
+    costed: bool = True
 
 
 @dataclass(frozen=True)

@@ -75,8 +75,16 @@ class ProductProblem(Product[Cpu]):
                 "columns",
                 lambda p: n % self.width(p),
                 "tiles of columns divide the columns",
+                costed=False,
             ),
-            Constraint("whole blocks", 0, "elements", _outside_of_blocks, "tiles divide blocks"),
+            Constraint(
+                "whole blocks",
+                0,
+                "elements",
+                _outside_of_blocks,
+                "tiles divide blocks",
+                costed=False,
+            ),
             Constraint(
                 "registers",
                 machine.registers,

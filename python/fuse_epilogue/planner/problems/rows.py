@@ -69,6 +69,7 @@ class RowsProblem(Rows[Cpu]):
                 "columns",
                 lambda p: n % (_width(p) * p["unroll"]),
                 "steps divide the columns",
+                costed=False,
             ),
             Constraint(
                 "one way",
@@ -76,6 +77,7 @@ class RowsProblem(Rows[Cpu]):
                 "",
                 lambda p: np.where(p["lanes"] == 1, p["vectors"], p["rows"]),
                 "rows are reduced together without vectors, or one by one in vectors",
+                costed=False,
             ),
             Constraint(
                 "start",

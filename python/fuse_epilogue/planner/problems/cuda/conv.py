@@ -106,6 +106,7 @@ class CudaConv:
                 "",
                 lambda p: self._about(p, "threads") == 0,
                 "of that form a thread has so many parts, in its registers and of the result",
+                costed=False,
             ),
             *limits(gpu, self.kernel),
         )

@@ -9,6 +9,10 @@ for tiles of rows and columns                      a block each
       for k of the step
         for rows, for columns of the thread        unrolled by nvcc: sums in registers
     the tail, on the finished tile of the thread
+
+A tile has one buffer. With two, TVM's software pipeline loads the tiles of the next step while
+those of this one are used; that hides a wait only where the copies are asynchronous ("cp.async"),
+which no test executes without a GPU. So how many buffers there are is no variable here.
 """
 
 from __future__ import annotations
@@ -64,6 +68,7 @@ class CudaProduct(Product[Gpu]):
                 "elements",
                 lambda p: m % self.block_rows(p) + n % self.block_columns(p),
                 "tiles of blocks divide the rows and the columns",
+                costed=False,
             ),
             Constraint(
                 "whole vectors",
@@ -72,6 +77,7 @@ class CudaProduct(Product[Gpu]):
                 self._cut_vectors,
                 "vectors divide the rows of both matrices and of their tiles, and all threads load "
                 "as many",
+                costed=False,
             ),
             *limits(self.machine, lambda p: kernel(self, p)),
         )

@@ -104,6 +104,7 @@ class CudaRows(Rows[Gpu]):
                 "columns",
                 self._left_over,
                 "steps of all lanes divide the columns",
+                costed=False,
             ),
             *limits(gpu, self.kernel),
         )
