@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import json
-from dataclasses import replace
+import re
+from dataclasses import fields, replace
 
 import pytest
 import tvm
 
 import fuse_epilogue
 from fuse_epilogue import workloads
-from fuse_epilogue.planner import Plan, Profile
+from fuse_epilogue.planner import Plan, Profile, gpus
 from fuse_epilogue.planner.cost import Weights
 from fuse_epilogue.planner.gpu import Gpu, gpu
 from fuse_epilogue.planner.gpus import CHIPS
@@ -50,6 +52,19 @@ def test_peaks_are_those_of_the_data_sheets():
         flops, rates = made.roofs(32)
         assert sum(flops.values()) == pytest.approx(1e12 * teraflops, rel=0.01)
         assert rates["memory"] == made.chip.memory_bytes_per_s < rates["L2"]
+
+
+def test_each_number_of_the_table_has_its_source():
+    sources = set(re.findall(r"^\[([A-Z0-9]+)\]", gpus.__doc__, re.M))
+    rows = re.findall(r"^    (\w+)=(.*?),(.*)$", inspect.getsource(gpus), re.M)
+    chips = {each.name for each in fields(gpus.Chip)}
+    assert len(rows) == 3 * len(chips) and {name for name, _, _ in rows} == chips
+    named = set()
+    for name, value, comment in rows:
+        told = re.match(r"  # (?:\[([A-Z0-9]+)\]|as [VA]100)", comment)
+        assert told, (name, value)
+        named.add(told[1])
+    assert named - {None} == sources
 
 
 def test_a_gpu_survives_json():

@@ -1,19 +1,21 @@
-"""What is known of GPUs, by product: a table with its sources.
+"""What is known of GPUs, by product: a table with the source of each number beside it.
 
-- Limits of a multiprocessor and results in a clock: NVIDIA, CUDA C++ Programming Guide, sections
-  "Technical Specifications per Compute Capability" and "Throughput of Native Arithmetic
-  Instructions".
-- Multiprocessors, clock and caches: NVIDIA, white papers on the architectures of V100, A100 (whose
-  second cache gives 5120 bytes in a clock, V100's 2048) and H100, and the data sheet of H200. For
-  H100 and H200 no such number is stated: that of A100 is taken.
-- Latencies: Jia and others, Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking
-  (2018); Luo and others, Benchmarking and Dissecting the Nvidia Hopper GPU Architecture (2024),
-  for A100 and H100.
-- The time of a launch behind another: NVIDIA, Getting Started with CUDA Graphs (2019), 3.8 us for
-  each kernel of 2.9 us.
+[CC]      NVIDIA, CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" and
+          "Throughput of Native Arithmetic Instructions"
+[A100]    NVIDIA A100 Tensor Core GPU Architecture, a white paper: table 4 and the section on the
+          second cache, which compare it with V100; table 5 for the limits of a multiprocessor
+[H100]    NVIDIA H100 Tensor Core GPU Architecture, a white paper: tables 3 and 4
+[PAGE]    NVIDIA, product pages of H100 and H200
+[OCC]     NVIDIA, cuda_occupancy.h of the CUDA toolkit
+[VOLTA]   Jia and others, Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking (2018)
+[HOPPER]  Luo and others, Benchmarking and Dissecting the Nvidia Hopper GPU Architecture (2024),
+          table IV, which measures an A100 and an H800, a sibling of H100, both PCIe
 
-Nothing of it was measured by this project, and the numbers have not been compared with these
-documents since they were written down: check a number before you rely on it.
+The time of a launch behind another, in :mod:`.gpu`, is from NVIDIA, Getting Started with CUDA
+Graphs (2019): 3.8 us for each kernel of 2.9 us; not compared.
+
+All numbers were compared with these documents, or with tables that quote them by page, but for
+those that say "not compared": of these no copy was at hand. Nothing was measured by this project.
 """
 
 from __future__ import annotations
@@ -75,61 +77,61 @@ class Chip:
 
 
 _V100 = Chip(
-    arch="sm_70",
-    multiprocessors=80,
-    threads=2048,
-    blocks=32,
-    shared=96 * KIB,
-    reserved=0,
-    clock_hz=1.53e9,
-    fma=64,
-    convert=16,
-    load=32,
-    l2_bytes=6144 * KIB,
-    l2_bytes_per_clock=2048.0,
-    memory_bytes_per_s=900e9,
-    latency=4.0,
-    shared_latency=19.0,
-    l2_latency=193.0,
-    memory_latency=375.0,
+    arch="sm_70",  # [CC]
+    multiprocessors=80,  # [A100]
+    threads=2048,  # [A100]
+    blocks=32,  # [A100]
+    shared=96 * KIB,  # [A100]
+    reserved=0,  # [OCC]: from compute capability 8.0 on
+    clock_hz=1.53e9,  # [A100]
+    fma=64,  # [CC]
+    convert=16,  # [CC]
+    load=32,  # [CC]: 32 banks
+    l2_bytes=6144 * KIB,  # [A100]
+    l2_bytes_per_clock=2048.0,  # [A100]
+    memory_bytes_per_s=900e9,  # [A100]
+    latency=4.0,  # [VOLTA]
+    shared_latency=19.0,  # [VOLTA]
+    l2_latency=193.0,  # [VOLTA]
+    memory_latency=375.0,  # [VOLTA], not compared
 )
 _A100 = Chip(
-    arch="sm_80",
-    multiprocessors=108,
-    threads=2048,
-    blocks=32,
-    shared=164 * KIB,
-    reserved=KIB,
-    clock_hz=1.41e9,
-    fma=64,
-    convert=16,
-    load=32,
-    l2_bytes=40960 * KIB,
-    l2_bytes_per_clock=5120.0,
-    memory_bytes_per_s=1555e9,
-    latency=4.0,
-    shared_latency=29.0,
-    l2_latency=262.0,
-    memory_latency=466.0,
+    arch="sm_80",  # [CC]
+    multiprocessors=108,  # [A100]
+    threads=2048,  # [A100]
+    blocks=32,  # [A100]
+    shared=164 * KIB,  # [A100]
+    reserved=KIB,  # [OCC]
+    clock_hz=1.41e9,  # [A100]
+    fma=64,  # [CC]
+    convert=16,  # [CC], not compared
+    load=32,  # [CC]: 32 banks
+    l2_bytes=40960 * KIB,  # [A100]
+    l2_bytes_per_clock=5120.0,  # [A100]
+    memory_bytes_per_s=1555e9,  # [A100]
+    latency=4.0,  # as V100
+    shared_latency=29.0,  # [HOPPER]
+    l2_latency=262.0,  # [HOPPER]: 261.5
+    memory_latency=466.0,  # [HOPPER]: 466.3
 )
 _H100 = Chip(
-    arch="sm_90",
-    multiprocessors=132,
-    threads=2048,
-    blocks=32,
-    shared=228 * KIB,
-    reserved=KIB,
-    clock_hz=1.98e9,
-    fma=128,
-    convert=64,
-    load=32,
-    l2_bytes=51200 * KIB,
-    l2_bytes_per_clock=5120.0,
-    memory_bytes_per_s=3352e9,
-    latency=4.0,
-    shared_latency=29.0,
-    l2_latency=263.0,
-    memory_latency=479.0,
+    arch="sm_90",  # [CC]
+    multiprocessors=132,  # [H100]
+    threads=2048,  # [H100]
+    blocks=32,  # [H100]
+    shared=228 * KIB,  # [H100]
+    reserved=KIB,  # [OCC]
+    clock_hz=1.98e9,  # [PAGE]: 67e12 operations in a second, 2 * 132 * 128 in a clock
+    fma=128,  # [H100]
+    convert=64,  # [CC]: from 16 to 32 bits; to bfloat16 it is 16
+    load=32,  # [CC]: 32 banks
+    l2_bytes=51200 * KIB,  # [H100]
+    l2_bytes_per_clock=5120.0,  # as A100: none is stated; [HOPPER] gets 4472 out of an H800
+    memory_bytes_per_s=3352e9,  # [PAGE]: 3.35 TB/s
+    latency=4.0,  # as V100
+    shared_latency=29.0,  # [HOPPER], H800
+    l2_latency=263.0,  # [HOPPER], H800
+    memory_latency=479.0,  # [HOPPER], H800: 478.8
 )
 
 #: Products by name, those with 40 GB (A100) or 80 GB (H100) on SXM boards; of several with the same
@@ -139,6 +141,6 @@ CHIPS = MappingProxyType(
         "V100": _V100,
         "A100": _A100,
         "H100": _H100,
-        "H200": Chip(**{**asdict(_H100), "memory_bytes_per_s": 4.8e12}),
+        "H200": Chip(**{**asdict(_H100), "memory_bytes_per_s": 4.8e12}),  # [PAGE]
     }
 )
