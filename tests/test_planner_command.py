@@ -17,7 +17,7 @@ def measured(monkeypatch):
     asked = []
     profile = Profile(machine(), Weights(), (("f: a", 0.1), ("f: b", 0.2)))
 
-    def calibrate(_machine, _target, points):
+    def calibrate(_machine, _target, points, _measure):
         asked.append(points)
         return profile
 

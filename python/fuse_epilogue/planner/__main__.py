@@ -1,4 +1,4 @@
-"""``python -m fuse_epilogue.planner calibrate``: measure this machine."""
+"""``python -m fuse_epilogue.planner calibrate``: measure this machine, or one of TVM's RPC."""
 
 from __future__ import annotations
 
@@ -7,22 +7,35 @@ import os
 from pathlib import Path
 
 import numpy as np
+from tvm.target import Target
 
 from .._files import try_to_write, write
 from ..schedules import host
-from .calibrate import POINTS, calibrate
-from .machine import cpu
+from .calibrate import POINTS, calibrate, here
+from .kept import Kept, Measure
+from .machine import Cpu, cpu
+
+_CALIBRATE = """
+Measure a machine and write its profile. It takes minutes; every measurement is kept beside FILE as
+soon as it is made, and the same command goes on after it was stopped. With --tracker and --key the
+machine is another one, on which a server of TVM's RPC runs; servers of one key have to be of one
+kind. TVM's RPC trusts its network: whoever reaches a tracker or a server may run code there.
+"""
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command; `arguments` are those of the command line if None."""
     parser = argparse.ArgumentParser(prog="python -m fuse_epilogue.planner", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("calibrate", help="measure this machine and write its profile")
+    one = commands.add_parser(
+        "calibrate", help="measure a machine and write its profile", description=_CALIBRATE
+    )
     one.add_argument("--out", type=Path, required=True, help="the JSON file to write")
     one.add_argument(
         "--points", type=int, default=POINTS, help="points of each kernel (default: %(default)s)"
     )
+    one.add_argument("--tracker", metavar="HOST:PORT", help="of TVM's RPC (default: measure here)")
+    one.add_argument("--key", help="what the servers are called at the tracker")
     parsed = parser.parse_args(arguments)
     if parsed.points < 2:
         parser.error(f"--points must be 2 or more, not {parsed.points}: kernels are compared")
@@ -31,16 +44,43 @@ def main(arguments: list[str] | None = None) -> None:
         try_to_write(parsed.out)
     except OSError as error:
         parser.error(f"--out cannot be written: {error}")
+    if (parsed.tracker is None) != (parsed.key is None):
+        parser.error("--tracker and --key go together: the one names the other's servers")
+    try:
+        machine, target, measure = _remote(parsed) if parsed.tracker else _here()
+    except (ImportError, ValueError) as error:
+        parser.error(str(error))
+    kept = Kept(parsed.out, measure)
+    if kept.found:
+        print(f"going on with {kept.found} measurements in {kept.file}")
+    try:
+        profile = calibrate(machine, target, parsed.points, kept.measure)
+    except RuntimeError as error:
+        raise SystemExit(f"{error}\nwhat was measured is in {kept.file}") from error
+    write(parsed.out, profile.to_json())
+    kept.remove()
+    ratios = np.abs([value for _, value in profile.residuals])
+    print(
+        f"{profile.machine}: {profile.weights}; half of {len(ratios)} kernels are predicted within "
+        f"a factor of {np.exp(np.median(ratios)):.2f}, all within {np.exp(ratios.max()):.2f}"
+    )
+
+
+def _here() -> tuple[Cpu, Target, Measure]:
     # Before TVM's threads exist: without this it takes half of the processors.
     os.environ.setdefault("TVM_NUM_THREADS", str(os.cpu_count() or 1))
     target = host()
-    profile = calibrate(cpu(target), target, parsed.points)
-    write(parsed.out, profile.to_json())
-    ratios = np.abs([value for _, value in profile.residuals])
-    print(
-        f"{profile.weights}; half of {len(ratios)} kernels are predicted within a factor of "
-        f"{np.exp(np.median(ratios)):.2f}, all within {np.exp(ratios.max()):.2f}"
-    )
+    return cpu(target), target, here
+
+
+def _remote(parsed: argparse.Namespace) -> tuple[Cpu, Target, Measure]:
+    from .remote import Remote
+
+    name, _, port = parsed.tracker.rpartition(":")
+    if not name or not port.isdigit():
+        raise ValueError(f"--tracker must be HOST:PORT, not '{parsed.tracker}'")
+    remote = Remote(name, int(port), parsed.key)
+    return cpu(remote.target, remote.system), remote.target, remote.measure
 
 
 if __name__ == "__main__":

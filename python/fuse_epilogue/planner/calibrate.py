@@ -1,6 +1,7 @@
 """Measures a machine: its clock, bandwidths and times, and the weights of the cost.
 
     python -m fuse_epilogue.planner calibrate --out FILE
+    python -m fuse_epilogue.planner calibrate --out FILE --tracker HOST:PORT --key KEY
 
 A small design of kernels, of every kind and many points each, is compiled and timed; the weights
 are those, none of them negative, with which the cost comes closest to the measured times, by their
@@ -20,7 +21,8 @@ from tvm.target import Target
 
 from .. import workloads
 from .cost import Weights
-from .machine import KIB, Cpu, Level
+from .kept import Measure, NotMeasured
+from .machine import Cpu, Level
 from .measure import measure
 from .problems.conv import find_conv
 from .problems.epilogue import NONE, TAIL
@@ -29,6 +31,7 @@ from .problems.product import find_product
 from .problems.rows import find_rows
 from .profile import Profile
 from .space import Point, Points
+from .system import KIB
 
 #: Points of each kernel of the design, and which part of all, the cheapest, half are drawn from.
 POINTS, _GOOD = 40, 20
@@ -36,6 +39,8 @@ POINTS, _GOOD = 40, 20
 _ROUNDS = 30
 #: Seconds to measure for at least what all costs are computed with.
 _LEAST_S = 0.4
+#: How often a kernel is tried that cannot be left out.
+_TRIES = 3
 #: Bytes of a kernel that reads from memory, at most, and of one that reads from a shared cache.
 _LARGE, _SHARED = 64 << 20, 8 << 20
 
@@ -57,7 +62,14 @@ class Sample:
     seconds: float
 
 
-def calibrate(machine: Cpu, target: Target, points: int = POINTS) -> Profile:
+def here(problem: Problem, point: Point, target: Target, least: float = 0.0) -> float:
+    """Return how long a point takes on this machine, in seconds; see :func:`.measure.seconds`."""
+    return measure(problem, point, target, least).seconds
+
+
+def calibrate(
+    machine: Cpu, target: Target, points: int = POINTS, measure: Measure = here
+) -> Profile:
     """Measure a machine and return its profile; a progress bar goes to stderr.
 
     Parameters
@@ -68,21 +80,29 @@ def calibrate(machine: Cpu, target: Target, points: int = POINTS) -> Profile:
         The same, for TVM.
     points : int
         Points of each kernel of the design.
+    measure : callable
+        What measures a point: on this machine, or :meth:`.remote.Remote.measure`.
 
     Raises
     ------
     ModuleNotFoundError
         scipy is missing: it is in the extra "plan".
+    NotMeasured
+        A kernel that describes the machine could not be measured, three times.
     """
     _solver()
-    machine = described(machine, target)
+    machine = described(machine, target, measure)
     design = list(_design(machine, points))
-    samples = []
+    samples, failed = [], 0
     for done, (name, problem, point) in enumerate(design):
         _progress(done, len(design), name)
         terms = problem.cost(Points.of([point])).matrix()[0]
-        samples.append(Sample(name, terms, measure(problem, point, target).seconds))
-    _progress(len(design), len(design), "")
+        try:
+            samples.append(Sample(name, terms, measure(problem, point, target, 0.0)))
+        except NotMeasured as error:
+            failed += 1
+            print(f"\nleft out: {error}", file=sys.stderr)
+    _progress(len(design), len(design), f"{failed} left out" if failed else "")
     return fitted(machine, samples)
 
 
@@ -128,15 +148,23 @@ def fitted(machine: Cpu, samples: Sequence[Sample]) -> Profile:
     return Profile(machine, weights, tuple(zip(names, map(float, ratios), strict=True)))
 
 
-def described(machine: Cpu, target: Target) -> Cpu:
+def described(machine: Cpu, target: Target, measure: Measure = here) -> Cpu:
     """Return a machine with its clock, bandwidths and times as measured."""
+    measure = _patient(measure)
     base = {"fusion": NONE, "rows": 1, "vectors": 1, "lanes": 1, "unroll": 4, "threads": 1}
     widest = machine.lanes(32)
 
     def reduction(m: int, n: int, **changed: int) -> float:
         problem = find_rows(workloads.row_reduce(m, n), machine)
         assert problem is not None
-        return measure(problem, {**base, **changed}, target, _LEAST_S).seconds
+        return measure(problem, {**base, **changed}, target, _LEAST_S)
+
+    def product(m: int, n: int, k: int, **changed: int) -> float:
+        """Return the seconds of a product on one core, in vectors of all lanes."""
+        problem = find_product(workloads.matmul(m, n, k), machine)
+        assert problem is not None
+        same = {"fusion": TAIL, "lanes": widest, "unroll": 1, "order": 0, "pack": 0, "threads": 1}
+        return measure(problem, {**same, **changed}, target, _LEAST_S)
 
     call = reduction(1, 4)
     # One number after the other: each addition waits for the one before.
@@ -160,23 +188,15 @@ def described(machine: Cpu, target: Target) -> Cpu:
         levels[place] = replace(
             behind,
             bytes_per_s=stream,
-            alone_per_s=min(stream, _in_turns(size, machine, target))
+            alone_per_s=min(stream, _in_turns(size, machine, product))
             if place == 1
-            else min(stream, _crowded(size, stream, machine, target)),
+            else min(stream, _crowded(size, stream, machine, product)),
             at_once=min(max(1.0, read[1] / read[machine.cores]), float(machine.cores)),
         )
     return replace(machine, levels=tuple(levels))
 
 
-def _product(m: int, n: int, k: int, machine: Cpu, target: Target, **point: int) -> float:
-    """Return the seconds of a product on one core, in vectors of all lanes."""
-    problem = find_product(workloads.matmul(m, n, k), machine)
-    assert problem is not None
-    same = {"fusion": TAIL, "lanes": machine.lanes(32), "unroll": 1, "order": 0, "pack": 0}
-    return measure(problem, {**same, "threads": 1, **point}, target, _LEAST_S).seconds
-
-
-def _in_turns(size: int, machine: Cpu, target: Target) -> float:
+def _in_turns(size: int, machine: Cpu, product: Callable[..., float]) -> float:
     """Return bytes a second into the first cache, where eight instructions take turns on lines.
 
     They are the loads of a row of 8 vectors, of each of which a product computes one row of a.
@@ -184,10 +204,10 @@ def _in_turns(size: int, machine: Cpu, target: Target) -> float:
     width = 8 * machine.lanes(32)
     k, rows = size // (4 * width), 64
     whole = {"block_rows": rows, "block_columns": width}
-    return rows * size / _product(rows, width, k, machine, target, rows=1, vectors=8, **whole)
+    return rows * size / product(rows, width, k, rows=1, vectors=8, **whole)
 
 
-def _crowded(size: int, stream: float, machine: Cpu, target: Target) -> float:
+def _crowded(size: int, stream: float, machine: Cpu, product: Callable[..., float]) -> float:
     """Return bytes a second of lines that are stored, a row of 4 KiB behind the other.
 
     A product of few steps stores a column of lines; what it writes back is taken off.
@@ -195,8 +215,22 @@ def _crowded(size: int, stream: float, machine: Cpu, target: Target) -> float:
     columns = KIB
     rows = size // (4 * columns)
     tile = {"rows": 16, "vectors": 1, "block_rows": 256, "block_columns": machine.lanes(32)}
-    took = _product(rows, columns, 8, machine, target, **tile)
+    took = product(rows, columns, 8, **tile)
     return size / max(took - size / stream, took / 10)
+
+
+def _patient(measure: Measure) -> Measure:
+    """Return what measures a point that cannot be left out: it tries again."""
+
+    def again(problem: Problem, point: Point, target: Target, least: float) -> float:
+        for _ in range(_TRIES - 1):
+            try:
+                return measure(problem, point, target, least)
+            except NotMeasured as error:
+                print(f"again: {error}", file=sys.stderr)
+        return measure(problem, point, target, least)
+
+    return again
 
 
 def _between(cache: Level, behind: Level) -> int:

@@ -8,9 +8,7 @@ from :data:`.cores.CORES`, a table of cores with its sources.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
 
@@ -21,8 +19,8 @@ from ..schedules.cpu.streaming import has_streaming_stores
 from ..schedules.targets import vector_bits
 from .cores import CORES, Core
 from .reading import Count, Must, Natural, NotNegative, Positive, parsed, span
+from .system import CLOCK_HZ, KIB, System, here
 
-KIB = 1024
 _PAGE = 4 * KIB
 #: Name of the processor of a target that names none.
 ANY = "any"
@@ -31,7 +29,6 @@ ANY = "any"
 _CORES = 1 << 20
 _VECTOR = Must("a power of two up to 8192", lambda size: size in [1 << n for n in range(14)])
 _MEMORY = Must("at least a cache and the memory", lambda levels: len(levels) > 1)
-_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 @dataclass(frozen=True)
@@ -207,7 +204,7 @@ class Cpu:
         return made
 
 
-def cpu(target: Target | str | dict[str, Any]) -> Cpu:
+def cpu(target: Target | str | dict[str, Any], system: System | None = None) -> Cpu:
     """Return the processor that a target names.
 
     Parameters
@@ -217,6 +214,8 @@ def cpu(target: Target | str | dict[str, Any]) -> Cpu:
         :func:`fuse_epilogue.schedules.host` does, the caches and the clock are those of this
         machine, and its cores are at most the threads that TVM's parallel loops run on. Where it
         has no "num-cores", they are as many as these.
+    system : System, optional
+        Another machine to take for the one at hand.
 
     Raises
     ------
@@ -239,19 +238,17 @@ def cpu(target: Target | str | dict[str, Any]) -> Cpu:
     # x86 before AVX-512 has 16 vector registers; AVX-512, 64-bit Arm and RISC-V have 32.
     registers = 16 if has("sse2", target) and not has("avx512f", target) else 32
     name = str(target.attrs.get("mcpu", ""))
-    here = tvm.get_global_func("target.llvm_get_system_cpu", allow_missing=True)
-    at_hand = bool(name) and here is not None and here() == name
-    clock = _clock_hz() if at_hand else 3e9
-    # TVM takes half of the processors if TVM_NUM_THREADS does not say otherwise.
-    threads = int(tvm.get_global_func("runtime.NumThreads")())
-    cores = int(target.attrs.get("num-cores", threads))
+    system = system or here()
+    at_hand = bool(name) and system.cpu == name
+    clock = system.clock_hz if at_hand else CLOCK_HZ
+    cores = int(target.attrs.get("num-cores", system.threads))
     if not 1 <= cores <= _CORES:
         raise ValueError(
             f"'num-cores' of the target must be from 1 to {_CORES}, not {cores}: it is how many "
             "cores the function may use; leave it out for as many as TVM has threads"
         )
     if at_hand:
-        cores = min(cores, threads)
+        cores = min(cores, system.threads)
     made = Cpu(
         name=name or ANY,
         cores=cores,
@@ -262,16 +259,17 @@ def cpu(target: Target | str | dict[str, Any]) -> Cpu:
         levels=(),
         streams=has_streaming_stores(target),
     )
-    return replace(made, levels=_levels(_caches() if at_hand else _LEVELS, clock))
+    caches = (system.caches if at_hand else ()) or _LEVELS
+    return replace(made, levels=_levels(caches, system.line, clock))
 
 
-def _levels(caches: Any, clock: float) -> tuple[Level, ...]:
+def _levels(caches: Any, line: int, clock: float) -> tuple[Level, ...]:
     named = [*caches, ("memory", 0, 0, True)]
     return tuple(
         Level(
             name,
             size,
-            _line(),
+            line,
             ways,
             shared,
             _BYTES_PER_CLOCK.get(name, 5.0) * clock,
@@ -279,40 +277,3 @@ def _levels(caches: Any, clock: float) -> tuple[Level, ...]:
         )
         for name, size, ways, shared in named
     )
-
-
-def _read(place: Path) -> str:
-    try:
-        return place.read_text().strip()
-    except OSError:
-        return ""
-
-
-def _line() -> int:
-    return int(_read(_CACHES / "index0" / "coherency_line_size") or 64)
-
-
-def _caches() -> tuple[tuple[str, int, int, bool], ...]:
-    """Return name, bytes, ways and whether it is shared of each cache for data of this machine."""
-    found = []
-    for place in sorted(_CACHES.glob("index*")):
-        size = _read(place / "size")
-        if _read(place / "type") in ("Data", "Unified") and size.endswith("K"):
-            cpus = _read(place / "shared_cpu_list")
-            # Threads of one core are neighbours or far apart; a level for more than two is shared.
-            shared = int(_read(place / "level")) > 2 or (os.cpu_count() or 1) > 2 and "," in cpus
-            # A cache for several cores hashes its addresses.
-            ways = 0 if shared else int(_read(place / "ways_of_associativity") or 0)
-            found.append((f"L{_read(place / 'level')}", int(size[:-1]) * KIB, ways, shared))
-    return tuple(found) or _LEVELS
-
-
-def _clock_hz() -> float:
-    """Return the highest clock that the system states, or what it runs at, or 3 GHz."""
-    highest = _read(Path("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq"))
-    if highest:
-        return 1e3 * float(highest)
-    for line in _read(Path("/proc/cpuinfo")).splitlines():
-        if line.startswith("cpu MHz"):
-            return 1e6 * float(line.split(":")[1])
-    return 3e9

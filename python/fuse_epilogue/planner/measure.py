@@ -15,7 +15,7 @@ from .problems.problem import Problem
 from .space import Point
 
 #: Seconds that a sample takes about, and samples of which the shortest counts.
-_SAMPLE_S, _SAMPLES = 2e-3, 7
+SAMPLE_S, SAMPLES = 2e-3, 7
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,8 @@ def seconds(built: Any, arrays: list[Any], least: float = 0.0) -> float:
     """
     timer = built.jit().time_evaluator
     once = _time(timer, arrays, 1, 2)
-    number = max(1, round(_SAMPLE_S / max(once, 1e-7)))
-    samples = max(_SAMPLES, int(least / (number * max(once, 1e-7))))
+    number = max(1, round(SAMPLE_S / max(once, 1e-7)))
+    samples = max(SAMPLES, int(least / (number * max(once, 1e-7))))
     return _time(timer, arrays, number, samples)
 
 

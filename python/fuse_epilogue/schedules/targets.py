@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from typing import Any
 
 import tvm
 from tvm.target import Target
@@ -23,6 +24,11 @@ def host(threads: int | None = None) -> Target:
         1; all processors if None. On how many threads a parallel loop runs is up to
         TVM_NUM_THREADS.
 
+    Returns
+    -------
+    tvm.target.Target
+        Of kind "llvm".
+
     Raises
     ------
     ValueError
@@ -35,11 +41,29 @@ def host(threads: int | None = None) -> Target:
     'llvm'
     """
     cores = (os.cpu_count() or 1) if threads is None else whole("threads", threads)
-    target = {"kind": "llvm", "num-cores": cores}
     name = tvm.get_global_func("target.llvm_get_system_cpu", allow_missing=True)
-    if name is not None and name():
-        target["mcpu"] = name()
-    if platform.machine() in ("x86_64", "AMD64"):
+    return of_processor(name() if name is not None else "", cores, platform.machine())
+
+
+def of_processor(name: str, cores: int, architecture: str, triple: str = "") -> Target:
+    """Return a processor as a target, with its widest vectors.
+
+    Parameters
+    ----------
+    name : str
+        LLVM's; any processor if empty.
+    cores : int
+    architecture : str
+        Its kind, such as "x86_64".
+    triple : str
+        LLVM's, where it is not that of this machine.
+    """
+    target: dict[str, Any] = {"kind": "llvm", "num-cores": cores}
+    if name:
+        target["mcpu"] = name
+    if triple:
+        target["mtriple"] = triple
+    if architecture in ("x86_64", "AMD64"):
         # LLVM prefers 256 bits where it vectorizes itself.
         target["mattr"] = ["-prefer-256-bit"]
     return Target(target)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -33,6 +34,7 @@ def rpc_runner(
     *,
     seconds: int = 60,
     evaluator: EvaluatorConfig | None = None,
+    session: Callable[[RPCConfig], Any] | None = None,
 ) -> RPCRunner:
     """Return what measures on the servers of a running tracker.
 
@@ -55,6 +57,8 @@ def rpc_runner(
         After how long the server gives up a measurement.
     evaluator : EvaluatorConfig, optional
         How often each is repeated; TVM's default is at least 100 ms.
+    session : callable, optional
+        What connects to a server, in a process of its own; TVM's way if there is none.
 
     Returns
     -------
@@ -68,14 +72,26 @@ def rpc_runner(
 
     Example
     -------
-    >>> runner = rpc_runner("10.0.0.1", 9190, "xeon", 8)        # doctest: +SKIP
-    >>> tune(mod, target, "tuned", trials=512, runner=runner)   # doctest: +SKIP
+    >>> from fuse_epilogue import tune
+    >>> with tune.Cluster(1) as cluster:
+    ...     runner = tune.rpc_runner(cluster.host, cluster.port, cluster.key, servers=1)
+    >>> type(runner).__name__
+    'RPCRunner'
     """
     if servers < 1:
         raise ValueError(f"servers must be at least 1, not {servers}")
     config = RPCConfig(host, port, key, session_timeout_sec=seconds)
     config.count_num_servers(allow_missing=False)
-    return RPCRunner(config, evaluator, max_workers=servers)
+    return RPCRunner(config, evaluator, f_create_session=session, max_workers=servers)
+
+
+def end(runner: RPCRunner) -> None:
+    """End a runner's processes, whatever they wait for; what is being measured fails."""
+    for worker in list(runner.pool._worker_map.values()):
+        # Not its kill(): that closes the pipe which another thread reads, and waits for it.
+        if worker._proc is not None:
+            worker._proc.kill()
+    runner.pool.shutdown()
 
 
 class Cluster:
@@ -104,8 +120,10 @@ class Cluster:
 
     Example
     -------
-    >>> with Cluster(2) as cluster:                             # doctest: +SKIP
-    ...     tune(mod, target, "tuned", trials=64, runner=cluster.runner(), watch=cluster.watch)
+    >>> from fuse_epilogue import tune
+    >>> with tune.Cluster(1) as cluster:
+    ...     type(cluster.runner()).__name__  # for tune.tune(..., runner=, watch=cluster.watch)
+    'RPCRunner'
     """
 
     def __init__(self, servers: int = 1, *, host: str = LOOPBACK, key: str = KEY) -> None:
@@ -141,7 +159,13 @@ class Cluster:
         return [server.proc._proc.pid for server in self._servers if server.proc._proc]
 
     def runner(self, *, seconds: int = 60, evaluator: EvaluatorConfig | None = None) -> RPCRunner:
-        """Return what measures on these servers; see :func:`rpc_runner`."""
+        """Return what measures on these servers.
+
+        Parameters
+        ----------
+        seconds, evaluator
+            As of :func:`rpc_runner`.
+        """
         return rpc_runner(
             self.host, self.port, self.key, len(self._servers), seconds=seconds, evaluator=evaluator
         )

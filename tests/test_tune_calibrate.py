@@ -1,0 +1,343 @@
+"""Calibrating the planner: on machines behind TVM's RPC, and going on after it was stopped."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from fuse_epilogue import tune
+from fuse_epilogue.planner import Profile, __main__, calibrate, remote
+from fuse_epilogue.planner.kept import SUFFIX, Kept, NotMeasured
+from fuse_epilogue.planner.machine import cpu
+from fuse_epilogue.planner.measure import arguments as arguments_of
+from fuse_epilogue.planner.measure import build, seconds
+from fuse_epilogue.planner.problems.epilogue import NONE
+from fuse_epilogue.planner.problems.rows import find_rows
+from fuse_epilogue.planner.remote import Remote
+from fuse_epilogue.planner.system import System, here
+from fuse_epilogue.schedules import host
+from fuse_epilogue.workloads import row_reduce
+from tuning import kill, no_process_stays
+
+__all__ = ["no_process_stays"]
+
+POINT = {"fusion": NONE, "rows": 1, "vectors": 1, "lanes": 1, "unroll": 4, "threads": 1}
+
+
+def rows(m: int = 8, n: int = 1024) -> Any:
+    return find_rows(row_reduce(m, n), cpu(host()))
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels of one function, and short measurements."""
+    every = calibrate._functions
+    monkeypatch.setattr(calibrate, "_functions", lambda: itertools.islice(every(), 4, 5))
+    monkeypatch.setattr(calibrate, "_LEAST_S", 0.0)
+    monkeypatch.setattr(calibrate, "_LARGE", 1 << 20)
+    monkeypatch.setattr(calibrate, "_SHARED", 1 << 20)
+    # Set by the command; so it is taken back.
+    monkeypatch.setenv("TVM_NUM_THREADS", "2")
+
+
+# ---------------------------------------------------------------------------------------------
+# Kept as soon as it is measured
+# ---------------------------------------------------------------------------------------------
+
+
+class Fake:
+    """Measures by counting: a time that grows with what is computed; dies after so many."""
+
+    def __init__(self, dies: int = -1) -> None:
+        self.dies, self.asked = dies, 0
+
+    def __call__(self, problem: Any, point: Any, target: Any, least: float = 0.0) -> float:
+        if self.asked == self.dies:
+            raise KeyboardInterrupt
+        self.asked += 1
+        size = sum(int(array.numpy().size) for array in arguments_of(problem.func))
+        return 1e-6 + 1e-9 * size / point.get("threads", 1)
+
+
+def calibrated(out: Path, fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(__main__, "here", fake)
+    __main__.main(["calibrate", "--out", str(out), "--points", "8"])
+
+
+@pytest.mark.usefixtures("small")
+def test_a_calibration_that_was_stopped_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    whole = Fake()
+    calibrated(tmp_path / "whole.json", whole, monkeypatch)
+    out, first, second = tmp_path / "profile.json", Fake(dies=9), Fake()
+    with pytest.raises(KeyboardInterrupt):
+        calibrated(out, first, monkeypatch)
+    kept = out.with_name(out.name + SUFFIX)
+    assert len(kept.read_bytes().splitlines()) == 9 and not out.exists()
+    with kept.open("ab") as file:  # killed while it wrote one more
+        file.write(kept.read_bytes()[:30])
+    calibrated(out, second, monkeypatch)
+    assert "going on with 9 measurements" in capsys.readouterr().out
+    assert second.asked == whole.asked - 9
+    assert out.read_bytes() == (tmp_path / "whole.json").read_bytes()
+    assert sorted(tmp_path.iterdir()) == [out, tmp_path / "whole.json"]
+
+
+def test_half_a_line_is_measured_again(tmp_path: Path) -> None:
+    out, fake = tmp_path / "profile.json", Fake()
+    problem, target = rows(), host()
+
+    def times() -> list[float]:
+        return [kept.measure(problem, {**POINT, "unroll": n}, target) for n in (1, 2, 4)]
+
+    kept = Kept(out, fake)
+    first = times()
+    lines = kept.file.read_bytes().splitlines(keepends=True)
+    kept.file.write_bytes(lines[0] + lines[1] + lines[2][:40])
+    kept = Kept(out, fake)
+    assert (kept.found, times(), fake.asked) == (2, first, 4)
+    # What was appended to half a line is whole.
+    kept = Kept(out, fake)
+    assert (kept.found, times(), fake.asked) == (3, first, 4)
+
+
+def test_other_points_functions_targets_and_lengths_are_other_measurements(tmp_path: Path) -> None:
+    fake = Fake()
+    kept = Kept(tmp_path / "profile.json", fake)
+    problem, target = rows(), host()
+    for each in (
+        (problem, POINT, target, 0.0),
+        (rows(16), POINT, target, 0.0),
+        (problem, {**POINT, "rows": 2}, target, 0.0),
+        (problem, POINT, host(1), 0.0),
+        (problem, POINT, target, 0.4),
+    ):
+        kept.measure(*each)
+    assert fake.asked == 5
+
+
+@pytest.mark.usefixtures("small")
+def test_a_point_that_fails_is_left_out_and_the_machine_is_asked_again(capsys: Any) -> None:
+    fake, calls = Fake(), itertools.count()
+
+    def measure(problem: Any, point: Any, target: Any, least: float) -> float:
+        if next(calls) in (0, 1, 20):
+            raise NotMeasured("the server died")
+        return fake(problem, point, target, least)
+
+    whole = calibrate.calibrate(cpu(host()), host(), 12, fake)
+    profile = calibrate.calibrate(cpu(host()), host(), 12, measure)
+    assert profile.machine == whole.machine
+    assert len(profile.residuals) == len(whole.residuals) - 1
+    told = capsys.readouterr().err
+    assert told.count("again: the server died") == 2
+    assert told.count("left out: the server died") == 1
+
+    def dead(*_: Any) -> float:
+        raise NotMeasured("the server died")
+
+    with pytest.raises(NotMeasured):
+        calibrate.calibrate(cpu(host()), host(), 12, dead)
+
+
+# ---------------------------------------------------------------------------------------------
+# What another machine says of itself
+# ---------------------------------------------------------------------------------------------
+
+
+def test_the_description_of_another_machine() -> None:
+    files = {
+        "index0/type": "Data",
+        "index0/size": "64K",
+        "index0/level": "1",
+        "index0/ways_of_associativity": "4",
+        "index0/shared_cpu_list": "0",
+        "index0/coherency_line_size": "128",
+        "index1/type": "Instruction",
+        "index1/size": "64K",
+        "index2/type": "Unified",
+        "index2/size": "1024K",
+        "index2/level": "2",
+        "index2/shared_cpu_list": "0-3",
+        "index3/type": "Unified",
+        "index3/size": "8192K",
+        "index3/level": "3",
+        "index3/shared_cpu_list": "0-3",
+        "cpufreq/cpuinfo_max_freq": "2500000",
+    }
+
+    def read(place: Path) -> str:
+        return files.get(f"{place.parent.name}/{place.name}", "")
+
+    there = System("skylake-avx512", 4, 3, read)
+    target = {"kind": "llvm", "mcpu": "skylake-avx512"}
+    machine = cpu(target, there)
+    assert (machine.cores, machine.clock_hz, machine.line) == (3, 2.5e9, 128)
+    assert [(each.name, each.bytes, each.ways, each.shared) for each in machine.levels] == [
+        ("L1", 65536, 4, False),
+        ("L2", 1 << 20, 0, False),
+        ("L3", 8 << 20, 0, True),
+        ("memory", 0, 0, True),
+    ]
+    # Of a processor that is not that machine's, nothing is taken from it.
+    other = cpu({"kind": "llvm", "mcpu": "cascadelake"}, there)
+    assert other.levels[0].bytes == 32 << 10 and other.clock_hz == 3e9
+
+
+# ---------------------------------------------------------------------------------------------
+# Servers
+# ---------------------------------------------------------------------------------------------
+
+servers = [
+    pytest.mark.slow,  # many processes
+    pytest.mark.usefixtures(no_process_stays.__name__),
+]
+
+
+def on_servers(function: Any) -> Any:
+    for mark in servers:
+        function = mark(function)
+    return function
+
+
+@on_servers
+@pytest.mark.usefixtures("small")
+def test_a_profile_of_a_machine_behind_a_tracker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    # Another machine than this one: its loops run on one thread.
+    monkeypatch.setenv("TVM_NUM_THREADS", "1")
+    out = tmp_path / "profile.json"
+    with tune.Cluster(1, key="there") as cluster:
+        monkeypatch.setenv("TVM_NUM_THREADS", "2")
+        tracker = f"127.0.0.1:{cluster.port}"
+        __main__.main(
+            ["calibrate", "--out", str(out), "--points", "4", "--tracker", tracker]
+            + ["--key", "there"]
+        )
+    profile = Profile.from_json(out.read_text())
+    assert profile.machine.name == here().cpu and profile.machine.cores == 1
+    assert len(profile.residuals) == 4
+    assert 1e8 < profile.machine.clock_hz < 1e10
+    assert f"{profile.machine}: " in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == [out]
+
+
+@on_servers
+def test_a_server_killed_while_it_measures_costs_that_point_only() -> None:
+    with tune.Cluster(2) as cluster:
+        there = Remote("127.0.0.1", cluster.port, cluster.key, seconds=30)
+        failed: list[str] = []
+
+        def long() -> None:
+            try:
+                there.measure(rows(), POINT, there.target, 20.0)
+            except NotMeasured as error:
+                failed.append(str(error))
+
+        there.measure(rows(), POINT, there.target)
+        thread = threading.Thread(target=long)
+        thread.start()
+        kill(busy(cluster.processes))
+        thread.join(60)
+        assert len(failed) == 1 and rows().space.describe(POINT) in failed[0]
+        # The other one goes on.
+        assert 0 < there.measure(rows(), POINT, there.target) < 1
+
+
+@on_servers
+def test_a_server_that_comes_back_is_waited_for() -> None:
+    with tune.Cluster(1) as cluster:
+        there = Remote("127.0.0.1", cluster.port, cluster.key, seconds=20)
+        there.measure(rows(), POINT, there.target)
+        kill(cluster.processes[0])
+        later = threading.Timer(2, cluster.watch)
+        later.start()
+        assert 0 < there.measure(rows(), POINT, there.target) < 1
+        later.join()
+        assert cluster.watch() == 0
+
+
+@on_servers
+def test_without_any_server_it_ends() -> None:
+    with tune.Cluster(1) as cluster:
+        there = Remote("127.0.0.1", cluster.port, cluster.key, seconds=2)
+        there.measure(rows(), POINT, there.target)
+        kill(cluster.processes[0])
+        for least in (0.0, 0.1):  # a runner that waits, and one that is yet to be made
+            with pytest.raises(RuntimeError, match="there is no server .* any more: start one"):
+                there.measure(rows(), POINT, there.target, least)
+
+
+def busy(processes: list[int]) -> int:
+    """The server that has begun to measure something long: its session has a process."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        for process in processes:
+            sessions = psutil.Process(process).children(recursive=True)
+            if any(each.cpu_times().user > 1 for each in sessions):
+                return process
+        time.sleep(0.1)
+    raise AssertionError("no server has begun to measure")
+
+
+@on_servers
+def test_what_is_measured_there_is_what_is_measured_here() -> None:
+    with tune.Cluster(1) as cluster:
+        there = Remote("127.0.0.1", cluster.port, cluster.key)
+        big = rows(64, 65536)
+        local = seconds(build(big, POINT, there.target), arguments_of(big.func))
+        assert local / 5 < there.measure(big, POINT, there.target) < local * 5
+        # A session that is left open would have kept the server from it.
+        assert there.system.caches == here().caches
+        assert there.system.cpu == here().cpu
+
+
+@on_servers
+def test_servers_of_a_key_are_of_one_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = remote._asked
+
+    def other(session: Any, name: str) -> Any:
+        system, triple = asked(session, name)
+        return System("skylake-avx512", system.processors, system.threads, system.read), triple
+
+    monkeypatch.setattr(remote, "_asked", other)
+    with tune.Cluster(1) as cluster:
+        there = Remote("127.0.0.1", cluster.port, cluster.key)
+        with pytest.raises(NotMeasured, match="give each kind of machine a key of its own"):
+            there.measure(rows(), POINT, there.target)
+
+
+@on_servers
+def test_no_server_of_that_key(tmp_path: Path, capsys: Any) -> None:
+    with tune.Cluster(1, key="there") as cluster:
+        refused(tmp_path, ["--tracker", f"127.0.0.1:{cluster.port}", "--key", "other"])
+    assert "Unable to find servers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--tracker", "127.0.0.1:9190"], "--tracker and --key go together"),
+        (["--key", "there"], "--tracker and --key go together"),
+        (["--tracker", "localhost", "--key", "there"], "must be HOST:PORT, not 'localhost'"),
+        (["--tracker", "localhost:x", "--key", "there"], "must be HOST:PORT, not 'localhost:x'"),
+    ],
+)
+def test_mistakes(tmp_path: Path, capsys: Any, options: list[str], told: str) -> None:
+    refused(tmp_path, options)
+    assert told in capsys.readouterr().err
+
+
+def refused(folder: Path, options: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        __main__.main(["calibrate", "--out", str(folder / "profile.json"), *options])
+    assert ended.value.code == 2
+    assert not list(folder.iterdir())
