@@ -1,21 +1,27 @@
 """Tuning with fusion in the search space and without: 24 tasks, the same number of trials.
 
 Products of matrices and depthwise convolutions with a bias, and with a bias and an activation, are
-tuned by TVM's MetaSchedule twice: in TVM's default space, and in that space with our rule, which
-offers every reduction fused and as it is. The best three of either run, as it measured them, are
-compiled again, compared with the function that is not scheduled, and timed in turns in one process.
+tuned by TVM's MetaSchedule twice, with the same seed: in TVM's default space, and in that space
+with our rule, which offers every reduction fused and as it is. The best five of either run, as it
+measured them, are compiled again (what both have measured, once for both), compared with the
+function that is not scheduled, and timed in turns in one process.
 
     python benchmarks/tune.py                  64 trials per task and space: results/tune.json
-    python benchmarks/tune.py --trials 32      about half as long
     python benchmarks/tune.py --only conv      the tasks whose names begin with "conv"
+    python benchmarks/tune.py --minutes 9      stop after the task that is under way by then
 
 A run that was stopped goes on when it is called again: every measurement of the search is kept (in
 build/tune), and every task that is finished is in the file of results.
 
+All trials of a search are one batch, drawn at random: TVM's learned cost model draws at random too
+until it has seen 100 measurements. With the rule one trial in 16 is for the best schedules of that
+run, fused (tune.FuseBest); the others are those of the run without it, measured anew.
+
 What to read: `gain` is how many times faster the best found with the rule is than the best found
-without: the median of the ratios within the turns, with its quartiles. Both searches draw at
-random: where the best is not fused, a gain tells of that draw and not of fusion. `fusing` is what
-does: how many times faster the best fused schedule is than the best unfused one of both runs.
+without: the median of the ratios within the turns, with its quartiles; 1 if both are the same
+schedule. It is less than 1 where the best was among those that gave way to fused ones and none of
+these was as good. `fusing` is how many times faster the best fused schedule
+is than the best unfused one of both runs.
 """
 
 from __future__ import annotations
@@ -48,11 +54,12 @@ RESULTS = HERE / "results" / "tune.json"
 RECORDS = HERE.parent / "build" / "tune"
 
 WITH, WITHOUT = "with the rule", "without"
-FINALISTS = 3
+FINALISTS = 5
 TURNS = 21
 SAMPLE_S = 0.02  # a sample takes about that long, or one run
-BATCH = 16
 SEED = 1
+#: What is measured of a candidate while searching: at least 30 ms.
+EVALUATOR = ms.runner.EvaluatorConfig(number=1, repeat=3, min_repeat_ms=10)
 NO_WORSE = 0.98  # the least gain that is within the reach of 2 %
 
 #: name -> function.
@@ -77,31 +84,36 @@ TASKS: dict[str, Any] = {
 
 
 def search(
-    name: str, which: str, trials: int, cost_model: str, target: tvm.target.Target, records: Path
-) -> tuple[list[Any], int]:
-    """Tune one task in one space, or go on with it; return its best records and their number.
+    name: str, which: str, trials: int, target: tvm.target.Target, records: Path
+) -> tuple[list[Any], set[str]]:
+    """Tune one task in one space, or go on with it; return its best records and all traces.
 
     The best fused record and the best that is not are among them.
     """
     folder = records / f"{name} {which} {target.attrs['num-cores']}".replace(" ", "-")
+    tvms = ms.search_strategy.EvolutionarySearch(population_size=max(128, 2 * trials))
     database = tune.tune(
         TASKS[name](),
         target,
         folder,
         trials=trials,
-        batch=min(BATCH, trials),
+        batch=trials,
         space=tune.space(target, fuse=which == WITH),
-        strategy=ms.search_strategy.EvolutionarySearch(population_size=128),
-        cost_model=cost_model,
+        strategy=tune.FuseBest(tvms) if which == WITH else tvms,
+        cost_model="random",
+        runner=ms.runner.LocalRunner(evaluator_config=EVALUATOR),
         seed=SEED,
+        repeatable=True,
         on_trial=lambda trial: progress(f"{name}, {which}: {trial.number} of {trial.of} trials"),
     )
     every = database.get_all_tuning_records()
     if not every:
-        return [], 0
+        return [], set()
     best = list(database.get_top_k(every[0].workload, len(every)))
     first = [next((r for r in best if is_fused(r) == fused), None) for fused in (False, True)]
-    return best[:FINALISTS] + [r for r in first if r and best.index(r) >= FINALISTS], len(every)
+    return best[:FINALISTS] + [r for r in first if r and best.index(r) >= FINALISTS], {
+        str(record.trace) for record in every
+    }
 
 
 def compiled(record: Any, target: tvm.target.Target) -> Any:
@@ -147,14 +159,10 @@ def is_fused(record: Any) -> bool:
     return "fuse_reduction_epilogue" in str(record.trace)
 
 
-def measure(
-    name: str, trials: int, cost_model: str, target: tvm.target.Target, records: Path
-) -> dict[str, Any]:
+def measure(name: str, trials: int, target: tvm.target.Target, records: Path) -> dict[str, Any]:
     """Tune a task in both spaces, time the best of both, and return what goes into the file."""
     begin = time.monotonic()
-    found = {
-        which: search(name, which, trials, cost_model, target, records) for which in (WITHOUT, WITH)
-    }
+    found = {which: search(name, which, trials, target, records) for which in (WITHOUT, WITH)}
     tuning = time.monotonic() - begin
     progress(f"{name}: timing")
     func = TASKS[name]()
@@ -163,18 +171,21 @@ def measure(
     right = arrays[-1].numpy().copy()
     timers: dict[str, Callable[[int], float]] = {}
     fused: dict[str, bool] = {}
-    for which, (best, _) in found.items():
-        for place, record in enumerate(best):
-            built = compiled(record, target)
-            check(name, built, arrays, right)
-            key = f"{which} {place}"
-            timers[key], fused[key] = timer(built, arrays), is_fused(record)
+    for best, _ in found.values():
+        for record in best:
+            key = str(record.trace)
+            if key not in timers:
+                built = compiled(record, target)
+                check(name, built, arrays, right)
+                timers[key], fused[key] = timer(built, arrays), is_fused(record)
+    # One contender of both, if both have measured it: a search times a schedule badly now and then.
+    by = {which: [key for key in timers if key in traces] for which, (_, traces) in found.items()}
     samples = sample(timers)
 
     def fastest(keys: Iterable[str]) -> str | None:
         return min(keys, key=lambda key: statistics.median(samples[key]), default=None)
 
-    winners = {which: fastest(k for k in timers if k.startswith(which)) for which in found}
+    winners = {which: fastest(keys) for which, keys in by.items()}
     for which, winner in winners.items():
         if winner is None:
             raise SystemExit(f"{name}: no trial succeeded {which}")
@@ -182,9 +193,10 @@ def measure(
     best_unfused = fastest(key for key in timers if not fused[key])
     progress()
     return {
-        "trials": {which: count for which, (_, count) in found.items()},
+        "trials": {which: len(traces) for which, (_, traces) in found.items()},
         "tuning_s": round(tuning, 1),
         "fused": fused[winners[WITH]],
+        "same_schedule": winners[WITH] == winners[WITHOUT],
         "microseconds": {w: statistics.median(samples[key]) * 1e6 for w, key in winners.items()},
         "gain": ratio(samples, winners[WITHOUT], winners[WITH]),
         "fusing": ratio(samples, best_unfused, best_fused) if best_fused else None,
@@ -229,7 +241,7 @@ def main() -> None:
         "--threads", type=int, default=os.cpu_count() or 1, help="(default: one for every core)"
     )
     parser.add_argument(
-        "--cost-model", choices=("xgb", "random"), default="xgb", help="xgb needs xgboost"
+        "--minutes", type=float, default=math.inf, help="begin no task after so many"
     )
     parser.add_argument(
         "--records", type=Path, default=RECORDS, metavar="FOLDER", help="(default: build/tune)"
@@ -244,7 +256,7 @@ def main() -> None:
 
     target = host(use_threads(args.threads))
     report = conditions(target, args.threads) | {"benchmark": "tune"}
-    settings = {"trials": args.trials, "cost_model": args.cost_model, "seed": SEED}
+    settings = {"trials": args.trials, "seed": SEED}
     report |= {"settings": settings, "results": {}}
     if args.output.exists():
         before = json.loads(args.output.read_text())
@@ -253,11 +265,13 @@ def main() -> None:
             report["results"] = before["results"]
     print(f"{report['machine']['cpu']}, {args.threads} threads, {report['target']}")
     print(f"{'':30} {WITHOUT:>10} {'with':>10}")
+    begin = time.monotonic()
     for name in names:
         if name not in report["results"]:
-            report["results"][name] = measure(
-                name, args.trials, args.cost_model, target, args.records
-            )
+            if time.monotonic() - begin > 60 * args.minutes:
+                print("more to do: the same command goes on")
+                break
+            report["results"][name] = measure(name, args.trials, target, args.records)
             report["summary"] = summary(report["results"])
             args.output.parent.mkdir(parents=True, exist_ok=True)
             args.output.write_text(to_json(report))

@@ -3,7 +3,8 @@
 - :func:`tune` searches and keeps every measurement; a run that was stopped goes on.
 - :func:`space` is TVM's default search space with fused and unfused reductions in it, for
   ``tune_tir`` and ``tune_relax`` too; :class:`FuseReductionEpilogue` is its rule,
-  :func:`decompose_fused` its postprocessor.
+  :func:`decompose_fused` its postprocessor. :class:`FuseBest` is the strategy that searches it
+  with few trials.
 - :class:`DlightFuse` has the rules of dlight schedule fused functions.
 - :class:`Cluster` is TVM's own RPC tracker with servers on this machine, :func:`rpc_runner`
   measures on those of other machines. TVM's RPC trusts its network: see
@@ -19,10 +20,12 @@ from .records import measured, open_database
 from .rpc import Cluster, rpc_runner
 from .rule import FuseReductionEpilogue, absorb, space
 from .session import Trial, tune
+from .strategy import FuseBest
 
 __all__ = [
     "Cluster",
     "DlightFuse",
+    "FuseBest",
     "FuseReductionEpilogue",
     "Trial",
     "absorb",

@@ -34,7 +34,9 @@ def local_builder(workers: int, seconds: float = 120) -> LocalBuilder:
 
     Example
     -------
-    >>> builder = local_builder(2)                              # doctest: +SKIP
+    >>> from fuse_epilogue import tune
+    >>> type(tune.local_builder(2)).__name__
+    'LocalBuilder'
     """
     return LocalBuilder(max_workers=workers, timeout_sec=seconds, f_build=_build)
 

@@ -25,9 +25,13 @@ class DlightFuse(dlight.ScheduleRule):
 
     Example
     -------
+    >>> import tvm
+    >>> from tvm.s_tir import dlight
+    >>> from fuse_epilogue import tune, workloads
     >>> rules = [dlight.gpu.GEMV(), dlight.gpu.Reduction(), dlight.gpu.Fallback()]
-    >>> with target:                                            # doctest: +SKIP
-    ...     mod = dlight.ApplyDefaultSchedule(DlightFuse(*rules), *rules)(mod)
+    >>> mod = tvm.IRModule({"main": workloads.matmul(16, 16, 16)})
+    >>> with tvm.target.Target({"kind": "cuda", "arch": "sm_90"}):
+    ...     mod = dlight.ApplyDefaultSchedule(tune.DlightFuse(*rules), *rules)(mod)
     """
 
     def __init__(self, *rules: dlight.ScheduleRule, numerics: str = "reassociate") -> None:

@@ -31,9 +31,13 @@ def decompose_fused() -> Postproc:
 
     Example
     -------
-    >>> sch.fuse_reduction_epilogue("matmul", "bias")           # doctest: +SKIP
-    >>> sch.enter_postproc()                                    # doctest: +SKIP
-    >>> decompose_fused().apply(sch)                            # doctest: +SKIP
+    >>> import tvm
+    >>> from fuse_epilogue import tune, workloads
+    >>> sch = tvm.s_tir.Schedule(workloads.matmul(16, 16, 16))
+    >>> print(sch.fuse_reduction_epilogue("matmul"))
+    'matmul' absorbed bias[v_n] from 'bias' into T.init; 'summed' is gone.
+    >>> sch.enter_postproc()
+    >>> tune.decompose_fused().apply(sch)
     True
     """
     return _PyPostproc(lambda context: None, _core.DecomposeInitReads, decompose_fused)
@@ -51,6 +55,14 @@ def with_decompose_fused(postprocs: Any) -> list[Postproc]:  # noqa: ANN401 - a 
     -------
     list[tvm.s_tir.meta_schedule.Postproc]
         The same where there is no ``RewriteReductionBlock`` among them.
+
+    Example
+    -------
+    >>> from tvm.s_tir.meta_schedule import Postproc
+    >>> from fuse_epilogue import tune
+    >>> plain = Postproc.create("llvm")
+    >>> len(tune.with_decompose_fused(plain)) - len(plain)
+    1
     """
     safe: list[Postproc] = []
     for postproc in postprocs:

@@ -62,7 +62,10 @@ def absorb(sch: s_tir.Schedule, block: SBlockRV, numerics: str = "reassociate") 
 
     Example
     -------
-    >>> absorb(sch, sch.get_sblock("matmul"))                   # doctest: +SKIP
+    >>> import tvm
+    >>> from fuse_epilogue import tune, workloads
+    >>> sch = tvm.s_tir.Schedule(workloads.matmul(16, 16, 16))
+    >>> tune.absorb(sch, sch.get_sblock("matmul"))
     ['bias']
     """
     gone: list[str] = []
@@ -127,6 +130,14 @@ class FuseReductionEpilogue(ms.schedule_rule.PyScheduleRule):
     ----------
     numerics : {"reassociate", "exact"}
         As of ``sch.fuse_reduction_epilogue``: with ``"exact"`` the search leaves floats alone.
+
+    Example
+    -------
+    >>> import tvm
+    >>> from fuse_epilogue import tune, workloads
+    >>> sch = tvm.s_tir.Schedule(workloads.matmul(16, 16, 16))
+    >>> len(tune.FuseReductionEpilogue().apply(sch, sch.get_sblock("matmul")))
+    2
     """
 
     def __init__(self, numerics: str = "reassociate") -> None:
@@ -182,8 +193,8 @@ def space(
 
     Example
     -------
-    >>> target = tvm.target.Target({"kind": "llvm", "num-cores": 2})
-    >>> generator = space(target)
+    >>> from fuse_epilogue import tune
+    >>> generator = tune.space({"kind": "llvm", "num-cores": 2})
     >>> sum(type(p).__name__ == "_PyPostproc" for p in generator.postprocs)
     1
     """

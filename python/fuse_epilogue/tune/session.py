@@ -25,6 +25,7 @@ from .build import local_builder
 from .records import measured, open_database
 from .rpc import Cluster
 from .rule import space as default_space
+from .strategy import FuseBest, mean
 
 #: How often a run looks whether a measurement is ready, in seconds.
 _POLL = 0.02
@@ -72,6 +73,7 @@ def tune(
     runner: ms.Runner | None = None,
     servers: int = 0,
     seed: int = 0,
+    repeatable: bool = False,
     watch: Callable[[], Any] | None = None,
     on_trial: Callable[[Trial], Any] | None = None,
 ) -> ms.database.JSONDatabase:
@@ -97,7 +99,7 @@ def tune(
     space : SpaceGenerator, optional
         What to search; :func:`fuse_epilogue.tune.space` of the target if there is none.
     strategy : SearchStrategy or str, optional
-        How; TVM's evolutionary search if there is none.
+        How; :class:`fuse_epilogue.tune.FuseBest` if there is none.
     cost_model : CostModel or str
         What chooses among candidates: ``"xgb"`` needs the package xgboost, ``"random"`` none.
     builder : Builder, optional
@@ -107,8 +109,10 @@ def tune(
     servers : int
         If not 0: start a tracker and so many servers on this machine, and measure there.
     seed : int
-        For one core, the same seed and database propose the same candidates; the threads of
-        several take them in turns that differ.
+        Of what is drawn.
+    repeatable : bool
+        Propose on one core: then the same seed and database propose the same candidates, as long as
+        the cost model does not differ. The threads of several take them in turns that differ.
     watch : callable, optional
         Called while measurements run; :meth:`fuse_epilogue.tune.Cluster.watch`, for example.
     on_trial : callable, optional
@@ -130,9 +134,15 @@ def tune(
 
     Example
     -------
-    >>> target = tvm.target.Target({"kind": "llvm", "num-cores": 2})    # doctest: +SKIP
-    >>> database = tune(mod, target, "tuned", trials=64, servers=1)     # doctest: +SKIP
-    >>> sch = ms.tir_integration.compile_tir(database, mod, target)     # doctest: +SKIP
+    >>> from fuse_epilogue import tune, workloads
+    >>> func = workloads.matmul(16, 16, 16)
+    >>> target = {"kind": "llvm", "num-cores": 1}
+    >>> database = tune.tune(func, target, "tuned", trials=1, cost_model="random")
+    >>> len(database)
+    1
+
+    ``tvm.s_tir.meta_schedule.tir_integration.compile_tir(database, func, target)`` returns the best
+    schedule.
     """
     for name, number in (("trials", trials), ("batch", batch)):
         if number < 1:
@@ -156,6 +166,7 @@ def tune(
                 builder=builder,
                 runner=cluster.runner(),
                 seed=seed,
+                repeatable=repeatable,
                 watch=cluster.watch,
                 on_trial=on_trial,
             )
@@ -181,13 +192,11 @@ def tune(
             task,
             target=target,
             space_generator=(space or default_space(target)).clone(),
-            search_strategy=ms.SearchStrategy.create(strategy or "evolutionary")
-            if not isinstance(strategy, ms.SearchStrategy)
-            else strategy.clone(),
+            search_strategy=_new(strategy),
             task_name=name,
             # Other candidates than the last run had: they are measured.
             rand_state=1 + (seed * 1_000_003 + done) % _SEEDS,
-            num_threads=cores,
+            num_threads=1 if repeatable else cores,
         )
         bench.search(context, trials, done, batch, cost_model)
     return database
@@ -221,11 +230,9 @@ class _Bench:
             for index, result in self.measure(candidates):
                 results[index] = result
                 done += 1
-                seconds = None
-                if result.run_secs:
-                    times = [float(s) for s in result.run_secs]
-                    seconds = sum(times) / len(times)
-                    self.keep(candidates[index], workload, times)
+                seconds = mean(result.run_secs or ())
+                if seconds is not None:
+                    self.keep(candidates[index], workload, [float(s) for s in result.run_secs])
                 error = "" if result.error_msg is None else str(result.error_msg)
                 self.on_trial(Trial(context.task_name, done, trials, seconds, error))
             context.notify_runner_results(candidates, results)
@@ -279,6 +286,15 @@ class _Bench:
             if not ready:
                 self.watch()
                 time.sleep(_POLL)
+
+
+def _new(strategy: Any) -> ms.SearchStrategy:  # noqa: ANN401 - what TVM takes
+    """Return a strategy of one search."""
+    if strategy is None:
+        return FuseBest()
+    if isinstance(strategy, ms.SearchStrategy):
+        return strategy.clone()
+    return ms.SearchStrategy.create(strategy)
 
 
 def _tasks(mod: IRModule | tirx.PrimFunc) -> list[tuple[str, IRModule]]:
