@@ -26,7 +26,7 @@ CODES = {
     *("output-write", "output-writers", "shared-loops", "structure", "order", "wrong-pair"),
     *("storage-scope", "index-type", "bias-written-between", "output-used-between"),
     *("output-aliases-input", "opaque-access", "impure", "init-reads"),
-    *("vector-lanes", "not-alone", "storage-align", "carried-value"),
+    *("vector-lanes", "not-alone", "rewriting", "storage-align", "carried-value"),
 }
 
 # How a sentence tells the reader what to do.
@@ -275,11 +275,14 @@ MODULES = ["fuse_epilogue"] + [
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings(name: str) -> None:
-    assert doctest.testmod(importlib.import_module(name)).failed == 0
+    assert doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS).failed == 0
 
 
 def test_some_examples_are_run() -> None:
-    tried = [doctest.testmod(importlib.import_module(name)).attempted for name in MODULES]
+    tried = [
+        doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS).attempted
+        for name in MODULES
+    ]
     assert sum(tried) >= 4
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tvm
 from tvm import s_tir
-from tvm.s_tir import Schedule, Trace
+from tvm.s_tir import Schedule
 from tvm.script import tirx as T
 from tvm.target import Target
 
@@ -339,18 +339,3 @@ def test_a_plan_as_json_gives_the_same_schedule(options: Options) -> None:
     again = Plan.from_json(plan.to_json())
     first, second = plan.apply(func), again.apply(Schedule(func))
     tvm.ir.assert_structural_equal(first.mod, second.mod)
-
-
-@pytest.mark.parametrize("form", [ROWS, TILES, ELEMENTS])
-def test_elements_are_traced_and_the_others_are_rewritten(form: int) -> None:
-    func = depthwise_conv1d(2, 8, 70, 3, activation="relu")
-    problem = find_conv(func, machine_of(LLVM))
-    points, _ = problem.space.feasible()
-    some = points.take(points["form"] == form)
-    for index in range(0, some.size, max(1, some.size // 4)):
-        sch = problem.apply(some.at(index))
-        assert bool(sch.trace.insts) == (form == ELEMENTS)
-        if form == ELEMENTS:
-            again = Schedule(func)
-            Trace.apply_json_to_schedule(sch.trace.as_json(), again)
-            tvm.ir.assert_structural_equal(again.mod, sch.mod)

@@ -10,6 +10,7 @@
 #include "schedule/init_reads.h"
 #include "schedule/instruction.h"
 #include "schedule/primitive.h"
+#include "schedule/rewriting.h"
 #include "schedule/search.h"
 #include "schedule/state.h"
 
@@ -61,8 +62,13 @@ Report Reductions(const ir::PrimFunc& func) {
 Report FuseFunction(const ir::PrimFunc& func, const ir::SBlock& reduction, bool exact,
                     bool distribute, bool rows) {
   FusedFunction fused = FuseInFunction(func, reduction, Options{exact, distribute, rows});
+  Balance balance = BalanceOf(fused.report, reduction);
   return {{"function", fused.func},
-          {"bytes", BytesSaved(fused.report)},
+          {"bytes", balance.bytes},
+          {"elements", balance.elements},
+          {"rounds", balance.rounds},
+          {"terms", balance.terms},
+          {"calls", balance.calls},
           {"report", ReportAsMap(fused.report, false)}};
 }
 
@@ -84,6 +90,12 @@ ffi::Map<ffi::String, ffi::Function> Guarded() {
     auto check_and_call = [guard](ffi::PackedArgs args, ffi::Any* result) {
       ffi::Array<ffi::Any> arguments;
       for (int i = 1; i < args.size(); ++i) arguments.push_back(ffi::Any(args[i]));
+      if (guard.function == ir::Fn::Tensorize && arguments.size() > 1 &&
+          NamesRewriting(arguments[1])) {
+        Rewrite(args[0].cast<ffi::ObjectRef>(), arguments[0].cast<ffi::ObjectRef>(),
+                arguments[1].cast<ffi::String>());
+        return;
+      }
       if (args.size() > 0) CheckGuard(guard, args[0].cast<ffi::ObjectRef>(), arguments);
       ir::Global(guard.function).CallPacked(args, result);
     };

@@ -1,5 +1,6 @@
 #include "schedule/function.h"
 
+#include "analysis/library.h"
 #include "analysis/pattern.h"
 #include "schedule/fuser.h"
 
@@ -44,17 +45,28 @@ class Finder {
   }
 };
 
-// -1 if the size is not a number.
-int64_t BytesOf(const Var& buffer) {
-  BufferType type = BufferTypeOf(buffer);
-  DLDataType dtype = type.dtype().dtype();
-  int64_t bytes = (dtype.bits * dtype.lanes + 7) / 8;
-  for (const Expr& extent : type.shape()) {
-    auto value = As<IntImm>(extent);
+// The product, or -1 if a factor is not a number.
+int64_t ProductOf(const std::vector<Expr>& factors) {
+  int64_t product = 1;
+  for (const Expr& factor : factors) {
+    auto value = As<IntImm>(factor);
     if (!value) return -1;
-    bytes *= value->value();
+    product *= value->value();
   }
-  return bytes;
+  return product;
+}
+
+int64_t ElementsOf(const Var& buffer) {
+  ffi::Array<Expr> shape = BufferTypeOf(buffer).shape();
+  return ProductOf({shape.begin(), shape.end()});
+}
+
+int64_t TermsOf(const SBlock& reduction) {
+  std::vector<Expr> extents;
+  for (const IterVar& iter : reduction.iter_vars()) {
+    if (iter.iter_type() == kCommReduce) extents.push_back(iter.dom().extent());
+  }
+  return ProductOf(extents);
 }
 
 }  // namespace
@@ -82,19 +94,25 @@ FusedFunction FuseInFunction(const PrimFunc& func, const SBlock& reduction,
   }
 }
 
-int64_t BytesSaved(const FusionReport& report) {
-  int64_t saved = 0;
-  for (const Var& buffer : report.removed) {
-    int64_t bytes = BytesOf(buffer);
-    if (bytes < 0) return -1;
-    saved += bytes;
-  }
-  for (const auto& [buffer, rounds] : report.shrunk) {
-    int64_t bytes = BytesOf(buffer);
-    if (bytes < 0 || rounds == 0) return -1;
-    saved += bytes - bytes / rounds;
-  }
-  return saved;
+Balance BalanceOf(const FusionReport& report, const SBlock& reduction) {
+  Balance balance;
+  auto saves = [&](const Var& buffer, int64_t rounds) {
+    int64_t elements = ElementsOf(buffer);
+    if (elements < 0 || rounds == 0) {
+      balance.bytes = balance.elements = -1;
+    } else if (balance.bytes >= 0) {
+      DLDataType dtype = BufferTypeOf(buffer).dtype().dtype();
+      int64_t saved = rounds < 0 ? elements : elements - elements / rounds;
+      balance.elements += saved;
+      balance.bytes += saved * ((dtype.bits * dtype.lanes + 7) / 8);
+    }
+  };
+  for (const Var& buffer : report.removed) saves(buffer, -1);
+  for (const auto& [buffer, rounds] : report.shrunk) saves(buffer, rounds);
+  if (report.rounds > 0) balance.rounds = report.rounds;
+  balance.terms = TermsOf(reduction);
+  for (const TailRecord& tail : report.tails) balance.calls |= CallsLibrary(tail.value);
+  return balance;
 }
 
 }  // namespace fuse_epilogue

@@ -38,9 +38,21 @@ struct FusedFunction {
 FusedFunction FuseInFunction(const ir::PrimFunc& func, const ir::SBlock& reduction,
                              const Options& options);
 
-/*! \brief Bytes of the intermediates that a fusion has removed or no longer holds in full; -1 if
- *         that is not a number. */
-int64_t BytesSaved(const FusionReport& report);
+/*! \brief What a fusion saves, and what it may cost where nobody schedules its loops. A number is
+ * -1 if it is none. */
+struct Balance {
+  /*! \brief Of the intermediates that are gone or no longer held in full. */
+  int64_t bytes = 0;
+  int64_t elements = 0;
+  /*! \brief How often the tails' place is come to, and the terms that are summed for an element. */
+  int64_t rounds = -1;
+  int64_t terms = -1;
+  /*! \brief Whether a tail calls a function of the C library. */
+  bool calls = false;
+};
+
+/*! \brief The balance of a fusion of \p reduction, the block as it was before. */
+Balance BalanceOf(const FusionReport& report, const ir::SBlock& reduction);
 
 }  // namespace fuse_epilogue
 

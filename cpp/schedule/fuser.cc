@@ -147,6 +147,7 @@ class Fuser {
     if (found == nullptr) return;
     const Region& region = *found;
     const Scope& scope = CurrentScope();
+    report.rounds = RoundsAround(region);
     VarSet tails;
     for (const Tail& tail : region.tails) {
       tails.insert(tail.site->realize.get());
@@ -170,7 +171,7 @@ class Fuser {
       if (kept) {
         report.kept.push_back(one.buffer);
       } else if (owned) {
-        report.shrunk.push_back({one.buffer, RoundsAround(region)});
+        report.shrunk.push_back({one.buffer, report.rounds});
       }
     }
   }

@@ -6,6 +6,7 @@
 #include "schedule/guards.h"
 #include "schedule/init_reads.h"
 #include "schedule/primitive.h"
+#include "schedule/rewriting.h"
 #include "schedule/search.h"
 
 namespace fuse_epilogue {
@@ -145,6 +146,18 @@ void InstallNeedsPackage() {
       });
 }
 
+// A rewriting is recorded as a step by the name of an intrinsic; printed, it is that call.
+void InstallRewritings() {
+  WrapApply(kTensorizeInstruction,
+            [](const ffi::Function& original, const ffi::ObjectRef& schedule, const Anys& inputs,
+               const Anys& attrs, const ffi::Any& decision) {
+              if (attrs.size() == 0 || !NamesRewriting(attrs[0]))
+                return original(schedule, inputs, attrs, decision).cast<Anys>();
+              Rewrite(schedule, inputs[0].cast<ffi::ObjectRef>(), attrs[0].cast<ffi::String>());
+              return Anys{};
+            });
+}
+
 }  // namespace
 
 std::vector<std::string> CheckInstructionKinds() {
@@ -186,8 +199,9 @@ void InstallInstructionKinds() {
                 return original(schedule, inputs, attrs, decision).cast<Anys>();
               });
   }
-  // Outside of the guard: the step has no intrinsic to check a block for.
+  // Outside of the guard: these steps have no intrinsic to check a block for.
   InstallNeedsPackage();
+  InstallRewritings();
 }
 
 }  // namespace fuse_epilogue

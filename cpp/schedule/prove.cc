@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "analysis/library.h"
 #include "analysis/lifetime.h"
 #include "analysis/refusal.h"
 #include "ir/functor.h"
@@ -80,8 +81,10 @@ bool StoreRounds(const Var& buffer) {
 // Whether the value of a tail may stand in the consumer instead of the load of
 // its output.
 bool MayMerge(const Surroundings& around, const Region& region, const Tail& tail,
-              const Site& consumer, const Expr& f) {
+              const Site& consumer, const Expr& f, bool rows) {
   if (LoadsOf(f, tail.output).size() != 1) return false;  // none, or it would be computed twice
+  // On rows, what stands in the loop of a call may lose its vectors.
+  if (rows && (CallsLibrary(f) || CallsLibrary(tail.value))) return false;
   auto keeps = [](Decision decision, bool needed) { return needed && !IsSwitchedOff(decision); };
   if (keeps(Decision::kMergedForTheCaller, !Owns(around.scope.root, tail.output)) ||
       keeps(Decision::kMergedRounding, StoreRounds(tail.output)) ||
@@ -190,11 +193,11 @@ bool Reads(const Site& site, const std::vector<Produced>& produced) {
 
 // The epilogue's value in the reduction's axes and the hole, with earlier tails
 // merged into it.
-Expr Compose(const Surroundings& around, FusionPlan* plan) {
+Expr Compose(const Surroundings& around, FusionPlan* plan, bool rows) {
   const Region& region = plan->region;
   Expr f = plan->axes.Apply(plan->epilogue.value);
   for (auto tail = region.tails.rbegin(); tail != region.tails.rend(); ++tail) {
-    if (!MayMerge(around, region, *tail, *plan->epilogue.site, f)) continue;
+    if (!MayMerge(around, region, *tail, *plan->epilogue.site, f, rows)) continue;
     f = LoadReplacer(tail->output, tail->value).Rewrite(f);
     plan->merged.push_back(&*tail);
   }
@@ -239,7 +242,7 @@ FusionPlan Prove(const Surroundings& around, const Region& full, const Site& con
                   {},
                   false};
   // Site pointers stay, but the tails are the plan's own from here on.
-  Expr f = Compose(around, &plan);
+  Expr f = Compose(around, &plan, options.rows);
   std::string kept = UsesAny(f, {plan.hole.get()}) ? WhyKept(around, plan)
                                                    : std::string("it works on what a tail stores");
   if (kept.empty()) {

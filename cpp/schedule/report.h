@@ -60,6 +60,8 @@ struct FusionReport {
   /*! \brief Intermediates of which only what one round of the loops around the tails works on is
    *         alive, and how many rounds there are; 0 if that is not a number. */
   std::vector<std::pair<ir::Var, int64_t>> shrunk;
+  /*! \brief How often the place of the tails is come to; 0 if that is not a number. */
+  int64_t rounds = 0;
   /*! \brief Why some consumer stays as it is. */
   std::optional<Refusal> stopped;
 };

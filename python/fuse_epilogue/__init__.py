@@ -3,14 +3,16 @@
 An extension of Apache TVM. ``import tvm`` loads it (through the ``tvm.backends`` entry point);
 where autoload is off, ``import fuse_epilogue`` does the same. Either adds to
 :class:`tvm.s_tir.Schedule` the sound primitive
-:func:`~fuse_epilogue.schedule.fuse_reduction_epilogue`.
+:func:`~fuse_epilogue.fuse_reduction_epilogue`. Type checkers see what was added in
+``fuse_epilogue.Schedule``, which is the same class.
 
 Example
 -------
 >>> import tvm
->>> sch = tvm.s_tir.Schedule(module)                    # doctest: +SKIP
->>> print(sch.fuse_reduction_epilogue("matmul"))        # doctest: +SKIP
-'matmul' absorbed C[vi, vj] from 'add' into T.init; 'temp' is gone.
+>>> from fuse_epilogue import workloads
+>>> sch = tvm.s_tir.Schedule(workloads.matmul(64, 64, 16))
+>>> print(sch.fuse_reduction_epilogue("matmul"))
+'matmul' absorbed bias[v_n] from 'bias' into T.init; 'summed' is gone.
 """
 
 
@@ -19,11 +21,15 @@ def _autoload() -> None:
     """Entry point of the group ``tvm.backends``: importing this module is all there is to do."""
 
 
-from typing import Any  # noqa: E402
+from typing import TYPE_CHECKING, Any  # noqa: E402
 
 from .certificate import Certificate  # noqa: E402
 from .report import REFUSALS, FusionReport, FusionStep, Refusal, refusal_code  # noqa: E402
+from .schedule import FusingSchedule as Schedule  # noqa: E402
 from .schedule import analyze, fuse_reduction_epilogue  # noqa: E402
+
+if TYPE_CHECKING:
+    from .planner import compile, plan
 
 __version__ = "0.1.0"
 
@@ -33,6 +39,7 @@ __all__ = [
     "FusionReport",
     "FusionStep",
     "Refusal",
+    "Schedule",
     "analyze",
     "compile",
     "fuse_reduction_epilogue",

@@ -1,4 +1,7 @@
-"""The C++ core: loaded once, checked against the running TVM, its functions by name."""
+"""The C++ core: loaded once, checked against the running TVM, its functions by name.
+
+And the one function of Python that it calls: a step of a schedule that is a rewriting.
+"""
 
 from __future__ import annotations
 
@@ -56,3 +59,14 @@ Guarded = _function("Guarded")
 MissingFrom = _function("MissingFrom")
 Reductions = _function("Reductions")
 Refusals = _function("Refusals")
+
+
+# The one function that the core calls. Registered before any trace is read: a process that has
+# imported this package replays rewritings from JSON.
+@tvm_ffi.register_global_func("fuse_epilogue.Rewritten", override=True)
+def _rewritten(func: Any, block: Any, name: str) -> Any:  # noqa: ANN401 - a pair, or why not
+    """Rewrite a function: a step of :mod:`fuse_epilogue.schedules.rewritings`."""
+    # Not at the top: `import tvm` alone does not need the schedules.
+    from .schedules.rewritings import rewritten
+
+    return rewritten(func, block, str(name))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import SBlockRV, _ffi_api
@@ -96,9 +96,11 @@ def fuse_reduction_epilogue(
     ((0.5 + 1e8) + 1) - 1e8 = 0. The exact result is 1.5: both are within the bound, 3 * 2**-24 *
     (2e8 + 1.5) = 36, and ``"exact"`` returns the first.
 
-    >>> sch = tvm.s_tir.Schedule(matmul_bias_relu)              # doctest: +SKIP
-    >>> print(sch.fuse_reduction_epilogue("matmul"))            # doctest: +SKIP
-    'matmul' absorbed C[vi, vj] from 'add' into T.init; 'temp' is gone.
+    >>> import tvm
+    >>> from fuse_epilogue import workloads
+    >>> sch = tvm.s_tir.Schedule(workloads.matmul(64, 64, 16, activation="relu"))
+    >>> print(sch.fuse_reduction_epilogue("matmul"))
+    'matmul' absorbed bias[v_n] from 'bias' into T.init; 'summed' is gone.
     'relu' computes T.max(x, T.float32(0.0)) once for each finished x: it does not distribute ...
     """
     first = _reduction(block, reduction_block)
@@ -153,8 +155,12 @@ def analyze(
 
     Example
     -------
-    >>> print(fuse_epilogue.analyze(sch, "argmax"))             # doctest: +SKIP
-    Not fusable [tuple-reduction]: block 'argmax' stores to several buffers. ...
+    >>> import tvm
+    >>> import fuse_epilogue
+    >>> from fuse_epilogue import workloads
+    >>> sch = tvm.s_tir.Schedule(workloads.matmul(64, 64, 16, bias=False))
+    >>> print(fuse_epilogue.analyze(sch, "matmul"))
+    Not fusable [no-consumer]: ...
     """
     exact = _exact(numerics)
     named: list[SBlockRV] = []
@@ -168,6 +174,17 @@ def analyze(
         )
     finally:
         _take_back(sch, named)
+
+
+if TYPE_CHECKING:
+
+    class FusingSchedule(Schedule):
+        """TVM's Schedule as it is at run time; its source has another signature for the method."""
+
+        fuse_reduction_epilogue = fuse_reduction_epilogue
+
+else:
+    FusingSchedule = Schedule
 
 
 def _reduction(block: Any, reduction_block: Any) -> Any:  # noqa: ANN401 - what the user passed

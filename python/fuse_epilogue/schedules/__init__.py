@@ -23,6 +23,7 @@ from tvm.target import Target
 from ..neuron.machine import MACHINES, Machine
 from . import cpu, cuda, neuron
 from .choice import Choice
+from .rewrite import rewrite
 from .targets import host
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ def apply(func: tirx.PrimFunc, target: Target | Machine | str | dict) -> ir.IRMo
 
     Example
     -------
+    >>> import tvm
     >>> from fuse_epilogue import schedules, workloads
     >>> conv = workloads.depthwise_conv1d(8, 512, 2048, 3, activation="relu")
     >>> target = schedules.host()
@@ -145,7 +147,7 @@ def explain(func: tirx.PrimFunc, target: Target | Machine | str | dict) -> str:
     for rule in rules:
         tried = rule.choose(func, target)
         lines.append(f"{type(rule).__name__}: {tried}")
-        if tried.func is not None:
+        if tried.schedule is not None:
             break
     return "\n".join(lines)
 
@@ -166,7 +168,7 @@ def _planned(
         # Of a function that is of a known kind in all but its data flow.
         return None, None, f"TVM refuses its loops: {str(error).strip().splitlines()[-1]}"
     if isinstance(target, Target) and target.kind.name == "llvm":
-        sch = s_tir.Schedule(cpu.with_vector_functions(sch.mod["main"]))
+        rewrite(sch, sch.get_sblock("root"), "vector_functions")
     return chosen, sch, ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tvm import s_tir, tirx
+from tvm import s_tir
 
 from ..report import refusal_code
 
@@ -19,22 +19,18 @@ class Choice:
         What the schedule is, in words.
     why : str
         What was against the better forms, if there are any.
-    func : tvm.tirx.PrimFunc or None
-        Scheduled. None: the rule does not know the function, and `why` says what it misses.
+    schedule : tvm.s_tir.Schedule or None
+        With the scheduled function as "main". None: the rule does not know the function, and `why`
+        says what it misses.
     """
 
     form: str
     why: str = ""
-    func: tirx.PrimFunc | None = None
-
-    @property
-    def schedule(self) -> s_tir.Schedule | None:
-        """What TVM asks of a rule: a schedule with the function as "main", or None."""
-        return None if self.func is None else s_tir.Schedule(self.func)
+    schedule: s_tir.Schedule | None = None
 
     def __str__(self) -> str:
         """Return one line."""
-        if self.func is None:
+        if self.schedule is None:
             return f"not scheduled: {self.why}"
         return f"{self.form}; {self.why}" if self.why else self.form
 

@@ -6,10 +6,8 @@ borders, that would turn the NaN of an infinite or undefined weight into a zero.
 
 from __future__ import annotations
 
-from typing import Any
-
 import tvm
-from tvm import s_tir, tirx
+from tvm import tirx
 
 from ..tir_tree import loads, uses
 from .convolution import DepthwiseConv, is_zero, substitute_part, uncast, window_of
@@ -23,30 +21,25 @@ _ONES = {
 }
 
 
-def with_opaque_zeros(
-    sch: s_tir.Schedule, conv: Any, found: DepthwiseConv
-) -> tuple[s_tir.Schedule, Any]:
-    """Return a schedule whose padding is zeros that the simplifier does not see.
+def with_opaque_zeros(func: tirx.PrimFunc, found: DepthwiseConv) -> tirx.PrimFunc:
+    """Return a function whose padding is zeros that the simplifier does not see.
 
     Parameters
     ----------
-    sch : tvm.s_tir.Schedule
-        Prepared; nothing is scheduled.
-    conv : SBlockRV
-        The reduction.
+    func : tvm.tirx.PrimFunc
     found : DepthwiseConv
-        What it computes.
+        What one of its blocks computes.
 
     Returns
     -------
-    tuple[tvm.s_tir.Schedule, SBlockRV]
-        `sch` and `conv` themselves if there is nothing to do: no padding, or integers.
+    tvm.tirx.PrimFunc
+        `func` itself if there is nothing to do: no padding, or integers.
     """
     dtype = tvm.DataType(str(found.window.ty.dtype))
     if found.outside is None or str(dtype) not in _ONES:
-        return sch, conv
+        return func
     # As it stands in the block: `found` may be simpler, without axes of one value.
-    update = sch.get(conv).body.value
+    update = found.block.body.value
     [data] = [
         load
         for load in loads(update)
@@ -60,9 +53,6 @@ def with_opaque_zeros(
     inside = substitute_part(whole, guard, guard.args[1])
     outside = substitute_part(whole, guard, guard.args[2])
     if not is_zero(outside):
-        return sch, conv
+        return func
     window = tirx.if_then_else(guard.args[0], inside, zero)
-    body = substitute_part(sch.mod["main"].body, whole, window)
-    name = sch.get(conv).name_hint
-    sch = s_tir.Schedule(sch.mod["main"].with_body(body))
-    return sch, sch.get_sblock(name)
+    return func.with_body(substitute_part(func.body, whole, window))

@@ -21,6 +21,7 @@ from tvm.ir import Call, prim
 from ..tir_tree import substitute
 from .choice import NOT_PREPARED
 from .convolution import substitute_part
+from .rewrite import rewrite
 from .trees import nests
 from .unread import without_unread
 
@@ -36,10 +37,11 @@ def prepare(func: tirx.PrimFunc) -> tuple[s_tir.Schedule, Any] | None:
     Returns
     -------
     tuple[tvm.s_tir.Schedule, SBlockRV] or None
-        The schedule (the function is its "main") and the reduction, which has a loop for each of
-        its axes, in their order, and no T.Let around anything. None if the function has not
-        exactly one reduction, if that is not in plain loops over all of its axes, if something
-        before it cannot be inlined, or if a buffer has two names.
+        The schedule (the function is its "main", and its trace begins with `func` as it is) and the
+        reduction, which has a loop for each of its axes, in their order, and no T.Let around
+        anything. None if the function has not exactly one reduction, if that is not in plain loops
+        over all of its axes, if something before it cannot be inlined, or if a buffer has two
+        names.
 
     Example
     -------
@@ -48,15 +50,14 @@ def prepare(func: tirx.PrimFunc) -> tuple[s_tir.Schedule, Any] | None:
     >>> print(sch.fuse_reduction_epilogue(conv))
     'conv' absorbed bias[v_c] from 'bias' into T.init; 'summed' is gone.
     """
-    if _alias_in(func) is not None or _binds_effects(func):
+    ordered = in_order(func)
+    if ordered is None:
         return None
-    func = _without_bindings(func)
-    if _only_reduction(s_tir.Schedule(func)) is None:
-        return None
-    ordered = _in_order(without_unread(func))
-    sch = s_tir.Schedule(ordered) if ordered is not None else None
-    found = _only_reduction(sch) if sch is not None else None
-    if sch is None or found is None:
+    sch = s_tir.Schedule(func)
+    if not ordered.same_as(func):
+        rewrite(sch, sch.get_sblock("root"), "prepare")
+    found = _only_reduction(sch)
+    if found is None:
         return None
     before, reduction = found
     try:
@@ -65,6 +66,28 @@ def prepare(func: tirx.PrimFunc) -> tuple[s_tir.Schedule, Any] | None:
     except s_tir.ScheduleError:
         return None
     return sch, reduction
+
+
+def in_order(func: tirx.PrimFunc) -> tirx.PrimFunc | None:
+    """Return what :func:`prepare` makes of a function before it inlines: the rewriting "prepare".
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        Not scheduled.
+
+    Returns
+    -------
+    tvm.tirx.PrimFunc or None
+        `func` itself if there is nothing to do; None where :func:`prepare` returns None, unless
+        only because something cannot be inlined.
+    """
+    if _alias_in(func) is not None or _binds_effects(func):
+        return None
+    func = _without_bindings(func)
+    if _only_reduction(s_tir.Schedule(func)) is None:
+        return None
+    return _in_order(without_unread(func))
 
 
 def why_not_prepared(func: tirx.PrimFunc) -> str:

@@ -7,13 +7,20 @@ from typing import Any
 
 from tvm import tirx
 
+from .find import Balance
+
 #: What ``policy`` may be, and what it means.
 POLICIES = {
     "planner": "by the costs of a plan where the planner knows the function for the target, and by "
-    "the bytes of the intermediates elsewhere",
+    "what the intermediates are worth elsewhere",
     "always": "whatever the primitive does not refuse",
     "never": "nothing: for the report of what could be fused",
 }
+
+#: Terms of later sums that a processor can be ahead of the one that it finishes: it holds some 450
+#: to 510 instructions (AMD Zen 5 has a reorder buffer of 448, Intel Golden Cove of 512), and a
+#: term in a loop that nobody has scheduled takes about four of them.
+TERMS_AHEAD = 128
 
 
 @dataclass(frozen=True)
@@ -40,15 +47,18 @@ class Policy:
         A key of :data:`POLICIES`.
     target : tvm.target.Target or str or dict or None
         Of the plans; without one there are no plans.
+    final : bool
+        Whether loops stay as they are: what a row costs in them counts then.
     """
 
-    def __init__(self, name: str, target: Any) -> None:
+    def __init__(self, name: str, target: Any, final: bool) -> None:
         """Take the policy; nothing is planned yet."""
         self.name = name
         self.target = target
+        self.final = final
 
     def decide(
-        self, func: tirx.PrimFunc, reductions: int, bytes_saved: int | None, fused_before: bool
+        self, func: tirx.PrimFunc, reductions: int, balance: Balance, fused_before: bool
     ) -> Decision:
         """Decide for a reduction that can be fused.
 
@@ -58,8 +68,8 @@ class Policy:
             Before anything of it was fused.
         reductions : int
             How many it has: the planner knows functions with a single one.
-        bytes_saved : int or None
-            Bytes of the intermediates that would be saved; None if a size is a symbol.
+        balance : Balance
+            Of the fusion.
         fused_before : bool
             Whether the function has been fused by an earlier run: there is no plan for the rest.
         """
@@ -71,7 +81,8 @@ class Policy:
             planned = self._planned(func)
             if planned is not None:
                 return planned
-        return by_bytes(bytes_saved)
+        worth = by_bytes(balance.bytes_saved)
+        return by_calls(balance) or worth if self.final and worth.fuse else worth
 
     def _planned(self, func: tirx.PrimFunc) -> Decision | None:
         """Return what the plan of the function says; None if there is none, or not about this."""
@@ -106,3 +117,35 @@ def by_bytes(bytes_saved: int | None) -> Decision:
     if bytes_saved > 0:
         return Decision(True, f"{bytes_saved:,} bytes of intermediates are saved")
     return Decision(False, "no intermediate would become smaller")
+
+
+def by_calls(balance: Balance) -> Decision | None:
+    """Decide against functions such as exp behind rows that are too short; None if that is not so.
+
+    A rule that fits times, on one processor (AMD Zen 5) with one version of LLVM: behind sums of
+    many terms, rows of a few elements took up to 1.7 times as long as apart, long rows and short
+    sums did not. The likely reason: such a function branches on its argument, and a mispredicted
+    branch is known only when the sum is there, which throws away what was begun of later sums, up
+    to :data:`TERMS_AHEAD` terms for each row. Mispredictions were not counted. An element of an
+    intermediate that is not stored and loaded is taken to be worth one term.
+
+    Example
+    -------
+    >>> rows_of_8 = Balance(12224, 3056, 64, 64, True)  # 64 x 64 x 8, GELU
+    >>> by_calls(rows_of_8).fuse
+    False
+    >>> by_calls(Balance(12224, 3056, 64, 9, True)) is None  # sums of 9 terms
+    True
+    """
+    elements, rounds = balance.elements_saved, balance.rounds
+    if not balance.calls or elements is None or not rounds:
+        return None
+    lost = TERMS_AHEAD if balance.terms is None else min(balance.terms, TERMS_AHEAD)
+    if elements >= lost * rounds:
+        return None
+    return Decision(
+        False,
+        f"its tail calls a function such as exp, and saves {elements / rounds:.3g} elements of "
+        f"intermediates each time: less than the {lost} terms that waiting for such a "
+        "function is taken to cost",
+    )

@@ -31,6 +31,30 @@ LEFT_ALONE = {
 
 
 @dataclass(frozen=True)
+class Balance:
+    """What a fusion saves, and what it may cost where nobody schedules the loops.
+
+    Attributes
+    ----------
+    bytes_saved, elements_saved : int or None
+        Of the intermediates that are gone or no longer held in full; None if a size is a symbol.
+    rounds : int or None
+        How often the program comes to the tails: once for every row, or for every element. None
+        if that is a symbol.
+    terms : int or None
+        That the reduction combines for an element; None if that is a symbol.
+    calls : bool
+        Whether a tail calls a function of the C library, as for exp.
+    """
+
+    bytes_saved: int | None
+    elements_saved: int | None
+    rounds: int | None
+    terms: int | None
+    calls: bool
+
+
+@dataclass(frozen=True)
 class Fused:
     """A function after one of its reductions was fused, or as it was.
 
@@ -40,13 +64,12 @@ class Fused:
         The very function that was passed where nothing can be fused.
     fusion : FusionReport
         Without a certificate.
-    bytes_saved : int or None
-        Of the intermediates that are gone or no longer held in full; None if a size is a symbol.
+    balance : Balance
     """
 
     func: tirx.PrimFunc
     fusion: FusionReport
-    bytes_saved: int | None
+    balance: Balance
 
 
 def reductions_of(func: tirx.PrimFunc) -> tuple[list[Any], str]:
@@ -111,7 +134,7 @@ def fuse_one(
     >>> from fuse_epilogue.workloads import matmul
     >>> func = matmul(8, 8, 8, activation="relu")
     >>> fused = fuse_one(func, reductions_of(func)[0][0])
-    >>> fused.bytes_saved  # two intermediates of 8 * 8 float32: one is gone, one is a row
+    >>> fused.balance.bytes_saved  # two intermediates of 8 * 8 float32: one is gone, one is a row
     480
     """
     raw = _core.FuseFunction(func, reduction, numerics == "exact", bool(distribute), rows)
@@ -121,5 +144,16 @@ def fuse_one(
     if numerics != "exact" and not fusion.fusable and stopped is not None:
         if stopped.code == "accumulator-type":
             return fuse_one(func, reduction, numerics="exact", distribute=distribute, rows=rows)
-    saved = int(raw["bytes"])
-    return Fused(raw["function"], fusion, saved if saved >= 0 else None)
+    balance = Balance(
+        _known(raw["bytes"]),
+        _known(raw["elements"]),
+        _known(raw["rounds"]),
+        _known(raw["terms"]),
+        bool(raw["calls"]),
+    )
+    return Fused(raw["function"], fusion, balance)
+
+
+def _known(number: int) -> int | None:
+    """Return what the core has counted; None if it says -1, that something is a symbol."""
+    return number if number >= 0 else None

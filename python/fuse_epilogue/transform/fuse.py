@@ -43,7 +43,8 @@ class FuseReductionEpilogue:
     ----------
     policy : {"planner", "always", "never"}
         ``"planner"`` fuses what pays: by the costs of :func:`fuse_epilogue.plan`, where there is a
-        `target` and the planner knows the function, and elsewhere if intermediates are saved.
+        `target` and the planner knows the function, and elsewhere if intermediates are saved, and
+        enough of them where a row calls functions such as exp.
         ``"always"`` fuses whatever is sound. ``"never"`` changes nothing: its report says
         what could be fused.
     numerics : {"exact", "reassociate"}
@@ -71,21 +72,27 @@ class FuseReductionEpilogue:
     Example
     -------
     >>> import tvm
-    >>> from tvm import relax
+    >>> from fuse_epilogue import workloads
     >>> from fuse_epilogue.transform import FuseReductionEpilogue, report_of
-    >>> passes = [
-    ...     relax.transform.LegalizeOps(),
-    ...     relax.transform.AnnotateTIROpPattern(),
-    ...     relax.transform.FuseOps(),
-    ...     relax.transform.FuseTIR(),
-    ...     FuseReductionEpilogue(),
-    ... ]
-    >>> mod = tvm.ir.transform.Sequential(passes)(mod)          # doctest: +SKIP
-    >>> print(report_of(mod))                                   # doctest: +SKIP
-    1 reductions in 1 functions, 1 fused, 2,097,152 bytes of intermediates saved
-    fused_matmul_add: 1 of 1 fused, 2,097,152 bytes of intermediates saved
-        'T_add' computes x + bias[v_i1] once for each finished x: numerics="exact" keeps floats ...
-        Fused: 2,097,152 bytes of intermediates are saved.
+    >>> mod = tvm.IRModule({"main": workloads.matmul(64, 64, 16)})
+    >>> print(report_of(FuseReductionEpilogue()(mod)))
+    1 reductions in 1 functions, 1 fused, 16,128 bytes of intermediates saved
+    main: 1 of 1 fused, 16,128 bytes of intermediates saved
+        'bias' computes x + bias[v_n] once for each finished x: numerics="exact" keeps floats ...
+        Fused: 16,128 bytes of intermediates are saved.
+
+    In a pipeline of Relax:
+
+    >>> from tvm import relax
+    >>> pipeline = tvm.ir.transform.Sequential(
+    ...     [
+    ...         relax.transform.LegalizeOps(),
+    ...         relax.transform.AnnotateTIROpPattern(),
+    ...         relax.transform.FuseOps(),
+    ...         relax.transform.FuseTIR(),
+    ...         FuseReductionEpilogue(),
+    ...     ]
+    ... )
     """
 
     def __init__(
@@ -122,7 +129,7 @@ class FuseReductionEpilogue:
         mod : tvm.ir.IRModule
             Stays as it is.
         """
-        policy = Policy(self.policy, self.target)
+        policy = Policy(self.policy, self.target, self.rows)
         reports, changed = [], {}
         for var, func in mod.functions.items():
             if isinstance(func, relax.Function):
@@ -167,10 +174,11 @@ class FuseReductionEpilogue:
             )
             fuse, why = False, ""
             if one.fusion.fusable:
-                decision = policy.decide(func, len(reductions), one.bytes_saved, bool(before))
+                decision = policy.decide(func, len(reductions), one.balance, bool(before))
                 fuse, why = decision.fuse, decision.why
             block = str(reduction.name_hint)
-            reports.append(ReductionReport(block, fuse, one.fusion, one.bytes_saved, why))
+            saved = one.balance.bytes_saved
+            reports.append(ReductionReport(block, fuse, one.fusion, saved, why))
             now = one.func if fuse else now
         names = [each.reduction for each in reports]
         known = names == [each.reduction for each in before]

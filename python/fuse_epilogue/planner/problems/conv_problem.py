@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from tvm import s_tir, tirx
 
+from ... import _core
 from ...schedules.cpu import forms
 from ...schedules.cpu.forms import Form
 from ...schedules.prepare import prepare
@@ -161,12 +162,7 @@ class ConvProblem:
         return replace(self, sizes={**self.sizes, name: size})
 
     def apply(self, point: Point) -> s_tir.Schedule:
-        """Return the function scheduled.
-
-        Only of "elements" the trace has the steps, as TVM's primitives and ours: the code of "rows"
-        is written, and the loops of "tiles" are split at borders, by rewritings. Of these the trace
-        is empty, and what makes the schedule again is the point, or a plan as JSON.
-        """
+        """Return the function scheduled, with all its steps as the trace."""
         self.space.check(point)
         prepared = prepare(self.func)
         assert prepared is not None, "it was when the problem was found"
@@ -196,6 +192,7 @@ def follow(point: Point) -> Any:
 
     def after(sch: s_tir.Schedule, conv: Any) -> None:
         if mode != NONE:
+            _core.RecordNeedsPackage(sch, conv)
             fuse(sch, conv, mode)
             return
         blocks = [sch.get(b).name_hint for b in sch.get_child_blocks(sch.get_sblock("root"))]

@@ -24,6 +24,10 @@ from tvm.tirx.stmt import ForKind
 
 from ...tir_tree import handle, substitute, variables
 from ..convolution import conjuncts, plain, substitute_part
+from ..rewrite import NotRewritten
+
+# What TVM's analyzer returns as the largest value of what it knows none of.
+_UNBOUNDED = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,11 @@ def split_at_borders(func: tirx.PrimFunc, borders: Mapping[str, Borders]) -> tir
         Scheduled. Buffers that only a marked loop uses are not needed behind one step of it.
     borders : Mapping[str, Borders]
         By the annotation that marks the loop; the split ones do not have it.
+
+    Raises
+    ------
+    NotRewritten
+        A marked loop is not one of those that can be split.
     """
     root = func.body.block
     body, allocated = root.body, list(root.alloc_buffers)
@@ -79,6 +88,8 @@ def split_at_borders(func: tirx.PrimFunc, borders: Mapping[str, Borders]) -> tir
 def _split(loop: Any, borders: Borders, body: Any, allocated: list[Any]) -> Any:
     """Return what does the same as a loop; the buffers that it needs are added to `allocated`."""
     step, total, zero = loop.loop_var, loop.extent, tirx.const(0, loop.loop_var.ty.dtype)
+    if plain(loop.min) != 0 or (loop.step is not None and plain(loop.step) != 1):
+        raise NotRewritten(f"its loop over '{step.name}' does not count from 0 on")
     analyzer = _analyzer(loop)
     first, last = _range(loop.body, borders, analyzer)
     begin, end = zero, total
@@ -86,8 +97,10 @@ def _split(loop: Any, borders: Borders, body: Any, allocated: list[Any]) -> Any:
     for slope, rest in borders.inside:
         # At that end of the step that is the last to be clear of this border.
         nearest = analyzer.simplify((last if slope > 0 else first) * slope + rest)
-        per_step, at_zero = map(analyzer.simplify, detect_linear_equation(nearest, [step]))
-        moves = plain(per_step)
+        linear = [analyzer.simplify(each) for each in detect_linear_equation(nearest, [step])]
+        if len(linear) != 2 or not isinstance(plain(linear[0]), int):
+            raise NotRewritten(f"'{borders.block}' does not go along its loop over '{step.name}'")
+        moves, at_zero = plain(linear[0]), linear[1]
         if moves > 0:
             end = prim.Min(end, tirx.floordiv(-at_zero, moves) + 1)
         elif moves < 0:
@@ -132,12 +145,19 @@ def _range(body: Any, borders: Borders, analyzer: Analyzer) -> tuple[Any, Any]:
     """Return the first and the last value of an axis in one step of a loop."""
     realizes: list[Any] = []
     tvm_ffi.structural_walk(body, (s_tir.SBlockRealize, realizes.append))
-    realize = next(each for each in realizes if each.block.name_hint == borders.block)
+    realizes = [each for each in realizes if each.block.name_hint == borders.block]
+    if not realizes:
+        raise NotRewritten(f"'{borders.block}' is not in all of its marked loops")
+    # Where an inner loop was split, there are several, with the same values. (What is left out of
+    # a block is proved for that block: this only says for which steps to try.)
+    realize = realizes[0]
     value = realize.iter_values[borders.place]
     loops: list[Any] = []
     tvm_ffi.structural_walk(body, (tirx.For, loops.append))
     first = analyzer.simplify(substitute(value, {each.loop_var: each.min for each in loops}))
     spread = analyzer.const_int_bound(analyzer.simplify(value - first))
+    if spread.max_value >= _UNBOUNDED:
+        raise NotRewritten(f"how far '{borders.block}' goes in a step of its loops is not known")
     return first, first + tirx.const(spread.max_value, first.ty.dtype)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir.dlight.base import ScheduleRule
@@ -14,9 +12,9 @@ from ..choice import NO_CONVOLUTION, NO_TAIL, Choice, not_fused
 from ..convolution import find_depthwise_conv
 from ..fused import find_fused_conv, fuse_followers
 from ..prepare import prepare, why_not_prepared
+from ..rewrite import rewrite
 from ..targets import vector_bits
 from .forms import ELEMENTS, ROWS, TILES, Form, written
-from .functions import with_vector_functions
 from .row_limits import why_not_rows
 from .rows import streams
 from .streaming import has_streaming_stores, is_large
@@ -44,7 +42,9 @@ class DepthwiseConv1d(ScheduleRule):
 
     Example
     -------
+    >>> import tvm
     >>> from tvm.s_tir import dlight as dl
+    >>> from fuse_epilogue.schedules.cpu import DepthwiseConv1d
     >>> from fuse_epilogue.workloads import depthwise_conv1d
     >>> mod = tvm.IRModule({"main": depthwise_conv1d(8, 512, 2048, 3)})
     >>> with tvm.target.Target("llvm"):
@@ -73,7 +73,13 @@ class DepthwiseConv1d(ScheduleRule):
         return self.choose(func, target).schedule
 
     def choose(self, func: tirx.PrimFunc, target: Target) -> Choice:
-        """Return how a function is scheduled for LLVM, and why not better."""
+        """Return how a function is scheduled for LLVM, and why not better.
+
+        Parameters
+        ----------
+        func : tvm.tirx.PrimFunc
+        target : tvm.target.Target
+        """
         if target.kind.name != "llvm":
             return Choice("", f"this rule is for LLVM, not for '{target.kind.name}'")
         prepared = prepare(func)
@@ -85,11 +91,12 @@ class DepthwiseConv1d(ScheduleRule):
             return Choice("", NO_CONVOLUTION)
         lanes = self.lanes or _lanes(target, str(found.out.ty.dtype))
         choice = self._rows(sch, conv, lanes, target)
-        if choice.func is None:
+        if choice.schedule is None:
             choice = self._loops(sch, conv, lanes, choice.why)
-        if choice.func is None:
-            return choice
-        return replace(choice, func=with_vector_functions(choice.func))
+        if choice.schedule is not None:
+            made = choice.schedule
+            rewrite(made, made.get_sblock("root"), "vector_functions")
+        return choice
 
     def _rows(self, sch: s_tir.Schedule, conv: object, lanes: int, target: Target) -> Choice:
         fusing = sch.copy()
@@ -105,13 +112,13 @@ class DepthwiseConv1d(ScheduleRule):
             return Choice("", why)
         large = is_large(fused.buffer) and has_streaming_stores(target)
         form = Form(ROWS, lanes, stream=large and streams(fused, lanes))
-        return Choice(form.name, func=written(sch.copy(), conv, form).mod["main"])
+        return Choice(form.name, schedule=written(sch.copy(), conv, form))
 
     def _loops(self, sch: s_tir.Schedule, conv: object, lanes: int, why: str) -> Choice:
         why = f"not in rows: {why}"
         try:
             tiles = written(sch.copy(), conv, Form(TILES, lanes, self.unroll))
-            return Choice(TILES, why, tiles.mod["main"])
+            return Choice(TILES, why, tiles)
         except s_tir.ScheduleError:
             pass
         try:
@@ -119,7 +126,7 @@ class DepthwiseConv1d(ScheduleRule):
         except s_tir.ScheduleError as error:
             return Choice("", not_fused(error))
         why = f"{why}; not in tiles: one of TVM's primitives refuses the loops"
-        return Choice(ELEMENTS, why, elements.mod["main"])
+        return Choice(ELEMENTS, why, elements)
 
 
 def _lanes(target: Target, dtype: str) -> int:

@@ -13,9 +13,9 @@ from typing import Any
 from tvm import s_tir
 
 from ..convolution import find_depthwise_conv
-from ..fused import find_fused_conv, fuse_followers
+from ..fused import fuse_followers
+from ..rewrite import rewrite
 from .loops import in_loops, one_by_one
-from .rows import in_rows
 
 #: In vectors along the rows of memory, see :mod:`.rows`; as tiles of loops and element by element,
 #: see :mod:`.loops`.
@@ -70,25 +70,23 @@ def written(
     Returns
     -------
     tvm.s_tir.Schedule
-        Of :data:`ELEMENTS`, which are made by TVM's primitives alone, with their trace: it begins
-        with the function of `sch` before it was prepared, if that was ready for it. The code of
-        :data:`ROWS` is written, and the loops of :data:`TILES` are split at borders by a rewriting:
-        their traces are empty.
+        `sch`. Its trace has all steps: TVM's primitives, ours, and two rewritings, see
+        :mod:`fuse_epilogue.schedules.rewrite`. "rows" writes the code of :data:`ROWS`; "borders"
+        splits the loops of :data:`TILES`.
 
     Raises
     ------
     tvm.s_tir.ScheduleError
-        The epilogue is not fusable, or one of TVM's primitives refuses the loops.
+        The epilogue is not fusable, one of TVM's primitives refuses the loops, or the form is not
+        possible.
     """
     if form.name == ROWS:
         follow(sch, conv)
-        fused = find_fused_conv(sch, conv)
-        assert fused is not None, "it was when this form was found to be possible"
-        main = sch.mod["main"]
-        return s_tir.Schedule(in_rows(main, fused, form.lanes, form.stream, form.parallel))
+        parallel = form.parallel
+        rewrite(sch, conv, "rows", lanes=form.lanes, stream=form.stream, parallel=parallel)
+        return sch
     found = find_depthwise_conv(sch.get(conv))
     assert found is not None, "it was when this form was found to be possible"
     if form.name == TILES:
-        lanes, unroll = form.lanes, form.vectors
-        return s_tir.Schedule(in_loops(sch, conv, found, lanes, unroll, form.parallel, follow))
+        return in_loops(sch, conv, found, form.lanes, form.vectors, form.parallel, follow)
     return one_by_one(sch, conv, found, form.parallel, follow)

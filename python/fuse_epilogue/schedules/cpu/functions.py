@@ -42,11 +42,22 @@ _TO_EXPONENT = 1.5 * 2**23 + 127
 def with_vector_functions(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return a function with exp and sigmoid of float32 written out.
 
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        Scheduled or not; stays as it is.
+
+    Returns
+    -------
+    tvm.tirx.PrimFunc
+        Sums and products in their place, which LLVM vectorizes.
+
     Example
     -------
+    >>> from fuse_epilogue.schedules import cpu
     >>> from fuse_epilogue.workloads import depthwise_conv1d
     >>> func = depthwise_conv1d(1, 8, 64, 3, activation="silu")
-    >>> "T.sigmoid" in func.script(), "T.sigmoid" in with_vector_functions(func).script()
+    >>> "T.sigmoid" in func.script(), "T.sigmoid" in cpu.with_vector_functions(func).script()
     (True, False)
     """
     return func.with_body(in_vectors(func.body))

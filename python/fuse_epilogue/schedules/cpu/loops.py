@@ -1,7 +1,7 @@
 """A depthwise convolution as tiles of loops, for LLVM: any layout, stride and size.
 
 Where `rows` cannot be used: the columns are not the last axis, or not neighbours (a stride), or
-their number is only known when the function runs. All by TVM's own primitives:
+their number is only known when the function runs:
 
     columns last:    for the rows, in parallel: for tiles of columns:
                          taps (unrolled), vectors of the tile (unrolled), lanes
@@ -9,7 +9,8 @@ their number is only known when the function runs. All by TVM's own primitives:
                          columns (a few unrolled), taps (unrolled), lanes
 
 The tail stands behind the taps, in loops of its own. Loops in which only the first and the last
-steps meet a border are split, the rest has no conditions: see `borders`.
+steps meet a border are split, the rest has no conditions: see `borders`. That is the rewriting
+"borders", the last step; the others are TVM's primitives.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from tvm import s_tir, tirx
+from tvm import s_tir
 
 from ...tir_tree import handle, loads, uses
 from ..convolution import DepthwiseConv, plain
-from ..padding import with_opaque_zeros
-from .borders import Borders, split_at_borders
+from ..rewrite import rewrite
+from .borders import Borders
 
 # Columns of a tile where channels are the vectors, if not more are unrolled: for so many the filter
 # is loaded once.
@@ -43,8 +44,8 @@ def in_loops(
     unroll: int,
     parallel: bool,
     follow: Callable[[s_tir.Schedule, Any], None],
-) -> tirx.PrimFunc:
-    """Return a convolution in tiles.
+) -> s_tir.Schedule:
+    """Schedule a convolution in tiles.
 
     Parameters
     ----------
@@ -65,14 +66,14 @@ def in_loops(
 
     Returns
     -------
-    tvm.tirx.PrimFunc
+    tvm.s_tir.Schedule
+        `sch`.
 
     Raises
     ------
     tvm.s_tir.ScheduleError
         The epilogue is not fusable.
     """
-    sch, conv = with_opaque_zeros(sch, conv, found)
     axes = [axis.var for axis in found.block.iter_vars]
     loops = dict(zip(map(handle, axes), sch.get_loops(conv), strict=True))
     column = loops[handle(found.column.var)]
@@ -109,30 +110,45 @@ def in_loops(
     if rows and parallel:
         sch.parallel(sch.fuse(*rows) if len(rows) > 1 else rows[0])
     rolled = found.taps * unroll > UNROLLED_AT_BORDERS
-    return split_at_borders(sch.mod["main"], _borders(found, rolled))
+    rewrite(sch, conv, "borders", channel=_place(found, _channel(found)), rolled=rolled)
+    return sch
 
 
-def _borders(found: DepthwiseConv, rolled: bool) -> dict[str, Borders]:
-    """Return where columns and channels have no border near them, by the marks of their loops."""
-    places = {handle(axis.var): at for at, axis in enumerate(found.block.iter_vars)}
+def borders_of(found: DepthwiseConv, channel: int, rolled: bool) -> dict[str, Borders]:
+    """Return where columns and channels have no border near them, by the marks of their loops.
+
+    Parameters
+    ----------
+    found : DepthwiseConv
+        The loops around it are scheduled.
+    channel : int
+        The place of the channels' axis in the block, -1 if there is none.
+    rolled : bool
+        Whether loops that are to be unrolled stay loops near a border.
+    """
     name = found.block.name_hint
     inside = [(1, 1 - found.column.dom.extent)]
     if found.outside is not None:
         reach = (found.taps - 1) * found.dilation
         inside.append((-found.stride, -found.start))
         inside.append((found.stride, reach + found.start + 1 - found.width))
-    borders = {_COLUMN: Borders(name, places[handle(found.column.var)], inside, rolled)}
-    if found.outer:
-        channel = _channel(found)
-        ends = [(1, 1 - channel.dom.extent)]
-        borders[_CHANNEL] = Borders(name, places[handle(channel.var)], ends, rolled)
+    borders = {_COLUMN: Borders(name, _place(found, found.column), inside, rolled)}
+    if channel >= 0:
+        ends = [(1, 1 - found.block.iter_vars[channel].dom.extent)]
+        borders[_CHANNEL] = Borders(name, channel, ends, rolled)
     return borders
 
 
+def _place(found: DepthwiseConv, axis: Any) -> int:
+    """Return the place of an axis in the block, -1 for None."""
+    axes = [handle(each.var) for each in found.block.iter_vars]
+    return -1 if axis is None else axes.index(handle(axis.var))
+
+
 def _channel(found: DepthwiseConv) -> Any:
-    """Return the axis along which memory goes, or the innermost other one if columns do."""
+    """Return the axis along which memory goes, the innermost other one if columns do, or None."""
     axis = channel_axis(found)
-    return found.outer[-1] if axis is None else axis
+    return (found.outer or (None,))[-1] if axis is None else axis
 
 
 def channel_axis(found: DepthwiseConv) -> Any:

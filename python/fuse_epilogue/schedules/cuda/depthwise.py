@@ -32,6 +32,7 @@ class DepthwiseConv1d(ScheduleRule):
     -------
     >>> import tvm
     >>> from tvm.s_tir import dlight as dl
+    >>> from fuse_epilogue.schedules.cuda import DepthwiseConv1d
     >>> from fuse_epilogue.workloads import depthwise_conv1d
     >>> mod = tvm.IRModule({"main": depthwise_conv1d(8, 512, 2048, 3)})
     >>> with tvm.target.Target({"kind": "cuda", "arch": "sm_90"}):
@@ -54,9 +55,18 @@ class DepthwiseConv1d(ScheduleRule):
         return self.choose(func, target).schedule
 
     def choose(self, func: tirx.PrimFunc, target: Target) -> Choice:
-        """Return how a function is scheduled for CUDA, and why it has several kernels if it has."""
+        """Return how a function is scheduled for CUDA, and why it has several kernels if it has.
+
+        Parameters
+        ----------
+        func : tvm.tirx.PrimFunc
+        target : tvm.target.Target
+        """
         choice = self._choose(func, target)
-        return choice if choice.func is None else replace(choice, func=with_wrapping(choice.func))
+        if choice.schedule is None:
+            return choice
+        wrapped = with_wrapping(choice.schedule.mod["main"])
+        return replace(choice, schedule=s_tir.Schedule(wrapped))
 
     def _choose(self, func: tirx.PrimFunc, target: Target) -> Choice:
         if target.kind.name != "cuda":
@@ -68,7 +78,7 @@ class DepthwiseConv1d(ScheduleRule):
         if find_depthwise_conv(sch.get(conv)) is None:
             return Choice("", NO_CONVOLUTION)
         choice = self._in_registers(sch.copy(), conv)
-        if choice.func is not None:
+        if choice.schedule is not None:
             return choice
         try:
             in_loops(sch, conv)
@@ -76,7 +86,7 @@ class DepthwiseConv1d(ScheduleRule):
             return Choice("", "a block after its reduction has loops that cannot be parallel")
         kernels = len(sch.get_child_blocks(sch.get_sblock("root")))
         form = "one kernel" if kernels == 1 else f"{kernels} kernels, one for each block"
-        return Choice(form, f"not in registers: {choice.why}", sch.mod["main"])
+        return Choice(form, f"not in registers: {choice.why}", sch)
 
     def _in_registers(self, sch: s_tir.Schedule, conv: object) -> Choice:
         """Choose a function whose threads hold windows of x in registers."""
@@ -92,12 +102,14 @@ class DepthwiseConv1d(ScheduleRule):
         main = sch.mod["main"]
         rows = find_rows(fused)
         if rows is not None:
-            return Choice("rows, in vectors", func=in_rows(main, fused, rows))
+            made = in_rows(main, fused, rows)
+            return Choice("rows, in vectors", schedule=s_tir.Schedule(made))
         channels = find_channels(fused)
-        made = None if channels is None else in_channels(main, fused, channels)
-        if made is not None:
-            return Choice("vectors of channels", func=made)
-        return Choice("a thread for each element", func=in_elements(main, fused))
+        vectors = None if channels is None else in_channels(main, fused, channels)
+        if vectors is not None:
+            return Choice("vectors of channels", schedule=s_tir.Schedule(vectors))
+        elements = in_elements(main, fused)
+        return Choice("a thread for each element", schedule=s_tir.Schedule(elements))
 
 
 def reads_result(fused: FusedConv) -> bool:

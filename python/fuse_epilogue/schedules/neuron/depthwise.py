@@ -37,8 +37,8 @@ class DepthwiseConv1d(NeuronRule):
 
     Example
     -------
-    >>> from fuse_epilogue import neuron, workloads
-    >>> rule = DepthwiseConv1d(finite=True)
+    >>> from fuse_epilogue import neuron, schedules, workloads
+    >>> rule = schedules.neuron.DepthwiseConv1d(finite=True)
     >>> sch = rule.apply(workloads.depthwise_conv1d(8, 512, 2048, 3), "trn1")
     >>> neuron.emit(sch).predict("trn1").latency_ms < 0.26
     True

@@ -40,10 +40,11 @@ class Matmul(NeuronRule):
 
     Example
     -------
-    >>> from fuse_epilogue import neuron, workloads
+    >>> from fuse_epilogue import neuron, schedules, workloads
     >>> func = workloads.matmul(256, 1024, 512, activation="relu")
-    >>> kernel = neuron.emit(Matmul().apply(func, "trn1"))
-    >>> kernel.check("trn1").psum_banks                         # doctest: +SKIP
+    >>> kernel = neuron.emit(schedules.neuron.Matmul().apply(func, "trn1"))
+    >>> kernel.check("trn1").instructions["nc_matmul"]
+    16
     """
 
     def _choose(self, func: tirx.PrimFunc, core: Machine) -> Choice:

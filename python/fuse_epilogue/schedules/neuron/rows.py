@@ -42,9 +42,9 @@ class RowReduce(NeuronRule):
 
     Example
     -------
-    >>> from fuse_epilogue import neuron, workloads
+    >>> from fuse_epilogue import neuron, schedules, workloads
     >>> func = workloads.row_reduce(300, 50000, op="max", bias=True)
-    >>> kernel = neuron.emit(RowReduce().apply(func, "trn1"))
+    >>> kernel = neuron.emit(schedules.neuron.RowReduce().apply(func, "trn1"))
     """
 
     def _choose(self, func: tirx.PrimFunc, core: Machine) -> Choice:
@@ -68,9 +68,9 @@ class Elementwise(NeuronRule):
 
     Example
     -------
-    >>> from fuse_epilogue import neuron, workloads
+    >>> from fuse_epilogue import neuron, schedules, workloads
     >>> func = workloads.elementwise(300, 50000, scale=True, residual=True, activation="relu")
-    >>> kernel = neuron.emit(Elementwise().apply(func, "trn2"))
+    >>> kernel = neuron.emit(schedules.neuron.Elementwise().apply(func, "trn2"))
     """
 
     def _choose(self, func: tirx.PrimFunc, core: Machine) -> Choice:

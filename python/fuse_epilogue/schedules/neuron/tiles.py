@@ -242,8 +242,8 @@ def best(target: Machine, candidates: Iterable[tuple[str, s_tir.Schedule]]) -> C
             why = str(error)
             continue
         if len(kernel.trace().steps) > TIMED:
-            return found or Choice(form, func=sch.mod["main"])
+            return found or Choice(form, schedule=sch)
         latency = kernel.predict(target).latency_ms
         if found is None or latency < shortest:
-            found, shortest = Choice(form, func=sch.mod["main"]), latency
+            found, shortest = Choice(form, schedule=sch), latency
     return found or Choice("", why)
