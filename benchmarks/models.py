@@ -11,17 +11,16 @@ scheduled, here or there. One model is taken through ONNX as well, if that is in
 
 Both versions are compared with PyTorch before they are timed: the largest difference is in the
 table, as a part of the largest result. They are timed in turns, in one process, on one thread; who
-is first changes from turn to turn. `before/after` is the median of the ratios within the turns,
-with its quartiles. `pass/FuseTIR` is the time of the pass over that of `FuseTIR`, of the calling
-thread, on the same model; the last line has it for a model of 1,000 functions.
+is first changes from turn to turn. All of that is done several times, each time compiled and loaded
+anew: where memory comes to lie changes times as well. `before/after` is the median of the ratios
+within all turns, with its quartiles; `chance` is the same of two copies of the unfused model, which
+differ in nothing. What the pass itself takes is in `pass_time.py`.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
 import os
-import platform
 import statistics
 import time
 from collections.abc import Callable
@@ -35,13 +34,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import torch
 import tvm
-from fusion import use_threads
+from fusion import conditions, use_threads
 from models_torch import MODELS
-from models_tvm import Runner, imported, imported_onnx, legalized, lowered, many_functions
-from primitive import Samples, cpu_model, progress, ratio, to_json
-from tvm import relax, tirx
+from models_tvm import Runner, imported, imported_onnx, lowered
+from primitive import Samples, progress, ratio, to_json
 
-import fuse_epilogue
 from fuse_epilogue.schedules import host
 from fuse_epilogue.transform import FuseReductionEpilogue, Report, report_of
 
@@ -49,9 +46,9 @@ RESULTS = Path(__file__).resolve().parent / "results" / "models.json"
 
 TOLERANCE = 1e-5  # of the largest result, in float32; quantised models must be equal
 SAMPLE_S = 0.02  # a sample takes about that long, or one run
-TURNS, QUICK_TURNS = 41, 5
-MANY = 1000  # functions of the model that the pass is timed on
-BEFORE, AFTER = "before", "after"
+TURNS, QUICK_TURNS = 21, 5
+REPEATS, QUICK_REPEATS = 5, 1  # of all turns, compiled anew
+BEFORE, AFTER, COPY = "before", "after", "copy of before"
 
 
 def time_in_turns(runs: dict[str, Callable[[], Any]], turns: int) -> Samples:
@@ -74,25 +71,6 @@ def time_in_turns(runs: dict[str, Callable[[], Any]], turns: int) -> Samples:
     return samples
 
 
-def processor_time(run: Callable[[], Any], repetitions: int = 5) -> float:
-    """Seconds of the calling thread, the best of some runs."""
-    times = []
-    for _ in range(repetitions):
-        begin = time.thread_time()
-        run()
-        times.append(time.thread_time() - begin)
-    return min(times)
-
-
-def pass_times(grouped: tvm.IRModule) -> dict[str, Any]:
-    """The time of the pass beside that of `FuseTIR` on the same model."""
-    fused = relax.transform.FuseTIR()(grouped)
-    functions = sum(isinstance(f, tirx.PrimFunc) for f in fused.functions.values())
-    theirs = processor_time(lambda: relax.transform.FuseTIR()(grouped))
-    ours = processor_time(lambda: FuseReductionEpilogue()(fused))
-    return {"functions": functions, "pass_s": ours, "fuse_tir_s": theirs, "ratio": ours / theirs}
-
-
 def summary(report: Report) -> dict[str, Any]:
     """What was fused, and what was not, each with its code."""
     reductions = [(f.name, each) for f in report.functions for each in f.reductions]
@@ -108,46 +86,53 @@ def summary(report: Report) -> dict[str, Any]:
     }
 
 
+def compared(name: str, runner: Runner, x: np.ndarray, expected: np.ndarray) -> float:
+    """The largest difference from PyTorch's results, as a part of the largest of them."""
+    difference = runner.result(x).astype("float64") - expected
+    error = float(np.abs(difference).max() / np.abs(expected.astype("float64")).max())
+    if not error <= (0.0 if expected.dtype.kind == "i" else TOLERANCE):
+        raise AssertionError(f"{name}: {error} off the results of PyTorch")
+    return error
+
+
 def measure(
-    name: str, mod: tvm.IRModule, x: np.ndarray, expected: np.ndarray, turns: int
+    name: str, mod: tvm.IRModule, x: np.ndarray, expected: np.ndarray, quick: bool
 ) -> dict[str, Any]:
     """One model: fused, compared, timed."""
     target = host(1)
     before = lowered(mod)
     after = FuseReductionEpilogue()(before)
-    runners = {BEFORE: Runner(before, target), AFTER: Runner(after, target)}
-    scale = float(np.abs(expected.astype("float64")).max())
-    errors = {}
-    for version, runner in runners.items():
-        difference = runner.result(x).astype("float64") - expected
-        errors[version] = float(np.abs(difference).max()) / scale
-        allowed = 0.0 if expected.dtype.kind == "i" else TOLERANCE
-        if not errors[version] <= allowed:
-            raise AssertionError(f"{name} {version}: {errors[version]} off the results of PyTorch")
-    (argument,) = runners[BEFORE].arguments([x])
-    runs = {version: (lambda run=run: run(argument)) for version, run in runners.items()}
-    samples = time_in_turns(runs, turns)
+    samples: Samples = {BEFORE: [], AFTER: [], COPY: []}
+    for _ in range(QUICK_REPEATS if quick else REPEATS):
+        versions = {BEFORE: before, AFTER: after, COPY: before}
+        runners = {version: Runner(each, target) for version, each in versions.items()}
+        errors = {v: compared(f"{name} {v}", run, x, expected) for v, run in runners.items()}
+        (argument,) = runners[BEFORE].arguments([x])
+        runs = {version: (lambda run=run, x=argument: run(x)) for version, run in runners.items()}
+        for version, times in time_in_turns(runs, QUICK_TURNS if quick else TURNS).items():
+            samples[version] += times
+    del errors[COPY]
     return {
         "report": summary(report_of(after)),
         "error": errors,
         "median_s": {version: statistics.median(times) for version, times in samples.items()},
         "before/after": ratio(samples, BEFORE, AFTER),
-        "pass": pass_times(legalized(mod)),
+        "chance": ratio(samples, BEFORE, COPY),
         "samples_s": {v: [float(f"{t:.4g}") for t in times] for v, times in samples.items()},
     }
 
 
-def measure_onnx(small: bool, turns: int) -> dict[str, Any]:
+def measure_onnx(quick: bool) -> dict[str, Any]:
     """The blocks of ResNet-18 through ONNX; a reason where it is not installed."""
     try:
         from models_onnx import resnet
     except ImportError as error:
         return {"absent": f"{error}: pip install 'fuse_epilogue[bench]'"}
-    module, x = MODELS["resnet18"].build(small=small)
+    module, x = MODELS["resnet18"].build(small=quick)
     with torch.no_grad():
         expected = module(x).numpy()
     model = resnet(module, tuple(x.shape), expected.shape)
-    return measure("resnet18 (ONNX)", imported_onnx(model), x.numpy(), expected, turns)
+    return measure("resnet18 (ONNX)", imported_onnx(model), x.numpy(), expected, quick)
 
 
 def show(name: str, result: dict[str, Any]) -> None:
@@ -162,34 +147,12 @@ def show(name: str, result: dict[str, Any]) -> None:
         f"{times[BEFORE] * 1e3:8.3f} ms {times[AFTER] * 1e3:8.3f} ms   "
         f"before/after {ratios['median']:.3f} "
         f"({ratios['lower_quartile']:.3f} to {ratios['upper_quartile']:.3f})   "
-        f"error {result['error'][AFTER]:.1e}   pass/FuseTIR {result['pass']['ratio']:.2f}"
+        f"chance {result['chance']['median']:.3f}   error {result['error'][AFTER]:.1e}"
     )
     for line in report["not_fused"]:
         print(f"{'':16} not fused: {line}")
     for line in report["fused_in_part"]:
         print(f"{'':16} in part: {line}")
-
-
-def conditions(threads: int) -> dict[str, Any]:
-    """What has to be known about a run to judge its figures."""
-    return {
-        "benchmark": "models",
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "machine": {
-            "cpu": cpu_model(),
-            "cores": os.cpu_count(),
-            "load_before": round(os.getloadavg()[0], 2),
-        },
-        "target": str(host(1)),
-        "threads": threads,
-        "versions": {
-            "fuse_epilogue": fuse_epilogue.__version__,
-            "tvm": tvm.__version__,
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-            "python": platform.python_version(),
-        },
-    }
 
 
 def main() -> None:
@@ -198,8 +161,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="tiny models, briefly; writes nothing")
     parser.add_argument("--only", default="", help="models whose names begin with this; no file")
     args = parser.parse_args()
-    report: dict[str, Any] = conditions(use_threads(1))
-    turns = QUICK_TURNS if args.quick else TURNS
+    report: dict[str, Any] = conditions(host(1), use_threads(1)) | {"benchmark": "models"}
+    report["versions"]["torch"] = torch.__version__
+    report["turns"], report["repeats"] = TURNS, REPEATS
     models: dict[str, Any] = {}
     for name, model in MODELS.items():
         if not name.startswith(args.only):
@@ -208,20 +172,13 @@ def main() -> None:
         module, x = model.build(small=args.quick)
         with torch.no_grad():
             expected = module(x).numpy()
-        models[name] = measure(name, imported(module, x), x.numpy(), expected, turns)
+        models[name] = measure(name, imported(module, x), x.numpy(), expected, args.quick)
         progress()
         show(name, models[name])
     if "onnx".startswith(args.only):
-        models["resnet18_onnx"] = measure_onnx(args.quick, turns)
+        models["resnet18_onnx"] = measure_onnx(args.quick)
         show("resnet18_onnx", models["resnet18_onnx"])
     report["models"] = models
-    if not args.only:
-        report["many"] = pass_times(many_functions(100 if args.quick else MANY))
-        many = report["many"]
-        print(
-            f"{many['functions']} functions: the pass {many['pass_s']:.3f} s, FuseTIR "
-            f"{many['fuse_tir_s']:.3f} s, {many['ratio']:.2f}"
-        )
     if not args.only and not args.quick:
         RESULTS.write_text(to_json(report))
 

@@ -28,22 +28,18 @@ def imported_onnx(model: Any) -> tvm.IRModule:
     return from_onnx(model)
 
 
-def legalized(mod: tvm.IRModule) -> tvm.IRModule:
-    """The operators as functions of TIR, grouped by `FuseOps`: what `FuseTIR` starts from."""
+def lowered(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module as Relax's own default pipeline has it behind `FuseTIR`."""
     passes = [
         relax.transform.DecomposeOpsForInference(),
         relax.transform.LegalizeOps(),
         relax.transform.AnnotateTIROpPattern(),
         relax.transform.FoldConstant(),
         relax.transform.FuseOps(),
+        relax.transform.FuseTIR(),
+        relax.transform.DeadCodeElimination(),
     ]
     return tvm.ir.transform.Sequential(passes)(mod)
-
-
-def lowered(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module as Relax's own default pipeline has it behind `FuseTIR`."""
-    passes = [relax.transform.FuseTIR(), relax.transform.DeadCodeElimination()]
-    return tvm.ir.transform.Sequential(passes)(legalized(mod))
 
 
 class Runner:
