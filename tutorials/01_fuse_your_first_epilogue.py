@@ -12,8 +12,23 @@ makes one block of the two, and the intermediate buffer disappears.
 
 This tutorial fuses a bias into a small matrix product, looks at what changed and why that is
 allowed, runs both versions, replays the fusion, and meets a fusion that is refused. It needs no
-more than the LLVM target.
+more than the LLVM target, and no other tutorial.
 """
+
+# %%
+# TIR in a minute
+# ---------------
+# Those who know TVM can go on with the program. TIR is TVM's language of loops: what NKI has as
+# loops around instructions on tiles, TIR has as loops around *blocks*. A block is what is computed
+# for one point; its axes are named at its top. ``vi, vj, vk = T.axis.remap("SSR", [i, j, k])`` says
+# that vi, vj and vk are the loop variables i, j and k, that vi and vj are *spatial* (each point has
+# a result of its own), and that vk is *reduced* over (all its points go into the same result).
+# ``T.init`` is what a reduction does before its first step; storing 0, mostly.
+#
+# ``T.Buffer`` is an array that the caller passes, ``T.sblock_alloc_buffer`` one that lives inside
+# the function. A ``Schedule`` changes such a program step by step, with *primitives*: it splits a
+# loop, moves a block, makes a loop parallel. Each primitive leaves the result as it was.
+# ``fuse_reduction_epilogue`` is one more of them.
 
 # %%
 # The program
@@ -26,6 +41,7 @@ more than the LLVM target.
 
 import numpy as np
 import tvm
+from pictures import show, side_by_side
 from tvm.s_tir import Schedule, ScheduleError, Trace
 from tvm.script import tirx as T
 
@@ -80,12 +96,16 @@ print("stopped by:        ", report.stopped)
 # %%
 # The result
 # ----------
+# Here is the function before and after. (In a terminal it is the text of the second one alone; the
+# environment variable ``TUTORIAL_PICTURES`` names a folder for pictures, if you want them.)
+#
 # Three things have changed. ``T.init`` stores ``C[vi, vj]`` instead of 0. The sum is built in
 # ``D``, where the result belongs. The block ``add`` and the buffer ``temp`` are gone, so 256 values
 # are no longer written and read back. ``T.reads`` and ``T.writes`` say what the block now does.
 
 fused = sch.mod["main"]
 print(fused.script())
+show("first_epilogue", side_by_side(matmul_bias.script(), fused.script()))
 
 # %%
 # Why this is allowed
@@ -100,7 +120,7 @@ print(fused.script())
 #
 # Addition is associative and commutative and 0 is its neutral element, so both are the same sum.
 # On integers they agree bit for bit. On floating-point numbers only the order of the additions
-# differs, and with it the rounding. ``numerics="exact"`` forbids even that: tutorial 02 tells what
+# differs, and with it the rounding. ``numerics="exact"`` forbids even that: tutorial 03 tells what
 # the primitive does then.
 #
 # ``C`` may move because it does not depend on ``k`` and nothing writes it between the two blocks.

@@ -9,8 +9,8 @@ that no schedule can beat by much: the time to copy x to y.
 
 This tutorial starts from the function as one would write it down, and takes it towards that limit
 in five steps. Each step is a schedule of a few lines, compiled, compared with numpy, and timed
-against ``memcpy``. The last one is a rule of ``schedules``, which writes the code by itself. It
-needs no more than the LLVM target; with matplotlib installed it also draws a chart.
+against ``memcpy``. The last one is a rule of ``schedules``, which writes the code by itself. At the
+end is a chart. It needs no more than the LLVM target.
 """
 
 # %%
@@ -21,13 +21,12 @@ needs no more than the LLVM target; with matplotlib installed it also draws a ch
 # each step, nothing scheduled.
 
 import os
-import tempfile
 import time
-from pathlib import Path
 
 import numpy as np
 import tvm
 import tvm_ffi
+from pictures import bars, show, side_by_side
 from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
 from tvm.s_tir import Schedule
@@ -217,6 +216,9 @@ report = fused.fuse_reduction_epilogue("conv")
 print(report)
 step("epilogue fused", fused.mod["main"])
 assert report.steps[0].absorbed and passes(steps["epilogue fused"]) == 2
+titles = "step 2: threads and vectors", "step 3: the same, fused"
+before, after = (steps[name].script() for name in ("threads, vectors", "epilogue fused"))
+show("conv1d_cpu_fused", side_by_side(before, after, titles))
 
 # %%
 # Two passes: x is read and y is written. No schedule needs fewer.
@@ -245,7 +247,7 @@ assert loads_per_output(steps["borders apart"]) < loads_per_output(steps["epilog
 # function as it was written, finds the convolution in it by what it computes, does the steps above
 # (padding inlined, epilogue fused), and then writes the code for a row itself. With
 # ``schedules.apply(conv, target)`` the planner chooses between this and the tiles above, by what
-# they cost on the machine: tutorial 06.
+# they cost on the machine: tutorial 07.
 
 
 def by_rule(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -342,11 +344,12 @@ for _ in range(25):
 seconds = {name: min(times) for name, times in samples.items()}
 
 print(f"Measured on this machine, now, with {THREADS} threads:\n")
-longest = max(seconds.values())
 for name, time_of in seconds.items():
-    bar = "#" * max(1, round(40 * time_of / longest))
     ratio = time_of / seconds["memcpy"]
-    print(f"{name:17} {bar:40} {time_of * 1e3:6.3f} ms {ratio:6.2f} x memcpy")
+    print(f"{name:17} {time_of * 1e3:6.3f} ms {ratio:6.2f} x memcpy")
+title = f"milliseconds, measured on this machine with {THREADS} threads"
+chart = {name: {"": seconds[name] * 1e3} for name in steps}
+show("conv1d_cpu_steps", bars(title, chart, "ms", limit=("memcpy", seconds["memcpy"] * 1e3)))
 
 # %%
 # Your numbers are yours, and other programs on the machine change them. What to look for: what the
@@ -354,26 +357,6 @@ for name, time_of in seconds.items():
 # and how far the last step is from ``memcpy``. ``benchmarks/conv1d_cpu.py`` measures with more
 # care, at many sizes, cold and warm, beside other libraries.
 #
-# With matplotlib the bars become a picture.
-
-try:
-    import matplotlib
-except ImportError:
-    print("matplotlib is not installed: no picture")
-else:
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(8, 3), layout="constrained")
-    axes.barh(list(seconds), [time_of * 1e3 for time_of in seconds.values()])
-    axes.invert_yaxis()
-    axes.axvline(seconds["memcpy"] * 1e3, linestyle="--", color="gray")
-    axes.set_xlabel("milliseconds, measured on this machine")
-    picture = Path(tempfile.mkdtemp(prefix="conv1d_cpu_")) / "steps.svg"
-    figure.savefig(picture)
-    print("saved as", picture)
-
-# %%
 # To sum up, what each step did to the two numbers that no clock has measured:
 
 for name, func in steps.items():

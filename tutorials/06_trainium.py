@@ -3,9 +3,9 @@ A convolution on Trainium: kernels without the machine
 ======================================================
 
 AWS Trainium is programmed in NKI, a language of instructions for the engines of a NeuronCore. This
-chapter schedules a depthwise convolution with TVM's primitives, has the kernel written for us, runs
-it on numpy, checks it against the limits of the machine, and asks the latency model where its time
-would go. Then it climbs a published ladder of seven kernels, and goes past its end.
+tutorial schedules a depthwise convolution with TVM's primitives, has the kernel written for us,
+runs it on numpy, checks it against the limits of the machine, and asks the latency model where its
+time would go. Then it climbs a published ladder of seven kernels, and goes past its end.
 
 No Trainium is needed, and none was used: every time that comes from the model is *predicted*, from
 the documented costs of the instructions. Nothing here was measured by us. What others measured is
@@ -35,6 +35,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import tvm
+from pictures import bars, show, written
 from tvm.s_tir import Schedule
 
 from fuse_epilogue import neuron, schedules, workloads
@@ -172,15 +173,18 @@ assert refused.code == "reads-hbm" and "'weight'" in str(refused)
 # How long would it take?
 # -----------------------
 # The model knows what each instruction costs on its engine, what a transfer costs, and who waits
-# for whom. From that follow the times of all instructions, one by one.
+# for whom. From that follow the times of all instructions, one by one. Here they are as a picture:
+# a row for each engine and each DMA queue.
 
 told = kernel.predict("trn1")
 print(told)
 assert told.bound_by == "latency"
+show("trainium_small", written(told.plot))
 
 # %%
-# "Bound by latency": this layer is so small that every engine mostly waits. From here on the layer
-# is larger.
+# "Bound by latency": this layer is so small that every engine mostly waits. Some transfers bring
+# the data of the first image; its sums follow, while the second image is on its way. From here on
+# the layer is larger.
 #
 # The ladder
 # ----------
@@ -273,6 +277,7 @@ cycle_ms = 1e-6 / told.machine.clock_ghz["vector"]
 least = 2 * 65536 * told.machine.min_cycles * cycle_ms
 print(f"131,072 instructions of {told.machine.min_cycles} cycles: {least:.2f} ms")
 assert told.bound_by == "vector" and told.utilisation["dma"] < 0.05
+show("trainium_step_3", written(told.plot))
 
 # %%
 # All the time goes into starting instructions of the vector engine. The DMA engines, which are what
@@ -363,6 +368,7 @@ for step, mine in ((5, step_5_or_6(4, False)), (6, step_5_or_6(128, True))):
 assert is_right(steps[6])
 predicted[6] = steps[6].predict("trn1")
 print(predicted[6])
+show("trainium_step_6", written(predicted[6].plot))
 
 # %%
 # Predicted beside published
@@ -383,6 +389,11 @@ for step, told in predicted.items():
         f" {busy['vector']:8.1%} {busy['dma']:7.1%}   {told.bound_by}"
     )
 assert all(abs(error) < 0.1 for step, error in errors.items() if step != 4)
+chart = {
+    f"step {step}": {"predicted": ms, "published": ladder.PUBLISHED[step].latency_ms}
+    for step, ms in ladder_ms.items()
+}
+show("trainium_ladder", bars("the ladder on trn1, one NeuronCore", chart, "ms"))
 
 # %%
 # Step 4 is not explained. It has as many vector instructions as step 3, and at 64 cycles each they
@@ -422,6 +433,7 @@ assert is_right(applied)
 ours = applied.predict("trn1")
 print(ours)
 assert ours.latency_ms < 0.6 * predicted[6].latency_ms
+show("trainium_ours", written(ours.plot))
 
 # %%
 # A tile is computed and stored in two parts, so that the first is on its way while the second is
@@ -499,16 +511,14 @@ for (machine, dtype), told in best.items():
 # %%
 # The timeline
 # ------------
-# Every prediction is a timeline. ``write_trace`` writes it for Perfetto (ui.perfetto.dev) and
-# ``chrome://tracing``, ``plot`` draws it as SVG: a row for each engine and each DMA queue.
+# Every prediction is a timeline: ``plot`` drew the pictures above, and ``write_trace`` writes one
+# for Perfetto (ui.perfetto.dev) and ``chrome://tracing``, with every instruction and its line.
 
 told = best["trn1", "bfloat16"]
 with tempfile.TemporaryDirectory() as folder:
-    trace, picture = Path(folder) / "timeline.json", Path(folder) / "timeline.svg"
+    trace = Path(folder) / "timeline.json"
     told.write_trace(trace)
-    told.plot(picture)
     events = json.loads(trace.read_text())["traceEvents"]
-    assert "predicted" in picture.read_text() and told.kernel in picture.read_text()
 boxes = [event for event in events if event["ph"] == "X"]
 print(len(boxes), "instructions; the first of each engine and queue, in microseconds:")
 for number, name in enumerate(told.queues):
@@ -517,6 +527,7 @@ for number, name in enumerate(told.queues):
         print(f"  {name:8} {first['ts']:7.2f}  {first['name']}, line {first['args']['line']}")
 end = max(box["ts"] + box["dur"] for box in boxes)
 assert abs(end / 1e3 - told.latency_ms) < 1e-6 and len(boxes) == sum(told.counts.values())
+show("trainium_bfloat16", written(told.plot))
 
 # %%
 # The lines are those of ``kernel.source``: from a gap in the timeline one finds the instruction.
@@ -544,5 +555,9 @@ latencies["ours, with bias"] = ours.latency_ms
 latencies["ours, bfloat16"] = best["trn1", "bfloat16"].latency_ms
 for name, ms in latencies.items():
     print(f"{name:16} {ms:7.3f} ms predicted")
+show(
+    "trainium_past_the_ladder",
+    bars("predicted, trn1", {n: {"": m} for n, m in latencies.items()}, "ms"),
+)
 assert latencies["step 0"] > 15 * latencies["step 6"]
 assert latencies["step 6"] > 1.8 * latencies["ours, with bias"]

@@ -2,7 +2,7 @@
 A convolution on a GPU: reading the CUDA text
 =============================================
 
-Tutorial 03 took a depthwise convolution to the speed of memory on the CPU. Here is the same
+Tutorial 04 took a depthwise convolution to the speed of memory on the CPU. Here is the same
 function for a GPU. The rule for it schedules it, TVM prints CUDA, and we read that text from
 top to bottom: who computes what, what is loaded, what happens at the borders, where bias and ReLU
 went.
@@ -27,6 +27,7 @@ from pathlib import Path
 import numpy as np
 import tvm
 import tvm_ffi
+from pictures import show, spans
 from tvm import tirx
 
 from fuse_epilogue import schedules, workloads
@@ -171,6 +172,27 @@ for width, index in loads(kernel, "x"):
     print(f"a warp loads {warp.size} elements from {sectors} sectors, {index}")
     assert sectors <= warp.size // SECTOR + 1
     read.update((first[:, None] + np.arange(width)).ravel().tolist())
+
+# %%
+# One thread in the middle of the row, and its first group; columns count from the row's beginning.
+
+THREAD = 100
+
+
+def column(index: str) -> int:
+    """Return what an index of the text is in that thread."""
+    return int(addresses(kernel, index)[THREAD]) - BLOCK * W
+
+
+size, result = stores(kernel, "y")[0]
+out = column(result)
+chunks = sorted(at for _, index in loads(kernel, "x") if abs((at := column(index)) - out) <= size)
+halo = {
+    "stores of y": {"out": (out, size)},
+    "needed of x": {"windows of the three taps": (out - 1, size + F - 1)},
+    "loads of x": {f"chunk {number}": (at, size) for number, at in enumerate(chunks)},
+}
+show("cuda_halo", spans(f"columns of thread {THREAD}, its first group", halo))
 
 # %%
 # Every load begins at a multiple of four elements, without which a 16-byte load is an error. And

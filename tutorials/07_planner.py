@@ -19,13 +19,12 @@ it has to say. It needs no more than the LLVM target.
 # A product of two matrices with a short sum (K = 16), a bias, and a ReLU. One block for each step.
 
 import os
-import tempfile
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import tvm
+from pictures import bars, show, written
 from tvm import s_tir, tirx
 
 import fuse_epilogue
@@ -261,10 +260,9 @@ for part in ("chosen:", "fused against unfused", "searched", "binding constraint
 # of the machine's description, the rings the candidates. On its right what the terms add up to.
 
 print(plan.table())
-picture = Path(tempfile.mkdtemp(prefix="planner_")) / "plan.svg"
-plan.picture(picture)
-print("saved as", picture)
-assert picture.read_text().startswith("<svg") and "predicted" in picture.read_text()
+picture = written(plan.picture)
+assert picture.startswith("<svg") and "predicted" in picture
+show("planner_roofline", picture)
 
 # %%
 # A plan is data
@@ -296,11 +294,14 @@ assert "plan anew" in refused
 
 print(f"{'':10} predicted    measured on this machine, now")
 problem = plan.problem(product)
+chart = {}
 for way, candidate in plan.found.by_fusion.items():
     built = checked(tvm.compile(problem.apply(candidate.point).mod, target=target))
     took = seconds(built, arguments)
     print(f"{way:10} {1e6 * candidate.cost:6.1f} us    {1e6 * took:6.1f} us")
+    chart[way] = {"predicted": 1e6 * candidate.cost, "measured": 1e6 * took}
 checked(fuse_epilogue.compile(product, target))
+show("planner_measured", bars("microseconds, measured on this machine", chart, "us"))
 
 # %%
 # No assertion here: your numbers are yours. A model of four terms is not a clock; what it has to
@@ -318,6 +319,7 @@ for k in (4, 16, 64, 256, 1024):
     ways = fuse_epilogue.plan(workloads.matmul(M, N, k, activation="relu"), target).found.by_fusion
     best = min(("tail", "absorbed"), key=lambda way: ways[way].cost)
     gains[k] = ways["none"].cost / ways[best].cost - 1
-    bar = "#" * round(40 * gains[k])
-    print(f"K = {k:4}: {best:8}, unfused it would cost {100 * gains[k]:5.1f} % more  {bar}")
+    print(f"K = {k:4}: {best:8}, unfused it would cost {100 * gains[k]:5.1f} % more")
+percent = {f"K = {k}": {"": 100 * gain} for k, gain in gains.items()}
+show("planner_gains", bars("what fusing gains, predicted", percent, "%"))
 assert gains[4] > gains[64] > gains[1024]
