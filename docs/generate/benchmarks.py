@@ -1,0 +1,85 @@
+"""A page for each committed result in ``benchmarks/results``, and their index.
+
+Files that are not there have no page; a file that :data:`.results.SHOWN` does not know is shown as
+it is, table by table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .results import SHOWN, Told
+from .rst import code, page, prose, text, title, toctree
+from .unknown import sections
+
+RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
+
+_INDEX = """
+Every figure here was read from the files in ``benchmarks/results`` when these pages were built. A
+*prediction* is called one; everything else was measured, on the machine that its page names. A
+ratio is given as its median with the quartiles of the repetitions in brackets.
+"""
+
+
+def pages(folder: Path = RESULTS) -> Mapping[str, str]:
+    """Return the pages of all results in a folder.
+
+    Raises
+    ------
+    ValueError
+        A file is not the JSON of an object.
+    """
+    files = sorted(folder.glob("*.json"))
+    contents = toctree(path.stem for path in files)
+    found = {"benchmarks/index": page(".. _benchmarks:\n", title("Benchmarks"), _INDEX, contents)}
+    for path in files:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(data, dict):
+            raise ValueError(f"{path.name} holds no JSON object")
+        found[f"benchmarks/{path.stem}"] = _page(path, data)
+    return found
+
+
+def _page(path: Path, data: Mapping[str, Any]) -> str:
+    told = SHOWN.get(path.stem, Told(_name(path.stem), "", sections))
+    picture = path.with_suffix(".svg")
+    parts = [title(told.title), told.about]
+    if picture.is_file():
+        parts.append(f".. image:: {_relative(picture)}\n    :alt: {told.title}, as a chart\n")
+    return page(*parts, *told.show(data), title("Conditions", 1), _conditions(path, data))
+
+
+def _name(stem: str) -> str:
+    words = stem.replace("_", " ")
+    return words[:1].upper() + words[1:]
+
+
+def _conditions(path: Path, data: Mapping[str, Any]) -> str:
+    """Return the lines about machine, versions and source of a result."""
+    lines = []
+    machine = data.get("machine")
+    if isinstance(machine, Mapping):
+        lines.append(("Machine", f"{text(machine.get('cpu'))}, {machine.get('cores')} cores"))
+    if "threads" in data:
+        threads = data["threads"]
+        listed = threads if isinstance(threads, list) else [threads]
+        lines.append(("Threads", ", ".join(map(str, listed))))
+    if "target" in data:
+        lines.append(("Target", code(data["target"])))
+    if isinstance(data.get("versions"), Mapping):
+        versions = (f"{name} {version}" for name, version in data["versions"].items())
+        lines.append(("Versions", text(", ".join(versions))))
+    if "date" in data:
+        lines.append(("Date", str(data["date"])[:10]))
+    if "what" in data:
+        lines.append(("Figures", prose(str(data["what"]))))
+    lines.append(("File", f":download:`{path.name} <{_relative(path)}>`"))
+    return "".join(f":{name}: {told}\n" for name, told in lines)
+
+
+def _relative(path: Path) -> str:
+    """Return a committed file as the pages of benchmarks name it, three folders below the root."""
+    return f"../../../{path.parent.parent.name}/{path.parent.name}/{path.name}"

@@ -1,0 +1,306 @@
+"""What the pages of the known results show: a title, a few sentences and tables, by file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .numbers import ratio, seconds
+from .rst import code, prose, table, text, title
+
+Data = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a page says of a result.
+
+    Attributes
+    ----------
+    title : str
+    about : str
+        In reStructuredText: what was compared, and how it is to be read. No figures.
+    show : Callable[[Mapping[str, Any]], Iterable[str]]
+        Yields the parts of the page.
+    """
+
+    title: str
+    about: str
+    show: Callable[[Data], Iterable[str]]
+
+
+def _convolutions(data: Data) -> Iterator[str]:
+    for threads in data["threads"]:
+        rows = [row for row in data["results"] if row["threads"] == threads]
+        yield title(f"On {threads} thread{'s' if threads > 1 else ''}", 1)
+        yield table(
+            ("layer", "type", "data", "ours", "ours / memcpy", "best other", "best other / ours"),
+            [
+                (
+                    text(f"{row['case']} {'×'.join(map(str, row['shape']))}"),
+                    row["dtype"],
+                    row["state"],
+                    seconds(row["median_s"]["ours"]),
+                    ratio(row["ratio_to_memcpy"].get("ours")),
+                    text(row["best_peer"] or "-"),
+                    ratio(row["ratio_to_ours"].get(row["best_peer"])),
+                )
+                for row in rows
+            ],
+        )
+    yield title("Where it misses its aim", 1)
+    yield "".join(f"- {prose(each)}\n" for each in data["missed"]) or "Nowhere.\n"
+
+
+def _fusions(data: Data) -> Iterator[str]:
+    for family in data["results"].values():
+        yield title(family["title"], 1)
+        yield f"Loops: {code(family['loops'])}\n"
+        yield table(
+            ("epilogue", "size", "unfused", "by hand", "ours", "unfused / ours", "by hand / ours"),
+            [
+                (
+                    text(row["epilogue"]),
+                    text(row["size"]),
+                    *(_time(row["median_s"].get(name)) for name in ("unfused", "by hand", "ours")),
+                    *(ratio(row["ratio_to_ours"].get(name)) for name in ("unfused", "by hand")),
+                )
+                for row in family["programs"]
+            ],
+        )
+
+
+def _generated(data: Data) -> Iterator[str]:
+    contenders = [name for name in ("ours", "tvm") if name in data]
+    yield title("Verdicts", 1)
+    yield table(
+        ("verdict", *contenders),
+        [
+            ("programs", *(f"{data[name]['programs']:,}" for name in contenders)),
+            ("can be fused", *(f"{data[name]['fusable']:,}" for name in contenders)),
+            ("are fused", *(f"{data[name]['fused']:,}" for name in contenders)),
+            *(
+                (verdict, *(f"{data[name]['verdicts'][verdict]:,}" for name in contenders))
+                for verdict in data["ours"]["verdicts"]
+            ),
+        ],
+    )
+    yield title("Refusals by code", 1)
+    yield table(
+        ("code", "programs"),
+        [
+            (f":ref:`{name} <refusal-{name}>`", f"{count:,}")
+            for name, count in data["ours"]["refusal_codes"].items()
+        ],
+    )
+    yield title("By reduction", 1)
+    verdicts = [name for name, count in data["ours"]["verdicts"].items() if count]
+    yield table(
+        ("reduction", *verdicts),
+        [
+            (monoid, *(f"{counts.get(name, 0):,}" for name in verdicts))
+            for monoid, counts in data["ours"]["by_monoid"].items()
+        ],
+    )
+
+
+def _ladder(data: Data) -> Iterator[str]:
+    yield title("Predicted beside published", 1)
+    yield table(
+        ("step", "what", "predicted", "published", "predicted / published", "explained"),
+        [
+            (
+                row["step"],
+                prose(row["what"]),
+                f"{row['predicted_ms']:.3f} ms",
+                f"{row['published_ms']:.3f} ms",
+                f"{row['predicted_ms'] / row['published_ms']:.3f}",
+                "yes" if row["explained"] else "no",
+            )
+            for row in data["ladder"]
+        ],
+    )
+    yield title("Kernels of this package", 1)
+    yield table(
+        ("kernel", "machine and type", "predicted", "x and y alone", "ratio", "schedule"),
+        [
+            (
+                kind,
+                where,
+                f"{row['predicted_ms']:.3f} ms",
+                f"{row['floor_ms']:.3f} ms",
+                f"{row['predicted_ms'] / row['floor_ms']:.2f}",
+                prose(row.get("schedule", "")),
+            )
+            for kind, by_machine in data["kernels"].items()
+            for where, row in by_machine.items()
+        ],
+    )
+
+
+def _plans(data: Data) -> Iterator[str]:
+    yield title("Cost against the clock", 1)
+    yield table(
+        (
+            "chosen by",
+            "rank correlation",
+            "within each",
+            "within 5 %",
+            "median loss",
+            "worst",
+        ),
+        [
+            (
+                text(name),
+                _share(row.get("spearman")),
+                _share(row.get("spearman_within_median")),
+                f"{row['within_5_percent']} of {row['workloads']}",
+                f"{row['regret_median']:.1%}",
+                f"{row['regret_worst']:.1%}",
+            )
+            for name, row in data["judged"].items()
+        ],
+    )
+    yield title("Each workload, measured", 1)
+    plans = [name for name in _times(data["cases"][0]) if name.startswith("plan")]
+    yield table(
+        ("workload", *plans, "best measured", "plan / best", "best unfused", "TVM as it is"),
+        [_plan(case, plans) for case in data["cases"]],
+    )
+
+
+def _plan(case: Data, plans: Iterable[str]) -> tuple[str, ...]:
+    times = _times(case)
+    best = min(times.values())
+    return (
+        text(case["name"]),
+        *(_time(times.get(name)) for name in plans),
+        seconds(best),
+        f"{times['plan'] / best:.2f}",
+        _time(times.get("best none")),
+        _time(case.get("tvm_as_is")),
+    )
+
+
+def _times(case: Data) -> dict[str, float]:
+    return {point["what"]: point["seconds"] for point in case["points"]}
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _primitive(data: Data) -> Iterator[str]:
+    for name, result in data["results"].items():
+        yield title(name.replace("_", " "), 1)
+        medians = result["median_s"]
+        yield table(
+            ("layers", *medians, "ours / tvm"),
+            [
+                (
+                    layers,
+                    *(seconds(times[layers]) for times in medians.values()),
+                    ratio(result["ratio_ours_to_tvm"][layers]),
+                )
+                for layers in medians["ours"]
+            ],
+        )
+
+
+def _models(data: Data) -> Iterator[str]:
+    measured = {name: row for name, row in data["models"].items() if "median_s" in row}
+    yield table(
+        ("model", "fused", "bytes saved", "before", "after", "before / after", "by chance"),
+        [
+            (
+                text(name),
+                f"{row['report']['fused']} of {row['report']['found']}",
+                f"{row['report']['bytes_saved']:,}",
+                seconds(row["median_s"]["before"]),
+                seconds(row["median_s"]["after"]),
+                ratio(row["before/after"]),
+                ratio(row.get("chance")),
+            )
+            for name, row in measured.items()
+        ],
+    )
+    yield title("Not fused", 1)
+    left = [
+        f"- {text(name)}: {text(each)}\n"
+        for name, row in measured.items()
+        for each in (*row["report"]["not_fused"], *row["report"]["fused_in_part"])
+    ]
+    yield "".join(left) or "Nothing.\n"
+
+
+def _time(value: float | None) -> str:
+    return "-" if value is None else seconds(value)
+
+
+#: By the name of the file in ``benchmarks/results``, without ".json".
+SHOWN = {
+    "conv1d_cpu": Told(
+        "Depthwise conv1d on a CPU",
+        """
+The schedules of :func:`fuse_epilogue.schedules.apply` beside other libraries, and beside a
+``memcpy`` of the bytes that the layer has to move. Layers are images × channels × columns × taps;
+*cold* data were not in a cache.
+""",
+        _convolutions,
+    ),
+    "fusion": Told(
+        "What fusing gains",
+        """
+The same loops unfused, with the epilogue placed by hand (TVM's ``reverse_compute_at`` and
+``reverse_compute_inline``, where they accept it), and fused by ``fuse_reduction_epilogue``. Above 1
+ours is faster.
+""",
+        _fusions,
+    ),
+    "fuzz": Told(
+        "Generated programs",
+        """
+Generated reductions with epilogues, and what became of each: *accepted-different* is a program that
+computes something else after the call, the only verdict that must never be. *tvm* is TVM's own
+primitive on those programs that it can be called for.
+""",
+        _generated,
+    ),
+    "models": Told(
+        "Whole models",
+        """
+Models before and after :class:`fuse_epilogue.transform.FuseReductionEpilogue`, otherwise compiled
+in the same way. *By chance*: the ratio of the model before to a copy of it, which is what the clock
+can tell apart. Above 1 the fused model is faster.
+""",
+        _models,
+    ),
+    "neuron_ladder": Told(
+        "Trainium: the ladder",
+        """
+The seven kernels of a published study of depthwise conv1d on trn1, written as seven schedules of
+this package, and its own kernels for the same layer. Everything predicted is the latency model's;
+*x and y alone* is the time to move only these at the full rate of the DMA engines.
+""",
+        _ladder,
+    ),
+    "planner": Told(
+        "The planner against the clock",
+        """
+Predicted costs beside measured times, for workloads outside of the calibration. *Within each*:
+the rank correlation within a workload, its median. *Within 5 %*: for how many workloads the
+choice is that close to the best point that was measured; *loss* is how much slower it is.
+*Without* a term: by the cost without it.
+""",
+        _plans,
+    ),
+    "primitive": Told(
+        "Time of the call",
+        """
+What one call of the primitive takes in modules of many layers, beside TVM's own; *method* is the
+call from Python, with its report.
+""",
+        _primitive,
+    ),
+}

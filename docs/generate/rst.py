@@ -1,0 +1,98 @@
+"""The few forms of reStructuredText that generated pages are made of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+_LINES = "=-~"
+
+
+def title(text: str, level: int = 0) -> str:
+    """Return a heading.
+
+    Example
+    -------
+    >>> print(title("Costs", 1))
+    Costs
+    -----
+    <BLANKLINE>
+    """
+    return f"{text}\n{_LINES[level] * len(text)}\n"
+
+
+def text(value: object) -> str:
+    r"""Return text whose marks mean nothing.
+
+    Example
+    -------
+    >>> print(text("a *b* of `c_`"))
+    a \*b\* of \`c\_\`
+    """
+    return re.sub(r"([\\*`|_])", r"\\\1", str(value))
+
+
+def prose(value: str) -> str:
+    r"""Return text of the project: what stands in single backticks is code, other marks are none.
+
+    Example
+    -------
+    >>> print(prose("write `acc[i]`, not a_b"))
+    write ``acc[i]``, not a\_b
+    """
+    parts = value.split("`")
+    return "".join(code(part) if i % 2 else text(part) for i, part in enumerate(parts))
+
+
+def code(value: object) -> str:
+    """Return text as code; nothing of nothing."""
+    return f"``{value}``" if str(value) else ""
+
+
+def block(language: str, body: str) -> str:
+    """Return a block of code."""
+    lines = "\n".join(f"    {line}".rstrip() for line in body.rstrip().splitlines())
+    return f".. code-block:: {language}\n\n{lines}\n"
+
+
+def table(
+    head: Sequence[str], rows: Iterable[Sequence[object]], widths: Sequence[int] | None = None
+) -> str:
+    """Return a table; cells are reStructuredText.
+
+    Parameters
+    ----------
+    head : Sequence[str]
+    rows : Iterable[Sequence[object]]
+        As many cells each as `head` has.
+    widths : Sequence[int], optional
+        Shares of the columns; what their text needs if None.
+
+    Raises
+    ------
+    ValueError
+        A row is longer or shorter.
+    """
+    lines = [".. list-table::", "    :header-rows: 1"]
+    lines.append(f"    :widths: {'auto' if widths is None else ' '.join(map(str, widths))}")
+    lines.append("")
+    for row in (head, *rows):
+        if len(row) != len(head):
+            raise ValueError(f"{len(row)} cells in a table of {len(head)} columns: {row}")
+        for place, cell in enumerate(row):
+            mark = "*" if place == 0 else " "
+            first, *rest = str(cell).splitlines() or [""]
+            lines.append(f"    {mark} - {first}".rstrip())
+            lines += [f"        {line}".rstrip() for line in rest]
+    return "\n".join(lines) + "\n"
+
+
+def toctree(entries: Iterable[str], depth: int = 1) -> str:
+    """Return a table of contents of other pages."""
+    listed = "".join(f"    {entry}\n" for entry in entries)
+    return f".. toctree::\n    :maxdepth: {depth}\n\n{listed}"
+
+
+def page(*parts: str) -> str:
+    """Return a page of its parts."""
+    return "\n".join(part if part.endswith("\n") else f"{part}\n" for part in parts)

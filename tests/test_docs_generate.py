@@ -1,0 +1,252 @@
+"""The pages that are generated say what the code and the committed results say."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fuse_epilogue
+from fuse_epilogue import cli
+from fuse_epilogue.neuron.checker import RULES
+from fuse_epilogue.neuron.costs import TABLE
+from fuse_epilogue.neuron.instructions import INSTRUCTIONS
+from fuse_epilogue.neuron.machine import MACHINES
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "docs"))
+
+import generate  # noqa: E402
+from generate import (  # noqa: E402
+    algebra,
+    benchmarks,
+    commands,
+    links,
+    pictures,
+    reference,
+    references,
+    refusals,
+    rst,
+    trainium,
+)
+
+MODULES = sorted(path.stem for path in (ROOT / "docs" / "generate").glob("[a-z]*.py"))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_examples_of_generators(module: str) -> None:
+    results = doctest.testmod(importlib.import_module(f"generate.{module}"))
+    assert not results.failed
+
+
+# ---- Refusals ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", fuse_epilogue.REFUSALS)
+def test_every_refusal_has_a_cause_and_a_cure(code: str) -> None:
+    meaning = fuse_epilogue.REFUSALS[code]
+    cause, cure = refusals.cause_and_cure(meaning)
+    assert cure[0].isupper() and cure.endswith(".")
+    # Nothing is lost between them but the mark where the text is cut.
+    letters = re.sub(r"\W", "", meaning).lower()
+    assert re.sub(r"\W", "", cause + cure).lower() == letters
+    assert f".. _refusal-{code}:" in refusals.pages()["refusals"]
+
+
+# ---- The algebra ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("monoid", "function", "dtype", "how", "asked", "becomes"),
+    [
+        # s + c: one more term of the sum
+        ("sum", "x + c", "float32", "absorbed", False, "sum"),
+        # c - x of unsigned integers may pass below 0, which TVM takes never to happen
+        ("sum", "c - x", "uint32", "tail", False, "sum"),
+        # (t0 + t1) * c = t0 * c + t1 * c
+        ("sum", "x * c", "float32", "distributed", True, "sum"),
+        # a decreasing function turns the greatest into the least
+        ("max", "c - x", "float32", "distributed", True, "min"),
+        # not (a and b) = not a or not b
+        ("logical and", "not x", "bool", "distributed", True, "logical or"),
+        ("bit-wise xor", "x ^ c", "int32", "absorbed", False, "bit-wise xor"),
+        ("product", "x + c", "float32", "tail", False, "product"),
+    ],
+)
+def test_the_algebra_is_asked(
+    monoid: str, function: str, dtype: str, how: str, asked: bool, becomes: str
+) -> None:
+    assert algebra.verdict(monoid, function, dtype) == algebra.Verdict(how, asked, becomes)
+
+
+# ---- Trainium, the command line, the reference ---------------------------------------------------
+
+
+def test_pages_of_trainium_hold_all_rows() -> None:
+    pages = trainium.pages()
+    for name in INSTRUCTIONS:
+        assert f"\n{name}\n-" in pages["trainium/instructions"]
+    for row in TABLE:
+        assert f"{row.per_element:g}\n" in pages["trainium/instructions"]
+    for rule in RULES:
+        assert f"``{rule.name}``" in pages["trainium/rules"]
+    for each in MACHINES.values():
+        assert f"{each.sbuf_bytes:,}" in pages["trainium/machines"]
+
+
+def test_every_command_is_on_its_page() -> None:
+    page = commands.pages()["commands"]
+    for name in cli.COMMANDS:
+        assert f"usage: python -m fuse_epilogue {name}" in page
+
+
+def test_every_package_has_a_page() -> None:
+    pages = reference.pages()
+    for package in reference.PACKAGES:
+        page = pages[f"reference/{package}"]
+        for name in reference.shown(package):
+            assert re.search(rf"^\.\. [\w:]+:: {package}\.{name}$", page, re.M), name
+
+
+def test_names_in_docstrings_are_found_where_a_reader_would_look() -> None:
+    found = references.find("check", "fuse_epilogue.verify", None)
+    assert references.public_name(found) == "fuse_epilogue.verify.check"
+    # Of another module of the package, and of the module that a class comes from.
+    assert references.find(".kinds.FINDERS", "fuse_epilogue.planner", "Plan") is not None
+    nothing = references.find("no_such_name", "fuse_epilogue.planner", "Plan")
+    assert references.public_name(nothing) is None
+    assert nothing is references.find("nor_this", "fuse_epilogue", None)
+
+
+# ---- Benchmarks ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", sorted(benchmarks.RESULTS.glob("*.json")), ids=lambda p: p.stem)
+def test_every_committed_result_has_a_page(path: Path) -> None:
+    pages = benchmarks.pages()
+    assert f"    {path.stem}\n" in pages["benchmarks/index"]
+    page = pages[f"benchmarks/{path.stem}"]
+    assert f"{path.name}>`" in page
+    assert ".. list-table::" in page
+
+
+def test_figures_are_those_of_the_file(tmp_path: Path) -> None:
+    data: dict[str, Any] = {
+        "what": "predictions",
+        "ladder": [
+            {
+                "step": 3,
+                "what": "a step",
+                "predicted_ms": 1.25,
+                "published_ms": 2.5,
+                "explained": False,
+            }
+        ],
+        "kernels": {"any data": {"trn1 float32": {"predicted_ms": 0.75, "floor_ms": 0.5}}},
+    }
+    (tmp_path / "neuron_ladder.json").write_text(json.dumps(data))
+    page = benchmarks.pages(tmp_path)["benchmarks/neuron_ladder"]
+    for cell in ("- 1.250 ms", "- 2.500 ms", "- 0.500\n", "- no\n", "- 0.750 ms", "- 1.50\n"):
+        assert cell in page, cell
+
+
+def test_a_result_that_nobody_knows_is_shown(tmp_path: Path) -> None:
+    spread = {"lower_quartile": 1.5, "median": 2.0, "upper_quartile": 2.25}
+    data = {
+        "benchmark": "new",
+        "machine": {"cpu": "a_processor", "cores": 4},
+        "seed": 7,
+        "models": {
+            "small": {"median_s": {"before": 0.002, "after": 0.001}, "ratio": spread},
+            "large": {"median_s": {"before": 0.5}, "samples_s": {"before": [0.5, 0.6]}},
+        },
+    }
+    (tmp_path / "new_one.json").write_text(json.dumps(data))
+    page = benchmarks.pages(tmp_path)["benchmarks/new_one"].replace("\u00a0", " ")
+    assert page.startswith("New one\n=======\n")
+    for cell in ("a\\_processor, 4 cores", "- 7\n", "- 2 ms", "- 500 ms", "2.00 (1.50 to 2.25)"):
+        assert cell in page, cell
+    assert "samples" not in page
+
+
+def test_a_file_that_is_no_result_is_named(tmp_path: Path) -> None:
+    (tmp_path / "list.json").write_text("[1]")
+    with pytest.raises(ValueError, match="list.json holds no JSON object"):
+        benchmarks.pages(tmp_path)
+
+
+def test_pages_of_earlier_runs_do_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generate, "GENERATORS", (lambda: {"new/page": "New\n===\n"},))
+    (tmp_path / "old.rst").write_text("Old\n===\n")
+    generate.write_all(tmp_path)
+    assert [path.name for path in tmp_path.rglob("*.rst")] == ["page.rst"]
+    before = (tmp_path / "new" / "page.rst").stat().st_mtime_ns
+    generate.write_all(tmp_path)
+    assert (tmp_path / "new" / "page.rst").stat().st_mtime_ns == before
+
+
+# ---- Parts of pages ------------------------------------------------------------------------------
+
+
+def test_a_table_refuses_a_row_of_another_length() -> None:
+    with pytest.raises(ValueError, match="1 cells in a table of 2 columns"):
+        rst.table(("a", "b"), [("c",)])
+
+
+def test_pictures_are_moved_in_the_order_they_were_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("sphinx_gallery")
+    monkeypatch.setattr(pictures, "PICTURES", tmp_path / "new")
+    (tmp_path / "new").mkdir()
+    for number, name in enumerate(("b.svg", "a.svg", "no.txt")):
+        path = tmp_path / "new" / name
+        path.write_text(name)
+        os.utime(path, ns=(number, number))
+    paths = iter(str(tmp_path / f"page_{number}.png") for number in range(3))
+    markup = pictures.collect((), {"image_path_iterator": paths}, {"src_dir": str(tmp_path)})
+    assert (tmp_path / "page_0.svg").read_text() == "b.svg"
+    assert (tmp_path / "page_1.svg").read_text() == "a.svg"
+    assert markup.index("page_0.svg") < markup.index("page_1.svg")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["no.txt"]
+    assert pictures.collect((), {"image_path_iterator": paths}, {}) == ""
+
+
+# ---- Links ---------------------------------------------------------------------------------------
+
+
+def site(folder: Path, **pages: str) -> list[str]:
+    for name, body in pages.items():
+        (folder / f"{name}.html").write_text(f"<html><body>{body}</body></html>")
+    return list(links.broken(folder))
+
+
+def test_links_that_lead_somewhere(tmp_path: Path) -> None:
+    assert not site(
+        tmp_path,
+        one='<a href="two.html#place">x</a><a href="#">top</a><a href="https://a.b/c">out</a>',
+        two='<p id="place"><a href="one.html"><img src="data:image/png;base64,x"></a></p>',
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "wrong"),
+    [
+        ('<a href="three.html">x</a>', "three.html does not exist"),
+        ('<a href="two.html#none">x</a>', "there is no such place"),
+        ('<a href="#none">x</a>', "there is no such place"),
+        ('<img src="none.png">', "none.png does not exist"),
+        ('<script src="https://a.b/c.js"></script>', "from elsewhere"),
+        ('<link rel="stylesheet" href="//a.b/c.css">', "from elsewhere"),
+    ],
+)
+def test_links_that_lead_nowhere(tmp_path: Path, body: str, wrong: str) -> None:
+    (line,) = site(tmp_path, one=body, two="<p>two</p>")
+    assert line.startswith("one.html: ") and wrong in line

@@ -1,0 +1,163 @@
+"""The docstrings of everything public: complete, and with examples that run as they stand."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs"))
+
+from generate.reference import ALSO, PACKAGES, exported  # noqa: E402
+
+#: Functions that refuse nothing of the types that they say they take.
+RAISE_NOTHING = {
+    "fuse_epilogue.refusal_code",
+    "fuse_epilogue.schedules.cpu.with_vector_functions",
+    "fuse_epilogue.tune.decompose_fused",
+    "fuse_epilogue.tune.measured",
+    "fuse_epilogue.tune.with_decompose_fused",
+    "fuse_epilogue.verify.prove",
+}
+
+#: Classes that users get from a function, and never make.
+GIVEN = {"fuse_epilogue.verify.Program"}
+
+PUBLIC = {
+    f"{package}.{name}": member
+    for package in PACKAGES
+    for name, member in exported(package).items()
+}
+FUNCTIONS = {name: each for name, each in PUBLIC.items() if inspect.isroutine(each)}
+CLASSES = {name: each for name, each in PUBLIC.items() if inspect.isclass(each)}
+SECTION = re.compile(r"^(\w+)\n-{3,}$", re.M)
+
+
+def sections(member: Any) -> dict[str, str]:
+    """The text of each section of a docstring by its title; "" is what stands before them."""
+    parts = SECTION.split(inspect.getdoc(member) or "")
+    return {"": parts[0], **dict(zip(parts[1::2], parts[2::2], strict=True))}
+
+
+def described(text: str) -> set[str]:
+    """The names that a section of parameters or attributes describes."""
+    heads = re.findall(r"^([*\w][^:\n]*?)(?: :.*)?$", text, re.M)
+    return {name.strip(" *") for head in heads for name in head.split(",")}
+
+
+def parameters(function: Callable[..., Any]) -> set[str]:
+    return set(inspect.signature(function).parameters) - {"self", "cls"}
+
+
+def methods(cls: type) -> Iterator[tuple[str, Any]]:
+    for name, each in vars(cls).items():
+        if not name.startswith("_"):
+            plain = each.__func__ if isinstance(each, staticmethod | classmethod) else each
+            if inspect.isfunction(plain) or isinstance(plain, property):
+                yield name, plain
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    """A package that is documented exports what it documents, and nothing is missing."""
+    import fuse_epilogue
+
+    folder = Path(fuse_epilogue.__file__).parent
+    packages = {
+        ".".join(("fuse_epilogue", *path.parent.relative_to(folder).parts))
+        for path in folder.rglob("__init__.py")
+        if "__all__" in path.read_text()
+    }
+    internal = {
+        "fuse_epilogue.neuron.emit",
+        "fuse_epilogue.planner.problems.cuda",
+        "fuse_epilogue.planner.problems.trainium",
+    }
+    assert packages - internal == set(PACKAGES)
+    assert set(ALSO) <= set(PACKAGES)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_function(name: str) -> None:
+    function, found = FUNCTIONS[name], sections(FUNCTIONS[name])
+    missing = parameters(function) - described(found.get("Parameters", ""))
+    assert not missing, f"not described: {missing}"
+    returns = inspect.signature(function).return_annotation
+    assert (returns in (None, "None")) or found.get("Returns", "").strip(), "no section Returns"
+    if name not in RAISE_NOTHING:
+        assert found.get("Raises", "").strip(), "no section Raises"
+    assert ">>>" in found.get("Example", ""), "no example"
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_class(name: str) -> None:
+    cls, found = CLASSES[name], sections(CLASSES[name])
+    fields = set(getattr(cls, "__dataclass_fields__", ()))
+    public = {field for field in fields if not field.startswith("_")}
+    missing = public - described(found.get("Attributes", ""))
+    assert not missing, f"attributes not described: {missing}"
+    made = not fields and not issubclass(cls, Exception) and name not in GIVEN
+    if made and "__init__" in vars(cls):
+        missing = parameters(cls.__init__) - described(
+            found.get("Parameters", "") + found.get("Attributes", "")
+        )
+        assert not missing, f"parameters not described: {missing}"
+    if not fields and not issubclass(cls, Exception):
+        assert ">>>" in found.get("Example", ""), "no example"
+    for method, function in methods(cls):
+        told = sections(function)
+        assert told[""].strip(), f"{method} has no docstring"
+        if not isinstance(function, property):
+            missing = parameters(function) - described(told.get("Parameters", ""))
+            whole = told[""] + "".join(told.values())
+            missing = {each for each in missing if f"`{each}`" not in whole}
+            assert not missing, f"{method}: not described: {missing}"
+
+
+def test_examples_are_not_skipped() -> None:
+    """A directive that skips an example would let it rot."""
+    for name, member in PUBLIC.items():
+        members = [member]
+        if inspect.isclass(member):
+            members += [function for _, function in methods(member)]
+        for each in members:
+            assert "doctest: +SKIP" not in (inspect.getdoc(each) or ""), f"{name}: {each}"
+
+
+def examples() -> Iterator[Any]:
+    finder = doctest.DocTestFinder(recurse=False)
+    for name, member in PUBLIC.items():
+        members = [(name, member)]
+        if inspect.isclass(member):
+            members += [(f"{name}.{method}", function) for method, function in methods(member)]
+        for path, each in members:
+            for test in finder.find(each, path, globs={}, module=False):
+                if test.examples:
+                    short = path.removeprefix("fuse_epilogue.")
+                    # TVM imports all of its tensor intrinsics, or starts processes.
+                    marks = [pytest.mark.slow] if short.startswith("tune.") else []
+                    yield pytest.param(test, id=short, marks=marks)
+
+
+@pytest.mark.parametrize("example", tuple(examples()))
+def test_example_runs(
+    example: doctest.DocTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a user would type it: from nothing, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    told: list[str] = []
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    # Nothing leaks from one example into another.
+    runner.run(doctest.DocTest(example.examples, {}, *_place(example)), out=told.append)
+    assert not runner.failures, "".join(told)
+    assert os.getcwd() == str(tmp_path)
+
+
+def _place(example: doctest.DocTest) -> tuple[Any, ...]:
+    return example.name, example.filename, example.lineno, example.docstring
