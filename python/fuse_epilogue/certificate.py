@@ -73,9 +73,13 @@ class Certificate:
         The combiner before and after: ``"sum"``, ``"product"``, ``"max"``, ``"min"``, ``"logical
         and"``, ``"logical or"``, ``"bit-wise and"``, ``"bit-wise or"`` or ``"bit-wise xor"``.
     accumulator : tvm.ir.Var
-        The buffer the reduction accumulates in before, at ``indices`` = I(s).
+        The buffer the reduction accumulates in before.
+    indices : tuple[tvm.ir.Expr, ...]
+        The element I(s) of it.
     result : tvm.ir.Var
-        The buffer it accumulates in after, at ``result_indices``.
+        The buffer it accumulates in after.
+    result_indices : tuple[tvm.ir.Expr, ...]
+        The element of it, in s.
     hole : tvm.ir.Var
         x, of the accumulator's type.
     absorbed, distributed : tvm.ir.Expr
@@ -83,7 +87,9 @@ class Certificate:
     init : tvm.ir.Expr
         The value that T.init stores after the call.
     loops : tuple[tvm.ir.Var, ...]
-        The loops around the reduction before the call, each a function of s and r in ``inverse``.
+        The loops around the reduction before the call.
+    inverse : tuple[tvm.ir.Expr, ...]
+        Each of these loops as a function of s and r.
     epilogues : tuple[EpilogueProof, ...]
         In the order in which they were fused.
     tails : tuple[TailProof, ...]
@@ -95,10 +101,14 @@ class Certificate:
 
     Example
     -------
-    >>> before = sch.mod["main"]                                          # doctest: +SKIP
-    >>> report = sch.fuse_reduction_epilogue("matmul")                    # doctest: +SKIP
-    >>> from fuse_epilogue import verify                                  # doctest: +SKIP
-    >>> verify.check(before, sch.mod["main"], report.certificate)         # doctest: +SKIP
+    >>> import tvm
+    >>> from fuse_epilogue import verify, workloads
+    >>> sch = tvm.s_tir.Schedule(workloads.matmul(8, 8, 4))
+    >>> before = sch.mod["main"]
+    >>> report = sch.fuse_reduction_epilogue("matmul")
+    >>> verify.check(before, sch.mod["main"], report.certificate)
+    >>> report.certificate.monoid
+    'sum'
     """
 
     numerics: str

@@ -96,6 +96,7 @@ class FusionReport:
 
     Example
     -------
+    >>> from fuse_epilogue import FusionReport, FusionStep
     >>> step = FusionStep("add", "C[vi, vj]", "", "", "temp", "")
     >>> print(FusionReport(True, "matmul", "D", "exact", (step,), (), None, None))
     'matmul' absorbed C[vi, vj] from 'add' into T.init; 'temp' is gone.
@@ -180,8 +181,15 @@ def refusal_code(error: BaseException) -> str | None:
 
     Example
     -------
-    >>> refusal_code(ValueError("something else")) is None
-    True
+    >>> import tvm
+    >>> import fuse_epilogue
+    >>> from fuse_epilogue import workloads
+    >>> sch = tvm.s_tir.Schedule(workloads.matmul(64, 64, 16, bias=False))
+    >>> try:
+    ...     sch.fuse_reduction_epilogue("matmul")
+    ... except tvm.s_tir.ScheduleError as error:
+    ...     print(fuse_epilogue.refusal_code(error))
+    no-consumer
     """
     last_line = str(error).rstrip("\n").rpartition("\n")[2]
     match = _CODE.match(last_line)

@@ -2,11 +2,19 @@
 
 Example
 -------
->>> kernel = fuse_epilogue.neuron.emit(sch)                 # doctest: +SKIP
->>> print(kernel.source)                                    # doctest: +SKIP
->>> y = kernel(x, weight, bias)                             # doctest: +SKIP
->>> kernel.check("trn1")                                    # doctest: +SKIP
->>> kernel.predict("trn1").latency_ms                       # doctest: +SKIP
+>>> import numpy as np
+>>> from fuse_epilogue import neuron, schedules, workloads
+>>> layer = workloads.depthwise_conv1d(1, 128, 64, 3)
+>>> kernel = neuron.emit(schedules.apply(layer, "trn1"))
+>>> kernel.source.splitlines()[0]
+'import nki'
+>>> y = kernel(*(np.ones(shape, dtype) for shape, dtype in kernel.inputs.values()))
+>>> y.shape
+(1, 128, 64)
+>>> kernel.check("trn1").instructions["activation"]
+1
+>>> kernel.predict("trn1").latency_ms > 0
+True
 """
 
 from .checker import Resources

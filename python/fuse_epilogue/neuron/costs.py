@@ -43,7 +43,7 @@ def narrow(step: Step) -> bool:
 
 
 def narrow_contiguous(step: Step) -> bool:
-    """Accept if `narrow` does and no tile has gaps."""
+    """Accept if all tiles are of a 16-bit float type, in SBUF, without gaps."""
     return narrow(step) and all(
         a.contiguous_run == a.free_elements * ITEMSIZE[a.dtype] for a in _operands(step)
     )

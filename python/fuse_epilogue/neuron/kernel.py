@@ -33,6 +33,13 @@ class Kernel:
         The names of the tensors it takes.
     inputs : Mapping[str, tuple[tuple[int, ...], str]]
         Their shapes and types, empty if they are not known before a call.
+
+    Example
+    -------
+    >>> from fuse_epilogue import neuron, schedules, workloads
+    >>> kernel = neuron.emit(schedules.apply(workloads.matmul(128, 256, 512), "trn1"))
+    >>> kernel.inputs["a"]
+    ((128, 512), 'float32')
     """
 
     def __init__(self, source: str, inputs: Mapping[str, Spec] | None = None) -> None:
@@ -78,7 +85,11 @@ class Kernel:
 
         Example
         -------
-        >>> y = kernel(x, weight, bias)                         # doctest: +SKIP
+        >>> import numpy as np
+        >>> from fuse_epilogue import neuron, schedules, workloads
+        >>> kernel = neuron.emit(schedules.apply(workloads.row_reduce(128, 64), "trn1"))
+        >>> kernel(np.ones((128, 64), "float32"))[0]
+        np.float32(64.0)
         """
         for array in arrays:
             if not isinstance(array, np.ndarray):
@@ -177,8 +188,24 @@ def load(source: str, inputs: Mapping[str, Spec] | None = None) -> Kernel:
 
     Example
     -------
-    >>> kernel = load(text, {"x": ((128, 512), "float32")})     # doctest: +SKIP
-    >>> kernel.check("trn1")                                    # doctest: +SKIP
+    >>> from fuse_epilogue import neuron
+    >>> text = '''
+    ... import nki
+    ... import nki.isa as nisa
+    ... import nki.language as nl
+    ...
+    ...
+    ... @nki.jit
+    ... def copied(x):
+    ...     y = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+    ...     tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+    ...     nisa.dma_copy(tile, x)
+    ...     nisa.dma_copy(y, tile)
+    ...     return y
+    ... '''
+    >>> kernel = neuron.load(text, {"x": ((128, 512), "float32")})
+    >>> kernel.check("trn1").loaded_bytes
+    262144
     """
     return Kernel(source, inputs)
 

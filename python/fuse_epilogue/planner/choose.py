@@ -68,7 +68,9 @@ def plan(
     Example
     -------
     >>> from fuse_epilogue import schedules, workloads
-    >>> chosen = plan(workloads.matmul(64, 64, 64, activation="relu"), schedules.host(1))
+    >>> import fuse_epilogue
+    >>> func = workloads.matmul(64, 64, 64, activation="relu")
+    >>> chosen = fuse_epilogue.plan(func, schedules.host(1))
     >>> chosen.fused
     True
     """
@@ -134,6 +136,14 @@ def compile(  # noqa: A001 - as tvm.compile
         As :func:`plan`.
     RuntimeError
         For a GPU: this TVM has no CUDA.
+
+    Example
+    -------
+    >>> import fuse_epilogue
+    >>> from fuse_epilogue import workloads
+    >>> kernel = fuse_epilogue.compile(workloads.matmul(128, 128, 128), "trn1")
+    >>> kernel.parameters
+    ('a', 'b', 'bias')
     """
     chosen = plan(func, target, profile=profile, limit=limit, finite=finite, measure=measure)
     sch = chosen.apply(func)

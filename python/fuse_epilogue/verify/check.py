@@ -60,9 +60,12 @@ def check(
 
     Example
     -------
-    >>> before = sch.mod["main"]                                          # doctest: +SKIP
-    >>> report = sch.fuse_reduction_epilogue("matmul")                    # doctest: +SKIP
-    >>> check(before, sch.mod["main"], report.certificate)                # doctest: +SKIP
+    >>> import tvm
+    >>> from fuse_epilogue import verify, workloads
+    >>> sch = tvm.s_tir.Schedule(workloads.matmul(4, 4, 2))
+    >>> before = sch.mod["main"]
+    >>> report = sch.fuse_reduction_epilogue("matmul")
+    >>> verify.check(before, sch.mod["main"], report.certificate)
     """
     demand(certificate.numerics in ("exact", "reassociate"), "numerics", "unknown")
     subject = Subject(before, after, certificate)

@@ -171,8 +171,12 @@ def equivalent(
 
     Example
     -------
-    >>> report = equivalent(before, sch.mod["main"])                      # doctest: +SKIP
-    >>> report.proved                                                     # doctest: +SKIP
+    >>> import tvm
+    >>> from fuse_epilogue import verify, workloads
+    >>> sch = tvm.s_tir.Schedule(workloads.matmul(4, 4, 2))
+    >>> before = sch.mod["main"]
+    >>> report = sch.fuse_reduction_epilogue("matmul")
+    >>> verify.equivalent(before, sch.mod["main"]).proved
     True
     """
     if numerics not in ("exact", "reassociate"):

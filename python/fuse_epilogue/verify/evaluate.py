@@ -43,6 +43,13 @@ class Program:
         The generated source.
     stores : list[tuple[Value, ...]]
         For each store the extents of the loops around it.
+
+    Example
+    -------
+    >>> from fuse_epilogue import verify, workloads
+    >>> program = verify.compile_function(workloads.row_reduce(4, 8))
+    >>> [parameter.name for parameter in program.parameters]
+    ['x', 'y']
     """
 
     def __init__(
@@ -92,9 +99,11 @@ class Program:
 
         Example
         -------
-        >>> program = compile_function(func)                              # doctest: +SKIP
-        >>> program.run({"A": np.ones((4, 8), "float32"), "B": np.zeros(4, "float32")})
-        ...                                                               # doctest: +SKIP
+        >>> import numpy as np
+        >>> from fuse_epilogue import verify, workloads
+        >>> program = verify.compile_function(workloads.row_reduce(2, 8))
+        >>> program.run({"x": np.ones((2, 8), "float32"), "y": np.zeros(2, "float32")})
+        {'y': array([8., 8.], dtype=float32)}
         """
         values = self._bind_sizes(arrays, sizes or {})
         lists = [self._load(param, arrays[param.name]) for param in self.parameters]
@@ -181,7 +190,10 @@ def compile_function(func: tirx.PrimFunc, arithmetic: str = "machine") -> Progra
 
     Example
     -------
-    >>> program = compile_function(sch.mod["main"])                       # doctest: +SKIP
+    >>> from fuse_epilogue import verify, workloads
+    >>> program = verify.compile_function(workloads.matmul("m", 4, 4))
+    >>> list(program.sizes)
+    ['m']
     """
     if arithmetic not in ("machine", "float64"):
         raise ValueError(f"no arithmetic '{arithmetic}'")

@@ -96,7 +96,13 @@ def prove(
 
     Example
     -------
-    >>> prove(before, sch.mod["main"])[0].status                          # doctest: +SKIP
+    >>> import tvm
+    >>> from fuse_epilogue import verify, workloads
+    >>> sch = tvm.s_tir.Schedule(workloads.matmul(4, 4, 2))
+    >>> before = sch.mod["main"]
+    >>> report = sch.fuse_reduction_epilogue("matmul")
+    >>> outcome, differences = verify.prove(before, sch.mod["main"])
+    >>> outcome.status
     'proved'
     """
     programs = [AbstractProgram(before), AbstractProgram(after)]

@@ -93,10 +93,14 @@ def depthwise_conv1d(
 
     Example
     -------
-    >>> func = depthwise_conv1d(1, 64, "w", 4, padding="causal", activation="silu")
-    >>> sch = tvm.s_tir.Schedule(func)                          # doctest: +SKIP
-    >>> print(sch.fuse_reduction_epilogue("conv"))              # doctest: +SKIP
+    >>> import tvm
+    >>> from fuse_epilogue import workloads
+    >>> func = workloads.depthwise_conv1d(1, 64, "w", 4, padding="causal", activation="silu")
+    >>> sch = tvm.s_tir.Schedule(func)
+    >>> print(sch.fuse_reduction_epilogue("conv"))
     'conv' absorbed bias[v_c] from 'bias' into T.init; 'summed' is gone.
+    'sigmoid' is part of 'silu' now; 'gate' is gone.
+    'silu' computes x * T.sigmoid(x) once for each finished x: it uses the finished value in ...
     """
     conv = convolution(n, c, w, f, padding=padding, stride=stride, dilation=dilation, dtype=dtype)
     one_of("bias", bias, (False, True))

@@ -81,9 +81,11 @@ def matmul(
 
     Example
     -------
-    >>> func = matmul("m", 256, 512, dtype="bfloat16", activation="silu", transpose_b=True)
-    >>> sch = tvm.s_tir.Schedule(func)                          # doctest: +SKIP
-    >>> print(sch.fuse_reduction_epilogue("matmul", "bias"))    # doctest: +SKIP
+    >>> import tvm
+    >>> from fuse_epilogue import workloads
+    >>> func = workloads.matmul("m", 256, 512, dtype="bfloat16", transpose_b=True)
+    >>> sch = tvm.s_tir.Schedule(func)
+    >>> print(sch.fuse_reduction_epilogue("matmul", "bias"))
     'matmul' absorbed T.Cast("float32", bias[v_n]) from 'bias' into T.init; 'summed' is gone.
     """
     names: dict[str, tirx.Var] = {}

@@ -63,7 +63,8 @@ def relax_depthwise_conv1d(
 
     Example
     -------
-    >>> func = relax_depthwise_conv1d(1, 64, 128, 4, padding="causal", activation="silu")
+    >>> from fuse_epilogue import workloads
+    >>> func = workloads.relax_depthwise_conv1d(1, 64, 128, 4, padding="causal", activation="silu")
     """
     one_of("bias", bias, (False, True))
     one_of("activation", activation, ACTIVATIONS)

@@ -78,7 +78,8 @@ def row_reduce(
 
     Example
     -------
-    >>> func = row_reduce(128, "n", op="max", scale=True)
+    >>> from fuse_epilogue import workloads
+    >>> func = workloads.row_reduce(128, "n", op="max", scale=True)
     """
     names: dict[str, tirx.Var] = {}
     rows, columns = size("m", m, names), size("n", n, names)
@@ -164,7 +165,8 @@ def elementwise(
 
     Example
     -------
-    >>> func = elementwise(128, "n", scale=True, residual=True, activation="relu")
+    >>> from fuse_epilogue import workloads
+    >>> func = workloads.elementwise(128, "n", scale=True, residual=True, activation="relu")
     """
     names: dict[str, tirx.Var] = {}
     rows, columns = size("m", m, names), size("n", n, names)

@@ -55,10 +55,11 @@ def emit(
 
     Example
     -------
-    >>> sch = tvm.s_tir.Schedule(func)                          # doctest: +SKIP
-    >>> sch.set_scope("pad", 0, "trn.sbuf")                     # doctest: +SKIP
-    >>> kernel = fuse_epilogue.neuron.emit(sch)                 # doctest: +SKIP
-    >>> y = kernel(x, weight, bias)                             # doctest: +SKIP
+    >>> from fuse_epilogue import neuron, schedules, workloads
+    >>> scheduled = schedules.apply(workloads.matmul(128, 128, 128), "trn1")
+    >>> kernel = neuron.emit(scheduled, "product")
+    >>> kernel.name, kernel.parameters
+    ('product', ('a', 'b', 'bias'))
     """
     func = _function(scheduled)
     if name is not None and (not name.isidentifier() or name in RESERVED):
