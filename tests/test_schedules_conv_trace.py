@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import types
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import tvm
 from tvm import s_tir
 from tvm.s_tir import Schedule
+from tvm.s_tir import meta_schedule as ms
 
 import fuse_epilogue
 from conv_traces import (
@@ -175,6 +177,40 @@ def test_replay_from_several_threads() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(replay, range(12))) == [None] * 12
+
+
+def test_threads_of_meta_schedule_replay_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are not Python's, and run Python to write the code."""
+    # A context imports all of TVM's tensor intrinsics, which takes seconds; none is used here.
+    intrinsics = "tvm.s_tir.tensor_intrin"
+    if intrinsics not in sys.modules:
+        monkeypatch.setitem(sys.modules, intrinsics, types.ModuleType(intrinsics))
+
+    def space(sch: Schedule) -> None:
+        sch.compute_inline("pad")
+        conv = sch.get_sblock("conv")
+        sch.fuse_reduction_epilogue(conv)
+        rewrite(sch, conv, "rows", **IN_ROWS)
+
+    mod = tvm.IRModule({"main": CONV.with_attr("global_symbol", "main")})
+    context = ms.TuneContext(
+        mod=mod,
+        target=machine_target(),
+        space_generator=ms.space_generator.ScheduleFn(
+            space, sch_rules=[], postprocs=[], mutator_probs={}
+        ),
+        search_strategy=ms.search_strategy.ReplayTrace(max_fail_count=1),
+        task_name="rows",
+        num_threads=2,
+        rand_state=1,
+    )
+    context.pre_tuning(4, 4, context.generate_design_space())
+    by_hand = Schedule(mod)
+    space(by_hand)
+    candidates = context.generate_measure_candidates()
+    assert len(candidates) == 4
+    for candidate in candidates:
+        tvm.ir.assert_structural_equal(candidate.sch.mod, by_hand.mod)
 
 
 # ---- Schedules and random variables --------------------------------------------------------------
