@@ -37,6 +37,9 @@ from generate import (  # noqa: E402
     trainium,
 )
 
+# Pages are Python's work: what they ask of the library has tests of its own.
+pytestmark = pytest.mark.slow
+
 MODULES = sorted(path.stem for path in (ROOT / "docs" / "generate").glob("[a-z]*.py"))
 
 

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+# Processes of their own: what they call in the library has tests of its own.
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(
     path

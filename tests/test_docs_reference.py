@@ -17,6 +17,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs"))
 
 from generate.reference import ALSO, PACKAGES, exported  # noqa: E402
 
+# Examples of Python: what they call in the library has tests of its own.
+pytestmark = pytest.mark.slow
+
 #: Functions that refuse nothing of the types that they say they take.
 RAISE_NOTHING = {
     "fuse_epilogue.refusal_code",

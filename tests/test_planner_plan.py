@@ -311,6 +311,17 @@ def test_compiling_takes_what_planning_takes(monkeypatch):
     assert given == {"profile": None, "limit": 7, "finite": True, "measure": 3}
 
 
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("target", ["llvm", "cuda"])
+def test_the_trace_of_a_fused_plan_names_the_package(name, target):
+    if name.startswith("conv") and target == "cuda":
+        pytest.skip("its schedule has no trace")
+    given = TARGET if target == "llvm" else {"kind": "cuda", "arch": "sm_90"}
+    plan = fuse_epilogue.plan(SMALL[name][1], given)
+    steps = str(plan.apply(SMALL[name][1]).trace)
+    assert ("needs the package fuse_epilogue" in steps) == plan.fused
+
+
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"version": 1}', '{"version": 99}'])
 def test_other_json_is_no_plan(text):
     with pytest.raises(ValueError, match="not the JSON of a plan|not of version"):

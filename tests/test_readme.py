@@ -15,6 +15,9 @@ import pytest
 
 from pages import commands, figures, programs, reading, sources
 
+# Processes of their own: what they call in the library has tests of its own.
+pytestmark = pytest.mark.slow
+
 PAGES = reading.pages()
 SECTIONS = {section.title: section for section in programs.sections(PAGES[0])}
 COMMANDS = {command: None for page in PAGES for command in commands.commands(page)}
@@ -39,14 +42,9 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("title", [t for t in SECTIONS if t not in programs.NOT_RUN])
+@pytest.mark.parametrize("title", SECTIONS)
 def test_programs_print_what_is_shown(title: str, outcome: dict[str, list[str]]) -> None:
     assert not outcome[title], "\n".join(outcome[title])
-
-
-@pytest.mark.parametrize("title", programs.NOT_RUN)
-def test_programs_that_are_not_run_call_what_is_there(title: str) -> None:
-    assert list(programs.wrong_calls(SECTIONS[title])) == []
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -89,25 +89,6 @@ def test_output_that_is_not_printed(shown: str, tmp_path: Path) -> None:
     assert wrong.startswith("line 6 shows")
 
 
-@pytest.mark.parametrize(
-    "call, objection",
-    [
-        ("tune.tune(mod, target, 'tuned', trials=9)", None),
-        (
-            "tune.tune(mod, target, 'tuned', trials=9, tries=9)",
-            "unexpected keyword argument 'tries'",
-        ),
-        ("tune.tune()", "missing a required argument"),
-        ("tune.tuned(mod)", "has no attribute 'tuned'"),
-    ],
-)
-def test_calls_of_programs_that_are_not_run(call: str, objection: str | None) -> None:
-    text = f"```python\nfrom fuse_epilogue import tune\n\nx = {call}\n```\n"
-    found = list(programs.wrong_calls(page(text).sections[0]))
-    assert len(found) == (objection is not None)
-    assert objection is None or objection in found[0]
-
-
 # ---- Commands ------------------------------------------------------------------------------------
 
 

@@ -30,11 +30,15 @@ from traced import (
     scheduled_on,
 )
 
+#: The step in front of the first fusion: without this package TVM fails there, with a sentence.
+NEEDS_PACKAGE = "# needs the package fuse_epilogue:"
+
 
 def steps(sch: Schedule) -> list[str]:
-    """What the trace has recorded, without its heading."""
+    """What the trace has recorded, without its heading and what says which package it needs."""
     lines = [line.strip() for line in str(sch.trace).splitlines()]
-    return lines[lines.index("def apply_trace(sch: s_tir.Schedule) -> None:") + 1 :]
+    recorded = lines[lines.index("def apply_trace(sch: s_tir.Schedule) -> None:") + 1 :]
+    return [line for line in recorded if line != NEEDS_PACKAGE]
 
 
 # ---------------------------------------------------------------------------------------------
@@ -52,6 +56,19 @@ def test_one_block_by_name() -> None:
     instruction = sch.trace.insts[-1]
     assert instruction.kind.name == "FuseReductionEpilogue"
     assert (len(instruction.inputs), len(instruction.attrs), len(instruction.outputs)) == (1, 0, 0)
+
+
+@pytest.mark.parametrize("names", [("mm",), ("mm", "add")])
+def test_the_package_is_named_once_in_front_of_the_first_fusion(names: tuple[str, ...]) -> None:
+    sch = schedule()
+    sch.fuse_reduction_epilogue(*names)
+    lines = [line.strip() for line in str(sch.trace).splitlines()]
+    fusion = next(i for i, line in enumerate(lines) if "sch.fuse_reduction_epilogue" in line)
+    assert lines[fusion - 1] == NEEDS_PACKAGE
+    if len(names) == 2:
+        sch.fuse_reduction_epilogue("mm", "residual")
+    assert str(sch.trace).count(NEEDS_PACKAGE) == 1
+    assert str(replayed(sch).trace).count(NEEDS_PACKAGE) == 1
 
 
 def test_the_block_that_was_named_is_recorded() -> None:
@@ -254,7 +271,8 @@ def test_a_replayed_call_is_refused_like_a_live_one() -> None:
     on_mirror.fuse_reduction_epilogue("mm", "add")
     tvm.ir.assert_structural_equal(fresh.mod, on_mirror.mod)
     recorded = [inst.kind.name for inst in fresh.trace.insts]
-    assert recorded == ["GetSBlock", "GetSBlock", "FuseReductionEpilogue", "GetSBlock", "GetSBlock"]
+    fused = ["Tensorize", "FuseReductionEpilogue"]  # the first says that it needs this package
+    assert recorded == ["GetSBlock", "GetSBlock", *fused, "GetSBlock", "GetSBlock"]
 
 
 def test_simplified() -> None:
@@ -265,7 +283,7 @@ def test_simplified() -> None:
     sch.fuse_reduction_epilogue("mm", "add")
     simple = sch.trace.simplified(remove_postproc=True)
     kinds = [instruction.kind.name for instruction in simple.insts]
-    assert kinds == ["GetSBlock", "GetSBlock", "FuseReductionEpilogue"]
+    assert kinds == ["GetSBlock", "GetSBlock", "Tensorize", "FuseReductionEpilogue"]
     fresh = schedule()
     simple.apply_to_schedule(fresh, remove_postproc=False)
     tvm.ir.assert_structural_equal(fresh.mod, sch.mod)
@@ -335,7 +353,7 @@ def test_a_copy_goes_its_own_way() -> None:
     block = sch.get_sblock("mm")
     copy = sch.copy()
     copy.fuse_reduction_epilogue(block)  # a variable of the original is valid in the copy
-    assert [len(s.trace.insts) for s in (sch, copy)] == [1, 2]
+    assert [len(s.trace.insts) for s in (sch, copy)] == [1, 3]
     tvm.ir.assert_structural_equal(sch.mod, schedule().mod)
     assert sch.get(block).writes[0].source.name == "temp"
     assert copy.get(block).writes[0].source.name == "D"
@@ -344,7 +362,7 @@ def test_a_copy_goes_its_own_way() -> None:
     late.parallel(late.get_loops(block)[0])
     sch.fuse_reduction_epilogue(block)
     tvm.ir.assert_structural_equal(sch.mod, copy.mod)
-    assert [len(s.trace.insts) for s in (sch, copy, late)] == [2, 2, 4]
+    assert [len(s.trace.insts) for s in (sch, copy, late)] == [3, 3, 5]
 
 
 def test_without_a_trace() -> None:

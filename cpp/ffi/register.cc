@@ -122,7 +122,6 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("fuse_epilogue.testing.Decisions", [] { return ToStrings(AllDecisions()); })
       .def("fuse_epilogue.DecomposeReduction", Decompose)
       .def("fuse_epilogue.DecomposeInitReads", DecomposeInitReads)
-      .def("fuse_epilogue.RecordNeedsPackage", RecordNeedsPackage)
       .def("fuse_epilogue.Guarded", Guarded)
       .def("fuse_epilogue.Refusals", Refusals);
 }

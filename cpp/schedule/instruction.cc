@@ -120,12 +120,6 @@ void WrapApply(const char* kind, Wrapper wrapper) {
   });
 }
 
-// For printing, TVM puts strings into quotes.
-bool SaysNeedsPackage(const Anys& attrs) {
-  auto text = attrs.size() > 0 ? attrs[0].as<ffi::String>() : std::nullopt;
-  return text && std::string(*text).find(kNeedsPackage) != std::string::npos;
-}
-
 // The step in front of a recorded fusion stays on the trace and does nothing.
 void InstallNeedsPackage() {
   WrapApply(kTensorizeInstruction,

@@ -4,6 +4,7 @@
 
 #include "schedule/diagnostics.h"
 #include "schedule/fuser.h"
+#include "schedule/search.h"
 #include "schedule/state.h"
 
 namespace fuse_epilogue {
@@ -22,6 +23,7 @@ void RecordCall(const ffi::ObjectRef& schedule, const ffi::ObjectRef& block,
                 const ffi::Any& epilogue, const Options& options) {
   auto trace = ObjectIn(CallGlobal(Fn::GetTrace, schedule));
   if (!trace) return;
+  RecordNeedsPackage(schedule, block);
   ffi::Array<ffi::Any> inputs{block};
   if (auto rv = ObjectIn(epilogue)) inputs.push_back(*rv);
   ffi::Array<ffi::Any> outputs;

@@ -30,10 +30,13 @@ bool DecomposeInitReads(const ffi::ObjectRef& schedule);
  * does nothing.
  */
 inline constexpr const char* kNeedsPackage =
-    "(none: this tuned trace needs the Python package fuse_epilogue, which is not loaded; "
+    "(none: this trace needs the Python package fuse_epilogue, which is not loaded; "
     "install it and `import fuse_epilogue` before reading the trace or its database)";
 
-/*! \brief Put the step that says so on the trace, for what follows on \p block. */
+/*! \brief Whether these are the attributes of such a step. */
+bool SaysNeedsPackage(const ffi::Array<ffi::Any>& attrs);
+
+/*! \brief Put the step that says so on the trace, unless it is there; it follows on \p block. */
 void RecordNeedsPackage(const ffi::ObjectRef& schedule, const ffi::ObjectRef& block);
 
 }  // namespace fuse_epilogue

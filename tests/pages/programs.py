@@ -9,9 +9,7 @@ Line breaks do not matter there, and ``...`` stands for what is left out.
 
 from __future__ import annotations
 
-import ast
 import contextlib
-import inspect
 import io
 import json
 import re
@@ -24,31 +22,6 @@ from typing import Any
 import fuse_epilogue  # noqa: F401 - where TVM does not load it by itself
 
 from .reading import Block, Page, Section, pages
-
-#: Python that makes what the blocks of a section use and do not make themselves.
-GIVEN = {
-    "Checking a fusion": """
-import tvm
-from fuse_epilogue import workloads
-
-sch = tvm.s_tir.Schedule(workloads.matmul(4, 4, 4, activation="relu"))
-before = sch.mod["main"]
-report = sch.fuse_reduction_epilogue("matmul")
-after = sch.mod["main"]
-""",
-    "Whole modules": """
-import tvm
-from fuse_epilogue import workloads
-
-mod = tvm.IRModule({"main": workloads.row_reduce(8, 8)})
-""",
-}
-
-#: Sections whose Python is not run, and why. Their calls are held against the signatures.
-NOT_RUN = {
-    "Tuning": "a search takes minutes",
-    "On several machines": "needs other machines",
-}
 
 #: The first line of TIR, which only looks like a program.
 TIR = re.compile(r"for .* in T\.grid\(.*\):")
@@ -66,7 +39,6 @@ def _programs(section: Section) -> list[Block]:
 def failures(section: Section, folder: Path) -> Iterator[str]:
     """Run a section's programs, kept in ``folder``; yield what is shown and was not printed."""
     names: dict[str, Any] = {"__name__": "__main__"}
-    _execute(Block("python", GIVEN.get(section.title, ""), 0), names, folder)
     printed, before = "", ""
     for block in section.blocks:
         if TIR.fullmatch(block.head) or (before == "python" and not block.language):
@@ -105,44 +77,11 @@ def main(folder: Path) -> None:
     """Run all sections; print what is wrong with each, as JSON."""
     wrong = {}
     for section in sections(pages()[0]):
-        if section.title not in NOT_RUN:
-            try:
-                wrong[section.title] = list(failures(section, folder))
-            except Exception:
-                wrong[section.title] = [traceback.format_exc()]
+        try:
+            wrong[section.title] = list(failures(section, folder))
+        except Exception:
+            wrong[section.title] = [traceback.format_exc()]
     print(json.dumps(wrong))
-
-
-# ---- Programs that are not run -------------------------------------------------------------------
-
-
-def wrong_calls(section: Section) -> Iterator[str]:
-    """Yield the calls of imported functions that do not fit what they call."""
-    names: dict[str, Any] = {}
-    for block in _programs(section):
-        for node in ast.walk(ast.parse(block.text)):
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                exec(compile(ast.Module([node], []), "import", "exec"), names)
-        for node in ast.walk(ast.parse(block.text)):
-            if isinstance(node, ast.Call) and _root(node.func) in names:
-                yield from _objection(node, names)
-
-
-def _root(node: ast.expr) -> str | None:
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else None
-
-
-def _objection(call: ast.Call, names: dict[str, Any]) -> Iterator[str]:
-    text = ast.unparse(call.func)
-    try:
-        called = eval(text, dict(names))
-        if not any(keyword.arg is None for keyword in call.keywords):
-            arguments = {keyword.arg: None for keyword in call.keywords}
-            inspect.signature(called).bind(*call.args, **arguments)
-    except (AttributeError, TypeError) as error:
-        yield f"{text}(...): {error}"
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
 from tvm.sym import Analyzer
 
-from .. import _core
 from ..report import refusal_code
 from ..tir_tree import handle, loads, substitute, uses
 from .convolution import DepthwiseConv, find_depthwise_conv, is_one_to_one, plain
@@ -95,7 +94,6 @@ def fuse_followers(sch: s_tir.Schedule, conv: Any) -> None:
     """
     if not sch.get_consumers(conv):
         return
-    _core.RecordNeedsPackage(sch, conv)
     try:
         sch.fuse_reduction_epilogue(conv)
     except s_tir.ScheduleError as error:

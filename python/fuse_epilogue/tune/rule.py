@@ -24,7 +24,6 @@ from tvm.s_tir.schedule.analysis import is_output_block
 from tvm.sym import Analyzer
 from tvm.target import Target
 
-from .. import _core
 from ..schedule import analyze
 from ..tir_tree import loads
 from .postproc import with_decompose_fused
@@ -75,8 +74,6 @@ def absorb(sch: s_tir.Schedule, block: SBlockRV, numerics: str = "reassociate") 
         left = report.kept or any(step.tail or step.merged_into for step in report.steps)
         if left or _starts_from_output(trial.get(block)) or not _fits_rules(trial, block):
             break
-        if not gone:
-            _core.RecordNeedsPackage(sch, block)
         sch.fuse_reduction_epilogue(block, epilogue, numerics=numerics)
         gone.append(epilogue)
     return gone

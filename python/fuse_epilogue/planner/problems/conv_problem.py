@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from tvm import s_tir, tirx
 
-from ... import _core
 from ...schedules.cpu import forms
 from ...schedules.cpu.forms import Form
 from ...schedules.prepare import prepare
@@ -192,7 +191,6 @@ def follow(point: Point) -> Any:
 
     def after(sch: s_tir.Schedule, conv: Any) -> None:
         if mode != NONE:
-            _core.RecordNeedsPackage(sch, conv)
             fuse(sch, conv, mode)
             return
         blocks = [sch.get(b).name_hint for b in sch.get_child_blocks(sch.get_sblock("root"))]
