@@ -19,11 +19,15 @@ from .cpu.functions import with_vector_functions
 from .cpu.loops import borders_of
 from .cpu.row_limits import why_not_rows
 from .cpu.rows import in_rows, streams
-from .fused import find_fused_conv
+from .cuda import channels, elements, narrow
+from .cuda import rows as thread_rows
+from .fused import FusedConv, find_fused_conv
 from .padding import with_opaque_zeros
 from .prepare import in_order, why_not_prepared
 from .rewrite import PREFIX, NotRewritten
 
+#: Threads of a block that CUDA allows.
+_THREADS = 1024
 _NAME = re.compile(re.escape(PREFIX) + r"(\w+)\(((?:\w+=-?\d+(?:, )?)*)\)")
 
 
@@ -51,17 +55,22 @@ def _prepared(func: tirx.PrimFunc, _: str) -> tirx.PrimFunc:
     return made
 
 
-def _rows(
-    func: tirx.PrimFunc, block: str, lanes: int, stream: bool, parallel: bool
-) -> tirx.PrimFunc:
-    if lanes & (lanes - 1):
-        raise NotRewritten(f"{lanes} lanes are no power of two")
+def _fused(func: tirx.PrimFunc, block: str) -> FusedConv:
     sch = s_tir.Schedule(func)
     fused = find_fused_conv(sch, sch.get_sblock(block))
     if fused is None:
         raise NotRewritten(
             f"it is not a depthwise convolution '{block}', alone or with one tail, in plain loops"
         )
+    return fused
+
+
+def _rows(
+    func: tirx.PrimFunc, block: str, lanes: int, stream: bool, parallel: bool
+) -> tirx.PrimFunc:
+    if lanes & (lanes - 1):
+        raise NotRewritten(f"{lanes} lanes are no power of two")
+    fused = _fused(func, block)
     why = why_not_rows(fused, lanes)
     if why is not None:
         raise NotRewritten(f"not in rows: {why}")
@@ -80,6 +89,42 @@ def _split_at_borders(func: tirx.PrimFunc, block: str, channel: int, rolled: boo
     return split_at_borders(with_opaque_zeros(func, found), borders)
 
 
+def _check_threads(parts: int, threads: int) -> None:
+    if parts < 1 or not 1 <= threads <= _THREADS:
+        raise NotRewritten(
+            f"a thread cannot have {parts} parts, or a block {threads} threads: it is at least 1 "
+            f"part, and from 1 to {_THREADS} threads"
+        )
+
+
+def _cuda_rows(func: tirx.PrimFunc, block: str, vectors: int, threads: int) -> tirx.PrimFunc:
+    _check_threads(vectors, threads)
+    fused = _fused(func, block)
+    rows = thread_rows.find_rows(fused)
+    if rows is None:
+        raise NotRewritten(f"no thread can load rows of '{block}' in vectors")
+    return thread_rows.in_rows(func, fused, rows, vectors, threads)
+
+
+def _cuda_channels(func: tirx.PrimFunc, block: str, tile: int, threads: int) -> tirx.PrimFunc:
+    _check_threads(tile, threads)
+    fused = _fused(func, block)
+    found = channels.find_channels(fused)
+    made = None if found is None else channels.in_channels(func, fused, found, tile, threads)
+    if made is None:
+        raise NotRewritten(f"no thread can load channels of '{block}' in vectors")
+    return made
+
+
+def _cuda_elements(func: tirx.PrimFunc, block: str, threads: int) -> tirx.PrimFunc:
+    _check_threads(1, threads)
+    return elements.in_elements(func, _fused(func, block), threads)
+
+
+def _wrapping(func: tirx.PrimFunc, _: str) -> tirx.PrimFunc:
+    return narrow.with_wrapping(func)
+
+
 def _in_vectors(func: tirx.PrimFunc, _: str) -> tirx.PrimFunc:
     return with_vector_functions(func)
 
@@ -95,6 +140,11 @@ REWRITINGS: dict[str, Rewriting] = {
     "borders": Rewriting({"channel": int, "rolled": bool}, _split_at_borders),
     # See schedules.cpu.functions.
     "vector_functions": Rewriting({}, _in_vectors),
+    # See schedules.cuda: the modules rows, channels, elements and narrow.
+    "cuda_rows": Rewriting({"vectors": int, "threads": int}, _cuda_rows),
+    "cuda_channels": Rewriting({"tile": int, "threads": int}, _cuda_channels),
+    "cuda_elements": Rewriting({"threads": int}, _cuda_elements),
+    "wrapping": Rewriting({}, _wrapping),
 }
 
 

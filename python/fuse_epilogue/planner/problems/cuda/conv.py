@@ -19,13 +19,10 @@ import tvm
 from tvm import s_tir, tirx
 
 from ....schedules.convolution import find_depthwise_conv, plain
-from ....schedules.cuda.channels import find_channels, in_channels
-from ....schedules.cuda.elements import in_elements
 from ....schedules.cuda.loops import in_loops
 from ....schedules.cuda.narrow import with_wrapping
-from ....schedules.cuda.rows import find_rows, in_rows
-from ....schedules.fused import FusedConv, find_fused_conv
 from ....schedules.prepare import prepare
+from ....schedules.rewrite import rewrite
 from ...cost import Terms
 from ...gpu import Gpu
 from ...space import Constraint, Point, Points, Space, Variable
@@ -202,30 +199,18 @@ class CudaConv:
                 fuse_as_one(sch, name, mode)
 
             in_loops(sch, conv, follow, most)
-            func = sch.mod["main"]
         else:
             fuse_as_one(sch, sch.get(conv).name_hint, mode)
-            fused = find_fused_conv(sch, conv)
-            assert fused is not None, "it was when the problem was found"
-            main = sch.mod["main"]
-            func = _written(main, fused, form, point["parts"], most)
-        return s_tir.Schedule(with_wrapping(func))
-
-
-def _written(
-    func: tirx.PrimFunc, fused: FusedConv, form: int, parts: int, most: int
-) -> tirx.PrimFunc:
-    """Return a function in one of the forms that are one pass."""
-    made: tirx.PrimFunc | None = None
-    rows = find_rows(fused)
-    if form == ROWS and rows is not None:
-        made = in_rows(func, fused, rows, parts, most)
-    elif form == CHANNELS:
-        made = in_channels(func, fused, find_channels(fused), parts, most)
-    else:
-        made = in_elements(func, fused, most)
-    assert made is not None, "it was when the problem was found"
-    return made
+            if form == ROWS:
+                rewrite(sch, conv, "cuda_rows", vectors=point["parts"], threads=most)
+            elif form == CHANNELS:
+                rewrite(sch, conv, "cuda_channels", tile=point["parts"], threads=most)
+            else:
+                rewrite(sch, conv, "cuda_elements", threads=most)
+        func = sch.mod["main"]
+        if not with_wrapping(func).body.same_as(func.body):
+            rewrite(sch, sch.get_sblock("root"), "wrapping")
+        return sch
 
 
 def find_conv(func: tirx.PrimFunc, machine: Gpu) -> CudaConv | None:
