@@ -127,6 +127,13 @@ def _planner(results: Any) -> tuple[float, ...]:  # noqa: ANN401
     )
 
 
+def _tuned(results: Any) -> tuple[int, ...]:  # noqa: ANN401
+    assert results["summary"]["worst_gain"] >= 1, "README says that none is slower"
+    tasks = results["results"].values()
+    better = len(results["summary"]["better_by_more_than_2_percent"])
+    return better, len(tasks), sum(task["same_schedule"] for task in tasks), len(tasks)
+
+
 def _model(results: Any, name: str) -> tuple[float, ...]:  # noqa: ANN401
     model = results["models"][name]
     report = model["report"]
@@ -220,6 +227,11 @@ ROWS = (
         "functions {:.2f}",
         "pass_time.json",
         lambda r: tuple(r["sizes"][n]["pass/FuseTIR"]["median"] for n in ("1000", "10")),
+    ),
+    Row(
+        "it is faster by more than 2 % for {} of the {}, and the same schedule for {} of the {}",
+        "tune.json",
+        _tuned,
     ),
     Row("it could be called for | {:,} | {:,} |", "fuzz.json", lambda r: _both(r, "programs")),
     Row("can be fused | {:,} | {:,} |", "fuzz.json", lambda r: _both(r, "fusable")),
