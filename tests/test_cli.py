@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -144,6 +146,21 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
         _files.write(file, "after")
     assert file.read_text() == "before" and list(tmp_path.iterdir()) == [file]
     assert file.stat().st_mode == before
+
+
+def test_what_is_no_file_is_written_to_and_of_a_link_the_file_behind_it(tmp_path):
+    pipe, read = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
+    reader.start()
+    _files.write(pipe, "through")
+    reader.join()
+    assert read == ["through"] and pipe.is_fifo()
+    link, file = tmp_path / "link", tmp_path / "file"
+    file.write_text("before")
+    link.symlink_to(file)
+    _files.write(link, "after")
+    assert link.is_symlink() and file.read_text() == "after"
 
 
 # ---- Commands ------------------------------------------------------------------------------------

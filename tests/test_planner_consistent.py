@@ -184,6 +184,12 @@ CHANGES: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "a small space": ("gpu", lambda d: d["found"].update(size=10), "found.evaluated does not fit"),
     "no gap that is known": ("cpu", lambda d: d["found"].update(gap=None), "no point was left out"),
     "a gap": ("gpu", lambda d: d["found"].update(gap=1e-9), "no point was left out"),
+    "fewer evaluated": (
+        "cpu",
+        lambda d: d["found"].update(evaluated=len(d["found"]["ranked"])),
+        "found.pruned are fewer",
+    ),
+    "nothing pruned": ("cpu", lambda d: d["found"].update(pruned={}), "found.pruned are fewer"),
     "all points": (
         "part",
         lambda d: d["found"].update(exhaustive=True, pruned={}),

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import platform
+
 import pytest
 import tvm_ffi
+from tvm.script import tirx as T
+from tvm.target import Target
 
 import fuse_epilogue
 from fuse_epilogue import schedules, workloads
 from fuse_epilogue.planner import Plan, trials
+from fuse_epilogue.planner.measure import arguments
 from fuse_epilogue.planner.trials import TILE
 
 COUNT = 9
@@ -100,11 +105,71 @@ def test_really_measured_plans_compute_what_others_do(func):
     import numpy as np
     import tvm
 
-    from fuse_epilogue.planner.measure import arguments
-
     arrays = arguments(func)
     tvm.compile(func, target="llvm")(*arrays)
     right = arrays[-1].numpy().copy()
     arrays[-1].copyfrom(np.full_like(right, 99))
     fuse_epilogue.compile(func, schedules.host(2), measure=4)(*arrays)
     np.testing.assert_array_equal(arrays[-1].numpy(), right)
+
+
+@T.prim_func(s_tir=True)
+def GATHER(
+    x: T.Buffer((8, 16), "float32"),
+    table: T.Buffer((4, 8), "float32"),
+    chosen: T.Buffer((8,), "int32"),
+    y: T.Buffer((8,), "float32"),
+):
+    sums = T.sblock_alloc_buffer((8,))
+    for i, j in T.grid(8, 16):
+        with T.sblock("sums"):
+            vi, vj = T.axis.remap("SR", [i, j])
+            with T.init():
+                sums[vi] = T.float32(0)
+            sums[vi] = sums[vi] + x[vi, vj]
+    for i in range(8):
+        with T.sblock("y"):
+            vi = T.axis.spatial(8, i)
+            y[vi] = sums[vi] + table[chosen[vi], vi]
+
+
+def test_data_that_would_be_indices_are_not_made_up():
+    assert fuse_epilogue.plan(GATHER, schedules.host(2)).kind == "rows"
+    with pytest.raises(ValueError, match="index of 'table' is read from memory"):
+        fuse_epilogue.plan(GATHER, schedules.host(2), measure=3)
+
+
+def test_no_function_is_timed_with_a_zero():
+    assert all((array.numpy() != 0).all() for array in arguments(FUNC))
+
+
+@pytest.mark.parametrize("count", [1, 24])
+def test_as_many_are_timed_as_asked_for_where_there_are_as_many(timed_count, count):
+    func = workloads.row_reduce(64, 128, bias=True)
+    ways = len(fuse_epilogue.plan(func, schedules.host(2)).found.by_fusion)
+    assert timed_count(func, count) == max(count, ways)
+
+
+@pytest.fixture
+def timed_count(monkeypatch):
+    """Return what counts the functions that are timed for a plan."""
+
+    def count(func, measure):
+        seen = set()
+
+        def compiled(sch, target):
+            key = tvm_ffi.structural_hash(sch.mod["main"])
+            seen.add(key)
+            return key
+
+        monkeypatch.setattr(trials, "compiled", compiled)
+        monkeypatch.setattr(trials, "seconds", lambda key, arrays: 1e-6 + key % 97 * 1e-9)
+        fuse_epilogue.plan(func, schedules.host(2), measure=measure)
+        return len(seen)
+
+    return count
+
+
+@pytest.mark.parametrize("spelled", [{}, {"mtriple": f"{platform.machine()}-unknown-linux-gnu"}])
+def test_this_machine_may_be_spelled_otherwise(spelled):
+    trials.check_here(Target({"kind": "llvm", **spelled}))

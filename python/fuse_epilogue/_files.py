@@ -10,12 +10,18 @@ from pathlib import Path
 def write(path: str | Path, text: str) -> None:
     """Write a file whole or not at all: an interrupted command leaves what was there.
 
+    Of a link the file behind it is written. What is no file, such as ``/dev/stdout``, is written
+    to as it stands.
+
     Raises
     ------
     OSError
         The folder is missing or cannot be written, or the path is that of a folder.
     """
-    target = Path(path)
+    target = Path(path).resolve()
+    if _is_special(target):
+        target.write_text(text, encoding="utf-8")
+        return
     descriptor, name = _beside(target)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -37,9 +43,17 @@ def try_to_write(path: str | Path) -> None:
     OSError
         As :func:`write` would, after all that it is to write was computed.
     """
-    descriptor, name = _beside(Path(path))
+    target = Path(path).resolve()
+    if _is_special(target):
+        return
+    descriptor, name = _beside(target)
     os.close(descriptor)
     Path(name).unlink()
+
+
+def _is_special(target: Path) -> bool:
+    """Return whether there is something that is neither a file nor a folder: a device, a pipe."""
+    return target.exists() and not target.is_file() and not target.is_dir()
 
 
 def _beside(target: Path) -> tuple[int, str]:

@@ -157,6 +157,13 @@ def _counts(plan: Plan) -> bool:
     return len(found.ranked) <= found.evaluated and looked <= found.size
 
 
+def _all_points(plan: Plan) -> bool:
+    """Return whether a search in full, where all costs are exact, has looked at all points."""
+    found = plan.found
+    looked = found.evaluated + sum(found.pruned.values())
+    return looked == found.size or not (found.exhaustive and isinstance(plan.machine, Cpu | Gpu))
+
+
 def _gap(plan: Plan) -> bool:
     return plan.found.gap == 0 or not plan.found.exhaustive
 
@@ -183,5 +190,6 @@ RULES = (
     Rule("found.by_fusion does not have the best point of each way", _best_of_ways),
     Rule("found.evaluated does not fit its size and what was pruned", _counts),
     Rule("found.exhaustive says that no point was left out, and found.gap is not 0", _gap),
+    Rule("found.exhaustive says so, and found.evaluated and found.pruned are fewer", _all_points),
     Rule("found.estimated is of Trainium, where points were left out", _estimated),
 )

@@ -242,7 +242,7 @@ def _price(problem: Problem, plan: Plan, broken: Points | None) -> tuple[bool | 
         return None, "what it costs is not computed for so many points"
     if not broken.size:
         return False, "it forbids no point that the others allow"
-    best = plan.found.best
+    best = min(plan.found.ranked, key=lambda each: each.cost)
     # Beyond a limit of the machine a cost may be none: the model was made for what fits.
     with np.errstate(all="ignore"):
         costs = plan.weights.cost(problem.cost(broken))

@@ -1,4 +1,4 @@
-"""Measures points: compiles a schedule, checks that it still computes the same, and times it."""
+"""Measures points: compiles a schedule, and times it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from ..schedules.cpu.functions import with_vector_functions
 from .problems.problem import Problem
 from .space import Point
 
+#: What data are made of.
+_VALUES = np.array([-3, -2, -1, 1, 2, 3], "float32")
 #: Seconds that a sample takes about, and samples of which the shortest counts.
 SAMPLE_S, SAMPLES = 2e-3, 7
 
@@ -69,13 +71,13 @@ def compiled_for_gpu(sch: s_tir.Schedule, target: Target) -> Any:
 def arguments(func: tirx.PrimFunc, seed: int = 0) -> list[Any]:
     """Return a tensor for each parameter of a function: small integers, as values of its type.
 
-    Sums of them are exact in float32, in any order.
+    Sums of them are exact in float32, in any order. None is 0: a function may divide by them.
     """
     rng = np.random.default_rng(seed)
     made = []
     for param in func.params:
         shape = [int(extent) for extent in param.ty.shape]
-        values = rng.integers(-3, 4, shape).astype("float32")
+        values = rng.choice(_VALUES, shape)
         dtype = str(param.ty.dtype)
         made.append(tvm.runtime.tensor(values.astype(_numpy(dtype))))
     return made

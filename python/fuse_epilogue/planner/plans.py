@@ -135,6 +135,9 @@ class Plan:
     def apply(self, func: tirx.PrimFunc | s_tir.Schedule) -> s_tir.Schedule:
         """Return a function scheduled by this plan, as "main".
 
+        On processors and GPUs the schedule's trace replays on the function, from JSON as well. For
+        Trainium it does not: the function was rewritten before, and the plan is what to keep.
+
         Parameters
         ----------
         func : tvm.tirx.PrimFunc or tvm.s_tir.Schedule

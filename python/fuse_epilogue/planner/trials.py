@@ -8,14 +8,17 @@ have the tile that was the fastest.
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import tvm_ffi
 from tvm.target import Target
+from tvm.tirx import BufferStore
 
 from ..schedules.targets import host
+from ..tir_tree import loads
 from .cost import Weights
 from .measure import arguments, compiled, seconds
 from .problems.problem import Problem
@@ -41,16 +44,18 @@ def trials(problem: Problem, weights: Weights, target: Target, count: int, limit
     target : tvm.target.Target
         This machine.
     count : int
-        Points that are timed.
+        Points that are timed; at least the best of each way to fuse are.
     limit : int
         As of :func:`.search.search`.
 
     Raises
     ------
     ValueError
-        The target is not this machine, or no point is feasible.
+        The target is not this machine, the function reads or writes where its data say (with data
+        that are made up it would do so anywhere), or no point is feasible.
     """
     check_here(target)
+    _check_indices(problem)
     found = search(problem, weights, limit, keep=_KEPT)
     timed = _Timed(problem, target)
     ways = list(found.by_fusion.values())
@@ -58,6 +63,7 @@ def trials(problem: Problem, weights: Weights, target: Target, count: int, limit
     timed.add(_each_tile(found.ranked), 2 * count // 3)
     fastest = timed.ranked()[0]
     timed.add((each for each in found.ranked if _tile(each) == _tile(fastest)), count)
+    timed.add(found.ranked, count)  # what is left, where there are not so many tiles
     measured = timed.ranked()
     by_fusion = {
         name: next(c for c in measured if c.point["fusion"] == each.point["fusion"])
@@ -113,7 +119,8 @@ def check_here(target: Target) -> None:
         It is another one.
     """
     here = host()
-    own = target.kind.name == "llvm" and target.attrs.get("mtriple", "") in ("", _triple(here))
+    triple = str(target.attrs.get("mtriple", ""))
+    own = target.kind.name == "llvm" and triple.partition("-")[0] in ("", platform.machine())
     if not own or target.attrs.get("mcpu", "") not in ("", here.attrs.get("mcpu", "")):
         raise ValueError(
             f"kernels for {target} cannot be timed on this machine: plan without measuring, or for "
@@ -121,8 +128,19 @@ def check_here(target: Target) -> None:
         )
 
 
-def _triple(target: Target) -> str:
-    return str(target.attrs.get("mtriple", ""))
+def _check_indices(problem: Problem) -> None:
+    func, stores = problem.func, list[Any]()
+    tvm_ffi.structural_walk(func.body, (BufferStore, stores.append))
+    for each in (*loads(func.body), *stores):
+        if any(loads(index) for index in each.indices):
+            raise ValueError(
+                f"an index of '{_name(each)}' is read from memory: points are timed with data "
+                "that are made up, which would be no indices; plan without measuring"
+            )
+
+
+def _name(access: Any) -> str:
+    return str((access.buffer if isinstance(access, BufferStore) else access.source).name)
 
 
 def _each_tile(ranked: Sequence[Candidate]) -> Iterator[Candidate]:

@@ -141,7 +141,8 @@ def fuse_one(
     # As one text: every single string of a map would be a call of its own.
     fusion = report_from_core(json.loads(_stringify(raw["report"], None)))
     stopped = fusion.stopped
-    if numerics != "exact" and not fusion.fusable and stopped is not None:
+    if numerics != "exact" and stopped is not None:
+        # Also where something behind it was merged: the reduction itself is not fused yet.
         if stopped.code == "accumulator-type":
             return fuse_one(func, reduction, numerics="exact", distribute=distribute, rows=rows)
     balance = Balance(

@@ -51,7 +51,7 @@ class Problem(Protocol):
         """Return the terms of the cost of feasible points, in seconds, for all at once."""
 
     def apply(self, point: Point) -> s_tir.Schedule:
-        """Return the function scheduled, with a trace that replays from JSON.
+        """Return the function scheduled; but for Trainium, with a trace that replays from JSON.
 
         Raises
         ------
