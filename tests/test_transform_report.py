@@ -240,3 +240,9 @@ def test_options_that_are_none(options: dict[str, str]) -> None:
 def test_examples_in_docstrings(name: str) -> None:
     result = doctest.testmod(getattr(transform, name), optionflags=doctest.ELLIPSIS)
     assert result.failed == 0
+
+
+@pytest.mark.parametrize("target", ["lvm", "", 3, "trn9", ["x"], {"kind": "nope"}])
+def test_a_target_that_is_none_is_refused(target):
+    with pytest.raises(ValueError, match="is none that can be planned for"):
+        transform.FuseReductionEpilogue(target=target)

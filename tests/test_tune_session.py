@@ -324,3 +324,16 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
     assert len(after) == total
     assert all(json.loads(line) for line in after)
     assert (folder / (RECORDS + CUT)).read_bytes() == whole[0][:50] + b"\n"
+
+
+def test_a_folder_is_of_one_target(tmp_path):
+    func = workloads.matmul(8, 8, 8)
+    given = {"trials": 1, "cost_model": "random"}
+    first = tvm.target.Target({"kind": "llvm", "num-cores": 1})
+    tune.tune(func, first, tmp_path, **given)
+    assert (
+        len(tune.tune(func, tvm.target.Target({"num-cores": 1, "kind": "llvm"}), tmp_path, **given))
+        == 1
+    )
+    with pytest.raises(ValueError, match="take another folder"):
+        tune.tune(func, tvm.target.Target({"kind": "llvm", "num-cores": 2}), tmp_path, **given)

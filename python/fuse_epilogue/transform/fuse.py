@@ -117,6 +117,8 @@ class FuseReductionEpilogue:
         self.numerics = numerics
         self.distribute = bool(distribute)
         self.rows = bool(rows)
+        if target is not None:
+            _check_target(target)
         self.target = target
 
     def transform_module(
@@ -215,3 +217,12 @@ def _fused_before(func: tirx.PrimFunc) -> list[ReductionReport]:
     attrs = func.attrs
     text = attrs.get(FUNCTION_ATTR) if attrs is not None else None
     return [] if text is None else list(reductions_from(json.loads(str(text))))
+
+
+def _check_target(target: Any) -> None:  # noqa: ANN401 - whatever fuse_epilogue.plan takes
+    from ..planner.kinds import described
+
+    try:
+        described(target, None)
+    except Exception as error:  # TVM's errors are of several types
+        raise ValueError(f"target {target!r} is none that can be planned for: {error}") from error

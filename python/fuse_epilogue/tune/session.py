@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import tirx
 from tvm.ir import IRModule
 from tvm.s_tir import meta_schedule as ms
@@ -171,6 +172,12 @@ def tune(
                 on_trial=on_trial,
             )
     database = open_database(folder)
+    for record in database.get_all_tuning_records():
+        if record.target is not None and not tvm_ffi.structural_equal(record.target, target):
+            raise ValueError(
+                f"'{folder}' has measurements for {record.target}, not for {target}: take another "
+                "folder, times on the one say nothing of the other"
+            )
     cores = int(target.attrs.get("num-cores", 1))
     bench = _Bench(
         database,
