@@ -213,7 +213,6 @@ def test_a_replayed_step_is_refused_like_a_live_one() -> None:
     ("name", "said"),
     [
         ("fuse_epilogue.columns(lanes=16)", "there is no rewriting"),
-        ("fuse_epilogue.rows", "there is no rewriting"),
         ("fuse_epilogue.rows(lanes=16)", "other parameters"),
         ("fuse_epilogue.rows(stream=0, lanes=16, parallel=1)", "other parameters"),
         ("fuse_epilogue.rows(lanes=16, stream=2, parallel=1)", "other parameters"),

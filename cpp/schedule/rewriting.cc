@@ -43,7 +43,10 @@ void RecordRewriting(const ffi::ObjectRef& schedule, const ffi::ObjectRef& block
 
 bool NamesRewriting(const ffi::Any& intrinsic) {
   auto name = intrinsic.as<ffi::String>();
-  return name && std::string(*name).rfind(kPrefix, 0) == 0;
+  if (!name) return false;
+  // A rewriting has parameters, if only "()": other names are those of intrinsics.
+  std::string text(*name);
+  return text.rfind(kPrefix, 0) == 0 && text.find('(') != std::string::npos;
 }
 
 void Rewrite(const ffi::ObjectRef& schedule, const ffi::ObjectRef& block_rv,
