@@ -173,3 +173,9 @@ def timed_count(monkeypatch):
 @pytest.mark.parametrize("spelled", [{}, {"mtriple": f"{platform.machine()}-unknown-linux-gnu"}])
 def test_this_machine_may_be_spelled_otherwise(spelled):
     trials.check_here(Target({"kind": "llvm", **spelled}))
+
+
+@pytest.mark.parametrize("other", [{"mtriple": "riscv64-unknown-linux-gnu"}, {"mcpu": "i486"}])
+def test_another_machine_is_refused(other):
+    with pytest.raises(ValueError, match="cannot be timed on this machine"):
+        trials.check_here(Target({"kind": "llvm", **other}))

@@ -268,7 +268,7 @@ def test_a_server_that_comes_back_is_waited_for() -> None:
 @on_servers
 def test_without_any_server_it_ends() -> None:
     with tune.Cluster(1) as cluster:
-        there = Remote("127.0.0.1", cluster.port, cluster.key, seconds=2)
+        there = Remote("127.0.0.1", cluster.port, cluster.key, wait=1)
         there.measure(rows(), POINT, there.target)
         kill(cluster.processes[0])
         for least in (0.0, 0.1):  # a runner that waits, and one that is yet to be made

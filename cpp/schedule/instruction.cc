@@ -5,9 +5,9 @@
 
 #include "schedule/guards.h"
 #include "schedule/init_reads.h"
+#include "schedule/needs_package.h"
 #include "schedule/primitive.h"
 #include "schedule/rewriting.h"
-#include "schedule/search.h"
 
 namespace fuse_epilogue {
 

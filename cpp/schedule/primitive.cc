@@ -4,7 +4,7 @@
 
 #include "schedule/diagnostics.h"
 #include "schedule/fuser.h"
-#include "schedule/search.h"
+#include "schedule/needs_package.h"
 #include "schedule/state.h"
 
 namespace fuse_epilogue {

@@ -88,13 +88,13 @@ def run(given: argparse.Namespace) -> Answer:
 
 def _best(database: Any, func: tirx.PrimFunc, target: Target) -> tuple[float | None, bool]:
     """Return the mean seconds of the best schedule of a function, and whether it is fused."""
+    from ..tune.strategy import fusions, mean
+
     alone = ir.IRModule({"main": func.with_attr("global_symbol", "main")})
     record = database.query_tuning_record(alone, target, "main")
     if record is None:
         return None, False
-    times = [float(each) for each in record.run_secs]
-    names = {str(each.kind.name) for each in record.trace.insts}
-    return sum(times) / len(times), any("FuseReductionEpilogue" in name for name in names)
+    return mean(record.run_secs), fusions(record.trace) > 0
 
 
 def _progress(trial: Trial) -> None:

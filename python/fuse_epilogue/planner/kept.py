@@ -56,9 +56,9 @@ class Kept:
             for line in self.file.read_bytes().splitlines():
                 try:
                     key, seconds = json.loads(line)
-                except ValueError:
-                    continue  # half a line, of a process that was killed
-                self._seconds[key] = float(seconds)
+                    self._seconds[str(key)] = float(seconds)
+                except (TypeError, ValueError):
+                    continue  # half a line, of a process that was killed, or none of ours
         self.found = len(self._seconds)
 
     def measure(self, problem: Problem, point: Point, target: Target, least: float = 0.0) -> float:

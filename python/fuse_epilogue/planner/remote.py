@@ -44,7 +44,9 @@ class Remote:
     key : str
         What the servers are called at the tracker.
     seconds : int
-        After how long a measurement is given up, and the wait for a server if there is none.
+        After how long a measurement is given up.
+    wait : int, optional
+        How many seconds to wait for a server if there is none; `seconds` unless given.
 
     Attributes
     ----------
@@ -67,8 +69,11 @@ class Remote:
     >>> calibrate(machine, remote.target, measure=remote.measure)   # doctest: +SKIP
     """
 
-    def __init__(self, host: str, port: int, key: str, *, seconds: int = 60) -> None:
+    def __init__(
+        self, host: str, port: int, key: str, *, seconds: int = 60, wait: int | None = None
+    ) -> None:
         self.name = f"{key} at {host}:{port}"
+        self._wait = seconds if wait is None else wait
         self._config = RPCConfig(host, port, key, session_timeout_sec=seconds)
         self._config.count_num_servers(allow_missing=False)
         self.system, triple = _asked(self._config.connect_server(), self.name)
@@ -116,7 +121,7 @@ class Remote:
     def _made(self, repeat: int) -> Any:
         """Return TVM's runner for so many samples."""
         config = EvaluatorConfig(number=1, repeat=repeat, min_repeat_ms=round(1e3 * SAMPLE_S))
-        last = time.monotonic() + self._config.session_timeout_sec
+        last = time.monotonic() + self._wait
         while True:
             try:
                 return self._runner(evaluator=config)
@@ -138,7 +143,7 @@ class Remote:
                 looked = now
                 if self._config.count_num_servers():
                     seen = now
-                elif now - seen > self._config.session_timeout_sec:
+                elif now - seen > self._wait:
                     raise self._gone()
         except BaseException:
             # Its process still waits, and this one would wait for it at its end.
