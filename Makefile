@@ -3,6 +3,9 @@
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
+# Processes that share the tests; a file's tests stay together, since many share what they compile.
+TEST_WORKERS ?= auto
+PYTEST_WORKERS = --numprocesses $(TEST_WORKERS) --maxprocesses 8 --dist loadfile
 WERROR ?= OFF
 SANITIZE_CXX ?= g++
 SANITIZE_TESTS ?= tests
@@ -29,8 +32,8 @@ install: $(VENV)/.installed lib ## create .venv with the package (editable) and 
 demo: install ## fuse the epilogues of a real layer and show what became of it
 	$(PY) examples/demo.py
 
-test: lint install ## lint, then the whole test suite (PYTEST_ARGS: further arguments for pytest)
-	$(PY) -m pytest $(PYTEST_ARGS)
+test: lint install ## lint, then all tests (PYTEST_ARGS: what else to tell pytest; TEST_WORKERS: processes)
+	$(PY) -m pytest $(PYTEST_WORKERS) $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed ## ruff, mypy and clang-format, without changing anything
 	$(PY) -m ruff check $(PYTHON_CODE)
@@ -156,4 +159,5 @@ sanitize: install build/sanitize/build.ninja ## the test suite with ASan and UBS
 	  { echo "$(SANITIZE_CXX) has no $$lib; choose a GCC with SANITIZE_CXX=..." >&2; exit 1; }; done
 	FUSE_EPILOGUE_LIBRARY=$(CURDIR)/build/sanitize/libfuse_epilogue.so \
 	  LD_PRELOAD='$(strip $(sanitizer_runtime))' ASAN_OPTIONS=$(ASAN) UBSAN_OPTIONS=$(UBSAN) \
-	  $(PY) -m pytest --capture=sys -p no:cacheprovider $(SANITIZE_TESTS)
+	  $(PY) -m pytest --capture=sys -p no:cacheprovider $(PYTEST_WORKERS) \
+	  $(SANITIZE_TESTS)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
 
 import pytest
 
 import mutation_table
 from oracles import Builds, accumulator, fuse
 from programs import Case
+
+# TVM would bind this process to the first core with its first parallel loop, and with it all that
+# the tests start: compilers, servers, other workers of pytest.
+os.environ.setdefault("TVM_BIND_THREADS", "0")
 
 WIDE_INTEGERS = {"int32", "int64", "uint32", "uint64"}
 
@@ -47,7 +52,14 @@ def builds(request: pytest.FixtureRequest) -> Builds:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """What became of the programs without each check, if that has been tested."""
-    lines = mutation_table.table()
+    rows = [
+        mutation_table.Row(**value)
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        for name, value in getattr(report, "user_properties", [])
+        if name == mutation_table.PROPERTY and report.when == "call"
+    ]
+    lines = mutation_table.table(rows)
     if lines:
         terminalreporter.section("soundness checks switched off one by one")
         for line in lines:

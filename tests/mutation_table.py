@@ -28,16 +28,17 @@ class Row:
         self.wrong += verdict == WRONG
 
 
-ROWS: dict[str, Row] = {}
+#: What the tests call it among their properties, which reports carry from process to process.
+PROPERTY = "soundness check"
 
 
-def table() -> list[str]:
-    """The rows gathered so far as lines of text; nothing if no mutation test has run."""
-    if not ROWS:
+def table(rows: list[Row]) -> list[str]:
+    """The rows as lines of text; nothing if there is none."""
+    if not rows:
         return []
     heading = f"{'check':24}{'programs':>10}{'still refused':>15}{'accepted':>10}{'wrong':>7}"
     lines = [
         f"{row.check:24}{row.programs:10}{row.still_refused:15}{row.accepted:10}{row.wrong:7}"
-        for row in sorted(ROWS.values(), key=lambda row: row.check)
+        for row in sorted(rows, key=lambda row: row.check)
     ]
     return [heading, *lines]

@@ -7,7 +7,8 @@ are accepted now, and how many of those come out wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 
 import pytest
 from tvm import s_tir
@@ -23,7 +24,7 @@ from mutation import (
     switch_off,
     without,
 )
-from mutation_table import ACCEPTED, ROWS, STILL_REFUSED, WRONG, Row
+from mutation_table import ACCEPTED, PROPERTY, STILL_REFUSED, WRONG, Row
 from programs import REFUSE
 from programs.mutants import MUTANTS
 from programs.mutants_decisions import DECISIONS
@@ -59,7 +60,7 @@ def all_checks_on_again() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("code", CHECKS)
-def test_without_the_check_programs_go_wrong(code: str) -> None:
+def test_without_the_check_programs_go_wrong(code: str, record_property: Callable[..., None]) -> None:
     row = Row(code)
     for case in REFUSE:
         if code in case.codes:
@@ -67,7 +68,7 @@ def test_without_the_check_programs_go_wrong(code: str) -> None:
     for mutant in MUTANTS:
         if mutant.code == code:
             row.count(outcome_of_mutant(mutant).verdict)
-    ROWS[code] = row
+    record_property(PROPERTY, asdict(row))
     assert row.accepted > 0
     assert (row.wrong > 0) == (code not in ONLY_THE_VERDICT)
 

@@ -22,6 +22,8 @@ HERE = Path(__file__).parent
 
 COMMON = ["-std=c++17", "-O1", "-g1", "-fno-pie", "-U_FORTIFY_SOURCE", "-Wno-deprecated"]
 RUNTIME = ["main", "block", "memory"]
+#: What the text of every kernel includes.
+PRELUDE = ["cuda.h", "cuda_bf16.h", "sm_61_intrinsics.h", f"{HERE}/runtime/call.h"]
 KERNELS = [
     *COMMON,
     "-fno-exceptions",
@@ -113,11 +115,9 @@ def compile_program(lowered: Lowered, source: str, arch: str) -> Path:
         return program
     folder.mkdir(exist_ok=True)
     number = re.sub(r"\D", "", arch)
-    (folder / "kernels.cc").write_text(_kernels_text(lowered, source, cpp, number))
-    done = _gxx(
-        *KERNELS, f"-D__CUDA_ARCH__={number}0", *_includes(), "-c", folder / "kernels.cc", "-o",
-        folder / "kernels.o",
-    )  # fmt: skip
+    prelude = _prelude(number)
+    (folder / "kernels.cc").write_text(_kernels_text(lowered, source, cpp, number, prelude))
+    done = _gxx(*_for_kernels(number), "-c", folder / "kernels.cc", "-o", folder / "kernels.o")
     if done.returncode:
         raise _explain(done.stderr, source)
     (folder / "host.cc").write_text(_host_text(lowered))
@@ -140,7 +140,23 @@ def _host_text(lowered: Lowered) -> str:
     )
 
 
-def _kernels_text(lowered: Lowered, source: str, cpp: str, arch: str) -> str:
+def _for_kernels(number: str) -> list[str]:
+    """The options that kernels are compiled with, and what is compiled for them in advance."""
+    return [*KERNELS, f"-D__CUDA_ARCH__={number}0", *_includes()]
+
+
+@functools.cache
+def _prelude(number: str) -> Path:
+    """What every kernel includes, compiled once for an architecture: that is half of the work."""
+    header = Path(_folder().name) / f"prelude_{number}.h"
+    header.write_text("".join(f'#include "{name}"\n' for name in PRELUDE))
+    done = _gxx(*_for_kernels(number), "-x", "c++-header", header, "-o", f"{header}.gch")
+    if done.returncode:
+        raise RuntimeError(f"g++ cannot compile {header}:\n{done.stderr}")
+    return header
+
+
+def _kernels_text(lowered: Lowered, source: str, cpp: str, number: str, prelude: Path) -> str:
     """The kernels and the table of them; the CUDA text's lines are called kernels.cu."""
     declared = {kernel.name: kernel for kernel in kernels(source)}
     tables, rows = [], []
@@ -167,10 +183,7 @@ def _kernels_text(lowered: Lowered, source: str, cpp: str, arch: str) -> str:
         )
     return "\n".join(
         [
-            '#include "cuda.h"',
-            '#include "cuda_bf16.h"',
-            '#include "sm_61_intrinsics.h"',
-            f'#include "{HERE}/runtime/call.h"',
+            f'#include "{prelude}"',
             "namespace {",
             # TVM's text has overloads of them for 16 bits, which would hide all the others.
             "using ::max;",
@@ -185,7 +198,7 @@ def _kernels_text(lowered: Lowered, source: str, cpp: str, arch: str) -> str:
             *rows,
             "};",
             f"const int kNumKernels = {len(rows)};",
-            f"const size_t kSharedLimit = {SHARED.get(arch, 99)} * 1024;",
+            f"const size_t kSharedLimit = {SHARED.get(number, 99)} * 1024;",
             "}  // namespace on_cpu",
             "",
         ]
