@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+from typing import TYPE_CHECKING
 
 import pytest
 
 import mutation_table
-from oracles import Builds, accumulator, fuse
-from programs import Case
+
+if TYPE_CHECKING:
+    from oracles import Builds
+    from programs import Case
 
 # TVM would bind this process to the first core with its first parallel loop, and with it all that
 # the tests start: compilers, servers, other workers of pytest.
@@ -24,6 +27,8 @@ def builds(request: pytest.FixtureRequest) -> Builds:
 
     A case whose fusion is refused, or fails, has no fused build; the test that needs it says so.
     """
+    from oracles import Builds, accumulator, fuse  # it reads the corpus, which most files do not
+
     cases: dict[str, Case] = {}
     for item in request.session.items:
         if "builds" in getattr(item, "fixturenames", ()) and hasattr(item, "callspec"):

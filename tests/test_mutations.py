@@ -60,7 +60,9 @@ def all_checks_on_again() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("code", CHECKS)
-def test_without_the_check_programs_go_wrong(code: str, record_property: Callable[..., None]) -> None:
+def test_without_the_check_programs_go_wrong(
+    code: str, record_property: Callable[..., None]
+) -> None:
     row = Row(code)
     for case in REFUSE:
         if code in case.codes:
