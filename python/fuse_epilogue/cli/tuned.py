@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING, Any
 
 from tvm import ir, tirx
@@ -27,7 +26,6 @@ EXAMPLE = """
   python -m fuse_epilogue tune model.json --out tuned --trials 64
   python -m fuse_epilogue tune model.json --out tuned --trials 256 --servers 1 --function matmul
 """
-_BAR = 30
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -54,12 +52,13 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> Answer:
     """Tune, and say what is best of each function."""
-    from ..tune import tune
+    from ..tune import LeftOut, ServersGone, tune
 
     target = options.target(given.target)
     if not isinstance(target, Target):
         raise inputs.InputError(f"--target {given.target}: there is nothing to measure on")
     funcs = inputs.functions(inputs.read(given.input, given.run_python), given.function)
+    left_out: list[LeftOut] = []
     try:
         database = tune(
             ir.IRModule(funcs),
@@ -70,19 +69,31 @@ def run(given: argparse.Namespace) -> Answer:
             cost_model=given.cost_model,
             seed=given.seed,
             on_trial=_progress,
+            on_left_out=left_out.append,
         )
     except (ImportError, ValueError) as error:
         raise inputs.InputError(str(error)) from error
+    except ServersGone as error:
+        return Answer(f"stopped: {error}", {"stopped": str(error)}, output.REFUSED)
+    reasons = {each.task: each.reason for each in left_out}
     texts, data, code = [], {}, output.DONE
     for name, func in funcs.items():
         seconds, fused = _best(database, func, target)
-        if seconds is None:
+        if name in reasons:
+            texts.append(f"{name}: left out, {reasons[name]}")
+            code = output.REFUSED
+        elif seconds is None:
             texts.append(f"{name}: no schedule could be measured")
             code = output.REFUSED
         else:
             how = "fused" if fused else "unfused"
             texts.append(f"{name}: {1e6 * seconds:.2f} us measured, {how}")
-        data[name] = {"measured_s": seconds, "fused": fused, "database": given.out}
+        data[name] = {
+            "measured_s": seconds,
+            "fused": fused,
+            "database": given.out,
+            "left_out": reasons.get(name),
+        }
     return Answer("\n".join(texts), data, code)
 
 
@@ -98,12 +109,7 @@ def _best(database: Any, func: tirx.PrimFunc, target: Target) -> tuple[float | N
 
 
 def _progress(trial: Trial) -> None:
-    """Redraw the progress bar on standard error, where somebody may be looking."""
-    if not sys.stderr.isatty():
-        return
-    bar = "#" * (_BAR * trial.number // trial.of)
+    """Redraw the progress bar, with what the last trial took or why it failed."""
     took = trial.error.strip().splitlines()[-1][:40] if trial.seconds is None else ""
     took = took or f"{1e6 * (trial.seconds or 0):.1f} us"
-    end = "\n" if trial.number == trial.of else ""
-    text = f"\r{trial.task[:30]}: [{bar:{_BAR}}] {trial.number}/{trial.of} {took:40}"
-    print(text, end=end, file=sys.stderr, flush=True)
+    output.progress(trial.task, trial.number, trial.of, took)

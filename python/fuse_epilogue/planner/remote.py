@@ -19,8 +19,8 @@ from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, RPCConfig, RunnerInp
 from tvm.support.tar import tar
 from tvm.target import Target
 
+from .._rpc import Present, end, gone, need_a_server, rpc_runner
 from ..schedules.targets import of_processor
-from ..tune.rpc import end, rpc_runner
 from .kept import NotMeasured
 from .measure import SAMPLE_S, SAMPLES, build
 from .problems.problem import Problem
@@ -75,7 +75,7 @@ class Remote:
         self.name = f"{key} at {host}:{port}"
         self._wait = seconds if wait is None else wait
         self._config = RPCConfig(host, port, key, session_timeout_sec=seconds)
-        self._config.count_num_servers(allow_missing=False)
+        need_a_server(self._config)
         self.system, triple = _asked(self._config.connect_server(), self.name)
         here = tvm.get_global_func(_TRIPLE, allow_missing=True)
         self.target = of_processor(
@@ -102,7 +102,7 @@ class Remote:
         ------
         NotMeasured
             The server died, or the schedule fails there.
-        RuntimeError
+        ServersGone
             There is no server any more.
         """
         repeat = max(SAMPLES, round(least / SAMPLE_S))
@@ -127,34 +127,22 @@ class Remote:
                 return self._runner(evaluator=config)
             except ValueError as error:  # there is no server
                 if time.monotonic() > last:
-                    raise self._gone() from error
+                    raise gone(self._config) from error
             time.sleep(_LOOK)
 
     def _result(self, repeat: int, given: RunnerInput) -> Any:
         """Return what a runner has to say; it waits for a server, however long there is none."""
         (future,) = self._runners[repeat].run([given])
-        seen = looked = time.monotonic()
+        present = Present(self._config, self._wait)
         try:
             while not future.done():
                 time.sleep(_POLL)
-                now = time.monotonic()
-                if now - looked < _LOOK:
-                    continue
-                looked = now
-                if self._config.count_num_servers():
-                    seen = now
-                elif now - seen > self._wait:
-                    raise self._gone()
+                present.check()
         except BaseException:
             # Its process still waits, and this one would wait for it at its end.
             end(self._runners.pop(repeat))
             raise
         return future.result()
-
-    def _gone(self) -> RuntimeError:
-        return RuntimeError(
-            f"there is no server {self.name} any more: start one, and run the same command again"
-        )
 
 
 def _asked(session: Any, name: str) -> tuple[System, str]:

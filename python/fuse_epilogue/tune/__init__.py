@@ -13,13 +13,15 @@
 
 from __future__ import annotations
 
+from .._rpc import ServersGone, rpc_runner
+from .bench import LeftOut, Trial
 from .build import local_builder
 from .dlight import DlightFuse
 from .postproc import decompose_fused, with_decompose_fused
 from .records import measured, open_database
-from .rpc import Cluster, rpc_runner
+from .rpc import Cluster
 from .rule import FuseReductionEpilogue, absorb, space
-from .session import Trial, tune
+from .session import tune
 from .strategy import FuseBest
 
 __all__ = [
@@ -27,6 +29,8 @@ __all__ = [
     "DlightFuse",
     "FuseBest",
     "FuseReductionEpilogue",
+    "LeftOut",
+    "ServersGone",
     "Trial",
     "absorb",
     "decompose_fused",

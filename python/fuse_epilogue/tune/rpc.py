@@ -8,13 +8,16 @@ interface unless another address is asked for; elsewhere, use a network of your 
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
 
 from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, RPCConfig, RPCRunner
+
+from .._rpc import ServersGone, rpc_runner, servers_of
 
 LOOPBACK = "127.0.0.1"
 KEY = "fuse_epilogue"
@@ -24,74 +27,6 @@ PORTS = (9190, 9999)
 
 #: How often a process looks whether the one that started it is still there, in seconds.
 _LOOK = 0.5
-
-
-def rpc_runner(
-    host: str,
-    port: int,
-    key: str,
-    servers: int,
-    *,
-    seconds: int = 60,
-    evaluator: EvaluatorConfig | None = None,
-    session: Callable[[RPCConfig], Any] | None = None,
-) -> RPCRunner:
-    """Return what measures on the servers of a running tracker.
-
-    Start TVM's tracker on one machine, and a server on each of those to measure on, each bound to
-    an address of a network that you trust (without ``--host`` TVM listens on all of them)::
-
-        python -m tvm.exec.rpc_tracker --host 10.0.0.1 --port 9190
-        python -m tvm.exec.rpc_server --host 10.0.0.11 --tracker 10.0.0.1:9190 --key xeon
-
-    Parameters
-    ----------
-    host : str
-    port : int
-        The tracker's.
-    key : str
-        The kind of machine to measure on, as given to the servers.
-    servers : int
-        How many measurements run at once, at least 1: the number of servers of that key.
-    seconds : int
-        After how long the server gives up a measurement.
-    evaluator : EvaluatorConfig, optional
-        How often each is repeated; TVM's default is at least 100 ms.
-    session : callable, optional
-        What connects to a server, in a process of its own; TVM's way if there is none.
-
-    Returns
-    -------
-    tvm.s_tir.meta_schedule.runner.RPCRunner
-        For :func:`fuse_epilogue.tune.tune`, and for TVM's ``tune_tir``.
-
-    Raises
-    ------
-    ValueError
-        There is no tracker, no server of that key, or `servers` is less than 1.
-
-    Example
-    -------
-    >>> from fuse_epilogue import tune
-    >>> with tune.Cluster(1) as cluster:
-    ...     runner = tune.rpc_runner(cluster.host, cluster.port, cluster.key, servers=1)
-    >>> type(runner).__name__
-    'RPCRunner'
-    """
-    if servers < 1:
-        raise ValueError(f"servers must be at least 1, not {servers}")
-    config = RPCConfig(host, port, key, session_timeout_sec=seconds)
-    config.count_num_servers(allow_missing=False)
-    return RPCRunner(config, evaluator, f_create_session=session, max_workers=servers)
-
-
-def end(runner: RPCRunner) -> None:
-    """End a runner's processes, whatever they wait for; what is being measured fails."""
-    for worker in list(runner.pool._worker_map.values()):
-        # Not its kill(): that closes the pipe which another thread reads, and waits for it.
-        if worker._proc is not None:
-            worker._proc.kill()
-    runner.pool.shutdown()
 
 
 class Cluster:
@@ -116,7 +51,7 @@ class Cluster:
     ImportError
         A package that TVM's RPC needs is missing.
     ValueError
-        `servers` is less than 1, or there is no free port.
+        `servers` is less than 1, `host` is no address of this machine, or there is no free port.
 
     Example
     -------
@@ -135,14 +70,20 @@ class Cluster:
             raise ImportError(
                 f"TVM's RPC needs a package more: pip install 'fuse_epilogue[tune]' ({error})"
             ) from error
+        _need_address(host)
         self.host, self.key = host, key
         self._servers: list[Any] = []
+        # Each looks for a free port among others, so that they can start at the same time.
         low, high = PORTS
-        self._tracker = tracker.Tracker(host, low, high, silent=True)
+        self._ports = (high - low) // (servers + 1)
+        self._tracker = tracker.Tracker(host, low, low + self._ports, silent=True)
         try:
             _end_with_this_process(self._tracker.proc)
-            for _ in range(servers):
-                self._servers.append(self._start())
+            with ThreadPoolExecutor(servers) as threads:
+                starting = [threads.submit(self._start, place) for place in range(servers)]
+            self._servers = [each.result() for each in starting if each.exception() is None]
+            for each in starting:
+                each.result()
             self._wait_for_all()
         except BaseException:
             self.close()
@@ -180,29 +121,30 @@ class Cluster:
 
         Raises
         ------
-        RuntimeError
+        ServersGone
             The tracker has died: nothing can be measured any more.
         """
         if not self._tracker.proc.is_alive():
-            raise RuntimeError(
+            raise ServersGone(
                 f"TVM's RPC tracker on port {self.port} has died; what was measured is in the "
                 "database: run the same call again"
             )
         dead = [i for i, server in enumerate(self._servers) if not server.proc.is_alive()]
         for i in dead:
             self._servers[i].terminate()
-            self._servers[i] = self._start()
+            self._servers[i] = self._start(i)
         return len(dead)
 
     def close(self) -> None:
         """End all of the processes; a second call does nothing."""
-        for server in self._servers:
-            server.terminate()
-        self._servers = []
+        # The tracker first, which would say of each server that it has gone.
         if self._tracker.proc is not None:
             # Not terminate(): that asks the tracker, which may be dead, under a fixed address.
             self._tracker.proc.kill()
             self._tracker.proc = None
+        for server in self._servers:
+            server.terminate()
+        self._servers = []
 
     def __enter__(self) -> Cluster:
         """Return the cluster itself."""
@@ -217,14 +159,14 @@ class Cluster:
         """End all of the processes."""
         self.close()
 
-    def _start(self) -> Any:  # noqa: ANN401 - a server of TVM
+    def _start(self, place: int) -> Any:  # noqa: ANN401 - a server of TVM
         from tvm import rpc
 
-        low, high = PORTS
+        low = PORTS[0] + (place + 1) * self._ports
         server = rpc.Server(
             self.host,
             low,
-            high,
+            low + self._ports,
             tracker_addr=(self.host, self.port),
             key=self.key,
             silent=True,
@@ -236,10 +178,24 @@ class Cluster:
         """Wait until the tracker knows the servers: each comes to it on a thread of its own."""
         config = RPCConfig(self.host, self.port, self.key)
         end = time.monotonic() + seconds
-        while config.count_num_servers() < len(self._servers):
+        while servers_of(config) < len(self._servers):
             if time.monotonic() > end:
                 raise RuntimeError(f"TVM's RPC servers have not come up within {seconds} s")
             time.sleep(0.05)
+
+
+def _need_address(host: str) -> None:
+    """Return if a process on this machine can listen at an address."""
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+        family, *_, address = found[0]
+        with socket.socket(family, socket.SOCK_STREAM) as listening:
+            listening.bind(address)
+    except OSError as error:
+        raise ValueError(
+            f"'{host}' is no address of this machine ({error}); servers on other machines are "
+            "started there, with python -m tvm.exec.rpc_server, and measured on with rpc_runner"
+        ) from error
 
 
 def _end_with_this_process(worker: Any) -> None:  # noqa: ANN401 - a PopenWorker of TVM

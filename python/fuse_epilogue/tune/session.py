@@ -7,57 +7,28 @@ the builder and the runner) are the same, and only the loop around them is ours.
 
 from __future__ import annotations
 
-import importlib.util
-import shutil
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import IRModule
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
+from .bench import Bench, LeftOut, Trial, Unfit
 from .build import local_builder
-from .records import measured, open_database
+from .checks import check
+from .lock import locked
+from .records import measured, read_database
 from .rpc import Cluster
 from .rule import space as default_space
-from .strategy import FuseBest, mean
-
-#: How often a run looks whether a measurement is ready, in seconds.
-_POLL = 0.02
+from .strategy import FuseBest
 
 #: The largest seed that MetaSchedule takes.
 _SEEDS = 2**31 - 2
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One candidate that was built and measured, or that failed.
-
-    Attributes
-    ----------
-    task : str
-        The name of the function.
-    number : int
-        Which of its trials, from 1 on, those of earlier runs included.
-    of : int
-        How many there are to be.
-    seconds : float or None
-        The mean time of a call; None if it failed.
-    error : str
-        Why it failed; empty if it did not.
-    """
-
-    task: str
-    number: int
-    of: int
-    seconds: float | None
-    error: str
 
 
 def tune(
@@ -76,22 +47,25 @@ def tune(
     seed: int = 0,
     repeatable: bool = False,
     watch: Callable[[], Any] | None = None,
+    wait: float = 60,
     on_trial: Callable[[Trial], Any] | None = None,
+    on_left_out: Callable[[LeftOut], Any] | None = None,
 ) -> ms.database.JSONDatabase:
     """Search the best schedule of every function, and keep each measurement as soon as it is made.
 
     A run that was stopped, by whatever, goes on when it is called again with the same folder: what
     is in the database counts, and the search begins with the best of it. A function that has its
-    trials is left alone.
+    trials is left alone, and one that MetaSchedule cannot take is left out.
 
     Parameters
     ----------
     mod : tvm.ir.IRModule or tvm.tirx.PrimFunc
         Functions that are not scheduled; what is no PrimFunc is passed over.
     target : tvm.target.Target, str or dict
-        With "num-cores".
+        With "num-cores"; of a GPU with "max_threads_per_block" and "max_shared_memory_per_block".
     folder : str or Path
-        Where the database is, see :func:`fuse_epilogue.tune.open_database`.
+        Where the database is, see :func:`fuse_epilogue.tune.open_database`. One process at a time
+        tunes into it.
     trials : int
         Measurements per function, those that are in the database included. A candidate that fails
         counts for this run only.
@@ -116,8 +90,12 @@ def tune(
         the cost model does not differ. The threads of several take them in turns that differ.
     watch : callable, optional
         Called while measurements run; :meth:`fuse_epilogue.tune.Cluster.watch`, for example.
+    wait : float
+        How long to wait for a server where there is none, in seconds.
     on_trial : callable, optional
         Called with each :class:`Trial`, for a progress bar.
+    on_left_out : callable, optional
+        Called with each :class:`LeftOut`. Without it they are an error, when all others are tuned.
 
     Returns
     -------
@@ -130,8 +108,12 @@ def tune(
     ImportError
         A package that MetaSchedule needs is missing.
     ValueError
-        There is no function to tune, a number is less than 1, or both `runner` and `servers` are
-        given.
+        There is no function to tune, a number is less than 1, both `runner` and `servers` are
+        given, the target does not say what MetaSchedule needs, this machine has no such device,
+        or another process tunes into the folder. Or functions were left out.
+    ServersGone
+        There has been no server for `wait` seconds. The database has what was measured: with a
+        server, the same call goes on.
 
     Example
     -------
@@ -152,147 +134,74 @@ def tune(
         raise ValueError("pass either a runner or a number of servers to start, not both")
     target = target if isinstance(target, Target) else Target(target)
     tasks = _tasks(mod)
-    _check_packages()
-    if servers:
-        with Cluster(servers) as cluster:
-            return tune(
-                mod,
+    check(target, space, runner, cost_model)
+    cores = int(target.attrs.get("num-cores", 1))
+    left_out: list[LeftOut] = []
+    with locked(Path(folder)):
+        database = read_database(Path(folder))
+        _check_same(database, target, folder)
+        if cost_model == "random":
+            cost_model = ms.cost_model.RandomModel(seed=seed)
+        elif not isinstance(cost_model, ms.CostModel):
+            cost_model = ms.CostModel.create(cost_model, num_tuning_cores=cores)
+        with Cluster(servers) if servers else nullcontext() as cluster:
+            bench = Bench(
+                database,
                 target,
-                folder,
-                trials=trials,
-                batch=batch,
-                space=space,
-                strategy=strategy,
-                cost_model=cost_model,
-                builder=builder,
-                runner=cluster.runner(),
-                seed=seed,
-                repeatable=repeatable,
-                watch=cluster.watch,
-                on_trial=on_trial,
+                builder or local_builder(cores),
+                cluster.runner() if cluster else runner or ms.runner.LocalRunner(),
+                _both(cluster.watch if cluster else None, watch),
+                wait,
+                on_trial or (lambda trial: None),
             )
-    database = open_database(folder)
+            for name, task in tasks:
+                done = measured(database, task)
+                if done >= trials:
+                    continue
+                context = ms.TuneContext(
+                    task,
+                    target=target,
+                    space_generator=(space or default_space(target)).clone(),
+                    search_strategy=_new(strategy),
+                    task_name=name,
+                    # Other candidates than the last run had: they are measured.
+                    rand_state=1 + (seed * 1_000_003 + done) % _SEEDS,
+                    num_threads=1 if repeatable else cores,
+                )
+                try:
+                    bench.search(context, trials, done, batch, cost_model)
+                except Unfit as error:
+                    left_out.append(LeftOut(name, str(error)))
+                    if on_left_out is not None:
+                        on_left_out(left_out[-1])
+    if left_out and on_left_out is None:
+        reasons = "\n".join(f"  {each.task}: {each.reason}" for each in left_out)
+        raise ValueError(
+            f"left out, {len(left_out)} of {len(tasks)} functions; what was measured of others is "
+            f"in '{folder}'; pass on_left_out to go on without them:\n{reasons}"
+        )
+    return database
+
+
+def _check_same(database: ms.database.JSONDatabase, target: Target, folder: str | Path) -> None:
+    """Return if all that a database has was measured for one target."""
     for record in database.get_all_tuning_records():
         if record.target is not None and not tvm_ffi.structural_equal(record.target, target):
             raise ValueError(
                 f"'{folder}' has measurements for {record.target}, not for {target}: take another "
                 "folder, times on the one say nothing of the other"
             )
-    cores = int(target.attrs.get("num-cores", 1))
-    bench = _Bench(
-        database,
-        target,
-        builder or local_builder(cores),
-        runner or ms.runner.LocalRunner(),
-        watch or (lambda: None),
-        on_trial or (lambda trial: None),
-    )
-    if cost_model == "random":
-        cost_model = ms.cost_model.RandomModel(seed=seed)
-    elif not isinstance(cost_model, ms.CostModel):
-        cost_model = ms.CostModel.create(cost_model, num_tuning_cores=cores)
-    for name, task in tasks:
-        done = measured(database, task)
-        if done >= trials:
-            continue
-        context = ms.TuneContext(
-            task,
-            target=target,
-            space_generator=(space or default_space(target)).clone(),
-            search_strategy=_new(strategy),
-            task_name=name,
-            # Other candidates than the last run had: they are measured.
-            rand_state=1 + (seed * 1_000_003 + done) % _SEEDS,
-            num_threads=1 if repeatable else cores,
-        )
-        bench.search(context, trials, done, batch, cost_model)
-    return database
 
 
-@dataclass
-class _Bench:
-    """Builds, measures and keeps candidates."""
+def _both(*calls: Callable[[], Any] | None) -> Callable[[], None]:
+    """Return what makes several calls, those that are there."""
+    there = [each for each in calls if each is not None]
 
-    database: ms.database.JSONDatabase
-    target: Target
-    builder: ms.Builder
-    runner: ms.Runner
-    watch: Callable[[], Any]
-    on_trial: Callable[[Trial], Any]
+    def watch() -> None:
+        for each in there:
+            each()
 
-    def search(
-        self, context: ms.TuneContext, trials: int, done: int, batch: int, cost_model: ms.CostModel
-    ) -> None:
-        """Measure what the search proposes, until there are as many trials as asked for."""
-        workload = self.database.commit_workload(context.mod)
-        context.pre_tuning(
-            trials - done,
-            batch,
-            context.generate_design_space(),
-            self.database,
-            cost_model,
-        )
-        while (candidates := context.generate_measure_candidates()) is not None:
-            results: list[Any] = [None] * len(candidates)
-            for index, result in self.measure(candidates):
-                results[index] = result
-                done += 1
-                seconds = mean(result.run_secs or ())
-                if seconds is not None:
-                    self.keep(candidates[index], workload, [float(s) for s in result.run_secs])
-                error = "" if result.error_msg is None else str(result.error_msg)
-                self.on_trial(Trial(context.task_name, done, trials, seconds, error))
-            context.notify_runner_results(candidates, results)
-            cost_model.update(context, candidates, results)
-        context.post_tuning()
-
-    def keep(
-        self, candidate: ms.MeasureCandidate, workload: ms.database.Workload, times: list[float]
-    ) -> None:
-        """Append one measurement to the database."""
-        self.database.commit_tuning_record(
-            ms.database.TuningRecord(
-                candidate.sch.trace, workload, times, self.target, candidate.args_info
-            )
-        )
-
-    def measure(
-        self, candidates: Sequence[ms.MeasureCandidate]
-    ) -> Iterator[tuple[int, ms.runner.RunnerResult]]:
-        """Yield the result of each candidate as soon as it is there, by its position."""
-        built = self.builder.build(
-            [ms.builder.BuilderInput(c.sch.mod, self.target) for c in candidates]
-        )
-        device = tvm.runtime.device(self.target.get_target_device_type(), 0).type
-        inputs: dict[int, Any] = {}
-        try:
-            for index, result in enumerate(built):
-                if result.error_msg is not None:
-                    yield index, ms.runner.RunnerResult(None, str(result.error_msg))
-                else:
-                    inputs[index] = ms.runner.RunnerInput(
-                        result.artifact_path,
-                        device,
-                        candidates[index].args_info,
-                    )
-            # TVM's local runner comes back when all it was given is done: it gets one at a time.
-            alone = isinstance(self.runner, ms.runner.LocalRunner)
-            for group in [[i] for i in inputs] if alone else [list(inputs)]:
-                yield from self._run({i: inputs[i] for i in group})
-        finally:
-            for result in built:
-                if result.artifact_path is not None:
-                    shutil.rmtree(Path(str(result.artifact_path)).parent, ignore_errors=True)
-
-    def _run(self, inputs: dict[int, Any]) -> Iterator[tuple[int, ms.runner.RunnerResult]]:
-        pending = dict(zip(inputs, self.runner.run(list(inputs.values())), strict=True))
-        while pending:
-            ready = [index for index, future in pending.items() if future.done()]
-            for index in ready:
-                yield index, pending.pop(index).result()
-            if not ready:
-                self.watch()
-                time.sleep(_POLL)
+    return watch
 
 
 def _new(strategy: Any) -> ms.SearchStrategy:  # noqa: ANN401 - what TVM takes
@@ -316,12 +225,3 @@ def _tasks(mod: IRModule | tirx.PrimFunc) -> list[tuple[str, IRModule]]:
     if not tasks:
         raise ValueError("there is no PrimFunc in the module: legalise its operators first")
     return sorted(tasks, key=lambda task: task[0])
-
-
-def _check_packages() -> None:
-    """TVM imports them in the middle of its work."""
-    for package in ("cloudpickle", "psutil"):
-        if importlib.util.find_spec(package) is None:
-            raise ImportError(
-                f"MetaSchedule needs the package {package}: pip install 'fuse_epilogue[tune]'"
-            )
