@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import math
+import socket
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
-from fuse_epilogue import tune
-from fuse_epilogue.planner import Profile, __main__, calibrate, remote
+from fuse_epilogue.planner import __main__, calibrate
 from fuse_epilogue.planner.kept import SUFFIX, Kept, NotMeasured
 from fuse_epilogue.planner.machine import cpu
-from fuse_epilogue.planner.measure import arguments as arguments_of
-from fuse_epilogue.planner.measure import build, seconds
 from fuse_epilogue.planner.problems.epilogue import NONE
 from fuse_epilogue.planner.problems.rows import find_rows
-from fuse_epilogue.planner.remote import Remote
-from fuse_epilogue.planner.system import System, here
+from fuse_epilogue.planner.system import System
 from fuse_epilogue.schedules import host
 from fuse_epilogue.workloads import row_reduce
-from tuning import kill, no_process_stays
+from tuning import no_process_stays
 
 __all__ = ["no_process_stays"]
 
@@ -61,7 +57,8 @@ class Fake:
         if self.asked == self.dies:
             raise KeyboardInterrupt
         self.asked += 1
-        size = sum(int(array.numpy().size) for array in arguments_of(problem.func))
+        shapes = [param.ty.shape for param in problem.func.params]
+        size = sum(math.prod(int(extent) for extent in shape) for shape in shapes)
         return 1e-6 + 1e-9 * size / point.get("threads", 1)
 
 
@@ -77,8 +74,9 @@ def test_a_calibration_that_was_stopped_goes_on(
     whole = Fake()
     calibrated(tmp_path / "whole.json", whole, monkeypatch)
     out, first, second = tmp_path / "profile.json", Fake(dies=9), Fake()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(SystemExit) as ended:
         calibrated(out, first, monkeypatch)
+    assert ended.value.code == 130
     kept = out.with_name(out.name + SUFFIX)
     assert len(kept.read_bytes().splitlines()) == 9 and not out.exists()
     with kept.open("ab") as file:  # killed while it wrote one more
@@ -192,134 +190,29 @@ def test_the_description_of_another_machine() -> None:
 
 
 # ---------------------------------------------------------------------------------------------
-# Servers
+# What is refused
 # ---------------------------------------------------------------------------------------------
 
-servers = [
-    pytest.mark.slow,  # many processes
-    pytest.mark.usefixtures(no_process_stays.__name__),
-]
 
+def test_what_is_no_tracker_is_said_at_once(tmp_path: Path, capsys: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
 
-def on_servers(function: Any) -> Any:
-    for mark in servers:
-        function = mark(function)
-    return function
+        def answer() -> None:
+            connection, _ = other.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
-
-@on_servers
-@pytest.mark.usefixtures("small")
-def test_a_profile_of_a_machine_behind_a_tracker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    # Another machine than this one: its loops run on one thread.
-    monkeypatch.setenv("TVM_NUM_THREADS", "1")
-    out = tmp_path / "profile.json"
-    with tune.Cluster(1, key="there") as cluster:
-        monkeypatch.setenv("TVM_NUM_THREADS", "2")
-        tracker = f"127.0.0.1:{cluster.port}"
-        __main__.main(
-            ["calibrate", "--out", str(out), "--points", "4", "--tracker", tracker]
-            + ["--key", "there"]
-        )
-    profile = Profile.from_json(out.read_text())
-    assert profile.machine.name == here().cpu and profile.machine.cores == 1
-    assert len(profile.residuals) == 4
-    assert 1e8 < profile.machine.clock_hz < 1e10
-    assert f"{profile.machine}: " in capsys.readouterr().out
-    assert list(tmp_path.iterdir()) == [out]
-
-
-@on_servers
-def test_a_server_killed_while_it_measures_costs_that_point_only() -> None:
-    with tune.Cluster(2) as cluster:
-        there = Remote("127.0.0.1", cluster.port, cluster.key, seconds=30)
-        failed: list[str] = []
-
-        def long() -> None:
-            try:
-                there.measure(rows(), POINT, there.target, 20.0)
-            except NotMeasured as error:
-                failed.append(str(error))
-
-        there.measure(rows(), POINT, there.target)
-        thread = threading.Thread(target=long)
+        thread = threading.Thread(target=answer)
         thread.start()
-        kill(busy(cluster.processes))
-        thread.join(60)
-        assert len(failed) == 1 and rows().space.describe(POINT) in failed[0]
-        # The other one goes on.
-        assert 0 < there.measure(rows(), POINT, there.target) < 1
-
-
-@on_servers
-def test_a_server_that_comes_back_is_waited_for() -> None:
-    with tune.Cluster(1) as cluster:
-        there = Remote("127.0.0.1", cluster.port, cluster.key, seconds=20)
-        there.measure(rows(), POINT, there.target)
-        kill(cluster.processes[0])
-        later = threading.Timer(2, cluster.watch)
-        later.start()
-        assert 0 < there.measure(rows(), POINT, there.target) < 1
-        later.join()
-        assert cluster.watch() == 0
-
-
-@on_servers
-def test_without_any_server_it_ends() -> None:
-    with tune.Cluster(1) as cluster:
-        there = Remote("127.0.0.1", cluster.port, cluster.key, wait=1)
-        there.measure(rows(), POINT, there.target)
-        kill(cluster.processes[0])
-        for least in (0.0, 0.1):  # a runner that waits, and one that is yet to be made
-            with pytest.raises(RuntimeError, match="there is no server .* any more: start one"):
-                there.measure(rows(), POINT, there.target, least)
-
-
-def busy(processes: list[int]) -> int:
-    """The server that has begun to measure something long: its session has a process."""
-    end = time.monotonic() + 30
-    while time.monotonic() < end:
-        for process in processes:
-            sessions = psutil.Process(process).children(recursive=True)
-            if any(each.cpu_times().user > 1 for each in sessions):
-                return process
-        time.sleep(0.1)
-    raise AssertionError("no server has begun to measure")
-
-
-@on_servers
-def test_what_is_measured_there_is_what_is_measured_here() -> None:
-    with tune.Cluster(1) as cluster:
-        there = Remote("127.0.0.1", cluster.port, cluster.key)
-        big = rows(64, 65536)
-        local = seconds(build(big, POINT, there.target), arguments_of(big.func))
-        assert local / 5 < there.measure(big, POINT, there.target) < local * 5
-        # A session that is left open would have kept the server from it.
-        assert there.system.caches == here().caches
-        assert there.system.cpu == here().cpu
-
-
-@on_servers
-def test_servers_of_a_key_are_of_one_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = remote._asked
-
-    def other(session: Any, name: str) -> Any:
-        system, triple = asked(session, name)
-        return System("skylake-avx512", system.processors, system.threads, system.read), triple
-
-    monkeypatch.setattr(remote, "_asked", other)
-    with tune.Cluster(1) as cluster:
-        there = Remote("127.0.0.1", cluster.port, cluster.key)
-        with pytest.raises(NotMeasured, match="give each kind of machine a key of its own"):
-            there.measure(rows(), POINT, there.target)
-
-
-@on_servers
-def test_no_server_of_that_key(tmp_path: Path, capsys: Any) -> None:
-    with tune.Cluster(1, key="there") as cluster:
-        refused(tmp_path, ["--tracker", f"127.0.0.1:{cluster.port}", "--key", "other"])
-    assert "Unable to find servers" in capsys.readouterr().err
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        refused(tmp_path, ["--tracker", address, "--key", "there"])
+        assert f"what answers at {address} is no RPC tracker" in capsys.readouterr().err
+        thread.join()
+    # Nobody listens there any more; and on no port of that number.
+    for tracker, why in ((address, "start one with"), ("127.0.0.1:99999", "ports are from 1 to")):
+        refused(tmp_path, ["--tracker", tracker, "--key", "there"])
+        told = " ".join(capsys.readouterr().err.split())
+        assert f"there is no RPC tracker at {tracker}" in told and why in told
 
 
 @pytest.mark.parametrize(

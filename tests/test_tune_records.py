@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tvm
@@ -13,6 +19,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 
 from fuse_epilogue import tune, workloads
+from fuse_epilogue.tune.lock import locked
 from fuse_epilogue.tune.records import CUT, RECORDS, WORKLOADS
 from test_loading import entry_point
 from tuning import TARGET, candidates, split, without_intrinsics
@@ -173,8 +180,100 @@ def test_whole_files_are_not_touched(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*" + CUT))
 
 
-def test_a_damaged_file_is_not_mended(tmp_path: Path) -> None:
+def test_a_whole_last_line_is_kept_without_its_end(tmp_path: Path) -> None:
+    lines = unfused(tmp_path, 2)
+    (tmp_path / RECORDS).write_bytes(b"".join(lines).rstrip(b"\n"))
+    assert len(tune.open_database(tmp_path)) == 2
+    assert (tmp_path / RECORDS).read_bytes() == b"".join(lines)
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database of one function and two measurements."""
+    folder = tmp_path_factory.mktemp("good")
+    unfused(folder, 2)
+    return folder
+
+
+def trace(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return what changes the trace of a record."""
+
+    def changed(line: Any) -> Any:
+        change(line[1][0])
+        return line
+
+    return changed
+
+
+DAMAGE = {
+    "no record": (RECORDS, lambda line: {}, "no pair of a workload's number and a measurement"),
+    "null": (RECORDS, lambda line: None, "no pair"),
+    "only a number": (RECORDS, lambda line: 0, "no pair"),
+    "a workload more": (RECORDS, lambda line: [1, line[1]], "of workload 1, .* there are 1"),
+    "a workload less": (RECORDS, lambda line: [-1, line[1]], "of workload -1"),
+    "no number": (RECORDS, lambda line: [True, line[1]], "no pair"),
+    "half": (RECORDS, lambda line: [0, line[1][:2]], "has not four parts"),
+    "no times": (RECORDS, lambda line: [0, [line[1][0], [None], *line[1][2:]]], "times"),
+    "no target": (RECORDS, lambda line: [0, [*line[1][:2], 3, line[1][3]]], "its target is none"),
+    "no arguments": (RECORDS, lambda line: [0, [*line[1][:3], [["TENSOR", "f", [None]]]]], "argum"),
+    "no trace": (RECORDS, lambda line: [0, [[], *line[1][1:]]], "not made of steps and decisions"),
+    "no step": (RECORDS, trace(lambda t: t[0].append(None)), "not made of steps"),
+    "a step of null": (RECORDS, trace(lambda t: t[0][1].__setitem__(1, [None])), "of nothing"),
+    "decides nothing": (RECORDS, trace(lambda t: t[1].append([-1, [4, 4]])), "is of no step"),
+    "decides null": (RECORDS, trace(lambda t: t[1].append([0, [None]])), "is no numbers"),
+    "a strange step": (
+        RECORDS,
+        trace(lambda t: t[0][0].__setitem__(0, "Wave")),
+        "TVM says: .*Wave",
+    ),
+    "no function": (WORKLOADS, lambda line: {}, "no pair of a hash and a module.* put back a copy"),
+    "no module": (WORKLOADS, lambda line: [line[0], "AAAA"], "TVM says: "),
+}
+
+
+@pytest.mark.parametrize(("name", "damage", "told"), DAMAGE.values(), ids=list(DAMAGE))
+def test_a_damaged_line_is_named_and_nothing_is_changed(
+    tmp_path: Path, good: Path, name: str, damage: Callable[[Any], Any], told: str
+) -> None:
+    """Of many of these TVM's own reader dies, and this process with it."""
+    folder = tmp_path / "damaged"
+    shutil.copytree(good, folder)
+    *before, last = (good / name).read_bytes().splitlines(keepends=True)
+    bad = json.dumps(damage(json.loads(last))).encode() + b"\n"
+    (folder / name).write_bytes(b"".join(before) + bad)
+    with pytest.raises(ValueError, match=f"(?s){name}, line {len(before) + 1} is not a .*{told}"):
+        tune.open_database(folder)
+    assert (folder / name).read_bytes() == b"".join(before) + bad
+    assert not list(folder.rglob("*" + CUT))
+
+
+def test_a_line_in_the_middle_is_not_mended(tmp_path: Path) -> None:
     lines = unfused(tmp_path, 2)
     (tmp_path / RECORDS).write_bytes(lines[0][:-9] + b"\n" + lines[1])
-    with pytest.raises(ValueError, match=f"{RECORDS}, line 1 is not a record"):
+    with pytest.raises(ValueError, match=f"{RECORDS}, line 1 is not a record, it is not JSON"):
         tune.open_database(tmp_path)
+
+
+# ---------------------------------------------------------------------------------------------
+# One process at a time
+# ---------------------------------------------------------------------------------------------
+
+
+def test_who_tunes_has_the_folder_alone(tmp_path: Path) -> None:
+    with locked(tmp_path), pytest.raises(ValueError, match=f"'{tmp_path}' is in use"):
+        tune.open_database(tmp_path)
+    with locked(tmp_path, shared=True):
+        assert len(tune.open_database(tmp_path)) == 0  # of readers there may be many
+        with pytest.raises(ValueError, match="take another folder"), locked(tmp_path):
+            pass
+    with locked(tmp_path):
+        pass
+
+
+def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr(fcntl, "flock", none)
+    with pytest.warns(UserWarning, match="cannot be locked .*no locks.* one process at a time"):
+        assert len(tune.open_database(tmp_path)) == 0

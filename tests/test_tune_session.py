@@ -1,30 +1,26 @@
-"""Tuning with TVM's RPC on this machine, with processes that are killed: no measurement is lost."""
+"""Tuning: what is measured is kept, what cannot be is left out, TVM's tools take the records."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
-import socket
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 import tvm
 from tvm import relax
 from tvm.s_tir import meta_schedule as ms
 
-from fuse_epilogue import tune, workloads
-from fuse_epilogue.tune.records import CUT, RECORDS
+from fuse_epilogue import cli, tune, workloads
+from fuse_epilogue.tune import session
+from fuse_epilogue.tune.records import RECORDS
 from tuning import (
     TARGET,
-    WITHOUT_INTRINSICS,
     evolution,
-    kill,
     no_process_stays,
+    nothing_runs,
     without_intrinsics,
 )
 
@@ -35,12 +31,9 @@ pytestmark = [
 __all__ = ["no_process_stays", "without_intrinsics"]
 
 FUNC = workloads.matmul(16, 16, 16, activation="relu")
+CPU = {"kind": "llvm", "num-cores": 1}
 QUICK = ms.runner.EvaluatorConfig(number=1, repeat=2, min_repeat_ms=0)
 SMALL: dict[str, Any] = {"batch": 4, "cost_model": "random", "strategy": evolution(16, 1)}
-
-
-def local() -> ms.runner.LocalRunner:
-    return ms.runner.LocalRunner(evaluator_config=QUICK)
 
 
 def lines_of(folder: Path) -> list[bytes]:
@@ -71,9 +64,8 @@ def test_each_measurement_is_written_before_it_is_reported(tmp_path: Path) -> No
         trials.append(trial)
         written.append(len(lines_of(tmp_path)))
 
-    database = tune.tune(
-        FUNC, TARGET, tmp_path, trials=6, runner=local(), on_trial=on_trial, **SMALL
-    )
+    given = SMALL | nothing_runs()
+    database = tune.tune(FUNC, TARGET, tmp_path, trials=6, on_trial=on_trial, **given)
     assert [trial.error for trial in trials] == [""] * 6
     assert [(trial.task, trial.number, trial.of) for trial in trials] == [
         ("main", number, 6) for number in range(1, 7)
@@ -84,9 +76,9 @@ def test_each_measurement_is_written_before_it_is_reported(tmp_path: Path) -> No
 
     # What is there counts; when it is enough, nothing is built.
     before = lines_of(tmp_path)
-    tune.tune(FUNC, TARGET, tmp_path, trials=6, runner=local(), on_trial=on_trial, **SMALL)
+    tune.tune(FUNC, TARGET, tmp_path, trials=6, on_trial=on_trial, **given)
     assert lines_of(tmp_path) == before
-    tune.tune(FUNC, TARGET, tmp_path, trials=8, runner=local(), on_trial=on_trial, **SMALL)
+    tune.tune(FUNC, TARGET, tmp_path, trials=8, on_trial=on_trial, **given)
     assert lines_of(tmp_path)[:6] == before
     assert [trial.number for trial in trials[6:]] == [7, 8]
 
@@ -94,14 +86,29 @@ def test_each_measurement_is_written_before_it_is_reported(tmp_path: Path) -> No
 def test_every_function_of_a_module_is_tuned(tmp_path: Path) -> None:
     mod = tvm.IRModule({"second": FUNC, "first": workloads.matmul(8, 16, 16)})
     trials: list[tune.Trial] = []
-    database = tune.tune(
-        mod, TARGET, tmp_path, trials=2, runner=local(), on_trial=trials.append, **SMALL
-    )
+    given = SMALL | nothing_runs()
+    database = tune.tune(mod, TARGET, tmp_path, trials=2, on_trial=trials.append, **given)
     assert [trial.task for trial in trials] == ["first"] * 2 + ["second"] * 2
     assert len(database) == 4
     for func in (FUNC, workloads.matmul(8, 16, 16)):
         alone = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
         assert tune.measured(database, alone) == 2
+
+
+def test_a_folder_is_of_one_target(tmp_path: Path) -> None:
+    given = {"trials": 1, **SMALL, **nothing_runs()}
+    one, same, other = (
+        tvm.target.Target(each)
+        for each in (
+            {"kind": "llvm", "num-cores": 1},
+            {"num-cores": 1, "kind": "llvm"},
+            {"kind": "llvm", "num-cores": 2},
+        )
+    )
+    for target in (one, same):
+        assert len(tune.tune(FUNC, target, tmp_path, **given)) == 1
+    with pytest.raises(ValueError, match="take another folder"):
+        tune.tune(FUNC, other, tmp_path, **given)
 
 
 @pytest.mark.parametrize(
@@ -110,19 +117,101 @@ def test_every_function_of_a_module_is_tuned(tmp_path: Path) -> None:
         ({"trials": 0}, ValueError, "trials must be at least 1"),
         ({"trials": 1, "batch": 0}, ValueError, "batch must be at least 1"),
         ({"trials": 1, "servers": 1, "runner": "local"}, ValueError, "not both"),
+        ({"trials": 1, "target": "llvm"}, ValueError, 'name it, .* {"kind": "llvm", "num-cores"'),
+        ({"trials": 1, "target": "c"}, ValueError, "no rules for the target 'c'"),
+        ({"trials": 1, "target": {"kind": "cuda", "arch": "sm_90"}}, ValueError, "max_threads_per"),
+        ({"trials": 1, "target": "metal"}, ValueError, "no device for the target 'metal'"),
     ],
 )
 def test_mistakes(
     tmp_path: Path, arguments: dict[str, Any], error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error, match=text):
-        tune.tune(FUNC, TARGET, tmp_path, **arguments)
+        tune.tune(FUNC, folder=tmp_path, **{"target": TARGET, "cost_model": "random"} | arguments)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_package_that_is_missing_is_named_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = importlib.util.find_spec
+    for missing in ("xgboost", "psutil"):
+
+        def find(name: str, missing: str = missing) -> Any:
+            return None if name == missing else found(name)
+
+        monkeypatch.setattr(importlib.util, "find_spec", find)
+        with pytest.raises(ImportError, match=f"package {missing}: pip install"):
+            tune.tune(FUNC, TARGET, tmp_path, trials=1)
+    assert not list(tmp_path.iterdir())
+
+
+# ---------------------------------------------------------------------------------------------
+# Functions that MetaSchedule cannot take
+# ---------------------------------------------------------------------------------------------
+
+
+def odd_module() -> tvm.IRModule:
+    """One function that was fused before, one without blocks, and one to tune."""
+    fused = tvm.s_tir.Schedule(FUNC)
+    fused.fuse_reduction_epilogue("matmul")
+    lowered = tvm.s_tir.transform.LowerInitBlock()(tvm.IRModule({"main": FUNC}))["main"]
+    return tvm.IRModule({"a_fused": fused.mod["main"], "b_lowered": lowered, "c_plain": FUNC})
+
+
+def test_what_cannot_be_tuned_is_left_out_and_named(tmp_path: Path) -> None:
+    given = {"trials": 2, **SMALL, **nothing_runs()}
+    left_out: list[tune.LeftOut] = []
+    trials: list[tune.Trial] = []
+    database = tune.tune(
+        odd_module(),
+        TARGET,
+        tmp_path,
+        on_trial=trials.append,
+        on_left_out=left_out.append,
+        **given,
+    )
+    assert [trial.task for trial in trials] == ["c_plain"] * 2 and len(database) == 2
+    assert [each.task for each in left_out] == ["a_fused", "b_lowered"]
+    assert "loops are not in a chain" in left_out[0].reason
+    assert "tune before fusing" in left_out[0].reason
+    assert "proposes no schedule" in left_out[1].reason
+    # Who did not ask gets it as an error, when the others have their trials.
+    with pytest.raises(ValueError, match=r"(?s)2 of 3 functions.* a_fused: .* b_lowered: ") as told:
+        tune.tune(odd_module(), TARGET, tmp_path / "other", **given)
+    assert "c_plain" not in str(told.value)
+    assert len(tune.open_database(tmp_path / "other")) == 2
 
 
 def test_a_module_without_functions(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no PrimFunc"):
         tune.tune(tvm.IRModule(), TARGET, tmp_path, trials=1)
+
+
+def test_the_command_says_what_was_left_out_and_why_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(session, "FuseBest", lambda: evolution(16, 1))
+    monkeypatch.setattr(session, "local_builder", lambda cores: nothing_runs()["builder"])
+    monkeypatch.setattr(ms.runner, "LocalRunner", type(nothing_runs()["runner"]))
+    mod = odd_module()
+    del mod["b_lowered"]
+    (tmp_path / "mod.json").write_text(tvm.ir.save_json(mod))
+    command = ["tune", str(tmp_path / "mod.json"), "--out", str(tmp_path / "out")]
+    command += ["--cost-model", "random", "--trials", "1", "--target", json.dumps(CPU)]
+    assert cli.main([*command, "--json"]) == 1
+    said = json.loads(capsys.readouterr().out)
+    assert "loops are not in a chain" in said["a_fused"]["left_out"]
+    assert said["c_plain"]["left_out"] is None and said["c_plain"]["measured_s"] > 0
+    assert cli.main(command) == 1
+    assert "a_fused: left out, MetaSchedule cannot" in capsys.readouterr().out
+
+    def gone(*_: Any, **__: Any) -> None:
+        raise tune.ServersGone("start one")
+
+    monkeypatch.setattr(tune, "tune", gone)
+    assert cli.main(command) == 1
+    assert "stopped: start one" in capsys.readouterr().out
 
 
 # ---------------------------------------------------------------------------------------------
@@ -150,8 +239,10 @@ def relax_module() -> tvm.IRModule:
 
 def test_relax_takes_what_was_tuned(tmp_path: Path) -> None:
     mod = relax_module()
-    database = tune.tune(mod, TARGET, tmp_path, trials=3, runner=local(), **SMALL)
-    assert len(database) == 3
+    runner = ms.runner.LocalRunner(evaluator_config=QUICK)
+    given = SMALL | {"builder": tune.local_builder(1), "runner": runner}
+    database = tune.tune(mod, TARGET, tmp_path, trials=2, **given)
+    assert len(database) == 2
     with TARGET, database:
         applied = relax.transform.MetaScheduleApplyDatabase()(mod)
     scheduled = [f for _, f in applied.functions_items() if isinstance(f, tvm.tirx.PrimFunc)]
@@ -168,8 +259,7 @@ def test_tvms_tune_relax_explores_fused_and_unfused(tmp_path: Path) -> None:
         str(tmp_path),
         max_trials_global=16,
         num_trials_per_iter=8,
-        builder=tune.local_builder(2),
-        runner=local(),
+        **nothing_runs(),
         space=tune.space(TARGET),
         strategy=tune.FuseBest(evolution()),
         cost_model=ms.cost_model.RandomModel(seed=1),
@@ -180,15 +270,12 @@ def test_tvms_tune_relax_explores_fused_and_unfused(tmp_path: Path) -> None:
     kinds = ["fuse_reduction_epilogue" in str(record.trace) for record in records]
     assert True in kinds and False in kinds
 
-    # The best of each kind, in the module, computes the same.
+    # One of each kind, in the module, computes the same.
     x, w, b = (np.random.default_rng(n).normal(size=s) for n, s in enumerate([(8, 16), (16, 8), 8]))
     arrays = [tvm.runtime.tensor(each.astype("float32")) for each in (x, w, b)]
     for kind in (True, False):
         one = ms.database.MemoryDatabase()
-        best = min(
-            (r for r, fused in zip(records, kinds, strict=True) if fused == kind),
-            key=lambda record: float(record.run_secs[0]),
-        )
+        best = next(r for r, fused in zip(records, kinds, strict=True) if fused == kind)
         workload = one.commit_workload(best.workload.mod)
         one.commit_tuning_record(
             ms.database.TuningRecord(best.trace, workload, best.run_secs, TARGET, best.args_info)
@@ -196,144 +283,3 @@ def test_tvms_tune_relax_explores_fused_and_unfused(tmp_path: Path) -> None:
         built = ms.relax_integration.compile_relax(one, mod, TARGET, params={})
         found = relax.VirtualMachine(built, tvm.cpu())["main"](*arrays).numpy()
         np.testing.assert_allclose(found, np.maximum(x @ w + b, 0), rtol=1e-5, atol=1e-5)
-
-
-# ---------------------------------------------------------------------------------------------
-# Servers
-# ---------------------------------------------------------------------------------------------
-
-
-def test_a_killed_server_costs_its_measurement_only(tmp_path: Path) -> None:
-    trials: list[tune.Trial] = []
-    with tune.Cluster(2) as cluster:
-        first = cluster.processes
-
-        def on_trial(trial: tune.Trial) -> None:
-            trials.append(trial)
-            if trial.number == 2:  # others of the batch are being measured
-                kill(first[0])
-
-        tune.tune(
-            FUNC,
-            TARGET,
-            tmp_path,
-            trials=12,
-            runner=cluster.runner(evaluator=QUICK, seconds=20),
-            watch=cluster.watch,
-            on_trial=on_trial,
-            **(SMALL | {"batch": 6}),
-        )
-        assert cluster.watch() == 0
-        assert len(cluster.processes) == 2
-        assert cluster.processes[1] == first[1] and cluster.processes[0] != first[0]
-    failed = [trial for trial in trials if trial.error]
-    assert len(trials) == 12
-    assert len(failed) <= 1
-    assert_whole(lines_of(tmp_path), 12 - len(failed))
-
-
-def test_everything_listens_on_the_loopback(no_process_stays: Callable[[], list[Any]]) -> None:
-    with tune.Cluster(2) as cluster:
-        addresses = {
-            connection.laddr.ip
-            for process in no_process_stays()
-            for connection in process.net_connections()
-            if connection.status == psutil.CONN_LISTEN
-        }
-        assert addresses == {"127.0.0.1"}
-        port = cluster.port
-    with pytest.raises(OSError):
-        socket.create_connection(("127.0.0.1", port), 1).close()
-    cluster.close()
-
-
-def test_a_dead_tracker_is_said() -> None:
-    with tune.Cluster(1) as cluster:
-        kill(cluster._tracker.proc._proc.pid)
-        cluster._tracker.proc._proc.wait(10)
-        with pytest.raises(RuntimeError, match="tracker on port .* has died"):
-            cluster.watch()
-
-
-def test_no_server_of_that_key() -> None:
-    with (
-        tune.Cluster(1, key="this") as cluster,
-        pytest.raises(ValueError, match="Unable to find servers"),
-    ):
-        tune.rpc_runner("127.0.0.1", cluster.port, "other", 1)
-    for servers in (0, -1):
-        with pytest.raises(ValueError, match="at least 1"):
-            tune.Cluster(servers)
-        with pytest.raises(ValueError, match="at least 1"):
-            tune.rpc_runner("127.0.0.1", 9190, "this", servers)
-
-
-PROGRAM = (
-    WITHOUT_INTRINSICS
-    + """
-import tvm
-from tvm.s_tir import meta_schedule as ms
-from fuse_epilogue import tune, workloads
-
-tune.tune(
-    workloads.matmul(16, 16, 16, activation="relu"),
-    tvm.target.Target({"kind": "llvm", "num-cores": 2}),
-    sys.argv[1],
-    trials=int(sys.argv[2]),
-    servers=1,
-    batch=4,
-    cost_model="random",
-    strategy=ms.search_strategy.EvolutionarySearch(
-        population_size=16, init_min_unmeasured=8, genetic_num_iters=1
-    ),
-    on_trial=lambda trial: print(trial.number, trial.error.strip(), flush=True),
-)
-"""
-)
-
-
-def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
-    program, folder = tmp_path / "program.py", tmp_path / "tuned"
-    program.write_text(PROGRAM)
-    command = [sys.executable, str(program), str(folder)]
-    with subprocess.Popen([*command, "100"], stdout=subprocess.PIPE, text=True) as run:
-        assert run.stdout is not None
-        try:
-            reported = [run.stdout.readline().strip() for _ in range(6)]
-            helpers = psutil.Process(run.pid).children(recursive=True)
-        finally:
-            run.kill()
-    assert reported == ["1", "2", "3", "4", "5", "6"]
-    # Tracker, server and what compiles end by themselves.
-    assert len(helpers) >= 3
-    assert not psutil.wait_procs(helpers, 20)[1]
-
-    lines = lines_of(folder)
-    assert len(lines) >= 6
-    whole = [line for line in lines if line.endswith(b"\n")]
-    with open(folder / RECORDS, "wb") as file:  # killed while it wrote one more
-        file.write(b"".join(whole) + whole[0][:50])
-    total = len(whole) + 3
-    done = subprocess.run(
-        [*command, str(total)], capture_output=True, text=True, timeout=240, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [str(number) for number in range(len(whole) + 1, total + 1)]
-    after = lines_of(folder)
-    assert after[: len(whole)] == whole
-    assert len(after) == total
-    assert all(json.loads(line) for line in after)
-    assert (folder / (RECORDS + CUT)).read_bytes() == whole[0][:50] + b"\n"
-
-
-def test_a_folder_is_of_one_target(tmp_path):
-    func = workloads.matmul(8, 8, 8)
-    given = {"trials": 1, "cost_model": "random"}
-    first = tvm.target.Target({"kind": "llvm", "num-cores": 1})
-    tune.tune(func, first, tmp_path, **given)
-    assert (
-        len(tune.tune(func, tvm.target.Target({"num-cores": 1, "kind": "llvm"}), tmp_path, **given))
-        == 1
-    )
-    with pytest.raises(ValueError, match="take another folder"):
-        tune.tune(func, tvm.target.Target({"kind": "llvm", "num-cores": 2}), tmp_path, **given)

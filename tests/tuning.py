@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 import types
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 import tvm
+from tvm.ir.utils import derived_object
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
+from tvm.support.tar import tar
 
 TARGET = tvm.target.Target({"kind": "llvm", "num-cores": 2})
 FUSE = "sch.fuse_reduction_epilogue"
@@ -87,9 +91,9 @@ def kill(pid: int) -> None:
         one.kill()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def no_process_stays() -> Iterator[Callable[[], list[psutil.Process]]]:
-    """Whatever a test has started is gone at its end, also if it fails."""
+    """Whatever the tests of a file have started is gone at their end, also if they fail."""
 
     def children() -> list[psutil.Process]:
         return psutil.Process().children(recursive=True)
@@ -100,3 +104,49 @@ def no_process_stays() -> Iterator[Callable[[], list[psutil.Process]]]:
     for process in started:
         process.kill()
     psutil.wait_procs(started, 10)
+
+
+@derived_object
+class NoBuilder(ms.builder.PyBuilder):
+    """Compiles nothing: an empty folder for each candidate."""
+
+    def build(self, build_inputs: Any) -> Any:
+        folders = [Path(tempfile.mkdtemp()) for _ in build_inputs]
+        return [ms.builder.BuilderResult(str(folder / "built.tar"), None) for folder in folders]
+
+
+@derived_object
+class HereBuilder(ms.builder.PyBuilder):
+    """Compiles in this process; TVM's starts processes for every batch, which takes seconds."""
+
+    def build(self, build_inputs: Any) -> Any:
+        built = []
+        for each in build_inputs:
+            file = Path(tempfile.mkdtemp()) / "built.tar"
+            tvm.compile(each.mod, target=each.target).export_library(str(file), fcompile=tar)
+            built.append(ms.builder.BuilderResult(str(file), None))
+        return built
+
+
+@derived_object
+class NoMeasurement(ms.runner.PyRunnerFuture):
+    """A measurement that is done, of two times."""
+
+    def done(self) -> bool:
+        return True
+
+    def result(self) -> ms.runner.RunnerResult:
+        return ms.runner.RunnerResult([1e-3, 2e-3], None)
+
+
+@derived_object
+class NoRunner(ms.runner.PyRunner):
+    """Runs nothing: every candidate takes as long."""
+
+    def run(self, runner_inputs: Any) -> Any:
+        return [NoMeasurement() for _ in runner_inputs]
+
+
+def nothing_runs() -> dict[str, Any]:
+    """A builder and a runner for tests of what is around them."""
+    return {"builder": NoBuilder(), "runner": NoRunner()}
