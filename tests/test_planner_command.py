@@ -51,18 +51,29 @@ def test_what_cannot_be_written_is_not_measured(measured, tmp_path, capsys, out,
     assert measured == [] and list(tmp_path.iterdir()) == []
 
 
-def test_a_profile_is_replaced_whole_or_not_at_all(measured, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (OSError("the disk is full"), 1, "error: the disk is full"),
+    ],
+)
+def test_a_profile_is_replaced_whole_or_not_at_all(
+    measured, tmp_path, monkeypatch, capsys, error, code, told
+):
     out = tmp_path / "profile.json"
     out.write_text("before")
     _files.try_to_write(out)
     assert out.read_text() == "before"
 
     def dies(*_, **__):
-        raise KeyboardInterrupt
+        raise error
 
     monkeypatch.setattr(_files.os, "fdopen", dies)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(SystemExit) as ended:
         __main__.main(["calibrate", "--out", str(out)])
+    assert ended.value.code == code
+    assert capsys.readouterr().err == f"{told}\nwhat was measured is in {out}.measured\n"
     assert (
         measured == [POINTS] and out.read_text() == "before" and list(tmp_path.iterdir()) == [out]
     )

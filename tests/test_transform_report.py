@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import doctest
 import json
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -191,28 +193,59 @@ def test_never_says_what_could_be(mod: IRModule) -> None:
     ]
 
 
-@pytest.mark.parametrize(("apart", "fuses"), [(3.0, True), (2.0, True), (1.0, False)])
+# With exact numerics only a tail will be there: that the other way is faster does not count.
+@pytest.mark.parametrize(
+    ("numerics", "apart", "fuses"),
+    [
+        ("reassociate", 3.0, True),
+        ("reassociate", 2.0, True),
+        ("reassociate", 1.0, False),
+        ("exact", 5.0, True),
+        ("exact", 3.0, False),
+    ],
+)
 def test_the_planner_decides(
-    monkeypatch: pytest.MonkeyPatch, mod: IRModule, apart: float, fuses: bool
+    monkeypatch: pytest.MonkeyPatch, mod: IRModule, numerics: str, apart: float, fuses: bool
 ) -> None:
-    real = planner.plan
-
-    def plan(func: Any, target: Any) -> Any:
-        plan = real(func, target)
-        for way, cost in {"none": apart, "tail": 4.0, "absorbed": 2.0}.items():
-            object.__setattr__(plan.found.by_fusion[way], "cost", cost)
-        return plan
-
-    monkeypatch.setattr(planner, "plan", plan)
+    costs_of_plans(monkeypatch, {"none": apart, "tail": 4.0, "absorbed": 2.0})
     target = schedules.host(1)
-    fused = absorbing("planner", target=target)(IRModule({"main": mod["b"]}))
+    fused = absorbing(target=target, numerics=numerics)(IRModule({"main": mod["b"]}))
     (entry,) = report_of(fused).functions[0].reductions
-    assert entry.fused is fuses and "planner predicts" in entry.decision
+    way = {"reassociate": "2e+06 us absorbed", "exact": "4e+06 us tail"}[numerics]
+    assert entry.fused is fuses and "planner predicts" in entry.decision and way in entry.decision
     assert (entry.code == "not-chosen") is not fuses
     # Where the policy is to fuse, or nothing is planned for, nobody asks.
     monkeypatch.setattr(planner, "plan", lambda *_: pytest.fail("planned"))
     assert report_of(absorbing()(mod)).fused == 1
     assert report_of(absorbing("always", target=target)(mod)).fused == 2
+
+
+def costs_of_plans(monkeypatch: pytest.MonkeyPatch, costs: dict[str, float]) -> None:
+    """Let plans have these ways to fuse, at these costs in seconds."""
+    real = planner.plan
+
+    def plan(func: Any, target: Any) -> Any:
+        chosen = real(func, target)
+        best = chosen.found.best
+        ways = {way: replace(best, cost=cost) for way, cost in costs.items()}
+        return replace(chosen, found=replace(chosen.found, by_fusion=ways))
+
+    monkeypatch.setattr(planner, "plan", plan)
+
+
+@pytest.mark.parametrize("apart", [1.0, 3.0])
+def test_the_planner_knows_another_way_only(monkeypatch: pytest.MonkeyPatch, apart: float) -> None:
+    costs_of_plans(monkeypatch, {"none": apart, "absorbed": 2.0})
+    module = IRModule({"main": workloads.matmul(4, 6, 5, activation="relu")})
+    fused = FuseReductionEpilogue(target=schedules.host(1))(module)
+    (entry,) = report_of(fused).functions[0].reductions
+    assert entry.fused and entry.decision == "168 bytes of intermediates are saved"
+
+
+def test_the_planner_decides_for_trainium() -> None:
+    module = IRModule({"main": workloads.matmul(16, 16, 16, activation="relu")})
+    (entry,) = report_of(absorbing(target="trn1")(module)).functions[0].reductions
+    assert "us fused" in entry.decision
 
 
 def test_the_planner_does_not_know_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,6 +267,13 @@ def test_options_that_are_none(options: dict[str, str]) -> None:
     known = list(POLICIES) if name == "policy" else ["reassociate", "exact"]
     with pytest.raises(ValueError, match=f"{name} must be one of .*{known[-1]}.*: '{value}'"):
         FuseReductionEpilogue(**options)
+
+
+@pytest.mark.parametrize("value", [["always"], None, 1, {"exact": True}])
+@pytest.mark.parametrize("name", ["policy", "numerics", "distribute", "rows"])
+def test_options_of_another_type(name: str, value: object) -> None:
+    with pytest.raises(TypeError, match=f"{name} must be .*: {re.escape(repr(value))}"):
+        FuseReductionEpilogue(**{name: value})
 
 
 @pytest.mark.parametrize("name", ["find", "decide", "report", "fuse"])

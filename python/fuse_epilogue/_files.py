@@ -18,10 +18,10 @@ def write(path: str | Path, text: str) -> None:
     OSError
         The folder is missing or cannot be written, or the path is that of a folder.
     """
-    target = Path(path).resolve()
-    if _is_special(target):
-        target.write_text(text, encoding="utf-8")
+    if _is_special(Path(path)):
+        Path(path).write_text(text, encoding="utf-8")
         return
+    target = Path(path).resolve()
     descriptor, name = _beside(target)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -43,16 +43,18 @@ def try_to_write(path: str | Path) -> None:
     OSError
         As :func:`write` would, after all that it is to write was computed.
     """
-    target = Path(path).resolve()
-    if _is_special(target):
+    if _is_special(Path(path)):
         return
-    descriptor, name = _beside(target)
+    descriptor, name = _beside(Path(path).resolve())
     os.close(descriptor)
     Path(name).unlink()
 
 
 def _is_special(target: Path) -> bool:
-    """Return whether there is something that is neither a file nor a folder: a device, a pipe."""
+    """Return whether there is something that is neither a file nor a folder: a device, a pipe.
+
+    Asked of the name as it is: of a shell's ``/dev/fd/63`` a pipe is behind, which has no path.
+    """
     return target.exists() and not target.is_file() and not target.is_dir()
 
 

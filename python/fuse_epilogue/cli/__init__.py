@@ -1,8 +1,8 @@
 """The command line, ``python -m fuse_epilogue``: one module for each command.
 
 Every command takes a file that :mod:`.inputs` reads and returns an :class:`.output.Answer`, which
-is printed as text or as JSON. Exit codes: 0 all went well, 1 something was refused, 2 the input or
-the command line is wrong, 130 interrupted.
+is printed as text or as JSON. Standard output is for that alone; the exit codes are those of
+:mod:`.output`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,13 @@ Fuse reductions with what follows them, plan and emit kernels: for modules in fi
 INPUT is an IRModule as JSON (tvm.ir.save_json), a TVMScript in .py (which is Python and is
 executed: only with --run-python), an ONNX model, or - for JSON on standard input.
 """
-_EXIT_CODES = "exit codes: 0 done, 1 something was refused, 2 wrong input or command line"
-_INTERRUPTED = 130
+_EXIT_CODES = """
+exit codes:
+  0    done
+  1    something was refused, or could not be done: the output says what
+  2    the command line or INPUT is wrong: nothing was done
+  130  interrupted
+"""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -33,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m fuse_epilogue",
         description=_DESCRIPTION,
-        epilog=f"{_EXIT_CODES}; COMMAND --help says more",
+        epilog=f"{_EXIT_CODES}\nCOMMAND --help says more",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -42,14 +47,20 @@ def parser() -> argparse.ArgumentParser:
             name,
             help=module.HELP,
             description=module.DESCRIPTION,
-            epilog=f"examples:{module.EXAMPLE}\n{_EXIT_CODES}",
+            epilog=f"examples:{module.EXAMPLE}{_EXIT_CODES}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        command.add_argument("input", metavar="INPUT", help="a .json, .py or .onnx file, or -")
+        command.add_argument(
+            "input", metavar="INPUT", help="a .json, .py or .onnx file, or - or a pipe for JSON"
+        )
         command.add_argument(
             "--run-python", action="store_true", help="execute INPUT if it is Python: trust it"
         )
-        command.add_argument("--json", action="store_true", help="print JSON instead of text")
+        command.add_argument(
+            "--json",
+            action="store_true",
+            help="print one JSON document instead of text; all else goes to standard error",
+        )
         module.add(command)
     return made
 
@@ -62,6 +73,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments : Sequence[str], optional
         Those of the command line if None.
 
+    Raises
+    ------
+    SystemExit
+        With 2, by the parser: there is no such command or option, or its value is none.
+
     Example
     -------
     >>> main(["plan", "nothing.json"])
@@ -73,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return answer.show(given.json)
     except (InputError, OSError) as error:
         output.note(f"error: {error}")
-        return output.WRONG
+        return output.WRONG if isinstance(error, InputError) else output.REFUSED
     except KeyboardInterrupt:
         output.note("interrupted")
-        return _INTERRUPTED
+        return output.INTERRUPTED

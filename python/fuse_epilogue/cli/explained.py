@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from typing import Any
 
-from tvm import ir
+from tvm import ir, tirx
 
-from ..transform import FuseReductionEpilogue, report_of
+from ..report import FusionReport
+from ..transform import FunctionReport, FuseReductionEpilogue, ReductionReport, report_of
+from ..transform.fuse import fused_before
+from ..transform.report import FUNCTION_ATTR
 from . import fused, inputs, options
 from .output import Answer
 
@@ -14,7 +19,8 @@ HELP = "say of each reduction what can be fused into it, and why the rest cannot
 DESCRIPTION = """
 Look at every reduction of every function: what follows it, what of that the reduction can start
 from, what is left for each finished element, and what is refused, with the code of the reason and
-the way out. Nothing is changed and nothing is written.
+the way out. What an earlier run has fused is told apart from what can be fused. Nothing is changed
+and nothing is written.
 """
 EXAMPLE = """
   python -m fuse_epilogue explain model.json
@@ -30,29 +36,55 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> Answer:
     """Analyse, without fusing."""
-    module = inputs.read(given.input, given.run_python)
-    names = inputs.functions(module, given.function)
+    funcs = inputs.functions(inputs.read(given.input, given.run_python), given.function)
+    # Without what earlier runs say of themselves the report is of what is left.
+    bare = ir.IRModule({name: func.without_attr(FUNCTION_ATTR) for name, func in funcs.items()})
     looking = FuseReductionEpilogue("never", numerics=given.numerics)
-    report = report_of(ir.transform.Sequential([looking])(module))
-    reports = [each for each in report.functions if each.name in names]
+    reports = report_of(ir.transform.Sequential([looking])(bare)).functions
     texts, data = [], {}
     for each in reports:
-        lines, found = [], []
-        for one in each.reductions:
-            stopped = one.fusion.stopped
-            lines += [f"    {line}" for line in str(one.fusion).splitlines()]
-            found.append(
-                {
-                    "reduction": one.reduction,
-                    "fusable": one.fusion.fusable,
-                    "bytes_saved": one.bytes_saved,
-                    "steps": [vars(step) for step in one.fusion.steps],
-                    "refused": None if stopped is None else vars(stopped),
-                }
-            )
-        head = f"{each.name}: {len(found)} reduction{'s' * (len(found) != 1)}"
+        head = f"{each.name}: {len(each.reductions)} reduction{'s' * (len(each.reductions) != 1)}"
         if each.left_alone:
             head = f"{each.name}: not looked into: {each.reason}"
-        texts.append("\n".join([head, *lines]))
+        earlier = _earlier(funcs[each.name], each)
+        both = list(zip(each.reductions, earlier, strict=True))
+        texts.append("\n".join([head, *(line for now, was in both for line in _lines(now, was))]))
+        found = [_data(now, was) for now, was in both]
         data[each.name] = {"left_alone": each.left_alone, "reductions": found}
     return Answer("\n".join(texts), data, fused.code(reports))
+
+
+def _earlier(func: tirx.PrimFunc, now: FunctionReport) -> list[FusionReport | None]:
+    """Return what each reduction was fused with by an earlier run; None if with nothing."""
+    before = fused_before(func)
+    if [each.reduction for each in before] != [each.reduction for each in now.reductions]:
+        return [None] * len(now.reductions)  # the function has become another one
+    return [each.fusion if each.fused else None for each in before]
+
+
+def _lines(now: ReductionReport, earlier: FusionReport | None) -> Iterator[str]:
+    """Yield what has been done with a reduction, and what can be."""
+    name, more = f"'{now.reduction}'", " further" if earlier else ""
+    if earlier is not None:
+        yield from _under(f"{name} is fused already:", earlier)
+    if now.fusion.fusable:
+        yield from _under(f"{name} can be fused{more}:", now.fusion)
+    elif earlier is None:
+        yield from _under(f"{name} stays as it is:", now.fusion)
+
+
+def _under(head: str, fusion: FusionReport) -> list[str]:
+    return [f"    {head}", *(f"        {line}" for line in str(fusion).splitlines())]
+
+
+def _data(now: ReductionReport, earlier: FusionReport | None) -> dict[str, Any]:
+    """Return the same for machines."""
+    stopped = now.fusion.stopped
+    return {
+        "reduction": now.reduction,
+        "fused_already": [vars(step) for step in earlier.steps] if earlier else [],
+        "fusable": now.fusion.fusable,
+        "bytes_saved": now.bytes_saved,
+        "steps": [vars(step) for step in now.fusion.steps],
+        "refused": None if stopped is None else vars(stopped),
+    }

@@ -17,13 +17,17 @@ from .output import Answer
 HELP = "fuse every reduction of a module with what follows it, and say what was done"
 DESCRIPTION = """
 Run the pass fuse_epilogue.transform.FuseReductionEpilogue over a module. What cannot be proved is
-left as it is, and the report says why. The module goes to --out, as JSON that tvm.ir.load_json
-reads; without it nothing but the report is printed.
+left as it is, and the report says why. Floats stay bit for bit unless --numerics reassociate
+allows more. The module goes to --out, as JSON that tvm.ir.load_json reads; without it nothing but
+the report is printed.
 """
 EXAMPLE = """
   python -m fuse_epilogue fuse model.json --out fused.json
   python -m fuse_epilogue fuse model.onnx --policy planner --target host --out fused.json
 """
+
+#: Of :data:`fuse_epilogue.REFUSALS`: codes of reductions of which nothing is left to be fused.
+_NOTHING_TO_FUSE = ("no-consumer", "already-fused")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +45,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> Answer:
     """Fuse, report and write."""
-    target = None if given.target is None else options.target(given.target)
+    target = None if given.target is None else options.planned_target(given.target)
+    output.check_file("--out", given.out)
     module = inputs.read(given.input, given.run_python)
     one = FuseReductionEpilogue(given.policy, numerics=given.numerics, target=target)
     fused = ir.transform.Sequential([one])(module)
@@ -54,6 +59,7 @@ def run(given: argparse.Namespace) -> Answer:
 def code(reports: Sequence[FunctionReport]) -> int:
     """Return the exit code: whether anything was refused in some functions, or failed."""
     for each in reports:
-        if each.left_alone == FAILED or any(one.fusion.stopped for one in each.reductions):
+        stopped = [one.fusion.stopped for one in each.reductions if one.fusion.stopped is not None]
+        if each.left_alone == FAILED or any(one.code not in _NOTHING_TO_FUSE for one in stopped):
             return output.REFUSED
     return output.DONE

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import runpy
+import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import tvm
 from tvm import ir, tirx
+
+from ..tir_tree import handle
 
 #: What stands for standard input, which is JSON.
 STDIN = "-"
@@ -28,7 +33,7 @@ def read(path: str, run_python: bool = False) -> ir.IRModule:
     path : str
         ``.json``: an IRModule or a PrimFunc, as ``tvm.ir.save_json`` writes them. ``.py``:
         TVMScript, or any Python that leaves an IRModule or PrimFuncs in its names. ``.onnx``: a
-        model. ``-``: JSON from standard input.
+        model. ``-``: JSON from standard input. A pipe, or what else is no regular file: JSON.
     run_python : bool
         Whether a ``.py`` may be executed: there is no other way to read one.
 
@@ -48,10 +53,20 @@ def read(path: str, run_python: bool = False) -> ir.IRModule:
     fuse_epilogue.cli.inputs.InputError: 'model.txt': no file of that name
     """
     if path == STDIN:
-        return _from_json("standard input", sys.stdin.read())
+        if sys.stdin is None:
+            raise InputError("standard input is closed: name a file")
+        return _from_json("standard input", _text("standard input", sys.stdin.read))
     file = Path(path)
-    if not file.is_file():
-        raise InputError(f"'{path}': no file of that name")
+    try:
+        mode = file.stat().st_mode
+    except OSError as error:
+        if isinstance(error, FileNotFoundError):
+            raise InputError(f"'{path}': no file of that name") from error
+        raise InputError(f"'{path}' cannot be read: {error.strerror}") from error
+    if stat.S_ISDIR(mode):
+        raise InputError(f"'{path}' is a folder: name a file in it")
+    if not stat.S_ISREG(mode):
+        return _json(file)
     reader = READERS.get(file.suffix)
     if reader is None:
         known = ", ".join(READERS)
@@ -61,7 +76,8 @@ def read(path: str, run_python: bool = False) -> ir.IRModule:
             f"'{path}' is Python, which is executed to be read: pass --run-python if you trust "
             "it, or save the module as JSON with tvm.ir.save_json"
         )
-    return reader(file)
+    with _printing_aside():
+        return reader(file)
 
 
 def functions(module: ir.IRModule, name: str | None = None) -> dict[str, tirx.PrimFunc]:
@@ -74,7 +90,7 @@ def functions(module: ir.IRModule, name: str | None = None) -> dict[str, tirx.Pr
     """
     found = {
         var.name_hint: func
-        for var, func in module.functions_items()
+        for var, func in module.functions.items()
         if isinstance(func, tirx.PrimFunc)
     }
     if not found:
@@ -86,12 +102,35 @@ def functions(module: ir.IRModule, name: str | None = None) -> dict[str, tirx.Pr
     return {name: found[name]}
 
 
-def _json(file: Path) -> ir.IRModule:
+@contextlib.contextmanager
+def _printing_aside() -> Iterator[None]:
+    """Send what is printed meanwhile to standard error: standard output is for the answer.
+
+    A script may print anything, and so may the processes that it starts.
+    """
+    kept = None
+    if sys.stdout is not None and sys.stderr is not None:
+        sys.stdout.flush()
+        kept = os.dup(1)
+        os.dup2(2, 1)
     try:
-        text = file.read_text(encoding="utf-8")
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        if kept is not None:
+            os.dup2(kept, 1)
+            os.close(kept)
+
+
+def _json(file: Path) -> ir.IRModule:
+    return _from_json(f"'{file}'", _text(f"'{file}'", lambda: file.read_text(encoding="utf-8")))
+
+
+def _text(what: str, read: Callable[[], str]) -> str:
+    try:
+        return read()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"'{file}' cannot be read: {error}") from error
-    return _from_json(f"'{file}'", text)
+        raise InputError(f"{what} cannot be read: {error}") from error
 
 
 def _from_json(what: str, text: str) -> ir.IRModule:
@@ -151,16 +190,25 @@ def _onnx(file: Path) -> ir.IRModule:
 
 def _module(what: str, named: list[tuple[str, Any]]) -> ir.IRModule:
     """Return the one module among objects, or one of all PrimFuncs among them."""
-    modules = [each for _, each in named if isinstance(each, ir.IRModule)]
+    modules = list(_distinct(named, ir.IRModule).values())
     if len(modules) == 1:
         return modules[0]
     if len(modules) > 1:
         raise InputError(f"{what} holds {len(modules)} modules: keep one of them")
-    funcs = {name: each for name, each in named if isinstance(each, tirx.PrimFunc)}
+    funcs = _distinct(named, tirx.PrimFunc)
     if not funcs:
         kinds = ", ".join(dict.fromkeys(type(each).__name__ for _, each in named)) or "nothing"
         raise InputError(f"{what} holds no IRModule and no PrimFunc, only {kinds}")
     return ir.IRModule(funcs)
+
+
+def _distinct(named: list[tuple[str, Any]], kind: type) -> dict[str, Any]:
+    """Return the objects of a kind by name, each once: a script may give one two names."""
+    found: dict[int, tuple[str, Any]] = {}
+    for name, each in named:
+        if isinstance(each, kind):
+            found.setdefault(handle(each), (name, each))
+    return dict(found.values())
 
 
 def _first(error: BaseException) -> str:

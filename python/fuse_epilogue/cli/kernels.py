@@ -33,6 +33,7 @@ def run(given: argparse.Namespace) -> Answer:
     """Emit the kernel of one function."""
     from .. import neuron, plan, schedules
 
+    output.check_file("--out", given.out)
     funcs = inputs.functions(inputs.read(given.input, given.run_python), given.function)
     if len(funcs) > 1:
         raise inputs.InputError(f"pick one of {', '.join(funcs)} with --function")

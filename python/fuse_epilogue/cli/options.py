@@ -1,4 +1,4 @@
-"""Options that several commands have: --target, --numerics."""
+"""Options that several commands have: --target, --numerics, and numbers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tvm.target import Target
 
 from ..neuron.machine import MACHINES
 from ..schedule import NUMERICS
+from ..transform.find import DEFAULT_NUMERICS
 from .inputs import InputError
 
 #: What --target takes, for the help of the commands.
@@ -47,12 +48,49 @@ def target(text: str) -> Any:
         raise InputError(f"--target '{text}' is no target that TVM knows: {last}") from error
 
 
+def planned_target(text: str) -> Any:
+    """Return the target that a text names, if the planner knows its machine.
+
+    Raises
+    ------
+    InputError
+        TVM knows no such target, or the planner knows no such machine.
+
+    Example
+    -------
+    >>> planned_target("c")
+    Traceback (most recent call last):
+    fuse_epilogue.cli.inputs.InputError: --target 'c': the planner knows processors of kind ...
+    """
+    from ..planner.kinds import described
+
+    named = target(text)
+    try:
+        described(named, None)
+    except ValueError as error:
+        raise InputError(f"--target '{text}': {error}") from error
+    return named
+
+
+def natural(text: str) -> int:
+    """Return a number from 0, for the parser: it says so where that is none.
+
+    Example
+    -------
+    >>> natural("24")
+    24
+    """
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"it must be a whole number from 0, not '{text}'")
+    return int(text)
+
+
 def add_numerics(parser: argparse.ArgumentParser) -> None:
-    """Add --numerics, as :func:`fuse_epilogue.fuse_reduction_epilogue` takes it."""
-    known = list(NUMERICS)
+    """Add --numerics, as :class:`fuse_epilogue.transform.FuseReductionEpilogue` takes it."""
     parser.add_argument(
         "--numerics",
-        choices=known,
-        default=known[0],
-        help="whether floating sums may be reassociated (default: %(default)s)",
+        choices=list(NUMERICS),
+        default=DEFAULT_NUMERICS,
+        help="exact: every float stays bit for bit; reassociate: floating sums may also start "
+        "from what is added to them, which rounds in another order (default: %(default)s)",
     )

@@ -1,15 +1,24 @@
-"""What a command has to say: text for people, or JSON for machines; and its exit code."""
+"""What a command has to say: text for people, or JSON for machines; its exit code; its progress."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import os
+import shutil
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TextIO
 
-#: Exit codes: all went well; something was refused or cannot be done; the input or the command
-#: line is wrong.
-DONE, REFUSED, WRONG = 0, 1, 2
+from .._files import try_to_write
+from .inputs import InputError
+
+#: Exit codes: all went well; something was refused, or could not be done; the command line or the
+#: input is wrong, and nothing was done; somebody pressed Ctrl-C.
+DONE, REFUSED, WRONG, INTERRUPTED = 0, 1, 2, 130
+
+_BAR = 30
 
 
 @dataclass(frozen=True)
@@ -31,11 +40,93 @@ class Answer:
     code: int = DONE
 
     def show(self, as_json: bool) -> int:
-        """Print it on standard output and return the exit code."""
-        print(json.dumps(self.data, indent=2) if as_json else self.text)
+        """Print it on standard output and return the exit code.
+
+        Whoever reads may stop at any time, as ``head`` does.
+
+        Raises
+        ------
+        OSError
+            Standard output is closed, or its disk is full.
+        """
+        if sys.stdout is None:
+            raise OSError("standard output is closed: the answer cannot be printed")
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # a name may be in any script
+        with contextlib.suppress(BrokenPipeError):
+            _print(json.dumps(self.data, indent=2) if as_json else self.text, sys.stdout)
         return self.code
 
 
 def note(text: str) -> None:
-    """Print something beside the answer, on standard error."""
-    print(text, file=sys.stderr)
+    """Print something beside the answer, on standard error, if that is there."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            _print(text, sys.stderr)
+
+
+def _print(text: str, stream: TextIO, end: str = "\n") -> None:
+    try:
+        print(text, file=stream, end=end, flush=True)
+    except BrokenPipeError:
+        _abandon(stream)
+        raise
+    except OSError as error:
+        _abandon(stream)
+        raise OSError(f"{stream.name} cannot be written: {error.strerror}") from error
+
+
+def _abandon(stream: TextIO) -> None:
+    """Lose what is written from now on: Python flushes at its end, which must not fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def progress(what: str, number: int, of: int, said: str = "") -> None:
+    """Redraw the progress bar on standard error, where somebody may be looking.
+
+    Parameters
+    ----------
+    what : str
+        What is worked on.
+    number, of : int
+        How many steps are done, of how many.
+    said : str
+        About the last of them.
+    """
+    if sys.stderr is None or not sys.stderr.isatty():
+        return
+    bar = "#" * (_BAR * number // of)
+    columns = shutil.get_terminal_size().columns - 1
+    text = f"{what[:30]}: [{bar:{_BAR}}] {number}/{of} {said}"[:columns]
+    end = "\n" if number == of else ""
+    with contextlib.suppress(OSError):
+        _print(f"\r{text:{columns}}", sys.stderr, end)
+
+
+def check_file(option: str, path: str | None) -> None:
+    """Do nothing where a file can be written: asked before the work that makes its text.
+
+    Parameters
+    ----------
+    option : str
+        Of the command line, for the message.
+    path : str or None
+        None if the option is not given.
+
+    Raises
+    ------
+    InputError
+        It cannot be written.
+
+    Example
+    -------
+    >>> check_file("--out", "no/such/folder/plan.json")
+    Traceback (most recent call last):
+    fuse_epilogue.cli.inputs.InputError: --out cannot be written: there is no folder ...
+    """
+    if path is None:
+        return
+    try:
+        try_to_write(path)
+    except OSError as error:
+        raise InputError(f"{option} cannot be written: {error}") from error

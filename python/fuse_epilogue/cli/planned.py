@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import functools
 from pathlib import Path
 from typing import Any
 
-from tvm import tirx
+from tvm.target import Target
 
 from .._files import write
 from . import inputs, options, output
@@ -34,7 +35,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--measure",
         metavar="N",
-        type=int,
+        type=options.natural,
         default=0,
         help="time N points on this machine, a quarter of a second each or so",
     )
@@ -46,7 +47,15 @@ def run(given: argparse.Namespace) -> Answer:
     """Plan, and write what was asked for."""
     from .. import plan
 
-    target = options.target(given.target)
+    target = options.planned_target(given.target)
+    if given.finite and isinstance(target, Target):
+        raise inputs.InputError(f"--finite is for Trainium: leave it out for {given.target}")
+    if given.measure:
+        _check_measure(target)
+    output.check_file("--out", given.out)
+    output.check_file("--picture", given.picture)
+    if given.picture and Path(given.picture).suffix.lower() != ".svg":
+        raise inputs.InputError(f"--picture '{given.picture}': a picture is SVG, name it .svg")
     funcs = inputs.functions(inputs.read(given.input, given.run_python), given.function)
     if len(funcs) > 1 and (given.out or given.picture):
         raise inputs.InputError(
@@ -56,15 +65,20 @@ def run(given: argparse.Namespace) -> Answer:
     texts: list[str] = []
     data: dict[str, Any] = {}
     code = output.DONE
-    for name, func in funcs.items():
+    for number, (name, func) in enumerate(funcs.items()):
+        if not given.measure:
+            output.progress(name, number, len(funcs))
+        what = f"{number + 1} of {len(funcs)}: {name}" if len(funcs) > 1 else name
+        bar = functools.partial(output.progress, what)
         try:
-            chosen = plan(func, target, finite=given.finite, measure=given.measure)
+            chosen = plan(func, target, finite=given.finite, measure=given.measure, on_trial=bar)
         except ValueError as error:
             texts.append(f"{name}: {error}")
             data[name] = {"error": str(error)}
             code = output.REFUSED
             continue
-        texts.append(f"{name}: {chosen.explain()}")
+        if not given.json:  # it takes several times as long as the plan
+            texts.append(f"{name}: {chosen.explain()}")
         data[name] = {
             "kind": chosen.kind,
             "point": chosen.point,
@@ -76,12 +90,19 @@ def run(given: argparse.Namespace) -> Answer:
         if given.out:
             write(given.out, chosen.to_json() + "\n")
         if given.picture:
-            _draw(chosen, func, given.picture)
+            chosen.picture(given.picture)
+    if not given.measure:
+        output.progress("planned", len(funcs), len(funcs))
     return Answer("\n\n".join(texts), data, code)
 
 
-def _draw(chosen: Any, func: tirx.PrimFunc, path: str) -> None:
-    """Draw a plan."""
-    if Path(path).suffix != ".svg":
-        raise inputs.InputError(f"--picture '{path}': a picture is SVG, use a name in .svg")
-    chosen.picture(path)
+def _check_measure(target: Any) -> None:
+    """Refuse to time on another machine than this one."""
+    from ..planner.trials import check_here
+
+    if not isinstance(target, Target):
+        raise inputs.InputError(f"--measure is for this machine: leave it out for {target}")
+    try:
+        check_here(target)
+    except ValueError as error:
+        raise inputs.InputError(f"--measure: {error}") from error

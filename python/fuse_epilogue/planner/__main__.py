@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,14 +22,37 @@ soon as it is made, and the same command goes on after it was stopped. With --tr
 machine is another one, on which a server of TVM's RPC runs; servers of one key have to be of one
 kind. TVM's RPC trusts its network: whoever reaches a tracker or a server may run code there.
 """
+_EXIT_CODES = """
+exit codes:
+  0    done
+  1    it could not be done; what was measured is kept
+  2    the command line is wrong: nothing was measured
+  130  interrupted; what was measured is kept
+"""
+_FAILED, _INTERRUPTED = 1, 130
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command; `arguments` are those of the command line if None."""
-    parser = argparse.ArgumentParser(prog="python -m fuse_epilogue.planner", description=__doc__)
+    """Run a command; `arguments` are those of the command line if None.
+
+    Raises
+    ------
+    SystemExit
+        With another exit code than 0.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m fuse_epilogue.planner",
+        description=__doc__,
+        epilog=_EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser(
-        "calibrate", help="measure a machine and write its profile", description=_CALIBRATE
+        "calibrate",
+        help="measure a machine and write its profile",
+        description=_CALIBRATE,
+        epilog=_EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     one.add_argument("--out", type=Path, required=True, help="the JSON file to write")
     one.add_argument(
@@ -55,9 +79,13 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"going on with {kept.found} measurements in {kept.file}")
     try:
         profile = calibrate(machine, target, parsed.points, kept.measure)
-    except RuntimeError as error:
-        raise SystemExit(f"{error}\nwhat was measured is in {kept.file}") from error
-    write(parsed.out, profile.to_json())
+        write(parsed.out, profile.to_json())
+    except (RuntimeError, OSError, KeyboardInterrupt) as error:
+        what, code = f"error: {error}", _FAILED
+        if isinstance(error, KeyboardInterrupt):
+            what, code = "interrupted", _INTERRUPTED
+        print(f"{what}\nwhat was measured is in {kept.file}", file=sys.stderr)
+        raise SystemExit(code) from error
     kept.remove()
     ratios = np.abs([value for _, value in profile.residuals])
     print(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tvm import tirx
@@ -15,6 +16,7 @@ from .machine import Cpu
 from .measure import compiled, compiled_for_gpu
 from .plans import Plan, identity_of
 from .profile import Profile
+from .reading import whole_number
 from .search import EXHAUSTIVE, search
 from .trials import trials
 
@@ -27,6 +29,7 @@ def plan(
     limit: int = EXHAUSTIVE,
     finite: bool = False,
     measure: int = 0,
+    on_trial: Callable[[int, int], Any] | None = None,
 ) -> Plan:
     """Choose a schedule for a function by what it costs on a machine.
 
@@ -51,6 +54,8 @@ def plan(
         Points that are compiled and timed on this machine, a quarter of a second each or so, and of
         which the fastest is the plan: see :mod:`.trials`. None if 0: then it is the one that costs
         least.
+    on_trial : callable, optional
+        Called with how many points were measured, and how many are to be, for a progress bar.
 
     Returns
     -------
@@ -59,11 +64,13 @@ def plan(
     Raises
     ------
     TypeError
-        `func` is not a PrimFunc, or `profile` no Profile.
+        `func` is not a PrimFunc, `target` none of these, `profile` no Profile, `limit` or `measure`
+        no integer, `finite` neither True nor False, or `on_trial` no function.
     ValueError
         The target is of another kind, the function is of no kind that the planner knows, or no
-        point is feasible; `profile` is given for no processor, or `finite` for no Trainium;
-        `measure` is negative, or the target is not the processor at hand.
+        point is feasible; `profile` is given for no processor, `finite` for no Trainium, or
+        `measure` for another machine than the processor at hand; `limit` is below 1, or `measure`
+        below 0; by the weights of `profile`, a point costs nothing.
 
     Example
     -------
@@ -76,8 +83,12 @@ def plan(
     """
     if not isinstance(func, tirx.PrimFunc):
         raise TypeError(f"func must be a PrimFunc, not {type(func).__name__}")
-    if isinstance(measure, bool) or not isinstance(measure, int) or measure < 0:
-        raise ValueError(f"measure is how many points are timed, an int from 0, not {measure!r}")
+    whole_number("limit", limit, 1, "points up to which a space is searched in full")
+    whole_number("measure", measure, 0, "points that are timed")
+    if not isinstance(finite, bool):
+        raise TypeError(f"finite must be True or False, not {type(finite).__name__}")
+    if on_trial is not None and not callable(on_trial):
+        raise TypeError(f"on_trial must be a function, not {type(on_trial).__name__}")
     machine, weights, resolution = described(target, profile)
     if measure and not isinstance(machine, Cpu):
         raise ValueError(f"measure is for the processor at hand: leave it out for {machine}")
@@ -86,10 +97,16 @@ def plan(
         problem = find(func, machine)
         if problem is not None:
             found = (
-                trials(problem, weights, Target(target), measure, limit)
+                trials(problem, weights, Target(target), measure, limit, on_trial)
                 if measure
                 else search(problem, weights, limit)
             )
+            least = min(each.cost for each in found.ranked)
+            if least <= 0:
+                raise ValueError(
+                    f"by {weights} a point costs {least:g} s, and every kernel takes some time: "
+                    "calibrate anew, or plan without this profile"
+                )
             return Plan(
                 kind,
                 problem.sizes,

@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from numbers import Integral
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -41,6 +42,10 @@ ABSENT, WRITTEN = {"json": "absent"}, {"json": "written"}
 #: How many there are of something, which may be none; how many of what there is.
 Natural = Annotated[int, span(0, 2**62)]
 Count = Annotated[int, span(1, 2**62)]
+#: What machines, sizes, variables and the like are called: explanations are written with it.
+Name = Annotated[
+    str, Must("printable, in one line", lambda text: text.isprintable() and text != "")
+]
 #: Rates, and times that are divided by; times that may be nothing.
 Positive = Annotated[float, Must("above 0", lambda value: value > 0)]
 NotNegative = Annotated[float, Must("0 or above", lambda value: value >= 0)]
@@ -96,7 +101,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
         twice = next(name for at, (name, _) in enumerate(pairs) if name in dict(pairs[:at]))
-        raise ValueError(f"an object has '{twice}' twice")
+        raise ValueError(f"an object has {twice!r} twice")
     return made
 
 
@@ -148,8 +153,32 @@ def read(kind: Any, data: Any, name: str) -> Any:
         return tuple(read(k, v, f"{name}[{i}]") for i, (k, v) in enumerate(zip(kinds, data)))  # noqa: B905
     if origin is dict:
         _demand(isinstance(data, dict), _NAMES[dict], data, name)
-        return {key: read(of[1], value, f"{name}.{key}") for key, value in data.items()}
+        keys = [read(of[0], key, f"a name in {name}") for key in data]
+        return {key: read(of[1], data[key], f"{name}.{key}") for key in keys}
     return _dataclass(kind, data, name) if is_dataclass(kind) else _plain(kind, data, name)
+
+
+def whole_number(name: str, value: Any, least: int, of: str) -> None:
+    """Do nothing for an argument that is an integer from a number on.
+
+    Raises
+    ------
+    TypeError
+        It is no integer; for Python, true and false are, but not here.
+    ValueError
+        It is below that number.
+
+    Example
+    -------
+    >>> whole_number("limit", 0, 1, "points that are looked at")
+    Traceback (most recent call last):
+    ...
+    ValueError: limit must be 1 or above, not 0: it is points that are looked at
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"{name} must be an integer, not {type(value).__name__}: it is {of}")
+    if value < least:
+        raise ValueError(f"{name} must be {least} or above, not {value}: it is {of}")
 
 
 def _dataclass(kind: Any, data: Any, name: str) -> Any:
@@ -157,7 +186,7 @@ def _dataclass(kind: Any, data: Any, name: str) -> Any:
     types = get_type_hints(kind, include_extras=True)
     given = {each.name: each for each in fields(kind) if each.metadata != ABSENT}
     if unknown := [key for key in data if key not in given]:
-        raise ValueError(f"{name} has '{unknown[0]}', which is nothing of a {kind.__name__}")
+        raise ValueError(f"{name} has {unknown[0]!r}, which is nothing of a {kind.__name__}")
     for each in given.values():
         needed = each.default is each.default_factory is MISSING or each.metadata == WRITTEN
         if needed and each.name not in data:

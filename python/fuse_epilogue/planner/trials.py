@@ -9,7 +9,7 @@ have the tile that was the fastest.
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,14 +26,22 @@ from .search import Candidate, Found, search
 
 #: Variables that make the innermost loops of a kernel, in all kinds of problems.
 TILE = ("form", "rows", "vectors", "lanes")
-#: Times that all points so far are timed in turn, whenever some were added. The shortest counts:
-#: whatever else the machine does for a second spoils none of them for good.
+#: Times that all points so far are timed in turn, whenever some were added. The shortest of these
+#: counts, and no earlier one: what else the machine does changes from second to second, and those
+#: that were timed more often would have had more luck.
 _TURNS = 2
 #: Candidates by the cost of which those to be timed are taken.
 _KEPT = 5_000
 
 
-def trials(problem: Problem, weights: Weights, target: Target, count: int, limit: int) -> Found:
+def trials(
+    problem: Problem,
+    weights: Weights,
+    target: Target,
+    count: int,
+    limit: int,
+    on_trial: Callable[[int, int], Any] | None = None,
+) -> Found:
     """Return what a search finds, with the points that it timed in front, the fastest first.
 
     Parameters
@@ -47,6 +55,8 @@ def trials(problem: Problem, weights: Weights, target: Target, count: int, limit
         Points that are timed; at least the best of each way to fuse are.
     limit : int
         As of :func:`.search.search`.
+    on_trial : callable, optional
+        As of :func:`.choose.plan`.
 
     Raises
     ------
@@ -57,13 +67,16 @@ def trials(problem: Problem, weights: Weights, target: Target, count: int, limit
     check_here(target)
     _check_indices(problem)
     found = search(problem, weights, limit, keep=_KEPT)
-    timed = _Timed(problem, target)
     ways = list(found.by_fusion.values())
+    most = max(count, len(ways))
+    timed = _Timed(problem, target, lambda done: on_trial and on_trial(done, most))
     timed.add([*ways, *found.ranked], max(count // 3, len(ways)))
     timed.add(_each_tile(found.ranked), 2 * count // 3)
     fastest = timed.ranked()[0]
-    timed.add((each for each in found.ranked if _tile(each) == _tile(fastest)), count)
-    timed.add(found.ranked, count)  # what is left, where there are not so many tiles
+    near = [each for each in found.ranked if _tile(each) == _tile(fastest)]
+    timed.add([*near, *found.ranked], count)  # any, where not so many have that tile
+    if on_trial is not None:
+        on_trial(len(timed.candidates), len(timed.candidates))
     measured = timed.ranked()
     by_fusion = {
         name: next(c for c in measured if c.point["fusion"] == each.point["fusion"])
@@ -75,8 +88,8 @@ def trials(problem: Problem, weights: Weights, target: Target, count: int, limit
 class _Timed:
     """Points that were timed, each function once."""
 
-    def __init__(self, problem: Problem, target: Target) -> None:
-        self.problem, self.target = problem, target
+    def __init__(self, problem: Problem, target: Target, on_next: Callable[[int], Any]) -> None:
+        self.problem, self.target, self.on_next = problem, target, on_next
         self.arrays = arguments(problem.func)
         #: By what tells functions apart: points may come to the same one, where nothing is left to
         #: fuse, for one.
@@ -85,16 +98,18 @@ class _Timed:
         self.seconds: dict[int, float] = {}
 
     def add(self, candidates: Iterable[Candidate], most: int) -> None:
-        """Add points, until there are so many functions, and time all of them."""
+        """Add points, until there are so many functions, and time all of them anew."""
         for each in candidates:
             if len(self.candidates) >= most:
                 break
             sch = self.problem.apply(each.point)
             key = tvm_ffi.structural_hash(sch.mod["main"])
             if key not in self.candidates:
+                self.on_next(len(self.candidates))
                 self.built[key] = compiled(sch, self.target)
             same = self.candidates.setdefault(key, [])
             same += [each] * (each not in same)
+        self.seconds.clear()
         for _ in range(_TURNS):
             for key, function in self.built.items():
                 took = seconds(function, self.arrays)

@@ -7,7 +7,8 @@ from typing import Any
 
 from tvm import tirx
 
-from .find import Balance
+from ..report import FusionReport
+from .find import Balance, Fused
 
 #: What ``policy`` may be, and what it means.
 POLICIES = {
@@ -58,7 +59,7 @@ class Policy:
         self.final = final
 
     def decide(
-        self, func: tirx.PrimFunc, reductions: int, balance: Balance, fused_before: bool
+        self, func: tirx.PrimFunc, reductions: int, fused: Fused, fused_before: bool
     ) -> Decision:
         """Decide for a reduction that can be fused.
 
@@ -68,8 +69,8 @@ class Policy:
             Before anything of it was fused.
         reductions : int
             How many it has: the planner knows functions with a single one.
-        balance : Balance
-            Of the fusion.
+        fused : Fused
+            What it is then.
         fused_before : bool
             Whether the function has been fused by an earlier run: there is no plan for the rest.
         """
@@ -78,24 +79,33 @@ class Policy:
         if self.name == "never":
             return Decision(False, "the policy is never to fuse")
         if self.target is not None and reductions == 1 and not fused_before:
-            planned = self._planned(func)
+            planned = self._planned(func, fused.fusion)
             if planned is not None:
                 return planned
-        worth = by_bytes(balance.bytes_saved)
-        return by_calls(balance) or worth if self.final and worth.fuse else worth
+        worth = by_bytes(fused.balance.bytes_saved)
+        return by_calls(fused.balance) or worth if self.final and worth.fuse else worth
 
-    def _planned(self, func: tirx.PrimFunc) -> Decision | None:
-        """Return what the plan of the function says; None if there is none, or not about this."""
+    def _planned(self, func: tirx.PrimFunc, fusion: FusionReport) -> Decision | None:
+        """Return what the plan of the function says; None if there is none, or not about this.
+
+        Only the way that `fusion` goes is compared with the function as it is: another one may be
+        the fastest, but is not what would be done.
+        """
         from ..planner import plan
+        from ..planner.problems import epilogue
+        from ..planner.problems.trainium import ways as trainium
 
         try:
             costs = {way: c.cost for way, c in plan(func, self.target).found.by_fusion.items()}
         except ValueError:  # the planner does not know the function, or no point is feasible
             return None
-        apart = costs.pop("none", None)
-        if apart is None or not costs:
+        absorbs = any(step.absorbed for step in fusion.steps)
+        own = epilogue.LABELS[epilogue.ABSORBED if absorbs else epilogue.TAIL]
+        # On Trainium there is one way to fuse, whatever the numerics.
+        way = own if own in costs else trainium.LABELS[trainium.FUSED]
+        apart = costs.get(epilogue.LABELS[epilogue.NONE])
+        if apart is None or way not in costs:
             return None
-        way = min(costs, key=lambda each: costs[each])
         told = f"{costs[way] * 1e6:.3g} us {way}, {apart * 1e6:.3g} us apart"
         if costs[way] <= apart:
             return Decision(True, f"the planner predicts {told}")

@@ -17,6 +17,9 @@ from tvm import tirx
 from .. import _core
 from ..report import FusionReport, report_from_core
 
+#: What may happen to floats unless somebody says otherwise: nothing, they stay bit for bit.
+DEFAULT_NUMERICS = "exact"
+
 _stringify = tvm_ffi.get_global_func("ffi.json.Stringify")
 
 #: Function attributes that say that somebody has scheduled it.
@@ -104,7 +107,7 @@ def fuse_one(
     func: tirx.PrimFunc,
     reduction: Any,
     *,
-    numerics: str = "reassociate",
+    numerics: str = DEFAULT_NUMERICS,
     distribute: bool = False,
     rows: bool = True,
 ) -> Fused:
@@ -118,7 +121,7 @@ def fuse_one(
     func : tvm.tirx.PrimFunc
     reduction : SBlock
         One of :func:`reductions_of` this function.
-    numerics : {"reassociate", "exact"}
+    numerics : {"exact", "reassociate"}
     distribute : bool
         As of :func:`fuse_epilogue.fuse_reduction_epilogue`.
     rows : bool

@@ -11,7 +11,7 @@ from tvm import ir, relax, tirx
 
 from ..schedule import NUMERICS
 from .decide import POLICIES, Policy
-from .find import LEFT_ALONE, fuse_one, reductions_of
+from .find import DEFAULT_NUMERICS, LEFT_ALONE, fuse_one, reductions_of
 from .report import (
     FAILED,
     FUNCTION_ATTR,
@@ -66,8 +66,10 @@ class FuseReductionEpilogue:
 
     Raises
     ------
+    TypeError
+        `policy` or `numerics` is no str, or `distribute` or `rows` no bool.
     ValueError
-        `policy` or `numerics` is none of its values.
+        `policy` or `numerics` is none of its values, or `target` none that can be planned for.
 
     Example
     -------
@@ -99,7 +101,7 @@ class FuseReductionEpilogue:
         self,
         policy: str = "planner",
         *,
-        numerics: str = "exact",
+        numerics: str = DEFAULT_NUMERICS,
         distribute: bool = False,
         rows: bool = True,
         target: Any = None,  # noqa: ANN401 - whatever fuse_epilogue.plan takes
@@ -109,14 +111,18 @@ class FuseReductionEpilogue:
             ("policy", policy, POLICIES),
             ("numerics", numerics, NUMERICS),
         ):
+            message = f"{argument} must be one of {', '.join(map(repr, known))}: {value!r}"
+            if not isinstance(value, str):
+                raise TypeError(message)
             if value not in known:
-                raise ValueError(
-                    f"{argument} must be one of {', '.join(map(repr, known))}: {value!r}"
-                )
+                raise ValueError(message)
+        for argument, flag in (("distribute", distribute), ("rows", rows)):
+            if not isinstance(flag, bool):
+                raise TypeError(f"{argument} must be True or False: {flag!r}")
         self.policy = policy
         self.numerics = numerics
-        self.distribute = bool(distribute)
-        self.rows = bool(rows)
+        self.distribute = distribute
+        self.rows = rows
         if target is not None:
             _check_target(target)
         self.target = target
@@ -162,7 +168,7 @@ class FuseReductionEpilogue:
             return func, _left_alone(name, left_alone)
         if not reductions:
             return func, FunctionReport(name)
-        before = _fused_before(func)
+        before = fused_before(func)
         now, reports = func, []
         for index, reduction in enumerate(reductions):
             if now is not func:
@@ -176,7 +182,7 @@ class FuseReductionEpilogue:
             )
             fuse, why = False, ""
             if one.fusion.fusable:
-                decision = policy.decide(func, len(reductions), one.balance, bool(before))
+                decision = policy.decide(func, len(reductions), one, bool(before))
                 fuse, why = decision.fuse, decision.why
             block = str(reduction.name_hint)
             saved = one.balance.bytes_saved
@@ -212,7 +218,7 @@ def _with_earlier(now: ReductionReport, before: ReductionReport) -> ReductionRep
     return replace(now, fusion=both, bytes_saved=saved)
 
 
-def _fused_before(func: tirx.PrimFunc) -> list[ReductionReport]:
+def fused_before(func: tirx.PrimFunc) -> list[ReductionReport]:
     """Return what earlier runs fused of a function: it says so itself, whatever its name is now."""
     attrs = func.attrs
     text = attrs.get(FUNCTION_ATTR) if attrs is not None else None
