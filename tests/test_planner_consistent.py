@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 import fuse_epilogue
-from fuse_epilogue.planner import Plan
+from fuse_epilogue.planner import Plan, Profile
 from fuse_epilogue.planner.consistent import RULES, check
+from fuse_epilogue.planner.cost import Weights
 from fuse_epilogue.workloads import depthwise_conv1d, matmul, row_reduce
 from planner_cuda import SMALL as ON_GPU
-from planner_problems import SMALL
+from planner_problems import SMALL, machine
 
 CPU = {"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2}
 GPU = {"kind": "cuda", "arch": "sm_90"}
@@ -37,6 +38,7 @@ def timed(plan: Plan) -> Plan:
 
 
 PLANS["timed"] = timed(PLANS["cpu"])
+PLANS["no spill"] = fuse_epilogue.plan(FUNC, CPU, profile=Profile(machine(), Weights(gamma=0.0)))
 
 
 def best(data: dict[str, Any]) -> dict[str, Any]:
@@ -99,6 +101,11 @@ CHANGES: dict[str, tuple[str, Callable[[Any], Any], str]] = {
         "add up to it",
     ),
     "a term less": ("gpu", lambda d: best(d)["parts"].update(latency=0.0), "add up to it"),
+    "a term of no weight": (
+        "no spill",
+        lambda d: best(d)["parts"].update(spill=best(d)["parts"]["latency"], latency=0.0),
+        "its weight is 0",
+    ),
     "one that was timed": ("cpu", lambda d: best(d).update(measured=1e-9), "measured and some not"),
     "one that was not timed": (
         "timed",
@@ -156,6 +163,27 @@ CHANGES: dict[str, tuple[str, Callable[[Any], Any], str]] = {
         ),
         "the best point of each way",
     ),
+    "without any way": ("cpu", lambda d: d["found"]["by_fusion"].clear(), "or there is none"),
+    "without the best runner-up": (
+        "gpu",
+        lambda d: d["found"]["ranked"].pop(1),
+        "do not agree on the best of a way",
+    ),
+    "a way that is as good as the plan": (
+        "gpu",
+        lambda d: cheaper(
+            d["found"]["by_fusion"]["none"],
+            best(d)["cost"] / d["found"]["by_fusion"]["none"]["cost"],
+        ),
+        "do not agree on the best of a way",
+    ),
+    "a way that was timed and is not ranked": (
+        "timed",
+        lambda d: d["found"]["by_fusion"].update(
+            none={**best(d), "point": {**best(d)["point"], "fusion": 0}, "measured": 9.0}
+        ),
+        "do not agree on the best of a way",
+    ),
     "a way that costs less than the plan": (
         "gpu",
         lambda d: cheaper(d["found"]["by_fusion"]["none"], 1e-3),
@@ -182,8 +210,34 @@ CHANGES: dict[str, tuple[str, Callable[[Any], Any], str]] = {
         "found.evaluated does not fit",
     ),
     "a small space": ("gpu", lambda d: d["found"].update(size=10), "found.evaluated does not fit"),
-    "no gap that is known": ("cpu", lambda d: d["found"].update(gap=None), "no point was left out"),
-    "a gap": ("gpu", lambda d: d["found"].update(gap=1e-9), "no point was left out"),
+    "no runners-up": (
+        "cpu",
+        lambda d: d["found"]["ranked"].__delitem__(slice(1, 9)),
+        "than are sh",
+    ),
+    "a runner-up less": (
+        "gpu",
+        lambda d: d["found"]["ranked"].pop(),
+        "fewer points than are shown",
+    ),
+    "no gap that is known": ("cpu", lambda d: d["found"].update(gap=None), "found.gap is not"),
+    "a gap": ("gpu", lambda d: d["found"].update(gap=1e-9), "found.gap is not"),
+    "no gap of a search in part": (
+        "part",
+        lambda d: d["found"].update(gap=0.0),
+        "found.gap is not",
+    ),
+    "a gap that nobody knows": ("part", lambda d: d["found"].update(gap=1e-9), "found.gap is not"),
+    "a gap above the cost": (
+        "trn1",
+        lambda d: d["found"].update(gap=2 * best(d)["cost"]),
+        "found.gap is not",
+    ),
+    "no gap, and points left out": (
+        "trn1",
+        lambda d: d["found"].update(gap=0.0),
+        "found.gap is not",
+    ),
     "fewer evaluated": (
         "cpu",
         lambda d: d["found"].update(evaluated=len(d["found"]["ranked"])),
@@ -193,7 +247,7 @@ CHANGES: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "all points": (
         "part",
         lambda d: d["found"].update(exhaustive=True, pruned={}),
-        "no point was left out",
+        "found.gap is not",
     ),
     "estimates on a processor": (
         "part",

@@ -67,21 +67,7 @@ def test_a_search_in_part_comes_close_and_says_so(name):
     assert whole.best.cost <= part.best.cost <= 1.1 * whole.best.cost
     assert part.gap is None and whole.gap == 0
     text = replace(planned(SMALL[name][1]), found=part).explain()
-    assert "no bound is known of what a better point would save" in text
-
-
-def test_a_bound_of_a_problem_limits_the_gap_of_a_search_in_part():
-    found = problem("product")
-
-    class Bounded:
-        kind, space, cost = found.kind, found.space, staticmethod(found.cost)
-
-        @staticmethod
-        def bound(weights):
-            return 0.25e-6 * weights.alpha
-
-    part = search(Bounded, Weights(alpha=2.0), 1)
-    assert part.gap == pytest.approx(part.best.cost - 0.5e-6) and part.gap > 0
+    assert "by this cost, nothing is known of the others" in text
 
 
 def test_bounds_save_exact_costs():
@@ -186,6 +172,9 @@ def test_vectors_of_a_row_are_worth_more_than_an_absorbed_bias():
         (workloads.elementwise(8, 8), TARGET, ValueError, "product, rows, conv"),
         (SMALL["product"][1], "c", ValueError, "'llvm', not 'c'"),
         (None, TARGET, TypeError, "func must be a PrimFunc, not NoneType"),
+        (SMALL["product"][1], None, TypeError, "target must be a Target, .* not NoneType"),
+        (SMALL["product"][1], "trn3", ValueError, "target 'trn3' is neither .* nor trn1 or trn2"),
+        (SMALL["product"][1], {"kind": "llvm", "mcpu": "a\nb"}, ValueError, r"'mcpu' .* 'a\\nb'"),
         (workloads.elementwise(8, 8), "trn1", ValueError, "conv, product, rows"),
         *(
             (SMALL["product"][1], {**TARGET, "num-cores": cores}, ValueError, told)
@@ -283,12 +272,12 @@ def test_what_is_no_function_has_no_plan(other):
         (TARGET, {"profile": "x.json"}, TypeError, "not str: .*Profile.from_json"),
         ("trn1", {"profile": "x.json"}, TypeError, "not str: .*Profile.from_json"),
         ("trn1", {"profile": Profile(machine(), Weights())}, ValueError, "out for Trainium"),
+        (TARGET, {"profile": Profile(machine(), None)}, TypeError, "profile must have"),
+        (TARGET, {"profile": Profile(None, Weights())}, TypeError, "profile must have"),
         (TARGET, {"finite": True}, ValueError, "finite is for Trainium"),
         ({"kind": "cuda", "arch": "sm_90"}, {"finite": True}, ValueError, "is for Trainium"),
         ({"kind": "cuda", "arch": "sm_90"}, {"measure": 8}, ValueError, "processor at hand"),
         ("trn1", {"measure": 8}, ValueError, "processor at hand"),
-        (TARGET, {"measure": -1}, ValueError, "how many points are timed"),
-        (TARGET, {"measure": True}, ValueError, "how many points are timed"),
         ({"kind": "llvm", "mcpu": "no-such-processor"}, {"measure": 8}, ValueError, "this machine"),
     ],
 )
@@ -296,6 +285,69 @@ def test_what_would_change_nothing_is_refused(target, given, error, message):
     for use in (fuse_epilogue.plan, fuse_epilogue.compile):
         with pytest.raises(error, match=message):
             use(SMALL["product"][1], target, **given)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"limit": "a"}, TypeError, "limit must be an integer, not str"),
+        ({"limit": None}, TypeError, "limit must be an integer, not NoneType"),
+        ({"limit": True}, TypeError, "limit must be an integer, not bool"),
+        ({"limit": 2.5}, TypeError, "limit must be an integer, not float"),
+        ({"limit": 0}, ValueError, "limit must be 1 or above, not 0"),
+        ({"limit": -1}, ValueError, "limit must be 1 or above, not -1"),
+        ({"measure": "a"}, TypeError, "measure must be an integer, not str"),
+        ({"measure": True}, TypeError, "measure must be an integer, not bool"),
+        ({"measure": -1}, ValueError, "measure must be 0 or above, not -1"),
+        ({"finite": 1}, TypeError, "finite must be True or False, not int"),
+        ({"finite": None}, TypeError, "finite must be True or False, not NoneType"),
+    ],
+)
+@pytest.mark.parametrize("target", [TARGET, "trn1"], ids=["cpu", "trn1"])
+def test_an_argument_that_is_none_is_named(target, given, error, message):
+    for use in (fuse_epilogue.plan, fuse_epilogue.compile):
+        with pytest.raises(error, match=message):
+            use(SMALL["product"][1], target, **given)
+
+
+def test_a_bar_that_is_no_function_is_named():
+    with pytest.raises(TypeError, match="on_trial must be a function, not int"):
+        planned(SMALL["conv"][1], measure=1, on_trial=3)
+
+
+def test_numbers_of_numpy_are_integers():
+    assert not planned(SMALL["conv"][1], limit=np.int64(1)).found.exhaustive
+
+
+@pytest.mark.parametrize(
+    ("weights", "error", "message"),
+    [
+        (dict(alpha=0, beta=0, gamma=0, delta=0), ValueError, "alpha, beta and gamma are all 0"),
+        (dict(alpha=0, beta=0, gamma=0), ValueError, "alpha, beta and gamma are all 0"),
+        (dict(gamma=-1.0), ValueError, "gamma must be a number from 0 on, not -1.0"),
+        (dict(delta=float("nan")), ValueError, "delta must be a number from 0 on, not nan"),
+        (dict(delta=10**400), ValueError, "delta must be a number from 0 on"),
+        (dict(beta="1"), TypeError, "beta must be a number, not str"),
+        (dict(beta=True), TypeError, "beta must be a number, not bool"),
+        (dict(beta=None), TypeError, "beta must be a number, not NoneType"),
+    ],
+)
+def test_weights_by_which_nothing_costs_anything_are_none(weights, error, message):
+    with pytest.raises(error, match=message):
+        Weights(**weights)
+
+
+@pytest.mark.parametrize("weights", [Weights(beta=0.0), Weights(delta=2.5)])
+def test_a_point_that_costs_nothing_is_no_plan(weights):
+    with pytest.raises(ValueError, match="every kernel takes some time: calibrate anew"):
+        planned(workloads.row_reduce(64, 512), profile=Profile(machine(), weights))
+
+
+def test_sizes_that_cost_nothing_are_not_told_of():
+    """By these weights two cores save more than all that one has to do, but for few rows."""
+    profile = Profile(machine(), Weights(delta=2.5))
+    text = planned(workloads.row_reduce(32, 512), profile=profile).explain()
+    assert "m = 16: " in text and "m = 64: " not in text
 
 
 def test_compiling_takes_what_planning_takes(monkeypatch):

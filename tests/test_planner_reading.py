@@ -69,10 +69,20 @@ def changed(text, path, value):
         (BEST + "point.rows", 10**400, "point.rows must be from 0"),
         ("version", 1, "not of version"),
         ("version", True, "not of version"),
+        ("version", 3.0, "not of version"),
+        ("version", "3", "not of version"),
         ("weights.alpha", -1, "alpha must be a number from 0 on"),
         ("weights.beta", "x", "weights.beta must be a number"),
+        ("weights", dict.fromkeys(("alpha", "beta", "gamma", "delta"), 0), "are all 0: then noth"),
         ("machine", "nosuch", "machine must be one of trn1, trn2 or an object"),
         ("machine", None, "machine must be one of"),
+        ("machine.name", "a\n\nchosen: x", r"name must be printable, in one line, not 'a\\n"),
+        ("machine.name", "\x1b[31m", "name must be printable"),
+        ("machine.name", "", "name must be printable"),
+        ("machine.levels.0.name", "a\u2028b", "name must be printable"),
+        ("sizes.a\nb", 1, r"a name in it.sizes must be printable, in one line, not 'a\\nb'"),
+        ("found.pruned.a\rb", 0, "a name in it.found.pruned must be printable"),
+        (BEST + "point.a\tb", 0, "a name in .*point must be printable"),
         ("machine.levels", [], "levels must be at least a cache and the memory"),
         ("machine.levels.0.bytes", "x", r"levels\[0\].bytes must be an integer"),
         ("machine.registers", 10**6, "registers must be from 1 to 1024, not 1000000"),
@@ -153,6 +163,24 @@ def test_a_search_of_another_space_is_not_that_of_the_function():
                 use(SMALL["product"][1])
 
 
+@pytest.mark.parametrize("target", [TARGET, {"kind": "cuda", "arch": "sm_90"}], ids=["cpu", "gpu"])
+def test_a_way_to_fuse_that_was_left_out_is_noticed(target):
+    func = SMALL["product"][1]
+
+    def without(limit):
+        data = json.loads(fuse_epilogue.plan(func, target, limit=limit).to_json())
+        ranked = {each["point"]["fusion"] for each in data["found"]["ranked"]}
+        del data["found"]["by_fusion"]["none"]
+        assert 0 not in ranked
+        return Plan.from_json(json.dumps(data))
+
+    whole, part = without(10**6), without(1)
+    for use in (whole.apply, whole.explain):
+        with pytest.raises(ValueError, match="lacks 'none', a way to fuse that there is; plan an"):
+            use(func)
+    assert part.explain(func)  # of a search in part, nobody knows which ways it came across
+
+
 def test_a_point_without_a_variable_is_no_point_of_the_function():
     data = json.loads(PLAN)
     points = [each["point"] for each in data["found"]["ranked"]]
@@ -175,6 +203,9 @@ def test_machines_and_profiles_are_read_the_same_way():
     one = gpu({"kind": "cuda", "arch": "sm_90"}).to_json()
     with pytest.raises(ValueError, match="no description of a GPU: .*chip.threads must be from 1"):
         Gpu.from_json(changed(one, "chip.threads", 0))
+    for path in ("name", "chip.arch"):
+        with pytest.raises(ValueError, match=f"{path} must be printable"):
+            Gpu.from_json(changed(one, path, "a\nb"))
 
 
 _EVEN = Must("even", lambda value: value % 2 == 0)

@@ -1,15 +1,16 @@
-"""Whether the parts of a plan that was read fit together.
+"""Whether the parts of a plan that was read fit together, and fit the function it is for.
 
 What a plan says is written from what it holds: a plan whose parts contradict each other would say
-something untrue. That a cost is the one that the planner computes is not checked here, nor anything
-else that needs the function or a search.
+something untrue. That a cost is the one that the planner computes is not checked, nor anything else
+that needs a search: of Trainium, and of a space that was searched in part, a way to fuse or a
+runner-up may have been left out of the JSON.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING
 
 import tvm_ffi
@@ -18,8 +19,10 @@ from .cost import NAMES
 from .gpu import Gpu
 from .machine import Cpu
 from .problems.epilogue import LABELS
+from .problems.problem import Problem
 from .problems.trainium.ways import LABELS as ON_TRAINIUM
-from .search import Candidate
+from .search import RUNNERS_UP, Candidate
+from .space import Space
 
 if TYPE_CHECKING:
     from .plans import Plan
@@ -54,6 +57,46 @@ def check(plan: Plan) -> None:
     for rule in RULES:
         if not rule.holds(plan):
             raise ValueError(rule.told)
+
+
+def check_for(plan: Plan, problem: Problem) -> None:
+    """Do nothing for a plan whose points and search are of a problem.
+
+    Raises
+    ------
+    ValueError
+        They are of another space, or a way to fuse is missing that the problem has.
+    """
+    space, found = problem.space, plan.found
+    for each in _candidates(plan):
+        space.check(each.point)
+    limits = {constraint.name for constraint in space.constraints}
+    if found.size != space.size or not {*found.pruned} <= limits:
+        raise ValueError("what this plan says of its search is of another space; plan anew")
+    if _has_all_points(plan) and (ways := _missing_ways(space, found.by_fusion)):
+        raise ValueError(
+            f"what this plan says of its search lacks '{ways[0]}', a way to fuse that there is; "
+            "plan anew"
+        )
+
+
+def _missing_ways(space: Space, known: Container[str]) -> list[str]:
+    """Return the ways to fuse that have a feasible point, but for those known."""
+    if "fusion" not in space.by_name:
+        return []
+    fusion, missing = space.by_name["fusion"], []
+    for choice in fusion.choices:
+        if (label := fusion.label(choice)) not in known:
+            only = replace(fusion, choices=(choice,), labels=(label,))
+            variables = tuple(only if each is fusion else each for each in space.variables)
+            if replace(space, variables=variables).feasible()[0].size:
+                missing.append(label)
+    return missing
+
+
+def _has_all_points(plan: Plan) -> bool:
+    """Return whether a search has the exact costs of all feasible points."""
+    return plan.found.exhaustive and isinstance(plan.machine, Cpu | Gpu)
 
 
 def _candidates(plan: Plan) -> Iterator[Candidate]:
@@ -111,6 +154,13 @@ def _sums(plan: Plan) -> bool:
     return True
 
 
+def _weighed(plan: Plan) -> bool:
+    """Return whether a term that weighs nothing adds nothing."""
+    weights = zip(NAMES, astuple(plan.weights), strict=True)
+    none = [name for name, weight in weights if not weight]
+    return not any(each.parts[name] for each in _candidates(plan) for name in none)
+
+
 def _all_or_none_timed(plan: Plan) -> bool:
     timed = {each.measured is not None for each in _candidates(plan)}
     return timed == {False} or (timed == {True} and isinstance(plan.machine, Cpu))
@@ -129,7 +179,7 @@ def _known_ways(plan: Plan) -> bool:
     labels, ways = _labels(plan), plan.found.by_fusion
     if "fusion" not in plan.point:
         return not ways
-    return all(
+    return bool(ways) and all(
         name in labels and labels.index(name) == each.point["fusion"] for name, each in ways.items()
     )
 
@@ -147,6 +197,21 @@ def _best_of_ways(plan: Plan) -> bool:
     )
 
 
+def _ways_ranked(plan: Plan) -> bool:
+    """Return whether the best of a way is the first of it that is ranked, or is behind all ranked.
+
+    Of points that were timed all are ranked.
+    """
+    ranked = plan.found.ranked
+    timed = plan.found.best.measured is not None
+    for each in plan.found.by_fusion.values():
+        first = next((r for r in ranked if r.point["fusion"] == each.point["fusion"]), None)
+        behind = first is None and not timed and each.seconds >= ranked[-1].seconds
+        if first != each and not behind:
+            return False
+    return True
+
+
 # ---- The search ----------------------------------------------------------------------------------
 
 
@@ -159,13 +224,32 @@ def _counts(plan: Plan) -> bool:
 
 def _all_points(plan: Plan) -> bool:
     """Return whether a search in full, where all costs are exact, has looked at all points."""
+    looked = plan.found.evaluated + sum(plan.found.pruned.values())
+    return looked == plan.found.size or not _has_all_points(plan)
+
+
+def _runners_up(plan: Plan) -> bool:
+    """Return whether as many points are ranked as are shown, where there are as many.
+
+    How many were timed is not known, nor of how many Trainium's kernels are possible.
+    """
     found = plan.found
-    looked = found.evaluated + sum(found.pruned.values())
-    return looked == found.size or not (found.exhaustive and isinstance(plan.machine, Cpu | Gpu))
+    if found.best.measured is not None or not isinstance(plan.machine, Cpu | Gpu):
+        return True
+    return len(found.ranked) >= min(1 + RUNNERS_UP, found.evaluated)
 
 
 def _gap(plan: Plan) -> bool:
-    return plan.found.gap == 0 or not plan.found.exhaustive
+    """Return whether nothing is better than the best of all, or what may be, where that is known.
+
+    Only on Trainium there are bounds below the costs of points that were left out.
+    """
+    gap, least = plan.found.gap, min(each.cost for each in plan.found.ranked)
+    if plan.found.exhaustive:
+        return gap == 0
+    if gap is None or isinstance(plan.machine, Cpu | Gpu):
+        return gap is None
+    return gap <= least and (gap > 0 or plan.found.estimated)
 
 
 def _estimated(plan: Plan) -> bool:
@@ -182,14 +266,17 @@ RULES = (
     Rule("two of the points in found.ranked are the same", _different_points),
     Rule("the terms of a cost are not above 0, or parallelism is", _signs),
     Rule("the terms of a cost do not add up to it", _sums),
+    Rule("a term costs something, and its weight is 0", _weighed),
     Rule(
         "some of its points were measured and some not, or on another machine", _all_or_none_timed
     ),
     Rule("found.ranked is not in the order of what the points cost", _in_order),
-    Rule("a label in found.by_fusion is not that of its point", _known_ways),
+    Rule("a label in found.by_fusion is not that of its point, or there is none", _known_ways),
     Rule("found.by_fusion does not have the best point of each way", _best_of_ways),
+    Rule("found.by_fusion and found.ranked do not agree on the best of a way", _ways_ranked),
     Rule("found.evaluated does not fit its size and what was pruned", _counts),
-    Rule("found.exhaustive says that no point was left out, and found.gap is not 0", _gap),
+    Rule("found.ranked has fewer points than are shown, and more were evaluated", _runners_up),
+    Rule("found.gap is not what a search in full, or in part, says of other points", _gap),
     Rule("found.exhaustive says so, and found.evaluated and found.pruned are fewer", _all_points),
     Rule("found.estimated is of Trainium, where points were left out", _estimated),
 )

@@ -8,6 +8,7 @@ machine reaches it, and are fitted to measurements: see :mod:`fuse_epilogue.plan
 
 from __future__ import annotations
 
+import sys
 from dataclasses import astuple, dataclass, fields
 from typing import Any
 
@@ -59,6 +60,14 @@ class Weights:
     ----------
     alpha, beta, gamma, delta : float
         Of traffic, latency, spill and parallelism. 1 is what the description of the machine says.
+
+    Raises
+    ------
+    TypeError
+        One of them is no number.
+    ValueError
+        One of them is negative or not finite, or all are 0 but that of parallelism: then nothing
+        costs anything.
     """
 
     alpha: float = 1.0
@@ -67,11 +76,15 @@ class Weights:
     delta: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse weights that are negative or no numbers."""
+        """Refuse weights by which no cost can be computed."""
         for field in fields(self):
             value = getattr(self, field.name)
-            if not (np.isfinite(value) and value >= 0):
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise TypeError(f"{field.name} must be a number, not {type(value).__name__}")
+            if not 0 <= value <= sys.float_info.max:
                 raise ValueError(f"{field.name} must be a number from 0 on, not {value}")
+        if not (self.alpha or self.beta or self.gamma):
+            raise ValueError("alpha, beta and gamma are all 0: then nothing costs anything")
 
     def cost(self, terms: Terms) -> np.ndarray:
         """Return the seconds that each point costs.

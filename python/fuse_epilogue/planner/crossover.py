@@ -73,6 +73,8 @@ def solve(problem: Problem, weights: Weights, here: Found) -> dict[str, list[Sol
             solved = Solved(size, search(changed, weights))
         except ValueError:
             solved = Solved(size, None)
+        if solved.found is not None and solved.found.best.cost <= 0:
+            continue  # such weights say nothing of it
         now = problem.sizes[name]
         found.setdefault(name, {now: Solved(now, here)})[size] = solved
     return {name: [each[size] for size in sorted(each)] for name, each in found.items()}
@@ -93,8 +95,9 @@ def lines(problem: Problem, weights: Weights, here: Found, resolution: float) ->
     """Return what another size would change, in words."""
     solved = solve(problem, weights, here)
     if not solved:
-        return ["what another size would change: not known, another size is another function here"]
-    full = all(o.found is None or o.found.exhaustive for each in solved.values() for o in each)
+        return ["what another size would change is not told here: plan for that size"]
+    others = [one.found for each in solved.values() for one in each if one.found is not here]
+    full = all(found is None or found.exhaustive for found in others)
     how = "each size solved anew" + ", in part: a point may cost less" * (not full)
     made = [f"what another size would change ({how}; predicted):"]
     for name, each in solved.items():

@@ -13,7 +13,7 @@ from typing import Any
 from tvm.target import Target
 
 from .gpus import CHIPS, KIB, Chip
-from .reading import Count, NotNegative, parsed
+from .reading import Count, Name, NotNegative, parsed
 
 #: Where TVM's target does not say, and the same for all compute capabilities from 7.0 on: CUDA C++
 #: Programming Guide, "Technical Specifications per Compute Capability". More shared memory than
@@ -46,7 +46,7 @@ class Gpu:
         Seconds that a kernel takes on top of what it computes.
     """
 
-    name: str
+    name: Name
     chip: Chip
     warp: Count = 32
     block_threads: Count = 1024

@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 
-from .reading import Count, Natural, Positive
+from .reading import Count, Name, Natural, Positive
 
 KIB = 1024
 
@@ -57,7 +57,7 @@ class Chip:
         kind of memory.
     """
 
-    arch: str
+    arch: Name
     multiprocessors: Count
     threads: Count
     blocks: Count

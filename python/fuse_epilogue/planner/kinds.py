@@ -64,7 +64,7 @@ def described(target: Any, profile: Profile | None) -> tuple[Cpu | Gpu | Machine
     Raises
     ------
     TypeError
-        `profile` is something else.
+        `target` or `profile` is something else.
     ValueError
         The target names no machine that is known, or a profile is given for a GPU or Trainium.
     """
@@ -73,13 +73,17 @@ def described(target: Any, profile: Profile | None) -> tuple[Cpu | Gpu | Machine
             f"profile must be a Profile, not {type(profile).__name__}: "
             "read one from a file with Profile.from_json(Path(...).read_text())"
         )
+    if profile is not None and not (
+        isinstance(profile.machine, Cpu) and isinstance(profile.weights, Weights)
+    ):
+        raise TypeError("profile must have a planner.machine.Cpu and planner.cost.Weights")
     if isinstance(target, str) and target in MACHINES:
         target = MACHINES[target]
     if isinstance(target, Machine):
         if profile is not None:
             raise ValueError("a profile is that of a processor: leave it out for Trainium")
         return target, Weights(), UNKNOWN
-    target = target if isinstance(target, Target | Gpu) else Target(target)
+    target = target if isinstance(target, Target | Gpu) else _target(target)
     if isinstance(target, Gpu) or target.kind.name == "cuda":
         if profile is not None:
             raise ValueError("a profile is that of a processor: leave it out for a GPU")
@@ -89,6 +93,19 @@ def described(target: Any, profile: Profile | None) -> tuple[Cpu | Gpu | Machine
     if profile is None:
         return machine, Weights(), UNKNOWN
     return profile.on(machine), profile.weights, profile.resolution
+
+
+def _target(given: Any) -> Target:
+    if not isinstance(given, str | dict):
+        told = type(given).__name__
+        raise TypeError(f"target must be a Target, a Gpu, a Machine, a str or a dict, not {told}")
+    try:
+        return Target(given)
+    except Exception as error:  # TVM's errors are of several types
+        raise ValueError(
+            f"target {given!r} is neither one that TVM knows, such as schedules.host() or "
+            f"{{'kind': 'cuda', 'arch': 'sm_90'}}, nor {' or '.join(MACHINES)}: {error}"
+        ) from error
 
 
 def finders_for(machine: Cpu | Gpu | Machine, finite: bool) -> Finders:

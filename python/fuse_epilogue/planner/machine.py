@@ -18,7 +18,7 @@ from tvm.target import Target
 from ..schedules.cpu.streaming import has_streaming_stores
 from ..schedules.targets import vector_bits
 from .cores import CORES, Core
-from .reading import Count, Must, Natural, NotNegative, Positive, parsed, span
+from .reading import Count, Must, Name, Natural, NotNegative, Positive, parsed, span
 from .system import CLOCK_HZ, KIB, System, here
 
 _PAGE = 4 * KIB
@@ -56,7 +56,7 @@ class Level:
         How many cores it serves at that rate, if it is one for all.
     """
 
-    name: str
+    name: Name
     bytes: Natural
     line: Count
     ways: Natural
@@ -108,7 +108,7 @@ class Cpu:
         :mod:`fuse_epilogue.schedules.cpu.streaming`.
     """
 
-    name: str
+    name: Name
     cores: Annotated[int, span(1, _CORES)]
     vector_bytes: Annotated[int, _VECTOR]
     registers: Annotated[int, span(1, 1024)]
@@ -220,7 +220,8 @@ def cpu(target: Target | str | dict[str, Any], system: System | None = None) -> 
     Raises
     ------
     ValueError
-        The target is of another kind, or its "num-cores" is no number of cores.
+        The target is of another kind, its "num-cores" is no number of cores, or its "mcpu" is no
+        name.
 
     Example
     -------
@@ -238,6 +239,8 @@ def cpu(target: Target | str | dict[str, Any], system: System | None = None) -> 
     # x86 before AVX-512 has 16 vector registers; AVX-512, 64-bit Arm and RISC-V have 32.
     registers = 16 if has("sse2", target) and not has("avx512f", target) else 32
     name = str(target.attrs.get("mcpu", ""))
+    if not name.isprintable():
+        raise ValueError(f"'mcpu' of the target must be LLVM's name of a processor, not {name!r}")
     system = system or here()
     at_hand = bool(name) and system.cpu == name
     clock = system.clock_hz if at_hand else CLOCK_HZ

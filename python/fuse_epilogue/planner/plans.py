@@ -26,7 +26,7 @@ from .kinds import finders_for, machine_of
 from .machine import Cpu
 from .problems.problem import Problem
 from .profile import UNKNOWN
-from .reading import ABSENT, WRITTEN, Count, Must, NotNegative, loaded, read
+from .reading import ABSENT, WRITTEN, Count, Must, Name, NotNegative, loaded, read
 from .search import Found
 from .space import Point
 
@@ -70,7 +70,7 @@ class Plan:
     """
 
     kind: str
-    sizes: dict[str, Count]
+    sizes: dict[Name, Count]
     dtype: str
     machine: Cpu | Gpu | Machine
     weights: Weights
@@ -125,18 +125,13 @@ class Plan:
                 f"this plan is for another function of kind '{self.kind}' and of these sizes: it "
                 "computes something else, or reads its parameters otherwise; plan anew"
             )
-        for each in (*self.found.ranked, *self.found.by_fusion.values()):
-            problem.space.check(each.point)
-        limits = {constraint.name for constraint in problem.space.constraints}
-        if self.found.size != problem.space.size or not {*self.found.pruned} <= limits:
-            raise ValueError("what this plan says of its search is of another space; plan anew")
+        consistent.check_for(self, problem)
         return problem
 
     def apply(self, func: tirx.PrimFunc | s_tir.Schedule) -> s_tir.Schedule:
         """Return a function scheduled by this plan, as "main".
 
-        On processors and GPUs the schedule's trace replays on the function, from JSON as well. For
-        Trainium it does not: the function was rewritten before, and the plan is what to keep.
+        The schedule's trace replays on the function, from JSON as well.
 
         Parameters
         ----------
@@ -165,6 +160,8 @@ class Plan:
 
         Raises
         ------
+        TypeError
+            `func` is no function.
         ValueError
             The plan is for another function.
         """
@@ -190,9 +187,13 @@ class Plan:
 
         Raises
         ------
+        TypeError
+            The path is no path, the width no integer, or `func` no function.
         ValueError
             The path does not end in ".svg", the width is below 360, or the plan is for another
             function.
+        OSError
+            The file cannot be written; what was there stays as it is.
         """
         drawing.draw(self, self.known if func is None else self.problem(func), path, width)
 
@@ -219,11 +220,11 @@ class Plan:
     def from_json(text: str) -> Plan:
         """Return the plan that :meth:`to_json` wrote.
 
+        Its costs are taken as they are written: only a search could tell whether they are right.
+
         Parameters
         ----------
         text : str
-
-        Its costs are taken as they are written: only a search could tell whether they are right.
 
         Raises
         ------
@@ -235,7 +236,8 @@ class Plan:
             data = loaded(text)
             if not isinstance(data, dict) or "version" not in data:
                 raise ValueError("it has no version")
-            if data.pop("version") != VERSION:
+            version = data.pop("version")
+            if type(version) is not int or version != VERSION:
                 raise ValueError(f"it is not of version {VERSION}; plan anew")
             made: Plan = read(Plan, {**data, "machine": machine_of(data.get("machine"))}, "it")
             kinds = finders_for(made.machine, made.finite)

@@ -17,7 +17,7 @@ import numpy as np
 from .cost import NAMES, Terms, Weights
 from .exact import costed
 from .problems.problem import Problem
-from .reading import WRITTEN, Count, Must, Natural, NotNegative, Positive
+from .reading import WRITTEN, Count, Must, Name, Natural, NotNegative, Positive
 from .space import Point, Points, Space
 
 #: Points of a space that is searched in full.
@@ -48,7 +48,7 @@ class Candidate:
         Seconds that it took, where it was timed: see :mod:`.trials`.
     """
 
-    point: dict[str, Natural]
+    point: dict[Name, Natural]
     cost: Positive
     parts: Annotated[dict[str, float], _EACH]
     measured: Positive | None = field(default=None, metadata=WRITTEN)
@@ -77,7 +77,7 @@ class Found:
     gap : float or None
         Seconds that the best may cost more than the best point there is, at most: 0 where no point
         was left out. What is left of it where points were, nobody has shown: see :mod:`.exact`.
-        None where only a part of the space was looked at, and no bound is known of the others.
+        None where only a part of the space was looked at: nothing is known of the others.
     ranked : tuple[Candidate, ...]
         The best, and the runners-up: by what they took where points were timed, else by the cost.
     by_fusion : dict[str, Candidate]
@@ -89,7 +89,7 @@ class Found:
     """
 
     size: Count
-    pruned: dict[str, Natural]
+    pruned: dict[Name, Natural]
     evaluated: Natural
     exhaustive: bool
     gap: NotNegative | None
@@ -150,8 +150,7 @@ def search(
             f"no kernel of the {evaluated} that were tried is possible for this {problem.kind}"
         )
     if not exhaustive:
-        bound = getattr(problem, "bound", None)
-        gap = None if bound is None else max(0.0, float(costs[order[0]]) - bound(weights))
+        gap = None
 
     def candidate(index: int) -> Candidate:
         return Candidate(points.at(index), float(costs[index]), weights.parts(terms, index))

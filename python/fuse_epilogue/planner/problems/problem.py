@@ -23,7 +23,6 @@ class Problem(Protocol):
       those as well;
     - ``steps(points) -> numpy.ndarray``: how much work their exact costs are;
     - ``is_possible(point) -> bool``: asked last, of the best point alone;
-    - ``bound(weights) -> float``: seconds that no point costs less than;
     - ``missing``, a tuple of str: what its space lacks, each with the reason.
     """
 
@@ -51,7 +50,7 @@ class Problem(Protocol):
         """Return the terms of the cost of feasible points, in seconds, for all at once."""
 
     def apply(self, point: Point) -> s_tir.Schedule:
-        """Return the function scheduled; but for Trainium, with a trace that replays from JSON.
+        """Return the function scheduled, with a trace that replays on it, from JSON as well.
 
         Raises
         ------
