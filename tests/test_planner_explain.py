@@ -220,7 +220,7 @@ def test_every_cost_in_the_text_is_one_of_a_search():
 
 def test_what_is_too_expensive_to_solve_anew_is_said_not_to_be_known():
     plan = fuse_epilogue.plan(depthwise_conv1d(1, 128, 64, 3, activation="relu"), "trn1")
-    assert "not known, another size is another function here" in plan.explain()
+    assert "what another size would change is not told here" in plan.explain()
 
 
 # ---- What binds ----------------------------------------------------------------------------------
@@ -330,10 +330,47 @@ def test_bounds_are_not_compared_where_the_cost_is_a_model_s():
     text = plan.explain()
     other = next(each for each in plan.found.by_fusion.values() if each.point != plan.point)
     more = f"+{100 * (other.cost / plan.cost - 1):.2f} %"
-    assert f"{more} of the model's latency" in text
+    assert f"{more}, by the latency model" in text
     assert "most of it" not in text and "not taken" not in text
     bound = replace(candidate(traffic=4, latency=6), cost=12.0)
     assert most(candidate(traffic=4), bound) == differs(candidate(traffic=4), bound) == ""
+
+
+# ---- Other words -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", [TARGET, GPU, "trn1"], ids=["cpu", "gpu", "trn1"])
+def test_every_word_of_a_cost_and_a_point_is_explained(target):
+    plan = fuse_epilogue.plan(SMALL["product"][1], target)
+    text = plan.explain()
+    words = text[text.index("what the words mean:") :]
+    for name in (*plan.point, *re.findall(r"[+=-] (traffic|latency|spill|parallelism) ", text)):
+        assert f"\n  {name}: " in words
+    assert ("us more" in text) == ("\n  more: " in words) == (target == "trn1")
+
+
+def test_a_way_to_fuse_that_there_is_not_has_its_reason():
+    largest = planned(SMALL["rows, largest"][1]).explain()
+    assert "no absorbed: the reduction can take nothing of it into its start" in largest
+    nothing = planned(SMALL["rows, nothing follows"][1]).explain()
+    assert "nothing can be fused here: nothing follows the reduction" in nothing
+    assert "not in rows: its stride is 2, not 1" in planned(SMALL["conv, stride"][1]).explain()
+
+
+def test_how_a_space_was_searched_is_told():
+    full = planned(SMALL["rows"][1])
+    counts = f"{full.found.size} points, {sum(full.found.pruned.values())} of them ruled out"
+    assert f"searched in full: {counts}" in full.explain()
+    part = fuse_epilogue.plan(SMALL["rows"][1], TARGET, limit=1).explain()
+    assert f"searched in part: {full.found.size} points; on the way " in part
+    # Other sizes are searched in full all the same.
+    assert "each size solved anew; predicted" in part
+
+
+def test_nothing_saved_has_no_sign():
+    plan = fuse_epilogue.plan(SMALL["rows"][1], {**TARGET, "num-cores": 1})
+    assert not plan.found.best.parts["parallelism"]
+    assert "-0.00" not in plan.table()
 
 
 # ---- What a plan remembers -----------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from itertools import combinations
 from xml.etree import ElementTree
 
@@ -19,6 +20,7 @@ from fuse_epilogue.workloads import depthwise_conv1d, matmul, row_reduce
 from planner_problems import machine
 
 TARGET = {"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2}
+ONE = {**TARGET, "num-cores": 1}
 SVG = "{http://www.w3.org/2000/svg}"
 FUNCS = {
     "product": matmul(512, 512, 8, activation="relu"),
@@ -27,6 +29,7 @@ FUNCS = {
 }
 
 
+@cache
 def planned(name):
     profile = Profile(machine(), Weights())
     return fuse_epilogue.plan(FUNCS[name], TARGET, profile=profile)
@@ -151,6 +154,21 @@ def test_what_fits_into_the_first_cache_moves_nothing(tmp_path):
     assert "no byte comes from there" not in _texts(drawn(planned("product"), tmp_path))
 
 
+def test_points_above_a_roof_have_their_reason(tmp_path):
+    faster = Profile(machine(), Weights(beta=0.5))
+    plan = fuse_epilogue.plan(matmul(64, 64, 256), ONE, profile=faster)
+    assert "above a roof: by its profile" in _texts(drawn(plan, tmp_path))
+    assert "above a roof" not in _texts(drawn(planned("product"), tmp_path))
+
+
+def test_parallelism_is_told_of_where_it_saves_something(tmp_path):
+    saves = planned("product")
+    assert saves.found.best.parts["parallelism"] < 0
+    for plan, told in ((saves, True), (fuse_epilogue.plan(FUNCS["rows"], ONE), False)):
+        texts = _texts(drawn(plan, tmp_path))
+        assert ("parallelism takes some off" in texts) == ("taken off by" in texts) == told
+
+
 def _texts(svg):
     return " ".join(text.text for text in svg.iter(f"{SVG}text"))
 
@@ -183,7 +201,7 @@ def test_trainium_has_a_roofline_too(tmp_path):
     assert set(found.flops) == {"vector", "tensor"} and found.level == "HBM"
     assert found.speed[0] < found.intensity[0] * found.bandwidths["HBM"]
     text = _texts(drawn(plan, tmp_path))
-    assert "flop/byte out of HBM" in text and "beyond that bound" in text
+    assert "flop/byte out of HBM" in text and "beyond the terms" in text
 
 
 # ---- What can be left out, and mistakes ----------------------------------------------------------
@@ -204,13 +222,25 @@ def test_the_same_plan_gives_the_same_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "width", "message"),
-    [("plan.png", 1000, "use a name in .svg"), ("plan.svg", 100, "at least 360 pixels")],
+    ("name", "width", "error", "message"),
+    [
+        ("plan.png", 1000, ValueError, "use a name in .svg"),
+        ("plan.svg", 100, ValueError, "width must be 360 or above, not 100"),
+        ("plan.svg", 400.5, TypeError, "width must be an integer, not float"),
+        ("plan.svg", "1000", TypeError, "width must be an integer, not str"),
+        ("none/plan.svg", 1000, OSError, "there is no folder"),
+    ],
 )
-def test_a_picture_that_cannot_be_drawn_is_refused(name, width, message, tmp_path):
-    with pytest.raises(ValueError, match=message):
+def test_a_picture_that_cannot_be_drawn_is_refused(name, width, error, message, tmp_path):
+    with pytest.raises(error, match=message):
         planned("rows").picture(tmp_path / name, width=width)
-    assert not (tmp_path / name).exists()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("path", [None, 3, b"plan.svg"])
+def test_what_is_no_path_is_named(path):
+    with pytest.raises(TypeError, match="path must be a str or a Path, not"):
+        planned("rows").picture(path)
 
 
 def test_a_long_text_is_cut():

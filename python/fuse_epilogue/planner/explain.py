@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from . import crossover
+from . import crossover, glossary
 from .compare import differs, indifferent, label, most, point, tips, us, whole
 from .cost import NAMES
 from .problems.problem import Problem
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _BINDS = 0.75
 #: Said where no kernel was timed by the model that the costs are taken from elsewhere.
 _ESTIMATED = (
-    "and only estimated: the latency model would take too long for a kernel of this size, so what "
-    "is fused may be chosen wrongly; kernel.check and kernel.predict tell"
+    "the costs are only estimates: the latency model would take too long for a kernel of this "
+    "size, so what is fused may be chosen wrongly; kernel.check and kernel.predict tell"
 )
 #: Points beyond a constraint whose costs are computed to say what it costs.
 _PRICED = 100_000
@@ -49,25 +49,27 @@ def text(plan: Plan, problem: Problem | None) -> str:
         *([_ESTIMATED] if found.estimated else []),
         "",
         f"chosen: {point(best, problem)}",
-        f"  predicted {us(best.cost)} = {_parts(best)}",
+        f"  predicted {us(best.cost)} = {_parts(plan, best, every=True)}",
         *_measured(plan),
         "",
-        *_fusion(plan),
+        *_fusion(plan, problem),
         "",
         _searched(plan),
         *_pruning(plan, problem),
     ]
     if len(found.ranked) > 1:
-        lines += ["", f"runners-up ({_how(plan)}):"]
-        lines += [_runner_up(each, best, problem) for each in found.runners_up]
+        lines += ["", f"runners-up ({_how(plan)}), and what they have otherwise than the chosen:"]
+        lines += [_runner_up(plan, each, problem) for each in found.runners_up]
     if problem is None:
-        lines += ["", "pass the function to read what binds and what another size would change"]
+        told = "what binds, what another size would change, and what the words mean"
+        lines += ["", f"pass the function, explain(func), to read {told}"]
         return "\n".join(lines)
     lines += ["", *_binding(plan, problem), ""]
     if _timed(plan):
         lines.append("what another size would change is not told: points were timed for these only")
     else:
         lines += crossover.lines(problem, plan.weights, found, plan.resolution)
+    lines += ["", *glossary.lines(plan.machine, problem)]
     return "\n".join(lines)
 
 
@@ -84,7 +86,10 @@ def table(plan: Plan, problem: Problem | None = None) -> str:
         numbers += [each.cost, *(each.parts[term] for term in NAMES)]
         values = [label(problem, key, value) for key, value in each.point.items()]
         lines.append(
-            "| " + " | ".join([name, *(f"{1e6 * v:.2f}" for v in numbers), *values]) + " |"
+            # Of what is saved, nothing is 0.00, and not -0.00.
+            "| "
+            + " | ".join([name, *(f"{round(1e6 * v, 2) + 0.0:.2f}" for v in numbers), *values])
+            + " |"
         )
     return "\n".join(lines)
 
@@ -110,27 +115,35 @@ def _measured(plan: Plan) -> list[str]:
     return [told]
 
 
-def _parts(candidate: Candidate, every: bool = True) -> str:
+def _parts(plan: Plan, candidate: Candidate, every: bool = False) -> str:
+    """Return what the terms add up to; if not `every`, without those that add nothing."""
     terms = " ".join(
-        f"{'-' if name == 'parallelism' else '+'} {name} {us(abs(value))}"
-        for name, value in candidate.parts.items()
-        if value or every
+        f"{'-' if name == 'parallelism' else '+'} {name} {us(abs(candidate.parts[name]))}"
+        for name in glossary.terms(plan.machine)
+        if candidate.parts[name] or every
     ).removeprefix("+ ")
     if whole(candidate):
         return terms
-    return f"{terms} + {us(candidate.cost - sum(candidate.parts.values()))} beyond that bound"
+    more = us(candidate.cost - sum(candidate.parts.values()))
+    return f"{terms} + {more} more" + f", {_source(plan)}" * every
+
+
+def _source(plan: Plan) -> str:
+    """Return what costs are taken from where they are more than their terms."""
+    return "estimated" if plan.found.estimated else "by the latency model"
 
 
 # ---- Fused against unfused -----------------------------------------------------------------------
 
 
-def _fusion(plan: Plan) -> list[str]:
+def _fusion(plan: Plan, problem: Problem | None) -> list[str]:
     """Return fused against unfused, whichever was chosen."""
     ways, best = plan.found.by_fusion, plan.found.best
+    why = getattr(getattr(problem, "epilogue", None), "why", "")
     if not ways:
         return ["fused against unfused: this kind of problem is always written fused"]
     if set(ways) <= {"none"}:
-        return ["fused against unfused: nothing can be fused here"]
+        return ["fused against unfused: nothing can be fused here" + f": {why}" * bool(why)]
     how = "measured" if _timed(plan) else "predicted"
     lines = [f"fused against unfused, each at its best ({how}):"]
     for name, each in sorted(ways.items(), key=lambda item: item[1].seconds):
@@ -141,17 +154,18 @@ def _fusion(plan: Plan) -> list[str]:
         if _timed(plan):
             lines.append(f"{cost}  +{100 * (each.seconds / best.seconds - 1):.2f} %")
             continue
-        lines.append(f"{cost}  {_more(best, each)}")
+        lines.append(f"{cost}  {_more(plan, each)}")
         if indifferent(each, best, plan.resolution):
             lines.append(f"{'':27}indifferent: too close to call")
         lines += [f"{'':27}{line}" for line in (differs(best, each), tips(best, each)) if line]
-    return lines
+    return [*lines, *[f"  {why}"] * bool(why)]
 
 
-def _more(best: Candidate, other: Candidate) -> str:
+def _more(plan: Plan, other: Candidate) -> str:
+    best = plan.found.best
     more = f"+{100 * (other.cost - best.cost) / best.cost:.2f} %"
     if not (whole(best) and whole(other)):
-        return f"{more} of the model's latency"
+        return f"{more}, {_source(plan)}"
     where = most(best, other)
     return f"{more}, most of it {where}" if where else more
 
@@ -161,30 +175,38 @@ def _more(best: Candidate, other: Candidate) -> str:
 
 def _searched(plan: Plan) -> str:
     found = plan.found
-    how = "in full" if found.exhaustive else "in part"
-    pruned = ", ".join(f"{name} {count}" for name, count in found.pruned.items() if count)
-    gap = "no bound is known of what a better point would save"
-    if found.gap is not None:
-        gap = f"at most {us(found.gap)} above the best" if found.gap else "no better point exists"
+    counts = {name: count for name, count in found.pruned.items() if count}
+    pruned = f" ({', '.join(f'{name} {count}' for name, count in counts.items())})" * bool(counts)
+    how, which = "in part", ", {} of them"
+    if found.exhaustive:
+        how, gap = "in full", "no better point exists"
+    elif found.gap is None:
+        # A search that does not see the whole space meets some points again and again.
+        which, gap = "; on the way {}", "nothing is known of the others"
+    else:
+        gap = f"a better one costs at most {us(found.gap)} less"
     if _timed(plan):
         gap = "the best by it and others like it were timed"
-    return (
-        f"searched {how}: {found.size} points, pruned by {pruned or 'nothing'}, "
-        f"{found.evaluated} evaluated; by this cost, {gap}"
-    )
+    ruled_out = which.format(sum(counts.values())) + f" ruled out{pruned}"
+    looked = f"{found.evaluated} {'estimated' if found.estimated else 'evaluated'}"
+    return f"searched {how}: {found.size} points{ruled_out}, {looked}; by this cost, {gap}"
 
 
 def _pruning(plan: Plan, problem: Problem | None) -> list[str]:
-    """Return why each constraint is there that pruned points."""
-    constraints = () if problem is None else problem.space.constraints
-    return [f"  {c.name}: {c.meaning}" for c in constraints if plan.found.pruned.get(c.name)]
+    """Return why each constraint is there that pruned points, and what is no point at all."""
+    if problem is None:
+        return []
+    constraints = [c for c in problem.space.constraints if plan.found.pruned.get(c.name)]
+    missing = getattr(problem, "missing", ())
+    return [f"  {c.name}: {c.meaning}" for c in constraints] + [f"  {each}" for each in missing]
 
 
-def _runner_up(each: Candidate, best: Candidate, problem: Problem | None) -> str:
+def _runner_up(plan: Plan, each: Candidate, problem: Problem | None) -> str:
+    best = plan.found.best
     more = 100 * (each.seconds - best.seconds) / best.seconds
     changed = point(each, problem, best) or "the same"
     took = "" if each.measured is None else f"{us(each.measured)}, "
-    return f"  +{more:.2f} %  {took}{us(each.cost)} = {_parts(each, False)}: {changed}"
+    return f"  +{more:.2f} %  {took}{us(each.cost)} = {_parts(plan, each)}: {changed}"
 
 
 # ---- What binds ----------------------------------------------------------------------------------
@@ -211,7 +233,7 @@ def _binding(plan: Plan, problem: Problem) -> list[str]:
     if unknown:
         told = ", ".join(unknown)
         lines.append(f"  whether a point beyond one of these would cost less is open: {told}")
-    none = "  none: every limit is far, and no point beyond one alone that has a cost costs less"
+    none = "  none: every limit is far, and to break one alone would save nothing"
     return ["binding constraints:", *(lines or [none])]
 
 

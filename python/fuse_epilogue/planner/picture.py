@@ -8,8 +8,10 @@ from math import ceil, floor, isfinite, log10
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .._files import write
 from .compare import point
 from .problems.problem import Problem
+from .reading import whole_number
 from .roofline import Roofline, roofline
 from .search import Candidate
 from .svg import FONT, LINE, Svg, fitted, length
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
 NARROWEST, SIDE_BY_SIDE = 360, 760
 _ROOFLINE, _ROW, _BAR = 300, 44, 14
 _MARGIN, _AXIS = 16, 44
-#: Pixels within which two points are in one place.
-_SAME = 8
+#: Pixels within which two points are in one place; times a roof that a point is above it.
+_SAME, _ABOVE = 8, 1.001
 _DASHES = ("", "8 3", "4 3", "2 2", "1 3")
 #: Times its cost that a bar shows, and how one that is cut off is marked.
 _SHOWN, _BROKEN = 4, 'stroke-width="3"'
@@ -37,10 +39,11 @@ Named = list[tuple[str, Candidate]]
 
 def draw(plan: Plan, problem: Problem | None, path: str | Path, width: int) -> None:
     """Draw a plan; see :meth:`fuse_epilogue.planner.Plan.picture`."""
+    if not isinstance(path, str | Path):
+        raise TypeError(f"path must be a str or a Path, not {type(path).__name__}")
     if Path(path).suffix.lower() != ".svg":
         raise ValueError(f"'{path}': a picture is SVG and nothing else, use a name in .svg")
-    if width < NARROWEST:
-        raise ValueError(f"a picture is at least {NARROWEST} pixels wide, not {width}")
+    whole_number("width", width, NARROWEST, "the pixels that a picture is wide")
     named = candidates(plan, problem)
     roofs = None if problem is None else roofline(plan, problem, [each for _, each in named])
     svg = Svg(width)
@@ -64,7 +67,7 @@ def draw(plan: Plan, problem: Problem | None, path: str | Path, width: int) -> N
         top if beside or roofs is None else left + LINE,
         part,
     )
-    Path(path).write_text(svg.document(max(left, bottom) + _MARGIN), encoding="utf-8")
+    write(path, svg.document(max(left, bottom) + _MARGIN))
 
 
 def candidates(plan: Plan, problem: Problem | None) -> Named:
@@ -128,6 +131,11 @@ def _roofs(svg: Svg, roofs: Roofline, named: Named, x: float, y: float, width: f
     if len(finite) < len(roofs.intensity):
         svg.text(x, end, fitted("at the right end: no byte comes from there", width))
         end += LINE
+    rates = [min(peak, roofs.bandwidths[roofs.level] * each) for each in roofs.intensity]
+    if any(speed > _ABOVE * rate for speed, rate in zip(roofs.speed, rates, strict=True)):
+        told = "above a roof: by its profile, the machine is faster than its description"
+        svg.text(x, end, fitted(told, width))
+        end += LINE
     return _legend(svg, x, end, width, keys)
 
 
@@ -173,7 +181,9 @@ def _ring(place: int) -> str:
 
 def _bars(svg: Svg, named: Named, x: float, y: float, width: float) -> float:
     """Draw what each term is of the cost of each candidate; return where that ends."""
-    svg.text(x, y + FONT, fitted("cost: terms add up, parallelism takes some off", width))
+    saves = any(each.parts["parallelism"] for _, each in named)
+    told = "cost: terms add up" + ", parallelism takes some off" * saves
+    svg.text(x, y + FONT, fitted(told, width))
     # Where thousands of threads save nearly all, what is left would not be seen: a bar ends there.
     longest = max(min(_gross(each), _SHOWN * each.cost) for _, each in named)
     scale = (width - 2) / longest
@@ -200,7 +210,9 @@ def _bars(svg: Svg, named: Named, x: float, y: float, width: float) -> float:
         svg.line([(end, at + 13), (end, at + 19 + _BAR)], colour="#2b2b2b", rest='stroke-width="2"')
     at, y = x, top + len(named) * _ROW + LINE
     kinds = {term: colour for _, each in named for term, _, colour in _added(each)}
-    for term, colour in {**kinds, "taken off by parallelism": "url(#saved)"}.items():
+    if saves:
+        kinds["taken off by parallelism"] = "url(#saved)"
+    for term, colour in kinds.items():
         needs = 18 + length(term)
         if at > x and at + needs > x + width:
             at, y = x, y + LINE
@@ -219,5 +231,5 @@ def _added(each: Candidate) -> list[tuple[str, float, str]]:
     parts = [(name, each.parts[name], c) for name, c in _COLOURS.items() if each.parts[name] > 0]
     rest = each.cost - sum(each.parts.values())
     if rest > 1e-9 * each.cost:
-        parts.append(("beyond that bound", rest, _BEYOND))
+        parts.append(("beyond the terms", rest, _BEYOND))
     return parts

@@ -21,6 +21,7 @@ from tvm import s_tir, tirx
 from ...schedules.cpu import forms
 from ...schedules.cpu.forms import Form
 from ...schedules.prepare import prepare
+from ...schedules.trees import child_names
 from ..cost import Terms
 from ..machine import Cpu
 from ..space import Constraint, Point, Points, Space, Variable
@@ -97,7 +98,8 @@ class ConvProblem:
                 "form",
                 tuple(known),
                 "",
-                "loads of x: one for each tap, one for all, or one for each element and tap",
+                "how x is loaded: tiles, for every tap anew; rows, once for all taps; elements, "
+                "for one sum after the other",
                 tuple(_LABELS[form] for form in known),
             ),
             Variable("vectors", _VECTORS, "vectors", "vectors of a tile"),
@@ -193,7 +195,7 @@ def follow(point: Point) -> Any:
         if mode != NONE:
             fuse(sch, conv, mode)
             return
-        blocks = [sch.get(b).name_hint for b in sch.get_child_blocks(sch.get_sblock("root"))]
+        blocks = child_names(sch.mod["main"])
         last = unfused(sch, blocks[blocks.index(sch.get(conv).name_hint) + 1 :])
         if last is not None:
             _in_vectors(sch, last, lanes, point["threads"] > 1)

@@ -60,10 +60,11 @@ class Epilogue:
     def variable(self) -> Variable:
         """The variable "fusion"."""
         labels = tuple(LABELS[mode] for mode in self.modes)
-        meaning = "where what follows the reduction is computed: behind it in loops of its own, "
-        return Variable(
-            "fusion", self.modes, "", meaning + "on each finished tile, or in its start", labels
+        meaning = (
+            "where what follows the reduction is computed: none, behind it in loops of its own; "
+            "tail, on each finished tile; absorbed, in what the reduction starts from"
         )
+        return Variable("fusion", self.modes, "", meaning, labels)
 
     def is_split(self, mode: int) -> bool:
         """Whether something is computed on finished sums inside of the reduction's loops."""
