@@ -12,7 +12,7 @@ from tvm.s_tir import Schedule, Trace
 from tvm.script import tirx as T
 
 import fuse_epilogue
-from conv_traces import CONV, IN_ROWS, STRIDED, ready, scheduled, steps, stored
+from conv_traces import CONV, FORMS, IN_ROWS, STRIDED, ready, scheduled, steps, stored
 from fuse_epilogue.schedules.rewrite import rewrite
 from fuse_epilogue.workloads import depthwise_conv1d, matmul
 
@@ -207,6 +207,41 @@ def test_a_replayed_step_is_refused_like_a_live_one() -> None:
         Trace.apply_json_to_schedule(stored(sch), fresh)
     assert fuse_epilogue.refusal_code(caught.value) == "rewriting"
     assert not steps(fresh)
+
+
+OTHER_BLOCKS = depthwise_conv1d(2, 4, 70, 3, activation="silu")
+
+
+def test_a_trace_replays_on_a_function_with_more_blocks() -> None:
+    """What follows is a sigmoid and a product, not a maximum: all is fused."""
+    sch = scheduled("relu", "rows")[-1]
+    fresh, by_hand = Schedule(OTHER_BLOCKS), ready(OTHER_BLOCKS)
+    Trace.apply_json_to_schedule(stored(sch), fresh)
+    rewrite(*by_hand, "rows", **IN_ROWS)
+    tvm.ir.assert_structural_equal(fresh.mod, by_hand[0].mod)
+
+
+@pytest.mark.parametrize(
+    ("func", "said"),
+    [
+        (depthwise_conv1d(2, 4, 70, 3, activation="silu", stride=2), "[rewriting]"),
+        (depthwise_conv1d(2, 4, 70, 3, bias=False), "[no-consumer]"),
+        (depthwise_conv1d(2, 4, 70, 3, padding="valid"), "block with the name: pad"),
+    ],
+    ids=["more", "fewer", "without padding"],
+)
+def test_a_trace_is_refused_on_other_blocks_by_what_they_are(func: Any, said: str) -> None:
+    with pytest.raises(s_tir.ScheduleError) as caught:
+        Trace.apply_json_to_schedule(stored(scheduled("relu", "rows")[-1]), Schedule(func))
+    assert said in str(caught.value)
+
+
+def test_no_step_depends_on_how_many_blocks_there_are() -> None:
+    for name in ("relu", "made by Relax"):
+        for form in FORMS:
+            for sch in scheduled(name, form):
+                kinds = {inst.kind.name for inst in sch.trace.insts}
+                assert not kinds & {"GetChildBlocks", "GetConsumers", "GetProducers"}
 
 
 @pytest.mark.parametrize(

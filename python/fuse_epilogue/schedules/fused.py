@@ -14,7 +14,7 @@ from tvm.sym import Analyzer
 from ..report import refusal_code
 from ..tir_tree import handle, loads, substitute, uses
 from .convolution import DepthwiseConv, find_depthwise_conv, is_one_to_one, plain
-from .trees import nests, replace
+from .trees import child_blocks, nests, replace
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,11 @@ def fuse_followers(sch: s_tir.Schedule, conv: Any) -> None:
     tvm.s_tir.ScheduleError
         The epilogue is not fusable.
     """
-    if not sch.get_consumers(conv):
+    # Not `sch.get_consumers`: as a step of the trace it would ask for that many of them.
+    block = sch.get(conv)
+    results = [region.source for region in block.writes]
+    others = [each for each in child_blocks(sch.mod["main"]) if not each.same_as(block)]
+    if not any(uses(each, *results) for each in others):
         return
     try:
         sch.fuse_reduction_epilogue(conv)
@@ -143,9 +147,8 @@ def find_fused(sch: s_tir.Schedule, reduction: Any, spatial: Sequence[Any]) -> F
     Fused or None
         None if there are other blocks too, or the tail does not have the form of one.
     """
-    block = sch.get(reduction)
-    blocks = [sch.get(rv) for rv in sch.get_child_blocks(sch.get_sblock("root"))]
-    root = sch.get(sch.get_sblock("root"))
+    block, root = sch.get(reduction), sch.mod["main"].body.block
+    blocks = child_blocks(sch.mod["main"])
     everything = nests(root)
     if len(blocks) > 2 or not blocks[0].same_as(block):
         return None

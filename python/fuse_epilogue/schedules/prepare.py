@@ -22,7 +22,7 @@ from ..tir_tree import substitute
 from .choice import NOT_PREPARED
 from .convolution import substitute_part
 from .rewrite import rewrite
-from .trees import nests
+from .trees import all_names, child_blocks, child_names, nests, with_unique_names
 from .unread import without_unread
 
 
@@ -56,16 +56,16 @@ def prepare(func: tirx.PrimFunc) -> tuple[s_tir.Schedule, Any] | None:
     sch = s_tir.Schedule(func)
     if not ordered.same_as(func):
         rewrite(sch, sch.get_sblock("root"), "prepare")
-    found = _only_reduction(sch)
+    found = _only_reduction(ordered)
     if found is None:
         return None
     before, reduction = found
     try:
-        for block in reversed(before):
-            sch.compute_inline(block)
+        for name in reversed(before):
+            sch.compute_inline(sch.get_sblock(name))
     except s_tir.ScheduleError:
         return None
-    return sch, reduction
+    return sch, sch.get_sblock(reduction)
 
 
 def in_order(func: tirx.PrimFunc) -> tirx.PrimFunc | None:
@@ -84,10 +84,9 @@ def in_order(func: tirx.PrimFunc) -> tirx.PrimFunc | None:
     """
     if _alias_in(func) is not None or _binds_effects(func):
         return None
-    func = _without_bindings(func)
-    if _only_reduction(s_tir.Schedule(func)) is None:
+    if _only_reduction(func) is None or all_names(func).count("root") != 1:
         return None
-    return _in_order(without_unread(func))
+    return _in_order(without_unread(_without_bindings(with_unique_names(func))))
 
 
 def why_not_prepared(func: tirx.PrimFunc) -> str:
@@ -140,16 +139,14 @@ def _without_bindings(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return func.with_body(tvm_ffi.structural_map(func.body, (prim.Let, value)))
 
 
-def _only_reduction(sch: s_tir.Schedule) -> tuple[list[Any], Any] | None:
-    """Return the blocks before the only reduction of a function without nested blocks, and it."""
-    try:
-        blocks = sch.get_child_blocks(sch.get_sblock("root"))
-    except s_tir.ScheduleError:
-        return None
-    places = [place for place, rv in enumerate(blocks) if sch.get(rv).init is not None]
+def _only_reduction(func: tirx.PrimFunc) -> tuple[list[str], str] | None:
+    """Return the names of the blocks before the only reduction of a function, and its own."""
+    blocks = child_blocks(func)
+    places = [place for place, block in enumerate(blocks) if block.init is not None]
     if len(places) != 1:
         return None
-    return blocks[: places[0]], blocks[places[0]]
+    names = child_names(func)
+    return names[: places[0]], names[places[0]]
 
 
 def _in_order(func: tirx.PrimFunc) -> tirx.PrimFunc | None:

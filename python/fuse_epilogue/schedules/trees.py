@@ -1,4 +1,4 @@
-"""The nests of a function that is not scheduled, and replacing parts by their kind."""
+"""The blocks of a function and the loops around them, and replacing parts by their kind."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from ..tir_tree import handle
 
 @dataclass(frozen=True)
 class Nest:
-    """A block in serial loops that runs once for every element of the domains of its axes.
+    """What stands in loops.
 
     Attributes
     ----------
     loops : tuple[tvm.tirx.For, ...]
         From the outside; there may be other blocks in them.
-    realize : tvm.s_tir.SBlockRealize
+    realize : tvm.s_tir.SBlockRealize or tvm.tirx.Stmt
+        A block; or a statement that is none, such as a condition.
     """
 
     loops: tuple[Any, ...]
@@ -30,26 +31,116 @@ class Nest:
 
 
 def nests(root: Any) -> list[Nest | None]:
-    """Return what a root block consists of, in order; None for what is no such nest.
+    """Return the blocks of a function that is not scheduled, in order.
+
+    Parameters
+    ----------
+    root : tvm.s_tir.SBlock
+
+    Returns
+    -------
+    list[Nest or None]
+        A block in serial loops that runs once for every element of the domains of its axes; None
+        for anything else.
+    """
+    return [nest if _is_plain(nest) else None for nest in all_nests(root)]
+
+
+def all_nests(root: Any) -> list[Nest]:
+    """Return what a root block consists of, in order, scheduled or not.
 
     Parameters
     ----------
     root : tvm.s_tir.SBlock
     """
-    found: list[Nest | None] = []
+    found: list[Nest] = []
 
     def visit(statement: Any, *loops: Any) -> None:
-        if isinstance(statement, tirx.SeqStmt):
+        if isinstance(statement, tirx.For):
+            visit(statement.body, *loops, statement)
+        elif isinstance(statement, tirx.SeqStmt):
             for each in statement.seq:
                 visit(each, *loops)
-        elif isinstance(statement, tirx.For) and statement.kind == tirx.ForKind.SERIAL:
-            visit(statement.body, *loops, statement)
         else:
-            nest = Nest(loops, statement)
-            found.append(nest if _is_plain(nest) else None)
+            found.append(Nest(loops, statement))
 
     visit(root.body)
     return found
+
+
+def statements(body: Any) -> list[Any]:
+    """Return what a statement consists of: itself, if it is one alone."""
+    return list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
+
+
+def child_blocks(func: tirx.PrimFunc) -> list[Any]:
+    """Return the blocks of a function that stand in its root block and in no other one, in order.
+
+    ``sch.get_child_blocks`` would be a step of the trace, which TVM replays only on functions with
+    as many blocks.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        Of a schedule, ``sch.mod["main"]``.
+    """
+    found: list[Any] = []
+
+    def block(node: Any) -> Any:
+        found.append(node)
+        return tvm_ffi.WalkResult.SKIP
+
+    if isinstance(func.body, s_tir.SBlockRealize):
+        tvm_ffi.structural_walk(func.body.block.body, (s_tir.SBlock, block), order="pre")
+    return found
+
+
+def child_names(func: tirx.PrimFunc) -> list[str]:
+    """Return the names of :func:`child_blocks`."""
+    return [str(block.name_hint) for block in child_blocks(func)]
+
+
+def all_names(func: tirx.PrimFunc) -> list[str]:
+    """Return the names of all blocks."""
+    names: list[str] = []
+    tvm_ffi.structural_walk(
+        func.body, (s_tir.SBlock, lambda block: names.append(str(block.name_hint)))
+    )
+    return names
+
+
+def with_unique_names(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a function in which every block has a name of its own: the others get numbers."""
+    names = all_names(func)
+    taken = set(names)
+    if len(taken) == len(names):
+        return func
+    seen: set[str] = set()
+
+    def named(block: Any) -> Any:
+        name, number = str(block.name_hint), 1
+        while name in seen or (number > 1 and name in taken):
+            name = f"{block.name_hint}_{number}"
+            number += 1
+        seen.add(name)
+        return block if name == block.name_hint else renamed(block, name)
+
+    return func.with_body(replace(func.body, s_tir.SBlock, named))
+
+
+def renamed(block: Any, name: str) -> Any:
+    """Return a block with another name."""
+    return s_tir.SBlock(
+        block.iter_vars,
+        block.reads,
+        block.writes,
+        name,
+        block.body,
+        block.init,
+        block.alloc_buffers,
+        block.match_buffers,
+        block.annotations,
+    )
 
 
 def _is_plain(nest: Nest) -> bool:
@@ -67,8 +158,9 @@ def _is_plain(nest: Nest) -> bool:
                 return False
         elif not (same(loop.min, axis.dom.min) and same(loop.extent, axis.dom.extent)):
             return False
+    serial = all(loop.kind == tirx.ForKind.SERIAL for loop in nest.loops)
     steps = all(loop.step is None or _is_constant(loop.step, 1) for loop in nest.loops)
-    return steps and all(_is_constant(loop.extent, 1) for loop in loops.values())
+    return serial and steps and all(_is_constant(loop.extent, 1) for loop in loops.values())
 
 
 def _is_constant(value: Any, number: int) -> bool:

@@ -18,6 +18,7 @@ from tvm.ir import Call, Range, Var
 from tvm.sym import Analyzer
 
 from ..tir_tree import handle, loads, substitute, uses, variables
+from .trees import all_nests, child_blocks
 
 
 def without_unread(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -43,7 +44,7 @@ def without_unread(func: tirx.PrimFunc) -> tirx.PrimFunc:
     >>> [list(map(int, f.body.block.alloc_buffers[1].shape)) for f in (func, without_unread(func))]
     [[1, 8, 67], [1, 8, 64]]
     """
-    steps = _steps(s_tir.Schedule(func))
+    steps = _steps(func)
     extents: dict[int, Any] = {}
     buffers: dict[int, Any] = {}
     for step in reversed(steps):
@@ -73,18 +74,21 @@ class _Step:
         return any(handle(region.source) == handle(buffer) for region in self.block.writes)
 
 
-def _steps(sch: s_tir.Schedule) -> list[_Step]:
-    root = sch.get_sblock("root")
-    allocated = {handle(buffer) for buffer in sch.get(root).alloc_buffers}
+def _steps(func: tirx.PrimFunc) -> list[_Step]:
+    root = func.body.block
+    allocated = {handle(buffer) for buffer in root.alloc_buffers}
+    # A block in a condition is in none of these.
+    blocks = [nest for nest in all_nests(root) if isinstance(nest.realize, s_tir.SBlockRealize)]
+    in_loops = {handle(nest.realize.block): nest for nest in blocks}
     found = []
-    for rv in sch.get_child_blocks(root):
-        block = sch.get(rv)
+    for block in child_blocks(func):
+        nest = in_loops.get(handle(block))
         inner = len(block.writes) == 1 and handle(block.writes[0].source) in allocated
-        loops = [sch.get(loop) for loop in sch.get_loops(rv)]
-        realize: Any = loops[-1].body if loops else None
-        plain = isinstance(realize, s_tir.SBlockRealize)
-        values = list(realize.iter_values) if plain else []
-        found.append(_Step(block, _own(loops, realize), values, inner and plain))
+        if nest is None:
+            found.append(_Step(block, [], [], False))
+        else:
+            loops = _own(list(nest.loops), nest.realize)
+            found.append(_Step(block, loops, list(nest.realize.iter_values), inner))
     return found
 
 

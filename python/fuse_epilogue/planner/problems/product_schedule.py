@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvm import s_tir
 
+from ...schedules.trees import child_names
 from ..space import Point
 from .epilogue import NONE, fuse, unfused
 
@@ -30,7 +31,7 @@ def scheduled(
         A feasible one of its space.
     """
     mode, parallel = point["fusion"], point["threads"] > 1
-    root = [sch.get(rv).name_hint for rv in sch.get_child_blocks(sch.get_sblock("root"))]
+    root = child_names(sch.mod["main"])
     name, followers = root[0], root[1:]
     width = point["vectors"] * point["lanes"]
     split = problem.epilogue.is_split(mode)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from tvm import s_tir, tirx
 
+from ...schedules.trees import child_names
 from ..cost import Terms, overlapped, traffic_seconds, usable_cores
 from ..machine import Cpu
 from ..nest import Access, Nest
@@ -174,7 +175,7 @@ class RowsProblem(Rows[Cpu]):
         """Return the function scheduled."""
         self.space.check(point)
         sch, _ = self.prepared()
-        names = [sch.get(rv).name_hint for rv in sch.get_child_blocks(sch.get_sblock("root"))]
+        names = child_names(sch.mod["main"])
         make = _in_vectors if point["lanes"] > 1 else _one_by_one
         make(sch, names[0], point)
         if point["fusion"] == NONE and names[1:]:

@@ -12,6 +12,7 @@ from ..choice import NO_CONVOLUTION, NO_TAIL, Choice, not_fused
 from ..convolution import find_depthwise_conv
 from ..fused import FusedConv, find_fused_conv, fuse_followers
 from ..prepare import prepare, why_not_prepared
+from ..trees import child_names
 from .channels import find_channels, in_channels
 from .elements import in_elements
 from .loops import in_loops
@@ -84,7 +85,7 @@ class DepthwiseConv1d(ScheduleRule):
             in_loops(sch, conv)
         except s_tir.ScheduleError:
             return Choice("", "a block after its reduction has loops that cannot be parallel")
-        kernels = len(sch.get_child_blocks(sch.get_sblock("root")))
+        kernels = len(child_names(sch.mod["main"]))
         form = "one kernel" if kernels == 1 else f"{kernels} kernels, one for each block"
         return Choice(form, f"not in registers: {choice.why}", sch)
 

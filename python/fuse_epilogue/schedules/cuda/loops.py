@@ -15,6 +15,7 @@ from tvm.tirx import IterVar
 
 from ..convolution import plain
 from ..fused import fuse_followers
+from ..trees import child_names
 from .launch import THREADS, threads_for
 
 # Taps that are written out.
@@ -50,8 +51,9 @@ def in_loops(
     bind_elements(sch, conv, most)
     with contextlib.suppress(s_tir.ScheduleError):
         follow(sch, conv)
-    for block in sch.get_child_blocks(sch.get_sblock("root")):
-        if not _is_bound(sch, block) and sch.get(block).name_hint != name:
+    for each in child_names(sch.mod["main"]):
+        block = sch.get_sblock(each)
+        if not _is_bound(sch, block) and each != name:
             bind_elements(sch, block, most)
 
 

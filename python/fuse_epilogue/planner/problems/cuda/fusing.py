@@ -6,6 +6,7 @@ from typing import Any
 
 from tvm import s_tir
 
+from ....schedules.trees import child_names
 from ..epilogue import TAIL, fuse, unfused
 
 
@@ -28,5 +29,5 @@ def fuse_as_one(sch: s_tir.Schedule, name: str, mode: int) -> Any:
 
 
 def _behind(sch: s_tir.Schedule, name: str) -> list[str]:
-    blocks = [sch.get(rv).name_hint for rv in sch.get_child_blocks(sch.get_sblock("root"))]
+    blocks = child_names(sch.mod["main"])
     return blocks[blocks.index(name) + 1 :]
