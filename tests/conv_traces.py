@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import tvm
@@ -42,10 +46,36 @@ def stored(sch: Schedule) -> Any:
     return tvm.ir.load_json(json.dumps(json.loads(tvm.ir.save_json(sch.trace.as_json()))))
 
 
-def replayed(sch: Schedule, func: Any) -> Schedule:
-    fresh = Schedule(func, debug_mask="all")
+def replayed(sch: Schedule, func: Any, debug_mask: str = "all") -> Schedule:
+    fresh = Schedule(func, debug_mask=debug_mask)
     Trace.apply_json_to_schedule(stored(sch), fresh)
     return fresh
+
+
+READ = """
+import sys, tvm
+{package}
+from tvm.s_tir import Schedule, Trace
+func, trace, made = (tvm.ir.load_json(open(path).read()) for path in sys.argv[1:])
+sch = Schedule(func)
+Trace.apply_json_to_schedule(trace, sch)
+tvm.ir.assert_structural_equal(sch.mod, made)
+print("the same")
+"""
+
+
+def read(folder: Path, sch: Schedule, func: Any, package: str) -> Any:
+    """Replay a trace in a process that has read nothing but files."""
+    files = {"func": func, "trace": sch.trace.as_json(), "made": sch.mod}
+    for name, value in files.items():
+        (folder / name).write_text(tvm.ir.save_json(value))
+    return subprocess.run(
+        [sys.executable, "-c", READ.format(package=package), *(folder / name for name in files)],
+        env={**os.environ, "TVM_DEVICE_BACKEND_AUTOLOAD": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def scheduled(name: str, form: str) -> list[Schedule]:

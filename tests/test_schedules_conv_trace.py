@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import types
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +21,7 @@ from conv_traces import (
     FUNCTIONS,
     IN_ROWS,
     machine_target,
+    read,
     ready,
     replayed,
     scheduled,
@@ -121,31 +120,6 @@ def test_apply_returns_what_the_trace_makes() -> None:
 
 
 # ---- In other processes and threads --------------------------------------------------------------
-
-READ = """
-import sys, tvm
-{package}
-from tvm.s_tir import Schedule, Trace
-func, trace, made = (tvm.ir.load_json(open(path).read()) for path in sys.argv[1:])
-sch = Schedule(func)
-Trace.apply_json_to_schedule(trace, sch)
-tvm.ir.assert_structural_equal(sch.mod, made)
-print("the same")
-"""
-
-
-def read(folder: Path, sch: Schedule, func: Any, package: str) -> Any:
-    """Replay a trace in a process that has read nothing but files."""
-    files = {"func": func, "trace": sch.trace.as_json(), "made": sch.mod}
-    for name, value in files.items():
-        (folder / name).write_text(tvm.ir.save_json(value))
-    return subprocess.run(
-        [sys.executable, "-c", READ.format(package=package), *(folder / name for name in files)],
-        env={**os.environ, "TVM_DEVICE_BACKEND_AUTOLOAD": "0"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 @pytest.mark.parametrize("form", ["rows", "tiles"])

@@ -22,9 +22,12 @@ from .cpu.rows import in_rows, streams
 from .cuda import channels, elements, narrow
 from .cuda import rows as thread_rows
 from .fused import FusedConv, find_fused_conv
+from .neuron import steps as neuron
+from .neuron.once import once
 from .padding import with_opaque_zeros
 from .prepare import in_order, why_not_prepared
 from .rewrite import PREFIX, NotRewritten
+from .trees import with_unique_names
 
 #: Threads of a block that CUDA allows.
 _THREADS = 1024
@@ -53,6 +56,10 @@ def _prepared(func: tirx.PrimFunc, _: str) -> tirx.PrimFunc:
     if made is None:
         raise NotRewritten(why_not_prepared(func))
     return made
+
+
+def _unique_names(func: tirx.PrimFunc, _: str) -> tirx.PrimFunc:
+    return with_unique_names(func)
 
 
 def _fused(func: tirx.PrimFunc, block: str) -> FusedConv:
@@ -131,9 +138,11 @@ def _in_vectors(func: tirx.PrimFunc, _: str) -> tirx.PrimFunc:
 
 #: By name. The names and the parameters are in stored traces: they stay.
 REWRITINGS: dict[str, Rewriting] = {
-    # See schedules.prepare: T.Let is gone, nothing is computed that nobody reads, and the reduction
-    # has a loop for each of its axes.
+    # See schedules.prepare: T.Let is gone, nothing is computed that nobody reads, the reduction has
+    # a loop for each of its axes, and every block a name of its own.
     "prepare": Rewriting({}, _prepared),
+    # Every block has a name of its own.
+    "unique_names": Rewriting({}, _unique_names),
     # See schedules.cpu.rows.
     "rows": Rewriting({"lanes": int, "stream": bool, "parallel": bool}, _rows),
     # See schedules.cpu.loops: the place of the axis of channels, -1 if there is none.
@@ -145,6 +154,14 @@ REWRITINGS: dict[str, Rewriting] = {
     "cuda_channels": Rewriting({"tile": int, "threads": int}, _cuda_channels),
     "cuda_elements": Rewriting({"threads": int}, _cuda_elements),
     "wrapping": Rewriting({}, _wrapping),
+    # See schedules.neuron.steps.
+    "neuron_product": Rewriting({"alone": bool}, neuron.product),
+    "neuron_rows": Rewriting({"alone": bool}, neuron.rows),
+    "neuron_elements": Rewriting({"loops": int, "alone": bool}, neuron.elements),
+    "neuron_conv": Rewriting(
+        {"partitions": int, "on_tensor": int, "loops": int, "alone": bool}, neuron.conv
+    ),
+    "neuron_once": Rewriting({"loop": int}, once),
 }
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tvm import tirx
+from tvm import s_tir, tirx
 from tvm.ir import TensorLoad, prim
 from tvm.script.ir_builder import tirx as T
 
@@ -31,17 +31,18 @@ from ...workloads.writer import Writer
 from ..convolution import DepthwiseConv, find_depthwise_conv, substitute_part, uncast
 from ..fused import FusedConv, find_fused_conv
 from ..prepare import prepare
+from .found import Found
 from .tiles import declared, fuse_all, is_fixed
 
 
 @dataclass(frozen=True)
-class ChannelConv:
+class ChannelConv(Found):
     """A fused depthwise convolution with one weight for each channel and tap.
 
     Attributes
     ----------
-    func : tvm.tirx.PrimFunc
-        Where it was found.
+    sch, block
+        As of :class:`.found.Found`.
     fused : FusedConv
         What it computes.
     channel : tvm.tirx.IterVar
@@ -52,7 +53,6 @@ class ChannelConv:
         An element of the weights, in the channel and the tap.
     """
 
-    func: tirx.PrimFunc
     fused: FusedConv
     channel: Any
     images: tuple[Any, ...]
@@ -72,6 +72,10 @@ class ChannelConv:
     def channels(self) -> int:
         """Number of channels."""
         return int(self.channel.dom.extent)
+
+    def loops(self, partitions: int) -> int:
+        """Return how many loops what is written anew is in: see :func:`rewritten`."""
+        return len(self.images) + (1 if self.channels % partitions else 2) + 1
 
     @property
     def reach(self) -> int:
@@ -96,10 +100,21 @@ def find_channel_conv(func: tirx.PrimFunc) -> ChannelConv | None:
     prepared = prepare(func)
     if prepared is None or find_depthwise_conv(prepared[0].get(prepared[1])) is None:
         return None
-    sch, block = prepared
-    joined = fuse_all(sch, block)
-    fused = None if joined is None else find_fused_conv(joined, block)
-    if fused is None or not is_fixed(func) or str(fused.conv.out.ty.dtype) != "float32":
+    joined = fuse_all(*prepared)
+    return None if joined is None else conv_in(joined, prepared[1])
+
+
+def conv_in(sch: s_tir.Schedule, reduction: Any) -> ChannelConv | None:
+    """Return the convolution that a function is, None if it is something else.
+
+    Parameters
+    ----------
+    sch : tvm.s_tir.Schedule
+        Prepared, and fused: see :func:`.tiles.fuse_all`.
+    reduction : SBlockRV
+    """
+    fused = find_fused_conv(sch, reduction) if is_fixed(sch.mod["main"]) else None
+    if fused is None or str(fused.conv.out.ty.dtype) != "float32":
         return None
     conv = fused.conv
     if any(uses(part, fused.buffer) for part in (fused.start, conv.term, fused.result)):
@@ -116,7 +131,8 @@ def find_channel_conv(func: tirx.PrimFunc) -> ChannelConv | None:
     if len(channels) != 1:
         return None
     images = tuple(axis for axis in conv.outer if axis is not channels[0])
-    return ChannelConv(func, fused, channels[0], images, weight)
+    name = str(fused.conv.block.name_hint)
+    return ChannelConv(sch, name, fused, channels[0], images, weight)
 
 
 def rewritten(conv: ChannelConv, partitions: int, on_tensor: int = 0) -> tirx.PrimFunc:

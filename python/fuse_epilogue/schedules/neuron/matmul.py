@@ -11,9 +11,12 @@ from tvm import s_tir, tirx
 from ...neuron.machine import Machine
 from ...neuron.trace import ITEMSIZE
 from ..choice import Choice, not_fused
-from .products import COLUMN, PART, ROW, STEPS, Product, Side, find_product, rewritten
+from ..rewrite import rewrite
+from ..trees import child_names
+from .product_blocks import COLUMN, PART, ROW
+from .products import Product, Side, find_product
 from .rule import NeuronRule
-from .tiles import BANK, BANK_BYTES, PARTITIONS, best, mark, once, split
+from .tiles import BANK, BANK_BYTES, PARTITIONS, best, mark, split
 
 #: Elements of a row that stays on the chip, for all partitions.
 LONGEST_ROW = 8192
@@ -139,30 +142,50 @@ def scheduled(product: Product, tiling: Tiling) -> s_tir.Schedule:
     tvm.s_tir.Schedule
         For :func:`fuse_epilogue.neuron.emit`.
     """
-    sch = s_tir.Schedule(rewritten(product))
+    sch = product.sch.copy()
+    tile(sch, product, tiling)
+    return sch
+
+
+def tile(sch: s_tir.Schedule, product: Product, tiling: Tiling, alone: bool = False) -> None:
+    """Write a product anew, and schedule it.
+
+    Parameters
+    ----------
+    sch : tvm.s_tir.Schedule
+        As that of `product`; or, if it is `alone`, one that has its block and others.
+    product : Product
+    tiling : Tiling
+    alone : bool
+        Whether the other blocks stay as they are.
+    """
+    rewrite(sch, sch.get_sblock(product.block), "neuron_product", alone=alone)
     out = sch.get_sblock("out")
     sch.set_scope(out, 0, "trn.sbuf")
     stored = sch.get_sblock("stored")
     wide = columns(product, tiling)
     m, n = sch.get_loops(stored)
-    blocks, tile, row = _split_twice(sch, m, tiling.tiles, PARTITIONS)
+    blocks, rows, row = _split_twice(sch, m, tiling.tiles, PARTITIONS)
     tiles, column = split(sch, n, wide)
-    sch.reorder(blocks, tiles, tile, row, column)
+    sch.reorder(blocks, tiles, rows, row, column)
     mark(sch, row, column)
-    sch.compute_at(out, tile, preserve_unit_loops=True)
+    sch.compute_at(out, rows, preserve_unit_loops=True)
     mark(sch, *sch.get_loops(out)[-2:])
-    if "biased" in _names(sch):
+    if "biased" in child_names(sch.mod["main"]):
         biased = sch.get_sblock("biased")
         sch.set_scope(biased, 0, "trn.sbuf")
-        sch.compute_at(biased, tile, preserve_unit_loops=True)
+        sch.compute_at(biased, rows, preserve_unit_loops=True)
         mark(sch, *sch.get_loops(biased)[-2:])
     if tiling.engine:
         sch.annotate(out, "nki_engine", tiling.engine)
     chunks = _product(sch, tiles, tiling)
     for side, at in ((product.right, chunks), (product.left, blocks)):
         _side(sch, side, at if tiling.left_stays else chunks, product)
-    stay = {name: name.endswith("_tile") for name in _side_names(product.right)}
-    return once(sch, _others(sch, tiles, tile) | (stay if tiling.right_stays else {}), blocks)
+    stay = _others(sch, tiles, rows)
+    if tiling.right_stays:
+        stay.append(f"{product.right.name}_tile")
+    for name in stay:
+        rewrite(sch, sch.get_sblock(name), "neuron_once", loop=0)
 
 
 def columns(product: Product, tiling: Tiling) -> int:
@@ -178,27 +201,22 @@ def _split_twice(sch: s_tir.Schedule, loop: Any, count: int, size: int) -> list[
     return [*split(sch, outer, count), inner]
 
 
-def _side_names(side: Side) -> list[str]:
-    """Return the blocks that bring a matrix on the chip."""
-    return [f"{side.name}_{step}" for step in STEPS[not side.turned :]]
-
-
-def _others(sch: s_tir.Schedule, tiles: Any, tile: Any) -> dict[str, bool]:
+def _others(sch: s_tir.Schedule, tiles: Any, rows: Any) -> list[str]:
     """Schedule the loading of what the results depend on besides; return what stays."""
-    stay = {}
-    for name in _names(sch):
+    stay = []
+    for name in child_names(sch.mod["main"]):
         kind = name.rsplit("_", 1)[-1]
         if kind not in (ROW, COLUMN, PART):
             continue
         block = sch.get_sblock(name)
         sch.set_scope(block, 0, "trn.sbuf")
-        sch.compute_at(block, tiles if kind == ROW else tile, preserve_unit_loops=True)
+        sch.compute_at(block, tiles if kind == ROW else rows, preserve_unit_loops=True)
         loops = sch.get_loops(block)
         mark(sch, *(loops[-1:] if kind == COLUMN else loops[-2:]))
         if kind == ROW:
             size = math.prod(int(n) for n in sch.get(block).writes[0].source.ty.shape[1:])
             if size <= LONGEST_ROW:
-                stay[name] = True
+                stay.append(name)
     return stay
 
 
@@ -215,10 +233,6 @@ def _product(sch: s_tir.Schedule, at: Any, tiling: Tiling) -> Any:
     for loop, role in ((inner, "P"), (row, "lhs_F"), (column, "rhs_F")):
         sch.annotate(loop, "nki_dim", role)
     return chunks
-
-
-def _names(sch: s_tir.Schedule) -> list[str]:
-    return [sch.get(each).name_hint for each in sch.get_child_blocks(sch.get_sblock("root"))]
 
 
 def _turned_at_once(side: Side, k: int, chunk: int) -> int:

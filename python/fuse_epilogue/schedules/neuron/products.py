@@ -1,17 +1,6 @@
-"""A product of matrices, found in a function and written anew for Trainium.
+"""A product of matrices, found in a function.
 
-    y[m, n] = result(sum_k left[m, k] * right[k, n] + start)
-
-The tensor engine sums over partitions, so both operands are needed with k on them. Where memory
-has k next to k the engine turns them, tile by tile:
-
-    a_rows    as it is in memory, with the rows on partitions
-    a_turned  its transposition, in PSUM
-    a_tile    a copy of that, in SBUF
-    bias_all  what depends on n alone, once for every partition; or bias_column: on m alone
-    product   the sum, in PSUM, from 0 on
-    biased    the start, added as the sum leaves PSUM; where something follows it
-    out       the result, which is then stored
+y[m, n] = result(sum_k left[m, k] * right[k, n] + start)
 """
 
 from __future__ import annotations
@@ -21,30 +10,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
-from tvm import tirx
+from tvm import s_tir, tirx
 from tvm.ir import TensorLoad, prim
-from tvm.script.ir_builder import tirx as T
 
-from ...tir_tree import handle, loads, substitute, uses
-from ...workloads.writer import Writer
+from ...tir_tree import substitute, uses
 from ..convolution import added_term, is_one_to_one, is_zero, plain, uncast
 from ..fused import Fused, find_fused
 from ..prepare import prepare
+from .found import Found
 from .tiles import (
     FLOATS,
-    PARTITIONS,
     axis_loads,
-    declared,
     fuse_all,
     is_fixed,
-    replaced_loads,
-    unused,
 )
-
-#: The steps of a matrix on its way, of which only the last one is needed if it is not turned.
-STEPS = ("rows", "turned", "tile")
-#: How the names of blocks end that load what else a result depends on: on n, m or both.
-ROW, COLUMN, PART = "all", "column", "part"
 
 
 @dataclass(frozen=True)
@@ -75,13 +54,13 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Product:
+class Product(Found):
     """A product of matrices with its epilogue.
 
     Attributes
     ----------
-    func : tvm.tirx.PrimFunc
-        Where it was found.
+    sch, block
+        As of :class:`.found.Found`.
     fused : Fused
         What is computed of a sum.
     axes : dict[str, tvm.tirx.IterVar]
@@ -90,7 +69,6 @@ class Product:
         The matrices.
     """
 
-    func: tirx.PrimFunc
     fused: Fused
     axes: dict[str, Any]
     left: Side
@@ -145,29 +123,30 @@ def find_product(func: tirx.PrimFunc) -> Product | None:
     if prepared is None:
         return None
     sch, reduction = prepared
-    block = sch.get(reduction)
-    found = _operands(block)
-    if found is None:
-        return None
-    moving = [axis for axis in block.iter_vars if plain(axis.dom.extent) != 1]
-    units = {a.var: a.dom.min for a in block.iter_vars if plain(a.dom.extent) == 1}
-    operands = [substitute(each, units) for each in found]
-    spatial = [axis for axis in moving if int(axis.iter_type) == tirx.IterVar.DataPar]
-    summed = [axis for axis in moving if int(axis.iter_type) == tirx.IterVar.CommReduce]
-    of = [[axis for axis in spatial if uses(each, axis.var)] for each in operands]
-    if len(spatial) + len(summed) != len(moving) or len(summed) > 1 or len(spatial) > 2:
-        return None
-    if any(plain(axis.dom.min) != 0 for axis in moving) or max(map(len, of)) > 1:
-        return None
-    if len(of[0]) + len(of[1]) != len(spatial) or any(a is b for a in of[0] for b in of[1]):
-        return None
-    if not all(uses(each, axis.var) for each in operands for axis in summed):
+    if _matrices(sch.get(reduction)) is None:
         return None
     joined = fuse_all(sch, reduction)
-    fused = None if joined is None else find_fused(joined, reduction, spatial)
+    return None if joined is None else product_in(joined, reduction)
+
+
+def product_in(sch: s_tir.Schedule, reduction: Any) -> Product | None:
+    """Return the product of matrices that a function is, None if it is something else.
+
+    Parameters
+    ----------
+    sch : tvm.s_tir.Schedule
+        Prepared, and fused: see :func:`.tiles.fuse_all`.
+    reduction : SBlockRV
+    """
+    block = sch.get(reduction)
+    found = _matrices(block) if is_fixed(sch.mod["main"]) else None
+    if found is None:
+        return None
+    operands, of, spatial, summed = found
+    fused = find_fused(sch, reduction, spatial)
     if fused is None or not is_one_to_one(fused.indices, spatial):
         return None
-    fused = fused.at(units)
+    fused = fused.at(_units(block))
     # Columns are neighbours in the result; if it is a vector, that is a row.
     last = [axis for index in fused.indices for axis in spatial if uses(index, axis.var)][-1:]
     if last and last[0] in of[0]:
@@ -184,7 +163,33 @@ def find_product(func: tirx.PrimFunc) -> Product | None:
     grouped = axis_loads([fused.start, fused.result], {k: a for k, a in axes.items() if k != "k"})
     if grouped is None or any(uses(e, fused.buffer) for e in (fused.start, fused.result)):
         return None
-    return Product(func, fused, axes, sides[0], sides[1])
+    return Product(sch, str(block.name_hint), fused, axes, sides[0], sides[1])
+
+
+def _matrices(block: Any) -> tuple[list[Any], list[list[Any]], list[Any], list[Any]] | None:
+    """Return the operands of a product, the axes of each, those of the result and those summed."""
+    found = _operands(block)
+    if found is None:
+        return None
+    moving = [axis for axis in block.iter_vars if plain(axis.dom.extent) != 1]
+    operands = [substitute(each, _units(block)) for each in found]
+    spatial = [axis for axis in moving if int(axis.iter_type) == tirx.IterVar.DataPar]
+    summed = [axis for axis in moving if int(axis.iter_type) == tirx.IterVar.CommReduce]
+    of = [[axis for axis in spatial if uses(each, axis.var)] for each in operands]
+    if len(spatial) + len(summed) != len(moving) or len(summed) > 1 or len(spatial) > 2:
+        return None
+    if any(plain(axis.dom.min) != 0 for axis in moving) or max(map(len, of)) > 1:
+        return None
+    if len(of[0]) + len(of[1]) != len(spatial) or any(a is b for a in of[0] for b in of[1]):
+        return None
+    if not all(uses(each, axis.var) for each in operands for axis in summed):
+        return None
+    return operands, of, spatial, summed
+
+
+def _units(block: Any) -> dict[Any, Any]:
+    """Return the values of the axes that have one value."""
+    return {a.var: a.dom.min for a in block.iter_vars if plain(a.dom.extent) == 1}
 
 
 def _operands(block: Any) -> list[Any] | None:
@@ -212,118 +217,3 @@ def _side(load: Any, letter: str, name: str, axes: dict[str, Any]) -> Side | Non
         return None
     order = [key for index in load.indices for key, axis in own.items() if index.same_as(axis.var)]
     return Side(load, letter, order[-1:] == ["k"], name)
-
-
-def rewritten(product: Product) -> tirx.PrimFunc:
-    """Write the product anew, with the same parameters and the blocks of this module.
-
-    Parameters
-    ----------
-    product : Product
-        What to write.
-    """
-    return _Rewriter(product).write()
-
-
-class _Rewriter:
-    def __init__(self, product: Product) -> None:
-        self.product = product
-        dims = {"m": product.size("m"), "n": product.size("n")}
-        self.writer = Writer(dims, "float32", "int32", "stored")
-        self.renamed: dict[Any, Any] = {}
-        self.others: list[tuple[Any, str, Any]] = []
-        self.names: list[str] = []
-
-    def write(self) -> tirx.PrimFunc:
-        """Write everything."""
-        product, writer = self.product, self.writer
-        fused = product.fused
-        with writer.function():
-            self.renamed = declared(writer, product.func)
-            left, right = (self.side(each) for each in (product.left, product.right))
-            self.load_others()
-
-            def step(s: Any, index: Any) -> Any:
-                m, n, k = index
-                return s + writer.cast(left[k, m]) * writer.cast(right[k, n])
-
-            total = writer.reduce("product", "sums", {"k": product.size("k")}, 0, step)
-            start: Any = None
-            if product.adds_first:
-                total = self.biased(total)
-            elif product.starts:
-                start = fused.start
-
-            def result(at: Any) -> Any:
-                value = total[at] if start is None else total[at] + self.at(start, at)
-                return substitute(self.at(fused.result, at), {fused.sum: value})
-
-            target = self.renamed[fused.buffer]
-            made = writer.each("out", "result", result, str(target.ty.dtype))
-            with writer.block("stored", writer.dims) as at:
-                places = [self.at(index, at) for index in fused.indices]
-                T.buffer_store(target, made[at], places)
-        return writer.written()
-
-    def biased(self, total: Any) -> Any:
-        """Write the addition of what the sum starts with."""
-        start = self.product.fused.start
-        return self.writer.each("biased", "biased", lambda at: total[at] + self.at(start, at))
-
-    def side(self, side: Side) -> Any:
-        """Write how a matrix comes on the chip; return it with k first."""
-        writer, letter = self.writer, side.letter
-        sizes = {"k": self.product.size("k"), letter: self.product.size(letter)}
-
-        def element(**at: Any) -> Any:
-            axes = self.product.axes
-            values = {axes[key].var: value for key, value in at.items() if key in axes}
-            return substitute(substitute(side.load, values), self.renamed)
-
-        def copy(step: str, dims: dict[str, int], value: Any) -> Any:
-            name = f"{side.name}_{step}"
-            made = writer.buffer(name, name, dims, side.dtype)
-            with writer.block(name, dims) as at:
-                T.buffer_store(made, value(dict(zip(dims, at, strict=True))), at)
-            return made
-
-        if not side.turned:
-            return copy("tile", sizes, lambda at: element(**at))
-        natural = dict(reversed(sizes.items()))
-        rows = copy("rows", natural, lambda at: element(**at))
-        turned = copy("turned", sizes, lambda at: rows[at[letter], at["k"]])
-        return copy("tile", sizes, lambda at: turned[at["k"], at[letter]])
-
-    def load_others(self) -> None:
-        """Write blocks that load what the results depend on besides."""
-        product, writer = self.product, self.writer
-        partitions = min(PARTITIONS, product.size("m"))
-        sizes = {"p": partitions, "m": product.size("m"), "n": product.size("n")}
-        for letters, found in product.others().items():
-            kind, used = {"m": (COLUMN, "m"), "mn": (PART, "mn")}.get(letters, (ROW, "pn"))
-            for load in found:
-                name = unused(load, kind, self.names)
-                self.names.append(name)
-                dims = {letter: sizes[letter] for letter in used}
-                made = writer.buffer(name, name, dims, str(load.source.ty.dtype))
-                with writer.block(name, dims) as at:
-                    value = self.placed(load, dict(zip(used, at, strict=True)))
-                    T.buffer_store(made, value, at)
-                self.others.append((load, kind, made))
-
-    def at(self, expr: Any, at: Any) -> Any:
-        """Return an expression of the function's at an index of the result."""
-        m, n = at
-        by = {}
-        for load in loads(expr):
-            for known, kind, made in self.others:
-                if tvm_ffi.structural_equal(load, known):
-                    places = {ROW: (tirx.floormod(m, PARTITIONS), n), COLUMN: (m,), PART: (m, n)}
-                    by[handle(load)] = made[places[kind]]
-        return self.placed(replaced_loads(expr, by), {"m": m, "n": n})
-
-    def placed(self, expr: Any, at: dict[str, Any]) -> Any:
-        """Return an expression with values for its axes, over the new parameters."""
-        axes = self.product.axes
-        values = {axes[key].var: value for key, value in at.items() if key in axes}
-        return substitute(substitute(expr, values), self.renamed)

@@ -12,17 +12,21 @@ from tvm.script.ir_builder import tirx as T
 from ...tir_tree import handle, loads, substitute
 from ...workloads.writer import Writer
 from ..fused import Fused
+from .found import Found
 from .tiles import PARTITIONS, axis_loads, declared, replaced_loads, unused
+
+#: What the names of the blocks begin with where there are others in the function.
+REST = "rest_"
 
 
 @dataclass(frozen=True)
-class Rows:
+class Rows(Found):
     """What is computed of the rows of a matrix, or of each of many.
 
     Attributes
     ----------
-    func : tvm.tirx.PrimFunc
-        Where it was found.
+    sch, block
+        As of :class:`.found.Found`.
     axes : dict[str, tvm.tirx.IterVar]
         Those of the matrices first, by other letters; then those of a matrix, by "m" and "n", of
         which one that is missing has one value.
@@ -35,7 +39,6 @@ class Rows:
         The kind of expression that does it.
     """
 
-    func: tirx.PrimFunc
     axes: dict[str, Any]
     fused: Fused
     term: Any = None
@@ -55,18 +58,41 @@ class Rows:
         """All expressions that are computed."""
         return [e for e in (self.term, self.fused.start, self.fused.result) if e is not None]
 
+    @property
+    def tiles(self) -> dict[str, tuple[Any, str]]:
+        """What is read, each load once, and the letters of its tile's axes; by the tile's name.
+
+        What depends on columns alone is there for all rows: its letters are "pn".
+        """
+        tiles: dict[str, tuple[Any, str]] = {}
+        for letters, found in (axis_loads(self.parts, self.axes) or {}).items():
+            outer = "".join(letter for letter in letters if letter in self.matrices)
+            own = letters.removeprefix(outer)
+            used = outer + (own if own in ("mn", "m") else "pn" if own else "p")
+            for load in found:
+                if not any(tvm_ffi.structural_equal(load, known) for known, _ in tiles.values()):
+                    tiles[unused(load, "tile", list(tiles))] = load, used
+        return tiles
+
 
 class RowWriter:
-    """Writes the function anew: a block for all that is loaded, "reduced", "out" and "stored"."""
+    """Writes the function anew: a block for all that is loaded, "reduced", "out" and "stored".
 
-    def __init__(self, rows: Rows) -> None:
+    Parameters
+    ----------
+    rows : Rows
+    prefix : str
+        What their names begin with, but for "reduced".
+    """
+
+    def __init__(self, rows: Rows, prefix: str = "") -> None:
         self.rows = rows
+        self.prefix = prefix
         sizes = {letter: rows.size(letter) for letter in (*rows.matrices, "m", "n")}
         self.sizes = {**sizes, "p": min(PARTITIONS, sizes["m"])}
         self.dims = sizes if rows.term is None else {"m": sizes["m"]}
-        self.writer = Writer(self.dims, "float32", "int32", "stored")
+        self.writer = Writer(self.dims, "float32", "int32", f"{prefix}stored")
         self.renamed: dict[Any, Any] = {}
-        self.names: dict[str, str] = {}
         self.loaded: list[tuple[Any, str, Any]] = []
 
     def write(self) -> tirx.PrimFunc:
@@ -83,29 +109,21 @@ class RowWriter:
                 return value if total is None else substitute(value, {fused.sum: total[at]})
 
             target = self.renamed[fused.buffer]
-            made = writer.each("out", "result", result, str(target.ty.dtype))
-            with writer.block("stored", writer.dims) as at:
+            made = writer.each(f"{self.prefix}out", "result", result, str(target.ty.dtype))
+            with writer.block(f"{self.prefix}stored", writer.dims) as at:
                 places = [self.at(index, at) for index in fused.indices]
                 T.buffer_store(target, made[at], places)
         return writer.written()
 
     def load(self) -> None:
-        """Write blocks that load what is read: what depends on columns alone, for all rows."""
-        for letters, found in (axis_loads(self.rows.parts, self.rows.axes) or {}).items():
-            outer = "".join(letter for letter in letters if letter in self.rows.matrices)
-            own = letters.removeprefix(outer)
-            used = outer + (own if own in ("mn", "m") else "pn" if own else "p")
-            for load in found:
-                if any(tvm_ffi.structural_equal(load, known) for known, _, _ in self.loaded):
-                    continue
-                name = unused(load, "tile", list(self.names))
-                dims = {letter: self.sizes[letter] for letter in used}
-                made = self.writer.buffer(name, name, dims, str(load.source.ty.dtype))
-                with self.writer.block(name, dims) as at:
-                    value = self.placed(load, dict(zip(used, at, strict=True)))
-                    T.buffer_store(made, value, at)
-                self.loaded.append((load, used, made))
-                self.names[name] = used
+        """Write blocks that load what is read."""
+        for name, (load, used) in self.rows.tiles.items():
+            dims = {letter: self.sizes[letter] for letter in used}
+            made = self.writer.buffer(name, name, dims, str(load.source.ty.dtype))
+            with self.writer.block(f"{self.prefix}{name}", dims) as at:
+                value = self.placed(load, dict(zip(used, at, strict=True)))
+                T.buffer_store(made, value, at)
+            self.loaded.append((load, used, made))
 
     def reduced(self) -> Any:
         """Write the reduction."""

@@ -15,8 +15,9 @@ from ..choice import NOT_PREPARED, Choice, not_fused
 from ..convolution import is_one_to_one, plain
 from ..fused import Fused, find_fused
 from ..prepare import prepare
-from ..trees import nests
-from .row_blocks import Rows, RowWriter
+from ..rewrite import rewrite
+from ..trees import all_names, child_names, nests
+from .row_blocks import REST, Rows
 from .rule import NeuronRule
 from .tiles import (
     PARTITIONS,
@@ -52,7 +53,7 @@ class RowReduce(NeuronRule):
         if prepared is None:
             return Choice("", NOT_PREPARED)
         try:
-            rows = _reduced(func, *prepared)
+            rows = _reduced(*prepared)
         except s_tir.ScheduleError as error:
             return Choice("", not_fused(error))
         if rows is None:
@@ -110,11 +111,42 @@ def find_reduced(func: tirx.PrimFunc) -> Rows | None:
         What follows the reduction cannot be fused.
     """
     prepared = prepare(func) if is_fixed(func) else None
-    return None if prepared is None else _reduced(func, *prepared)
+    return None if prepared is None else _reduced(*prepared)
 
 
-def _reduced(func: tirx.PrimFunc, sch: s_tir.Schedule, reduction: Any) -> Rows | None:
+def _reduced(sch: s_tir.Schedule, reduction: Any) -> Rows | None:
+    if _sums(sch.get(reduction)) is None:
+        return None
+    joined = fuse_all(sch, reduction)
+    return None if joined is None else reduced_in(joined, reduction)
+
+
+def reduced_in(sch: s_tir.Schedule, reduction: Any) -> Rows | None:
+    """Return the reduction of rows that a function is, None if it is something else.
+
+    Parameters
+    ----------
+    sch : tvm.s_tir.Schedule
+        Prepared, and fused: see :func:`.tiles.fuse_all`.
+    reduction : SBlockRV
+    """
     block = sch.get(reduction)
+    found = _sums(block) if is_fixed(sch.mod["main"]) else None
+    if found is None:
+        return None
+    term, spatial, summed = found
+    fused = find_fused(sch, reduction, spatial)
+    if fused is None or not is_one_to_one(fused.indices, spatial):
+        return None
+    axes = dict([*zip("m", spatial, strict=False), *zip("n", summed, strict=False)])
+    units = {a.var: a.dom.min for a in block.iter_vars if plain(a.dom.extent) == 1}
+    term, step = substitute(term, units), type(block.body.value)
+    rows = Rows(sch, str(block.name_hint), axes, fused.at(units), term, step)
+    return rows if _fits(rows) and not uses(term, block.body.buffer) else None
+
+
+def _sums(block: Any) -> tuple[Any, list[Any], list[Any]] | None:
+    """Return what a reduction of rows joins, and its axes: of the result, and those reduced."""
     update = block.body
     kinds = (prim.Add, prim.Max, prim.Min)
     if not isinstance(update, tirx.BufferStore) or type(update.value) not in kinds:
@@ -127,20 +159,12 @@ def _reduced(func: tirx.PrimFunc, sch: s_tir.Schedule, reduction: Any) -> Rows |
     ]
     if own.count(True) != 1 or str(update.value.ty.dtype) != "float32":
         return None
-    term = update.value.b if own[0] else update.value.a
     moving = [axis for axis in block.iter_vars if plain(axis.dom.extent) != 1]
-    units = {a.var: a.dom.min for a in block.iter_vars if plain(a.dom.extent) == 1}
     spatial = [axis for axis in moving if int(axis.iter_type) == tirx.IterVar.DataPar]
     summed = [axis for axis in moving if int(axis.iter_type) == tirx.IterVar.CommReduce]
     if len(spatial) > 1 or len(summed) > 1 or any(plain(a.dom.min) != 0 for a in moving):
         return None
-    joined = fuse_all(sch, reduction)
-    fused = None if joined is None else find_fused(joined, reduction, spatial)
-    if fused is None or not is_one_to_one(fused.indices, spatial):
-        return None
-    axes = dict([*zip("m", spatial, strict=False), *zip("n", summed, strict=False)])
-    rows = Rows(func, axes, fused.at(units), substitute(term, units), type(update.value))
-    return rows if _fits(rows) and not uses(rows.term, update.buffer) else None
+    return update.value.b if own[0] else update.value.a, spatial, summed
 
 
 def find_elements(func: tirx.PrimFunc) -> Rows | None:
@@ -155,15 +179,33 @@ def find_elements(func: tirx.PrimFunc) -> Rows | None:
         return None
     sch = s_tir.Schedule(func)
     try:
-        *before, last = sch.get_child_blocks(sch.get_sblock("root"))
+        root = sch.get_sblock("root")
+        if len(set(all_names(func))) < len(all_names(func)):
+            rewrite(sch, root, "unique_names")
+        *before, last = map(sch.get_sblock, child_names(sch.mod["main"]))
         for block in before:
             sch.compute_inline(block)
     except (s_tir.ScheduleError, ValueError):
         return None
-    found = nests(sch.get(sch.get_sblock("root")))
-    block = sch.get(last)
+    return elements_in(sch, last)
+
+
+def elements_in(sch: s_tir.Schedule, last: Any) -> Rows | None:
+    """Return what a function computes element by element, None if it is something else.
+
+    Parameters
+    ----------
+    sch : tvm.s_tir.Schedule
+        With one block.
+    last : SBlockRV
+        That block.
+    """
+    func, block = sch.mod["main"], sch.get(last)
+    found = nests(func.body.block)
     store = block.body
-    if len(found) != 1 or found[0] is None or not isinstance(store, tirx.BufferStore):
+    if not is_fixed(func) or len(found) != 1 or found[0] is None:
+        return None
+    if not isinstance(store, tirx.BufferStore):
         return None
     moving = [axis for axis in block.iter_vars if plain(axis.dom.extent) != 1]
     if any(int(axis.iter_type) != tirx.IterVar.DataPar for axis in moving):
@@ -178,7 +220,7 @@ def find_elements(func: tirx.PrimFunc) -> Rows | None:
     axes = dict(zip(letters, moving, strict=False))
     units = {a.var: a.dom.min for a in block.iter_vars if plain(a.dom.extent) == 1}
     fused = Fused(None, None, store.value, store.buffer, tuple(store.indices)).at(units)
-    rows = Rows(func, axes, fused)
+    rows = Rows(sch, str(block.name_hint), axes, fused)
     return rows if _fits(rows) else None
 
 
@@ -208,10 +250,31 @@ def scheduled(rows: Rows, width: int) -> s_tir.Schedule:
     tvm.s_tir.Schedule
         For :func:`fuse_epilogue.neuron.emit`.
     """
-    writer = RowWriter(rows)
-    sch = s_tir.Schedule(writer.write())
-    stored = sch.get_sblock("stored")
+    sch = rows.sch.copy()
+    tile(sch, rows, width)
+    return sch
+
+
+def tile(sch: s_tir.Schedule, rows: Rows, width: int, alone: bool = False) -> None:
+    """Write what is computed of rows anew, and schedule it.
+
+    Parameters
+    ----------
+    sch : tvm.s_tir.Schedule
+        As that of `rows`; or, if it is `alone`, one that has its block and others.
+    rows : Rows
+    width : int
+        Columns of a tile.
+    alone : bool
+        Whether the other blocks stay as they are.
+    """
     reducing = rows.term is not None
+    block, prefix = sch.get_sblock(rows.block), REST if alone and not reducing else ""
+    if reducing:
+        rewrite(sch, block, "neuron_rows", alone=alone)
+    else:
+        rewrite(sch, block, "neuron_elements", loops=len(rows.matrices) + 2, alone=alone)
+    stored = sch.get_sblock(f"{prefix}stored")
     m, *n = sch.get_loops(stored)[len(rows.matrices) :]
     outer, partition = split(sch, m, PARTITIONS)
     at = outer
@@ -221,23 +284,22 @@ def scheduled(rows: Rows, width: int) -> s_tir.Schedule:
         mark(sch, partition, column)
     else:
         mark(sch, partition)
-    out = sch.get_sblock("out")
+    out = sch.get_sblock(f"{prefix}out")
     sch.set_scope(out, 0, "trn.sbuf")
     sch.compute_at(out, at, preserve_unit_loops=True)
     mark(sch, *sch.get_loops(out)[-1 - len(n) :])
-    tile = at
+    inner = at
     if reducing:
         block = sch.get_sblock("reduced")
         sch.set_scope(block, 0, "trn.sbuf")
         sch.compute_at(block, outer, preserve_unit_loops=True)
         row, column = sch.get_loops(block)[-2:]
-        tile, column = split(sch, column, width)
-        sch.reorder(tile, row, column)
+        inner, column = split(sch, column, width)
+        sch.reorder(inner, row, column)
         mark(sch, row, column)
-    for name, letters in writer.names.items():
-        block = sch.get_sblock(name)
+    for name, (_, letters) in rows.tiles.items():
+        block = sch.get_sblock(f"{prefix}{name}")
         sch.set_scope(block, 0, "trn.sbuf")
-        sch.compute_at(block, tile if "n" in letters else outer, preserve_unit_loops=True)
+        sch.compute_at(block, inner if "n" in letters else outer, preserve_unit_loops=True)
         own = sum(letter not in rows.matrices for letter in letters)
         mark(sch, *sch.get_loops(block)[-own:])
-    return sch

@@ -18,6 +18,8 @@ class NeuronRule(ABC):
     ) -> s_tir.Schedule | None:
         """Return the scheduled function as "main", or None if the rule does not know it.
 
+        The schedule's trace replays on the function, from JSON as well.
+
         Parameters
         ----------
         func : tvm.tirx.PrimFunc

@@ -7,7 +7,7 @@ from typing import Any
 
 import tvm_ffi
 from tvm import s_tir, tirx
-from tvm.ir import Range, TensorLoad
+from tvm.ir import TensorLoad
 
 from ...neuron.emit import EmitError, emit
 from ...neuron.errors import CheckError
@@ -18,7 +18,7 @@ from ...workloads.writer import Writer
 from ..choice import Choice
 from ..convolution import added_term, plain
 from ..fused import fuse_followers
-from ..trees import replace
+from ..trees import child_names, replace
 
 #: Partitions of SBUF, and what one bank of PSUM holds for each: a matmul's moving operand at most.
 #: Source: AWS Neuron documentation, architecture guides and `nki.isa.nc_matmul`.
@@ -81,9 +81,8 @@ def fuse_all(sch: s_tir.Schedule, reduction: Any) -> s_tir.Schedule | None:
         sch.fuse_reduction_epilogue(reduction, numerics="exact")
         if not _same_step(before, sch.get(reduction).body):
             return None
-    blocks = sch.get_child_blocks(sch.get_sblock("root"))
-    for block in blocks[1:-1]:
-        sch.compute_inline(block)
+    for name in child_names(sch.mod["main"])[1:-1]:
+        sch.compute_inline(sch.get_sblock(name))
     return sch
 
 
@@ -162,56 +161,6 @@ def split(sch: s_tir.Schedule, loop: Any, size: int) -> list[Any]:
     """Split a loop into pieces of a size, or one piece if it is not longer."""
     extent = int(sch.get(loop).extent)
     return list(sch.split(loop, [None, min(size, extent)]))
-
-
-def once(sch: s_tir.Schedule, names: Mapping[str, bool], loop: Any) -> s_tir.Schedule:
-    """Let blocks run in the first iteration of a loop only: what they load stays for the others.
-
-    Each gets a condition. Those whose results stay get an axis along the loop: what they store
-    belongs to all iterations.
-
-    Parameters
-    ----------
-    sch : tvm.s_tir.Schedule
-    names : Mapping[str, bool]
-        Of the blocks, and whether their results stay, which do not depend on the loop.
-    loop : LoopRV
-        Around them.
-
-    Returns
-    -------
-    tvm.s_tir.Schedule
-        With the changed function.
-    """
-    node = sch.get(loop)
-    if int(node.extent) == 1 or not names:
-        return sch
-
-    def changed(realize: Any) -> Any:
-        block = realize.block
-        if block.name_hint not in names:
-            return realize
-        first = tirx.all(realize.predicate, node.loop_var == node.min)
-        if not names[block.name_hint]:
-            return s_tir.SBlockRealize(realize.iter_values, first, block)
-        domain = Range.from_min_extent(node.min, node.extent)
-        axis = tirx.IterVar(domain, tirx.Var("v_once", node.loop_var.ty), tirx.IterVar.CommReduce)
-        again = s_tir.SBlock(
-            [*block.iter_vars, axis],
-            block.reads,
-            block.writes,
-            block.name_hint,
-            block.body,
-            block.init,
-            block.alloc_buffers,
-            block.match_buffers,
-            block.annotations,
-        )
-        return s_tir.SBlockRealize([*realize.iter_values, node.loop_var], first, again)
-
-    func = sch.mod["main"]
-    body = tvm_ffi.structural_map(func.body, (s_tir.SBlockRealize, changed))
-    return s_tir.Schedule(func.with_body(body))
 
 
 def best(target: Machine, candidates: Iterable[tuple[str, s_tir.Schedule]]) -> Choice:

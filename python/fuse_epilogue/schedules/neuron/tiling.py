@@ -7,7 +7,9 @@ from typing import Any
 
 from tvm import s_tir
 
-from .channel_conv import ChannelConv, rewritten
+from ..rewrite import rewrite
+from ..trees import child_names
+from .channel_conv import ChannelConv
 from .tiles import BANK, mark
 
 
@@ -65,10 +67,35 @@ def scheduled(conv: ChannelConv, tiling: Tiling) -> s_tir.Schedule:
     tvm.s_tir.Schedule
         For :func:`fuse_epilogue.neuron.emit`.
     """
-    sch = s_tir.Schedule(rewritten(conv, tiling.partitions, tiling.on_tensor))
-    image, tile, part = _tile(sch, conv, tiling)
+    sch = conv.sch.copy()
+    tile(sch, conv, tiling)
+    return sch
+
+
+def tile(sch: s_tir.Schedule, conv: ChannelConv, tiling: Tiling, alone: bool = False) -> None:
+    """Write a convolution anew, and schedule it.
+
+    Parameters
+    ----------
+    sch : tvm.s_tir.Schedule
+        As that of `conv`; or, if it is `alone`, one that has its block and others.
+    conv : ChannelConv
+    tiling : Tiling
+    alone : bool
+        Whether the other blocks stay as they are.
+    """
+    rewrite(
+        sch,
+        sch.get_sblock(conv.block),
+        "neuron_conv",
+        partitions=tiling.partitions,
+        on_tensor=tiling.on_tensor,
+        loops=conv.loops(tiling.partitions),
+        alone=alone,
+    )
+    image, columns, part = _cut(sch, conv, tiling)
     blocks = [sch.get_sblock("stored")]
-    if any(each.name_hint == "out" for each in _blocks(sch)):
+    if "out" in child_names(sch.mod["main"]):
         blocks.append(_elementwise(sch, "out", part, conv))
     if tiling.on_tensor < conv.conv.taps:
         blocks.append(_elementwise(sch, "conv", part, conv))
@@ -82,12 +109,11 @@ def scheduled(conv: ChannelConv, tiling: Tiling) -> s_tir.Schedule:
     loaded = sch.get_sblock("loaded")
     sch.set_scope(loaded, 0, "trn.sbuf")
     sch.annotate(loaded, "nki_engine", "gpsimd")
-    sch.compute_at(loaded, image if tiling.whole_images and image is not None else tile)
+    sch.compute_at(loaded, image if tiling.whole_images and image is not None else columns)
     _bring(sch, blocks)
-    return sch
 
 
-def _tile(sch: s_tir.Schedule, conv: ChannelConv, tiling: Tiling) -> tuple[Any, Any, Any]:
+def _cut(sch: s_tir.Schedule, conv: ChannelConv, tiling: Tiling) -> tuple[Any, Any, Any]:
     """Cut up the block that stores; return the loops over images, tiles and parts of a tile."""
     stored, count = sch.get_sblock("stored"), len(conv.images)
     *rest, columns = sch.get_loops(stored)
@@ -102,11 +128,6 @@ def _tile(sch: s_tir.Schedule, conv: ChannelConv, tiling: Tiling) -> tuple[Any, 
     sch.reorder(*images, channel[0], tile, part, channel[1], *inner, column)
     mark(sch, channel[1], *inner, column)
     return images[-1] if images else None, tile, part
-
-
-def _blocks(sch: s_tir.Schedule) -> list[Any]:
-    """Return all blocks."""
-    return [sch.get(block) for block in sch.get_child_blocks(sch.get_sblock("root"))]
 
 
 def _elementwise(sch: s_tir.Schedule, name: str, part: Any, conv: ChannelConv) -> Any:

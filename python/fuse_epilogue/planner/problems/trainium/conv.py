@@ -14,7 +14,7 @@ from ....neuron.machine import Machine
 from ....neuron.trace import ITEMSIZE
 from ....schedules.neuron.channel_conv import ChannelConv, find_channel_conv
 from ....schedules.neuron.depthwise import PART, channels_of_a_tile, tilings
-from ....schedules.neuron.tiling import Tiling, scheduled
+from ....schedules.neuron.tiling import Tiling, tile
 from ...space import Constraint, Point, Points, Space, Variable
 from .buffers import buffers, in_flight, in_turns
 from .ways import OnTrainium, find_ways
@@ -245,9 +245,9 @@ class TrainiumConv(OnTrainium):
         """Bytes of an element of the result."""
         return ITEMSIZE[str(self.ways.func.params[-1].ty.dtype)]
 
-    def scheduled(self, found: ChannelConv, point: Point) -> s_tir.Schedule:
-        """Return a convolution scheduled as a point says."""
-        return scheduled(found, self.tiling(point))
+    def tile(self, sch: s_tir.Schedule, found: ChannelConv, point: Point, alone: bool) -> None:
+        """Schedule a convolution as a point says."""
+        tile(sch, found, self.tiling(point), alone)
 
     def tiling(self, point: Point) -> Tiling:
         """Return a point as the schedule takes it."""

@@ -24,7 +24,7 @@ from ....schedules.neuron.matmul import (
     LONGEST_ROW,
     Tiling,
     last_engine,
-    scheduled,
+    tile,
 )
 from ....schedules.neuron.products import Product, Side
 from ....schedules.neuron.products import find_product as find
@@ -294,8 +294,8 @@ class TrainiumProduct(OnTrainium):
         waits = waits + first / bandwidth + results + stored + 3 * start(core)
         return waits, results + one / np.maximum(1, -(-n // wide)) / deep + 3 * start(core)
 
-    def scheduled(self, found: Product, point: Point) -> s_tir.Schedule:
-        """Return a product scheduled as a point says."""
+    def tile(self, sch: s_tir.Schedule, found: Product, point: Point, alone: bool) -> None:
+        """Schedule a product as a point says."""
         tiling = Tiling(
             point["tiles"],
             point["width"],
@@ -304,7 +304,7 @@ class TrainiumProduct(OnTrainium):
             bool(point["right"]),
             last_engine(found) if point["engine"] else "",
         )
-        return scheduled(found, tiling)
+        tile(sch, found, tiling, alone)
 
 
 def _passes(side: Side) -> int:

@@ -12,7 +12,7 @@ from tvm import s_tir, tirx
 from ....neuron.machine import Machine
 from ....neuron.trace import ITEMSIZE
 from ....schedules.neuron.row_blocks import Rows
-from ....schedules.neuron.rows import WIDTHS, find_reduced, scheduled
+from ....schedules.neuron.rows import WIDTHS, find_reduced, tile
 from ...space import Point, Points, Space, Variable
 from .buffers import buffers, in_flight, in_turns
 from .ways import OnTrainium, find_ways
@@ -113,9 +113,9 @@ class TrainiumRows(OnTrainium):
         found: np.ndarray = np.isin(points["columns"], widths) & ~self.is_apart(points)
         return found
 
-    def scheduled(self, found: Rows, point: Point) -> s_tir.Schedule:
-        """Return a reduction scheduled as a point says."""
-        return scheduled(found, point["columns"])
+    def tile(self, sch: s_tir.Schedule, found: Rows, point: Point, alone: bool) -> None:
+        """Schedule a reduction as a point says."""
+        tile(sch, found, point["columns"], alone)
 
 
 def find_rows(func: tirx.PrimFunc, core: Machine) -> TrainiumRows | None:

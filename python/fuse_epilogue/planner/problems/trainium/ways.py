@@ -21,7 +21,7 @@ from ....neuron.kernel import Kernel
 from ....neuron.machine import Machine
 from ....neuron.trace import ITEMSIZE
 from ....schedules.neuron import rows as elements
-from ....schedules.neuron.apart import Apart, is_followed, joined, split_apart
+from ....schedules.neuron.apart import Apart, is_followed, split_apart
 from ....schedules.neuron.row_blocks import Rows
 from ...cost import Terms
 from ...exact import LONGEST
@@ -124,8 +124,8 @@ class OnTrainium:
         """Return what the kernels of points ask of the machine."""
         raise NotImplementedError
 
-    def scheduled(self, found: Any, point: Point) -> s_tir.Schedule:
-        """Return what was found, fused or the reduction alone, scheduled as a point says."""
+    def tile(self, sch: s_tir.Schedule, found: Any, point: Point, alone: bool) -> None:
+        """Schedule what was found, fused or the reduction `alone`, as a point says."""
         raise NotImplementedError
 
     # ---- Fusion ------------------------------------------------------------------------------
@@ -247,10 +247,14 @@ class OnTrainium:
         self.space.check(point)
         ways = self.ways
         if point["fusion"] == FUSED or not ways.followed:
-            return self.scheduled(ways.fused, point)
+            sch = ways.fused.sch.copy()
+            self.tile(sch, ways.fused, point, False)
+            return sch
         assert ways.apart is not None and ways.rest is not None
-        rest = elements.scheduled(ways.rest, point["rest"])
-        return joined(ways.apart, self.scheduled(ways.first, point), rest)
+        sch = ways.apart.sch.copy()
+        elements.tile(sch, ways.rest, point["rest"], True)
+        self.tile(sch, ways.first, point, True)
+        return sch
 
     def resized(self, name: str, size: int) -> None:
         """Return None: another size is another function."""

@@ -1,0 +1,28 @@
+"""What all that is found for Trainium has: a function as its schedules begin with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tvm import s_tir, tirx
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is computed in a function.
+
+    Attributes
+    ----------
+    sch : tvm.s_tir.Schedule
+        What its schedules begin with: prepared, and fused if it is a reduction. It stays as it is.
+    block : str
+        The name of the reduction there; of the only block, if there is none.
+    """
+
+    sch: s_tir.Schedule = field(repr=False, compare=False)
+    block: str
+
+    @property
+    def func(self) -> tirx.PrimFunc:
+        """The function, with the parameters of the one that was given."""
+        return self.sch.mod["main"]

@@ -1,0 +1,130 @@
+"""What is loaded in the first iteration of a loop, and stays for the others.
+
+    for i in range(4):                       for i in range(4):
+        tile = load(b)                           if i == 0: tile = load(b)
+        use(tile, i)           becomes           use(tile, i)
+
+The tile must be the same in all iterations: the step is refused where it is not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.ir import Range
+
+from ...tir_tree import handle, uses
+from ..convolution import is_one_to_one, plain
+from ..rewrite import NotRewritten
+from ..trees import Nest, all_nests
+
+
+def once(func: tirx.PrimFunc, block: str, loop: int) -> tirx.PrimFunc:
+    """Let a block, and those that it alone reads, run in the first iteration of a loop only.
+
+    Each gets a condition. The block gets an axis along the loop, too: what it stores belongs to all
+    iterations.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+    block : str
+        Its name; it does not depend on the loop.
+    loop : int
+        The place of the loop among those around the block, the outermost one is 0.
+
+    Returns
+    -------
+    tvm.tirx.PrimFunc
+        `func` itself if the loop has one iteration.
+
+    Raises
+    ------
+    NotRewritten
+        It would be something else in another iteration, or for somebody else.
+    """
+    nests = all_nests(func.body.block)
+    own = [nest for nest in nests if _is_block(nest) and nest.realize.block.name_hint == block]
+    if len(own) != 1 or not 0 <= loop < len(own[0].loops):
+        raise NotRewritten(f"'{block}' has no loop {loop} around it")
+    around = own[0].loops[loop]
+    if plain(around.extent) == 1:
+        return func
+    if around.kind != tirx.ForKind.SERIAL or not isinstance(plain(around.extent), int):
+        raise NotRewritten(f"loop '{around.loop_var.name}' does not run in order, or how often")
+    inside = [nest for nest in nests if any(each.same_as(around) for each in nest.loops)]
+    if not all(map(_is_block, inside)):
+        raise NotRewritten(f"loop '{around.loop_var.name}' has more than blocks in it")
+    group = _with_those_it_reads(own[0], inside)
+    for nest in group:
+        why = _why_not(nest, around, group, nests)
+        if why is not None:
+            raise NotRewritten(f"'{nest.realize.block.name_hint}' cannot run once: {why}")
+    changed = {handle(nest.realize): nest is own[0] for nest in group}
+
+    def first(realize: Any) -> Any:
+        stays = changed.get(handle(realize))
+        return realize if stays is None else _first(realize, around, stays)
+
+    body = tvm_ffi.structural_map(func.body, (s_tir.SBlockRealize, first), order="pre")
+    return func.with_body(body)
+
+
+def _is_block(nest: Nest) -> bool:
+    return isinstance(nest.realize, s_tir.SBlockRealize)
+
+
+def _writes(nest: Nest, buffer: Any) -> bool:
+    return any(region.source.same_as(buffer) for region in nest.realize.block.writes)
+
+
+def _with_those_it_reads(own: Nest, inside: list[Nest]) -> list[Nest]:
+    """Return a block and all in a loop that it depends on."""
+    group = [own]
+    for nest in group:
+        for region in nest.realize.block.reads:
+            written = [each for each in inside if _writes(each, region.source)]
+            group += [each for each in written if not any(each is known for known in group)]
+    return group
+
+
+def _why_not(nest: Nest, around: Any, group: list[Nest], nests: list[Nest]) -> str | None:
+    """Return why a block of a group has to run in every iteration of a loop."""
+    block, store = nest.realize.block, nest.realize.block.body
+    bounds = [each for loop in nest.loops for each in (loop.min, loop.extent)]
+    if any(uses(each, around.loop_var) for each in (nest.realize, *bounds)):
+        return f"it depends on '{around.loop_var.name}'"
+    if not isinstance(store, tirx.BufferStore) or uses(store.value, store.buffer):
+        return "it does not compute element by element"
+    if not is_one_to_one(store.indices, block.iter_vars):
+        return "it does not compute element by element"
+    others = [each for each in nests if uses(each.realize, store.buffer) and each is not nest]
+    if any(not _is_block(each) or _writes(each, store.buffer) for each in others):
+        return f"others write '{store.buffer.name}', too"
+    inner = [each for each in others if not any(each is member for member in group)]
+    if nest is not group[0] and inner:
+        return f"'{inner[0].realize.block.name_hint}' reads its results, too"
+    return None
+
+
+def _first(realize: Any, around: Any, stays: bool) -> Any:
+    """Return a block with the condition that it is the first iteration of a loop."""
+    block, condition = realize.block, tirx.all(realize.predicate, around.loop_var == around.min)
+    if not stays:
+        return s_tir.SBlockRealize(realize.iter_values, condition, block)
+    domain = Range.from_min_extent(around.min, around.extent)
+    axis = tirx.IterVar(domain, tirx.Var("v_once", around.loop_var.ty), tirx.IterVar.CommReduce)
+    again = s_tir.SBlock(
+        [*block.iter_vars, axis],
+        block.reads,
+        block.writes,
+        block.name_hint,
+        block.body,
+        block.init,
+        block.alloc_buffers,
+        block.match_buffers,
+        block.annotations,
+    )
+    return s_tir.SBlockRealize([*realize.iter_values, around.loop_var], condition, again)
