@@ -31,8 +31,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     done = subprocess.run(
         [sys.executable, "-m", "pages.programs", "."],
         cwd=folder,
-        # A process of its own, because the number of threads is settled when TVM starts.
-        env={**os.environ, "TVM_NUM_THREADS": "2", "PYTHONPATH": os.pathsep.join(sys.path)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
         timeout=300,

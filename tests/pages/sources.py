@@ -78,6 +78,28 @@ def _of_memcpy(results: Any, case: str) -> list[float]:  # noqa: ANN401
     return [row["ratio_to_memcpy"]["ours"]["median"] for row in _conv1d(results, case)]
 
 
+def _of_memcpy_between(results: Any, dtype: str, *cases: str) -> tuple[float, float]:  # noqa: ANN401
+    rows = (r for r in results["results"] if r["case"] in cases and r["dtype"] == dtype)
+    return _span(r["ratio_to_memcpy"]["ours"]["median"] for r in rows)
+
+
+def _longer_than_memcpy(results: Any) -> tuple[float, ...]:  # noqa: ANN401
+    one_thread = (("mamba",), ("short", "patches"))
+    return (
+        *_of_memcpy_between(results, "float32", "l2", "thin"),
+        *(max(_of_memcpy(results, case)[0] for case in cases) for cases in one_thread),
+        *_of_memcpy_between(results, "float32", "audio"),
+        *_in_sixteen_bits(results, "main"),
+        *_in_sixteen_bits(results, "mamba"),
+        *_of_memcpy_between(results, "int8", "main", "short"),
+    )
+
+
+def _in_sixteen_bits(results: Any, case: str) -> tuple[float, float]:  # noqa: ANN401
+    types = "float16", "bfloat16"
+    return _span(part for dtype in types for part in _of_memcpy_between(results, dtype, case))
+
+
 def _best_peer(results: Any) -> list[float]:  # noqa: ANN401
     rows = _conv1d(results, "main")
     return [row["ratio_to_ours"][row["best_peer"]]["median"] for row in rows]
@@ -97,9 +119,10 @@ def _kernels(results: Any) -> tuple[float, ...]:  # noqa: ANN401
     return (*(kernel["predicted_ms"] for kernel in chosen), *parts)
 
 
-def _kernel(results: Any) -> tuple[float, float]:  # noqa: ANN401
-    kernel = results["kernels"]["any data"]["trn1 float32"]
-    return kernel["predicted_ms"], kernel["predicted_ms"] / kernel["floor_ms"]
+def _plan_for_trn1(results: Any) -> tuple[float]:  # noqa: ANN401
+    asked = {"machine": "trn1", "dtype": "float32", "finite": False}
+    (row,) = (row for row in results["trainium"] if asked.items() <= row.items())
+    return (row["plan_predicted_us"] / 1000,)
 
 
 def _both(results: Any, key: str) -> tuple[int, int]:  # noqa: ANN401
@@ -110,9 +133,20 @@ def _verdicts(results: Any, kind: str) -> tuple[int, int]:  # noqa: ANN401
     return results["ours"]["verdicts"][kind], results["tvm"]["verdicts"][kind]
 
 
-def _per_layers(results: Any) -> tuple[float, float]:  # noqa: ANN401
-    ratios = results["results"]["one_function"]["ratio_ours_to_tvm"]
-    return ratios["100"]["median"], ratios["1"]["median"]
+def _per_layers(results: Any) -> tuple[float, ...]:  # noqa: ANN401
+    many = results["results"]["many_functions"]
+    ratios = [
+        (results["results"]["one_function"], ("100", "1")),
+        (many, ("10", "100", "1000")),
+    ]
+    return (
+        *(
+            each["ratio_ours_to_tvm"][layers]["median"]
+            for each, asked in ratios
+            for layers in asked
+        ),
+        many["median_s"]["ours"]["1000"] * 1e3,
+    )
 
 
 def _planner(results: Any) -> tuple[float, ...]:  # noqa: ANN401
@@ -178,9 +212,11 @@ ROWS = (
         _best_peer,
     ),
     Row(
-        "data that fits into L2 takes {:.1f} to {:.1f} of a `memcpy`",
+        "little data ({:.1f} to {:.1f}), SiLU ({:.1f} on one thread), short rows ({:.1f} on one "
+        "thread), and where arithmetic is more than the bytes: 16 taps ({:.1f} to {:.1f}), 16 bits "
+        "({:.1f} to {:.1f} with ReLU, {:.1f} to {:.1f} with SiLU), `int8` ({:.1f} to {:.1f})",
         "conv1d_cpu.json",
-        lambda r: _of_memcpy(r, "l2"),
+        _longer_than_memcpy,
     ),
     Row(
         "predicted within {:.1f} % of the published latencies, but for step 4: {:.2f} ms "
@@ -193,19 +229,27 @@ ROWS = (
         "neuron_ladder.json",
         lambda r: (r["ladder"][-1]["predicted_ms"], r["ladder"][-1]["published_ms"]),
     ),
-    Row("has {:.3f} ms predicted in `float32`, {:.2f} times", "neuron_ladder.json", _kernel),
     Row(
-        "it is {:.3f} ms in `bfloat16`, and on trn2 {:.3f} ms and {:.3f} ms: {:.2f}, {:.2f} and "
-        "{:.2f} times",
+        '`schedules.apply(layer, "trn1")` has {:.3f} ms in `float32`',
+        "planning.json",
+        _plan_for_trn1,
+    ),
+    Row(
+        "{:.3f} ms in `bfloat16`, and on trn2 {:.3f} ms and {:.3f} ms: {:.2f}, {:.2f} and {:.2f} "
+        "times",
         "neuron_ladder.json",
         _kernels,
+    ),
+    Row(
+        "written by hand, where tiles differ, has {:.3f} ms on trn2 in `float32`",
+        "neuron_ladder.json",
+        lambda r: (r["kernels"]["by hand"]["trn2 float32"]["predicted_ms"],),
     ),
     Row(
         "measured times is {:.2f} over {} points; the plan is within 5 % of the best measured "
         "point for {} of the {}, and, chosen by the clock among 24 points (`measure=24`), for {} "
         "of the {}. At worst they take {:.2f} and {:.2f} times as long as the best point: timing "
-        "errs too, where something else takes a core. No plan is slower than the best unfused one "
-        "by more than {:.0f} %",
+        "errs too. No plan is slower than the best unfused one by more than {:.0f} %",
         "planner.json",
         _planner,
     ),
@@ -250,9 +294,16 @@ ROWS = (
         lambda r: _verdicts(r, "accepted-different"),
     ),
     Row("error that is no refusal | {:,} | {:,} |", "fuzz.json", lambda r: _verdicts(r, "error")),
+    Row("a defined result | {:,} | {:,} |", "fuzz.json", lambda r: _verdicts(r, "ill-formed")),
     Row(
-        "{:.2f} times for 100 layers in one function; for a single layer, where both take well "
-        "below a millisecond, it is {:.1f} times",
+        "Of {:,} that were checked with generated programs it could not prove {:,}",
+        "fuzz.json",
+        lambda r: tuple(r["ours"][f"certificates_{what}"] for what in ("checked", "refused")),
+    ),
+    Row(
+        "{:.2f} times as long as TVM's for 100 layers in one function, and {:.1f} times for a "
+        "single one. With a function for each layer it is {:.1f} times for 10, {:.1f} for 100 and "
+        "{:.1f} for 1,000, where it takes {:.2f} ms",
         "primitive.json",
         _per_layers,
     ),
