@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 import fuse_epilogue
-from fuse_epilogue.neuron.emit import REFUSALS as EMITTER
+from fuse_epilogue.neuron import REFUSALS as EMITTER
 from fuse_epilogue.transform.find import LEFT_ALONE
 from fuse_epilogue.transform.report import FAILED, NOT_CHOSEN
 
@@ -22,7 +22,7 @@ expression; what follows is the general explanation of each code,
 """
 _PASS = """
 The report of :class:`fuse_epilogue.transform.FuseReductionEpilogue` has the codes above, for each
-reduction, and two of its own. What it does not look into is *left alone*, with a reason.
+reduction, and one of its own. What it does not look into is *left alone*, with a reason.
 """
 _EMITTER = """
 :func:`fuse_epilogue.neuron.emit` refuses with an :class:`fuse_epilogue.neuron.EmitError`, whose
