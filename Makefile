@@ -46,10 +46,12 @@ format: $(VENV)/.installed ## let ruff and clang-format rewrite the files
 	$(PY) -m ruff format $(PYTHON_CODE)
 	$(VENV)/bin/clang-format -i $(CPP_CODE)
 
-bench: install ## time the primitive, what fusing gains, and depthwise convolutions (half an hour)
+# The committed result on convolutions has MetaSchedule in it, and stays without its records.
+TUNED ?=
+bench: $(VENV)/.extra-bench lib ## time the primitive, what fusing gains, and depthwise convolutions: half an hour (TUNED: MetaSchedule's records)
 	$(PY) benchmarks/primitive.py
 	$(PY) benchmarks/fusion.py
-	$(PY) benchmarks/conv1d_cpu.py
+	$(PY) benchmarks/conv1d_cpu.py $(if $(TUNED),--tuned $(TUNED),--output build/conv1d_cpu.json)
 
 # What is finished is kept in build/fuzz: the same command goes on where it was stopped.
 N ?= 10000

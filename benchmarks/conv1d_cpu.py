@@ -5,7 +5,8 @@ x to y, which is the limit; ours; what TVM makes of the function as it is; torch
 oneDNN, scipy and numpy (`conv1d_cpu_peers.py`); MetaSchedule if asked for. Every version is
 compared with numpy before it is timed.
 
-    python benchmarks/conv1d_cpu.py            about twenty minutes; writes results/conv1d_cpu.json
+    python benchmarks/conv1d_cpu.py            about twenty minutes; writes results/conv1d_cpu.json,
+                                               unless that has peers that are missing now
     python benchmarks/conv1d_cpu.py --tune FOLDER    lets MetaSchedule search, for an hour or two,
                                                      and keeps its records; measures nothing
     python benchmarks/conv1d_cpu.py --tuned FOLDER   MetaSchedule's best as well, where it has any
@@ -48,7 +49,7 @@ os.environ.setdefault("KMP_BLOCKTIME", "1")
 import numpy as np
 from conv1d_cpu_cases import CASES, COLD, Case, check, operands, right_results
 from conv1d_cpu_peers import Missing, Version, make, makers, prepare, versions_of_packages
-from conv1d_cpu_report import absent, evaluate, missed, show, table
+from conv1d_cpu_report import absent, evaluate, left_out, missed, show, table
 from conv1d_cpu_tvm import CALL, MEMCPY, OURS, tune, tvm_makers, use_threads_of_pool
 from fusion import SAMPLE_S, Effort, Others, conditions, host, sample, use_threads
 from primitive import progress, to_json
@@ -243,6 +244,12 @@ def main() -> None:
                 tune(case, host(threads), args.tune)
         return
 
+    if output == RESULTS and (lost := left_out(output, versions_of_packages(), args.tuned)):
+        raise SystemExit(
+            f"{output.name} compares with {', '.join(lost)}, which this run would leave out: "
+            "install the extra 'bench', name MetaSchedule's records with --tuned, or write "
+            "another file with --output"
+        )
     kept = not args.as_shipped and keep_memory()
     use_threads(max(counts))
     report = conditions(host(max(counts)), max(counts))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from conv1d_cpu_cases import Case
-from conv1d_cpu_tvm import CALL, MEMCPY, OURS
+from conv1d_cpu_tvm import CALL, MEMCPY, OURS, TUNED
 from primitive import Samples, ratio
 
 AT_MOST = 1.05  # of memcpy's time
@@ -46,6 +48,17 @@ def evaluate(case: Case, state: str, threads: int, samples: Samples, others: Row
         **others,
         "samples_s": {name: [round(v, 9) for v in values] for name, values in samples.items()},
     }
+
+
+def left_out(results: Path, packages: Mapping[str, str | None], records: Path | None) -> list[str]:
+    """Name what results compare with, if they are there, and a run would not have."""
+    if not results.is_file():
+        return []
+    before = json.loads(results.read_text())
+    found = [name for name, here in packages.items() if before["versions"].get(name) and not here]
+    if records is None and any(TUNED in row["median_s"] for row in before["results"]):
+        found.append(TUNED)
+    return found
 
 
 def quartiles(values: Sequence[float]) -> list[float]:

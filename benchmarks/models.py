@@ -127,7 +127,7 @@ def measure_onnx(quick: bool) -> dict[str, Any]:
     try:
         from models_onnx import resnet
     except ImportError as error:
-        return {"absent": f"{error}: pip install 'fuse_epilogue[bench]'"}
+        return {"absent": f"{error}: pip install -e '.[bench]'"}
     module, x = MODELS["resnet18"].build(small=quick)
     with torch.no_grad():
         expected = module(x).numpy()
@@ -179,7 +179,9 @@ def main() -> None:
         models["resnet18_onnx"] = measure_onnx(args.quick)
         show("resnet18_onnx", models["resnet18_onnx"])
     report["models"] = models
-    if not args.only and not args.quick:
+    if any("absent" in model for model in models.values()):
+        print("Nothing was written: a model is absent that the results may have.")
+    elif not args.only and not args.quick:
         RESULTS.write_text(to_json(report))
 
 

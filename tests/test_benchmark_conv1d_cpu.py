@@ -68,6 +68,39 @@ def test_results_of_a_whole_run_stay(
     assert "1 table was measured before" in printed.err and "Nothing was written." in printed.out
 
 
+@pytest.mark.parametrize(
+    ("packages", "arguments", "lost"),
+    [
+        ({"torch": None}, ["--tuned", "records"], "torch,"),
+        ({"torch": "2.0"}, [], "TVM MetaSchedule,"),
+        ({"torch": None}, [], "torch, TVM MetaSchedule,"),
+        ({"torch": "2.0"}, ["--tuned", "records"], ""),
+    ],
+)
+def test_results_with_more_peers_stay(
+    benchmark: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    packages: dict[str, str | None],
+    arguments: list[str],
+    lost: str,
+) -> None:
+    before = {"versions": {"torch": "1.0"}, "results": [{"median_s": {"TVM MetaSchedule": 1.0}}]}
+    file = tmp_path / "results.json"
+    file.write_text(json.dumps(before))
+    monkeypatch.setattr(benchmark, "RESULTS", file)
+    monkeypatch.setattr(benchmark, "FINISHED", 99)
+    monkeypatch.setattr(benchmark, "versions_of_packages", lambda: packages)
+    monkeypatch.setattr(sys, "argv", ["conv1d_cpu.py", "--threads", "1", *arguments])
+    if lost:
+        with pytest.raises(SystemExit, match=f"results.json compares with {lost}"):
+            benchmark.main()
+        assert json.loads(file.read_text()) == before
+    else:
+        benchmark.main()
+        assert json.loads(file.read_text())["versions"]["torch"] == "2.0"
+
+
 def test_nothing_measured(
     benchmark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
 ) -> None:
