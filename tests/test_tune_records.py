@@ -6,10 +6,12 @@ import errno
 import fcntl
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 
 from fuse_epilogue import tune, workloads
+from fuse_epilogue.tune import records
 from fuse_epilogue.tune.lock import locked
 from fuse_epilogue.tune.records import CUT, RECORDS, WORKLOADS
 from test_loading import entry_point
@@ -218,6 +221,16 @@ DAMAGE = {
     "no arguments": (RECORDS, lambda line: [0, [*line[1][:3], [["TENSOR", "f", [None]]]]], "argum"),
     "no trace": (RECORDS, lambda line: [0, [[], *line[1][1:]]], "not made of steps and decisions"),
     "no step": (RECORDS, trace(lambda t: t[0].append(None)), "not made of steps"),
+    "an attribute of null": (
+        RECORDS,
+        trace(lambda t: t[0][0][2].__setitem__(0, None)),
+        "the step GetSBlock .* has null",
+    ),
+    "null in an attribute": (
+        RECORDS,
+        trace(lambda t: t[0][0][2].append([{"a": None}])),
+        "the step GetSBlock .* has null",
+    ),
     "a step of null": (RECORDS, trace(lambda t: t[0][1].__setitem__(1, [None])), "of nothing"),
     "decides nothing": (RECORDS, trace(lambda t: t[1].append([-1, [4, 4]])), "is of no step"),
     "decides null": (RECORDS, trace(lambda t: t[1].append([0, [None]])), "is no numbers"),
@@ -247,11 +260,91 @@ def test_a_damaged_line_is_named_and_nothing_is_changed(
     assert not list(folder.rglob("*" + CUT))
 
 
+def test_the_null_that_tvm_writes_is_read(tmp_path: Path) -> None:
+    sch = Schedule(MOD)
+    sch.transform_layout("matmul", ("read", 0), lambda i, k: (k, i))
+    commit(tmp_path, sch)
+    step = json.loads((tmp_path / RECORDS).read_bytes())[1][0][0][-1]
+    assert step[0] == "TransformLayout" and step[2][2] is None
+    assert len(tune.open_database(tmp_path)) == 1
+
+
 def test_a_line_in_the_middle_is_not_mended(tmp_path: Path) -> None:
     lines = unfused(tmp_path, 2)
     (tmp_path / RECORDS).write_bytes(lines[0][:-9] + b"\n" + lines[1])
     with pytest.raises(ValueError, match=f"{RECORDS}, line 1 is not a record, it is not JSON"):
         tune.open_database(tmp_path)
+
+
+# ---------------------------------------------------------------------------------------------
+# A disk that is full
+# ---------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """What this process writes behind so many bytes of a file is lost, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def record_of(database: ms.database.JSONDatabase, sch: Schedule) -> ms.database.TuningRecord:
+    workload = database.commit_workload(MOD)
+    return ms.database.TuningRecord(sch.trace, workload, [1e-3], TARGET, None)
+
+
+@pytest.mark.parametrize("room", [0, 100], ids=["none of the line", "half of the line"])
+def test_a_full_disk_is_noticed_and_nothing_stays_half(tmp_path: Path, room: int) -> None:
+    line = unfused(tmp_path, 1)[0]
+    database = tune.open_database(tmp_path)
+    record = record_of(database, Schedule(MOD))
+    with (
+        files_of_at_most(len(line) + room),
+        pytest.raises(OSError, match=f"{RECORDS} cannot be written, its disk may be full"),
+    ):
+        records.commit(database, record)
+    assert (tmp_path / RECORDS).read_bytes() == line
+    records.commit(database, record)  # there is room again
+    assert len(tune.open_database(tmp_path)) == 2
+
+
+def test_a_workload_that_a_full_disk_loses(tmp_path: Path) -> None:
+    database = tune.open_database(tmp_path)
+    with files_of_at_most(100), pytest.raises(OSError, match=f"{WORKLOADS} cannot be written"):
+        records.commit_workload(database, MOD)
+    assert (tmp_path / WORKLOADS).read_bytes() == b""
+
+
+def test_a_record_is_never_glued_to_half_a_line(tmp_path: Path) -> None:
+    unfused(tmp_path, 1)
+    database = tune.open_database(tmp_path)
+    with (tmp_path / RECORDS).open("ab") as file:
+        file.write(b"[0, [")
+    records.commit(database, record_of(database, Schedule(MOD)))
+    assert (tmp_path / (RECORDS + CUT)).read_bytes() == b"[0, [\n"
+    assert len(tune.open_database(tmp_path)) == 2
+
+
+def test_what_cannot_be_written_is_named_when_a_database_is_opened(tmp_path: Path) -> None:
+    lines = unfused(tmp_path, 1)
+    torn = lines[0] + lines[0][:50]
+    (tmp_path / RECORDS).write_bytes(torn)
+    with files_of_at_most(0), pytest.raises(OSError, match=f"{RECORDS}{CUT} cannot be written"):
+        tune.open_database(tmp_path)
+    assert (tmp_path / RECORDS).read_bytes() == torn  # the half is not lost either
+
+
+def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
+    database = tune.open_database(tmp_path)
+    record = record_of(database, Schedule(MOD))
+    (tmp_path / RECORDS).unlink()
+    with pytest.raises(OSError, match=f"{RECORDS} cannot be written: No such file"):
+        records.commit(database, record)
+    assert not (tmp_path / RECORDS).exists()
 
 
 # ---------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,17 @@ def test_the_same_seed_proposes_the_same_candidates() -> None:
         for _ in range(2)
     )
     assert first == second
+
+
+def test_arguments_that_nobody_understands_are_refused_at_once() -> None:
+    makers = (tune.FuseReductionEpilogue, tune.DlightFuse, partial(tune.space, TARGET, fuse=False))
+    for make in makers:
+        with pytest.raises(ValueError, match="numerics must be one of .*: 'exat'"):
+            make(numerics="exat")
+    with pytest.raises(ValueError, match="'llvm' does not say its num-cores"):
+        tune.space("llvm")
+    with pytest.raises(ValueError, match="no rules for the target 'c'"):
+        tune.space("c")
 
 
 def test_exact_leaves_floats_alone() -> None:

@@ -77,6 +77,8 @@ def test_mistakes_about_servers() -> None:
             tune.Cluster(servers)
         with pytest.raises(ValueError, match="at least 1"):
             tune.rpc_runner("127.0.0.1", 9190, "this", servers)
+    with pytest.raises(ValueError, match="at most 808, not 900: each needs a port of its own"):
+        tune.Cluster(900)
     # An address for documents: no machine has it.
     with pytest.raises(ValueError, match="'203.0.113.7' is no address of this machine"):
         tune.Cluster(host="203.0.113.7")

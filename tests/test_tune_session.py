@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import shutil
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,7 @@ from tvm.s_tir import meta_schedule as ms
 
 from fuse_epilogue import cli, tune, workloads
 from fuse_epilogue.tune import session
+from fuse_epilogue.tune.interrupt import held
 from fuse_epilogue.tune.records import RECORDS
 from tuning import (
     TARGET,
@@ -115,7 +120,14 @@ def test_a_folder_is_of_one_target(tmp_path: Path) -> None:
     ("arguments", "error", "text"),
     [
         ({"trials": 0}, ValueError, "trials must be at least 1"),
+        ({"trials": 2**31}, ValueError, "trials must be at most 1073741824, not 2147483648"),
         ({"trials": 1, "batch": 0}, ValueError, "batch must be at least 1"),
+        ({"trials": 1, "batch": 10**30}, ValueError, "batch must be at most"),
+        ({"trials": 1, "seed": -5}, ValueError, "seed must be at least 0, not -5"),
+        ({"trials": 1, "seed": 10**26}, ValueError, "seed must be at most 4294967295"),
+        ({"trials": 1, "servers": -1}, ValueError, "servers must be at least 0"),
+        ({"trials": 1, "target": {"kind": "llvm", "num-cores": 0}}, ValueError, "from 1 to"),
+        ({"trials": 1, "target": {"kind": "llvm", "num-cores": -2}}, ValueError, "from 1 to"),
         ({"trials": 1, "servers": 1, "runner": "local"}, ValueError, "not both"),
         ({"trials": 1, "target": "llvm"}, ValueError, 'name it, .* {"kind": "llvm", "num-cores"'),
         ({"trials": 1, "target": "c"}, ValueError, "no rules for the target 'c'"),
@@ -144,6 +156,49 @@ def test_a_package_that_is_missing_is_named_before(
         with pytest.raises(ImportError, match=f"package {missing}: pip install"):
             tune.tune(FUNC, TARGET, tmp_path, trials=1)
     assert not list(tmp_path.iterdir())
+
+
+# ---------------------------------------------------------------------------------------------
+# Stopped in the middle
+# ---------------------------------------------------------------------------------------------
+
+IN_TVM = ["generate_design_space", "pre_tuning", "generate_measure_candidates"]
+
+
+@pytest.mark.parametrize("call", [*IN_TVM, "notify_runner_results", "post_tuning"])
+def test_an_interrupt_waits_until_tvm_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """TVM calls Python on threads of its own, and dies of an exception there."""
+    real, back = getattr(ms.TuneContext, call), []
+
+    def interrupted(*args: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        found = real(*args)
+        back.append(call)
+        return found
+
+    monkeypatch.setattr(ms.TuneContext, call, interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        tune.tune(FUNC, TARGET, tmp_path, trials=1, **SMALL | nothing_runs())
+    assert back == [call]
+    assert signal.getsignal(signal.SIGINT) is before
+    assert_whole(lines_of(tmp_path), 0 if call in IN_TVM else 1)
+
+
+def test_an_interrupt_is_left_to_who_handles_it() -> None:
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        with held():
+            os.kill(os.getpid(), signal.SIGINT)
+            assert came == []
+        assert came == [signal.SIGINT]
+        with ThreadPoolExecutor(1) as other:
+            other.submit(held().__enter__).result()  # only the main thread may set a handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -205,6 +260,26 @@ def test_the_command_says_what_was_left_out_and_why_it_stopped(
     assert said["c_plain"]["left_out"] is None and said["c_plain"]["measured_s"] > 0
     assert cli.main(command) == 1
     assert "a_fused: left out, MetaSchedule cannot" in capsys.readouterr().out
+
+    def later(*_: Any, on_trial: Any, **__: Any) -> None:
+        on_trial(tune.Trial("c_plain", 1, 2, 1e-3, ""))
+        raise ValueError("what nobody has seen before")
+
+    real = tune.tune
+    monkeypatch.setattr(tune, "tune", later)
+    assert cli.main(command) == 1  # not 2: something was done
+    assert "stopped: what nobody has seen before" in capsys.readouterr().out
+
+    def removed(*args: Any, on_trial: Any, **options: Any) -> Any:
+        def remove(trial: tune.Trial) -> None:
+            on_trial(trial)
+            shutil.rmtree(tmp_path / "out")
+
+        return real(*args, on_trial=remove, **options)
+
+    monkeypatch.setattr(tune, "tune", removed)
+    assert cli.main([*command, "--trials", "3"]) == 1
+    assert f"{RECORDS} cannot be written: No such file" in capsys.readouterr().err
 
     def gone(*_: Any, **__: Any) -> None:
         raise tune.ServersGone("start one")

@@ -195,9 +195,19 @@ def _reduction(block: Any, reduction_block: Any) -> Any:  # noqa: ANN401 - what 
     return block if block is not None else reduction_block
 
 
-def _exact(numerics: str) -> bool:
+def check_numerics(numerics: str) -> None:
+    """Return if this is a key of :data:`NUMERICS`.
+
+    Raises
+    ------
+    ValueError
+    """
     if numerics not in NUMERICS:
         raise ValueError(f"numerics must be one of {', '.join(map(repr, NUMERICS))}: {numerics!r}")
+
+
+def _exact(numerics: str) -> bool:
+    check_numerics(numerics)
     return NUMERICS[numerics]
 
 

@@ -59,6 +59,12 @@ def run(given: argparse.Namespace) -> Answer:
         raise inputs.InputError(f"--target {given.target}: there is nothing to measure on")
     funcs = inputs.functions(inputs.read(given.input, given.run_python), given.function)
     left_out: list[LeftOut] = []
+    ran: list[Trial] = []
+
+    def on_trial(trial: Trial) -> None:
+        ran.append(trial)
+        _progress(trial)
+
     try:
         database = tune(
             ir.IRModule(funcs),
@@ -68,13 +74,15 @@ def run(given: argparse.Namespace) -> Answer:
             servers=given.servers,
             cost_model=given.cost_model,
             seed=given.seed,
-            on_trial=_progress,
+            on_trial=on_trial,
             on_left_out=left_out.append,
         )
     except (ImportError, ValueError) as error:
+        if ran:  # the mistake is not the user's, and something was done
+            return _stopped(error)
         raise inputs.InputError(str(error)) from error
     except ServersGone as error:
-        return Answer(f"stopped: {error}", {"stopped": str(error)}, output.REFUSED)
+        return _stopped(error)
     reasons = {each.task: each.reason for each in left_out}
     texts, data, code = [], {}, output.DONE
     for name, func in funcs.items():
@@ -95,6 +103,11 @@ def run(given: argparse.Namespace) -> Answer:
             "left_out": reasons.get(name),
         }
     return Answer("\n".join(texts), data, code)
+
+
+def _stopped(error: Exception) -> Answer:
+    """Return what to say of a run that ended before its trials did."""
+    return Answer(f"stopped: {error}", {"stopped": str(error)}, output.REFUSED)
 
 
 def _best(database: Any, func: tirx.PrimFunc, target: Target) -> tuple[float | None, bool]:

@@ -16,17 +16,15 @@ import tvm
 from tvm.target import Target
 
 from ..schedules.cpu.streaming import has_streaming_stores
-from ..schedules.targets import vector_bits
+from ..schedules.targets import MOST_CORES, vector_bits
 from .cores import CORES, Core
-from .reading import Count, Must, Name, Natural, NotNegative, Positive, parsed, span
+from .reading import Amount, Factor, Many, Must, Name, PerSecond, Seconds, parsed, span
 from .system import CLOCK_HZ, KIB, System, here
 
 _PAGE = 4 * KIB
 #: Name of the processor of a target that names none.
 ANY = "any"
-#: More than any machine has, or less: what is beyond is a mistake. The longest vectors are those
-#: of RISC-V.
-_CORES = 1 << 20
+#: The longest that any machine has are those of RISC-V: what is beyond is a mistake.
 _VECTOR = Must("a power of two up to 8192", lambda size: size in [1 << n for n in range(14)])
 _MEMORY = Must("at least a cache and the memory", lambda levels: len(levels) > 1)
 
@@ -57,15 +55,16 @@ class Level:
     """
 
     name: Name
-    bytes: Natural
-    line: Count
-    ways: Natural
+    bytes: Amount
+    line: Many
+    ways: Amount
     shared: bool
-    bytes_per_s: Positive
-    alone_per_s: Positive
-    at_once: Positive = 1.0
+    bytes_per_s: PerSecond
+    alone_per_s: PerSecond
+    at_once: Factor = 1.0
 
 
+_SETS = Must("of bytes for a set or more", lambda each: each.ways * each.line <= each.bytes)
 #: Bytes in a clock that a core gets from a level, where nothing was measured: half of what the
 #: guides above state as the most, which no loop reaches.
 _BYTES_PER_CLOCK = MappingProxyType({"L1": 128.0, "L2": 32.0, "L3": 16.0, "memory": 5.0})
@@ -109,14 +108,14 @@ class Cpu:
     """
 
     name: Name
-    cores: Annotated[int, span(1, _CORES)]
+    cores: Annotated[int, span(1, MOST_CORES)]
     vector_bytes: Annotated[int, _VECTOR]
     registers: Annotated[int, span(1, 1024)]
-    clock_hz: Positive
+    clock_hz: PerSecond
     core: Core
-    levels: Annotated[tuple[Level, ...], _MEMORY]
-    launch_s: NotNegative = 5e-6
-    call_s: NotNegative = 1e-6
+    levels: Annotated[tuple[Annotated[Level, _SETS], ...], _MEMORY]
+    launch_s: Seconds = 5e-6
+    call_s: Seconds = 1e-6
     streams: bool = False
 
     def __str__(self) -> str:
@@ -245,10 +244,10 @@ def cpu(target: Target | str | dict[str, Any], system: System | None = None) -> 
     at_hand = bool(name) and system.cpu == name
     clock = system.clock_hz if at_hand else CLOCK_HZ
     cores = int(target.attrs.get("num-cores", system.threads))
-    if not 1 <= cores <= _CORES:
+    if not 1 <= cores <= MOST_CORES:
         raise ValueError(
-            f"'num-cores' of the target must be from 1 to {_CORES}, not {cores}: it is how many "
-            "cores the function may use; leave it out for as many as TVM has threads"
+            f"'num-cores' of the target must be from 1 to {MOST_CORES}, not {cores}: it is how "
+            "many cores the function may use; leave it out for as many as TVM has threads"
         )
     if at_hand:
         cores = min(cores, system.threads)

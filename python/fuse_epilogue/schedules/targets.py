@@ -11,6 +11,9 @@ from tvm.target import Target
 
 from ..workloads.arguments import whole
 
+#: More than any machine has: a target with more "num-cores" is a mistake.
+MOST_CORES = 1 << 20
+
 
 def host(threads: int | None = None) -> Target:
     """Return this machine as a target, with its processor's name and its widest vectors.

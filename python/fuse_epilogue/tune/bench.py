@@ -15,6 +15,8 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
 from .._rpc import Present, end
+from .interrupt import held
+from .records import commit, commit_workload
 from .strategy import mean
 
 #: How often a run looks whether a measurement is ready, in seconds.
@@ -104,13 +106,17 @@ class Bench:
             MetaSchedule cannot take the function.
         ServersGone
             There is nobody to measure any more.
+        OSError
+            The database cannot be written.
         """
         try:
-            spaces = context.generate_design_space()
+            with held():
+                spaces = context.generate_design_space()
         except Exception as error:  # whatever a rule raises of this function
             raise Unfit(_why(error)) from error
-        workload = self.database.commit_workload(context.mod)
-        context.pre_tuning(trials - done, batch, spaces, self.database, cost_model)
+        workload = commit_workload(self.database, context.mod)
+        with held():
+            context.pre_tuning(trials - done, batch, spaces, self.database, cost_model)
         while (candidates := _proposed(context)) is not None:
             results: list[Any] = [None] * len(candidates)
             for index, result in self.measure(candidates):
@@ -121,9 +127,11 @@ class Bench:
                     self.keep(candidates[index], workload, [float(s) for s in result.run_secs])
                 failed = "" if result.error_msg is None else str(result.error_msg)
                 self.on_trial(Trial(context.task_name, done, trials, seconds, failed))
-            context.notify_runner_results(candidates, results)
-            cost_model.update(context, candidates, results)
-        context.post_tuning()
+            with held():
+                context.notify_runner_results(candidates, results)
+                cost_model.update(context, candidates, results)
+        with held():
+            context.post_tuning()
         if done == 0:
             raise Unfit(
                 "MetaSchedule proposes no schedule of it: what it tunes has blocks and fixed shapes"
@@ -133,10 +141,11 @@ class Bench:
         self, candidate: ms.MeasureCandidate, workload: ms.database.Workload, times: list[float]
     ) -> None:
         """Append one measurement to the database."""
-        self.database.commit_tuning_record(
+        commit(
+            self.database,
             ms.database.TuningRecord(
                 candidate.sch.trace, workload, times, self.target, candidate.args_info
-            )
+            ),
         )
 
     def measure(
@@ -190,7 +199,8 @@ class Bench:
 def _proposed(context: ms.TuneContext) -> Sequence[ms.MeasureCandidate] | None:
     """Return what a search proposes next; None at its end."""
     try:
-        found: Sequence[ms.MeasureCandidate] | None = context.generate_measure_candidates()
+        with held():
+            found: Sequence[ms.MeasureCandidate] | None = context.generate_measure_candidates()
         return found
     except ScheduleError as error:
         raise Unfit(_why(error)) from error

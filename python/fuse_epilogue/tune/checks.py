@@ -7,10 +7,12 @@ import json
 from typing import Any
 
 import tvm
+from tvm.ir import IRModule
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
-from .rule import space as default_space
+from ..schedules.targets import MOST_CORES
+from .rpc import MOST_SERVERS
 
 #: What MetaSchedule reads of a target, by its kind or by one of its keys, and a value for example.
 _NEEDED: tuple[tuple[str, dict[str, int]], ...] = (
@@ -24,6 +26,48 @@ _NEEDED: tuple[tuple[str, dict[str, int]], ...] = (
         },
     ),
 )
+
+#: The least and the most that a number may be. TVM's search adds two numbers of trials in 32 bits.
+_NUMBERS = {
+    "trials": (1, 1 << 30),
+    "batch": (1, 1 << 30),
+    "servers": (0, MOST_SERVERS),
+    "seed": (0, (1 << 32) - 1),  # NumPy's
+}
+
+
+def check_numbers(**given: int) -> None:
+    """Return if numbers are what a search can take.
+
+    Parameters
+    ----------
+    **given : int
+        By the names of :data:`_NUMBERS`.
+
+    Raises
+    ------
+    ValueError
+    """
+    for name, number in given.items():
+        low, high = _NUMBERS[name]
+        if not low <= number <= high:
+            limit = f"at least {low}" if number < low else f"at most {high}"
+            raise ValueError(f"{name} must be {limit}, not {number}")
+
+
+def check_cores(target: Target) -> None:
+    """Return if a target has a number of cores, or says none.
+
+    Raises
+    ------
+    ValueError
+    """
+    cores = int(target.attrs.get("num-cores", 1))
+    if not 1 <= cores <= MOST_CORES:
+        raise ValueError(
+            f"'num-cores' of the target must be from 1 to {MOST_CORES}, not {cores}: it is how "
+            "many cores the function may use"
+        )
 
 
 def check_packages(cost_model: Any) -> None:  # noqa: ANN401 - what TVM takes
@@ -44,12 +88,16 @@ def check_packages(cost_model: Any) -> None:  # noqa: ANN401 - what TVM takes
         )
 
 
-def check_target(target: Target) -> None:
-    """Return if MetaSchedule has rules for a target, and finds in it what they read.
+def tvm_space(target: Target) -> ms.space_generator.PostOrderApply:
+    """Return TVM's own search space for a target, initialised.
+
+    TVM chooses its rules by the target when a generator is initialised, in C++ only; what the
+    target does not say ends there in an error of TVM that does not name it.
 
     Raises
     ------
     ValueError
+        MetaSchedule has no rules for the target, or does not find in it what they read.
     """
     names = {str(target.kind.name), *map(str, target.keys)}
     for name, needed in _NEEDED:
@@ -60,14 +108,16 @@ def check_target(target: Target) -> None:
                 f"the target '{target.kind.name}' does not say its {', '.join(missing)}, which "
                 f"MetaSchedule needs: name it, for example as {json.dumps(whole)}"
             )
+    made = ms.space_generator.PostOrderApply()
     try:
-        default_space(target)
+        ms.TuneContext(IRModule(), target=target, space_generator=made, num_threads=1)
     except Exception as error:  # TVM's errors are of several types
         raise ValueError(
             f"MetaSchedule has no rules for the target '{target.kind.name}' "
             f"({(str(error).strip().splitlines() or ['no message'])[-1]}): take another target, "
             "such as llvm or cuda"
         ) from error
+    return made
 
 
 def check_device(target: Target) -> None:
@@ -92,11 +142,12 @@ def check(target: Target, space: Any, runner: ms.Runner | None, cost_model: Any)
     ImportError
         A package is missing.
     ValueError
-        There are no rules for the target, it does not say enough of the machine, or this machine
-        has no such device.
+        There are no rules for the target, it does not say enough of the machine or has no number of
+        cores, or this machine has no such device.
     """
     check_packages(cost_model)
+    check_cores(target)
     if space is None:
-        check_target(target)
+        tvm_space(target)
     if runner is None:
         check_device(target)

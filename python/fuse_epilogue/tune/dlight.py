@@ -9,6 +9,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir import dlight
 from tvm.target import Target
 
+from ..schedule import check_numerics
 from .rule import absorb
 
 
@@ -23,6 +24,11 @@ class DlightFuse(dlight.ScheduleRule):
     numerics : {"reassociate", "exact"}
         As of ``sch.fuse_reduction_epilogue``.
 
+    Raises
+    ------
+    ValueError
+        `numerics` is neither of its two values.
+
     Example
     -------
     >>> import tvm
@@ -35,6 +41,7 @@ class DlightFuse(dlight.ScheduleRule):
     """
 
     def __init__(self, *rules: dlight.ScheduleRule, numerics: str = "reassociate") -> None:
+        check_numerics(numerics)
         self.rules = rules
         self.numerics = numerics
 
@@ -56,6 +63,14 @@ class DlightFuse(dlight.ScheduleRule):
             None if no rule fits. If tunable, the spaces of the function as it is and of the fused
             one; each has a trace that begins with the function as it is, the fusion included.
             Otherwise the schedule of the fused function, if its rule could do it, else the other.
+
+        Example
+        -------
+        >>> import tvm
+        >>> from fuse_epilogue import tune, workloads
+        >>> func, target = workloads.matmul(16, 16, 16), tvm.target.Target("llvm")
+        >>> tune.DlightFuse().apply(func, target, False).mod["main"] == func
+        False
         """
         fused = s_tir.Schedule(func)
         blocks = _reductions(fused)

@@ -9,13 +9,16 @@ TVM itself names none, and of some it dies.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord, Workload
 
+from .faults import record_fault, workload_fault
 from .lock import locked
 
 WORKLOADS = "database_workload.json"
@@ -50,6 +53,9 @@ def open_database(folder: str | Path) -> JSONDatabase:
     ValueError
         A line is neither that nor a record: the file is damaged, and not by a killed process. Or
         another process tunes into the folder just now.
+    OSError
+        A file cannot be read, or has to be written and cannot be: it is missing, or ends in half
+        a line.
 
     Example
     -------
@@ -64,6 +70,9 @@ def open_database(folder: str | Path) -> JSONDatabase:
 
 def read_database(folder: Path) -> JSONDatabase:
     """Open the database in a folder that is there, and locked by this process."""
+    for name in (WORKLOADS, RECORDS):
+        if not (folder / name).exists():  # TVM would not say why it cannot
+            _append(folder / name, b"")
     workloads = _mended(folder / WORKLOADS, workload_fault)
     records = _mended(folder / RECORDS, lambda line: record_fault(line, len(workloads)))
     try:
@@ -99,65 +108,30 @@ def measured(database: JSONDatabase, mod: IRModule) -> int:
     return len(database.get_top_k(database.commit_workload(mod), len(database)))
 
 
-def workload_fault(line: Any) -> str:  # noqa: ANN401 - any JSON
-    """Return why TVM could not read a workload, as far as its shape goes; empty if it could."""
-    return "" if _is(line, str, str) else "it is no pair of a hash and a module"
+def commit_workload(database: JSONDatabase, mod: IRModule) -> Workload:
+    """Return the workload of a module, which is in its file.
 
-
-def record_fault(line: Any, workloads: int) -> str:  # noqa: ANN401 - any JSON
-    """Return why TVM could not read a record, or would die of it; empty if it could.
-
-    Parameters
-    ----------
-    line : Any
-        What the line holds.
-    workloads : int
-        How many workloads there are to name.
-
-    Returns
-    -------
-    str
+    Raises
+    ------
+    OSError
+        It is not, see :func:`_appended`.
     """
-    if not _is(line, int, list):
-        return "it is no pair of a workload's number and a measurement"
-    workload, measurement = line
-    if not 0 <= workload < workloads:
-        return f"it is of workload {workload}, of those from 0 on there are {workloads}"
-    if len(measurement) != 4:
-        return "its measurement has not four parts: a trace, times, a target and arguments"
-    trace, times, target, arguments = measurement
-    if not _is(trace, list, list) or not all(_is(i, str, list, list, list) for i in trace[0]):
-        return "its trace is not made of steps and decisions"
-    if any(None in inputs for _, inputs, _, _ in trace[0]):
-        return "a step of its trace is of nothing"
-    for decision in trace[1]:
-        if not _is(decision, int, (int, list)) or not 0 <= decision[0] < len(trace[0]):
-            return "a decision of its trace is of no step"
-        if isinstance(decision[1], list) and not _all(decision[1], int):
-            return "a decision of its trace is no numbers"
-    if times is not None and not _all(times, (int, float)):
-        return "its times are no numbers"
-    if target is not None and not isinstance(target, (dict, str)):
-        return "its target is none"
-    if arguments is not None and not (
-        _all(arguments, list) and all(_is(a, str, str, list) and _all(a[2], int) for a in arguments)
-    ):
-        return "its arguments are no tensors"
-    return ""
+    if database.has_workload(mod):
+        return database.commit_workload(mod)
+    with _appended(Path(database.path_workload)):
+        return database.commit_workload(mod)
 
 
-def _is(value: Any, *kinds: Any) -> bool:  # noqa: ANN401 - any JSON
-    """Return whether a value of JSON is a list of elements of these kinds."""
-    if not isinstance(value, list) or len(value) != len(kinds):
-        return False
-    return all(_all([each], kind) for each, kind in zip(value, kinds, strict=True))
+def commit(database: JSONDatabase, record: TuningRecord) -> None:
+    """Append a record to its file.
 
-
-def _all(value: Any, kind: Any) -> bool:  # noqa: ANN401 - any JSON
-    """Return whether a value of JSON is a list, its elements of a kind; a bool is no number."""
-    return isinstance(value, list) and all(
-        isinstance(each, kind) and not isinstance(each, bool) for each in value
-    )
+    Raises
+    ------
+    OSError
+        It is not there, see :func:`_appended`.
+    """
+    with _appended(Path(database.path_tuning_record)):
+        database.commit_tuning_record(record)
 
 
 def _mended(file: Path, fault: Callable[[Any], str]) -> list[Any]:
@@ -181,17 +155,62 @@ def _mended(file: Path, fault: Callable[[Any], str]) -> list[Any]:
             raise _damaged(file, number, why)
         found.append(value)
     if lines and not lines[-1].endswith(b"\n"):  # killed before it wrote the end of the line
-        with file.open("ab") as whole:
-            whole.write(b"\n")
+        _append(file, b"\n")
     return found
 
 
 def _cut(file: Path, length: int) -> None:
     """Move what follows so many bytes of a file to the file beside it."""
-    with file.open("r+b") as kept, file.with_name(file.name + CUT).open("ab") as cut:
+    with file.open("r+b") as kept:
         kept.seek(length)
-        cut.write(kept.read().rstrip(b"\n") + b"\n")
+        _append(file.with_name(file.name + CUT), kept.read().rstrip(b"\n") + b"\n")
         kept.truncate(length)
+
+
+def _append(file: Path, data: bytes) -> None:
+    """Append to a file; the error of a full disk names it."""
+    try:
+        with file.open("ab") as appended:
+            appended.write(data)
+    except OSError as error:
+        raise _unwritable(file, error) from error
+
+
+@contextmanager
+def _appended(file: Path) -> Iterator[None]:
+    """Have TVM append a line to a file: it does not look whether all of it is there in the end.
+
+    Raises
+    ------
+    OSError
+        It is not, or the file is gone or may not be written. The file is then as it was before.
+    """
+    if _torn(file):  # by somebody else: what this process tears it mends
+        _mended(file, lambda line: "")
+    before = file.stat().st_size
+    yield
+    if file.stat().st_size == before or _torn(file):
+        os.truncate(file, before)
+        raise OSError(
+            f"{file} cannot be written, its disk may be full: what was to be appended is lost, "
+            "what was there stays; make room, and run the same again, which goes on"
+        )
+
+
+def _torn(file: Path) -> bool:
+    """Return whether a file, which can be written, ends in the middle of a line."""
+    try:
+        with file.open("r+b") as opened:
+            if opened.seek(0, os.SEEK_END) == 0:
+                return False
+            opened.seek(-1, os.SEEK_END)
+            return opened.read() != b"\n"
+    except OSError as error:
+        raise _unwritable(file, error) from error
+
+
+def _unwritable(file: Path, error: OSError) -> OSError:
+    return OSError(f"{file} cannot be written: {error.strerror}")
 
 
 def _json(line: bytes) -> tuple[bool, Any]:

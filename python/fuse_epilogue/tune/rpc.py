@@ -25,6 +25,9 @@ KEY = "fuse_epilogue"
 #: Where TVM looks for free ports, for its trackers and its servers.
 PORTS = (9190, 9999)
 
+#: The most servers: each looks for its port among others, and so does the tracker.
+MOST_SERVERS = PORTS[1] - PORTS[0] - 1
+
 #: How often a process looks whether the one that started it is still there, in seconds.
 _LOOK = 0.5
 
@@ -39,7 +42,7 @@ class Cluster:
     Parameters
     ----------
     servers : int
-        At least 1.
+        From 1 to :data:`MOST_SERVERS`.
     host : str
         The address that tracker and servers listen on. Any other than that of the loopback lets
         everybody who reaches it run code here.
@@ -51,7 +54,8 @@ class Cluster:
     ImportError
         A package that TVM's RPC needs is missing.
     ValueError
-        `servers` is less than 1, `host` is no address of this machine, or there is no free port.
+        `servers` is less than 1 or more than there are ports for, `host` is no address of this
+        machine, or there is no free port.
 
     Example
     -------
@@ -64,6 +68,11 @@ class Cluster:
     def __init__(self, servers: int = 1, *, host: str = LOOPBACK, key: str = KEY) -> None:
         if servers < 1:
             raise ValueError(f"servers must be at least 1, not {servers}")
+        if servers > MOST_SERVERS:
+            raise ValueError(
+                f"servers must be at most {MOST_SERVERS}, not {servers}: each needs a port of its "
+                f"own from {PORTS[0]} to {PORTS[1]}, and so does the tracker"
+            )
         try:
             from tvm.rpc import tracker
         except ImportError as error:
@@ -106,6 +115,18 @@ class Cluster:
         ----------
         seconds, evaluator
             As of :func:`rpc_runner`.
+
+        Returns
+        -------
+        tvm.s_tir.meta_schedule.runner.RPCRunner
+            For ``tune.tune(..., runner=)``, as long as the cluster is open.
+
+        Example
+        -------
+        >>> from fuse_epilogue import tune
+        >>> with tune.Cluster(1) as cluster:
+        ...     type(cluster.runner(seconds=10)).__name__
+        'RPCRunner'
         """
         return rpc_runner(
             self.host, self.port, self.key, len(self._servers), seconds=seconds, evaluator=evaluator
@@ -123,6 +144,13 @@ class Cluster:
         ------
         ServersGone
             The tracker has died: nothing can be measured any more.
+
+        Example
+        -------
+        >>> from fuse_epilogue import tune
+        >>> with tune.Cluster(1) as cluster:
+        ...     cluster.watch()
+        0
         """
         if not self._tracker.proc.is_alive():
             raise ServersGone(
@@ -136,7 +164,16 @@ class Cluster:
         return len(dead)
 
     def close(self) -> None:
-        """End all of the processes; a second call does nothing."""
+        """End all of the processes; a second call does nothing.
+
+        Example
+        -------
+        >>> from fuse_epilogue import tune
+        >>> cluster = tune.Cluster(1)
+        >>> cluster.close()
+        >>> cluster.processes
+        []
+        """
         # The tracker first, which would say of each server that it has gone.
         if self._tracker.proc is not None:
             # Not terminate(): that asks the tracker, which may be dead, under a fixed address.

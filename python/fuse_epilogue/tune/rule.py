@@ -16,7 +16,6 @@ from __future__ import annotations
 from typing import Any
 
 from tvm import s_tir, tirx
-from tvm.ir import IRModule
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.schedule import SBlockRV
@@ -24,8 +23,9 @@ from tvm.s_tir.schedule.analysis import is_output_block
 from tvm.sym import Analyzer
 from tvm.target import Target
 
-from ..schedule import analyze
+from ..schedule import analyze, check_numerics
 from ..tir_tree import loads
+from .checks import tvm_space
 from .postproc import with_decompose_fused
 
 
@@ -128,6 +128,11 @@ class FuseReductionEpilogue(ms.schedule_rule.PyScheduleRule):
     numerics : {"reassociate", "exact"}
         As of ``sch.fuse_reduction_epilogue``: with ``"exact"`` the search leaves floats alone.
 
+    Raises
+    ------
+    ValueError
+        `numerics` is neither of its two values.
+
     Example
     -------
     >>> import tvm
@@ -138,6 +143,7 @@ class FuseReductionEpilogue(ms.schedule_rule.PyScheduleRule):
     """
 
     def __init__(self, numerics: str = "reassociate") -> None:
+        check_numerics(numerics)
         self.numerics = numerics
 
     def _initialize_with_tune_context(self, context: ms.TuneContext) -> None:
@@ -171,6 +177,8 @@ def space(
     Parameters
     ----------
     target : tvm.target.Target, str or dict
+        With what MetaSchedule reads of it: "num-cores", or of a GPU "max_threads_per_block",
+        "max_shared_memory_per_block" and "thread_warp_size". As a str, one of TVM's tags.
     fuse : bool
         Whether our rule is in it. The postprocessor is in either case: a space may be for
         functions that were fused before.
@@ -186,7 +194,8 @@ def space(
     Raises
     ------
     ValueError
-        TVM has no default rules for this kind of target.
+        TVM has no default rules for this kind of target, the target does not say what they read,
+        or `numerics` is neither of its two values.
 
     Example
     -------
@@ -195,10 +204,8 @@ def space(
     >>> sum(type(p).__name__ == "_PyPostproc" for p in generator.postprocs)
     1
     """
-    target = target if isinstance(target, Target) else Target(target)
-    # TVM chooses its rules by the target when a generator is initialised, in C++ only.
-    default = ms.space_generator.PostOrderApply()
-    ms.TuneContext(IRModule(), target=target, space_generator=default, num_threads=1)
+    check_numerics(numerics)
+    default = tvm_space(target if isinstance(target, Target) else Target(target))
     rules = list(default.sch_rules)
     if fuse:
         rules.insert(0, FuseReductionEpilogue(numerics))

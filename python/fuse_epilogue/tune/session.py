@@ -7,6 +7,7 @@ the builder and the runner) are the same, and only the loop around them is ours.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -20,7 +21,7 @@ from tvm.target import Target
 
 from .bench import Bench, LeftOut, Trial, Unfit
 from .build import local_builder
-from .checks import check
+from .checks import check, check_numbers
 from .lock import locked
 from .records import measured, read_database
 from .rpc import Cluster
@@ -84,7 +85,7 @@ def tune(
     servers : int
         If not 0: start a tracker and so many servers on this machine, and measure there.
     seed : int
-        Of what is drawn.
+        Of what is drawn; from 0 to 2**32 - 1.
     repeatable : bool
         Propose on one core: then the same seed and database propose the same candidates, as long as
         the cost model does not differ. The threads of several take them in turns that differ.
@@ -108,9 +109,12 @@ def tune(
     ImportError
         A package that MetaSchedule needs is missing.
     ValueError
-        There is no function to tune, a number is less than 1, both `runner` and `servers` are
-        given, the target does not say what MetaSchedule needs, this machine has no such device,
-        or another process tunes into the folder. Or functions were left out.
+        There is no function to tune, a number is too small or too large, both `runner` and
+        `servers` are given, the target does not say what MetaSchedule needs, this machine has no
+        such device, or another process tunes into the folder. Or functions were left out.
+    OSError
+        The database cannot be written, its disk is full for example. What was measured before is
+        in it: with room, the same call goes on.
     ServersGone
         There has been no server for `wait` seconds. The database has what was measured: with a
         server, the same call goes on.
@@ -127,15 +131,14 @@ def tune(
     ``tvm.s_tir.meta_schedule.tir_integration.compile_tir(database, func, target)`` returns the best
     schedule.
     """
-    for name, number in (("trials", trials), ("batch", batch)):
-        if number < 1:
-            raise ValueError(f"{name} must be at least 1, not {number}")
+    check_numbers(trials=trials, batch=batch, servers=servers, seed=seed)
     if servers and runner is not None:
         raise ValueError("pass either a runner or a number of servers to start, not both")
     target = target if isinstance(target, Target) else Target(target)
     tasks = _tasks(mod)
     check(target, space, runner, cost_model)
-    cores = int(target.attrs.get("num-cores", 1))
+    # Candidates are proposed and compiled here, whatever machine the target is.
+    cores = min(int(target.attrs.get("num-cores", 1)), os.cpu_count() or 1)
     left_out: list[LeftOut] = []
     with locked(Path(folder)):
         database = read_database(Path(folder))
@@ -169,7 +172,7 @@ def tune(
                     num_threads=1 if repeatable else cores,
                 )
                 try:
-                    bench.search(context, trials, done, batch, cost_model)
+                    bench.search(context, trials, done, min(batch, trials), cost_model)
                 except Unfit as error:
                     left_out.append(LeftOut(name, str(error)))
                     if on_left_out is not None:
