@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import signal
 import subprocess
 import sys
 
@@ -93,8 +95,8 @@ CUDA = '{"kind": "cuda", "arch": "sm_90"}'
         (["plan"], "'missing.json': no file of that name"),
         (["plan", "--target", "riscy"], "--target 'riscy' is no target that TVM knows"),
         (["plan", "--target", '{"kind": "cuda"'], "is no target that TVM knows"),
-        (["plan", "--target", "c"], "--target 'c': the planner knows processors of kind 'llvm'"),
-        (["fuse", "--target", "c"], "--target 'c': the planner knows processors of kind 'llvm'"),
+        (["plan", "--target", "c"], "--target 'c': the planner does not know targets of kind 'c'"),
+        (["fuse", "--target", "c"], "--target 'c': the planner does not know targets of kind 'c'"),
         (["plan", "--finite"], "--finite is for Trainium"),
         (["plan", "--finite", "--target", CUDA], "--finite is for Trainium"),
         (["plan", "--measure", "2", "--target", "trn1"], "--measure is for this machine"),
@@ -132,10 +134,17 @@ def test_every_command_has_help_with_an_example(name, capsys):
 
 
 def test_it_runs_as_a_module(tmp_path):
-    bad = saved(tmp_path / "m.json", main=sum_of_part)
-    command = [sys.executable, "-m", "fuse_epilogue", "explain", bad, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    """Also where a script has something to say at the end of the process."""
+    saved(tmp_path / "m.json", main=sum_of_part)
+    script = tmp_path / "m.py"
+    script.write_text(
+        "import atexit\nfrom pathlib import Path\natexit.register(print, 'at the end')\n"
+        "main = tvm.ir.load_json(Path(__file__).with_suffix('.json').read_text())\n"
+    )
+    command = [sys.executable, "-m", "fuse_epilogue", "explain", str(script), "--run-python"]
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
     assert done.returncode == output.REFUSED and list(json.loads(done.stdout)) == ["main"]
+    assert done.stderr == "at the end\n"
 
 
 def test_interrupted(product, capsys, monkeypatch):
@@ -144,6 +153,21 @@ def test_interrupted(product, capsys, monkeypatch):
 
     monkeypatch.setattr(inputs, "read", interrupt)
     assert run(capsys, "explain", product) == (output.INTERRUPTED, "", "interrupted\n")
+
+
+@pytest.mark.parametrize("error", [RuntimeError(""), inputs.InputError("no message")])
+def test_interrupted_inside_of_tvm(error, product, capsys, monkeypatch):
+    """There it arrives as an error that says nothing, which somebody may put into words."""
+    before = signal.getsignal(signal.SIGINT)
+
+    def interrupt(*_):
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        raise error
+
+    monkeypatch.setattr(inputs, "read", interrupt)
+    assert run(capsys, "explain", product) == (output.INTERRUPTED, "", "interrupted\n")
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 # ---- explain and fuse ----------------------------------------------------------------------------
@@ -189,6 +213,9 @@ def test_explain_tells_what_is_fused_already(product, tmp_path, capsys):
     attr = inputs.read(out)["main"].attrs[FUNCTION_ATTR]
     other = workloads.row_reduce(8, 8, activation="relu").with_attr(FUNCTION_ATTR, attr)
     said = run(capsys, "explain", saved(tmp_path / "other.json", main=other))[1]
+    assert "can be fused:" in said and "already" not in said
+    damaged = workloads.matmul(8, 8, 8).with_attr(FUNCTION_ATTR, "[{}]")
+    said = run(capsys, "explain", saved(tmp_path / "damaged.json", main=damaged))[1]
     assert "can be fused:" in said and "already" not in said
 
 

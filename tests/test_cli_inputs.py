@@ -71,6 +71,7 @@ def test_two_modules_in_a_script_are_too_many(tmp_path):
         inputs.read(str(tmp_path / "m.py"), run_python=True)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_an_onnx_model_is_lowered(tmp_path):
     onnx = pytest.importorskip("onnx")
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
@@ -87,6 +88,12 @@ def test_an_onnx_model_is_lowered(tmp_path):
     funcs = inputs.functions(inputs.read(str(file)))
     assert len(funcs) == 1 and "matmul" in next(iter(funcs))
     file.write_bytes(b"no model")
+    with pytest.raises(inputs.InputError, match="cannot be read as ONNX"):
+        inputs.read(str(file))
+    # Without a rank it is converted, and cannot be lowered.
+    values["x"] = helper.make_tensor_value_info("x", kind, None)
+    graph = helper.make_graph(nodes, "g", [values[n] for n in "xwb"], [values["y"]])
+    onnx.save(helper.make_model(graph), str(file))
     with pytest.raises(inputs.InputError, match="cannot be read as ONNX"):
         inputs.read(str(file))
 
@@ -168,3 +175,16 @@ def test_what_a_script_prints_is_not_part_of_the_answer(tmp_path, capfd):
     code, said, noted = run(capfd, "explain", str(file), "--run-python", "--json")
     assert code == output.DONE and list(json.loads(said)) == ["main"]
     assert "by the script" in noted and "by its child" in noted
+
+
+def test_a_script_imports_what_is_beside_it(tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "sizes_of_the_script", raising=False)
+    (tmp_path / "sizes_of_the_script.py").write_text("M = 8\n")
+    file = tmp_path / "m.py"
+    file.write_text(
+        "from fuse_epilogue import workloads\nfrom sizes_of_the_script import M\n"
+        "main = workloads.row_reduce(M, M)\n"
+    )
+    before = list(sys.path)
+    assert list(inputs.functions(inputs.read(str(file), run_python=True))) == ["main"]
+    assert sys.path == before

@@ -17,6 +17,7 @@ PROGRAM = """\
 import fuse_epilogue
 from fuse_epilogue import FusionReport, Schedule, workloads
 from fuse_epilogue.planner import Plan
+from fuse_epilogue.transform import FuseReductionEpilogue, Report, report_of
 from typing_extensions import assert_type
 
 func = workloads.matmul(16, 16, 16)
@@ -27,6 +28,8 @@ assert_type(report, FusionReport)
 assert_type(report.fusable, bool)
 assert_type(fuse_epilogue.analyze(sch, "matmul"), FusionReport)
 assert_type(fuse_epilogue.plan(func, "trn1"), Plan)
+assert_type(report_of(FuseReductionEpilogue("always")(sch.mod)), Report)
+FuseReductionEpilogue()()  # error: Missing positional argument "mod"
 sch.fuse_reduction_epilogue("matmul", numerical="exact")  # error: Unexpected keyword
 fuse_epilogue.plan(func, machine="trn1")  # error: Unexpected keyword
 report.fuseable  # error: "FusionReport" has no attribute

@@ -13,6 +13,7 @@ from tvm.ir import IRModule
 from tvm.script import tirx as T
 
 from fuse_epilogue import transform, workloads
+from fuse_epilogue._interrupts import is_interrupt
 from fuse_epilogue.transform import FuseReductionEpilogue, report_of
 from fuse_epilogue.transform.report import FUNCTION_ATTR
 
@@ -187,6 +188,26 @@ def test_a_failure_of_ours_is_reported(monkeypatch: pytest.MonkeyPatch, mod: IRM
     assert not fused["biased"].same_as(mod["biased"])
 
 
+def test_an_interrupt_is_no_failure(monkeypatch: pytest.MonkeyPatch, mod: IRModule) -> None:
+    """It ends the pass, as an error of TVM's ffi, which cannot carry a KeyboardInterrupt."""
+
+    def interrupted(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("")
+
+    monkeypatch.setattr(transform.fuse, "fuse_one", interrupted)
+    with pytest.raises(RuntimeError) as ended:
+        absorbing()(mod)
+    assert is_interrupt(ended.value)
+
+
+def test_a_failure_may_say_nothing(monkeypatch: pytest.MonkeyPatch, mod: IRModule) -> None:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise ValueError
+
+    monkeypatch.setattr(transform.fuse, "fuse_one", fails)
+    assert report_of(absorbing()(mod)).functions[0].reason == "ValueError: no message"
+
+
 # ---- The same as the primitive, and bit for bit --------------------------------------------------
 
 
@@ -296,14 +317,43 @@ def test_a_second_run_does_nothing(mod: IRModule, policy: str, rows: bool) -> No
     assert fuse(once).same_as(once)
 
 
-def test_a_second_run_with_more_allowed_adds_to_the_report() -> None:
-    mod = IRModule({"main": matmul()})
-    exact = absorbing(numerics="exact")(mod)
-    both = absorbing()(exact)
-    first, second = (report_of(each).functions[0].reductions[0] for each in (exact, both))
-    assert not first.absorbed
-    assert second.fusion.steps[: len(first.fusion.steps)] == first.fusion.steps
-    assert second.bytes_saved is not None and first.bytes_saved is not None
+def test_a_second_run_with_more_allowed_says_what_holds_now() -> None:
+    """Two intermediates of 4 x 6 float32: one goes, of the other a row stays, in either run."""
+    exact = absorbing("always", numerics="exact")(IRModule({"main": matmul()}))
+    again = absorbing("always")(exact)
+    for module, absorbed, tail in (
+        (exact, (), "T.max(x + bias[v_n], T.float32(0.0))"),
+        (again, ("bias[v_n]",), "T.max(x, T.float32(0.0))"),
+    ):
+        (entry,) = report_of(module).functions[0].reductions
+        assert (entry.absorbed, entry.tails) == (absorbed, (tail,))
+        assert [step.epilogue for step in entry.fusion.steps] == ["bias", "relu"]
+        assert (entry.bytes_saved, entry.bytes_removed) == (24 * 4 + 18 * 4, 24 * 4)
+
+
+def test_what_a_row_held_is_gone_later() -> None:
+    """An intermediate of 8 float32: a single one is left at first, then none."""
+    module = IRModule({"main": workloads.row_reduce(8, 8, bias=True)})
+    exact = absorbing("always", numerics="exact")(module)
+    entries = [
+        report_of(each).functions[0].reductions[0] for each in (exact, absorbing("always")(exact))
+    ]
+    assert [(each.bytes_saved, each.bytes_removed) for each in entries] == [(28, 0), (32, 32)]
+    assert not entries[1].tails and entries[1].fusion.steps[0].removed == "reduced"
+
+
+@pytest.mark.parametrize("text", ["garbage", "[{}]", 5, "null", "[" * 9999])
+def test_what_a_function_says_of_itself_may_be_damaged(text: object) -> None:
+    func = matmul().with_attr(FUNCTION_ATTR, text)
+    report = report_of(absorbing()(IRModule({"main": func}))).functions[0]
+    assert report.fused and not report.left_alone
+
+
+def test_sizes_that_are_none_are_damage() -> None:
+    func = absorbing(numerics="exact")(IRModule({"main": matmul()}))["main"]
+    damaged = func.attrs[FUNCTION_ATTR].replace('"bytes_removed": 96', '"bytes_removed": "96"')
+    again = absorbing()(IRModule({"main": func.with_attr(FUNCTION_ATTR, damaged)}))
+    assert report_of(again).functions[0].bytes_saved == 18 * 4
 
 
 def test_another_function_under_the_name_has_a_report_of_its_own() -> None:

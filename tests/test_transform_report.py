@@ -276,7 +276,7 @@ def test_options_of_another_type(name: str, value: object) -> None:
         FuseReductionEpilogue(**{name: value})
 
 
-@pytest.mark.parametrize("name", ["find", "decide", "report", "fuse"])
+@pytest.mark.parametrize("name", ["find", "decide", "earlier", "report", "fuse"])
 def test_examples_in_docstrings(name: str) -> None:
     result = doctest.testmod(getattr(transform, name), optionflags=doctest.ELLIPSIS)
     assert result.failed == 0

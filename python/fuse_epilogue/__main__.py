@@ -2,7 +2,13 @@
 
 import sys
 
-from .cli import main
-
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        from .cli import main, output
+
+        code = main()
+        output.finish()
+    except KeyboardInterrupt:  # while it was loaded
+        print("interrupted", file=sys.stderr)
+        code = 130
+    sys.exit(code)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any
 
+from .._interrupts import as_keyboard_interrupt
 from . import explained, fused, kernels, output, planned, tuned
 from .inputs import InputError
 
@@ -85,8 +86,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = parser().parse_args(arguments)
     try:
-        answer: output.Answer = COMMANDS[given.command].run(given)
-        return answer.show(given.json)
+        with as_keyboard_interrupt():
+            answer: output.Answer = COMMANDS[given.command].run(given)
+            return answer.show(given.json)
     except (InputError, OSError) as error:
         output.note(f"error: {error}")
         return output.WRONG if isinstance(error, InputError) else output.REFUSED

@@ -10,7 +10,7 @@ from tvm import ir, tirx
 
 from ..report import FusionReport
 from ..transform import FunctionReport, FuseReductionEpilogue, ReductionReport, report_of
-from ..transform.fuse import fused_before
+from ..transform.earlier import fused_before
 from ..transform.report import FUNCTION_ATTR
 from . import fused, inputs, options
 from .output import Answer

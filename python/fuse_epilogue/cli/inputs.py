@@ -122,6 +122,18 @@ def _printing_aside() -> Iterator[None]:
             os.close(kept)
 
 
+@contextlib.contextmanager
+def _beside(file: Path) -> Iterator[None]:
+    """Let a script import what is beside it, as ``python script.py`` does."""
+    folder = str(file.resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):  # the script may have removed it
+            sys.path.remove(folder)
+
+
 def _json(file: Path) -> ir.IRModule:
     return _from_json(f"'{file}'", _text(f"'{file}'", lambda: file.read_text(encoding="utf-8")))
 
@@ -151,7 +163,8 @@ def _python(file: Path) -> ir.IRModule:
 
     names = {"tvm": tvm, "I": script_ir, "T": script_tirx, "R": script_relax}
     try:
-        made = runpy.run_path(str(file), init_globals=names)
+        with _beside(file):
+            made = runpy.run_path(str(file), init_globals=names)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
@@ -171,12 +184,6 @@ def _onnx(file: Path) -> ir.IRModule:
     from tvm import relax
     from tvm.relax.frontend.onnx import from_onnx
 
-    try:
-        module = from_onnx(onnx.load(str(file)))
-    except Exception as error:  # a protobuf error, or whatever the frontend raises
-        raise InputError(
-            f"'{file}' cannot be read as ONNX ({type(error).__name__}: {_first(error)})"
-        ) from error
     passes = [
         relax.transform.DecomposeOpsForInference(),
         relax.transform.LegalizeOps(),
@@ -185,7 +192,12 @@ def _onnx(file: Path) -> ir.IRModule:
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
     ]
-    return tvm.ir.transform.Sequential(passes)(module)
+    try:
+        return tvm.ir.transform.Sequential(passes)(from_onnx(onnx.load(str(file))))
+    except Exception as error:  # a protobuf error, or whatever the frontend or a pass raises
+        raise InputError(
+            f"'{file}' cannot be read as ONNX ({type(error).__name__}: {_first(error)})"
+        ) from error
 
 
 def _module(what: str, named: list[tuple[str, Any]]) -> ir.IRModule:

@@ -60,7 +60,7 @@ def planned_target(text: str) -> Any:
     -------
     >>> planned_target("c")
     Traceback (most recent call last):
-    fuse_epilogue.cli.inputs.InputError: --target 'c': the planner knows processors of kind ...
+    fuse_epilogue.cli.inputs.InputError: --target 'c': the planner does not know ...
     """
     from ..planner.kinds import described
 

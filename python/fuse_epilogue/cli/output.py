@@ -81,6 +81,19 @@ def _abandon(stream: TextIO) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
+def finish() -> None:
+    """Send what is printed from now on to standard error: the answer is complete.
+
+    A script of --run-python may have something to say at the end of the process.
+    """
+    if sys.stdout is None:
+        return
+    if sys.stderr is None:
+        _abandon(sys.stdout)
+    else:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+
 def progress(what: str, number: int, of: int, said: str = "") -> None:
     """Redraw the progress bar on standard error, where somebody may be looking.
 

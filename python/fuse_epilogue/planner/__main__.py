@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
 from tvm.target import Target
 
 from .._files import try_to_write, write
+from .._interrupts import as_keyboard_interrupt, is_interrupt
+from ..cli import output
 from ..schedules import host
-from .calibrate import POINTS, calibrate, here
+from .calibrate import POINTS, calibrate, here, solver
 from .kept import Kept, Measure
 from .machine import Cpu, cpu
 
@@ -29,7 +30,6 @@ exit codes:
   2    the command line is wrong: nothing was measured
   130  interrupted; what was measured is kept
 """
-_FAILED, _INTERRUPTED = 1, 130
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -71,27 +71,49 @@ def main(arguments: list[str] | None = None) -> None:
     if (parsed.tracker is None) != (parsed.key is None):
         parser.error("--tracker and --key go together: the one names the other's servers")
     try:
+        with as_keyboard_interrupt():
+            _calibrate(parsed, parser)
+    except KeyboardInterrupt as error:
+        output.note("interrupted")
+        raise SystemExit(output.INTERRUPTED) from error
+
+
+def _calibrate(parsed: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    try:
+        solver()
         machine, target, measure = _remote(parsed) if parsed.tracker else _here()
     except (ImportError, ValueError) as error:
         parser.error(str(error))
-    kept = Kept(parsed.out, measure)
-    if kept.found:
-        print(f"going on with {kept.found} measurements in {kept.file}")
     try:
+        kept = Kept(parsed.out, measure)
+    except OSError as error:
+        parser.error(f"--out needs another name, measurements cannot be kept beside it: {error}")
+    try:
+        if kept.found:
+            _show(f"going on with {kept.found} measurements in {kept.file}")
         profile = calibrate(machine, target, parsed.points, kept.measure)
         write(parsed.out, profile.to_json())
     except (RuntimeError, OSError, KeyboardInterrupt) as error:
-        what, code = f"error: {error}", _FAILED
-        if isinstance(error, KeyboardInterrupt):
-            what, code = "interrupted", _INTERRUPTED
-        print(f"{what}\nwhat was measured is in {kept.file}", file=sys.stderr)
+        what, code = f"error: {error}", output.REFUSED
+        if isinstance(error, KeyboardInterrupt) or is_interrupt(error):
+            what, code = "interrupted", output.INTERRUPTED
+        output.note(f"{what}\nwhat was measured is in {kept.file}")
         raise SystemExit(code) from error
     kept.remove()
     ratios = np.abs([value for _, value in profile.residuals])
-    print(
-        f"{profile.machine}: {profile.weights}; half of {len(ratios)} kernels are predicted within "
-        f"a factor of {np.exp(np.median(ratios)):.2f}, all within {np.exp(ratios.max()):.2f}"
-    )
+    try:
+        _show(
+            f"{profile.machine}: {profile.weights}; half of {len(ratios)} kernels are predicted "
+            f"within a factor of {np.exp(np.median(ratios)):.2f}, all within "
+            f"{np.exp(ratios.max()):.2f}"
+        )
+    except OSError as error:
+        output.note(f"error: {error}; the profile is in {parsed.out}")
+        raise SystemExit(output.REFUSED) from error
+
+
+def _show(text: str) -> None:
+    output.Answer(text, {}).show(as_json=False)
 
 
 def _here() -> tuple[Cpu, Target, Measure]:

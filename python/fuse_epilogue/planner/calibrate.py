@@ -10,6 +10,7 @@ ratio: a kernel of a microsecond counts for as much as one of a millisecond.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -90,7 +91,7 @@ def calibrate(
     NotMeasured
         A kernel that describes the machine could not be measured, three times.
     """
-    _solver()
+    solver()
     machine = described(machine, target, measure)
     design = list(_design(machine, points))
     samples, failed = [], 0
@@ -101,7 +102,7 @@ def calibrate(
             samples.append(Sample(name, terms, measure(problem, point, target, 0.0)))
         except NotMeasured as error:
             failed += 1
-            print(f"\nleft out: {error}", file=sys.stderr)
+            _say(f"\nleft out: {error}")
     _progress(len(design), len(design), f"{failed} left out" if failed else "")
     return fitted(machine, samples)
 
@@ -121,7 +122,7 @@ def fitted(machine: Cpu, samples: Sequence[Sample]) -> Profile:
     ValueError
         There are too few samples.
     """
-    nnls = _solver()
+    nnls = solver()
     terms = np.array([sample.terms for sample in samples])
     seconds = np.array([sample.seconds for sample in samples])
     if len(samples) < 4:
@@ -227,7 +228,7 @@ def _patient(measure: Measure) -> Measure:
             try:
                 return measure(problem, point, target, least)
             except NotMeasured as error:
-                print(f"again: {error}", file=sys.stderr)
+                _say(f"again: {error}")
         return measure(problem, point, target, least)
 
     return again
@@ -275,7 +276,14 @@ def _functions() -> Iterator[
         yield f"conv {rows} x {columns}, {taps} taps", func, find_conv
 
 
-def _solver() -> Any:
+def solver() -> Any:
+    """Return what fits the weights: asked for before anything is measured.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        scipy is missing.
+    """
     try:
         from scipy.optimize import nnls  # type: ignore[import-untyped,unused-ignore]
     except ModuleNotFoundError as error:
@@ -289,4 +297,11 @@ def _progress(done: int, total: int, what: str) -> None:
     width = 30
     bar = "#" * (width * done // max(total, 1))
     end = "\n" if done == total else ""
-    print(f"\r[{bar:{width}}] {done}/{total} {what[:60]:60}", end=end, file=sys.stderr, flush=True)
+    _say(f"\r[{bar:{width}}] {done}/{total} {what[:60]:60}", end)
+
+
+def _say(text: str, end: str = "\n") -> None:
+    """Print on standard error; where that is closed or full, it is the measurements that count."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            print(text, end=end, file=sys.stderr, flush=True)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm
 from tvm import ir, relax, tirx
 
+from .._interrupts import is_interrupt
 from ..schedule import NUMERICS
 from .decide import POLICIES, Policy
+from .earlier import bytes_removed, fused_before, with_earlier, with_earlier_bytes
 from .find import DEFAULT_NUMERICS, LEFT_ALONE, fuse_one, reductions_of
 from .report import (
     FAILED,
@@ -19,7 +19,6 @@ from .report import (
     FunctionReport,
     ReductionReport,
     Report,
-    reductions_from,
     reductions_to_json,
 )
 
@@ -127,6 +126,11 @@ class FuseReductionEpilogue:
             _check_target(target)
         self.target = target
 
+    if TYPE_CHECKING:
+
+        def __call__(self, mod: ir.IRModule) -> ir.IRModule:
+            """Run the pass; the method is that of TVM's passes, which its decorator adds."""
+
     def transform_module(
         self, mod: ir.IRModule, _context: tvm.transform.PassContext
     ) -> ir.IRModule:
@@ -146,6 +150,8 @@ class FuseReductionEpilogue:
             try:
                 fused, report = self._function(name, func, policy)
             except Exception as error:  # noqa: BLE001 - one function must not stop a module
+                if is_interrupt(error):
+                    raise KeyboardInterrupt from error
                 fused, report = func, FunctionReport(name, (), FAILED, _first_line(error))
             reports.append(report)
             if fused is not func:
@@ -169,6 +175,8 @@ class FuseReductionEpilogue:
         if not reductions:
             return func, FunctionReport(name)
         before = fused_before(func)
+        names = [str(each.name_hint) for each in reductions]
+        known = names == [each.reduction for each in before]
         now, reports = func, []
         for index, reduction in enumerate(reductions):
             if now is not func:
@@ -181,19 +189,20 @@ class FuseReductionEpilogue:
                 rows=self.rows,
             )
             fuse, why = False, ""
+            removed: int | None = 0
             if one.fusion.fusable:
+                removed = bytes_removed(now, one)
+                one = with_earlier_bytes(one, removed, before[index] if known else None)
                 decision = policy.decide(func, len(reductions), one, bool(before))
                 fuse, why = decision.fuse, decision.why
             block = str(reduction.name_hint)
             saved = one.balance.bytes_saved
-            reports.append(ReductionReport(block, fuse, one.fusion, saved, why))
+            reports.append(ReductionReport(block, fuse, one.fusion, saved, why, removed))
             now = one.func if fuse else now
-        names = [each.reduction for each in reports]
-        known = names == [each.reduction for each in before]
         if now is func:
             return func, FunctionReport(name, tuple(before if known else reports))
         if known:
-            reports = [_with_earlier(each, one) for each, one in zip(reports, before, strict=True)]
+            reports = [with_earlier(each, one) for each, one in zip(reports, before, strict=True)]
         now = now.with_attr(FUNCTION_ATTR, reductions_to_json(tuple(reports)))
         return now, FunctionReport(name, tuple(reports))
 
@@ -203,26 +212,7 @@ def _left_alone(name: str, why: str) -> FunctionReport:
 
 
 def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[-1]}"
-
-
-def _with_earlier(now: ReductionReport, before: ReductionReport) -> ReductionReport:
-    """Return what two runs did with a reduction."""
-    if not before.fused:
-        return now
-    if not now.fused:
-        return before
-    both = replace(now.fusion, steps=(*before.fusion.steps, *now.fusion.steps))
-    sizes = (before.bytes_saved, now.bytes_saved)
-    saved = None if None in sizes else sum(size or 0 for size in sizes)
-    return replace(now, fusion=both, bytes_saved=saved)
-
-
-def fused_before(func: tirx.PrimFunc) -> list[ReductionReport]:
-    """Return what earlier runs fused of a function: it says so itself, whatever its name is now."""
-    attrs = func.attrs
-    text = attrs.get(FUNCTION_ATTR) if attrs is not None else None
-    return [] if text is None else list(reductions_from(json.loads(str(text))))
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or ['no message'])[-1]}"
 
 
 def _check_target(target: Any) -> None:  # noqa: ANN401 - whatever fuse_epilogue.plan takes

@@ -41,6 +41,8 @@ class ReductionReport:
         bytes need not move.
     decision : str
         Why it was fused, or not; empty where the primitive refuses.
+    bytes_removed : int or None
+        Those of `bytes_saved` that are of intermediates that are gone; None as there.
     """
 
     reduction: str
@@ -48,6 +50,7 @@ class ReductionReport:
     fusion: FusionReport
     bytes_saved: int | None
     decision: str
+    bytes_removed: int | None = 0
 
     @property
     def code(self) -> str:
@@ -190,7 +193,23 @@ class Report:
         return "\n".join([*lines, *map(str, told)])
 
     def to_json(self) -> str:
-        """Return the report as JSON."""
+        """Return the report as JSON.
+
+        Returns
+        -------
+        str
+            For :meth:`from_json`; the module's attribute is the same text.
+
+        Example
+        -------
+        >>> import tvm
+        >>> from fuse_epilogue import transform, workloads
+        >>> mod = tvm.IRModule({"main": workloads.matmul(64, 64, 16)})
+        >>> report = transform.report_of(transform.FuseReductionEpilogue()(mod))
+        >>> import json
+        >>> json.loads(report.to_json())["policy"]
+        'planner'
+        """
         head = {"version": VERSION, **vars(self)}
         del head["functions"]
         # Every text is written once: the attribute of a function holds the same.
@@ -205,10 +224,23 @@ class Report:
         ----------
         text : str
 
+        Returns
+        -------
+        Report
+
         Raises
         ------
         ValueError
             The text is none, or of another version.
+
+        Example
+        -------
+        >>> import tvm
+        >>> from fuse_epilogue import transform, workloads
+        >>> mod = tvm.IRModule({"main": workloads.matmul(64, 64, 16)})
+        >>> report = transform.report_of(transform.FuseReductionEpilogue()(mod))
+        >>> transform.Report.from_json(report.to_json()) == report
+        True
         """
         try:
             data = json.loads(text)

@@ -1,0 +1,62 @@
+"""Ctrl-C as one exception: where TVM runs, it arrives as an error that says nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether an error is what TVM makes of an interrupt.
+
+    TVM's ffi carries every exception of Python from C++ to its caller by its name, and knows
+    none that is no ``Exception``: a ``KeyboardInterrupt`` becomes a ``RuntimeError`` without a
+    message. TVM's own errors have one.
+
+    Example
+    -------
+    >>> is_interrupt(RuntimeError("")), is_interrupt(RuntimeError("no luck"))
+    (True, False)
+    """
+    return type(error) is RuntimeError and not str(error).strip()
+
+
+@contextlib.contextmanager
+def as_keyboard_interrupt() -> Iterator[None]:
+    """Make ``KeyboardInterrupt`` of whatever error ends the block after Ctrl-C was pressed.
+
+    Example
+    -------
+    >>> import signal
+    >>> with as_keyboard_interrupt():
+    ...     try:
+    ...         signal.raise_signal(signal.SIGINT)
+    ...     except KeyboardInterrupt:
+    ...         raise RuntimeError from None
+    Traceback (most recent call last):
+    KeyboardInterrupt
+    """
+    pressed = False
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal pressed
+        pressed = True
+        signal.default_int_handler(number, frame)
+
+    # Somebody may have chosen otherwise, such as a shell that ignores it for what runs behind.
+    chosen = signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    if chosen or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    except Exception as error:
+        if pressed:
+            raise KeyboardInterrupt from error
+        raise
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
