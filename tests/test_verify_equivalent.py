@@ -393,11 +393,37 @@ def test_elements_left_alone_must_be_left_alone() -> None:
         equivalent(copied(M), copied(M - 1))
 
 
+def copied_rows() -> PrimFunc:
+    @T.prim_func(s_tir=True)
+    def func(a: T.handle, d: T.handle):
+        n = T.int32()
+        A = T.match_buffer(a, (n,), "float32")
+        D = T.match_buffer(d, (n,), "float32")
+        for i in range(n):
+            with T.sblock("copy"):
+                vi = T.axis.spatial(n, i)
+                D[vi] = A[vi]
+
+    return func
+
+
 def test_parameters_must_be_the_same() -> None:
     with pytest.raises(NotEquivalent, match="parameters differ"):
         equivalent(rows(plain), rows(plain, acc="int32"))
     with pytest.raises(ValueError, match="numerics"):
         equivalent(BIAS_LAST, BIAS_LAST, numerics="fast")
+
+
+def test_a_proof_refuses_what_it_cannot_compare() -> None:
+    """It would take any word for "reassociate", and could prove what was not asked."""
+    with pytest.raises(ValueError, match="numerics is .*exat"):
+        prove(BIAS_LAST, BIAS_FIRST, numerics="exat")
+    with pytest.raises(ValueError, match=r"A \(float32, 2 dimensions\).*A \(int32, 2 dim"):
+        prove(rows(plain), rows(plain, acc="int32"))
+    with pytest.raises(ValueError, match="symbolic dimension n, which"):
+        prove(partly(M), copied_rows())
+    with pytest.raises(ValueError, match=rf"A has the shape \(1,\) and \({M},\) at .*'n': 1"):
+        prove(copied_rows(), partly(M))
 
 
 def test_large_functions_run_compiled_only() -> None:

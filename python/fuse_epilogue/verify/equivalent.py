@@ -18,7 +18,7 @@ from .evaluate import Program, compile_function
 from .intervals import IntervalArithmetic
 from .parameters import Parameter, shape_of, work_of
 from .scalars import EvaluationError, UnsupportedError
-from .unknowns import Symbolic, prove
+from .unknowns import Symbolic, check_numerics, prove
 
 # Stores above which the evaluator is not used: it takes some microseconds for each.
 _EFFORT = 60_000
@@ -179,8 +179,7 @@ def equivalent(
     >>> verify.equivalent(before, sch.mod["main"]).proved
     True
     """
-    if numerics not in ("exact", "reassociate"):
-        raise ValueError(f'numerics is "exact" or "reassociate", not "{numerics}"')
+    check_numerics(numerics)
     pair = _prepare(before, after, numerics, sizes)
     small = max(work_of(program, pair.sizes) for program in pair.programs) <= _EFFORT
     if compiled:

@@ -11,7 +11,7 @@ from typing import Any
 from tvm import tirx
 
 from .abstract import AbstractProgram
-from .parameters import shape_of, work_of
+from .parameters import Parameter, shape_of, work_of
 from .prover import Prover, has_z3
 from .scalars import EvaluationError, WorkLimit
 from .symbolic import TermArithmetic
@@ -94,6 +94,11 @@ def prove(
         The outcome, and values of unknowns (with the extents) for which z3 sees a difference:
         worth trying on the functions, since z3 knows less of the operations than they do.
 
+    Raises
+    ------
+    ValueError
+        `numerics` is neither of its two values, or the functions have different parameters.
+
     Example
     -------
     >>> import tvm
@@ -105,12 +110,15 @@ def prove(
     >>> outcome.status
     'proved'
     """
+    check_numerics(numerics)
     programs = [AbstractProgram(before), AbstractProgram(after)]
+    _check_parameters(programs)
     tried: list[dict[str, int]] = []
     counts = [0, 0, 0]
     candidates: list[tuple[dict[str, int], Values]] = []
     reason = ""
     for at in _instances(programs[0], sizes):
+        _check_shapes(programs, at)
         if max(work_of(program, at) for program in programs) > _EFFORT:
             continue
         table = TermArithmetic(numerics == "exact", _TERMS)
@@ -134,6 +142,53 @@ def prove(
         status = "unknown" if has_z3() else "skipped"
         reason = reason if has_z3() else f"z3 is not installed, and needed: {reason}"
     return Symbolic(status, reason, tuple(tried), *counts), candidates
+
+
+def check_numerics(numerics: str) -> None:
+    """Return if this is a name of what may happen to floats.
+
+    Raises
+    ------
+    ValueError
+    """
+    if numerics not in ("exact", "reassociate"):
+        raise ValueError(f'numerics is "exact" or "reassociate", not "{numerics}"')
+
+
+def _check_parameters(programs: list[AbstractProgram]) -> None:
+    """Return if both functions have parameters of the same names, types and dimensions."""
+    before, after = ([_described(each) for each in program.parameters] for program in programs)
+    if before != after:
+        raise ValueError(
+            "before and after must have the same parameters, not "
+            f"{', '.join(before) or 'none'} and {', '.join(after) or 'none'}"
+        )
+    unknown = sorted(set(programs[1].sizes) - set(programs[0].sizes))
+    if unknown:
+        raise ValueError(
+            f"the function after has the symbolic dimension {', '.join(unknown)}, which the "
+            "function before does not have: give both the same parameters"
+        )
+
+
+def _described(param: Parameter) -> str:
+    """Return a parameter as a sentence names it, without its extents."""
+    dims = "a number" if param.shape is None else f"{len(param.shape)} dimensions"
+    return f"{param.name} ({param.type.name}, {dims})"
+
+
+def _check_shapes(programs: list[AbstractProgram], at: Mapping[str, int]) -> None:
+    """Return if the parameters of both functions have the same extents."""
+    for before, after in zip(*(program.parameters for program in programs), strict=True):
+        if before.shape is None:
+            continue
+        one, other = shape_of(programs[0], before, at), shape_of(programs[1], after, at)
+        if one != other:
+            where = f" at {dict(at)}" if at else ""
+            raise ValueError(
+                f"before and after must have the same parameters: {before.name} has the shape "
+                f"{one} and {other}{where}"
+            )
 
 
 def _instances(
