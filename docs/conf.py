@@ -20,7 +20,12 @@ project = "fuse_epilogue"
 release = version = fuse_epilogue.__version__
 html_title = f"{project} {release}"
 
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery"]
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_gallery.gen_gallery",
+]
 exclude_patterns = ["generate", "Thumbs.db", "tutorials/GALLERY_HEADER.rst"]
 rst_prolog = """
 .. |br| raw:: html
@@ -83,3 +88,4 @@ def setup(app: Sphinx) -> None:
     generate.write_all(HERE / "generated")
     PICTURES.mkdir(parents=True, exist_ok=True)
     app.connect("missing-reference", references.missing)
+    app.connect("viewcode-follow-imported", references.without_source)

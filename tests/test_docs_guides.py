@@ -75,7 +75,7 @@ def test_code_runs_and_prints_what_the_page_says(page: Path, tmp_path: Path) -> 
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         # A reader has set nothing: what a page needs, it sets itself.
         env={name: value for name, value in os.environ.items() if name != "TVM_NUM_THREADS"},
         check=False,

@@ -29,7 +29,7 @@ PACKAGES = {
 
 #: What public functions take or return without exporting it, by the package that it is shown with.
 ALSO = {
-    "fuse_epilogue": ("certificate.EpilogueProof", "certificate.TailProof"),
+    "fuse_epilogue.schedules": ("choice.Choice",),
     "fuse_epilogue.planner": (
         "cost.Weights",
         "machine.Cpu",
@@ -39,7 +39,16 @@ ALSO = {
         "space.Space",
         "problems.problem.Problem",
     ),
-    "fuse_epilogue.neuron": ("prediction.Prediction", "machine.Machine"),
+    "fuse_epilogue.neuron": ("prediction.Prediction", "machine.Machine", "trace.Trace"),
+}
+
+#: What packages export that is TVM's own, and why they do.
+BORROWED = {
+    "fuse_epilogue.Schedule": (
+        "``tvm.s_tir.Schedule``, the very class, which has the method "
+        ":func:`fuse_reduction_epilogue` since this package was loaded. Under this name type "
+        "checkers see the method with the signature that it has here."
+    ),
 }
 
 
@@ -105,6 +114,11 @@ def _package(name: str) -> str:
     parts = [title(name), f".. automodule:: {name}\n    :no-members:\n    :no-index:\n"]
     parts.append(f".. module:: {name}\n")
     parts += [_member(name, each, member) for each, member in shown(name).items()]
+    parts += [
+        f".. py:class:: {each.removeprefix(f'{name}.')}\n\n    {what}\n"
+        for each, what in BORROWED.items()
+        if each.rpartition(".")[0] == name
+    ]
     again = [each for each in exported(name) if each not in shown(name)]
     if again:
         here = ", ".join(f"``{each}``" for each in again)
@@ -123,10 +137,16 @@ def _package(name: str) -> str:
 def _member(package: str, name: str, member: Any) -> str:
     if inspect.isclass(member):
         hidden = ", ".join(getattr(member, "__dataclass_fields__", ())) or "__init__"
-        return f".. autoclass:: {package}.{name}\n    :members:\n    :exclude-members: {hidden}\n"
+        return _class(f"{package}.{name}", member, hidden)
     if inspect.isroutine(member):
         return f".. autofunction:: {package}.{name}\n"
     return _data(package, name, member)
+
+
+def _class(path: str, cls: type, hidden: str) -> str:
+    """Return a class with its methods, and how it is called if that is a method of its own."""
+    called = "    :special-members: __call__\n" if "__call__" in vars(cls) else ""
+    return f".. autoclass:: {path}\n    :members:\n{called}    :exclude-members: {hidden}\n"
 
 
 def _data(package: str, name: str, value: Any) -> str:
@@ -137,7 +157,7 @@ def _data(package: str, name: str, value: Any) -> str:
     elif isinstance(value, Mapping):
         lines += ["", f"    Its keys: {', '.join(map(code, value))}."]
     body = "\n".join(lines)
-    return f".. py:data:: {package}.{name}\n\n{body}\n"
+    return f".. py:data:: {name}\n\n{body}\n"  # of the module that the page has named
 
 
 def comment(package: str, name: str) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from .reference import PACKAGES, exported
+from .reference import BORROWED, PACKAGES, exported
 
 _NOTHING = object()
 
@@ -32,6 +32,18 @@ def missing(app: Any, env: Any, node: Any, contnode: Any) -> Any:
     domain = env.get_domain("py")
     linked = domain.resolve_any_xref(env, node["refdoc"], app.builder, name, node, contnode)
     return linked[0][1] if linked else contnode
+
+
+def without_source(_app: Any, module: str, name: str) -> str | None:
+    """Keep TVM's sources off the site: the event "viewcode-follow-imported".
+
+    Returns
+    -------
+    str or None
+        The module whose source is linked: for what is TVM's the package that exports it, where it
+        is not defined, so that there is no link; None to let sphinx look.
+    """
+    return module if f"{module}.{name}" in BORROWED else None
 
 
 def find(target: str, module: str | None, owner: str | None) -> Any:

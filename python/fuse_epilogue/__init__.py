@@ -23,7 +23,7 @@ def _autoload() -> None:
 
 from typing import TYPE_CHECKING, Any  # noqa: E402
 
-from .certificate import Certificate  # noqa: E402
+from .certificate import Certificate, EpilogueProof, TailProof  # noqa: E402
 from .report import REFUSALS, FusionReport, FusionStep, Refusal, refusal_code  # noqa: E402
 from .schedule import FusingSchedule as Schedule  # noqa: E402
 from .schedule import analyze, fuse_reduction_epilogue  # noqa: E402
@@ -36,10 +36,12 @@ __version__ = "0.1.0"
 __all__ = [
     "REFUSALS",
     "Certificate",
+    "EpilogueProof",
     "FusionReport",
     "FusionStep",
     "Refusal",
     "Schedule",
+    "TailProof",
     "analyze",
     "compile",
     "fuse_reduction_epilogue",

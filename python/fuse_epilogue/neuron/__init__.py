@@ -18,11 +18,12 @@ True
 """
 
 from .checker import Resources
-from .emit import EmitError, emit
+from .emit import REFUSALS, EmitError, emit
 from .errors import CheckError, KernelError, Violation
 from .kernel import Kernel, load
 
 __all__ = [
+    "REFUSALS",
     "CheckError",
     "EmitError",
     "Kernel",

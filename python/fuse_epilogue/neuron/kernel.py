@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Kernel:
-    """A kernel in NKI.
+    """A kernel in NKI; it is called with numpy arrays, as a function.
 
     Attributes
     ----------
@@ -116,6 +116,18 @@ class Kernel:
         ------
         CheckError
             Everything that is wrong, with lines.
+        TypeError
+            An input is neither an array nor such a pair.
+        ValueError
+            There is no machine of that name, or the inputs are missing or others than it takes.
+
+        Example
+        -------
+        >>> from fuse_epilogue import neuron, schedules, workloads
+        >>> kernel = neuron.emit(schedules.apply(workloads.row_reduce(128, 64), "trn1"))
+        >>> needed = kernel.check("trn1")
+        >>> needed.loaded_bytes, needed.stored_bytes  # 128 * 64 and 128 numbers of float32
+        (32768, 512)
         """
         return check(lambda: self.trace(*inputs), machine)
 
@@ -128,6 +140,26 @@ class Kernel:
             ``"trn1"`` or ``"trn2"``.
         *inputs : numpy.ndarray or tuple
             As in `check`.
+
+        Returns
+        -------
+        Prediction
+            Its ``latency_ms`` is the time in milliseconds; printed, it says what bounds the kernel.
+
+        Raises
+        ------
+        KernelError
+            As of :meth:`trace`; the rules of the machine are not looked at, see :meth:`check`.
+        TypeError, ValueError
+            As of :meth:`check`.
+
+        Example
+        -------
+        >>> from fuse_epilogue import neuron, schedules, workloads
+        >>> kernel = neuron.emit(schedules.apply(workloads.row_reduce(128, 64), "trn1"))
+        >>> predicted = kernel.predict("trn1")
+        >>> predicted.hbm_read, predicted.latency_ms > 0
+        (32768, True)
         """
         from .model import predict
 
@@ -141,10 +173,24 @@ class Kernel:
         *inputs : numpy.ndarray or tuple
             As in `check`.
 
+        Returns
+        -------
+        Trace
+            Its `steps` are the instructions in program order, its `buffers` what they work on.
+
         Raises
         ------
         KernelError
             An index out of bounds, operands that do not fit together, and the like.
+        TypeError, ValueError
+            Other inputs than the kernel takes.
+
+        Example
+        -------
+        >>> from fuse_epilogue import neuron, schedules, workloads
+        >>> kernel = neuron.emit(schedules.apply(workloads.row_reduce(128, 64), "trn1"))
+        >>> [step.op for step in kernel.trace().steps][0]
+        'dma_copy'
         """
         specs = self._specs(inputs)
         if self._traced is None or self._traced[0] != specs:

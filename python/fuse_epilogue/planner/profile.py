@@ -63,6 +63,21 @@ class Profile:
         Parameters
         ----------
         machine : Cpu
+
+        Returns
+        -------
+        Cpu
+            A new one.
+
+        Example
+        -------
+        >>> from fuse_epilogue.planner import Profile
+        >>> from fuse_epilogue.planner.cost import Weights
+        >>> from fuse_epilogue.planner.machine import cpu
+        >>> from fuse_epilogue.schedules import host
+        >>> profile = Profile(cpu(host(1)), Weights())
+        >>> profile.on(cpu(host(1))) == profile.machine
+        True
         """
         measured = {level.name: level for level in self.machine.levels}
         levels: list[Level] = [
@@ -83,7 +98,23 @@ class Profile:
         )
 
     def to_json(self) -> str:
-        """Return the profile as JSON."""
+        """Return the profile as JSON.
+
+        Returns
+        -------
+        str
+            For :meth:`from_json`.
+
+        Example
+        -------
+        >>> from fuse_epilogue.planner import Profile
+        >>> from fuse_epilogue.planner.cost import Weights
+        >>> from fuse_epilogue.planner.machine import cpu
+        >>> from fuse_epilogue.schedules import host
+        >>> profile = Profile(cpu(host(1)), Weights())
+        >>> profile.to_json().startswith("{")
+        True
+        """
         return json.dumps(asdict(self), indent=2) + "\n"
 
     @staticmethod
@@ -94,10 +125,24 @@ class Profile:
         ----------
         text : str
 
+        Returns
+        -------
+        Profile
+
         Raises
         ------
         ValueError
             The text is not a profile.
+
+        Example
+        -------
+        >>> from fuse_epilogue.planner import Profile
+        >>> from fuse_epilogue.planner.cost import Weights
+        >>> from fuse_epilogue.planner.machine import cpu
+        >>> from fuse_epilogue.schedules import host
+        >>> profile = Profile(cpu(host(1)), Weights())
+        >>> Profile.from_json(profile.to_json()) == profile
+        True
         """
         made: Profile = parsed(Profile, text, "this is no profile of a machine")
         return made

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-#: code -> what to do instead. The reason itself names the loop, block or buffer.
-REFUSALS = {
+from collections.abc import Mapping
+from types import MappingProxyType
+
+_WAYS_OUT = {
     "symbolic-shape": "a kernel is for one shape: make the function with numbers for its sizes",
     "statement": "kernels are loops around blocks that store; use ordinary schedule primitives",
     "thread-binding": "Trainium has no threads: leave the loop serial",
@@ -29,6 +31,9 @@ REFUSALS = {
     "engine": "leave the annotation away, or name an engine that has the instruction",
 }
 
+#: The codes of :class:`EmitError`, and for each what to do instead; its message says the reason.
+REFUSALS: Mapping[str, str] = MappingProxyType(_WAYS_OUT)
+
 
 class EmitError(ValueError):
     """A schedule that no kernel expresses; nothing was emitted.
@@ -36,7 +41,7 @@ class EmitError(ValueError):
     Attributes
     ----------
     code : str
-        A key of :data:`REFUSALS`.
+        A key of :data:`fuse_epilogue.neuron.REFUSALS`.
     subject : str
         The block, loop or buffer it is about.
     reason : str

@@ -69,6 +69,23 @@ class DepthwiseConv1d(ScheduleRule):
             None is returned for a target whose kind is not "llvm".
         tunable : bool
             Not used: nothing is left to tune.
+
+        Returns
+        -------
+        tvm.s_tir.Schedule or None
+            A new one.
+
+        Example
+        -------
+        >>> import tvm
+        >>> from fuse_epilogue import workloads
+        >>> from fuse_epilogue.schedules.cpu import DepthwiseConv1d
+        >>> conv = workloads.depthwise_conv1d(8, 512, 2048, 3)
+        >>> target = tvm.target.Target("llvm")
+        >>> DepthwiseConv1d().apply(conv, target) is None
+        False
+        >>> DepthwiseConv1d().apply(workloads.matmul(8, 8, 8), target) is None
+        True
         """
         return self.choose(func, target).schedule
 
@@ -79,6 +96,21 @@ class DepthwiseConv1d(ScheduleRule):
         ----------
         func : tvm.tirx.PrimFunc
         target : tvm.target.Target
+
+        Returns
+        -------
+        fuse_epilogue.schedules.choice.Choice
+            Its `schedule` is None where :meth:`apply` returns None, and its `why` says the reason.
+
+        Example
+        -------
+        >>> import tvm
+        >>> from fuse_epilogue import workloads
+        >>> from fuse_epilogue.schedules.cpu import DepthwiseConv1d
+        >>> conv = workloads.depthwise_conv1d(8, 512, 2048, 3)
+        >>> target = tvm.target.Target("llvm")
+        >>> print(DepthwiseConv1d().choose(workloads.matmul(8, 8, 8), target))
+        not scheduled: its reduction is not a convolution of each channel with its own filter
         """
         if target.kind.name != "llvm":
             return Choice("", f"this rule is for LLVM, not for '{target.kind.name}'")

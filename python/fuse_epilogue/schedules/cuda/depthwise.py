@@ -52,6 +52,23 @@ class DepthwiseConv1d(ScheduleRule):
             None is returned for a target whose kind is not "cuda".
         tunable : bool
             Not used: nothing is left to tune.
+
+        Returns
+        -------
+        tvm.s_tir.Schedule or None
+            A new one.
+
+        Example
+        -------
+        >>> import tvm
+        >>> from fuse_epilogue import workloads
+        >>> from fuse_epilogue.schedules.cuda import DepthwiseConv1d
+        >>> conv = workloads.depthwise_conv1d(8, 512, 2048, 3)
+        >>> target = tvm.target.Target({"kind": "cuda", "arch": "sm_90"})
+        >>> DepthwiseConv1d().apply(conv, target) is None
+        False
+        >>> DepthwiseConv1d().apply(workloads.matmul(8, 8, 8), target) is None
+        True
         """
         return self.choose(func, target).schedule
 
@@ -62,6 +79,21 @@ class DepthwiseConv1d(ScheduleRule):
         ----------
         func : tvm.tirx.PrimFunc
         target : tvm.target.Target
+
+        Returns
+        -------
+        fuse_epilogue.schedules.choice.Choice
+            Its `schedule` is None where :meth:`apply` returns None, and its `why` says the reason.
+
+        Example
+        -------
+        >>> import tvm
+        >>> from fuse_epilogue import workloads
+        >>> from fuse_epilogue.schedules.cuda import DepthwiseConv1d
+        >>> conv = workloads.depthwise_conv1d(8, 512, 2048, 3)
+        >>> target = tvm.target.Target({"kind": "cuda", "arch": "sm_90"})
+        >>> print(DepthwiseConv1d().choose(workloads.matmul(8, 8, 8), target))
+        not scheduled: its reduction is not a convolution of each channel with its own filter
         """
         choice = self._choose(func, target)
         if choice.schedule is None:
