@@ -23,7 +23,7 @@ def run(*command: str | Path, **environment: str) -> str:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
         env=os.environ | environment,
     )
@@ -65,6 +65,24 @@ def test_a_tutorial_is_a_page(path: Path) -> None:
     assert "\n# %%\n" in path.read_text()
     # It can fail: its last word is an assertion.
     assert isinstance(tree.body[-1], ast.Assert)
+
+
+def test_a_tutorial_runs_without_its_folder(tmp_path: Path) -> None:
+    """As it is downloaded from its page: pictures.py is not there, and nothing is drawn."""
+    alone = tmp_path / "alone.py"
+    alone.write_text(TUTORIALS[0].read_text())
+    assert run(alone) == run(TUTORIALS[0])
+
+
+@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
+def test_what_draws_may_be_missing(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    guarded = next(each for each in tree.body if isinstance(each, ast.Try))
+    (drawing,), (instead,) = guarded.body, guarded.handlers
+    assert isinstance(drawing, ast.ImportFrom) and drawing.module == "pictures"
+    (stands_in,) = instead.body
+    assert isinstance(stands_in, ast.Assign)
+    assert {alias.name for alias in drawing.names} == {ast.unparse(t) for t in stands_in.targets}
 
 
 def test_demo() -> None:

@@ -35,11 +35,15 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import tvm
-from pictures import bars, show, written
 from tvm.s_tir import Schedule
 
 from fuse_epilogue import neuron, schedules, workloads
 from fuse_epilogue.schedules.neuron import DepthwiseConv1d, ladder
+
+try:
+    from pictures import bars, show, written
+except ImportError:  # the tutorial alone, without its folder: no drawings
+    bars = show = written = lambda *_, **__: None
 
 small = workloads.depthwise_conv1d(2, 64, 256, 3)
 print(small.script())
@@ -417,9 +421,9 @@ assert 8 * merged.latency_ms < published
 #
 # Past step 6
 # -----------
-# Step 6 is bound by the vector engine, which multiplies and sums every product separately. Our
-# first schedule used it better: the first tap on the scalar engine, with the bias, and the others
-# as one instruction each. ``schedules.apply`` does that for layers of any size. Here with a bias:
+# Step 6 is bound by the vector engine, which multiplies and sums every product separately. It can
+# be used better: the first tap on the scalar engine, with the bias, and the others as one
+# instruction each. ``schedules.apply`` does that, and plans the tiles. Here with a bias:
 
 
 def layer(dtype: str) -> tvm.tirx.PrimFunc:
@@ -436,10 +440,11 @@ assert ours.latency_ms < 0.6 * predicted[6].latency_ms
 show("trainium_ours", written(ours.plot))
 
 # %%
-# A tile is computed and stored in two parts, so that the first is on its way while the second is
-# computed. The tile holds every fourth channel: then the weights of a partition are neighbours in
-# HBM, and one transfer brings all of them. The candidates, in parts or not, were timed by the model
-# itself, after the checker let them pass.
+# A tile is half of the columns of 128 channels: one half is loaded and stored while the other is
+# computed. It holds every fourth channel: then the weights of a partition are neighbours in HBM,
+# and one transfer brings all of them. The planner chose that among tiles of other sizes, in parts
+# or not. The most promising were timed by the model itself, and the checker let the chosen one
+# pass; tutorial 07 shows how to read its reasons.
 #
 # Both the DMA engines and the vector engine are busy nearly all the time. Nothing that reads x and
 # writes y can be faster than their bytes:

@@ -24,13 +24,17 @@ import time
 
 import numpy as np
 import tvm
-from pictures import bars, show, side_by_side
 from tvm import relax
 from tvm.relax.frontend import nn
 from tvm.s_tir import meta_schedule as ms
 
 from fuse_epilogue import schedules, tune
 from fuse_epilogue.transform import FuseReductionEpilogue, report_of
+
+try:
+    from pictures import bars, show, side_by_side
+except ImportError:  # the tutorial alone, without its folder: no drawings
+    bars = show = side_by_side = lambda *_, **__: None
 
 # TVM takes half of the processors by itself. It reads this when it first starts threads.
 THREADS = min(2, os.cpu_count() or 1)
@@ -196,7 +200,7 @@ layer = next(each.name for each in report.functions if each.name.endswith("add1_
 missing = [p for p in ("cloudpickle", "psutil") if importlib.util.find_spec(p) is None]
 measured: dict[str, dict[str, float]] = {}
 if missing:
-    print("MetaSchedule needs", *missing, "(pip install 'fuse_epilogue[tune]'): nothing is tuned")
+    print("MetaSchedule needs", *missing, "(pip install '.[tune]'): nothing is tuned")
     tuned = after
 else:
     search = ms.search_strategy.EvolutionarySearch(
