@@ -162,6 +162,11 @@ def test_what_a_plan_does_not_know_goes_to_the_rules(name: str) -> None:
     assert last == f"DepthwiseConv1d: {rule.choose(func, LLVM)}"
 
 
+def test_the_way_out_is_not_what_was_called() -> None:
+    with pytest.raises(ValueError, match=r"by hand .*, or search with fuse_epilogue\.tune"):
+        schedules.apply(elementwise(64, 64), LLVM)
+
+
 @pytest.mark.parametrize(
     "error, says",
     [

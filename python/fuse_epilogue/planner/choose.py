@@ -67,10 +67,11 @@ def plan(
         `func` is not a PrimFunc, `target` none of these, `profile` no Profile, `limit` or `measure`
         no integer, `finite` neither True nor False, or `on_trial` no function.
     ValueError
-        The target is of another kind, the function is of no kind that the planner knows, or no
-        point is feasible; `profile` is given for no processor, `finite` for no Trainium, or
-        `measure` for another machine than the processor at hand; `limit` is below 1, or `measure`
-        below 0; by the weights of `profile`, a point costs nothing.
+        The target is of another kind, the function is of no kind that the planner knows, TVM's
+        primitives refuse every way to schedule it, or no point is feasible; `profile` is given for
+        no processor, `finite` for no Trainium, or `measure` for another machine than the processor
+        at hand; `limit` is below 1, or `measure` below 0; by the weights of `profile`, a point
+        costs nothing.
 
     Example
     -------
@@ -122,7 +123,21 @@ def plan(
     known = ", ".join(finders)
     raise ValueError(
         f"the planner does not know this function; it knows {known}, each with one reduction, "
-        "fixed sizes and nothing scheduled: schedule it by hand, or with fuse_epilogue.schedules"
+        f"fixed sizes, loops that start at 0 and nothing scheduled: {_way_out(machine)}"
+    )
+
+
+def _way_out(machine: Cpu | Gpu | Machine) -> str:
+    """Return what to do with a function that the planner does not know.
+
+    :func:`fuse_epilogue.schedules.apply` says it as well, where no rule knows the function either.
+    """
+    if isinstance(machine, Machine):
+        return "schedule it by hand; elementwise functions have a rule in fuse_epilogue.schedules"
+    return (
+        "schedule it by hand (a reduction with sch.fuse_reduction_epilogue), or search with "
+        "fuse_epilogue.tune; depthwise convolutions of any sizes have a rule in "
+        "fuse_epilogue.schedules"
     )
 
 

@@ -19,6 +19,7 @@ from tvm import s_tir, tirx
 from tvm.ir import Call, prim
 
 from ..tir_tree import substitute
+from .accessed import with_accessed_regions
 from .choice import NOT_PREPARED
 from .convolution import substitute_part
 from .rewrite import rewrite
@@ -86,7 +87,8 @@ def in_order(func: tirx.PrimFunc) -> tirx.PrimFunc | None:
         return None
     if _only_reduction(func) is None or all_names(func).count("root") != 1:
         return None
-    return _in_order(without_unread(_without_bindings(with_unique_names(func))))
+    plain = with_accessed_regions(_without_bindings(with_unique_names(func)))
+    return _in_order(without_unread(plain))
 
 
 def why_not_prepared(func: tirx.PrimFunc) -> str:

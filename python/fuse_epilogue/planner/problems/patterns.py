@@ -134,6 +134,8 @@ def match_product(func: tirx.PrimFunc, machine: Any, make: Callable[..., Found])
     extents = [plain(axis.dom.extent) for axis in block.iter_vars]
     if len(axes) != 3 or not all(isinstance(extent, int) for extent in extents):
         return None
+    if not _starts_at_zero(sch, reduction):
+        return None
     if int(block.iter_vars[2].iter_type) != tirx.IterVar.CommReduce:
         return None
     m, n, k = axes
@@ -176,6 +178,16 @@ def match_product(func: tirx.PrimFunc, machine: Any, make: Callable[..., Found])
     )
 
 
+def _starts_at_zero(sch: s_tir.Schedule, reduction: Any) -> bool:
+    """Whether the loops of a reduction run from 0 over all of its axes; others TVM cannot split."""
+    return all(
+        plain(axis.dom.min) == plain(loop.min) == 0 and plain(axis.dom.extent) == plain(loop.extent)
+        for axis, loop in zip(
+            sch.get(reduction).iter_vars, map(sch.get, sch.get_loops(reduction)), strict=True
+        )
+    )
+
+
 def _is(index: Any, var: Any) -> bool:
     return bool(index.same_as(var))
 
@@ -203,6 +215,8 @@ def match_rows(func: tirx.PrimFunc, machine: Any, make: Callable[..., Found]) ->
     block = sch.get(reduction)
     extents = [plain(axis.dom.extent) for axis in block.iter_vars]
     if len(extents) != 2 or not all(isinstance(extent, int) for extent in extents):
+        return None
+    if not _starts_at_zero(sch, reduction):
         return None
     m, n = (axis.var for axis in block.iter_vars)
     store = block.body

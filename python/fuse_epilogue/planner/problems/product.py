@@ -21,6 +21,7 @@ from tvm import s_tir, tirx
 from ..cost import Terms
 from ..machine import Cpu
 from ..space import Constraint, Point, Points, Space, Variable, divisors
+from .applied import applicable
 from .patterns import Product, match_product
 from .product_cost import terms
 from .product_schedule import scheduled
@@ -163,8 +164,13 @@ def find_product(func: tirx.PrimFunc, machine: Cpu) -> ProductProblem | None:
     func : tvm.tirx.PrimFunc
         Not scheduled.
     machine : Cpu
+
+    Raises
+    ------
+    ValueError
+        It is one, and TVM's primitives refuse every way to schedule it.
     """
-    return match_product(func, machine, ProductProblem)
+    return applicable(match_product(func, machine, ProductProblem))
 
 
 def _outside_of_blocks(p: Points) -> Any:

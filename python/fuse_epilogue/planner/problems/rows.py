@@ -25,6 +25,7 @@ from ..cost import Terms, overlapped, traffic_seconds, usable_cores
 from ..machine import Cpu
 from ..nest import Access, Nest
 from ..space import Constraint, Point, Points, Space, Variable, divisors
+from .applied import applicable
 from .epilogue import ABSORBED, NONE, fuse, unfused
 from .patterns import Rows, match_rows
 
@@ -230,8 +231,13 @@ def find_rows(func: tirx.PrimFunc, machine: Cpu) -> RowsProblem | None:
     func : tvm.tirx.PrimFunc
         Not scheduled.
     machine : Cpu
+
+    Raises
+    ------
+    ValueError
+        It is one, and TVM's primitives refuse every way to schedule it.
     """
-    return match_rows(func, machine, RowsProblem)
+    return applicable(match_rows(func, machine, RowsProblem), lambda p: p["lanes"] > 1)
 
 
 def _width(p: Points) -> Any:

@@ -23,9 +23,19 @@ def size_of(buffer: Any) -> int:
     return max(1, int(tvm.DataType(str(buffer.ty.dtype)).bits) // 8)
 
 
+def has_vectors(buffer: Any) -> bool:
+    """Whether TVM loads and stores vectors of the elements of a buffer.
+
+    Those of bool it takes for ushort2 or ushort4, two bytes for each element, which lie beyond the
+    vector: `CodeGenCUDA::PrintType` of TVM 0.27.
+    """
+    return str(buffer.ty.dtype) != "bool"
+
+
 def lanes_of(fused: FusedConv) -> int:
     """Return how many elements of both x and y the largest vector has."""
-    return VECTOR_BYTES // max(size_of(fused.buffer), size_of(fused.conv.data.source))
+    both = (fused.buffer, fused.conv.data.source)
+    return VECTOR_BYTES // max(map(size_of, both)) if all(map(has_vectors, both)) else 1
 
 
 def is_compact(buffer: Any) -> bool:

@@ -24,9 +24,11 @@ from typing import Any
 import numpy as np
 from tvm import s_tir, tirx
 
+from ....schedules.cuda.code import has_vectors
 from ...cost import Terms
 from ...gpu import Gpu
 from ...space import Constraint, Point, Points, Space, Variable
+from ..applied import applicable
 from ..patterns import Product, match_product
 from .kernel import limits, near_powers
 from .product_cost import costs, kernel
@@ -48,7 +50,7 @@ class CudaProduct(Product[Gpu]):
     def space(self) -> Space:
         """The variables, and what a multiprocessor forbids."""
         m, n, k = (self.sizes[letter] for letter in "mnk")
-        most = VECTOR_BYTES // max(self.a.bytes, self.b.bytes)
+        most = VECTOR_BYTES // max(self.a.bytes, self.b.bytes) if self._has_vectors else 1
         vectors = tuple(v for v in (1, 2, 4, 8, 16) if v <= most)
         variables = (
             self.epilogue.variable,
@@ -105,9 +107,17 @@ class CudaProduct(Product[Gpu]):
         # Single elements need not be as many for each thread: TVM puts a condition there.
         return np.where(vector > 1, cut, 0)
 
+    @cached_property
+    def _has_vectors(self) -> bool:
+        """Whether there are vectors of all that is loaded and stored."""
+        sch, _ = self.prepared()
+        blocks = map(sch.get, sch.get_child_blocks(sch.get_sblock("root")))
+        regions = (region for block in blocks for region in (*block.reads, *block.writes))
+        return all(has_vectors(region.source) for region in regions)
+
     def stored(self, point: Point) -> int:
         """Return the elements of a vector that a thread stores."""
-        most = VECTOR_BYTES // max(self.out_bytes, self.bits // 8)
+        most = VECTOR_BYTES // max(self.out_bytes, self.bits // 8) if self._has_vectors else 1
         return max(v for v in (1, 2, 4) if v <= most and point["columns"] % v == 0)
 
     def cost(self, points: Points) -> Terms:
@@ -129,7 +139,12 @@ def find_product(func: tirx.PrimFunc, machine: Gpu) -> CudaProduct | None:
     func : tvm.tirx.PrimFunc
         Not scheduled.
     machine : Gpu
+
+    Raises
+    ------
+    ValueError
+        It is one, and TVM's primitives refuse every way to schedule it.
     """
     found = match_product(func, machine, CudaProduct)
     # Of a matrix times itself there is one read, and the tiles of two are wanted.
-    return found if found is not None and found.a.place != found.b.place else None
+    return applicable(found) if found is not None and found.a.place != found.b.place else None

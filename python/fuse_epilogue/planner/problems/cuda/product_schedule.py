@@ -60,7 +60,9 @@ def scheduled(
     threads = point["threads_m"] * point["threads_n"]
     for source in sources:
         place = place_of(sch, reduction, source)
-        _shared(sch, sch.cache_read(reduction, place, "shared"), k0, threads, point)
+        # What follows may read the whole matrix again: the tile is for the reduction alone.
+        tile = sch.cache_read(reduction, place, "shared", [reduction])
+        _shared(sch, tile, k0, threads, point)
     for loop in (m2, n2):
         unroll(sch, loop)
     sch.decompose_reduction(reduction, k0)

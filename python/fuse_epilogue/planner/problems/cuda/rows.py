@@ -21,9 +21,11 @@ from typing import Any
 import numpy as np
 from tvm import s_tir, tirx
 
+from ....schedules.cuda.code import has_vectors
 from ...cost import Terms
 from ...gpu import Gpu
 from ...space import Constraint, Point, Points, Space, Variable
+from ..applied import applicable
 from ..epilogue import ABSORBED, NONE
 from ..patterns import Rows, match_rows
 from .kernel import (
@@ -57,7 +59,13 @@ class CudaRows(Rows[Gpu]):
         """The variables, and what forbids some of their values."""
         m, n = self.sizes["m"], self.sizes["n"]
         gpu = self.machine
-        most = max(1, _VECTOR_BYTES // self.bytes)
+        sch, reduction = self.prepared()
+        block = sch.get(reduction)
+        accumulator = str(block.body.buffer.ty.dtype)
+        # What TVM's `LowerThreadAllreduce` shuffles, see `is_warp_reduction` there.
+        shuffled = accumulator == "float16" or self.bits in (32, 64)
+        wide = all(has_vectors(region.source) for region in block.reads)
+        most = max(1, _VECTOR_BYTES // self.bytes) if wide else 1
         vectors = tuple(v for v in (1, 2, 4, 8, 16) if v <= most and n % v == 0)
         variables = (
             self.epilogue.variable,
@@ -86,6 +94,14 @@ class CudaRows(Rows[Gpu]):
                 "threads of a row",
                 lambda p: np.where(self.splits, 1, p["lanes"]),
                 "TVM must know the neutral element of T.init to reduce across threads",
+            ),
+            Constraint(
+                "shuffles",
+                1,
+                "threads of a row",
+                lambda p: np.where(shuffled, 1, p["lanes"]),
+                f"TVM shuffles no {accumulator}: it reduces across threads in shared memory, and "
+                "counts on threads of a warp to be in step, which they need not be",
             ),
             Constraint(
                 "whole warps",
@@ -200,5 +216,10 @@ def find_rows(func: tirx.PrimFunc, machine: Gpu) -> CudaRows | None:
     func : tvm.tirx.PrimFunc
         Not scheduled.
     machine : Gpu
+
+    Raises
+    ------
+    ValueError
+        It is one, and TVM's primitives refuse every way to schedule it.
     """
-    return match_rows(func, machine, CudaRows)
+    return applicable(match_rows(func, machine, CudaRows), lambda p: p["lanes"] > 1)

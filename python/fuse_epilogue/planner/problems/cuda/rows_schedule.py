@@ -7,6 +7,7 @@ from typing import Any
 from tvm import s_tir
 
 from ....schedules.cuda.loops import bind_elements, place_of, unroll
+from ....tir_tree import uses
 from ...space import Point
 from .fusing import fuse_as_one
 
@@ -38,7 +39,9 @@ def scheduled(sch: s_tir.Schedule, reduction: Any, split: bool, point: Point) ->
 def _in_a_thread(sch: s_tir.Schedule, name: str, point: Point, split: bool) -> Any:
     """Reduce each row in a thread; return what is left for a kernel of its own."""
     tail = None
-    x = sch.get(sch.get_sblock(name)).reads[0].source
+    # T.init may read something, too, and that comes first.
+    block = sch.get(sch.get_sblock(name))
+    x = next(read.source for read in block.reads if uses(block.body, read.source))
     if not split:
         tail = fuse_as_one(sch, name, point["fusion"])
         store = sch.cache_write(name, 0, "local")
@@ -92,7 +95,7 @@ def _across_threads(sch: s_tir.Schedule, name: str, point: Point, split: bool) -
 
 def _loaded_first(sch: s_tir.Schedule, reduction: Any, place: int, step: Any, vector: int) -> None:
     """Load what a step needs into registers before it is used, as a vector."""
-    loaded = sch.cache_read(reduction, place, "local")
+    loaded = sch.cache_read(reduction, place, "local", [reduction])
     sch.compute_at(loaded, step)
     elements = sch.get_loops(loaded)[-1]
     if vector > 1:

@@ -1,0 +1,156 @@
+"""Plans can be applied: ways that TVM refuses are left out, and wrong regions are put right."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+from tvm.ir import assert_structural_equal
+from tvm.s_tir import Schedule
+from tvm.script import from_source
+
+import fuse_epilogue
+from cuda_runs import on_machines
+from fuse_epilogue import schedules, workloads
+from fuse_epilogue.planner import Plan
+from fuse_epilogue.schedules.accessed import with_accessed_regions
+from planner_cuda import TARGET as CUDA
+from planner_problems import as_it_is
+
+CPU = schedules.host(2)
+TARGETS = pytest.mark.parametrize("target", [CPU, CUDA, "trn1"], ids=["cpu", "cuda", "trn1"])
+
+_PRODUCT = """@T.prim_func(s_tir=True)
+def main(a: T.Buffer((16, 16)), b: T.Buffer((16, 16)), y: T.Buffer((16, 16))):
+    s = T.sblock_alloc_buffer((16, 16))
+    for i, j in T.grid(16, 16):
+        for k in range({start}, 16):
+            with T.sblock("product"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                vk = T.axis.reduce(({start}, 16), k)
+                T.reads({reads})
+                T.writes({writes})
+                with T.init():
+                    s[vi, vj] = T.float32(0)
+                s[vi, vj] = s[vi, vj] + a[vi, vk] * b[vk, vj]
+    for i, j in T.grid(16, 16):
+        with T.sblock("after"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            {follows}
+            y[vi, vj] = {after}
+"""
+_ROWS = """@T.prim_func(s_tir=True)
+def main(x: T.Buffer((16, 64)), bias: T.Buffer((16,)), y: T.Buffer((16,))):
+    for i, j in T.grid(16, 64):
+        with T.sblock("rows"):
+            vi, vj = T.axis.remap("SR", [i, j])
+            T.reads({reads})
+            T.writes({writes})
+            with T.init():
+                y[vi] = {init}
+            y[vi] = y[vi] + x[vi, vj]
+"""
+
+
+def product(after, reads="a[vi, vk], b[vk, vj]", writes="s[vi, vj]", start=0, follows=""):
+    made = {"after": after, "reads": reads, "writes": writes, "follows": follows}
+    return from_source(_PRODUCT.format(**made, start=start))
+
+
+def rows(reads="x[vi, vj]", writes="y[vi]", init="T.float32(0)"):
+    return from_source(_ROWS.format(reads=reads, writes=writes, init=init))
+
+
+#: name -> the function, and the same one whose reduction declares whole buffers.
+WIDE = {
+    "product": (
+        product("s[vi, vj] * T.float32(2)"),
+        product("s[vi, vj] * T.float32(2)", "a[0:16, 0:16], b[vk, vj]", "s[0:16, 0:16]"),
+    ),
+    "rows": (rows(), rows("x[0:16, 0:64]", "y[0:16]")),
+}
+
+
+def data(func):
+    rng = np.random.default_rng(0)
+    shapes = [tuple(map(int, param.ty.shape)) for param in func.params]
+    return [rng.integers(-4, 5, shape).astype("float32") for shape in shapes]
+
+
+def on_cpu(func, arrays):
+    given = [tvm.runtime.tensor(array) for array in arrays]
+    tvm.compile(func, target=CPU)(*given)
+    return given[-1].numpy()
+
+
+@TARGETS
+@pytest.mark.parametrize("name", WIDE)
+def test_what_a_block_declares_beyond_what_it_accesses_changes_no_schedule(name, target):
+    # Its tiles would all be copies of the whole buffer, over what other threads have computed.
+    plain, wide = WIDE[name]
+    made = fuse_epilogue.plan(wide, target).apply(wide)
+    right = fuse_epilogue.plan(plain, target).apply(plain)
+    assert_structural_equal(made.mod, right.mod)
+    replayed = Schedule(wide)
+    tvm.s_tir.Trace.apply_json_to_schedule(made.trace.as_json(), replayed)
+    assert_structural_equal(replayed.mod, made.mod)
+
+
+def test_regions_are_changed_only_where_accesses_tell_them():
+    for func in (workloads.matmul(8, 8, 8), workloads.depthwise_conv1d(1, 2, 8, 3)):
+        assert with_accessed_regions(func) is func
+    padded = workloads.relax_depthwise_conv1d(1, 8, 64, 4, padding="causal")
+    assert with_accessed_regions(padded) is padded
+    plain, wide = WIDE["rows"]
+    assert_structural_equal(with_accessed_regions(wide), plain)
+
+
+def test_a_block_that_takes_an_address_stays_as_it_is():
+    after = 'T.call_extern("float32", "first", T.address_of(s[vi, 0]))'
+    func = product(after, follows="T.reads(s[vi, 0:16])")
+    assert with_accessed_regions(func) is func
+
+
+@pytest.mark.parametrize(("after", "ways"), [("s + y", ["tail"]), ("s * y", ["tail"])])
+def test_what_accumulates_in_place_is_planned_where_it_can_be(after, ways):
+    func = product(after.replace("s", "s[vi, vj]").replace("y", "y[vi, vj]"))
+    a, b, y = data(func)
+    plan = fuse_epilogue.plan(func, CPU)
+    assert list(plan.found.by_fusion) == ways
+    assert "'after' reads 'y' and writes it" in plan.explain()
+    read = Plan.from_json(plan.to_json())
+    right = a @ b + y if "+" in after else (a @ b) * y
+    np.testing.assert_array_equal(on_cpu(read.apply(func).mod["main"], [a, b, y]), right)
+    with pytest.raises(ValueError, match="no way to schedule this function of kind 'product'"):
+        fuse_epilogue.plan(func, CUDA)
+
+
+@pytest.mark.slow
+@on_machines
+@pytest.mark.parametrize("name", ["a product and its operand", "rows that start from a bias"])
+def test_what_is_read_twice_has_kernels(machine, name):
+    func = product("s[vi, vj] + a[vi, vj]") if "product" in name else rows(init="bias[vi]")
+    arrays = [tvm.runtime.tensor(array) for array in data(func)]
+    right = as_it_is(func, arrays)
+    plan = fuse_epilogue.plan(func, CUDA)
+    assert list(plan.found.by_fusion) == (["none", "tail"] if "product" in name else ["none"])
+    arrays[-1].copyfrom(np.full(right.shape, 99, right.dtype))
+    machine(plan.apply(func).mod["main"])(*arrays)
+    np.testing.assert_array_equal(arrays[-1].numpy(), right)
+
+
+@pytest.mark.parametrize("target", [CPU, CUDA], ids=["cpu", "cuda"])
+def test_loops_that_start_elsewhere_are_refused(target):
+    after = "s[vi, vj] * T.float32(2)"
+    assert fuse_epilogue.plan(product(after), target).kind == "product"
+    with pytest.raises(ValueError, match="loops that start at 0"):
+        fuse_epilogue.plan(product(after, start=4), target)
+
+
+def test_a_schedule_without_main_is_told_what_to_pass():
+    func = workloads.matmul(8, 8, 8)
+    plan = fuse_epilogue.plan(func, CPU)
+    sch = Schedule(tvm.IRModule({"g": func, "h": func}))
+    with pytest.raises(ValueError, match=r"no function 'main', only g, h: .* sch.mod\[name\]"):
+        plan.apply(sch)
+    assert_structural_equal(plan.apply(Schedule(func)).mod, plan.apply(sch.mod["g"]).mod)
