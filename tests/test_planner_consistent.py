@@ -69,7 +69,15 @@ def swap(data: dict[str, Any], one: str, other: str) -> None:
 CHANGES: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "a type that is none": ("cpu", lambda d: d.update(dtype="nosuch"), "dtype is no type"),
     "no type": ("cpu", lambda d: d.update(dtype=""), "dtype is no type"),
-    "no sizes": ("cpu", lambda d: d.update(sizes={}), "has no sizes"),
+    "a type of no numbers": ("cpu", lambda d: d.update(dtype="handle"), "no type of numbers"),
+    "a type of vectors": ("gpu", lambda d: d.update(dtype="float32x4"), "no type of numbers"),
+    "no sizes": ("cpu", lambda d: d.update(sizes={}), "sizes are not those of its kind"),
+    "another size": ("gpu", lambda d: d["sizes"].update(x=1), "sizes are not those of its kind"),
+    "sizes of another kind": (
+        "cpu",
+        lambda d: d.update(kind="rows"),
+        "sizes are not those of its kind",
+    ),
     "no variables": ("cpu", lambda d: best(d)["point"].clear(), "of the same variables"),
     "a variable less": ("cpu", lambda d: best(d)["point"].popitem(), "of the same variables"),
     "a variable more": ("gpu", lambda d: best(d)["point"].update(x=1), "of the same variables"),

@@ -44,6 +44,10 @@ def test_what_the_target_states_of_a_block_is_taken():
     assert (made.block_threads, made.block_registers, made.block_shared) == (512, 32768, 16384)
     assert made.warp == tvm.target.Target(TARGET).attrs["thread_warp_size"]
     assert gpu(tvm.target.Target("nvidia/nvidia-a100")).chip == CHIPS["A100"]
+    for name in stated:
+        for count in (0, -5, 1 << 40):
+            with pytest.raises(ValueError, match=f"'{name}' of the target must be .* not {count}"):
+                gpu({**TARGET, name: count})
 
 
 def test_peaks_are_those_of_the_data_sheets():

@@ -170,7 +170,7 @@ def test_vectors_of_a_row_are_worth_more_than_an_absorbed_bias():
     [
         (workloads.matmul("m", 8, 8), TARGET, ValueError, "does not know this function; it knows"),
         (workloads.elementwise(8, 8), TARGET, ValueError, "product, rows, conv"),
-        (SMALL["product"][1], "c", ValueError, "'llvm', not 'c'"),
+        (SMALL["product"][1], "c", ValueError, "kind 'c', only 'llvm'.* 'cuda'.* trn1"),
         (None, TARGET, TypeError, "func must be a PrimFunc, not NoneType"),
         (SMALL["product"][1], None, TypeError, "target must be a Target, .* not NoneType"),
         (SMALL["product"][1], "trn3", ValueError, "target 'trn3' is neither .* nor trn1 or trn2"),

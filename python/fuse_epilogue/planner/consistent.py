@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Iterator
 from dataclasses import astuple, dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import tvm_ffi
@@ -27,6 +28,11 @@ from .space import Space
 if TYPE_CHECKING:
     from .plans import Plan
 
+#: What the sizes of each kind are called; on Trainium, those of a convolution.
+_SIZES = MappingProxyType({"product": "m n k", "rows": "m n", "conv": "rows columns taps"})
+_CONV_ON_TRAINIUM = "images channels columns taps"
+#: How the names of types begin that are no handles.
+_NUMBERS = ("bool", "int", "uint", "float", "bfloat")
 #: The share of a cost that the sum of its terms may be off by: what rounding makes of it.
 _ROUNDING = 1e-9
 
@@ -71,7 +77,7 @@ def check_for(plan: Plan, problem: Problem) -> None:
     for each in _candidates(plan):
         space.check(each.point)
     limits = {constraint.name for constraint in space.constraints}
-    if found.size != space.size or not {*found.pruned} <= limits:
+    if found.size != space.size or {*found.pruned} != limits:
         raise ValueError("what this plan says of its search is of another space; plan anew")
     if _has_all_points(plan) and (ways := _missing_ways(space, found.by_fusion)):
         raise ValueError(
@@ -114,9 +120,18 @@ def _labels(plan: Plan) -> tuple[str, ...]:
 
 def _has_type(plan: Plan) -> bool:
     try:
-        return str(tvm_ffi.dtype(plan.dtype)) == plan.dtype != ""
+        dtype = tvm_ffi.dtype(plan.dtype)
     except (TypeError, ValueError):
         return False
+    return str(dtype) == plan.dtype and plan.dtype.startswith(_NUMBERS) and dtype.lanes == 1
+
+
+def _has_sizes(plan: Plan) -> bool:
+    """Return whether the sizes are those of the kind, and no others."""
+    names = _SIZES[plan.kind]
+    if plan.kind == "conv" and not isinstance(plan.machine, Cpu | Gpu):
+        names = _CONV_ON_TRAINIUM
+    return {*plan.sizes} == {*names.split()}
 
 
 # ---- Points --------------------------------------------------------------------------------------
@@ -260,8 +275,8 @@ def _estimated(plan: Plan) -> bool:
 
 #: What holds of every plan; points and ways come before what is asked about them.
 RULES = (
-    Rule("its dtype is no type of TVM", _has_type),
-    Rule("it has no sizes", lambda plan: bool(plan.sizes)),
+    Rule("its dtype is no type of numbers", _has_type),
+    Rule("its sizes are not those of its kind", _has_sizes),
     Rule("its points are not all of the same variables", _same_variables),
     Rule("two of the points in found.ranked are the same", _different_points),
     Rule("the terms of a cost are not above 0, or parallelism is", _signs),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from .reading import Count, Positive
+from .reading import Factor, Many
 
 
 @dataclass(frozen=True)
@@ -36,19 +36,19 @@ class Core:
         Instructions in flight: what waits can be passed by what comes so far behind it.
     """
 
-    fma: Positive = 2.0
-    add: Positive = 2.0
-    load: Positive = 2.0
-    store: Positive = 1.0
-    issue: Positive = 4.0
-    latency: Positive = 4.0
-    add_latency: Positive = 4.0
-    branch: Positive = 14.0
-    predicted: Count = 32
-    window: Count = 224
-    pages: Count = 64
-    page: Positive = 7.0
-    ahead: Count = 32
+    fma: Factor = 2.0
+    add: Factor = 2.0
+    load: Factor = 2.0
+    store: Factor = 1.0
+    issue: Factor = 4.0
+    latency: Factor = 4.0
+    add_latency: Factor = 4.0
+    branch: Factor = 14.0
+    predicted: Many = 32
+    window: Many = 224
+    pages: Many = 64
+    page: Factor = 7.0
+    ahead: Many = 32
 
 
 #: Cores by LLVM's name of the processor; "" for any other, with what is common to the x86 cores of

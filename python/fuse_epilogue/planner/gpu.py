@@ -8,18 +8,32 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from tvm.target import Target
 
 from .gpus import CHIPS, KIB, Chip
-from .reading import Count, Name, NotNegative, parsed
+from .reading import Many, Name, Seconds, parsed
 
 #: Where TVM's target does not say, and the same for all compute capabilities from 7.0 on: CUDA C++
 #: Programming Guide, "Technical Specifications per Compute Capability". More shared memory than
 #: this a block only gets as "dynamic" memory, which no schedule here asks for.
 _REGISTERS, _THREAD_REGISTERS, _BLOCK_SHARED = 65536, 255, 48 * KIB
 _SCHEDULERS = 4
+#: What TVM's target may state: the attribute of :class:`Gpu`, by that of the target. Of two for the
+#: same, the last counts.
+_STATED = MappingProxyType(
+    {
+        "max_num_threads": "block_threads",
+        "max_threads_per_block": "block_threads",
+        "registers_per_block": "block_registers",
+        "max_shared_memory_per_block": "block_shared",
+        "thread_warp_size": "warp",
+    }
+)
+#: More than any GPU has of these: what is beyond is a mistake.
+_MOST = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -48,14 +62,14 @@ class Gpu:
 
     name: Name
     chip: Chip
-    warp: Count = 32
-    block_threads: Count = 1024
-    block_registers: Count = _REGISTERS
-    block_shared: Count = _BLOCK_SHARED
-    thread_registers: Count = _THREAD_REGISTERS
-    registers: Count = _REGISTERS
-    schedulers: Count = _SCHEDULERS
-    launch_s: NotNegative = 0.9e-6
+    warp: Many = 32
+    block_threads: Many = 1024
+    block_registers: Many = _REGISTERS
+    block_shared: Many = _BLOCK_SHARED
+    thread_registers: Many = _THREAD_REGISTERS
+    registers: Many = _REGISTERS
+    schedulers: Many = _SCHEDULERS
+    launch_s: Seconds = 0.9e-6
 
     @property
     def warps(self) -> int:
@@ -132,7 +146,8 @@ def gpu(target: Target | str | dict[str, Any]) -> Gpu:
     Raises
     ------
     ValueError
-        The target is of another kind, or of an architecture that is not in the table.
+        The target is of another kind, of an architecture that is not in the table, or states of a
+        block what no GPU has.
 
     Example
     -------
@@ -155,11 +170,13 @@ def gpu(target: Target | str | dict[str, Any]) -> Gpu:
             f"the planner knows no GPU of architecture '{arch}', only {known}: pass one of these, "
             "or a planner.gpu.Gpu that describes yours"
         )
-    stated = {
-        "block_threads": attrs.get("max_threads_per_block", attrs.get("max_num_threads")),
-        "block_registers": attrs.get("registers_per_block"),
-        "block_shared": attrs.get("max_shared_memory_per_block"),
-        "warp": attrs.get("thread_warp_size"),
-    }
-    given = {name: int(value) for name, value in stated.items() if value is not None}
+    given = {}
+    for attribute, name in _STATED.items():
+        if attrs.get(attribute) is not None:
+            given[name] = int(attrs[attribute])
+            if not 1 <= given[name] <= _MOST:
+                raise ValueError(
+                    f"'{attribute}' of the target must be from 1 to {_MOST}, not {given[name]}: "
+                    "leave it out for what is known of the GPU"
+                )
     return Gpu(named[0], CHIPS[named[0]], **given)

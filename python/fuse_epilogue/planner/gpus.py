@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 
-from .reading import Count, Name, Natural, Positive
+from .reading import Amount, Factor, Many, Name, PerSecond
 
 KIB = 1024
 
@@ -58,22 +58,22 @@ class Chip:
     """
 
     arch: Name
-    multiprocessors: Count
-    threads: Count
-    blocks: Count
-    shared: Count
-    reserved: Natural
-    clock_hz: Positive
-    fma: Count
-    convert: Count
-    load: Count
-    l2_bytes: Count
-    l2_bytes_per_clock: Positive
-    memory_bytes_per_s: Positive
-    latency: Positive
-    shared_latency: Positive
-    l2_latency: Positive
-    memory_latency: Positive
+    multiprocessors: Many
+    threads: Many
+    blocks: Many
+    shared: Many
+    reserved: Amount
+    clock_hz: PerSecond
+    fma: Many
+    convert: Many
+    load: Many
+    l2_bytes: Amount
+    l2_bytes_per_clock: Factor
+    memory_bytes_per_s: PerSecond
+    latency: Factor
+    shared_latency: Factor
+    l2_latency: Factor
+    memory_latency: Factor
 
 
 _V100 = Chip(

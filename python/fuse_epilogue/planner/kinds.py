@@ -88,6 +88,12 @@ def described(target: Any, profile: Profile | None) -> tuple[Cpu | Gpu | Machine
         if profile is not None:
             raise ValueError("a profile is that of a processor: leave it out for a GPU")
         return (target if isinstance(target, Gpu) else gpu(target)), Weights(), UNKNOWN
+    if target.kind.name != "llvm":
+        raise ValueError(
+            f"the planner does not know targets of kind '{target.kind.name}', only 'llvm', such as "
+            "schedules.host(), and 'cuda', such as {'kind': 'cuda', 'arch': 'sm_90'}; and "
+            f"{' and '.join(MACHINES)} by name"
+        )
     machine = cpu(target)
     profile = profile if profile is not None else profile_of(machine)
     if profile is None:

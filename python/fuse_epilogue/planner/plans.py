@@ -26,7 +26,7 @@ from .kinds import finders_for, machine_of
 from .machine import Cpu
 from .problems.problem import Problem
 from .profile import UNKNOWN
-from .reading import ABSENT, WRITTEN, Count, Must, Name, NotNegative, loaded, read
+from .reading import ABSENT, Count, Must, Name, NotNegative, loaded, read
 from .search import Found
 from .space import Point
 
@@ -75,9 +75,9 @@ class Plan:
     machine: Cpu | Gpu | Machine
     weights: Weights
     found: Found
-    finite: bool = field(default=False, metadata=WRITTEN)
-    resolution: NotNegative = field(default=UNKNOWN, metadata=WRITTEN)
-    identity: Annotated[str, _IDENTITY] = field(default=ANY, metadata=WRITTEN)
+    finite: bool = False
+    resolution: NotNegative = UNKNOWN
+    identity: Annotated[str, _IDENTITY] = ANY
     known: Problem | None = field(default=None, repr=False, compare=False, metadata=ABSENT)
 
     @property
@@ -98,12 +98,26 @@ class Plan:
         func : tvm.tirx.PrimFunc
             What the plan is for.
 
+        Returns
+        -------
+        Problem
+            Its sizes, its variables and what each of their values costs.
+
         Raises
         ------
         TypeError
             It is no function.
         ValueError
             It is another one than this plan is for, or was searched in another space.
+
+        Example
+        -------
+        >>> import fuse_epilogue
+        >>> from fuse_epilogue import workloads
+        >>> func = workloads.matmul(128, 128, 128)
+        >>> plan = fuse_epilogue.plan(func, "trn1")
+        >>> plan.problem(func).sizes
+        {'m': 128, 'n': 128, 'k': 128}
         """
         if not isinstance(func, tirx.PrimFunc):
             raise TypeError(
@@ -138,14 +152,35 @@ class Plan:
         func : tvm.tirx.PrimFunc or tvm.s_tir.Schedule
             Not scheduled. Of a schedule, its "main" is taken; it stays as it is.
 
+        Returns
+        -------
+        tvm.s_tir.Schedule
+            A new one.
+
         Raises
         ------
         TypeError
             `func` is something else.
         ValueError
-            The plan is for another function.
+            The plan is for another function, or the schedule has none that is called "main".
+
+        Example
+        -------
+        >>> import fuse_epilogue
+        >>> from fuse_epilogue import workloads
+        >>> func = workloads.matmul(128, 128, 128)
+        >>> plan = fuse_epilogue.plan(func, "trn1")
+        >>> from fuse_epilogue import neuron
+        >>> neuron.emit(plan.apply(func)).parameters
+        ('a', 'b', 'bias')
         """
         if isinstance(func, s_tir.Schedule):
+            names = [str(var.name_hint) for var in func.mod.get_global_vars()]
+            if "main" not in names:
+                raise ValueError(
+                    f"the schedule has no function 'main', only {', '.join(names) or 'none'}: pass "
+                    "the function itself, sch.mod[name]"
+                )
             func = func.mod["main"]
         return self.problem(func).apply(self.point)
 
@@ -158,17 +193,47 @@ class Plan:
             What the plan is for. Needed by a plan that was read from JSON: without it, what binds
             and what another size would change are left out.
 
+        Returns
+        -------
+        str
+            Several lines, the first of which names the function and the machine.
+
         Raises
         ------
         TypeError
             `func` is no function.
         ValueError
             The plan is for another function.
+
+        Example
+        -------
+        >>> import fuse_epilogue
+        >>> from fuse_epilogue import workloads
+        >>> func = workloads.matmul(128, 128, 128)
+        >>> plan = fuse_epilogue.plan(func, "trn1")
+        >>> print(plan.explain())
+        product of float32, m = 128, n = 128, k = 128, on trn1 (NeuronCore-v2)
+        ...
         """
         return reasons.text(self, self.known if func is None else self.problem(func))
 
     def table(self) -> str:
-        """Return the candidates and what each term costs, as a table in Markdown."""
+        """Return the candidates and what each term costs, as a table in Markdown.
+
+        Returns
+        -------
+        str
+            A row for each candidate; costs are in microseconds.
+
+        Example
+        -------
+        >>> import fuse_epilogue
+        >>> from fuse_epilogue import workloads
+        >>> func = workloads.matmul(128, 128, 128)
+        >>> plan = fuse_epilogue.plan(func, "trn1")
+        >>> print(plan.table())
+        | predicted, us | cost | ...
+        """
         return reasons.table(self, self.known)
 
     def picture(
@@ -194,16 +259,39 @@ class Plan:
             function.
         OSError
             The file cannot be written; what was there stays as it is.
+
+        Example
+        -------
+        >>> import fuse_epilogue
+        >>> from fuse_epilogue import workloads
+        >>> func = workloads.matmul(128, 128, 128)
+        >>> plan = fuse_epilogue.plan(func, "trn1")
+        >>> plan.picture("plan.svg")
         """
         drawing.draw(self, self.known if func is None else self.problem(func), path, width)
 
     def to_json(self) -> str:
         """Return the plan as JSON.
 
+        Returns
+        -------
+        str
+            For :meth:`from_json`.
+
         Raises
         ------
         ValueError
             It is for a machine of Trainium's kind that is none of those known by name.
+
+        Example
+        -------
+        >>> import fuse_epilogue
+        >>> from fuse_epilogue import workloads
+        >>> func = workloads.matmul(128, 128, 128)
+        >>> plan = fuse_epilogue.plan(func, "trn1")
+        >>> import json
+        >>> json.loads(plan.to_json())["machine"]
+        'trn1'
         """
         machine: Any = None
         if isinstance(self.machine, Cpu | Gpu):
@@ -226,11 +314,24 @@ class Plan:
         ----------
         text : str
 
+        Returns
+        -------
+        Plan
+
         Raises
         ------
         ValueError
             The text is none, or of another version, or a value of it is no such value, or its
             parts contradict each other: see :mod:`.consistent`.
+
+        Example
+        -------
+        >>> import fuse_epilogue
+        >>> from fuse_epilogue import workloads
+        >>> func = workloads.matmul(128, 128, 128)
+        >>> plan = fuse_epilogue.plan(func, "trn1")
+        >>> fuse_epilogue.planner.Plan.from_json(plan.to_json()) == plan
+        True
         """
         try:
             data = loaded(text)

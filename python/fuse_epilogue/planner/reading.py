@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from numbers import Integral
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
@@ -37,8 +37,9 @@ def span(least: float, most: float) -> Must:
     return Must(f"from {least:g} to {most:g}", lambda value: least <= value <= most)
 
 
-#: Metadata of fields: JSON does not hold it; JSON must hold it, although there is a default.
-ABSENT, WRITTEN = {"json": "absent"}, {"json": "written"}
+#: Metadata of a field that JSON does not hold. It must hold all others, also those with a default:
+#: what is left out would silently become another machine, or another plan.
+ABSENT = {"json": "absent"}
 #: How many there are of something, which may be none; how many of what there is.
 Natural = Annotated[int, span(0, 2**62)]
 Count = Annotated[int, span(1, 2**62)]
@@ -46,7 +47,15 @@ Count = Annotated[int, span(1, 2**62)]
 Name = Annotated[
     str, Must("printable, in one line", lambda text: text.isprintable() and text != "")
 ]
-#: Rates, and times that are divided by; times that may be nothing.
+#: Of machines: bytes, and what may be none; how many there are of something; clocks, what happens
+#: in one, and other factors; what happens in a second; seconds. More than any machine has, or less,
+#: is a mistake by which no cost can be computed.
+Amount = Annotated[int, span(0, 2**50)]
+Many = Annotated[int, span(1, 2**31)]
+Factor = Annotated[float, span(1e-6, 1e6)]
+PerSecond = Annotated[float, span(1, 1e18)]
+Seconds = Annotated[float, span(0, 1e3)]
+#: Times that are divided by; times and shares that may be nothing.
 Positive = Annotated[float, Must("above 0", lambda value: value > 0)]
 NotNegative = Annotated[float, Must("0 or above", lambda value: value >= 0)]
 
@@ -188,8 +197,7 @@ def _dataclass(kind: Any, data: Any, name: str) -> Any:
     if unknown := [key for key in data if key not in given]:
         raise ValueError(f"{name} has {unknown[0]!r}, which is nothing of a {kind.__name__}")
     for each in given.values():
-        needed = each.default is each.default_factory is MISSING or each.metadata == WRITTEN
-        if needed and each.name not in data:
+        if each.name not in data:
             raise ValueError(f"{name} lacks '{each.name}'")
     return kind(**{key: read(types[key], value, f"{name}.{key}") for key, value in data.items()})
 

@@ -9,7 +9,7 @@ variable by variable from several starts. All of it is deterministic.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from .cost import NAMES, Terms, Weights
 from .exact import costed
 from .problems.problem import Problem
-from .reading import WRITTEN, Count, Must, Name, Natural, NotNegative, Positive
+from .reading import Count, Must, Name, Natural, NotNegative, Positive
 from .space import Point, Points, Space
 
 #: Points of a space that is searched in full.
@@ -51,7 +51,7 @@ class Candidate:
     point: dict[Name, Natural]
     cost: Positive
     parts: Annotated[dict[str, float], _EACH]
-    measured: Positive | None = field(default=None, metadata=WRITTEN)
+    measured: Positive | None = None
 
     @property
     def seconds(self) -> float:
@@ -95,7 +95,7 @@ class Found:
     gap: NotNegative | None
     ranked: Annotated[tuple[Candidate, ...], _SOME]
     by_fusion: dict[str, Candidate]
-    estimated: bool = field(default=False, metadata=WRITTEN)
+    estimated: bool = False
 
     @property
     def best(self) -> Candidate:
