@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 # TVM would bind this process to the first core with its first parallel loop, and with it all that
 # the tests start: compilers, servers, other workers of pytest.
 os.environ.setdefault("TVM_BIND_THREADS", "0")
+
+# A shell has what it starts in the background ignore Ctrl-C; several tests are about it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 WIDE_INTEGERS = {"int32", "int64", "uint32", "uint64"}
 

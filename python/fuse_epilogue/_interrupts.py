@@ -31,13 +31,15 @@ def as_keyboard_interrupt() -> Iterator[None]:
     Example
     -------
     >>> import signal
-    >>> with as_keyboard_interrupt():
-    ...     try:
-    ...         signal.raise_signal(signal.SIGINT)
-    ...     except KeyboardInterrupt:
-    ...         raise RuntimeError from None
-    Traceback (most recent call last):
-    KeyboardInterrupt
+    >>> try:
+    ...     with as_keyboard_interrupt():
+    ...         try:
+    ...             signal.raise_signal(signal.SIGINT)
+    ...         except KeyboardInterrupt:
+    ...             raise RuntimeError from None
+    ... except KeyboardInterrupt:
+    ...     print("interrupted")
+    interrupted
     """
     pressed = False
 
