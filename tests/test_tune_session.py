@@ -18,8 +18,8 @@ from tvm import relax
 from tvm.s_tir import meta_schedule as ms
 
 from fuse_epilogue import cli, tune, workloads
+from fuse_epilogue._interrupts import held
 from fuse_epilogue.tune import session
-from fuse_epilogue.tune.interrupt import held
 from fuse_epilogue.tune.records import RECORDS
 from tuning import (
     TARGET,

@@ -14,8 +14,8 @@ from tvm.s_tir import ScheduleError
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
+from .._interrupts import held
 from .._rpc import Present, end
-from .interrupt import held
 from .records import commit, commit_workload
 from .strategy import mean
 
