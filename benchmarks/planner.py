@@ -16,8 +16,10 @@ and against TVM's function as it is.
     python benchmarks/planner.py --points 4 --only product --output FILE
     python benchmarks/planner.py --profile FILE    as `calibrate` of the planner writes it
 
-The points of a workload take turns in one process, and the shortest time of each counts. The rank
-correlation is over the points drawn from all; the others are those that may be the best.
+The points of a workload take turns in one process, and the shortest time of each counts. Of some
+forty points the shortest is one that was lucky: so those that may be the best, and all that were
+chosen for some reason, run many more turns afterwards, and regrets and ratios are of these alone.
+The rank correlation is over the points drawn from all; the others are those that may be the best.
 """
 
 from __future__ import annotations
@@ -50,6 +52,8 @@ RESULTS = Path(__file__).resolve().parent / "results" / "planner.json"
 LIMIT_S = 60
 #: Points that are timed while planning, for the second plan.
 TIMED = 24
+#: How many of the points drawn may be the best, and turns of the last round for each of the first.
+LAST, LAST_TURNS = 6, 7
 #: TVM's function, not scheduled, among the points; the plan, and the one that timing chose.
 AS_IS, PLAN, CHOSEN = "as is", "plan", f"plan of {TIMED} timed"
 GREEK = dict(zip(NAMES, ("alpha", "beta", "gamma", "delta"), strict=True))
@@ -128,8 +132,13 @@ def problem_of(func: tvm.tirx.PrimFunc, machine: Any) -> Any:
     return next(p for find in FINDERS.values() if (p := find(func, machine)) is not None)
 
 
-def _measured(pipe: Any, name: str, machine: Any, points: dict, turns: int, threads: int) -> None:
-    """In a process of its own: send seconds of points, key by key, or what is wrong with one."""
+def _measured(
+    pipe: Any, name: str, machine: Any, points: dict, chosen: set[str], turns: int, threads: int
+) -> None:
+    """In a process of its own: send seconds of points, key by key, or what is wrong with one.
+
+    First those of all, then those of the last round: of what was chosen and of the best others.
+    """
     use_threads(threads)
     func, target = function(name), host()
     problem = problem_of(func, machine)
@@ -148,24 +157,33 @@ def _measured(pipe: Any, name: str, machine: Any, points: dict, turns: int, thre
         except Exception as error:
             built.pop(key, None)
             pipe.send(("wrong", key, f"{type(error).__name__}: {str(error)[-300:]}"))
+    least: dict[str, float] = {}
     for _ in range(turns):
         for key, each in built.items():
-            pipe.send(("seconds", key, seconds(each, arrays)))
+            took = seconds(each, arrays)
+            least[key] = min(took, least.get(key, took))
+            pipe.send(("seconds", key, took))
+    drawn = sorted(least.keys() - chosen, key=lambda key: least[key])[:LAST]
+    for _ in range(turns * LAST_TURNS):
+        for key in [key for key in least if key in chosen or key in drawn]:
+            pipe.send(("last", key, seconds(built[key], arrays)))
     pipe.send(("done", "", None))
 
 
-def timed(name: str, machine: Any, points: dict, turns: int) -> tuple[dict, dict]:
-    """Return the shortest seconds of points by key, and what is wrong with others.
+def timed(
+    name: str, machine: Any, points: dict, chosen: set[str], turns: int
+) -> tuple[dict, dict, dict]:
+    """Return the shortest seconds of points by key, those of the last round, and what is wrong.
 
     All run in one process, turn by turn. One that ends or hangs it is left out of the next process.
     """
-    least: dict[str, float] = {}
+    least: dict[str, dict[str, float]] = {"seconds": {}, "last": {}}
     wrong: dict[str, str] = {}
     spawn = multiprocessing.get_context("spawn")
     while True:
         left = {key: point for key, point in points.items() if key not in wrong}
         ours, theirs = spawn.Pipe()
-        given = (theirs, name, machine, left, turns, machine.cores)
+        given = (theirs, name, machine, left, chosen, turns, machine.cores)
         process = spawn.Process(target=_measured, args=given)
         process.start()
         theirs.close()
@@ -173,11 +191,11 @@ def timed(name: str, machine: Any, points: dict, turns: int) -> tuple[dict, dict
         try:
             while what != "done" and ours.poll(LIMIT_S):
                 what, key, value = ours.recv()
-                progress(f"{name}: {what} {len(least)} of {len(left)}")
+                progress(f"{name}: {what} {len(least['seconds'])} of {len(left)}")
                 if what == "wrong":
                     wrong[key] = value
-                elif what == "seconds":
-                    least[key] = min(value, least.get(key, value))
+                elif what in least:
+                    least[what][key] = min(value, least[what].get(key, value))
             if what != "done":
                 wrong[key] = f"takes longer than {LIMIT_S} s"
         except EOFError:
@@ -185,7 +203,7 @@ def timed(name: str, machine: Any, points: dict, turns: int) -> tuple[dict, dict
         process.kill()
         process.join()
         if what == "done":
-            return least, wrong
+            return least["seconds"], least["last"], wrong
 
 
 def choices(problem: Any, weights: Weights, count: int, rng: Any) -> dict[str, Any]:
@@ -210,15 +228,18 @@ def measured(name: str, machine: Any, weights: Weights, count: int, turns: int, 
     """Return what was measured of a workload."""
     problem = problem_of(function(name), machine)
     chosen = choices(problem, weights, count, rng)
-    distinct = {str(tuple(point.values())): point for point in chosen.values()}
-    least, wrong = timed(name, machine, distinct, turns)
+    keys = {what: str(tuple(point.values())) for what, point in chosen.items()}
+    distinct = {keys[what]: point for what, point in chosen.items()}
+    named = {AS_IS} | {key for what, key in keys.items() if not what.startswith(("near", "drawn"))}
+    least, last, wrong = timed(name, machine, distinct, named, turns)
     rows = []
     for what, point in chosen.items():
-        key = str(tuple(point.values()))
+        key = keys[what]
         terms = problem.cost(Points.of([point])).matrix()[0].tolist()
         row = {"what": what, "point": point, "terms": terms, "seconds": least.get(key)}
+        row |= {"last": last[key]} if key in last else {}
         rows.append(row | ({"wrong": wrong[key]} if key in wrong else {}))
-    return {"name": name, "points": rows, "tvm_as_is": least.get(AS_IS), "wrong": len(wrong)}
+    return {"name": name, "points": rows, "tvm_as_is": last.get(AS_IS), "wrong": len(wrong)}
 
 
 def spearman(a: Any, b: Any) -> float:
@@ -260,10 +281,10 @@ def judged(cases: list[dict], weights: Weights) -> dict[str, Any]:
 
 
 def regret(cases: list[dict], name: str) -> dict[str, Any]:
-    """Return how much longer a choice takes than the best point measured."""
+    """Return how much longer a choice takes than the best point of the last round."""
     regrets = []
     for case in cases:
-        took = {row["what"]: row["seconds"] for row in case["points"] if row["seconds"]}
+        took = {row["what"]: row["last"] for row in case["points"] if "last" in row}
         if name in took:
             regrets.append(took[name] / min(took.values()) - 1)
     return {
@@ -278,7 +299,7 @@ def against(cases: list[dict]) -> dict[str, Any]:
     """Return the worst ratio of each plan to the best unfused point, and to TVM's as it is."""
     ratios: dict[str, dict[str, float]] = {}
     for case in cases:
-        took = {row["what"]: row["seconds"] for row in case["points"] if row["seconds"]}
+        took = {row["what"]: row["last"] for row in case["points"] if "last" in row}
         others = {"unfused": took.get("best none"), "TVM as it is": case["tvm_as_is"]}
         for plan in (PLAN, CHOSEN):
             for name, other in others.items():

@@ -57,8 +57,36 @@ def test_functions_take_turns_and_one_slow_turn_is_forgiven(timed):
     _, built, runs = timed
     assert len(built) == COUNT
     assert min(runs.count(key) for key in built) > 1
-    # The last turns are of all functions, in the order they were added in.
-    assert runs[-COUNT:] == list(built) == runs[-2 * COUNT : -COUNT]
+    # The last turns are of those that may be the fastest, of this clock the last ones, and of the
+    # best of each way to fuse; the turns before are of all, in the order they were added in.
+    period = 1 + runs[-2::-1].index(runs[-1])
+    last = period * trials._LAST_TURNS
+    assert runs[-last:] == trials._LAST_TURNS * runs[-period:]
+    assert runs[-period:][: trials._LAST] == list(built)[: -trials._LAST - 1 : -1]
+    assert runs[-last - 2 * COUNT : -last] == 2 * list(built)
+
+
+def test_the_best_of_each_way_to_fuse_is_timed_as_often_as_the_best(timed):
+    chosen, _, runs = timed
+    best = runs.count(function(chosen.point))
+    for each in chosen.found.by_fusion.values():
+        assert runs.count(function(each.point)) >= best
+
+
+def test_the_last_turns_decide(monkeypatch):
+    """The second function is the fastest until the third is, in the last turns of both."""
+    runs = []
+
+    def seconds(key, arrays):
+        runs.append(key)
+        order = list(dict.fromkeys(runs))
+        late = runs.count(key) > 3 * trials._TURNS
+        return 1e-4 if late and key == order[2] else 9e-4 if key in order[1:2] else 1e-3
+
+    monkeypatch.setattr(trials, "compiled", lambda sch, target: tvm_ffi.structural_hash(sch.mod))
+    monkeypatch.setattr(trials, "seconds", seconds)
+    chosen = fuse_epilogue.plan(FUNC, schedules.host(2), measure=COUNT)
+    assert chosen.found.best.measured == pytest.approx(1e-4)
 
 
 def test_what_was_timed_more_often_is_not_luckier(monkeypatch):

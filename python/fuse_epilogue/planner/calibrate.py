@@ -215,7 +215,7 @@ def _crowded(size: int, stream: float, machine: Cpu, product: Callable[..., floa
     """
     columns = KIB
     rows = size // (4 * columns)
-    tile = {"rows": 16, "vectors": 1, "block_rows": 256, "block_columns": machine.lanes(32)}
+    tile = {"rows": 16, "vectors": 1, "block_rows": 256, "block_columns": machine.line // 4}
     took = product(rows, columns, 8, **tile)
     return size / max(took - size / stream, took / 10)
 

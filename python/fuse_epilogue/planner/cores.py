@@ -34,6 +34,8 @@ class Core:
         Pages in which lines that follow are loaded ahead, at once.
     window : int
         Instructions in flight: what waits can be passed by what comes so far behind it.
+    crossing : float
+        Loads that could begin in the time that a load of two lines takes, besides itself.
     """
 
     fma: Factor = 2.0
@@ -49,17 +51,18 @@ class Core:
     pages: Many = 64
     page: Factor = 7.0
     ahead: Many = 32
+    crossing: Factor = 1.0
 
 
 #: Cores by LLVM's name of the processor; "" for any other, with what is common to the x86 cores of
 #: the last ten years. znver5: Software Optimization Guide for the AMD Zen5 microarchitecture
 #: (publication 58455), sections on the floating-point unit, load-store unit and branch prediction;
 #: znver4: the same for Zen4 (publication 57647), whose units are 256 bits wide: a vector of 512
-#: bits takes two clocks.
+#: bits takes two clocks; znver3: the guide for AMD EPYC 7003 (publication 56665).
 CORES = MappingProxyType(
     {
         "": Core(),
-        "znver5": Core(issue=8.0, add_latency=2.0, branch=15.0, window=448, pages=96),
+        "znver5": Core(issue=8.0, add_latency=2.0, branch=15.0, window=448, pages=96, crossing=2.0),
         "znver4": Core(
             fma=1.0,
             add=1.0,
@@ -71,5 +74,6 @@ CORES = MappingProxyType(
             window=320,
             pages=72,
         ),
+        "znver3": Core(issue=6.0, add_latency=3.0, branch=13.0, window=256),
     }
 )

@@ -3,13 +3,13 @@
 What a compiler makes of a kernel is not all foreseen: some numbers of steps are unrolled badly,
 some rows are gathered that need not be. A third of the points that are timed are the best by the
 cost, a third are the best of as many other register tiles, and the rest are the best of those that
-have the tile that was the fastest.
+have the tile that was the fastest. Those that may be the fastest are timed more often in the end.
 """
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +30,8 @@ TILE = ("form", "rows", "vectors", "lanes")
 #: counts, and no earlier one: what else the machine does changes from second to second, and those
 #: that were timed more often would have had more luck.
 _TURNS = 2
+#: How many may be the fastest, besides the best of each way to fuse, and the turns of these.
+_LAST, _LAST_TURNS = 5, 8
 #: Candidates by the cost of which those to be timed are taken.
 _KEPT = 5_000
 
@@ -75,6 +77,7 @@ def trials(
     fastest = timed.ranked()[0]
     near = [each for each in found.ranked if _tile(each) == _tile(fastest)]
     timed.add([*near, *found.ranked], count)  # any, where not so many have that tile
+    timed.decide()
     if on_trial is not None:
         on_trial(len(timed.candidates), len(timed.candidates))
     measured = timed.ranked()
@@ -110,9 +113,21 @@ class _Timed:
             same = self.candidates.setdefault(key, [])
             same += [each] * (each not in same)
         self.seconds.clear()
-        for _ in range(_TURNS):
-            for key, function in self.built.items():
-                took = seconds(function, self.arrays)
+        self._time(self.built, _TURNS)
+
+    def decide(self) -> None:
+        """Time those again that may be the fastest, or the fastest of a way to fuse."""
+        order = sorted(self.candidates, key=lambda key: self.seconds[key])
+        ways: dict[int, int] = {}
+        for key in order:
+            for each in self.candidates[key]:
+                ways.setdefault(each.point["fusion"], key)
+        self._time(list(dict.fromkeys([*order[:_LAST], *ways.values()])), _LAST_TURNS)
+
+    def _time(self, keys: Collection[int], turns: int) -> None:
+        for _ in range(turns):
+            for key in keys:
+                took = seconds(self.built[key], self.arrays)
                 self.seconds[key] = min(took, self.seconds.get(key, took))
 
     def ranked(self) -> tuple[Candidate, ...]:

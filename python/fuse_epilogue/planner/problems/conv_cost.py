@@ -74,15 +74,17 @@ def _clocks(
     rows, columns, taps = (problem.sizes[name] for name in ("rows", "columns", "taps"))
     vectors = p["vectors"]
     apart = (p["fusion"] == NONE) & (epilogue.blocks > 0)
-    # Of a vector. A load at an odd place crosses a line every other time or more, and takes then as
-    # long as three (measured, on znver5); elements that are no neighbours are loaded one by one.
-    crossing = 1 + 2 * np.minimum(1.0, lanes * problem.bytes / machine.line)
+    # Of a vector. A load at an odd place is one of two lines every other time or more; elements
+    # that are no neighbours are loaded one by one.
+    crossing = 1 + core.crossing * np.minimum(1.0, lanes * problem.bytes / machine.line)
     if problem.neighbours:
         crossing = np.ones(p.size)
     elif problem.stride > 1:
         crossing = lanes * np.ones(p.size)
-    loads = np.where(in_rows, 1.0, taps * crossing + taps / vectors)
-    shuffles = np.where(in_rows, taps - 1.0, 0.0)
+    # Taps stay in registers where there are enough of them.
+    kept = taps + vectors + 2 <= machine.registers
+    loads = np.where(in_rows, 1.0, taps * crossing + np.where(kept, 0.0, taps / vectors))
+    shuffles = np.where(in_rows, (taps - 1.0) * _shifting(problem, lanes), 0.0)
     # A conversion to a wider type also moves lanes: two instructions.
     converts = 2 * np.where(in_rows, 1, taps) * (problem.bits > 8 * problem.bytes)
     absorbed = epilogue.absorbed * (p["fusion"] == ABSORBED)
@@ -118,6 +120,15 @@ def _clocks(
         near = np.where(vectors * taps > UNROLLED, by_lane, 2 * by_lane)
     extra = np.where(in_rows, 2.0 * each, np.where(tiles, near, 0.0))
     return each, rows * (core.branch * (trips >= core.predicted) + extra)
+
+
+def _shifting(problem: ConvProblem, lanes: Any) -> Any:
+    """Return the instructions that move elements of two vectors into one.
+
+    AVX2 moves them within 16 bytes only: most take two, one of which waits for the other half.
+    """
+    halves = (lanes * problem.bits > 128) & (problem.machine.registers < 32)
+    return np.where(halves, 2.0, 1.0)
 
 
 def _traffic(problem: ConvProblem, p: Points, apart: Any, cores: Any) -> Any:

@@ -111,6 +111,11 @@ def _clocks(problem: ProductProblem, p: Points) -> tuple[Any, Any]:
     )
     live = sums + np.where(rows > 1, vectors, 0) + 1 + (converts > 0)
     over = np.maximum(0, live - problem.machine.registers)
+    if problem.machine.registers < 32:
+        # Before AVX-512 each element of a is a vector of its own: where that is used for one sum
+        # only, LLVM puts the sum into its register, and has those of two steps at a time.
+        both = 2 * rows + vectors - problem.machine.registers
+        over = np.where(vectors == 1, np.maximum(over, both / 2), over)
     # A sum that fills a line is not passed on from its store to its load.
     whole = lanes * problem.bits // 8 >= problem.machine.line
     spilled = over * (1 / core.store + 1 / core.load) * np.where(whole, _WHOLE, 1.0) * k

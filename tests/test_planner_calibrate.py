@@ -1,0 +1,37 @@
+"""Calibration asks for points that the machine at hand has, however wide its vectors are."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from fuse_epilogue.planner.calibrate import calibrate
+from fuse_epilogue.planner.machine import cpu
+from fuse_epilogue.planner.space import Point
+
+TARGETS = {
+    "no vectors known": {"kind": "llvm"},
+    "SSE": {"kind": "llvm", "mcpu": "x86-64-v2"},
+    "AVX2": {"kind": "llvm", "mcpu": "znver3"},
+    "AVX-512": {"kind": "llvm", "mcpu": "skylake-avx512"},
+    "NEON": {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "neoverse-n1"},
+}
+
+
+@pytest.mark.parametrize("cores", [1, 2, 8])
+@pytest.mark.parametrize("name", TARGETS)
+def test_what_is_measured_is_in_the_space(name: str, cores: int) -> None:
+    machine = cpu({**TARGETS[name], "num-cores": cores})
+    measured = []
+
+    def measure(problem: Any, point: Point, _target: Any, _least: float) -> float:
+        problem.space.check(point)
+        measured.append(point)
+        shapes = [param.ty.shape for param in problem.func.params]
+        size = sum(math.prod(int(extent) for extent in shape) for shape in shapes)
+        return 1e-6 + 1e-9 * size / point["threads"]
+
+    profile = calibrate(machine, None, 2, measure)  # type: ignore[arg-type]
+    assert len(measured) > len(profile.residuals) > 0
