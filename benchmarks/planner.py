@@ -324,6 +324,8 @@ def main() -> None:
     parser.add_argument("--profile", type=Path, help="instead of the one that comes along")
     parser.add_argument("--output", type=Path, default=RESULTS)
     parsed = parser.parse_args()
+    if parsed.only and parsed.output == RESULTS:
+        parser.error(f"--only measures a part: name a file other than {RESULTS.name} by --output")
     threads = use_threads(os.cpu_count() or 1)
     machine = cpu(host())
     given = Profile.from_json(parsed.profile.read_text()) if parsed.profile else profile_of(machine)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 #: Clocks for one tap of one element where a condition keeps LLVM from vectors, near a border.
 #: Measured, on znver5, as what follows.
 _CONDITION = 1.0
+#: Clocks for one tap of a vector near a border, written out: before AVX-512 there are no masks, and
+#: what is inside is put together. Measured, on znver3.
+_BLENDED = 5.0
 #: Share of the time that a vector waits for its own sums which those behind it do not fill.
 _EXPOSED = 0.5
 #: Clocks for one tap of one element where no vector is written, by how many taps there are: LLVM
@@ -114,7 +117,10 @@ def _clocks(
     # The first and the last tile of a row: with conditions, written out or not.
     trips = np.ceil(columns / (lanes * np.where(tiles, vectors, 1)))
     by_lane = np.minimum(2.0, trips) * lanes * vectors * taps * _CONDITION
-    near = np.where(vectors * taps > UNROLLED_AT_BORDERS, by_lane, taps * each)
+    written = taps * each
+    if machine.registers < 32:
+        written = np.minimum(2.0, trips) * vectors * taps * _BLENDED
+    near = np.where(vectors * taps > UNROLLED_AT_BORDERS, by_lane, written)
     if problem.stride > 1:
         # Written out, loads one by one are so under their conditions too.
         near = np.where(vectors * taps > UNROLLED, by_lane, 2 * by_lane)
