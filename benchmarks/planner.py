@@ -42,7 +42,7 @@ from fuse_epilogue.planner.cost import NAMES, Weights
 from fuse_epilogue.planner.kinds import FINDERS
 from fuse_epilogue.planner.machine import cpu
 from fuse_epilogue.planner.measure import arguments, build, seconds
-from fuse_epilogue.planner.profile import Profile, profile_of
+from fuse_epilogue.planner.profile import Profile, profile_of, weights_elsewhere
 from fuse_epilogue.planner.search import EXHAUSTIVE, search
 from fuse_epilogue.planner.space import Points
 from fuse_epilogue.planner.trials import trials
@@ -329,7 +329,7 @@ def main() -> None:
     threads = use_threads(os.cpu_count() or 1)
     machine = cpu(host())
     given = Profile.from_json(parsed.profile.read_text()) if parsed.profile else profile_of(machine)
-    weights = Weights() if given is None else given.weights
+    weights = weights_elsewhere() if given is None else given.weights
     machine = machine if given is None else given.on(machine)
     rng = np.random.default_rng(4)
     names = [name for name in WORKLOADS if name.startswith(parsed.only)]

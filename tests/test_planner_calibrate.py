@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from fuse_epilogue import plan
 from fuse_epilogue.planner.calibrate import calibrate
 from fuse_epilogue.planner.machine import cpu
+from fuse_epilogue.planner.profile import SHIPPED, Profile
 from fuse_epilogue.planner.space import Point
+from fuse_epilogue.workloads import matmul
 
 TARGETS = {
     "no vectors known": {"kind": "llvm"},
@@ -35,3 +38,12 @@ def test_what_is_measured_is_in_the_space(name: str, cores: int) -> None:
 
     profile = calibrate(machine, None, 2, measure)  # type: ignore[arg-type]
     assert len(measured) > len(profile.residuals) > 0
+
+
+def test_without_a_profile_weights_are_the_means_of_those_that_come_along() -> None:
+    known = [Profile.from_json(path.read_text()).weights for path in SHIPPED.glob("*.json")]
+    made = plan(matmul(64, 64, 64), {"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2})
+    assert len(known) > 1
+    for letter in ("alpha", "beta", "gamma", "delta"):
+        each = [getattr(weights, letter) for weights in known]
+        assert getattr(made.weights, letter) == pytest.approx(sum(each) / len(each))

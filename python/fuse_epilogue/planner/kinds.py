@@ -18,7 +18,7 @@ from .problems.conv import find_conv
 from .problems.problem import Problem
 from .problems.product import find_product
 from .problems.rows import find_rows
-from .profile import UNKNOWN, Profile, profile_of
+from .profile import UNKNOWN, Profile, profile_of, weights_elsewhere
 
 #: What finds a problem of each kind in a function for a processor, a GPU, or Trainium, in order.
 Finders = dict[str, Callable[[tirx.PrimFunc, Any], Problem | None]]
@@ -97,7 +97,7 @@ def described(target: Any, profile: Profile | None) -> tuple[Cpu | Gpu | Machine
     machine = cpu(target)
     profile = profile if profile is not None else profile_of(machine)
     if profile is None:
-        return machine, Weights(), UNKNOWN
+        return machine, weights_elsewhere(), UNKNOWN
     return profile.on(machine), profile.weights, profile.resolution
 
 
