@@ -225,6 +225,34 @@ def _pass_time(data: Data) -> Iterator[str]:
     )
 
 
+def _registers(data: Data) -> Iterator[str]:
+    judged = data["judged"]
+    apart = judged["given_less_predicted"]
+    yield table(
+        ("points", "rank correlation", "within each", "given - predicted: 10%", "median", "90%"),
+        [
+            (
+                f"{judged['points']:,}",
+                f"{judged['spearman']:.2f}",
+                f"{judged['spearman_within_median']:.2f}",
+                *(f"{apart[at]:.0f}" for at in ("10%", "median", "90%")),
+            )
+        ],
+    )
+    yield title("Plans", 1)
+    yield table(
+        ("function", "threads of a block", "predicted", "given", "bytes spilled"),
+        [
+            (text(row["function"]), *(row[key] for key in _REGISTERS))
+            for row in data["points"]
+            if row["what"] == "plan"
+        ],
+    )
+
+
+_REGISTERS = ("threads", "predicted", "given", "spilled_bytes")
+
+
 def _planning(data: Data) -> Iterator[str]:
     for target, found in data["planning"].items():
         yield title(f"For {target}", 1)
@@ -296,6 +324,15 @@ The schedules of :func:`fuse_epilogue.schedules.apply` beside other libraries, a
 *cold* data were not in a cache.
 """,
         _convolutions,
+    ),
+    "cuda_registers": Told(
+        "Registers on CUDA",
+        """
+Registers of a thread as the planner predicts them, and as nvcc gives them to the same kernels: the
+plans of some functions, and points drawn from all that are feasible. Nothing ran on a GPU for this.
+*Within each*: the rank correlation within a function, its median.
+""",
+        _registers,
     ),
     "fusion": Told(
         "What fusing gains",

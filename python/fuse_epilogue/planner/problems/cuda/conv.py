@@ -29,7 +29,7 @@ from ...space import Constraint, Point, Points, Space, Variable
 from ..epilogue import NONE, Epilogue, find_epilogue
 from .conv_forms import CHANNELS, LABELS, LOOPS, ROWS, Form, one_pass_forms
 from .fusing import fuse_as_one
-from .kernel import ADDRESSES, Kernel, beyond_cache, elementwise, limits, terms
+from .kernel import ADDRESSES, Kernel, beyond_cache, elementwise, limits, terms, under_way
 
 #: Threads of a block; of those that cost the same, the first are taken.
 _THREADS = (256, 128, 512, 64, 1024, 32)
@@ -133,7 +133,7 @@ class CudaConv:
         # A filter is loaded once for a row, or for each channel of a vector.
         filters = taps * np.where(p["form"] == CHANNELS, lanes, 1)
         operands = len(epilogue.loads) * np.where(p["form"] == CHANNELS, lanes, 1) * fused
-        held = np.ceil(loads * lanes * self.bytes / 4)
+        held = under_way(loads * lanes * self.bytes / 4)
         narrow = self.bits > 8 * self.bytes
         y = elements * np.where(fused | (epilogue.blocks == 0), self.out_bytes, self.bits // 8)
         # Windows overlap: along rows the first cache has what a neighbour loaded.

@@ -27,6 +27,10 @@ Array = Any
 #: Registers of a thread for indices and addresses, besides the values that a schedule names. nvcc
 #: decides how many there are: an estimate.
 ADDRESSES = 24
+#: Values loaded and not used yet that have a register each; of more, one in so many: nvcc puts the
+#: loads that a schedule would have under way all at once behind each other. Chosen after what it
+#: gave to the kernels of benchmarks/results/cuda_registers.json.
+_UNDER_WAY, _BEYOND = 16, 4
 #: Registers are given out in steps of so many for a thread: CUDA's occupancy calculator.
 _STEP = 8
 #: Bytes that a load of global memory moves at least: a sector, and a line that the first cache
@@ -121,6 +125,11 @@ class Kernel:
         over = np.maximum(0, np.asarray(self.live) - self.registers(gpu))
         words = 2.0 * over * self.held * self.threads * self.blocks
         return words / gpu.chip.load / gpu.chip.multiprocessors
+
+
+def under_way(words: Array) -> Array:
+    """Return the registers of words that a schedule would load before it uses the first of them."""
+    return np.ceil(np.minimum(words, _UNDER_WAY) + np.maximum(words - _UNDER_WAY, 0) / _BEYOND)
 
 
 def terms(gpu: Gpu, kernels: Sequence[tuple[Array, Kernel]], size: int) -> Terms:

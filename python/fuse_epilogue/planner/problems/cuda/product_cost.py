@@ -9,7 +9,7 @@ import numpy as np
 from ...cost import Terms
 from ...space import Points
 from ..epilogue import ABSORBED, NONE
-from .kernel import ADDRESSES, SECTOR, Kernel, elementwise, terms
+from .kernel import ADDRESSES, SECTOR, Kernel, elementwise, terms, under_way
 from .product_schedule import ELEMENTS
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def kernel(problem: CudaProduct, p: Points) -> Kernel:
     return Kernel(
         threads=threads,
         blocks=blocks,
-        live=ADDRESSES + sums * problem.bits // 32 + rows + columns + words,
+        live=ADDRESSES + sums * problem.bits // 32 + rows + columns + under_way(words),
         shared=step * (tile_m * a + tile_n * b),
         fma=k * sums + after,
         convert=k * converts,
