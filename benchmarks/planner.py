@@ -16,9 +16,11 @@ and against TVM's function as it is.
     python benchmarks/planner.py --points 4 --only product --output FILE
     python benchmarks/planner.py --profile FILE    as `calibrate` of the planner writes it
 
-The points of a workload take turns in one process, and the shortest time of each counts. Of some
-forty points the shortest is one that was lucky: so those that may be the best, and all that were
-chosen for some reason, run many more turns afterwards, and regrets and ratios are of these alone.
+The points of a workload take turns in one process, and are compared turn by turn: what a point
+takes is the median of its shares of a turn's usual time, because the clock of the machine changes
+from turn to turn. Of some forty points the fastest of few turns is one that was lucky: so those
+that may be the best, and all that were chosen for some reason, run many more turns afterwards, and
+regrets and ratios are of these alone.
 The rank correlation is over the points drawn from all; the others are those that may be the best.
 """
 
@@ -41,7 +43,7 @@ from fuse_epilogue import workloads
 from fuse_epilogue.planner.cost import NAMES, Weights
 from fuse_epilogue.planner.kinds import FINDERS
 from fuse_epilogue.planner.machine import cpu
-from fuse_epilogue.planner.measure import arguments, build, seconds
+from fuse_epilogue.planner.measure import arguments, build, seconds, shares
 from fuse_epilogue.planner.profile import Profile, profile_of, weights_elsewhere
 from fuse_epilogue.planner.search import EXHAUSTIVE, search
 from fuse_epilogue.planner.space import Points
@@ -173,11 +175,10 @@ def _measured(
 def timed(
     name: str, machine: Any, points: dict, chosen: set[str], turns: int
 ) -> tuple[dict, dict, dict]:
-    """Return the shortest seconds of points by key, those of the last round, and what is wrong.
+    """Return the seconds of points by key, those of the last round, and what is wrong.
 
     All run in one process, turn by turn. One that ends or hangs it is left out of the next process.
     """
-    least: dict[str, dict[str, float]] = {"seconds": {}, "last": {}}
     wrong: dict[str, str] = {}
     spawn = multiprocessing.get_context("spawn")
     while True:
@@ -188,14 +189,15 @@ def timed(
         process.start()
         theirs.close()
         what, key, value = "", "", None
+        taken: dict[str, dict[str, list[float]]] = {"seconds": {}, "last": {}}
         try:
             while what != "done" and ours.poll(LIMIT_S):
                 what, key, value = ours.recv()
-                progress(f"{name}: {what} {len(least['seconds'])} of {len(left)}")
+                progress(f"{name}: {what} {len(taken['seconds'])} of {len(left)}")
                 if what == "wrong":
                     wrong[key] = value
-                elif what in least:
-                    least[what][key] = min(value, least[what].get(key, value))
+                elif what in taken:
+                    taken[what].setdefault(key, []).append(value)
             if what != "done":
                 wrong[key] = f"takes longer than {LIMIT_S} s"
         except EOFError:
@@ -203,7 +205,13 @@ def timed(
         process.kill()
         process.join()
         if what == "done":
-            return least["seconds"], least["last"], wrong
+            return in_seconds(taken["seconds"]), in_seconds(taken["last"]), wrong
+
+
+def in_seconds(turns: dict[str, list[float]]) -> dict[str, float]:
+    """Return what points take, from their times in each turn."""
+    usual = float(np.median(np.median(list(turns.values()), axis=0)))
+    return {key: share * usual for key, share in shares(turns).items()}
 
 
 def choices(problem: Any, weights: Weights, count: int, rng: Any) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import tvm
@@ -13,6 +14,8 @@ from tvm.target import Target
 from ..schedules.cpu.functions import with_vector_functions
 from .problems.problem import Problem
 from .space import Point
+
+Key = TypeVar("Key")
 
 #: What data are made of.
 _VALUES = np.array([-3, -2, -1, 1, 2, 3], "float32")
@@ -110,6 +113,27 @@ def seconds(built: Any, arrays: list[Any], least: float = 0.0) -> float:
 
 def _time(timer: Any, arrays: list[Any], number: int, repeat: int) -> float:
     return float(min(timer("main", tvm.cpu(), number=number, repeat=repeat)(*arrays).results))
+
+
+def shares(turns: Mapping[Key, Sequence[float]]) -> dict[Key, float]:
+    """Return what each of several things takes of the usual time of a turn, its median.
+
+    A clock that changes from turn to turn changes all of a turn, and cancels; of the shortest times
+    one would be that of a lucky moment.
+
+    Parameters
+    ----------
+    turns : Mapping[Key, Sequence[float]]
+        The seconds of each thing in each turn, as many for all.
+
+    Examples
+    --------
+    >>> shares({"a": [1.0, 3.0, 1.0], "b": [2.0, 6.0, 4.0], "c": [2.0, 6.0, 2.0]})
+    {'a': 0.5, 'b': 1.0, 'c': 1.0}
+    """
+    values = np.array(list(turns.values()))
+    usual = np.median(values / np.median(values, axis=0), axis=1)
+    return dict(zip(turns, usual.tolist(), strict=True))
 
 
 def measure(problem: Problem, point: Point, target: Target, least: float = 0.0) -> Measured:

@@ -9,7 +9,7 @@ have the tile that was the fastest. Those that may be the fastest are timed more
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from tvm.tirx import BufferStore
 from ..schedules.targets import host
 from ..tir_tree import loads
 from .cost import Weights
-from .measure import arguments, compiled, seconds
+from .measure import arguments, compiled, seconds, shares
 from .problems.problem import Problem
 from .search import Candidate, Found, search
 
@@ -30,7 +30,8 @@ TILE = ("form", "rows", "vectors", "lanes")
 #: counts, and no earlier one: what else the machine does changes from second to second, and those
 #: that were timed more often would have had more luck.
 _TURNS = 2
-#: How many may be the fastest, besides the best of each way to fuse, and the turns of these.
+#: How many may be the fastest, besides the best of each way to fuse, and the turns of these, which
+#: are compared turn by turn.
 _LAST, _LAST_TURNS = 5, 8
 #: Candidates by the cost of which those to be timed are taken.
 _KEPT = 5_000
@@ -113,7 +114,10 @@ class _Timed:
             same = self.candidates.setdefault(key, [])
             same += [each] * (each not in same)
         self.seconds.clear()
-        self._time(self.built, _TURNS)
+        for _ in range(_TURNS):
+            for key in self.built:
+                took = seconds(self.built[key], self.arrays)
+                self.seconds[key] = min(took, self.seconds.get(key, took))
 
     def decide(self) -> None:
         """Time those again that may be the fastest, or the fastest of a way to fuse."""
@@ -122,13 +126,16 @@ class _Timed:
         for key in order:
             for each in self.candidates[key]:
                 ways.setdefault(each.point["fusion"], key)
-        self._time(list(dict.fromkeys([*order[:_LAST], *ways.values()])), _LAST_TURNS)
-
-    def _time(self, keys: Collection[int], turns: int) -> None:
-        for _ in range(turns):
+        keys = list(dict.fromkeys([*order[:_LAST], *ways.values()]))
+        turns: dict[int, list[float]] = {key: [] for key in keys}
+        for _ in range(_LAST_TURNS):
             for key in keys:
-                took = seconds(self.built[key], self.arrays)
-                self.seconds[key] = min(took, self.seconds.get(key, took))
+                turns[key].append(seconds(self.built[key], self.arrays))
+        # The shortest time is that of the fastest: the others keep behind it, whatever the clock
+        # did before.
+        taken = shares(turns)
+        least = min(min(self.seconds[key], *turns[key]) for key in keys) / min(taken.values())
+        self.seconds |= {key: share * least for key, share in taken.items()}
 
     def ranked(self) -> tuple[Candidate, ...]:
         """Return all points that were timed, the fastest first."""
