@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 #: How much longer it takes to spill a vector that fills a line: measured, on znver5.
 _WHOLE = 4.0
+#: Clocks from the store of a vector to its load: "Software Optimization Guide for the AMD Family
+#: 19h Processors", "Store to Load Forwarding".
+_PASSED_ON = 8.0
 
 
 def nest(problem: ProductProblem, p: Points, cores: Any = 1.0) -> Nest:
@@ -111,14 +114,12 @@ def _clocks(problem: ProductProblem, p: Points) -> tuple[Any, Any]:
     )
     live = sums + np.where(rows > 1, vectors, 0) + 1 + (converts > 0)
     over = np.maximum(0, live - problem.machine.registers)
-    if problem.machine.registers < 32:
-        # Before AVX-512 each element of a is a vector of its own: where that is used for one sum
-        # only, LLVM puts the sum into its register, and has those of two steps at a time.
-        both = 2 * rows + vectors - problem.machine.registers
-        over = np.where(vectors == 1, np.maximum(over, both / 2), over)
     # A sum that fills a line is not passed on from its store to its load.
     whole = lanes * problem.bits // 8 >= problem.machine.line
-    spilled = over * (1 / core.store + 1 / core.load) * np.where(whole, _WHOLE, 1.0) * k
+    spilled = over * (1 / core.store + 1 / core.load) * np.where(whole, _WHOLE, 1.0)
+    if problem.machine.registers < 32:
+        spilled = np.maximum(spilled, _moved_sums(problem, p, loads, step))
+    spilled = spilled * k
     start, tail = _around(problem, p)
     unforeseen = core.branch * (k // p["unroll"] > core.predicted)
     around = sums * (start + tail + 1 / core.store) + unforeseen + 4 / core.issue
@@ -126,6 +127,23 @@ def _clocks(problem: ProductProblem, p: Points) -> tuple[Any, Any]:
     # The two loops of a block's tiles end unexpectedly.
     blocks = 2 * core.branch * problem.tasks(p)
     return tiles * (k * step + around) + blocks, tiles * spilled
+
+
+def _moved_sums(problem: ProductProblem, p: Points, loads: Any, step: Any) -> Any:
+    """Return the clocks of a step for sums without a register, in tiles of one vector's width.
+
+    Before AVX-512 each element of a is a vector of its own. Where that is used for one sum only,
+    LLVM puts the sum into its register, and has those of two steps at a time, or of four. A sum
+    that finds none there is stored and loaded again once for these steps, which takes two of the
+    loads that a step can have, and makes the sum wait. Read off what LLVM 22 generates.
+    """
+    core = problem.machine.core
+    missing = 2 * p["rows"] + 1 - problem.machine.registers
+    steps = np.where(p["unroll"] >= 4, 4, 2)
+    # Of one sum: LLVM has three steps at a time instead, where nothing asks for two.
+    some = (p["vectors"] == 1) & ((missing > 1) | ((missing == 1) & (p["unroll"] == 2)))
+    longer = np.maximum((loads + missing / steps) / core.load, core.latency + _PASSED_ON / steps)
+    return np.where(some, np.maximum(step, longer) - step, 0.0)
 
 
 def _vectors(problem: ProductProblem, p: Points) -> tuple[Any, Any]:
