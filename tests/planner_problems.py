@@ -37,6 +37,8 @@ SMALL: dict[str, tuple[str, PrimFunc]] = {
     "rows, scaled": ("rows", row_reduce(16, 48, scale=True, bias=True)),
     "rows of bytes": ("rows", row_reduce(16, 48, dtype="int8", bias=True, activation="relu")),
     "conv": ("conv", depthwise_conv1d(2, 3, 64, 3, activation="relu")),
+    "conv, bias only": ("conv", depthwise_conv1d(2, 3, 36, 3)),
+    "conv, nothing follows": ("conv", depthwise_conv1d(2, 3, 36, 3, bias=False)),
     "conv, stride": ("conv", depthwise_conv1d(2, 3, 64, 3, stride=2)),
 }
 

@@ -9,6 +9,9 @@ from tvm.s_tir import Schedule
 
 from fuse_epilogue import schedules, workloads
 from fuse_epilogue.planner.measure import arguments, build
+from fuse_epilogue.planner.problems.conv_problem import TILES
+from fuse_epilogue.planner.problems.epilogue import ABSORBED, NONE, TAIL
+from fuse_epilogue.schedules.trees import child_blocks
 from planner_problems import SMALL, as_it_is, here, problem
 
 POINTS = 14
@@ -110,3 +113,33 @@ def test_sums_of_rows_are_all_in_vectors():
         update = text[: text.index('T.sblock("reduce_rf_update")')]
         assert update.rindex(f"T.vectorized({point['lanes']})") > update.rindex("T.unroll(")
         assert "T.where(" not in text, point
+
+
+@pytest.mark.parametrize(
+    ("name", "ways"),
+    [
+        ("conv", (NONE, TAIL)),
+        ("conv, bias only", (NONE, ABSORBED)),
+        ("conv, nothing follows", (NONE,)),
+    ],
+)
+def test_tiles_of_a_convolution_are_summed_in_buffers_of_their_own(name, ways):
+    # In what others read, each tap would store and load under the conditions of a border.
+    found = problem(name)
+    points, _ = found.space.feasible()
+    for way in ways:
+        some = points.take((points["fusion"] == way) & (points["form"] == TILES))
+        for index in range(0, some.size, max(1, some.size // 5)):
+            func = found.apply(some.at(index)).mod["main"]
+            blocks = child_blocks(func)
+            for at, block in enumerate(blocks):
+                if block.init is None:
+                    continue
+                [sums] = [region.source for region in block.writes]
+                readers = [
+                    each
+                    for each in blocks
+                    if each is not block and any(r.source.same_as(sums) for r in each.reads)
+                ]
+                assert readers == [blocks[at + 1]], some.at(index)
+                assert not any(sums.same_as(param) for param in func.params)

@@ -8,9 +8,10 @@ their number is only known when the function runs:
     channels last:   for images and tiles of columns, in parallel: for vectors of channels:
                          columns (a few unrolled), taps (unrolled), lanes
 
-The tail stands behind the taps, in loops of its own. Loops in which only the first and the last
-steps meet a border are split, the rest has no conditions: see `borders`. That is the rewriting
-"borders", the last step; the others are TVM's primitives.
+The tail stands behind the taps, in loops of its own; without one, what stores the sums stands
+there. Loops in which only the first and the last steps meet a border are split, the rest has no
+conditions: see `borders`. That is the rewriting "borders", the last step; the others are TVM's
+primitives.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+import tvm_ffi
 from tvm import s_tir
 
 from ...tir_tree import handle, loads, uses
@@ -85,7 +87,7 @@ def in_loops(
         rows = outer
         sch.reorder(*outer, tile, *taps, vectors, lane)
         unrolled = [*taps, vectors]
-        marked = [(tile, _COLUMN)]
+        marked, around = [(tile, _COLUMN)], tile
     else:
         channel = loops[handle(_channel(found).var)]
         size = plain(_channel(found).dom.extent)
@@ -98,7 +100,7 @@ def in_loops(
         sch.reorder(*others, tile, some, vectors, *taps, each, lane)
         rows = [*others, tile]
         unrolled = [*taps, each]
-        marked = [(some, _COLUMN), (vectors, _CHANNEL)]
+        marked, around = [(some, _COLUMN), (vectors, _CHANNEL)], vectors
     for loop, name in marked:
         sch.annotate(loop, name, 1)
     if found.taps * unroll <= UNROLLED:
@@ -106,6 +108,7 @@ def in_loops(
             sch.unroll(loop)
     sch.vectorize(lane)
     follow(sch, conv)
+    _stored_once(sch, conv, around, lanes, found.taps * unroll <= UNROLLED)
     # Last: what the fused loop does to indices of a symbolic size can hide that all are covered.
     if rows and parallel:
         sch.parallel(sch.fuse(*rows) if len(rows) > 1 else rows[0])
@@ -200,6 +203,31 @@ def one_by_one(
         if rows and parallel:
             sch.parallel(sch.fuse(*rows) if len(rows) > 1 else rows[0])
     return sch
+
+
+def _stored_once(sch: s_tir.Schedule, conv: Any, tile: Any, lanes: int, unrolled: bool) -> None:
+    """Let the sums of a tile be stored behind it where no tail does so.
+
+    Sums in the result are stored and loaded with each tap wherever a condition keeps LLVM from
+    seeing that it is the same element.
+    """
+    if _blocks_in(sch.get(tile)) > 1:
+        return
+    copy = sch.cache_write(conv, 0, "global")
+    sch.reverse_compute_at(copy, tile, preserve_unit_loops=True)
+    around = [sch.get(loop) for loop in sch.get_loops(copy)]
+    at = next(i for i, loop in enumerate(around) if loop.same_as(sch.get(tile)))
+    *others, last = sch.get_loops(copy)[at + 1 :]
+    vectors, lane = sch.split(last, [None, lanes])
+    for loop in (*others, vectors) if unrolled else ():
+        sch.unroll(loop)
+    sch.vectorize(lane)
+
+
+def _blocks_in(loop: Any) -> int:
+    found: list[Any] = []
+    tvm_ffi.structural_walk(loop, (s_tir.SBlock, found.append))
+    return len(found)
 
 
 def _turn_filter(sch: s_tir.Schedule, conv: Any, found: DepthwiseConv, channel: Any) -> None:
