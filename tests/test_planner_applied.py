@@ -52,6 +52,22 @@ def main(x: T.Buffer((16, 64)), bias: T.Buffer((16,)), y: T.Buffer((16,))):
 """
 
 
+_CONV = """@T.prim_func(s_tir=True)
+def main(x: T.Buffer((2, 4, 34)), w: T.Buffer((4, 3)), y: T.Buffer((2, 4, 32))):
+    s = T.sblock_alloc_buffer((2, 4, 32))
+    for n, c, i, k in T.grid(2, 4, 32, 3):
+        with T.sblock("conv"):
+            vn, vc, vi, vk = T.axis.remap("SSSR", [n, c, i, k])
+            with T.init():
+                {sums}[vn, vc, vi] = T.float32(0)
+            {sums}[vn, vc, vi] = {sums}[vn, vc, vi] + x[vn, vc, vi + vk] * w[vc, vk]
+    for n, c, i in T.grid(2, 4, 32):
+        with T.sblock("after"):
+            vn, vc, vi = T.axis.remap("SSS", [n, c, i])
+            y[vn, vc, vi] = T.max({sums}[vn, vc, vi], T.float32(0))
+"""
+
+
 def product(after, reads="a[vi, vk], b[vk, vj]", writes="s[vi, vj]", start=0, follows=""):
     made = {"after": after, "reads": reads, "writes": writes, "follows": follows}
     return from_source(_PRODUCT.format(**made, start=start))
@@ -123,6 +139,13 @@ def test_what_accumulates_in_place_is_planned_where_it_can_be(after, ways):
     np.testing.assert_array_equal(on_cpu(read.apply(func).mod["main"], [a, b, y]), right)
     with pytest.raises(ValueError, match="no way to schedule this function of kind 'product'"):
         fuse_epilogue.plan(func, CUDA)
+
+
+def test_a_convolution_that_is_changed_in_place_has_no_kernel_and_says_so():
+    plan = fuse_epilogue.plan(from_source(_CONV.format(sums="s")), CUDA)
+    assert list(plan.found.by_fusion) == ["none", "tail"]
+    with pytest.raises(ValueError, match="kind 'conv' is possible: .*'after' reads 'y' and writes"):
+        fuse_epilogue.plan(from_source(_CONV.format(sums="y")), CUDA)
 
 
 @pytest.mark.slow

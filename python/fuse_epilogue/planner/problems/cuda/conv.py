@@ -26,6 +26,7 @@ from ....schedules.rewrite import rewrite
 from ...cost import Terms
 from ...gpu import Gpu
 from ...space import Constraint, Point, Points, Space, Variable
+from ..applied import applicable
 from ..epilogue import NONE, Epilogue, find_epilogue
 from .conv_forms import CHANNELS, LABELS, LOOPS, ROWS, Form, one_pass_forms
 from .fusing import fuse_as_one
@@ -221,6 +222,11 @@ def find_conv(func: tirx.PrimFunc, machine: Gpu) -> CudaConv | None:
     func : tvm.tirx.PrimFunc
         Not scheduled.
     machine : Gpu
+
+    Raises
+    ------
+    ValueError
+        It is one, and TVM's primitives refuse every way to schedule it.
     """
     prepared = prepare(func)
     if prepared is None:
@@ -237,7 +243,7 @@ def find_conv(func: tirx.PrimFunc, machine: Gpu) -> CudaConv | None:
     one_pass, forms = one_pass_forms(sch, conv, epilogue)
     elements = prod(outer) * found.columns
     dtype = str(found.data.source.ty.dtype)
-    return CudaConv(
+    problem = CudaConv(
         func,
         machine,
         {"rows": prod(outer), "columns": found.columns, "taps": found.taps},
@@ -249,3 +255,4 @@ def find_conv(func: tirx.PrimFunc, machine: Gpu) -> CudaConv | None:
         one_pass,
         (Form(LOOPS, 1, 1, elements, found.taps), *forms),
     )
+    return applicable(problem, lambda p: p["form"])
