@@ -588,7 +588,7 @@ def test_arguments_are_checked_by_tvm():
 
 UNSUPPORTED = [
     ("atomicAdd(y_ptr, 1.0f);", "atomicAdd"),
-    ('asm volatile("cp.async.wait_all;");', "inline PTX (cp.async.wait_all)"),
+    ('asm volatile("cp.async.bulk.wait_group 0;");', "inline PTX (cp.async.bulk.wait_group)"),
     (
         '__asm__ __volatile__("{ .reg .pred p; @p mbarrier.init.b64 [%0], 1; }" :: "r"(1));',
         "inline PTX (mbarrier.init.b64)",

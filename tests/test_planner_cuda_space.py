@@ -266,7 +266,7 @@ def test_matrices_that_do_not_fit_are_loaded_once_at_least():
 def test_larger_tiles_move_less_through_the_cache():
     found = large("product")
     point = {"fusion": TAIL, "rows": 4, "columns": 4, "threads_m": 8, "threads_n": 8, "step": 8}
-    points = Points.of([{**point, "vector": 1, "rows": rows} for rows in (2, 4, 8)])
+    points = Points.of([{**point, "vector": 1, "buffers": 1, "rows": rows} for rows in (2, 4, 8)])
     traffic = found.cost(points).traffic
     assert traffic[0] > traffic[1] > traffic[2]
 

@@ -169,7 +169,7 @@ def test_what_another_size_would_change_is_what_a_search_finds(func):
 
 @pytest.mark.parametrize(
     ("sizes", "target", "name", "size"),
-    [((96, 1024, 384), TARGET, "k", 6144), ((384, 768, 480), GPU, "m", 24)],
+    [((96, 1024, 384), TARGET, "k", 6144), ((240, 480, 120), GPU, "n", 240)],
     ids=["cpu", "gpu"],
 )
 def test_another_size_is_solved_in_full(sizes, target, name, size):

@@ -5,11 +5,12 @@ headers that say what CUDA's words mean (``include/``), and returns a callable. 
 block run one at a time, each until a barrier or a shuffle, in an order that varies
 (``runtime/block.cc``); every load and store is checked (``runtime/memory.cc``). So a run either
 gives what the text says, or ends with a `CudaFault` that names what is wrong: an access outside an
-array, a race, a barrier that not all threads reach, a result that depends on the order. A program
+array, a race, a barrier that not all threads reach, a result that depends on the order. What an
+asynchronous copy copies is there only from the wait for it on (``runtime/copies.cc``). A program
 runs in a process of its own.
 
-What is not covered is named by `UnsupportedCuda` before anything runs: inline PTX (with it
-asynchronous copies and tensor cores), atomics, clusters, cooperative groups, textures. Not
+What is not covered is named by `UnsupportedCuda` before anything runs: inline PTX other than that
+of asynchronous copies (with it tensor cores), atomics, clusters, cooperative groups, textures. Not
 modelled: the rounding of CUDA's approximate functions (``__expf`` is ``expf`` here), the
 contraction of products and sums, and conversions of floats that the integer cannot hold.
 """

@@ -21,7 +21,7 @@ from .text import kernels, to_cpp
 HERE = Path(__file__).parent
 
 COMMON = ["-std=c++17", "-O1", "-g1", "-fno-pie", "-U_FORTIFY_SOURCE", "-Wno-deprecated"]
-RUNTIME = ["main", "block", "memory"]
+RUNTIME = ["main", "block", "copies", "memory", "sanitizer"]
 #: What the text of every kernel includes.
 PRELUDE = ["cuda.h", "cuda_bf16.h", "sm_61_intrinsics.h", f"{HERE}/runtime/call.h"]
 KERNELS = [
@@ -32,7 +32,7 @@ KERNELS = [
     "-fno-strict-aliasing",
     "-fwrapv",
     "-ffp-contract=off",
-    # See runtime/memory.cc.
+    # See runtime/sanitizer.cc.
     "-fsanitize=thread",
     "-fsanitize=bounds,object-size,alignment",
     "-w",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from .errors import UnsupportedCuda
@@ -22,6 +23,15 @@ INLINE_PTX = re.compile(r"\b(?:asm|__asm__|__asm)\b(?:\s+(?:volatile|__volatile_
 WORDS = re.compile(
     r"\b(__cluster_dims__|__grid_constant__|__managed__|nvcuda|cooperative_groups|CUtensorMap|cuda::\w+)"
 )
+# Asynchronous copies, as TVM writes them, and what executes each: of the operands, and the number.
+COPIES = [
+    (r"cp\.async\.ca\.shared\.global \[%0\], \[%1\], (4|8|16)", "copy_async({0}, {1}, {number})"),
+    (r"cp\.async\.cg\.shared\.global \[%0\], \[%1\], (16)", "copy_async({0}, {1}, {number})"),
+    (r"cp\.async\.commit_group()", "commit_copies()"),
+    (r"cp\.async\.wait_group (\d+)", "wait_for_copies({number})"),
+    (r"cp\.async\.wait_all()", "wait_for_all_copies()"),
+]
+OPERAND = re.compile(r'"[rl]"\((\w+)\)')
 STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 
@@ -52,6 +62,7 @@ def to_cpp(source: str) -> str:
     UnsupportedCuda
         A kernel has inline PTX, or something else that is known not to be supported.
     """
+    source = _with_copies(source)
     first = KERNEL.search(source)
     body = source[first.start() :] if first else source
     missing = [f"inline PTX ({_mnemonic(body, found)})" for found in INLINE_PTX.finditer(body)]
@@ -91,18 +102,41 @@ def _closing(source: str, opening: int) -> int:
     return len(source) - 1
 
 
-def _without_ptx(source: str) -> str:
-    """Inline PTX of helpers that TVM puts before the kernels: an error only where one is called."""
+def _with_copies(source: str) -> str:
+    """Inline PTX of asynchronous copies as calls of what executes them."""
+
+    def call(inside: str) -> str | None:
+        text = " ".join("".join(STRING.findall(inside.split(":")[0])).split()).rstrip("; ")
+        operands = OPERAND.findall(inside)
+        for pattern, form in COPIES:
+            found = re.fullmatch(pattern, text)
+            if found:
+                return "on_cpu::" + form.format(*operands, number=found[1])
+        return None
+
+    return _replaced(source, call)
+
+
+def _replaced(source: str, call: Callable[[str], str | None]) -> str:
+    """The text with calls in the place of inline PTX; where there is none, it stays."""
     out = []
     done = 0
     for found in INLINE_PTX.finditer(source):
         if found.start() < done:
             continue
-        end = _closing(source, found.end() - 1) + 1
-        lines = "\n" * source.count("\n", found.start(), end)
-        out += [source[done : found.start()], "on_cpu::inline_ptx()", lines]
-        done = end
+        closing = _closing(source, found.end() - 1)
+        made = call(source[found.end() : closing])
+        if made is None:
+            continue
+        lines = "\n" * source.count("\n", found.start(), closing)
+        out += [source[done : found.start()], made, lines]
+        done = closing + 1
     return "".join(out) + source[done:]
+
+
+def _without_ptx(source: str) -> str:
+    """Inline PTX of helpers that TVM puts before the kernels: an error only where one is called."""
+    return _replaced(source, lambda inside: "on_cpu::inline_ptx()")
 
 
 def _mnemonic(source: str, found: re.Match[str]) -> str:

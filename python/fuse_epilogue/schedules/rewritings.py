@@ -19,7 +19,7 @@ from .cpu.functions import with_vector_functions
 from .cpu.loops import borders_of
 from .cpu.row_limits import why_not_rows
 from .cpu.rows import in_rows, streams
-from .cuda import channels, elements, narrow
+from .cuda import channels, copies, elements, narrow
 from .cuda import rows as thread_rows
 from .fused import FusedConv, find_fused_conv
 from .neuron import steps as neuron
@@ -149,10 +149,11 @@ REWRITINGS: dict[str, Rewriting] = {
     "borders": Rewriting({"channel": int, "rolled": bool}, _split_at_borders),
     # See schedules.cpu.functions.
     "vector_functions": Rewriting({}, _in_vectors),
-    # See schedules.cuda: the modules rows, channels, elements and narrow.
+    # See schedules.cuda: the modules rows, channels, elements, copies and narrow.
     "cuda_rows": Rewriting({"vectors": int, "threads": int}, _cuda_rows),
     "cuda_channels": Rewriting({"tile": int, "threads": int}, _cuda_channels),
     "cuda_elements": Rewriting({"threads": int}, _cuda_elements),
+    "cuda_copies": Rewriting({}, copies.in_copies),
     "wrapping": Rewriting({}, _wrapping),
     # See schedules.neuron.steps.
     "neuron_product": Rewriting({"alone": bool}, neuron.product),

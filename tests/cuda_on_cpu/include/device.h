@@ -3,7 +3,7 @@
 // names it and `UnsupportedCuda` passes the name on.
 //
 // Loads and stores are watched because the kernels are compiled with the calls that a thread
-// sanitizer would answer (see runtime/memory.cc); nothing here has to do with that.
+// sanitizer would answer (see runtime/sanitizer.cc); nothing here has to do with that.
 #pragma once
 
 #include <math.h>
@@ -108,6 +108,10 @@ inline T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32,
   unsigned lane = on_cpu::lane(), source = lane ^ unsigned(bits);
   bool inside = (source & ~unsigned(width - 1)) <= (lane & ~unsigned(width - 1));
   return on_cpu::exchange_value(mask, value, inside ? source : lane, line);
+}
+
+inline size_t __cvta_generic_to_shared(const void* pointer) {
+  return on_cpu::shared_address(pointer);
 }
 
 template <typename T>

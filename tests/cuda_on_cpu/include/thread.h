@@ -22,4 +22,11 @@ void warp_barrier(unsigned mask, int line);
 unsigned active_mask(int line);
 unsigned lane();
 
+// Asynchronous copies to shared memory, whose addresses have 32 bits.
+uint32_t shared_address(const void* where);
+void copy_async(uint32_t to, const void* from, size_t size);
+void commit_copies();
+void wait_for_copies(size_t left);
+void wait_for_all_copies();
+
 }  // namespace on_cpu

@@ -232,6 +232,7 @@ void run_block(unsigned number) {
   block_index = grid.at(number);
   in_block = true;
   running.first_of_block = ++running.interval;
+  forget_copies();
   for (auto& array : shared_arrays) array.second.fresh = false;
   for (unsigned i = 0; i < block.count(); ++i) {
     fibres[i].wait = kNothing;

@@ -1,5 +1,4 @@
-// Every load and store of a kernel ends up here: the kernels are compiled with -fsanitize=thread
-// and linked against these functions instead of the sanitizer's. Each access must lie inside one
+// Every load and store of a kernel ends up here (see sanitizer.cc). Each access must lie inside one
 // array and must not race with another thread's.
 #include <string.h>
 #include <sys/mman.h>
@@ -18,8 +17,9 @@ namespace {
 // The distance between arrays: what misses one must not hit another.
 constexpr size_t kGap = size_t(1) << 30;
 
-// How many had read before the last one, in a way that the last one does not stand for.
-enum Many : uint16_t { kOne, kLanes, kWarps, kBlocks };
+// How many had read before the last one, in a way that the last one does not stand for. Of a write:
+// whether it has come to an end, or is an asynchronous copy that nobody has waited for.
+enum Many : uint16_t { kOne, kLanes, kWarps, kBlocks, kOnTheWay };
 
 // The last access of a kind to a byte.
 struct Touch {
@@ -93,6 +93,7 @@ uint32_t since(const Region& region) {
 // Whether nothing orders an earlier access before the one of the running thread.
 bool unordered(const Region& region, const Touch& touch) {
   if (touch.interval < since(region)) return false;
+  if (touch.many == kOnTheWay) return true;
   if (touch.many == kBlocks || touch.interval < running.first_of_block) return true;
   if (touch.interval < running.interval) return false;
   if (touch.many == kWarps) return true;
@@ -108,9 +109,14 @@ Touch now(Many many = kOne) {
                        const Touch& other, const char* did, const void* pc) {
   std::string who =
       other.interval < running.first_of_block ? "another block" : thread_name(other.thread);
+  std::string what = element_of(region, address);
+  if (other.many == kOnTheWay) {
+    fault("race", pc, 0,
+          format("%s %s, which %s copies with no wait and barrier between", verb, what.c_str(),
+                 who.c_str()));
+  }
   fault("race", pc, 0,
-        format("%s %s, which %s %s with no barrier between", verb,
-               element_of(region, address).c_str(), who.c_str(), did));
+        format("%s %s, which %s %s with no barrier between", verb, what.c_str(), who.c_str(), did));
 }
 
 // A byte that another thread has stored in the same interval, and that is stored again: a race
@@ -133,6 +139,8 @@ void settle() {
   }
   pending.clear();
 }
+
+}  // namespace
 
 void read(const void* where, size_t size, const void* pc) {
   if (!running.inside) return;
@@ -168,14 +176,78 @@ void write(void* where, size_t size, const void* pc) {
       race(*region, address, "writes", touches[i].read, "reads", pc);
     }
     const Touch& other = touches[i].write;
-    if (unordered(*region, other)) pending.push_back({region, address + i, address[i], other, pc});
+    if (!unordered(*region, other)) continue;
+    if (other.many == kOnTheWay) race(*region, address, "writes", other, "copies", pc);
+    pending.push_back({region, address + i, address[i], other, pc});
   }
   for (size_t i = 0; i < size; ++i) touches[i].write = now();
 }
 
-}  // namespace
-
 void blocked() { settle(); }
+
+// --- asynchronous copies ------------------------------------------------------------------------
+
+// An address of shared memory is the number of its array, and a place in it.
+constexpr long kPlaces = 1 << 24;
+
+uint32_t shared_address(const void* where, const void* pc) {
+  const char* address = static_cast<const char*>(where);
+  long number = 0;
+  for (const auto& region : regions) {
+    if (!region->shared) continue;
+    ++number;
+    long offset = long(address - region->base);
+    if (offset >= -kPlaces / 2 && offset < kPlaces / 2) {
+      return uint32_t(number * kPlaces + kPlaces / 2 + offset);
+    }
+  }
+  fault("out-of-bounds", pc, 0, format("%p is no address of shared memory", where));
+}
+
+char* at_shared_address(uint32_t address, const void* pc) {
+  long number = 0;
+  for (const auto& region : regions) {
+    if (!region->shared || ++number != long(address / kPlaces)) continue;
+    return region->base + long(address % kPlaces) - kPlaces / 2;
+  }
+  fault("out-of-bounds", pc, 0, format("%#x is no address of shared memory", address));
+}
+
+void begin_copy(char* to, const char* from, size_t size, const void* pc) {
+  settle();
+  for (const char* each : {static_cast<const char*>(to), from}) {
+    if (uintptr_t(each) % size != 0) {
+      fault("misaligned", pc, 0,
+            format("a copy of %zu bytes needs addresses that are multiples of as many", size));
+    }
+  }
+  read(from, size, pc);
+  Region* region = region_of(to, size, "copies", pc);
+  if (!region) fault("out-of-bounds", pc, 0, "copies to an array of a thread");
+  Touches* touches = region->touches + (to - region->base);
+  for (size_t i = 0; i < size; ++i) {
+    const Touches& before = touches[i];
+    if (unordered(*region, before.read)) race(*region, to, "copies to", before.read, "reads", pc);
+    if (unordered(*region, before.write)) {
+      race(*region, to, "copies to", before.write, "writes", pc);
+    }
+  }
+  for (size_t i = 0; i < size; ++i) touches[i].write = now(kOnTheWay);
+}
+
+void end_copy(char* to, const char* from, const char* begun, size_t size, const void* pc) {
+  read(from, size, pc);
+  if (memcmp(from, begun, size) != 0) {
+    Region* region = region_of(from, size, "copies", pc);
+    fault("race", pc, 0,
+          format("copies %s, which has changed since the copy began",
+                 element_of(*region, from).c_str()));
+  }
+  memcpy(to, from, size);
+  Region* region = region_of(to, size, "copies", pc);
+  Touches* touches = region->touches + (to - region->base);
+  for (size_t i = 0; i < size; ++i) touches[i].write = now();
+}
 
 char* allocate(const std::string& name, size_t size, size_t element, bool shared, int poison) {
   constexpr size_t kPage = 4096;
@@ -217,63 +289,3 @@ void name_argument(void* base, const char* name, size_t element) {
 }
 
 }  // namespace on_cpu
-
-// ---------------------------------------------------------------------------------------------
-// What the compiler calls
-// ---------------------------------------------------------------------------------------------
-
-#define CALLER __builtin_return_address(0)
-#define ACCESS(size)                                                                       \
-  void __tsan_read##size(void* address) { on_cpu::read(address, size, CALLER); }           \
-  void __tsan_write##size(void* address) { on_cpu::write(address, size, CALLER); }         \
-  void __tsan_unaligned_read##size(void* address) { on_cpu::read(address, size, CALLER); } \
-  void __tsan_unaligned_write##size(void* address) { on_cpu::write(address, size, CALLER); }
-
-extern "C" {
-void __tsan_init() {}
-void __tsan_func_entry(void*) {}
-void __tsan_func_exit() {}
-void __tsan_vptr_update(void**, void*) {}
-void __tsan_read_range(void* address, size_t size) { on_cpu::read(address, size, CALLER); }
-void __tsan_write_range(void* address, size_t size) { on_cpu::write(address, size, CALLER); }
-ACCESS(1)
-ACCESS(2)
-ACCESS(4)
-ACCESS(8)
-ACCESS(16)
-
-// Of -fsanitize=bounds, object-size and alignment: the layout of their data is GCC's and Clang's.
-struct Location {
-  const char* file;
-  unsigned line, column;
-};
-struct TypeName {
-  uint16_t kind, info;
-  char name[1];
-};
-struct OutOfBounds {
-  Location location;
-  const TypeName *array, *index;
-};
-struct Mismatch {
-  Location location;
-  const TypeName* type;
-  unsigned char log_alignment, kind;
-};
-
-void __ubsan_handle_out_of_bounds(OutOfBounds* data, void* index) {
-  on_cpu::fault("out-of-bounds", nullptr, int(data->location.line),
-                on_cpu::format("uses index %ld of a local %s", long(index), data->array->name));
-}
-void __ubsan_handle_type_mismatch_v1(Mismatch* data, void* pointer) {
-  uintptr_t address = uintptr_t(pointer);
-  size_t alignment = size_t(1) << data->log_alignment;
-  if (address % alignment == 0) {
-    on_cpu::fault("out-of-bounds", nullptr, int(data->location.line),
-                  on_cpu::format("reaches beyond a local array as %s", data->type->name));
-  }
-  on_cpu::fault("misaligned", nullptr, int(data->location.line),
-                on_cpu::format("an access as %s needs an address that is a multiple of %zu",
-                               data->type->name, alignment));
-}
-}

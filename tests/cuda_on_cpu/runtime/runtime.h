@@ -54,6 +54,21 @@ char* allocate(const std::string& name, size_t size, size_t element, bool shared
 void release(char* base);
 void name_argument(void* base, const char* name, size_t element);
 
+// A load or a store of the running thread; `pc` is where the kernel makes it.
+void read(const void* where, size_t size, const void* pc);
+void write(void* where, size_t size, const void* pc);
+
+// What an asynchronous copy asks of the memory: `pc` is where the kernel does. Between its begin
+// and its end, nobody may read or write what it copies to.
+uint32_t shared_address(const void* where, const void* pc);  // 32 bits, as on a GPU
+char* at_shared_address(uint32_t address, const void* pc);
+void begin_copy(char* to, const char* from, size_t size, const void* pc);
+void end_copy(char* to, const char* from, const char* begun, size_t size, const void* pc);
+
+// --- asynchronous copies (copies.cc) -----------------------------------------------------------
+
+void forget_copies();  // of the block before
+
 // The running thread, for races: where it is, and how often all have waited for one another.
 struct Running {
   uint16_t thread = 0;

@@ -5,14 +5,15 @@ y[m, n] = epilogue(sum_k a[m, k] * b[k, n])
 for tiles of rows and columns                      a block each
   for a thread's rows and columns of them          a thread each
     for steps of k
-      the tiles of a and b of that step, into shared memory, all threads together
+      the tiles of a and b of that step, or of one to come, into shared memory, all threads together
       for k of the step
         for rows, for columns of the thread        unrolled by nvcc: sums in registers
     the tail, on the finished tile of the thread
 
-A tile has one buffer. With two, TVM's software pipeline loads the tiles of the next step while
-those of this one are used; that hides a wait only where the copies are asynchronous ("cp.async"),
-which no test executes without a GPU. So how many buffers there are is no variable here.
+With one buffer, all threads wait for the tiles of a step before they use them. With two, those of
+the next step are loaded while those of this one are used. That hides a wait only where no thread
+has to wait for its own loads, to store them: so they are asynchronous copies ("cp.async", from
+sm_80 on), in TVM's software pipeline.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from typing import Any
 import numpy as np
 from tvm import s_tir, tirx
 
-from ....schedules.cuda.code import has_vectors
+from ....schedules.convolution import plain
+from ....schedules.cuda import copies
+from ....schedules.cuda.code import has_vectors, is_compact
 from ...cost import Terms
 from ...gpu import Gpu
 from ...space import Constraint, Point, Points, Space, Variable
@@ -38,6 +41,10 @@ from .product_schedule import scheduled
 #: where a size is not divided by one, the largest divisor below it. More results of a thread than
 #: this have no registers in any machine.
 _TILE, _THREADS, _STEP = 8, 32, 32
+#: Buffers of a tile, where there are asynchronous copies. More of them hide more only if a step is
+#: shorter than the wait of one load, and would make the largest space larger than is searched in
+#: the time that planning may take.
+_BUFFERS = (1, 2)
 #: Bytes of a load of a thread, at most.
 VECTOR_BYTES = 16
 
@@ -62,6 +69,12 @@ class CudaProduct(Product[Gpu]):
                 "step", near_powers(k, _STEP), "steps", "steps of k in shared memory at a time"
             ),
             Variable("vector", vectors, "elements", "elements of a load into shared memory"),
+            Variable(
+                "buffers",
+                _BUFFERS if self._has_copies else (1,),
+                "buffers",
+                "buffers of a tile; all but one are loaded while that one is used",
+            ),
         )
         constraints = (
             Constraint(
@@ -79,6 +92,23 @@ class CudaProduct(Product[Gpu]):
                 self._cut_vectors,
                 "vectors divide the rows of both matrices and of their tiles, and all threads load "
                 "as many",
+                costed=False,
+            ),
+            Constraint(
+                "asynchronous copies",
+                0,
+                "bytes",
+                self._not_copied,
+                "where a tile has several buffers, its elements come by instructions that no "
+                "thread waits for, which copy 4, 8 or 16 bytes",
+                costed=False,
+            ),
+            Constraint(
+                "buffers",
+                0,
+                "buffers",
+                lambda p: np.maximum(p["buffers"] - k // p["step"], 0) * (p["buffers"] > 1),
+                "there are at least as many steps of k as buffers to load",
                 costed=False,
             ),
             *limits(self.machine, lambda p: kernel(self, p)),
@@ -107,6 +137,10 @@ class CudaProduct(Product[Gpu]):
         # Single elements need not be as many for each thread: TVM puts a condition there.
         return np.where(vector > 1, cut, 0)
 
+    def _not_copied(self, p: Points) -> Any:
+        sizes = [p["vector"] * operand.bytes for operand in (self.a, self.b)]
+        return sum(np.where((p["buffers"] > 1) & ~np.isin(s, copies.BYTES), s, 0) for s in sizes)
+
     @cached_property
     def _has_vectors(self) -> bool:
         """Whether there are vectors of all that is loaded and stored."""
@@ -114,6 +148,15 @@ class CudaProduct(Product[Gpu]):
         blocks = map(sch.get, sch.get_child_blocks(sch.get_sblock("root")))
         regions = (region for block in blocks for region in (*block.reads, *block.writes))
         return all(has_vectors(region.source) for region in regions)
+
+    @cached_property
+    def _has_copies(self) -> bool:
+        """Whether the machine copies asynchronously, and TVM sees where vectors of it begin."""
+        sch, reduction = self.prepared()
+        read = sch.get(reduction).reads
+        sources = [read[operand.place].source for operand in (self.a, self.b)]
+        begins = all(is_compact(each) and plain(each.ty.elem_offset) == 0 for each in sources)
+        return begins and copies.has_copies(self.machine.chip.arch)
 
     def stored(self, point: Point) -> int:
         """Return the elements of a vector that a thread stores."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...cost import Terms
+from ...gpus import Chip
 from ...space import Points
 from ..epilogue import ABSORBED, NONE
 from .kernel import ADDRESSES, SECTOR, Kernel, elementwise, terms, under_way
@@ -41,26 +42,49 @@ def kernel(problem: CudaProduct, p: Points) -> Kernel:
     after = sums * (epilogue.operations - absorbed) * fused
     # An operand that depends on one axis only is loaded once for a row or column of the tile.
     others = sum(_elements(axes, rows, columns) for axes in epilogue.loads) * fused
-    # A thread's instructions begin one a clock at best; it waits for a step's tiles twice: from
-    # the memory, and from shared memory behind the barrier.
-    each = step * (sums + reads + converts) + 2 * loads
-    chain = k / step * (each + chip.l2_latency + 2 * chip.shared_latency)
+    # An asynchronous copy is one instruction, not two, and nvcc keeps its address in a register and
+    # not what it copies. Each step has two more: one ends a group of copies, one waits for a group.
+    ahead = p["buffers"] - 1
+    moves, around = np.where(ahead > 0, 1, 2) * loads, np.where(ahead > 0, 4.0, 2.0)
+    kept = under_way(np.where(ahead > 0, loads, words))
+    each = step * (sums + reads + converts) + moves
+    chain = _steps(chip, k / step, each, ahead)
     chain = chain + chip.memory_latency + chip.latency * after / np.maximum(sums, 1)
     out = _stored_bytes(problem, p)
     return Kernel(
         threads=threads,
         blocks=blocks,
-        live=ADDRESSES + sums * problem.bits // 32 + rows + columns + under_way(words),
-        shared=step * (tile_m * a + tile_n * b),
+        live=ADDRESSES + sums * problem.bits // 32 + rows + columns + kept,
+        shared=p["buffers"] * step * (tile_m * a + tile_n * b),
         fma=k * sums + after,
         convert=k * converts,
         words=2 * k / step * words + k * read + sums * out / 4 + others,
-        others=k / step * (2.0 + 2 * loads) + k * reads + sums * out / 16 + others,
+        others=k / step * (around + moves) + k * reads + sums * out / 16 + others,
         chain=chain,
         held=k / step,
         memory=_memory(problem, p, blocks, out),
         cached=_cached(problem, p, blocks) + m * n * out,
     )
+
+
+def _steps(chip: Chip, steps: Any, each: Any, ahead: Any) -> Any:
+    """Return the clocks of a thread for all steps of k, if it waits for nothing but its own.
+
+    Its instructions begin one a clock at best. With one buffer it waits in each step for the tiles
+    twice: until they have come from the second cache and are stored, and until it has loaded of
+    them behind the barrier. So, in clocks c of instructions, l of the cache and s of shared memory:
+
+        steps * (c + (l + s) + s)
+
+    Where tiles are loaded `ahead` steps before they are used, l + s goes on at the same time as
+    these steps: a step takes at least c + s, and `ahead` of them at least l + s. Before the first
+    one there is nothing to do meanwhile:
+
+        (l + s) + steps * max(c + s, (l + s) / ahead)
+    """
+    comes, used = chip.l2_latency + chip.shared_latency, each + chip.shared_latency
+    meanwhile = comes + steps * np.maximum(used, comes / np.maximum(ahead, 1))
+    return np.where(ahead > 0, meanwhile, steps * (used + comes))
 
 
 def _elements(axes: frozenset[int], rows: Any, columns: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tvm import s_tir
 
 from ....schedules.cuda.loops import bind_elements, place_of, unroll
+from ....schedules.rewrite import rewrite
 from ...space import Point
 from .fusing import fuse_as_one
 
@@ -66,6 +67,8 @@ def scheduled(
     for loop in (m2, n2):
         unroll(sch, loop)
     sch.decompose_reduction(reduction, k0)
+    if point["buffers"] > 1:
+        _pipelined(sch, k0, point["buffers"])
     if tail is not None:
         bind_elements(sch, tail, ELEMENTS)
     return sch
@@ -74,12 +77,28 @@ def scheduled(
 def _shared(sch: s_tir.Schedule, tile: Any, step: Any, threads: int, point: Point) -> None:
     """Load a tile of a step, all threads together."""
     sch.compute_at(tile, step, preserve_unit_loops=True)
-    elements = sch.fuse(*sch.get_loops(tile)[-2:])
-    loads, thread, vector = sch.split(elements, [None, threads, point["vector"]])
+    rows, columns = sch.get_loops(tile)[-2:]
+    if point["buffers"] > 1:
+        columns, _ = sch.split(columns, [None, point["vector"]])
+        rewrite(sch, tile, "cuda_copies")
+        loads, thread = sch.split(sch.fuse(rows, columns), [None, threads])
+    else:
+        loads, thread, vector = sch.split(sch.fuse(rows, columns), [None, threads, point["vector"]])
+        if point["vector"] > 1:
+            sch.vectorize(vector)
     sch.bind(thread, "threadIdx.x")
-    if point["vector"] > 1:
-        sch.vectorize(vector)
     unroll(sch, loads)
+
+
+def _pipelined(sch: s_tir.Schedule, step: Any, buffers: int) -> None:
+    """Begin to load the tiles of a step while those of the steps before it are used.
+
+    What TVM makes of it: a buffer of its own for each step that is under way, the first loads in
+    front of the loop, and behind those of a step the wait for the ones that are used now.
+    """
+    sch.annotate(step, "software_pipeline_stage", [0, 0, buffers - 1])
+    sch.annotate(step, "software_pipeline_order", [0, 1, 2])
+    sch.annotate(step, "software_pipeline_async_stages", [0])
 
 
 def _stored(sch: s_tir.Schedule, block: Any, lanes: int) -> None:
