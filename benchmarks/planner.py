@@ -18,9 +18,10 @@ and against TVM's function as it is.
 
 The points of a workload take turns in one process, and are compared turn by turn: what a point
 takes is the median of its shares of a turn's usual time, because the clock of the machine changes
-from turn to turn. Of some forty points the fastest of few turns is one that was lucky: so those
-that may be the best, and all that were chosen for some reason, run many more turns afterwards, and
-regrets and ratios are of these alone.
+from turn to turn, and so do the places of the arrays, which decide what is in whose way. Of some
+forty points the fastest of few turns is one that was lucky: so those that may be the best, and all
+that were chosen for some reason, run many more turns afterwards, and regrets and ratios are of
+these alone.
 The rank correlation is over the points drawn from all; the others are those that may be the best.
 """
 
@@ -43,7 +44,7 @@ from fuse_epilogue import workloads
 from fuse_epilogue.planner.cost import NAMES, Weights
 from fuse_epilogue.planner.kinds import FINDERS
 from fuse_epilogue.planner.machine import cpu
-from fuse_epilogue.planner.measure import arguments, build, seconds, shares
+from fuse_epilogue.planner.measure import arguments, build, placed, seconds, shares
 from fuse_epilogue.planner.profile import Profile, profile_of, weights_elsewhere
 from fuse_epilogue.planner.search import EXHAUSTIVE, search
 from fuse_epilogue.planner.space import Points
@@ -56,6 +57,8 @@ LIMIT_S = 60
 TIMED = 24
 #: How many of the points drawn may be the best, and turns of the last round for each of the first.
 LAST, LAST_TURNS = 6, 7
+#: Places in memory where the arrays are, in turns.
+PLACES = 7
 #: TVM's function, not scheduled, among the points; the plan, and the one that timing chose.
 AS_IS, PLAN, CHOSEN = "as is", "plan", f"plan of {TIMED} timed"
 GREEK = dict(zip(NAMES, ("alpha", "beta", "gamma", "delta"), strict=True))
@@ -159,16 +162,17 @@ def _measured(
         except Exception as error:
             built.pop(key, None)
             pipe.send(("wrong", key, f"{type(error).__name__}: {str(error)[-300:]}"))
+    places = [placed(arrays, seed) for seed in range(PLACES)]
     least: dict[str, float] = {}
-    for _ in range(turns):
+    for turn in range(turns):
         for key, each in built.items():
-            took = seconds(each, arrays)
+            took = seconds(each, places[turn % PLACES])
             least[key] = min(took, least.get(key, took))
             pipe.send(("seconds", key, took))
     drawn = sorted(least.keys() - chosen, key=lambda key: least[key])[:LAST]
-    for _ in range(turns * LAST_TURNS):
+    for turn in range(turns * LAST_TURNS):
         for key in [key for key in least if key in chosen or key in drawn]:
-            pipe.send(("last", key, seconds(built[key], arrays)))
+            pipe.send(("last", key, seconds(built[key], places[turn % PLACES])))
     pipe.send(("done", "", None))
 
 

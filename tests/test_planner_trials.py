@@ -6,6 +6,7 @@ import platform
 
 import pytest
 import tvm_ffi
+from tvm.script import from_source
 from tvm.script import tirx as T
 from tvm.target import Target
 
@@ -243,3 +244,34 @@ def test_this_machine_may_be_spelled_otherwise(spelled):
 def test_another_machine_is_refused(other):
     with pytest.raises(ValueError, match="cannot be timed on this machine"):
         trials.check_here(Target({"kind": "llvm", **other}))
+
+
+_SCALED = """@T.prim_func(s_tir=True)
+def main(first: T.handle, b: T.Buffer((16, 16)), factor: T.float32, y: T.Buffer((16, 16))):
+{matched}
+    s = T.sblock_alloc_buffer((16, 16))
+    for i, j, k in T.grid(16, 16, 16):
+        with T.sblock("product"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                s[vi, vj] = T.float32(0)
+            s[vi, vj] = s[vi, vj] + a[vi, vk] * b[vk, vj]
+    for i, j in T.grid(16, 16):
+        with T.sblock("scaled"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            y[vi, vj] = s[vi, vj] * factor
+"""
+
+
+def test_numbers_are_arguments_and_strides_are_refused():
+    plain = "a = T.match_buffer(first, (16, 16))"
+    strided = "a = T.match_buffer(first, (16, 16), strides=[1, 16])"
+    for matched, accepted in ((plain, True), (strided, False)):
+        func = from_source(_SCALED.format(matched="    " + matched))
+        assert fuse_epilogue.plan(func, schedules.host(2)).kind == "product"
+        if accepted:
+            chosen = fuse_epilogue.plan(func, schedules.host(2), measure=3)
+            assert chosen.found.best.measured
+            continue
+        with pytest.raises(ValueError, match="has strides.*plan without measuring"):
+            fuse_epilogue.plan(func, schedules.host(2), measure=3)

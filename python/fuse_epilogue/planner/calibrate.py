@@ -287,9 +287,7 @@ def solver() -> Any:
     try:
         from scipy.optimize import nnls  # type: ignore[import-untyped,unused-ignore]
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "calibration needs scipy: pip install 'fuse_epilogue[plan]'"
-        ) from error
+        raise ModuleNotFoundError("calibration needs scipy: pip install scipy") from error
     return nnls
 
 

@@ -20,7 +20,7 @@ from tvm.tirx import BufferStore
 from ..schedules.targets import host
 from ..tir_tree import loads
 from .cost import Weights
-from .measure import arguments, compiled, seconds, shares
+from .measure import arguments, compiled, placed, seconds, shares
 from .problems.problem import Problem
 from .search import Candidate, Found, search
 
@@ -33,6 +33,8 @@ _TURNS = 2
 #: How many may be the fastest, besides the best of each way to fuse, and the turns of these, which
 #: are compared turn by turn.
 _LAST, _LAST_TURNS = 5, 8
+#: Places in memory where the arrays are, in turns: see :func:`.measure.placed`.
+_PLACES = 4
 #: Candidates by the cost of which those to be timed are taken.
 _KEPT = 5_000
 
@@ -68,7 +70,7 @@ def trials(
         that are made up it would do so anywhere), or no point is feasible.
     """
     check_here(target)
-    _check_indices(problem)
+    _check_arguments(problem)
     found = search(problem, weights, limit, keep=_KEPT)
     ways = list(found.by_fusion.values())
     most = max(count, len(ways))
@@ -94,7 +96,8 @@ class _Timed:
 
     def __init__(self, problem: Problem, target: Target, on_next: Callable[[int], Any]) -> None:
         self.problem, self.target, self.on_next = problem, target, on_next
-        self.arrays = arguments(problem.func)
+        made = arguments(problem.func)
+        self.arrays = [placed(made, seed) for seed in range(_PLACES)]
         #: By what tells functions apart: points may come to the same one, where nothing is left to
         #: fuse, for one.
         self.candidates: dict[int, list[Candidate]] = {}
@@ -114,9 +117,9 @@ class _Timed:
             same = self.candidates.setdefault(key, [])
             same += [each] * (each not in same)
         self.seconds.clear()
-        for _ in range(_TURNS):
+        for turn in range(_TURNS):
             for key in self.built:
-                took = seconds(self.built[key], self.arrays)
+                took = seconds(self.built[key], self.arrays[turn % _PLACES])
                 self.seconds[key] = min(took, self.seconds.get(key, took))
 
     def decide(self) -> None:
@@ -128,9 +131,9 @@ class _Timed:
                 ways.setdefault(each.point["fusion"], key)
         keys = list(dict.fromkeys([*order[:_LAST], *ways.values()]))
         turns: dict[int, list[float]] = {key: [] for key in keys}
-        for _ in range(_LAST_TURNS):
+        for turn in range(_LAST_TURNS):
             for key in keys:
-                turns[key].append(seconds(self.built[key], self.arrays))
+                turns[key].append(seconds(self.built[key], self.arrays[turn % _PLACES]))
         # The shortest time is that of the fastest: the others keep behind it, whatever the clock
         # did before.
         taken = shares(turns)
@@ -165,8 +168,15 @@ def check_here(target: Target) -> None:
         )
 
 
-def _check_indices(problem: Problem) -> None:
+def _check_arguments(problem: Problem) -> None:
+    """Do nothing where a function can be called with arrays that are made up."""
     func, stores = problem.func, list[Any]()
+    for param in func.params:
+        if getattr(param.ty, "strides", None):
+            raise ValueError(
+                f"'{param.name}' has strides, and points are timed with arrays that have none; "
+                "plan without measuring"
+            )
     tvm_ffi.structural_walk(func.body, (BufferStore, stores.append))
     for each in (*loads(func.body), *stores):
         if any(loads(index) for index in each.indices):
