@@ -14,6 +14,8 @@ VENV := $(CURDIR)/.venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 CMAKE := $(VENV)/bin/cmake
+# What linting and the tests take: dependency groups of pyproject.toml.
+TOOLS := $(VENV)/.group-lint $(VENV)/.group-test
 PACKAGE := python/fuse_epilogue
 PYTHON_CODE := setup.py $(wildcard python tests examples tutorials benchmarks docs)
 CPP_CODE = $(shell find cpp tests/cuda_on_cpu -name "*.cc" -o -name "*.h")
@@ -27,28 +29,28 @@ CPP_CODE = $(shell find cpp tests/cuda_on_cpu -name "*.cc" -o -name "*.h")
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
-install: $(VENV)/.installed lib ## create .venv with the package (editable) and all tools in it
+install: $(VENV)/.package $(TOOLS) lib ## create .venv with the package (editable) and all tools in it
 
-demo: install ## fuse the epilogues of a real layer and show what became of it
+demo: $(VENV)/.package lib ## fuse the epilogues of a real layer and show what became of it
 	$(PY) examples/demo.py
 
 test: lint install ## lint, then all tests (PYTEST_ARGS: what else to tell pytest; TEST_WORKERS: processes)
 	$(PY) -m pytest $(PYTEST_WORKERS) $(PYTEST_ARGS)
 
-lint: $(VENV)/.installed ## ruff, mypy and clang-format, without changing anything
+lint: $(TOOLS) ## ruff, mypy and clang-format, without changing anything
 	$(PY) -m ruff check $(PYTHON_CODE)
 	$(PY) -m ruff format --check $(PYTHON_CODE)
 	$(PY) -m mypy
 	$(VENV)/bin/clang-format --dry-run -Werror $(CPP_CODE)
 
-format: $(VENV)/.installed ## let ruff and clang-format rewrite the files
+format: $(VENV)/.group-lint ## let ruff and clang-format rewrite the files
 	$(PY) -m ruff check --fix --exit-zero $(PYTHON_CODE)
 	$(PY) -m ruff format $(PYTHON_CODE)
 	$(VENV)/bin/clang-format -i $(CPP_CODE)
 
 # The committed result on convolutions has MetaSchedule in it, and stays without its records.
 TUNED ?=
-bench: $(VENV)/.extra-bench lib ## time the primitive, what fusing gains, and depthwise convolutions: half an hour (TUNED: MetaSchedule's records)
+bench: $(VENV)/.group-bench lib ## time the primitive, what fusing gains, and depthwise convolutions: half an hour (TUNED: MetaSchedule's records)
 	$(PY) benchmarks/primitive.py
 	$(PY) benchmarks/fusion.py
 	$(PY) benchmarks/conv1d_cpu.py $(if $(TUNED),--tuned $(TUNED),--output build/conv1d_cpu.json)
@@ -65,12 +67,12 @@ fuzz: install ## judge N generated programs (SEED, WORKERS: processes, OUT: a JS
 
 # Runs the tutorials, whose output is part of their pages: those that have changed since the last time.
 SPHINX_ARGS ?=
-docs: $(VENV)/.extra-docs lib ## build the documentation site: build/docs/html/index.html (TUTORIALS=0: without running them)
+docs: $(VENV)/.group-docs lib ## build the documentation site: build/docs/html/index.html (TUTORIALS=0: without running them)
 	$(PY) -m sphinx --fail-on-warning --keep-going --builder html \
 	  $(if $(filter 0,$(TUTORIALS)),-D plot_gallery=0) $(SPHINX_ARGS) docs build/docs/html
 	cd docs && $(PY) -m generate.links ../build/docs/html
 
-wheel: $(VENV)/.extra-package ## build dist/: the source distribution, and from that the manylinux wheel
+wheel: $(VENV)/.group-package ## build dist/: the source distribution, and from that the manylinux wheel
 	rm -rf build/wheel dist
 	$(PY) -m build --outdir build/wheel
 	PATH=$(VENV)/bin:$$PATH $(PY) -m auditwheel repair --strip --exclude libtvm_ffi.so \
@@ -79,7 +81,7 @@ wheel: $(VENV)/.extra-package ## build dist/: the source distribution, and from 
 
 # With pyenv: PYENV_VERSION=3.10:3.11:3.12:3.13 make test-wheel
 PYTHONS ?= python3.10 python3.11 python3.12 python3.13
-test-wheel: $(VENV)/.extra-package ## judge what lies in dist/, then install and try the wheel (PYTHONS: with which)
+test-wheel: $(VENV)/.group-package ## judge what lies in dist/, then install and try the wheel (PYTHONS: with which)
 	PATH=$(VENV)/bin:$$PATH PYTHONPATH=tests $(PY) -m packaged dist --pythons $(PYTHONS)
 
 clean: ## remove all that make has created
@@ -100,26 +102,32 @@ with open("pyproject.toml", "rb") as f:
 endef
 export READ_BUILD_REQUIRES
 
+# The first that installs dependency groups: Python 3.13 still brings an older one.
+PIP_WITH_GROUPS := 'pip>=25.1'
+
 $(VENV)/.tools: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 	  { echo '$(PYTHON) is too old: Python 3.10 or later is needed (make PYTHON=...)' >&2; exit 1; }
-	@echo 'Setting up .venv'
+	@echo 'Setting up .venv with pip, CMake and Ninja: a quarter of a minute'
 	@$(PYTHON) -m venv $(VENV) || \
 	  { echo 'Python cannot create a virtual environment (Debian: install python3-venv)' >&2; exit 1; }
 	@$(PY) -c "$$READ_BUILD_REQUIRES" > $(VENV)/build-requires.txt
-	$(PIP) -r $(VENV)/build-requires.txt
+	@$(PIP) --upgrade $(PIP_WITH_GROUPS)
+	@$(PIP) -r $(VENV)/build-requires.txt
 	@touch $@
 
 # Editable, so that a change of a Python file needs no step of its own. The library is built before
 # and in the folder where setup.py looks for it here: the installation has nothing left to compile.
-$(VENV)/.installed: pyproject.toml setup.py $(VENV)/.tools
+$(VENV)/.package: pyproject.toml setup.py $(VENV)/.tools
 	@$(MAKE) --no-print-directory lib
-	FUSE_EPILOGUE_BUILD_DIR=build/release $(PIP) --no-build-isolation --editable '.[lint,test]'
+	@echo 'Installing the package, with TVM and NumPy: half a minute'
+	@FUSE_EPILOGUE_BUILD_DIR=build/release $(PIP) --no-build-isolation --editable .
 	@touch $@
 
-# What only some targets need: an extra of pyproject.toml each.
-$(VENV)/.extra-%: $(VENV)/.installed
-	FUSE_EPILOGUE_BUILD_DIR=build/release $(PIP) --no-build-isolation --editable '.[$*]'
+# What only some targets need: a dependency group of pyproject.toml each.
+$(VENV)/.group-%: $(VENV)/.package
+	@echo 'Installing the tools in the group $* of pyproject.toml: up to a minute, with PyTorch more'
+	@$(PIP) --group $*
 	@touch $@
 
 # --- The library ----------------------------------------------------------------------------------
@@ -130,6 +138,7 @@ configure = $(CMAKE) -S . -B $(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(VENV)/bin/ninj
 
 build/release/build.ninja: $(VENV)/.tools
 	$(call configure,build/release,-DFUSE_EPILOGUE_WERROR=$(WERROR))
+	@echo 'Compiling cpp/, all of it this once: one or two minutes on two cores'
 	@touch $@
 
 build/sanitize/build.ninja: $(VENV)/.tools

@@ -15,7 +15,7 @@ compared with numpy before it is timed.
 
 Ctrl-C ends it: what was measured until then is shown, and written if --output was given.
 
-The peers come with `pip install -e '.[bench]'`; those that are missing are reported.
+The peers come with `pip install --group bench`; those that are missing are reported.
 
 The versions take turns, and who is first changes. Warm: a sample is the mean of as many runs as
 take some milliseconds, behind one that is not timed. Cold: one run, after as much other memory has

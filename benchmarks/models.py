@@ -127,7 +127,7 @@ def measure_onnx(quick: bool) -> dict[str, Any]:
     try:
         from models_onnx import resnet
     except ImportError as error:
-        return {"absent": f"{error}: pip install -e '.[bench]'"}
+        return {"absent": f"{error}: pip install --group bench"}
     module, x = MODELS["resnet18"].build(small=quick)
     with torch.no_grad():
         expected = module(x).numpy()

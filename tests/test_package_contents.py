@@ -14,6 +14,7 @@ import pytest
 
 import fuse_epilogue
 from packaged import contents, fresh
+from packaged.__main__ import try_on
 
 ROOT = contents.ROOT
 WHEEL = "fuse_epilogue-0.1.0-py3-none-manylinux_2_34_x86_64.whl"
@@ -122,6 +123,47 @@ def test_a_source_distribution(source: Path) -> None:
         "cpp/analysis/refusal.def is missing",
         "python/fuse_epilogue/__init__.py is missing",
     ]
+
+
+def test_what_the_readme_links_to_is_in_the_source_distribution(source: Path) -> None:
+    (source / "README.md").write_text("![A picture](docs/a.svg), [b](docs/b.rst#c), [d](https://e)")
+    assert contents.objections_to_sdist(sdist(source, SDIST), source) == [
+        "docs/a.svg is missing",
+        "docs/b.rst is missing",
+    ]
+    both = (*SDIST, "docs/a.svg", "docs/b.rst")
+    assert contents.objections_to_sdist(sdist(source, both), source) == []
+
+
+@pytest.mark.parametrize(
+    "pythons, told",
+    [
+        (["python3"], "tried on 1 of 1 Pythons: python3\n"),
+        (
+            ["python3", "python3.0", "python3.1"],
+            "1 of 3 Pythons: python3; NOT tried on: python3.0, ",
+        ),
+        (["python3.0"], "tried on 0 of 1 Pythons; NOT tried on: python3.0 "),
+    ],
+)
+def test_the_last_line_says_which_pythons_have_tried_a_wheel(
+    pythons: list[str],
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    there = {"python3": "3.11.0"}
+    monkeypatch.setattr(fresh, "version_of", there.get)
+    monkeypatch.setattr(fresh, "try_wheel", lambda *_: "all is well\n")
+    assert try_on(Path(WHEEL), pythons) == ("python3" not in pythons)
+    assert told in capsys.readouterr().out.splitlines(keepends=True)[-1]
+
+
+def test_no_tool_is_in_the_metadata() -> None:
+    """Extras are for users; what developers need are groups, which are not distributed."""
+    project = contents.pyproject()
+    assert set(project["project"]["optional-dependencies"]) == {"onnx", "plan", "tune"}
+    assert {"bench", "docs", "lint", "package", "test"} <= set(project["dependency-groups"])
 
 
 def test_a_python_that_does_not_run(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ using namespace ir;  // NOLINT(build/namespaces)
 namespace {
 
 // A reduction to decompose, by name: the schedule changes with each of them.
-struct Reduction {
+struct Decomposable {
   ffi::String block;
   // Which of its loops is the outermost one that reduces.
   size_t loop;
@@ -26,7 +26,7 @@ struct Reduction {
 
 class ReductionFinder : public StmtExprVisitor {
  public:
-  std::vector<Reduction> found;
+  std::vector<Decomposable> found;
 
  protected:
   using StmtExprVisitor::VisitStmt_;
@@ -77,7 +77,7 @@ bool DecomposeInitReads(const ffi::ObjectRef& schedule) {
     if (!func) continue;
     ReductionFinder finder;
     finder(func->body());
-    for (const Reduction& reduction : finder.found) {
+    for (const Decomposable& reduction : finder.found) {
       if (reduction.threads) return false;
       auto block = CallGlobal(Fn::GetSBlock, schedule, reduction.block, GlobalVar(name).name_hint())
                        .cast<ffi::ObjectRef>();

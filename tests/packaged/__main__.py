@@ -44,20 +44,25 @@ def audit(wheel: Path) -> list[str]:
 
 def try_on(wheel: Path, pythons: list[str]) -> int:
     """Try the wheel on each Python that is there; returns on how many it failed."""
-    failed = tried = 0
+    failed = 0
+    tried: list[str] = []
     for python in pythons:
         version = fresh.version_of(python)
         if version is None:
             print(f"{python}: skipped, no such Python runs here")
             continue
-        tried += 1
+        tried.append(python)
         try:
             print(f"{python} ({version}): {fresh.try_wheel(wheel, python)}", end="", flush=True)
         except fresh.Failed as error:
             failed += 1
             print(f"{python} ({version}): FAILED\n{error}")
-    if not tried:
-        print("no Python to try the wheel on", file=sys.stderr)
+    left = ", ".join(each for each in pythons if each not in tried)
+    print(
+        f"the wheel was tried on {len(tried)} of {len(pythons)} Pythons"
+        + (f": {', '.join(tried)}" if tried else "")
+        + (f"; NOT tried on: {left} (make test-wheel PYTHONS=... names others)" if left else "")
+    )
     return failed if tried else 1
 
 

@@ -8,6 +8,12 @@ import tarfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
+from typing import Any
+
+try:
+    import tomllib
+except ImportError:  # Python 3.10: pip has one for itself
+    from pip._vendor import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,6 +33,11 @@ MACHINE_PATH = re.compile(rb"/(?:home|root|tmp|work|build|opt|var|mnt|usr/(?:loc
 
 #: The type of an ELF section that holds the symbol table of a library that is not stripped.
 SHT_SYMTAB = 2
+
+
+def pyproject() -> dict[str, Any]:
+    """Return what ``pyproject.toml`` says."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
 def objections_to_wheel(wheel: Path, source: Path = ROOT) -> list[str]:
@@ -52,8 +63,15 @@ def objections_to_sdist(sdist: Path, source: Path = ROOT) -> list[str]:
     objections = [f"{name} does not belong there" for name in sorted(names) if _is_alien(name)]
     wanted = {"CMakeLists.txt", "CITATION.cff", "LICENSE", "README.md"}
     wanted |= {"pyproject.toml", "setup.py"}
+    wanted |= _linked(source / "README.md")
     wanted |= _relative(source, "cpp", "*.cc", "*.h", "*.def") | _relative(source, "python", "*.py")
     return objections + [f"{name} is missing" for name in sorted(wanted - names)]
+
+
+def _linked(page: Path) -> set[str]:
+    """Return the files beside a page in Markdown that it links to, or shows."""
+    links = re.findall(r"\]\(([^)#]+)", page.read_text()) if page.exists() else []
+    return {link for link in links if "://" not in link}
 
 
 def _is_alien(name: str) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 import tvm
 
 from fuse_epilogue import cli, workloads
+from packaged.contents import pyproject
 
 from .reading import ROOT, Page
 
@@ -71,14 +72,17 @@ def _make(words: list[str], folder: Path) -> str | None:
 
 
 def _pip_install(words: list[str], folder: Path) -> str | None:
-    """What is installed is this package, with extras that it has."""
-    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    """What is installed is this package with extras that it has, or a group of its tools."""
+    project = pyproject()
+    if words[:1] == ["--group"]:
+        unknown = set(words[1:]) - set(project["dependency-groups"])
+        return f"pyproject.toml has no group {', '.join(sorted(unknown))}" if unknown else None
     for word in words:
         package = re.fullmatch(r"(?:\.|fuse_epilogue)(?:\[([\w,]+)\])?", word)
         if not package and not word.startswith(("-", "dist/")):
             return f"{word} is not this package"
         for extra in (package[1] or "").split(",") if package else ():
-            if extra and not re.search(rf"^{extra} = \[", text, re.MULTILINE):
+            if extra and extra not in project["project"]["optional-dependencies"]:
                 return f"pyproject.toml has no extra {extra}"
     return None
 
