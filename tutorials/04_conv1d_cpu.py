@@ -32,6 +32,7 @@ from tvm.s_tir import Schedule
 from tvm.script import tirx as T
 
 from fuse_epilogue import schedules, workloads
+from fuse_epilogue.schedules.targets import vector_bits
 
 try:
     from pictures import bars, show, side_by_side
@@ -122,9 +123,9 @@ def loads_per_output(func: tirx.PrimFunc) -> float:
 
 target = schedules.host()
 
-# How many float32 a vector register holds: 16 with AVX-512, 8 with AVX, 4 with NEON.
-width = tvm.get_global_func("target.llvm_get_vector_width")
-LANES = int(width(tvm.target.Target(target))) // 32
+# How many float32 a vector register holds: 16 with AVX-512, 8 with AVX, 4 with NEON. (TVM's own
+# ``target.llvm_get_vector_width`` says 16 for any x86.)
+LANES = vector_bits(target) // 32
 print("elements of a vector:", LANES)
 
 rng = np.random.default_rng(0)
@@ -240,10 +241,11 @@ assert loads_per_output(steps["borders apart"]) < loads_per_output(steps["epilog
 
 # %%
 # In the middle, three loads make a vector of results: one for each tap. They overlap almost
-# entirely (of 16 lanes: ``x[b - 1 : b + 15]``, ``x[b : b + 16]`` and ``x[b + 1 : b + 17]``), so
-# memory delivers each line only once, and the rest comes from the nearest cache. But where a vector
-# is as long as a cache line, 64 bytes, two of the three lie across two lines, and such a load costs
-# two. The borders are still computed column by column.
+# entirely (``x[b - 1 : b - 1 + LANES]``, ``x[b : b + LANES]`` and ``x[b + 1 : b + 1 + LANES]``), so
+# memory delivers each line only once, and the rest comes from the nearest cache. But two of the
+# three do not begin where a vector of x begins, and some of those lie across two lines of the
+# cache: such a load costs two. With AVX-512 a vector is as long as a line, and all of them do. The
+# borders are still computed column by column.
 #
 # Step 5: the rule
 # ----------------
