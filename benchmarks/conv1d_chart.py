@@ -3,7 +3,7 @@
     python benchmarks/conv1d_chart.py          draws results/conv1d_cpu.svg from the JSON beside it
     python benchmarks/conv1d_chart.py FILE     draws FILE.svg from FILE.json
 
-It needs matplotlib, which comes with `pip install -e '.[bench]'`. The same figures give the same
+It needs matplotlib, which comes with `pip install --group bench`. The same figures give the same
 file.
 """
 
@@ -26,7 +26,9 @@ RESULTS = Path(__file__).resolve().parent / "results" / "conv1d_cpu.json"
 LIMIT = 6.0  # longer bars are cut off there; their figures stand beside them
 OURS_COLOUR, PEER_COLOUR, TARGET_COLOUR = "#1f6f8b", "#c9a227", "#444444"
 HEIGHT = 0.38  # of a bar, of the 1 that a case has
-INCHES = 0.5  # for a case
+INCHES = 0.42  # for a case
+WIDTH = 7.6  # inches: as it is in a column of the documentation, without being made smaller
+WITHIN = 2.8  # a bar is long enough for its name up to there
 
 Row = dict[str, Any]
 
@@ -38,33 +40,44 @@ def title(row: Row) -> str:
     return f"N={n} C={c} W={w} F={f}\n{kind}"
 
 
-def bars(axes: Any, places: Sequence[float], ratios: Sequence[Row], colour: str, name: str) -> None:
-    """Draw a bar from 0 to each median, a line from quartile to quartile, and the figure."""
+def bars(
+    axes: Any, places: Sequence[float], ratios: Sequence[Row], names: Sequence[str], kind: Row
+) -> None:
+    """Draw a bar from 0 to each median, a line from quartile to quartile, the figure and a name.
+
+    The name stands in a bar that no line of the quartiles cuts there, otherwise behind the figure.
+    """
     medians = [spread["median"] for spread in ratios]
-    shown = [min(median, LIMIT) for median in medians]
-    axes.barh(places, shown, height=HEIGHT, color=colour, label=name)
-    for place, median, spread in zip(places, medians, ratios, strict=True):
-        end = min(median, LIMIT)
-        upper = min(spread["upper_quartile"], LIMIT)
+    axes.barh(places, [min(median, LIMIT) for median in medians], height=HEIGHT, **kind)
+    for place, median, spread, name in zip(places, medians, ratios, names, strict=True):
+        lower, upper = (min(spread[f"{which}_quartile"], LIMIT) for which in ("lower", "upper"))
         if median < LIMIT:
-            axes.plot([spread["lower_quartile"], upper], [place, place], color="black", lw=0.8)
-        more = " →" if median > LIMIT else ""
-        axes.text(max(end, upper) + 0.08, place, f"{median:.2f}{more}", va="center", fontsize=7)
+            axes.plot([lower, upper], [place, place], color="black", lw=0.8)
+        else:
+            lower = LIMIT
+        figure = f"{median:.2f}{' →' if median > LIMIT else ''}"
+        if lower > WITHIN:
+            axes.text(0.06, place, name, va="center", fontsize=7)
+        elif name:
+            figure += f"  {name}"
+        end = max(min(median, LIMIT), upper) + 0.06
+        # In front of the line of memcpy.
+        behind = {"facecolor": "white", "edgecolor": "none", "pad": 0.4}
+        axes.text(end, place, figure, va="center", fontsize=7.5, bbox=behind, zorder=3)
 
 
 def panel(axes: Any, rows: Sequence[Row], threads: int) -> None:
     """Draw all rows of a number of threads."""
+    axes.axvline(1.0, color=TARGET_COLOUR, lw=1.0, ls="--", label="memcpy", zorder=0.5)
     places = list(range(len(rows)))
     ours = [row["ratio_to_memcpy"]["ours"] for row in rows]
-    bars(axes, [place - HEIGHT / 2 for place in places], ours, OURS_COLOUR, "ours")
+    above = [place - HEIGHT / 2 for place in places]
+    bars(axes, above, ours, [""] * len(rows), {"color": OURS_COLOUR, "label": "ours"})
     rivals = [(place, row) for place, row in zip(places, rows, strict=True) if row["best_peer"]]
     spreads = [row["ratio_to_memcpy"][row["best_peer"]] for _, row in rivals]
     beside = [place + HEIGHT / 2 for place, _ in rivals]
-    bars(axes, beside, spreads, PEER_COLOUR, "best peer (named in its bar)")
-    for place, (_, row) in zip(beside, rivals, strict=True):
-        behind = {"facecolor": PEER_COLOUR, "edgecolor": "none", "pad": 0.4}
-        axes.text(0.06, place, row["best_peer"], va="center", fontsize=5.5, bbox=behind)
-    axes.axvline(1.0, color=TARGET_COLOUR, lw=1.0, ls="--", label="memcpy")
+    peers = [row["best_peer"] for _, row in rivals]
+    bars(axes, beside, spreads, peers, {"color": PEER_COLOUR, "label": "best peer, with its name"})
     axes.set_title("1 thread" if threads == 1 else f"{threads} threads", fontsize=10)
     axes.set_xlim(0, LIMIT + 0.8)
     axes.set_xlabel("time / time of memcpy (less is better)", fontsize=8)
@@ -76,18 +89,20 @@ def panel(axes: Any, rows: Sequence[Row], threads: int) -> None:
 
 
 def draw(report: Row, output: Path) -> None:
-    """Draw a panel for each number of threads, side by side."""
+    """Draw a panel for each number of threads, one below the other."""
     counts = list(dict.fromkeys(row["threads"] for row in report["results"]))
     groups = [[row for row in report["results"] if row["threads"] == count] for count in counts]
-    most = max(len(rows) for rows in groups)
-    size = (6.2 * len(groups), INCHES * most + 1.6)
-    figure, panels = pyplot.subplots(1, len(groups), figsize=size, squeeze=False)
-    for axes, rows, count in zip(panels[0], groups, counts, strict=True):
+    size = (WIDTH, sum(INCHES * len(rows) + 0.8 for rows in groups) + 0.8)
+    shares = [len(rows) for rows in groups]
+    figure, panels = pyplot.subplots(
+        len(groups), 1, figsize=size, squeeze=False, height_ratios=shares
+    )
+    for axes, rows, count in zip(panels[:, 0], groups, counts, strict=True):
         panel(axes, rows, count)
-    handles, labels = panels[0][0].get_legend_handles_labels()
+    handles, labels = panels[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncols=3, fontsize=8, frameon=False)
     figure.suptitle(f"Depthwise conv1d on the CPU ({report['machine']['cpu']})", fontsize=11)
-    figure.tight_layout(rect=(0, 0.6 / size[1], 1, 1))
+    figure.tight_layout(rect=(0, 0.4 / size[1], 1, 1 - 0.1 / size[1]), h_pad=1.6)
     figure.savefig(output, metadata={"Date": None})
 
 

@@ -3,6 +3,7 @@
     python benchmarks/neuron_ladder.py                   prints both tables
     python benchmarks/neuron_ladder.py --write           also renews the committed tables and chart
                                                          (the chart needs matplotlib)
+    python benchmarks/neuron_ladder.py --chart           draws the chart of the committed tables
 
 Nothing here was measured by this project: every number of ours is a prediction, always the same one
 on every machine. The published figures and what is known of that run are in
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 from fuse_epilogue import __version__, workloads
 from fuse_epilogue.neuron import emit, load
@@ -23,7 +25,7 @@ from fuse_epilogue.schedules.neuron import DepthwiseConv1d
 from fuse_epilogue.schedules.neuron.ladder import PUBLISHED, UNEXPLAINED, C, F, N, W, schedule
 
 HERE = Path(__file__).resolve().parent
-RESULTS = HERE / "results"
+TABLES = HERE / "results" / "neuron_ladder.json"
 BY_HAND = HERE.parent / "tests" / "neuron_by_hand.py"
 
 REMARKS = """\
@@ -42,6 +44,10 @@ FLOORS = {
     ("trn2", "float32"): 0.205,
     ("trn2", "bfloat16"): 0.091,
 }
+
+
+#: Of the chart's axis, in milliseconds.
+TICKS = (0.5, 1, 2, 5, 10)
 
 
 def ladder(step: int, merged: int | None = None) -> Prediction:
@@ -112,27 +118,36 @@ def print_kernels(rows: dict[str, dict[str, tuple[float, str]]]) -> None:
     print(f"{'floor':12}" + "".join(f"{floor:18.3f}" for floor in FLOORS.values()))
 
 
-def draw(predictions: list[Prediction], path: Path) -> None:
-    """Draw the ladder, on a logarithmic axis."""
+def draw(steps: list[dict[str, Any]], path: Path) -> None:
+    """Draw the ladder, as it stands in the tables: dots, as bars have no length on this axis."""
     import matplotlib
 
     matplotlib.use("svg")
     matplotlib.rcParams["svg.hashsalt"] = "neuron_ladder"
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(8, 3.4))
-    for shift, label, colour in ((-0.2, "predicted", "#1f6f8b"), (0.2, "published", "#c9a227")):
-        for place, told in enumerate(PUBLISHED):
-            ms = predictions[place].latency_ms if label == "predicted" else told.latency_ms
-            only = label if place == 0 else None
-            axes.bar(place + shift, ms, width=0.38, color=colour, label=only)
-            axes.text(place + shift, ms * 1.04, f"{ms:.3f}", ha="center", fontsize=7)
-    names = [f"step {i}{'*' if i in UNEXPLAINED else ''}" for i in range(len(PUBLISHED))]
-    axes.set_xticks(range(len(names)), names)
-    axes.set_yscale("log")
-    axes.set_ylabel("ms")
+    figure, axes = pyplot.subplots(figsize=(7.6, 3.6))
+    kinds = (("predicted", -0.17, "o", "#1f6f8b"), ("published", 0.17, "D", "#c9a227"))
+    for kind, shift, mark, colour in kinds:
+        values = [row[f"{kind}_ms"] for row in steps]
+        places = [place + shift for place in range(len(steps))]
+        axes.plot(values, places, mark, color=colour, markersize=5, label=kind)
+        for ms, place in zip(values, places, strict=True):
+            axes.text(ms * 1.06, place, f"{ms:.3f}", va="center", fontsize=8)
+    names = [f"{row['step']}{'' if row['explained'] else '*'}: {row['what']}" for row in steps]
+    axes.set_yticks(range(len(names)), names, fontsize=8)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_xscale("log")
+    axes.set_xlim(0.3, 14)
+    axes.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS], fontsize=8)
+    axes.minorticks_off()
+    axes.grid(axis="x", color="#dddddd", lw=0.8)
+    axes.set_axisbelow(True)
+    axes.set_xlabel("ms, on a logarithmic axis (less is better)", fontsize=8)
     axes.set_title("depthwise conv1d on trn1 (* not explained by the model)", fontsize=10)
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, loc="lower center")
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 
@@ -170,15 +185,19 @@ def write(
         },
     }
     text = json.dumps(found, indent=1) + "\n"
-    (RESULTS / "neuron_ladder.json").write_text(text, encoding="utf-8")
-    draw(predictions, RESULTS / "neuron_ladder.svg")
+    TABLES.write_text(text, encoding="utf-8")
+    draw(steps, TABLES.with_suffix(".svg"))
 
 
 def main() -> None:
     """Print, and write if asked to."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="renew the tables and the chart")
+    parser.add_argument("--chart", action="store_true", help="only draw the tables that are there")
     arguments = parser.parse_args()
+    if arguments.chart:
+        draw(json.loads(TABLES.read_text(encoding="utf-8"))["ladder"], TABLES.with_suffix(".svg"))
+        return
     predictions = [ladder(step) for step in range(len(PUBLISHED))]
     print_ladder(predictions)
     merged = ladder(4, merged=4).latency_ms

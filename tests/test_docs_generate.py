@@ -33,6 +33,7 @@ from generate import (  # noqa: E402
     reference,
     references,
     refusals,
+    results,
     rst,
     trainium,
 )
@@ -140,6 +141,8 @@ def test_every_committed_result_has_a_page(path: Path) -> None:
     page = pages[f"benchmarks/{path.stem}"]
     assert f"{path.name}>`" in page
     assert ".. list-table::" in page
+    # None is shown as it is in the file, for want of a page of its own.
+    assert path.stem in results.SHOWN
 
 
 def test_figures_are_those_of_the_file(tmp_path: Path) -> None:
@@ -160,6 +163,44 @@ def test_figures_are_those_of_the_file(tmp_path: Path) -> None:
     page = benchmarks.pages(tmp_path)["benchmarks/neuron_ladder"]
     for cell in ("- 1.250 ms", "- 2.500 ms", "- 0.500\n", "- no\n", "- 0.750 ms", "- 1.50\n"):
         assert cell in page, cell
+
+
+def test_tuning_is_shown_task_by_task(tmp_path: Path) -> None:
+    spread = {"lower_quartile": 1.25, "median": 1.5, "upper_quartile": 1.75}
+    task = {
+        "trials": {"without": 9, "with the rule": 8},
+        "fused": True,
+        "same_schedule": False,
+        "microseconds": {"without": 3000.0, "with the rule": 2000.0},
+        "gain": spread,
+        "fusing": None,
+    }
+    data = {
+        "results": {"- a task": task},
+        "summary": {
+            "tasks": 1,
+            "best_is_fused": 1,
+            "geometric_mean_gain": 1.5,
+            "worst_gain": 1.4,
+            "worse_by_more_than_2_percent": [],
+            "better_by_more_than_2_percent": ["- a task"],
+        },
+    }
+    (tmp_path / "tune.json").write_text(json.dumps(data))
+    page = benchmarks.pages(tmp_path)["benchmarks/tune"].replace("\u00a0", " ")
+    row = ("\\- a task", "8", "3 ms", "2 ms", "1.50 (1.25 to 1.75)", "yes", "no", "\u2013")
+    assert "    * - " + "\n      - ".join(row) + "\n" in page
+    row = ("1", "1", "1.500", "1.400", "1", "0")
+    assert "    * - " + "\n      - ".join(row) + "\n" in page
+
+
+def test_the_aim_of_the_convolutions_is_that_of_the_benchmark() -> None:
+    source = (ROOT / "benchmarks" / "conv1d_cpu_report.py").read_text(encoding="utf-8")
+    (aim,) = re.findall(r"^AT_MOST = ([\d.]+)", source, re.M)
+    assert 'row["case"] in ("main", "l2") and row["dtype"] == "float32"' in source
+    page = benchmarks.pages()["benchmarks/conv1d_cpu"]
+    told = "*main* and *l2* in ``float32`` take at most {} of the time of the\n``memcpy``"
+    assert told.format(aim) in page
 
 
 def test_a_result_that_nobody_knows_is_shown(tmp_path: Path) -> None:
@@ -205,6 +246,58 @@ def test_a_table_refuses_a_row_of_another_length() -> None:
         rst.table(("a", "b"), [("c",)])
 
 
+#: What begins something else than a paragraph, and how it is written so that it does not.
+BEGINNINGS = {
+    "+ bias": r"\+ bias",
+    "- cost": r"\- cost",
+    "-": r"\-",
+    "* x": r"\* x",
+    "1. first": r"1\. first",
+    "iv) four": r"iv\) four",
+    "(2) two": r"\(2) two",
+    "#. next": r"\#. next",
+    "-v  an option": r"\-v  an option",
+    ":a: field": r"\:a: field",
+    ">>> 1": r"\>>> 1",
+    ".. note::": r"\.. note:\:",
+    "1.5 x": "1.5 x",
+    "a - b": "a - b",
+}
+
+
+@pytest.mark.parametrize("plain", BEGINNINGS)
+def test_text_begins_no_list(plain: str) -> None:
+    assert rst.text(plain) == BEGINNINGS[plain]
+    assert rst.text(f"{plain}\n{plain}") == "\n".join([BEGINNINGS[plain]] * 2)
+
+
+@pytest.mark.parametrize("plain", BEGINNINGS)
+def test_a_cell_of_text_is_a_paragraph(plain: str) -> None:
+    """As docutils reads it."""
+    core = pytest.importorskip("docutils.core")
+    told = core.publish_doctree(rst.table(("head",), [(rst.text(plain),)]))
+    cells = [cell for row in told.findall(lambda n: n.tagname == "row") for cell in row]
+    (cell,) = cells[1].children
+    assert (cell.tagname, cell.astext()) == ("paragraph", plain)
+
+
+def test_pictures_scroll_in_a_box_of_their_own(tmp_path: Path) -> None:
+    """So that they need not shrink on a narrow screen; the style sheet knows the box's class."""
+    assert rst.picture("a.svg", "A").startswith(
+        ".. container:: picture\n\n    .. image:: a.svg\n        :alt: A\n"
+    )
+    (tmp_path / "primitive.svg").write_text("<svg/>")
+    (tmp_path / "primitive.json").write_text(json.dumps({"results": {}}))
+    assert ".. container:: picture\n" in benchmarks.pages(tmp_path)["benchmarks/primitive"]
+    style = (ROOT / "docs" / "_static" / "site.css").read_text(encoding="utf-8")
+    assert re.search(r"^\.picture \{[^}]*overflow-x: auto;", style, re.M)
+    for page in (ROOT / "docs").rglob("*.rst"):
+        if not {"generated", "tutorials"} & set(page.parts):
+            text = page.read_text(encoding="utf-8")
+            boxes = text.count(".. container:: picture\n\n    .. image::")
+            assert text.count(".. image::") == boxes, page
+
+
 def test_pictures_are_moved_in_the_order_they_were_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,6 +313,7 @@ def test_pictures_are_moved_in_the_order_they_were_written(
     assert (tmp_path / "page_0.svg").read_text() == "b.svg"
     assert (tmp_path / "page_1.svg").read_text() == "a.svg"
     assert markup.index("page_0.svg") < markup.index("page_1.svg")
+    assert markup.count(".. container:: picture") == 2  # one below the other
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["no.txt"]
     assert pictures.collect((), {"image_path_iterator": paths}, {}) == ""
 

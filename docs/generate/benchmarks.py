@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .results import SHOWN, Told
-from .rst import code, page, prose, text, title, toctree
+from .rst import code, page, picture, prose, text, title, toctree
 from .unknown import sections
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
@@ -45,10 +45,10 @@ def pages(folder: Path = RESULTS) -> Mapping[str, str]:
 
 def _page(path: Path, data: Mapping[str, Any]) -> str:
     told = SHOWN.get(path.stem, Told(_name(path.stem), "", sections))
-    picture = path.with_suffix(".svg")
+    chart = path.with_suffix(".svg")
     parts = [title(told.title), told.about]
-    if picture.is_file():
-        parts.append(f".. image:: {_relative(picture)}\n    :alt: {told.title}, as a chart\n")
+    if chart.is_file():
+        parts.append(picture(_relative(chart), f"{told.title}, as a chart"))
     return page(*parts, *told.show(data), title("Conditions", 1), _conditions(path, data))
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+#: Where there is no figure; a hyphen would begin a list.
+NONE = "\u2013"
+
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 #: A space at which no line breaks.
 _TIED = "\u00a0"
@@ -24,7 +27,7 @@ def seconds(value: float) -> str:
 
 
 def ratio(spread: Mapping[str, float] | None) -> str:
-    r"""Return a median with its quartiles, "-" without any.
+    r"""Return a median with its quartiles, :data:`NONE` without any.
 
     Example
     -------
@@ -32,7 +35,7 @@ def ratio(spread: Mapping[str, float] | None) -> str:
     '1.00 (0.98\xa0to\xa01.05)'
     """
     if spread is None:
-        return "-"
+        return NONE
     low, high = spread["lower_quartile"], spread["upper_quartile"]
     return f"{spread['median']:.2f} ({low:.2f}{_TIED}to{_TIED}{high:.2f})"
 

@@ -10,6 +10,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from .rst import wide
+
 #: Below the folder of everything that is built.
 PICTURES = Path(__file__).resolve().parents[2] / "build" / "docs" / "pictures"
 
@@ -44,5 +46,4 @@ def collect(block: Any, block_vars: Any, gallery_conf: Any) -> str:
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(picture, path)
         moved.append(str(path))
-    markup: str = figure_rst(moved, gallery_conf["src_dir"]) if moved else ""
-    return markup
+    return "".join(wide(figure_rst([path], gallery_conf["src_dir"])) for path in moved)

@@ -22,14 +22,23 @@ def title(text: str, level: int = 0) -> str:
 
 
 def text(value: object) -> str:
-    r"""Return text whose marks mean nothing.
+    r"""Return text whose marks mean nothing, wherever it stands: also those that begin a list.
 
     Example
     -------
     >>> print(text("a *b* of `c_`"))
     a \*b\* of \`c\_\`
+    >>> print(text("+ bias"), text("1. first"))
+    \+ bias 1\. first
     """
-    return re.sub(r"([\\*`|_])", r"\\\1", str(value))
+    unnumbered = re.sub(r"^(\w+)([.)])(?!\S)", r"\1\\\2", _inline(str(value)), flags=re.M)
+    return re.sub(r"^([^\w\s\\])", r"\\\1", unnumbered, flags=re.M)
+
+
+def _inline(value: str) -> str:
+    """Return text that stands behind other text of its line, without the meaning of its marks."""
+    # Two colons at the end of a line announce a block.
+    return re.sub(r"([\\*`|_]|(?<=:):(?=\s*$))", r"\\\1", value, flags=re.M)
 
 
 def prose(value: str) -> str:
@@ -40,8 +49,10 @@ def prose(value: str) -> str:
     >>> print(prose("write `acc[i]`, not a_b"))
     write ``acc[i]``, not a\_b
     """
-    parts = value.split("`")
-    return "".join(code(part) if i % 2 else text(part) for i, part in enumerate(parts))
+    first, *parts = value.split("`")
+    return text(first) + "".join(
+        _inline(part) if i % 2 else code(part) for i, part in enumerate(parts)
+    )
 
 
 def code(value: object) -> str:
@@ -85,6 +96,17 @@ def table(
             lines.append(f"    {mark} - {first}".rstrip())
             lines += [f"        {line}".rstrip() for line in rest]
     return "\n".join(lines) + "\n"
+
+
+def picture(path: str, alt: str) -> str:
+    """Return an image, by its path from the page, that scrolls by itself where it is too wide."""
+    return wide(f".. image:: {path}\n    :alt: {alt}\n")
+
+
+def wide(markup: str) -> str:
+    """Return markup of an image in a box that ``_static/site.css`` lets scroll."""
+    lines = "\n".join(f"    {line}".rstrip() for line in markup.strip("\n").splitlines())
+    return f".. container:: picture\n\n{lines}\n\n"
 
 
 def toctree(entries: Iterable[str], depth: int = 1) -> str:

@@ -1,8 +1,9 @@
 """exp, sigmoid and SiLU of float32 in vectors.
 
 LLVM has no vectors of them: it calls the C library for each lane. What replaces them here keeps
-infinities and NaN. In units in the last place, exp is within 2, the others within 6; where
-``exp(-x)`` is above 2**127, which is for x below -88, within 19.
+infinities and NaN. In units in the last place, exp is within 2, the others within 6; SiLU, where
+``exp(-x)`` is above 2**127, which is for x from -88.72 to -88, within 19. For x below that,
+``exp(-x)`` is infinite: sigmoid is 0 and SiLU -0.0, as in TVM's own code.
 
 A sigmoid or SiLU that is rounded to 16 bits at once needs less: there it is within 0.51 units in
 the last place of float16 or bfloat16, of which the rounding is 0.5. It is zero where ``exp(-x)`` is
