@@ -208,6 +208,15 @@ def test_things_that_are_no_blocks(blocks: tuple[Any, ...]) -> None:
     assert not sch.trace.insts
 
 
+@pytest.mark.parametrize("options", [{"distribute": "no"}, {"numerics": None}])
+def test_options_of_another_type(options: dict[str, Any]) -> None:
+    sch = BY_NAME["bias_then_relu"].scheduled()
+    ((name, value),) = options.items()
+    with pytest.raises(TypeError, match=f"^{name} must be .*: {value!r}$"):
+        analyze(sch, "mm", **options)
+    assert not sch.trace.insts
+
+
 def test_is_public() -> None:
     assert "analyze" in fuse_epilogue.__all__
     assert fuse_epilogue.analyze.__doc__

@@ -15,7 +15,7 @@ import fuse_epilogue
 #: A user's program. A comment holds what its line must be blamed for.
 PROGRAM = """\
 import fuse_epilogue
-from fuse_epilogue import FusionReport, Schedule, workloads
+from fuse_epilogue import FusionReport, Schedule, tune, verify, workloads
 from fuse_epilogue.planner import Plan
 from fuse_epilogue.transform import FuseReductionEpilogue, Report, report_of
 from typing_extensions import assert_type
@@ -29,10 +29,25 @@ assert_type(report.fusable, bool)
 assert_type(fuse_epilogue.analyze(sch, "matmul"), FusionReport)
 assert_type(fuse_epilogue.plan(func, "trn1"), Plan)
 assert_type(report_of(FuseReductionEpilogue("always")(sch.mod)), Report)
+sch.fuse_reduction_epilogue(sch.get_sblock("matmul"), numerics=report.numerics)
+verify.equivalent(func, func, numerics=report.numerics)
 FuseReductionEpilogue()()  # error: Missing positional argument "mod"
 sch.fuse_reduction_epilogue("matmul", numerical="exact")  # error: Unexpected keyword
 fuse_epilogue.plan(func, machine="trn1")  # error: Unexpected keyword
 report.fuseable  # error: "FusionReport" has no attribute
+sch.fuse_reduction_epilogue(3)  # error: Argument 1
+sch.fuse_reduction_epilogue("matmul", ["bias"])  # error: Argument 2
+sch.fuse_reduction_epilogue("matmul", numerics="exat")  # error: Argument "numerics"
+sch.fuse_reduction_epilogue("matmul", distribute="no")  # error: Argument "distribute"
+fuse_epilogue.analyze(sch, 3)  # error: Argument 2
+fuse_epilogue.analyze(sch, "matmul", numerics="exat")  # error: Argument "numerics"
+FuseReductionEpilogue("sometimes")  # error: Argument 1
+FuseReductionEpilogue(numerics="exat")  # error: Argument "numerics"
+tune.space("llvm", numerics="exat")  # error: Argument "numerics"
+verify.check(func, func, None)  # error: Argument 3
+verify.equivalent(func, func, numerics="exat")  # error: Argument "numerics"
+verify.prove(func, func, numerics="exat")  # error: Argument "numerics"
+verify.compile_function(func, "float16")  # error: Argument 2
 """
 
 

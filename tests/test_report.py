@@ -223,6 +223,9 @@ def sch() -> Schedule:
         (("mm", "add", "add"), {}),
         (("mm",), {"consumer": "add"}),
         (("mm", "add", "exact"), {}),
+        (("mm",), {"distribute": "no"}),
+        (("mm",), {"distribute": 0}),
+        (("mm",), {"numerics": ["exact"]}),
     ],
 )
 def test_wrong_arguments(sch: Schedule, positional: Any, named: Any) -> None:

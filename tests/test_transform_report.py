@@ -276,6 +276,12 @@ def test_options_of_another_type(name: str, value: object) -> None:
         FuseReductionEpilogue(**{name: value})
 
 
+@pytest.mark.parametrize("thing", [None, "main", workloads.matmul(4, 4, 4)], ids=type)
+def test_what_is_no_module_has_no_report(thing: object) -> None:
+    with pytest.raises(TypeError, match=f"^mod must be an IRModule, not {type(thing).__name__}$"):
+        report_of(thing)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("name", ["find", "decide", "earlier", "report", "fuse"])
 def test_examples_in_docstrings(name: str) -> None:
     result = doctest.testmod(getattr(transform, name), optionflags=doctest.ELLIPSIS)

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -258,6 +259,27 @@ def test_a_damaged_line_is_named_and_nothing_is_changed(
         tune.open_database(folder)
     assert (folder / name).read_bytes() == b"".join(before) + bad
     assert not list(folder.rglob("*" + CUT))
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize(
+    "before, after",
+    [(b'"kind":"llvm"', b'"kind":"ll\\u0000vm"'), *((b"2e-3", n) for n in (b"Infinity", b"1e999"))],
+    ids=["a zero byte", "Infinity", "too large"],
+)
+def test_a_line_that_only_tvm_cannot_read_is_named(
+    tmp_path: Path, before: bytes, after: bytes, number: int
+) -> None:
+    """Python's own reader of JSON takes these, and TVM's error names no line."""
+    lines = [re.sub(rb"\[0\.00\d+\]", b"[2e-3]", line) for line in unfused(tmp_path, 3)]
+    (tmp_path / RECORDS).write_bytes(b"".join(lines))
+    assert len(tune.open_database(tmp_path)) == 3
+    assert before in lines[number]
+    lines[number] = lines[number].replace(before, after)
+    (tmp_path / RECORDS).write_bytes(b"".join(lines))
+    with pytest.raises(ValueError, match=f"(?s){RECORDS}, line {number + 1} is not a .*TVM says: "):
+        tune.open_database(tmp_path)
+    assert (tmp_path / RECORDS).read_bytes() == b"".join(lines)
 
 
 def test_the_null_that_tvm_writes_is_read(tmp_path: Path) -> None:

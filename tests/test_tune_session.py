@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 from concurrent.futures import ThreadPoolExecutor
@@ -156,6 +157,23 @@ def test_a_package_that_is_missing_is_named_before(
         with pytest.raises(ImportError, match=f"package {missing}: pip install"):
             tune.tune(FUNC, TARGET, tmp_path, trials=1)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        ((0,), "workers must be an int >= 1: 0"),
+        ((1.5,), "workers must be an int >= 1: 1.5"),
+        ((1, 0), "seconds must be positive: 0"),
+    ],
+)
+def test_a_builder_that_could_not_build_is_never_made(
+    arguments: tuple[Any, ...], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TVM's own is made by halves, and then complains once more when it is collected."""
+    monkeypatch.setattr("fuse_epilogue.tune.build.LocalBuilder", lambda **_: pytest.fail("made"))
+    with pytest.raises(ValueError, match=f"^{re.escape(told)}$"):
+        tune.local_builder(*arguments)
 
 
 # ---------------------------------------------------------------------------------------------

@@ -285,6 +285,22 @@ def test_variables_that_an_epilogue_defines(what: str) -> None:
         refused(given.claiming(absorbed=claims.absorbed + v), "absorbed")
 
 
+@pytest.mark.parametrize(
+    "place, told",
+    [
+        (0, "before must be a PrimFunc, not NoneType"),
+        (1, "after must be a PrimFunc, not NoneType"),
+        (2, "certificate must be a Certificate, not NoneType: .* report.certificate"),
+    ],
+)
+def test_what_is_of_another_type_is_named(place: int, told: str) -> None:
+    given = certified(BIAS)
+    arguments: list[Any] = [given.before, given.after, given.certificate]
+    arguments[place] = None
+    with pytest.raises(TypeError, match=f"^{told}$"):
+        check(*arguments)
+
+
 def test_one_certificate_does_not_do_for_another_function() -> None:
     given, other = certified(BIAS), certified("float_two_biases")
     with pytest.raises(CertificateError):

@@ -7,11 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tvm
 from tvm.script import tirx as T
 from tvm.tirx import PrimFunc
 
 import oracles
-from fuse_epilogue.verify import EvaluationError, NotEquivalent, equivalent, prove
+from fuse_epilogue.verify import (
+    EvaluationError,
+    NotEquivalent,
+    UnsupportedError,
+    equivalent,
+    prove,
+)
 from fuse_epilogue.verify import unknowns as unknowns_module
 from programs import ACCEPT, BY_NAME, Case
 
@@ -416,7 +423,7 @@ def test_parameters_must_be_the_same() -> None:
 
 def test_a_proof_refuses_what_it_cannot_compare() -> None:
     """It would take any word for "reassociate", and could prove what was not asked."""
-    with pytest.raises(ValueError, match="numerics is .*exat"):
+    with pytest.raises(ValueError, match="numerics must be .*exat"):
         prove(BIAS_LAST, BIAS_FIRST, numerics="exat")
     with pytest.raises(ValueError, match=r"A \(float32, 2 dimensions\).*A \(int32, 2 dim"):
         prove(rows(plain), rows(plain, acc="int32"))
@@ -424,6 +431,29 @@ def test_a_proof_refuses_what_it_cannot_compare() -> None:
         prove(partly(M), copied_rows())
     with pytest.raises(ValueError, match=rf"A has the shape \(1,\) and \({M},\) at .*'n': 1"):
         prove(copied_rows(), partly(M))
+
+
+@pytest.mark.parametrize("compares", [equivalent, prove])
+def test_what_is_no_function_is_named(compares: Callable[..., object]) -> None:
+    with pytest.raises(TypeError, match="^before must be a PrimFunc, not NoneType$"):
+        compares(None, BIAS_FIRST)
+    with pytest.raises(TypeError, match=r"^after must be .*, not IRModule: .*pass mod\[name\]$"):
+        compares(BIAS_LAST, tvm.IRModule({"main": BIAS_FIRST}))
+    with pytest.raises(TypeError, match="^numerics must be .*: None$"):
+        compares(BIAS_LAST, BIAS_FIRST, numerics=None)
+
+
+@pytest.mark.parametrize("compares", [equivalent, prove])
+def test_what_cannot_be_evaluated_is_named(compares: Callable[..., object]) -> None:
+    @T.prim_func(s_tir=True)
+    def calls(A: T.Buffer((4,), "float32"), D: T.Buffer((4,), "float32")):
+        for i in range(4):
+            with T.sblock("copy"):
+                vi = T.axis.spatial(4, i)
+                D[vi] = T.call_extern("float32", "unheard_of", A[vi])
+
+    with pytest.raises(UnsupportedError, match="call_extern"):
+        compares(calls, calls)
 
 
 def test_large_functions_run_compiled_only() -> None:

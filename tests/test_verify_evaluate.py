@@ -407,3 +407,18 @@ def test_a_store_into_a_matched_region_is_one_into_what_it_is_part_of() -> None:
     given = np.arange(N, dtype="int32")
     stored = program.run({"A": given, "D": np.zeros(N, "int32")})["D"]
     np.testing.assert_array_equal(stored, given + 1)
+
+
+@pytest.mark.parametrize(
+    "arguments, error, told",
+    [
+        ((None,), TypeError, "func must be a PrimFunc, not NoneType"),
+        ((row_sums, "float16"), ValueError, "arithmetic must be one of .*: 'float16'"),
+        ((row_sums, 16), TypeError, "arithmetic must be one of .*: 16"),
+    ],
+)
+def test_arguments_that_are_none(
+    arguments: tuple[Any, ...], error: type[Exception], told: str
+) -> None:
+    with pytest.raises(error, match=f"^{told}$"):
+        compile_function(*arguments)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
+
+from ._arguments import Numerics
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ class Certificate:
     'sum'
     """
 
-    numerics: str
+    numerics: Numerics
     reassociates: bool
     reduction: str
     monoid: str
@@ -145,7 +147,7 @@ def certificate_from_core(raw: Any) -> Certificate:  # noqa: ANN401 - a map of t
     Certificate
     """
     return Certificate(
-        numerics=str(raw["numerics"]),
+        numerics=cast(Numerics, str(raw["numerics"])),
         reassociates=bool(raw["reassociates"]),
         reduction=str(raw["reduction"]),
         monoid=str(raw["monoid"]),

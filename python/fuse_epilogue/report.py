@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from . import _core
+from ._arguments import Numerics
 from .certificate import Certificate, certificate_from_core
 
 #: Every refusal code, with one explanation each: what it means and the way out.
@@ -105,7 +106,7 @@ class FusionReport:
     fusable: bool
     reduction: str
     output: str
-    numerics: str
+    numerics: Numerics
     steps: tuple[FusionStep, ...]
     kept: tuple[str, ...]
     stopped: Refusal | None
@@ -158,7 +159,7 @@ def report_from_core(raw: Any) -> FusionReport:  # noqa: ANN401 - a map of the f
         fusable=len(raw["steps"]) > 0,
         reduction=str(raw["reduction"]),
         output=str(raw["output"]),
-        numerics=str(raw["numerics"]),
+        numerics=cast(Numerics, str(raw["numerics"])),
         steps=tuple(FusionStep(*map(str, step)) for step in raw["steps"]),
         kept=tuple(map(str, raw["kept"])),
         stopped=None if stopped is None else Refusal(*map(str, stopped)),

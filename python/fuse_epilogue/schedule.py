@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import SBlockRV, _ffi_api
 
 from . import _core
+from ._arguments import Numerics, flag, word
 from .report import FusionReport, report_from_core
 
 #: What ``numerics`` may be, and whether it asks for every float bit for bit.
-NUMERICS = {"reassociate": False, "exact": True}
+NUMERICS: dict[Numerics, bool] = {"reassociate": False, "exact": True}
+
+
+class BlockRV(Protocol):
+    """What type checkers are told of an SBlockRV.
+
+    TVM has no types, its class is ``Any`` to them, and a union with that would take everything: a
+    number for a block, for example.
+    """
+
+    def same_as(self, other: Any, /) -> bool:  # noqa: ANN401 - as TVM's
+        """Whether it is the same random variable."""
 
 
 def fuse_reduction_epilogue(
     self: Schedule,
-    block: SBlockRV | str | None = None,
-    epilogue_block: SBlockRV | str | None = None,
+    block: BlockRV | str | None = None,
+    epilogue_block: BlockRV | str | None = None,
     *,
-    numerics: str = "reassociate",
+    numerics: Numerics = "reassociate",
     distribute: bool = False,
-    reduction_block: SBlockRV | str | None = None,
+    reduction_block: BlockRV | str | None = None,
 ) -> FusionReport:
     """Fuse a reduction with the elementwise blocks that follow it.
 
@@ -52,6 +64,12 @@ def fuse_reduction_epilogue(
         What may happen to a float. Integers and booleans are always equal bit for bit.
 
         ``"reassociate"`` lets a floating reduction absorb: its operations run in another order.
+        Two literal factors become one: where each term of a sum has a literal factor already, that
+        of the finished sum is multiplied into it, and ``(a0 * 0.1 + a1 * 0.1) * 0.3`` becomes
+        ``a0 * c + a1 * c`` with the product of the two, rounded to the type, as ``c``. No term has
+        an operation more by it, but each may overflow or vanish where the finished sum would not.
+        What costs work in each term is applied there only with ``distribute``.
+
         For a sum of K terms and a bias that means K additions that round, as before, with the bias
         first instead of last; either way the error is at most about K * 2**-24 of the sum of the
         absolute values in float32. A max or min selects the same number, but where a NaN or zeros
@@ -66,12 +84,12 @@ def fuse_reduction_epilogue(
         epilogue becomes a tail. (Bit for bit as TIR defines it: where a target contracts a product
         and a sum into one rounding, it may do so on one side only.)
     distribute : bool
-        Distribute functions over the terms also where that costs work in each of them: a scale
-        over a sum, a clip over a max. With a sum of floats this rounds every term, and a term
-        may overflow or vanish where the finished sum would not. Where the data, the init or an
-        operand is infinite, a distributed operand may give NaN: a max that starts from -inf, plus
-        inf, starts from NaN. A literal factor or divisor that the type does not hold as a normal
-        number is not distributed.
+        With ``"reassociate"``, or where nothing is a float: distribute functions over the terms
+        also where that costs work in each of them, a scale over a sum, a clip over a max. With a
+        sum of floats this rounds every term, and a term may overflow or vanish where the finished
+        sum would not. Where the data, the init or an operand is infinite, a distributed operand may
+        give NaN: a max that starts from -inf, plus inf, starts from NaN. A literal factor or
+        divisor that the type does not hold as a normal number is not distributed.
     reduction_block : SBlockRV or str, optional
         Another name for ``block``, as TVM's own primitive calls it.
 
@@ -85,7 +103,8 @@ def fuse_reduction_epilogue(
     tvm.s_tir.ScheduleError
         The fusion is refused; :func:`fuse_epilogue.refusal_code` tells the reason's code.
     TypeError
-        No block is given, or it is neither a name nor a block random variable.
+        No block is given, or it is neither a name nor a block random variable; ``numerics`` is no
+        str, or ``distribute`` no bool.
     ValueError
         ``numerics`` is neither of its two values.
 
@@ -105,6 +124,7 @@ def fuse_reduction_epilogue(
     """
     first = _reduction(block, reduction_block)
     exact = _exact(numerics)
+    flag("distribute", distribute)
     named: list[SBlockRV] = []  # random variables made here, to be taken back on a refusal
     try:
         first_rv = _as_block_rv(self, first, "block", named)
@@ -112,7 +132,7 @@ def fuse_reduction_epilogue(
         if epilogue_block is not None:
             second_rv = _as_block_rv(self, epilogue_block, "epilogue_block", named)
         return report_from_core(
-            _core.FuseReductionEpilogue(self, first_rv, second_rv, exact, bool(distribute))
+            _core.FuseReductionEpilogue(self, first_rv, second_rv, exact, distribute)
         )
     except BaseException:
         _take_back(self, named)
@@ -121,10 +141,10 @@ def fuse_reduction_epilogue(
 
 def analyze(
     sch: Schedule,
-    block: SBlockRV | str,
-    epilogue_block: SBlockRV | str | None = None,
+    block: BlockRV | str,
+    epilogue_block: BlockRV | str | None = None,
     *,
-    numerics: str = "reassociate",
+    numerics: Numerics = "reassociate",
     distribute: bool = False,
 ) -> FusionReport:
     """Tell what ``sch.fuse_reduction_epilogue`` would do, without doing it.
@@ -149,7 +169,8 @@ def analyze(
     tvm.s_tir.ScheduleError
         There is no block of that name.
     TypeError
-        A block is neither a name nor a block random variable.
+        A block is neither a name nor a block random variable; ``numerics`` is no str, or
+        ``distribute`` no bool.
     ValueError
         ``numerics`` is neither of its two values.
 
@@ -163,6 +184,7 @@ def analyze(
     Not fusable [no-consumer]: ...
     """
     exact = _exact(numerics)
+    flag("distribute", distribute)
     named: list[SBlockRV] = []
     try:
         first_rv = _as_block_rv(sch, block, "block", named)
@@ -170,7 +192,7 @@ def analyze(
         if epilogue_block is not None:
             second_rv = _as_block_rv(sch, epilogue_block, "epilogue_block", named)
         return report_from_core(
-            _core.AnalyzeReductionEpilogue(sch, first_rv, second_rv, exact, bool(distribute))
+            _core.AnalyzeReductionEpilogue(sch, first_rv, second_rv, exact, distribute)
         )
     finally:
         _take_back(sch, named)
@@ -195,18 +217,20 @@ def _reduction(block: Any, reduction_block: Any) -> Any:  # noqa: ANN401 - what 
     return block if block is not None else reduction_block
 
 
-def check_numerics(numerics: str) -> None:
+def check_numerics(numerics: Any) -> None:  # noqa: ANN401 - what the user passed
     """Return if this is a key of :data:`NUMERICS`.
 
     Raises
     ------
+    TypeError
+        It is no str.
     ValueError
+        It is another one.
     """
-    if numerics not in NUMERICS:
-        raise ValueError(f"numerics must be one of {', '.join(map(repr, NUMERICS))}: {numerics!r}")
+    word("numerics", numerics, NUMERICS)
 
 
-def _exact(numerics: str) -> bool:
+def _exact(numerics: Numerics) -> bool:
     check_numerics(numerics)
     return NUMERICS[numerics]
 

@@ -178,9 +178,7 @@ def _onnx(file: Path) -> ir.IRModule:
     try:
         import onnx  # type: ignore[import-not-found,unused-ignore]
     except ImportError as error:
-        raise InputError(
-            f"'{file}' needs the package onnx: pip install 'fuse_epilogue[onnx]'"
-        ) from error
+        raise InputError(f"'{file}' needs the package onnx: pip install onnx") from error
     from tvm import relax
     from tvm.relax.frontend.onnx import from_onnx
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from tvm import tirx
 
 from ..report import FusionReport
 from .find import Balance, Fused
 
+#: The words that ``policy`` may be.
+PolicyName: TypeAlias = Literal["planner", "always", "never"]
+
 #: What ``policy`` may be, and what it means.
-POLICIES = {
+POLICIES: dict[PolicyName, str] = {
     "planner": "by the costs of a plan where the planner knows the function for the target, and by "
     "what the intermediates are worth elsewhere",
     "always": "whatever the primitive does not refuse",

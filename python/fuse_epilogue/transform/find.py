@@ -15,10 +15,11 @@ import tvm_ffi
 from tvm import tirx
 
 from .. import _core
+from .._arguments import Numerics
 from ..report import FusionReport, report_from_core
 
 #: What may happen to floats unless somebody says otherwise: nothing, they stay bit for bit.
-DEFAULT_NUMERICS = "exact"
+DEFAULT_NUMERICS: Numerics = "exact"
 
 _stringify = tvm_ffi.get_global_func("ffi.json.Stringify")
 
@@ -107,7 +108,7 @@ def fuse_one(
     func: tirx.PrimFunc,
     reduction: Any,
     *,
-    numerics: str = DEFAULT_NUMERICS,
+    numerics: Numerics = DEFAULT_NUMERICS,
     distribute: bool = False,
     rows: bool = True,
 ) -> Fused:
@@ -140,7 +141,7 @@ def fuse_one(
     >>> fused.balance.bytes_saved  # two intermediates of 8 * 8 float32: one is gone, one is a row
     480
     """
-    raw = _core.FuseFunction(func, reduction, numerics == "exact", bool(distribute), rows)
+    raw = _core.FuseFunction(func, reduction, numerics == "exact", distribute, rows)
     # As one text: every single string of a map would be a call of its own.
     fusion = report_from_core(json.loads(_stringify(raw["report"], None)))
     stopped = fusion.stopped

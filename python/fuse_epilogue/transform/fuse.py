@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import tvm
 from tvm import ir, relax, tirx
 
+from .._arguments import Numerics, flag, word
 from .._interrupts import is_interrupt
 from ..schedule import NUMERICS
-from .decide import POLICIES, Policy
+from .decide import POLICIES, Policy, PolicyName
 from .earlier import bytes_removed, fused_before, with_earlier, with_earlier_bytes
 from .find import DEFAULT_NUMERICS, LEFT_ALONE, fuse_one, reductions_of
 from .report import (
@@ -98,26 +99,18 @@ class FuseReductionEpilogue:
 
     def __init__(
         self,
-        policy: str = "planner",
+        policy: PolicyName = "planner",
         *,
-        numerics: str = DEFAULT_NUMERICS,
+        numerics: Numerics = DEFAULT_NUMERICS,
         distribute: bool = False,
         rows: bool = True,
         target: Any = None,  # noqa: ANN401 - whatever fuse_epilogue.plan takes
     ) -> None:
         """Check the options."""
-        for argument, value, known in (
-            ("policy", policy, POLICIES),
-            ("numerics", numerics, NUMERICS),
-        ):
-            message = f"{argument} must be one of {', '.join(map(repr, known))}: {value!r}"
-            if not isinstance(value, str):
-                raise TypeError(message)
-            if value not in known:
-                raise ValueError(message)
-        for argument, flag in (("distribute", distribute), ("rows", rows)):
-            if not isinstance(flag, bool):
-                raise TypeError(f"{argument} must be True or False: {flag!r}")
+        word("policy", policy, POLICIES)
+        word("numerics", numerics, NUMERICS)
+        flag("distribute", distribute)
+        flag("rows", rows)
         self.policy = policy
         self.numerics = numerics
         self.distribute = distribute

@@ -9,7 +9,9 @@ from typing import Any
 
 from tvm import ir
 
+from .._arguments import Numerics
 from ..report import FusionReport, FusionStep, Refusal
+from .decide import PolicyName
 
 #: The module's attribute that holds the report, and that of each fused function with its own part.
 MODULE_ATTR = "fuse_epilogue.report"
@@ -151,8 +153,8 @@ class Report:
     (1, 1, {}, 16128)
     """
 
-    policy: str
-    numerics: str
+    policy: PolicyName
+    numerics: Numerics
     distribute: bool
     functions: tuple[FunctionReport, ...]
 
@@ -311,8 +313,10 @@ def report_of(mod: ir.IRModule) -> Report:
 
     Raises
     ------
+    TypeError
+        `mod` is no module.
     ValueError
-        The module has none.
+        The module has no report.
 
     Example
     -------
@@ -322,6 +326,8 @@ def report_of(mod: ir.IRModule) -> Report:
     >>> transform.report_of(transform.FuseReductionEpilogue("never")(mod)).refused
     {'not-chosen': 1}
     """
+    if not isinstance(mod, ir.IRModule):
+        raise TypeError(f"mod must be an IRModule, not {type(mod).__name__}")
     attrs = mod.attrs
     text = attrs.get(MODULE_ATTR) if attrs is not None else None
     if text is None:

@@ -8,6 +8,8 @@ from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule.builder import LocalBuilder
 from tvm.target import Target
 
+from ..workloads.arguments import whole
+
 
 def local_builder(workers: int, seconds: float = 120) -> LocalBuilder:
     """Return TVM's builder, without what it imports in each of its processes and never uses.
@@ -19,7 +21,7 @@ def local_builder(workers: int, seconds: float = 120) -> LocalBuilder:
     Parameters
     ----------
     workers : int
-        How many candidates are compiled at once.
+        How many candidates are compiled at once, from 1.
     seconds : float
         After how long one is given up.
 
@@ -31,6 +33,8 @@ def local_builder(workers: int, seconds: float = 120) -> LocalBuilder:
     ------
     ImportError
         A package that TVM needs for it is missing.
+    ValueError
+        `workers` is no int from 1, or `seconds` no positive number.
 
     Example
     -------
@@ -38,6 +42,10 @@ def local_builder(workers: int, seconds: float = 120) -> LocalBuilder:
     >>> type(tune.local_builder(2)).__name__
     'LocalBuilder'
     """
+    # TVM's pool of processes looks at the number too late: what is half made of it fails once more.
+    whole("workers", workers)
+    if not seconds > 0:
+        raise ValueError(f"seconds must be positive: {seconds!r}")
     return LocalBuilder(max_workers=workers, timeout_sec=seconds, f_build=_build)
 
 

@@ -77,14 +77,13 @@ def check_packages(cost_model: Any) -> None:  # noqa: ANN401 - what TVM takes
     ------
     ImportError
     """
-    install = "pip install 'fuse_epilogue[tune]'"
     for package in ("cloudpickle", "psutil"):
         if importlib.util.find_spec(package) is None:
-            raise ImportError(f"MetaSchedule needs the package {package}: {install}")
+            raise ImportError(f"MetaSchedule needs the package {package}: pip install {package}")
     if cost_model == "xgb" and importlib.util.find_spec("xgboost") is None:
         raise ImportError(
-            f"the cost model xgb needs the package xgboost: {install}, or take the cost model "
-            "random, which needs none"
+            "the cost model xgb needs the package xgboost: pip install xgboost-cpu, or take the "
+            "cost model random, which needs none"
         )
 
 

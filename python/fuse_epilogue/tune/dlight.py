@@ -9,6 +9,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir import dlight
 from tvm.target import Target
 
+from .._arguments import Numerics
 from ..schedule import check_numerics
 from .rule import absorb
 
@@ -40,7 +41,7 @@ class DlightFuse(dlight.ScheduleRule):
     ...     mod = dlight.ApplyDefaultSchedule(tune.DlightFuse(*rules), *rules)(mod)
     """
 
-    def __init__(self, *rules: dlight.ScheduleRule, numerics: str = "reassociate") -> None:
+    def __init__(self, *rules: dlight.ScheduleRule, numerics: Numerics = "reassociate") -> None:
         check_numerics(numerics)
         self.rules = rules
         self.numerics = numerics

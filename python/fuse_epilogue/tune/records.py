@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -234,6 +236,28 @@ def _find_unreadable(folder: Path, workloads: list[Any], records: list[Any]) -> 
             TuningRecord.from_json(line[1], modules[line[0]])
         except Exception as error:  # as above
             raise _damaged(folder / RECORDS, number, _said(error)) from error
+    # What Python's reader of JSON takes and TVM's does not, as a NaN, 1e999 or a "\\u0000".
+    whole, rows = ((folder / name).read_bytes().splitlines(True) for name in (WORKLOADS, RECORDS))
+    for name, lines, why in (
+        (WORKLOADS, whole, lambda some: _refusal(some, [])),
+        (RECORDS, rows, lambda some: _refusal(whole, some)),
+    ):
+        # The shortest beginning that TVM refuses ends with the first bad line.
+        end = bisect_left(range(len(lines) + 1), True, key=lambda n: bool(why(lines[:n])))
+        if end <= len(lines):
+            raise _damaged(folder / name, end, why(lines[end - 1 : end]))
+
+
+def _refusal(workloads: list[bytes], records: list[bytes]) -> str:
+    """Return what TVM says against a database of these lines; empty if it reads them."""
+    with tempfile.TemporaryDirectory() as name:
+        (Path(name) / WORKLOADS).write_bytes(b"".join(workloads))
+        (Path(name) / RECORDS).write_bytes(b"".join(records))
+        try:
+            JSONDatabase(work_dir=name)
+        except Exception as error:  # whatever a part of TVM's reader raises
+            return _said(error)
+    return ""
 
 
 def _said(error: Exception) -> str:

@@ -23,13 +23,14 @@ from tvm.s_tir.schedule.analysis import is_output_block
 from tvm.sym import Analyzer
 from tvm.target import Target
 
+from .._arguments import Numerics
 from ..schedule import analyze, check_numerics
 from ..tir_tree import loads
 from .checks import tvm_space
 from .postproc import with_decompose_fused
 
 
-def absorb(sch: s_tir.Schedule, block: SBlockRV, numerics: str = "reassociate") -> list[str]:
+def absorb(sch: s_tir.Schedule, block: SBlockRV, numerics: Numerics = "reassociate") -> list[str]:
     """Fuse the epilogues of a reduction that leave no tail, one after the other.
 
     Parameters
@@ -79,7 +80,7 @@ def absorb(sch: s_tir.Schedule, block: SBlockRV, numerics: str = "reassociate") 
     return gone
 
 
-def _next_epilogue(sch: s_tir.Schedule, block: SBlockRV, numerics: str) -> str | None:
+def _next_epilogue(sch: s_tir.Schedule, block: SBlockRV, numerics: Numerics) -> str | None:
     """Return the name of the block that a fusion would begin with."""
     if sch.get(block).init is None:
         return None
@@ -142,7 +143,7 @@ class FuseReductionEpilogue(ms.schedule_rule.PyScheduleRule):
     2
     """
 
-    def __init__(self, numerics: str = "reassociate") -> None:
+    def __init__(self, numerics: Numerics = "reassociate") -> None:
         check_numerics(numerics)
         self.numerics = numerics
 
@@ -170,7 +171,7 @@ class FuseReductionEpilogue(ms.schedule_rule.PyScheduleRule):
 
 
 def space(
-    target: Target | str | dict[str, Any], *, fuse: bool = True, numerics: str = "reassociate"
+    target: Target | str | dict[str, Any], *, fuse: bool = True, numerics: Numerics = "reassociate"
 ) -> ms.space_generator.PostOrderApply:
     """Return TVM's default search space for a target, with fused and unfused reductions in it.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tvm import tirx
 
+from .._arguments import prim_func
+from ..certificate import Certificate
 from .claim_domains import check_loops, check_variables
 from .claim_order import check_order, check_placement
 from .claim_structure import check_regions, check_structure
@@ -17,7 +17,7 @@ __all__ = ["CertificateError", "check"]
 
 
 def check(
-    before: tirx.PrimFunc, after: tirx.PrimFunc, certificate: Any, *, timeout: float = 5.0
+    before: tirx.PrimFunc, after: tirx.PrimFunc, certificate: Certificate, *, timeout: float = 5.0
 ) -> None:
     """Prove the claims of a certificate again.
 
@@ -54,6 +54,8 @@ def check(
 
     Raises
     ------
+    TypeError
+        `before` or `after` is no PrimFunc, or `certificate` no Certificate.
     CertificateError
         Naming the claim that does not hold, or cannot be proved. Without z3 some true claims
         cannot be.
@@ -67,6 +69,13 @@ def check(
     >>> report = sch.fuse_reduction_epilogue("matmul")
     >>> verify.check(before, sch.mod["main"], report.certificate)
     """
+    prim_func("before", before)
+    prim_func("after", after)
+    if not isinstance(certificate, Certificate):
+        raise TypeError(
+            f"certificate must be a Certificate, not {type(certificate).__name__}: the call that "
+            "fuses returns a report with one, report.certificate"
+        )
     demand(certificate.numerics in ("exact", "reassociate"), "numerics", "unknown")
     subject = Subject(before, after, certificate)
     check_structure(subject)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
+from .._arguments import Numerics, prim_func
 from .abstract import AbstractProgram
 from .compare import Comparison, NotEquivalent, same_bits, same_numbers, within_bounds
 from .compiled import Compiled
@@ -51,7 +52,7 @@ class Equivalence:
         The proof for unknown elements.
     """
 
-    numerics: str
+    numerics: Numerics
     sizes: dict[str, int]
     oracles: tuple[str, ...]
     data: dict[str, Comparison]
@@ -83,7 +84,7 @@ class _Pair:
     """The two functions, in every form that is run."""
 
     functions: tuple[tirx.PrimFunc, tirx.PrimFunc]
-    numerics: str
+    numerics: Numerics
     sizes: dict[str, int]
     programs: list[Program]
     shapes: dict[str, tuple[Parameter, tuple[int, ...]]]
@@ -107,7 +108,7 @@ def equivalent(
     before: tirx.PrimFunc,
     after: tirx.PrimFunc,
     *,
-    numerics: str = "reassociate",
+    numerics: Numerics = "reassociate",
     sizes: Mapping[str, int] | None = None,
     ranges: Mapping[str, tuple[int, int]] | None = None,
     seed: int = 0,
@@ -142,8 +143,7 @@ def equivalent(
     ----------
     before, after : tvm.tirx.PrimFunc
         With the same parameters.
-    numerics : str
-        ``"exact"`` or ``"reassociate"``.
+    numerics : {"reassociate", "exact"}
     sizes : mapping of str to int, optional
         Symbolic dimensions by name; small different primes by default.
     ranges : mapping of str to (int, int), optional
@@ -166,8 +166,12 @@ def equivalent(
         Naming the buffer, the element and the two values.
     EvaluationError
         If the function before does something that has no defined result.
+    UnsupportedError
+        One of the functions has something in it that cannot be evaluated; the message names it.
+    TypeError
+        `before` or `after` is no PrimFunc, or `numerics` no str.
     ValueError
-        For an unknown `numerics`.
+        `numerics` is neither of its two values.
 
     Example
     -------
@@ -179,6 +183,8 @@ def equivalent(
     >>> verify.equivalent(before, sch.mod["main"]).proved
     True
     """
+    prim_func("before", before)
+    prim_func("after", after)
     check_numerics(numerics)
     pair = _prepare(before, after, numerics, sizes)
     small = max(work_of(program, pair.sizes) for program in pair.programs) <= _EFFORT
@@ -203,7 +209,7 @@ def equivalent(
 def _prepare(
     before: tirx.PrimFunc,
     after: tirx.PrimFunc,
-    numerics: str,
+    numerics: Numerics,
     sizes: Mapping[str, int] | None,
 ) -> _Pair:
     programs = [compile_function(before), compile_function(after)]
@@ -311,7 +317,7 @@ def _cross_check(
 def _try_candidate(
     before: tirx.PrimFunc,
     after: tirx.PrimFunc,
-    numerics: str,
+    numerics: Numerics,
     sizes: Mapping[str, int],
     values: Mapping[tuple[str, int], Any],
     ranges: Mapping[str, tuple[int, int]],

@@ -9,12 +9,13 @@ that was never written, indices out of bounds, block variables outside of their 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
 from tvm import tirx
 
+from .._arguments import prim_func, word
 from .expressions import ExpressionWriter
 from .machine import RUNTIME, MachineDialect
 from .parameters import Parameter, declare_parameters
@@ -168,14 +169,16 @@ def _numpy_type(type: ScalarType) -> Any:
     return ml_dtypes.bfloat16 if type.name == "bfloat16" else np.dtype(type.name)
 
 
-def compile_function(func: tirx.PrimFunc, arithmetic: str = "machine") -> Program:
+def compile_function(
+    func: tirx.PrimFunc, arithmetic: Literal["machine", "float64"] = "machine"
+) -> Program:
     """Turn a function into a program.
 
     Parameters
     ----------
     func : tvm.tirx.PrimFunc
         Of the stage in which there are blocks. Loops of all kinds run serially.
-    arithmetic : str
+    arithmetic : {"machine", "float64"}
         ``"machine"``: as compiled code computes. ``"float64"``: floats of all widths are computed
         in float64, casts between them round nothing; integers as the machine has them.
 
@@ -187,6 +190,10 @@ def compile_function(func: tirx.PrimFunc, arithmetic: str = "machine") -> Progra
     ------
     UnsupportedError
         If the function has something in it that cannot be evaluated; the message names it.
+    TypeError
+        `func` is no PrimFunc, or `arithmetic` no str.
+    ValueError
+        `arithmetic` is neither of its two values.
 
     Example
     -------
@@ -195,8 +202,8 @@ def compile_function(func: tirx.PrimFunc, arithmetic: str = "machine") -> Progra
     >>> list(program.sizes)
     ['m']
     """
-    if arithmetic not in ("machine", "float64"):
-        raise ValueError(f"no arithmetic '{arithmetic}'")
+    prim_func("func", func)
+    word("arithmetic", arithmetic, ("machine", "float64"))
     reference = arithmetic == "float64"
     namespace = dict(RUNTIME)
     namespace["EvaluationError"] = EvaluationError

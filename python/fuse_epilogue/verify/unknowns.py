@@ -6,10 +6,11 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from tvm import tirx
 
+from .._arguments import Numerics, prim_func, word
 from .abstract import AbstractProgram
 from .parameters import Parameter, shape_of, work_of
 from .prover import Prover, has_z3
@@ -66,7 +67,7 @@ def prove(
     before: tirx.PrimFunc,
     after: tirx.PrimFunc,
     *,
-    numerics: str = "reassociate",
+    numerics: Numerics = "reassociate",
     sizes: Mapping[str, int] | None = None,
     timeout: float = 5.0,
 ) -> tuple[Symbolic, list[tuple[dict[str, int], Values]]]:
@@ -81,8 +82,7 @@ def prove(
     ----------
     before, after : tvm.tirx.PrimFunc
         With the same parameters.
-    numerics : str
-        ``"exact"`` or ``"reassociate"``.
+    numerics : {"reassociate", "exact"}
     sizes : mapping of str to int, optional
         Extents to try besides the usual small ones; taken where they are small.
     timeout : float
@@ -96,6 +96,10 @@ def prove(
 
     Raises
     ------
+    UnsupportedError
+        One of the functions has something in it that cannot be evaluated; the message names it.
+    TypeError
+        `before` or `after` is no PrimFunc, or `numerics` no str.
     ValueError
         `numerics` is neither of its two values, or the functions have different parameters.
 
@@ -110,6 +114,8 @@ def prove(
     >>> outcome.status
     'proved'
     """
+    prim_func("before", before)
+    prim_func("after", after)
     check_numerics(numerics)
     programs = [AbstractProgram(before), AbstractProgram(after)]
     _check_parameters(programs)
@@ -144,15 +150,17 @@ def prove(
     return Symbolic(status, reason, tuple(tried), *counts), candidates
 
 
-def check_numerics(numerics: str) -> None:
+def check_numerics(numerics: Any) -> None:
     """Return if this is a name of what may happen to floats.
 
     Raises
     ------
+    TypeError
+        It is no str.
     ValueError
+        It is another one.
     """
-    if numerics not in ("exact", "reassociate"):
-        raise ValueError(f'numerics is "exact" or "reassociate", not "{numerics}"')
+    word("numerics", numerics, get_args(Numerics))
 
 
 def _check_parameters(programs: list[AbstractProgram]) -> None:

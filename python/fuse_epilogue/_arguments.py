@@ -1,0 +1,69 @@
+"""Words and types that arguments of several functions have, and the checks of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, TypeAlias
+
+from tvm import tirx
+
+#: What may happen to a float.
+Numerics: TypeAlias = Literal["reassociate", "exact"]
+
+
+def word(argument: str, value: Any, known: Iterable[str]) -> None:  # noqa: ANN401
+    """Return if a value is one of a few words.
+
+    Raises
+    ------
+    TypeError
+        It is no str.
+    ValueError
+        It is another one.
+
+    Example
+    -------
+    >>> word("numerics", "exat", ("reassociate", "exact"))
+    Traceback (most recent call last):
+    ValueError: numerics must be one of 'reassociate', 'exact': 'exat'
+    """
+    message = f"{argument} must be one of {', '.join(map(repr, known))}: {value!r}"
+    if not isinstance(value, str):
+        raise TypeError(message)
+    if value not in known:
+        raise ValueError(message)
+
+
+def flag(argument: str, value: Any) -> None:  # noqa: ANN401
+    """Return if a value is a bool; every other one is true or false, too, such as ``"no"``.
+
+    Raises
+    ------
+    TypeError
+
+    Example
+    -------
+    >>> flag("distribute", "no")
+    Traceback (most recent call last):
+    TypeError: distribute must be True or False: 'no'
+    """
+    if not isinstance(value, bool):
+        raise TypeError(f"{argument} must be True or False: {value!r}")
+
+
+def prim_func(argument: str, value: Any) -> None:  # noqa: ANN401
+    """Return if a value is a function of TIR.
+
+    Raises
+    ------
+    TypeError
+
+    Example
+    -------
+    >>> prim_func("before", None)
+    Traceback (most recent call last):
+    TypeError: before must be a PrimFunc, not NoneType
+    """
+    if not isinstance(value, tirx.PrimFunc):
+        hint = ": of a module, pass mod[name]" if hasattr(value, "functions") else ""
+        raise TypeError(f"{argument} must be a PrimFunc, not {type(value).__name__}{hint}")
