@@ -14,6 +14,7 @@ from cuda_runs import on_machines
 from fuse_epilogue import schedules, workloads
 from fuse_epilogue.planner import Plan
 from fuse_epilogue.schedules.accessed import with_accessed_regions
+from oracles import compile_together
 from planner_cuda import TARGET as CUDA
 from planner_problems import as_it_is
 
@@ -177,3 +178,148 @@ def test_a_schedule_without_main_is_told_what_to_pass():
     with pytest.raises(ValueError, match=r"no function 'main', only g, h: .* sch.mod\[name\]"):
         plan.apply(sch)
     assert_structural_equal(plan.apply(Schedule(func)).mod, plan.apply(sch.mod["g"]).mod)
+
+
+# ---- What follows has another rank, or other loops -----------------------------------------------
+
+_REDUCED = {
+    "product": """
+def main(a: T.Buffer(({m}, {k})), b: T.Buffer(({k}, {n})), c: T.Buffer(({n},)), {y}):
+    s = T.sblock_alloc_buffer(({m}, {n}))
+    u = T.sblock_alloc_buffer(({m}, {n}))
+    for i, j, k in T.grid({m}, {n}, {k}):
+        with T.sblock("product"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                s[vi, vj] = T.float32(0)
+            s[vi, vj] = s[vi, vj] + a[vi, vk] * b[vk, vj]
+    for i, j in T.grid({m}, {n}):
+        with T.sblock("bias"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            u[vi, vj] = s[vi, vj] + c[vj]
+""",
+    "rows": """
+def main(x: T.Buffer(({m}, {n})), c: T.Buffer(({m},)), {y}):
+    s = T.sblock_alloc_buffer(({m},))
+    u = T.sblock_alloc_buffer(({m},))
+    for i, j in T.grid({m}, {n}):
+        with T.sblock("rows"):
+            vi, vj = T.axis.remap("SR", [i, j])
+            with T.init():
+                s[vi] = T.float32(0)
+            s[vi] = s[vi] + x[vi, vj]
+    for i in range({m}):
+        with T.sblock("bias"):
+            vi = T.axis.spatial({m}, i)
+            u[vi] = s[vi] + c[vi]
+""",
+}
+
+
+def shaped(kind, shape, after, m=16, n=16, k=16):
+    """Return a reduction, a bias, and what follows of it in a result of some shape."""
+    lines, inner = [], "    "
+    for at, size in enumerate(shape):
+        lines.append(f"{inner}for i{at} in range({size}):")
+        inner += "    "
+    lines.append(f'{inner}with T.sblock("after"):')
+    axes = [f"v{at}" for at in range(len(shape))]
+    for at, size in enumerate(shape):
+        lines.append(f"{inner}    v{at} = T.axis.spatial({size}, i{at})")
+    lines.append(f"{inner}    y[{', '.join(axes) or 0}] = {after}")
+    head = _REDUCED[kind].format(m=m, n=n, k=k, y=f"y: T.Buffer({shape or (1,)})")
+    return from_source("@T.prim_func(s_tir=True)" + head + "\n".join(lines))
+
+
+#: name -> the function.
+SHAPED = {
+    "heads": shaped("product", (16, 4, 4), "T.max(u[v0, v1 * 4 + v2], T.float32(0))"),
+    "heads first": shaped("product", (4, 16, 4), "T.max(u[v1, v0 * 4 + v2], T.float32(0))"),
+    "flat": shaped("product", (256,), "T.max(u[v0 // 16, v0 % 16], T.float32(0))"),
+    "flat, odd": shaped("product", (45,), "T.max(u[v0 // 5, v0 % 5], T.float32(0))", m=9, n=5),
+    "an image": shaped("product", (1, 16, 16), "T.max(u[v1, v2], T.float32(0))"),
+    "one product": shaped("product", (), "T.max(u[0, 0], T.float32(0))", m=1, n=1),
+    "a column": shaped("rows", (16, 1), "u[v0] * T.float32(2)"),
+    "a square": shaped("rows", (4, 4), "u[v0 * 4 + v1] * T.float32(2)"),
+    "one row": shaped("rows", (), "u[0] * T.float32(2)", m=1),
+    "the rows": shaped("rows", (16, 16), "x[v0, v1] - u[v0]"),
+}
+
+
+def before(func, name, change):
+    """Return a function of which the loops of a block were changed."""
+    sch = Schedule(func)
+    change(sch, *sch.get_loops(name))
+    return sch.mod["main"]
+
+
+_MATMUL = workloads.matmul(16, 16, 16, activation="relu")
+_SUMMED = workloads.row_reduce(16, 64, bias=True, activation="relu")
+CHANGED = {
+    "split": before(_MATMUL, "relu", lambda sch, i, j: sch.split(j, [None, 4])),
+    "split, not whole": before(_MATMUL, "relu", lambda sch, i, j: sch.split(j, [None, 5])),
+    "fused": before(_MATMUL, "relu", lambda sch, i, j: sch.fuse(i, j)),
+    "split rows": before(_SUMMED, "relu", lambda sch, i: sch.split(i, [None, 4])),
+}
+
+
+def check_all_ways(func, plan):
+    """Compare some points of each way to fuse with the function as it is, bit for bit."""
+    problem = plan.problem(func)
+    points, _ = problem.space.feasible()
+    assert list(plan.found.by_fusion) == list(problem.space.by_name["fusion"].labels)
+    made = {"as_it_is": func}
+    for mode in problem.epilogue.modes:
+        for threads in (1, 2):
+            (where,) = np.nonzero((points["fusion"] == mode) & (points["threads"] == threads))
+            for at in dict.fromkeys(where[[0, -1]] if len(where) else ()):
+                made[f"f{len(made)}"] = problem.apply(points.at(int(at))).mod["main"]
+    assert len(made) > len(problem.epilogue.modes)
+    arrays, results = data(func), {}
+    for name, run in compile_together(made, opt_level=0).items():
+        given = [tvm.runtime.tensor(array) for array in arrays]
+        given[-1].copyfrom(np.full_like(arrays[-1], np.nan))
+        run(*given)
+        results[name] = given[-1].numpy().view("int32")
+    for name, result in results.items():
+        np.testing.assert_array_equal(result, results["as_it_is"], err_msg=name)
+
+
+@pytest.mark.parametrize("name", SHAPED)
+def test_what_follows_may_have_any_rank(name):
+    func = SHAPED[name]
+    plan = fuse_epilogue.plan(func, CPU)
+    ways = ["none"] if name == "the rows" else ["none", "tail", "absorbed"]
+    assert list(plan.found.by_fusion) == ways
+    check_all_ways(func, plan)
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_loops_that_were_split_or_fused_before(name):
+    func = CHANGED[name]
+    check_all_ways(func, fuse_epilogue.plan(func, CPU))
+    # Threads are bound to loops of axes.
+    with pytest.raises(ValueError, match="the planner does not know .* and nothing scheduled"):
+        fuse_epilogue.plan(func, CUDA)
+
+
+# ---- Sizes of 0 ----------------------------------------------------------------------------------
+
+_EMPTY = _CONV.format(sums="s")
+EMPTY = {
+    "no rows of a product": shaped("product", (0, 16), "u[v0, v1]", m=0),
+    "no columns of a product": shaped("product", (16, 0), "u[v0, v1]", n=0),
+    "products of nothing": shaped("product", (16, 16), "u[v0, v1]", k=0),
+    "no rows": shaped("rows", (0,), "u[v0]", m=0),
+    "rows of nothing": shaped("rows", (16,), "u[v0]", n=0),
+    "no images": from_source(_EMPTY.replace("(2,", "(0,")),
+    "no columns of a convolution": from_source(_EMPTY.replace(" 32", " 0")),
+    "no taps": from_source(_EMPTY.replace(", 3)", ", 0)")),
+}
+
+
+@pytest.mark.parametrize("target", [CPU, CUDA], ids=["cpu", "cuda"])
+@pytest.mark.parametrize("name", EMPTY)
+def test_a_size_of_0_is_refused_by_its_name(name, target):
+    with pytest.raises(ValueError, match=r"axis 'v\w' of '\w+' has the size 0: there is nothing"):
+        fuse_epilogue.plan(EMPTY[name], target)

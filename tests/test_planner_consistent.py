@@ -78,6 +78,11 @@ CHANGES: dict[str, tuple[str, Callable[[Any], Any], str]] = {
         lambda d: d.update(kind="rows"),
         "sizes are not those of its kind",
     ),
+    "a resolution that nothing has": (
+        "gpu",
+        lambda d: d.update(resolution=1e308),
+        "resolution is above 10",
+    ),
     "no variables": ("cpu", lambda d: best(d)["point"].clear(), "of the same variables"),
     "a variable less": ("cpu", lambda d: best(d)["point"].popitem(), "of the same variables"),
     "a variable more": ("gpu", lambda d: best(d)["point"].update(x=1), "of the same variables"),

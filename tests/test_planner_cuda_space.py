@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from fuse_epilogue.planner.cost import Weights
-from fuse_epilogue.planner.problems.cuda.kernel import Kernel, beyond_cache, near_powers, terms
+from fuse_epilogue.planner.problems.cuda.kernel import (
+    Kernel,
+    beyond_cache,
+    elementwise,
+    near_powers,
+    terms,
+)
 from fuse_epilogue.planner.problems.epilogue import ABSORBED, NONE, TAIL
 from fuse_epilogue.planner.space import Points
 from fuse_epilogue.workloads import depthwise_conv1d, matmul, row_reduce
@@ -100,6 +106,44 @@ def test_a_limit_of_the_target_is_that_of_the_space():
         assert np.max(4 * kept["step"] * tiles) <= limit
         pruned_by.append(counts["shared memory"])
     assert pruned_by[0] < pruned_by[1]
+
+
+def block_threads(sch):
+    """Return the threads of the blocks of each kernel."""
+    found = {}
+    for block in sch.get_child_blocks(sch.get_sblock("root")):
+        loops = [sch.get(loop) for loop in sch.get_loops(block)]
+        bound = [loop for loop in loops if loop.thread_binding is not None]
+        # Tiles are loaded by the threads of the block, in a loop inside of theirs.
+        tags = {str(t.thread_binding.thread_tag): int(t.extent) for t in bound}
+        threads = [extent for tag, extent in tags.items() if "threadIdx" in tag]
+        found[sch.get(block).name_hint] = prod(threads)
+    return found
+
+
+@pytest.mark.parametrize("most", [1, 16, 40])
+@pytest.mark.parametrize("kind", LARGE)
+def test_no_kernel_has_more_threads_than_the_target_allows(kind, most):
+    found = large(kind, block_threads=most)
+    points, _ = found.space.feasible()
+    assert set(points["fusion"].tolist()) == set(found.epilogue.modes) > {NONE}
+    for mode in found.epilogue.modes:
+        at = int(np.nonzero(points["fusion"] == mode)[0][-1])
+        threads = block_threads(found.apply(points.at(at)))
+        assert 1 <= max(threads.values()) <= most, (mode, threads)
+        if mode == NONE and kind != "conv":
+            # What follows is a kernel of its own, of as many threads as there may be.
+            assert list(threads.values())[-1] == most
+
+
+def test_a_kernel_of_its_own_costs_the_threads_that_it_has():
+    for most, threads, blocks in ((1024, 256, 4), (16, 16, 63)):
+        after = elementwise(machine(block_threads=most), 1000, 1, 0, 4, 4)
+        assert (after.threads, after.blocks) == (threads, blocks)
+    [few, many] = [large("rows", block_threads=most) for most in (16, 1024)]
+    points, _ = few.space.feasible()
+    apart = points.take(points["fusion"] == NONE)
+    assert np.all(few.cost(apart).latency >= many.cost(apart).latency)
 
 
 def test_several_threads_of_a_row_leave_the_bias_to_the_tail():

@@ -11,7 +11,7 @@ import pytest
 
 import fuse_epilogue
 from fuse_epilogue.planner import Plan, Profile, crossover
-from fuse_epilogue.planner.compare import differs, indifferent, most, terms, tips
+from fuse_epilogue.planner.compare import differs, indifferent, most, terms, tips, us
 from fuse_epilogue.planner.cost import NAMES, Weights
 from fuse_epilogue.planner.crossover import solve
 from fuse_epilogue.planner.problems.product import find_product
@@ -216,6 +216,26 @@ def test_every_cost_in_the_text_is_one_of_a_search():
                     assert more[1] == f"(+{100 * (ways[label].cost / least - 1):.2f}"
                 checked += 1
     assert checked >= 12
+
+
+@pytest.mark.parametrize("target", [TARGET, GPU], ids=["cpu", "gpu"])
+def test_of_a_convolution_no_size_is_told_that_may_have_other_forms(target):
+    """Its columns are no whole vectors: twice as many may be, and half as many are none either."""
+
+    def made(images):
+        func = depthwise_conv1d(images, 512, 2048, 3, padding="valid")
+        return fuse_epilogue.plan(func, target)
+
+    plan = made(4)
+    assert plan.sizes["columns"] == 2046
+    assert {*solve(plan.known, plan.weights, plan.found)} == {"rows"}
+    text = plan.explain()
+    assert "each size solved anew, with the forms that there are here; predicted" in text
+    assert "columns, taps: not told, as the forms depend on them: plan for that size" in text
+    assert "  columns = " not in text and "  taps = " not in text
+    for images in (2, 8):
+        told = re.search(rf"^  rows = {512 * images}: .* \((.*)\)$", text, re.M)
+        assert told[1] == us(made(images).cost)
 
 
 def test_what_is_too_expensive_to_solve_anew_is_said_not_to_be_known():

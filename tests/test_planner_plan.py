@@ -23,6 +23,7 @@ from fuse_epilogue.planner.search import search
 from planner_problems import SMALL, as_it_is, machine, problem
 
 TARGET = {"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2}
+GPU = {"kind": "cuda", "arch": "sm_90"}
 
 
 def planned(func, **given):
@@ -180,11 +181,28 @@ def test_vectors_of_a_row_are_worth_more_than_an_absorbed_bias():
             (SMALL["product"][1], {**TARGET, "num-cores": cores}, ValueError, told)
             for cores, told in ((0, "'num-cores' .* not 0"), (-1, "'num-cores' .* not -1"))
         ),
+        *(
+            (SMALL["product"][1], {**GPU, "model": model}, ValueError, told)
+            for model, told in (
+                ("V100", "'V100', .* 'sm_70', .* 'sm_90' .*: state 'sm_70', or leave"),
+                ("nope", "no GPU of model 'nope', only .*V100.*H200"),
+                ("h100", "no GPU of model 'h100', only .*H100"),
+            )
+        ),
     ],
 )
 def test_what_is_unknown_is_named(func, target, error, message):
     with pytest.raises(error, match=message):
         fuse_epilogue.plan(func, target)
+
+
+@pytest.mark.parametrize(
+    ("model", "arch", "name"),
+    [("unknown", "sm_90", "H100"), ("", "sm_80", "A100"), ("H200", "sm_90a", "H200")],
+)
+def test_a_gpu_is_that_of_its_model_or_its_architecture(model, arch, name):
+    target = {"kind": "cuda", "arch": arch, "model": model}
+    assert fuse_epilogue.plan(SMALL["product"][1], target).machine.name == name
 
 
 def test_a_plan_is_for_its_sizes():

@@ -156,6 +156,16 @@ def test_a_plan_made_by_hand_says_so():
         Plan.from_json(PLAN).apply(other)
 
 
+@pytest.mark.parametrize("text", [PLAN, ON_GPU], ids=["cpu", "gpu"])
+def test_an_integer_where_a_number_belongs_is_one(text):
+    plan = Plan.from_json(changed(text, "weights.gamma", 2**64))
+    assert type(plan.weights.gamma) is float and plan.weights.gamma == 2**64
+    assert "what another size would change (" in plan.explain(SMALL["product"][1])
+    read_back = read(tuple[float | None, ...], [None, 3, -(2**70)], "it")
+    assert read_back == (None, 3.0, -(2.0**70))
+    assert [type(each) for each in read_back[1:]] == [float, float]
+
+
 def test_an_object_with_a_name_twice_is_refused():
     twice = PLAN.replace('"kind": "product"', '"kind": "rows", "kind": "product"')
     assert twice != PLAN
@@ -175,6 +185,24 @@ def test_a_search_of_another_space_is_not_that_of_the_function():
         for use in (plan.apply, plan.explain):
             with pytest.raises(ValueError, match="of another space; plan anew"):
                 use(SMALL["product"][1])
+
+
+@pytest.mark.parametrize("text", [PLAN, ON_GPU], ids=["cpu", "gpu"])
+def test_counts_are_those_of_the_constraints(text):
+    func, found = SMALL["product"][1], json.loads(text)["found"]
+    counts, looked = found["pruned"], found["evaluated"]
+    least, most = (pick(counts, key=counts.__getitem__) for pick in (min, max))
+    assert counts[least] < counts[most] and looked > 9
+    exchanged = changed(text, f"found.pruned.{least}", counts[most])
+    exchanged = changed(exchanged, f"found.pruned.{most}", counts[least])
+    fewer = changed(text, f"found.pruned.{most}", counts[most] + looked - 9)
+    fewer = changed(fewer, "found.evaluated", 9)
+    assert Plan.from_json(text).explain(func) and Plan.from_json(text).apply(func)
+    for each in (exchanged, fewer):
+        plan = Plan.from_json(each)
+        for use in (plan.apply, plan.explain):
+            with pytest.raises(ValueError, match="not what the constraints rule out; plan anew"):
+                use(func)
 
 
 @pytest.mark.parametrize("target", [TARGET, {"kind": "cuda", "arch": "sm_90"}], ids=["cpu", "gpu"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import tvm
 import test_workloads_relax as relax
 from depthwise import Options, call, operands
 from fuse_epilogue.schedules import cpu
-from fuse_epilogue.schedules.cpu import streaming
+from fuse_epilogue.schedules.cpu import rows, streaming
 from fused_block import blocks
 from oracles import compile_together
 from test_schedules_cpu import CASES, LLVM, scheduled
@@ -88,6 +89,37 @@ def test_symbolic_images_are_rows() -> None:
     built = compile_together({"f": func}, opt_level=0)["f"]
     for n in (1, 2, 5):
         check(built, options, "nasty", n=n)
+
+
+# ---- Which vectors are inside of a row -----------------------------------------------------------
+
+
+def listed(columns: int, width: int, lanes: int, first: int, last: int) -> list[int]:
+    """The whole vectors of which no chunk is partly outside of the row, one by one."""
+    return [
+        place
+        for place, base in enumerate(range(0, columns - lanes + 1, lanes))
+        if base + first * lanes >= 0 and base + (last + 1) * lanes <= width
+    ]
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 4, 8])
+def test_vectors_inside_are_those_of_a_list(lanes: int) -> None:
+    sizes = range(lanes, 34, 3)
+    for first, more, columns, width in product(range(-3, 3), (0, 1, 4), sizes, sizes):
+        last = first + more
+        start, stop = rows.inside(columns, width, lanes, first, last)
+        found = listed(columns, width, lanes, first, last)
+        assert list(range(start, stop)) == found, (first, last, columns, width)
+        assert found or (start, stop) == (0, 0)
+
+
+def test_a_row_is_written_in_a_moment_however_long_it_is() -> None:
+    """A list of its vectors would have 2 ** 36 entries."""
+    assert rows.inside(2**40, 2**40, 16, -1, 0) == (1, 2**36)
+    func = scheduled(workload({**BASE, "w": 2**40}))
+    assert is_in_rows(func)
+    assert str(2**36 - 2) in func.script()
 
 
 # ---- What Relax makes ----------------------------------------------------------------------------

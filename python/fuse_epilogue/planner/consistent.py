@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterator
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import numpy as np
 import tvm_ffi
 
 from .cost import NAMES
@@ -23,7 +24,7 @@ from .problems.epilogue import LABELS
 from .problems.problem import Problem
 from .problems.trainium.ways import LABELS as ON_TRAINIUM
 from .search import RUNNERS_UP, Candidate
-from .space import Space
+from .space import Points, Space
 
 if TYPE_CHECKING:
     from .plans import Plan
@@ -35,6 +36,8 @@ _CONV_ON_TRAINIUM = "images channels columns taps"
 _NUMBERS = ("bool", "int", "uint", "float", "bfloat")
 #: The share of a cost that the sum of its terms may be off by: what rounding makes of it.
 _ROUNDING = 1e-9
+#: The coarsest resolution: what is 11 times as fast is better, however bad a profile is.
+_COARSEST = 10.0
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,8 @@ def check_for(plan: Plan, problem: Problem) -> None:
     Raises
     ------
     ValueError
-        They are of another space, or a way to fuse is missing that the problem has.
+        They are of another space, or a way to fuse is missing that the problem has, or the counts
+        of a search in full are not those of its constraints.
     """
     space, found = problem.space, plan.found
     for each in _candidates(plan):
@@ -79,25 +83,27 @@ def check_for(plan: Plan, problem: Problem) -> None:
     limits = {constraint.name for constraint in space.constraints}
     if found.size != space.size or {*found.pruned} != limits:
         raise ValueError("what this plan says of its search is of another space; plan anew")
-    if _has_all_points(plan) and (ways := _missing_ways(space, found.by_fusion)):
+    if not _has_all_points(plan):
+        return
+    points, pruned = space.feasible()
+    if (found.evaluated, found.pruned) != (points.size, pruned):
+        raise ValueError(
+            "what this plan says was ruled out is not what the constraints rule out; plan anew"
+        )
+    if ways := _missing_ways(space, points, found.by_fusion):
         raise ValueError(
             f"what this plan says of its search lacks '{ways[0]}', a way to fuse that there is; "
             "plan anew"
         )
 
 
-def _missing_ways(space: Space, known: Container[str]) -> list[str]:
+def _missing_ways(space: Space, feasible: Points, known: Container[str]) -> list[str]:
     """Return the ways to fuse that have a feasible point, but for those known."""
     if "fusion" not in space.by_name:
         return []
-    fusion, missing = space.by_name["fusion"], []
-    for choice in fusion.choices:
-        if (label := fusion.label(choice)) not in known:
-            only = replace(fusion, choices=(choice,), labels=(label,))
-            variables = tuple(only if each is fusion else each for each in space.variables)
-            if replace(space, variables=variables).feasible()[0].size:
-                missing.append(label)
-    return missing
+    fusion = space.by_name["fusion"]
+    labels = (fusion.label(c) for c in fusion.choices if np.any(feasible["fusion"] == c))
+    return [label for label in labels if label not in known]
 
 
 def _has_all_points(plan: Plan) -> bool:
@@ -124,6 +130,10 @@ def _has_type(plan: Plan) -> bool:
     except (TypeError, ValueError):
         return False
     return str(dtype) == plan.dtype and plan.dtype.startswith(_NUMBERS) and dtype.lanes == 1
+
+
+def _has_resolution(plan: Plan) -> bool:
+    return plan.resolution <= _COARSEST
 
 
 def _has_sizes(plan: Plan) -> bool:
@@ -277,6 +287,7 @@ def _estimated(plan: Plan) -> bool:
 RULES = (
     Rule("its dtype is no type of numbers", _has_type),
     Rule("its sizes are not those of its kind", _has_sizes),
+    Rule(f"its resolution is above {_COARSEST:g}: calibrate anew", _has_resolution),
     Rule("its points are not all of the same variables", _same_variables),
     Rule("two of the points in found.ranked are the same", _different_points),
     Rule("the terms of a cost are not above 0, or parallelism is", _signs),

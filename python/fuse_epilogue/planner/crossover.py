@@ -2,7 +2,8 @@
 
 The same problem is solved anew, in full, for sizes that are 2 times as large or as small, and for
 16, 4 and 8 times as long as that does not take too long. The sentences say what was found at sizes
-that were solved, and of no other.
+that were solved, and of no other. Which forms a convolution has depends on its columns and taps:
+they are not told of, and other rows are solved with the forms that there are.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
+from types import MappingProxyType
 
 from .compare import differs, indifferent, label, us
 from .cost import Weights
@@ -18,6 +20,8 @@ from .search import Found, search
 
 #: Powers of two that a size is multiplied with, in the order of what is asked first.
 _STEPS = (1, -1, 4, -4, 2, -2, 3, -3)
+#: Of each kind the sizes that other forms may come with: which ones, only a function of them tells.
+_NOT_TOLD = MappingProxyType({"conv": ("columns", "taps")})
 #: Points that all searches together look at, unless two steps are more: about a second on a core.
 _POINTS = 600_000
 
@@ -59,13 +63,16 @@ def solve(problem: Problem, weights: Weights, here: Found) -> dict[str, list[Sol
     -------
     dict[str, list[Solved]]
         By the name of the size that is another one, from the smallest on, the present one among
-        them; sizes of which the problem cannot tell are left out.
+        them; sizes of which the problem cannot tell are left out, and those that may have other
+        forms.
     """
     found: dict[str, dict[int, Solved]] = {}
     if hasattr(problem, "exact"):
         return {}
     steps = max(2, _POINTS // (here.size * len(problem.sizes)))
-    for name, size in dict.fromkeys(_others(problem.sizes, steps)):
+    hidden = _NOT_TOLD.get(problem.kind, ())
+    sizes = {name: size for name, size in problem.sizes.items() if name not in hidden}
+    for name, size in dict.fromkeys(_others(sizes, steps)):
         changed = problem.resized(name, size)
         if changed is None:
             continue
@@ -98,7 +105,9 @@ def lines(problem: Problem, weights: Weights, here: Found, resolution: float) ->
         return ["what another size would change is not told here: plan for that size"]
     others = [one.found for each in solved.values() for one in each if one.found is not here]
     full = all(found is None or found.exhaustive for found in others)
-    how = "each size solved anew" + ", in part: a point may cost less" * (not full)
+    hidden = _NOT_TOLD.get(problem.kind, ())
+    how = "each size solved anew" + ", with the forms that there are here" * bool(hidden)
+    how += ", in part: a point may cost less" * (not full)
     made = [f"what another size would change ({how}; predicted):"]
     for name, each in solved.items():
         near = problem.sizes[name]
@@ -108,6 +117,9 @@ def lines(problem: Problem, weights: Weights, here: Found, resolution: float) ->
             if one.size in (2 * near, near // 2) and one.size != near
         ]
         made += [f"  {line}" for line in _ranges(name, each, resolution)]
+    if hidden:
+        told = "not told, as the forms depend on them: plan for that size"
+        made.append(f"  {', '.join(hidden)}: {told}")
     return made
 
 

@@ -32,6 +32,8 @@ _STATED = MappingProxyType(
         "thread_warp_size": "warp",
     }
 )
+#: What is no name of a product, but said where a target has none.
+_UNNAMED = ("", "unknown")
 #: More than any GPU has of these: what is beyond is a mistake.
 _MOST = 1 << 31
 
@@ -146,8 +148,8 @@ def gpu(target: Target | str | dict[str, Any]) -> Gpu:
     Raises
     ------
     ValueError
-        The target is of another kind, of an architecture that is not in the table, or states of a
-        block what no GPU has.
+        The target is of another kind, of a model or an architecture that is not in the table, or of
+        a model that has another architecture, or states of a block what no GPU has.
 
     Example
     -------
@@ -158,25 +160,41 @@ def gpu(target: Target | str | dict[str, Any]) -> Gpu:
     if target.kind.name != "cuda":
         raise ValueError(f"this is for GPUs of kind 'cuda', not for '{target.kind.name}'")
     attrs = target.attrs
-    arch = str(attrs.get("arch", ""))
-    model = str(attrs.get("model", ""))
-    # The letter of "sm_90a" adds instructions; the machine is the same.
-    named = [name for name in CHIPS if name == model] or [
-        name for name, chip in CHIPS.items() if chip.arch == arch.rstrip("af")
-    ]
-    if not named:
-        known = ", ".join(f"{chip.arch} ({name})" for name, chip in CHIPS.items())
-        raise ValueError(
-            f"the planner knows no GPU of architecture '{arch}', only {known}: pass one of these, "
-            "or a planner.gpu.Gpu that describes yours"
-        )
+    name = _named(str(attrs.get("model", "")), str(attrs.get("arch", "")))
     given = {}
-    for attribute, name in _STATED.items():
+    for attribute, field in _STATED.items():
         if attrs.get(attribute) is not None:
-            given[name] = int(attrs[attribute])
-            if not 1 <= given[name] <= _MOST:
+            given[field] = int(attrs[attribute])
+            if not 1 <= given[field] <= _MOST:
                 raise ValueError(
-                    f"'{attribute}' of the target must be from 1 to {_MOST}, not {given[name]}: "
+                    f"'{attribute}' of the target must be from 1 to {_MOST}, not {given[field]}: "
                     "leave it out for what is known of the GPU"
                 )
-    return Gpu(named[0], CHIPS[named[0]], **given)
+    return Gpu(name, CHIPS[name], **given)
+
+
+def _named(model: str, arch: str) -> str:
+    """Return the name in the table of what a target says of its product and its instructions."""
+    # The letter of "sm_90a" adds instructions; the machine is the same.
+    same = [name for name, chip in CHIPS.items() if chip.arch == arch.rstrip("af")]
+    known = ", ".join(f"{chip.arch} ({name})" for name, chip in CHIPS.items())
+    describe = "or a planner.gpu.Gpu that describes yours"
+    if model not in _UNNAMED:
+        if model not in CHIPS:
+            raise ValueError(
+                f"the planner knows no GPU of model '{model}', only {known}: pass one of these, no "
+                f"model for the first of its architecture, {describe}"
+            )
+        if model not in same:
+            raise ValueError(
+                f"the target is of model '{model}', which has architecture '{CHIPS[model].arch}', "
+                f"and of architecture '{arch}' (TVM sets one where none is stated): state "
+                f"'{CHIPS[model].arch}', or leave the model out"
+            )
+        return model
+    if not same:
+        raise ValueError(
+            f"the planner knows no GPU of architecture '{arch}', only {known}: pass one of these, "
+            f"{describe}"
+        )
+    return same[0]

@@ -207,9 +207,10 @@ def _plain(kind: type, data: Any, name: str) -> Any:
     right = isinstance(data, (int, float) if kind is float else kind)
     right &= isinstance(data, bool) == (kind is bool)
     if right and kind is float:
-        right = abs(data) <= sys.float_info.max
+        right = abs(data) <= sys.float_info.max  # of an integer, that it has a float
     _demand(right, _NAMES[kind], data, name)
-    return data
+    # Of an integer beyond 64 bits NumPy makes an object, by which nothing can be computed.
+    return float(data) if kind is float else data
 
 
 def _demand(right: bool, be: str, data: Any, name: str) -> None:

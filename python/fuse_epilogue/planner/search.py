@@ -126,7 +126,8 @@ def search(
     Raises
     ------
     ValueError
-        No point is feasible; the message names the constraints.
+        No point is feasible, or no kernel of those that were tried is possible; the message names
+        the constraints, or says why not of the first one.
     """
     space, exhaustive = problem.space, problem.space.size <= limit
     points, pruned = space.feasible() if exhaustive else _partial(problem, weights)
@@ -146,8 +147,10 @@ def search(
         estimated = exact.estimated
     order = np.argsort(costs, kind="stable")
     if np.isinf(costs[order[0]]):
+        why = getattr(problem, "why_impossible", "")
         raise ValueError(
-            f"no kernel of the {evaluated} that were tried is possible for this {problem.kind}"
+            f"no kernel of the {evaluated} that were tried is possible for this {problem.kind}: "
+            f"{why and why + '; '}schedule it by hand, or plan for another target"
         )
     if not exhaustive:
         gap = None

@@ -190,6 +190,10 @@ def _rules(
                         f"'{param.name}' has a size of {extent}: for Trainium sizes are numbers, "
                         "make the function with numbers"
                     )
+                if int(extent) < 1:
+                    raise ValueError(
+                        f"'{param.name}' has a size of {extent}: there is nothing to schedule"
+                    )
         return target, NEURON
     target = target if isinstance(target, Target) else Target(target)
     kind = target.kind.name

@@ -21,6 +21,7 @@ from ...schedules.prepare import prepare
 from ..machine import Cpu
 from .conv_problem import ELEMENTS, NAMES, ROWS, TILES, ConvProblem, Way, follow
 from .epilogue import NONE, Epilogue, find_epilogue, fuse
+from .patterns import refuse_empty
 
 
 def find_conv(func: tirx.PrimFunc, machine: Cpu) -> ConvProblem | None:
@@ -31,7 +32,13 @@ def find_conv(func: tirx.PrimFunc, machine: Cpu) -> ConvProblem | None:
     func : tvm.tirx.PrimFunc
         Not scheduled.
     machine : Cpu
+
+    Raises
+    ------
+    ValueError
+        It has a reduction, and an axis of size 0.
     """
+    refuse_empty(func)
     prepared = prepare(func)
     if prepared is None:
         return None

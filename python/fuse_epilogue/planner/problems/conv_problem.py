@@ -157,7 +157,7 @@ class ConvProblem:
         return cost(self, points)
 
     def resized(self, name: str, size: int) -> ConvProblem | None:
-        """Return the problem with another size; it costs points, but its function stays."""
+        """Return the problem with another size and the same forms; its function stays."""
         if name not in self.sizes or size < 1:
             return None
         return replace(self, sizes={**self.sizes, name: size})
@@ -205,7 +205,10 @@ def follow(point: Point) -> Any:
 
 def _in_vectors(sch: s_tir.Schedule, block: Any, lanes: int, parallel: bool) -> None:
     """Schedule an elementwise block: its last axis in vectors, the others in parallel."""
-    *rows, columns = sch.get_loops(block)
+    loops = sch.get_loops(block)
+    if not loops:
+        return
+    *rows, columns = loops
     if int(sch.get(columns).extent) % lanes == 0 and lanes > 1:
         sch.vectorize(sch.split(columns, [None, lanes])[1])
     if rows and parallel:

@@ -12,6 +12,7 @@ from tvm.ir import TensorLoad, prim
 
 from ...schedules.convolution import added_term, plain, uncast
 from ...schedules.prepare import prepare
+from ...schedules.trees import child_blocks
 from ...tir_tree import uses
 from .epilogue import Epilogue, find_epilogue
 
@@ -113,6 +114,37 @@ class Rows(Matched[On]):
     kind: str = "rows"
 
 
+def refuse_empty(func: tirx.PrimFunc) -> None:
+    """Do nothing for a function with a reduction in which each axis has some elements.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        Any function; nothing is said of one without a reduction.
+
+    Raises
+    ------
+    ValueError
+        An axis has none: there is nothing to divide into tiles.
+
+    Example
+    -------
+    >>> from fuse_epilogue.workloads import matmul
+    >>> refuse_empty(matmul(8, 8, 8))
+    """
+    blocks = child_blocks(func)
+    if all(block.init is None for block in blocks):
+        return
+    for block in blocks:
+        for axis in block.iter_vars:
+            size = plain(axis.dom.extent)
+            if isinstance(size, int) and size < 1:
+                raise ValueError(
+                    f"axis '{axis.var.name}' of '{block.name_hint}' has the size {size}: there is "
+                    "nothing to schedule; compile the function as it is, or use sizes of 1 or more"
+                )
+
+
 def match_product(func: tirx.PrimFunc, machine: Any, make: Callable[..., Found]) -> Found | None:
     """Return a product of matrices as a problem for any machine, None for another function.
 
@@ -124,7 +156,13 @@ def match_product(func: tirx.PrimFunc, machine: Any, make: Callable[..., Found])
         What the problem is told of it.
     make : Callable
         Makes the problem; it takes what :class:`Product` takes.
+
+    Raises
+    ------
+    ValueError
+        It has a reduction, and an axis of size 0: see :func:`refuse_empty`.
     """
+    refuse_empty(func)
     prepared = prepare(func)
     if prepared is None:
         return None
@@ -207,7 +245,13 @@ def match_rows(func: tirx.PrimFunc, machine: Any, make: Callable[..., Found]) ->
         What the problem is told of it.
     make : Callable
         Makes the problem; it takes what :class:`Rows` takes.
+
+    Raises
+    ------
+    ValueError
+        It has a reduction, and an axis of size 0: see :func:`refuse_empty`.
     """
+    refuse_empty(func)
     prepared = prepare(func)
     if prepared is None:
         return None

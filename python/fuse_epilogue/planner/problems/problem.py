@@ -23,6 +23,7 @@ class Problem(Protocol):
       those as well;
     - ``steps(points) -> numpy.ndarray``: how much work their exact costs are;
     - ``is_possible(point) -> bool``: asked last, of the best point alone;
+    - ``why_impossible``, a str: the first reason that one of its points turned out to be so;
     - ``missing``, a tuple of str: what its space lacks, each with the reason.
     """
 

@@ -168,7 +168,8 @@ def find_product(func: tirx.PrimFunc, machine: Cpu) -> ProductProblem | None:
     Raises
     ------
     ValueError
-        It is one, and TVM's primitives refuse every way to schedule it.
+        It is one, and TVM's primitives refuse every way to schedule it; or it has a reduction, and
+        an axis of size 0.
     """
     return applicable(match_product(func, machine, ProductProblem))
 

@@ -91,13 +91,21 @@ def _unrolled(sch: s_tir.Schedule, loops: list[Any]) -> None:
 
 
 def _rows_of(sch: s_tir.Schedule, block: Any, lanes: int, parallel: bool) -> None:
-    """Schedule a block of two loops: rows in parallel, columns in vectors."""
-    rows, columns = sch.get_loops(block)
+    """Schedule a block without sums: its last loop in vectors, those around it in parallel.
+
+    What follows a product may have any rank, and so any number of loops. One alone is both.
+    """
+    loops = sch.get_loops(block)
+    if not loops:
+        return
+    *rows, columns = loops
     extent = int(sch.get(columns).extent)
     if extent % lanes == 0:
-        sch.vectorize(sch.split(columns, [None, lanes])[1])
+        columns, lane = sch.split(columns, [None, lanes])
+        sch.vectorize(lane)
     if parallel:
-        sch.parallel(rows)
+        outer = rows or [columns]
+        sch.parallel(sch.fuse(*outer) if len(outer) > 1 else outer[0])
 
 
 def _panels_of(sch: s_tir.Schedule, block: Any, width: int, lanes: int, parallel: bool) -> None:

@@ -180,10 +180,11 @@ class RowsProblem(Rows[Cpu]):
         make = _in_vectors if point["lanes"] > 1 else _one_by_one
         make(sch, names[0], point)
         if point["fusion"] == NONE and names[1:]:
-            (loop,) = sch.get_loops(unfused(sch, names[1:]))
+            # As many loops as the result has axes: y[m, n] where a row is changed by its sum.
+            loops = sch.get_loops(unfused(sch, names[1:]))
             widest = self.machine.lanes(self.bits)
-            if self.sizes["m"] % widest == 0:
-                sch.vectorize(sch.split(loop, [None, widest])[1])
+            if loops and int(sch.get(loops[-1]).extent) % widest == 0:
+                sch.vectorize(sch.split(loops[-1], [None, widest])[1])
         return sch
 
 
@@ -235,7 +236,8 @@ def find_rows(func: tirx.PrimFunc, machine: Cpu) -> RowsProblem | None:
     Raises
     ------
     ValueError
-        It is one, and TVM's primitives refuse every way to schedule it.
+        It is one, and TVM's primitives refuse every way to schedule it; or it has a reduction, and
+        an axis of size 0.
     """
     return applicable(match_rows(func, machine, RowsProblem), lambda p: p["lanes"] > 1)
 

@@ -179,16 +179,15 @@ class _Rows:
 
     def _row(self) -> Any:
         lanes, columns = self.lanes, self.conv.columns
-        bases = list(range(0, columns - lanes + 1, lanes))
-        inside = [place for place, base in enumerate(bases) if self._is_inside(base)]
-        start, stop = (inside[0], inside[-1] + 1) if inside else (0, 0)
+        bases = range(0, columns - lanes + 1, lanes)
+        start, stop = inside(columns, self.conv.width, lanes, self.first, self.last)
         statements: list[Any] = []
         if self.carries:
             for chunk in range(self.first, self.last):
                 statements += self._load(chunk, chunk * lanes)
         for base in bases[:start]:
             statements += self._step(base)
-        if inside:
+        if start < stop:
             tile = tirx.Var("tile", self.conv.column.var.ty)
             body = tirx.SeqStmt(self._step((tile + start) * lanes))
             statements.append(For(tile, _zero(tile), stop - start, ForKind.SERIAL, body))
@@ -197,11 +196,6 @@ class _Rows:
         if columns % lanes:
             statements += self._alone(columns - lanes)
         return tirx.SeqStmt(statements) if len(statements) > 1 else statements[0]
-
-    def _is_inside(self, base: int) -> bool:
-        """Whether all chunks that a vector needs lie inside of the row."""
-        first, last = base + self.first * self.lanes, base + (self.last + 1) * self.lanes
-        return first >= 0 and last <= self.conv.width
 
     def _step(self, base: Any) -> list[Any]:
         """Return the code of the vector from column `base` on, behind that of the one before."""
@@ -316,6 +310,34 @@ class _Rows:
         buffer, indices, value = store(lane)
         body = BufferStore(buffer, value, indices)
         return For(lane, _zero(lane), self.lanes, ForKind.VECTORIZED, body)
+
+
+def inside(columns: int, width: int, lanes: int, first: int, last: int) -> tuple[int, int]:
+    """Return which whole vectors of a row need no chunk that is partly outside of it.
+
+    They are neighbours: those before them are near the start of the row, those behind near its end.
+
+    Parameters
+    ----------
+    columns, width : int
+        Of the result, and of x.
+    lanes : int
+        Elements of a vector, and of a chunk.
+    first, last : int
+        The chunks that a vector needs, counted from the one with its own columns.
+
+    Returns
+    -------
+    tuple[int, int]
+        The first of them, and the one behind the last: (0, 0) if there is none.
+
+    Example
+    -------
+    >>> inside(columns=100, width=100, lanes=16, first=-1, last=1)
+    (1, 5)
+    """
+    start, stop = max(0, -first), min(columns // lanes, width // lanes - last)
+    return (start, stop) if start < stop else (0, 0)
 
 
 def _zero(var: Any) -> Any:

@@ -28,8 +28,9 @@ from ...gpu import Gpu
 from ...space import Constraint, Point, Points, Space, Variable
 from ..applied import applicable
 from ..epilogue import NONE, Epilogue, find_epilogue
+from ..patterns import refuse_empty
 from .conv_forms import CHANNELS, LABELS, LOOPS, ROWS, Form, one_pass_forms
-from .fusing import fuse_as_one
+from .fusing import fuse_as_one, in_plain_loops
 from .kernel import ADDRESSES, Kernel, beyond_cache, elementwise, limits, terms, under_way
 
 #: Threads of a block; of those that cost the same, the first are taken.
@@ -78,7 +79,8 @@ class CudaConv:
         gpu = self.machine
         forms = tuple(sorted({each.form for each in self.forms}))
         parts = tuple(sorted({each.parts for each in self.forms}))
-        threads = tuple(t for t in _THREADS if t <= gpu.block_threads)
+        # Where not even a warp is allowed, what is.
+        threads = tuple(t for t in _THREADS if t <= gpu.block_threads) or (gpu.block_threads,)
         variables = (
             self.epilogue.variable,
             Variable("form", forms, "", "what a thread computes", tuple(LABELS[f] for f in forms)),
@@ -164,13 +166,12 @@ class CudaConv:
             len(epilogue.loads),
             self.bits // 8,
             self.out_bytes,
-            256,
         )
         apart = (points["fusion"] == NONE) & (epilogue.blocks > 0)
         return terms(self.machine, ((1, self.kernel(points)), (apart, after)), points.size)
 
     def resized(self, name: str, size: int) -> CudaConv | None:
-        """Return the problem with another size; it costs points, but its function stays."""
+        """Return the problem with another size and the same forms; its function stays."""
         if name not in self.sizes or size < 1:
             return None
         # As many threads for an element as before; of more taps, as many loads more.
@@ -226,15 +227,17 @@ def find_conv(func: tirx.PrimFunc, machine: Gpu) -> CudaConv | None:
     Raises
     ------
     ValueError
-        It is one, and TVM's primitives refuse every way to schedule it.
+        It is one, and TVM's primitives refuse every way to schedule it; or it has a reduction, and
+        an axis of size 0.
     """
+    refuse_empty(func)
     prepared = prepare(func)
     if prepared is None:
         return None
     sch, conv = prepared
     found = find_depthwise_conv(sch.get(conv))
     epilogue = find_epilogue(sch, conv) if found is not None else None
-    if found is None or epilogue is None:
+    if found is None or epilogue is None or not in_plain_loops(sch, conv):
         return None
     outer = [plain(axis.dom.extent) for axis in found.outer]
     if not all(isinstance(size, int) for size in (*outer, found.columns, found.width)):

@@ -7,7 +7,7 @@ from typing import Any
 from tvm import s_tir
 
 from ....schedules.trees import child_names
-from ..epilogue import TAIL, fuse, unfused
+from ..epilogue import NONE, TAIL, fuse, unfused
 
 
 def fuse_as_one(sch: s_tir.Schedule, name: str, mode: int) -> Any:
@@ -26,6 +26,25 @@ def fuse_as_one(sch: s_tir.Schedule, name: str, mode: int) -> Any:
     fuse(sch, name, mode)
     # What the reduction has absorbed is no block any more.
     return unfused(sch, _behind(sch, name))
+
+
+def in_plain_loops(sch: s_tir.Schedule, reduction: Any) -> bool:
+    """Whether each block is in a loop for each of its axes: else something was scheduled before.
+
+    Threads are bound to the loops of what is left of the blocks that follow. What can be inlined
+    into another block loses its own loops, and may have any.
+
+    Parameters
+    ----------
+    sch : tvm.s_tir.Schedule
+        Prepared, see :mod:`fuse_epilogue.schedules.prepare`. It stays as it is.
+    reduction : SBlockRV
+        Its only reduction.
+    """
+    copy = sch.copy()
+    fuse_as_one(copy, sch.get(reduction).name_hint, NONE)
+    blocks = map(copy.get_sblock, child_names(copy.mod["main"]))
+    return all(len(copy.get_loops(each)) == len(copy.get(each).iter_vars) for each in blocks)
 
 
 def _behind(sch: s_tir.Schedule, name: str) -> list[str]:

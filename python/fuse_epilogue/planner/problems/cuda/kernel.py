@@ -36,6 +36,8 @@ _STEP = 8
 #: Bytes that a load of global memory moves at least: a sector, and a line that the first cache
 #: keeps together. CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory".
 SECTOR, LINE = 32, 128
+#: Threads of a block of a kernel that changes single elements, where the machine allows as many.
+_ELEMENTS = 256
 #: Warps for each scheduler that a multiprocessor must have room for: while one waits for its
 #: operands, another one begins.
 _WARPS = 2
@@ -216,8 +218,13 @@ def beyond_cache(gpu: Gpu, *sizes: Array) -> Array:
     return np.where(np.asarray(total) <= gpu.chip.l2_bytes, 0.0, total)
 
 
+def element_threads(gpu: Gpu) -> int:
+    """Return the threads of a block of a kernel that changes single elements, at most."""
+    return min(_ELEMENTS, gpu.block_threads)
+
+
 def elementwise(
-    gpu: Gpu, count: int, operations: int, loads: int, read: int, written: int, threads: int
+    gpu: Gpu, count: int, operations: int, loads: int, read: int, written: int
 ) -> Kernel:
     """Return a kernel of its own for what follows a reduction.
 
@@ -230,10 +237,8 @@ def elementwise(
         Of each element, besides the load of the sum.
     read, written : int
         Bytes of a sum, and of an element of the result.
-    threads : int
-        Of a block.
     """
-    chip = gpu.chip
+    chip, threads = gpu.chip, element_threads(gpu)
     return Kernel(
         threads=min(threads, count),
         blocks=-(-count // threads),

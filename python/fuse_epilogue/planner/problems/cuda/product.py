@@ -33,6 +33,7 @@ from ...gpu import Gpu
 from ...space import Constraint, Point, Points, Space, Variable
 from ..applied import applicable
 from ..patterns import Product, match_product
+from .fusing import in_plain_loops
 from .kernel import limits, near_powers
 from .product_cost import costs, kernel
 from .product_schedule import scheduled
@@ -186,8 +187,11 @@ def find_product(func: tirx.PrimFunc, machine: Gpu) -> CudaProduct | None:
     Raises
     ------
     ValueError
-        It is one, and TVM's primitives refuse every way to schedule it.
+        It is one, and TVM's primitives refuse every way to schedule it; or it has a reduction, and
+        an axis of size 0.
     """
     found = match_product(func, machine, CudaProduct)
     # Of a matrix times itself there is one read, and the tiles of two are wanted.
-    return applicable(found) if found is not None and found.a.place != found.b.place else None
+    if found is None or found.a.place == found.b.place or not in_plain_loops(*found.prepared()):
+        return None
+    return applicable(found)

@@ -11,7 +11,6 @@ from ...gpus import Chip
 from ...space import Points
 from ..epilogue import ABSORBED, NONE
 from .kernel import ADDRESSES, SECTOR, Kernel, elementwise, terms, under_way
-from .product_schedule import ELEMENTS
 
 if TYPE_CHECKING:
     from .product import CudaProduct
@@ -167,7 +166,6 @@ def costs(problem: CudaProduct, points: Points) -> Terms:
         len(epilogue.loads),
         problem.bits // 8,
         problem.out_bytes,
-        ELEMENTS,
     )
     apart = (points["fusion"] == NONE) & (epilogue.blocks > 0)
     return terms(problem.machine, ((1, kernel(problem, points)), (apart, after)), points.size)

@@ -10,12 +10,10 @@ from ....schedules.cuda.loops import bind_elements, place_of, unroll
 from ....schedules.rewrite import rewrite
 from ...space import Point
 from .fusing import fuse_as_one
+from .kernel import element_threads
 
 if TYPE_CHECKING:
     from .product import CudaProduct
-
-#: Threads of a block of a kernel that changes single elements.
-ELEMENTS = 256
 
 
 def scheduled(
@@ -70,7 +68,7 @@ def scheduled(
     if point["buffers"] > 1:
         _pipelined(sch, k0, point["buffers"])
     if tail is not None:
-        bind_elements(sch, tail, ELEMENTS)
+        bind_elements(sch, tail, element_threads(problem.machine))
     return sch
 
 

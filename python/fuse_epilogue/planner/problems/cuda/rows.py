@@ -28,6 +28,7 @@ from ...space import Constraint, Point, Points, Space, Variable
 from ..applied import applicable
 from ..epilogue import ABSORBED, NONE
 from ..patterns import Rows, match_rows
+from .fusing import in_plain_loops
 from .kernel import (
     ADDRESSES,
     LINE,
@@ -39,7 +40,7 @@ from .kernel import (
     near_powers,
     terms,
 )
-from .rows_schedule import ELEMENTS, scheduled
+from .rows_schedule import scheduled
 
 #: Bytes of a load of a thread, at most.
 _VECTOR_BYTES = 16
@@ -193,9 +194,7 @@ class CudaRows(Rows[Gpu]):
     def cost(self, points: Points) -> Terms:
         """Return the terms of the cost of points, as predicted for the GPU."""
         epilogue, m, size = self.epilogue, self.sizes["m"], self.bits // 8
-        after = elementwise(
-            self.machine, m, epilogue.operations, len(epilogue.loads), size, size, ELEMENTS
-        )
+        after = elementwise(self.machine, m, epilogue.operations, len(epilogue.loads), size, size)
         apart = (points["fusion"] == NONE) & (epilogue.blocks > 0)
         return terms(self.machine, ((1, self.kernel(points)), (apart, after)), points.size)
 
@@ -205,7 +204,7 @@ class CudaRows(Rows[Gpu]):
         """Return the function scheduled."""
         self.space.check(point)
         sch, reduction = self.prepared()
-        return scheduled(sch, reduction, self.epilogue.is_split(point["fusion"]), point)
+        return scheduled(sch, reduction, self, point)
 
 
 def find_rows(func: tirx.PrimFunc, machine: Gpu) -> CudaRows | None:
@@ -220,6 +219,10 @@ def find_rows(func: tirx.PrimFunc, machine: Gpu) -> CudaRows | None:
     Raises
     ------
     ValueError
-        It is one, and TVM's primitives refuse every way to schedule it.
+        It is one, and TVM's primitives refuse every way to schedule it; or it has a reduction, and
+        an axis of size 0.
     """
-    return applicable(match_rows(func, machine, CudaRows), lambda p: p["lanes"] > 1)
+    found = match_rows(func, machine, CudaRows)
+    if found is None or not in_plain_loops(*found.prepared()):
+        return None
+    return applicable(found, lambda p: p["lanes"] > 1)

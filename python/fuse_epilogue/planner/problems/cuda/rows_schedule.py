@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tvm import s_tir
 
@@ -10,12 +10,15 @@ from ....schedules.cuda.loops import bind_elements, place_of, unroll
 from ....tir_tree import uses
 from ...space import Point
 from .fusing import fuse_as_one
+from .kernel import element_threads
 
-#: Threads of a block of a kernel that changes single elements.
-ELEMENTS = 256
+if TYPE_CHECKING:
+    from .rows import CudaRows
 
 
-def scheduled(sch: s_tir.Schedule, reduction: Any, split: bool, point: Point) -> s_tir.Schedule:
+def scheduled(
+    sch: s_tir.Schedule, reduction: Any, problem: CudaRows, point: Point
+) -> s_tir.Schedule:
     """Schedule a reduction of rows by TVM's primitives.
 
     Parameters
@@ -24,15 +27,17 @@ def scheduled(sch: s_tir.Schedule, reduction: Any, split: bool, point: Point) ->
         Prepared, see :mod:`fuse_epilogue.schedules.prepare`.
     reduction : SBlockRV
         Its only reduction.
-    split : bool
-        Whether something is computed on finished results in the same kernel.
+    problem : CudaRows
+        What it is.
     point : dict[str, int]
-        A feasible one of the space of the problem.
+        A feasible one of its space.
     """
+    # Whether something is computed on finished results in the same kernel.
+    split = problem.epilogue.is_split(point["fusion"])
     make = _across_threads if point["lanes"] > 1 else _in_a_thread
     apart = make(sch, sch.get(reduction).name_hint, point, split)
     if apart is not None:
-        bind_elements(sch, apart, ELEMENTS)
+        bind_elements(sch, apart, element_threads(problem.machine))
     return sch
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from ....schedules.neuron.depthwise import PART, channels_of_a_tile, tilings
 from ....schedules.neuron.tiling import Tiling, tile
 from ...space import Constraint, Point, Points, Space, Variable
 from .buffers import buffers, in_flight, in_turns
+from .refused import check_sizes
 from .ways import OnTrainium, find_ways
 from .work import Work, cycle, rate, start, stretched
 
@@ -273,9 +275,19 @@ def find_conv(func: tirx.PrimFunc, core: Machine, finite: bool = False) -> Train
         Where it shall run.
     finite : bool
         Whether data and weights are finite.
+
+    Raises
+    ------
+    ValueError
+        The sizes are more than is counted; or as of :func:`.ways.find_ways`.
     """
     ways: Any = find_ways(func, find_channel_conv)
-    return None if ways is None else TrainiumConv(ways, core, finite)
+    if ways is None:
+        return None
+    problem = TrainiumConv(ways, core, finite)
+    images = prod(int(axis.dom.extent) for axis in problem.conv.images)
+    check_sizes({**problem.sizes, "images": images})
+    return problem
 
 
 def _with(choices: tuple[int, ...], one: int) -> tuple[int, ...]:

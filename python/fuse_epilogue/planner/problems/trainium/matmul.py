@@ -31,6 +31,7 @@ from ....schedules.neuron.products import find_product as find
 from ....schedules.neuron.tiles import BANK, BANK_BYTES, PARTITIONS
 from ...space import Constraint, Point, Points, Space, Variable
 from .buffers import buffers, in_flight, in_turns
+from .refused import check_sizes
 from .ways import OnTrainium, find_ways
 from .work import Work, cycle, rate, size_of, start, stretched
 
@@ -326,6 +327,15 @@ def find_product(func: tirx.PrimFunc, core: Machine) -> TrainiumProduct | None:
         Not scheduled.
     core : Machine
         Where it shall run.
+
+    Raises
+    ------
+    ValueError
+        The sizes are more than is counted; or as of :func:`.ways.find_ways`.
     """
     ways = find_ways(func, find)
-    return None if ways is None else TrainiumProduct(ways, core)
+    if ways is None:
+        return None
+    problem = TrainiumProduct(ways, core)
+    check_sizes(problem.sizes)
+    return problem

@@ -15,6 +15,7 @@ from ....schedules.neuron.row_blocks import Rows
 from ....schedules.neuron.rows import WIDTHS, find_reduced, tile
 from ...space import Point, Points, Space, Variable
 from .buffers import buffers, in_flight, in_turns
+from .refused import check_sizes
 from .ways import OnTrainium, find_ways
 from .work import Work, cycle, rate, size_of, start, stretched
 
@@ -127,6 +128,15 @@ def find_rows(func: tirx.PrimFunc, core: Machine) -> TrainiumRows | None:
         Not scheduled.
     core : Machine
         Where it shall run.
+
+    Raises
+    ------
+    ValueError
+        The sizes are more than is counted; or as of :func:`.ways.find_ways`.
     """
     ways = find_ways(func, find_reduced)
-    return None if ways is None else TrainiumRows(ways, core)
+    if ways is None:
+        return None
+    problem = TrainiumRows(ways, core)
+    check_sizes(problem.sizes)
+    return problem

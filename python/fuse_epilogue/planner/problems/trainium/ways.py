@@ -8,6 +8,7 @@ none    the sums go to HBM; behind that they are loaded again, and what follows 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 from tvm import s_tir, tirx
 
-from ....neuron import CheckError, EmitError, emit
+from ....neuron import CheckError, EmitError, KernelError, emit
 from ....neuron.kernel import Kernel
 from ....neuron.machine import Machine
 from ....neuron.trace import ITEMSIZE
@@ -27,13 +28,17 @@ from ...cost import Terms
 from ...exact import LONGEST
 from ...space import Constraint, Point, Points, Space, Variable
 from ..epilogue import NONE
+from ..patterns import refuse_empty
 from .buffers import IN_FLIGHT
+from .refused import beyond, check_in_place, read_beyond, reason
 from .work import Work, cycle, rate, start, stretched
 
 #: The value of "fusion" where there is one kernel without HBM in between.
 FUSED = 1
 #: What its values are called.
 LABELS = ("none", "fused")
+#: Why a point has no kernel: its loops cannot be made, the kernel not be written, or not be run.
+NO_KERNEL = (s_tir.ScheduleError, EmitError, KernelError)
 
 
 @dataclass(frozen=True)
@@ -79,20 +84,34 @@ def find_ways(func: tirx.PrimFunc, find: Callable[[tirx.PrimFunc], Any]) -> Ways
     find : Callable
         Of a rule: returns what it finds in a function or None, or raises ``ScheduleError`` where
         what follows cannot be fused.
+
+    Raises
+    ------
+    ValueError
+        An axis is empty, what follows writes what the reduction reads, or only a condition keeps
+        something from being read beyond its end.
     """
-    try:
+    refuse_empty(func)
+    fused: Any = None
+    with contextlib.suppress(s_tir.ScheduleError):
         fused = find(func)
         if fused is None:
             return None
-    except s_tir.ScheduleError:
-        fused = None
     apart = split_apart(func)
-    if apart is None:
-        return None if fused is None else Ways(func, is_followed(func), fused)
-    first, rest = find(apart.reduction), elements.find_elements(apart.rest)
-    if first is None or rest is None:
-        return None if fused is None else Ways(func, True, fused)
-    return Ways(func, True, fused, apart, first, rest)
+    first: Any = None
+    rest: Rows | None = None
+    if apart is not None:
+        first, rest = find(apart.reduction), elements.find_elements(apart.rest)
+    guarded = [read_beyond(part) for part in (fused, first, rest)]
+    if apart is not None and first is not None and rest is not None:
+        check_in_place(apart)
+        if not any(guarded[1:]):
+            return Ways(func, True, None if guarded[0] else fused, apart, first, rest)
+    if fused is not None and not guarded[0]:
+        return Ways(func, apart is not None or is_followed(func), fused)
+    if guarded[0] or (first is not None and any(guarded)):
+        raise beyond(next(filter(None, guarded)))
+    return None
 
 
 @dataclass(frozen=True)
@@ -205,7 +224,8 @@ class OnTrainium:
         """Return the predicted latency in seconds; infinite if no kernel can be made."""
         try:
             return self.kernel(point).predict(self.core).latency_ms * 1e-3
-        except EmitError:
+        except NO_KERNEL as error:
+            self._reasons.append(reason(error))
             return float("inf")
 
     def is_possible(self, point: Point) -> bool:
@@ -217,7 +237,8 @@ class OnTrainium:
             kernel = self.kernel(point)
             if self.steps(Points.of([point]))[0] <= LONGEST:
                 kernel.check(self.core)
-        except (EmitError, CheckError):
+        except (*NO_KERNEL, CheckError) as error:
+            self._reasons.append(reason(error))
             return False
         return True
 
@@ -233,6 +254,15 @@ class OnTrainium:
     @cached_property
     def _kernels(self) -> dict[tuple[int, ...], Kernel]:
         return {}
+
+    @property
+    def why_impossible(self) -> str:
+        """Why the first of the points that turned out to have no kernel has none, or ""."""
+        return next(iter(self._reasons), "")
+
+    @cached_property
+    def _reasons(self) -> list[str]:
+        return []
 
     # ---- Schedule ----------------------------------------------------------------------------
 
