@@ -225,9 +225,10 @@ def test_short_accumulators_that_lose_nothing_are_not_refused(name: str) -> None
 def test_there_are_only_two(numerics: Any) -> None:
     sch = BY_NAME["bias_then_relu"].scheduled()
     module = sch.mod
-    with pytest.raises(ValueError, match="reassociate"):
+    error = ValueError if isinstance(numerics, str) else TypeError
+    with pytest.raises(error, match="reassociate"):
         sch.fuse_reduction_epilogue("mm", numerics=numerics)
-    with pytest.raises(ValueError, match="reassociate"):
+    with pytest.raises(error, match="reassociate"):
         fuse_epilogue.analyze(sch, "mm", numerics=numerics)
     assert sch.mod.same_as(module)
     assert not sch.trace.insts
