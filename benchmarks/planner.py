@@ -44,7 +44,7 @@ from fuse_epilogue import workloads
 from fuse_epilogue.planner.cost import NAMES, Weights
 from fuse_epilogue.planner.kinds import FINDERS
 from fuse_epilogue.planner.machine import cpu
-from fuse_epilogue.planner.measure import arguments, build, placed, seconds, shares
+from fuse_epilogue.planner.measure import arguments, build, places, seconds, shares
 from fuse_epilogue.planner.profile import Profile, profile_of, weights_elsewhere
 from fuse_epilogue.planner.search import EXHAUSTIVE, search
 from fuse_epilogue.planner.space import Points
@@ -56,9 +56,9 @@ LIMIT_S = 60
 #: Points that are timed while planning, for the second plan.
 TIMED = 24
 #: How many of the points drawn may be the best, and turns of the last round for each of the first.
-LAST, LAST_TURNS = 6, 7
+LAST, LAST_TURNS = 6, 10
 #: Places in memory where the arrays are, in turns.
-PLACES = 7
+PLACES = 15
 #: TVM's function, not scheduled, among the points; the plan, and the one that timing chose.
 AS_IS, PLAN, CHOSEN = "as is", "plan", f"plan of {TIMED} timed"
 GREEK = dict(zip(NAMES, ("alpha", "beta", "gamma", "delta"), strict=True))
@@ -162,17 +162,17 @@ def _measured(
         except Exception as error:
             built.pop(key, None)
             pipe.send(("wrong", key, f"{type(error).__name__}: {str(error)[-300:]}"))
-    places = [placed(arrays, seed) for seed in range(PLACES)]
+    at = places(arrays, PLACES)
     least: dict[str, float] = {}
     for turn in range(turns):
         for key, each in built.items():
-            took = seconds(each, places[turn % PLACES])
+            took = seconds(each, at[turn % len(at)])
             least[key] = min(took, least.get(key, took))
             pipe.send(("seconds", key, took))
     drawn = sorted(least.keys() - chosen, key=lambda key: least[key])[:LAST]
     for turn in range(turns * LAST_TURNS):
         for key in [key for key in least if key in chosen or key in drawn]:
-            pipe.send(("last", key, seconds(built[key], places[turn % PLACES])))
+            pipe.send(("last", key, seconds(built[key], at[turn % len(at)])))
     pipe.send(("done", "", None))
 
 

@@ -9,7 +9,7 @@ import pytest
 import tvm
 
 from fuse_epilogue import workloads
-from fuse_epilogue.planner.measure import arguments, placed, shares
+from fuse_epilogue.planner.measure import arguments, places, shares
 
 
 def addresses(tensors):
@@ -18,21 +18,28 @@ def addresses(tensors):
 
 def test_arrays_are_copied_to_lines_of_their_own():
     made = arguments(workloads.matmul(16, 32, 8))
-    assert placed(made, 0) == made
+    first, *others = places(made, 9)
+    assert first == made
     lines = set()
-    for seed in range(1, 9):
-        copies = placed(made, seed)
+    for copies in others:
         assert all(address % 64 == 0 for address in addresses(copies))
-        assert addresses(copies) == addresses(copies)
         lines.add(tuple(address % 4096 for address in addresses(copies)))
     # Eight draws of 4 lines out of 64 each.
     assert len(lines) == 8
 
 
+def test_large_arrays_are_copied_less_often(monkeypatch):
+    made = arguments(workloads.matmul(16, 32, 8))
+    size = sum(tensor.numpy().nbytes for tensor in made)
+    for room, count in ((size - 1, 1), (2 * size, 3), (100 * size, 9)):
+        monkeypatch.setattr("fuse_epilogue.planner.measure._COPIES", room)
+        assert len(places(made, 9)) == count
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
 def test_copies_hold_what_was_there_and_their_memory(dtype):
     made = arguments(workloads.matmul(16, 32, 8, dtype=dtype))
-    copies = placed(made, 3)
+    _, _, _, copies = places(made, 4)
     gc.collect()
     others = [tvm.runtime.tensor(np.full(20_000, 99, "uint8")) for _ in range(64)]
     for tensor, copy in zip(made, copies, strict=True):

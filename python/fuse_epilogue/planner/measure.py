@@ -23,6 +23,8 @@ _VALUES = np.array([-3, -2, -1, 1, 2, 3], "float32")
 SAMPLE_S, SAMPLES = 2e-3, 7
 #: Bytes of a page of memory, and of a line of it.
 _PAGE, _LINE = 4096, 64
+#: Bytes that copies of a function's arrays take, at most.
+_COPIES = 1 << 29
 
 
 @dataclass(frozen=True)
@@ -92,21 +94,27 @@ def arguments(func: tirx.PrimFunc, seed: int = 0) -> list[Any]:
     return made
 
 
-def placed(tensors: Sequence[Any], seed: int) -> list[Any]:
-    """Return copies of tensors elsewhere in memory, each at a random line of a page.
+def places(tensors: Sequence[Any], count: int) -> list[list[Any]]:
+    """Return tensors and copies of them elsewhere in memory, each at a random line of a page.
 
     Which lines of a page two arrays have in common decides which of their loads and stores are in
-    each other's way: the same code took up to 1.8 times as long in another process.
+    each other's way, and which pages they have, what drives what out of a cache. So what is
+    compared at one place is true of that place only.
 
     Parameters
     ----------
     tensors : Sequence[tvm.runtime.Tensor or int or float]
         Numbers stay as they are.
-    seed : int
-        What is drawn; 0 leaves them where they are.
+    count : int
+        Places, the one they are at included. There are fewer where the copies would take more than
+        512 MiB: such arrays are in nobody's way but that of the memory.
     """
-    if seed == 0:
-        return list(tensors)
+    size = sum(t.numpy().nbytes for t in tensors if isinstance(t, tvm.runtime.Tensor))
+    copies = min(count - 1, _COPIES // max(size, 1))
+    return [list(tensors), *(_copied(tensors, seed) for seed in range(copies))]
+
+
+def _copied(tensors: Sequence[Any], seed: int) -> list[Any]:
     rng = np.random.default_rng(seed)
     copies: list[Any] = []
     for tensor in tensors:

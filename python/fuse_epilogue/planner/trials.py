@@ -20,7 +20,7 @@ from tvm.tirx import BufferStore
 from ..schedules.targets import host
 from ..tir_tree import loads
 from .cost import Weights
-from .measure import arguments, compiled, placed, seconds, shares
+from .measure import arguments, compiled, places, seconds, shares
 from .problems.problem import Problem
 from .search import Candidate, Found, search
 
@@ -32,9 +32,9 @@ TILE = ("form", "rows", "vectors", "lanes")
 _TURNS = 2
 #: How many may be the fastest, besides the best of each way to fuse, and the turns of these, which
 #: are compared turn by turn.
-_LAST, _LAST_TURNS = 5, 8
-#: Places in memory where the arrays are, in turns: see :func:`.measure.placed`.
-_PLACES = 4
+_LAST, _LAST_TURNS = 8, 16
+#: Places in memory where the arrays are, in turns: see :func:`.measure.places`.
+_PLACES = 8
 #: Candidates by the cost of which those to be timed are taken.
 _KEPT = 5_000
 
@@ -96,8 +96,7 @@ class _Timed:
 
     def __init__(self, problem: Problem, target: Target, on_next: Callable[[int], Any]) -> None:
         self.problem, self.target, self.on_next = problem, target, on_next
-        made = arguments(problem.func)
-        self.arrays = [placed(made, seed) for seed in range(_PLACES)]
+        self.places = places(arguments(problem.func), _PLACES)
         #: By what tells functions apart: points may come to the same one, where nothing is left to
         #: fuse, for one.
         self.candidates: dict[int, list[Candidate]] = {}
@@ -119,7 +118,7 @@ class _Timed:
         self.seconds.clear()
         for turn in range(_TURNS):
             for key in self.built:
-                took = seconds(self.built[key], self.arrays[turn % _PLACES])
+                took = seconds(self.built[key], self.places[turn % len(self.places)])
                 self.seconds[key] = min(took, self.seconds.get(key, took))
 
     def decide(self) -> None:
@@ -133,7 +132,7 @@ class _Timed:
         turns: dict[int, list[float]] = {key: [] for key in keys}
         for turn in range(_LAST_TURNS):
             for key in keys:
-                turns[key].append(seconds(self.built[key], self.arrays[turn % _PLACES]))
+                turns[key].append(seconds(self.built[key], self.places[turn % len(self.places)]))
         # The shortest time is that of the fastest: the others keep behind it, whatever the clock
         # did before.
         taken = shares(turns)
