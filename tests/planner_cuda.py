@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -66,6 +67,13 @@ def problem(name: str, on: Gpu | None = None) -> Any:
     found = FIND[kind](func, machine() if on is None else on)
     assert found is not None, name
     return found
+
+
+def shared_bytes(text: str) -> int:
+    """Return the bytes of shared memory that kernels declare, as TVM writes them."""
+    sizes = {"float": 4, "half": 2, "signed char": 1}
+    arrays = re.findall(r"__shared__ (?:alignas\(\d+\) )?([\w ]+) \w+\[(\d+)\]", text)
+    return sum(sizes[kind] * int(count) for kind, count in arrays)
 
 
 def covering(found: Any, least: int) -> list[Point]:

@@ -17,15 +17,15 @@ from tvm.s_tir.schedule import Trace
 from tvm.script import tirx as T
 
 import cuda_on_cpu
+import cuda_programs
 import fuse_epilogue
 from cuda_on_cpu import CudaFault, CudaProgram, UnsupportedCuda, nvcc
 from cuda_on_cpu.lowered import lower
+from cuda_programs import changed, needs_gxx
 from fuse_epilogue.schedules.cuda.copies import has_copies
 from fuse_epilogue.schedules.rewrite import rewrite
 
 pytestmark = pytest.mark.slow
-
-needs_gxx = pytest.mark.skipif(cuda_on_cpu.missing() is not None, reason=str(cuda_on_cpu.missing()))
 
 BLOCKS, STEPS, ROWS, COLUMNS = 2, 4, 8, 16
 #: How TVM's text waits until some groups of copies are left, and ends a group.
@@ -86,20 +86,8 @@ def matrices(dtype: str = "float32") -> tuple[np.ndarray, np.ndarray]:
     return x, np.full((BLOCKS, STEPS, COLUMNS, ROWS), 99, dtype)
 
 
-def changed(program: CudaProgram, old: str, new: str, number: int = 0) -> CudaProgram:
-    """Return the program with `old`, at the `number`-th place in its kernel, replaced by `new`."""
-    parts = program.source[program.source.rindex("__launch_bounds__") :].split(old)
-    assert len(parts) > number + 1, program.source
-    kernel = old.join(parts[: number + 1]) + new + old.join(parts[number + 1 :])
-    return program.with_source(
-        program.source[: program.source.rindex("__launch_bounds__")] + kernel
-    )
-
-
 def fault_of(program: CudaProgram, **options: object) -> CudaFault:
-    with pytest.raises(CudaFault) as caught:
-        program(*matrices(), **options)
-    return caught.value
+    return cuda_programs.fault_of(program, *matrices(), **options)
 
 
 # ---- Right programs ------------------------------------------------------------------------------

@@ -1,249 +1,40 @@
-"""Executing CUDA text on the CPU: right programs run right, and each kind of mistake is found.
+"""Executing CUDA text on the CPU: right programs run right, and what is not supported is named.
 
-The mistakes are made in the text of a right program, which TVM generated: a barrier less, an index
-that is one too large. The tests need g++; those of `nvcc.usage` need nvcc.
+What mistakes come to is in `test_cuda_mistakes`. The tests need g++; those of `nvcc.usage` need
+nvcc.
 """
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable
 
 import ml_dtypes
 import numpy as np
 import pytest
 from tvm.s_tir import Schedule
-from tvm.s_tir.schedule import LoopRV
 from tvm.script import tirx as T
 
 import cuda_on_cpu
-from cuda_on_cpu import CudaFault, CudaProgram, UnsupportedCuda, nvcc
+from cuda_on_cpu import UnsupportedCuda, nvcc
 from cuda_on_cpu.lowered import lower
+from cuda_programs import (
+    affine,
+    built,
+    changed,
+    convert,
+    functions,
+    guarded,
+    matmul,
+    needs_gxx,
+    numbers,
+    row_sums,
+    transpose,
+    two_kernels,
+    with_body,
+)
 
 # Many small processes, and nothing of it is about memory in our own library.
 pytestmark = pytest.mark.slow
-
-needs_gxx = pytest.mark.skipif(cuda_on_cpu.missing() is not None, reason=str(cuda_on_cpu.missing()))
-
-
-# ---------------------------------------------------------------------------------------------
-# Programs
-# ---------------------------------------------------------------------------------------------
-
-
-def bind(sch: Schedule, loops: dict[str, LoopRV]) -> None:
-    for tag, loop in loops.items():
-        sch.bind(loop, tag)
-
-
-def affine(dtype: str, lanes: int) -> Schedule:
-    """``y = max(x * 3 + 0.1, 0)``, `lanes` elements at a time."""
-    offset = 1 if dtype == "int8" else 0.1
-
-    @T.prim_func(s_tir=True)
-    def main(x: T.Buffer((8, 128), dtype), y: T.Buffer((8, 128), dtype)):
-        for i, j in T.grid(8, 128):
-            with T.sblock("affine"):
-                vi, vj = T.axis.remap("SS", [i, j])
-                y[vi, vj] = T.max(
-                    x[vi, vj] * T.Cast(dtype, 3) + T.Cast(dtype, offset), T.Cast(dtype, 0)
-                )
-
-    sch = Schedule(main)
-    i, j = sch.get_loops("affine")
-    outer, inner = sch.split(j, [None, lanes])
-    sch.bind(i, "blockIdx.x")
-    sch.bind(outer, "threadIdx.x")
-    sch.vectorize(inner)
-    return sch
-
-
-def convert(source: str, target: str, n: int) -> Schedule:
-    @T.prim_func(s_tir=True)
-    def main(x: T.Buffer((n,), source), y: T.Buffer((n,), target)):
-        for i in range(n):
-            with T.sblock("convert"):
-                vi = T.axis.spatial(n, i)
-                y[vi] = T.Cast(target, x[vi])
-
-    sch = Schedule(main)
-    (i,) = sch.get_loops("convert")
-    block, thread = sch.split(i, [None, 256])
-    sch.bind(block, "blockIdx.x")
-    sch.bind(thread, "threadIdx.x")
-    return sch
-
-
-def functions() -> Schedule:
-    @T.prim_func(s_tir=True)
-    def main(x: T.Buffer((64,), "float32"), y: T.Buffer((5, 64), "float32")):
-        for i in range(64):
-            with T.sblock("all"):
-                vi = T.axis.spatial(64, i)
-                y[0, vi] = T.exp(x[vi])
-                y[1, vi] = T.tanh(x[vi])
-                y[2, vi] = T.sigmoid(x[vi])
-                y[3, vi] = T.erf(x[vi])
-                y[4, vi] = T.sqrt(T.fabs(x[vi]))
-
-    sch = Schedule(main)
-    sch.bind(sch.get_loops("all")[0], "threadIdx.x")
-    return sch
-
-
-def transpose(scope: str) -> Schedule:
-    """A tile of 16 x 16 through shared memory, threads in two dimensions."""
-
-    @T.prim_func(s_tir=True)
-    def main(x: T.Buffer((32, 48), "float32"), y: T.Buffer((48, 32), "float32")):
-        for i, j in T.grid(48, 32):
-            with T.sblock("transpose"):
-                vi, vj = T.axis.remap("SS", [i, j])
-                y[vi, vj] = x[vj, vi]
-
-    sch = Schedule(main)
-    i, j = sch.get_loops("transpose")
-    by, ty, bx, tx = *sch.split(i, [None, 16]), *sch.split(j, [None, 16])
-    sch.reorder(by, bx, ty, tx)
-    tile = sch.cache_read("transpose", 0, scope)
-    sch.compute_at(tile, bx)
-    bind(sch, {"blockIdx.y": by, "blockIdx.x": bx, "threadIdx.y": ty, "threadIdx.x": tx})
-    rows, columns = sch.get_loops(tile)[-2:]
-    sch.bind(rows, "threadIdx.y")
-    sch.bind(columns, "threadIdx.x")
-    return sch
-
-
-def matmul() -> Schedule:
-    """Tiles of both operands in shared memory, loaded by vectors, used up and loaded again."""
-
-    @T.prim_func(s_tir=True)
-    def main(
-        a: T.Buffer((32, 64), "float32"),
-        b: T.Buffer((64, 32), "float32"),
-        y: T.Buffer((32, 32), "float32"),
-    ):
-        for i, j, k in T.grid(32, 32, 64):
-            with T.sblock("multiply"):
-                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
-                with T.init():
-                    y[vi, vj] = T.float32(0)
-                y[vi, vj] += a[vi, vk] * b[vk, vj]
-
-    sch = Schedule(main)
-    i, j, k = sch.get_loops("multiply")
-    bi, ti, bj, tj = *sch.split(i, [None, 8]), *sch.split(j, [None, 8])
-    outer, inner = sch.split(k, [None, 32])
-    sch.reorder(bi, bj, ti, tj, outer, inner)
-    sch.bind(bi, "blockIdx.y")
-    sch.bind(bj, "blockIdx.x")
-    threads = sch.fuse(ti, tj)
-    sch.bind(threads, "threadIdx.x")
-    local = sch.cache_write("multiply", 0, "local")
-    sch.reverse_compute_at(local, threads)
-    for operand in range(2):
-        tile = sch.cache_read("multiply", operand, "shared")
-        sch.compute_at(tile, outer)
-        elements = sch.fuse(*sch.get_loops(tile)[-2:])
-        thread, vector = sch.split(elements, [64, 4])
-        sch.bind(thread, "threadIdx.x")
-        sch.vectorize(vector)
-    return sch
-
-
-def row_sums(threads: int) -> Schedule:
-    """Sums of rows by shuffles; more than a warp also by shared memory."""
-
-    @T.prim_func(s_tir=True)
-    def main(x: T.Buffer((4, 512), "float32"), y: T.Buffer((4,), "float32")):
-        for i, k in T.grid(4, 512):
-            with T.sblock("sum"):
-                vi, vk = T.axis.remap("SR", [i, k])
-                with T.init():
-                    y[vi] = T.float32(0)
-                y[vi] += x[vi, vk]
-
-    sch = Schedule(main)
-    i, k = sch.get_loops("sum")
-    sch.bind(i, "blockIdx.x")
-    sch.bind(sch.split(k, [None, threads])[1], "threadIdx.x")
-    return sch
-
-
-def two_kernels() -> Schedule:
-    """The second kernel reads a workspace that the first one wrote; n is known only at the call."""
-
-    @T.prim_func(s_tir=True)
-    def main(x: T.handle, y: T.handle):
-        n = T.int64()
-        X = T.match_buffer(x, (n, 64), "float16")
-        Y = T.match_buffer(y, (n, 64), "float16")
-        doubled = T.sblock_alloc_buffer((n, 64), "float16")
-        for i, j in T.grid(n, 64):
-            with T.sblock("double"):
-                vi, vj = T.axis.remap("SS", [i, j])
-                doubled[vi, vj] = X[vi, vj] + X[vi, vj]
-        for i, j in T.grid(n, 64):
-            with T.sblock("mirror"):
-                vi, vj = T.axis.remap("SS", [i, j])
-                Y[vi, vj] = doubled[n - 1 - vi, 63 - vj] + X[vi, vj]
-
-    sch = Schedule(main)
-    for block in ("double", "mirror"):
-        i, j = sch.get_loops(block)
-        sch.bind(i, "blockIdx.x")
-        sch.bind(j, "threadIdx.x")
-    return sch
-
-
-def guarded() -> Schedule:
-    """100 elements for 128 threads; indices in three dimensions of the grid."""
-
-    @T.prim_func(s_tir=True)
-    def main(x: T.Buffer((2, 3, 100), "int32"), y: T.Buffer((2, 3, 100), "int32")):
-        for i, j, k in T.grid(2, 3, 100):
-            with T.sblock("copy"):
-                vi, vj, vk = T.axis.remap("SSS", [i, j, k])
-                y[vi, vj, vk] = x[1 - vi, vj, vk]
-
-    sch = Schedule(main)
-    i, j, k = sch.get_loops("copy")
-    outer, inner = sch.split(k, [None, 64])
-    bind(sch, {"blockIdx.z": i, "blockIdx.y": j, "blockIdx.x": outer, "threadIdx.z": inner})
-    return sch
-
-
-@functools.cache
-def built(schedule: Callable[..., Schedule], *arguments: object) -> CudaProgram:
-    return cuda_on_cpu.build(schedule(*arguments).mod)
-
-
-def changed(program: CudaProgram, old: str, new: str, number: int = 0) -> CudaProgram:
-    """The program with `old`, at the `number`-th place in its kernels, replaced by `new`."""
-    start = program.source.rindex("__launch_bounds__")
-    for _ in range(number + 1):
-        assert old in program.source[start:], program.source
-        at = program.source.index(old, start)
-        start = at + len(old)
-    return program.with_source(program.source[:at] + new + program.source[start:])
-
-
-def with_body(program: CudaProgram, statements: str) -> CudaProgram:
-    """The program with other statements in its only kernel."""
-    begin = program.source.index("{", program.source.rindex("__launch_bounds__"))
-    return program.with_source(f"{program.source[: begin + 1]}\n{statements}\n}}\n")
-
-
-def fault_of(program: CudaProgram, *arrays: np.ndarray, **options: object) -> CudaFault:
-    with pytest.raises(CudaFault) as caught:
-        program(*arrays, **options)
-    return caught.value
-
-
-def numbers(shape: tuple[int, ...], dtype: object = np.float32) -> np.ndarray:
-    """Small integers: their sums are exact in any order."""
-    return np.random.default_rng(1).integers(-8, 9, shape).astype(dtype)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -421,165 +212,6 @@ def test_operations_of_a_warp(expression: str, expected: np.ndarray):
     y = np.zeros(256, np.int32)
     program(np.zeros(256, np.int32), y)
     np.testing.assert_array_equal(y, np.tile(expected, 4))
-
-
-# ---------------------------------------------------------------------------------------------
-# Mistakes
-# ---------------------------------------------------------------------------------------------
-
-
-def arrays_of(schedule: Callable[..., Schedule]) -> list[np.ndarray]:
-    if schedule is matmul:
-        return [numbers((32, 64)), numbers((64, 32)), np.zeros((32, 32), np.float32)]
-    if schedule is transpose:
-        return [numbers((32, 48)), np.zeros((48, 32), np.float32)]
-    return [numbers((4, 512)), np.zeros(4, np.float32)]
-
-
-BARRIERS = [
-    (transpose, ("shared",), 1),
-    (transpose, ("shared.dyn",), 1),
-    (matmul, (), 2),
-    # The second one is not needed: thread 0 reads what thread 0 wrote.
-    (row_sums, (64,), 1),
-]
-
-
-@needs_gxx
-@pytest.mark.parametrize("order", cuda_on_cpu.ORDERS)
-@pytest.mark.parametrize(
-    ("schedule", "arguments", "number"),
-    [(schedule, given, i) for schedule, given, count in BARRIERS for i in range(count)],
-)
-def test_a_missing_barrier(
-    schedule: Callable[..., Schedule], arguments: tuple[str, ...], number: int, order: str
-):
-    program = changed(built(schedule, *arguments), "__syncthreads();", "", number)
-    fault = fault_of(program, *arrays_of(schedule), orders=[order])
-    assert fault.kind == "race", fault
-    assert "_kernel" in str(fault) and f"order {order}" in str(fault)
-
-
-# In the transposition: what is replaced, by what, and what the message says.
-OUTSIDE = [
-    ("= x_ptr[", "= x_ptr[-1 + ", "reads 4 bytes at x_ptr[-1]"),
-    ("= x_ptr[", "= x_ptr[1 + ", "reads 4 bytes at x_ptr[1536], but x_ptr has 1536 elements"),
-    ("= x_ptr[", "= x_ptr[(1 << 20) + ", "x_ptr[1048576]"),
-    ("  y_ptr[", "  y_ptr[1 + ", "writes 4 bytes at y_ptr[1536]"),
-    ("  y_ptr[", "  y_ptr[-1 + ", "writes 4 bytes at y_ptr[-1]"),
-    ("= x_shared", "= 1[&x_shared", "reads 4 bytes at x_shared"),
-    ("  x_shared", "  (-1)[&x_shared", "writes 4 bytes at x_shared"),
-]
-
-
-@needs_gxx
-@pytest.mark.parametrize("scope", ["shared", "shared.dyn"])
-@pytest.mark.parametrize(("old", "new", "message"), OUTSIDE)
-def test_an_access_outside_an_array(scope: str, old: str, new: str, message: str):
-    program = built(transpose, scope)
-    if "shared" in old:  # &a[i] becomes (&a[i])[1], which is a[i + 1]
-        begin = program.source.index(old, program.source.rindex("__launch_bounds__"))
-        end = program.source.index("];" if old.startswith("=") else "] =", begin) + 1
-        text = program.source[begin:end]
-        program = program.with_source(program.source.replace(text, text.replace(old, new) + "]", 1))
-    else:
-        program = changed(program, old, new)
-    fault = fault_of(program, *arrays_of(transpose))
-    assert fault.kind == "out-of-bounds"
-    assert message in str(fault)
-    assert "kernel main_kernel, block (" in str(fault) and "thread (" in str(fault)
-    assert "\n  line " in str(fault)
-
-
-@needs_gxx
-def test_a_vector_that_begins_inside_and_ends_outside():
-    program = built(affine, "float32", 4)
-    x, y = numbers((8, 128)), np.zeros((8, 128), np.float32)
-    fault = fault_of(changed(program, "*(float4*)(x_ptr + ", "*(float4*)(x_ptr + 4 + "), x, y)
-    assert fault.kind == "out-of-bounds" and "x_ptr[1024]" in str(fault)
-    fault = fault_of(changed(program, "*(float4*)(y_ptr + ", "*(float4*)(y_ptr + 2 + "), x, y)
-    assert fault.kind == "misaligned" and "multiple of 16" in str(fault)
-
-
-IN_TRANSPOSE = [
-    # A barrier that not all threads reach, or that they reach at different places.
-    ("__syncthreads(); if (threadIdx.x < 3) __syncthreads();", "divergent barrier", "has finished"),
-    ("if (threadIdx.x < 3) __syncthreads(); else\n __syncthreads();", "divergent barrier", "line"),
-    ("__syncthreads(); if (threadIdx.x == 7) return; __syncthreads();", "divergent barrier", ""),
-    # Shuffles without all their lanes.
-    ("__syncthreads(); if (threadIdx.x < 3) __shfl_sync(~0u, 1, 0);", "deadlock", "shuffle"),
-    ("__syncthreads(); __shfl_sync(1u, 1, 0);", "deadlock", "not in the mask"),
-    # A local array; the index is not known to the compiler.
-    ("__syncthreads(); volatile float a[4]; a[threadIdx.x] = 1;", "out-of-bounds", "index 4"),
-    # Threads or blocks that store different values, or that read what another one writes.
-    ("__syncthreads(); x_ptr[1535] = threadIdx.x;", "race", "another value"),
-    ("__syncthreads(); if (threadIdx.y == 3) x_ptr[1535] = blockIdx.x;", "race", "another block"),
-    ("__syncthreads(); volatile int zero = 0; zero = 7 / zero;", "crash", "signal"),
-]  # fmt: skip
-
-
-@needs_gxx
-@pytest.mark.parametrize(("new", "kind", "message"), IN_TRANSPOSE)
-def test_other_mistakes(new: str, kind: str, message: str):
-    program = changed(built(transpose, "shared"), "__syncthreads();", new)
-    fault = fault_of(program, *arrays_of(transpose))
-    assert fault.kind == kind, fault
-    assert message in str(fault)
-
-
-@needs_gxx
-def test_equal_values_may_be_stored_twice():
-    program = with_body(
-        built(convert, "int32", "int32", 512),
-        "y_ptr[threadIdx.x] = 7 * (int)threadIdx.x; y_ptr[511] = 7;\n"
-        # The second thread stores one of two elements again.
-        "if (threadIdx.x == 0) y_ptr[301] = 5;\n"
-        "if (threadIdx.x == 1) *(int2*)(y_ptr + 300) = make_int2(5, 5);",
-    )
-    x, y = np.zeros(512, np.int32), np.zeros(512, np.int32)
-    program(x, y)
-    assert (y[255], y[256], y[300], y[301], y[511]) == (7 * 255, 0, 5, 5, 7)
-
-
-@needs_gxx
-def test_what_nobody_wrote_differs_between_the_orders():
-    # The barrier stays, and the store goes: every thread reads shared memory as it was.
-    program = built(transpose, "shared")
-    program = changed(program, "  x_shared_ptr[", "  float unused_ptr[256]; unused_ptr[")
-    assert fault_of(program, *arrays_of(transpose)).kind == "order"
-    program(*arrays_of(transpose), orders=["forward"])
-
-
-@needs_gxx
-def test_a_loop_without_end():
-    program = changed(built(transpose, "shared"), "__syncthreads();", "for (;;) __syncthreads();")
-    assert fault_of(program, *arrays_of(transpose), timeout=0.5).kind == "timeout"
-
-
-@needs_gxx
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("__launch_bounds__(256)", "__launch_bounds__(128)", "16 x 16 x 1 threads exceed"),
-        ("float x_shared_ptr[256]", "float x_shared_ptr[12289]", "49152 bytes of static shared"),
-    ],
-)
-def test_sizes_that_cuda_refuses(old: str, new: str, message: str):
-    program = changed(built(transpose, "shared"), old, new)
-    fault = fault_of(program, *arrays_of(transpose))
-    assert fault.kind == "launch" and message in str(fault)
-
-
-@needs_gxx
-def test_arguments_are_checked_by_tvm():
-    program = built(transpose, "shared")
-    x, y = arrays_of(transpose)
-    fault = fault_of(program, x, y[:5])
-    assert fault.kind == "arguments" and "y.shape[0]" in str(fault)
-    with pytest.raises(ValueError, match="contiguous"):
-        program(x.T, y)
-    with pytest.raises(ValueError, match="orders"):
-        program(x, y, orders=["sideways"])
 
 
 # ---------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from fuse_epilogue.planner.problems.cuda.product_cost import kernel
 from fuse_epilogue.planner.problems.cuda.product_schedule import scheduled
 from fuse_epilogue.planner.space import Points
 from fuse_epilogue.workloads import matmul
-from planner_cuda import FIND, SMALL, TARGET, machine, problem
+from planner_cuda import FIND, SMALL, TARGET, machine, problem, shared_bytes
 from planner_problems import as_it_is
 
 PRODUCTS = [name for name in SMALL if name.startswith("product")]
@@ -52,12 +52,6 @@ def with_two(found):
     """Return the feasible points with two buffers."""
     points, _ = found.space.feasible()
     return points.take(points["buffers"] == 2)
-
-
-def shared_bytes(source):
-    sizes = {"float": 4, "half": 2, "signed char": 1}
-    kinds = re.findall(r"__shared__ (?:alignas\(\d+\) )?([\w ]+) \w+\[(\d+)\]", source)
-    return sum(sizes[kind] * int(count) for kind, count in kinds)
 
 
 # ---- Spaces --------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from cuda_runs import CUDA, no_gpu, no_gxx, on_machines
 from fuse_epilogue import workloads
 from fuse_epilogue.planner.measure import arguments
 from fuse_epilogue.planner.problems.epilogue import ABSORBED, NONE, TAIL
-from planner_cuda import NUMPY, SMALL, TARGET, covering, machine, problem
+from planner_cuda import NUMPY, SMALL, TARGET, covering, machine, problem, shared_bytes
 from planner_problems import as_it_is
 
 # Many small processes, and nothing of it is about memory in our own library.
@@ -111,8 +111,7 @@ def test_a_product_is_in_shared_memory_by_vectors(name):
         point = some.at(some.size // 2)
         used = found.space.used(point)
         text = text_of(found.apply(point).mod["main"])
-        shared = re.findall(r"__shared__ (?:alignas\(\d+\) )?float \w+\[(\d+)\]", text)
-        assert 4 * sum(map(int, shared)) == used["shared memory"]
+        assert shared_bytes(text) == used["shared memory"]
         assert (f"*(float{vector}*)" in text) == (vector > 1)
         assert f"__launch_bounds__({point['threads_m'] * point['threads_n']})" in text
 
@@ -134,12 +133,11 @@ def test_plans_of_large_functions_are_generated_as_they_say(name):
     source = lower(plan.apply(LARGE[name]).mod["main"], "sm_90").source
     text = text_of(plan.apply(LARGE[name]).mod["main"])
     assert f"__launch_bounds__({used['threads']})" in text
-    sizes = {"float": 4, "half": 2}
-    shared = re.findall(r"__shared__ (?:alignas\(\d+\) )?(\w+) \w+\[(\d+)\]", text)
-    assert sum(sizes[kind] * int(count) for kind, count in shared) == used["shared memory"]
+    assert shared_bytes(text) == used["shared memory"]
     # Every array of a thread has a place in its registers. Of the windows of a convolution nvcc
     # keeps a part only: benchmarks/cuda_registers.py.
     local = re.findall(r"^ *alignas\(64\) (\w+) \w+\[(\d+)\];", text, re.MULTILINE)
+    sizes = {"half": 2}
     words = sum(sizes.get(kind, 4) * int(count) for kind, count in local) / 4
     assert local and (words <= used["registers"] or name.startswith("conv"))
     if nvcc.missing("sm_90") is None:
@@ -161,8 +159,7 @@ def test_lanes_are_threads_of_a_row(lanes):
     assert f"float x_local_ptr[{point['vector']}];" in text
     assert f"__launch_bounds__({lanes * point['rows']})" in text
     assert ("__shfl_down_sync" in text) == (lanes > 1)
-    shared = re.findall(r"__shared__ (?:alignas\(\d+\) )?float \w+\[(\d+)\]", text)
-    assert 4 * sum(map(int, shared)) == found.space.used(point)["shared memory"]
+    assert shared_bytes(text) == found.space.used(point)["shared memory"]
 
 
 def test_threads_of_a_convolution_are_those_of_the_point():
