@@ -26,7 +26,7 @@ from ..cost import Terms
 from ..machine import Cpu
 from ..space import Constraint, Point, Points, Space, Variable
 from .conv_cost import cost
-from .epilogue import NONE, Epilogue, fuse, unfused
+from .epilogue import NONE, Epilogue, fuse, in_vectors, unfused
 
 TILES, ROWS, ELEMENTS = 0, 1, 2
 NAMES = {TILES: forms.TILES, ROWS: forms.ROWS, ELEMENTS: forms.ELEMENTS}
@@ -198,18 +198,6 @@ def follow(point: Point) -> Any:
         blocks = child_names(sch.mod["main"])
         last = unfused(sch, blocks[blocks.index(sch.get(conv).name_hint) + 1 :])
         if last is not None:
-            _in_vectors(sch, last, lanes, point["threads"] > 1)
+            in_vectors(sch, last, lanes, point["threads"] > 1)
 
     return after
-
-
-def _in_vectors(sch: s_tir.Schedule, block: Any, lanes: int, parallel: bool) -> None:
-    """Schedule an elementwise block: its last axis in vectors, the others in parallel."""
-    loops = sch.get_loops(block)
-    if not loops:
-        return
-    *rows, columns = loops
-    if int(sch.get(columns).extent) % lanes == 0 and lanes > 1:
-        sch.vectorize(sch.split(columns, [None, lanes])[1])
-    if rows and parallel:
-        sch.parallel(sch.fuse(*rows) if len(rows) > 1 else rows[0])

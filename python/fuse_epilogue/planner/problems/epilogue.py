@@ -140,6 +140,33 @@ def unfused(sch: s_tir.Schedule, names: Sequence[str]) -> Any:
     return None if last is None else sch.get_sblock(last)
 
 
+def in_vectors(sch: s_tir.Schedule, block: Any, lanes: int, parallel: bool) -> None:
+    """Schedule a block without sums: its last loop in vectors, those around it in parallel.
+
+    What follows a reduction may have any rank, and so any number of loops. One alone is both.
+
+    Parameters
+    ----------
+    sch : tvm.s_tir.Schedule
+    block : SBlockRV
+        Not scheduled.
+    lanes : int
+        Elements of a vector; where the last loop is not so many of them, it stays as it is.
+    parallel : bool
+        Whether several threads compute it.
+    """
+    loops = sch.get_loops(block)
+    if not loops:
+        return
+    *rows, columns = loops
+    if lanes > 1 and int(sch.get(columns).extent) % lanes == 0:
+        columns, lane = sch.split(columns, [None, lanes])
+        sch.vectorize(lane)
+    if parallel:
+        outer = rows or [columns]
+        sch.parallel(sch.fuse(*outer) if len(outer) > 1 else outer[0])
+
+
 def _count(sch: s_tir.Schedule, blocks: Sequence[Any]) -> tuple[int, tuple[frozenset[int], ...]]:
     """Return the operations of blocks, and on which of their axes their other loads depend."""
     inner = {handle(buffer) for buffer in sch.get(sch.get_sblock("root")).alloc_buffers}

@@ -8,7 +8,7 @@ from tvm import s_tir
 
 from ...schedules.trees import child_names
 from ..space import Point
-from .epilogue import NONE, fuse, unfused
+from .epilogue import NONE, fuse, in_vectors, unfused
 
 if TYPE_CHECKING:
     from .product import ProductProblem
@@ -72,11 +72,11 @@ def scheduled(
         sch.parallel(outer)
     sch.decompose_reduction(reduction, k0)
     if mode == NONE and followers:
-        _rows_of(sch, unfused(sch, followers), point["lanes"], parallel)
+        in_vectors(sch, unfused(sch, followers), point["lanes"], parallel)
     if copy is not None:
         copied = sch.get_sblock(copy_name)
         if problem.b.turned:
-            _rows_of(sch, copied, 1, parallel)
+            in_vectors(sch, copied, 1, parallel)
         else:
             _panels_of(sch, copied, width, point["lanes"], parallel)
     return sch
@@ -88,24 +88,6 @@ def _unrolled(sch: s_tir.Schedule, loops: list[Any]) -> None:
     for loop in written:
         sch.unroll(loop)
     sch.vectorize(lane)
-
-
-def _rows_of(sch: s_tir.Schedule, block: Any, lanes: int, parallel: bool) -> None:
-    """Schedule a block without sums: its last loop in vectors, those around it in parallel.
-
-    What follows a product may have any rank, and so any number of loops. One alone is both.
-    """
-    loops = sch.get_loops(block)
-    if not loops:
-        return
-    *rows, columns = loops
-    extent = int(sch.get(columns).extent)
-    if extent % lanes == 0:
-        columns, lane = sch.split(columns, [None, lanes])
-        sch.vectorize(lane)
-    if parallel:
-        outer = rows or [columns]
-        sch.parallel(sch.fuse(*outer) if len(outer) > 1 else outer[0])
 
 
 def _panels_of(sch: s_tir.Schedule, block: Any, width: int, lanes: int, parallel: bool) -> None:

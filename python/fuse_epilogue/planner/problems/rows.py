@@ -26,7 +26,7 @@ from ..machine import Cpu
 from ..nest import Access, Nest
 from ..space import Constraint, Point, Points, Space, Variable, divisors
 from .applied import applicable
-from .epilogue import ABSORBED, NONE, fuse, unfused
+from .epilogue import ABSORBED, NONE, fuse, in_vectors, unfused
 from .patterns import Rows, match_rows
 
 _ROWS, _VECTORS, _UNROLL = 16, 8, (1, 2, 4, 8)
@@ -180,11 +180,8 @@ class RowsProblem(Rows[Cpu]):
         make = _in_vectors if point["lanes"] > 1 else _one_by_one
         make(sch, names[0], point)
         if point["fusion"] == NONE and names[1:]:
-            # As many loops as the result has axes: y[m, n] where a row is changed by its sum.
-            loops = sch.get_loops(unfused(sch, names[1:]))
-            widest = self.machine.lanes(self.bits)
-            if loops and int(sch.get(loops[-1]).extent) % widest == 0:
-                sch.vectorize(sch.split(loops[-1], [None, widest])[1])
+            apart = unfused(sch, names[1:])
+            in_vectors(sch, apart, self.machine.lanes(self.bits), parallel=False)
         return sch
 
 
