@@ -238,14 +238,16 @@ def _find_unreadable(folder: Path, workloads: list[Any], records: list[Any]) -> 
             raise _damaged(folder / RECORDS, number, _said(error)) from error
     # What Python's reader of JSON takes and TVM's does not, as a NaN, 1e999 or a "\\u0000".
     whole, rows = ((folder / name).read_bytes().splitlines(True) for name in (WORKLOADS, RECORDS))
-    for name, lines, why in (
-        (WORKLOADS, whole, lambda some: _refusal(some, [])),
-        (RECORDS, rows, lambda some: _refusal(whole, some)),
-    ):
-        # The shortest beginning that TVM refuses ends with the first bad line.
-        end = bisect_left(range(len(lines) + 1), True, key=lambda n: bool(why(lines[:n])))
-        if end <= len(lines):
-            raise _damaged(folder / name, end, why(lines[end - 1 : end]))
+    _check_lines(folder / WORKLOADS, whole, lambda some: _refusal(some, []))
+    _check_lines(folder / RECORDS, rows, lambda some: _refusal(whole, some))
+
+
+def _check_lines(file: Path, lines: list[bytes], refusal: Callable[[list[bytes]], str]) -> None:
+    """Raise an error for the first line of a file against which TVM says something."""
+    # The shortest beginning that is refused ends with it.
+    end = bisect_left(range(len(lines) + 1), True, key=lambda n: bool(refusal(lines[:n])))
+    if end <= len(lines):
+        raise _damaged(file, end, refusal(lines[end - 1 : end]))
 
 
 def _refusal(workloads: list[bytes], records: list[bytes]) -> str:

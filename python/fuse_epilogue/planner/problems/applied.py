@@ -26,7 +26,7 @@ def applicable(found: Same | None, apart: Callable[[Points], Any] | None = None)
 
     Parameters
     ----------
-    found : Product or Rows
+    found : Product, Rows or CudaConv
         What was found; None stays None.
     apart : Callable, optional
         Returns for each point which of several forms it has: each is tried.

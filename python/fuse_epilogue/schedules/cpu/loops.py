@@ -87,7 +87,7 @@ def in_loops(
         rows = outer
         sch.reorder(*outer, tile, *taps, vectors, lane)
         unrolled = [*taps, vectors]
-        marked, around = [(tile, _COLUMN)], tile
+        marked, store_in = [(tile, _COLUMN)], tile
     else:
         channel = loops[handle(_channel(found).var)]
         size = plain(_channel(found).dom.extent)
@@ -100,15 +100,15 @@ def in_loops(
         sch.reorder(*others, tile, some, vectors, *taps, each, lane)
         rows = [*others, tile]
         unrolled = [*taps, each]
-        marked, around = [(some, _COLUMN), (vectors, _CHANNEL)], vectors
+        marked, store_in = [(some, _COLUMN), (vectors, _CHANNEL)], vectors
     for loop, name in marked:
         sch.annotate(loop, name, 1)
-    if found.taps * unroll <= UNROLLED:
-        for loop in unrolled:
-            sch.unroll(loop)
+    short = found.taps * unroll <= UNROLLED
+    for loop in unrolled if short else ():
+        sch.unroll(loop)
     sch.vectorize(lane)
     follow(sch, conv)
-    _stored_once(sch, conv, around, lanes, found.taps * unroll <= UNROLLED)
+    _store_once(sch, conv, store_in, lanes, unrolled=short)
     # Last: what the fused loop does to indices of a symbolic size can hide that all are covered.
     if rows and parallel:
         sch.parallel(sch.fuse(*rows) if len(rows) > 1 else rows[0])
@@ -205,29 +205,25 @@ def one_by_one(
     return sch
 
 
-def _stored_once(sch: s_tir.Schedule, conv: Any, tile: Any, lanes: int, unrolled: bool) -> None:
+def _store_once(sch: s_tir.Schedule, conv: Any, tile: Any, lanes: int, unrolled: bool) -> None:
     """Let the sums of a tile be stored behind it where no tail does so.
 
     Sums in the result are stored and loaded with each tap wherever a condition keeps LLVM from
     seeing that it is the same element.
     """
-    if _blocks_in(sch.get(tile)) > 1:
+    blocks: list[Any] = []
+    tvm_ffi.structural_walk(sch.get(tile), (s_tir.SBlock, blocks.append))
+    if len(blocks) > 1:  # the convolution, and a tail
         return
     copy = sch.cache_write(conv, 0, "global")
     sch.reverse_compute_at(copy, tile, preserve_unit_loops=True)
-    around = [sch.get(loop) for loop in sch.get_loops(copy)]
-    at = next(i for i, loop in enumerate(around) if loop.same_as(sch.get(tile)))
-    *others, last = sch.get_loops(copy)[at + 1 :]
+    loops = sch.get_loops(copy)
+    depth = [bool(sch.get(loop).same_as(sch.get(tile))) for loop in loops].index(True)
+    *others, last = loops[depth + 1 :]
     vectors, lane = sch.split(last, [None, lanes])
     for loop in (*others, vectors) if unrolled else ():
         sch.unroll(loop)
     sch.vectorize(lane)
-
-
-def _blocks_in(loop: Any) -> int:
-    found: list[Any] = []
-    tvm_ffi.structural_walk(loop, (s_tir.SBlock, found.append))
-    return len(found)
 
 
 def _turn_filter(sch: s_tir.Schedule, conv: Any, found: DepthwiseConv, channel: Any) -> None:

@@ -27,7 +27,7 @@ from tvm import s_tir, tirx
 
 from ....schedules.convolution import plain
 from ....schedules.cuda import copies
-from ....schedules.cuda.code import has_vectors, is_compact
+from ....schedules.cuda.code import VECTOR_BYTES, has_vectors, is_compact
 from ...cost import Terms
 from ...gpu import Gpu
 from ...space import Constraint, Point, Points, Space, Variable
@@ -46,8 +46,6 @@ _TILE, _THREADS, _STEP = 8, 32, 32
 #: shorter than the wait of one load, and would make the largest space larger than is searched in
 #: the time that planning may take.
 _BUFFERS = (1, 2)
-#: Bytes of a load of a thread, at most.
-VECTOR_BYTES = 16
 
 
 @dataclass(frozen=True)

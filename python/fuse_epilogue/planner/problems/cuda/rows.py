@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from tvm import s_tir, tirx
 
-from ....schedules.cuda.code import has_vectors
+from ....schedules.cuda.code import VECTOR_BYTES, has_vectors
 from ...cost import Terms
 from ...gpu import Gpu
 from ...space import Constraint, Point, Points, Space, Variable
@@ -42,8 +42,6 @@ from .kernel import (
 )
 from .rows_schedule import scheduled
 
-#: Bytes of a load of a thread, at most.
-_VECTOR_BYTES = 16
 _UNROLL = (1, 2, 4, 8)
 #: Rows of a block, at most.
 _ROWS = 256
@@ -66,7 +64,7 @@ class CudaRows(Rows[Gpu]):
         # What TVM's `LowerThreadAllreduce` shuffles, see `is_warp_reduction` there.
         shuffled = accumulator == "float16" or self.bits in (32, 64)
         wide = all(has_vectors(region.source) for region in block.reads)
-        most = max(1, _VECTOR_BYTES // self.bytes) if wide else 1
+        most = max(1, VECTOR_BYTES // self.bytes) if wide else 1
         vectors = tuple(v for v in (1, 2, 4, 8, 16) if v <= most and n % v == 0)
         variables = (
             self.epilogue.variable,
