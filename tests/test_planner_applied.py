@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import tvm
@@ -321,5 +323,11 @@ EMPTY = {
 @pytest.mark.parametrize("target", [CPU, CUDA], ids=["cpu", "cuda"])
 @pytest.mark.parametrize("name", EMPTY)
 def test_a_size_of_0_is_refused_by_its_name(name, target):
-    with pytest.raises(ValueError, match=r"axis 'v\w' of '\w+' has the size 0: there is nothing"):
-        fuse_epilogue.plan(EMPTY[name], target)
+    reason = r"axis 'v\w' of '\w+' has the size 0: there is nothing"
+    for use in (fuse_epilogue.plan, schedules.apply):
+        with pytest.raises(ValueError, match=reason) as caught:
+            use(EMPTY[name], target)
+        assert str(caught.value).count("has the size 0") == 1
+    planner, rule = schedules.explain(EMPTY[name], target).splitlines()
+    assert re.match(f"no plan: {reason}", planner)
+    assert re.match(f"DepthwiseConv1d: not scheduled: {reason}", rule)

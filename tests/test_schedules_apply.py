@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import tvm
 from tvm import relax
-from tvm.s_tir import dlight
+from tvm.s_tir import Schedule, ScheduleError, dlight
 from tvm.script import tirx as T
 from tvm.target import Target
 
 from fuse_epilogue import schedules
 from fuse_epilogue.schedules import cpu, cuda
+from fuse_epilogue.schedules.cuda.loops import bind_elements
 from fuse_epilogue.workloads import depthwise_conv1d
 from fused_block import blocks
 
@@ -38,7 +39,7 @@ def test_apply_takes_any_form_of_target(target: Any) -> None:
 
 def test_apply_refuses() -> None:
     func = depthwise_conv1d(1, 2, 9, 3)
-    with pytest.raises(TypeError, match="^func must be a PrimFunc, not IRModule$"):
+    with pytest.raises(TypeError, match=f"^func must be a PrimFunc, not IRModule: {MODULE}$"):
         schedules.apply(tvm.IRModule({"main": func}), "llvm")
     with pytest.raises(TypeError, match="not Function$"):
         schedules.apply(relax.Function([], relax.ShapeExpr([1])), "llvm")
@@ -65,6 +66,8 @@ def f(x: T.Buffer((3, 22)), w: T.Buffer((3, 3)), s: T.Buffer((3, 20)), y: T.Buff
             y[vc, vi] = T.max(s[vc, vi], T.float32(0))
 """
 CUDA = {"kind": "cuda", "arch": "sm_80"}
+#: What to pass of a module, as a pattern.
+MODULE = r"of a module, pass mod\[name\]"
 EXPLAINED = {
     "rows": (depthwise_conv1d(1, 2, 16, 3), "rows, in vectors", "rows, in vectors"),
     "stride": (
@@ -117,8 +120,28 @@ def test_several_kernels() -> None:
     assert said.startswith("2 kernels, one for each block; not in registers: ")
 
 
+@pytest.mark.parametrize("change", ["split", "fuse"])
+def test_a_follower_that_was_scheduled_before_has_no_kernel_of_its_own(change: str) -> None:
+    """Where it cannot be fused, its loops would have to be those of its axes."""
+    mirrored = LARGER_TAIL.replace("T.max(s[vc, vi], T.float32(0))", "s[vc, vi] + s[vc, 19 - vi]")
+    assert mirrored != LARGER_TAIL
+    sch = Schedule(tvm.script.from_source(mirrored, {"T": T}))
+    assert cuda.DepthwiseConv1d().choose(sch.mod["main"], Target(CUDA)).schedule is not None
+    rows, columns = sch.get_loops("relu")
+    if change == "split":
+        sch.split(columns, [None, 4])
+    else:
+        sch.fuse(rows, columns)
+    said = str(cuda.DepthwiseConv1d().choose(sch.mod["main"], Target(CUDA)))
+    assert said.startswith("not scheduled: ") and said.endswith("not those of its axes")
+    with pytest.raises(ValueError, match="no schedule for 'cuda' knows this function"):
+        schedules.apply(sch.mod["main"], CUDA)
+    with pytest.raises(ScheduleError, match=r"^'relu' has 2 axes in \d loops: .* before; pass"):
+        bind_elements(sch, sch.get_sblock("relu"))
+
+
 def test_explain_refuses_as_apply_does() -> None:
-    with pytest.raises(TypeError, match="^func must be a PrimFunc, not IRModule$"):
+    with pytest.raises(TypeError, match=f"^func must be a PrimFunc, not IRModule: {MODULE}$"):
         schedules.explain(tvm.IRModule(), "llvm")
     with pytest.raises(ValueError, match="target kind 'c', only for cuda, llvm"):
         schedules.explain(doubled, "c")

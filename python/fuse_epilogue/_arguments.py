@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Literal, TypeAlias
+from collections.abc import Collection
+from typing import Any, Literal, TypeAlias, get_args
 
 from tvm import tirx
 
@@ -11,7 +11,7 @@ from tvm import tirx
 Numerics: TypeAlias = Literal["reassociate", "exact"]
 
 
-def word(argument: str, value: Any, known: Iterable[str]) -> None:  # noqa: ANN401
+def word(argument: str, value: Any, known: Collection[str]) -> None:  # noqa: ANN401
     """Return if a value is one of a few words.
 
     Raises
@@ -32,6 +32,11 @@ def word(argument: str, value: Any, known: Iterable[str]) -> None:  # noqa: ANN4
         raise TypeError(message)
     if value not in known:
         raise ValueError(message)
+
+
+def check_numerics(value: Any) -> None:  # noqa: ANN401
+    """Return if a value is one of :data:`Numerics`; raise what :func:`word` does if not."""
+    word("numerics", value, get_args(Numerics))
 
 
 def flag(argument: str, value: Any) -> None:  # noqa: ANN401

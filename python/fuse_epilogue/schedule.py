@@ -8,7 +8,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import SBlockRV, _ffi_api
 
 from . import _core
-from ._arguments import Numerics, flag, word
+from ._arguments import Numerics, check_numerics, flag
 from .report import FusionReport, report_from_core
 
 #: What ``numerics`` may be, and whether it asks for every float bit for bit.
@@ -215,19 +215,6 @@ def _reduction(block: Any, reduction_block: Any) -> Any:  # noqa: ANN401 - what 
             "fuse_reduction_epilogue takes one reduction: pass either block or reduction_block"
         )
     return block if block is not None else reduction_block
-
-
-def check_numerics(numerics: Any) -> None:  # noqa: ANN401 - what the user passed
-    """Return if this is a key of :data:`NUMERICS`.
-
-    Raises
-    ------
-    TypeError
-        It is no str.
-    ValueError
-        It is another one.
-    """
-    word("numerics", numerics, NUMERICS)
 
 
 def _exact(numerics: Numerics) -> bool:

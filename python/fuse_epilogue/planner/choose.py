@@ -8,6 +8,7 @@ from typing import Any
 from tvm import tirx
 from tvm.target import Target
 
+from .._arguments import prim_func
 from ..neuron import emit
 from ..neuron.machine import Machine
 from .gpu import Gpu
@@ -68,10 +69,10 @@ def plan(
         no integer, `finite` neither True nor False, or `on_trial` no function.
     ValueError
         The target is of another kind, the function is of no kind that the planner knows, TVM's
-        primitives refuse every way to schedule it, or no point is feasible; `profile` is given for
-        no processor, `finite` for no Trainium, or `measure` for another machine than the processor
-        at hand; `limit` is below 1, or `measure` below 0; by the weights of `profile`, a point
-        costs nothing.
+        primitives refuse every way to schedule it, one of its axes has the size 0, or no point is
+        feasible; `profile` is given for no processor, `finite` for no Trainium, or `measure` for
+        another machine than the processor at hand; `limit` is below 1, or `measure` below 0; by the
+        weights of `profile`, a point costs nothing.
 
     Example
     -------
@@ -82,8 +83,7 @@ def plan(
     >>> chosen.fused
     True
     """
-    if not isinstance(func, tirx.PrimFunc):
-        raise TypeError(f"func must be a PrimFunc, not {type(func).__name__}")
+    prim_func("func", func)
     whole_number("limit", limit, 1, "points up to which a space is searched in full")
     whole_number("measure", measure, 0, "points that are timed")
     if not isinstance(finite, bool):

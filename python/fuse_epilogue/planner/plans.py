@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from .._arguments import prim_func
 from ..neuron.machine import MACHINES, Machine
 from . import consistent
 from . import explain as reasons
@@ -119,10 +120,7 @@ class Plan:
         >>> plan.problem(func).sizes
         {'m': 128, 'n': 128, 'k': 128}
         """
-        if not isinstance(func, tirx.PrimFunc):
-            raise TypeError(
-                f"func must be a PrimFunc, not {type(func).__name__}: of a module, pass mod[name]"
-            )
+        prim_func("func", func)
         if self.known is not None and self.known.func.same_as(func):
             return self.known
         find = finders_for(self.machine, self.finite).get(self.kind)

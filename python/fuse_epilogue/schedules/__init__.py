@@ -20,6 +20,7 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 from tvm.target import Target
 
+from .._arguments import prim_func
 from ..neuron.machine import MACHINES, Machine
 from . import cpu, cuda, neuron
 from .choice import Choice
@@ -99,10 +100,10 @@ def apply(func: tirx.PrimFunc, target: Target | Machine | str | dict) -> ir.IRMo
     if sch is not None:
         return tvm.IRModule({"main": sch.mod["main"].with_attr("tirx.is_scheduled", True)})
     names = ", ".join(type(rule).__name__ for rule in rules)
-    reasons = "; ".join(dict.fromkeys(rule.choose(func, target).why for rule in rules))
+    reasons = dict.fromkeys((*(rule.choose(func, target).why for rule in rules), against))
     kind = target.name if isinstance(target, Machine) else target.kind.name
     raise ValueError(
-        f"no schedule for '{kind}' knows this function (known: {names}): {reasons}; {against}"
+        f"no schedule for '{kind}' knows this function (known: {names}): {'; '.join(reasons)}"
     )
 
 
@@ -176,8 +177,7 @@ def _rules(
     func: tirx.PrimFunc, target: Target | Machine | str | dict
 ) -> tuple[Any, tuple[Rule, ...]]:
     """Return a target as TVM knows it, or a machine, and the rules for it."""
-    if not isinstance(func, tirx.PrimFunc):
-        raise TypeError(f"func must be a PrimFunc, not {type(func).__name__}")
+    prim_func("func", func)
     if func.attrs is not None and func.attrs.get("tirx.is_scheduled"):
         raise ValueError("func is scheduled ('tirx.is_scheduled'): pass it as it was before")
     if isinstance(target, str) and target in MACHINES:
@@ -192,7 +192,8 @@ def _rules(
                     )
                 if int(extent) < 1:
                     raise ValueError(
-                        f"'{param.name}' has a size of {extent}: there is nothing to schedule"
+                        f"'{param.name}' has a size of {extent}: there is nothing to schedule, "
+                        "use sizes of 1 or more"
                     )
         return target, NEURON
     target = target if isinstance(target, Target) else Target(target)

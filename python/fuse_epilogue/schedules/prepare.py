@@ -21,7 +21,7 @@ from tvm.ir import Call, prim
 from ..tir_tree import substitute
 from .accessed import with_accessed_regions
 from .choice import NOT_PREPARED
-from .convolution import substitute_part
+from .convolution import plain, substitute_part
 from .rewrite import rewrite
 from .trees import all_names, child_blocks, child_names, nests, with_unique_names
 from .unread import without_unread
@@ -41,8 +41,8 @@ def prepare(func: tirx.PrimFunc) -> tuple[s_tir.Schedule, Any] | None:
         The schedule (the function is its "main", and its trace begins with `func` as it is) and the
         reduction, which has a loop for each of its axes, in their order, and no T.Let around
         anything. None if the function has not exactly one reduction, if that is not in plain loops
-        over all of its axes, if something before it cannot be inlined, or if a buffer has two
-        names.
+        over all of its axes, if something before it cannot be inlined, if a buffer has two names,
+        or if an axis of a block has the size 0.
 
     Example
     -------
@@ -83,7 +83,7 @@ def in_order(func: tirx.PrimFunc) -> tirx.PrimFunc | None:
         `func` itself if there is nothing to do; None where :func:`prepare` returns None, unless
         only because something cannot be inlined.
     """
-    if _alias_in(func) is not None or _binds_effects(func):
+    if _alias_in(func) is not None or _binds_effects(func) or why_empty(func):
         return None
     if _only_reduction(func) is None or all_names(func).count("root") != 1:
         return None
@@ -98,7 +98,29 @@ def why_not_prepared(func: tirx.PrimFunc) -> str:
         return f"its buffer '{alias}' is another name for memory that has one: use that one alone"
     if _binds_effects(func):
         return "it binds with T.Let what may have side effects"
-    return NOT_PREPARED
+    return why_empty(func) or NOT_PREPARED
+
+
+def why_empty(func: tirx.PrimFunc) -> str:
+    """Return which axis of a block has the size 0, and what to do; "" if none has.
+
+    Such a function cannot be divided into tiles, or into what threads compute.
+
+    Example
+    -------
+    >>> from fuse_epilogue.workloads import matmul
+    >>> why_empty(matmul(8, 8, 8))
+    ''
+    """
+    for block in child_blocks(func):
+        for axis in block.iter_vars:
+            size = plain(axis.dom.extent)
+            if isinstance(size, int) and size < 1:
+                return (
+                    f"axis '{axis.var.name}' of '{block.name_hint}' has the size {size}: there is "
+                    "nothing to schedule; compile the function as it is, or use sizes of 1 or more"
+                )
+    return ""
 
 
 def _alias_in(func: tirx.PrimFunc) -> str | None:

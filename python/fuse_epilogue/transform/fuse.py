@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import tvm
 from tvm import ir, relax, tirx
 
-from .._arguments import Numerics, flag, word
+from .._arguments import Numerics, check_numerics, flag, word
 from .._interrupts import is_interrupt
-from ..schedule import NUMERICS
 from .decide import POLICIES, Policy, PolicyName
 from .earlier import bytes_removed, fused_before, with_earlier, with_earlier_bytes
 from .find import DEFAULT_NUMERICS, LEFT_ALONE, fuse_one, reductions_of
@@ -108,7 +107,7 @@ class FuseReductionEpilogue:
     ) -> None:
         """Check the options."""
         word("policy", policy, POLICIES)
-        word("numerics", numerics, NUMERICS)
+        check_numerics(numerics)
         flag("distribute", distribute)
         flag("rows", rows)
         self.policy = policy

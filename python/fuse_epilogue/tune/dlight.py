@@ -9,8 +9,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir import dlight
 from tvm.target import Target
 
-from .._arguments import Numerics
-from ..schedule import check_numerics
+from .._arguments import Numerics, check_numerics
 from .rule import absorb
 
 

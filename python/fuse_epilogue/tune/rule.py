@@ -23,8 +23,8 @@ from tvm.s_tir.schedule.analysis import is_output_block
 from tvm.sym import Analyzer
 from tvm.target import Target
 
-from .._arguments import Numerics
-from ..schedule import analyze, check_numerics
+from .._arguments import Numerics, check_numerics
+from ..schedule import analyze
 from ..tir_tree import loads
 from .checks import tvm_space
 from .postproc import with_decompose_fused

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from .._arguments import Numerics, prim_func
+from .._arguments import Numerics, check_numerics, prim_func
 from .abstract import AbstractProgram
 from .compare import Comparison, NotEquivalent, same_bits, same_numbers, within_bounds
 from .compiled import Compiled
@@ -19,7 +19,7 @@ from .evaluate import Program, compile_function
 from .intervals import IntervalArithmetic
 from .parameters import Parameter, shape_of, work_of
 from .scalars import EvaluationError, UnsupportedError
-from .unknowns import Symbolic, check_numerics, prove
+from .unknowns import Symbolic, prove
 
 # Stores above which the evaluator is not used: it takes some microseconds for each.
 _EFFORT = 60_000

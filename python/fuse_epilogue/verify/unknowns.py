@@ -6,11 +6,11 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 from tvm import tirx
 
-from .._arguments import Numerics, prim_func, word
+from .._arguments import Numerics, check_numerics, prim_func
 from .abstract import AbstractProgram
 from .parameters import Parameter, shape_of, work_of
 from .prover import Prover, has_z3
@@ -148,19 +148,6 @@ def prove(
         status = "unknown" if has_z3() else "skipped"
         reason = reason if has_z3() else f"z3 is not installed, and needed: {reason}"
     return Symbolic(status, reason, tuple(tried), *counts), candidates
-
-
-def check_numerics(numerics: Any) -> None:
-    """Return if this is a name of what may happen to floats.
-
-    Raises
-    ------
-    TypeError
-        It is no str.
-    ValueError
-        It is another one.
-    """
-    word("numerics", numerics, get_args(Numerics))
 
 
 def _check_parameters(programs: list[AbstractProgram]) -> None:

@@ -11,7 +11,7 @@ from tvm import s_tir, tirx
 from tvm.ir import TensorLoad, prim
 
 from ...schedules.convolution import added_term, plain, uncast
-from ...schedules.prepare import prepare
+from ...schedules.prepare import prepare, why_empty
 from ...schedules.trees import child_blocks
 from ...tir_tree import uses
 from .epilogue import Epilogue, find_epilogue
@@ -132,17 +132,9 @@ def refuse_empty(func: tirx.PrimFunc) -> None:
     >>> from fuse_epilogue.workloads import matmul
     >>> refuse_empty(matmul(8, 8, 8))
     """
-    blocks = child_blocks(func)
-    if all(block.init is None for block in blocks):
-        return
-    for block in blocks:
-        for axis in block.iter_vars:
-            size = plain(axis.dom.extent)
-            if isinstance(size, int) and size < 1:
-                raise ValueError(
-                    f"axis '{axis.var.name}' of '{block.name_hint}' has the size {size}: there is "
-                    "nothing to schedule; compile the function as it is, or use sizes of 1 or more"
-                )
+    why = why_empty(func)
+    if why and any(block.init is not None for block in child_blocks(func)):
+        raise ValueError(why)
 
 
 def match_product(func: tirx.PrimFunc, machine: Any, make: Callable[..., Found]) -> Found | None:

@@ -116,7 +116,11 @@ class DepthwiseConv1d(ScheduleRule):
         try:
             in_loops(sch, conv)
         except s_tir.ScheduleError:
-            return Choice("", "a block after its reduction has loops that cannot be parallel")
+            return Choice(
+                "",
+                "a block after its reduction has loops that cannot be parallel, or that are not "
+                "those of its axes",
+            )
         kernels = len(child_names(sch.mod["main"]))
         form = "one kernel" if kernels == 1 else f"{kernels} kernels, one for each block"
         return Choice(form, f"not in registers: {choice.why}", sch)

@@ -45,7 +45,7 @@ def in_loops(
     Raises
     ------
     tvm.s_tir.ScheduleError
-        A block has loops that cannot be parallel.
+        As of :func:`bind_elements`.
     """
     name = sch.get(conv).name_hint
     bind_elements(sch, conv, most)
@@ -67,10 +67,22 @@ def bind_elements(sch: s_tir.Schedule, block: Any, most: int = THREADS) -> None:
         In a loop for each of its axes, none of which is bound.
     most : int
         Threads of a block of the kernel, at most.
+
+    Raises
+    ------
+    tvm.s_tir.ScheduleError
+        It is in other loops, because it was scheduled before, or they cannot be parallel.
     """
-    loops = list(zip(sch.get(block).iter_vars, sch.get_loops(block), strict=True))
-    elements = [loop for axis, loop in loops if int(axis.iter_type) == IterVar.DataPar]
-    taps = [loop for axis, loop in loops if int(axis.iter_type) != IterVar.DataPar]
+    axes, loops = sch.get(block).iter_vars, sch.get_loops(block)
+    if len(axes) != len(loops):
+        name = sch.get(block).name_hint
+        raise s_tir.ScheduleError(
+            f"'{name}' has {len(axes)} axes in {len(loops)} loops: it was scheduled before; pass "
+            "the function as it was"
+        )
+    around = list(zip(axes, loops, strict=True))
+    elements = [loop for axis, loop in around if int(axis.iter_type) == IterVar.DataPar]
+    taps = [loop for axis, loop in around if int(axis.iter_type) != IterVar.DataPar]
     if not elements:
         elements = [sch.add_unit_loop(taps[0] if taps else block)]
     sch.reorder(*elements, *taps)
