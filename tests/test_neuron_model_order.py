@@ -31,18 +31,20 @@ def test_pieces() -> None:
 
 
 def test_what_is_written_once_keeps_nobody_waiting() -> None:
-    """Rows of a result that are disjoint; not those written twice, read again, or on the chip."""
+    """Rows of a result that are disjoint; not those written twice or after a read, or on a chip."""
     build = Builder()
-    once, twice, again = (build.buffer("hbm", (64,)) for _ in range(3))
+    once, twice, read, again = (build.buffer("hbm", (64,)) for _ in range(4))
     tile = build.buffer("sbuf", (4, 8))
 
     def rows(buffer: BufferInfo, offset: int) -> Access:
         return access(buffer, offset, ((16, 4), (1, 8)))
 
-    for buffer, offset in ((once, 0), (once, 8), (twice, 0), (twice, 7), (again, 0)):
+    for buffer, offset in ((once, 0), (once, 8), (twice, 0), (twice, 7), (read, 0), (again, 0)):
         build.step("dma_copy", "dma", rows(buffer, offset), access(tile))
-    build.step("dma_copy", "dma", access(tile), rows(again, 0))
-    assert written_once(build.trace.steps) == {once.id}
+    for buffer in (read, again):
+        build.step("dma_copy", "dma", access(tile), rows(buffer, 0))
+    build.step("dma_copy", "dma", rows(again, 8), access(tile))
+    assert written_once(build.trace.steps) == {once.id: False, read.id: True}
 
 
 def test_too_many_pieces_become_one() -> None:
@@ -55,7 +57,7 @@ def test_dependences(seed: int) -> None:
     rng = random.Random(seed)
     build = Builder()
     buffers = [build.buffer("sbuf", (4, 24)), build.buffer("hbm", (60,))]
-    dependences = Dependences()
+    dependences = Dependences({})
     done: list[tuple[int, Access | None, list[Access]]] = []
     behind: list[set[int]] = []  # what is certainly over when an instruction starts
 

@@ -128,15 +128,15 @@ def test_what_is_read_under_a_condition_only_is_refused(name: str) -> None:
 )
 def test_a_way_that_is_refused_is_left_out(monkeypatch: Any, error: Exception, says: str) -> None:
     """Where TVM refuses one way, or its kernel cannot be run, the plan is the other one."""
-    func, apply = workloads.matmul(64, 64, 64, activation="relu"), TrainiumProduct.apply
+    func, cut = workloads.matmul(64, 64, 64, activation="relu"), TrainiumProduct.cut
     refused = {1}
 
-    def fails(self: Any, point: Any) -> Any:
+    def fails(self: Any, sch: Any, found: Any, point: Any, alone: bool) -> None:
         if point["fusion"] in refused:
             raise error
-        return apply(self, point)
+        cut(self, sch, found, point, alone)
 
-    monkeypatch.setattr(TrainiumProduct, "apply", fails)
+    monkeypatch.setattr(TrainiumProduct, "cut", fails)
     assert set(fuse_epilogue.plan(func, "trn1").found.by_fusion) == {"none"}
     refused.add(0)
     with pytest.raises(ValueError, match=f"possible for this product: {says}; schedule it"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,10 @@ import pytest
 import fuse_epilogue
 from fuse_epilogue import neuron, workloads
 from fuse_epilogue.neuron.machine import MACHINES
+from fuse_epilogue.planner.exact import BEYOND, FIRST, LONGEST, OTHERS
 from fuse_epilogue.planner.problems.trainium import find_conv, find_product, find_rows
+from fuse_epilogue.planner.problems.trainium.ways import OnTrainium
+from fuse_epilogue.planner.space import Points
 from fuse_epilogue.schedules.neuron import DepthwiseConv1d, Elementwise, Matmul, RowReduce
 from fuse_epilogue.schedules.neuron.channel_conv import find_channel_conv
 from fuse_epilogue.schedules.neuron.depthwise import tilings as tilings_of_conv
@@ -81,15 +83,38 @@ def test_rows(machine: str, shape: tuple[int, int]) -> None:
     assert_no_worse(func, RowReduce(), machine)
 
 
-def test_planning_is_quick() -> None:
-    """Processor time, and the least of three: other processes do not count."""
-    func = workloads.depthwise_conv1d(8, 512, 2048, 3)
-    took = []
-    for _ in range(3):
-        start = time.process_time()
-        fuse_epilogue.plan(func, "trn1")
-        took.append(time.process_time() - start)
-    assert min(took) < 1.0
+FUNCTIONS = {
+    "conv": lambda: workloads.depthwise_conv1d(8, 512, 2048, 3),
+    "conv of 13 taps": lambda: workloads.depthwise_conv1d(2, 192, 800, 13),
+    "product": lambda: workloads.matmul(512, 512, 512),
+    "rows": lambda: workloads.row_reduce(720, 5040, bias=True),
+}
+
+
+@pytest.mark.parametrize(
+    ("function", "finite"), [*((name, False) for name in FUNCTIONS), ("conv", True)]
+)
+def test_planning_keeps_to_its_steps(
+    function: str, finite: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as are allowed, where each way has one point at least; a step is some time."""
+    steps: dict[int, list[float]] = {0: [], 1: []}
+    compute = OnTrainium.exact
+
+    def exact(problem: Any, point: Any) -> float:
+        counted = float(problem.steps(Points.of([point]))[0])
+        steps[point["fusion"]].append(counted)
+        # An instruction takes a step or more.
+        assert len(problem.kernel(point).trace().steps) <= counted
+        return compute(problem, point)
+
+    monkeypatch.setattr(OnTrainium, "exact", exact)
+    plan = fuse_epilogue.plan(FUNCTIONS[function](), "trn1", finite=finite)
+    assert not plan.found.estimated
+    assert max(map(max, steps.values())) <= LONGEST
+    small, large = sorted(sum(each) for each in steps.values())
+    assert small <= max(OTHERS, LONGEST)
+    assert large <= max(FIRST, LONGEST) + BEYOND * finite
 
 
 # ---- What a rule chooses from is in the space ----------------------------------------------------

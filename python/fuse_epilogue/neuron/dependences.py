@@ -9,7 +9,7 @@ as it touches and not at all earlier instructions.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -93,27 +93,39 @@ class Intervals:
 
     def write(self, start: int, end: int, index: int) -> None:
         """Note that an instruction writes these elements."""
-        first, last = self.cut(start), self.cut(end)
-        self.starts[first:last] = [start]
-        self.histories[first:last] = [(index, {})]
+        first = bisect_left(self.starts, start)
+        last = bisect_left(self.starts, end, first)
+        starts: list[int] = [start]
+        histories: list[History] = [(index, {})]
+        if last == len(self.starts) or self.starts[last] != end:
+            # What lies behind the end keeps its history.
+            writer, readers = self.histories[last - 1]
+            starts.append(end)
+            histories.append((writer, readers.copy()))
+        self.starts[first:last] = starts
+        self.histories[first:last] = histories
 
 
-def written_once(steps: Iterable[Step]) -> frozenset[int]:
-    """Return the buffers in HBM that nothing reads and no element of which is written twice.
+def written_once(steps: Iterable[Step]) -> dict[int, bool]:
+    """Return the buffers in HBM that are first written, no element twice, then at most read.
 
-    Nobody waits for anybody there. As the rows of a tile are far apart in a result, there are more
-    intervals in such a buffer than in all others.
+    By their ids, with whether they are read. No write waits for anybody there, and no read is
+    waited for. As the rows of a tile are far apart in a result, there are more intervals in such a
+    buffer than in all others.
     """
     writes: dict[int, list[Access]] = {}
     read: set[int] = set()
+    again: set[int] = set()
     for step in steps:
         read.update(access.buffer.id for access in step.srcs)
         if step.dst is not None and step.dst.buffer.space == "hbm":
             writes.setdefault(step.dst.buffer.id, []).append(step.dst)
+            if step.dst.buffer.id in read:
+                again.add(step.dst.buffer.id)
     arrays: dict[tuple[tuple[int, int], ...], np.ndarray] = {}
-    found = set()
+    found = {}
     for buffer, accesses in writes.items():
-        if buffer in read:
+        if buffer in again:
             continue
         for access in accesses:
             if access.pattern not in arrays:
@@ -121,8 +133,8 @@ def written_once(steps: Iterable[Step]) -> frozenset[int]:
         spans = np.concatenate([arrays[a.pattern] + a.offset for a in accesses])
         spans = spans[np.argsort(spans[:, 0])]
         if (spans[1:, 0] >= spans[:-1, 1]).all():
-            found.add(buffer)
-    return frozenset(found)
+            found[buffer] = buffer in read
+    return found
 
 
 class Dependences:
@@ -130,12 +142,12 @@ class Dependences:
 
     Parameters
     ----------
-    free : frozenset[int]
-        Buffers of which none is kept: see :func:`written_once`.
+    once : Mapping[int, bool]
+        Buffers of which less is kept: see :func:`written_once`.
     """
 
-    def __init__(self, free: frozenset[int] = frozenset()) -> None:
-        self.free = free
+    def __init__(self, once: Mapping[int, bool]) -> None:
+        self.once = once
         self.buffers: dict[int, dict[tuple[int, int], Intervals]] = {}
 
     def of_read(self, access: Access, found: set[int]) -> None:
@@ -148,6 +160,8 @@ class Dependences:
 
     def of_write(self, access: Access, found: set[int]) -> None:
         """Add to `found` the instructions that have written or read what is written."""
+        if access.buffer.id in self.once:
+            return
         for intervals, start, end in self._known(access):
             for writer, readers in intervals.touched(start, end):
                 found.add(writer)
@@ -155,7 +169,7 @@ class Dependences:
 
     def read(self, access: Access, queue: int, index: int) -> None:
         """Note that instruction `index` reads, as one of a queue that works in order."""
-        if access.buffer.kind == "input":
+        if access.buffer.kind == "input" or access.buffer.id in self.once:
             return
         intervals = self._own(access)
         for start, end in pieces(access.pattern):
@@ -163,8 +177,8 @@ class Dependences:
 
     def wrote(self, access: Access, index: int) -> None:
         """Note that instruction `index` writes."""
-        if access.buffer.id in self.free:
-            return
+        if not self.once.get(access.buffer.id, True):
+            return  # Nobody reads it.
         intervals = self._own(access)
         for start, end in pieces(access.pattern):
             intervals.write(access.offset + start, access.offset + end, index)

@@ -186,9 +186,13 @@ def _subscript(node: ast.Subscript) -> Expression:
 
 
 def _slice(node: ast.Slice) -> Expression:
-    lower, upper, step = (
-        None if it is None else expression(it) for it in (node.lower, node.upper, node.step)
-    )
+    bounds = node.lower, node.upper, node.step
+    constants = [it.value for it in bounds if isinstance(it, ast.Constant)]
+    if len(constants) == sum(it is not None for it in bounds):
+        # Most are, and what does not change is made once.
+        fixed = slice(*(None if it is None else constants.pop(0) for it in bounds))
+        return lambda variables: fixed
+    lower, upper, step = (None if it is None else expression(it) for it in bounds)
 
     def run(variables: Variables) -> slice:
         return slice(

@@ -89,19 +89,21 @@ class _Schedule:
 
     def run(self) -> Prediction:
         steps = self.trace.steps
-        last = {a.buffer.id: i for i, step in enumerate(steps) for a in operands(step)}
+        touched = [operands(step) for step in steps]
+        last = {access.buffer.id: i for i, each in enumerate(touched) for access in each}
         there_since: dict[int, float] = {}
         done: dict[int, float] = {}
         peaks = {"sbuf": 0, "psum": 0}
         live = {"sbuf": 0, "psum": 0}
         for i, step in enumerate(steps):
-            accesses = operands(step)
+            accesses = touched[i]
             since = 0.0
-            for buffer in {a.buffer.id: a.buffer for a in accesses}.values():
-                if buffer.space == "hbm":
+            for access in accesses:
+                buffer = access.buffer
+                space = buffer.space
+                if space == "hbm":
                     continue
                 if buffer.id not in there_since:
-                    space = buffer.space
                     there_since[buffer.id] = self.spaces[space].allocate(buffer.partition_bytes)
                     live[space] += self.spaces[space].rounded(buffer.partition_bytes)
                     peaks[space] = max(peaks[space], live[space])
@@ -110,7 +112,8 @@ class _Schedule:
             for access in accesses:
                 buffer = access.buffer
                 done[buffer.id] = max(done.get(buffer.id, 0.0), self.end[i])
-                if last[buffer.id] == i and buffer.id in done:
+                if last[buffer.id] == i:
+                    last[buffer.id] = -1  # an operand may name it twice
                     self.dependences.forget(buffer.id)
                     when = done.pop(buffer.id)
                     if buffer.space != "hbm":
@@ -118,7 +121,6 @@ class _Schedule:
                         live[buffer.space] -= self.spaces[buffer.space].rounded(
                             buffer.partition_bytes
                         )
-                    last[buffer.id] = -1  # an operand may name it twice
         return Prediction(
             kernel=self.trace.name,
             machine=self.machine,

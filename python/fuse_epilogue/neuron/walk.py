@@ -10,7 +10,7 @@ import numpy as np
 from .errors import Refused
 from .expressions import Variables
 from .grammar import SPACES
-from .instructions import REQUIRED, Instruction
+from .instructions import Instruction
 from .memory import Memory
 from .trace import BufferInfo, Step, Trace
 from .values import Buffer, Tile
@@ -91,7 +91,9 @@ class Walk:
                         f"{parameter.name} is in HBM, which only dma_copy reaches: copy it to SBUF",
                     )
                 continue
-            _check_constant(it, parameter.name, parameter.kind, parameter.default, value)
+            if value is parameter.default:
+                continue
+            _check_constant(it, parameter.name, parameter.kind, value)
             if value != parameter.default:
                 constants[parameter.name] = value
         assert dst is not None
@@ -142,10 +144,8 @@ class Walk:
                 )
 
 
-def _check_constant(it: Instruction, name: str, kind: str, default: Any, value: Any) -> None:
+def _check_constant(it: Instruction, name: str, kind: str, value: Any) -> None:
     """Refuse an argument that is neither a tile nor of the kind of the parameter."""
-    if value is default and default is not REQUIRED:
-        return
     good = True
     if kind in ("dst", "tile"):
         raise Refused("language", f"nisa.{it.name}: {name} is a tile")

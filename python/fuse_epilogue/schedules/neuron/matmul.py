@@ -148,18 +148,27 @@ def scheduled(product: Product, tiling: Tiling) -> s_tir.Schedule:
 
 
 def tile(sch: s_tir.Schedule, product: Product, tiling: Tiling, alone: bool = False) -> None:
-    """Write a product anew, and schedule it.
+    """Write a product anew, and schedule it: `write`, then `cut`."""
+    write(sch, product, alone)
+    cut(sch, product, tiling)
+
+
+def write(sch: s_tir.Schedule, product: Product, alone: bool = False) -> None:
+    """Write a product anew.
 
     Parameters
     ----------
     sch : tvm.s_tir.Schedule
         As that of `product`; or, if it is `alone`, one that has its block and others.
     product : Product
-    tiling : Tiling
     alone : bool
         Whether the other blocks stay as they are.
     """
     rewrite(sch, sch.get_sblock(product.block), "neuron_product", alone=alone)
+
+
+def cut(sch: s_tir.Schedule, product: Product, tiling: Tiling) -> None:
+    """Cut a product into tiles, in a schedule as `write` left it."""
     out = sch.get_sblock("out")
     sch.set_scope(out, 0, "trn.sbuf")
     stored = sch.get_sblock("stored")

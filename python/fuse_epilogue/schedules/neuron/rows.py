@@ -256,24 +256,44 @@ def scheduled(rows: Rows, width: int) -> s_tir.Schedule:
 
 
 def tile(sch: s_tir.Schedule, rows: Rows, width: int, alone: bool = False) -> None:
-    """Write what is computed of rows anew, and schedule it.
+    """Write what is computed of rows anew, and schedule it: `write`, then `cut`."""
+    write(sch, rows, alone)
+    cut(sch, rows, width, alone)
+
+
+def write(sch: s_tir.Schedule, rows: Rows, alone: bool = False) -> None:
+    """Write what is computed of rows anew.
 
     Parameters
     ----------
     sch : tvm.s_tir.Schedule
         As that of `rows`; or, if it is `alone`, one that has its block and others.
     rows : Rows
-    width : int
-        Columns of a tile.
     alone : bool
         Whether the other blocks stay as they are.
     """
-    reducing = rows.term is not None
-    block, prefix = sch.get_sblock(rows.block), REST if alone and not reducing else ""
-    if reducing:
+    block = sch.get_sblock(rows.block)
+    if rows.term is not None:
         rewrite(sch, block, "neuron_rows", alone=alone)
     else:
         rewrite(sch, block, "neuron_elements", loops=len(rows.matrices) + 2, alone=alone)
+
+
+def cut(sch: s_tir.Schedule, rows: Rows, width: int, alone: bool = False) -> None:
+    """Cut what was written into tiles.
+
+    Parameters
+    ----------
+    sch : tvm.s_tir.Schedule
+        As `write` left it.
+    rows : Rows
+    width : int
+        Columns of a tile.
+    alone : bool
+        As of `write`.
+    """
+    reducing = rows.term is not None
+    prefix = REST if alone and not reducing else ""
     stored = sch.get_sblock(f"{prefix}stored")
     m, *n = sch.get_loops(stored)[len(rows.matrices) :]
     outer, partition = split(sch, m, PARTITIONS)

@@ -73,14 +73,23 @@ def scheduled(conv: ChannelConv, tiling: Tiling) -> s_tir.Schedule:
 
 
 def tile(sch: s_tir.Schedule, conv: ChannelConv, tiling: Tiling, alone: bool = False) -> None:
-    """Write a convolution anew, and schedule it.
+    """Write a convolution anew, and schedule it: `write`, then `cut`."""
+    write(sch, conv, tiling.partitions, tiling.on_tensor, alone)
+    cut(sch, conv, tiling)
+
+
+def write(
+    sch: s_tir.Schedule, conv: ChannelConv, partitions: int, on_tensor: int, alone: bool = False
+) -> None:
+    """Write a convolution anew.
 
     Parameters
     ----------
     sch : tvm.s_tir.Schedule
         As that of `conv`; or, if it is `alone`, one that has its block and others.
     conv : ChannelConv
-    tiling : Tiling
+    partitions, on_tensor : int
+        As of :class:`Tiling`.
     alone : bool
         Whether the other blocks stay as they are.
     """
@@ -88,11 +97,15 @@ def tile(sch: s_tir.Schedule, conv: ChannelConv, tiling: Tiling, alone: bool = F
         sch,
         sch.get_sblock(conv.block),
         "neuron_conv",
-        partitions=tiling.partitions,
-        on_tensor=tiling.on_tensor,
-        loops=conv.loops(tiling.partitions),
+        partitions=partitions,
+        on_tensor=on_tensor,
+        loops=conv.loops(partitions),
         alone=alone,
     )
+
+
+def cut(sch: s_tir.Schedule, conv: ChannelConv, tiling: Tiling) -> None:
+    """Cut a convolution into tiles, in a schedule as `write` left it."""
     image, columns, part = _cut(sch, conv, tiling)
     blocks = [sch.get_sblock("stored")]
     if "out" in child_names(sch.mod["main"]):

@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from tvm import s_tir, tirx
@@ -39,6 +39,8 @@ FUSED = 1
 LABELS = ("none", "fused")
 #: Why a point has no kernel: its loops cannot be made, the kernel not be written, or not be run.
 NO_KERNEL = (s_tir.ScheduleError, EmitError, KernelError)
+#: Among the kernels that are kept: that of the last point.
+_LAST = -1
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,9 @@ class OnTrainium:
     ways: Ways
     core: Machine
 
+    #: The variables on which it depends what a schedule begins with: see `write`.
+    written_by: ClassVar[tuple[str, ...]] = ("fusion", "rest")
+
     @property
     def func(self) -> tirx.PrimFunc:
         """The function, not scheduled."""
@@ -143,8 +148,12 @@ class OnTrainium:
         """Return what the kernels of points ask of the machine."""
         raise NotImplementedError
 
-    def tile(self, sch: s_tir.Schedule, found: Any, point: Point, alone: bool) -> None:
-        """Schedule what was found, fused or the reduction `alone`, as a point says."""
+    def write(self, sch: s_tir.Schedule, found: Any, point: Point, alone: bool) -> None:
+        """Write what was found anew, fused or the reduction `alone`."""
+        raise NotImplementedError
+
+    def cut(self, sch: s_tir.Schedule, found: Any, point: Point, alone: bool) -> None:
+        """Cut what was written into tiles, as a point says."""
         raise NotImplementedError
 
     # ---- Fusion ------------------------------------------------------------------------------
@@ -216,17 +225,23 @@ class OnTrainium:
         return found
 
     def steps(self, points: Points) -> np.ndarray:
-        """Return about how long exact costs take: as much as so many instructions."""
+        """Return about how long exact costs take: :attr:`.work.Work.steps`."""
         found: np.ndarray = np.broadcast_to(self.work(points).steps, (points.size,))
         return found
 
     def exact(self, point: Point) -> float:
         """Return the predicted latency in seconds; infinite if no kernel can be made."""
         try:
-            return self.kernel(point).predict(self.core).latency_ms * 1e-3
+            kernel = self.kernel(point)
+            seconds = kernel.predict(self.core).latency_ms * 1e-3
         except NO_KERNEL as error:
             self._reasons.append(reason(error))
             return float("inf")
+        if seconds < self._least.get(point["fusion"], float("inf")):
+            # The best one of a way will be asked for again: whether it is possible.
+            self._least[point["fusion"]] = seconds
+            self._kernels[point["fusion"]] = dict(point), kernel
+        return seconds
 
     def is_possible(self, point: Point) -> bool:
         """Whether the kernel of a point keeps the rules of the machine.
@@ -243,16 +258,22 @@ class OnTrainium:
         return True
 
     def kernel(self, point: Point) -> Kernel:
-        """Return the kernel of a point; the last few are kept."""
-        key = tuple(point[variable.name] for variable in self.space.variables)
-        if key not in self._kernels:
-            while len(self._kernels) >= 2:
-                del self._kernels[next(iter(self._kernels))]
-            self._kernels[key] = emit(self.apply(point))
-        return self._kernels[key]
+        """Return the kernel of a point of the space; the last and the best of a way are kept."""
+        for known, kernel in self._kernels.values():
+            if known == point:
+                return kernel
+        self._kernels.pop(_LAST, None)  # Its trace may be large: not two of them at once.
+        kernel = emit(self._scheduled(point))
+        self._kernels[_LAST] = dict(point), kernel
+        return kernel
 
     @cached_property
-    def _kernels(self) -> dict[tuple[int, ...], Kernel]:
+    def _kernels(self) -> dict[int, tuple[Point, Kernel]]:
+        """By the way to fuse, or `_LAST`."""
+        return {}
+
+    @cached_property
+    def _least(self) -> dict[int, float]:
         return {}
 
     @property
@@ -275,16 +296,40 @@ class OnTrainium:
             The point is not one of the space.
         """
         self.space.check(point)
-        ways = self.ways
-        if point["fusion"] == FUSED or not ways.followed:
-            sch = ways.fused.sch.copy()
-            self.tile(sch, ways.fused, point, False)
-            return sch
-        assert ways.apart is not None and ways.rest is not None
-        sch = ways.apart.sch.copy()
-        elements.tile(sch, ways.rest, point["rest"], True)
-        self.tile(sch, ways.first, point, True)
+        return self._scheduled(point)
+
+    def _scheduled(self, point: Point) -> s_tir.Schedule:
+        """Return the function scheduled for a point of the space."""
+        alone = self._is_one_apart(point)
+        sch = self._written(point).copy()
+        self.cut(sch, self.ways.first if alone else self.ways.fused, point, alone)
         return sch
+
+    def _is_one_apart(self, point: Point) -> bool:
+        return point["fusion"] != FUSED and self.ways.followed
+
+    def _written(self, point: Point) -> s_tir.Schedule:
+        """Return what the schedule of a point begins with, which those of many share: it is kept.
+
+        What follows is in tiles where it is apart, and the reduction written anew, not yet cut.
+        """
+        key = tuple(point[name] for name in self.written_by)
+        if key not in self._begun:
+            ways = self.ways
+            if self._is_one_apart(point):
+                assert ways.apart is not None and ways.rest is not None
+                sch = ways.apart.sch.copy()
+                elements.tile(sch, ways.rest, point["rest"], True)
+                self.write(sch, ways.first, point, True)
+            else:
+                sch = ways.fused.sch.copy()
+                self.write(sch, ways.fused, point, False)
+            self._begun[key] = sch
+        return self._begun[key]
+
+    @cached_property
+    def _begun(self) -> dict[tuple[int, ...], s_tir.Schedule]:
+        return {}
 
     def resized(self, name: str, size: int) -> None:
         """Return None: another size is another function."""
@@ -312,5 +357,5 @@ def _elements(rest: Rows, core: Machine, width: Any) -> Work:
             "dma": short + np.minimum(width, n) * cycle(core, "scalar") + 2 * start(core),
             "scalar": (elements + core.access_cycles * tiles) * cycle(core, "scalar") + first,
         },
-        300 + 3 * tiles,
+        50 + 3 * tiles,
     )

@@ -36,7 +36,8 @@ class Work:
     more : Mapping[str, numpy.ndarray]
         What is expected beyond that: of the engines, and of the DMA engines as "dma".
     steps : numpy.ndarray
-        Instructions, about; with what it is to write a kernel, as much as some hundreds of them.
+        How long an exact cost takes, in steps of about 50 us: see :mod:`...exact`. Most of it is to
+        make a schedule and to write a kernel, as much as hundreds of instructions.
     turns : numpy.ndarray
         About how long all tiles take that wait for one of few buffers.
     """
