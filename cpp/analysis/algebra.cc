@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <limits>
 
+#include "analysis/defined.h"
 #include "analysis/overflow.h"
 #include "analysis/refusal.h"
 #include "ir/functor.h"
@@ -307,7 +308,6 @@ class Peeler {
       : hole_(hole),
         reduction_(reduction),
         options_(options),
-        block_(epilogue.site->block()),
         output_(epilogue.output),
         dtype_(BufferTypeOf(reduction.accumulator).dtype().dtype()),
         monoid_(reduction.monoid) {}
@@ -402,12 +402,14 @@ class Peeler {
           reason_ = Name(node) + " would be rounded to " + DTypeStr(dtype_) + " in every term";
           return false;
         }
-        Refuse(Code::kAccumulatorType, block_,
-               "block " + Quoted(reduction_.site->block()) + " accumulates in " + DTypeStr(dtype_) +
-                   ", and block " + Quoted(block_) + " computes " + Print(node),
-               {reduction_.site->block()});
+        if (!IsSwitchedOff(Decision::kNarrowAccumulator)) {
+          reason_ = Name(node) + " would let a large bias swallow the small terms of a " +
+                    DTypeStr(dtype_) + " " + monoid_->name;
+          return false;
+        }
       }
     }
+    if (!IsDefined(step, node)) return false;
     // A term would read the output while the reduction accumulates in it.
     if (!step.absorbs && !Negates(step) && step.operand &&
         !LoadsOf(*step.operand, output_).empty() && !IsSwitchedOff(Decision::kOutputInATerm)) {
@@ -424,10 +426,27 @@ class Peeler {
     return true;
   }
 
+  // Whether the step may be taken for every element, also for those where a condition has kept the
+  // node from being evaluated.
+  bool IsDefined(const PeelStep& step, const Expr& node) {
+    if (IsAlwaysEvaluated(node, f_) || IsSwitchedOff(Decision::kUndefinedOperand)) return true;
+    std::optional<Partial> partial;
+    if (step.operand) {
+      partial = FindPartial(*step.operand, reduction_.spatial, AssumptionsBefore(*reduction_.site));
+    }
+    bool computes = node.kind() == N::kAdd || node.kind() == N::kSub || node.kind() == N::kMul;
+    if (!partial && computes && IsInteger(dtype_) && dtype_.bits >= 32) {
+      partial = Partial{node, "it may overflow " + DTypeStr(dtype_)};
+    }
+    if (!partial) return true;
+    reason_ = Reason(partial->operation) + " is computed only under a condition, without which " +
+              partial->why;
+    return false;
+  }
+
   Var hole_;
   const Reduction& reduction_;
   const Options& options_;
-  SBlock block_;
   Var output_;
   DLDataType dtype_;
   const Monoid* monoid_;

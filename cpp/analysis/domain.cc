@@ -29,23 +29,7 @@ Prover Knowing(const std::vector<Axis>& axes) {
   return prover;
 }
 
-// Loads and calls: a domain with one need not be the same for both blocks.
-class MemoryFinder : public StmtExprVisitor {
- public:
-  bool found = false;
-
- protected:
-  using StmtExprVisitor::VisitExpr_;
-  void VisitExpr_(const TensorLoad&) override { found = true; }
-  void VisitExpr_(const Call&) override { found = true; }
-};
-
-bool ReadsMemory(const Expr& expr) {
-  MemoryFinder finder;
-  finder(expr);
-  return finder.found;
-}
-
+// A domain with a load or a call in it need not be the same for both blocks.
 void CheckFixedDomain(const Axis& axis, const SBlock& block, Code code) {
   if (ReadsMemory(axis.min) || ReadsMemory(axis.extent)) {
     Refuse(code, block,

@@ -17,6 +17,16 @@ class VarCollector : public StmtExprVisitor {
   void VisitExpr_(const Var& op) override { vars.insert(op.get()); }
 };
 
+class MemoryFinder : public StmtExprVisitor {
+ public:
+  bool found = false;
+
+ protected:
+  using StmtExprVisitor::VisitExpr_;
+  void VisitExpr_(const TensorLoad&) override { found = true; }
+  void VisitExpr_(const Call&) override { found = true; }
+};
+
 class Substituter : public StmtExprMutator {
  public:
   explicit Substituter(const Substitution& map) : map_(map) {}
@@ -116,6 +126,12 @@ bool UsesAny(ffi::AnyView node, const VarSet& vars) {
     if (vars.count(var)) return true;
   }
   return false;
+}
+
+bool ReadsMemory(const Expr& expr) {
+  MemoryFinder finder;
+  finder(expr);
+  return finder.found;
 }
 
 Expr Substitute(const Expr& node, const Substitution& map) {

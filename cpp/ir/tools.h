@@ -49,6 +49,10 @@ bool IsConst(const Expr& expr, int64_t value);
 VarSet VarsIn(ffi::AnyView node);
 bool UsesAny(ffi::AnyView node, const VarSet& vars);
 
+/*! \brief Whether there is a load or a call in \p expr: its value is not one of its variables
+ * alone. */
+bool ReadsMemory(const Expr& expr);
+
 /*! \brief \p node with every variable of \p map replaced. */
 Expr Substitute(const Expr& node, const Substitution& map);
 ffi::Array<Expr> Substitute(const ffi::Array<Expr>& nodes, const Substitution& map);

@@ -139,6 +139,11 @@ enum IterType : int64_t { kDataPar = 0, kCommReduce = 2 };
 
 /*! \brief The operator whose argument is a load that stands for an address. */
 inline constexpr const char* kAddressOf = "tirx.address_of";
+/*! \brief The operators that choose between two values, of which they evaluate one; that say which
+ *         way a condition goes; that take a condition for true. */
+inline constexpr const char* kIfThenElse = "prim.if_then_else";
+inline constexpr const char* kLikely = "prim.likely";
+inline constexpr const char* kAssume = "tirx.assume";
 /*! \brief The annotation of sch.storage_align. */
 inline constexpr const char* kBufferDimAlign = "buffer_dim_align";
 /*! \brief The operators that leave a loop or a function early. */

@@ -1,0 +1,459 @@
+#include "analysis/defined.h"
+
+#include "analysis/interval.h"
+#include "ir/functor.h"
+
+namespace fuse_epilogue {
+
+using namespace ir;  // NOLINT(build/namespaces)
+
+namespace {
+
+// ---- Calls -------------------------------------------------------------------------------------
+
+// Functions of numbers that have a result for every argument, if only a NaN.
+constexpr const char* kTotalFunctions[] = {
+    "tirx.acos",  "tirx.acosh", "tirx.asin",  "tirx.asinh",     "tirx.atan",        "tirx.atan2",
+    "tirx.atanh", "tirx.ceil",  "prim.ceil",  "tirx.copysign",  "tirx.cos",         "tirx.cosh",
+    "tirx.erf",   "tirx.exp",   "tirx.exp10", "tirx.exp2",      "tirx.fabs",        "tirx.floor",
+    "tirx.fmod",  "tirx.hypot", "tirx.isnan", "tirx.ldexp",     "tirx.log",         "tirx.log10",
+    "tirx.log1p", "tirx.log2",  "prim.log2",  "tirx.nearbyint", "tirx.nextafter",   "tirx.popcount",
+    "tirx.pow",   "tirx.round", "tirx.rsqrt", "tirx.sigmoid",   "tirx.sin",         "tirx.sinh",
+    "tirx.sqrt",  "tirx.tan",   "tirx.tanh",  "tirx.trunc",     "tirx.reinterpret", "prim.likely",
+};
+
+std::string CalleeOf(const Call& call) {
+  auto op = As<Op>(call.op());
+  return op ? std::string(op->name()) : std::string();
+}
+
+bool IsTotal(const std::string& callee) {
+  for (const char* name : kTotalFunctions) {
+    if (callee == name) return true;
+  }
+  return false;
+}
+
+std::vector<Expr> Arguments(const Call& call) {
+  std::vector<Expr> arguments;
+  for (const ffi::Any& argument : call.args()) {
+    if (auto object = ObjectIn(argument)) arguments.push_back(Expr(*object));
+  }
+  return arguments;
+}
+
+/*! \brief `condition ? yes : no`, as a call or as a node. */
+struct Choice {
+  Expr condition;
+  Expr yes;
+  Expr no;
+};
+
+std::optional<Choice> ChoiceOf(const Expr& expr) {
+  if (auto select = As<Select>(expr)) {
+    return Choice{select->condition(), select->true_value(), select->false_value()};
+  }
+  auto call = As<Call>(expr);
+  if (!call || CalleeOf(*call) != kIfThenElse) return std::nullopt;
+  std::vector<Expr> arguments = Arguments(*call);
+  if (arguments.size() != 3) return std::nullopt;
+  return Choice{arguments[0], arguments[1], arguments[2]};
+}
+
+// ---- Operators ---------------------------------------------------------------------------------
+
+struct Pair {
+  Expr a;
+  Expr b;
+};
+
+std::optional<Pair> Comparands(const Expr& expr) {
+  switch (expr.kind()) {
+#define CASE(T)        \
+  case NodeKind::k##T: \
+    return Pair{T(expr).a(), T(expr).b()};
+    CASE(Less)
+    CASE(LessEqual)
+    CASE(Greater)
+    CASE(GreaterEqual)
+    CASE(Equal)
+    CASE(NotEqual)
+#undef CASE
+    default:
+      return std::nullopt;
+  }
+}
+
+std::optional<Pair> Divided(const Expr& expr) {
+  switch (expr.kind()) {
+#define CASE(T)        \
+  case NodeKind::k##T: \
+    return Pair{T(expr).a(), T(expr).b()};
+    CASE(Div)
+    CASE(Mod)
+    CASE(FloorDiv)
+    CASE(FloorMod)
+#undef CASE
+    default:
+      return std::nullopt;
+  }
+}
+
+std::optional<Pair> Shifted(const Expr& expr) {
+  if (auto left = As<LShift>(expr)) return Pair{left->a(), left->b()};
+  if (auto right = As<RShift>(expr)) return Pair{right->a(), right->b()};
+  return std::nullopt;
+}
+
+// The comparison that holds where this one does not.
+NodeKind Opposite(NodeKind comparison) {
+  switch (comparison) {
+    case NodeKind::kLess:
+      return NodeKind::kGreaterEqual;
+    case NodeKind::kLessEqual:
+      return NodeKind::kGreater;
+    case NodeKind::kGreater:
+      return NodeKind::kLessEqual;
+    case NodeKind::kGreaterEqual:
+      return NodeKind::kLess;
+    case NodeKind::kEqual:
+      return NodeKind::kNotEqual;
+    default:
+      return NodeKind::kEqual;
+  }
+}
+
+// The comparison with the operands exchanged.
+NodeKind Mirrored(NodeKind comparison) {
+  switch (comparison) {
+    case NodeKind::kLess:
+      return NodeKind::kGreater;
+    case NodeKind::kLessEqual:
+      return NodeKind::kGreaterEqual;
+    case NodeKind::kGreater:
+      return NodeKind::kLess;
+    case NodeKind::kGreaterEqual:
+      return NodeKind::kLessEqual;
+    default:
+      return comparison;
+  }
+}
+
+// The numbers for which a comparison with one of `bound` may hold.
+Interval Satisfying(NodeKind comparison, const Interval& bound) {
+  constexpr WideInt kAny = WideInt{1} << 100;
+  switch (comparison) {
+    case NodeKind::kLess:
+      return Interval{-kAny, bound.high - 1};
+    case NodeKind::kLessEqual:
+      return Interval{-kAny, bound.high};
+    case NodeKind::kGreater:
+      return Interval{bound.low + 1, kAny};
+    case NodeKind::kGreaterEqual:
+      return Interval{bound.low, kAny};
+    case NodeKind::kEqual:
+      return bound;
+    default:
+      return Interval{-kAny, kAny, bound.low == 0 && bound.high == 0};
+  }
+}
+
+// ---- The proof ---------------------------------------------------------------------------------
+
+/*! \brief Walks through an expression, with the range of each integer in it. */
+class DefinednessProof {
+ public:
+  DefinednessProof(const std::vector<Axis>& axes, const std::vector<Expr>& assumptions) {
+    for (const Axis& axis : axes) {
+      prover_.Bind(axis);
+      BindAxis(axis);
+    }
+    for (const Expr& assumption : assumptions) Assume(assumption, true);
+  }
+
+  // The range of the expression; nothing for a float. Sets `partial` where it is not defined.
+  std::optional<Interval> Visit(const Expr& expr) {
+    if (partial) return std::nullopt;
+    std::optional<Interval> range = Compute(expr);
+    if (partial || !range) return range;
+    for (const Fact& fact : facts_) {
+      if (fact.subject.kind() == expr.kind() && DeepEqual(fact.subject, expr)) {
+        range = Intersect(*range, fact.range);
+      }
+    }
+    return range;
+  }
+
+  std::optional<Partial> partial;
+
+ private:
+  /*! \brief What a condition says about an integer. */
+  struct Fact {
+    Expr subject;
+    Interval range;
+  };
+
+  void BindAxis(const Axis& axis) {
+    auto type = RangeOfType(DTypeOf(axis.var));
+    if (!type) return;
+    Interval start = Visit(axis.min).value_or(*type);
+    Interval extent = Visit(axis.extent).value_or(*type);
+    facts_.push_back({axis.var, Interval{start.low, start.high + extent.high - 1}});
+    partial.reset();  // the program evaluates the domains of its blocks itself
+  }
+
+  std::optional<Interval> Fail(const Expr& operation, std::string why) {
+    partial = Partial{operation, std::move(why)};
+    return std::nullopt;
+  }
+
+  // A result of an operation cut to its type: numbers of 32 bits and more do not wrap around.
+  std::optional<Interval> Cut(const Expr& expr, const std::optional<Interval>& result) {
+    DLDataType dtype = DTypeOf(expr);
+    auto type = RangeOfType(dtype);
+    if (!type) return std::nullopt;
+    if (result && result->Within(*type)) return result;
+    if (dtype.bits < 32) return type;
+    return Fail(expr, "it may overflow " + DTypeStr(dtype));
+  }
+
+  std::optional<Interval> Compute(const Expr& expr) {
+    auto type = RangeOfType(DTypeOf(expr));
+    if (auto imm = As<IntImm>(expr)) return Interval{imm->value(), imm->value()};
+    if (As<FloatImm>(expr)) return std::nullopt;
+    if (As<Var>(expr)) return type;
+    if (auto choice = ChoiceOf(expr)) return VisitChoice(*choice);
+    if (auto load = As<TensorLoad>(expr)) return VisitLoad(*load);
+    if (auto call = As<Call>(expr)) return VisitCall(*call);
+    if (auto let = As<Let>(expr)) return VisitLet(*let);
+    if (auto cast = As<Cast>(expr)) return VisitCast(*cast);
+    if (auto operands = Divided(expr)) return VisitDivision(expr, *operands);
+    if (auto operands = Shifted(expr)) return VisitShift(expr, *operands);
+    if (auto operands = Comparands(expr)) {
+      Visit(operands->a);
+      Visit(operands->b);
+      return type;
+    }
+    if (auto inverted = As<Not>(expr)) {
+      Visit(inverted->a());
+      return type;
+    }
+    if (auto complement = As<BitwiseNot>(expr)) {
+      Visit(complement->a());
+      return type;
+    }
+    if (auto operands = Operands(expr)) {
+      auto a = Visit(operands->first), b = Visit(operands->second);
+      bool bits = expr.kind() == NodeKind::kBitwiseAnd || expr.kind() == NodeKind::kBitwiseOr ||
+                  expr.kind() == NodeKind::kBitwiseXor;
+      bool logic = expr.kind() == NodeKind::kAnd || expr.kind() == NodeKind::kOr;
+      if (partial || !a || !b || logic) return type;
+      auto result = Combine(expr.kind(), *a, *b);
+      return bits && !result ? type : Cut(expr, result);
+    }
+    return Fail(expr, "nothing is known about such an operation");
+  }
+
+  std::optional<Interval> VisitChoice(const Choice& choice) {
+    Visit(choice.condition);
+    size_t facts = facts_.size(), conditions = conditions_.size();
+    auto forget = [&] {
+      facts_.resize(facts);
+      conditions_.resize(conditions);
+    };
+    Assume(choice.condition, true);
+    auto yes = Visit(choice.yes);
+    forget();
+    Assume(choice.condition, false);
+    auto no = Visit(choice.no);
+    forget();
+    if (!yes || !no) return std::nullopt;
+    return Unite(*yes, *no);
+  }
+
+  std::optional<Interval> VisitLoad(const TensorLoad& load) {
+    auto buffer = As<Var>(load.source());
+    if (!buffer) return Fail(load, "its memory is not known");
+    auto shape = BufferTypeOf(*buffer).shape();
+    auto indices = load.indices();
+    for (size_t i = 0; i < indices.size(); ++i) {
+      if (!IsInBounds(indices[i], shape[i])) {
+        if (!partial) Fail(load, "its element may be out of bounds");
+        return std::nullopt;
+      }
+    }
+    return RangeOfType(DTypeOf(load));
+  }
+
+  bool IsInBounds(const Expr& index, const Expr& extent) {
+    auto bound = As<IntImm>(extent);
+    auto range = Visit(index);
+    if (range && bound && range->Within(Interval{0, bound->value() - 1})) return true;
+    // Of axes and sizes alone TVM's analyzer knows more. Index arithmetic does not overflow where
+    // the index is in its buffer: every program with symbolic shapes rests on that.
+    if (ReadsMemory(index) || !RangeOfType(DTypeOf(index))) return false;
+    if (partial && Divided(partial->operation)) return false;
+    partial.reset();
+    Expr from = CallGlobal(Fn::GreaterEqual, index, MakeInt(0, index), nullptr).cast<Expr>();
+    Expr to = CallGlobal(Fn::Less, index, extent, nullptr).cast<Expr>();
+    return Follows(from) && Follows(to);
+  }
+
+  // Whether a condition holds wherever all of those hold that lead here.
+  bool Follows(Expr condition) const {
+    for (const Expr& known : conditions_) {
+      Expr contrary = CallGlobal(Fn::Not, known, nullptr).cast<Expr>();
+      condition = CallGlobal(Fn::Or, contrary, condition, nullptr).cast<Expr>();
+    }
+    return prover_.True(condition);
+  }
+
+  std::optional<Interval> VisitCall(const Call& call) {
+    std::string callee = CalleeOf(call);
+    if (!IsTotal(callee)) return Fail(call, "the call need not have a result");
+    for (const Expr& argument : Arguments(call)) Visit(argument);
+    return RangeOfType(DTypeOf(call));
+  }
+
+  std::optional<Interval> VisitLet(const Let& let) {
+    auto value = Visit(let.value());
+    if (partial) return std::nullopt;
+    if (value) facts_.push_back({let.var(), *value});
+    return Visit(let.body());
+  }
+
+  std::optional<Interval> VisitCast(const Cast& cast) {
+    auto from = Visit(cast.value());
+    auto to = RangeOfType(DTypeOf(cast));
+    if (partial || !to) return std::nullopt;
+    if (IsBool(DTypeOf(cast))) return to;
+    if (!from)
+      return Fail(cast, "the number may be out of the range of " + DTypeStr(DTypeOf(cast)));
+    return from->Within(*to) ? from : to;
+  }
+
+  std::optional<Interval> VisitDivision(const Expr& expr, const Pair& operands) {
+    auto a = Visit(operands.a), b = Visit(operands.b);
+    auto type = RangeOfType(DTypeOf(expr));
+    if (partial || !a || !b || !type) return std::nullopt;  // a float has a quotient, if only a NaN
+    if (b->HasZero()) return Fail(expr, "its divisor may be 0");
+    bool is_signed = type->low < 0;
+    if (is_signed && a->low == type->low && b->low <= -1 && -1 <= b->high) {
+      return Fail(expr, "its quotient may overflow " + DTypeStr(DTypeOf(expr)));
+    }
+    return Combine(expr.kind(), *a, *b);
+  }
+
+  std::optional<Interval> VisitShift(const Expr& expr, const Pair& operands) {
+    auto a = Visit(operands.a), b = Visit(operands.b);
+    auto type = RangeOfType(DTypeOf(expr));
+    if (partial || !a || !b || !type) return std::nullopt;
+    if (!b->Within(Interval{0, DTypeOf(expr).bits - 1})) {
+      return Fail(expr, "it may shift by more than the width of " + DTypeStr(DTypeOf(expr)));
+    }
+    return expr.kind() == NodeKind::kRShift ? Combine(expr.kind(), *a, *b) : type;
+  }
+
+  // Take a condition, or its contrary, for true.
+  void Assume(const Expr& condition, bool holds) {
+    if (auto inverted = As<Not>(condition)) return Assume(inverted->a(), !holds);
+    auto call = As<Call>(condition);
+    if (call && CalleeOf(*call) == kLikely) return Assume(Arguments(*call)[0], holds);
+    bool both = holds ? condition.kind() == NodeKind::kAnd : condition.kind() == NodeKind::kOr;
+    if (both) {
+      auto operands = Operands(condition);
+      Assume(operands->first, holds);
+      Assume(operands->second, holds);
+      return;
+    }
+    if (!ReadsMemory(condition)) {
+      Expr contrary = CallGlobal(Fn::Not, condition, nullptr).cast<Expr>();
+      conditions_.push_back(holds ? condition : contrary);
+    }
+    auto operands = Comparands(condition);
+    if (!operands) return;
+    NodeKind comparison = holds ? condition.kind() : Opposite(condition.kind());
+    Learn(operands->a, comparison, operands->b);
+    Learn(operands->b, Mirrored(comparison), operands->a);
+  }
+
+  void Learn(const Expr& subject, NodeKind comparison, const Expr& other) {
+    if (!RangeOfType(DTypeOf(subject)) || As<IntImm>(subject)) return;
+    auto before = partial;
+    auto bound = Visit(other);
+    // Where the condition itself is not defined, that is found where it is evaluated.
+    bool known = bound.has_value() && !partial;
+    partial = before;
+    if (known) facts_.push_back({subject, Satisfying(comparison, *bound)});
+  }
+
+  Prover prover_;
+  std::vector<Fact> facts_;
+  // Those without memory, for TVM's analyzer.
+  std::vector<Expr> conditions_;
+};
+
+// Looks for a node, but not where it would be evaluated under a condition only.
+class UnguardedFinder : public StmtExprVisitor {
+ public:
+  explicit UnguardedFinder(const Expr& node) : node_(node) {}
+  bool found = false;
+
+ protected:
+  using StmtExprVisitor::VisitExpr_;
+  void VisitExpr_(const Var& op) override { Look(op); }
+  void VisitExpr_(const Call& op) override { Look(op); }
+  void VisitExpr_(const TensorLoad& op) override { Look(op); }
+  void VisitOther(const Node& op) override { Look(op); }
+
+ private:
+  void Look(const Node& op) {
+    if (found) return;
+    Expr expr(op);
+    found = op.same_as(node_) || (op.kind() == node_.kind() && DeepEqual(expr, node_));
+    if (found) return;
+    if (op.type_index() == TVMFFITypeIndex::kTVMFFIArray) return VisitChildren(op);
+    if (auto choice = ChoiceOf(expr)) return (*this)(choice->condition);
+    if (op.kind() == NodeKind::kAnd || op.kind() == NodeKind::kOr) {
+      return (*this)(Operands(expr)->first);
+    }
+    VisitChildren(op);
+  }
+
+  const Expr& node_;
+};
+
+}  // namespace
+
+std::optional<Partial> FindPartial(const Expr& expr, const std::vector<Axis>& axes,
+                                   const std::vector<Expr>& assumptions) {
+  DefinednessProof proof(axes, assumptions);
+  proof.Visit(expr);
+  return proof.partial;
+}
+
+bool IsAlwaysEvaluated(const Expr& node, const Expr& root) {
+  UnguardedFinder finder(node);
+  finder(root);
+  return finder.found;
+}
+
+std::vector<Expr> AssumptionsBefore(const Site& site) {
+  std::vector<Expr> assumptions;
+  for (const Step& step : site.path) {
+    auto sequence = As<SeqStmt>(step.stmt);
+    if (!sequence) continue;
+    size_t child = 0;
+    for (const Stmt& stmt : sequence->seq()) {
+      if (child++ == step.child) break;
+      auto statement = As<Evaluate>(stmt);
+      auto call = statement ? As<Call>(statement->value()) : std::nullopt;
+      if (!call || CalleeOf(*call) != kAssume) continue;
+      Expr condition = Arguments(*call)[0];
+      if (!ReadsMemory(condition)) assumptions.push_back(condition);
+    }
+  }
+  return assumptions;
+}
+
+}  // namespace fuse_epilogue
