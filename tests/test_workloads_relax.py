@@ -155,14 +155,11 @@ def test_nothing_to_fuse() -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_sixteen_bits(dtype: str) -> None:
-    """Relax sums in 16 bits: such a sum takes no bias in, and is fused with exact numerics."""
+    """Relax sums in 16 bits: such a sum absorbs no bias, and all of the epilogue is its tail."""
     options = {"dtype": dtype, "activation": "relu"}
     func = layer(options)
-    with pytest.raises(ScheduleError) as error:
-        Schedule(func, debug_mask="all").fuse_reduction_epilogue(CONV)
-    assert refusal_code(error.value) == "accumulator-type"
     sch = Schedule(func, debug_mask="all")
-    sch.fuse_reduction_epilogue(CONV, numerics="exact")
+    sch.fuse_reduction_epilogue(CONV)
     # A tail that works on a bfloat16 keeps the store before it, which rounds.
     add = [ADD] * (dtype == "bfloat16")
     assert list(blocks(sch.mod["main"])) == [PAD, CONV, *add, "compute"]

@@ -345,8 +345,7 @@ refuse("reduction-loop-kind", {GRID: in_parallel})
 
 # %%
 # An ``argmax`` reduces two values at once, the number and its place: there is no single result for
-# an epilogue to be absorbed into. A sum in ``float16`` would lose its terms next to a large bias
-# (tutorial 03). The last block here is no reduction at all.
+# an epilogue to be absorbed into. The last block here is not a reduction.
 
 PAIR = """\
             where: T.let[T.int32] = T.Select(temp[vi] >= A[vi, vk], place[vi], vk)
@@ -360,7 +359,6 @@ argmax = {
     "            temp[vi] = temp[vi] + A[vi, vk]\n": PAIR,
 }
 refuse("tuple-reduction", argmax)
-refuse("accumulator-type", {"int32": "float16"})
 spatial = {"T.grid(8, 6)": "T.grid(8, 1)", '"SR"': '"SS"', INIT: "", "= temp[vi] + A": "= A"}
 refuse("not-a-reduction", spatial)
 
@@ -504,4 +502,5 @@ expect("rewriting", Schedule(strided), lambda sch: Trace.apply_json_to_schedule(
 # for Trainium have codes of their own (``fuse_epilogue.neuron.REFUSALS``, tutorial 06).
 
 print(len(REFUSED), "codes")
-assert REFUSED == set(fuse_epilogue.REFUSALS)
+# One code is there for callers that compare with it: nothing is refused with it any more.
+assert REFUSED | {"accumulator-type"} == set(fuse_epilogue.REFUSALS)

@@ -475,7 +475,6 @@ ACCEPT = [
         absorbed=("", ""),
         tails={"shorten": 'T.Cast("bfloat16", x)', "scale": "short[vi] * C[vi]"},
         one_by_one=False,
-        twin="bfloat16_sum",
     ),
     Case(
         name="half_precision_chain",
@@ -485,7 +484,6 @@ ACCEPT = [
         absorbed=("", "", ""),
         tails={"residual": 'T.Cast("float16", x) * C[vi] + E[vi]'},
         special="finite",
-        twin="float16_sum",
     ),
     Case(
         name="wrapping_chain",

@@ -170,7 +170,6 @@ def _half_precision() -> list[Case]:
             ),
             absorbed=("E[vj]",),
             tails={"add": f'T.Cast("{dtype}", '},
-            twin=f"{dtype}_sum",
         )
         for dtype in ("float16", "bfloat16")
         for name, activation, formula in [

@@ -105,11 +105,6 @@ def _cases(monoid: Monoid, acc: str, **more: Any) -> list[Case]:
     return [right, left]
 
 
-def _twin(monoid: Monoid) -> str:
-    """The same with a short floating accumulator, where that is refused."""
-    return f"bfloat16_{monoid.name}" if monoid in (SUM, PRODUCT) else ""
-
-
 def _absorbing() -> list[Case]:
     """What is absorbed: everything but short floating sums and products."""
     kinds = [
@@ -122,17 +117,16 @@ def _absorbing() -> list[Case]:
         case
         for monoid, types in kinds
         for acc in types
-        for case in _cases(monoid, acc, absorbed=("C[vi]",), twin=_twin(monoid))
+        for case in _cases(monoid, acc, absorbed=("C[vi]",))
     ]
 
 
-def _short_sums_and_products() -> tuple[list[Case], list[Case]]:
-    """Floating accumulators of 16 bits: absorbing is refused, a tail is not."""
-    refusing: list[Case] = []
+def _short_sums_and_products() -> list[Case]:
+    """Floating accumulators of 16 bits: they absorb nothing, and all of the epilogue is a tail."""
     accepting: list[Case] = []
     for monoid in (SUM, PRODUCT):
         for acc in SHORT_FLOATS:
-            refusing += _cases(monoid, acc, code="accumulator-type")
+            accepting += _cases(monoid, acc, absorbed=("",), tails={"add": "x"})
             accepting += [
                 Case(
                     name=f"{acc}_{monoid.name}_exactly",
@@ -149,7 +143,6 @@ def _short_sums_and_products() -> tuple[list[Case], list[Case]]:
                     numerics="exact",
                     absorbed=("",),
                     tails={"add": "x"},
-                    twin=f"{acc}_{monoid.name}",
                 ),
                 # Nothing is to be absorbed, so it does not matter that the accumulator is short.
                 Case(
@@ -167,11 +160,9 @@ def _short_sums_and_products() -> tuple[list[Case], list[Case]]:
                     absorbed=("",),
                     tails={"add": "T.max(x, "},
                     special="no denormals",
-                    twin=f"{acc}_{monoid.name}",
                 ),
             ]
-    return accepting, refusing
+    return accepting
 
 
-_TAILS, REFUSE = _short_sums_and_products()
-ACCEPT = [*_absorbing(), *_TAILS]
+ACCEPT = [*_absorbing(), *_short_sums_and_products()]

@@ -91,6 +91,20 @@ def ones_behind_256() -> Arrays:
     return {"A": terms}
 
 
+@T.prim_func(s_tir=True)
+def small_terms_and_a_large_bias(
+    A: T.Buffer((M, K), "float16"), C: T.Buffer((M,), "float16"), D: T.Buffer((M,), "float16")
+):
+    temp = T.sblock_alloc_buffer((M,), "float16")
+    sum_rows(A, temp)
+    add_rows(temp, C, D)
+
+
+def ones_and_2048() -> dict[str, np.ndarray]:
+    """2048 + 1 is 2048 in float16, 2048 + 6 is not."""
+    return {"A": np.ones((M, K), "float16"), "C": np.full(M, 2048, "float16")}
+
+
 # ---------------------------------------------------------------------------------------------
 # Which tails become one
 # ---------------------------------------------------------------------------------------------
@@ -229,6 +243,12 @@ DECISIONS: list[Mutant] = [
         narrow_sum_copied,
         inputs=ones_behind_256,
         compiled=True,
+    ),
+    mutant(
+        "narrow-accumulator",
+        "a large bias does not swallow small terms",
+        small_terms_and_a_large_bias,
+        inputs=ones_and_2048,
     ),
     mutant(
         "merged-for-the-caller",

@@ -610,17 +610,6 @@ REFUSE = [
     Case(name="argmax", func=argmax, code="tuple-reduction"),
     *_other_updates(),
     *_visits(),
-    Case(
-        name="float16_accumulator",
-        func=matmul_then(_plain_bias, acc="float16", src="float16"),
-        reference=lambda A, B, C, E, S: matmul(A, B) + C,
-        code="accumulator-type",
-    ),
-    Case(
-        name="bfloat16_accumulator",
-        func=matmul_then(_plain_bias, acc="bfloat16", src="bfloat16"),
-        code="accumulator-type",
-    ),
 ]
 
 # The steps come in another order, but the first is still the one that starts the sum.

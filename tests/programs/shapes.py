@@ -395,7 +395,6 @@ def _types() -> list[Case]:
             ),
             absorbed=("C[vi, vj] - E[vj]",),
             init="C[vi, vj] - E[vj]",
-            twin="float16_accumulator",
         )
         for acc, src in table
     ]
@@ -407,7 +406,6 @@ def _types() -> list[Case]:
             reference=lambda A, B, C, E, S, acc=acc: matmul(A, B, acc) + C + E,
             absorbed=("C[vi, vj] + E[vj]",),
             init="C[vi, vj] + E[vj]",
-            twin="float16_accumulator",
         )
         for acc, src in [
             ("uint32", "uint8"),

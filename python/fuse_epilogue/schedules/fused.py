@@ -11,7 +11,6 @@ from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
 from tvm.sym import Analyzer
 
-from ..report import refusal_code
 from ..tir_tree import handle, loads, substitute, uses
 from .convolution import DepthwiseConv, find_depthwise_conv, is_one_to_one, plain
 from .trees import child_blocks, nests, replace
@@ -79,8 +78,6 @@ class FusedConv:
 def fuse_followers(sch: s_tir.Schedule, conv: Any) -> None:
     """Fuse what follows a convolution, if anything does.
 
-    A sum in 16 bits does not start from a bias: its epilogue stays as it is, behind the sum.
-
     Parameters
     ----------
     sch : tvm.s_tir.Schedule
@@ -98,12 +95,7 @@ def fuse_followers(sch: s_tir.Schedule, conv: Any) -> None:
     others = [each for each in child_blocks(sch.mod["main"]) if not each.same_as(block)]
     if not any(uses(each, *results) for each in others):
         return
-    try:
-        sch.fuse_reduction_epilogue(conv)
-    except s_tir.ScheduleError as error:
-        if refusal_code(error) != "accumulator-type":
-            raise
-        sch.fuse_reduction_epilogue(conv, numerics="exact")
+    sch.fuse_reduction_epilogue(conv)
 
 
 def find_fused_conv(sch: s_tir.Schedule, conv: Any) -> FusedConv | None:

@@ -114,9 +114,6 @@ def fuse_one(
 ) -> Fused:
     """Fuse one reduction of a function with what follows it, as ``sch.fuse_reduction_epilogue``.
 
-    A sum in 16 bits must not start from a bias: where ``numerics="reassociate"`` is refused for
-    that, the whole epilogue becomes a tail, as with ``"exact"``.
-
     Parameters
     ----------
     func : tvm.tirx.PrimFunc
@@ -144,11 +141,6 @@ def fuse_one(
     raw = _core.FuseFunction(func, reduction, numerics == "exact", distribute, rows)
     # As one text: every single string of a map would be a call of its own.
     fusion = report_from_core(json.loads(_stringify(raw["report"], None)))
-    stopped = fusion.stopped
-    if numerics != "exact" and stopped is not None:
-        # Also where something behind it was merged: the reduction itself is not fused yet.
-        if stopped.code == "accumulator-type":
-            return fuse_one(func, reduction, numerics="exact", distribute=distribute, rows=rows)
     balance = Balance(
         _known(raw["bytes"]),
         _known(raw["elements"]),
