@@ -118,6 +118,23 @@ def test_the_installed_package_has_the_entry_point(tmp_path: Path) -> None:
     assert lines == [OURS]
 
 
+def test_subpackages_and_functions_are_loaded_when_they_are_asked_for(tmp_path: Path) -> None:
+    code = """
+        import sys
+        import fuse_epilogue
+        print(*(name for name in fuse_epilogue.__all__ if f"fuse_epilogue.{name}" in sys.modules))
+        print(fuse_epilogue.workloads.matmul.__module__, fuse_epilogue.plan.__module__)
+        print(*(name for name in dir(fuse_epilogue) if not hasattr(fuse_epilogue, name)))
+        print(*(name for name in dir(fuse_epilogue) if name.startswith("_")))
+        print(hasattr(fuse_epilogue, "nothing_of_this_name"))
+    """
+    loaded, of_whom, missing, private, other = run(tmp_path, code)
+    assert loaded == missing == ""
+    assert of_whom == "fuse_epilogue.workloads.matmul fuse_epilogue.planner.choose"
+    assert private == "__version__"
+    assert other == "False"
+
+
 def test_importing_twice_and_from_threads(tmp_path: Path) -> None:
     code = f"""{FUSE}
 import importlib

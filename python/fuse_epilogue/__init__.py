@@ -21,6 +21,7 @@ def _autoload() -> None:
     """Entry point of the group ``tvm.backends``: importing this module is all there is to do."""
 
 
+import importlib  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402
 
 from .certificate import Certificate, EpilogueProof, TailProof  # noqa: E402
@@ -29,9 +30,23 @@ from .schedule import FusingSchedule as Schedule  # noqa: E402
 from .schedule import analyze, fuse_reduction_epilogue  # noqa: E402
 
 if TYPE_CHECKING:
+    from . import cli, neuron, planner, schedules, transform, tune, verify, workloads
     from .planner import compile, plan
 
 __version__ = "0.1.0"
+
+# Loaded when they are asked for: `import tvm` alone needs none of them.
+_SUBMODULES = (
+    "cli",
+    "neuron",
+    "planner",
+    "schedules",
+    "transform",
+    "tune",
+    "verify",
+    "workloads",
+)
+_FROM_PLANNER = ("compile", "plan")
 
 __all__ = [
     "REFUSALS",
@@ -43,17 +58,30 @@ __all__ = [
     "Schedule",
     "TailProof",
     "analyze",
+    "cli",
     "compile",
     "fuse_reduction_epilogue",
+    "neuron",
     "plan",
+    "planner",
     "refusal_code",
+    "schedules",
+    "transform",
+    "tune",
+    "verify",
+    "workloads",
 ]
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - a function of the planner
-    """Load the planner when it is asked for: `import tvm` alone does not need it."""
-    if name in ("compile", "plan"):
-        from . import planner
-
-        return getattr(planner, name)
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module, or a function of the planner
+    """Load a subpackage, or the planner's functions, on first use."""
+    if name in _SUBMODULES:
+        return importlib.import_module(f".{name}", __name__)
+    if name in _FROM_PLANNER:
+        return getattr(importlib.import_module(".planner", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the public names, loaded or not."""
+    return sorted([*__all__, "__version__"])

@@ -1,14 +1,27 @@
-"""``python -m fuse_epilogue``: see :mod:`fuse_epilogue.cli`."""
+"""``python -m fuse_epilogue`` and the script ``fuse-epilogue``: see :mod:`fuse_epilogue.cli`."""
 
 import sys
 
-if __name__ == "__main__":
-    try:
-        from .cli import main, output
 
-        code = main()
+def main() -> int:
+    """Run the command line; a Ctrl-C while it is loaded is one like any other.
+
+    Returns
+    -------
+    int
+        The exit code.
+    """
+    try:
+        from .cli import main as run
+        from .cli import output
+
+        code = run()
         output.finish()
-    except KeyboardInterrupt:  # while it was loaded
+    except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         code = 130
-    sys.exit(code)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

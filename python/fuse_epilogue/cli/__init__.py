@@ -1,4 +1,4 @@
-"""The command line, ``python -m fuse_epilogue``: one module for each command.
+"""The command line, ``fuse-epilogue`` or ``python -m fuse_epilogue``: one module for each command.
 
 Every command takes a file that :mod:`.inputs` reads and returns an :class:`.output.Answer`, which
 is printed as text or as JSON. Standard output is for that alone; the exit codes are those of
@@ -8,7 +8,9 @@ is printed as text or as JSON. Standard output is for that alone; the exit codes
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -34,10 +36,16 @@ exit codes:
 """
 
 
+def program_name() -> str:
+    """Return how this command line was started: as the script, or as a module of Python."""
+    name = Path(sys.argv[0]).name
+    return name if name == "fuse-epilogue" else "python -m fuse_epilogue"
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     made = argparse.ArgumentParser(
-        prog="python -m fuse_epilogue",
+        prog=program_name(),
         description=_DESCRIPTION,
         epilog=f"{_EXIT_CODES}\nCOMMAND --help says more",
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -40,7 +40,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target", help="what to plan for; " + options.TARGETS + " (default: none)"
     )
-    parser.add_argument("--out", metavar="FILE", help="write the module there, as JSON")
+    parser.add_argument("-o", "--out", metavar="FILE", help="write the module there, as JSON")
 
 
 def run(given: argparse.Namespace) -> Answer:

@@ -26,7 +26,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--function", metavar="NAME", help="which function, if there are several")
     parser.add_argument("--finite", action="store_true", help="all data and weights are finite")
-    parser.add_argument("--out", metavar="FILE", help="write the kernel there, and not to stdout")
+    parser.add_argument(
+        "-o", "--out", metavar="FILE", help="write the kernel there, and not to stdout"
+    )
 
 
 def run(given: argparse.Namespace) -> Answer:

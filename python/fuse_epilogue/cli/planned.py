@@ -39,7 +39,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         default=0,
         help="time N points on this machine, a quarter of a second each or so",
     )
-    parser.add_argument("--out", metavar="FILE", help="write the plan as JSON; of one function")
+    parser.add_argument(
+        "-o", "--out", metavar="FILE", help="write the plan as JSON; of one function"
+    )
     parser.add_argument("--picture", metavar="FILE", help="draw it as SVG; of one function")
 
 

@@ -30,7 +30,9 @@ EXAMPLE = """
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("--out", metavar="FOLDER", required=True, help="where the database is")
+    parser.add_argument(
+        "-o", "--out", metavar="FOLDER", required=True, help="where the database is"
+    )
     parser.add_argument(
         "--trials", type=int, default=64, help="measurements of each function (default: 64)"
     )
