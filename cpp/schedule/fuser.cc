@@ -218,8 +218,8 @@ class Fuser {
 
   FusionPlan ProveFusion(const Region& region, const Site& consumer) {
     Surroundings around{CurrentScope(), ground_->Root(), [this](const SBlock& block) {
-                          // TVM's flag believes the declared regions.
-                          return ground_->RegionCovered(block) && DeclaresItsReads(block);
+                          // TVM's flag takes the declared regions for right.
+                          return DeclaresItsReads(block) && ground_->RegionCovered(block);
                         }};
     return Prove(around, region, consumer, report.options);
   }
@@ -367,7 +367,7 @@ class Fuser {
   }
 
   // Whether a call that names \p reduction would fuse the block of this one.
-  bool WouldFuse(const SBlock& reduction) const {
+  bool WouldFuse(const SBlock& reduction) {
     std::unique_ptr<Ground> copy = ground_->Copy();
     Fuser trial(copy.get(), reduction, report.options);
     try {
@@ -384,7 +384,6 @@ class Fuser {
   void CarryOut(const FusionPlan& plan) {
     Fused fused = Fuse(CurrentScope(), plan);
     Record(plan);
-    if (ground_->IsShared()) ReportAsMap(report);  // fails before anything has changed
     BlockReuse reuse;
     for (const auto& [old, now] : fused.blocks) reuse.Set(old, now);
     Replace(fused.scope_root, reuse);
@@ -476,6 +475,8 @@ FusionReport RunFusion(Ground* ground, const SBlock& block, const std::optional<
   Fuser fuser(ground, block, options);
   fuser.Run(epilogue);
   fuser.Finish();
+  if (ground->IsShared()) ReportAsMap(fuser.report);  // fails before anything has changed
+  ground->Commit();
   return fuser.report;
 }
 

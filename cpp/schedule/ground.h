@@ -20,12 +20,18 @@ class Ground {
   /*! \brief The root block of the function. */
   virtual ir::SBlock Root() const = 0;
   /*! \brief tvm's region_cover flag of a block. */
-  virtual bool RegionCovered(const ir::SBlock& block) const = 0;
+  virtual bool RegionCovered(const ir::SBlock& block) = 0;
+  /*!
+   * \brief Take \p scope for the scope from now on.
+   * \param reuse Pairs of a block of the present scope and what it becomes.
+   */
   virtual void Replace(const ir::SBlock& scope, const BlockReuse& reuse) = 0;
   /*! \brief The same, to try things out on. */
-  virtual std::unique_ptr<Ground> Copy() const = 0;
-  /*! \brief Whether somebody else holds it, so that nothing may fail once it has changed. */
+  virtual std::unique_ptr<Ground> Copy() = 0;
+  /*! \brief Whether the caller holds it too, so that nothing may fail once it has changed. */
   virtual bool IsShared() const = 0;
+  /*! \brief Let the caller see what has been replaced. Until then only this object has it. */
+  virtual void Commit() = 0;
 };
 
 /*! \brief The scope of \p block in a schedule, whose random variables stay valid. */
@@ -46,10 +52,11 @@ class FunctionGround : public Ground {
 
   ir::SBlock Scope() const override { return root_; }
   ir::SBlock Root() const override { return root_; }
-  bool RegionCovered(const ir::SBlock& block) const override;
+  bool RegionCovered(const ir::SBlock& block) override;
   void Replace(const ir::SBlock& scope, const BlockReuse& reuse) override;
-  std::unique_ptr<Ground> Copy() const override;
+  std::unique_ptr<Ground> Copy() override;
   bool IsShared() const override { return false; }
+  void Commit() override {}
 
  private:
   ir::PrimFunc func_;
