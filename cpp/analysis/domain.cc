@@ -1,6 +1,8 @@
 #include "analysis/domain.h"
 
 #include <algorithm>
+#include <set>
+#include <unordered_map>
 
 #include "analysis/refusal.h"
 #include "ir/functor.h"
@@ -310,21 +312,55 @@ struct ProducedLoad {
   ffi::Array<Expr> indices;
 };
 
+// Collects the loads of several buffers at once, those of each in the order in which they occur.
+class ProducedLoadFinder : public StmtExprVisitor {
+ public:
+  explicit ProducedLoadFinder(const std::vector<Produced>& produced)
+      : produced_(produced), loads_(produced.size()) {
+    for (size_t i = 0; i < produced.size(); ++i) index_.emplace(produced[i].buffer.get(), i);
+  }
+
+  // Those of the first buffer first.
+  std::vector<ProducedLoad> Found() const {
+    std::vector<ProducedLoad> found;
+    for (size_t i : read_) {
+      for (const TensorLoad& load : loads_[i]) found.push_back({load, produced_[i].indices});
+    }
+    return found;
+  }
+
+ protected:
+  using StmtExprVisitor::VisitExpr_;
+  void VisitExpr_(const TensorLoad& op) override {
+    auto at = index_.find(op.source().get());
+    if (at != index_.end()) {
+      loads_[at->second].push_back(op);
+      read_.insert(at->second);
+    }
+    (*this)(op.indices());
+  }
+
+ private:
+  const std::vector<Produced>& produced_;
+  std::unordered_map<VarKey, size_t> index_;
+  std::vector<std::vector<TensorLoad>> loads_;
+  std::set<size_t> read_;
+};
+
 std::vector<ProducedLoad> ProducedLoads(const std::vector<Produced>& produced,
                                         const Epilogue& epilogue) {
-  std::vector<ProducedLoad> found;
   SBlock block = epilogue.site->block();
-  for (const Produced& one : produced) {
-    if (!LoadsOf(epilogue.out_indices, one.buffer).empty()) {
-      Refuse(Code::kConsumerForm, block,
-             "block " + Quoted(block) + " chooses the element it stores by a value of " +
-                 Quoted(one.buffer),
-             {block.body()});
-    }
-    for (const TensorLoad& load : LoadsOf(epilogue.value, one.buffer)) {
-      found.push_back({load, one.indices});
-    }
+  ProducedLoadFinder in_indices(produced);
+  in_indices(epilogue.out_indices);
+  if (!in_indices.Found().empty()) {
+    Refuse(Code::kConsumerForm, block,
+           "block " + Quoted(block) + " chooses the element it stores by a value of " +
+               Quoted(Var(in_indices.Found()[0].load.source())),
+           {block.body()});
   }
+  ProducedLoadFinder in_value(produced);
+  in_value(epilogue.value);
+  std::vector<ProducedLoad> found = in_value.Found();
   if (found.empty()) {
     throw Refusal(Code::kOpaqueAccess, block,
                   "block " + Quoted(block) + " declares reads of " + Quoted(produced[0].buffer) +

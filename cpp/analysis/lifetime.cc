@@ -1,6 +1,7 @@
 #include "analysis/lifetime.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "analysis/refusal.h"
 #include "ir/functor.h"
@@ -171,10 +172,8 @@ void CheckLifetimes(const Scope& scope, const SBlock& root, const Region& region
     return std::any_of(merged.begin(), merged.end(),
                        [&](const Tail* tail) { return tail->site == &site; });
   };
-  auto is_tail = [&](const Site& site) {
-    return std::any_of(region.tails.begin(), region.tails.end(),
-                       [&](const Tail& tail) { return tail.site == &site; });
-  };
+  std::unordered_set<const Site*> tails;
+  for (const Tail& tail : region.tails) tails.insert(tail.site);
   for (size_t i = 0; i < region.produced.size(); ++i) {
     const Produced& one = region.produced[i];
     const Site& writer = i == 0 ? reduction : *region.tails[i - 1].site;
@@ -187,7 +186,7 @@ void CheckLifetimes(const Scope& scope, const SBlock& root, const Region& region
       if (&site == &epilogue || goes_away(site) || !Touches(site, one.buffer)) continue;
       after = std::min(after, CommonSteps(site, reduction));
       bool reads = site.Touches(one.buffer.get(), Use::kRead) || &site == &reduction;
-      if (reads && !is_tail(site)) readers.push_back(&site);
+      if (reads && !tails.count(&site)) readers.push_back(&site);
     }
     size_t before = std::min(after, CommonSteps(epilogue, reduction));
     std::vector<For> loops = LoopsOfSteps(reduction, after);

@@ -62,12 +62,11 @@ std::optional<Tail> MatchTail(const Scope& scope, const Region& region, const Si
   }
 }
 
-std::optional<Tail> KnownAt(const Site& site, const std::vector<KnownTail>& known) {
-  for (const KnownTail& one : known) {
-    if (one.block.same_as(site.block()))
-      return Tail{&site, one.output, one.indices, one.value, std::nullopt};
-  }
-  return std::nullopt;
+std::optional<Tail> KnownAt(const Site& site, const KnownTails& known) {
+  auto one = known.find(site.block().get());
+  if (one == known.end()) return std::nullopt;
+  const KnownTail& tail = one->second;
+  return Tail{&site, tail.output, tail.indices, tail.value, std::nullopt};
 }
 
 }  // namespace
@@ -93,7 +92,7 @@ bool KnownLoops::HoldFor(const Site& site) const {
          std::equal(loops.begin(), loops.end(), others.begin(), others.end(), same_loop);
 }
 
-Region FindRegion(const Scope& scope, const Site& site, const std::vector<KnownTail>& known,
+Region FindRegion(const Scope& scope, const Site& site, const KnownTails& known,
                   const std::optional<KnownLoops>& known_loops, bool rows) {
   Reduction reduction = MatchReduction(site);
   CheckNoPointer(scope, reduction.accumulator, site);
@@ -102,16 +101,13 @@ Region FindRegion(const Scope& scope, const Site& site, const std::vector<KnownT
   InjectiveMap loops = proved ? known_loops->map : CheckReductionLoops(reduction);
   Region region{reduction, loops, PlaceOf(reduction, rows), {}, {}};
   region.produced.push_back({reduction.accumulator, reduction.indices});
+  VarSet produced{reduction.accumulator.get()};
   for (const Site& other : scope.sites) {
-    if (!region.place.Holds(other, site)) continue;
-    bool reads = false;
-    for (const Produced& one : region.produced) {
-      reads = reads || other.Touches(one.buffer.get(), Use::kRead);
-    }
-    if (!reads) continue;
+    if (!region.place.Holds(other, site) || !other.ReadsAny(produced)) continue;
     auto tail = KnownAt(other, known);
     if (!tail) tail = MatchTail(scope, region, other);
     if (tail) {
+      produced.insert(tail->output.get());
       region.produced.push_back({tail->output, tail->indices});
       region.tails.push_back(*tail);
     }

@@ -6,6 +6,7 @@
 #define FUSE_EPILOGUE_ANALYSIS_REGION_H_
 
 #include <optional>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -66,6 +67,8 @@ struct KnownTail {
   ffi::Array<ir::Expr> indices;
   ir::Expr value;
 };
+/*! \brief Such tails by their blocks. */
+using KnownTails = std::unordered_map<ir::VarKey, KnownTail>;
 
 /*! \brief The proved bindings of a reduction, and what they were proved of. */
 struct KnownLoops {
@@ -84,7 +87,7 @@ struct KnownLoops {
  * \param rows Whether the innermost spatial loop belongs to the nest, too; see Options.
  * \throws Refusal if \p site is not a complete reduction.
  */
-Region FindRegion(const Scope& scope, const Site& site, const std::vector<KnownTail>& known = {},
+Region FindRegion(const Scope& scope, const Site& site, const KnownTails& known = {},
                   const std::optional<KnownLoops>& known_loops = std::nullopt, bool rows = false);
 
 /*! \brief The sites besides the reduction that read \p buffer, in program order. */

@@ -1,6 +1,9 @@
 #include "analysis/scope.h"
 
 #include <algorithm>
+#include <array>
+#include <unordered_map>
+#include <utility>
 
 #include "ir/functor.h"
 
@@ -13,6 +16,12 @@ namespace {
 class ScopeBuilder : public StmtExprVisitor {
  public:
   explicit ScopeBuilder(Scope* scope) : scope_(scope), sites_(&scope->sites) {}
+  // The accesses of blocks that are in both scopes are moved out of the old one.
+  ScopeBuilder(Scope* scope, std::vector<Site>* before) : ScopeBuilder(scope) {
+    for (Site& site : *before) {
+      if (site.is_block()) known_[site.realize.get()] = &site.accesses;
+    }
+  }
 
  protected:
   using StmtExprVisitor::VisitExpr_;
@@ -33,7 +42,13 @@ class ScopeBuilder : public StmtExprVisitor {
 
   void VisitStmt_(const SBlockRealize& op) override {
     if (site_ == nullptr) {
-      OpenSite(op);
+      Site* site = OpenSite(op);
+      auto known = known_.find(op.get());
+      if (known != known_.end()) {
+        site->accesses = std::move(*known->second);
+        site_ = nullptr;
+        return;
+      }
       (*this)(op.iter_values());
       (*this)(op.predicate());
       (*this)(op.block());
@@ -118,12 +133,14 @@ class ScopeBuilder : public StmtExprVisitor {
     site.position = sites_->size();
     sites_->push_back(std::move(site));
     site_ = &sites_->back();
+    for (VarSet& buffers : recorded_) buffers.clear();
     return site_;
   }
 
   void Record(const Expr& buffer, Use use) {
     if (site_ != nullptr) {
-      site_->accesses.push_back({buffer.get(), use});
+      bool is_new = recorded_[static_cast<size_t>(use)].insert(buffer.get()).second;
+      if (is_new) site_->accesses.push_back({buffer.get(), use});
       return;
     }
     // A statement outside any block: a site of its own, closed at once.
@@ -135,6 +152,9 @@ class ScopeBuilder : public StmtExprVisitor {
   std::vector<Site>* sites_;
   std::vector<Step> path_;
   Site* site_ = nullptr;
+  // What is recorded of the present site: many loads of one buffer are one access.
+  std::array<VarSet, 3> recorded_;
+  std::unordered_map<VarKey, std::vector<Access>*> known_;
   int not_plain_ = 0;
 };
 
@@ -154,8 +174,21 @@ bool Site::Touches(VarKey buffer, Use use) const {
   });
 }
 
+bool Site::ReadsAny(const VarSet& buffers) const {
+  return std::any_of(accesses.begin(), accesses.end(), [&](const Access& access) {
+    return access.use == Use::kRead && buffers.count(access.buffer) > 0;
+  });
+}
+
 Scope::Scope(const SBlock& root) : root(root) {
   ScopeBuilder build(this);
+  build(root.body());
+}
+
+Scope::Scope(const SBlock& root, Scope&& before)
+    : root(root), local_vars(std::move(before.local_vars)), has_jump(before.has_jump) {
+  sites.reserve(before.sites.size());
+  ScopeBuilder build(this, &before.sites);
   build(root.body());
 }
 

@@ -46,12 +46,18 @@ struct Site {
   /*! \brief The loops of the path, outermost first, skipping the first \p skip steps. */
   std::vector<ir::For> Loops(size_t skip = 0) const;
   bool Touches(ir::VarKey buffer, Use use) const;
+  bool ReadsAny(const ir::VarSet& buffers) const;
 };
 
 /*! \brief The blocks and statements directly in \p root, in program order. */
 class Scope {
  public:
   explicit Scope(const ir::SBlock& root);
+  /*!
+   * \brief The scope after a change. What is known about blocks that have not changed is taken over
+   *        from \p before, so that only new ones are looked into.
+   */
+  Scope(const ir::SBlock& root, Scope&& before);
 
   const ir::SBlock root;
   std::vector<Site> sites;

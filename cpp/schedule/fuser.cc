@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <memory>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "schedule/prove.h"
 #include "transform/privatize.h"
@@ -83,15 +85,25 @@ bool IsReadOutside(const Scope& scope, const SBlock& root, const Var& buffer) {
 std::vector<const Site*> Candidates(const Scope& scope, const Region& region) {
   std::vector<const Site*> before, behind;
   const Site& reduction = *region.reduction.site;
+  std::unordered_map<VarKey, size_t> produced;
+  for (size_t i = 0; i < region.produced.size(); ++i) {
+    produced.emplace(region.produced[i].buffer.get(), i);
+  }
   for (const Site& site : scope.sites) {
     if (&site == &reduction || !site.is_block()) continue;
-    for (size_t i = 0; i < region.produced.size(); ++i) {
-      if (!site.Touches(region.produced[i].buffer.get(), Use::kRead)) continue;
-      const Site& writer = i == 0 ? reduction : *region.tails[i - 1].site;
-      if (&site == &writer || (i > 0 && site.position < writer.position)) continue;
-      (site.position < writer.position ? before : behind).push_back(&site);
-      break;
+    // The first in the order of the region, wherever it is read.
+    const Site* writer = nullptr;
+    size_t first = region.produced.size();
+    for (const Access& access : site.accesses) {
+      auto read = access.use == Use::kRead ? produced.find(access.buffer) : produced.end();
+      if (read == produced.end() || read->second >= first) continue;
+      size_t i = read->second;
+      const Site& by = i == 0 ? reduction : *region.tails[i - 1].site;
+      if (&site == &by || (i > 0 && site.position < by.position)) continue;
+      first = i;
+      writer = &by;
     }
+    if (writer) (site.position < writer->position ? before : behind).push_back(&site);
   }
   return behind.empty() ? before : behind;
 }
@@ -149,14 +161,12 @@ class Fuser {
     const Scope& scope = CurrentScope();
     report.rounds = RoundsAround(region);
     VarSet tails;
+    std::unordered_set<std::string> fused;
+    for (const FusionStep& step : report.steps) fused.insert(step.epilogue.name_hint());
     for (const Tail& tail : region.tails) {
       tails.insert(tail.site->realize.get());
       std::string name = tail.site->block().name_hint();
-      for (const FusionStep& step : report.steps) {
-        if (step.epilogue.name_hint() != name) continue;
-        report.tails.push_back({name, tail.output, tail.indices, tail.value});
-        break;
-      }
+      if (fused.count(name)) report.tails.push_back({name, tail.output, tail.indices, tail.value});
     }
     // The accumulator if there are tails, to which alone it would matter; what a tail stores if it
     // is no output of the function.
@@ -180,7 +190,13 @@ class Fuser {
 
  private:
   const Scope& CurrentScope() {
-    if (!scope_) scope_ = std::make_unique<Scope>(ground_->Scope());
+    if (scope_) return *scope_;
+    if (previous_) {
+      scope_ = std::make_unique<Scope>(ground_->Scope(), std::move(*previous_));
+      previous_.reset();
+    } else {
+      scope_ = std::make_unique<Scope>(ground_->Scope());
+    }
     return *scope_;
   }
   void SetReduction(const SBlock& block) {
@@ -211,10 +227,7 @@ class Fuser {
     }
     return rounds;
   }
-  bool MadeHere(const Site& site) const {
-    return std::any_of(tails_.begin(), tails_.end(),
-                       [&](const KnownTail& tail) { return tail.block.same_as(site.block()); });
-  }
+  bool MadeHere(const Site& site) const { return tails_.count(site.block().get()) > 0; }
 
   FusionPlan ProveFusion(const Region& region, const Site& consumer) {
     Surroundings around{CurrentScope(), ground_->Root(), [this](const SBlock& block) {
@@ -387,7 +400,7 @@ class Fuser {
     BlockReuse reuse;
     for (const auto& [old, now] : fused.blocks) reuse.Set(old, now);
     Replace(fused.scope_root, reuse);
-    if (fused.tail) tails_.push_back(*fused.tail);
+    if (fused.tail) tails_.emplace(fused.tail->block.get(), *fused.tail);
   }
 
   void Replace(const SBlock& root, const BlockReuse& reuse) {
@@ -395,7 +408,7 @@ class Fuser {
     auto now = reuse.find(reduction_);
     if (now != reuse.end()) reduction_ = SBlock((*now).second);
     region_.reset();
-    scope_.reset();
+    if (scope_) previous_ = std::move(scope_);
   }
 
   static FusionStep StepOf(const Site& site, const Var& output, const AxisMap& map,
@@ -463,8 +476,10 @@ class Fuser {
   SBlock reduction_;
   // Of the present state, once somebody has asked for them.
   std::unique_ptr<Scope> scope_;
+  // Of the state before, until the present one's is made of it.
+  std::unique_ptr<Scope> previous_;
   std::optional<Region> region_;
-  std::vector<KnownTail> tails_;
+  KnownTails tails_;
   std::optional<KnownLoops> loops_;
 };
 

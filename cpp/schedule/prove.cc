@@ -82,7 +82,7 @@ bool StoreRounds(const Var& buffer) {
 // its output.
 bool MayMerge(const Surroundings& around, const Region& region, const Tail& tail,
               const Site& consumer, const Expr& f, bool rows) {
-  if (LoadsOf(f, tail.output).size() != 1) return false;  // none, or it would be computed twice
+  if (LoadsOf(f, tail.output).size() != 1) return false;  // it would be computed twice
   // On rows, what stands in the loop of a call may lose its vectors.
   if (rows && (CallsLibrary(f) || CallsLibrary(tail.value))) return false;
   auto keeps = [](Decision decision, bool needed) { return needed && !IsSwitchedOff(decision); };
@@ -196,9 +196,12 @@ bool Reads(const Site& site, const std::vector<Produced>& produced) {
 Expr Compose(const Surroundings& around, FusionPlan* plan, bool rows) {
   const Region& region = plan->region;
   Expr f = plan->axes.Apply(plan->epilogue.value);
+  VarSet used = VarsIn(f);
   for (auto tail = region.tails.rbegin(); tail != region.tails.rend(); ++tail) {
+    if (!used.count(tail->output.get())) continue;
     if (!MayMerge(around, region, *tail, *plan->epilogue.site, f, rows)) continue;
     f = LoadReplacer(tail->output, tail->value).Rewrite(f);
+    used.merge(VarsIn(tail->value));
     plan->merged.push_back(&*tail);
   }
   return LoadReplacer(region.reduction.accumulator, plan->hole).Rewrite(f);
@@ -209,7 +212,7 @@ Expr Compose(const Surroundings& around, FusionPlan* plan, bool rows) {
 FusionPlan Prove(const Surroundings& around, const Region& full, const Site& consumer,
                  const Options& options) {
   Region region = Before(full, consumer);
-  const Reduction& reduction = region.reduction;
+  const Reduction& reduction = full.reduction;
   const Site& producer = *reduction.site;
   SBlock block = consumer.block();
   if (&consumer == &producer || !Reads(consumer, region.produced)) {
@@ -232,7 +235,7 @@ FusionPlan Prove(const Surroundings& around, const Region& full, const Site& con
   CheckHazards(around.scope, reduction, region.produced, epilogue, around.region_cover);
   CheckNoAliasOutside(around, reduction, epilogue);
 
-  FusionPlan plan{region,
+  FusionPlan plan{std::move(region),
                   epilogue,
                   epilogue_loops,
                   axes,
@@ -257,8 +260,8 @@ FusionPlan Prove(const Surroundings& around, const Region& full, const Site& con
     CheckLifetimes(around.scope, around.root, full, consumer, plan.merged, around.region_cover);
   }
   if (!plan.gone) CheckNotInVectors(plan.region, consumer, shared);
-  CheckNotPipelined(producer, plan.gone ? shared : std::max(shared, region.place.nest), block);
-  bool in_place = region.place.Holds(consumer, producer);
+  CheckNotPipelined(producer, plan.gone ? shared : std::max(shared, full.place.nest), block);
+  bool in_place = full.place.Holds(consumer, producer);
   if (in_place && !plan.gone && plan.peeled.steps.empty() && plan.merged.empty()) {
     throw Refusal(Code::kAlreadyFused, block,
                   "block " + Quoted(block) + " stands behind the reduction loops of block " +
