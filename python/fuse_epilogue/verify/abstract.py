@@ -22,7 +22,7 @@ from .scalars import (
     UnsupportedError,
     scalar_type,
 )
-from .statements import StatementWriter, unwritten
+from .statements import StatementWriter, compile_source, unwritten
 from .values import Buffer, Value
 
 _BOOL = scalar_type("bool")
@@ -147,6 +147,10 @@ class AbstractDialect:
         """Return a conversion."""
         return Value(f"X.cast({a.code}, {_type(a.type)}, {_type(target)})", target)
 
+    def decides(self, condition: Value, lazy: bool) -> bool:
+        """Whether the condition is static: no other can leave a value uncomputed."""
+        return lazy and condition.static
+
     def choose(self, condition: Value, a: Value, b: Value, lazy: bool) -> Value:
         """Return a selection; only a static condition can leave a value uncomputed."""
         if condition.static:
@@ -263,7 +267,7 @@ class AbstractProgram:
         header = f"def main(X, {', '.join(names)}):"
         self.source = "\n".join([header, *writer.lines, " return"])
         namespace = _namespace()
-        exec(compile(self.source, "<generated>", "exec"), namespace)
+        exec(compile_source(self.source), namespace)
         self._main = namespace["main"]
 
     def run(

@@ -25,7 +25,7 @@ from .scalars import (
     UnsupportedError,
     round_bfloat16,
 )
-from .statements import StatementWriter, unwritten
+from .statements import StatementWriter, compile_source, unwritten
 from .values import Value
 
 __all__ = ["EvaluationError", "Parameter", "Program", "UnsupportedError", "compile_function"]
@@ -67,7 +67,7 @@ class Program:
         self.source = source
         self.sizes = sizes
         self._reference = reference
-        exec(compile(source, "<generated>", "exec"), namespace)
+        exec(compile_source(source), namespace)
         self._main = namespace["main"]
 
     def run(

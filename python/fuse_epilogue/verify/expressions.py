@@ -10,7 +10,8 @@ integers in every dialect. Everything that depends on a load or on a scalar para
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
 
@@ -50,6 +51,9 @@ class Dialect(Protocol):
 
     def choose(self, condition: Value, a: Value, b: Value, lazy: bool) -> Value:
         """Return a selection; `lazy`: only the taken value is computed."""
+
+    def decides(self, condition: Value, lazy: bool) -> bool:
+        """Whether the source computes only the value that a selection takes."""
 
     def call(self, name: str, args: list[Value], type: ScalarType) -> Value:
         """Return a call of a pure function."""
@@ -94,8 +98,18 @@ _CALLED_ARITHMETIC = {
 }
 
 
+#: The rest of the work on a node: it yields operands, and is sent their values.
+Steps = Generator[Any, Value, Value]
+
+# Source with more characters is assigned to a variable: Python's parser has a limit on nesting.
+_LONG = 400
+
+
 class ExpressionWriter:
     """Writes expressions in a dialect.
+
+    Expressions may be of any depth: operands are written by a loop, not by recursion, and source
+    that gets long goes to lines of its own, which come before the line that uses the value.
 
     Parameters
     ----------
@@ -110,6 +124,8 @@ class ExpressionWriter:
         Buffers in scope, by handle.
     ranges : dict[int, int]
         For a variable that runs from 0 to an extent that is a variable, that variable's handle.
+    lines : Callable[[str], None]
+        Takes the lines that come first.
     """
 
     def __init__(self, dialect: Dialect) -> None:
@@ -117,8 +133,9 @@ class ExpressionWriter:
         self.variables: dict[int, Value] = {}
         self.buffers: dict[int, Buffer] = {}
         self.ranges: dict[int, int] = {}
+        self.lines: Callable[[str], None] = _no_lines
         self._counter = 0
-        self._handlers: dict[type, Callable[[Any], Value]] = {
+        self._handlers: dict[type, Callable[[Any], Value | Steps]] = {
             Var: self._var,
             prim.IntImm: self._int,
             prim.FloatImm: self._float,
@@ -159,10 +176,39 @@ class ExpressionWriter:
         UnsupportedError
             Naming the node that cannot be evaluated.
         """
+        pending: list[Steps] = []
+        found = self.begin(expr)
+        while True:
+            value = None
+            if isinstance(found, Value):
+                if not pending:
+                    return found
+                value = found
+            else:
+                pending.append(found)
+            try:
+                # The first operand is asked for with nothing to send.
+                found = self.begin(pending[-1].send(value))  # type: ignore[arg-type]
+            except StopIteration as finished:
+                pending.pop()
+                found = self.shortened(finished.value)
+
+    def begin(self, expr: Any) -> Value | Steps:
+        """Return the value of an expression, or the steps that lead to it."""
         handler = self._handlers.get(type(expr))
         if handler is None:
             raise UnsupportedError(f"{type(expr).__name__} cannot be evaluated")
         return handler(expr)
+
+    def shortened(self, value: Value) -> Value:
+        """Return a value whose source is not long: a variable, where it was."""
+        return self.named(value, "e") if len(value.code) > _LONG else value
+
+    def named(self, value: Value, stem: str) -> Value:
+        """Assign a value to a new variable."""
+        name = self.fresh(stem)
+        self.lines(f"{name} = {value.code}")
+        return Value(name, value.type, value.static, value.low, value.high)
 
     def static(self, expr: Any, what: str) -> Value:
         """Write an expression that must not depend on data."""
@@ -189,9 +235,12 @@ class ExpressionWriter:
     def _float(self, expr: Any) -> Value:
         return self.dialect.literal(float(expr.value), scalar_type(expr.ty.dtype))
 
-    def _load(self, expr: Any) -> Value:
+    def _load(self, expr: Any) -> Steps:
         buffer = self.buffer(expr.source)
-        return self.dialect.load(buffer, *self.subscripts(buffer, expr.indices))
+        values = []
+        for index in expr.indices:
+            values.append((yield index))
+        return self.dialect.load(buffer, values, self.known_extents(buffer, expr.indices))
 
     def buffer(self, var: Any) -> Buffer:
         """Return the buffer that a variable stands for."""
@@ -202,19 +251,23 @@ class ExpressionWriter:
 
     def subscripts(self, buffer: Buffer, indices: Any) -> tuple[list[Value], list[int]]:
         """Write indices; with each, the handle of the variable extent it is known to be below."""
+        keys = self.known_extents(buffer, indices)
+        return [self.write(index) for index in indices], keys
+
+    def known_extents(self, buffer: Buffer, indices: Any) -> list[int]:
+        """Return, for each index, the handle of the variable extent it is known to be below."""
         if len(indices) != len(buffer.shape):
             raise UnsupportedError(f"'{buffer.name}' is indexed with {len(indices)} indices")
-        values = []
-        keys = []
-        for expr in indices:
-            values.append(self.write(expr))
-            keys.append(self.ranges.get(expr.__chandle__(), 0) if type(expr) is Var else 0)
-        return values, keys
+        return [
+            self.ranges.get(expr.__chandle__(), 0) if type(expr) is Var else 0 for expr in indices
+        ]
 
     # ---- Operations --------------------------------------------------------------------------
 
-    def _operation(self, name: str, expr: Any) -> Value:
-        return self.binary(name, self.write(expr.a), self.write(expr.b))
+    def _operation(self, name: str, expr: Any) -> Steps:
+        a = yield expr.a
+        b = yield expr.b
+        return self.binary(name, a, b)
 
     def binary(self, name: str, a: Value, b: Value) -> Value:
         """Write an operation of two values of one type."""
@@ -226,28 +279,31 @@ class ExpressionWriter:
             return static_binary(name, a, b)
         return self.dialect.binary(name, self.data(a), self.data(b))
 
-    def _compare(self, name: str, expr: Any) -> Value:
-        a, b = self.write(expr.a), self.write(expr.b)
+    def _compare(self, name: str, expr: Any) -> Steps:
+        a = yield expr.a
+        b = yield expr.b
         if a.static and b.static:
             return Value(f"({a.code} {_SIGNS[name]} {b.code})", scalar_type("bool"), True)
         return self.dialect.compare(name, self.data(a), self.data(b))
 
-    def _logical(self, name: str, *operands: Any) -> Value:
-        values = [self.write(operand) for operand in operands]
+    def _logical(self, name: str, *operands: Any) -> Steps:
+        values = []
+        for operand in operands:
+            values.append((yield operand))
         if all(value.static for value in values):
             code = f"(not {values[0].code})" if name == "not" else None
             code = code or f"({values[0].code} {name} {values[1].code})"
             return Value(code, scalar_type("bool"), True)
         return self.dialect.logical(name, [self.data(value) for value in values])
 
-    def _bitwise_not(self, expr: Any) -> Value:
-        a = self.write(expr.a)
+    def _bitwise_not(self, expr: Any) -> Steps:
+        a = yield expr.a
         if a.static:
             return wrapped(f"(~{a.code})", a.type, ~a.high, ~a.low)
         return self.dialect.bitwise_not(a)
 
-    def _cast(self, expr: Any) -> Value:
-        a = self.write(expr.value)
+    def _cast(self, expr: Any) -> Steps:
+        a = yield expr.value
         target = scalar_type(expr.ty.dtype)
         if target is a.type:
             return a
@@ -255,43 +311,83 @@ class ExpressionWriter:
             return wrapped(a.code, target, a.low, a.high)
         return self.dialect.cast(self.data(a), target)
 
-    def _choose(self, condition: Any, a: Any, b: Any, lazy: bool) -> Value:
-        test, yes, no = self.write(condition), self.write(a), self.write(b)
-        if not (yes.static and no.static and test.static):
+    def _choose(self, condition: Any, a: Any, b: Any, lazy: bool) -> Steps:
+        test = yield condition
+        with self._set_aside() as lines_yes:
+            yes = yield a
+        with self._set_aside() as lines_no:
+            no = yield b
+        static = yes.static and no.static and test.static
+        if not static:
             yes, no = self.data(yes), self.data(no)
+        decided = static or self.dialect.decides(test, lazy)
+        if not decided:
+            for line in (*lines_yes, *lines_no):
+                self.lines(line)
             return self.dialect.choose(test, yes, no, lazy)
-        code = f"({yes.code} if {test.code} else {no.code})"
-        return Value(code, yes.type, True, min(yes.low, no.low), max(yes.high, no.high))
+        if lines_yes or lines_no:
+            # Only the lines of the value that is taken run.
+            name = self.fresh("e")
+            self.lines(f"if {test.code}:")
+            for line in (*lines_yes, f"{name} = {yes.code}"):
+                self.lines(f" {line}")
+            self.lines("else:")
+            for line in (*lines_no, f"{name} = {no.code}"):
+                self.lines(f" {line}")
+            code = name
+        elif not static:
+            return self.dialect.choose(test, yes, no, lazy)
+        else:
+            code = f"({yes.code} if {test.code} else {no.code})"
+        return Value(code, yes.type, static, min(yes.low, no.low), max(yes.high, no.high))
 
-    def _let(self, expr: Any) -> Value:
-        value = self.write(expr.value)
-        name = self.fresh("let")
-        self.variables[expr.var.__chandle__()] = Value(
-            name, value.type, value.static, value.low, value.high
-        )
-        body = self.write(expr.body)
-        code = f"(({name} := {value.code}), {body.code})[1]"
-        return Value(code, body.type, body.static, body.low, body.high)
+    @contextmanager
+    def _set_aside(self) -> Iterator[list[str]]:
+        """Collect lines instead of handing them on."""
+        lines: list[str] = []
+        outer, self.lines = self.lines, lines.append
+        try:
+            yield lines
+        finally:
+            self.lines = outer
 
-    def _call(self, expr: Any) -> Value:
+    def _let(self, expr: Any) -> Steps:
+        value = yield expr.value
+        self.variables[expr.var.__chandle__()] = self.named(value, "let")
+        body = yield expr.body
+        return body
+
+    def _call(self, expr: Any) -> Steps:
         name = getattr(expr.op, "name", None)
         if name is None:
             raise UnsupportedError(f"a call of {expr.op} cannot be evaluated")
         name = str(name).removeprefix("tirx.").removeprefix("prim.")
         args = expr.args
         if name == "if_then_else":
-            return self._choose(args[0], args[1], args[2], True)
+            return (yield from self._choose(args[0], args[1], args[2], True))
         if name in _CALLED_ARITHMETIC:
-            return self.binary(_CALLED_ARITHMETIC[name], self.write(args[0]), self.write(args[1]))
+            a = yield args[0]
+            b = yield args[1]
+            return self.binary(_CALLED_ARITHMETIC[name], a, b)
         if name == "bitwise_not":
-            return self.dialect.bitwise_not(self.data(self.write(args[0])))
+            a = yield args[0]
+            return self.dialect.bitwise_not(self.data(a))
         if name == "likely":
-            return self.write(args[0])
+            return (yield args[0])
         result = scalar_type(expr.ty.dtype)
         if name == "large_uint_imm":
             return static_int((int(args[1].value) << 32) | int(args[0].value), result)
-        try:
-            values = [self.data(self.write(arg)) for arg in args]
-        except UnsupportedError as error:
-            raise UnsupportedError(f"in a call of {name}: {error}") from error
+        for arg in args:
+            if type(arg) not in self._handlers:
+                raise UnsupportedError(
+                    f"in a call of {name}: {type(arg).__name__} cannot be evaluated"
+                )
+        values = []
+        for arg in args:
+            values.append(self.data((yield arg)))
         return self.dialect.call(name, values, result)
+
+
+def _no_lines(line: str) -> None:
+    """Refuse a line where there is no place for one."""
+    raise UnsupportedError("an expression is too long where it must not be split")

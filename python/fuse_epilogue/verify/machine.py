@@ -155,6 +155,10 @@ class MachineDialect:
             return Value(f"wide_to_float{suffix}({a.code})", target)
         return Value(f"to_float{suffix}({a.code})", target)
 
+    def decides(self, condition: Value, lazy: bool) -> bool:
+        """Return `lazy`."""
+        return lazy
+
     def choose(self, condition: Value, a: Value, b: Value, lazy: bool) -> Value:
         """Return a selection."""
         if lazy:

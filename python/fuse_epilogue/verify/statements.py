@@ -38,6 +38,7 @@ class StatementWriter:
 
     def __init__(self, expressions: ExpressionWriter) -> None:
         self.expressions = expressions
+        expressions.lines = self.line
         self.lines: list[str] = []
         self.written: list[int] = []
         # What a matched region is a part of, by handle.
@@ -263,7 +264,10 @@ class StatementWriter:
         self._depth = depth
 
     def _while(self, stmt: Any) -> None:
-        self.line(f"while {self.expressions.write(stmt.condition).code}:")
+        self.line("while True:")
+        self._depth += 1
+        self.line(f"if not {self.expressions.write(stmt.condition).code}: break")
+        self._depth -= 1
         self._indented(stmt.body)
 
     def _bind(self, stmt: Any) -> None:
@@ -278,6 +282,20 @@ class StatementWriter:
     def _evaluate(self, stmt: Any) -> None:
         if not isinstance(stmt.value, prim.IntImm):
             raise UnsupportedError("Evaluate of something that is not a number")
+
+
+def compile_source(source: str) -> Any:
+    """Compile generated source.
+
+    Raises
+    ------
+    UnsupportedError
+        If it is nested too deeply for Python.
+    """
+    try:
+        return compile(source, "<generated>", "exec")
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise UnsupportedError(f"loops and branches are nested too deeply: {error}") from error
 
 
 def unwritten(block: str, buffer: str) -> NoReturn:

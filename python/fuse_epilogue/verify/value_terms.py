@@ -7,11 +7,12 @@ from typing import Any
 from tvm.ir import prim
 
 from ..tir_tree import handle, same
-from .algebra import Finished, NotProved, TermExpressions, axis_term, stored_term
+from .algebra import Finished, NotProved, stored_term
 from .prover import Prover
 from .scalars import ScalarType, scalar_type
 from .subject import CertificateError, Stored, Subject, demand, is_unchanged, stored
 from .symbolic import TermArithmetic
+from .term_expressions import TermExpressions, axis_term
 from .terms import Term
 
 # Terms after which a proof is given up.
