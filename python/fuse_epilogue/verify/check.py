@@ -6,6 +6,7 @@ from tvm import tirx
 
 from .._arguments import prim_func
 from ..certificate import Certificate
+from .claim_defined import check_defined
 from .claim_domains import check_loops, check_variables
 from .claim_order import check_order, check_placement
 from .claim_structure import check_regions, check_structure
@@ -29,6 +30,9 @@ def check(
       analyzer with the inverse that the certificate gives);
     - the updates combine with the monoids, F and H satisfy F(x + t) = F(x) + H(t), init is F of
       init, the tails store what the epilogues compute (by normal forms of terms, and z3);
+    - whatever T.init, an update or a tail evaluates is evaluated before as well, under no stronger
+      condition, or is defined for all operands (loads, divisions, shifts, conversions of floats,
+      calls, and arithmetic that LLVM takes not to wrap around);
     - the accumulator is not narrowed, and floats are reordered only where the certificate says so;
     - whoever else accesses these buffers sees the same as before;
     - buffers that are gone are mentioned nowhere, the others are written in full, and each is
@@ -82,7 +86,8 @@ def check(
     check_variables(subject)
     check_loops(subject)
     try:
-        check_values(subject, timeout)
+        values = check_values(subject, timeout)
+        check_defined(values)
     except WorkLimit as error:
         reason = f"the blocks are too large to prove what they compute: {error}"
         raise CertificateError("after", reason) from error

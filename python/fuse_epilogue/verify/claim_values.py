@@ -22,8 +22,13 @@ from .subject import CertificateError, Subject, demand, is_new, is_unchanged, ob
 from .value_terms import Values, attempt
 
 
-def check_values(subject: Subject, timeout: float) -> None:
+def check_values(subject: Subject, timeout: float) -> Values:
     """Prove every claim about values.
+
+    Returns
+    -------
+    Values
+        The terms of the proof: floats are real numbers in them where the call reassociates.
 
     Raises
     ------
@@ -56,6 +61,7 @@ def check_values(subject: Subject, timeout: float) -> None:
         failed = _unequal(subject, real)
     if failed:
         raise CertificateError(*failed)
+    return real if claimed else exact
 
 
 def _check_rounding(values: Values) -> None:

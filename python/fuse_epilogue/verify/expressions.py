@@ -267,6 +267,10 @@ class ExpressionWriter:
     def _operation(self, name: str, expr: Any) -> Steps:
         a = yield expr.a
         b = yield expr.b
+        return self.operation(name, expr, (expr.a, expr.b), a, b)
+
+    def operation(self, name: str, expr: Any, operands: Any, a: Value, b: Value) -> Value:
+        """Write an arithmetic or bit-wise expression of two operands that are written."""
         return self.binary(name, a, b)
 
     def binary(self, name: str, a: Value, b: Value) -> Value:
@@ -368,7 +372,7 @@ class ExpressionWriter:
         if name in _CALLED_ARITHMETIC:
             a = yield args[0]
             b = yield args[1]
-            return self.binary(_CALLED_ARITHMETIC[name], a, b)
+            return self.operation(_CALLED_ARITHMETIC[name], expr, args, a, b)
         if name == "bitwise_not":
             a = yield args[0]
             return self.dialect.bitwise_not(self.data(a))
@@ -385,7 +389,11 @@ class ExpressionWriter:
         values = []
         for arg in args:
             values.append(self.data((yield arg)))
-        return self.dialect.call(name, values, result)
+        return self.called(name, expr, values, result)
+
+    def called(self, name: str, expr: Any, args: list[Value], type: ScalarType) -> Value:
+        """Write a call of a function whose operands are written."""
+        return self.dialect.call(name, args, type)
 
 
 def _no_lines(line: str) -> None:

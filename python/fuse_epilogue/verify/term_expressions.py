@@ -246,6 +246,13 @@ class TermExpressions(ExpressionWriter):
         return body
 
     def _load(self, expr: Any) -> Steps:
+        indices = []
+        for index in expr.indices:
+            indices.append((yield index))
+        return self.element(expr, indices)
+
+    def element(self, expr: Any, indices: list[Any]) -> Value:
+        """Return what a load gives whose indices are written."""
         key = handle(expr.source)
         type = scalar_type(expr.source.ty.dtype.dtype)
         found = self.finished.get(key)
@@ -256,12 +263,10 @@ class TermExpressions(ExpressionWriter):
         own = self.before.get(key)
         if key in self.touched and (own is None or not self.domain.equal(list(expr.indices), own)):
             raise NotProved(f"{expr} reads what the fused blocks write, at another element")
-        indices = []
-        for index in own or expr.indices:
-            indices.append((yield index).term)  # type: ignore[attr-defined]
+        terms = [self.term(index) for index in own] if own else [each.term for each in indices]
         sort = type if self.table.exact or type.kind != "f" else scalar_type("float64")
         op = "held" if type.name == "bfloat16" and key in self.allocated else "load"
-        return TermValue(self.table.node(op, sort, indices, key), type)
+        return TermValue(self.table.node(op, sort, terms, key), type)
 
 
 def axis_term(table: TermArithmetic, axis: Any) -> Term:

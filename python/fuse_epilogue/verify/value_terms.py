@@ -36,6 +36,7 @@ class Values:
         self.subject = subject
         self.certificate = subject.certificate
         self.type: ScalarType = scalar_type(self.certificate.accumulator.ty.dtype.dtype)
+        self.type_after: ScalarType = scalar_type(self.certificate.result.ty.dtype.dtype)
         self.table = TermArithmetic(exact, _TERMS)
         self.prover = Prover(self.table, timeout)
         for var, start, extent in subject.domain.axes:
