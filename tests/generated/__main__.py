@@ -142,8 +142,8 @@ def print_report(report: dict[str, Any]) -> None:
     if "tvm" in report:
         columns["TVM's own"] = report["tvm"]
     print(f"{'':26}" + "".join(f"{name:>16}" for name in columns))
-    rows = ("programs", "fusable", "fused", "percent_fused", "compiled_too")
-    for row in (*rows, "certificates_checked", "certificates_refused"):
+    rows = ("programs", "with_undefined_operands", "fusable", "fused", "percent_fused")
+    for row in (*rows, "compiled_too", "certificates_checked", "certificates_refused"):
         print(f"{row:26}" + "".join(f"{counts[row]:>16,}" for counts in columns.values()))
     for kind in report["ours"]["verdicts"]:
         numbers = "".join(f"{counts['verdicts'][kind]:>16,}" for counts in columns.values())

@@ -62,6 +62,12 @@ def output_name(number: int) -> str:
     return f"D{number}"
 
 
+def input_name(number: int, node: Expr) -> str:
+    """Return the name of an input of an epilogue, unless it shares a buffer."""
+    letter = {"lookup": "T", "table": "T", "short": "S"}.get(node[0], "C")
+    return f"{letter}{number}_{node[2]}"
+
+
 def build(program: Program) -> tirx.PrimFunc:
     """Return the function of a program, without its schedule steps."""
     return Builder(program).function()
@@ -322,8 +328,8 @@ class Builder(Nests):
                 return self.stage_load(epilogue, name, block, a, stage_at)
             if name == "axis":
                 return cast(expr[1], a[-1]) if a else literal(expr[1], 1)
-            if name == "lookup":
-                table = self.parameter(f"T{number}_{expr[2]}", (TABLE,), expr[1])
+            if name in ("lookup", "table"):
+                table = self.parameter(input_name(number, expr), (TABLE,), expr[1])
                 return lambda i: block.load_anywhere(table, [i])
             return self.input(number, expr, block, a, dims, place)
 
@@ -393,9 +399,13 @@ class Builder(Nests):
         dims: Dims,
         place: list[Any],
     ) -> Any:
-        kind, dtype, which = expr
+        kind, dtype, which = expr[:3]
         epilogue = self.program.epilogues[number]
-        name = f"C{number}_{which}"
+        name = input_name(number, expr)
+        if kind == "short":
+            extent, offset = expr[3:]
+            short = self.parameter(name, (extent,), dtype)
+            return block.load_anywhere(short, [a[-1] - offset if a else self.constant(0)])
         if kind == "elem" and which == 9 and epilogue.alias:
             output = self.buffers[number + 1]
             if epilogue.alias == "bias":

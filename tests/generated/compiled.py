@@ -1,27 +1,39 @@
-"""A sample of accepted programs, compiled by TVM: does the machine agree with the evaluator?"""
+"""A sample of accepted programs, compiled by TVM: does the machine agree with the evaluator?
+
+They run in a child process, on arrays against unreadable pages: what the evaluator does not see
+(an instruction that traps, a vector that is read beyond an end) ends that process.
+"""
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import numpy as np
 import tvm
+import tvm_ffi
 from tvm import tirx
 
-from fuse_epilogue.verify.abstract import AbstractProgram
-from fuse_epilogue.verify.compiled import without_threads
-from fuse_epilogue.verify.evaluate import compile_function
-from fuse_epilogue.verify.intervals import IntervalArithmetic
-from fuse_epilogue.verify.scalars import EvaluationError, ScalarType
+from fuse_epilogue.verify.evaluate import EvaluationError, UnsupportedError
 
 from .build import sizes_of
-from .data import Arrays, make_arrays
+from .child import Outcome, outcomes
+from .data import make_arrays
 from .expressions import uses, walk
+from .fences import SIDES, Fenced
+from .reached import Arrays
 from .spec import Program
-from .verdict import Bound, Verdict, unequal
+from .verdict import (
+    ACCEPTED_DIFFERENT,
+    ACCEPTED_EQUAL,
+    CRASHED,
+    ILL_FORMED,
+    Verdict,
+    evaluable,
+    unequal,
+)
+from .watched import Watched
 
 # Functions compiled into one module; a call of the compiler costs more than a function does.
 FUNCTIONS_PER_MODULE = 40
@@ -78,33 +90,6 @@ def can_be_compiled(program: Program) -> bool:
     return not ("vectorize" in steps and "bool" in types)
 
 
-class Overflow(EvaluationError):
-    """A result that LLVM is told not to occur."""
-
-
-class _NoOverflow(IntervalArithmetic):
-    """Integers of 32 bits and more that must not wrap, and floats that must fit where they go."""
-
-    def _binary(self, name: str, type: ScalarType, a: Bound, b: Bound) -> Bound:
-        if name in _WRAPPING and type.kind in "iu" and type.bits >= 32:
-            ends = [_WRAPPING[name](x, y) for x in a for y in b]
-            _must_fit(type, min(ends), max(ends))
-        return super()._binary(name, type, a, b)
-
-    def _cast(self, a: Bound, source: ScalarType, target: ScalarType) -> Bound:
-        if source.kind == "f" and target.kind in "iu":
-            _must_fit(target, *a)
-        return super()._cast(a, source, target)
-
-
-_WRAPPING = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}
-
-
-def _must_fit(type: ScalarType, low: float, high: float) -> None:
-    if not (type.low <= low and high <= type.high):
-        raise Overflow(f"{low} to {high} in {type.name}")
-
-
 def without_overflow(program: Program, before: tirx.PrimFunc, seed: int) -> Arrays | None:
     """Return data on which a program never overflows; None if there is none.
 
@@ -119,22 +104,23 @@ def without_overflow(program: Program, before: tirx.PrimFunc, seed: int) -> Arra
         The function before the fusion. The fused one has to do without overflow on its own.
     seed : int
     """
+    try:
+        watched = Watched(evaluable(program, before), sums=True)
+    except UnsupportedError:
+        return None
     for kind in ("exact", "small"):
         arrays = make_arrays(program, before, kind, seed)
-        content = {
-            name: [(value, value) for value in array.ravel().tolist()]
-            for name, array in arrays.items()
-        }
+        copies = {name: array.copy() for name, array in arrays.items()}
         try:
-            AbstractProgram(before).run(_NoOverflow(), content, sizes_of(program))
+            if not watched.run(copies, sizes_of(program)):
+                return arrays
         except EvaluationError:
             continue
-        return arrays
     return None
 
 
-def disagreements(sample: Sequence[Sampled]) -> Iterator[tuple[int, str]]:
-    """Yield the number of each program that the machine computes differently, and what differs.
+def disagreements(sample: Sequence[Sampled]) -> Iterator[tuple[int, Verdict]]:
+    """Yield the number of each program with which something is wrong, and what.
 
     Programs that TVM cannot compile before the fusion are passed over.
 
@@ -143,24 +129,40 @@ def disagreements(sample: Sequence[Sampled]) -> Iterator[tuple[int, str]]:
     sample : sequence of Sampled
         What `sampled` returns.
     """
+    jobs: list[Callable[..., str]] = []
+    of: list[Sampled] = []
     per_module = FUNCTIONS_PER_MODULE // 2
     for start in range(0, len(sample), per_module):
         part = sample[start : start + per_module]
         built = _compile([func for entry in part for func in (entry.before, entry.after)])
         for place, entry in enumerate(part):
-            if isinstance(built, str):
-                found = _alone(entry)
-            else:
-                found = _disagreement(entry, *built[2 * place : 2 * place + 2])
-            if found:
-                yield entry.number, found
+            pair = _alone(entry) if isinstance(built, str) else built[2 * place : 2 * place + 2]
+            if isinstance(pair, str):
+                yield entry.number, Verdict(ACCEPTED_DIFFERENT, pair, entry.fusable)
+            elif pair:
+                jobs.append(partial(_disagreement, entry, *pair))
+                of.append(entry)
+    for entry, outcome in zip(of, outcomes(jobs), strict=True):
+        verdict = _verdict(entry, outcome)
+        if verdict.kind != ACCEPTED_EQUAL:
+            yield entry.number, verdict
+
+
+def _verdict(entry: Sampled, outcome: Outcome) -> Verdict:
+    if outcome.crash and outcome.doing.startswith(_BEFORE):
+        return Verdict(ILL_FORMED, f"{outcome.crash} {outcome.doing}")
+    if outcome.crash:
+        return Verdict(CRASHED, f"{outcome.crash} {outcome.doing}", entry.fusable)
+    if outcome.found:
+        return Verdict(ACCEPTED_DIFFERENT, outcome.found, entry.fusable)
+    return Verdict(ACCEPTED_EQUAL, "", entry.fusable)
 
 
 def _compile(functions: Sequence[tirx.PrimFunc]) -> list[Any] | str:
     """Compile functions into one module; returns them, or the error."""
     names = [f"function{place}" for place in range(len(functions))]
     module = {
-        name: without_threads(func).with_attr("global_symbol", name)
+        name: _serial(func).with_attr("global_symbol", name)
         for name, func in zip(names, functions, strict=True)
     }
     try:
@@ -170,33 +172,55 @@ def _compile(functions: Sequence[tirx.PrimFunc]) -> list[Any] | str:
     return [built[name] for name in names]
 
 
-def _alone(entry: Sampled) -> str:
+def _serial(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Make loops of threads serial: there are none of the host's in a child process."""
+
+    def serial(loop: tirx.For) -> tirx.For:
+        if loop.kind not in (tirx.ForKind.THREAD_BINDING, tirx.ForKind.PARALLEL):
+            return loop
+        return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
+
+    return tvm_ffi.structural_map(func, [(tirx.For, serial)])
+
+
+def _alone(entry: Sampled) -> list[Any] | str:
+    """Compile the two functions of a program; nothing if the first one does not compile."""
     before = _compile([entry.before])
     if isinstance(before, str):
-        return ""
+        return []
     after = _compile([entry.after])
     if isinstance(after, str):
         return f"the function after does not compile: {after}"
-    return _disagreement(entry, before[0], after[0])
+    return [*before, *after]
 
 
-def _disagreement(entry: Sampled, function_before: Any, function_after: Any) -> str:
+# What is being run.
+_BEFORE = "in the function before"
+_AFTER = "in the function after"
+
+
+def _disagreement(
+    entry: Sampled, function_before: Any, function_after: Any, say: Callable[[str], None]
+) -> str:
     program = entry.program
-    arrays = {name: array.copy() for name, array in entry.arrays.items()}
-    before = _run(function_before, entry.before, arrays)
-    after = _run(function_after, entry.after, arrays)
-    found = unequal(before, after, signed_zeros=False)
-    if found:
-        return f"compiled: {found}"
+    for side in SIDES:
+        say(f"{_BEFORE}, an unreadable page at the {side} of its arrays")
+        before = _run(function_before, entry.before, entry.arrays, side)
+        say(f"{_AFTER}, an unreadable page at the {side} of its arrays")
+        after = _run(function_after, entry.after, entry.arrays, side)
+        found = unequal(before, after, signed_zeros=False)
+        if found:
+            return f"compiled: {found}"
     if any(uses(epilogue.expr, *TRANSCENDENTAL) for epilogue in program.epilogues):
         return ""
-    compile_function(entry.before).run(arrays, sizes_of(program))
+    arrays = {name: array.copy() for name, array in entry.arrays.items()}
+    Watched(evaluable(program, entry.before)).run(arrays, sizes_of(program))
     found = unequal(arrays, before, signed_zeros=False)
     return f"the compiled program differs from the evaluated one: {found}" if found else ""
 
 
-def _run(function: Any, func: tirx.PrimFunc, arrays: Arrays) -> Arrays:
-    # Copied by TVM: generated code relies on an alignment that numpy does not promise.
-    arguments = {str(var.name): tvm.runtime.tensor(arrays[str(var.name)]) for var in func.params}
-    function(*arguments.values())
-    return {name: np.asarray(value.numpy()) for name, value in arguments.items()}
+def _run(function: Any, func: tirx.PrimFunc, content: Arrays, side: str) -> Arrays:
+    names = [str(var.name) for var in func.params]
+    fenced = {name: Fenced(content[name], side) for name in names}
+    function(*(fenced[name].tensor() for name in names))
+    return {name: one.array for name, one in fenced.items()}

@@ -10,14 +10,13 @@ import numpy as np
 from tvm import tirx
 
 from .build import sizes_of
+from .reached import Arrays, with_wild_values
 from .spec import FLOATS, Program
 
 # exact: floating arithmetic on them rounds nothing, integers are small; normal: ordinary floats,
 # integers from the whole range; nasty: signed zeros, infinities, NaN and denormals among them;
 # small: as exact, with integers so small that few products of them overflow.
 KINDS = ("exact", "normal", "nasty", "small")
-
-Arrays = dict[str, np.ndarray]
 
 _DYADIC = np.array([1.0, -1.0, 2.0, 0.5, -2.0, 1.0])
 _SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.4e-45, -4.2e-45, 6e-8])
@@ -54,7 +53,8 @@ def make_arrays(
     program : Program
     func : tirx.PrimFunc
     kind : str
-        One of `KINDS`.
+        One of `KINDS`; inputs on which an operand may be undefined have values of their own, see
+        ``reached``.
     seed : int
     which : int
         Of the values for unknown extents, see ``build.sizes_of``.
@@ -72,6 +72,7 @@ def make_arrays(
             arrays[name] = _floats(rng, kind, shape, product).astype(numpy_type(dtype))
         else:
             arrays[name] = _integers(rng, kind, shape, dtype)
+    with_wild_values(program, arrays, rng, sizes)
     return arrays
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from tvm import tirx
 
-from .spec import Expr
+from .spec import Expr, bits
 
 TABLE = 16
 
@@ -35,6 +35,9 @@ BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
     "mul": tirx.Mul,
     "div": tirx.Div,
     "floordiv": tirx.FloorDiv,
+    "floormod": tirx.FloorMod,
+    "truncdiv": tirx.Div,
+    "truncmod": tirx.Mod,
     "max": tirx.Max,
     "min": tirx.Min,
     "and": tirx.And,
@@ -48,11 +51,15 @@ BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
 COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
     "gt": tirx.GT,
     "ge": tirx.GE,
+    "lt": tirx.LT,
+    "le": tirx.LE,
     "eq": tirx.EQ,
     "ne": tirx.NE,
 }
-LEAVES = ("x", "y", "next", "elem", "row", "scalar", "lit", "axis")
-INPUTS = ("elem", "row", "scalar", "lookup")
+LEAVES = ("x", "y", "next", "elem", "row", "scalar", "short", "lit", "axis")
+CHOICES = ("ite", "select")
+DIVISIONS = ("truncdiv", "truncmod", "floordiv", "floormod")
+SHIFTS = ("shl", "shr")
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
@@ -72,11 +79,6 @@ def uses(expr: Expr, *names: str) -> bool:
     return any(node[0] in names for node in walk(expr))
 
 
-def inputs(expr: Expr) -> list[Expr]:
-    """Return the nodes that stand for an input buffer, each once, in order."""
-    return list(dict.fromkeys(node[:3] for node in walk(expr) if node[0] in INPUTS))
-
-
 def type_of(expr: Expr, x: str, y: str = "") -> str:
     """Return the type of an expression.
 
@@ -91,11 +93,11 @@ def type_of(expr: Expr, x: str, y: str = "") -> str:
         return x
     if name == "y":
         return y
-    if name in ("elem", "row", "scalar", "lit", "axis", "cast", "lookup"):
+    if name in ("elem", "row", "scalar", "short", "lit", "axis", "cast", "lookup", "table"):
         return str(expr[1])
     if name in COMPARISONS or name == "not":
         return "bool"
-    return type_of(expr[2] if name == "select" else expr[1], x, y)
+    return type_of(expr[2] if name in CHOICES else expr[1], x, y)
 
 
 def literal(dtype: str, value: float) -> Any:
@@ -114,8 +116,8 @@ def build(expr: Expr, leaf: Callable[[Expr], Any]) -> Any:
     ----------
     expr : Expr
     leaf : Callable
-        Gives the TIR of a leaf other than a literal; for ``("lookup", dtype, n)`` a function from
-        the index to the load.
+        Gives the TIR of a leaf other than a literal; for ``("lookup", dtype, n)``, and the same
+        with "table", a function from the index to the load.
     """
     name = expr[0]
     if name == "lit":
@@ -128,7 +130,13 @@ def build(expr: Expr, leaf: Callable[[Expr], Any]) -> Any:
         value = build(expr[3], leaf)
         mask = tirx.IntImm(str(value.ty.dtype), TABLE - 1)
         return leaf(expr[:3])(tirx.Cast("int32", tirx.BitwiseAnd(value, mask)))
+    if name == "table":
+        value = build(expr[3], leaf)
+        narrow = bits(str(value.ty.dtype)) < 32
+        return leaf(expr[:3])(tirx.Cast("int32", value) if narrow else value)
     operands = [build(operand, leaf) for operand in expr[1:]]
+    if name == "ite":
+        return tirx.if_then_else(*operands)
     if name == "select":
         return tirx.Select(*operands)
     if name == "impure":

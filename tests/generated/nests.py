@@ -8,6 +8,7 @@ from typing import Any
 from tvm import ir, s_tir, tirx
 
 from .layouts import Dims
+from .spec import bits
 
 SPATIAL, COMM_REDUCE = 0, 2
 
@@ -63,8 +64,14 @@ class Nests:
         return self.params[name]
 
     def declare(self, name: str, shape: Dims, dtype: str) -> Any:
-        # Extents have the type of the indices, as TVMScript makes them.
-        return tirx.decl_buffer(tuple(self.constant(d) for d in shape), dtype, name)
+        # Extents have the type of the indices, as TVMScript makes them. Nothing is promised of the
+        # alignment, so that an array of any size can end at the end of a page.
+        return tirx.decl_buffer(
+            tuple(self.constant(d) for d in shape),
+            dtype,
+            name,
+            data_alignment=max(1, bits(dtype) // 8),
+        )
 
     def constant(self, value: Any) -> Any:
         return tirx.IntImm(self.index, value) if isinstance(value, int) else value

@@ -13,7 +13,9 @@ from .stages import stages_of
 MAX_ATTEMPTS = 2000
 
 
-def shrink(program: Program, still_wrong: Callable[[Program], bool]) -> Program:
+def shrink(
+    program: Program, still_wrong: Callable[[Program], bool], most: int = MAX_ATTEMPTS
+) -> Program:
     """Return the smallest program found that is still wrong.
 
     Parameters
@@ -22,6 +24,8 @@ def shrink(program: Program, still_wrong: Callable[[Program], bool]) -> Program:
         A wrong one.
     still_wrong : callable
         Whether a program shows the same fault; programs that cannot be built do not.
+    most : int
+        How many programs are tried.
     """
     attempts = 0
     progress = True
@@ -29,7 +33,7 @@ def shrink(program: Program, still_wrong: Callable[[Program], bool]) -> Program:
         progress = False
         for candidate in simpler(program):
             attempts += 1
-            if attempts > MAX_ATTEMPTS:
+            if attempts > most:
                 return program
             if _holds(still_wrong, candidate):
                 program, progress = candidate, True

@@ -278,15 +278,16 @@ def _draw_epilogue(source: Source, program: Program, stage: int, last: bool) -> 
         same = [n for n, s in enumerate(stages) if n != stage and s.dims == dims]
         if same:
             other = source.pick(same)
+    axes = layouts.ALL_READS[read].axes(dims)
     expr, dtype = draw_value(
         source,
         program.reduction.monoid if stage == 0 or source.chance(50) else "",
         stages[stage].dtype,
         stages[other].dtype if other >= 0 else "",
+        axes[-1] if axes else 0,
     )
     if other >= 0 and not uses(expr, "y"):
         other = -1
-    axes = layouts.ALL_READS[read].axes(dims)
     writes = _fitting(layouts.WRITES, axes, program.symbolic)
     return Epilogue(
         expr=expr,

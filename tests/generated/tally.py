@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .expressions import walk
+from .reached import has_partial
 from .spec import Program
 from .verdict import REFUSED_THOUGH_FUSABLE, VERDICTS, WRONG, Verdict
 
@@ -30,6 +31,7 @@ def features(program: Program) -> Iterator[str]:
     yield f"index={program.index}"
     yield f"result is a parameter={reduction.parameter}"
     yield f"reduction loop outermost={reduction.order[0] >= len(reduction.spatial)}"
+    yield f"operand undefined somewhere={has_partial(program)}"
     yield f"several readers={sum(e.stage == 0 for e in program.epilogues) > 1}"
     seen = {f"hazard={hazard.kind}" for hazard in program.hazards}
     seen |= {f"step={step.kind}" for step in program.steps}
@@ -161,6 +163,9 @@ class Tally:
         return {
             "programs": self.programs,
             "verdicts": {kind: self.verdicts[kind] for kind in VERDICTS},
+            "with_undefined_operands": sum(
+                self.by_feature["operand undefined somewhere=True"].values()
+            ),
             "fusable": self.fusable,
             "fused": self.fused,
             "percent_fused": round(100 * self.share_fused, 2),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from .partial import apply_partial
 from .spec import FLOATS, SIGNED, UNSIGNED, Expr, bits, is_float
 
 if TYPE_CHECKING:
@@ -12,23 +13,30 @@ if TYPE_CHECKING:
 
 # Literals that floating arithmetic multiplies exactly.
 DYADIC = (1.0, 2.0, 0.5, 3.0, -1.0, -2.0, 0.25, 4.0)
+# Of the values of epilogues, those with an operand that is undefined on some data.
+PERCENT_PARTIAL = 55
 
 
-class _Drawing:
-    """The value so far, its type, and how many inputs it has."""
+class Drawing:
+    """The value so far, its type, the extent of the last axis, and how many inputs it has."""
 
-    def __init__(self, source: Source, x: str, y: str) -> None:
+    def __init__(self, source: Source, x: str, y: str, last: int) -> None:
         self.source = source
         self.expr: Expr = ("x",)
         self.dtype = x
         self.y = y
+        self.last = last
         self._inputs = 0
 
     def input(self, dtype: str) -> Expr:
         """Return a new input buffer of a type."""
-        self._inputs += 1
         kind = self.source.pick(("elem", "elem", "row", "row", "scalar"))
-        return (kind, dtype, self._inputs)
+        return (kind, dtype, self.number_of_input())
+
+    def number_of_input(self) -> int:
+        """Return the number of a new input."""
+        self._inputs += 1
+        return self._inputs
 
     def other(self) -> Expr:
         """Return an operand of the value's type that does not contain x."""
@@ -66,43 +74,43 @@ class _Drawing:
 
 # ---- Operations ----------------------------------------------------------------------------------
 
-Operation = Callable[[_Drawing], None]
+Operation = Callable[[Drawing], None]
 
 
 def _binary(name: str, swapped: bool = False) -> Operation:
-    def apply(d: _Drawing) -> None:
+    def apply(d: Drawing) -> None:
         other = d.other()
         d.expr = (name, other, d.expr) if swapped else (name, d.expr, other)
 
     return apply
 
 
-def _scale(d: _Drawing) -> None:
+def _scale(d: Drawing) -> None:
     d.expr = ("mul", d.expr, d.literal(d.number()))
 
 
-def _divide(d: _Drawing) -> None:
+def _divide(d: Drawing) -> None:
     if is_float(d.dtype):
         d.expr = ("div", d.expr, d.literal(d.source.pick((2.0, 4.0, -2.0, 0.5))))
     else:
         d.expr = ("floordiv", d.expr, d.literal(d.number(positive=True)))
 
 
-def _relu(d: _Drawing) -> None:
+def _relu(d: Drawing) -> None:
     d.expr = ("max", d.expr, d.literal(0))
 
 
-def _clip(d: _Drawing) -> None:
+def _clip(d: Drawing) -> None:
     low, high = (0, 6) if d.dtype in UNSIGNED else d.source.pick(((-3, 6), (0, 6), (-100, 100)))
     inner = ("max", d.expr, d.literal(low))
     d.expr = ("min", inner, d.literal(high))
 
 
-def _negate(d: _Drawing) -> None:
+def _negate(d: Drawing) -> None:
     d.expr = ("sub", d.literal(0), d.expr)
 
 
-def _leaky(d: _Drawing) -> None:
+def _leaky(d: Drawing) -> None:
     positive = ("gt", d.expr, d.literal(0))
     small: Expr = (
         ("mul", d.expr, d.literal(0.125))
@@ -112,34 +120,34 @@ def _leaky(d: _Drawing) -> None:
     d.expr = ("select", positive, d.expr, small)
 
 
-def _choose(d: _Drawing) -> None:
+def _choose(d: Drawing) -> None:
     d.expr = ("select", (d.source.pick(("gt", "ge", "ne")), d.expr, d.other()), d.expr, d.other())
 
 
-def _square(d: _Drawing) -> None:
+def _square(d: Drawing) -> None:
     d.expr = ("mul", d.expr, d.expr)
 
 
-def _twice(d: _Drawing) -> None:
+def _twice(d: Drawing) -> None:
     d.expr = ("add", d.expr, d.expr)
 
 
-def _gated(d: _Drawing) -> None:
+def _gated(d: Drawing) -> None:
     d.expr = ("mul", d.expr, (d.source.pick(("sigmoid", "tanh")), d.expr))
 
 
-def _transcendental(d: _Drawing) -> None:
+def _transcendental(d: Drawing) -> None:
     name = d.source.pick(("sigmoid", "tanh", "exp"))
     inner = ("min", d.expr, d.literal(4)) if name == "exp" else d.expr
     d.expr = (name, inner)
 
 
-def _shift(d: _Drawing) -> None:
+def _shift(d: Drawing) -> None:
     name = d.source.pick(("shr", "shr", "shl"))
     d.expr = (name, d.expr, d.literal(d.source.number(0, min(5, bits(d.dtype) - 1))))
 
 
-def _requantize(d: _Drawing) -> None:
+def _requantize(d: Drawing) -> None:
     rounded = ("shr", ("add", d.expr, d.literal(4)), d.literal(3))
     low, high = (0, 255) if d.dtype in UNSIGNED else (-128, 127)
     target = "uint8" if d.dtype in UNSIGNED else "int8"
@@ -147,14 +155,13 @@ def _requantize(d: _Drawing) -> None:
     d.dtype = target
 
 
-def _look_up(d: _Drawing) -> None:
+def _look_up(d: Drawing) -> None:
     table = d.source.pick((d.dtype, "float32", "int32"))
-    _, _, number = d.input(table)
-    d.expr = ("lookup", table, number, d.expr)
+    d.expr = ("lookup", table, d.number_of_input(), d.expr)
     d.dtype = table
 
 
-def _cast(d: _Drawing) -> None:
+def _cast(d: Drawing) -> None:
     if d.dtype == "bool":
         target = d.source.pick(("int8", "int32", "float32"))
     elif is_float(d.dtype):
@@ -168,16 +175,16 @@ def _cast(d: _Drawing) -> None:
     d.dtype = target
 
 
-def _compare(d: _Drawing) -> None:
+def _compare(d: Drawing) -> None:
     d.expr = (d.source.pick(("gt", "eq", "ge")), d.expr, d.other())
     d.dtype = "bool"
 
 
-def _invert(d: _Drawing) -> None:
+def _invert(d: Drawing) -> None:
     d.expr = ("not" if d.dtype == "bool" else "bitnot", d.expr)
 
 
-def _with_y(d: _Drawing) -> None:
+def _with_y(d: Drawing) -> None:
     y: Expr = ("y",) if d.y == d.dtype else ("cast", d.dtype, ("y",))
     if d.dtype == "bool":
         # A number becomes a condition.
@@ -249,7 +256,7 @@ _OWN: dict[str, Sequence[Operation]] = {
 _BITS = ("bit-wise and", "bit-wise or", "bit-wise xor")
 
 
-def draw_value(source: Source, monoid: str, x: str, y: str) -> tuple[Expr, str]:
+def draw_value(source: Source, monoid: str, x: str, y: str, last: int) -> tuple[Expr, str]:
     """Return the value of an epilogue and its type.
 
     Parameters
@@ -260,13 +267,21 @@ def draw_value(source: Source, monoid: str, x: str, y: str) -> tuple[Expr, str]:
         The operations it absorbs are more likely; empty for none.
     x, y : str
         Types of the stages that it reads; ``y`` is empty where there is one only.
+    last : int
+        Extent of the last axis.
     """
-    drawing = _Drawing(source, x, y)
-    for number in range(source.pick((1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 4, 4, 0))):
-        own = _OWN.get(monoid, ())
+    drawing = Drawing(source, x, y, last)
+    own = _OWN.get(monoid, ())
+    count = source.pick((1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 4, 4, 0))
+    partial_at = source.pick((0, 0, 1, count)) if source.chance(PERCENT_PARTIAL) else -1
+    for number in range(count + 1):
         fits = (drawing.dtype == "bool") == monoid.startswith("logical") and not (
             monoid in _BITS and is_float(drawing.dtype)
         )
+        if number == partial_at:
+            apply_partial(drawing, monoid if own and fits else "")
+        if number == count:
+            break
         if own and fits and source.chance(55 if number == 0 else 30):
             source.pick(own)(drawing)
         elif drawing.dtype == "bool":
