@@ -37,7 +37,6 @@ def _half(expr: Expr, **fields: Any) -> Program:
 PLAIN = program()
 _RELU: Expr = ("max", ("x",), ("lit", "int32", 0))
 _HALF_ADD: Expr = ("add", ("x",), ("elem", "float16", 1))
-_HALF_SCALE: Expr = ("mul", ("x",), ("lit", "float16", 2.0))
 _TWO_ROWS = program(replace(PLAIN.epilogues[0], write="transposed"))
 
 # Rule: the program to which it applies, and the one that differs in what matters.
@@ -124,8 +123,6 @@ EXAMPLES: Mapping[str, tuple[Program, Program]] = {
         program(Epilogue(expr=_RELU), steps=(Step("fuse", -1, (1, 0)),)),
         program(Epilogue(expr=_RELU), steps=(Step("fuse", 0, (0, 0)),)),
     ),
-    "narrow accumulator": (_half(_HALF_ADD), _half(_HALF_ADD, numerics="exact")),
-    "perhaps a narrow accumulator": (_half(_HALF_SCALE, distribute=True), _half(_HALF_SCALE)),
     "input from an epilogue that stays": (
         program(
             Epilogue(expr=ADD, fault="two stores"),

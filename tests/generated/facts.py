@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from .expressions import children, uses, walk
+from .expressions import CHOICES, children, uses, walk
 from .layouts import ALL_READS, ALL_WRITES
 from .spec import Epilogue, Expr, Program, Step, bits, is_float
 
@@ -154,21 +154,15 @@ def touched_by_view(facts: Facts, number: int) -> bool:
 _COPYING = frozenset(("cache_read", "cache_write", "set_scope", "rfactor"))
 
 
-def absorbs_into_narrow_float(facts: Facts, number: int) -> str:
-    """Whether something would be absorbed into a narrow floating sum: "yes", "no" or "maybe"."""
-    dtype = facts.reduction.accumulator
-    if not (is_float(dtype) and bits(dtype) < 32):
-        return "no"
-    if facts.reduction.monoid not in ("sum", "product"):
-        return "no"
-    return _absorbs(facts, number)
-
-
 def _absorbs(facts: Facts, number: int) -> str:
     """Whether the reduction would absorb something of an epilogue: "yes", "no" or "maybe"."""
     program, reduction = facts.program, facts.reduction
     dtype = reduction.accumulator
+    narrow = is_float(dtype) and bits(dtype) < 32
     if is_float(dtype) and program.numerics == "exact":
+        return "no"
+    if narrow and reduction.monoid in ("sum", "product"):
+        # A large bias would swallow the small terms: it is a tail.
         return "no"
     expr = facts.epilogue(number).expr
     stage = facts.epilogue(number).stage
@@ -178,7 +172,7 @@ def _absorbs(facts: Facts, number: int) -> str:
         before = facts.epilogue(stage - 1)
         if before.expr != ("x",) or before.dtype != dtype:
             # What the epilogue before absorbed counts for that one; or it leaves a tail.
-            return "no" if is_float(dtype) and bits(dtype) < 32 else "maybe"
+            return "no" if narrow else "maybe"
         if before.parameter or not _only_reader(facts, stage, number):
             return "no" if exact else "maybe"
         number, stage = stage - 1, before.stage
@@ -237,6 +231,9 @@ def absorbs(monoid: str, expr: Expr, distribute: bool) -> str:
     with_x = [uses(operand, "x", "y") for operand in operands]
     if all(with_x):
         return "maybe" if name in (_OWN_OPERATION[monoid], "sub") else "no"
+    if _guarded(expr):
+        # Only if the operand is defined without its guard; it need not be found out.
+        return "maybe"
     if name == _OWN_OPERATION[monoid]:
         return "yes"
     if monoid == "sum" and name == "sub":
@@ -246,6 +243,15 @@ def absorbs(monoid: str, expr: Expr, distribute: bool) -> str:
     if monoid == "product":
         return "maybe" if name == "div" else "no"
     return "maybe"
+
+
+def _guarded(expr: Expr) -> bool:
+    """Whether x is under a guard, with something else."""
+    if expr[0] in (*CHOICES, "and", "or"):
+        arms = children(expr)[1:]
+        if any(uses(arm, "x", "y") and len(arm) > 1 for arm in arms):
+            return True
+    return any(_guarded(child) for child in children(expr))
 
 
 def _parents(expr: Expr) -> list[Expr]:

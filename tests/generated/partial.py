@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from .expressions import TABLE
 from .reached import FACTOR
-from .spec import Expr, bits, is_float
+from .spec import SIGNED, Expr, bits, is_float
 
 if TYPE_CHECKING:
     from .values import Drawing
@@ -105,13 +105,11 @@ def _conversion(d: Drawing) -> tuple[Expr, Expr, str]:
 
 
 def _product(d: Drawing) -> tuple[Expr, Expr, str]:
-    dtype = d.source.pick(("int32", "int64"))
+    dtype = d.source.pick(("int32", "int64", "uint32"))
     a, b = d.input(dtype), d.input(dtype)
-    guard: Expr = (
-        "and",
-        ("ge", a, ("lit", dtype, -FACTOR)),
-        ("le", a, ("lit", dtype, FACTOR)),
-    )
+    guard: Expr = ("le", a, ("lit", dtype, FACTOR))
+    if dtype in SIGNED:
+        guard = ("and", ("ge", a, ("lit", dtype, -FACTOR)), guard)
     return ("mul", a, b), guard, dtype
 
 

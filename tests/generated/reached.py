@@ -71,7 +71,7 @@ class Kind:
     tame: tuple[int, ...]
 
 
-def _not_below(dtype: str, values: list[int]) -> list[int]:
+def _within(dtype: str, values: list[int]) -> list[int]:
     info = np.iinfo(dtype)
     return [v for v in values if info.min <= v <= info.max]
 
@@ -91,11 +91,11 @@ def _beyond(dtype: str, limit: int) -> list[float]:
 
 
 KINDS: Mapping[str, Kind] = {
-    "divisor": Kind(lambda v, n: v != 0, lambda t, n: _not_below(t, [0, 0, -1]), (1, 2, 3, 7)),
+    "divisor": Kind(lambda v, n: v != 0, lambda t, n: _within(t, [0, 0, -1]), (1, 2, 3, 7)),
     # Of a number that may be the smallest: divided by -1, it does not fit.
     "divisor of anything": Kind(
         lambda v, n: (v != 0) & (v.astype(object) != -1),
-        lambda t, n: _not_below(t, [0, 0, -1]),
+        lambda t, n: _within(t, [0, 0, -1]),
         (1, 2, 3, 7),
     ),
     "dividend": Kind(
@@ -105,14 +105,12 @@ KINDS: Mapping[str, Kind] = {
     ),
     "index": Kind(
         lambda v, n: (v >= 0) & (v < TABLE),
-        lambda t, n: _not_below(
-            t, [-1, -7, TABLE, TABLE + 3, 99, 5000, -3000, 1 << 22, -(1 << 23)]
-        ),
+        lambda t, n: _within(t, [-1, -7, TABLE, TABLE + 3, 99, 5000, -3000, 1 << 22, -(1 << 23)]),
         (0, 3, 8, TABLE - 1),
     ),
     "shift": Kind(
         lambda v, n: (v >= 0) & (v < n),
-        lambda t, n: _not_below(t, [n, n + 5, -1, 100]),
+        lambda t, n: _within(t, [n, n + 5, -1, 100]),
         (0, 1, 2, 3),
     ),
     "conversion": Kind(_fits, _beyond, (0, 1, 5, 100)),
@@ -165,7 +163,7 @@ def _demands(expr: Expr, types: tuple[str, str], path: Path) -> Iterator[Demand]
         if is_float(type_of(expr[2], *types)):
             width = bits(expr[1])
             yield from _demand(expr[2], "conversion", -width if expr[1] in SIGNED else width, path)
-    elif name == "mul" and type_of(expr, *types) in ("int32", "int64"):
+    elif name == "mul" and type_of(expr, *types) in ("int32", "int64", "uint32", "uint64"):
         factors = [_leaf(factor) for factor in expr[1:]]
         if all(factor is not None for factor in factors):
             for factor in factors:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from .facts import (
     PLACING,
     Facts,
-    absorbs_into_narrow_float,
     factors_split_loops,
     has_fault,
     in_place,
@@ -314,21 +313,6 @@ RULES: tuple[Rule, ...] = (
         ("tail-place", "reduction-order", "reduction-domain"),
         mixes_loops,
         "behind the reduction loops there is no loop over the spatial axes alone",
-        EITHER,
-    ),
-    # ---- Numerics ----
-    Rule(
-        "narrow accumulator",
-        ("accumulator-type",),
-        lambda f, n: absorbs_into_narrow_float(f, n) == "yes",
-        "a large bias would swallow the small terms of a 16-bit sum",
-        STAYS,
-    ),
-    Rule(
-        "perhaps a narrow accumulator",
-        ("accumulator-type",),
-        lambda f, n: absorbs_into_narrow_float(f, n) == "maybe",
-        "whether there is something to absorb depends on how far expressions are looked through",
         EITHER,
     ),
 )

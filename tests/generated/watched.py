@@ -78,7 +78,7 @@ class _Watching(MachineDialect):
             first = f"dividend({a.code}, ({divisor} := {b.code}), {type.low})"
             a = Value(first, type, False, a.low, a.high)
             b = Value(divisor, type, False, b.low, b.high)
-        if type.kind == "i" and type.bits >= 32 and name in self._watched:
+        if type.kind in "iu" and type.bits >= 32 and name in self._watched:
             code, low, high = integer_operation(name, a, b)
             if not type.low <= low <= high <= type.high:
                 return Value(f"watch.{self._watched[name]}({code}, {type.low}, {type.high})", type)
