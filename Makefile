@@ -8,7 +8,7 @@ TEST_WORKERS ?= auto
 PYTEST_WORKERS = --numprocesses $(TEST_WORKERS) --maxprocesses 8 --dist loadfile
 WERROR ?= OFF
 SANITIZE_CXX ?= g++
-SANITIZE_TESTS ?= tests
+SANITIZE_TESTS ?= tests -m cpp
 
 VENV := $(CURDIR)/.venv
 PY := $(VENV)/bin/python
@@ -164,7 +164,7 @@ UBSAN := print_stacktrace=1
 
 # --capture=sys: the report of a sanitizer goes to the file descriptor, past pytest.
 
-sanitize: install build/sanitize/build.ninja ## the test suite with ASan and UBSan (SANITIZE_TESTS: a part of it, as pytest arguments)
+sanitize: install build/sanitize/build.ninja ## the tests of the C++ library with ASan and UBSan (SANITIZE_TESTS: others, as pytest arguments)
 	@$(CMAKE) --build build/sanitize
 	@for lib in $(sanitizer_runtime); do test -e $$lib || \
 	  { echo "$(SANITIZE_CXX) has no $$lib; choose a GCC with SANITIZE_CXX=..." >&2; exit 1; }; done

@@ -67,6 +67,7 @@ def test_unfused_program_is_what_its_reference_says(case: Case, builds: Builds) 
     check_unfused(case, builds[case.name])
 
 
+@pytest.mark.cpp
 @each(ACCEPT)
 def test_is_fused_completely(case: Case) -> None:
     before = case.scheduled().mod["main"]
@@ -197,6 +198,7 @@ def test_trace_replays(case: Case) -> None:
     verify_trace_roundtrip(sch, case.func)
 
 
+@pytest.mark.cpp
 @each(EITHER)
 def test_is_refused_or_computes_the_same(case: Case, builds: Builds) -> None:
     sch = case.scheduled()
@@ -210,6 +212,7 @@ def test_is_refused_or_computes_the_same(case: Case, builds: Builds) -> None:
         check_fused(case, builds[case.name], builds[f"{case.name}_fused"])
 
 
+@pytest.mark.cpp
 def test_each_function_of_a_module_by_itself() -> None:
     functions = {"one": BY_NAME["two_blocks"], "other": BY_NAME["in_place"]}
     mod = tvm.IRModule(
@@ -223,6 +226,7 @@ def test_each_function_of_a_module_by_itself() -> None:
         assert_structural_equal_ignore_global_symbol(sch.mod[name], fuse(case)[0].mod["main"])
 
 
+@pytest.mark.cpp
 def test_on_a_copy_and_without_a_trace() -> None:
     case = BY_NAME["two_blocks"]
     original = case.scheduled()

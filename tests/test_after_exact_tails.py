@@ -32,6 +32,8 @@ from fused_block import (
 from oracles import Builds, assert_identical, check_identical, make_inputs, run
 from programs import Case
 
+pytestmark = pytest.mark.cpp
+
 
 @T.prim_func(s_tir=True)
 def product_silu(

@@ -40,6 +40,8 @@ from oracles import Builds
 from programs import Case
 from programs.case import matmul
 
+pytestmark = pytest.mark.cpp
+
 # ---------------------------------------------------------------------------------------------
 # Sequences that are accepted
 # ---------------------------------------------------------------------------------------------

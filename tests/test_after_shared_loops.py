@@ -36,6 +36,8 @@ from oracles import Builds
 from programs import Case
 from programs.case import matmul
 
+pytestmark = pytest.mark.cpp
+
 
 @T.prim_func(s_tir=True)
 def product_relu(

@@ -39,6 +39,8 @@ from oracles import Builds
 from programs import Case
 from programs.case import matmul
 
+pytestmark = pytest.mark.cpp
+
 
 @T.prim_func(s_tir=True)
 def requantized_product(

@@ -64,6 +64,7 @@ def test_agrees_with_the_call_about_a_refusal(case: Case) -> None:
 # ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.cpp
 @each([case for family in (ACCEPT[::7], REFUSE[::7], EITHER[::3]) for case in family])
 def test_changes_nothing(case: Case) -> None:
     for call in case.refusing_calls:
@@ -93,6 +94,7 @@ def sampled(sch: Schedule) -> list[Any]:
     return decisions
 
 
+@pytest.mark.cpp
 def test_leaves_the_random_state_alone() -> None:
     case = BY_NAME["tail_reduction_innermost"]
     without = [sampled(case.scheduled(seed=seed)) for seed in range(1, 9)]
@@ -115,6 +117,7 @@ def test_the_next_random_variable_has_the_same_name() -> None:
     assert str(asking.trace) == str(quiet.trace)
 
 
+@pytest.mark.cpp
 @pytest.mark.parametrize("call", [("mm",), ("mm", "add"), ("relu",)])
 def test_works_without_a_trace(call: tuple[str, ...]) -> None:
     case = BY_NAME["bias_then_relu"]
@@ -135,6 +138,7 @@ def test_asking_then_doing_is_doing() -> None:
         assert str(sch.trace) == str(fused(name)[0].trace)
 
 
+@pytest.mark.cpp
 def test_of_the_function_that_is_worked_on() -> None:
     functions = {"one": BY_NAME["two_blocks"], "other": BY_NAME["silu_of_two_blocks"]}
     mod = tvm.IRModule(
@@ -190,6 +194,7 @@ def test_says_why_nothing_is_absorbed() -> None:
 # ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.cpp
 @pytest.mark.parametrize("names", [("nobody",), ("mm", "nobody"), ("nobody", "add")])
 def test_unknown_blocks(names: tuple[str, ...]) -> None:
     sch = BY_NAME["bias_then_relu"].scheduled()
@@ -200,6 +205,7 @@ def test_unknown_blocks(names: tuple[str, ...]) -> None:
     assert not sch.trace.insts
 
 
+@pytest.mark.cpp
 @pytest.mark.parametrize("blocks", [(1,), (None,), ("mm", 2), (["mm"],)])
 def test_things_that_are_no_blocks(blocks: tuple[Any, ...]) -> None:
     sch = BY_NAME["bias_then_relu"].scheduled()
@@ -208,6 +214,7 @@ def test_things_that_are_no_blocks(blocks: tuple[Any, ...]) -> None:
     assert not sch.trace.insts
 
 
+@pytest.mark.cpp
 @pytest.mark.parametrize("options", [{"distribute": "no"}, {"numerics": None}])
 def test_options_of_another_type(options: dict[str, Any]) -> None:
     sch = BY_NAME["bias_then_relu"].scheduled()

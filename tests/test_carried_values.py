@@ -18,6 +18,8 @@ import fuse_epilogue
 from fuse_epilogue import verify
 from mutation import without
 
+pytestmark = pytest.mark.cpp
+
 CARRIED = "carried-value"
 PARAMETERS = ", ".join(
     f'{name}: T.Buffer({shape}, "int32")'

@@ -92,7 +92,7 @@ def describe(failure: dict[str, Any]) -> str:
     return f"{failure['verdict']}: {failure['detail'][:200]}\n  {json.dumps(small)}"
 
 
-@pytest.mark.parametrize("chunk", range(CHUNKS))
+@pytest.mark.parametrize("chunk", [pytest.param(0, marks=pytest.mark.cpp), *range(1, CHUNKS)])
 def test_programs(chunk: int, tallies: dict[int, Tally], tmp_path: Path) -> None:
     """Nothing is accepted and different, refused with a wrong code, or breaks down."""
     run = Run(SEED, CHUNKS * PROGRAMS, folder=tmp_path, chunk=PROGRAMS)
@@ -237,6 +237,7 @@ def test_rule(name: str) -> None:
     assert expectation(twin, done).must == wanted
 
 
+@pytest.mark.cpp
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_primitive_keeps_the_rule(name: str) -> None:
     forbidden, twin = EXAMPLES[name]
@@ -255,6 +256,7 @@ def test_index_maps_are_counted() -> None:
         assert one_to_one == (name not in layouts.READS_WRONG or name == "gather"), name
 
 
+@pytest.mark.cpp
 @pytest.mark.parametrize("one", list(once_wrong()))
 def test_what_was_wrong_once_is_right(one: Program) -> None:
     assert judge(one).kind in (REFUSED_RIGHTLY, ACCEPTED_EQUAL)

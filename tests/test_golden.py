@@ -19,6 +19,8 @@ from tvm.tirx import PrimFunc
 
 import fuse_epilogue
 
+pytestmark = pytest.mark.cpp
+
 Epilogue = Callable[..., Any]
 
 

@@ -16,6 +16,8 @@ from tvm.s_tir.schedule.testing import assert_structural_equal_ignore_global_sym
 from tvm.script import tirx as T
 from tvm.tirx import PrimFunc
 
+pytestmark = pytest.mark.cpp
+
 # ---------------------------------------------------------------------------------------------
 # A bias and a ReLU
 # ---------------------------------------------------------------------------------------------

@@ -46,6 +46,8 @@ from oracles import Builds
 from programs import Case
 from programs.case import matmul
 
+pytestmark = pytest.mark.cpp
+
 # ---------------------------------------------------------------------------------------------
 # The bias's producer, and an init that becomes a block
 # ---------------------------------------------------------------------------------------------

@@ -19,6 +19,8 @@ from programs import Case
 from programs.builders import M, literal, rows_then
 from programs.monoids import DEPTH
 
+pytestmark = pytest.mark.cpp
+
 
 def scaled_sum(dtype: str, first: float, second: float) -> PrimFunc:
     """``D[i] = sum(A[i, k] * first) * second``."""

@@ -16,6 +16,8 @@ import pytest
 
 from fuse_epilogue import _core, _lib
 
+pytestmark = pytest.mark.cpp
+
 # Says whose primitive a schedule has, by the module in which it is defined.
 WHOSE = """
 def whose():

@@ -80,6 +80,7 @@ def test_without_the_check_programs_go_wrong(
     assert (row.wrong > 0) == (code not in ONLY_THE_VERDICT)
 
 
+@pytest.mark.cpp
 @pytest.mark.parametrize("mutant", [pytest.param(m, id=f"{m.code}: {m.guard}") for m in MUTANTS])
 def test_what_a_check_is_for(mutant: Mutant) -> None:
     """Refused by this check and by no other; wrong without it."""
@@ -93,6 +94,7 @@ def test_every_decision_has_a_program() -> None:
     assert {mutant.code for mutant in DECISIONS} == set(decisions())
 
 
+@pytest.mark.cpp
 @pytest.mark.parametrize("mutant", [pytest.param(m, id=m.code) for m in DECISIONS])
 def test_what_a_decision_is_for(mutant: Mutant) -> None:
     """Fused, and right; fused all the same, and wrong, with the decision taken the other way."""
@@ -102,6 +104,7 @@ def test_what_a_decision_is_for(mutant: Mutant) -> None:
     assert outcome.verdict == WRONG, outcome
 
 
+@pytest.mark.cpp
 @pytest.mark.parametrize("code", NO_GOING_ON)
 def test_there_is_no_going_on(code: str) -> None:
     """Nothing changes with the switch: these are no checks of what would be possible."""
@@ -128,6 +131,7 @@ def test_the_switch_is_off_by_default_and_restored() -> None:
     assert refusal_of(mutant) == mutant.code
 
 
+@pytest.mark.cpp
 def test_a_check_that_there_is_not() -> None:
     with pytest.raises(ValueError, match="no refusal 'nonsense'"):
         switch_off(["nonsense"])

@@ -84,6 +84,7 @@ def test_what_stands_where_a_tail_would_is_left_there(case: Case) -> None:
     assert report.stopped.code == "already-fused"
 
 
+@pytest.mark.cpp
 @each([case for case in EXACTLY if "float" in accumulator(case)])
 def test_exact_absorbs_nothing_of_a_float(case: Case) -> None:
     _, (report,) = fuse(case)
@@ -196,6 +197,7 @@ def test_why_short_accumulators_are_refused(dtype: str) -> None:
     assert value_of(sums_of(16, "float32", absorbed=True), terms, bias, "float32") == 4112.0
 
 
+@pytest.mark.cpp
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_the_bias_of_a_short_sum_is_a_tail_and_the_report_says_why(dtype: str) -> None:
     sch, exact = Schedule(sums_of(4, dtype)), Schedule(sums_of(4, dtype))
@@ -217,6 +219,7 @@ def test_short_accumulators_that_lose_nothing_are_not_refused(name: str) -> None
 # ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.cpp
 @pytest.mark.parametrize("numerics", ["fast", "", None, True, "Exact"])
 def test_there_are_only_two(numerics: Any) -> None:
     sch = BY_NAME["bias_then_relu"].scheduled()

@@ -18,6 +18,8 @@ from programs import BY_NAME, Case
 from programs.builders import K, M, add_rows, sum_rows
 from programs.case import accepted, row_sums
 
+pytestmark = pytest.mark.cpp
+
 # What is wrong with fusing it blindly, the program, and the code of the refusal.
 REFUSED = {
     "a corner of the sum, stored out of bounds elsewhere": ("corner", "domain"),

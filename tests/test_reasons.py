@@ -12,6 +12,8 @@ from tvm.script import tirx as T
 import fuse_epilogue
 from programs.builders import K, M, add_rows, matmul_then, sum_rows
 
+pytestmark = pytest.mark.cpp
+
 FUNCTIONS: dict[str, tuple[Callable[..., Any], str]] = {
     "a call": (lambda x, c: T.popcount(x) + c, "T.popcount(x) does not distribute over a sum"),
     "a call of three": (

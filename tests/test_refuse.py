@@ -52,6 +52,7 @@ def test_unfused_program_is_what_its_reference_says(case: Case, builds: Builds) 
     check_unfused(case, builds[case.name])
 
 
+@pytest.mark.cpp
 @pytest.mark.parametrize(("case", "call"), CALLS)
 def test_is_refused_with_the_right_code(case: Case, call: tuple[str, ...]) -> None:
     error = refuse(case, case.scheduled(), call)

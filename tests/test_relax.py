@@ -15,6 +15,8 @@ from tvm.tirx import PrimFunc
 from fused_block import blocks
 from oracles import compile_together
 
+pytestmark = pytest.mark.cpp
+
 
 class DepthwiseLayer(nn.Module):
     """A convolution of each channel, SiLU, a residual and a conversion."""

@@ -125,6 +125,7 @@ def test_a_report_of_kept_values() -> None:
     assert {type(name) for name in made.kept} == {str}
 
 
+@pytest.mark.cpp
 def test_a_report_carries_its_certificate() -> None:
     made = BY_NAME["bias_then_relu"].scheduled().fuse_reduction_epilogue("mm")
     proof = made.certificate
@@ -187,6 +188,7 @@ def test_other_errors_have_no_code(text: str) -> None:
     assert refusal_code(ValueError(text)) is None
 
 
+@pytest.mark.cpp
 @pytest.mark.parametrize("level", ["detail", "fast", "none"])
 def test_errors_of_other_primitives_have_no_code(level: str) -> None:
     # Neither has one whose program prints what looks like a code.
@@ -208,6 +210,7 @@ def sch() -> Schedule:
     return BY_NAME["two_blocks"].scheduled()
 
 
+@pytest.mark.cpp
 @pytest.mark.parametrize(
     ("positional", "named"),
     [
@@ -236,6 +239,7 @@ def test_wrong_arguments(sch: Schedule, positional: Any, named: Any) -> None:
     assert not sch.trace.insts
 
 
+@pytest.mark.cpp
 @pytest.mark.parametrize("position", [0, 1])
 def test_a_loop_is_not_a_block(sch: Schedule, position: int) -> None:
     loop = sch.get_loops(sch.get_sblock("mm"))[0]
@@ -247,6 +251,7 @@ def test_a_loop_is_not_a_block(sch: Schedule, position: int) -> None:
     assert len(sch.trace.insts) == recorded
 
 
+@pytest.mark.cpp
 @pytest.mark.parametrize("names", [("nobody",), ("mm", "nobody"), ("nobody", "add")])
 def test_unknown_names(sch: Schedule, names: tuple[str, ...]) -> None:
     module = sch.mod
@@ -257,6 +262,7 @@ def test_unknown_names(sch: Schedule, names: tuple[str, ...]) -> None:
     assert not sch.trace.insts
 
 
+@pytest.mark.cpp
 def test_a_block_that_has_been_fused_away(sch: Schedule) -> None:
     epilogue = sch.get_sblock("add")
     sch.fuse_reduction_epilogue("mm", epilogue)

@@ -16,6 +16,8 @@ from conv_traces import CONV, FORMS, IN_ROWS, STRIDED, ready, scheduled, steps, 
 from fuse_epilogue.schedules.rewrite import rewrite
 from fuse_epilogue.workloads import depthwise_conv1d, matmul
 
+pytestmark = pytest.mark.cpp
+
 # ---- Functions that it is not for ----------------------------------------------------------------
 
 

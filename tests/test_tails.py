@@ -208,6 +208,7 @@ def check(case: Case, sch: Schedule) -> None:
         assert_same_bits(run(built, case, inputs, {})[name], value, f"{case.name}, {name}")
 
 
+@pytest.mark.cpp
 @pytest.mark.parametrize("epilogue", ["add", "other"])
 def test_a_pair_leaves_the_other_reader_its_sum(epilogue: str) -> None:
     case = BY_NAME["intermediate_read_twice"]
@@ -221,6 +222,7 @@ def test_a_pair_leaves_the_other_reader_its_sum(epilogue: str) -> None:
     check(case, sch)
 
 
+@pytest.mark.cpp
 def test_then_the_other_one_comes_as_well() -> None:
     case = BY_NAME["intermediate_read_twice"]
     sch = case.scheduled()
@@ -231,6 +233,7 @@ def test_then_the_other_one_comes_as_well() -> None:
     check(case, sch)
 
 
+@pytest.mark.cpp
 def test_a_later_call_absorbs_what_an_exact_one_left() -> None:
     case = BY_NAME["bias_then_relu"]
     sch = case.scheduled()
@@ -279,6 +282,7 @@ def test_a_merged_block_is_gone(gone: str) -> None:
         sch.get(block)
 
 
+@pytest.mark.cpp
 @pytest.mark.parametrize("name", ["intermediate_read_twice", "three_readers_each_in_its_way"])
 def test_any_reader_stands_for_the_reduction(name: str) -> None:
     case = BY_NAME[name]
@@ -288,6 +292,7 @@ def test_any_reader_stands_for_the_reduction(name: str) -> None:
         tvm.ir.assert_structural_equal(sch.mod, fused(name)[0].mod)
 
 
+@pytest.mark.cpp
 def test_a_tail_can_be_scheduled() -> None:
     case = BY_NAME["tail_row_form"]
     sch = case.scheduled()

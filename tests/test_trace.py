@@ -30,6 +30,8 @@ from traced import (
     scheduled_on,
 )
 
+pytestmark = pytest.mark.cpp
+
 #: The step in front of the first fusion: without this package TVM fails there, with a sentence.
 NEEDS_PACKAGE = "# needs the package fuse_epilogue:"
 

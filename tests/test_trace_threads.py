@@ -28,6 +28,8 @@ from traced import (
     scheduled_on,
 )
 
+pytestmark = pytest.mark.cpp
+
 
 def test_replay_from_several_threads() -> None:
     sch = scheduled_on(PROGRAM)

@@ -21,6 +21,8 @@ from fuse_epilogue.transform.report import MODULE_ATTR
 from programs.builders import K, sum_rows
 from programs.builders import M as N
 
+pytestmark = pytest.mark.cpp
+
 #: What the symbols of shapes are in the runs.
 SIZES = {"n": 4, "k": 3, "m": 7}
 

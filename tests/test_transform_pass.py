@@ -17,6 +17,8 @@ from fuse_epilogue._interrupts import is_interrupt
 from fuse_epilogue.transform import FuseReductionEpilogue, report_of
 from fuse_epilogue.transform.report import FUNCTION_ATTR
 
+pytestmark = pytest.mark.cpp
+
 
 def absorbing(*args: Any, **options: Any) -> Any:
     """The pass as it absorbs what it can."""

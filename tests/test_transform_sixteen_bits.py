@@ -10,6 +10,8 @@ from generated.build import build
 from generated.chunk import program_of
 from generated.steps import scheduled
 
+pytestmark = pytest.mark.cpp
+
 
 @pytest.mark.parametrize("seed, number", [(4242, 463), (777, 22225), (777, 22304)])
 def test_a_second_run_finds_nothing_left(seed: int, number: int) -> None:

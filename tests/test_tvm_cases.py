@@ -24,6 +24,8 @@ from tvm.tirx import PrimFunc
 import fuse_epilogue
 from oracles import compile_together
 
+pytestmark = pytest.mark.cpp
+
 
 @T.prim_func(s_tir=True)
 def integer_product_and_bias(
