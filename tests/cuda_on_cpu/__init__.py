@@ -17,6 +17,6 @@ contraction of products and sums, and conversions of floats that the integer can
 
 from .compiler import missing
 from .errors import CudaFault, UnsupportedCuda
-from .program import ORDERS, CudaProgram, build
+from .program import ORDERS, CudaProgram, build, build_all
 
-__all__ = ["ORDERS", "CudaFault", "CudaProgram", "UnsupportedCuda", "build", "missing"]
+__all__ = ["ORDERS", "CudaFault", "CudaProgram", "UnsupportedCuda", "build", "build_all", "missing"]

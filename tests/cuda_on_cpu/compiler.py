@@ -131,12 +131,16 @@ def compile_program(lowered: Lowered, source: str, arch: str) -> Path:
 
 
 def _host_text(lowered: Lowered) -> str:
-    # Pointers to 16-bit floats are only passed on. The entry has the same name in every program.
+    # Pointers to 16-bit floats are only passed on. The entries have one name in every program.
+    cases = "".join(
+        f" if (entry == {number}) return __tvm_ffi_{symbol}(self, args, count, result);"
+        for number, symbol in enumerate(lowered.entries)
+    )
     return (
         "struct half; struct nv_bfloat16; typedef half __half; typedef nv_bfloat16 __nv_bfloat16;\n"
         + lowered.host
-        + '\nextern "C" int32_t on_cpu_entry(void* self, void* args, int32_t count, void* result) {'
-        + f" return __tvm_ffi_{lowered.entry}(self, args, count, result); }}\n"
+        + '\nextern "C" int32_t on_cpu_entry(int32_t entry, void* self, void* args, int32_t count,'
+        + f" void* result) {{{cases} return -1; }}\n"
     )
 
 

@@ -17,25 +17,24 @@ class Lowered:
 
     `host` is C: it checks the arguments, computes the launches' sizes and calls the kernels. The
     launch of a kernel passes its parameters and then one value for each of `launches[kernel]`.
+    `entries` are the functions that a caller may call, by their symbols.
     """
 
     source: str
     host: str
     launches: dict[str, tuple[str, ...]]
-    entry: str
+    entries: tuple[str, ...]
 
 
 def lower(func: tirx.PrimFunc | tvm.IRModule, arch: str) -> Lowered:
     """The texts, without driver, nvcc or GPU: as ``tvm.compile``, but with the host part as C."""
     mod = tvm.IRModule.from_expr(func) if isinstance(func, tirx.PrimFunc) else func
-    entries = [var.name_hint for var in mod.functions]
-    if len(entries) != 1:
-        raise ValueError(f"one function is expected, and the module has {entries}")
+    names = [var.name_hint for var in mod.functions]
     target = Target({"kind": "cuda", "arch": arch}, host="c")
     pipeline, finish_host, finish_device = tirx.get_default_tir_pipeline(target)
     host, devices = split_host_device_mods(pipeline(tirx.transform.BindTarget(target)(mod)))
     if len(devices) != 1:
-        raise ValueError(f"{entries[0]} has no kernel: bind its loops to blockIdx and threadIdx")
+        raise ValueError(f"{names[0]} has no kernel: bind its loops to blockIdx and threadIdx")
     ((device_target, device),) = devices.items()
     device = finish_device()(device)
     launches = {}
@@ -48,9 +47,12 @@ def lower(func: tirx.PrimFunc | tvm.IRModule, arch: str) -> Lowered:
     for var, part in host.functions.items():
         host.update_func(var, _without_min_max(part))
     host_source = codegen_build(host, target.host).inspect_source()
-    func = mod[entries[0]]
-    symbol = str(func.attrs["global_symbol"]) if "global_symbol" in func.attrs else entries[0]
-    return Lowered(source, host_source, launches, symbol)
+    return Lowered(source, host_source, launches, tuple(_symbol(mod, name) for name in names))
+
+
+def _symbol(mod: tvm.IRModule, name: str) -> str:
+    attributes = mod[name].attrs
+    return str(attributes["global_symbol"]) if "global_symbol" in attributes else name
 
 
 def _without_min_max(func: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -38,6 +38,7 @@ class CudaProgram:
     arch: str
     path: Path
     lowered: Lowered
+    entry: int = 0
 
     def __call__(
         self,
@@ -71,7 +72,9 @@ class CudaProgram:
             given, results = Path(name) / "arguments", Path(name) / "results"
             given.write_bytes(_pack(arguments))
             try:
-                done = run(self.path, given, results, str(seed), *orders, timeout=timeout)
+                done = run(
+                    self.path, given, results, str(seed), str(self.entry), *orders, timeout=timeout
+                )
             except subprocess.TimeoutExpired:
                 raise CudaFault("timeout", f"not finished after {timeout} s") from None
             if done.returncode:
@@ -120,9 +123,38 @@ def build(func: tirx.PrimFunc | tvm.IRModule, arch: str = "sm_90") -> CudaProgra
     >>> program = build(sch.mod)
     >>> program(x, y)  # computes y
     """
+    if isinstance(func, tvm.IRModule) and len(func.functions) != 1:
+        names = [var.name_hint for var in func.functions]
+        raise ValueError(f"one function is expected, and the module has {names}")
     lowered = lower(func, arch)
     path = compile_program(lowered, lowered.source, arch)
     return CudaProgram(lowered.source, arch, path, lowered)
+
+
+def build_all(funcs: Sequence[tirx.PrimFunc], arch: str = "sm_90") -> list[CudaProgram]:
+    """Compile several functions together: the compiler's start is most of what one takes.
+
+    Parameters
+    ----------
+    funcs : Sequence[tirx.PrimFunc]
+        Scheduled functions, as for `build`; they get other names.
+    arch : str
+
+    Raises
+    ------
+    UnsupportedCuda
+        The text of one of them has something that cannot be executed here.
+    """
+    if not funcs:
+        return []
+    named = {f"f{number}": func for number, func in enumerate(funcs)}
+    mod = tvm.IRModule({n: func.with_attr("global_symbol", n) for n, func in named.items()})
+    lowered = lower(mod, arch)
+    path = compile_program(lowered, lowered.source, arch)
+    return [
+        CudaProgram(lowered.source, arch, path, lowered, lowered.entries.index(name))
+        for name in named
+    ]
 
 
 def _pack(arguments: Sequence[np.ndarray | int | float]) -> bytes:

@@ -20,7 +20,13 @@ from .tally import Tally
 ChunkFunction = Callable[[Run, int, int, tuple[int, ...]], dict[str, Any]]
 
 
-def run_all(run: Run, workers: int, progress: Callable[[int, Any], None]) -> Any:
+def run_all(
+    run: Run,
+    workers: int,
+    progress: Callable[[int, Any], None],
+    function: ChunkFunction | None = None,
+    tally: Callable[[], Any] = Tally,
+) -> Any:
     """Run what is not finished yet; return the tally of everything.
 
     Parameters
@@ -30,6 +36,10 @@ def run_all(run: Run, workers: int, progress: Callable[[int, Any], None]) -> Any
         Processes; 0 for none but this one, which then ends with a program that ends it.
     progress : callable
         Called with the number of finished programs and the tally.
+    function : callable, optional
+        Runs a chunk; `chunk.run_chunk` if None. Other processes must be able to import it.
+    tally : callable
+        Makes what the chunks' results are merged into.
 
     Raises
     ------
@@ -39,7 +49,7 @@ def run_all(run: Run, workers: int, progress: Callable[[int, Any], None]) -> Any
     state = State(run)
     if state.ignored:
         print(f"{state.path.name}: {state.ignored} broken lines are ignored", file=sys.stderr)
-    total = Tally()
+    total = tally()
     done = 0
     missing = []
     for chunk in run.chunks:
@@ -49,7 +59,7 @@ def run_all(run: Run, workers: int, progress: Callable[[int, Any], None]) -> Any
         else:
             missing.append(chunk)
     progress(done, total)
-    for (start, stop), result in _results(run, missing, workers):
+    for (start, stop), result in _results(run, missing, workers, function):
         state.add(start, stop, result)
         save_counterexamples(run, result)
         total.merge(result)
@@ -108,7 +118,7 @@ def save_counterexamples(run: Run, result: dict[str, Any]) -> None:
     for failure in result["failures"]:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{failure['verdict']}-{run.seed}-{failure['number']}.json"
-        command = f"python -m generated --show {path}"
+        command = f"python -m {run.module} --show {path}"
         path.write_text(json.dumps({"command": command, **failure}, indent=1) + "\n")
 
 

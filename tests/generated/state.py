@@ -32,6 +32,8 @@ class Run:
         Where the state and the counterexamples go.
     chunk : int
         How many programs are done together.
+    module : str
+        The package of the tests that generates and judges them.
     """
 
     seed: int
@@ -39,6 +41,7 @@ class Run:
     baseline: bool = False
     folder: Path = FOLDER
     chunk: int = CHUNK
+    module: str = "generated"
 
     @property
     def chunks(self) -> list[Chunk]:
@@ -51,12 +54,13 @@ class StateError(Exception):
     """The state of an earlier run cannot be used; the message says what to do."""
 
 
-def fingerprint() -> str:
+def fingerprint(module: str = "generated") -> str:
     """Return a hash of everything that decides about a verdict: the tests and the package."""
     digest = hashlib.sha256()
     package = ROOT / "python" / "fuse_epilogue"
     library = os.environ.get("FUSE_EPILOGUE_LIBRARY") or package / "lib" / "libfuse_epilogue.so"
-    files = [*sorted(Path(__file__).parent.glob("*.py")), *sorted(package.rglob("*.py"))]
+    tests = Path(__file__).parents[1] / module
+    files = [*sorted(tests.glob("*.py")), *sorted(package.rglob("*.py"))]
     for path in (*files, Path(library)):
         if path.is_file():
             digest.update(path.name.encode())
@@ -73,7 +77,11 @@ class State:
     def __init__(self, run: Run) -> None:
         kind = "baseline" if run.baseline else "ours"
         self.path = run.folder / f"state-{kind}-{run.seed}.jsonl"
-        self._header = {"seed": run.seed, "chunk": run.chunk, "fingerprint": fingerprint()}
+        self._header = {
+            "seed": run.seed,
+            "chunk": run.chunk,
+            "fingerprint": fingerprint(run.module),
+        }
         self.finished: dict[Chunk, dict[str, Any]] = {}
         self.ignored = 0
         run.folder.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@
 
 #include "runtime.h"
 
-extern "C" int32_t on_cpu_entry(void* self, void* args, int32_t count, void* result);
+extern "C" int32_t on_cpu_entry(int32_t entry, void* self, void* args, int32_t count, void* result);
 
 namespace on_cpu {
 
@@ -148,7 +148,7 @@ void TVMFFIErrorSetRaisedFromCStr(const char*, const char* message) {
 }
 }
 
-// <program> <arguments> <results> <seed> <order>...
+// <program> <arguments> <results> <seed> <entry> <order>...
 int main(int count, char** words) {
   watch_signals();
   FILE* file = fopen(words[1], "rb");
@@ -186,20 +186,21 @@ int main(int count, char** words) {
   fclose(file);
 
   const unsigned char poisons[] = {0xff, 0x7f, 0xa5};
-  for (int i = 4; i < count; ++i) {
-    Order now{words[i], poisons[(i - 4) % 3], strtoull(words[3], nullptr, 10)};
+  for (int i = 5; i < count; ++i) {
+    Order now{words[i], poisons[(i - 5) % 3], strtoull(words[3], nullptr, 10)};
     order = &now;
     for (Argument& argument : arguments) {
       if (argument.bytes) memcpy(argument.tensor.data, argument.before.data(), argument.bytes);
     }
     TVMFFIAny result{};
-    if (on_cpu_entry(nullptr, values.data(), int32_t(values.size()), &result) != 0) {
+    if (on_cpu_entry(atoi(words[4]), nullptr, values.data(), int32_t(values.size()), &result) !=
+        0) {
       fault("harness", nullptr, 0, "the host code failed");
     }
     for (Argument& argument : arguments) {
       const char* data = static_cast<const char*>(argument.tensor.data);
-      if (i == 4) argument.first.assign(data, data + argument.bytes);
-      if (i > 4) compare(argument, data, words[4]);
+      if (i == 5) argument.first.assign(data, data + argument.bytes);
+      if (i > 5) compare(argument, data, words[5]);
     }
     order = nullptr;
   }

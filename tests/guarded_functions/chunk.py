@@ -1,0 +1,121 @@
+"""Judging the functions of one chunk of a long run."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import tirx
+
+from generated.state import Run
+from oracles import compile_together
+
+from . import cuda, neuron
+from .data import arrays
+from .spec import Function
+from .text import build
+from .verdicts import DIFFERENT, EQUAL, ERROR, FAULT, REFUSED, Refused, Tally, Verdict
+
+#: What functions are scheduled for, by the name of the run's folder.
+MACHINES: dict[str, ModuleType] = {"cuda": cuda, "neuron": neuron}
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """A function, and what was made of it."""
+
+    number: int
+    function: Function
+    way: str
+    func: tirx.PrimFunc
+    made: Any
+
+
+def run_chunk(run: Run, start: int, stop: int, fatal: tuple[int, ...] = ()) -> dict[str, Any]:
+    """Judge the functions of a range.
+
+    Parameters
+    ----------
+    run : Run
+        Its folder is named after the machine.
+    start, stop : int
+    fatal : tuple[int, ...]
+        Functions that ended the process before: they are not tried again.
+
+    Returns
+    -------
+    dict
+        Of JSON's types: counts, and what was wrong.
+    """
+    machine = MACHINES[run.folder.name]
+    begun, tally = time.monotonic(), Tally()
+    marker = run.folder / f"current-{os.getpid()}"
+    several: list[Scheduled] = []
+    for number in range(start, stop):
+        function, way = machine.drawn(run.seed, number)
+        marker.write_text(str(number))
+        if number in fatal:
+            tally.add(number, function, way, Verdict(ERROR, "the process died"))
+            continue
+        func = build(function)
+        try:
+            made = machine.scheduled(func, way, f"{run.seed}/{number}", function.kind)
+        except Refused as why:
+            tally.add(number, function, way, Verdict(REFUSED, str(why)))
+        except Exception as error:
+            detail = f"{type(error).__name__}: {error}"
+            tally.add(number, function, way, Verdict(ERROR, detail[-2000:]))
+        else:
+            several.append(Scheduled(number, function, way, func, made))
+    marker.write_text(",".join(str(each.number) for each in several))
+    for each, verdict in zip(several, judge(several, machine), strict=True):
+        tally.add(each.number, each.function, each.way, verdict)
+    marker.unlink(missing_ok=True)
+    tally.seconds = time.monotonic() - begun
+    return tally.to_json()
+
+
+def judge(several: Sequence[Scheduled], machine: ModuleType) -> list[Verdict]:
+    """Run scheduled functions, and compare with the unscheduled ones compiled for LLVM."""
+    built = compile_together({f"f{at}": each.func for at, each in enumerate(several)}, opt_level=0)
+    runner = machine.Runner([each.made for each in several])
+    return [
+        _compared(at, each, built[f"f{at}"], runner, machine) for at, each in enumerate(several)
+    ]
+
+
+def _compared(
+    at: int, each: Scheduled, reference: Any, runner: Any, machine: ModuleType
+) -> Verdict:
+    given = arrays(each.function)
+    tensors = [tvm.runtime.tensor(array) for array in given]
+    reference(*tensors)
+    wanted = tensors[-1].numpy()
+    try:
+        found = runner(at, given)
+    except Refused as why:
+        return Verdict(REFUSED, str(why))
+    except machine.FAULTS as fault:
+        return Verdict(FAULT, str(fault)[:2000])
+    except Exception as error:
+        return Verdict(ERROR, f"{type(error).__name__}: {error}"[-2000:])
+    return _verdict(wanted, np.asarray(found).reshape(wanted.shape))
+
+
+def _verdict(wanted: np.ndarray, found: np.ndarray) -> Verdict:
+    """Compare bit for bit; one NaN is as good as another."""
+    same = wanted.view(np.int32) == found.astype(wanted.dtype).view(np.int32)
+    if wanted.dtype == np.float32:
+        same |= np.isnan(wanted) & np.isnan(found)
+    if same.all():
+        return Verdict(EQUAL)
+    where = tuple(int(i) for i in np.argwhere(~same)[0])
+    return Verdict(
+        DIFFERENT, f"y{list(where)} is {found[where]}, not {wanted[where]}; {(~same).sum()} differ"
+    )

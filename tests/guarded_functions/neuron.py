@@ -1,0 +1,121 @@
+"""Functions scheduled for Trainium: kernels run on the interpreter, which checks each access."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+from tvm.s_tir import ScheduleError
+
+from fuse_epilogue import neuron, schedules
+from fuse_epilogue.neuron import CheckError, EmitError, KernelError
+from fuse_epilogue.neuron.machine import MACHINES
+from fuse_epilogue.planner.problems import trainium as problems
+
+from .draw import draw
+from .spec import Function
+from .verdicts import Refused
+
+KINDS = ("conv", "conv", "product", "product", "rows", "largest", "elements")
+_RULES = {
+    "conv": schedules.neuron.DepthwiseConv1d,
+    "product": schedules.neuron.Matmul,
+    "rows": schedules.neuron.RowReduce,
+    "largest": schedules.neuron.RowReduce,
+    "elements": schedules.neuron.Elementwise,
+}
+_FIND = (problems.find_product, problems.find_rows, problems.find_conv)
+
+
+def drawn(seed: int, number: int) -> tuple[Function, str]:
+    """Return the n-th function of a seed, and the way to schedule it."""
+    # Most are guarded by indices alone: a kernel has no branch that depends on data.
+    function = draw(f"{seed}/{number}", KINDS, ("float32",), large=True, affine=0.85)
+    ways = ("applied", "rule") + ("point",) * (2 * (function.kind != "elements"))
+    return function, random.Random(f"way {seed}/{number}").choice(ways)
+
+
+def scheduled(func: tirx.PrimFunc, way: str, seed: str, kind: str) -> Any:
+    """Schedule a function.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+    way : str
+        "applied" for what ``schedules.apply`` does, "rule" for the rule for its kind, "point" for
+        a random point of the planner's space.
+    seed : str
+        Of the point, and the machine.
+    kind : str
+        Of the function.
+
+    Raises
+    ------
+    Refused
+        It is not scheduled, or no kernel can be made.
+    """
+    rng = random.Random(seed)
+    machine = rng.choice(sorted(MACHINES))
+    try:
+        if way == "applied":
+            made = schedules.apply(func, machine)
+        elif way == "rule":
+            made = _RULES[kind]().apply(func, MACHINES[machine])
+        else:
+            made = _at_a_point(func, MACHINES[machine], rng)
+    except ValueError as why:
+        raise Refused(_kind_of(why)) from why
+    except ScheduleError as why:
+        raise Refused("TVM refuses its loops") from why
+    if made is None:
+        raise Refused("the rule does not know it")
+    try:
+        kernel = neuron.emit(made)
+        kernel.check(machine)
+    except (EmitError, CheckError) as why:
+        raise Refused(_kind_of(why)) from why
+    return kernel
+
+
+def _at_a_point(func: tirx.PrimFunc, machine: Any, rng: random.Random) -> Any:
+    found = [problem for find in _FIND if (problem := find(func, machine)) is not None]
+    if not found:
+        raise ValueError("the planner does not know it")
+    points, _ = found[0].space.feasible()
+    if not points.size:
+        raise ValueError("no point of the space is feasible")
+    return found[0].apply(points.at(rng.randrange(points.size)))
+
+
+def _kind_of(error: Exception) -> str:
+    code = getattr(error, "code", None)
+    if code is not None:
+        return f"[{code}]"
+    text = str(error)
+    if "beyond its end" in text:
+        return "an operand is read beyond its end but for a condition"
+    return text.split(":")[0].split("'")[0].strip()
+
+
+class Runner:
+    """Kernels of several functions."""
+
+    def __init__(self, kernels: Sequence[Any]) -> None:
+        self._kernels = list(kernels)
+
+    def __call__(self, place: int, arrays: Sequence[np.ndarray]) -> np.ndarray:
+        """Run one of them.
+
+        Raises
+        ------
+        KernelError
+            It does what has no meaning.
+        """
+        result: np.ndarray = self._kernels[place](*arrays[:-1])
+        return result
+
+
+FAULTS = (KernelError,)
