@@ -20,6 +20,7 @@ from tvm.ir import Call, prim
 
 from ..tir_tree import substitute
 from .accessed import with_accessed_regions
+from .branches import with_branches
 from .choice import NOT_PREPARED
 from .convolution import plain, substitute_part
 from .rewrite import rewrite
@@ -87,7 +88,7 @@ def in_order(func: tirx.PrimFunc) -> tirx.PrimFunc | None:
         return None
     if _only_reduction(func) is None or all_names(func).count("root") != 1:
         return None
-    plain = with_accessed_regions(_without_bindings(with_unique_names(func)))
+    plain = with_accessed_regions(with_branches(_without_bindings(with_unique_names(func))))
     return _in_order(without_unread(plain))
 
 

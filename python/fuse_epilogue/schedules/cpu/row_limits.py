@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...tir_tree import uses
+from ..branches import analyzer_of, guarded, is_inside
 from ..convolution import DepthwiseConv, is_zero
 from ..fused import FusedConv
 
@@ -39,6 +40,11 @@ def why_not_rows(fused: FusedConv, lanes: int) -> str | None:
     if any(load.source.same_as(fused.buffer) for load in fused.reads):
         # The last vector of a row computes some elements again.
         return "it reads what it writes"
+    if guarded(conv.window, conv.term) and not is_inside(
+        conv.data, analyzer_of(conv.block.iter_vars), but=conv.axis
+    ):
+        # Rows are loaded whole, whatever the guard is.
+        return "a guard may keep it from reading outside of its input"
     if _written(conv, at_most(lanes, conv)) > _WRITTEN:
         return "written out, its borders and taps would be too long for LLVM"
     return None
