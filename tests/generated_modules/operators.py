@@ -60,7 +60,7 @@ def divide(drawing: Drawing, number: int) -> int | None:
 
 
 def integer_divide(drawing: Drawing, number: int) -> int | None:
-    """Divide integers where the divisor is not zero: ``where(d != 0, x // where(d != 0, d, 1), y)``."""
+    """Divide integers where the divisor is not zero, by 1 where it is, and select the quotient."""
     x = drawing.value(number)
     if x.dtype not in ("int32", "int64"):
         return None

@@ -1,10 +1,10 @@
 """Computes a module with NumPy, with a bound on what rounding may do, in whatever order.
 
 Sums, products with factors and their differences may run in another order under
-``numerics="reassociate"``. A result of ``n`` roundings of values that sum up to ``magnitude``, were
-all of them positive, is off by at most ``n u / (1 - n u) * magnitude`` in every order, where ``u`` is
-the rounding unit of the type. Functions that are not linear are applied to finished values: what
-they are given may be off, and each passes it on by no more than its Lipschitz constant.
+``numerics="reassociate"``. Take a result of ``n`` roundings of terms whose magnitudes sum up to
+``magnitude``: it is off by at most ``n u / (1 - n u) * magnitude`` in every order, where ``u``
+is the rounding unit of the type. Functions that are not linear are applied to finished values:
+what they are given may be off, and each passes it on by no more than its Lipschitz constant.
 """
 
 from __future__ import annotations
@@ -349,7 +349,7 @@ def _guarded(node: Node, args: list[Bounded]) -> Bounded:
 
 
 def _selected(condition: np.ndarray, a: Bounded, b: Bounded) -> Bounded:
-    """Return one of two values: what follows may be moved into both, so that neither is finished."""
+    """Return one of two values, neither of which is finished: what follows may move into both."""
     return Bounded(
         np.where(condition, a.value, b.value),
         np.where(condition, a.magnitude, b.magnitude),

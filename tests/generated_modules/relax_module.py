@@ -77,27 +77,18 @@ def _emit(builder: Any, node: Node, args: list[Any]) -> Any:
         return emit(op.strided_slice(x, *where))
     if node.op == "concat":
         return emit(op.concat(args, attrs["axis"]))
-    return emit(_SIMPLE[node.op](args, attrs, dtype))
+    if node.op in _WITH_ATTRIBUTES:
+        return emit(_WITH_ATTRIBUTES[node.op](args, attrs, dtype))
+    activation = node.op in ("relu", "silu", "gelu")
+    return emit(getattr(nn if activation else op, node.op)(*args))
 
 
-_SIMPLE = {
+_WITH_ATTRIBUTES = {
     "clip": lambda a, attrs, _: op.clip(a[0], attrs["low"], attrs["high"]),
     "cast": lambda a, _, dtype: op.astype(a[0], dtype),
     "take": lambda a, attrs, _: op.take(a[0], a[1], attrs["axis"]),
     "reshape": lambda a, attrs, _: op.reshape(a[0], attrs["to"]),
     "permute": lambda a, attrs, _: op.permute_dims(a[0], attrs["order"]),
-    "where": lambda a, _, __: op.where(*a),
-    **{
-        name: lambda a, _, __, function=getattr(nn, name): function(a[0])
-        for name in ("relu", "silu", "gelu")
-    },
-    **{
-        name: lambda a, _, __, function=getattr(op, name): function(*a)
-        for name in (
-            *("add", "subtract", "multiply", "divide", "maximum", "minimum"),
-            *("greater", "less_equal", "negative", "abs", "sigmoid", "tanh"),
-        )
-    },
 }
 
 
