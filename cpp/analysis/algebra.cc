@@ -426,16 +426,18 @@ class Peeler {
     return true;
   }
 
-  // Whether the step may be taken for every element, also for those where a condition has kept the
-  // node from being evaluated.
+  // Whether the step may be taken for every element, also for those where a condition has kept its
+  // operand, or the operation itself, from being evaluated. (The operand of `x and operand` is
+  // under the condition x.)
   bool IsDefined(const PeelStep& step, const Expr& node) {
-    if (IsAlwaysEvaluated(node, f_) || IsSwitchedOff(Decision::kUndefinedOperand)) return true;
+    if (IsSwitchedOff(Decision::kUndefinedOperand)) return true;
     std::optional<Partial> partial;
-    if (step.operand) {
+    if (step.operand && !IsAlwaysEvaluated(*step.operand, f_)) {
       partial = FindPartial(*step.operand, reduction_.spatial, AssumptionsBefore(*reduction_.site));
     }
     bool computes = node.kind() == N::kAdd || node.kind() == N::kSub || node.kind() == N::kMul;
-    if (!partial && computes && IsInteger(dtype_) && dtype_.bits >= 32) {
+    bool wide = IsInteger(dtype_) && dtype_.bits >= 32;
+    if (!partial && computes && wide && !IsAlwaysEvaluated(node, f_)) {
       partial = Partial{node, "it may overflow " + DTypeStr(dtype_)};
     }
     if (!partial) return true;
