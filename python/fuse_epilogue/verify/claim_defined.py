@@ -10,7 +10,6 @@ equations modulo 2**n.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from ..tir_tree import handle
 from .algebra import Finished
@@ -68,7 +67,6 @@ def _before(values: Values) -> list[Need]:
     step = values.table.unknown("x in a step", 0, values.type)
     made.finished[place] = Finished(values.update.indices, step)
     _store(made, values.update, "reduction")
-    made.needs = [_of_update(need) for need in made.needs]
     made.finished[place] = Finished(tuple(certificate.indices), values.x, rounds)
     for at in subject.in_order:
         _store(made, values.stores[at], f"epilogues[{at}].h", values)
@@ -100,12 +98,7 @@ def _after(values: Values) -> Iterable[tuple[str, Need]]:
 def _taken(claim: str, made: Needs) -> Iterable[tuple[str, Need]]:
     found, made.needs = made.needs, []
     for need in found:
-        yield claim, _of_update(need) if claim == "distributed" else need
-
-
-def _of_update(need: Need) -> Need:
-    """Return a need in which a call is one of every step: it may do more than give a value."""
-    return replace(need, detail=f"{need.detail} in a step") if need.kind == "call" else need
+        yield claim, need
 
 
 def _maker(values: Values) -> Needs:
