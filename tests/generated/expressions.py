@@ -4,11 +4,19 @@ Leaves
     ``("x",)`` the stage that the epilogue reads, ``("y",)`` the other one, ``("next",)`` the stage
     one element further; ``("elem", dtype, n)``, ``("row", dtype, n)``, ``("scalar", dtype, n)`` the
     n-th input of the epilogue, with an element for each point, for each value of the last axis, or
-    with one element; ``("lit", dtype, value)``; ``("axis", dtype)`` the last axis.
+    with one element; ``("short", dtype, n, extent, offset)`` the n-th input, which has only
+    ``extent`` elements, at the last axis less ``offset``; ``("lit", dtype, value)``;
+    ``("axis", dtype)`` the last axis.
 Operations
     ``(name, a)`` and ``(name, a, b)`` with a name of `UNARY`, `BINARY` or `COMPARISONS`;
-    ``("cast", dtype, a)``, ``("select", condition, a, b)``, ``("lookup", dtype, n, a)`` (a table of
-    `TABLE` elements at ``a & (TABLE - 1)``), ``("impure", a)`` (an external function).
+    ``("cast", dtype, a)``, ``("ite", condition, a, b)`` (which computes only the value that it
+    takes), ``("select", condition, a, b)`` (the same if it `is_lazy`), ``("lookup", dtype, n, a)``
+    (a table of `TABLE` elements at ``a & (TABLE - 1)``), ``("table", dtype, n, a)`` (the same at
+    ``a``), ``("impure", a)`` (an external function).
+
+Undefined are the quotient and the remainder of a division by zero, the one quotient that does not
+fit, a table or a short input outside of its elements, a shift by the width or more, an integer that
+a float does not fit into, and a product of 32 bits or more that overflows.
 """
 
 from __future__ import annotations
@@ -77,6 +85,23 @@ def walk(expr: Expr) -> Iterator[Expr]:
 def uses(expr: Expr, *names: str) -> bool:
     """Whether a node with one of these names occurs."""
     return any(node[0] in names for node in walk(expr))
+
+
+def is_lazy(expr: Expr) -> bool:
+    """Whether a choice computes only the value that it takes.
+
+    TVM makes an if_then_else of a select that has a load in an arm; but it looks into the
+    condition only of a choice in that arm, however lazy that one is.
+    """
+    return expr[0] == "ite" or any(_loads(arm) for arm in expr[2:])
+
+
+def _loads(expr: Expr) -> bool:
+    if expr[0] in LEAVES:
+        return expr[0] not in ("lit", "axis")
+    if expr[0] in ("table", "lookup"):
+        return True
+    return any(_loads(child) for child in children(expr)[: 1 if expr[0] in CHOICES else None])
 
 
 def type_of(expr: Expr, x: str, y: str = "") -> str:

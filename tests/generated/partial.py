@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from .expressions import TABLE
+from .expressions import TABLE, is_lazy
 from .reached import FACTOR
 from .spec import SIGNED, Expr, bits, is_float
 
@@ -178,6 +178,12 @@ def _choose(d: Drawing, guard: Expr, yes: Expr, no: Expr) -> Expr:
     return (name, guard, yes, no)
 
 
+def _choose_lazily(d: Drawing, guard: Expr, yes: Expr, no: Expr) -> Expr:
+    """Return one of two values, of which only that one is computed."""
+    chosen = _choose(d, guard, yes, no)
+    return chosen if is_lazy(chosen) else ("ite", *chosen[1:])
+
+
 # ---- Where an operand goes -----------------------------------------------------------------------
 
 _OWN_OPERATION = {
@@ -263,24 +269,24 @@ def _of_value(d: Drawing, monoid: str) -> None:
     if is_float(dtype):
         inside: Expr = ("and", ("ge", x, d.literal(-FACTOR)), ("le", x, d.literal(FACTOR)))
         target = d.source.pick(("int8", "int32"))
-        d.expr = _choose(d, inside, ("cast", dtype, ("cast", target, x)), zero)
+        d.expr = _choose_lazily(d, inside, ("cast", dtype, ("cast", target, x)), zero)
         return
     kind = d.source.number(0, 3)
     above: Expr = ("ge", x, zero)
     if kind == 0:
         name = d.source.pick(("truncdiv", "truncmod", "floordiv", "floormod"))
-        d.expr = _choose(d, ("ne", x, zero), (name, d.literal(100), x), zero)
+        d.expr = _choose_lazily(d, ("ne", x, zero), (name, d.literal(100), x), zero)
     elif kind == 1:
         inside = ("and", above, ("lt", x, d.literal(bits(dtype))))
-        d.expr = _choose(d, inside, (d.source.pick(("shl", "shr")), d.literal(1), x), x)
+        d.expr = _choose_lazily(d, inside, (d.source.pick(("shl", "shr")), d.literal(1), x), x)
     elif kind == 2:
         inside = ("and", above, ("lt", x, d.literal(TABLE)))
-        d.expr = _choose(d, inside, ("table", dtype, d.number_of_input(), x), x)
+        d.expr = _choose_lazily(d, inside, ("table", dtype, d.number_of_input(), x), x)
     else:
         divisor = d.input(dtype)
         name = d.source.pick(("truncdiv", "truncmod", "floordiv", "floormod"))
         guard: Expr = d.source.pick((("ne", divisor, zero), _mask(d)))
-        d.expr = _choose(d, guard, (name, x, divisor), d.source.pick((x, zero)))
+        d.expr = _choose_lazily(d, guard, (name, x, divisor), d.source.pick((x, zero)))
 
 
 _SHAPES = (

@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from .build import input_name
-from .expressions import CHOICES, COMPARISONS, DIVISIONS, SHIFTS, TABLE, type_of, walk
+from .expressions import CHOICES, COMPARISONS, DIVISIONS, SHIFTS, TABLE, is_lazy, type_of, walk
 from .layouts import ALL_READS
 from .spec import FLOATS, SIGNED, Expr, Program, bits, is_float
 from .stages import stages_of
@@ -142,8 +142,9 @@ def _demands(expr: Expr, types: tuple[str, str], path: Path) -> Iterator[Demand]
     if name in CHOICES:
         condition, yes, no = expr[1:]
         yield from _demands(condition, types, path)
-        yield from _demands(yes, types, (*path, (condition, True)))
-        yield from _demands(no, types, (*path, (condition, False)))
+        lazy = is_lazy(expr)
+        for arm, outcome in ((yes, True), (no, False)):
+            yield from _demands(arm, types, (*path, (condition, outcome)) if lazy else path)
         return
     if name in DIVISIONS and not is_float(type_of(expr, *types)):
         dividend, divisor = expr[1:]
