@@ -25,6 +25,7 @@ from fuse_epilogue.verify import EvaluationError, UnsupportedError, compile_func
 from mutation_table import ACCEPTED, STILL_REFUSED, VERDICTS, WRONG
 from oracles import compile_together, make_inputs, parameters, run
 from programs import Case
+from programs.lazy import Program, name_of
 
 Arrays = dict[str, Any]
 
@@ -89,14 +90,14 @@ class Mutant:
 
 
 def mutant(
-    code: str, guard: str, func: PrimFunc, *, keeps: tuple[str, ...] = (), **more: Any
+    code: str, guard: str, func: PrimFunc | Program, *, keeps: tuple[str, ...] = (), **more: Any
 ) -> Mutant:
     """A mutant named like its function; `keeps` are parameters that are read and written."""
     case_args = {
         name: more.pop(name) for name in ("schedule", "distribute", "reduction") if name in more
     }
     case = Case(
-        name=func.attrs["global_symbol"],
+        name=name_of(func),
         func=func,
         code=code,
         outputs=() if "D" in keeps else ("D",),

@@ -12,7 +12,9 @@ from typing import Any
 
 from tvm import tirx
 from tvm.script import tirx as T
-from tvm.tirx import PrimFunc
+
+from . import lazy
+from .lazy import Program
 
 # Extents of the product: all different, so that a swapped index shows.
 M, N, K = 8, 7, 6
@@ -74,7 +76,7 @@ def matmul_then(
     init: Term | None = None,
     update: Term | None = None,
     out: str | None = None,
-) -> PrimFunc:
+) -> Program:
     """A product, then an epilogue over every element of it.
 
     ``temp[i, j] = init(I, S, i, j); temp[i, j] = update(temp[i, j], t, E[j])`` with ``t = A[i, k]
@@ -92,7 +94,7 @@ def matmul_then(
     bias_type = bias or acc
     out_type = out or acc
 
-    @T.prim_func(s_tir=True)
+    @lazy.prim_func(s_tir=True)
     def func(
         A: T.Buffer((M, K), src),
         B: T.Buffer((N, K), src),
@@ -133,7 +135,7 @@ def rows_then(
     bias: str | None = None,
     out: str | None = None,
     depth: int = K,
-) -> PrimFunc:
+) -> Program:
     """A reduction of each row, then an epilogue over every result.
 
     ``temp[i] = start; temp[i] = update(temp[i], A[i, k])``, then ``D[i] = epilogue(temp[i], c, e)``
@@ -153,7 +155,7 @@ def rows_then(
     src_type, bias_type, out_type = src or acc, bias or src or acc, out or acc
     first = start if callable(start) else (lambda _e: literal(start, acc))
 
-    @T.prim_func(s_tir=True)
+    @lazy.prim_func(s_tir=True)
     def func(
         A: T.Buffer((M, depth), src_type),
         C: T.Buffer((M,), bias_type),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,9 +11,23 @@ import numpy as np
 from tvm.s_tir import Schedule
 from tvm.tirx import PrimFunc
 
-from . import callstack  # noqa: F401 - for its effect, before any program is parsed
+from . import callstack  # noqa: F401 - for its effect on programs that tests define themselves
+from .lazy import Program, name_of
 
 Reference = Callable[..., "np.ndarray | dict[str, np.ndarray]"]
+
+
+class _Parsed:
+    """The field that holds a case's function: parsed when it is first read."""
+
+    def __get__(self, case: Case | None, owner: type[Case]) -> PrimFunc:
+        if case is None:
+            raise AttributeError("the field has no default")
+        held = case.__dict__["func"]
+        return held.func if isinstance(held, Program) else held
+
+    def __set__(self, case: Case, held: PrimFunc | Program) -> None:
+        case.__dict__["func"] = held
 
 
 @dataclass(frozen=True)
@@ -32,7 +47,8 @@ class Case:
     name
         Unique; appears in the test's name and in that of the compiled functions.
     func
-        The program before anything is done to it.
+        The program before anything is done to it; given as a `Program`, it is parsed when it is
+        first read.
     reduction, epilogues
         Names of the reduction block and of the blocks that consume it, in order.
     reference
@@ -93,7 +109,7 @@ class Case:
     """
 
     name: str
-    func: PrimFunc
+    func: PrimFunc = _Parsed()  # type: ignore[assignment]
     reduction: str = "mm"
     epilogues: tuple[str, ...] = ("add",)
     reference: Reference | None = None
@@ -148,6 +164,11 @@ class Case:
         return sch
 
 
+def replace(case: Case, **changes: Any) -> Case:
+    """`case` with other fields, like ``dataclasses.replace``, without parsing its function."""
+    return dataclasses.replace(case, **{"func": case.__dict__["func"], **changes})
+
+
 # Which parameters a program writes, where it is not the one called D.
 IN_PLACE: Mapping[str, Any] = {"outputs": (), "updates": ("D",)}
 WITH_F: Mapping[str, Any] = {"outputs": ("D", "F")}
@@ -155,11 +176,11 @@ KEEPING_D: Mapping[str, Any] = {"outputs": ("F",), "updates": ("D",)}
 
 
 def accepted(
-    func: PrimFunc, reference: Reference, absorbed: str, init: str, twin: str, **more: Any
+    func: PrimFunc | Program, reference: Reference, absorbed: str, init: str, twin: str, **more: Any
 ) -> Case:
     """An accepting case of one epilogue, named like its function."""
     return Case(
-        name=func.attrs["global_symbol"],
+        name=name_of(func),
         func=func,
         reference=reference,
         absorbed=(absorbed,),
@@ -169,9 +190,9 @@ def accepted(
     )
 
 
-def refused(func: PrimFunc, code: str | tuple[str, ...], **more: Any) -> Case:
+def refused(func: PrimFunc | Program, code: str | tuple[str, ...], **more: Any) -> Case:
     """A refusing case (or, with ``either=True``, one of both kinds), named like its function."""
-    return Case(name=func.attrs["global_symbol"], func=func, code=code, **more)
+    return Case(name=name_of(func), func=func, code=code, **more)
 
 
 def row_sums(array: np.ndarray) -> np.ndarray:

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 from tvm.script import tirx as T
 
+from . import lazy
 from .activations import np_sigmoid
 from .builders import K, M, N, sum_products, sum_rows
 from .case import WITH_F, Case, matmul, row_sums
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def bias_residual_relu(
     A: T.Buffer((M, K), "float32"),
     B: T.Buffer((N, K), "float32"),
@@ -43,7 +44,7 @@ def bias_residual_relu(
 
 
 # The residual comes after the activation: it is part of the tail.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def bias_relu_residual_scale_cast(
     A: T.Buffer((M, K), "float32"),
     B: T.Buffer((N, K), "float32"),
@@ -80,7 +81,7 @@ def bias_relu_residual_scale_cast(
 
 
 # The second block reads what the first leaves, transposed, and so does the third.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def transposing_tails(
     A: T.Buffer((M, K), "int8"),
     B: T.Buffer((N, K), "int8"),
@@ -105,7 +106,7 @@ def transposing_tails(
             D[vi, vj] = bent[vj, vi] - 1
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def silu_of_two_blocks(
     A: T.Buffer((M, K), "float32"),
     B: T.Buffer((N, K), "float32"),
@@ -131,7 +132,7 @@ def silu_of_two_blocks(
 
 
 # The same without a bias: the sum itself has both readers.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def silu_of_the_sum(
     A: T.Buffer((M, K), "float32"),
     B: T.Buffer((N, K), "float32"),
@@ -151,7 +152,7 @@ def silu_of_the_sum(
 
 
 # As TVM's Relax makes it of a convolution with groups, SiLU, a residual and a conversion.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def conv1d_silu_residual_cast(
     x: T.Buffer((T.int64(1), T.int64(4), T.int64(10)), "float32"),
     weight: T.Buffer((T.int64(4), T.int64(1), T.int64(3)), "float32"),
@@ -202,7 +203,7 @@ def conv1d_silu_residual_cast(
 
 
 # Integers all the way: bias, requantisation, and a ReLU in eight bits.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def quantised_layer(
     A: T.Buffer((M, K), "int8"),
     B: T.Buffer((N, K), "int8"),
@@ -233,7 +234,7 @@ def quantised_layer(
 
 
 # bfloat16 rounds where it is stored: two such blocks must not become one expression.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def rounding_twice(
     A: T.Buffer((M, K), "float32"),
     C: T.Buffer((M,), "bfloat16"),
@@ -253,7 +254,7 @@ def rounding_twice(
 
 
 # float16 rounds in every operation, stored or not: these may become one expression.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def half_precision_chain(
     A: T.Buffer((M, K), "float32"),
     C: T.Buffer((M,), "float16"),
@@ -279,7 +280,7 @@ def half_precision_chain(
 
 
 # Eight bits wrap around, stored or not.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def wrapping_chain(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int8"), D: T.Buffer((M,), "int32")
 ):
@@ -302,7 +303,7 @@ def wrapping_chain(
 
 
 # The last block uses the bent value twice.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def used_twice_at_the_end(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -320,7 +321,7 @@ def used_twice_at_the_end(
 
 
 # A maximum over a window, normalised: x - x_max of the same row does not change the order.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def pooled_then_scaled(
     X: T.Buffer((M, K), "float32"),
     C: T.Buffer((M,), "float32"),
@@ -345,7 +346,7 @@ def pooled_then_scaled(
 
 
 # The bent value is wanted beside the scaled one: both blocks stay, one after the other.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def two_outputs(
     A: T.Buffer((M, K), "int32"),
     C: T.Buffer((M,), "int32"),

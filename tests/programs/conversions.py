@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from tvm.script import tirx as T
 
+from . import lazy
 from .builders import K, M, literal, matmul_then, sum_rows
 from .case import Case, accepted, matmul, refused, row_sums, wide
 
@@ -288,7 +289,7 @@ def _multiply_shift(x: np.ndarray, factor: int, shift: int) -> np.ndarray:
 # ---------------------------------------------------------------------------------------------
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def looked_up(
     A: T.Buffer((M, K), "int32"),
     C: T.Buffer((M,), "int32"),
@@ -303,7 +304,7 @@ def looked_up(
             D[vi] = table[T.bitwise_and(temp[vi] + C[vi], 15)]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def looked_up_in_the_row(
     A: T.Buffer((M, K), "int32"),
     table: T.Buffer((M, 8), "int32"),
@@ -318,7 +319,7 @@ def looked_up_in_the_row(
 
 
 # The table is the output: which element is read depends on the sum, so on nothing known.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def looked_up_in_the_output(A: T.Buffer((M, K), "int32"), D: T.Buffer((16,), "int32")):
     temp = T.sblock_alloc_buffer((M,), "int32")
     sum_rows(A, temp)

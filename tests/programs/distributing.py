@@ -15,6 +15,7 @@ import numpy as np
 from tvm import tirx
 from tvm.script import tirx as T
 
+from . import lazy
 from .builders import K, M, literal, matmul_then, rows_then, sum_rows
 from .case import IN_PLACE, Case, accepted, matmul, row_sums, wide
 from .monoids import (
@@ -503,7 +504,7 @@ def _updates() -> Iterator[Case]:
 
 
 # Only some terms are added; all that are must be subtracted.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def conditional_step_subtracted(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -521,7 +522,7 @@ def conditional_step_subtracted(
             D[vi] = C[vi] - temp[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def subtracted_in_place(A: T.Buffer((M, K), "int32"), D: T.Buffer((M,), "int32")):
     temp = T.sblock_alloc_buffer((M,), "int32")
     sum_rows(A, temp)

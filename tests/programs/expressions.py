@@ -13,13 +13,14 @@ import numpy as np
 from tvm import tirx
 from tvm.script import tirx as T
 
+from . import lazy
 from .builders import K, M, N, matmul_then, sum_products
 from .case import Case, accepted, matmul
 
 Formula = Callable[..., Any]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def relu_after_bias(
     A: T.Buffer((M, K), "float32"),
     B: T.Buffer((N, K), "float32"),

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 from tvm.script import tirx as T
 
+from . import lazy
 from .builders import K, M, N, sum_products
 from .case import Case, accepted, matmul
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def transposed_read(
     A: T.Buffer((M, K), "int8"),
     B: T.Buffer((N, K), "int8"),
@@ -24,7 +25,7 @@ def transposed_read(
             D[vi, vj] = temp[vj, vi] + C[vi, vj]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def transposed_write(
     A: T.Buffer((M, K), "int8"),
     B: T.Buffer((N, K), "int8"),
@@ -40,7 +41,7 @@ def transposed_write(
 
 
 # Square, so that an index swapped by mistake stays inside the buffers.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def transposed_square(
     A: T.Buffer((M, K), "int8"),
     B: T.Buffer((M, K), "int8"),
@@ -60,7 +61,7 @@ def transposed_square(
             D[vi, vj] = temp[vj, vi] + C[vi, vj]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def block_variables_swapped(
     A: T.Buffer((M, K), "int8"),
     B: T.Buffer((N, K), "int8"),
@@ -83,7 +84,7 @@ def block_variables_swapped(
             D[vi, vj] = temp[vi, vj] + C[vi, vj]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def permuted_three_axes(
     A: T.Buffer((2, 3, K), "int8"),
     B: T.Buffer((5, K), "int8"),
@@ -105,7 +106,7 @@ def permuted_three_axes(
             D[vz, vx, vy] = temp[vy, vz, vx] + C[vx, vy, vz]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def flat_epilogue(
     A: T.Buffer((M, K), "int8"),
     B: T.Buffer((16, K), "int8"),
@@ -125,7 +126,7 @@ def flat_epilogue(
             D[v] = temp[v // 16, v % 16] + C[v]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def flat_epilogue_transposing(
     A: T.Buffer((M, K), "int8"),
     B: T.Buffer((N, K), "int8"),
@@ -140,7 +141,7 @@ def flat_epilogue_transposing(
             D[v] = temp[v % M, v // M] + C[v]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def splitting_epilogue(
     A: T.Buffer((24, K), "int8"),
     B: T.Buffer((K,), "int8"),
@@ -160,7 +161,7 @@ def splitting_epilogue(
             D[v0, v1] = temp[v0 * 4 + v1] + C[v1, v0]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def unit_axis_of_the_intermediate(
     A: T.Buffer((M, K), "int8"),
     B: T.Buffer((N, K), "int8"),
@@ -182,7 +183,7 @@ def unit_axis_of_the_intermediate(
             D[vi, vj] = temp[vi, 0, vj] + C[vj]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def unit_axis_added(
     A: T.Buffer((M, K), "int8"),
     B: T.Buffer((N, K), "int8"),
@@ -197,7 +198,7 @@ def unit_axis_added(
             D[vi, vu, vj, 0] = temp[vi, vj] + C[vu, vj]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def unit_row(
     A: T.Buffer((1, K), "int8"),
     B: T.Buffer((N, K), "int8"),
@@ -218,7 +219,7 @@ def unit_row(
             D[vi, vj] = temp[vi, vj] + C[vi, vj]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def reversed_read(
     A: T.Buffer((M, K), "int8"),
     B: T.Buffer((N, K), "int8"),
@@ -233,7 +234,7 @@ def reversed_read(
             D[vi, vj] = temp[M - 1 - vi, vj] + C[vi, vj]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def reversed_write(
     A: T.Buffer((M, K), "int8"),
     B: T.Buffer((N, K), "int8"),
@@ -248,7 +249,7 @@ def reversed_write(
             D[vi, N - 1 - vj] = temp[vi, vj] + C[vi, vj]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def reversed_loop(
     A: T.Buffer((M, K), "int8"),
     B: T.Buffer((N, K), "int8"),
@@ -270,7 +271,7 @@ def reversed_loop(
 
 
 # Rows 2 to 9 of a larger intermediate are computed and consumed; D and C start elsewhere.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def offset_domains(
     A: T.Buffer((M, K), "int8"),
     B: T.Buffer((N, K), "int8"),
@@ -293,7 +294,7 @@ def offset_domains(
             D[vi, vj] = temp[vi + 2, vj] + C[vi + 1, vj]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def offset_loops(
     A: T.Buffer((M, K), "int8"),
     B: T.Buffer((N, K), "int8"),
@@ -320,7 +321,7 @@ def offset_loops(
 
 
 # D has a border that nobody writes.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def inside_a_larger_output(
     A: T.Buffer((M, K), "int8"),
     B: T.Buffer((N, K), "int8"),
@@ -335,7 +336,7 @@ def inside_a_larger_output(
             D[vi + 1, vj + 2] = temp[vi, vj] + C[vi, vj]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def reduction_over_fused_loop(
     A: T.Buffer((M, K), "int8"),
     B: T.Buffer((N, K), "int8"),
@@ -356,7 +357,7 @@ def reduction_over_fused_loop(
 
 
 # The reduction's own store is not at its plain block variables.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def reduction_storing_transposed(
     A: T.Buffer((M, K), "int8"),
     B: T.Buffer((N, K), "int8"),
@@ -524,7 +525,7 @@ ACCEPT = [
 
 # Every second row of the output is written. No two elements are stored to one place, so fusing is
 # right; a checker that only knows dense writes may refuse.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def every_second_row(
     A: T.Buffer((M, K), "int8"),
     B: T.Buffer((N, K), "int8"),

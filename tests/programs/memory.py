@@ -5,11 +5,12 @@ from __future__ import annotations
 from tvm.s_tir import Schedule
 from tvm.script import tirx as T
 
+from . import lazy
 from .builders import K, M, add_rows, matmul_then, sum_rows
 from .case import Case, accepted, matmul, row_sums
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def accumulator_in_shared_memory(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -19,7 +20,7 @@ def accumulator_in_shared_memory(
 
 
 # The products are added to what the caller passes, doubled.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def added_to_an_argument(
     A: T.Buffer((M, K), "int32"),
     C: T.Buffer((M,), "int32"),

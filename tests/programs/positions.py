@@ -7,25 +7,25 @@ directly behind the reduction's own, whatever was done to them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from tvm.s_tir import Schedule
 from tvm.script import tirx as T
-from tvm.tirx import PrimFunc
 
+from . import lazy
 from .builders import part
-from .case import IN_PLACE, Case, matmul, row_sums
+from .case import IN_PLACE, Case, matmul, replace, row_sums
+from .lazy import Program
 from .scheduled import BOUND_FIRST, COLS, DEPTH, PLACED_FIRST, ROWS
 
 Steps = Callable[[Schedule], Any]
 
 
-def product_then(epilogue: Callable[..., Any], dtype: str) -> PrimFunc:
+def product_then(epilogue: Callable[..., Any], dtype: str) -> Program:
     """``D = epilogue(A @ B.T, C)``, with sums in `dtype`, in a block called "add"."""
 
-    @T.prim_func(s_tir=True)
+    @lazy.prim_func(s_tir=True)
     def func(
         A: T.Buffer((ROWS, DEPTH), dtype),
         B: T.Buffer((COLS, DEPTH), dtype),
@@ -279,7 +279,7 @@ def _of_integers(case: Case) -> Case:
 # ---------------------------------------------------------------------------------------------
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def total_of_everything(
     A: T.Buffer((ROWS, DEPTH), "int32"), C: T.Buffer((), "int32"), D: T.Buffer((), "int8")
 ):
@@ -295,7 +295,7 @@ def total_of_everything(
 
 
 # The reduction has a single step and no loop for it.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def no_reduction_loop(A: T.Buffer((ROWS, 1), "int32"), D: T.Buffer((ROWS,), "int32")):
     temp = T.sblock_alloc_buffer((ROWS,), "int32")
     for i in range(ROWS):
@@ -312,7 +312,7 @@ def no_reduction_loop(A: T.Buffer((ROWS, 1), "int32"), D: T.Buffer((ROWS,), "int
 
 
 # The tail replaces what it reads.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def bent_in_place(A: T.Buffer((ROWS, DEPTH), "int32"), D: T.Buffer((ROWS,), "int32")):
     temp = T.sblock_alloc_buffer((ROWS,), "int32")
     sum_rows_of(A, temp)
@@ -323,7 +323,7 @@ def bent_in_place(A: T.Buffer((ROWS, DEPTH), "int32"), D: T.Buffer((ROWS,), "int
 
 
 # What it reads is replaced by a tail before it, or after it: that depends on the order.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def bent_in_place_of_another(A: T.Buffer((ROWS, DEPTH), "int32"), D: T.Buffer((ROWS,), "int32")):
     temp = T.sblock_alloc_buffer((ROWS,), "int32")
     sum_rows_of(A, temp)
@@ -334,7 +334,7 @@ def bent_in_place_of_another(A: T.Buffer((ROWS, DEPTH), "int32"), D: T.Buffer((R
 
 
 # In the end the first column of the input is replaced; until then it is needed.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def bent_into_an_input(A: T.Buffer((ROWS, DEPTH), "int32")):
     temp = T.sblock_alloc_buffer((ROWS,), "int32")
     for i, k in T.grid(ROWS, DEPTH):
@@ -350,7 +350,7 @@ def bent_into_an_input(A: T.Buffer((ROWS, DEPTH), "int32")):
 
 
 # Other work stands in the same loop, before and after the reduction's own.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def other_work_in_the_row(
     A: T.Buffer((ROWS, DEPTH), "int32"),
     C: T.Buffer((ROWS,), "int32"),
@@ -378,7 +378,7 @@ def other_work_in_the_row(
             D[vi] = T.max(temp[vi], 7)
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def any_size(a: T.handle, b: T.handle, d: T.handle):
     n, m, k = T.int32(), T.int32(), T.int32()
     A = T.match_buffer(a, (n, k), "float32")
@@ -406,7 +406,7 @@ def split_any_size(sch: Schedule) -> None:
 
 # The loops over the columns and over the steps are one: behind it, no loop over columns is there
 # to be copied, and the row has to get one of its own.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def columns_and_steps_in_one_loop(
     A: T.Buffer((ROWS, DEPTH), "int32"), D: T.Buffer((ROWS, COLS), "int32")
 ):
@@ -426,7 +426,7 @@ def columns_and_steps_in_one_loop(
 
 
 # The loops over the columns' tiles and over the steps are one, those in a tile are not.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def part_of_the_columns_and_steps_in_one_loop(
     A: T.Buffer((ROWS, DEPTH), "int32"), D: T.Buffer((ROWS, COLS), "int32")
 ):

@@ -9,17 +9,18 @@ from typing import Any
 
 import numpy as np
 from tvm.script import tirx as T
-from tvm.tirx import PrimFunc
 
+from . import lazy
 from .builders import K, M, add_rows, sum_rows
 from .case import WITH_F, Case, Reference, refused, row_sums
+from .lazy import Program, name_of
 
 # ---------------------------------------------------------------------------------------------
 # All readers are fused
 # ---------------------------------------------------------------------------------------------
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def intermediate_read_twice(
     A: T.Buffer((M, K), "int32"),
     C: T.Buffer((M,), "int32"),
@@ -35,7 +36,7 @@ def intermediate_read_twice(
             F[vi] = temp[vi] + C[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def three_readers_each_in_its_way(
     A: T.Buffer((M, K), "int32"),
     C: T.Buffer((M,), "int32"),
@@ -57,7 +58,7 @@ def three_readers_each_in_its_way(
 
 
 # One of the readers reads the other's result, too.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def sum_and_its_double(
     A: T.Buffer((M, K), "int32"), D: T.Buffer((M,), "int32"), F: T.Buffer((M,), "int32")
 ):
@@ -73,7 +74,7 @@ def sum_and_its_double(
             F[vi] = D[vi] - temp[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def bias_then_two_readers(
     A: T.Buffer((M, K), "int32"),
     C: T.Buffer((M,), "int32"),
@@ -99,7 +100,7 @@ def bias_then_two_readers(
 # ---------------------------------------------------------------------------------------------
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def intermediate_read_by_a_reduction(
     A: T.Buffer((M, K), "int32"),
     C: T.Buffer((M,), "int32"),
@@ -117,7 +118,7 @@ def intermediate_read_by_a_reduction(
             F[0] = F[0] + temp[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def intermediate_read_in_between(
     A: T.Buffer((M, K), "int32"),
     C: T.Buffer((M,), "int32"),
@@ -134,7 +135,7 @@ def intermediate_read_in_between(
 
 
 # The other reader stands inside another block, where its read is not the outer block's own.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def intermediate_read_in_an_inner_block(
     A: T.Buffer((M, K), "int32"),
     C: T.Buffer((M,), "int32"),
@@ -153,7 +154,7 @@ def intermediate_read_in_an_inner_block(
                     F[vo * 4 + vu] = temp[vo * 4 + vu]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def sum_is_a_parameter(
     A: T.Buffer((M, K), "int32"),
     C: T.Buffer((M,), "int32"),
@@ -164,7 +165,7 @@ def sum_is_a_parameter(
     add_rows(temp, C, D)
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def allocated_outside(
     A: T.Buffer((4, M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((4, M), "int32")
 ):
@@ -186,7 +187,7 @@ def allocated_outside(
                     D[vb, vi] = temp[vb, vi] + C[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def output_read_afterwards(
     A: T.Buffer((M, K), "int32"),
     C: T.Buffer((M,), "int32"),
@@ -203,7 +204,7 @@ def output_read_afterwards(
 
 
 # The bias of the second reader is made after the sum: it cannot come with the first.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def second_reader_with_a_late_bias(
     A: T.Buffer((M, K), "int32"),
     C: T.Buffer((M,), "int32"),
@@ -224,7 +225,7 @@ def second_reader_with_a_late_bias(
             F[vi] = temp[vi] + late[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def first_reader_with_a_late_bias(
     A: T.Buffer((M, K), "int32"),
     C: T.Buffer((M,), "int32"),
@@ -246,7 +247,7 @@ def first_reader_with_a_late_bias(
 
 
 # The second reader wants only the first rows.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def second_reader_of_a_few_rows(
     A: T.Buffer((M, K), "int32"),
     C: T.Buffer((M,), "int32"),
@@ -271,7 +272,7 @@ def second_reader_of_a_few_rows(
 
 
 # The second reader overwrites what the first reads, element by element.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def second_reader_overwrites_the_bias(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -285,7 +286,7 @@ def second_reader_overwrites_the_bias(
 
 
 # Here the first reads it the other way round: together, it would read what the second has written.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def second_reader_overwrites_another_element(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -302,7 +303,7 @@ def second_reader_overwrites_another_element(
 
 
 # The second reader reads what the first writes, at another element.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def second_reader_reads_another_element(
     A: T.Buffer((M, K), "int32"),
     C: T.Buffer((M,), "int32"),
@@ -319,7 +320,7 @@ def second_reader_reads_another_element(
 
 
 # Both write the same output, the second over the first.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def two_readers_with_one_output(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -333,7 +334,7 @@ def two_readers_with_one_output(
 
 
 # A tail in every row would overwrite the input of the next one.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def second_reader_overwrites_an_input(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -352,11 +353,11 @@ def _overwritten_input(A: np.ndarray, C: np.ndarray) -> dict[str, np.ndarray]:
     return {"D": row_sums(A) + C, "A": after}
 
 
-def _with(func: PrimFunc, reference: Reference, **more: Any) -> Case:
+def _with(func: Program, reference: Reference, **more: Any) -> Case:
     """An accepting case in which nothing is absorbed, unless `more` says so."""
     options = {"absorbed": ("",) * len(more.get("epilogues", ("add",))), "one_by_one": False}
     return Case(
-        name=func.attrs["global_symbol"],
+        name=name_of(func),
         func=func,
         reference=reference,
         **{**options, **WITH_F, **more},
@@ -481,7 +482,7 @@ SUM_KEPT = [
 ACCEPT = [*ALL_FUSED, *SUM_KEPT]
 
 
-def _either(func: PrimFunc, reference: Reference, **more: Any) -> Case:
+def _either(func: Program, reference: Reference, **more: Any) -> Case:
     return refused(func, more.pop("code", ()), reference=reference, either=True, **more)
 
 

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 from tvm.script import tirx as T
-from tvm.tirx import PrimFunc
 
+from . import lazy
 from .builders import K, M, N, add_rows, sum_rows
 from .case import IN_PLACE, WITH_F, Case, matmul, refused, row_sums
+from .lazy import Program
 
 
 def two_dimensional(
@@ -25,7 +26,7 @@ def two_dimensional(
     shape: tuple[int, int] = (M, N),
     where: Callable[..., Any] | None = None,
     value: Callable[..., Any] | None = None,
-) -> PrimFunc:
+) -> Program:
     """A product M x N of which the epilogue reads ``temp[read(i, j)]``, writes ``D[write(i, j)]``.
 
     `loops` are the epilogue's extents, `shape` is that of D and C, `where` the block's predicate
@@ -33,7 +34,7 @@ def two_dimensional(
     """
     predicate = where or (lambda _i, _j: tirx.const(True, "bool"))
 
-    @T.prim_func(s_tir=True)
+    @lazy.prim_func(s_tir=True)
     def func(
         A: T.Buffer((M, K), "int8"),
         B: T.Buffer((N, K), "int8"),
@@ -64,7 +65,7 @@ def _same(i: Any, j: Any) -> tuple[Any, Any]:
 
 def _index_maps() -> list[Case]:
     """Reads and writes that do not pair every element with one other."""
-    table: list[tuple[str, PrimFunc, Any]] = [
+    table: list[tuple[str, Program, Any]] = [
         # What the reduction computes and what the epilogue consumes are different sets.
         ("corner", two_dimensional(_same, _same, loops=(M - 2, N - 2)), "domain"),
         ("half_of_the_rows", two_dimensional(_same, _same, loops=(M // 2, N)), "domain"),
@@ -140,7 +141,7 @@ def _index_maps() -> list[Case]:
     ]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def overlapping_split(
     A: T.Buffer((24, K), "int32"), C: T.Buffer((6, 4), "int32"), D: T.Buffer((6, 4), "int32")
 ):
@@ -157,7 +158,7 @@ def overlapping_split(
             D[v0, v1] = temp[v0 * 3 + v1] + C[v0, v1]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def broadcasting_epilogue(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M, N), "int32"), D: T.Buffer((M, N), "int32")
 ):
@@ -169,7 +170,7 @@ def broadcasting_epilogue(
             D[vi, vj] = temp[vi] + C[vi, vj]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def indirect_read(
     A: T.Buffer((M, K), "int32"),
     index: T.Buffer((M,), "int32"),
@@ -184,7 +185,7 @@ def indirect_read(
             D[vi] = temp[index[vi]] + C[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def indirect_write(
     A: T.Buffer((M, K), "int32"),
     index: T.Buffer((M,), "int32"),
@@ -200,7 +201,7 @@ def indirect_write(
 
 
 # Ten rows are computed, the first and the last of which only serve as a halo.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def shifted_read(
     A: T.Buffer((M + 2, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -218,7 +219,7 @@ def shifted_read(
 
 
 # As many rows are consumed as are computed, but they are others.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def rows_further_down(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -231,7 +232,7 @@ def rows_further_down(
 
 
 # Every row that is computed is consumed, and then some.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def more_rows_consumed_than_computed(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M + 2,), "int32"), D: T.Buffer((M + 2,), "int32")
 ):
@@ -244,7 +245,7 @@ def more_rows_consumed_than_computed(
 
 
 # Only every second row is consumed.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def epilogue_loop_with_a_step(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -256,7 +257,7 @@ def epilogue_loop_with_a_step(
             D[vi] = temp[vi] + C[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def stencil(
     A: T.Buffer((M + 2, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -274,7 +275,7 @@ def stencil(
 
 
 # More elements come out than were computed: the rest is padding.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def padding_epilogue(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M + 2,), "int32"), D: T.Buffer((M + 2,), "int32")
 ):
@@ -286,7 +287,7 @@ def padding_epilogue(
             D[vi] = T.if_then_else(vi >= 1 and vi < M + 1, temp[vi - 1], 0) + C[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def symbolic_corner(a: T.handle, b: T.handle, c: T.handle, d: T.handle):
     n, m, k = T.int32(), T.int32(), T.int32()
     A = T.match_buffer(a, (n, k), "int8")
@@ -308,7 +309,7 @@ def symbolic_corner(a: T.handle, b: T.handle, c: T.handle, d: T.handle):
 
 
 # Right only where n == m, which nobody promises.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def symbolic_of_another_extent(a: T.handle, b: T.handle, c: T.handle, d: T.handle):
     n, m, k = T.int32(), T.int32(), T.int32()
     A = T.match_buffer(a, (n, k), "int8")
@@ -328,7 +329,7 @@ def symbolic_of_another_extent(a: T.handle, b: T.handle, c: T.handle, d: T.handl
             D[vi, vj] = temp[vi, vj] + C[vj]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def output_element_collides(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((1,), "int32")
 ):
@@ -340,7 +341,7 @@ def output_element_collides(
             D[0] = temp[vi] + C[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def running_total(A: T.Buffer((M, K), "int32"), D: T.Buffer((1,), "int32")):
     temp = T.sblock_alloc_buffer((M,), "int32")
     sum_rows(A, temp)
@@ -351,7 +352,7 @@ def running_total(A: T.Buffer((M, K), "int32"), D: T.Buffer((1,), "int32")):
 
 
 # Every element is updated twice.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def unused_epilogue_loop(A: T.Buffer((M, K), "int32"), D: T.Buffer((M,), "int32")):
     temp = T.sblock_alloc_buffer((M,), "int32")
     sum_rows(A, temp)
@@ -361,7 +362,7 @@ def unused_epilogue_loop(A: T.Buffer((M, K), "int32"), D: T.Buffer((M,), "int32"
             D[vi] = D[vi] + temp[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def epilogue_instance_repeated(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -373,7 +374,7 @@ def epilogue_instance_repeated(
             D[vi] = temp[vi] + C[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def second_reduction_consumes(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M, N), "int32"), D: T.Buffer((N,), "int32")
 ):
@@ -387,7 +388,7 @@ def second_reduction_consumes(
             D[vj] = D[vj] + temp[vi] * C[vi, vj]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def two_stores_in_the_epilogue(
     A: T.Buffer((M, K), "int32"),
     C: T.Buffer((M,), "int32"),
@@ -403,7 +404,7 @@ def two_stores_in_the_epilogue(
             F[vi] = C[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def conditional_store(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -416,7 +417,7 @@ def conditional_store(
                 D[vi] = temp[vi] + C[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def loop_inside_the_epilogue(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -429,7 +430,7 @@ def loop_inside_the_epilogue(
                 D[vi * 4 + u] = temp[vi * 4 + u] + C[vi * 4 + u]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def scan_like_epilogue(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -441,7 +442,7 @@ def scan_like_epilogue(
             D[vi] = temp[vi] + C[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def mixed_index_types(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -456,7 +457,7 @@ def mixed_index_types(
 
 
 # The sum says where to store, not what.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def sum_as_store_index(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -468,7 +469,7 @@ def sum_as_store_index(
             D[T.floormod(temp[vi], M)] = C[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def predicate_on_the_sum(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -481,7 +482,7 @@ def predicate_on_the_sum(
             D[vi] = temp[vi] + C[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def masked_epilogue(
     A: T.Buffer((M, K), "int32"),
     mask: T.Buffer((M,), "int32"),
@@ -498,7 +499,7 @@ def masked_epilogue(
 
 
 # The predicate cuts off the end of the last tile, as it should, and a row of every tile.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def predicate_with_holes(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -512,7 +513,7 @@ def predicate_with_holes(
 
 
 # The block has all rows, its loop goes over some.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def epilogue_rows_left_out(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -598,7 +599,7 @@ REFUSE = [
 
 
 # Four elements at once. Fusing needs an index map over vectors.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def epilogue_on_vectors(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):

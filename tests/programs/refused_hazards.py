@@ -8,11 +8,12 @@ from __future__ import annotations
 import numpy as np
 from tvm.script import tirx as T
 
+from . import lazy
 from .builders import K, M, add_rows, sum_rows
 from .case import IN_PLACE, KEEPING_D, WITH_F, matmul, refused, row_sums
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def bias_made_between(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -29,7 +30,7 @@ def bias_made_between(
             D[vi] = temp[vi] + bias[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def bias_made_between_in_a_shared_loop(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -50,7 +51,7 @@ def bias_made_between_in_a_shared_loop(
             D[vi] = temp[vi] + bias[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def bias_overwritten_between(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -64,7 +65,7 @@ def bias_overwritten_between(
 
 
 # The bias is a second sum that is ready only after the first.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def bias_reduced_between(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M, K), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -85,7 +86,7 @@ def bias_reduced_between(
 
 # Both sums and the bias's producer share the loop over i; the bias of row i is made in iteration
 # i, but after the sum.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def bias_index_made_between(
     A: T.Buffer((M, K), "int32"),
     C: T.Buffer((M,), "int32"),
@@ -106,7 +107,7 @@ def bias_index_made_between(
 
 # The reduction consumes what is made in the same iteration of its own inner loops: the bias is
 # complete when the epilogue reads it, but not yet when T.init would.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def bias_made_inside_the_reduction_loops(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M, K), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -131,7 +132,7 @@ def bias_made_inside_the_reduction_loops(
 
 
 # The sum is the first of two summands: the second is ready only later.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def first_of_two_summands(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M, K), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -151,7 +152,7 @@ def first_of_two_summands(
 
 
 # What a block declares counts, whether or not its body shows it (here a call that hides it).
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def bias_declared_written_between(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -164,7 +165,7 @@ def bias_declared_written_between(
     add_rows(temp, C, D)
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def output_declared_read_between(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -178,7 +179,7 @@ def output_declared_read_between(
 
 
 # Beside the epilogue, each row's old value of the next row is kept.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def output_read_ahead_beside_the_epilogue(
     A: T.Buffer((M, K), "int32"),
     C: T.Buffer((M,), "int32"),
@@ -198,7 +199,7 @@ def output_read_ahead_beside_the_epilogue(
 
 # The bias of each row is made in the loop of the sum, before it, but in the opposite order: half
 # of the rows are summed before their bias is there.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def bias_made_in_reverse_beside_the_sum(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -220,7 +221,7 @@ def bias_made_in_reverse_beside_the_sum(
             D[vi] = temp[vi] + bias[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def output_read_between(
     A: T.Buffer((M, K), "int32"),
     C: T.Buffer((M,), "int32"),
@@ -237,7 +238,7 @@ def output_read_between(
 
 
 # In each row the old value is kept after the sum, before the epilogue replaces it.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def output_read_between_in_a_shared_loop(
     A: T.Buffer((M, K), "int32"),
     C: T.Buffer((M,), "int32"),
@@ -261,7 +262,7 @@ def output_read_between_in_a_shared_loop(
 
 
 # The loop over i is shared with a block before the sum, which reads a later row's old output.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def output_of_an_earlier_row_read_before_the_sum(
     A: T.Buffer((M, K), "int32"),
     C: T.Buffer((M,), "int32"),
@@ -282,7 +283,7 @@ def output_of_an_earlier_row_read_before_the_sum(
     add_rows(temp, C, D)
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def output_written_between(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M + 1,), "int32")
 ):
@@ -295,7 +296,7 @@ def output_written_between(
     add_rows(temp, C, D)
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def output_changed_after(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -308,7 +309,7 @@ def output_changed_after(
             D[vi] = C[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def output_is_an_input(D: T.Buffer((M, M), "int32"), B: T.Buffer((M, M), "int32")):
     temp = T.sblock_alloc_buffer((M, M), "int32")
     for i, j, k in T.grid(M, M, M):
@@ -324,7 +325,7 @@ def output_is_an_input(D: T.Buffer((M, M), "int32"), B: T.Buffer((M, M), "int32"
 
 
 # The reduction reads just the element it will be stored to, but at every step.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def output_read_at_every_step(A: T.Buffer((M, K), "int32"), D: T.Buffer((M,), "int32")):
     temp = T.sblock_alloc_buffer((M,), "int32")
     for i, k in T.grid(M, K):
@@ -339,7 +340,7 @@ def output_read_at_every_step(A: T.Buffer((M, K), "int32"), D: T.Buffer((M,), "i
             D[vi] = temp[vi] + 1
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def init_reads_the_output(A: T.Buffer((M, K), "int32"), D: T.Buffer((M,), "int32")):
     temp = T.sblock_alloc_buffer((M,), "int32")
     for i, k in T.grid(M, K):
@@ -354,7 +355,7 @@ def init_reads_the_output(A: T.Buffer((M, K), "int32"), D: T.Buffer((M,), "int32
             D[vi] = temp[vi] + 1
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def in_place_other_element(A: T.Buffer((M, K), "int32"), D: T.Buffer((M,), "int32")):
     temp = T.sblock_alloc_buffer((M,), "int32")
     sum_rows(A, temp)
@@ -364,7 +365,7 @@ def in_place_other_element(A: T.Buffer((M, K), "int32"), D: T.Buffer((M,), "int3
             D[vi] = temp[vi] + D[M - 1 - vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def in_place_transposed_element(
     A: T.Buffer((M, K), "int32"), B: T.Buffer((M, K), "int32"), D: T.Buffer((M, M), "int32")
 ):
@@ -381,7 +382,7 @@ def in_place_transposed_element(
             D[vi, vj] = temp[vi, vj] + D[vj, vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def in_place_broadcast(A: T.Buffer((M, K), "int32"), D: T.Buffer((M,), "int32")):
     temp = T.sblock_alloc_buffer((M,), "int32")
     sum_rows(A, temp)
@@ -486,7 +487,7 @@ REFUSE = [
 
 
 # The bias of a row is made in the same iteration, before the sum: nothing comes between.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def bias_made_first_in_a_shared_loop(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -508,7 +509,7 @@ def bias_made_first_in_a_shared_loop(
 
 
 # As before, but the epilogue comes after the loop. T.init of row i still runs after bias i.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def bias_made_row_by_row_before(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -531,7 +532,7 @@ def bias_made_row_by_row_before(
 
 
 # The sum starts from the element it ends up in, which nobody else reads.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def init_reads_the_same_element(A: T.Buffer((M, K), "int32"), D: T.Buffer((M,), "int32")):
     temp = T.sblock_alloc_buffer((M,), "int32")
     for i, k in T.grid(M, K):
@@ -547,7 +548,7 @@ def init_reads_the_same_element(A: T.Buffer((M, K), "int32"), D: T.Buffer((M,), 
 
 
 # The output's halves have one writer each.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def output_in_two_halves(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M * 2,), "int32")
 ):
@@ -561,7 +562,7 @@ def output_in_two_halves(
 
 
 # Beside the epilogue, each row is used as soon as it is finished.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def output_read_beside_the_epilogue(
     A: T.Buffer((M, K), "int32"),
     C: T.Buffer((M,), "int32"),
@@ -580,7 +581,7 @@ def output_read_beside_the_epilogue(
 
 
 # Each round starts from what the last one left in the bias; within a round nothing comes between.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def bias_carried_from_round_to_round(
     A: T.Buffer((3, M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((3, M), "int32")
 ):

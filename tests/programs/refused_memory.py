@@ -5,12 +5,13 @@ from __future__ import annotations
 from tvm.s_tir import Schedule
 from tvm.script import tirx as T
 
+from . import lazy
 from .builders import K, M, add_rows, matmul_then, sum_rows
 from .case import IN_PLACE, KEEPING_D, WITH_F, Case, matmul, refused, row_sums
 
 
 # Memory that single elements cannot be loaded from.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def accumulator_of_a_tensor_core(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -19,7 +20,7 @@ def accumulator_of_a_tensor_core(
     add_rows(temp, C, D)
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def alias_of_the_output(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -35,7 +36,7 @@ def alias_of_the_output(
                 part[u] = temp[vi * 4 + u] + C[vi * 4 + u]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def alias_of_the_intermediate(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -51,7 +52,7 @@ def alias_of_the_intermediate(
 
 
 # Somebody else looks at the intermediate through another name.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def alias_in_another_reader(
     A: T.Buffer((M, K), "int32"),
     C: T.Buffer((M,), "int32"),
@@ -71,7 +72,7 @@ def alias_in_another_reader(
                 F[vi * 4 + u] = part[u]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def pointer_to_the_intermediate(
     A: T.Buffer((M, K), "float32"),
     C: T.Buffer((M,), "float32"),
@@ -87,7 +88,7 @@ def pointer_to_the_intermediate(
         T.evaluate(T.call_extern("int32", "memcpy", F.access_ptr("w"), temp.access_ptr("r"), 4 * M))
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def undeclared_pointer_to_the_intermediate(
     A: T.Buffer((M, K), "float32"),
     C: T.Buffer((M,), "float32"),
@@ -104,7 +105,7 @@ def undeclared_pointer_to_the_intermediate(
 
 
 # The output has two names: the reduction reads one, the epilogue writes the other.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def output_is_a_matched_region(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -128,7 +129,7 @@ def output_is_a_matched_region(
 
 
 # Declared as touching nothing: only the pointer in its body tells.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def undeclared_pointer_to_the_output(
     A: T.Buffer((M, K), "float32"),
     C: T.Buffer((M,), "float32"),
@@ -144,7 +145,7 @@ def undeclared_pointer_to_the_output(
     add_rows(temp, C, D)
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def bias_written_through_a_pointer(
     A: T.Buffer((M, K), "float32"),
     C: T.Buffer((M,), "float32"),
@@ -160,7 +161,7 @@ def bias_written_through_a_pointer(
     add_rows(temp, C, D)
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def undeclared_pointer_to_the_bias(
     A: T.Buffer((M, K), "float32"),
     C: T.Buffer((M,), "float32"),
@@ -177,7 +178,7 @@ def undeclared_pointer_to_the_bias(
 
 
 # An address is of one element, but what is done with it may be anywhere.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def bias_written_through_an_address(
     A: T.Buffer((M, K), "float32"),
     C: T.Buffer((M,), "float32"),
@@ -193,7 +194,7 @@ def bias_written_through_an_address(
     add_rows(temp, C, D)
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def intermediate_changed_through_an_address(
     A: T.Buffer((M, K), "float32"),
     C: T.Buffer((M,), "float32"),
@@ -211,7 +212,7 @@ def intermediate_changed_through_an_address(
     add_rows(temp, C, D)
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def output_read_through_an_address(
     A: T.Buffer((M, K), "float32"),
     C: T.Buffer((M,), "float32"),
@@ -228,7 +229,7 @@ def output_read_through_an_address(
 
 
 # The reduction itself works through another name.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def alias_of_the_accumulator(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -246,7 +247,7 @@ def alias_of_the_accumulator(
 
 
 # Elements of several lanes.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def vectors_summed_up(
     A: T.Buffer((M, K), "int32x4"), C: T.Buffer((M,), "int32x4"), D: T.Buffer((M,), "int32x4")
 ):
@@ -263,7 +264,7 @@ def vectors_summed_up(
             D[vi] = C[vi] - temp[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def sums_spread_over_lanes(A: T.Buffer((M, K), "int32"), D: T.Buffer((M,), "int32x4")):
     temp = T.sblock_alloc_buffer((M,), "int32")
     sum_rows(A, temp)

@@ -8,11 +8,12 @@ from __future__ import annotations
 import numpy as np
 from tvm.script import tirx as T
 
+from . import lazy
 from .builders import K, M, add_rows, sum_rows
 from .case import WITH_F, refused, row_sums
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def intermediate_changed_between(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -25,7 +26,7 @@ def intermediate_changed_between(
     add_rows(temp, C, D)
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def intermediate_overwritten_between(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -38,7 +39,7 @@ def intermediate_overwritten_between(
     add_rows(temp, C, D)
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def intermediate_filled_before(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -51,7 +52,7 @@ def intermediate_filled_before(
     add_rows(temp, C, D)
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def nobody_reads_the_sum(A: T.Buffer((M, K), "int32"), D: T.Buffer((M,), "int32")):
     for i, k in T.grid(M, K):
         with T.sblock("mm"):
@@ -61,7 +62,7 @@ def nobody_reads_the_sum(A: T.Buffer((M, K), "int32"), D: T.Buffer((M,), "int32"
             D[vi] = D[vi] + A[vi, vk]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def two_reductions(
     A: T.Buffer((M, K), "int32"),
     C: T.Buffer((M,), "int32"),
@@ -85,7 +86,7 @@ def two_reductions(
 
 
 # "clip" is the last to stand outside of the loop that carries a sum to the next row.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def sum_of_the_row_before(
     A: T.Buffer((M, K), "int32"),
     C: T.Buffer((M,), "int32"),

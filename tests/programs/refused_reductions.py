@@ -8,13 +8,14 @@ from typing import Any
 from tvm import tirx
 from tvm.s_tir import Schedule
 from tvm.script import tirx as T
-from tvm.tirx import PrimFunc
 
+from . import lazy
 from .builders import K, M, N, add_rows, matmul_then
 from .case import IN_PLACE, Case, matmul, refused, row_sums, wide
+from .lazy import Program, name_of
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def two_elementwise_blocks(
     A: T.Buffer((M, N), "int32"), C: T.Buffer((M, N), "int32"), D: T.Buffer((M, N), "int32")
 ):
@@ -29,7 +30,7 @@ def two_elementwise_blocks(
             D[vi, vj] = temp[vi, vj] + C[vi, vj]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def relu_inside_the_reduction(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -46,7 +47,7 @@ def relu_inside_the_reduction(
             D[vi] = temp[vi] + C[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def guarded_last_step(
     A: T.Buffer((M, K), "int32"),
     C: T.Buffer((M,), "int32"),
@@ -69,7 +70,7 @@ def guarded_last_step(
 
 
 # What is added depends on what there is already.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def condition_on_the_sum(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -84,7 +85,7 @@ def condition_on_the_sum(
     add_rows(temp, C, D)
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def scanning_reduction(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -100,7 +101,7 @@ def scanning_reduction(
 
 
 # Each step has an element of its own, of which only the first is started.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def element_for_every_step(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M, K), "int32"), D: T.Buffer((M, K), "int32")
 ):
@@ -117,7 +118,7 @@ def element_for_every_step(
             D[vi, vk] = temp[vi, vk] + C[vi, vk]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def init_depends_on_the_step(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -132,7 +133,7 @@ def init_depends_on_the_step(
 
 
 # The first three steps, before the init, would be added to the old output.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def rotated_reduction_in_place(A: T.Buffer((M, K), "int32"), D: T.Buffer((M,), "int32")):
     temp = T.sblock_alloc_buffer((M,), "int32")
     for i, k in T.grid(M, K):
@@ -145,7 +146,7 @@ def rotated_reduction_in_place(A: T.Buffer((M, K), "int32"), D: T.Buffer((M,), "
     add_rows(temp, D, D)
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def reversed_through_division(A: T.Buffer((M, 3, 2), "int32"), D: T.Buffer((M,), "int32")):
     temp = T.sblock_alloc_buffer((M,), "int32")
     for i, k in T.grid(M, 6):
@@ -160,7 +161,7 @@ def reversed_through_division(A: T.Buffer((M, 3, 2), "int32"), D: T.Buffer((M,),
 
 
 # Rows that the mask leaves out are not computed, but consumed.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def masked_rows(
     A: T.Buffer((M, K), "int32"),
     mask: T.Buffer((M,), "int32"),
@@ -178,7 +179,7 @@ def masked_rows(
     add_rows(temp, C, D)
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def sum_of_booleans(
     A: T.Buffer((M, K), "bool"), C: T.Buffer((M,), "bool"), D: T.Buffer((M,), "bool")
 ):
@@ -193,7 +194,7 @@ def sum_of_booleans(
 
 
 # A running sum: each element starts from its neighbour.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def accumulator_of_the_neighbour(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M + 1,), "int32"), D: T.Buffer((M + 1,), "int32")
 ):
@@ -210,7 +211,7 @@ def accumulator_of_the_neighbour(
             D[vi] = temp[vi + 1] + C[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def init_of_another_element(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -227,7 +228,7 @@ def init_of_another_element(
             D[vi] = temp[vi] + C[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def no_init(A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")):
     temp = T.sblock_alloc_buffer((M,), "int32")
     for i, k in T.grid(M, K):
@@ -240,7 +241,7 @@ def no_init(A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffe
             D[vi] = temp[vi] + C[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def argmax(
     A: T.Buffer((M, K), "float32"), C: T.Buffer((M,), "float32"), D: T.Buffer((M,), "float32")
 ):
@@ -263,7 +264,7 @@ def argmax(
 
 
 # Two rows go to one element: of each two, the second row's sum is left.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def two_rows_in_one_element(A: T.Buffer((M, K), "int32"), D: T.Buffer((M // 2,), "int32")):
     temp = T.sblock_alloc_buffer((M // 2,), "int32")
     for i, k in T.grid(M, K):
@@ -278,7 +279,7 @@ def two_rows_in_one_element(A: T.Buffer((M, K), "int32"), D: T.Buffer((M // 2,),
             D[vi] = temp[vi] + D[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def reduction_loop_with_a_step(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -294,7 +295,7 @@ def reduction_loop_with_a_step(
 
 
 # Every input goes into several sums; the last two sums are never started.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def scattered(
     A: T.Buffer((M, 3), "int32"), C: T.Buffer((M + 2,), "int32"), D: T.Buffer((M + 2,), "int32")
 ):
@@ -313,7 +314,7 @@ def scattered(
 
 
 # The first of two reduction axes goes forwards, the second backwards.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def one_of_two_axes_reversed(
     A: T.Buffer((M, 2, 3), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -328,7 +329,7 @@ def one_of_two_axes_reversed(
     add_rows(temp, C, D)
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def fused_loop_in_parallel(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -345,10 +346,10 @@ def fused_loop_in_parallel(
 
 def row_reduction(
     update: Callable[..., Any], start: int, dtype: str = "int32", extent: int = K
-) -> PrimFunc:
+) -> Program:
     """``temp[i] = update(temp[i], A[i, k])`` from `start`, then ``D[i] = temp[i] + C[i]``."""
 
-    @T.prim_func(s_tir=True)
+    @lazy.prim_func(s_tir=True)
     def func(A: T.Buffer((M, extent), dtype), C: T.Buffer((M,), dtype), D: T.Buffer((M,), dtype)):
         temp = T.sblock_alloc_buffer((M,), dtype)
         for i, k in T.grid(M, extent):
@@ -393,7 +394,7 @@ def sum_over(
     where: Callable[..., Any] | None = None,
     depth: int = K,
     wrap: Callable[[int], Any] | None = None,
-) -> PrimFunc:
+) -> Program:
     """A row sum whose block is visited in an unusual way.
 
     Parameters
@@ -413,7 +414,7 @@ def sum_over(
     loop = wrap or T.serial
     predicate = where or (lambda _i, _k, _r: tirx.const(True, "bool"))
 
-    @T.prim_func(s_tir=True)
+    @lazy.prim_func(s_tir=True)
     def func(
         A: T.Buffer((M, depth), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
     ):
@@ -450,7 +451,7 @@ def _visits() -> list[Case]:
     order = "reduction-order"
     kind = "reduction-loop-kind"
     either = (domain, order)
-    table: list[tuple[str, PrimFunc, Any]] = [
+    table: list[tuple[str, Program, Any]] = [
         ("unused_reduction_loop", sum_over(lambda i, k, r: (i, k), (M, K, 2)), domain),
         ("step_taken_twice", sum_over(lambda i, k, r: (i, k // 2), (M, K * 2, 1)), domain),
         ("row_taken_twice", sum_over(lambda i, k, r: (i // 2, k), (M * 2, K, 1)), domain),
@@ -546,7 +547,7 @@ REFUSE = [
         calls=(("root",), ("root", "add")),
     ),
     *[
-        Case(name=func.attrs["global_symbol"], func=func, code="reduction-form")
+        Case(name=name_of(func), func=func, code="reduction-form")
         for func in (
             guarded_last_step,
             condition_on_the_sum,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 from tvm.script import tirx as T
 
+from . import lazy
 from .builders import K, M, add_rows, sum_rows
 from .case import IN_PLACE, refused, row_sums
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def partial_sums_at_the_reduction_loop(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -25,7 +26,7 @@ def partial_sums_at_the_reduction_loop(
             D[vi] = temp[vi] + C[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def partial_sums_in_the_tile(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -45,7 +46,7 @@ def partial_sums_in_the_tile(
 
 
 # Each partial sum is added to the output: not even the last one alone would be right.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def partial_sums_accumulated(A: T.Buffer((M, K), "int32"), D: T.Buffer((M,), "int32")):
     temp = T.sblock_alloc_buffer((M,), "int32")
     for i, k in T.grid(M, K):
@@ -60,7 +61,7 @@ def partial_sums_accumulated(A: T.Buffer((M, K), "int32"), D: T.Buffer((M,), "in
 
 
 # All partial sums end up in the output: the epilogue has the step as a dimension.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def prefix_sums(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M, K), "int32")
 ):
@@ -76,7 +77,7 @@ def prefix_sums(
             D[vi, vk] = temp[vi] + C[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def previous_row_in_a_shared_loop(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -96,7 +97,7 @@ def previous_row_in_a_shared_loop(
             D[vi] = temp[vi] + C[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def reversed_within_a_shared_loop(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -113,7 +114,7 @@ def reversed_within_a_shared_loop(
             D[vi] = temp[M - 1 - vi] + C[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def epilogue_first(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -123,7 +124,7 @@ def epilogue_first(
 
 
 # In one loop: row i is consumed before it is summed, that is, as the last time round left it.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def epilogue_first_in_a_shared_loop(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -140,7 +141,7 @@ def epilogue_first_in_a_shared_loop(
                 temp[vi] = temp[vi] + A[vi, vk]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def conditional_epilogue(
     A: T.Buffer((M, K), "int32"),
     C: T.Buffer((M,), "int32"),
@@ -156,7 +157,7 @@ def conditional_epilogue(
                 D[vi] = temp[vi] + C[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def conditional_reduction(
     A: T.Buffer((M, K), "int32"),
     C: T.Buffer((M,), "int32"),
@@ -174,7 +175,7 @@ def conditional_reduction(
     add_rows(temp, C, D)
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def condition_inside_the_loops(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -187,7 +188,7 @@ def condition_inside_the_loops(
                 D[vi] = temp[vi] + C[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def epilogue_in_a_while_loop(
     A: T.Buffer((M, K), "int32"), D: T.Buffer((M,), "int32"), rounds: T.Buffer((1,), "int32")
 ):
@@ -202,7 +203,7 @@ def epilogue_in_a_while_loop(
             rounds[0] = rounds[0] - 1
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def epilogue_in_another_scope(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -217,7 +218,7 @@ def epilogue_in_another_scope(
                     D[vo * 4 + vu] = temp[vo * 4 + vu] + C[vo * 4 + vu]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def reduction_in_another_scope(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -235,7 +236,7 @@ def reduction_in_another_scope(
 
 
 # Rows below the limit are summed, but skip the epilogue.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def jump_over_the_epilogue(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -255,7 +256,7 @@ def jump_over_the_epilogue(
 
 
 # The number of rows is read again for the epilogue, and may have changed.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def extents_from_memory(
     A: T.Buffer((M, K), "int32"),
     rows: T.Buffer((1,), "int32"),
@@ -279,7 +280,7 @@ def extents_from_memory(
             D[vi] = temp[vi] + C[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def predicate_of_a_parameter(
     A: T.Buffer((M, K), "int32"),
     C: T.Buffer((M,), "int32"),
@@ -296,7 +297,7 @@ def predicate_of_a_parameter(
 
 
 # The annotation numbers the statements of the loop, of which one would be gone.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def software_pipelined(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -317,7 +318,7 @@ def software_pipelined(
 
 
 # The bias is a variable that has its value only after the sum.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def bias_bound_between(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -330,7 +331,7 @@ def bias_bound_between(
             D[vi] = temp[vi] + bias
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def bias_bound_in_the_loop(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -402,7 +403,7 @@ REFUSE = [
 
 
 # Here it has its value before the sum.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def bias_bound_before(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):

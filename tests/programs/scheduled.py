@@ -7,20 +7,21 @@ which both blocks stand inside common loops from the beginning.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from tvm.s_tir import Schedule
 from tvm.script import tirx as T
 
-from .case import Case, matmul
+from . import lazy
+from .case import Case, matmul, replace
+from .lazy import name_of
 
 # Composite extents with different factors.
 ROWS, COLS, DEPTH = 16, 12, 10
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def product_and_bias(
     A: T.Buffer((ROWS, DEPTH), "float32"),
     B: T.Buffer((COLS, DEPTH), "float32"),
@@ -40,7 +41,7 @@ def product_and_bias(
             D[vi, vj] = temp[vi, vj] + C[vi, vj]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def product_bias_and_relu(
     A: T.Buffer((ROWS, DEPTH), "float32"),
     B: T.Buffer((COLS, DEPTH), "float32"),
@@ -65,7 +66,7 @@ def product_bias_and_relu(
             D[vi, vj] = T.max(mid[vi, vj], T.float32(0))
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def symbolic_product_and_bias(a: T.handle, b: T.handle, c: T.handle, d: T.handle):
     n, m, k = T.int32(), T.int32(), T.int32()
     A = T.match_buffer(a, (n, k), "float32")
@@ -348,7 +349,7 @@ PLACED_FIRST = tuple(steps for steps in _TWINS if steps is not factored_reductio
 BOUND_FIRST = (bind_to_threads, bind_fused_tiles, epilogue_at_bound_tile)
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def rows_in_common(
     A: T.Buffer((ROWS, DEPTH), "int8"),
     B: T.Buffer((COLS, DEPTH), "int8"),
@@ -370,7 +371,7 @@ def rows_in_common(
 
 
 # The row is a parameter of both index maps, with different offsets.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def rows_in_common_with_offsets(
     A: T.Buffer((ROWS, DEPTH), "int8"),
     B: T.Buffer((COLS, DEPTH), "int8"),
@@ -394,7 +395,7 @@ def rows_in_common_with_offsets(
 
 
 # Sum and bias in registers; only the finished element goes to memory.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def in_registers(
     A: T.Buffer((ROWS, DEPTH), "int8"),
     B: T.Buffer((COLS, DEPTH), "int8"),
@@ -420,7 +421,7 @@ def in_registers(
 
 
 # The loops over the columns and over the steps are one.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def columns_and_steps_fused(
     A: T.Buffer((ROWS, DEPTH), "int8"),
     B: T.Buffer((COLS, DEPTH), "int8"),
@@ -444,7 +445,7 @@ def columns_and_steps_fused(
 
 # One row of intermediate, used again for every row: the row is not an index of it, but the shared
 # loop keeps the rows apart.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def one_row_reused(
     A: T.Buffer((ROWS, DEPTH), "int8"),
     B: T.Buffer((COLS, DEPTH), "int8"),
@@ -465,7 +466,7 @@ def one_row_reused(
                 D[vi, vj] = temp[vj] + C[vj]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def inside_an_outer_block(
     A: T.Buffer((ROWS, DEPTH), "int8"),
     B: T.Buffer((COLS, DEPTH), "int8"),
@@ -533,7 +534,7 @@ def _symbolic(steps: Callable[[Schedule], None]) -> Case:
 
 def _shared(func: Any, reference: Callable[..., Any], init: str, twin: str) -> Case:
     return Case(
-        name=func.attrs["global_symbol"],
+        name=name_of(func),
         func=func,
         reference=reference,
         absorbed=(init,),

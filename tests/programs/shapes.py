@@ -8,11 +8,12 @@ from __future__ import annotations
 import numpy as np
 from tvm.script import tirx as T
 
+from . import lazy
 from .builders import K, M, N, matmul_then
 from .case import Case, accepted, matmul, wide
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def conv2d(
     X: T.Buffer((1, 6, 7, 3), "float32"),
     W: T.Buffer((2, 3, 3, 4), "float32"),
@@ -33,7 +34,7 @@ def conv2d(
 
 
 # NCHW written from NHWC: the layout change that follows many convolutions.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def conv2d_to_channels_first(
     X: T.Buffer((6, 7, 3), "float32"),
     W: T.Buffer((2, 3, 3, 4), "float32"),
@@ -54,7 +55,7 @@ def conv2d_to_channels_first(
 
 
 # Overlapping windows of three, two apart, and a residual.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def pooling_sum(
     X: T.Buffer((4, 11), "float32"), C: T.Buffer((4, 5), "float32"), D: T.Buffer((4, 5), "float32")
 ):
@@ -71,7 +72,7 @@ def pooling_sum(
             D[vc, vw] = temp[vc, vw] + C[vc, vw]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def row_sum(A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")):
     temp = T.sblock_alloc_buffer((M,), "int32")
     for i, k in T.grid(M, K):
@@ -86,7 +87,7 @@ def row_sum(A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffe
             D[vi] = temp[vi] + C[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def full_sum_of_one_element(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((1,), "int32"), D: T.Buffer((1,), "int32")
 ):
@@ -101,7 +102,7 @@ def full_sum_of_one_element(
         D[0] = temp[0] + C[0]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def full_sum_of_zero_dimensions(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((), "int32"), D: T.Buffer((), "int32")
 ):
@@ -116,7 +117,7 @@ def full_sum_of_zero_dimensions(
         D[()] = temp[()] - C[()]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def matvec(
     A: T.Buffer((M, K), "float32"),
     x: T.Buffer((K,), "float32"),
@@ -136,7 +137,7 @@ def matvec(
             D[vi] = y[vi] + temp[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def batch_matmul(
     A: T.Buffer((3, M, K), "int8"),
     B: T.Buffer((3, N, K), "int8"),
@@ -157,7 +158,7 @@ def batch_matmul(
 
 
 # Causal: the filter looks back, and what lies before the beginning is 0.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def depthwise_conv1d(
     X: T.Buffer((5, 12), "float32"),
     W: T.Buffer((5, 4), "float32"),
@@ -179,7 +180,7 @@ def depthwise_conv1d(
             D[vc, vt] = temp[vc, vt] + C[vc]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def depthwise_conv1d_padded_first(
     X: T.Buffer((5, 12), "float32"),
     W: T.Buffer((5, 4), "float32"),
@@ -205,7 +206,7 @@ def depthwise_conv1d_padded_first(
 
 
 # The reduction axis has its own offset; the sum starts at its smallest value, which is 2.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def reduction_axis_from_two(
     A: T.Buffer((M, K + 2), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -223,7 +224,7 @@ def reduction_axis_from_two(
             D[vi] = temp[vi] + C[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def long_indices(
     A: T.Buffer((T.int64(M), T.int64(K)), "int8"),
     B: T.Buffer((T.int64(N), T.int64(K)), "int8"),
@@ -243,7 +244,7 @@ def long_indices(
             D[vi, vj] = temp[vj, vi] + C[vi, vj]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def long_indices_flat(
     A: T.Buffer((T.int64(M), T.int64(K)), "int8"),
     B: T.Buffer((T.int64(N), T.int64(K)), "int8"),
@@ -264,7 +265,7 @@ def long_indices_flat(
 
 
 # The rows are counted in 32 bits and the columns in 64, in both blocks.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def short_rows_long_columns(
     A: T.Buffer((M, K), "int8"),
     B: T.Buffer((N, K), "int8"),
@@ -287,7 +288,7 @@ def short_rows_long_columns(
                 D[vi, vj] = temp[vi, vj] + C[vi, vj]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def symbolic(a: T.handle, b: T.handle, c: T.handle, d: T.handle):
     n, m, k = T.int32(), T.int32(), T.int32()
     A = T.match_buffer(a, (n, k), "int8")
@@ -307,7 +308,7 @@ def symbolic(a: T.handle, b: T.handle, c: T.handle, d: T.handle):
             D[vi, vj] = temp[vi, vj] + C[vj]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def symbolic_transposed(a: T.handle, b: T.handle, c: T.handle, d: T.handle):
     n, m, k = T.int64(), T.int64(), T.int64()
     A = T.match_buffer(a, (n, k), "int8")
@@ -328,7 +329,7 @@ def symbolic_transposed(a: T.handle, b: T.handle, c: T.handle, d: T.handle):
 
 
 # One dimension symbolic, the flat index made of it and a known one.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def symbolic_flat(a: T.handle, b: T.handle, c: T.handle, d: T.handle):
     n = T.int32()
     A = T.match_buffer(a, (n, K), "int8")
@@ -514,7 +515,7 @@ ACCEPT = [
 
 # The same flat index with both dimensions symbolic: `f // m` and `f % m` are the row and column,
 # but it takes an argument about products of unknowns to see that.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def symbolic_flat_product(a: T.handle, b: T.handle, c: T.handle, d: T.handle):
     n, m = T.int32(), T.int32()
     A = T.match_buffer(a, (n, K), "int8")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 from tvm.script import tirx as T
 
+from . import lazy
 from .builders import K, M, N, add_rows, sum_products, sum_rows
 from .case import IN_PLACE, WITH_F, Case, accepted, matmul, row_sums
 
 
 # The reference program of the project, at the size its golden test uses.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def reference_program(
     A: T.Buffer((16, 16), "int8"),
     B: T.Buffer((16, 16), "int8"),
@@ -30,7 +31,7 @@ def reference_program(
             D[vi, vj] = temp[vi, vj] + C[vi, vj]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def scalar_parameter(
     A: T.Buffer((M, K), "float32"),
     B: T.Buffer((N, K), "float32"),
@@ -45,7 +46,7 @@ def scalar_parameter(
             D[vi, vj] = temp[vi, vj] + s
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def column_bias(
     A: T.Buffer((M, K), "float32"),
     B: T.Buffer((N, K), "float32"),
@@ -60,7 +61,7 @@ def column_bias(
             D[vi, vj] = temp[vi, vj] + C[vi, 0]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def two_blocks(
     A: T.Buffer((M, K), "int8"),
     B: T.Buffer((N, K), "int8"),
@@ -81,7 +82,7 @@ def two_blocks(
             D[vi, vj] = C[vi, vj] + mid[vi, vj]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def three_blocks_transposing(
     A: T.Buffer((M, K), "int8"),
     B: T.Buffer((N, K), "int8"),
@@ -107,7 +108,7 @@ def three_blocks_transposing(
             D[vi, vj] = turned[vj, vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def bias_then_relu(
     A: T.Buffer((M, K), "float32"),
     B: T.Buffer((N, K), "float32"),
@@ -127,7 +128,7 @@ def bias_then_relu(
             D[vi, vj] = T.max(mid[vi, vj], T.float32(0))
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def residual_of_an_input(
     A: T.Buffer((M, M), "float32"),
     B: T.Buffer((M, M), "float32"),
@@ -146,7 +147,7 @@ def residual_of_an_input(
             D[vi, vj] = temp[vi, vj] + A[vi, vj]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def in_place(
     A: T.Buffer((M, K), "int8"),
     B: T.Buffer((N, K), "int8"),
@@ -160,7 +161,7 @@ def in_place(
             D[vi, vj] = temp[vi, vj] + D[vi, vj]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def in_place_transposed_and_biased(
     A: T.Buffer((M, K), "float32"),
     B: T.Buffer((N, K), "float32"),
@@ -175,7 +176,7 @@ def in_place_transposed_and_biased(
             D[vi, vj] = D[vi, vj] * T.float32(2) + (temp[vj, vi] - E[vi])
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def bias_made_before(
     A: T.Buffer((M, K), "int8"),
     B: T.Buffer((N, K), "int8"),
@@ -195,7 +196,7 @@ def bias_made_before(
             D[vi, vj] = temp[vi, vj] + bias[vi, vj]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def other_work_between(
     A: T.Buffer((M, K), "int8"),
     B: T.Buffer((N, K), "int8"),
@@ -216,7 +217,7 @@ def other_work_between(
 
 
 # Two sums of which the second is the reduction and the first its bias.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def second_of_two_summands(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M, K), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -236,7 +237,7 @@ def second_of_two_summands(
 
 
 # Some terms are left out; which ones does not depend on the sum.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def conditional_step(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -252,7 +253,7 @@ def conditional_step(
 
 
 # Only both epilogues together are in place, and at another element: the second is not fused.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def in_place_over_two_blocks(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -270,7 +271,7 @@ def in_place_over_two_blocks(
 
 
 # The second bias is made after the sum, so the call stops there.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def bias_then_bias_made_late(
     A: T.Buffer((M, K), "int32"),
     C: T.Buffer((M,), "int32"),
@@ -292,7 +293,7 @@ def bias_then_bias_made_late(
             D[vi] = mid[vi] + late[vi]
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def single_step(
     A: T.Buffer((M, 1), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -306,7 +307,7 @@ def single_step(
     add_rows(temp, C, D)
 
 
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def single_step_without_loop(
     A: T.Buffer((M, 1), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
