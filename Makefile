@@ -24,7 +24,7 @@ CPP_CODE = $(shell find cpp tests/cuda_on_cpu -name "*.cc" -o -name "*.h")
 .DELETE_ON_ERROR:
 # One target at a time; within the compilation all cores work anyway.
 .NOTPARALLEL:
-.PHONY: help install lib demo test lint format sanitize bench fuzz fuzz-modules docs wheel test-wheel clean
+.PHONY: help install lib demo test lint format sanitize bench fuzz fuzz-modules fuzz-schedules docs wheel test-wheel clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -71,6 +71,12 @@ fuzz-modules: N = 1000
 fuzz-modules: install ## judge N random Relax modules (SEED, WORKERS, OUT; ONNX_RUNTIME: a Python that has onnxruntime)
 	PYTHONPATH=tests $(PY) -m generated_modules --modules $(N) --seed $(SEED) --workers $(WORKERS) \
 	  $(if $(OUT),--output $(OUT)) $(if $(ONNX_RUNTIME),--oracle $(ONNX_RUNTIME),--no-oracle)
+
+# The same for schedules of LLVM; in build/fuzz-schedules.
+fuzz-schedules: N = 5000
+fuzz-schedules: install ## judge schedules of N generated functions (SEED, WORKERS, OUT: as for fuzz)
+	PYTHONPATH=tests $(PY) -m planned_functions --programs $(N) --seed $(SEED) --workers $(WORKERS) \
+	  $(if $(OUT),--output $(OUT))
 
 # Runs the tutorials, whose output is part of their pages: those that have changed since the last time.
 SPHINX_ARGS ?=

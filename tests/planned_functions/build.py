@@ -136,13 +136,14 @@ class _Writer:
             operand, condition = self.operand(stage.operand, f"G{place}", axes, not whole)
             x = f"{sums}[{at}]"
             value = OPERATIONS[stage.operation].format(x=x, g=operand, zero=self.zero)
-            if whole and condition:
-                value = WHOLE[stage.operand.guard].format(c=condition, whole=value, x=x)
+            out = f"{'Y' if last else name}[{at}]"
+            text = WHOLE[stage.operand.guard] if whole and condition else "{whole}"
+            text = text.format(c=condition, whole=value, x=x, out=out)
+            lines = text.splitlines() if "\n" in text else [f"{out} = {text}"]
             if not last:
                 self.allocate(name, shape, self.function.accumulator)
-            out = "Y" if last else name
             kinds = {axis: ("S", extent) for axis, extent in axes.items()}
-            self.block(f"stage{place}", kinds, [f"{out}[{at}] = {value}"])
+            self.block(f"stage{place}", kinds, lines)
             sums = name
 
     def sums(self, shape: tuple[int, ...]) -> str:

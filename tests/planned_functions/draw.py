@@ -18,6 +18,9 @@ _TYPES = (
     ("int8", "int32"),
 )
 
+_NO_LOAD = "quotient by the axis"
+_ONCE = {"twice": "add", "choose": "maximum", "select": "minimum"}
+
 
 def draw(seed: int, number: int) -> Function:
     """Return the function of a seed and a number."""
@@ -62,9 +65,17 @@ def _conv(rng: random.Random) -> tuple[dict[str, int], dict[str, object]]:
 
 def _operand(rng: random.Random, kind: str, guards: tuple[str, ...]) -> Operand:
     axes = "row" if kind == "rows" else rng.choice(("row", "column", "column", "both"))
-    return Operand(rng.choice(tuple(OPERANDS)), axes, rng.choice(guards))
+    operand = rng.choice(tuple(OPERANDS))
+    if operand == _NO_LOAD:
+        # TVM itself makes no branch of a Select of values without loads.
+        guards = tuple(guard for guard in guards if "select" not in guard)
+    return Operand(operand, axes, rng.choice(guards))
 
 
 def _stage(rng: random.Random, kind: str) -> Stage:
     guards = (*GUARDS, *WHOLE, *WHOLE)
-    return Stage(rng.choice(tuple(OPERATIONS)), _operand(rng, kind, guards))
+    operation, operand = rng.choice(tuple(OPERATIONS)), _operand(rng, kind, guards)
+    if operand.kind == _NO_LOAD:
+        # TVM itself hoists what occurs twice in front of its guards, unless there is a load in it.
+        operation = _ONCE.get(operation, operation)
+    return Stage(operation, operand)

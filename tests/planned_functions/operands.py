@@ -148,4 +148,5 @@ OPERATIONS: dict[str, str] = {
 WHOLE: dict[str, str] = {
     "whole": "T.if_then_else({c}, {whole}, {x})",
     "whole select": "T.Select({c}, {whole}, {x})",
+    "statement": "if {c}:\n    {out} = {whole}\nelse:\n    {out} = {x}",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,22 +15,30 @@ from tvm import s_tir
 import fuse_epilogue
 from fuse_epilogue import schedules
 from fuse_epilogue.schedules import cpu
+from fuse_epilogue.schedules.convolution import find_depthwise_conv
+from fuse_epilogue.schedules.cpu import forms
+from fuse_epilogue.schedules.cpu.forms import Form
+from fuse_epilogue.schedules.cpu.row_limits import why_not_rows
+from fuse_epilogue.schedules.cpu.rows import streams
+from fuse_epilogue.schedules.fused import find_fused_conv, fuse_followers
+from fuse_epilogue.schedules.prepare import prepare
 
 from .build import Built, build
 from .memory import contents, in_child, run
 from .spec import Function
 
-SAME, NOT_SCHEDULED, DIFFERENT, DIED, ERROR, INVALID = (
+SAME, NOT_SCHEDULED, NOT_COMPILED, DIFFERENT, DIED, ERROR, INVALID = (
     "same",
     "not-scheduled",
+    "not-compiled",
     "different",
     "died",
     "error",
     "invalid",
 )
-#: All verdicts; those that must not be. A function that dies as it is, is not valid: it is the
-#: generator that is wrong.
-VERDICTS = (SAME, NOT_SCHEDULED, DIFFERENT, DIED, ERROR, INVALID)
+#: All verdicts; those that must not be. TVM does not compile every function as it is. One that dies
+#: as it is, is not valid: it is the generator that is wrong.
+VERDICTS = (SAME, NOT_SCHEDULED, NOT_COMPILED, DIFFERENT, DIED, ERROR, INVALID)
 WRONG = (DIFFERENT, DIED, ERROR, INVALID)
 
 
@@ -51,12 +59,14 @@ class Verdict:
         Which schedule it is about, and what is wrong; or why there is none.
     schedules : int
         How many different ones were compared.
+    ways : tuple[str, ...]
+        How they were made, see :func:`ways`.
     """
 
     kind: str
     detail: str = ""
     schedules: int = 0
-    forms: tuple[str, ...] = field(default=())
+    ways: tuple[str, ...] = ()
 
 
 def judge(function: Function, seed: int = 0) -> Verdict:
@@ -76,10 +86,12 @@ def judge(function: Function, seed: int = 0) -> Verdict:
         return Verdict(ERROR, f"{type(error).__name__}: {str(error).strip()[-300:]}")
     if not made:
         return Verdict(NOT_SCHEDULED, reason)
-    try:
-        compiled = _compiled(built, made, target)
-    except Exception as error:
-        return Verdict(ERROR, f"compiling {', '.join(made)}: {str(error).strip()[-300:]}")
+    compiled = _compiled(built, made, target)
+    if isinstance(compiled, str):
+        alone = _compiled(built, {}, target)
+        if isinstance(alone, str):
+            return Verdict(NOT_COMPILED, alone)
+        return Verdict(ERROR, f"compiling {', '.join(made)}: {compiled}")
     kind, detail = _compare(function, built, compiled, seed)
     return Verdict(kind, detail, len(made), tuple(made))
 
@@ -113,12 +125,32 @@ def ways(func: Any, target: Any, seed: int) -> tuple[dict[str, Any], str]:
         put("plan", plan.apply(func).mod["main"])
         for name, point in _points(plan.problem(func), seed):
             put(name, plan.problem(func).apply(point).mod["main"])
+    streamed = _streamed(func, seed)
+    if streamed is not None:
+        put("streamed", streamed)
     rng = random.Random(f"rule/{seed}")
     rule = cpu.DepthwiseConv1d(rng.choice((1, 2, 3)), rng.choice((2, 4, 8, 16)))
     sch = rule.apply(func, target)
     if sch is not None:
         put(f"rule with {rule.unroll} x {rule.lanes} lanes", sch.mod["main"])
     return found, reason
+
+
+def _streamed(func: Any, seed: int) -> Any:
+    """Return a convolution in rows that are stored around the caches, None if that cannot be."""
+    prepared = prepare(func)
+    if prepared is None or find_depthwise_conv(prepared[0].get(prepared[1])) is None:
+        return None
+    sch, conv = prepared
+    lanes, fusing = random.Random(f"streamed/{seed}").choice((4, 8, 16)), sch.copy()
+    try:
+        fuse_followers(fusing, conv)
+    except s_tir.ScheduleError:
+        return None
+    fused = find_fused_conv(fusing, conv)
+    if fused is None or why_not_rows(fused, lanes) is not None or not streams(fused, lanes):
+        return None
+    return forms.written(sch, conv, Form(forms.ROWS, lanes, stream=True)).mod["main"]
 
 
 def _points(problem: Any, seed: int) -> Iterator[tuple[str, Any]]:
@@ -133,14 +165,17 @@ def _points(problem: Any, seed: int) -> Iterator[tuple[str, Any]]:
         yield f"point {problem.space.describe(point)}", point
 
 
-def _compiled(built: Built, made: dict[str, Any], target: Any) -> dict[str, Any]:
-    """Return the function as it is and its schedules, compiled."""
+def _compiled(built: Built, made: dict[str, Any], target: Any) -> dict[str, Any] | str:
+    """Return the function as it is and its schedules, compiled; or the error."""
     functions = {"as it is": built.func, **made}
     module = {
         f"f{place}": func.with_attr("global_symbol", f"f{place}")
         for place, func in enumerate(functions.values())
     }
-    library = tvm.compile(tvm.IRModule(module), target=target)
+    try:
+        library = tvm.compile(tvm.IRModule(module), target=target)
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error).strip()[-300:]}"
     return {name: library[f"f{place}"] for place, name in enumerate(functions)}
 
 

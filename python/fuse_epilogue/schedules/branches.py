@@ -1,10 +1,15 @@
-"""Makes branches of selections whose values are not defined everywhere.
+"""Keeps what a guard guards from being computed elsewhere, whatever a schedule does to its loops.
 
 TVM compiles a Select with a load in it as a branch, unless it is in a vectorized loop: there both
 values are computed for all lanes, and a guard guards nothing. TVM's vectorizer keeps an
 ``if_then_else``, by computing such a statement lane by lane.
 
     T.Select(d[vj] != 0, 100 // d[vj], 0)      becomes      T.if_then_else(d[vj] != 0, ...)
+
+TVM also folds a division by what unrolling makes a constant, and hoists one that occurs several
+times in front of its guards, unless there is a load in it.
+
+    T.if_then_else(vj > 3, 100 // (vj - 3), 0)      divides by      1 where vj - 3 is 0
 
 A value may be computed where it is not used only if it cannot end the program there: its loads are
 inside of their buffers, and its divisors are not zero. (Of an overflow, a shift by more than the
@@ -16,12 +21,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Call, Op, prim
 from tvm.sym import Analyzer, ProofStrength
 
-from ..tir_tree import loads, uses
+from ..tir_tree import handle, loads, uses, variables
 
 #: Of TVM's effects of calls: an annotation, a pure function.
 _EFFECT, _TOTAL = "TCallEffectKind", (0, 1)
@@ -29,7 +35,7 @@ _DIVISIONS = (prim.Div, prim.Mod, prim.FloorDiv, prim.FloorMod)
 
 
 def with_branches(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return a function whose selections can be computed in vectors.
+    """Return a function whose guards hold in vectors and in loops that are unrolled.
 
     Parameters
     ----------
@@ -48,28 +54,77 @@ def with_branches(func: tirx.PrimFunc) -> tirx.PrimFunc:
     >>> with_branches(func).same_as(func)
     True
     """
-    if not _selections(func.body):
+    # No function has anything to compute for sizes of zero.
+    sizes = {
+        handle(var)
+        for param in func.params
+        for extent in getattr(param.ty, "shape", ())
+        for var in variables(extent)
+    }
+    changed = {}
+    blocks: list[Any] = []
+    tvm_ffi.structural_walk(func.body, (s_tir.SBlock, blocks.append))
+    for block in blocks[:-1]:  # The root is the last one, and has the others in it.
+        made = _in_block(block, sizes)
+        if made is not block:
+            changed[handle(block)] = made
+    if not changed:
         return func
-    return func.with_body(tvm_ffi.structural_map(func.body, (s_tir.SBlock, _in_block)))
+    rule = (s_tir.SBlock, lambda block: changed.get(handle(block), block))
+    return func.with_body(tvm_ffi.structural_map(func.body, rule, order="pre"))
 
 
-def _selections(node: Any) -> list[Any]:
-    found: list[Any] = []
-    tvm_ffi.structural_walk(node, (prim.Select, found.append))
-    return found
-
-
-def _in_block(block: Any) -> Any:
+def _in_block(block: Any, sizes: set[int]) -> Any:
+    selections = _found(block, prim.Select)
+    divisions = [each for each in _found(block, *_DIVISIONS) if _is_movable(each, sizes)]
+    if not selections and not divisions:
+        return block
     analyzer = analyzer_of(block.iter_vars)
 
     def branch(select: Any) -> Any:
-        if all(
-            may_be_discarded(value, analyzer) for value in (select.true_value, select.false_value)
-        ):
+        values = (select.true_value, select.false_value)
+        if all(may_be_discarded(value, analyzer) for value in values):
             return select
-        return tirx.if_then_else(select.condition, select.true_value, select.false_value)
+        return tirx.if_then_else(select.condition, *values)
 
-    return tvm_ffi.structural_map(block, (prim.Select, branch)) if _selections(block) else block
+    def total(division: Any) -> Any:
+        if not _is_movable(division, sizes) or _divides(division, analyzer):
+            return division
+        return type(division)(division.a, _not_zero(division.b))
+
+    made = tvm_ffi.structural_map(block, (prim.Select, branch)) if selections else block
+    for kind in _DIVISIONS if divisions else ():
+        made = tvm_ffi.structural_map(made, (kind, total))
+    return made
+
+
+def _not_zero(value: Any) -> Any:
+    """Return a value, but 1 for 0: in bits, since TVM would leave a condition out in its guard."""
+    dtype = tvm.DataType(str(value.ty.dtype))
+    zero, one = (tirx.const(number, str(dtype)) for number in (0, 1))
+    # All ones of a negative number, and 1 of one without a sign; 0 of 0.
+    sign = prim.RShift(
+        prim.BitwiseOr(value, zero - value), tirx.const(int(dtype.bits) - 1, str(dtype))
+    )
+    return value + (one + sign if str(dtype).startswith("int") else one - sign)
+
+
+def _found(node: Any, *kinds: Any) -> list[Any]:
+    found: list[Any] = []
+    for kind in kinds:
+        tvm_ffi.structural_walk(node, (kind, found.append))
+    return found
+
+
+def _is_movable(division: Any, sizes: set[int]) -> bool:
+    """Whether TVM may fold a division, or move it in front of its guard: none of memory."""
+    divisor = variables(division.b)
+    return bool(
+        _is_integer(division)
+        and any(handle(var) not in sizes for var in divisor)
+        and not loads(division)
+        and not _found(division, Call)
+    )
 
 
 def analyzer_of(axes: Iterable[Any]) -> Analyzer:
@@ -96,13 +151,10 @@ def may_be_discarded(value: Any, analyzer: Analyzer) -> bool:
     analyzer : tvm.sym.Analyzer
         Knows the domains of the axes, and nothing else.
     """
-    calls: list[Any] = []
-    tvm_ffi.structural_walk(value, (Call, calls.append))
+    calls = _found(value, Call)
     if not all(isinstance(call.op, Op) and call.op.get_attr(_EFFECT) in _TOTAL for call in calls):
         return False
-    divisions: list[Any] = []
-    tvm_ffi.structural_walk(value, (_DIVISIONS, divisions.append))
-    return all(_divides(division, analyzer) for division in divisions) and all(
+    return all(_divides(division, analyzer) for division in _found(value, *_DIVISIONS)) and all(
         is_inside(load, analyzer) for load in loads(value)
     )
 
@@ -118,9 +170,10 @@ def is_inside(load: Any, analyzer: Analyzer, but: int | None = None) -> bool:
     but : int, optional
         The place of an index that is left out.
     """
+    places = enumerate(zip(load.indices, load.source.ty.shape, strict=True))
     return all(
         place == but or (_proved(index >= 0, analyzer) and _proved(index < size, analyzer))
-        for place, (index, size) in enumerate(zip(load.indices, load.source.ty.shape, strict=True))
+        for place, (index, size) in places
     )
 
 
@@ -134,27 +187,30 @@ def guarded(part: Any, whole: Any) -> bool:
     whole : Expr
     """
     hole = tirx.Var("part", part.ty)
-    kind = type(part)
     marked = tvm_ffi.structural_map(
-        whole, (kind, lambda node: hole if node.same_as(part) else node), order="pre"
+        whole, (type(part), lambda node: hole if node.same_as(part) else node), order="pre"
     )
-    calls, selections = list[Any](), _selections(marked)
-    tvm_ffi.structural_walk(marked, (Call, calls.append))
-    arms = [arm for each in selections for arm in (each.true_value, each.false_value)]
-    for call in calls:
+    arms = [
+        arm for each in _found(marked, prim.Select) for arm in (each.true_value, each.false_value)
+    ]
+    for call in _found(marked, Call):
         if getattr(call.op, "name", "") == "prim.if_then_else":
             arms += list(call.args[1:])
     return any(uses(arm, hole) for arm in arms)
 
 
+def _is_integer(value: Any) -> bool:
+    return str(value.ty.dtype).startswith(("int", "uint"))
+
+
 def _divides(division: Any, analyzer: Analyzer) -> bool:
-    if not str(division.ty.dtype).startswith(("int", "uint")):
+    """Whether a division is proved not to end the program: by no zero, and not the least by -1."""
+    if not _is_integer(division):
         return True
     divisor = division.b
     if isinstance(divisor, prim.IntImm):
         return int(divisor) not in (0, -1)
-    # A negative one might be -1, and the dividend the least number.
-    return _proved(divisor > 0, analyzer)
+    return _proved(divisor > 0, analyzer) or _proved(divisor < -1, analyzer)
 
 
 def _proved(claim: Any, analyzer: Analyzer) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
-from tvm import s_tir
+from tvm import s_tir, tirx
 from tvm.ir import Call, prim
 
 from ...tir_tree import handle, loads, uses
@@ -72,7 +72,9 @@ class Epilogue:
 
 
 def find_epilogue(sch: s_tir.Schedule, reduction: Any) -> Epilogue | None:
-    """Return what follows a reduction, None where it has readers in no order that is known.
+    """Return what follows a reduction, None where it is not known.
+
+    That is so of readers in no order that is known, and of a block that is more than one store.
 
     Parameters
     ----------
@@ -86,6 +88,8 @@ def find_epilogue(sch: s_tir.Schedule, reduction: Any) -> Epilogue | None:
     if not blocks or blocks[0].name_hint != name:
         return None
     followers = blocks[1:]
+    if not all(isinstance(block.body, tirx.BufferStore) for block in followers):
+        return None
     operations, others = _count(sch, followers)
     if not followers:
         return Epilogue((NONE,), 0, 0, 0, False, (), "nothing follows the reduction")

@@ -131,7 +131,7 @@ def vector_exp(x: Any) -> Any:
     """
     x = _clamp(x, _LEAST, _MOST)
     n = _rounded_quotient(x)
-    whole = prim.Cast("int32", n)
+    whole = _integer(n, -150)
     half = prim.RShift(whole, _int(1))
     return _series(x, n) * _power_of_two(half) * _power_of_two(whole - half)
 
@@ -140,7 +140,7 @@ def _one_plus_exp(x: Any) -> Any:
     """Return 1 + exp(x): of that the small values do not matter, and one power is enough."""
     x = _clamp(x, _LEAST_BESIDE_ONE, _MOST)
     n = prim.Min(_float(127), _rounded_quotient(x))
-    return _float(1) + _series(x, n) * _power_of_two(prim.Cast("int32", n))
+    return _float(1) + _series(x, n) * _power_of_two(_integer(n, -126))
 
 
 def _one_plus_exp_of_minus(x: Any) -> Any:
@@ -165,6 +165,14 @@ def _clamp(x: Any, least: float, most: float) -> Any:
 
 def _rounded_quotient(x: Any) -> Any:
     return tirx.floor(x * _float(1 / math.log(2)) + _float(0.5))
+
+
+def _integer(n: Any, least: int) -> Any:
+    """Return a whole number that is not below `least` as an integer.
+
+    A NaN becomes `least`: to cast one is undefined. (TVM compiles max(a, b) as a > b ? a : b.)
+    """
+    return prim.Cast("int32", prim.Max(n, _float(least)))
 
 
 def _series(x: Any, n: Any) -> Any:
