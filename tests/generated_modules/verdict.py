@@ -106,6 +106,7 @@ def judge(module: Module, seed: str, oracle: Oracle | None = None) -> Verdict:
 
 
 _FUSED = pipeline.VARIANTS[1:]
+_UNFUSED = ("build", "lower", "compile unfused", "run unfused")
 
 
 def takes_any_float(module: Module) -> bool:
@@ -119,7 +120,7 @@ def takes_any_float(module: Module) -> bool:
 
 def _of_fault(ended: Ended) -> tuple[str, str]:
     detail = f"{ended.stage}: {ended.fault}"
-    if ended.stage in ("build", "lower", "compile unfused", "run unfused"):
+    if ended.stage in _UNFUSED:
         return NO_PROGRAM, detail
     return (CRASHED if ended.fault.startswith(("SIG", "did not")) else ERROR), detail
 
@@ -131,18 +132,24 @@ def _stages(module: Module, data: dict[str, list[np.ndarray]]) -> Iterator[tuple
     yield begins("lower")
     mod = pipeline.lowered(mod)
     variants = {"unfused": mod}
-    compiled: dict[str, Any] = {}
-    for name in pipeline.VARIANTS:
-        if name != "unfused":
-            yield begins(f"pass {name}")
-            variants[name] = pipeline.fused(mod, name, module.options)
-            yield f"report {name}", summary(variants[name])
-        yield begins(f"compile {name}")
-        compiled[name] = pipeline.Machine(variants[name])
+    for name in _FUSED:
+        yield begins(f"pass {name}")
+        variants[name] = pipeline.fused(mod, name, module.options)
+        yield f"report {name}", summary(variants[name])
+    yield begins("compile")
+    try:
+        machine = pipeline.Machine(variants)
+    except Exception:
+        for name, variant in variants.items():  # which of them?
+            yield begins(f"compile {name}")
+            pipeline.Machine({name: variant})
+        raise
+    for name in variants:
         yield begins(f"run {name}")
         for kind, given in data.items():
             fenced = [Fenced(array) for array in given]
-            yield f"run {name} {kind}", compiled[name]([each.array for each in fenced])
+            outputs = machine(name, [each.array for each in fenced])
+            yield f"run {name} {kind}", outputs
 
 
 def summary(mod: IRModule) -> dict[str, Any]:
