@@ -1,5 +1,6 @@
 #include "schedule/init_reads.h"
 
+#include "analysis/init_uses.h"
 #include "analysis/scope.h"
 #include "ir/functor.h"
 #include "schedule/diagnostics.h"
@@ -29,20 +30,6 @@ class BlockReplacer : public StmtExprMutator {
   const BlockReuse& reuse_;
 };
 
-// The buffers that the init of a block reads.
-VarSet InitReads(const SBlock& block) {
-  VarSet buffers;
-  auto init = ObjectIn(block.init());
-  if (!init) return buffers;
-  auto store = As<BufferStore>(*init);
-  ffi::ObjectRef value = store ? ffi::ObjectRef(store->value()) : *init;
-  for (VarKey var : VarsIn(value)) {
-    Var buffer(ffi::GetRef<ffi::ObjectRef>(var));
-    if (ExprBase(buffer).ty().kind() == NodeKind::kBufferType) buffers.insert(var);
-  }
-  return buffers;
-}
-
 class InitReadFinder : public StmtExprVisitor {
  public:
   explicit InitReadFinder(bool in_place_only) : in_place_only_(in_place_only) {}
@@ -51,7 +38,7 @@ class InitReadFinder : public StmtExprVisitor {
  protected:
   using StmtExprVisitor::VisitStmt_;
   void VisitStmt_(const SBlock& op) override {
-    VarSet reads = InitReads(op);
+    VarSet reads = BuffersReadByInit(op);
     bool in_place = false;
     for (const TensorRegion& region : op.writes()) {
       in_place = in_place || reads.count(region.source().get()) > 0;
@@ -76,7 +63,7 @@ bool IsUnder(const Site& site, const Stmt& loop) {
 // accumulates in the output itself, which others may have read or filled before).
 void CheckNothingPassed(const ffi::ObjectRef& schedule, const SBlock& block, const SBlock& scope,
                         const Stmt& loop) {
-  VarSet reads = InitReads(block);
+  VarSet reads = BuffersReadByInit(block);
   VarSet outputs;
   for (const TensorRegion& region : block.writes()) outputs.insert(region.source().get());
   Scope in(scope);
@@ -144,14 +131,14 @@ ffi::ObjectRef DecomposeReduction(const ffi::ObjectRef& schedule, const ffi::Obj
   StmtSRef scope = ScopeOf(sref);
   if (!block || !scope.defined()) return decompose();  // for TVM to refuse
   CheckNothingPassed(schedule, *block, SBlock(StmtOf(scope)), StmtOf(SRefOf(schedule, loop_rv)));
-  if (InitReads(*block).empty()) return decompose();
+  if (BuffersReadByInit(*block).empty()) return decompose();
   bool declared_exactly = DeclaresItsReads(*block);
   ffi::ObjectRef init_rv = decompose();
   DeclareReads(schedule, init_rv, block_rv, declared_exactly);
   return init_rv;
 }
 
-bool InitReadsAny(const SBlock& block) { return !InitReads(block).empty(); }
+bool InitReadsAny(const SBlock& block) { return !BuffersReadByInit(block).empty(); }
 
 void CheckInits(const ffi::ObjectRef& schedule, const char* primitive, const ffi::Any& target,
                 InitInTheWay kind) {
