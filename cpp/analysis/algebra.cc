@@ -1,5 +1,6 @@
 #include "analysis/algebra.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -227,45 +228,138 @@ Expr MapTerms(const Expr& update, const Var& accumulator, const PeelStep& step) 
 
 // ---- Peeling -----------------------------------------------------------------------------------
 
-// The nodes directly above the hole, once for every time it occurs.
-class ParentFinder : public StmtExprVisitor {
+// Puts the hole in the place of some nodes, which are known by their identity.
+class NodeReplacer : public StmtExprMutator {
  public:
-  explicit ParentFinder(const Var& hole) : hole_(hole) {}
-  std::vector<Expr> parents;
+  NodeReplacer(VarSet nodes, const Var& hole) : nodes_(std::move(nodes)), hole_(hole) {}
+
+ protected:
+  using StmtExprMutator::VisitExpr_;
+  Expr VisitExpr_(const Call& op) override { return VisitOther(op).cast<Expr>(); }
+  Expr VisitExpr_(const TensorLoad& op) override { return VisitOther(op).cast<Expr>(); }
+  ffi::Any VisitOther(const Node& op) override {
+    return nodes_.count(op.get()) ? ffi::Any(hole_) : MutateChildren(op);
+  }
+
+ private:
+  VarSet nodes_;
+  Var hole_;
+};
+
+// The nodes between the holes of f and its root. All holes climb together, a node at a time, while
+// the nodes above them are equal: each node is looked at once, however many are taken off.
+class Spine : private StmtExprVisitor {
+ public:
+  Spine(const Expr& f, const Var& hole) : f_(f), hole_(hole) {
+    (*this)(f);
+    // Whatever is inside of a node has been found after it.
+    for (size_t i = nodes_.size(); i-- > 1;) nodes_[nodes_[i].parent].holes += nodes_[i].holes;
+  }
+
+  // Whether all nodes have been taken off.
+  bool IsEmpty() const { return f_.same_as(hole_) || (!at_.empty() && at_[0] == kNone); }
+  // Whether the present node is all that is left.
+  bool IsAtRoot() const { return at_[0] == 0; }
+
+  // The one node in which every hole is, if there is one and the hole is in it once; what has been
+  // taken off is the hole in it.
+  std::optional<Expr> Node() const {
+    if (at_.empty()) return std::nullopt;
+    const Expr& first = nodes_[at_[0]].node;
+    for (size_t i = 0; i < at_.size(); ++i) {
+      const Position& here = nodes_[at_[i]];
+      if (here.holes != 1) return std::nullopt;
+      if (!here.node.same_as(first) && !EqualBesides(here.node, i, first)) return std::nullopt;
+    }
+    if (below_.empty()) return first;
+    return NodeReplacer({nodes_[below_[0]].node.get()}, hole_).Rewrite(first);
+  }
+
+  // Whether one of the present nodes is evaluated whenever f is.
+  bool IsAlwaysEvaluated() {
+    if (guarded_.empty()) FindGuarded();
+    return std::any_of(at_.begin(), at_.end(), [&](size_t at) { return !guarded_[at]; });
+  }
+
+  void TakeOff() {
+    below_ = at_;
+    for (size_t& at : at_) at = nodes_[at].parent;
+  }
+
+  // f with the hole in the place of all that was taken off.
+  Expr Rest() const {
+    if (IsEmpty()) return hole_;
+    if (below_.empty()) return f_;
+    VarSet taken;
+    for (size_t at : below_) taken.insert(nodes_[at].node.get());
+    return NodeReplacer(std::move(taken), hole_).Rewrite(f_);
+  }
 
  protected:
   using StmtExprVisitor::VisitExpr_;
   void VisitExpr_(const Var& op) override {
-    if (op.same_as(hole_) && !stack_.empty()) parents.push_back(stack_.back());
+    if (!op.same_as(hole_) || stack_.empty()) return;
+    at_.push_back(stack_.back());
+    ++nodes_[stack_.back()].holes;
   }
   void VisitExpr_(const Call& op) override { VisitOther(op); }
   void VisitExpr_(const TensorLoad& op) override { VisitOther(op); }
-  void VisitOther(const Node& op) override {
+  void VisitOther(const ir::Node& op) override {
     // The arguments of a call, or the indices of a load: the hole is directly in the call.
     if (op.type_index() == TVMFFITypeIndex::kTVMFFIArray) return VisitChildren(op);
-    stack_.push_back(Expr(op));
+    size_t parent = stack_.empty() ? kNone : stack_.back();
+    stack_.push_back(nodes_.size());
+    nodes_.push_back({Expr(op), parent, 0});
     VisitChildren(op);
     stack_.pop_back();
   }
 
  private:
-  Var hole_;
-  std::vector<Expr> stack_;
-};
+  static constexpr size_t kNone = static_cast<size_t>(-1);
+  struct Position {
+    Expr node;
+    size_t parent;
+    size_t holes;
+  };
 
-class EqualReplacer : public StmtExprMutator {
- public:
-  EqualReplacer(const Expr& old, const Expr& replacement) : old_(old), replacement_(replacement) {}
+  // What is below the node of a hole; the hole itself at first.
+  Expr Below(size_t i) const { return below_.empty() ? Expr(hole_) : nodes_[below_[i]].node; }
 
- protected:
-  ffi::Any VisitOther(const Node& op) override {
-    if (op.kind() == old_.kind() && DeepEqual(Expr(op), old_)) return replacement_;
-    return MutateChildren(op);
+  // Whether the node above the i-th hole is the one above the first, but for what is below.
+  bool EqualBesides(const Expr& node, size_t i, const Expr& first) const {
+    auto one = Operands(node), other = Operands(first);
+    if (node.kind() != first.kind() || !one || !other) return false;
+    bool left = one->first.same_as(Below(i));
+    if (left != other->first.same_as(Below(0))) return false;
+    return left ? DeepEqual(one->second, other->second) : DeepEqual(one->first, other->first);
   }
 
- private:
-  Expr old_;
-  Expr replacement_;
+  void FindGuarded() {
+    guarded_.assign(nodes_.size(), false);
+    for (size_t i = 1; i < nodes_.size(); ++i) {
+      if (nodes_[i].holes == 0) continue;
+      size_t parent = nodes_[i].parent;
+      guarded_[i] = guarded_[parent] || Guards(nodes_[parent].node, nodes_[i].node);
+    }
+  }
+
+  static bool Guards(const Expr& node, const Expr& part) {
+    if (node.kind() == NodeKind::kAnd || node.kind() == NodeKind::kOr) {
+      return !Operands(node)->first.same_as(part);
+    }
+    bool chooses = node.kind() == NodeKind::kCall || node.kind() == NodeKind::kSelect;
+    return chooses && !fuse_epilogue::IsAlwaysEvaluated(part, node);
+  }
+
+  Expr f_;
+  Var hole_;
+  // All nodes of f, outer ones first, and those that the visitor is in.
+  std::vector<Position> nodes_;
+  std::vector<size_t> stack_;
+  // For each hole, the node above it and the one that was last taken off.
+  std::vector<size_t> at_;
+  std::vector<size_t> below_;
+  std::vector<bool> guarded_;
 };
 
 // The variables that are bound inside an expression: out of it they mean nothing.
@@ -285,22 +379,6 @@ VarSet BoundIn(const Expr& f) {
   return finder.bound;
 }
 
-// The one expression in which every hole stands, if there is one and the hole is in it once.
-std::optional<Expr> ParentOf(const Expr& f, const Var& hole) {
-  ParentFinder finder(hole);
-  finder(f);
-  if (finder.parents.empty()) return std::nullopt;
-  const Expr& first = finder.parents.front();
-  for (const Expr& parent : finder.parents) {
-    if (parent.kind() != first.kind() || !Operands(parent) || !DeepEqual(parent, first)) {
-      if (!parent.same_as(first)) return std::nullopt;
-    }
-  }
-  ParentFinder inside(hole);
-  inside(first);
-  return inside.parents.size() == 1 ? std::optional<Expr>(first) : std::nullopt;
-}
-
 class Peeler {
  public:
   Peeler(const Var& hole, const Reduction& reduction, const Options& options,
@@ -312,26 +390,29 @@ class Peeler {
         dtype_(BufferTypeOf(reduction.accumulator).dtype().dtype()),
         monoid_(reduction.monoid) {}
 
-  Peeled Run(Expr f) {
-    while (!f.same_as(hole_)) {
-      auto parent = ParentOf(f, hole_);
-      if (!parent) {
+  Peeled Run(const Expr& f) {
+    Spine spine(f, hole_);
+    bound_ = BoundIn(f);
+    while (!spine.IsEmpty()) {
+      auto node = spine.Node();
+      if (!node) {
         reason_ = "it uses the finished value in several ways";
         break;
       }
-      f_ = f;
-      auto step = StepFor(*parent);
-      if (!step || !Allowed(*step, *parent)) break;
+      if (spine.IsAtRoot()) root_ = *node;
+      always_evaluated_ = spine.IsAlwaysEvaluated();
+      auto step = StepFor(*node);
+      if (!step || !Allowed(*step, *node)) break;
       monoid_ = step->after;
       steps_.push_back(*step);
-      f = f.same_as(*parent) ? Expr(hole_) : EqualReplacer(*parent, hole_).Rewrite(f);
+      spine.TakeOff();
     }
-    return Peeled{steps_, f, f.same_as(hole_) ? Reason() : reason_};
+    return Peeled{steps_, spine.Rest(), spine.IsEmpty() ? Reason() : reason_};
   }
 
  private:
   // A node in a reason: "it" if it is all that is left.
-  Reason Name(const Expr& node) const { return node.same_as(f_) ? Reason("it") : Reason(node); }
+  Reason Name(const Expr& node) const { return node.same_as(root_) ? Reason("it") : Reason(node); }
 
   // The step that takes a node off, if the algebra has one.
   std::optional<PeelStep> StepFor(const Expr& node) {
@@ -388,7 +469,7 @@ class Peeler {
   }
 
   bool Allowed(const PeelStep& step, const Expr& node) {
-    if (step.operand && UsesAny(*step.operand, BoundIn(f_))) {
+    if (step.operand && UsesAny(*step.operand, bound_)) {
       reason_ = Name(node) + " uses a variable that is bound inside the expression";
       return false;
     }
@@ -431,13 +512,14 @@ class Peeler {
   // under the condition x.)
   bool IsDefined(const PeelStep& step, const Expr& node) {
     if (IsSwitchedOff(Decision::kUndefinedOperand)) return true;
+    bool is_logic = node.kind() == N::kAnd || node.kind() == N::kOr;
     std::optional<Partial> partial;
-    if (step.operand && !IsAlwaysEvaluated(*step.operand, f_)) {
+    if (step.operand && (!always_evaluated_ || (is_logic && step.x_first))) {
       partial = FindPartial(*step.operand, reduction_.spatial, AssumptionsBefore(*reduction_.site));
     }
     bool computes = node.kind() == N::kAdd || node.kind() == N::kSub || node.kind() == N::kMul;
     bool wide = IsInteger(dtype_) && dtype_.bits >= 32;
-    if (!partial && computes && wide && !IsAlwaysEvaluated(node, f_)) {
+    if (!partial && computes && wide && !always_evaluated_) {
       partial = Partial{node, "it may overflow " + DTypeStr(dtype_)};
     }
     if (!partial) return true;
@@ -453,7 +535,10 @@ class Peeler {
   DLDataType dtype_;
   const Monoid* monoid_;
   PeelSteps steps_;
-  Expr f_;
+  // The last node, once it is reached.
+  Expr root_;
+  VarSet bound_;
+  bool always_evaluated_ = true;
   Reason reason_;
 };
 
