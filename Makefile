@@ -24,7 +24,7 @@ CPP_CODE = $(shell find cpp tests/cuda_on_cpu -name "*.cc" -o -name "*.h")
 .DELETE_ON_ERROR:
 # One target at a time; within the compilation all cores work anyway.
 .NOTPARALLEL:
-.PHONY: help install lib demo test lint format sanitize bench fuzz fuzz-modules fuzz-schedules docs wheel test-wheel clean
+.PHONY: help install lib demo test lint format sanitize bench fuzz fuzz-modules fuzz-schedules tvm-tests docs wheel test-wheel clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -76,6 +76,14 @@ fuzz-modules: install ## judge N random Relax modules (SEED, WORKERS, OUT; ONNX_
 fuzz-schedules: N = 5000
 fuzz-schedules: install ## judge schedules of N generated functions (SEED, WORKERS, OUT: as for fuzz)
 	PYTHONPATH=tests $(PY) -m planned_functions --programs $(N) --seed $(SEED) --workers $(WORKERS) \
+	  $(if $(OUT),--output $(OUT))
+
+# TVM's own tests, from its sources. An interrupted run is taken up again, as that of `fuzz`.
+TVM ?=
+REVISION ?=
+tvm-tests: install ## run TVM's own tests without the extension and with it (TVM: a checkout, REVISION: if not of git, OUT: a JSON file)
+	@test -n "$(TVM)" || { echo 'make tvm-tests TVM=PATH: the folder of a checkout of TVM' >&2; exit 2; }
+	PYTHONPATH=tests $(PY) -m tvm_tests $(TVM) $(if $(REVISION),--revision $(REVISION)) \
 	  $(if $(OUT),--output $(OUT))
 
 # Runs the tutorials, whose output is part of their pages: those that have changed since the last time.
