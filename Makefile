@@ -24,7 +24,7 @@ CPP_CODE = $(shell find cpp tests/cuda_on_cpu -name "*.cc" -o -name "*.h")
 .DELETE_ON_ERROR:
 # One target at a time; within the compilation all cores work anyway.
 .NOTPARALLEL:
-.PHONY: help install lib demo test lint format sanitize bench fuzz fuzz-modules fuzz-schedules tvm-tests docs wheel test-wheel clean
+.PHONY: help install lib demo test lint format sanitize bench fuzz fuzz-cuda fuzz-neuron fuzz-modules fuzz-schedules tvm-tests docs wheel test-wheel clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -77,6 +77,11 @@ fuzz-schedules: N = 5000
 fuzz-schedules: install ## judge schedules of N generated functions (SEED, WORKERS, OUT: as for fuzz)
 	PYTHONPATH=tests $(PY) -m planned_functions --programs $(N) --seed $(SEED) --workers $(WORKERS) \
 	  $(if $(OUT),--output $(OUT))
+
+# Functions whose operands are defined under guards only; finished ones are in build/fuzz-guarded.
+fuzz-cuda fuzz-neuron: install ## judge N guarded functions scheduled for CUDA or Trainium, executed by the CPU (SEED, WORKERS, OUT)
+	PYTHONPATH=tests $(PY) -m guarded_functions $(@:fuzz-%=%) --functions $(N) --seed $(SEED) \
+	  --workers $(WORKERS) $(if $(OUT),--output $(OUT))
 
 # TVM's own tests, from its sources. An interrupted run is taken up again, as that of `fuzz`.
 TVM ?=

@@ -14,7 +14,6 @@ import tvm
 from tvm import tirx
 
 from generated.state import Run
-from oracles import compile_together
 
 from . import cuda, neuron
 from .data import arrays
@@ -83,11 +82,17 @@ def run_chunk(run: Run, start: int, stop: int, fatal: tuple[int, ...] = ()) -> d
 
 def judge(several: Sequence[Scheduled], machine: ModuleType) -> list[Verdict]:
     """Run scheduled functions, and compare with the unscheduled ones compiled for LLVM."""
-    built = compile_together({f"f{at}": each.func for at, each in enumerate(several)}, opt_level=0)
+    built = compiled([each.func for each in several])
     runner = machine.Runner([each.made for each in several])
-    return [
-        _compared(at, each, built[f"f{at}"], runner, machine) for at, each in enumerate(several)
-    ]
+    return [_compared(at, each, built[at], runner, machine) for at, each in enumerate(several)]
+
+
+def compiled(funcs: Sequence[tirx.PrimFunc]) -> list[Any]:
+    """Compile functions that are not scheduled for the CPU, in one module."""
+    named = {f"f{at}": func for at, func in enumerate(funcs)}
+    mod = tvm.IRModule({n: func.with_attr("global_symbol", n) for n, func in named.items()})
+    built = tvm.compile(mod, target={"kind": "llvm", "opt-level": 0})
+    return [built[name] for name in named]
 
 
 def _compared(

@@ -29,7 +29,7 @@ _FIND = (problems.find_product, problems.find_rows, problems.find_conv)
 
 def drawn(seed: int, number: int) -> tuple[Function, str]:
     """Return the n-th function of a seed, and the way to schedule it."""
-    function = draw(f"{seed}/{number}", KINDS, DTYPES, large=False, affine=0.35)
+    function = draw(f"{seed}/{number}", KINDS, DTYPES)
     ways = ("applied", "point", "point") + ("rule",) * (2 * (function.kind == "conv"))
     return function, random.Random(f"way {seed}/{number}").choice(ways)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 from .operands import GUARDS, OPERANDS, STEPS
@@ -14,20 +15,23 @@ _STARTS, _MISSING = 0.15, 0.1
 
 
 def draw(
-    seed: str, kinds: tuple[str, ...], dtypes: tuple[str, ...], large: bool, affine: float
+    seed: str,
+    kinds: Sequence[str],
+    dtypes: Sequence[str],
+    operands: Sequence[str] = tuple(OPERANDS),
+    guards: Sequence[str] = ("if", *GUARDS),
+    large: bool = False,
 ) -> Function:
     """Draw a function.
 
     Parameters
     ----------
     seed : str
-    kinds : tuple[str, ...]
-        Of ``text.KINDS``; one that is there twice is drawn twice as often.
-    dtypes : tuple[str, ...]
+    kinds, dtypes, operands, guards : Sequence[str]
+        Of ``text.KINDS``, ``operands.OPERANDS`` and ``operands.GUARDS``; one that is there twice is
+        drawn twice as often.
     large : bool
         Whether some axes are longer than 128.
-    affine : float
-        Part of the operands whose guard is about indices alone.
     """
     rng = random.Random(seed)
     kind, dtype = rng.choice(kinds), rng.choice(dtypes)
@@ -38,30 +42,31 @@ def draw(
     missing = kind != "elements" and sizes[reduced] > 1 and rng.random() < _MISSING
     taps = rng.randint(1, sizes[reduced] - 1) if missing else 0
     starts = kind not in ("elements", "largest") and rng.random() < _STARTS
-    init = _guarded(rng, shape, dtype, affine, start=True) if starts else None
+    without = [name for name in operands if "sum" not in name]
+    init = _guarded(rng, shape, dtype, without, guards) if starts else None
     steps = []
     for _ in range(rng.choice((1, 1, 1, 2, 2, 3)) if init is None else rng.choice((0, 0, 1))):
-        guarded = _guarded(rng, shape, dtype, affine, start=False)
+        guarded = _guarded(rng, shape, dtype, operands, guards)
         op = rng.choice(("add", "add", *STEPS))
         steps.append(Step(op, guarded, rng.random() < 0.4))
     return Function(kind, sizes, dtype, options, init, taps, tuple(steps), rng.random() < 0.5)
 
 
 def _guarded(
-    rng: random.Random, shape: tuple[int, ...], dtype: str, affine: float, start: bool
+    rng: random.Random,
+    shape: tuple[int, ...],
+    dtype: str,
+    operands: Sequence[str],
+    guards: Sequence[str],
 ) -> Guarded:
-    wanted = rng.random() < affine
-    names = [name for name, row in OPERANDS.items() if row.affine == wanted]
-    if start:
-        names = [name for name in names if "sum" not in name]
-    if len(shape) < 2:
-        names.remove("short rows") if "short rows" in names else None
-    operand = rng.choice(names)
+    operand = rng.choice([name for name in operands if len(shape) > 1 or name != "short rows"])
     row = OPERANDS[operand]
-    guards = [name for name in GUARDS if name != "select" or row.divides and row.dtype == "int32"]
+    # Whether T.Select computes an arm in floats that divides is not promised.
+    selected = row.divides and (row.dtype == "int32" or dtype != "float32")
+    guard = rng.choice([name for name in guards if name != "select" or selected])
     axis = rng.choice((len(shape) - 1, rng.randrange(len(shape))))
     short = rng.randint(1, max(1, shape[axis] - 1))
-    return Guarded(operand, rng.choice(("if", *guards)), axis, short, rng.choice((0, 0, 1, -3)))
+    return Guarded(operand, guard, axis, short, rng.choice((0, 0, 1, -3)))
 
 
 def _conv(rng: random.Random, large: bool) -> tuple[dict[str, int], dict[str, Any]]:

@@ -20,6 +20,13 @@ from .spec import Function
 from .verdicts import Refused
 
 KINDS = ("conv", "conv", "product", "product", "rows", "largest", "elements")
+# Most are guarded by indices alone: a kernel has no branch that depends on data.
+OPERANDS = (
+    *("all there", "plain") * 4,
+    *("short", "late", "short rows", "one element") * 2,
+    *("chosen", "gather", "quotient", "quotient by index + 1", "cast"),
+)
+GUARDS = (*("if", "unless", "both", "nested below") * 4, "nested", "select")
 _RULES = {
     "conv": schedules.neuron.DepthwiseConv1d,
     "product": schedules.neuron.Matmul,
@@ -32,8 +39,7 @@ _FIND = (problems.find_product, problems.find_rows, problems.find_conv)
 
 def drawn(seed: int, number: int) -> tuple[Function, str]:
     """Return the n-th function of a seed, and the way to schedule it."""
-    # Most are guarded by indices alone: a kernel has no branch that depends on data.
-    function = draw(f"{seed}/{number}", KINDS, ("float32",), large=True, affine=0.85)
+    function = draw(f"{seed}/{number}", KINDS, ("float32",), OPERANDS, GUARDS, large=True)
     ways = ("applied", "rule") + ("point",) * (2 * (function.kind != "elements"))
     return function, random.Random(f"way {seed}/{number}").choice(ways)
 

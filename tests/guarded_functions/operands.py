@@ -105,6 +105,7 @@ OPERANDS: dict[str, Operand] = {
     "all there": Operand(
         (Array("", ("n",), "sum", "small"),), "{v} < {short}", "{p}[{v}]", affine=True
     ),
+    "plain": Operand((Array("", ("n",), "sum", "small"),), "{v} >= 0", "{p}[{v}]", affine=True),
     "chosen": Operand((Array("", ("n",), "sum", "small"),), "{p}[{v}] > 0", "{p}[{v}] + {one}"),
     # Arithmetic that is not defined for all values.
     "shift": Operand(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import tvm
 from tvm.ir import Call, Var, prim
 
 from .linear import Interval, Linear
@@ -56,7 +57,7 @@ class Integers:
             case prim.Sub():
                 return self.linear(expr.a, subject) - self.linear(expr.b, subject)
             case prim.Cast():
-                return self.linear(expr.value, subject)
+                return self._cast(expr, subject)
             case prim.Mul():
                 a, b = self.linear(expr.a, subject), self.linear(expr.b, subject)
                 if a.fixed is not None or b.fixed is not None:
@@ -74,6 +75,18 @@ class Integers:
         value = self.values.get(var.__chandle__())
         if value is None:
             raise EmitError("statement", subject, f"'{var.name}' is not a loop's variable")
+        return value
+
+    def _cast(self, expr: Any, subject: str) -> Linear:
+        """Return a cast integer: the integer itself, as no type may cut anything off."""
+        value = self.linear(expr.value, subject)
+        dtype = tvm.DataType(str(expr.ty.dtype))
+        signed = str(dtype).startswith("int")
+        least = -(2 ** (dtype.bits - 1)) if signed else 0
+        low, high = value.bounds(self.ranges)
+        if low < least or high >= least + 2**dtype.bits:
+            reason = f"'{expr}' does not hold all values from {low} to {high}"
+            raise EmitError("not-affine", subject, reason)
         return value
 
     def _divided(self, a: Linear, b: Linear, quotient: bool) -> Linear | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import tvm
 from tvm import tirx
-from tvm.tirx import BufferStore, For
+from tvm.tirx import BufferStore, For, IfThenElse
 from tvm.tirx.stmt import ForKind
 
 from ...tir_tree import substitute
@@ -80,6 +80,7 @@ def computed(
     out: Any,
     x: Callable[[Any, Any], Any],
     at: Callable[[Any], dict[Any, Any]],
+    inside: Callable[[Any], Any] | None = None,
 ) -> list[Any]:
     """Return the code of one vector of the result: T.init, the taps, the tail.
 
@@ -93,20 +94,25 @@ def computed(
         The element of x for a tap and a lane.
     at : Callable
         What the axes are for a lane.
+    inside : Callable, optional
+        The condition that a lane is one of the result's: nothing is computed for others.
     """
     conv = fused.conv
     dtype = str(conv.column.var.ty.dtype)
 
+    def store(buffer: Any, value: Any, lane: Any) -> Any:
+        stored = BufferStore(buffer, value, [lane])
+        return stored if inside is None else IfThenElse(inside(lane), stored, None)
+
     def start(lane: Any) -> Any:
-        return BufferStore(sums, substitute(fused.start, at(lane)), [lane])
+        return store(sums, substitute(fused.start, at(lane)), lane)
 
     def step(tap: Any, lane: Any) -> Any:
         term = substitute(added(conv, x(tap, lane)), {**at(lane), conv.tap.var: tap})
-        return BufferStore(sums, sums[lane] + term, [lane])
+        return store(sums, sums[lane] + term, lane)
 
     def finish(lane: Any) -> Any:
-        value = substitute(fused.result, {**at(lane), fused.sum: sums[lane]})
-        return BufferStore(out, value, [lane])
+        return store(out, substitute(fused.result, {**at(lane), fused.sum: sums[lane]}), lane)
 
     return [
         unrolled("lane", lanes, dtype, start),

@@ -15,7 +15,8 @@ do: the first of a row begins before it, and the last ends behind it.
     row r: ..|x x x x|x x . .            row r + 1: ..|. . x x|x x x x|..
 
 What lies outside of the row is a chunk, or lanes of one, with the padding's value: only threads at
-a border look at single elements, and there is no padded copy.
+a border look at single elements, and there is no padded copy. What is computed of such lanes is not
+stored; where it could end the program, as an integer divided by such a sum, it is not computed.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from tvm.sym import Analyzer
 from tvm.tirx import BufferStore, IfThenElse
 
 from ...tir_tree import substitute, uses
+from ..branches import analyzer_of, may_be_discarded
 from ..convolution import plain
 from ..fused import FusedConv
 from .code import computed, copied, is_compact, lanes_of, outside, size_of, unrolled
@@ -143,6 +145,18 @@ def vectors_of(fused: FusedConv, rows: Rows) -> Any:
     return ceil_div(fused.conv.columns + (rows.lanes - 1 if rows.shifted else 0), rows.lanes)
 
 
+def _may_be_discarded(fused: FusedConv) -> bool:
+    """Whether all that is computed of loaded values can be computed for any column and any x."""
+    analyzer = analyzer_of(fused.conv.outer)
+
+    def loaded(load: Any) -> Any:
+        return tirx.Var("loaded", load.ty)
+
+    exprs = (fused.start, fused.conv.term, fused.result)
+    values = (tvm_ffi.structural_map(expr, (TensorLoad, loaded), order="pre") for expr in exprs)
+    return all(may_be_discarded(value, analyzer) for value in values)
+
+
 def _guarded(fused: FusedConv) -> FusedConv:
     """Return the same where the epilogue reads nothing in columns that are none of the result's."""
     column = fused.conv.column.var
@@ -164,7 +178,9 @@ class _Row:
 
     def __init__(self, fused: FusedConv, rows: Rows, vectors: int | None) -> None:
         conv = fused.conv
-        self.fused = _guarded(fused) if rows.shifted else fused
+        # Lanes outside of the row are computed, too, or a condition is in front of each.
+        self.total = not rows.shifted or _may_be_discarded(fused)
+        self.fused = _guarded(fused) if rows.shifted and self.total else fused
         self.conv, self.rows, self.lanes = conv, rows, rows.lanes
         self.dtype = str(conv.column.var.ty.dtype)
         count = vectors_of(fused, rows)
@@ -258,7 +274,7 @@ class _Row:
             return IfThenElse(tirx.all(column >= 0, column < width), whole, nothing)
 
         def one(lane: Any) -> Any:
-            inside = tirx.all(column + lane >= 0, column + lane < width)
+            inside = self._is_inside(column + lane, width)
             x = data.source[(*data.indices[:-1], column + lane)]
             value = tirx.if_then_else(inside, x, outside(self.conv))
             return BufferStore(self.chunks, value, [vector, start + lane])
@@ -279,7 +295,12 @@ class _Row:
             self.out,
             lambda tap, lane: self.chunks[vector, lane + tap * conv.dilation + ahead],
             lambda lane: {conv.column.var: column + lane},
+            None if self.total else lambda lane: self._is_inside(column + lane, conv.columns),
         )
+
+    @staticmethod
+    def _is_inside(column: Any, columns: Any) -> Any:
+        return tirx.all(column >= 0, column < columns)
 
     def _store(self, vector: int, column: Any) -> Any:
         lanes, columns = self.lanes, self.conv.columns
@@ -290,7 +311,7 @@ class _Row:
             return whole
 
         def one(lane: Any) -> Any:
-            inside = tirx.all(column + lane >= 0, column + lane < columns)
+            inside = self._is_inside(column + lane, columns)
             store = BufferStore(buffer, self.out[lane], [*indices[:-1], column + lane])
             return IfThenElse(inside, store, None)
 

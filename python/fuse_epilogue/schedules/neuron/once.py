@@ -15,7 +15,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Range
 
-from ...tir_tree import handle, uses
+from ...tir_tree import handle, loads, uses
 from ..convolution import is_one_to_one, plain
 from ..rewrite import NotRewritten
 from ..trees import Nest, all_nests
@@ -58,8 +58,9 @@ def once(func: tirx.PrimFunc, block: str, loop: int) -> tirx.PrimFunc:
     if not all(map(_is_block, inside)):
         raise NotRewritten(f"loop '{around.loop_var.name}' has more than blocks in it")
     group = _with_those_it_reads(own[0], inside)
+    allocated = func.body.block.alloc_buffers
     for nest in group:
-        why = _why_not(nest, around, group, nests)
+        why = _why_not(nest, around, group, nests) or _why_stale(nest, inside, allocated)
         if why is not None:
             raise NotRewritten(f"'{nest.realize.block.name_hint}' cannot run once: {why}")
     changed = {handle(nest.realize): nest is own[0] for nest in group}
@@ -84,10 +85,28 @@ def _with_those_it_reads(own: Nest, inside: list[Nest]) -> list[Nest]:
     """Return a block and all in a loop that it depends on."""
     group = [own]
     for nest in group:
-        for region in nest.realize.block.reads:
-            written = [each for each in inside if _writes(each, region.source)]
+        for buffer in _read(nest):
+            written = [each for each in inside if _writes(each, buffer)]
             group += [each for each in written if not any(each is known for known in group)]
     return group
+
+
+def _read(nest: Nest) -> list[Any]:
+    """Return the buffers that a block reads, declared or not."""
+    block = nest.realize.block
+    return [*(region.source for region in block.reads), *(load.source for load in loads(block))]
+
+
+def _why_stale(nest: Nest, inside: list[Nest], allocated: Any) -> str | None:
+    """Return why a block reads something else in a later iteration than in the first one."""
+    place = next(at for at, each in enumerate(inside) if each is nest)
+    for buffer in _read(nest):
+        writers = [at for at, each in enumerate(inside) if _writes(each, buffer)]
+        if any(at >= place for at in writers):
+            return f"'{buffer.name}' is written after it"
+        if writers and not any(buffer.same_as(each) for each in allocated):
+            return f"'{buffer.name}', which it reads, has values before the loop"
+    return None
 
 
 def _why_not(nest: Nest, around: Any, group: list[Nest], nests: list[Nest]) -> str | None:

@@ -59,7 +59,7 @@ def check_in_place(apart: Apart) -> None:
 
 
 def read_beyond(found: Any) -> str:
-    """Return the name of a buffer that is read beyond its end but for a condition, or "".
+    """Return the name of a buffer that is read out of bounds but for a condition, or "".
 
     A tile is loaded as a whole, whatever the condition says: that kernel reads out of bounds.
 
@@ -75,7 +75,10 @@ def read_beyond(found: Any) -> str:
     parts = (getattr(found, "term", None), found.fused.start, found.fused.result)
     for load in (load for part in parts for load in loads(part)):
         for index, size in zip(load.indices, load.source.ty.shape, strict=True):
-            if extents.get(handle(index), 0) > plain(size):
+            known = plain(index)
+            # An axis runs from 0; a rule takes no other indices than axes and constants.
+            low, high = (known, known + 1) if isinstance(known, int) else (0, 0)
+            if low < 0 or max(high, extents.get(handle(index), 0)) > plain(size):
                 return str(load.source.name)
     return ""
 
