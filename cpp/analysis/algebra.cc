@@ -194,24 +194,25 @@ Expr ApplyToTerm(const PeelStep& step, const Expr& term) {
 
 // Visits the terms of an update: all leaves but the accumulator.
 template <typename Visit>
-void ForEachTerm(const Expr& update, const Reduction& reduction, const Visit& visit) {
+void ForEachTerm(const Expr& update, const VarSet& around, const Visit& visit) {
   auto operands = Operands(update);
-  if (!operands || LoadsOf(update, reduction.accumulator).empty()) return;
+  if (!operands || !around.count(update.get())) return;
   for (const Expr& side : {operands->first, operands->second}) {
-    if (LoadsOf(side, reduction.accumulator).empty()) {
+    if (!around.count(side.get())) {
       visit(side);
     } else {
-      ForEachTerm(side, reduction, visit);
+      ForEachTerm(side, around, visit);
     }
   }
 }
 
-Expr MapTerms(const Expr& update, const Var& accumulator, const PeelStep& step) {
+// \p around: the nodes with the accumulator inside.
+Expr MapTerms(const Expr& update, const VarSet& around, const PeelStep& step) {
   auto operands = Operands(update);
   if (!operands) return update;  // the load of the accumulator
   auto [a, b] = *operands;
-  bool left = !LoadsOf(a, accumulator).empty();
-  Expr side = MapTerms(left ? a : b, accumulator, step);
+  bool left = around.count(a.get()) > 0;
+  Expr side = MapTerms(left ? a : b, around, step);
   const Expr& term = left ? b : a;
   // The combination stays one even with a term that TVM would fold away.
   auto combine = [](Fn make, const Expr& x, const Expr& y) {
@@ -388,7 +389,9 @@ class Peeler {
         options_(options),
         output_(epilogue.output),
         dtype_(BufferTypeOf(reduction.accumulator).dtype().dtype()),
-        monoid_(reduction.monoid) {}
+        monoid_(reduction.monoid),
+        mapped_(reduction.update),
+        overflow_(reduction) {}
 
   Peeled Run(const Expr& f) {
     Spine spine(f, hole_);
@@ -456,10 +459,13 @@ class Peeler {
     return std::nullopt;
   }
 
-  bool FoldsAway(const PeelStep& step) const {
+  bool FoldsAway(const PeelStep& step) {
     bool folds = step.operand.has_value();
-    Expr update = fuse_epilogue::MapTerms(reduction_.update, reduction_, steps_);
-    ForEachTerm(update, reduction_, [&](const Expr& term) { folds = folds && Folded(step, term); });
+    PeelSteps more(steps_.begin() + num_mapped_, steps_.end());
+    mapped_ = fuse_epilogue::MapTerms(mapped_, reduction_, more);
+    num_mapped_ = steps_.size();
+    ForEachTerm(mapped_, NodesAround(mapped_, reduction_.accumulator),
+                [&](const Expr& term) { folds = folds && Folded(step, term); });
     return folds;
   }
 
@@ -497,9 +503,7 @@ class Peeler {
       reason_ = Name(node) + " uses " + Quoted(output_) + ", which would be overwritten";
       return false;
     }
-    PeelSteps steps = steps_;
-    steps.push_back(step);
-    if (MayOverflow(reduction_, steps)) {
+    if (overflow_.MayOverflow(step)) {
       reason_ = Name(node) + " could overflow " + DTypeStr(dtype_) +
                 " on the way, which TVM compiles as if it never happened";
       return false;
@@ -535,6 +539,10 @@ class Peeler {
   DLDataType dtype_;
   const Monoid* monoid_;
   PeelSteps steps_;
+  // The update with the first steps applied to its terms, and how many of them.
+  Expr mapped_;
+  size_t num_mapped_ = 0;
+  OverflowCheck overflow_;
   // The last node, once it is reached.
   Expr root_;
   VarSet bound_;
@@ -609,7 +617,8 @@ Expr ApplyDistributed(const PeelSteps& steps, Expr x) {
 Expr MapTerms(const Expr& update, const Reduction& reduction, const PeelSteps& steps) {
   Expr mapped = update;
   for (const PeelStep& step : steps) {
-    if (!step.absorbs) mapped = MapTerms(mapped, reduction.accumulator, step);
+    if (step.absorbs) continue;
+    mapped = MapTerms(mapped, NodesAround(mapped, reduction.accumulator), step);
   }
   return mapped;
 }

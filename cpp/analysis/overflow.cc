@@ -31,24 +31,25 @@ double ProductOfLiterals(const Expr& value) {
 
 }  // namespace
 
-bool MayOverflow(const Reduction& reduction, const PeelSteps& steps) {
-  DLDataType dtype = BufferTypeOf(reduction.accumulator).dtype().dtype();
-  if (!IsInteger(dtype) || dtype.bits < 32) return false;
-  const double limit = std::ldexp(1.0, dtype.bits - 2);
-  double literals = 0;
-  if (reduction.monoid->id == MonoidId::kProduct) {
-    literals = ProductOfLiterals(reduction.init);
-    for (const PeelStep& step : steps) literals *= ProductOfLiterals(*step.operand);
-    return literals >= limit;
+OverflowCheck::OverflowCheck(const Reduction& reduction)
+    : dtype_(BufferTypeOf(reduction.accumulator).dtype().dtype()),
+      monoid_(reduction.monoid->id),
+      subtracts_(reduction.subtracts) {
+  if (monoid_ == MonoidId::kProduct) literals_ = ProductOfLiterals(reduction.init);
+  if (monoid_ == MonoidId::kSum) literals_ = SumOfLiterals(reduction.init);
+}
+
+bool OverflowCheck::MayOverflow(const PeelStep& step) {
+  if (!IsInteger(dtype_) || dtype_.bits < 32) return false;
+  const double limit = std::ldexp(1.0, dtype_.bits - 2);
+  if (monoid_ == MonoidId::kProduct) {
+    literals_ *= ProductOfLiterals(*step.operand);
+    return literals_ >= limit;
   }
-  if (reduction.monoid->id != MonoidId::kSum) return false;
-  bool subtracts = reduction.subtracts;
-  literals = SumOfLiterals(reduction.init);
-  for (const PeelStep& step : steps) {
-    literals += SumOfLiterals(*step.operand);
-    subtracts = subtracts || step.node == NodeKind::kSub;
-  }
-  return dtype.code == kDLUInt ? subtracts : literals >= limit;
+  if (monoid_ != MonoidId::kSum) return false;
+  literals_ += SumOfLiterals(*step.operand);
+  subtracts_ = subtracts_ || step.node == NodeKind::kSub;
+  return dtype_.code == kDLUInt ? subtracts_ : literals_ >= limit;
 }
 
 }  // namespace fuse_epilogue

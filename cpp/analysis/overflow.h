@@ -10,7 +10,7 @@
 namespace fuse_epilogue {
 
 /*!
- * \brief Whether the compiler could see an overflow after \p steps that is not there before.
+ * \brief Whether the compiler could see an overflow after some steps that is not there before.
  *
  * LLVM is told that signed arithmetic of 32 bits and more never overflows, and that unsigned
  * arithmetic never leaves [0, 2^n). Values that are only known at run time wrap in practice, as the
@@ -20,7 +20,20 @@ namespace fuse_epilogue {
  *  - signed sums, and products: no literal in the start value that is so large that combining it
  *    with a term may pass the end.
  */
-bool MayOverflow(const Reduction& reduction, const PeelSteps& steps);
+class OverflowCheck {
+ public:
+  explicit OverflowCheck(const Reduction& reduction);
+
+  /*! \brief Whether it could with one step more. If not, the step is taken. */
+  bool MayOverflow(const PeelStep& step);
+
+ private:
+  DLDataType dtype_;
+  MonoidId monoid_;
+  bool subtracts_;
+  // The size of all literals that are added up, or multiplied, in the start value.
+  double literals_ = 0;
+};
 
 }  // namespace fuse_epilogue
 

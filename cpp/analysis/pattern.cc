@@ -1,5 +1,7 @@
 #include "analysis/pattern.h"
 
+#include <utility>
+
 #include "analysis/refusal.h"
 #include "ir/functor.h"
 
@@ -61,12 +63,11 @@ size_t CombinedLoads(const Expr& value, const Monoid& monoid, const Var& buffer,
 }
 
 // Whether a subtraction stands between the root of the value and the accumulator.
-bool HasSubtraction(const Expr& value, VarKey accumulator) {
+bool HasSubtraction(const Expr& value, const VarSet& around) {
   if (value.kind() == NodeKind::kSub) return true;
   auto add = As<Add>(value);
   if (!add) return false;
-  const Expr side = UsesAny(add->a(), {accumulator}) ? add->a() : add->b();
-  return HasSubtraction(side, accumulator);
+  return HasSubtraction(around.count(add->a().get()) ? add->a() : add->b(), around);
 }
 
 // Booleans are combined by logic, numbers by arithmetic.
@@ -94,6 +95,33 @@ std::vector<TensorLoad> LoadsOf(ffi::AnyView node, const Var& buffer) {
   LoadFinder finder(buffer.get());
   finder(node);
   return std::move(finder.loads);
+}
+
+VarSet NodesAround(const Expr& value, const Var& buffer) {
+  class Finder : public StmtExprVisitor {
+   public:
+    explicit Finder(const Var& buffer) : buffer_(buffer) {}
+    VarSet around;
+
+   protected:
+    using StmtExprVisitor::VisitExpr_;
+    void VisitExpr_(const Var& op) override { found_ = found_ || op.same_as(buffer_); }
+    void VisitExpr_(const Call& op) override { VisitOther(op); }
+    void VisitExpr_(const TensorLoad& op) override { VisitOther(op); }
+    void VisitOther(const Node& op) override {
+      bool before = std::exchange(found_, false);
+      VisitChildren(op);
+      if (found_) around.insert(op.get());
+      found_ = found_ || before;
+    }
+
+   private:
+    Var buffer_;
+    bool found_ = false;
+  };
+  Finder finder(buffer);
+  finder(value);
+  return std::move(finder.around);
 }
 
 bool IsCombination(const Expr& value, const Monoid& monoid, const Var& buffer,
@@ -164,7 +192,8 @@ Reduction MatchReduction(const Site& site) {
     Refuse(Code::kReductionForm, block,
            name + " does not combine a term with the element it stores", {*update});
   }
-  reduction.subtracts = HasSubtraction(update->value(), reduction.accumulator.get());
+  reduction.subtracts =
+      HasSubtraction(update->value(), NodesAround(update->value(), reduction.accumulator));
   VarSet reduce_vars;
   for (const Axis& axis : reduction.reduce) reduce_vars.insert(axis.var.get());
   if (UsesAny(reduction.indices, reduce_vars) || UsesAny(reduction.init, reduce_vars)) {

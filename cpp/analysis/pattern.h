@@ -46,6 +46,9 @@ Reduction MatchReduction(const Site& site);
 /*! \brief The loads of \p buffer inside \p node, in the order in which they stand there. */
 std::vector<ir::TensorLoad> LoadsOf(ffi::AnyView node, const ir::Var& buffer);
 
+/*! \brief The nodes of an expression that have a load of \p buffer inside, and the loads. */
+ir::VarSet NodesAround(const ir::Expr& value, const ir::Var& buffer);
+
 /*!
  * \brief Whether \p value is one combination of an element with terms: a tree of the combiner of
  *        \p monoid with exactly one load of \p buffer at \p indices among its leaves.

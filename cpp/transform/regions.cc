@@ -1,5 +1,8 @@
 #include "transform/regions.h"
 
+#include <unordered_map>
+#include <vector>
+
 #include "analysis/scope.h"
 #include "ir/functor.h"
 
@@ -61,9 +64,13 @@ bool SameRegions(const Regions& a, const Regions& b) {
 
 // Whether every declared region is among the computed ones; that of the accumulator may be missing.
 bool ContainAll(const Regions& computed, const Regions& declared, const Var& accumulator) {
+  std::unordered_map<VarKey, std::vector<TensorRegion>> of_buffer;
+  for (const TensorRegion& region : computed) of_buffer[region.source().get()].push_back(region);
   for (const TensorRegion& region : declared) {
     bool found = region.source().same_as(accumulator);
-    for (const TensorRegion& other : computed) found = found || SameRegions({region}, {other});
+    for (const TensorRegion& other : of_buffer[region.source().get()]) {
+      found = found || SameRegions({region}, {other});
+    }
     if (!found) return false;
   }
   return true;
@@ -104,17 +111,14 @@ Regions MergeReads(const SBlock& old, const Regions& computed, const Var& gone) 
     return computed;
   }
   Regions merged;
-  auto has = [&](const Expr& buffer) {
-    for (const TensorRegion& region : merged) {
-      if (region.source().same_as(buffer)) return true;
-    }
-    return false;
-  };
+  VarSet in_merged;
   for (const TensorRegion& region : declared) {
-    if (!region.source().same_as(gone)) merged.push_back(region);
+    if (region.source().same_as(gone)) continue;
+    merged.push_back(region);
+    in_merged.insert(region.source().get());
   }
   for (const TensorRegion& region : computed) {
-    if (!has(region.source())) merged.push_back(region);
+    if (in_merged.insert(region.source().get()).second) merged.push_back(region);
   }
   return merged;
 }
