@@ -79,9 +79,16 @@ fuzz-schedules: install ## judge schedules of N generated functions (SEED, WORKE
 	  $(if $(OUT),--output $(OUT))
 
 # Functions whose operands are defined under guards only; finished ones are in build/fuzz-guarded.
-fuzz-cuda fuzz-neuron: install ## judge N guarded functions scheduled for CUDA or Trainium, executed by the CPU (SEED, WORKERS, OUT)
-	PYTHONPATH=tests $(PY) -m guarded_functions $(@:fuzz-%=%) --functions $(N) --seed $(SEED) \
-	  --workers $(WORKERS) $(if $(OUT),--output $(OUT))
+fuzz_guarded = PYTHONPATH=tests $(PY) -m guarded_functions $(1) --functions $(N) --seed $(SEED) \
+  --workers $(WORKERS) $(if $(OUT),--output $(OUT))
+
+fuzz-cuda: N = 1000
+fuzz-cuda: install ## judge N guarded functions scheduled for CUDA, executed by the CPU (SEED, WORKERS, OUT)
+	$(call fuzz_guarded,cuda)
+
+fuzz-neuron: N = 2000
+fuzz-neuron: install ## judge N guarded functions scheduled for Trainium, interpreted (SEED, WORKERS, OUT)
+	$(call fuzz_guarded,neuron)
 
 # TVM's own tests, from its sources. An interrupted run is taken up again, as that of `fuzz`.
 TVM ?=
