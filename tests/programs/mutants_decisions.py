@@ -105,6 +105,26 @@ def ones_and_2048() -> dict[str, np.ndarray]:
     return {"A": np.ones((M, K), "float16"), "C": np.full(M, 2048, "float16")}
 
 
+# Absorbed, the quotient would be computed for the rows without a divisor as well.
+@T.prim_func(s_tir=True)
+def quotient_of_some_rows(
+    A: T.Buffer((M, K), "float32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "float32")
+):
+    temp = T.sblock_alloc_buffer((M,), "float32")
+    sum_rows(A, temp)
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = T.if_then_else(
+                C[vi] != 0, temp[vi] + T.cast(T.truncdiv(1000, C[vi]), "float32"), T.float32(0)
+            )
+
+
+def some_divisors() -> Arrays:
+    """Every second one is 0."""
+    return {"C": np.arange(M, dtype="int32") % 2}
+
+
 # ---------------------------------------------------------------------------------------------
 # Which tails become one
 # ---------------------------------------------------------------------------------------------
@@ -249,6 +269,12 @@ DECISIONS: list[Mutant] = [
         "a large bias does not swallow small terms",
         small_terms_and_a_large_bias,
         inputs=ones_and_2048,
+    ),
+    mutant(
+        "undefined-operand",
+        "an operand stays behind its guard",
+        quotient_of_some_rows,
+        inputs=some_divisors,
     ),
     mutant(
         "merged-for-the-caller",
