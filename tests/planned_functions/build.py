@@ -223,6 +223,10 @@ TERMS: dict[str, str] = {
     "short filter": "T.if_then_else(vk < {few}, {t}, {zero})",
     "short filter, select": "T.Select(vk < {few}, {t}, {zero})",
     "filter gather": "T.if_then_else(I[vc] >= 0 and I[vc] < {c}, {t}, {zero})",
+    "rows by data": "T.if_then_else(F[vc] != 0, {t}, {zero})",
+    "rows by data, select": "T.Select(F[vc] != 0, {t}, {zero})",
+    "filters by data": "T.if_then_else(F[vc] != 0, {t}, {zero})",
+    "filters by data, select": "T.Select(F[vc] != 0, {t}, {zero})",
     "quotient": "T.if_then_else(Z[vc] != 0, {t} * {q}, {zero})",
     "quotient, select": "T.Select(Z[vc] != 0, {t} * {q}, {zero})",
     "quotient of x": "T.if_then_else({x} != {zero}, {w} * {qx}, {zero})",
@@ -238,10 +242,13 @@ def _conv(writer: _Writer) -> None:
     reach = (columns - 1) * stride + (taps - 1) * dilation + 1
     width = max(1, reach - left - form["right"])
     half, few = max(1, c // 2), max(1, taps - 1)
-    rows = half if guard.startswith("short rows") else c
+    rows = half if guard.startswith(("short rows", "rows by data")) else c
     writer.array("X", (n, width, rows) if last else (n, rows, width), function.source, small)
-    filters = few if guard.startswith("short filter") else taps
-    writer.array("W", (c, filters), function.source, small)
+    filters = half if guard.startswith("filters by data") else c
+    written = few if guard.startswith("short filter") else taps
+    writer.array("W", (filters, written), function.source, small)
+    if "by data" in guard:
+        writer.array("F", (c,), "int32", lambda rng, shape: np.arange(shape[0]) < half)
     if "gather" in guard:
         writer.array("I", (c,), "int32", lambda rng, shape: _wild(rng, shape, c))
     if guard.startswith("quotient") and "of x" not in guard:

@@ -123,8 +123,9 @@ def ways(func: Any, target: Any, seed: int) -> tuple[dict[str, Any], str]:
         reason = reason or str(error)
     else:
         put("plan", plan.apply(func).mod["main"])
-        for name, point in _points(plan.problem(func), seed):
-            put(name, plan.problem(func).apply(point).mod["main"])
+        problem = plan.problem(func)
+        for name, point in _points(problem, seed):
+            put(name, problem.apply(point).mod["main"])
     streamed = _streamed(func, seed)
     if streamed is not None:
         put("streamed", streamed)

@@ -54,6 +54,8 @@ def with_branches(func: tirx.PrimFunc) -> tirx.PrimFunc:
     >>> with_branches(func).same_as(func)
     True
     """
+    if not _found(func.body, prim.Select, *_DIVISIONS):
+        return func
     # No function has anything to compute for sizes of zero.
     sizes = {
         handle(var)
@@ -66,7 +68,7 @@ def with_branches(func: tirx.PrimFunc) -> tirx.PrimFunc:
     tvm_ffi.structural_walk(func.body, (s_tir.SBlock, blocks.append))
     for block in blocks[:-1]:  # The root is the last one, and has the others in it.
         made = _in_block(block, sizes)
-        if made is not block:
+        if not made.same_as(block):
             changed[handle(block)] = made
     if not changed:
         return func
@@ -75,8 +77,10 @@ def with_branches(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _in_block(block: Any, sizes: set[int]) -> Any:
-    selections = _found(block, prim.Select)
-    divisions = [each for each in _found(block, *_DIVISIONS) if _is_movable(each, sizes)]
+    found = _found(block, prim.Select, *_DIVISIONS)
+    selections = [each for each in found if isinstance(each, prim.Select)]
+    divisions = [each for each in found if not isinstance(each, prim.Select)]
+    divisions = [each for each in divisions if _is_movable(each, sizes)]
     if not selections and not divisions:
         return block
     analyzer = analyzer_of(block.iter_vars)
@@ -111,8 +115,7 @@ def _not_zero(value: Any) -> Any:
 
 def _found(node: Any, *kinds: Any) -> list[Any]:
     found: list[Any] = []
-    for kind in kinds:
-        tvm_ffi.structural_walk(node, (kind, found.append))
+    tvm_ffi.structural_walk(node, (kinds, found.append))
     return found
 
 
@@ -214,4 +217,8 @@ def _divides(division: Any, analyzer: Analyzer) -> bool:
 
 
 def _proved(claim: Any, analyzer: Analyzer) -> bool:
-    return bool(analyzer.can_prove(claim, ProofStrength.SYMBOLIC_BOUND))
+    # The second proof is slow, and about symbols: it knows no more of what is loaded.
+    return bool(
+        analyzer.can_prove(claim)
+        or (not loads(claim) and analyzer.can_prove(claim, ProofStrength.SYMBOLIC_BOUND))
+    )

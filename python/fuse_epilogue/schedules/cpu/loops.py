@@ -24,7 +24,6 @@ import tvm_ffi
 from tvm import s_tir
 
 from ...tir_tree import handle, loads, uses
-from ..branches import analyzer_of, guarded, is_inside
 from ..convolution import DepthwiseConv, plain
 from ..rewrite import rewrite
 from .borders import Borders
@@ -235,10 +234,6 @@ def _turn_filter(sch: s_tir.Schedule, conv: Any, found: DepthwiseConv, channel: 
         if uses(load, found.tap.var) and not uses(load, found.column.var)
     ]
     if len(taps) != 1:
-        return
-    [load] = taps
-    if guarded(load, found.term) and not is_inside(load, analyzer_of(found.block.iter_vars)):
-        # The copy reads all of it, whatever the guard is.
         return
     places = [at for at, index in enumerate(taps[0].indices) if index.same_as(channel)]
     if not places or places[0] == len(taps[0].indices) - 1:

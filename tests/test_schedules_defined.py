@@ -1,0 +1,254 @@
+"""Schedules for LLVM evaluate nothing where the function does not, unless it is defined there."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from tvm.ir import prim
+from tvm.script import from_source
+
+from fuse_epilogue.schedules import branches, cpu, explain, prepare
+from fuse_epilogue.schedules.cpu import row_limits
+from fuse_epilogue.schedules.cpu.functions import with_vector_functions
+from planned_functions.build import build
+from planned_functions.draw import draw
+from planned_functions.memory import fenced, in_child
+from planned_functions.operands import GUARDS, OPERANDS, OPERATIONS, WHOLE
+from planned_functions.spec import Function, Operand, Stage
+from planned_functions.verdict import DIED, SAME, WRONG, judge
+
+LLVM = tvm.target.Target({"kind": "llvm", "num-cores": 1})
+
+
+def rows(operand: str, guard: str = "select", m: int = 16) -> Function:
+    """Sums of rows, and what is added to them."""
+    stage = Stage("add", Operand(operand, "row", guard))
+    sizes, form = {"m": m, "n": 8}, {"monoid": "sum"}
+    return Function("rows", sizes, "int32", "int32", form, stages=(stage,))
+
+
+def followed(function: Function) -> Function:
+    """With another block that reads the result of the one before twice."""
+    stage = Stage("subtract", Operand("cast", "row", "whole select"))
+    return replace(function, stages=(*function.stages, stage))
+
+
+def conv(guard: str, channels_last: bool = False, columns: int = 16) -> Function:
+    """A convolution whose term is guarded."""
+    form = {"stride": 1, "dilation": 1, "left": 0, "right": 0, "padding": "guard"}
+    form |= {"channels_last": channels_last, "guard": guard}
+    sizes = {"n": 1, "c": 8, "w": columns, "k": 3}
+    return Function("conv", sizes, "int32", "int32", form)
+
+
+def prepared(function: Function | str) -> Any:
+    func = from_source(function) if isinstance(function, str) else build(function).func
+    made = prepare.in_order(func)
+    assert made is not None
+    return made
+
+
+def selections(func: Any) -> int:
+    found: list[Any] = []
+    tvm_ffi.structural_walk(func.body, (prim.Select, found.append))
+    return len(found)
+
+
+# ---- Selections become branches ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operand", ["quotient", "remainder", "gather", "short", "late"])
+def test_a_selection_of_what_is_not_defined_becomes_a_branch(operand: str) -> None:
+    func = prepared(rows(operand))
+    assert selections(func) == 0
+    assert func.script().count("T.if_then_else") == 1
+
+
+@pytest.mark.parametrize("operand", ["shift", "cast", "overflow"])
+def test_a_selection_whose_values_can_be_discarded_stays(operand: str) -> None:
+    func = build(rows(operand)).func
+    assert selections(func) == 1
+    assert branches.with_branches(func).same_as(func)
+
+
+def test_a_guard_in_a_selection_is_no_proof() -> None:
+    # TVM's simplifier drops the inner one, which the outer one repeats.
+    assert selections(prepared(rows("gather", "if_then_else in select"))) == 0
+    assert selections(prepared(rows("cast", "if_then_else in select"))) == 1
+
+
+def test_an_opaque_call_is_not_discarded() -> None:
+    analyzer = tvm.sym.Analyzer()
+    x = tvm.tirx.Var("x", "float32")
+    assert branches.may_be_discarded(tvm.tirx.exp(x), analyzer)
+    assert not branches.may_be_discarded(tvm.tirx.call_extern("float32", "f", x), analyzer)
+
+
+# ---- Divisions by axes ---------------------------------------------------------------------------
+
+
+def divisors(func: Any) -> list[Any]:
+    found: list[Any] = []
+    tvm_ffi.structural_walk(func.body, (prim.Div, lambda node: found.append(node.b)))
+    return found
+
+
+def test_a_division_by_an_axis_does_not_divide_by_zero() -> None:
+    func = build(rows("quotient by the axis", "if_then_else")).func
+    [before], [after] = divisors(func), divisors(prepare.in_order(func))
+    assert tvm_ffi.structural_equal(after, branches._not_zero(before), map_free_vars=True)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "int8", "uint8"])
+def test_a_divisor_is_one_in_place_of_zero_and_else_itself(dtype: str) -> None:
+    text = f"""@T.prim_func(s_tir=True)
+def main(y: T.Buffer((19,), "{dtype}"), x: T.Buffer((19,), "{dtype}")):
+    for i in range(19):
+        with T.sblock("copy"):
+            vi = T.axis.spatial(19, i)
+            y[vi] = x[vi]
+"""
+    func = from_source(text)
+
+    def store(node: Any) -> Any:
+        return tvm.tirx.BufferStore(node.buffer, branches._not_zero(node.value), node.indices)
+
+    func = func.with_body(tvm_ffi.structural_map(func.body, (tvm.tirx.BufferStore, store)))
+    least, most = (np.iinfo(dtype).min + 1, np.iinfo(dtype).max)
+    values = np.array([*range(-8, 8), least, most, most - 1]).astype(dtype)
+    y = tvm.runtime.tensor(np.zeros(19, dtype))
+    tvm.compile(func, target=LLVM)(y, tvm.runtime.tensor(values))
+    np.testing.assert_array_equal(y.numpy(), np.where(values == 0, 1, values))
+
+
+def test_a_division_that_is_proved_to_be_defined_stays() -> None:
+    text = build(rows("quotient by the axis", "if_then_else")).text
+    func = from_source(text.replace("vi - 8 + 1", "vi + 1"))
+    assert branches.with_branches(func).same_as(func)
+
+
+# ---- Convolutions --------------------------------------------------------------------------------
+
+
+def form_of(function: Function) -> str:
+    return str(cpu.DepthwiseConv1d(lanes=4).choose(build(function).func, LLVM))
+
+
+def test_rows_that_a_guard_may_keep_from_being_read_are_not_loaded_whole() -> None:
+    why = "a guard may keep it from reading outside of its input"
+    for guard in ("row gather", "short rows", "short rows, select", "rows by data"):
+        assert form_of(conv(guard)) == f"tiles of loops; not in rows: {why}"
+        assert why in explain(build(conv(guard)).func, LLVM)
+    # A guard around what is always inside, and a gather without a guard.
+    assert form_of(conv("quotient")) == "rows, in vectors"
+    assert form_of(conv("none")) == "rows, in vectors"
+    text = build(conv("row gather")).text
+    bare = text.replace("T.if_then_else(I[vc] >= 0 and I[vc] < 8, ", "(")
+    bare = bare.replace(", T.int32(0))", ")")
+    assert "if_then_else" not in bare
+    choice = cpu.DepthwiseConv1d(lanes=4).choose(from_source(bare), LLVM)
+    assert choice.form == "rows, in vectors"
+
+
+def test_a_follower_that_is_more_than_a_store_has_no_plan() -> None:
+    [stage] = rows("gather").stages
+    branching = replace(stage, operand=replace(stage.operand, guard="statement"))
+    text = explain(build(replace(rows("gather"), stages=(branching,))).func, LLVM)
+    assert text.startswith("no plan: ")
+    assert explain(build(rows("gather")).func, LLVM).startswith("plan: ")
+
+
+def test_no_nan_is_cast_to_an_integer() -> None:
+    """A cast of a NaN is undefined: what is cast is a maximum, which TVM makes the other value."""
+    text = "@T.prim_func(s_tir=True)\ndef main(y: T.Buffer((8,)), x: T.Buffer((8,))):\n"
+    text += "    for i in range(8):\n        with T.sblock('b'):\n"
+    text += "            vi = T.axis.spatial(8, i)\n            y[vi] = T.{}(x[vi])\n"
+    for name in ("exp", "sigmoid"):
+        casts: list[Any] = []
+        func = with_vector_functions(from_source(text.format(name)))
+        tvm_ffi.structural_walk(func.body, (prim.Cast, casts.append))
+        assert casts
+        assert all(isinstance(cast.value, prim.Max) for cast in casts)
+        assert all(isinstance(cast.value.b, prim.FloatImm) for cast in casts)
+
+
+# ---- On memory that cannot be read ---------------------------------------------------------------
+
+#: What dies without a guard, and the part of the package that keeps it.
+DYING = {
+    "a selection in vectors": (rows("gather"), branches, "may_be_discarded", True),
+    "a quotient in vectors": (rows("quotient"), branches, "may_be_discarded", True),
+    "a division by an axis": (
+        # What is inlined into both arms of the next block occurs twice.
+        followed(rows("quotient by the axis", "if_then_else", m=129)),
+        branches,
+        "_is_movable",
+        False,
+    ),
+    "rows of a gather": (conv("row gather"), row_limits, "guarded", False),
+    "rows by data": (conv("rows by data"), row_limits, "guarded", False),
+}
+
+
+@pytest.mark.parametrize("name", DYING)
+def test_schedules_are_right_next_to_unreadable_memory(name: str) -> None:
+    function, *_ = DYING[name]
+    verdict = judge(function, seed=1)
+    assert (verdict.kind, verdict.detail) == (SAME, "")
+    assert verdict.schedules > 1
+
+
+@pytest.mark.parametrize("name", DYING)
+def test_they_are_not_where_the_check_is_off(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    function, module, check, answer = DYING[name]
+    monkeypatch.setattr(module, check, lambda *_, **__: answer)
+    assert judge(function, seed=1).kind == DIED
+
+
+@pytest.mark.parametrize("end", [False, True])
+def test_memory_around_an_array_cannot_be_read(end: bool) -> None:
+    array = fenced(np.arange(5, dtype="int32"), end, 4)
+    before, after = array.ctypes.data - 4, array.ctypes.data + 20
+
+    def reading(address: int) -> Any:
+        return lambda: str(np.ctypeslib.as_array((_INT * 1).from_address(address))[0])
+
+    from ctypes import c_int32 as _INT
+
+    steps = [reading(array.ctypes.data), reading(before), reading(after), lambda: "on"]
+    inside, left, right, then = in_child(steps)
+    assert (inside, then) == ("0", "on")
+    assert (right if end else left) == "died of signal 11"
+    assert (left if end else right) == "0"
+
+
+# ---- The generator -------------------------------------------------------------------------------
+
+
+def test_everything_is_drawn() -> None:
+    drawn = [draw(3, number) for number in range(1500)]
+    operands = [stage.operand for one in drawn for stage in one.stages]
+    assert {operand.kind for operand in operands} == set(OPERANDS)
+    assert {operand.guard for operand in operands} == {*GUARDS, *WHOLE}
+    assert {stage.operation for one in drawn for stage in one.stages} == set(OPERATIONS)
+    assert {one.kind for one in drawn} == {"product", "rows", "conv"}
+
+
+def test_the_same_number_is_the_same_function() -> None:
+    assert draw(1, 5) == draw(1, 5)
+    assert draw(1, 5) != draw(2, 5)
+    for number in range(50):
+        one = draw(1, number)
+        assert Function.from_json(json.loads(json.dumps(one.to_json()))) == one
+
+
+def test_a_sample_of_functions_is_scheduled_right() -> None:
+    verdicts = [judge(draw(2, number), number) for number in (2, 3)]
+    assert not [verdict for verdict in verdicts if verdict.kind in WRONG]
+    assert [verdict.kind for verdict in verdicts].count(SAME) == 2
