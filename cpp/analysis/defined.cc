@@ -1,6 +1,7 @@
 #include "analysis/defined.h"
 
 #include "analysis/interval.h"
+#include "analysis/refusal.h"
 #include "ir/functor.h"
 
 namespace fuse_epilogue {
@@ -160,10 +161,15 @@ Interval Satisfying(NodeKind comparison, const Interval& bound) {
 
 // ---- The proof ---------------------------------------------------------------------------------
 
+/*! \brief What counts as undefined: all of it, or what ends a program on the machine. */
+enum class Undefined { kAnything, kFaults };
+
 /*! \brief Walks through an expression, with the range of each integer in it. */
 class DefinednessProof {
  public:
-  DefinednessProof(const std::vector<Axis>& axes, const std::vector<Expr>& assumptions) {
+  DefinednessProof(const std::vector<Axis>& axes, const std::vector<Expr>& assumptions,
+                   Undefined looks_for)
+      : looks_for_(looks_for) {
     for (const Axis& axis : axes) {
       prover_.Bind(axis);
       BindAxis(axis);
@@ -202,9 +208,16 @@ class DefinednessProof {
     partial.reset();  // the program evaluates the domains of its blocks itself
   }
 
-  std::optional<Interval> Fail(const Expr& operation, std::string why) {
+  // A load, a division or a call; nothing known comes out of it.
+  std::optional<Interval> Fault(const Expr& operation, std::string why) {
     partial = Partial{operation, std::move(why)};
     return std::nullopt;
+  }
+
+  // What has no defined value, but does not end the program: any number may come out of it.
+  std::optional<Interval> Fail(const Expr& operation, std::string why) {
+    if (looks_for_ == Undefined::kFaults) return RangeOfType(DTypeOf(operation));
+    return Fault(operation, std::move(why));
   }
 
   // A result of an operation cut to its type: numbers of 32 bits and more do not wrap around.
@@ -251,7 +264,7 @@ class DefinednessProof {
       auto result = Combine(expr.kind(), *a, *b);
       return bits && !result ? type : Cut(expr, result);
     }
-    return Fail(expr, "nothing is known about such an operation");
+    return Fault(expr, "nothing is known about such an operation");
   }
 
   std::optional<Interval> VisitChoice(const Choice& choice) {
@@ -273,12 +286,12 @@ class DefinednessProof {
 
   std::optional<Interval> VisitLoad(const TensorLoad& load) {
     auto buffer = As<Var>(load.source());
-    if (!buffer) return Fail(load, "its memory is not known");
+    if (!buffer) return Fault(load, "its memory is not known");
     auto shape = BufferTypeOf(*buffer).shape();
     auto indices = load.indices();
     for (size_t i = 0; i < indices.size(); ++i) {
       if (!IsInBounds(indices[i], shape[i])) {
-        if (!partial) Fail(load, "its element may be out of bounds");
+        if (!partial) Fault(load, "its element may be out of bounds");
         return std::nullopt;
       }
     }
@@ -310,7 +323,7 @@ class DefinednessProof {
 
   std::optional<Interval> VisitCall(const Call& call) {
     std::string callee = CalleeOf(call);
-    if (!IsTotal(callee)) return Fail(call, "the call need not have a result");
+    if (!IsTotal(callee)) return Fault(call, "the call need not have a result");
     for (const Expr& argument : Arguments(call)) Visit(argument);
     return RangeOfType(DTypeOf(call));
   }
@@ -336,10 +349,10 @@ class DefinednessProof {
     auto a = Visit(operands.a), b = Visit(operands.b);
     auto type = RangeOfType(DTypeOf(expr));
     if (partial || !a || !b || !type) return std::nullopt;  // a float has a quotient, if only a NaN
-    if (b->HasZero()) return Fail(expr, "its divisor may be 0");
+    if (b->HasZero()) return Fault(expr, "its divisor may be 0");
     bool is_signed = type->low < 0;
     if (is_signed && a->low == type->low && b->low <= -1 && -1 <= b->high) {
-      return Fail(expr, "its quotient may overflow " + DTypeStr(DTypeOf(expr)));
+      return Fault(expr, "its quotient may overflow " + DTypeStr(DTypeOf(expr)));
     }
     return Combine(expr.kind(), *a, *b);
   }
@@ -387,10 +400,38 @@ class DefinednessProof {
     if (known) facts_.push_back({subject, Satisfying(comparison, *bound)});
   }
 
+  Undefined looks_for_;
   Prover prover_;
   std::vector<Fact> facts_;
   // Those without memory, for TVM's analyzer.
   std::vector<Expr> conditions_;
+};
+
+class LazySelects : public StmtExprMutator {
+ public:
+  LazySelects(const std::vector<Axis>& axes, const std::vector<Expr>& assumptions)
+      : axes_(axes), assumptions_(assumptions) {}
+
+ protected:
+  ffi::Any VisitOther(const Node& op) override {
+    ffi::Any rewritten = MutateChildren(op);
+    auto select = As<Select>(rewritten);
+    if (!select || (!MayFault(select->true_value()) && !MayFault(select->false_value()))) {
+      return rewritten;
+    }
+    return CallGlobal(Fn::IfThenElse, select->condition(), select->true_value(),
+                      select->false_value(), nullptr);
+  }
+
+ private:
+  bool MayFault(const Expr& expr) const {
+    DefinednessProof proof(axes_, assumptions_, Undefined::kFaults);
+    proof.Visit(expr);
+    return proof.partial.has_value();
+  }
+
+  const std::vector<Axis>& axes_;
+  const std::vector<Expr>& assumptions_;
 };
 
 // Looks for a node, but not where it would be evaluated under a condition only.
@@ -427,9 +468,15 @@ class UnguardedFinder : public StmtExprVisitor {
 
 std::optional<Partial> FindPartial(const Expr& expr, const std::vector<Axis>& axes,
                                    const std::vector<Expr>& assumptions) {
-  DefinednessProof proof(axes, assumptions);
+  DefinednessProof proof(axes, assumptions, Undefined::kAnything);
   proof.Visit(expr);
   return proof.partial;
+}
+
+Expr MakeSelectsLazy(const Expr& expr, const std::vector<Axis>& axes,
+                     const std::vector<Expr>& assumptions) {
+  if (IsSwitchedOff(Decision::kLazySelect)) return expr;
+  return LazySelects(axes, assumptions).Rewrite(expr);
 }
 
 bool IsAlwaysEvaluated(const Expr& node, const Expr& root) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "analysis/defined.h"
 #include "analysis/library.h"
 #include "analysis/lifetime.h"
 #include "analysis/refusal.h"
@@ -204,7 +205,9 @@ Expr Compose(const Surroundings& around, FusionPlan* plan, bool rows) {
     used.merge(VarsIn(tail->value));
     plan->merged.push_back(&*tail);
   }
-  return LoadReplacer(region.reduction.accumulator, plan->hole).Rewrite(f);
+  const Reduction& reduction = region.reduction;
+  f = LoadReplacer(reduction.accumulator, plan->hole).Rewrite(f);
+  return MakeSelectsLazy(f, reduction.spatial, AssumptionsBefore(*reduction.site));
 }
 
 }  // namespace
