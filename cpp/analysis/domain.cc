@@ -369,6 +369,34 @@ std::vector<ProducedLoad> ProducedLoads(const std::vector<Produced>& produced,
   return found;
 }
 
+// Whether the type of \p like holds all values of an index. Numbers are needed for a narrower one.
+bool Holds(const Expr& like, const Expr& index, const Reduction& reduction, const Prover& prover) {
+  if (SameType(DTypeOf(like), DTypeOf(index)) || IsWider(like, index)) return true;
+  if (!IsWider(index, like)) return false;
+  VarSet vars = VarsIn(index);
+  for (const Axis& axis : reduction.spatial) {
+    vars.erase(axis.var.get());
+    if (!As<IntImm>(axis.min) || !As<IntImm>(axis.extent)) return false;
+  }
+  const int64_t half = int64_t{1} << (DTypeOf(like).bits - 1);
+  return vars.empty() && prover.InRange(index, MakeInt(-half, index), MakeInt(2 * half, index));
+}
+
+// Indices in the one type of the axes, if it holds them: before anything is computed with them, so
+// that nothing is computed in another type than in the epilogue.
+ffi::Array<Expr> InTypeOf(const std::vector<Axis>& axes, const ffi::Array<Expr>& indices,
+                          const Reduction& reduction, const Prover& prover) {
+  ffi::Array<Expr> converted;
+  for (const Expr& index : indices) {
+    bool converts = !axes.empty() && Holds(axes[0].var, index, reduction, prover);
+    for (const Axis& axis : axes) {
+      converts = converts && SameType(DTypeOf(axis.var), DTypeOf(axes[0].var));
+    }
+    converted.push_back(converts ? MakeCast(index, axes[0].var) : index);
+  }
+  return converted;
+}
+
 }  // namespace
 
 AxisMap MatchElements(const Reduction& reduction, const std::vector<Produced>& produced,
@@ -400,9 +428,11 @@ AxisMap MatchElements(const Reduction& reduction, const std::vector<Produced>& p
   }
   ffi::Array<Expr> pattern = Substitute(first.indices(), single);
   bool from_memory = std::any_of(pattern.begin(), pattern.end(), ReadsMemory);
+  Prover prover = Knowing(reduction.spatial);
   std::optional<InjectiveMap> read;
   if (!from_memory) read = InjectiveMap::Detect(pattern, several, always);
-  auto inverse = read ? read->Inverse(loads[0].indices) : std::nullopt;
+  auto inverse =
+      read ? read->Inverse(InTypeOf(several, loads[0].indices, reduction, prover)) : std::nullopt;
   if (!inverse) {
     std::string why =
         from_memory ? ", whose element depends on data" : ", which cannot be inverted";
@@ -414,7 +444,6 @@ AxisMap MatchElements(const Reduction& reduction, const std::vector<Produced>& p
                   "block " + Quoted(consumer) + " reads " + Print(first) + why, {first});
   }
 
-  Prover prover = Knowing(reduction.spatial);
   // For writing the indices down: not knowing that a unit axis is always 0 keeps it by its name.
   std::vector<Axis> long_axes;
   for (const Axis& axis : reduction.spatial) {
@@ -437,14 +466,16 @@ AxisMap MatchElements(const Reduction& reduction, const std::vector<Produced>& p
       Refuse(Code::kIndexType, consumer,
              "axis " + Quoted(axis.var) + " of block " + Quoted(consumer) + " is " +
                  DTypeStr(DTypeOf(axis.var)) + " and block " + Quoted(producer) + " uses " +
-                 DTypeStr(DTypeOf(value)));
+                 DTypeStr(DTypeOf(value)) + " for " + Print(value));
     }
     if (!prover.InRange(value, axis.min, axis.extent)) refuse_slice();
     axes[axis.var.get()] = value;
   }
   for (const ProducedLoad& one : loads) {
     for (size_t i = 0; i < one.indices.size(); ++i) {
-      if (prover.Equal(Substitute(one.load.indices()[i], axes), one.indices[i])) continue;
+      Expr read = Substitute(one.load.indices()[i], axes);
+      bool holds = Holds(read, one.indices[i], reduction, prover);
+      if (holds && prover.Equal(read, MakeCast(one.indices[i], read))) continue;
       if (one.load.same_as(first)) {
         refuse_slice();
       } else {

@@ -63,11 +63,12 @@ std::pair<IterSumExpr, Expr> WithoutStride(const IterSumExpr& index, const Expr&
   return {sum, dense};
 }
 
-// Replaces an axis that is always widened, T.Cast("int64", v), by an axis of the wider type: TVM's
-// detection does not look through casts. The values are the same, as an axis does not overflow.
-class WideAxes : public StmtExprMutator {
+// Replaces an axis that is always converted, T.Cast("int64", v), by an axis of the other type:
+// TVM's detection does not look through casts. The values are the same, if that type holds them
+// all.
+class ConvertedAxes : public StmtExprMutator {
  public:
-  explicit WideAxes(const std::vector<Axis>& given) : axes(given) {}
+  explicit ConvertedAxes(const std::vector<Axis>& given) : axes(given) {}
   std::vector<Axis> axes;
 
  protected:
@@ -75,13 +76,13 @@ class WideAxes : public StmtExprMutator {
     auto cast = As<Cast>(op);
     if (!cast) return MutateChildren(op);
     for (Axis& axis : axes) {
-      auto wide = wide_.find(axis.var.get());
-      if (wide != wide_.end() && wide->second.same_as(cast->value())) return axis.var;
-      if (!axis.var.same_as(cast->value()) || !IsWider(*cast, axis.var)) continue;
+      auto given = given_.find(axis.var.get());
+      if (given != given_.end() && given->second.same_as(cast->value())) return axis.var;
+      if (!axis.var.same_as(cast->value())) continue;
       auto min = As<IntImm>(axis.min), extent = As<IntImm>(axis.extent);
-      if (!min || !extent) break;
+      if (!min || !extent || !Holds(*cast, min->value(), extent->value())) break;
       Var var = MakeVar(axis.var.name(), *cast);
-      wide_.emplace(var.get(), axis.var);
+      given_.emplace(var.get(), axis.var);
       axis = Axis{var, MakeInt(min->value(), var), MakeInt(extent->value(), var)};
       return var;
     }
@@ -89,12 +90,15 @@ class WideAxes : public StmtExprMutator {
   }
 
  private:
-  static bool IsWider(const Expr& cast, const Expr& value) {
-    DLDataType to = DTypeOf(cast), from = DTypeOf(value);
-    return to.code == kDLInt && from.code == kDLInt && to.bits > from.bits;
+  // Whether a signed type holds [min, min + extent).
+  static bool Holds(const Expr& like, int64_t min, int64_t extent) {
+    DLDataType dtype = DTypeOf(like);
+    if (dtype.code != kDLInt || dtype.bits > 64) return false;
+    const int64_t highest = static_cast<int64_t>(~uint64_t{0} >> (65 - dtype.bits));
+    return -highest - 1 <= min && extent <= highest && min <= highest - extent;
   }
 
-  std::unordered_map<VarKey, Var> wide_;
+  std::unordered_map<VarKey, Var> given_;
 };
 }  // namespace
 
@@ -184,15 +188,15 @@ std::optional<InjectiveMap> InjectiveMap::Detect(const ffi::Array<Expr>& indices
 }
 
 bool InjectiveMap::IsInjective(const ffi::Array<Expr>& indices, const std::vector<Axis>& axes) {
-  WideAxes wide(axes);
-  ffi::Array<Expr> widened = wide.Rewrite(indices);
+  ConvertedAxes converted(axes);
+  ffi::Array<Expr> rewritten = converted.Rewrite(indices);
   ffi::Any always = true;
   // One that occurs in its own type as well would be taken for a constant there.
   for (size_t i = 0; i < axes.size(); ++i) {
-    bool replaced = !axes[i].var.same_as(wide.axes[i].var);
-    if (replaced && UsesAny(widened, {axes[i].var.get()})) return false;
+    bool replaced = !axes[i].var.same_as(converted.axes[i].var);
+    if (replaced && UsesAny(rewritten, {axes[i].var.get()})) return false;
   }
-  return Detect(widened, wide.axes, always).has_value();
+  return Detect(rewritten, converted.axes, always).has_value();
 }
 
 bool InjectiveMap::Covers(size_t i, const Expr& min, const Expr& extent,

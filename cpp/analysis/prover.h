@@ -52,7 +52,7 @@ class InjectiveMap {
                                             const std::vector<Axis>& axes,
                                             const ffi::Any& predicate);
 
-  /*! \brief Whether different points have different indices, which may be in a wider integer type
+  /*! \brief Whether different points have different indices, which may be in another integer type
    *         than the axes. */
   static bool IsInjective(const ffi::Array<ir::Expr>& indices, const std::vector<Axis>& axes);
 

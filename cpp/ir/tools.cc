@@ -67,6 +67,11 @@ bool SameType(DLDataType a, DLDataType b) {
   return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
 }
 
+bool IsWider(const Expr& a, const Expr& b) {
+  DLDataType wide = DTypeOf(a), narrow = DTypeOf(b);
+  return wide.code == kDLInt && narrow.code == kDLInt && wide.bits > narrow.bits;
+}
+
 std::optional<std::pair<Expr, Expr>> Operands(const Expr& node) {
   switch (node.kind()) {
 #define CASE(T)        \
@@ -165,6 +170,12 @@ Expr MakeZero(const Expr& like) {
 }
 Expr MakeInt(int64_t value, const Expr& like) {
   return CallGlobal(Fn::IntImm, DTypeOf(like), value, nullptr).cast<Expr>();
+}
+
+Expr MakeCast(const Expr& value, const Expr& like) {
+  if (SameType(DTypeOf(value), DTypeOf(like))) return value;
+  if (auto imm = As<IntImm>(value)) return MakeInt(imm->value(), like);
+  return CallGlobal(Fn::Cast, DTypeOf(like), value, nullptr).cast<Expr>();
 }
 
 std::string Print(const ffi::ObjectRef& node) {

@@ -31,6 +31,8 @@ bool IsBool(DLDataType dtype);
 bool IsInteger(DLDataType dtype);
 bool IsFloat(DLDataType dtype);
 bool SameType(DLDataType a, DLDataType b);
+/*! \brief Whether both are signed integers and \p a has more bits. */
+bool IsWider(const Expr& a, const Expr& b);
 
 /*! \brief The two operands of an arithmetic, min/max, logical or bit-wise node. */
 std::optional<std::pair<Expr, Expr>> Operands(const Expr& node);
@@ -69,6 +71,8 @@ Expr MakeLoad(const Var& buffer, const ffi::Array<Expr>& indices);
 Expr MakeZero(const Expr& like);
 /*! \brief The integer \p value in the type of \p like. */
 Expr MakeInt(int64_t value, const Expr& like);
+/*! \brief \p value in the type of \p like; a literal becomes a literal. */
+Expr MakeCast(const Expr& value, const Expr& like);
 
 /*! \brief \p node as TVMScript prints it. */
 std::string Print(const ffi::ObjectRef& node);
