@@ -149,14 +149,12 @@ class AbstractDialect:
 
     def decides(self, condition: Value, lazy: bool) -> bool:
         """Whether the condition is static: no other can leave a value uncomputed."""
-        return lazy and condition.static
+        return condition.static
 
     def choose(self, condition: Value, a: Value, b: Value, lazy: bool) -> Value:
         """Return a selection; only a static condition can leave a value uncomputed."""
         if condition.static:
-            if lazy:
-                return Value(f"({a.code} if {condition.code} else {b.code})", a.type)
-            return Value(f"select({condition.code}, {a.code}, {b.code})", a.type)
+            return Value(f"({a.code} if {condition.code} else {b.code})", a.type)
         return Value(f"X.choose({_type(a.type)}, {condition.code}, {a.code}, {b.code})", a.type)
 
     def call(self, name: str, args: list[Value], type: ScalarType) -> Value:

@@ -57,12 +57,16 @@ class Comparison:
     open : int
         Those that were not compared: what they are depends on the order of the operations for
         more than rounding (a NaN in a maximum, an overflow on the way).
+    undefined : int
+        Sets of data on which the function before does something that has no defined result: it
+        divides by zero, say. Nothing was compared there.
     """
 
     elements: int = 0
     identical: int = 0
     bounded: int = 0
     open: int = 0
+    undefined: int = 0
 
     def __add__(self, other: Comparison) -> Comparison:
         """Add counts."""
@@ -71,6 +75,7 @@ class Comparison:
             self.identical + other.identical,
             self.bounded + other.bounded,
             self.open + other.open,
+            self.undefined + other.undefined,
         )
 
 

@@ -19,6 +19,11 @@ KINDS = ("exact", "normal", "nasty")
 #: The kind that is tried besides where results must have the same bits.
 LITERALS = "literals"
 
+# Small integers, and the part of all that they are.
+_NEAR, _NEAR_PART = 4, 0.3
+#: Ranges of integers, one tried after the other where a function is not defined on those of `make`.
+TAME = ((-4, 12), (0, 7), (1, 3), (1, 1), (0, 0))
+
 #: Values of parameters: an array for each buffer, a numpy scalar for each number.
 Arrays = dict[str, Any]
 
@@ -50,7 +55,8 @@ def make(
     kind : str
         ``exact``: floats that are small integers. ``normal``: normally distributed floats.
         ``nasty``: floats among which are zeros of both signs, infinities, NaN and denormals.
-        Integers come from the whole range of their type, with its ends and zero among them.
+        Integers come from the whole range of their type, with its ends and small ones among them,
+        so that those that serve as an index or a divisor are right and wrong.
     type : ScalarType
         Of the elements.
     shape : tuple[int, ...]
@@ -76,9 +82,16 @@ def make(
         low, high = limits or (type.low, type.high)
         storage = np.dtype("uint8") if type.kind == "b" else np.dtype(type.name)
         values = rng.integers(low, high, size=shape, dtype=storage, endpoint=True)
+        if limits is None and type.kind != "b":
+            near = rng.integers(max(low, -_NEAR), _NEAR, size=shape, dtype=storage, endpoint=True)
+            values = np.where(rng.random(shape) < _NEAR_PART, near, values)
         extremes = [value for value in (low, high, 0, 1) if low <= value <= high]
         chosen = rng.choice(np.array(extremes, storage), size=shape)
-        return np.where(rng.random(shape) < density, chosen, values).astype(numpy_type(type))
+        values = np.where(rng.random(shape) < density, chosen, values)
+        if limits is None and values.size > 1:
+            # A divisor is 0 somewhere, whatever is drawn.
+            values.reshape(-1)[rng.integers(values.size)] = 0
+        return values.astype(numpy_type(type))
     if kind == "exact":
         return rng.integers(-6, 7, size=shape).astype(numpy_type(type))
     values = rng.standard_normal(shape)
@@ -175,6 +188,7 @@ def make_arrays(
     rng: np.random.Generator,
     density: float = 0.15,
     literals: Sequence[float] = (),
+    tame: tuple[int, int] | None = None,
 ) -> Arrays:
     """Make a value for each parameter; outputs are filled too, so that missing stores show.
 
@@ -192,6 +206,8 @@ def make_arrays(
         The part of the values that are special.
     literals : sequence of float
         For `LITERALS`: the numbers to use.
+    tame : tuple[int, int], optional
+        Limits of all integers that have none.
 
     Returns
     -------
@@ -204,7 +220,7 @@ def make_arrays(
     """
     arrays: Arrays = {}
     for name, (param, shape) in parameters.items():
-        limits = ranges.get(name)
+        limits = ranges.get(name, None if param.type.kind == "b" else tame)
         if kind == LITERALS:
             made = make_literals(param.type, shape, rng, literals, limits, density)
         else:

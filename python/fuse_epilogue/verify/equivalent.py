@@ -14,12 +14,13 @@ from .._arguments import Numerics, check_numerics, prim_func
 from .abstract import AbstractProgram
 from .compare import Comparison, NotEquivalent, same_bits, same_numbers, within_bounds
 from .compiled import Compiled
-from .data import KINDS, LITERALS, Arrays, copies, literals_of, make_arrays
+from .data import KINDS, LITERALS, TAME, Arrays, copies, literals_of, make_arrays
 from .evaluate import Program, compile_function
 from .intervals import IntervalArithmetic
 from .parameters import Parameter, shape_of, work_of
 from .scalars import EvaluationError, UnsupportedError
 from .unknowns import Symbolic, prove
+from .watched import REPORT, watched
 
 # Stores above which the evaluator is not used: it takes some microseconds for each.
 _EFFORT = 60_000
@@ -70,6 +71,7 @@ class Equivalence:
         """Return a line that says whether it is a proof, one for the data and one for the proof."""
         kinds = ", ".join(
             f"{kind}: {found.identical} identical, {found.bounded} within bounds, {found.open} open"
+            + (f", undefined on {found.undefined} sets of data" if found.undefined else "")
             for kind, found in self.data.items()
         )
         verdict = "proved equal at the extents tried"
@@ -90,6 +92,7 @@ class _Pair:
     shapes: dict[str, tuple[Parameter, tuple[int, ...]]]
     written: list[str]
     compiled: Compiled | None = None
+    watched: Compiled | None = None
     bounds: list[AbstractProgram] = field(default_factory=list)
 
     @property
@@ -137,7 +140,9 @@ def equivalent(
     The function returns where no difference was found, proved or not: without a proof (`proved`
     is false, the report says "NOT PROVED") the functions may differ for data that was not tried.
     For ``"exact"`` this is frequent, since float operations are unknown functions then. Elements
-    that were counted as open were not compared at all.
+    that were counted as open were not compared at all, and data on which the function before has
+    no defined result were left out: others with smaller integers are tried instead. The proof is
+    about values: it takes for granted that what is computed is defined.
 
     Parameters
     ----------
@@ -164,8 +169,8 @@ def equivalent(
     ------
     NotEquivalent
         Naming the buffer, the element and the two values.
-    EvaluationError
-        If the function before does something that has no defined result.
+        The function after may also do something that has no defined result (divide by zero,
+        access memory out of bounds) on data on which the function before does not.
     UnsupportedError
         One of the functions has something in it that cannot be evaluated; the message names it.
     TypeError
@@ -189,7 +194,7 @@ def equivalent(
     pair = _prepare(before, after, numerics, sizes)
     small = max(work_of(program, pair.sizes) for program in pair.programs) <= _EFFORT
     if compiled:
-        pair.compiled = Compiled(pair.functions)
+        _compile(pair, small)
     found = {}
     literals = literals_of(before, after)
     for kind in (*KINDS, LITERALS) if pair.exactly else KINDS:
@@ -197,8 +202,12 @@ def equivalent(
         found[kind] = Comparison()
         densities = _LITERAL_DENSITIES if kind == LITERALS else _DENSITIES
         for density in densities if small else densities[:1]:
-            arrays = make_arrays(kind, pair.shapes, ranges or {}, rng, density, literals)
-            found[kind] += _compare(pair, kind, arrays, small)
+            for tame in (None, *TAME):
+                arrays = make_arrays(kind, pair.shapes, ranges or {}, rng, density, literals, tame)
+                counts = _compare(pair, kind, arrays, small)
+                found[kind] += counts
+                if not counts.undefined:
+                    break
     symbolic, candidates = prove(before, after, numerics=numerics, sizes=sizes, timeout=timeout)
     for at, values in candidates:
         _try_candidate(before, after, numerics, at, values, ranges or {})
@@ -245,23 +254,55 @@ def choose_sizes(program: Program, sizes: Mapping[str, int] | None) -> dict[str,
     return {name: int(given[name]) if name in given else next(primes) for name in program.sizes}
 
 
-def _evaluate(pair: _Pair, place: int, arrays: Arrays) -> Arrays:
+def _compile(pair: _Pair, small: bool) -> None:
+    """Compile the functions; with watched copies where nobody else sees whether they may run."""
+    if not small and any(program.partial for program in pair.programs):
+        try:
+            pair.watched = Compiled([watched(func) for func in pair.functions])
+        except UnsupportedError:
+            return  # Nobody could say on which data the code may run.
+    pair.compiled = Compiled(pair.functions)
+
+
+def _evaluate(pair: _Pair, place: int, arrays: Arrays) -> tuple[Arrays, str]:
+    """Run a function; returns what is in its arrays, and what it did that is not defined."""
     content = copies(arrays)
     try:
         pair.programs[place].run(content, pair.sizes)
+    except UnsupportedError:
+        raise
     except EvaluationError as error:
-        if place == 0:
-            raise
-        raise NotEquivalent(f"the function after: {error}") from error
-    return content
+        return content, str(error)
+    return content, ""
+
+
+def _watch(watched: Compiled, place: int, arrays: Arrays) -> str:
+    """Return what a function would do that is not defined, or nothing."""
+    report = watched.run(place, {**arrays, REPORT: np.zeros(1, "int32")})[REPORT]
+    return "it accesses memory out of bounds, or divides by zero" if report[0] else ""
+
+
+def _demand_defined(faults: list[str]) -> bool:
+    """Whether the function before is defined; raises if only the function after is not."""
+    if faults[1] and not faults[0]:
+        raise NotEquivalent(f"the function after: {faults[1]}")
+    return not faults[0]
 
 
 def _compare(pair: _Pair, kind: str, arrays: Arrays, small: bool) -> Comparison:
-    """Run both functions on one set of data and compare everything they write."""
+    """Run both functions on one set of data and compare everything they write.
+
+    Compiled code does not run where the function has no defined result: it might not come back.
+    """
     results: list[tuple[str, Arrays, Arrays]] = []
     if small:
-        evaluated = [_evaluate(pair, place, arrays) for place in (0, 1)]
-        results.append(("the evaluator", evaluated[0], evaluated[1]))
+        (before, fault), (after, other) = (_evaluate(pair, place, arrays) for place in (0, 1))
+        if not _demand_defined([fault, other]):
+            return Comparison(undefined=1)
+        results.append(("the evaluator", before, after))
+    elif pair.watched is not None:
+        if not _demand_defined([_watch(pair.watched, place, arrays) for place in (0, 1)]):
+            return Comparison(undefined=1)
     if pair.compiled is not None:
         llvm = [pair.compiled.run(place, arrays) for place in (0, 1)]
         results.append(("compiled code", llvm[0], llvm[1]))
@@ -276,12 +317,14 @@ def _compare(pair: _Pair, kind: str, arrays: Arrays, small: bool) -> Comparison:
                 counts += within_bounds(name, after[name], bounds[0][name], bounds[1][name], reason)
             elif kind == "exact":
                 counts += same_numbers(name, before[name], after[name], reason)
+            elif small:
+                counts += Comparison(before[name].size, open=before[name].size)
     if len(results) == 2 and kind not in ("nasty", LITERALS):
         _cross_check(pair, results[0][1], results[1][1], arrays, bounds)
     return counts
 
 
-def _bounds(pair: _Pair, arrays: Arrays) -> list[dict[str, list[Any]]]:
+def _bounds(pair: _Pair, arrays: Arrays) -> list[dict[str, list[Any]]] | None:
     found = []
     for program in pair.bounds:
         content: dict[str, Any] = {}
@@ -290,7 +333,13 @@ def _bounds(pair: _Pair, arrays: Arrays) -> list[dict[str, list[Any]]]:
             numbers = (array.astype(np.float64) if param.type.kind == "f" else array).ravel()
             values = [(number, number) for number in numbers.tolist()]
             content[name] = values if param.shape is not None else values[0]
-        program.run(IntervalArithmetic(), content, pair.sizes)
+        try:
+            program.run(IntervalArithmetic(), content, pair.sizes)
+        except UnsupportedError:
+            raise
+        except EvaluationError:
+            # An operand that is not taken is computed all the same where the choice is data.
+            return None
         found.append(content)
     return found
 
@@ -307,6 +356,8 @@ def _cross_check(
         bounds = _bounds(pair, arrays)
     reason = "the evaluator and compiled code disagree"
     for name in pair.written:
+        if bounds is None and pair.floats and not pair.exactly:
+            continue
         if bounds is None:
             same_numbers(name, evaluated[name], compiled[name], reason)
         else:

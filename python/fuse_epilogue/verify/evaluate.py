@@ -8,6 +8,7 @@ that was never written, indices out of bounds, block variables outside of their 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -29,6 +30,10 @@ from .statements import StatementWriter, compile_source, unwritten
 from .values import Value
 
 __all__ = ["EvaluationError", "Parameter", "Program", "UnsupportedError", "compile_function"]
+
+
+# Calls and operators of the source that fail for some operands; a literal divides without fault.
+_PARTIAL = re.compile(r"index\(|shift_amount\(|truncdiv\(|truncmod\(|checked_|(//|%) [^1-9]")
 
 
 class Program:
@@ -69,6 +74,11 @@ class Program:
         self._reference = reference
         exec(compile_source(source), namespace)
         self._main = namespace["main"]
+
+    @property
+    def partial(self) -> bool:
+        """Whether something in it may not be defined for some data: the source checks it."""
+        return _PARTIAL.search(self.source) is not None
 
     def run(
         self, arrays: Mapping[str, Any], sizes: Mapping[str, int] | None = None

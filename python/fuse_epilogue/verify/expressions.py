@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from tvm.ir import Call, TensorLoad, Var, prim
 
+from ..tir_tree import loads
 from .integers import static_binary, static_int, wrapped
 from .scalars import ScalarType, UnsupportedError, scalar_type
 from .values import Buffer, Value
@@ -145,7 +146,7 @@ class ExpressionWriter:
             prim.Or: lambda e: self._logical("or", e.a, e.b),
             prim.Not: lambda e: self._logical("not", e.a),
             prim.BitwiseNot: self._bitwise_not,
-            prim.Select: lambda e: self._choose(e.condition, e.true_value, e.false_value, False),
+            prim.Select: self._select,
             prim.Let: self._let,
             Call: self._call,
         }
@@ -324,11 +325,13 @@ class ExpressionWriter:
         static = yes.static and no.static and test.static
         if not static:
             yes, no = self.data(yes), self.data(no)
-        decided = static or self.dialect.decides(test, lazy)
-        if not decided:
+        if not self.dialect.decides(test, lazy):
             for line in (*lines_yes, *lines_no):
                 self.lines(line)
-            return self.dialect.choose(test, yes, no, lazy)
+            if not static:
+                return self.dialect.choose(test, yes, no, lazy)
+            code = f"select({test.code}, {yes.code}, {no.code})"
+            return Value(code, yes.type, True, min(yes.low, no.low), max(yes.high, no.high))
         if lines_yes or lines_no:
             # Only the lines of the value that is taken run.
             name = self.fresh("e")
@@ -344,6 +347,10 @@ class ExpressionWriter:
         else:
             code = f"({yes.code} if {test.code} else {no.code})"
         return Value(code, yes.type, static, min(yes.low, no.low), max(yes.high, no.high))
+
+    def _select(self, expr: Any) -> Steps:
+        lazy = is_branch(expr)
+        return self._choose(expr.condition, expr.true_value, expr.false_value, lazy)
 
     @contextmanager
     def _set_aside(self) -> Iterator[list[str]]:
@@ -394,6 +401,12 @@ class ExpressionWriter:
     def called(self, name: str, expr: Any, args: list[Value], type: ScalarType) -> Value:
         """Write a call of a function whose operands are written."""
         return self.dialect.call(name, args, type)
+
+
+def is_branch(select: Any) -> bool:
+    """Whether TVM makes a branch of a select for LLVM: it does if one of the values loads."""
+    found = loads(select.true_value) or loads(select.false_value)
+    return bool(found)
 
 
 def _no_lines(line: str) -> None:

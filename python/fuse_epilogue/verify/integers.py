@@ -58,6 +58,9 @@ def integer_operation(name: str, a: Value, b: Value) -> tuple[str, int, int]:
         return f"{name}imum({a.code}, {b.code})", pick(a.low, b.low), pick(a.high, b.high)
     if name in ("and", "or", "xor"):
         return f"({a.code} {_OPERATORS[name]} {b.code})", *widest
+    if name in _DIVISIONS and a.type.kind == "i" and a.low == a.type.low and b.low <= -1 <= b.high:
+        # The quotient of the lowest integer by -1 is none of the type.
+        return f"checked_{name}({a.code}, {b.code}, {a.low})", widest[0], widest[1]
     if name == "floordiv" or (name == "div" and a.low >= 0 and b.low >= 0):
         if b.low > 0:
             return (
@@ -83,6 +86,7 @@ def integer_operation(name: str, a: Value, b: Value) -> tuple[str, int, int]:
     raise UnsupportedError(f"{name} of {a.type.name}")
 
 
+_DIVISIONS = ("div", "truncmod", "floordiv", "floormod")
 _OPERATORS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^"}
 
 

@@ -31,7 +31,6 @@ from .rounding import (
 )
 from .scalars import (
     POISON,
-    EvaluationError,
     ScalarType,
     UnsupportedError,
     WorkLimit,
@@ -170,7 +169,7 @@ class IntervalArithmetic(Arithmetic):
         for given, is_data, _type, extent, stride in axes:
             low, high = given if is_data else (given, given)
             if low < 0 or high >= extent:
-                raise EvaluationError(f"'{name}' is accessed out of bounds: {low} to {high}")
+                return _anything(type)
             spans.append([position * stride for position in range(low, high + 1)])
         found = [buffer[sum(place)] for place in itertools.product(*spans)]
         if any(value is POISON for value in found):
@@ -179,6 +178,11 @@ class IntervalArithmetic(Arithmetic):
         for value in found[1:]:
             result = self._choose(type, _EITHER, result, value)
         return result
+
+
+def _anything(type: ScalarType) -> Interval:
+    """Return what holds every value: of what is not defined, and had better not be chosen."""
+    return ANYTHING if type.kind == "f" else (type.low, type.high)
 
 
 def _nonzero(a: Interval) -> Interval:
@@ -218,6 +222,7 @@ _POINTWISE: dict[str, Callable[[int, int], int]] = {
     "shl": lambda a, b: a << b,
     "shr": lambda a, b: a >> b,
 }
+_DIVISIONS = {"div", "truncmod", "floordiv", "floormod"}
 _MONOTONE = {"add", "sub", "mul", "max", "min"}
 # Monotone in the first operand where the second is a positive constant.
 _MONOTONE_FIRST = {"div", "floordiv", "shr"}
@@ -228,8 +233,10 @@ def _integer_binary(name: str, type: ScalarType, a: Interval, b: Interval) -> In
     if operation is None:
         raise UnsupportedError(f"{name} of {type.name}")
     points = b[0] == b[1]
-    if name in ("shl", "shr") and points and not 0 <= b[0] < type.bits:
-        raise EvaluationError(f"a {type.bits}-bit value is shifted by {b[0]}")
+    if name in ("shl", "shr") and not 0 <= b[0] <= b[1] < type.bits:
+        return _anything(type)
+    if name in _DIVISIONS and b[0] <= 0 <= b[1]:
+        return _anything(type)
     if a[0] == a[1] and points:
         result = operation(a[0], b[0])
         return _wrap(type, result, result) if type.kind != "b" else (result, result)

@@ -150,6 +150,10 @@ class Needs(TermExpressions):
         self.path = outer
         return self.dialect.choose(test, yes, no, lazy)
 
+    def _select(self, expr: Any) -> Steps:
+        # Whether it is a branch depends on the target.
+        return self._choose(expr.condition, expr.true_value, expr.false_value, False)
+
     def _logical(self, name: str, *operands: Any) -> Steps:
         outer = self.path
         values: list[Any] = []

@@ -9,6 +9,7 @@ into a parameter. Memory nobody wrote yet holds `POISON`, which every operation 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -205,6 +206,24 @@ def truncmod(a: int, b: int) -> int:
     """Remainder that goes with `truncdiv`."""
     remainder = abs(a) % abs(b)
     return -remainder if a < 0 else remainder
+
+
+def _checked(divide: Callable[[int, int], int]) -> Callable[[Any, Any, int], Any]:
+    """Make a division raise where the quotient of signed integers overflows."""
+
+    def checked(a: Any, b: Any, lowest: int) -> Any:
+        if a is POISON or b is POISON:
+            return POISON
+        if a == lowest and b == -1:
+            raise EvaluationError(f"{a} is divided by -1, and the quotient overflows")
+        return divide(a, b)
+
+    return checked
+
+
+checked_div, checked_truncmod = _checked(truncdiv), _checked(truncmod)
+checked_floordiv = _checked(operator.floordiv)
+checked_floormod = _checked(operator.mod)
 
 
 @_strict
