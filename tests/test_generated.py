@@ -36,6 +36,7 @@ from generated.examples import (
     program,
 )
 from generated.facts import Facts
+from generated.reached import has_partial
 from generated.rules import RULES
 from generated.runner import run_all
 from generated.shrink import shrink
@@ -166,12 +167,14 @@ def test_every_value_of_every_field_is_drawn(drawn: list[Program]) -> None:
         "distribute": (True, False),
         "symbolic": (True, False),
         "several readers": (True, False),
+        "operand undefined somewhere": (True, False),
         "reduction loop outermost": (True, False),
         "result is a parameter": (True, False),
         "index": ("int32", "int64"),
         "operation": (
-            "add sub mul div floordiv max min and or not bitand bitor bitxor bitnot shl shr gt ge "
-            "eq ne select cast sigmoid tanh exp lookup x y next elem row scalar lit axis impure"
+            "add sub mul div floordiv floormod truncdiv truncmod max min and or not bitand bitor "
+            "bitxor bitnot shl shr gt ge lt le eq ne select ite cast sigmoid tanh exp lookup table "
+            "x y next elem row scalar short lit axis impure"
         ).split(),
     }
     missing = [
@@ -181,6 +184,10 @@ def test_every_value_of_every_field_is_drawn(drawn: list[Program]) -> None:
         if not seen[f"{field}={value}"]
     ]
     assert not missing
+
+
+def test_most_programs_have_an_operand_that_is_undefined_somewhere(drawn: list[Program]) -> None:
+    assert sum(map(has_partial, drawn)) >= 0.6 * len(drawn)
 
 
 def test_json_holds_a_program(drawn: list[Program]) -> None:

@@ -273,14 +273,15 @@ def _of_value(d: Drawing, monoid: str) -> None:
         return
     kind = d.source.number(0, 3)
     above: Expr = ("ge", x, zero)
+    # Not "less than": TVM fails to simplify 0 < 16 of an unsigned type.
     if kind == 0:
         name = d.source.pick(("truncdiv", "truncmod", "floordiv", "floormod"))
         d.expr = _choose_lazily(d, ("ne", x, zero), (name, d.literal(100), x), zero)
     elif kind == 1:
-        inside = ("and", above, ("lt", x, d.literal(bits(dtype))))
+        inside = ("and", above, ("le", x, d.literal(bits(dtype) - 1)))
         d.expr = _choose_lazily(d, inside, (d.source.pick(("shl", "shr")), d.literal(1), x), x)
     elif kind == 2:
-        inside = ("and", above, ("lt", x, d.literal(TABLE)))
+        inside = ("and", above, ("le", x, d.literal(TABLE - 1)))
         d.expr = _choose_lazily(d, inside, ("table", dtype, d.number_of_input(), x), x)
     else:
         divisor = d.input(dtype)
