@@ -3,9 +3,10 @@
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
-# Processes that share the tests; a file's tests stay together, since many share what they compile.
+# Processes that share the tests; tests of a group stay together, since they share what they compile:
+# of a file, or of a part of the corpus (tests/conftest.py).
 TEST_WORKERS ?= auto
-PYTEST_WORKERS = --numprocesses $(TEST_WORKERS) --maxprocesses 8 --dist loadfile
+PYTEST_WORKERS = --numprocesses $(TEST_WORKERS) --maxprocesses 8 --dist loadgroup
 WERROR ?= OFF
 SANITIZE_CXX ?= g++
 SANITIZE_TESTS ?= tests -m cpp
@@ -24,7 +25,7 @@ CPP_CODE = $(shell find cpp tests/cuda_on_cpu -name "*.cc" -o -name "*.h")
 .DELETE_ON_ERROR:
 # One target at a time; within the compilation all cores work anyway.
 .NOTPARALLEL:
-.PHONY: help install lib demo test lint format sanitize bench fuzz fuzz-cuda fuzz-neuron fuzz-modules fuzz-schedules tvm-tests docs wheel test-wheel clean
+.PHONY: help install lib demo test test-all lint format sanitize bench fuzz fuzz-cuda fuzz-neuron fuzz-modules fuzz-schedules tvm-tests docs wheel test-wheel clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -34,7 +35,10 @@ install: $(VENV)/.package $(TOOLS) lib ## create .venv with the package (editabl
 demo: $(VENV)/.package lib ## fuse the epilogues of a real layer and show what became of it
 	$(PY) examples/demo.py
 
-test: lint install ## lint, then all tests (PYTEST_ARGS: what else to tell pytest; TEST_WORKERS: processes)
+test: lint install ## lint, then the quick tests (PYTEST_ARGS: further arguments of pytest; TEST_WORKERS: processes)
+	$(PY) -m pytest $(PYTEST_WORKERS) -m "not full" $(PYTEST_ARGS)
+
+test-all: lint install ## lint, then all tests, as continuous integration does (PYTEST_ARGS, TEST_WORKERS)
 	$(PY) -m pytest $(PYTEST_WORKERS) $(PYTEST_ARGS)
 
 lint: $(TOOLS) ## ruff, mypy and clang-format, without changing anything

@@ -1,19 +1,13 @@
-"""What several tests share: the corpus compiled before and after fusing, in a few modules."""
+"""How tests are shared among processes, and what is added to the summary."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
-from typing import TYPE_CHECKING
 
 import pytest
 
 import mutation_table
-
-if TYPE_CHECKING:
-    from oracles import Builds
-    from programs import Case
 
 # TVM would bind this process to the first core with its first parallel loop, and with it all that
 # the tests start: compilers, servers, other workers of pytest.
@@ -23,41 +17,26 @@ os.environ.setdefault("TVM_BIND_THREADS", "0")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-WIDE_INTEGERS = {"int32", "int64", "uint32", "uint64"}
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep a file's tests together, in one process, but for those that name a group of their own.
 
-@pytest.fixture(scope="session")
-def builds(request: pytest.FixtureRequest) -> Builds:
-    """Every selected case compiled, as ``<name>`` unfused and as ``<name>_fused``.
-
-    A case whose fusion is refused, or fails, has no fused build; the test that needs it says so.
+    The tests of a group follow each other, where there is only one process too: what they share is
+    made once, and only while they run.
     """
-    from oracles import Builds, accumulator, fuse  # it reads the corpus, which most files do not
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    order = {name: place for place, name in enumerate(dict.fromkeys(map(group_of, items)))}
+    items.sort(key=lambda item: order[group_of(item)])
 
-    cases: dict[str, Case] = {}
-    for item in request.session.items:
-        if "builds" in getattr(item, "fixturenames", ()) and hasattr(item, "callspec"):
-            case = item.callspec.params["case"]
-            cases[case.name] = case
-    plain, optimised, same = {}, {}, {}
-    names: dict[object, str] = {}
-    for name, case in cases.items():
-        if case.reference is None:
-            continue
-        # What is not fused is a reference: what an optimiser makes of it does not matter.
-        same[name] = names.setdefault((case.func, case.schedule), name)
-        if same[name] == name:
-            plain[name] = case.scheduled().mod["main"]
-        # It matters where it assumes something: that wide integers do not overflow.
-        wide = case.schedule is None and accumulator(case) in WIDE_INTEGERS
-        fusing = optimised if wide else plain
-        # Whatever it raises: the tests of this one case report it.
-        with contextlib.suppress(Exception):
-            fusing[f"{name}_fused"] = fuse(case)[0].mod["main"]
-    built = Builds(plain, opt_level=0)
-    built.add(optimised)
-    built.alias(same)
-    return built
+
+def group_of(item: pytest.Item) -> str:
+    """The group that a test is in."""
+    mark = item.get_closest_marker("xdist_group")
+    assert mark is not None
+    return str(mark.args[0])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

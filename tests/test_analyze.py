@@ -1,8 +1,10 @@
-"""Asking before doing: `analyze` says what a call would do, and changes nothing."""
+"""Asking before doing: `analyze` says what a call would do, and changes nothing.
+
+`test_corpus.py` asks it of every program.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -11,78 +13,14 @@ from tvm import s_tir
 from tvm.s_tir import Schedule
 
 import fuse_epilogue
-from fuse_epilogue import FusionReport, analyze, refusal_code
+from corpus.calls import plain
+from fuse_epilogue import analyze
 from oracles import fused
-from programs import ACCEPT, BY_NAME, EITHER, REFUSE, Case
-
-
-def each(cases: list[Case]) -> Any:
-    return pytest.mark.parametrize("case", [pytest.param(c, id=c.name) for c in cases])
-
-
-def plain(report: FusionReport) -> tuple[Any, ...]:
-    """The report without its certificate, whose expressions have other variables every time."""
-    return dataclasses.astuple(dataclasses.replace(report, certificate=None))
-
-
-# ---------------------------------------------------------------------------------------------
-# It tells what the call does
-# ---------------------------------------------------------------------------------------------
-
-
-@each(ACCEPT)
-def test_agrees_with_the_call(case: Case) -> None:
-    _, done = fused(case.name)
-    asked = analyze(case.scheduled(), case.reduction, **case.options)
-    assert plain(asked) == plain(done)
-    assert str(asked) == str(done)
-    assert asked.certificate is not None
-
-
-@each([*REFUSE, *EITHER])
-def test_agrees_with_the_call_about_a_refusal(case: Case) -> None:
-    for call in case.refusing_calls:
-        sch = case.scheduled()
-        asked = analyze(sch, *call, **case.options)
-        try:
-            done = sch.fuse_reduction_epilogue(*call, **case.options)
-        except s_tir.ScheduleError as error:
-            assert not asked.fusable
-            assert asked.steps == ()
-            assert asked.kept == ()
-            assert asked.certificate is None
-            assert asked.stopped is not None
-            assert asked.stopped.code == refusal_code(error)
-            assert asked.stopped.message in str(error)
-            assert str(asked) == f"Not fusable [{asked.stopped.code}]: {asked.stopped.message}"
-        else:
-            assert plain(asked) == plain(done)
-
+from programs import BY_NAME
 
 # ---------------------------------------------------------------------------------------------
 # It changes nothing
 # ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.cpp
-@each([case for family in (ACCEPT[::7], REFUSE[::7], EITHER[::3]) for case in family])
-def test_changes_nothing(case: Case) -> None:
-    for call in case.refusing_calls:
-        sch = case.scheduled()
-        blocks = {name: sch.get_sblock(name) for name in call}
-        statements = {name: sch.get(block) for name, block in blocks.items()}
-        loops = {name: sch.get_loops(block) for name, block in blocks.items()}
-        loop_statements = {name: [sch.get(v) for v in found] for name, found in loops.items()}
-        module, trace = sch.mod, str(sch.trace)
-        for named in (call, tuple(blocks.values())):
-            analyze(sch, *named, **case.options)
-            assert sch.mod.same_as(module)
-            assert str(sch.trace) == trace
-            for name, block in blocks.items():
-                assert sch.get(block).same_as(statements[name])
-                for loop, statement in zip(loops[name], loop_statements[name], strict=True):
-                    assert sch.get(loop).same_as(statement)
-        tvm.ir.assert_structural_equal(module, case.scheduled().mod)
 
 
 def sampled(sch: Schedule) -> list[Any]:

@@ -61,7 +61,7 @@ SLOW = {"tune"}
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, id=page.stem, marks=[pytest.mark.slow] if page.stem in SLOW else [])
+        pytest.param(page, id=page.stem, marks=[pytest.mark.full] if page.stem in SLOW else [])
         for page in PAGES
     ],
 )

@@ -166,7 +166,7 @@ def examples() -> Iterator[Any]:
                 if test.examples:
                     short = path.removeprefix("fuse_epilogue.")
                     # TVM starts processes for them.
-                    marks = [pytest.mark.slow] if short.startswith("tune.") else []
+                    marks = [pytest.mark.full] if short.startswith("tune.") else []
                     yield pytest.param(test, id=short, marks=marks)
 
 

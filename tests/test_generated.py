@@ -93,7 +93,13 @@ def describe(failure: dict[str, Any]) -> str:
     return f"{failure['verdict']}: {failure['detail'][:200]}\n  {json.dumps(small)}"
 
 
-@pytest.mark.parametrize("chunk", [pytest.param(0, marks=pytest.mark.cpp), *range(1, CHUNKS)])
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        pytest.param(0, marks=pytest.mark.cpp),
+        *(pytest.param(chunk, marks=pytest.mark.full) for chunk in range(1, CHUNKS)),
+    ],
+)
 def test_programs(chunk: int, tallies: dict[int, Tally], tmp_path: Path) -> None:
     """Nothing is accepted and different, refused with a wrong code, or breaks down."""
     run = Run(SEED, CHUNKS * PROGRAMS, folder=tmp_path, chunk=PROGRAMS)

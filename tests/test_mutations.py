@@ -64,6 +64,7 @@ def all_checks_on_again() -> Iterator[None]:
     switch_off([])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("code", CHECKS)
 def test_without_the_check_programs_go_wrong(
     code: str, record_property: Callable[..., None]

@@ -1,8 +1,10 @@
-"""What ``numerics`` promises: bit for bit, or within the bound that any order of additions has."""
+"""What ``numerics`` promises: bit for bit, or within the bound that any order of additions has.
+
+`test_corpus.py` has both for every program.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,113 +16,12 @@ from tvm.tirx import PrimFunc
 
 import fuse_epilogue
 from oracles import (
-    Builds,
     accumulator,
-    assert_identical,
-    check_identical,
     compile_together,
-    fuse,
     fused,
-    make_inputs,
-    parameters,
-    run,
 )
-from programs import ACCEPT, BY_NAME, Case
+from programs import BY_NAME
 from programs.builders import literal
-
-
-def computes_with_floats(case: Case) -> bool:
-    types = {param.dtype for param in parameters(case.func, case.sizes[0])}
-    return any("float" in dtype for dtype in types)
-
-
-def each(cases: list[Case]) -> Any:
-    return pytest.mark.parametrize("case", [pytest.param(c, id=c.name) for c in cases])
-
-
-FLOATING = [case for case in ACCEPT if computes_with_floats(case)]
-OF_INTEGERS = [case for case in ACCEPT if "float" not in accumulator(case)]
-
-# In these the schedule has done what an exact call could do.
-IN_PLACE = {
-    "conv2d_to_channels_first",
-    *("tail_reduction_outermost", "tail_reduction_outermost_of_columns"),
-    *("tail_spatial_loops_fused_inside", "tail_epilogue_in_the_row"),
-    *(
-        f"{prefix}{steps}"
-        for prefix in ("", "tail_")
-        for steps in (
-            "reduction_axis_outside",
-            "epilogue_at_element",
-            "epilogue_at_middle_tile",
-            "epilogue_at_middle_tile_unevenly",
-            "reduction_at_element",
-        )
-    ),
-}
-EXACTLY = [
-    replace(case, name=f"{case.name}_bit_for_bit", numerics="exact")
-    for case in FLOATING
-    if case.numerics != "exact" and not case.distribute and case.name not in IN_PLACE
-]
-
-
-# ---------------------------------------------------------------------------------------------
-# Exact
-# ---------------------------------------------------------------------------------------------
-
-
-@each(EXACTLY)
-def test_exact_gives_the_same_bits(case: Case, builds: Builds) -> None:
-    """On ordinary numbers, signed zeros, infinities, NaN and denormals."""
-    assert f"{case.name}_fused" in builds, f"{case.name} has not been fused"
-    check_identical(case, builds[case.name], builds[f"{case.name}_fused"])
-
-
-@each([case for case in FLOATING if case.name in IN_PLACE])
-def test_what_stands_where_a_tail_would_is_left_there(case: Case) -> None:
-    report = fuse_epilogue.analyze(case.scheduled(), case.reduction, numerics="exact")
-    assert report.stopped is not None
-    assert report.stopped.code == "already-fused"
-
-
-@pytest.mark.cpp
-@each([case for case in EXACTLY if "float" in accumulator(case)])
-def test_exact_absorbs_nothing_of_a_float(case: Case) -> None:
-    _, (report,) = fuse(case)
-    assert report.numerics == "exact"
-    assert {step.absorbed for step in report.steps} == {""}
-    assert {step.distributed for step in report.steps} == {""}
-    assert not report.certificate.reassociates
-
-
-@each([case for case in OF_INTEGERS if case.numerics == "reassociate"])
-def test_exact_makes_no_difference_to_integers(case: Case) -> None:
-    sch, _ = fuse(replace(case, numerics="exact"))
-    tvm.ir.assert_structural_equal(sch.mod, fused(case.name)[0].mod)
-    assert not fused(case.name)[1].certificate.reassociates
-
-
-# ---------------------------------------------------------------------------------------------
-# Reassociating
-# ---------------------------------------------------------------------------------------------
-
-
-@each([case for case in FLOATING if "float" in accumulator(case)])
-def test_the_certificate_says_whether_floats_were_reassociated(case: Case) -> None:
-    _, report = fused(case.name)
-    reassociated = any(step.absorbed or step.distributed for step in report.steps)
-    assert report.certificate.reassociates == reassociated
-
-
-@each([case for case in FLOATING if case.special in {"no NaN", "finite"}])
-def test_a_maximum_selects_the_same_number(case: Case, builds: Builds) -> None:
-    """Adding to all candidates, or bounding them, rounds to what it does to the largest."""
-    inputs = make_inputs(case, "normal", {})
-    before = run(builds[case.name], case, inputs, {})
-    after = run(builds[f"{case.name}_fused"], case, inputs, {})
-    for name in before:
-        assert_identical(after[name], before[name], f"{case.name}, {name}")
 
 
 def sums_of(count: int, dtype: str, *, absorbed: bool = False) -> PrimFunc:

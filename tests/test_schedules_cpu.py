@@ -11,6 +11,7 @@ from depthwise import covering
 from fuse_epilogue.schedules import cpu
 from oracles import compile_together
 from test_workloads import check, name_of, possible, workload
+from tiers import tiered
 
 CHOICES = {
     "n": [1, 3],
@@ -58,7 +59,7 @@ def built() -> Any:
     return of
 
 
-@pytest.mark.parametrize("index", range(len(CASES)), ids=map(name_of, CASES))
+@pytest.mark.parametrize("index", tiered(CASES, name_of))
 def test_computes_the_convolution(built: Any, index: int) -> None:
     options = CASES[index]
     kinds = ("exact",) if options["dtype"] == "int8" else ("exact", "normal", "nasty")

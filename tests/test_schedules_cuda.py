@@ -18,6 +18,7 @@ from fuse_epilogue import schedules
 from fuse_epilogue.schedules import cuda
 from fuse_epilogue.schedules.cuda import launch
 from test_workloads import BASE, RUNS, SYMBOLIC, check, name_of, possible, workload
+from tiers import tiered
 
 # Many small processes, and nothing of it is about memory in our own library.
 pytestmark = pytest.mark.slow
@@ -44,7 +45,7 @@ def kinds(options: Options) -> tuple[str, ...]:
 
 
 @on_machines
-@pytest.mark.parametrize("index", range(len(CASES)), ids=map(name_of, CASES))
+@pytest.mark.parametrize("index", tiered(CASES, name_of))
 def test_computes_the_convolution(machine: Any, index: int, monkeypatch: Any) -> None:
     """Half of them as if there was enough to do: then a thread has more of the result."""
     if index % 2:

@@ -18,6 +18,7 @@ from fuse_epilogue.schedules.neuron import DepthwiseConv1d
 from fuse_epilogue.schedules.neuron.channel_conv import find_channel_conv, rewritten
 from fuse_epilogue.schedules.neuron.depthwise import channels_of_a_tile
 from fuse_epilogue.schedules.neuron.tiling import Tiling, scheduled
+from tiers import crossed
 
 # With sanitizers this would take long, and hardly any of it is the library's own code.
 pytestmark = pytest.mark.slow
@@ -71,9 +72,7 @@ def assert_same(func: tirx.PrimFunc, kernel: neuron.Kernel) -> None:
     np.testing.assert_array_equal(computed, unscheduled(func, arrays))
 
 
-@pytest.mark.parametrize("finite", [False, True])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@crossed(shape=SHAPES, dtype=["float32", "bfloat16"], finite=[False, True])
 def test_shapes(shape: tuple[int, ...], dtype: str, finite: bool) -> None:
     n, c, w, f = shape
     for (padding, activation), bias in zip(

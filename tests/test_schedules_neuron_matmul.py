@@ -21,6 +21,7 @@ from fuse_epilogue.workloads import depthwise_conv1d, matmul, row_reduce
 from fuse_epilogue.workloads.relaxed import _only_function
 from oracles import Arrays
 from test_workloads_matmul import name_of, possible, product
+from tiers import crossed, tiered
 from workload_runs import assert_right, drawn
 
 # With sanitizers this would take long, and hardly any of it is the library's own code.
@@ -60,7 +61,7 @@ def judge(kernel: Kernel, options: Options, arrays: Arrays, kind: str) -> None:
     assert_right(y, total, magnitude, depth + 1, activation, kind, name_of(options))
 
 
-@pytest.mark.parametrize("index", range(len(CASES)), ids=map(name_of, CASES))
+@pytest.mark.parametrize("index", tiered(CASES, name_of))
 def test_computes_the_product(index: int) -> None:
     """On exact data bit for bit; on normal data, within what any order of the additions gives."""
     options = CASES[index]
@@ -79,8 +80,7 @@ TILINGS = [
 SHAPES = [(513, 1100, 650), (256, 1024, 512), (130, 40, 257), (200, 513, 640)]
 
 
-@pytest.mark.parametrize("tiling", TILINGS, ids=str)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@crossed(shape=SHAPES, tiling=TILINGS)
 def test_every_tiling_computes_the_same(shape: tuple[int, int, int], tiling: Tiling) -> None:
     """What the model does not choose for small matrices is right as well."""
     turned = tiling.chunk == 3

@@ -27,6 +27,7 @@ from tuning import kill, no_process_stays
 
 pytestmark = [
     pytest.mark.slow,  # many processes
+    pytest.mark.full,
     pytest.mark.usefixtures(no_process_stays.__name__),
 ]
 __all__ = ["no_process_stays", "small"]

@@ -31,6 +31,7 @@ from tuning import (
 
 pytestmark = [
     pytest.mark.slow,  # many processes
+    pytest.mark.full,
     pytest.mark.usefixtures(without_intrinsics.__name__, no_process_stays.__name__),
 ]
 __all__ = ["no_process_stays", "without_intrinsics"]

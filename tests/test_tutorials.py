@@ -41,7 +41,7 @@ def test_there_are_tutorials() -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else [])
+        pytest.param(path, id=path.stem, marks=[pytest.mark.full] if path.stem in SLOW else [])
         for path in TUTORIALS
     ],
 )

@@ -191,7 +191,17 @@ def test_tanh_is_that_of_compiled_code_at_zero() -> None:
 # ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", ACCEPT[::6], ids=lambda case: case.name)
+SAMPLE = ACCEPT[::6]
+
+
+@pytest.fixture(scope="module")
+def builds() -> Builds:
+    """The sampled programs compiled, as they are before fusing."""
+    functions = {case.name: case.scheduled().mod["main"] for case in SAMPLE}
+    return Builds(functions, opt_level=0)
+
+
+@pytest.mark.parametrize("case", SAMPLE, ids=lambda case: case.name)
 def test_programs_agree_with_compiled_code(case: Case, builds: Builds) -> None:
     for sizes in case.sizes:
         inputs = oracles.make_inputs(case, "exact", sizes)

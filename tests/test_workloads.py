@@ -23,6 +23,7 @@ from depthwise import (
 from fuse_epilogue.workloads import depthwise_conv1d
 from fused_block import blocks
 from oracles import compile_together
+from tiers import tiered
 
 CHOICES = {
     "n": [1, 3],
@@ -124,7 +125,7 @@ def test_every_two_values_meet() -> None:
     assert len(CASES) < 200
 
 
-@pytest.mark.parametrize("index", range(len(CASES)), ids=map(name_of, CASES))
+@pytest.mark.parametrize("index", tiered(CASES, name_of))
 def test_computes_the_convolution(built: Any, index: int) -> None:
     """On exact data bit for bit; on normal data, within what any order of the additions gives."""
     options = CASES[index]
@@ -134,7 +135,7 @@ def test_computes_the_convolution(built: Any, index: int) -> None:
             check(built(index, fused), options, "normal")
 
 
-@pytest.mark.parametrize("index", range(len(CASES)), ids=map(name_of, CASES))
+@pytest.mark.parametrize("index", tiered(CASES, name_of))
 def test_is_fused_as_a_whole(index: int) -> None:
     """The reduction absorbs the bias, one tail is left of the rest, and nothing else remains."""
     options = CASES[index]

@@ -14,6 +14,7 @@ from fuse_epilogue.workloads import matmul
 from fused_block import blocks
 from oracles import Arrays, compile_together, parameters
 from test_workloads_errors import NAME, SIZES, SYMBOL, message
+from tiers import tiered
 from workload_runs import assert_right, built_with_fused, call, drawn, widened
 
 CHOICES = {
@@ -75,7 +76,7 @@ def built() -> dict[str, Any]:
     return built_with_fused({f"case{i}": matmul(**case) for i, case in enumerate(CASES)}, "matmul")
 
 
-@pytest.mark.parametrize("index", range(len(CASES)), ids=map(name_of, CASES))
+@pytest.mark.parametrize("index", tiered(CASES, name_of))
 def test_computes_the_product(built: dict[str, Any], index: int) -> None:
     """On exact data bit for bit; on normal data, within what any order of the additions gives."""
     for name in (f"case{index}", f"case{index} fused"):
@@ -83,7 +84,7 @@ def test_computes_the_product(built: dict[str, Any], index: int) -> None:
             check(built[name], CASES[index], kind)
 
 
-@pytest.mark.parametrize("index", range(len(CASES)), ids=map(name_of, CASES))
+@pytest.mark.parametrize("index", tiered(CASES, name_of))
 def test_is_fused_as_a_whole(index: int) -> None:
     """The bias moves into T.init, one tail is left of the rest, and nothing else remains."""
     options = CASES[index]

@@ -15,6 +15,7 @@ from fuse_epilogue.workloads import elementwise, row_reduce
 from fused_block import blocks
 from oracles import Arrays, compile_together, parameters
 from test_workloads_errors import NAME, SIZES, SYMBOL, message
+from tiers import tiered
 from workload_runs import assert_right, built_with_fused, call, drawn, widened
 
 Make = Callable[..., Any]
@@ -88,7 +89,7 @@ def bending() -> dict[str, Any]:
     )
 
 
-@pytest.mark.parametrize("index", range(len(REDUCE_CASES)), ids=map(name_of, REDUCE_CASES))
+@pytest.mark.parametrize("index", tiered(REDUCE_CASES, name_of))
 def test_reduces_rows(reducing: dict[str, Any], index: int) -> None:
     """On exact data bit for bit; on normal data, within what any order of the additions gives."""
     for name in (f"case{index}", f"case{index} fused"):
@@ -96,7 +97,7 @@ def test_reduces_rows(reducing: dict[str, Any], index: int) -> None:
             check(reducing[name], row_reduce, REDUCE_CASES[index], kind)
 
 
-@pytest.mark.parametrize("index", range(len(BENT_CASES)), ids=map(name_of, BENT_CASES))
+@pytest.mark.parametrize("index", tiered(BENT_CASES, name_of))
 def test_computes_element_by_element(bending: dict[str, Any], index: int) -> None:
     for kind in ("exact", "normal"):
         check(bending[f"case{index}"], elementwise, BENT_CASES[index], kind)
