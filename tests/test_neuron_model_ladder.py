@@ -16,8 +16,8 @@ from fuse_epilogue.schedules.neuron import DepthwiseConv1d, ladder
 BY_HAND = Path(__file__).resolve().parent / "neuron_by_hand.py"
 DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16}
 
-slow = pytest.mark.slow
-STEPS = [pytest.param(step, marks=() if step == 6 else slow) for step in range(7)]
+full = pytest.mark.full
+STEPS = [pytest.param(step, marks=() if step == 6 else full) for step in range(7)]
 
 
 # A trace of a step takes more than 100 MB: only the last one stays.
@@ -58,7 +58,7 @@ def test_step(step: int) -> None:
         assert told.op_ms["tensor_reduce"] == pytest.approx(published.sums_ms, rel=0.05)
 
 
-@slow
+@full
 def test_step_4_with_the_merges_of_step_5() -> None:
     """Four sums in one instruction explain most of the difference, and then it is too fast."""
     published = ladder.PUBLISHED[4].latency_ms

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from tvm.script import tirx as T
 
+from . import lazy
 from .builders import K, M, N, matmul_then, rows_then, sum_rows
 from .case import Case, matmul, row_sums, wide
 
@@ -212,7 +213,7 @@ PAIRS = [
 
 
 # The axis has no point beyond the bias.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def bias_behind_an_axis(
     A: T.Buffer((M, K), "float32"), C: T.Buffer((M,), "float32"), D: T.Buffer((M,), "float32")
 ):
@@ -225,7 +226,7 @@ def bias_behind_an_axis(
 
 
 # It has some.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def short_bias_behind_an_axis(
     A: T.Buffer((M, K), "float32"), C: T.Buffer((3,), "float32"), D: T.Buffer((M,), "float32")
 ):
@@ -238,7 +239,7 @@ def short_bias_behind_an_axis(
 
 
 # The bias begins behind the axis.
-@T.prim_func(s_tir=True)
+@lazy.prim_func(s_tir=True)
 def bias_from_an_offset(
     A: T.Buffer((M, K), "float32"), C: T.Buffer((M - 2,), "float32"), D: T.Buffer((M,), "float32")
 ):
