@@ -24,6 +24,8 @@ from fused_block import PROGRAM, Steps, blocks, loops, replayed, schedule
 from programs.case import Case
 from test_init_reads import IN_PLACE, RESIDUAL
 
+pytestmark = pytest.mark.cpp
+
 # The primitives that look at an init.
 GUARDED = (
     "Blockize",
