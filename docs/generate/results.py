@@ -110,6 +110,26 @@ def _generated(data: Data) -> Iterator[str]:
     )
 
 
+def _modules(data: Data) -> Iterator[str]:
+    counts = data["ours"]
+    yield title("Verdicts", 1)
+    yield table(
+        ("verdict", "modules"),
+        [(name, f"{number:,}") for name, number in counts["verdicts"].items()],
+    )
+    yield title("What the pass did", 1)
+    fused = [
+        (name, f"{found['found']:,}", f"{found['fused']:,}")
+        for name, found in counts["passes"].items()
+    ]
+    yield table(("numerics", "reductions", "fused"), fused)
+    yield title("ONNX Runtime", 1)
+    yield table(
+        ("its result", "modules"),
+        [(text(name), f"{number:,}") for name, number in counts["onnx_runtime"].items()],
+    )
+
+
 def _ladder(data: Data) -> Iterator[str]:
     yield title("Predicted beside published", 1)
     yield table(
@@ -398,6 +418,16 @@ computes something else after the call, the only verdict that must never be. *tv
 primitive on those programs that it can be called for.
 """,
         _generated,
+    ),
+    "fuzz_modules": Told(
+        "Random modules",
+        """
+Random modules of Relax, valid by construction, through
+:class:`fuse_epilogue.transform.FuseReductionEpilogue` under both numerics. The results are compared
+with those without the pass, with NumPy and with ONNX Runtime: *different* and *crashed* are of
+modules that are right without the pass, and must never be.
+""",
+        _modules,
     ),
     "models": Told(
         "Whole models",

@@ -1,0 +1,249 @@
+"""What a fusion assumes of its caller and of the machine: docs/concepts/contract.rst names each.
+
+Each test shows where an assumption is checked, that nothing rests on it, or what comes of breaking
+it, and then that TVM's own scheduling rests on it as well.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tvm import tirx
+from tvm.s_tir import Schedule
+from tvm.script import tirx as T
+
+from fused_block import blocks
+
+ROWS, TERMS = 4, 16  # a row of int32 is as long as the alignment
+
+
+@T.prim_func(s_tir=True)
+def bias(
+    A: T.Buffer((4, 16), "int32"),
+    C: T.Buffer((4,), "int32"),
+    D: T.Buffer((4,), "int32"),
+):
+    temp = T.sblock_alloc_buffer((4,), "int32")
+    for i, k in T.grid(4, 16):
+        with T.sblock("total"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[vi] = 0
+            temp[vi] += A[vi, vk]
+    for i in range(4):
+        with T.sblock("bias"):
+            vi = T.axis.spatial(4, i)
+            D[vi] = temp[vi] + C[vi]
+
+
+@T.prim_func(s_tir=True)
+def any_size(a: T.handle, c: T.handle, d: T.handle):
+    m, n = T.int32(), T.int32()
+    A = T.match_buffer(a, (m, n), "int32")
+    C = T.match_buffer(c, (m,), "int32")
+    D = T.match_buffer(d, (m,), "int32")
+    temp = T.sblock_alloc_buffer((m,), "int32")
+    for i, k in T.grid(m, n):
+        with T.sblock("total"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[vi] = 0
+            temp[vi] += A[vi, vk]
+    for i in range(m):
+        with T.sblock("bias"):
+            vi = T.axis.spatial(m, i)
+            D[vi] = temp[vi] + C[vi]
+
+
+@T.prim_func(s_tir=True)
+def scaled(
+    A: T.Buffer((4, 16), "float32"),
+    C: T.Buffer((4,), "float32"),
+    D: T.Buffer((4,), "float32"),
+):
+    temp = T.sblock_alloc_buffer((4,), "float32")
+    for i, k in T.grid(4, 16):
+        with T.sblock("total"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[vi] = T.float32(0)
+            temp[vi] += A[vi, vk] * T.float32(0.1)
+    for i in range(4):
+        with T.sblock("bias"):
+            vi = T.axis.spatial(4, i)
+            D[vi] = temp[vi] * T.float32(0.3) + C[vi]
+
+
+@T.prim_func(s_tir=True)
+def one_place(
+    A: T.Buffer((4, 16), "int32"),
+    C: T.Buffer((4,), "int32"),
+    d: T.handle,
+):
+    """`bias` with a result whose elements are all in one place of memory."""
+    D = T.match_buffer(d, (4,), "int32", strides=(0,))
+    temp = T.sblock_alloc_buffer((4,), "int32")
+    for i, k in T.grid(4, 16):
+        with T.sblock("total"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[vi] = 0
+            temp[vi] += A[vi, vk]
+    for i in range(4):
+        with T.sblock("bias"):
+            vi = T.axis.spatial(4, i)
+            D[vi] = temp[vi] + C[vi]
+
+
+def fused(func: tirx.PrimFunc, **options: Any) -> tirx.PrimFunc:
+    sch = Schedule(func, debug_mask="all")
+    sch.fuse_reduction_epilogue("total", **options)
+    return sch.mod["main"]
+
+
+def built(**functions: tirx.PrimFunc) -> dict[str, Callable[..., None]]:
+    """Compiled with the checks of their arguments."""
+    named = {name: func.with_attr("global_symbol", name) for name, func in functions.items()}
+    module = tvm.compile(tvm.IRModule(named), target="llvm")
+    return {name: module[name] for name in functions}
+
+
+def given(*shape: int, fill: int = 1) -> Any:
+    return tvm.runtime.tensor(np.full(shape, fill, "int32"))
+
+
+# ---- Memory --------------------------------------------------------------------------------------
+
+
+def test_parameters_do_not_overlap() -> None:
+    """The caller's duty, as for TVM's own primitives: they move stores past loads as well."""
+    moved = Schedule(bias)
+    moved.reverse_compute_at("bias", moved.get_loops("total")[0])
+    functions = built(unfused=bias, fused=fused(bias), by_tvm=moved.mod["main"])
+    results = {}
+    for name, function in functions.items():
+        memory = given(ROWS, TERMS)
+        second_row = memory._create_view((ROWS,), "int32", 4 * TERMS)
+        function(memory, given(ROWS, fill=100), second_row)
+        results[name] = second_row.numpy().tolist()
+    assert results["unfused"] == [116] * ROWS
+    assert results["by_tvm"][1] != 116
+    assert results["fused"][1] != 116
+
+
+@pytest.mark.parametrize("func", [bias, any_size])
+def test_what_is_passed_stays_as_it_is_declared(func: tirx.PrimFunc) -> None:
+    """Alignment, strides and offsets are those of the function before: the same parameters."""
+    after = fused(func)
+    assert all(a.same_as(b) for a, b in zip(func.params, after.params, strict=True))
+    assert len(func.params) == len(after.params)
+
+
+def test_arrays_are_aligned_and_contiguous() -> None:
+    """TVM takes no other ones, so that no function gets one, fused or not."""
+    memory = np.zeros(1024, np.uint8)
+    start = -memory.ctypes.data % 64
+    aligned = memory[start : start + 256].view("int32")
+    assert tvm.runtime.from_dlpack(aligned).shape == (64,)
+    with pytest.raises(RuntimeError, match="not aligned to 64 bytes"):
+        tvm.runtime.from_dlpack(aligned[1:])
+    with pytest.raises(RuntimeError, match="not contiguous"):
+        tvm.runtime.from_dlpack(aligned[::2])
+
+
+def test_arrays_are_as_large_as_they_are_declared() -> None:
+    """Compiled functions check it: what is in its declared buffer is in memory."""
+    for function in built(before=bias, after=fused(bias)).values():
+        function(given(ROWS, TERMS), given(ROWS), given(ROWS))
+        with pytest.raises(ValueError, match=r"Invalid C.shape\[0\]"):
+            function(given(ROWS, TERMS), given(ROWS - 1), given(ROWS))
+
+
+def test_elements_of_a_buffer_do_not_overlap() -> None:
+    """Other indices are other memory. Strides that say otherwise cannot be passed from Python."""
+    overlapping = np.lib.stride_tricks.as_strided(np.zeros(64, "int32"), (ROWS,), (0,))
+    with pytest.raises(RuntimeError, match="not aligned|not contiguous"):
+        tvm.runtime.from_dlpack(overlapping)
+    (function,) = built(one_place=one_place).values()
+    with pytest.raises(ValueError, match=r"Invalid D.strides\[0\]"):
+        function(given(ROWS, TERMS), given(ROWS), given(ROWS))
+
+
+def test_outputs_are_written_more_than_once() -> None:
+    """They hold partial sums until the function returns: nobody else may read or write them."""
+    after = fused(bias)
+    (stored,) = {str(store.source.name) for store in blocks(after)["total"].writes}
+    assert stored == "D"
+    assert [str(store.source.name) for store in blocks(bias)["total"].writes] == ["temp"]
+
+
+# ---- Sizes ---------------------------------------------------------------------------------------
+
+
+def test_a_sum_of_no_terms_has_no_result() -> None:
+    """`T.init` runs with the first term: unfused, the epilogue reads what was never written."""
+    functions = built(before=any_size, after=fused(any_size))
+    for function in functions.values():
+        result = given(3, fill=77)
+        function(given(3, 2), given(3, fill=5), result)
+        assert result.numpy().tolist() == [7] * 3
+        function(given(0, 2), given(0), given(0))  # without elements there is nothing to do
+    result = given(3, fill=77)
+    functions["after"](given(3, 0), given(3, fill=5), result)
+    assert result.numpy().tolist() == [77] * 3
+
+
+# ---- Arithmetic ----------------------------------------------------------------------------------
+
+
+def test_partial_sums_of_integers_wrap() -> None:
+    """Absorbed, 16 * 2**28 - 2**31 begins where one more term with a minus would overflow."""
+    start = np.int64(-(2**31))
+    for terms in (2**28, -(2**28)):
+        wanted = (16 * terms + start + 2**31) % 2**32 - 2**31
+        for function in built(before=bias, after=fused(bias)).values():
+            result = given(ROWS)
+            function(given(ROWS, TERMS, fill=terms), given(ROWS, fill=int(start)), result)
+            assert result.numpy().tolist() == [wanted] * ROWS
+
+
+class _Environment(ctypes.Structure):
+    """glibc's ``fenv_t`` on x86-64: the last word is MXCSR."""
+
+    _fields_ = (("x87", ctypes.c_uint32 * 7), ("mxcsr", ctypes.c_uint32))
+
+
+_FLUSHING = 0x8040  # results and operands that are denormal become zero
+MODES = {"nearest": 0, "down": 0x2000, "up": 0x4000, "to zero": 0x6000, "flush": _FLUSHING}
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the modes are those of MXCSR")
+def test_exact_numerics_keep_every_bit_in_every_rounding_mode() -> None:
+    libm = ctypes.CDLL("libm.so.6")
+    default = _Environment()
+    libm.fegetenv(ctypes.byref(default))
+    rng = np.random.default_rng(3)
+    terms = rng.standard_normal((ROWS, TERMS)).astype("float32")
+    terms[0] *= np.float32(1e-39)
+    offsets = np.array([1e-40, 0.3, 1, 2], "float32")
+    functions = built(before=scaled, after=fused(scaled, numerics="exact"))
+    seen = set()
+    for bits in MODES.values():
+        results = []
+        for function in functions.values():
+            a, c, d = map(tvm.runtime.tensor, (terms, offsets, np.zeros(ROWS, "float32")))
+            changed = _Environment.from_buffer_copy(default)
+            changed.mxcsr |= bits
+            libm.fesetenv(ctypes.byref(changed))
+            function(a, c, d)
+            libm.fesetenv(ctypes.byref(default))
+            results.append(d.numpy().tobytes())
+        assert results[0] == results[1]
+        seen.add(results[0])
+    assert len(seen) > 2  # the modes do make a difference
