@@ -91,7 +91,11 @@ def test_an_unfused_module_that_fails_says_nothing_of_the_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(verdict, "build", lambda module: 1 / 0)
-    assert judge(small(), "seed").kind == NO_PROGRAM
+    found = judge(small(), "seed")
+    assert (found.kind, found.detail) == (NO_PROGRAM, "build: ZeroDivisionError: division by zero")
+    tally = Tally()
+    tally.add(3, small(), found)
+    assert tally.wrong == 0 and [each["number"] for each in tally.failures] == [3]
 
 
 def test_an_oracle_that_differs_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

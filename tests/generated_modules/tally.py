@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from typing import Any
 
 from .spec import Module
-from .verdict import VERDICTS, WRONG, Verdict
+from .verdict import EQUAL, VERDICTS, WRONG, Verdict
 
 MAX_FAILURES = 25
 
@@ -26,7 +26,7 @@ class Tally:
     by_operator : dict[str, Counter]
         The verdicts of the modules that have an operator.
     failures : list
-        What was wrong, as JSON.
+        Every module that is not equal, as JSON.
     seconds : float
         How long the chunks took.
     """
@@ -58,7 +58,7 @@ class Tally:
             self.passes[name].update(report["codes"])
         for name in {node.op for node in module.nodes}:
             self.by_operator[name][verdict.kind] += 1
-        if verdict.kind in WRONG and len(self.failures) < MAX_FAILURES:
+        if verdict.kind != EQUAL and len(self.failures) < MAX_FAILURES:
             self.failures.append(
                 {
                     "verdict": verdict.kind,
