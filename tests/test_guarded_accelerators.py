@@ -20,7 +20,7 @@ from fuse_epilogue.planner import plan
 from fuse_epilogue.schedules.neuron.once import once
 from fuse_epilogue.schedules.rewrite import NotRewritten
 from generated.state import Run
-from guarded_functions.chunk import compiled, run_chunk
+from guarded_functions.chunk import compiled, run_chunk, verdict_of
 from guarded_functions.draw import draw
 from guarded_functions.spec import Function
 from guarded_functions.text import build
@@ -254,3 +254,13 @@ def test_a_function_is_its_json() -> None:
         function = draw(f"json {number}", ("conv", "product", "rows"), ("float32", "int8"))
         assert Function.from_json(function.to_json()) == function
         assert build(function).params[-1].name == "y"
+
+
+def test_a_verdict_sees_bits() -> None:
+    zeros, ones = np.zeros((2, 2), "float32"), np.ones((2, 2), "float32")
+    nothing = np.full((2, 2), np.nan, "float32")
+    assert verdict_of(zeros, ones, False).kind == "different"
+    assert verdict_of(zeros, -zeros, True).kind == "different"
+    assert verdict_of(zeros, -zeros, False).kind == "equal"
+    assert verdict_of(nothing, -nothing, True).kind == "equal"
+    assert verdict_of(nothing, ones, False).kind == "different"

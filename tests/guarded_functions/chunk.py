@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -13,13 +14,24 @@ import numpy as np
 import tvm
 from tvm import tirx
 
+from generated.child import outcomes
 from generated.state import Run
 
 from . import cuda, neuron
 from .data import arrays
 from .spec import Function
 from .text import build
-from .verdicts import DIFFERENT, EQUAL, ERROR, FAULT, REFUSED, Refused, Tally, Verdict
+from .verdicts import (
+    DIFFERENT,
+    EQUAL,
+    ERROR,
+    FAULT,
+    REFUSED,
+    UNDEFINED,
+    Refused,
+    Tally,
+    Verdict,
+)
 
 #: What functions are scheduled for, by the name of the run's folder.
 MACHINES: dict[str, ModuleType] = {"cuda": cuda, "neuron": neuron}
@@ -82,9 +94,27 @@ def run_chunk(run: Run, start: int, stop: int, fatal: tuple[int, ...] = ()) -> d
 
 def judge(several: Sequence[Scheduled], machine: ModuleType) -> list[Verdict]:
     """Run scheduled functions, and compare with the unscheduled ones compiled for LLVM."""
+    given = [arrays(each.function) for each in several]
     built = compiled([each.func for each in several])
+    # In a process of its own, which may end with one of them.
+    jobs = [functools.partial(_called, *each) for each in zip(built, given, strict=True)]
+    wanted = list(outcomes(jobs))
     runner = machine.Runner([each.made for each in several])
-    return [_compared(at, each, built[at], runner, machine) for at, each in enumerate(several)]
+    verdicts = []
+    for at, (result, own) in enumerate(zip(wanted, given, strict=True)):
+        if result.crash:
+            verdicts.append(Verdict(UNDEFINED, result.crash))
+            continue
+        right = np.frombuffer(bytes.fromhex(result.found), own[-1].dtype).reshape(own[-1].shape)
+        verdicts.append(_compared(right, lambda at=at, own=own: runner(at, own), machine))
+    return verdicts
+
+
+def _called(run: Any, given: Sequence[np.ndarray], _: Callable[[str], None]) -> str:
+    """Return the bytes of the last array after a call."""
+    tensors = [tvm.runtime.tensor(array) for array in given]
+    run(*tensors)
+    return tensors[-1].numpy().tobytes().hex()
 
 
 def compiled(funcs: Sequence[tirx.PrimFunc]) -> list[Any]:
@@ -95,32 +125,27 @@ def compiled(funcs: Sequence[tirx.PrimFunc]) -> list[Any]:
     return [built[name] for name in named]
 
 
-def _compared(
-    at: int, each: Scheduled, reference: Any, runner: Any, machine: ModuleType
-) -> Verdict:
-    given = arrays(each.function)
-    tensors = [tvm.runtime.tensor(array) for array in given]
-    reference(*tensors)
-    wanted = tensors[-1].numpy()
+def _compared(right: np.ndarray, run: Callable[[], Any], machine: ModuleType) -> Verdict:
     try:
-        found = runner(at, given)
+        found = np.asarray(run()).reshape(right.shape)
     except Refused as why:
         return Verdict(REFUSED, str(why))
     except machine.FAULTS as fault:
         return Verdict(FAULT, str(fault)[:2000])
     except Exception as error:
         return Verdict(ERROR, f"{type(error).__name__}: {error}"[-2000:])
-    return _verdict(wanted, np.asarray(found).reshape(wanted.shape))
+    return verdict_of(right, found.astype(right.dtype), machine.SIGNED_ZEROS)
 
 
-def _verdict(wanted: np.ndarray, found: np.ndarray) -> Verdict:
-    """Compare bit for bit; one NaN is as good as another."""
-    same = wanted.view(np.int32) == found.astype(wanted.dtype).view(np.int32)
-    if wanted.dtype == np.float32:
-        same |= np.isnan(wanted) & np.isnan(found)
+def verdict_of(right: np.ndarray, found: np.ndarray, signed_zeros: bool) -> Verdict:
+    """Compare bit for bit; one NaN is as good as another, and perhaps one zero."""
+    same = right.view(np.int32) == found.view(np.int32)
+    if right.dtype == np.float32:
+        same |= np.isnan(right) & np.isnan(found)
+        same |= (right == found) & (not signed_zeros)
     if same.all():
         return Verdict(EQUAL)
     where = tuple(int(i) for i in np.argwhere(~same)[0])
     return Verdict(
-        DIFFERENT, f"y{list(where)} is {found[where]}, not {wanted[where]}; {(~same).sum()} differ"
+        DIFFERENT, f"y{list(where)} is {found[where]}, not {right[where]}; {(~same).sum()} differ"
     )

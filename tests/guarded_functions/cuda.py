@@ -119,3 +119,5 @@ def _caught(make: Callable[[], Any]) -> Any:
 
 
 FAULTS = (CudaFault,)
+#: Whether the sign of a zero counts.
+SIGNED_ZEROS = True

@@ -81,8 +81,13 @@ def scheduled(func: tirx.PrimFunc, way: str, seed: str, kind: str) -> Any:
     try:
         kernel = neuron.emit(made)
         kernel.check(machine)
-    except (EmitError, CheckError) as why:
+    except EmitError as why:
         raise Refused(_kind_of(why)) from why
+    except CheckError as why:
+        rules = sorted({violation.rule for violation in why.violations})
+        if "out-of-bounds" in rules:
+            raise  # Some guard was lost.
+        raise Refused(f"a point that breaks {', '.join(rules)}") from why
     return kernel
 
 
@@ -125,3 +130,5 @@ class Runner:
 
 
 FAULTS = (KernelError,)
+#: Whether the sign of a zero counts: a sum need not begin with 0 + x, as `neuron.emit` says.
+SIGNED_ZEROS = False

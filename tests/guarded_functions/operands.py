@@ -45,7 +45,8 @@ class Operand:
     affine : bool
         Whether the guard is about indices alone.
     divides : bool
-        Whether `value` divides integers: then it may be an arm of ``T.Select``.
+        Whether `value` divides integers by something in memory: TVM then computes an arm of
+        ``T.Select`` only where it is chosen.
     """
 
     arrays: tuple[Array, ...]
@@ -69,10 +70,10 @@ OPERANDS: dict[str, Operand] = {
     "remainder": _divided("T.truncmod(-77, {p}[{v}])"),
     "floor remainder": _divided("T.floormod(77, {p}[{v}])"),
     "quotient by index": Operand(
-        (), "{v} != {short}", "T.floordiv(840, {v} - {short})", "int32", affine=True, divides=True
+        (), "{v} != {short}", "T.floordiv(840, {v} - {short})", "int32", affine=True
     ),
     "quotient by index + 1": Operand(
-        (), "{v} >= 0", "T.truncdiv(840, {v} + 1)", "int32", affine=True, divides=True
+        (), "{v} >= 0", "T.truncdiv(840, {v} + 1)", "int32", affine=True
     ),
     # Indices that lie outside of the table where the guard is false.
     "gather": Operand(

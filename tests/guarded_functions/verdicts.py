@@ -13,7 +13,8 @@ REFUSED = "refused"
 DIFFERENT = "different"
 FAULT = "fault"
 ERROR = "error"
-VERDICTS = (EQUAL, REFUSED, DIFFERENT, FAULT, ERROR)
+UNDEFINED = "undefined"
+VERDICTS = (EQUAL, REFUSED, DIFFERENT, FAULT, ERROR, UNDEFINED)
 #: Those that must not be.
 WRONG = (DIFFERENT, FAULT, ERROR)
 _MOST_FAILURES = 25
@@ -27,7 +28,8 @@ class Verdict:
     ----------
     kind : str
         One of `VERDICTS`: the same as the unscheduled function; refused, for a reason; another
-        result; an access or an operation that is not defined; an exception that is no refusal.
+        result; an access or an operation that is not defined; an exception that is no refusal; the
+        unscheduled function, compiled by TVM, ends the process, so that nothing is right.
     detail : str
     """
 
