@@ -97,7 +97,7 @@ fuzz-neuron: install ## judge N guarded functions scheduled for Trainium, interp
 # TVM's own tests, from its sources. An interrupted run is taken up again, as that of `fuzz`.
 TVM ?=
 REVISION ?=
-tvm-tests: install ## run TVM's own tests without the extension and with it (TVM: a checkout, REVISION: if not of git, OUT: a JSON file)
+tvm-tests: $(VENV)/.group-tvm-tests lib ## run TVM's own tests without the extension and with it (TVM: a checkout, REVISION: if not of git, OUT: a JSON file)
 	@test -n "$(TVM)" || { echo 'make tvm-tests TVM=PATH: the folder of a checkout of TVM' >&2; exit 2; }
 	PYTHONPATH=tests $(PY) -m tvm_tests $(TVM) $(if $(REVISION),--revision $(REVISION)) \
 	  $(if $(OUT),--output $(OUT))

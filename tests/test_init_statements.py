@@ -218,9 +218,9 @@ def template(A: T.Buffer((4, 4), "int32"), B: T.Buffer((4,), "int32"), C: T.Buff
             C[vi] = C[vi] + A[vi, vk]
 
 
-def with_init(init: str) -> PrimFunc:
-    """`template` with other statements in its init."""
-    lines = template.script().splitlines()
+def with_init(init: str, reads: str = "A[vi, vk]") -> PrimFunc:
+    """`template` with other statements in its init, and other reads of the block around it."""
+    lines = template.script().replace("T.reads(A[vi, vk])", f"T.reads({reads})").splitlines()
     (at,) = (n for n, line in enumerate(lines) if line.strip() == "C[vi] = 0")
     indent = lines[at][: len(lines[at]) - len(lines[at].lstrip())]
     lines[at : at + 1] = [indent + line for line in init.strip("\n").splitlines()]
@@ -263,6 +263,11 @@ READS = {
     "sequence": "C[vi] = 1\nC[vi] = C[vi] + 1",
     "condition": "if C[vi] < 2:\n    C[vi] = 1",
     "index": "C[C[vi]] = 1",
+    "index of a load": "C[vi] = B[C[vi]]",
+    "nested init": nested("with T.init():\n    C[vi] = C[vi] + 1\nC[vi] = 2"),
+    "place of a matched buffer": nested(
+        'M = T.match_buffer(B[C[vi]], (1,), "int32", offset_factor=1)\nC[vi] = M[0]'
+    ),
     "nested": nested("C[vi] = C[vi] + 1"),
     "matched": nested('M = T.match_buffer(C[vi], (1,), "int32", offset_factor=1)\nM[0] = M[0] + 1'),
     "nested intrinsic": nested('T.evaluate(T.call_extern("int32", "twice", C.data))', "C[vi]"),
@@ -292,6 +297,11 @@ def test_an_init_that_writes_only(name: str) -> None:
 @pytest.mark.parametrize("name", READS)
 def test_an_init_that_reads(name: str) -> None:
     refused(Schedule(with_init(READS[name])), lambda s: s.cache_write("sum", 0, "global"))
+
+
+def test_a_block_that_declares_to_read_its_output() -> None:
+    func = with_init(WRITES_ONLY["intrinsic"], reads="C[vi], A[vi, vk]")
+    refused(Schedule(func), lambda s: s.cache_write("sum", 0, "global"))
 
 
 def test_another_buffer_than_the_output() -> None:

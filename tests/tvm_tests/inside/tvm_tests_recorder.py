@@ -33,7 +33,9 @@ def _seen() -> set[str]:
 
 def pytest_sessionstart() -> None:
     import tvm
+    import tvm_moved_names
 
+    tvm_moved_names.provide()
     extension = sys.modules.get("fuse_epilogue")
     _write(
         {
