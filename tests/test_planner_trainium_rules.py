@@ -20,6 +20,7 @@ from fuse_epilogue.schedules.neuron.depthwise import tilings as tilings_of_conv
 from fuse_epilogue.schedules.neuron.matmul import tilings as tilings_of_product
 from fuse_epilogue.schedules.neuron.products import find_product as product_of
 from fuse_epilogue.schedules.neuron.rows import WIDTHS
+from tiers import crossed
 
 # With sanitizers this would take long, and hardly any of it is the library's own code.
 pytestmark = pytest.mark.slow
@@ -39,26 +40,25 @@ def assert_no_worse(func: Any, rule: Any, machine: str, **given: Any) -> None:
     assert set(plan.found.by_fusion) == {"none", "fused"}
 
 
-@pytest.mark.parametrize("finite", [False, True])
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("machine", MACHINES)
+@crossed(finite=[False, True], dtype=DTYPES, machine=list(MACHINES))
 def test_the_convolution_of_the_study(machine: str, dtype: str, finite: bool) -> None:
     """From the unscheduled conv1d and no hint, a plan no worse than the schedule by hand."""
     func = workloads.depthwise_conv1d(8, 512, 2048, 3, dtype=dtype)
     assert_no_worse(func, DepthwiseConv1d(finite), machine, finite=finite)
 
 
-@pytest.mark.parametrize("finite", [False, True])
-@pytest.mark.parametrize("machine", MACHINES)
+@crossed(finite=[False, True], machine=list(MACHINES))
 def test_a_convolution_of_one_row(machine: str, finite: bool) -> None:
     """So small that what is expected of a point says little: the rule's are tried first."""
     func = workloads.depthwise_conv1d(1, 1, 300, 3, stride=3)
     assert_no_worse(func, DepthwiseConv1d(finite), machine, finite=finite)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("shape", [(8, 512, 2048, 3), (1, 1, 300, 3), (2, 128, 256, 4)], ids=str)
+@crossed(
+    dtype=DTYPES,
+    machine=list(MACHINES),
+    shape=[(8, 512, 2048, 3), (1, 1, 300, 3), (2, 128, 256, 4)],
+)
 def test_finite_data_make_no_plan_worse(
     shape: tuple[int, int, int, int], machine: str, dtype: str
 ) -> None:
@@ -68,16 +68,14 @@ def test_finite_data_make_no_plan_worse(
     assert finite.found.evaluated >= plain.found.evaluated
 
 
-@pytest.mark.parametrize("shape", [(256, 256, 256), (512, 1024, 512), (200, 700, 300)], ids=str)
-@pytest.mark.parametrize("machine", MACHINES)
+@crossed(shape=[(256, 256, 256), (512, 1024, 512), (200, 700, 300)], machine=list(MACHINES))
 def test_products(machine: str, shape: tuple[int, int, int]) -> None:
     for turned in (False, True):
         func = workloads.matmul(*shape, activation="relu", transpose_b=turned)
         assert_no_worse(func, Matmul(), machine)
 
 
-@pytest.mark.parametrize("shape", [(512, 8192), (4096, 512), (128, 100)], ids=str)
-@pytest.mark.parametrize("machine", MACHINES)
+@crossed(shape=[(512, 8192), (4096, 512), (128, 100)], machine=list(MACHINES))
 def test_rows(machine: str, shape: tuple[int, int]) -> None:
     func = workloads.row_reduce(*shape, bias=True, activation="relu")
     assert_no_worse(func, RowReduce(), machine)
@@ -120,8 +118,7 @@ def test_planning_keeps_to_its_steps(
 # ---- What a rule chooses from is in the space ----------------------------------------------------
 
 
-@pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("shape", [(8, 512, 2048, 3), (90, 200, 33, 3), (1, 96, 4200, 2)], ids=str)
+@crossed(machine=list(MACHINES), shape=[(8, 512, 2048, 3), (90, 200, 33, 3), (1, 96, 4200, 2)])
 def test_every_tiling_of_a_convolution_is_a_point(
     shape: tuple[int, int, int, int], machine: str
 ) -> None:
@@ -134,9 +131,8 @@ def test_every_tiling_of_a_convolution_is_a_point(
     assert set(tilings_of_conv(conv, core, True)) <= mine
 
 
-@pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize(
-    "shape", [(256, 256, 256), (513, 1100, 650), (64, 4096, 512), (1, 5, 3)], ids=str
+@crossed(
+    machine=list(MACHINES), shape=[(256, 256, 256), (513, 1100, 650), (64, 4096, 512), (1, 5, 3)]
 )
 def test_every_tiling_of_a_product_is_a_point(shape: tuple[int, int, int], machine: str) -> None:
     core = MACHINES[machine]

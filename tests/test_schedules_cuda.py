@@ -18,7 +18,7 @@ from fuse_epilogue import schedules
 from fuse_epilogue.schedules import cuda
 from fuse_epilogue.schedules.cuda import launch
 from test_workloads import BASE, RUNS, SYMBOLIC, check, name_of, possible, workload
-from tiers import tiered
+from tiers import crossed, tiered
 
 # Many small processes, and nothing of it is about memory in our own library.
 pytestmark = pytest.mark.slow
@@ -70,8 +70,7 @@ ROWS: list[Options] = [
 
 
 @on_machines
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8"])
-@pytest.mark.parametrize("more", ROWS, ids=lambda more: f"{more['w']}-{more['padding']}")
+@crossed(more=ROWS, dtype=["float32", "float16", "bfloat16", "int8"])
 def test_rows(machine: Any, more: Options, dtype: str, monkeypatch: Any) -> None:
     monkeypatch.setattr(launch, "ENOUGH_THREADS", 1)
     options = {**BASE, "n": 3, "c": 3, **more, "dtype": dtype}
