@@ -212,6 +212,22 @@ def test_the_bound_admits_another_order_and_no_other_operand() -> None:
     assert outside(wanted, [backwards + np.float32(0.01)]) != ""
 
 
+def test_what_is_rounded_in_a_narrow_type_stays_rounded_in_a_wide_one() -> None:
+    narrow, wide = (Value((1, 1), dtype, False, 99) for dtype in ("float16", "float32"))
+    whole = Value((1, 1), "float16", True, 4)
+    nodes = (
+        Node("divide", (0, 1), {}, narrow),
+        Node("matmul", (3, 2), {"transposed": False, "ndim": 2}, wide),
+    )
+    module = Module((Parameter(whole, 1, 4),) * 3, nodes, (4,), {})
+    given = [np.full((1, 1), number, "float16") for number in (1, 3, 4)]
+    wanted = expected(module, given)
+    rounded = (given[0] / given[1]).astype("float32") * 4
+    assert rounded.item() != pytest.approx(4 / 3, abs=1e-4)
+    assert outside(wanted, [rounded]) == ""
+    assert outside(wanted, [rounded + np.float32(0.01)]) != ""
+
+
 def test_an_exact_result_has_no_bound() -> None:
     module = small()
     given = arrays(module, "seed", "whole")

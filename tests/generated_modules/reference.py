@@ -125,7 +125,12 @@ def compute(node: Node, args: list[Bounded], dtypes: list[str]) -> Bounded:
     if name in _MOVES:
         return _moved(node, args)
     if name in ("matmul", "conv", "sum", "mean", "avg_pool", "prod"):
-        return _linear_reduction(node, args)
+        # What was rounded in another type than this one rounds in is off by it already.
+        finished = [
+            arg if dtype == node.value.dtype else _settled(arg.value, arg.error(dtype))
+            for arg, dtype in zip(args, dtypes, strict=True)
+        ]
+        return _linear_reduction(node, finished)
     if name.endswith("_literal"):
         literal = _constant(node.attrs["literal"], node.value.dtype)
         pair = [literal, args[0]] if node.attrs["left"] else [args[0], literal]

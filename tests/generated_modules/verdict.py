@@ -27,8 +27,8 @@ ORACLE = "oracle-differs"
 NO_PROGRAM = "not-compiled-unfused"
 VERDICTS = (EQUAL, DIFFERENT, CRASHED, ERROR, ORACLE, NO_PROGRAM)
 #: What must never happen. That TVM fails without the pass is a fault of TVM, or of the generator:
-#: such a module is kept, and says nothing of the pass. Neither does one of which TVM and the oracles
-#: do not agree without the pass, but it may hide that the pass is wrong.
+#: such a module is kept, and says nothing of the pass. Neither does one in which TVM and the
+#: oracles do not agree without the pass, but it may hide that the pass is wrong.
 WRONG = (DIFFERENT, CRASHED, ERROR, ORACLE)
 
 
