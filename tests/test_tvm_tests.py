@@ -13,7 +13,7 @@ import pytest
 
 from tvm_tests.__main__ import revision_of
 from tvm_tests.compare import Difference, compare, count
-from tvm_tests.reasons import REASONS
+from tvm_tests.reasons import REASONS, Reason
 from tvm_tests.runs import INSIDE, SIDES, Outcomes, RunError, Runner, check_side, outcomes
 
 # ---- The comparison ------------------------------------------------------------------------------
@@ -59,18 +59,23 @@ def test_a_test_on_one_side_only() -> None:
 
 def test_a_listed_difference() -> None:
     hidden, loaded = {"a": "passed", "b": "passed"}, {"a": "failed: X", "b": "passed"}
-    result = compare(hidden, loaded, {"a": "its reason"}, not_repeated)
+    result = compare(hidden, loaded, {"a": Reason("failed: X", "its reason")}, not_repeated)
     assert result.ok
     assert result.expected == [Difference("a", "passed", "failed: X", "its reason")]
+    # Another outcome than the listed one has another reason.
+    crashed = {"a": "crashed: SIGSEGV", "b": "passed"}
+    result = compare(hidden, crashed, {"a": Reason("failed: X", "its reason")}, repeated(hidden))
+    assert not result.ok
+    assert [one.test for one in result.unexpected] == ["a"]
 
 
 def test_a_listed_test_that_does_not_differ() -> None:
     same = {"a": "passed"}
-    result = compare(same, same, {"a": "was so once"}, not_repeated)
+    result = compare(same, same, {"a": Reason("failed: X", "was so once")}, not_repeated)
     assert not result.ok
     assert result.stale == ["a"]
     # It may not exist in another revision of TVM.
-    assert compare(same, same, {"b": "only there"}, not_repeated).ok
+    assert compare(same, same, {"b": Reason("failed: X", "only there")}, not_repeated).ok
 
 
 def test_a_test_that_varies_by_itself() -> None:
@@ -87,7 +92,7 @@ def test_counts() -> None:
 
 
 def test_each_reason_is_one() -> None:
-    assert all(reason.strip() for reason in REASONS.values())
+    assert all(reason.why.strip() and reason.loaded != "passed" for reason in REASONS.values())
     assert all("::" in test for test in REASONS)
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from .reasons import Reason
 from .runs import Outcomes
 
 # What a test has as its outcome on the side where it does not exist.
@@ -70,7 +71,7 @@ def differences(hidden: Outcomes, loaded: Outcomes) -> list[Difference]:
 def compare(
     hidden: Outcomes,
     loaded: Outcomes,
-    reasons: Mapping[str, str],
+    reasons: Mapping[str, Reason],
     repeat_hidden: Callable[[list[str]], list[Outcomes]],
 ) -> Comparison:
     """Compare the outcomes of two sides.
@@ -80,7 +81,7 @@ def compare(
     hidden, loaded : dict
         The outcome of each test, without the extension and with it.
     reasons : mapping
-        Why a test may differ.
+        Which tests may differ, with which outcome and why.
     repeat_hidden : callable
         Runs tests again without the extension, and returns the outcomes of each repetition. It is
         called with the tests that differ and are not listed.
@@ -88,16 +89,17 @@ def compare(
     result = Comparison()
     unlisted = []
     for one in differences(hidden, loaded):
-        if one.test in reasons:
-            result.expected.append(Difference(one.test, one.hidden, one.loaded, reasons[one.test]))
+        reason = reasons.get(one.test)
+        if reason and reason.loaded == one.loaded:
+            result.expected.append(Difference(one.test, one.hidden, one.loaded, reason.why))
         else:
             unlisted.append(one)
     repetitions = repeat_hidden([one.test for one in unlisted]) if unlisted else []
     for one in unlisted:
         stable = all(again.get(one.test, MISSING) == one.hidden for again in repetitions)
         (result.unexpected if stable else result.unstable).append(one)
-    differing = {one.test for one in result.expected}
-    result.stale.extend(sorted((reasons.keys() & hidden.keys()) - differing))
+    same = {test for test, outcome in hidden.items() if loaded.get(test) == outcome}
+    result.stale.extend(sorted(reasons.keys() & same))
     return result
 
 
