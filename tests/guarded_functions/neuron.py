@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,13 +21,13 @@ from .spec import Function
 from .verdicts import Refused
 
 KINDS = ("conv", "conv", "product", "product", "rows", "largest", "elements")
-# Most are guarded by indices alone: a kernel has no branch that depends on data.
+# A kernel has no branch that depends on data, and loads whole tiles: it is refused what most
+# operands need, and most of these can be loaded without their guard.
 OPERANDS = (
-    *("all there", "plain") * 4,
-    *("short", "late", "short rows", "one element") * 2,
-    *("chosen", "gather", "quotient", "quotient by index + 1", "cast"),
+    *("all there", "plain") * 10,
+    *("short", "late", "short rows", "one element", "chosen", "gather", "quotient", "cast"),
 )
-GUARDS = (*("if", "unless", "both", "nested below") * 4, "nested", "select")
+GUARDS = (*("if", "unless", "both", "nested below") * 5, "nested")
 _RULES = {
     "conv": schedules.neuron.DepthwiseConv1d,
     "product": schedules.neuron.Matmul,
@@ -69,15 +70,16 @@ def scheduled(func: tirx.PrimFunc, way: str, seed: str, kind: str) -> Any:
         if way == "applied":
             made = schedules.apply(func, machine)
         elif way == "rule":
-            made = _RULES[kind]().apply(func, MACHINES[machine])
+            choice = _RULES[kind]().choose(func, MACHINES[machine])
+            if choice.schedule is None:
+                raise Refused(_without_names(choice.why))
+            made = choice.schedule
         else:
             made = _at_a_point(func, MACHINES[machine], rng)
     except ValueError as why:
         raise Refused(_kind_of(why)) from why
     except ScheduleError as why:
         raise Refused("TVM refuses its loops") from why
-    if made is None:
-        raise Refused("the rule does not know it")
     try:
         kernel = neuron.emit(made)
         kernel.check(machine)
@@ -105,10 +107,17 @@ def _kind_of(error: Exception) -> str:
     code = getattr(error, "code", None)
     if code is not None:
         return f"[{code}]"
-    text = str(error)
+    return _without_names(str(error))
+
+
+def _without_names(text: str) -> str:
+    """Return a reason as one that functions share: a code, or words without names and numbers."""
     if "beyond its end" in text:
         return "an operand is read beyond its end but for a condition"
-    return text.split(":")[0].split("'")[0].strip()
+    codes = re.findall(r"\[[a-z-]+\]", text)
+    if codes:
+        return str(codes[-1])
+    return re.sub(r"'[^']*'|\d+", "..", text.split(";")[0].split(":")[0]).strip()
 
 
 class Runner:
