@@ -182,6 +182,31 @@ def two_kernels() -> Schedule:
     return sch
 
 
+def shared_in_vectors(dtype: str) -> Schedule:
+    """Both kernels access the workspace in vectors alone, of which its type is then one."""
+
+    @T.prim_func(s_tir=True)
+    def main(x: T.Buffer((8, 64), dtype), y: T.Buffer((8, 64), dtype)):
+        doubled = T.sblock_alloc_buffer((8, 64), dtype)
+        for i, j in T.grid(8, 64):
+            with T.sblock("double"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                doubled[vi, vj] = x[vi, vj] + x[vi, vj]
+        for i, j in T.grid(8, 64):
+            with T.sblock("add"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                y[vi, vj] = doubled[vi, vj] + x[vi, vj]
+
+    sch = Schedule(main)
+    for block in ("double", "add"):
+        i, j = sch.get_loops(block)
+        thread, lane = sch.split(j, [None, 4])
+        sch.bind(i, "blockIdx.x")
+        sch.bind(thread, "threadIdx.x")
+        sch.vectorize(lane)
+    return sch
+
+
 def guarded() -> Schedule:
     """100 elements for 128 threads; indices in three dimensions of the grid."""
 

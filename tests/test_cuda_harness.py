@@ -28,6 +28,7 @@ from cuda_programs import (
     needs_gxx,
     numbers,
     row_sums,
+    shared_in_vectors,
     transpose,
     two_kernels,
     with_body,
@@ -164,6 +165,25 @@ def test_two_kernels_a_workspace_and_a_symbolic_size(n: int):
     x, y = numbers((n, 64), np.float16), np.full((n, 64), np.nan, np.float16)
     built(two_kernels)(x, y)
     np.testing.assert_array_equal(y, 2 * x[::-1, ::-1] + x)
+
+
+@needs_gxx
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+def test_a_workspace_of_vectors(dtype: str):
+    x, y = numbers((8, 64), dtype), np.zeros((8, 64), dtype)
+    built(shared_in_vectors, dtype)(x, y)
+    np.testing.assert_array_equal(y, 3 * x)
+
+
+@needs_gxx
+def test_functions_compiled_together():
+    programs = cuda_on_cpu.build_all([f().mod["main"] for f in (guarded, matmul)])
+    x, y = numbers((2, 3, 100), np.int32), np.zeros((2, 3, 100), np.int32)
+    programs[0](x, y)
+    np.testing.assert_array_equal(y, x[::-1])
+    a, b, y = numbers((32, 64)), numbers((64, 32)), np.zeros((32, 32), np.float32)
+    programs[1](a, b, y)
+    np.testing.assert_array_equal(y, a @ b)
 
 
 @needs_gxx

@@ -47,6 +47,8 @@ UNKNOWN = [
     re.compile(r"error: '(\w+)' is not a (?:class|member)"),
     re.compile(r"error: call to '[^']*' declared with attribute error: ([\w ]+)"),
 ]
+# Types of vectors as TVM's C has them.
+VECTORS = re.compile(r"\b((?:u?int(?:8|16|32|64)_t|float|double|half)(?:2|3|4|8|16))\*")
 MESSAGE = re.compile(r"kernels\.cu:(\d+):\d+: (?:fatal )?error: (.*)")
 
 
@@ -138,6 +140,8 @@ def _host_text(lowered: Lowered) -> str:
     )
     return (
         "struct half; struct nv_bfloat16; typedef half __half; typedef nv_bfloat16 __nv_bfloat16;\n"
+        # So are those to vectors, where kernels share memory that all of them access in vectors.
+        + "".join(f"struct {name};\n" for name in sorted(set(VECTORS.findall(lowered.host))))
         + lowered.host
         + '\nextern "C" int32_t on_cpu_entry(int32_t entry, void* self, void* args, int32_t count,'
         + f" void* result) {{{cases} return -1; }}\n"
