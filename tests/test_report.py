@@ -27,6 +27,7 @@ CODES = {
     *("storage-scope", "index-type", "bias-written-between", "output-used-between"),
     *("output-aliases-input", "opaque-access", "impure", "init-reads"),
     *("vector-lanes", "not-alone", "rewriting", "storage-align", "carried-value"),
+    "hoisted-division",
 }
 
 # How a sentence tells the reader what to do.

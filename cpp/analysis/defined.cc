@@ -424,11 +424,7 @@ class LazySelects : public StmtExprMutator {
   }
 
  private:
-  bool MayFault(const Expr& expr) const {
-    DefinednessProof proof(axes_, assumptions_, Undefined::kFaults);
-    proof.Visit(expr);
-    return proof.partial.has_value();
-  }
+  bool MayFault(const Expr& expr) const { return FindFault(expr, axes_, assumptions_).has_value(); }
 
   const std::vector<Axis>& axes_;
   const std::vector<Expr>& assumptions_;
@@ -469,6 +465,13 @@ class UnguardedFinder : public StmtExprVisitor {
 std::optional<Partial> FindPartial(const Expr& expr, const std::vector<Axis>& axes,
                                    const std::vector<Expr>& assumptions) {
   DefinednessProof proof(axes, assumptions, Undefined::kAnything);
+  proof.Visit(expr);
+  return proof.partial;
+}
+
+std::optional<Partial> FindFault(const Expr& expr, const std::vector<Axis>& axes,
+                                 const std::vector<Expr>& assumptions) {
+  DefinednessProof proof(axes, assumptions, Undefined::kFaults);
   proof.Visit(expr);
   return proof.partial;
 }

@@ -41,6 +41,10 @@ struct Partial {
 std::optional<Partial> FindPartial(const ir::Expr& expr, const std::vector<Axis>& axes,
                                    const std::vector<ir::Expr>& assumptions);
 
+/*! \brief The same for what ends a program where it is evaluated: loads, divisions and calls. */
+std::optional<Partial> FindFault(const ir::Expr& expr, const std::vector<Axis>& axes,
+                                 const std::vector<ir::Expr>& assumptions);
+
 /*!
  * \brief Whether some part of \p root that equals \p node is evaluated whenever \p root is.
  *

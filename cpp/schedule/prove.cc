@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "analysis/defined.h"
+#include "analysis/hoisting.h"
 #include "analysis/library.h"
 #include "analysis/lifetime.h"
 #include "analysis/refusal.h"
@@ -192,6 +193,25 @@ bool Reads(const Site& site, const std::vector<Produced>& produced) {
   });
 }
 
+// Nothing that a condition guards may be repeated in the loops where TVM would not heed it.
+void CheckNotHoisted(const FusionPlan& plan, const Expr& f) {
+  const Reduction& reduction = plan.region.reduction;
+  std::vector<Expr> others{reduction.init, reduction.update};
+  for (const Tail& tail : plan.region.tails) {
+    bool merged = std::any_of(plan.merged.begin(), plan.merged.end(),
+                              [&](const Tail* one) { return one->site == tail.site; });
+    if (!merged) others.push_back(tail.value);
+  }
+  auto division = FindHoisted(f, others, 1 + plan.merged.size(), reduction.spatial,
+                              AssumptionsBefore(*reduction.site));
+  if (!division) return;
+  SBlock block = plan.epilogue.site->block();
+  Refuse(Code::kHoistedDivision, block,
+         "block " + Quoted(block) + " computes " + Print(*division) +
+             " only under a condition, and so does another block that would share its loops",
+         {block.body()});
+}
+
 // The epilogue's value in the reduction's axes and the hole, with earlier tails
 // merged into it.
 Expr Compose(const Surroundings& around, FusionPlan* plan, bool rows) {
@@ -249,6 +269,7 @@ FusionPlan Prove(const Surroundings& around, const Region& full, const Site& con
                   false};
   // Site pointers stay, but the tails are the plan's own from here on.
   Expr f = Compose(around, &plan, options.rows);
+  CheckNotHoisted(plan, f);
   std::string kept = UsesAny(f, {plan.hole.get()}) ? WhyKept(around, plan)
                                                    : std::string("it works on what a tail stores");
   if (kept.empty()) {

@@ -25,6 +25,7 @@ from . import (
     refused_readers,
     refused_reductions,
     refused_structure,
+    repeated_divisions,
     scheduled,
     shapes,
     sums,
@@ -57,6 +58,7 @@ _FAMILIES = (
     refused_hazards,
     refused_memory,
     refused_expressions,
+    repeated_divisions,
 )
 
 

@@ -7,14 +7,11 @@ other way.
 from __future__ import annotations
 
 import numpy as np
-import tvm
 from tvm.script import tirx as T
-from tvm.tirx import PrimFunc
 
-from generated.child import Job, outcomes
 from mutation import Arrays, Mutant, mutant
-from oracles import compile_together
 
+from . import mutants_faults
 from .builders import K, M, add_rows, sum_rows
 
 # ---------------------------------------------------------------------------------------------
@@ -127,40 +124,6 @@ def quotient_of_some_rows(
 def some_divisors() -> Arrays:
     """Every second one is 0."""
     return {"C": np.arange(M, dtype="int32") % 2}
-
-
-# A row of sums is a vector, in which a Select computes both of its values for all lanes.
-@T.prim_func(s_tir=True)
-def select_beside_vectors(
-    A: T.Buffer((M, K, 8), "int32"), C: T.Buffer((8,), "int32"), D: T.Buffer((M, 8), "int32")
-):
-    temp = T.sblock_alloc_buffer((M, 8), "int32")
-    for i, k in T.grid(M, K):
-        for j in T.vectorized(8):
-            with T.sblock("mm"):
-                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
-                with T.init():
-                    temp[vi, vj] = 0
-                temp[vi, vj] = temp[vi, vj] + A[vi, vk, vj]
-    for i, j in T.grid(M, 8):
-        with T.sblock("add"):
-            vi, vj = T.axis.remap("SS", [i, j])
-            D[vi, vj] = T.Select(C[vj] != 0, temp[vi, vj] + T.truncdiv(1000, C[vj]), 0)
-
-
-def ends_the_process(before: PrimFunc, after: PrimFunc) -> str:
-    """Run both functions compiled, in a process that may die of a division by zero."""
-    built = compile_together({"before": before, "after": after})
-    every_second_is_zero = np.arange(8, dtype="int32") % 2
-
-    def job(name: str) -> Job:
-        arrays = np.ones((M, K, 8), "int32"), every_second_is_zero, np.zeros((M, 8), "int32")
-        tensors = [tvm.runtime.tensor(array) for array in arrays]
-        return lambda _: built[name](*tensors) or str(tensors[-1].numpy())
-
-    alone, fused = outcomes([job("before"), job("after")])
-    assert not alone.crash
-    return fused.crash or ("another result" if fused.found != alone.found else "")
 
 
 # ---------------------------------------------------------------------------------------------
@@ -314,12 +277,7 @@ DECISIONS: list[Mutant] = [
         quotient_of_some_rows,
         inputs=some_divisors,
     ),
-    mutant(
-        "lazy-select",
-        "a value that is not selected is not computed in vectors either",
-        select_beside_vectors,
-        judge=ends_the_process,
-    ),
+    *mutants_faults.DECISIONS,
     mutant(
         "merged-for-the-caller",
         "the caller gets what is between",

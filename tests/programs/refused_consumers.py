@@ -13,7 +13,7 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 from . import lazy
-from .builders import K, M, N, add_rows, sum_rows
+from .builders import K, M, N, sum_rows
 from .case import IN_PLACE, WITH_F, Case, matmul, refused, row_sums
 from .lazy import Program
 

@@ -1,0 +1,74 @@
+#include "analysis/hoisting.h"
+
+#include "analysis/defined.h"
+#include "ir/functor.h"
+
+namespace fuse_epilogue {
+
+using namespace ir;  // NOLINT(build/namespaces)
+
+namespace {
+
+bool IsIntegerDivision(const Expr& expr) {
+  switch (expr.kind()) {
+    case NodeKind::kDiv:
+    case NodeKind::kMod:
+    case NodeKind::kFloorDiv:
+    case NodeKind::kFloorMod:
+      return IsInteger(DTypeOf(expr));
+    default:
+      return false;
+  }
+}
+
+// The divisions of integers without memory, and the sizes of the buffers.
+class DivisionFinder : public StmtExprVisitor {
+ public:
+  std::vector<Expr> divisions;
+  std::vector<Expr> sizes;
+
+ protected:
+  using StmtExprVisitor::VisitExpr_;
+  void VisitExpr_(const TensorLoad& op) override {
+    if (auto buffer = As<Var>(op.source())) {
+      for (const Expr& extent : BufferTypeOf(*buffer).shape()) {
+        if (As<Var>(extent)) sizes.push_back(extent);
+      }
+    }
+    (*this)(op.indices());
+  }
+  void VisitOther(const Node& op) override {
+    if (IsIntegerDivision(Expr(op)) && !ReadsMemory(Expr(op))) divisions.push_back(Expr(op));
+    VisitChildren(op);
+  }
+};
+
+size_t Count(const std::vector<Expr>& divisions, const Expr& division) {
+  size_t count = 0;
+  for (const Expr& one : divisions) count += DeepEqual(one, division);
+  return count;
+}
+
+}  // namespace
+
+std::optional<Expr> FindHoisted(const Expr& expr, const std::vector<Expr>& others, size_t parts,
+                                const std::vector<Axis>& axes,
+                                const std::vector<Expr>& assumptions) {
+  DivisionFinder here, elsewhere;
+  here(expr);
+  if (here.divisions.empty()) return std::nullopt;
+  for (const Expr& other : others) elsewhere(other);
+  std::vector<Expr> known = assumptions;
+  for (const Expr& size : here.sizes) {
+    known.push_back(CallGlobal(Fn::GreaterEqual, size, MakeInt(1, size), nullptr).cast<Expr>());
+  }
+  for (const Expr& division : here.divisions) {
+    bool repeated = Count(elsewhere.divisions, division) > 0 ||
+                    (parts > 1 && Count(here.divisions, division) > 1);
+    if (!repeated || IsAlwaysEvaluated(division, expr)) continue;
+    if (FindFault(division, axes, known)) return division;
+  }
+  return std::nullopt;
+}
+
+}  // namespace fuse_epilogue

@@ -1,0 +1,96 @@
+"""Two consumers that repeat a division behind a condition.
+
+In one loop TVM computes an operation that is repeated once, in front of both conditions, unless it
+loads or calls something.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm.script import tirx as T
+
+from . import lazy
+from .builders import K, M, N
+from .case import Case
+
+
+@lazy.prim_func(s_tir=True)
+def quotients_of_two_consumers(
+    A: T.Buffer((M, K, N), "int32"),
+    n: T.int32,
+    P: T.Buffer((M, N), "int32"),
+    D: T.Buffer((M, N), "int32"),
+):
+    temp = T.sblock_alloc_buffer((M, N), "int32")
+    for i, j, k in T.grid(M, N, K):
+        with T.sblock("mm"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                temp[vi, vj] = 0
+            temp[vi, vj] = temp[vi, vj] + A[vi, vk, vj]
+    for i, j in T.grid(M, N):
+        with T.sblock("largest"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            P[vi, vj] = T.if_then_else(vj != n, T.max(temp[vi, vj], T.truncdiv(1000, vj - n)), 0)
+    for i, j in T.grid(M, N):
+        with T.sblock("add"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            D[vi, vj] = T.if_then_else(vj != n, T.min(temp[vi, vj], T.truncdiv(1000, vj - n)), 1)
+
+
+@lazy.prim_func(s_tir=True)
+def quotients_of_data(
+    A: T.Buffer((M, K, N), "int32"),
+    C: T.Buffer((N,), "int32"),
+    P: T.Buffer((M, N), "int32"),
+    D: T.Buffer((M, N), "int32"),
+):
+    temp = T.sblock_alloc_buffer((M, N), "int32")
+    for i, j, k in T.grid(M, N, K):
+        with T.sblock("mm"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                temp[vi, vj] = 0
+            temp[vi, vj] = temp[vi, vj] + A[vi, vk, vj]
+    for i, j in T.grid(M, N):
+        with T.sblock("largest"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            P[vi, vj] = T.if_then_else(C[vj] != 0, T.max(temp[vi, vj], T.truncdiv(1000, C[vj])), 0)
+    for i, j in T.grid(M, N):
+        with T.sblock("add"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            D[vi, vj] = T.if_then_else(C[vj] != 0, T.min(temp[vi, vj], T.truncdiv(1000, C[vj])), 1)
+
+
+def quotients(divisor: np.ndarray) -> np.ndarray:
+    """``1000 / divisor``, rounded to zero; anything for a divisor of 0."""
+    return np.trunc(1000 / np.where(divisor == 0, 1, divisor)).astype("int32")
+
+
+ACCEPT = [
+    Case(
+        name="quotients_of_data",
+        func=quotients_of_data,
+        epilogues=("largest", "add"),
+        reference=lambda A, C: {
+            "P": np.where(C != 0, np.maximum(A.sum(1, dtype="int32"), quotients(C)), 0),
+            "D": np.where(C != 0, np.minimum(A.sum(1, dtype="int32"), quotients(C)), 1),
+        },
+        outputs=("P", "D"),
+        absorbed=("", ""),
+        tails={"largest": "T.Div(1000, C[vj])", "add": "T.Div(1000, C[vj])"},
+        twin="quotients_of_two_consumers",
+    )
+]
+
+# Its first consumer is a tail; the second one would repeat the division in the same loops.
+REFUSE = [
+    Case(
+        name="quotients_of_two_consumers",
+        func=quotients_of_two_consumers,
+        code="hoisted-division",
+        schedule=lambda sch: sch.fuse_reduction_epilogue("mm", "largest"),
+        calls=(("mm", "add"),),
+        outputs=("P", "D"),
+    )
+]
