@@ -94,7 +94,9 @@ def mutant(
 ) -> Mutant:
     """A mutant named like its function; `keeps` are parameters that are read and written."""
     case_args = {
-        name: more.pop(name) for name in ("schedule", "distribute", "reduction") if name in more
+        name: more.pop(name)
+        for name in ("schedule", "distribute", "reduction", "sizes")
+        if name in more
     }
     case = Case(
         name=name_of(func),

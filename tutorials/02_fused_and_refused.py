@@ -384,7 +384,20 @@ refuse("impure", {"+ C[vi]": '+ T.call_extern("int32", "abs", C[vi])'})
 refuse("index-map", {"temp[vi] + C": "temp[C[vi]] + C"})
 refuse("domain", {"range(8)": "range(6)", "spatial(8": "spatial(6"})
 refuse("output-write", {"D[vi] =": "D[vi // 2] ="})
-refuse("index-type", {"T.grid(8, 6)": "T.grid(T.int64(8), T.int64(6))"})
+
+# %%
+# Axes of different integer types are converted to the epilogue's, where that type holds all values.
+# To a narrower type, only numbers show that.
+
+refuse(
+    "index-type",
+    {
+        "main(": "main(\n    n: T.int32,",
+        "T.grid(8, 6)": 'T.grid(T.Cast("int64", n), 6)',
+        "range(8)": "range(n)",
+        "spatial(8": "spatial(n",
+    },
+)
 
 # %%
 # With two names, the call is about that epilogue alone. Here ``add`` reads something else. And an

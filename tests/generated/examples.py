@@ -73,10 +73,6 @@ EXAMPLES: Mapping[str, tuple[Program, Program]] = {
     "matched region": (program(Epilogue(expr=ADD, fault="matched")), PLAIN),
     "side effects": (program(Epilogue(expr=("impure", ADD), fault="impure")), PLAIN),
     "scattered store": (program(Epilogue(fault="scatter")), program(Epilogue())),
-    "other integer type of the axes": (
-        program(Epilogue(expr=ADD, fault="int64 axes")),
-        program(Epilogue(expr=ADD, fault="int64 axes"), index="int64"),
-    ),
     "reads outside": (program(Epilogue(expr=ADD, read="padded")), PLAIN),
     "leaves elements out": (program(Epilogue(expr=ADD, read="slice")), PLAIN),
     "reads an element twice": (

@@ -182,13 +182,6 @@ RULES: tuple[Rule, ...] = (
         has_fault("scatter"),
         "the value decides where it is stored",
     ),
-    Rule(
-        "other integer type of the axes",
-        ("index-type",),
-        lambda f, n: f.epilogue(n).fault == "int64 axes" and f.program.index != "int64",
-        "the axes of the two blocks have different types: they could be converted",
-        EITHER,
-    ),
     # ---- Where elements come from and go to ----
     Rule(
         "reads outside",

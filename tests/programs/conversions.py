@@ -329,6 +329,36 @@ def looked_up_in_the_output(A: T.Buffer((M, K), "int32"), D: T.Buffer((16,), "in
             D[vi] = D[T.bitwise_and(temp[vi], 15)]
 
 
+# The axes of the two blocks have different integer types: one is converted to the other's.
+@lazy.prim_func(s_tir=True)
+def narrow_epilogue_of_wide_rows(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    for i, k in T.grid(T.int64(M), T.int64(K)):
+        with T.sblock("mm"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[vi] = 0
+            temp[vi] = temp[vi] + A[vi, vk]
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = temp[vi] + C[vi] * (vi // 2)
+
+
+@lazy.prim_func(s_tir=True)
+def wide_epilogue_of_narrow_rows(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((2, M // 2), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    sum_rows(A, temp)
+    for i, j in T.grid(T.int64(2), T.int64(M // 2)):
+        with T.sblock("add"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            D[vi, vj] = temp[vi * T.int64(M // 2) + vj] + C[vi * T.int64(M // 2) + vj]
+
+
 def _in_order(A: np.ndarray, D: np.ndarray) -> np.ndarray:
     out = D.copy()
     for i, index in enumerate(row_sums(A) & 15):
@@ -351,6 +381,20 @@ ACCEPT = [
         absorbed=("C[vi, vj]",),
         tails={"add": "x > 0"},
         twin="sum_as_store_index",
+    ),
+    accepted(
+        narrow_epilogue_of_wide_rows,
+        lambda A, C: row_sums(A) + C * (np.arange(M, dtype="int32") // 2),
+        'C[T.Cast("int32", vi)] * (T.Cast("int32", vi) // 2)',
+        'C[T.Cast("int32", vi)] * (T.Cast("int32", vi) // 2)',
+        "mixed_index_types",
+    ),
+    accepted(
+        wide_epilogue_of_narrow_rows,
+        lambda A, C: (row_sums(A) + C).reshape(2, M // 2),
+        'C[T.Cast("int64", vi)]',
+        'C[T.Cast("int64", vi)]',
+        "mixed_index_types",
     ),
     accepted(
         looked_up,

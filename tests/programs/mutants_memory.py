@@ -129,21 +129,24 @@ def consumer_that_starts_from_seven(A: T.Buffer((M, K), "int32"), D: T.Buffer((M
             D[vi] = D[vi] + temp[vi]
 
 
-# The axis of the epilogue is narrower than that of the reduction, which is to take its place.
+# The axis of the epilogue is narrower than that of the reduction, which is to take its place, and
+# their extent is not a number.
 @T.prim_func(s_tir=True)
-def narrow_axis_in_the_value(
-    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
-):
-    temp = T.sblock_alloc_buffer((M,), "int32")
-    for i, k in T.grid(T.int64(M), T.int64(K)):
+def narrow_axis_in_the_value(a: T.handle, c: T.handle, d: T.handle):
+    n = T.int32()
+    A = T.match_buffer(a, (n, K), "int32")
+    C = T.match_buffer(c, (n,), "int32")
+    D = T.match_buffer(d, (n,), "int32")
+    temp = T.sblock_alloc_buffer((n,), "int32")
+    for i, k in T.grid(T.Cast("int64", n), T.int64(K)):
         with T.sblock("mm"):
             vi, vk = T.axis.remap("SR", [i, k])
             with T.init():
                 temp[vi] = 0
             temp[vi] = temp[vi] + A[vi, vk]
-    for i in range(M):
+    for i in range(n):
         with T.sblock("add"):
-            vi = T.axis.spatial(M, i)
+            vi = T.axis.spatial(n, i)
             D[vi] = temp[vi] + C[vi] * vi // 2
 
 
@@ -431,7 +434,9 @@ MUTANTS: list[Mutant] = [
         judge=not_compiled,
     ),
     mutant("consumer-form", "a consumer's own init is not lost", consumer_that_starts_from_seven),
-    mutant("index-type", "indices have one type", narrow_axis_in_the_value),
+    mutant(
+        "index-type", "indices have one type", narrow_axis_in_the_value, sizes=({"n": 5}, {"n": 8})
+    ),
     mutant(
         "storage-align",
         "an alignment has the axes of its buffer",

@@ -442,18 +442,25 @@ def scan_like_epilogue(
             D[vi] = temp[vi] + C[vi]
 
 
+# As many rows as an int32 counts, in int64. The number is not known here; that it fits follows from
+# its type alone.
 @lazy.prim_func(s_tir=True)
-def mixed_index_types(
-    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
-):
-    temp = T.sblock_alloc_buffer((M,), "int32")
-    for i, k in T.grid(T.int64(M), T.int64(K)):
+def mixed_index_types(a: T.handle, c: T.handle, d: T.handle):
+    n = T.int32()
+    A = T.match_buffer(a, (n, K), "int32")
+    C = T.match_buffer(c, (n,), "int32")
+    D = T.match_buffer(d, (n,), "int32")
+    temp = T.sblock_alloc_buffer((n,), "int32")
+    for i, k in T.grid(T.Cast("int64", n), T.int64(K)):
         with T.sblock("mm"):
             vi, vk = T.axis.remap("SR", [i, k])
             with T.init():
                 temp[vi] = 0
             temp[vi] = temp[vi] + A[vi, vk]
-    add_rows(temp, C, D)
+    for i in range(n):
+        with T.sblock("add"):
+            vi = T.axis.spatial(n, i)
+            D[vi] = temp[vi] + C[vi]
 
 
 # The sum says where to store, not what.
@@ -594,7 +601,12 @@ REFUSE = [
     refused(conditional_store, "consumer-form"),
     refused(loop_inside_the_epilogue, "consumer-form"),
     refused(scan_like_epilogue, "consumer-form"),
-    refused(mixed_index_types, "index-type", reference=lambda A, C: row_sums(A) + C),
+    refused(
+        mixed_index_types,
+        "index-type",
+        sizes=({"n": 5}, {"n": 1}),
+        reference=lambda A, C: row_sums(A) + C,
+    ),
 ]
 
 

@@ -16,6 +16,7 @@ from tvm.ir import Call, Range, Var, prim
 from tvm.sym.analyzer import ProofStrength
 
 from ..tir_tree import handle, substitute, variables
+from .scalars import scalar_type
 
 # Points up to which a domain is enumerated.
 _POINTS = 200_000
@@ -95,7 +96,10 @@ def evaluate_index(expr: Any, values: Mapping[int, Any]) -> Any:
     if isinstance(expr, prim.Not):
         return np.logical_not(evaluate_index(expr.a, values))
     if isinstance(expr, prim.Cast):
-        return evaluate_index(expr.value, values)
+        if scalar_type(expr.ty.dtype).kind not in "iu":
+            raise NotIndex(f"a conversion to {expr.ty.dtype}")
+        value = np.asarray(evaluate_index(expr.value, values))
+        return value.astype(str(expr.ty.dtype)).astype(np.int64)
     if isinstance(expr, prim.Select):
         parts = (expr.condition, expr.true_value, expr.false_value)
         return np.where(*(evaluate_index(part, values) for part in parts))

@@ -182,9 +182,10 @@ class TermExpressions(ExpressionWriter):
             pending = [simple]
             while pending:
                 part = pending.pop()
-                if hasattr(part, "a"):
+                operands = _index_operands(part)
+                if operands:
                     self._simplified[handle(part)] = part, part
-                    pending += [part.a, part.b] if hasattr(part, "b") else [part.a]
+                    pending += operands
         return super().begin(self._simplified[key][1])
 
     def is_index(self, expr: Any) -> bool:
@@ -199,9 +200,7 @@ class TermExpressions(ExpressionWriter):
             if handle(part) in self._index:
                 pending.pop()
                 continue
-            operands = [part.a, part.b] if hasattr(part, "b") else []
-            if hasattr(part, "a") and not operands:
-                operands = [part.a]
+            operands = _index_operands(part)
             unknown = [each for each in operands if handle(each) not in self._index]
             if unknown:
                 pending += unknown
@@ -267,6 +266,15 @@ class TermExpressions(ExpressionWriter):
         sort = type if self.table.exact or type.kind != "f" else scalar_type("float64")
         op = "held" if type.name == "bfloat16" and key in self.allocated else "load"
         return TermValue(self.table.node(op, sort, terms, key), type)
+
+
+def _index_operands(expr: Any) -> list[Any]:
+    """Return the operands of an expression, if all may be part of an index; none of a leaf."""
+    if isinstance(expr, prim.Cast):
+        return [expr.value] if expr.ty.dtype in ("int32", "int64") else []
+    if hasattr(expr, "b"):
+        return [expr.a, expr.b]
+    return [expr.a] if hasattr(expr, "a") else []
 
 
 def axis_term(table: TermArithmetic, axis: Any) -> Term:
