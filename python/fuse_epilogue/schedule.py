@@ -77,8 +77,11 @@ def fuse_reduction_epilogue(
         ``a > b ? a : b``). For a product there is no bound, and for a sum only as long as no
         partial sum of either order overflows: the other one may be finite. Where the data or an
         absorbed operand is infinite, the result may be NaN in one order and not in the other. A
-        sum or product narrower than 32 bits refuses to absorb: a large bias would swallow its
-        terms.
+        sum or product narrower than 32 bits absorbs nothing: a large bias would swallow its terms.
+
+        An operand that a condition guards is absorbed only if it is proved to be defined without
+        the condition: loads inside their buffers, divisors that are not 0, wide integers that do
+        not overflow. Otherwise it stays in the tail, and the report says why.
 
         ``"exact"`` keeps every float bit for bit: nothing of a float is absorbed, the whole
         epilogue becomes a tail. (Bit for bit as TIR defines it: where a target contracts a product
