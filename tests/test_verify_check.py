@@ -240,6 +240,41 @@ def test_chains_that_use_a_value_twice(step: Callable[[Any], Any]) -> None:
     check(before, sch.mod["main"], report.certificate)
 
 
+def test_chains_of_blocks_and_of_operators_may_be_long() -> None:
+    """Python's parser, for one, gives up at 200 brackets."""
+
+    def nested(x: Any) -> Any:
+        for place in range(300):
+            x = tirx.max(x, place - 50) if place % 2 else tirx.min(x, 400 - place)
+        return x
+
+    def summed(x: Any) -> Any:
+        data = tirx.BufferLoad(x.source, list(x.indices))
+        for place in range(1000):
+            x = x + data * place
+        return x
+
+    for before in (chain(1, nested), chain(1, summed), chain(220, lambda x: x + 1)):
+        sch = tvm.s_tir.Schedule(before)
+        report = sch.fuse_reduction_epilogue("red")
+        given = Certified(before, sch.mod["main"], report.certificate)
+        checked(given)
+        if not report.certificate.tails:
+            refused(given.claiming(absorbed=plus_one(report.certificate.absorbed)), "absorbed")
+        else:
+            value = report.certificate.tails[0].value
+            refused(given.tail(0, value=plus_one(value)), "tails[0].value")
+
+
+def test_what_is_nested_too_deeply_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def deep(*_: object) -> None:
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr("fuse_epilogue.verify.check.check_values", deep)
+    with pytest.raises(CertificateError, match="too large .*: too deep"):
+        checked(certified(BIAS))
+
+
 def test_too_many_terms_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fuse_epilogue.verify.value_terms._TERMS", 12)
     with pytest.raises(CertificateError, match="too many terms"):

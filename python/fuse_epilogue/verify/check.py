@@ -88,7 +88,7 @@ def check(
     try:
         values = check_values(subject, timeout)
         check_defined(values)
-    except WorkLimit as error:
+    except (WorkLimit, RecursionError) as error:
         reason = f"the blocks are too large to prove what they compute: {error}"
         raise CertificateError("after", reason) from error
     check_order(subject)

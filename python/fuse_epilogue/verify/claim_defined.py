@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from ..tir_tree import handle
 from .algebra import Finished
-from .partial import KINDS, Guard, Need, Needs
+from .partial import KINDS, Guard, Need, Needs, has_guard
 from .ranges import Ranges
 from .subject import CertificateError, Stored
 from .symbolic import TermArithmetic
@@ -102,7 +102,10 @@ def _taken(claim: str, made: Needs) -> Iterable[tuple[str, Need]]:
 
 
 def _maker(values: Values) -> Needs:
-    made = Needs(values.table, values.subject.domain, values.touched, values.subject.scalars)
+    # Arithmetic matters only where it is guarded before.
+    before = [values.start, values.update, *values.stores]
+    wraps = any(has_guard(store) for store in before)
+    made = Needs(wraps, values.table, values.subject.domain, values.touched, values.subject.scalars)
     made.allocated = values.allocated
     made.before = values.places()
     return made

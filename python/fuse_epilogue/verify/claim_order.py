@@ -48,39 +48,38 @@ def check_order(subject: Subject) -> None:
                 f"'{epilogue.name}' moves over '{block.name}', and both use "
                 f"'{matters[0].name if matters else ''}'",
             )
-        _check_step(
-            subject,
-            (subject.reduction, certificate.loops, certificate.inverse, None),
-            (epilogue, certificate.epilogues[place]),
-        )
-        for earlier in subject.in_order[: subject.in_order.index(place)]:
-            proof = certificate.epilogues[earlier]
-            _check_step(
-                subject,
-                (subject.epilogues[earlier], proof.loops, proof.inverse, proof),
-                (epilogue, certificate.epilogues[place]),
-            )
+    _check_steps(subject)
 
 
-def _check_step(subject: Subject, first: Any, second: Any) -> None:
+def _check_steps(subject: Subject) -> None:
     """Prove that an element is finished in one block before another block's instance of it runs.
 
-    In loops around both, the two must run an element in the same iteration.
+    In loops around several blocks, all must run an element in the same iteration: that of the
+    first of them.
     """
-    block, loops, inverse, proof = first
-    later, later_proof = second
-    demand(block.place < later.place, "order", f"'{later.name}' runs before '{block.name}'")
-    axes = {} if proof is None else _at(proof)
-    for loop in shared_loops(block, later):
-        mine = substitute(_inverse_of(loop, loops, inverse), axes)
-        other = _inverse_of(loop, later_proof.loops, later_proof.inverse)
-        other = substitute(other, _at(later_proof))
-        demand(
-            subject.domain.equal([mine], [other]),
-            "order",
-            f"'{block.name}' and '{later.name}' run an element in different iterations of "
-            f"'{loop.loop_var.name}'",
+    certificate = subject.certificate
+    iterations: dict[int, tuple[Block, Any]] = {
+        handle(loop.loop_var): (
+            subject.reduction,
+            _inverse_of(loop, certificate.loops, certificate.inverse),
         )
+        for loop in subject.reduction.loops
+    }
+    earlier = subject.reduction
+    for place in subject.in_order:
+        later, proof = subject.epilogues[place], certificate.epilogues[place]
+        demand(earlier.place < later.place, "order", f"'{later.name}' runs before '{earlier.name}'")
+        earlier = later
+        axes = _at(proof)
+        for loop in later.loops:
+            mine = substitute(_inverse_of(loop, proof.loops, proof.inverse), axes)
+            first, other = iterations.setdefault(handle(loop.loop_var), (later, mine))
+            demand(
+                first is later or subject.domain.equal([other], [mine]),
+                "order",
+                f"'{first.name}' and '{later.name}' run an element in different iterations of "
+                f"'{loop.loop_var.name}'",
+            )
 
 
 def _at(proof: Any) -> dict[int, Any]:
@@ -110,6 +109,8 @@ def check_placement(subject: Subject) -> None:
         for loop, expr in zip(reduction.loops, certificate.inverse, strict=True)
     }
     order = [reduction, *subject.tails]
+    # Loops of tails, with the first tail in each.
+    used: dict[int, Block] = {}
     for place, tail in enumerate(subject.tails):
         claim = f"tails[{place}].name"
         demand(order[place].place < tail.place, claim, f"'{tail.name}' is not behind the reduction")
@@ -131,9 +132,11 @@ def check_placement(subject: Subject) -> None:
             demand(threads <= common, claim, f"'{tail.name}' runs in other threads")
         failed = _covers(subject, tail, inverse, common)
         demand(not failed, claim, failed)
-        for earlier in subject.tails[:place]:
-            inner = {handle(loop.loop_var) for loop in shared_loops(earlier, tail)}
-            demand(inner <= common, claim, f"'{tail.name}' shares loops with '{earlier.name}'")
+        for loop in tail.loops:
+            key = handle(loop.loop_var)
+            earlier = used.setdefault(key, tail)
+            reason = f"'{tail.name}' shares loops with '{earlier.name}'"
+            demand(earlier is tail or key in common, claim, reason)
 
 
 def _other_steps(subject: Subject, expr: Any) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -137,6 +138,7 @@ class Domain:
             predicate = None
         self.predicate = predicate
         self._own = {handle(var) for var, _, _ in self.axes}
+        self._points: dict[tuple[tuple[int, int], ...], dict[int, Any] | None] = {}
         self.analyzer = sym.Analyzer()
         self.sizes = tuple(sizes)
         for size in self.sizes:
@@ -144,7 +146,7 @@ class Domain:
         for var, start, extent in self.axes:
             self.analyzer.bind(var, Range.from_min_extent(start, extent))
 
-    @property
+    @cached_property
     def free(self) -> dict[int, Any]:
         """Variables of the extents and the condition that are not axes: sizes, outer axes."""
         parts = [part for _, start, extent in self.axes for part in (start, extent)]
@@ -158,6 +160,13 @@ class Domain:
 
     def points(self, sizes: Mapping[int, int]) -> dict[int, np.ndarray] | None:
         """Return all points for given values of free variables; None if there are too many."""
+        # Of the variables that decide about them.
+        key = tuple((var, int(sizes[var])) for var in self.free if var in sizes)
+        if key not in self._points:
+            self._points[key] = self._enumerate(sizes)
+        return self._points[key]
+
+    def _enumerate(self, sizes: Mapping[int, int]) -> dict[int, np.ndarray] | None:
         spans = []
         total = 1
         for _, start, extent in self.axes:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
-from tvm.ir import prim
+from tvm.ir import Call, prim
 
 from ..tir_tree import handle
 from .domain import in_range
@@ -37,10 +37,26 @@ KINDS = {
     "call": "the function may not be defined there",
 }
 
+_GUARDS = (prim.Select, prim.And, prim.Or)
+
 # Calls that are defined for all operands, if they give a float or a bool.
 _TOTAL = {*FLOAT_FUNCTIONS, "isnan", "isinf", "isfinite", "fmod", "ldexp", "reinterpret"}
 _DIVISIONS = (prim.Div, prim.Mod, prim.FloorDiv, prim.FloorMod)
 _SHIFTS = (prim.LShift, prim.RShift)
+
+
+def has_guard(store: Stored) -> bool:
+    """Whether a store evaluates something under a condition."""
+    found: list[Any] = []
+
+    def call(node: Any) -> None:
+        if str(getattr(node.op, "name", "")).endswith("if_then_else"):
+            found.append(node)
+
+    entries = [(Call, call), *((node, found.append) for node in _GUARDS)]
+    for expr in (store.value, *store.indices):
+        tvm_ffi.structural_walk(expr, entries)
+    return bool(found or store.conditions)
 
 
 @dataclass(frozen=True)
@@ -103,10 +119,19 @@ class Needs(TermExpressions):
         What was found.
     path : tuple[Guard, ...]
         The conditions around the expression at hand.
+
+    Parameters
+    ----------
+    wraps : bool
+        Whether arithmetic that wraps around is noted.
+    args
+        As for `TermExpressions`.
     """
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, wraps: bool, *args: Any) -> None:
         super().__init__(*args)
+        self.wraps = wraps
+        self.sums = not wraps
         self.needs: list[Need] = []
         self.path: tuple[Guard, ...] = ()
         self._quiet = False
@@ -225,7 +250,7 @@ class Needs(TermExpressions):
                 operands[1], prim.IntImm(type.name, 0), prim.IntImm(type.name, type.bits)
             )
             self._need("shift", (b,), "", expr, inside if index else None)
-        elif name in ("add", "sub", "mul") and type.bits >= 32 and not index:
+        elif self.wraps and name in ("add", "sub", "mul") and type.bits >= 32 and not index:
             ordered = (a, b) if name == "sub" or a.term.number <= b.term.number else (b, a)
             self._need("wrap", ordered, name, expr)
 

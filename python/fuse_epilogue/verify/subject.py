@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from tvm import tirx
@@ -148,19 +149,19 @@ class Subject:
         for place, tail in enumerate(self.tails):
             self._spatial_only(tail, f"tails[{place}].name")
 
-    @property
+    @cached_property
     def outer(self) -> set[int]:
         """Variables that are fixed while the blocks run, by handle: those around their scope."""
         around = self.reduction.around[: -len(self.reduction.inside) or None]
         fixed = [*bound_by(around), *self.sizes]
         return {handle(var) for var in fixed} | self.scalars
 
-    @property
+    @cached_property
     def in_order(self) -> list[int]:
         """The places of the epilogues in the certificate, in the order in which they run."""
         return sorted(range(len(self.epilogues)), key=lambda place: self.epilogues[place].place)
 
-    @property
+    @cached_property
     def first_step(self) -> dict[int, Any]:
         """The reduction axes at their start, by handle: for what is the same for all steps."""
         return {handle(var): start for var, start, _ in self.reducing}
@@ -169,6 +170,23 @@ class Subject:
     def fused(self) -> list[Block]:
         """The blocks before that the fusion is about."""
         return [self.reduction, *self.epilogues]
+
+    @cached_property
+    def others(self) -> list[Block | Loose]:
+        """What is in the function before besides the fused blocks."""
+        fused = {block.place for block in self.fused}
+        pieces = self.trees[0].pieces()
+        return [p for p in pieces if isinstance(p, Loose) or p.place not in fused]
+
+    @cached_property
+    def read_by_others(self) -> set[int]:
+        """The buffers that they read, by handle."""
+        return {key for piece in self.others for key in piece.touched().reads}
+
+    @cached_property
+    def owned(self) -> set[int]:
+        """The buffers that the scope of the reduction allocates, by handle."""
+        return {handle(var) for var in self.reduction.scope.block.alloc_buffers}
 
     def _only(self, which: int, name: str, claim: str) -> Block:
         """Return the block of that name, which must be a plain one in loops of its scope."""
@@ -219,9 +237,7 @@ def is_new(subject: Subject) -> bool:
 
 def others(subject: Subject) -> list[Block | Loose]:
     """Return what is in the function before besides the fused blocks."""
-    fused = {block.place for block in subject.fused}
-    pieces = subject.trees[0].pieces()
-    return [p for p in pieces if isinstance(p, Loose) or p.place not in fused]
+    return subject.others
 
 
 def strangers(subject: Subject) -> list[Block | Loose]:
@@ -244,5 +260,4 @@ def _may_be_tail(subject: Subject, piece: Block | Loose, depth: int) -> bool:
 
 def observed(subject: Subject, buffer: int) -> bool:
     """Whether anybody but the fused blocks can see what is in a buffer (by handle)."""
-    owned = {handle(var) for var in subject.reduction.scope.block.alloc_buffers}
-    return buffer not in owned or any(buffer in piece.touched().reads for piece in others(subject))
+    return buffer not in subject.owned or buffer in subject.read_by_others

@@ -113,6 +113,40 @@ class TermArithmetic(TermTable, Arithmetic):
             return self.product(type, a, self.number(1 << amount, type))
         return self.node(name, type, (a, b), type.kind)
 
+    def total(self, type: ScalarType, first: Term, others: Sequence[tuple[str, Term]]) -> Term:
+        """Return a term with others added or subtracted: as one by one, in linear time.
+
+        Parameters
+        ----------
+        type : ScalarType
+            Of all of them.
+        first : Term
+            What is added to.
+        others : sequence of (str, Term)
+            Each with ``"add"`` or ``"sub"``.
+
+        Returns
+        -------
+        Term
+        """
+        result = first
+        plain = self._is_ring(type) and not any(
+            term.op in ("max", "min", "literal") for term in (first, *(each for _, each in others))
+        )
+        left = list(others)
+        # Numbers are folded, and maxima distributed over, one by one.
+        while left and (not plain or self.constant(result) is not None):
+            name, term = left.pop(0)
+            result = self.binary(name, type, result, term)
+        if not left:
+            return result
+        total = self.polynomial(result)
+        for name, term in left:
+            sign = 1 if name == "add" else -1
+            for monomial, c in self.polynomial(term).items():
+                total[monomial] = total.get(monomial, 0) + sign * c
+        return self.from_polynomial(total, self._sort(type))
+
     def _logical(self, name: str, operands: Sequence[Term]) -> Term:
         if name == "not":
             (a,) = operands

@@ -17,6 +17,9 @@ from .terms import Term
 from .values import Buffer, Value
 
 _BOOL = scalar_type("bool")
+_SUMS = {prim.Add: "add", prim.Sub: "sub"}
+# Terms from which a sum is not made one by one.
+_LONG_SUM = 8
 
 
 class TermValue(Value):
@@ -117,6 +120,8 @@ class TermExpressions(ExpressionWriter):
         By handle of the buffer, elements whose value is known.
     before : dict[int, tuple[Expr, ...]]
         By handle of the buffer, elements that hold what they held before the fused blocks ran.
+    sums : bool
+        Whether long sums are made at once.
     allocated : set[int]
         Handles of allocated buffers: they keep a bfloat16 as it was computed.
     """
@@ -134,6 +139,7 @@ class TermExpressions(ExpressionWriter):
         self.touched = touched
         self.scalars = scalars
         self.finished: dict[int, Finished] = {}
+        self.sums = True
         self.allocated: set[int] = set()
         self.before: dict[int, tuple[Any, ...]] = {}
         self._handlers = {
@@ -219,6 +225,25 @@ class TermExpressions(ExpressionWriter):
         if isinstance(expr, Var):
             return handle(expr) not in self.scalars and expr.ty.dtype in ("int32", "int64")
         return False
+
+    def _operation(self, name: str, expr: Any) -> Steps:
+        """Add the terms of a sum all at once."""
+        terms: list[tuple[str, Any]] = []
+        node = expr
+        while type(node) in _SUMS and not self.is_index(node):
+            terms.append((_SUMS[type(node)], node.b))
+            node = node.a
+        if len(terms) < _LONG_SUM or not self.sums:
+            return (yield from super()._operation(name, expr))
+        first: Any = yield node
+        others = []
+        for sign, term in reversed(terms):
+            value: Any = yield term
+            others.append((sign, value))
+        if any(value.type is not first.type for _, value in others) or first.type.kind == "b":
+            raise UnsupportedError("a sum of several types, or of bools")
+        total = self.table.total(first.type, first.term, [(s, v.term) for s, v in others])
+        return TermValue(total, first.type)
 
     def shortened(self, value: Value) -> Value:
         """Return the value: a term has no source."""

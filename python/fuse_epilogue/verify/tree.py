@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import tvm_ffi
@@ -112,13 +113,17 @@ class Loose:
         self.around = around
         self.place = place
 
-    @property
+    @cached_property
     def every_loop(self) -> dict[int, Any]:
         """All loops around it, by the handle of the loop variable."""
         return _loops_of(self.around)
 
     def touched(self) -> Accesses:
         """Return what it reads and writes."""
+        return self._touched
+
+    @cached_property
+    def _touched(self) -> Accesses:
         return accesses(self.node)
 
 
@@ -176,18 +181,22 @@ class Block:
             found.append(node)
         return found[::-1]
 
-    @property
+    @cached_property
     def loops(self) -> list[Any]:
         """The loops between its scope and itself, outermost first."""
         return [node for node in self.inside if isinstance(node, tirx.For)]
 
-    @property
+    @cached_property
     def every_loop(self) -> dict[int, Any]:
         """All loops around it, by the handle of the loop variable."""
         return _loops_of(self.around)
 
     def touched(self) -> Accesses:
         """Return what it reads and writes: what it does, and what it declares."""
+        return self._touched
+
+    @cached_property
+    def _touched(self) -> Accesses:
         found = accesses(self.block.init, self.block.body, self.realize.predicate)
         bindings = accesses(*self.realize.iter_values)
         found.reads.update(bindings.reads)
