@@ -12,7 +12,6 @@ import platform
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -42,7 +41,6 @@ def main() -> int:
         revision = args.revision or revision_of(args.checkout)
         report = conditions(revision, suites)
         forget_others(runner, suites, report)
-        start = time.monotonic()
         found = run_all(runner, suites)
         result = compare(
             *(found[side] for side in SIDES), REASONS, lambda t: again(runner, suites, t)
@@ -53,7 +51,6 @@ def main() -> int:
     except KeyboardInterrupt:
         print("\nInterrupted; the same command goes on from here.", file=sys.stderr)
         return 130
-    report["wall_time_s"] = round(time.monotonic() - start, 1)
     report["tests"] = {side: count(found[side]) for side in SIDES}
     report.update(dataclasses.asdict(result))
     if args.output:
