@@ -68,6 +68,10 @@ def main(
 DIVIDED = {
     "by an element": ("T.truncdiv(s[vc, vi], d[vi])", PADDED),
     "by the sum": ("T.floormod(840, s[vc, vi])", PADDED),
+    "nothing, but beyond the row an element that is not there": (
+        "s[vc, vi] + T.if_then_else(vi < 0, d[37], 1)",
+        PADDED,
+    ),
     "by the column": ("s[vc, vi] + T.floordiv(840, vi + 1)", PADDED),
     "by the window": ("s[vc, vi] + d[vi]", "T.truncdiv(w[vc, vk], x[vc, vi + vk])"),
 }
@@ -82,7 +86,7 @@ def odd_arrays(func: tirx.PrimFunc) -> list[np.ndarray]:
 
 
 @needs_gxx
-def test_lanes_outside_of_a_row_divide_nothing() -> None:
+def test_lanes_outside_of_a_row_divide_and_load_nothing() -> None:
     """A vector at the end of a row has lanes of the next one, whose divisors would be 0."""
     funcs = [odd_rows("int32", *each) for each in DIVIDED.values()]
     rule = schedules.cuda.DepthwiseConv1d()
@@ -102,10 +106,13 @@ def test_lanes_outside_of_a_row_divide_nothing() -> None:
         ("int32", "s[vc, vi] + d[vi]", False),
         ("float32", "s[vc, vi] / d[vi]", False),
         ("int32", "T.floordiv(s[vc, vi], 3) + d[vi]", False),
+        ("int32", "s[vc, vi] + T.if_then_else(vi < 0, d[36], 1)", False),
+        ("int32", "s[vc, vi] + T.if_then_else(vi < 0, d[37], 1)", True),
+        ("int32", "s[vc, vi] + T.if_then_else(vc < 0, d[37], 1)", False),
         ("int32", "T.floordiv(s[vc, vi], d[vi])", True),
     ],
 )
-def test_lanes_have_conditions_only_where_they_divide(
+def test_lanes_have_conditions_only_where_they_need_them(
     dtype: str, result: str, conditions: bool
 ) -> None:
     func = odd_rows(dtype, result)

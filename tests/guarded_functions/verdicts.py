@@ -29,7 +29,7 @@ class Verdict:
     kind : str
         One of `VERDICTS`: the same as the unscheduled function; refused, for a reason; another
         result; an access or an operation that is not defined; an exception that is no refusal; the
-        unscheduled function, compiled by TVM, ends the process, so that nothing is right.
+        unscheduled function is not compiled by TVM or ends the process: then nothing is right.
     detail : str
     """
 

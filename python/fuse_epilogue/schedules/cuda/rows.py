@@ -31,8 +31,8 @@ from tvm.ir import TensorLoad
 from tvm.sym import Analyzer
 from tvm.tirx import BufferStore, IfThenElse
 
-from ...tir_tree import substitute, uses
-from ..branches import analyzer_of, may_be_discarded
+from ...tir_tree import loads, substitute, uses
+from ..branches import analyzer_of, guarded, is_inside, may_be_discarded
 from ..convolution import plain
 from ..fused import FusedConv
 from .code import computed, copied, is_compact, lanes_of, outside, size_of, unrolled
@@ -146,8 +146,16 @@ def vectors_of(fused: FusedConv, rows: Rows) -> Any:
 
 
 def _may_be_discarded(fused: FusedConv) -> bool:
-    """Whether all that is computed of loaded values can be computed for any column and any x."""
+    """Whether all that is computed can be computed for any column and any x, but for loads there.
+
+    A load that does not depend on the column may depend on a guard that does.
+    """
     analyzer = analyzer_of(fused.conv.outer)
+    column = fused.conv.column.var
+    for expr in (fused.start, fused.result):
+        others = [load for load in loads(expr) if uses(expr, column) and not uses(load, column)]
+        if any(guarded(load, expr) and not is_inside(load, analyzer) for load in others):
+            return False
 
     def loaded(load: Any) -> Any:
         return tirx.Var("loaded", load.ty)
@@ -162,13 +170,13 @@ def _guarded(fused: FusedConv) -> FusedConv:
     column = fused.conv.column.var
     inside = tirx.all(column >= 0, column < fused.conv.columns)
 
-    def guarded(load: Any) -> Any:
+    def within(load: Any) -> Any:
         if not uses(load, column):
             return load
         return tirx.if_then_else(inside, load, tirx.const(0, load.ty.dtype))
 
     start, result = (
-        tvm_ffi.structural_map(expr, (TensorLoad, guarded)) for expr in (fused.start, fused.result)
+        tvm_ffi.structural_map(expr, (TensorLoad, within)) for expr in (fused.start, fused.result)
     )
     return replace(fused, start=start, result=result)
 
