@@ -257,6 +257,7 @@ WRITES_ONLY = {
     "own memory": nested(
         'W = T.sblock_alloc_buffer((1,), "int32")\nW[0] = 1\nC[vi] = W[0]',
     ),
+    "own memory, no block": 'W = T.alloc_buffer((1,), "int32")\nW[0] = 1\nC[vi] = W[0]',
     "alias": 'D = T.decl_buffer((4,), "int32", data=C.data)\nD[vi] = 1',
 }
 READS = {
@@ -309,8 +310,9 @@ def test_another_buffer_than_the_output() -> None:
     func = with_init(nested("C[vi] = B[vi]"))
     Schedule(func).cache_write("sum", 0, "global")
     refused(Schedule(func), lambda s: s.blockize(loops(s, "sum")[1]))
-    sch = Schedule(with_init(nested("C[vi] = 1")))
-    sch.blockize(loops(sch, "sum")[1])
+    for name in ("nested", "own memory", "own memory, no block"):
+        sch = Schedule(with_init(WRITES_ONLY[name]))
+        sch.blockize(loops(sch, "sum")[1])
 
 
 def test_what_a_nested_init_reads_is_declared() -> None:

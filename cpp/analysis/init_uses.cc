@@ -53,12 +53,17 @@ class InitReadCollector : public StmtExprVisitor {
   // ---- Which buffer is meant ----
   void VisitStmt_(const DeclBuffer& op) override {
     auto data = ObjectIn(op.data());
-    if (!data) {
-      local_.insert(op.buffer().get());
-      return;
-    }
+    if (!data) return;
     for (VarKey var : VarsIn(*data)) {
       if (IsBuffer(Expr(ffi::GetRef<ffi::ObjectRef>(var)))) Alias(op.buffer(), var);
+    }
+  }
+
+  void VisitOther(const Node& op) override {
+    if (auto allocation = As<AllocBuffer>(op)) {
+      local_.insert(allocation->buffer().get());
+    } else {
+      VisitChildren(op);
     }
   }
 
