@@ -110,6 +110,27 @@ def _generated(data: Data) -> Iterator[str]:
     )
 
 
+def _tests_of_tvm(data: Data) -> Iterator[str]:
+    tests = data["tests"]
+    kinds = sorted(tests["hidden"].keys() | tests["loaded"].keys())
+    yield title("Outcomes", 1)
+    yield table(
+        ("outcome", "without the extension", "with it"),
+        [(kind, *(f"{tests[s].get(kind, 0):,}" for s in ("hidden", "loaded"))) for kind in kinds],
+    )
+    parts = {"Listed differences": "expected", "Differences": "unexpected"}
+    for heading, part in {**parts, "Outcomes that vary by themselves": "unstable"}.items():
+        if data[part]:
+            yield title(heading, 1)
+            yield table(
+                ("test", "with the extension", "reason"),
+                [
+                    (code(one["test"].rpartition("/")[2]), one["loaded"], text(one["reason"]))
+                    for one in data[part]
+                ],
+            )
+
+
 def _modules(data: Data) -> Iterator[str]:
     counts = data["ours"]
     yield title("Verdicts", 1)
@@ -418,6 +439,15 @@ computes something else after the call, the only verdict that must never be. *tv
 primitive on those programs that it can be called for.
 """,
         _generated,
+    ),
+    "tvm_tests": Told(
+        "TVM's own tests",
+        """
+The tests of schedules, MetaSchedule, dlight and FuseTIR from TVM's sources, run with this package's
+entry point hidden and with it loaded. Tests differ only where they demand what TVM's own
+``fuse_reduction_epilogue`` does wrong; those are listed with the reason.
+""",
+        _tests_of_tvm,
     ),
     "fuzz_modules": Told(
         "Random modules",
