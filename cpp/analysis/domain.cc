@@ -369,6 +369,22 @@ std::vector<ProducedLoad> ProducedLoads(const std::vector<Produced>& produced,
   return found;
 }
 
+bool IsInRangeOf(const Expr& like, const Expr& value, const Prover& prover) {
+  const int64_t half = int64_t{1} << (DTypeOf(like).bits - 1);
+  return prover.InRange(value, MakeInt(-half, value), MakeInt(2 * half, value));
+}
+
+// An index before it was converted to other integer types, which has not changed its value.
+Expr BeforeCasts(Expr index, const Prover& prover) {
+  while (auto cast = As<Cast>(index)) {
+    Expr value = cast->value();
+    bool narrows = IsWider(value, index) && IsInRangeOf(index, value, prover);
+    if (!narrows && !IsWider(index, value)) break;
+    index = value;
+  }
+  return index;
+}
+
 // Whether the type of \p like holds all values of an index. Numbers are needed for a narrower one.
 bool Holds(const Expr& like, const Expr& index, const Reduction& reduction, const Prover& prover) {
   if (SameType(DTypeOf(like), DTypeOf(index)) || IsWider(like, index)) return true;
@@ -378,8 +394,7 @@ bool Holds(const Expr& like, const Expr& index, const Reduction& reduction, cons
     vars.erase(axis.var.get());
     if (!As<IntImm>(axis.min) || !As<IntImm>(axis.extent)) return false;
   }
-  const int64_t half = int64_t{1} << (DTypeOf(like).bits - 1);
-  return vars.empty() && prover.InRange(index, MakeInt(-half, index), MakeInt(2 * half, index));
+  return vars.empty() && IsInRangeOf(like, index, prover);
 }
 
 // Indices in the one type of the axes, if it holds them: before anything is computed with them, so
@@ -388,11 +403,12 @@ ffi::Array<Expr> InTypeOf(const std::vector<Axis>& axes, const ffi::Array<Expr>&
                           const Reduction& reduction, const Prover& prover) {
   ffi::Array<Expr> converted;
   for (const Expr& index : indices) {
-    bool converts = !axes.empty() && Holds(axes[0].var, index, reduction, prover);
+    Expr value = BeforeCasts(index, prover);
+    bool converts = !axes.empty() && Holds(axes[0].var, value, reduction, prover);
     for (const Axis& axis : axes) {
       converts = converts && SameType(DTypeOf(axis.var), DTypeOf(axes[0].var));
     }
-    converted.push_back(converts ? MakeCast(index, axes[0].var) : index);
+    converted.push_back(converts ? MakeCast(value, axes[0].var) : index);
   }
   return converted;
 }
@@ -474,8 +490,9 @@ AxisMap MatchElements(const Reduction& reduction, const std::vector<Produced>& p
   for (const ProducedLoad& one : loads) {
     for (size_t i = 0; i < one.indices.size(); ++i) {
       Expr read = Substitute(one.load.indices()[i], axes);
-      bool holds = Holds(read, one.indices[i], reduction, prover);
-      if (holds && prover.Equal(read, MakeCast(one.indices[i], read))) continue;
+      Expr finished = BeforeCasts(one.indices[i], prover);
+      bool holds = Holds(read, finished, reduction, prover);
+      if (holds && prover.Equal(read, MakeCast(finished, read))) continue;
       if (one.load.same_as(first)) {
         refuse_slice();
       } else {
