@@ -73,6 +73,10 @@ EXAMPLES: Mapping[str, tuple[Program, Program]] = {
     "matched region": (program(Epilogue(expr=ADD, fault="matched")), PLAIN),
     "side effects": (program(Epilogue(expr=("impure", ADD), fault="impure")), PLAIN),
     "scattered store": (program(Epilogue(fault="scatter")), program(Epilogue())),
+    "after axes of another integer type": (
+        program(Epilogue(expr=ADD, fault="int64 axes"), Epilogue(expr=ADD)),
+        program(Epilogue(expr=ADD), Epilogue(expr=ADD, fault="int64 axes")),
+    ),
     "reads outside": (program(Epilogue(expr=ADD, read="padded")), PLAIN),
     "leaves elements out": (program(Epilogue(expr=ADD, read="slice")), PLAIN),
     "reads an element twice": (

@@ -182,6 +182,16 @@ RULES: tuple[Rule, ...] = (
         has_fault("scatter"),
         "the value decides where it is stored",
     ),
+    Rule(
+        "after axes of another integer type",
+        ("index-map",),
+        lambda f, n: (
+            f.program.index != "int64"
+            and any(f.epilogue(k).fault == "int64 axes" for k in range(n))
+        ),
+        "an element may be computed from indices of the one type and from those of the other",
+        EITHER,
+    ),
     # ---- Where elements come from and go to ----
     Rule(
         "reads outside",
