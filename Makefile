@@ -25,7 +25,7 @@ CPP_CODE = $(shell find cpp tests/cuda_on_cpu -name "*.cc" -o -name "*.h")
 .DELETE_ON_ERROR:
 # One target at a time; within the compilation all cores work anyway.
 .NOTPARALLEL:
-.PHONY: help install lib demo test test-all lint format sanitize bench fuzz fuzz-cuda fuzz-neuron fuzz-modules fuzz-schedules tvm-tests docs wheel test-wheel clean
+.PHONY: help install lib demo test test-all lint format sanitize bench fuzz fuzz-certificates fuzz-cuda fuzz-neuron fuzz-modules fuzz-schedules tvm-tests docs wheel test-wheel clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -68,6 +68,10 @@ BASELINE ?=
 fuzz: install ## judge N generated programs (SEED, WORKERS: processes, OUT: a JSON file, BASELINE=1: TVM's primitive too)
 	PYTHONPATH=tests $(PY) -m generated --programs $(N) --seed $(SEED) --workers $(WORKERS) \
 	  $(if $(OUT),--output $(OUT)) $(if $(BASELINE),--baseline)
+
+EACH ?= 1000
+fuzz-certificates: install ## check certificates with one field changed (EACH: how many of a fusion, SEED)
+	PYTHONPATH=tests $(PY) -m certificate_fuzz --each $(EACH) --seed $(SEED)
 
 # ONNX_RUNTIME: a Python that has onnx and onnxruntime; without one NumPy is the only oracle.
 ONNX_RUNTIME ?=

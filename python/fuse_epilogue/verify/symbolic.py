@@ -67,6 +67,8 @@ class TermArithmetic(TermTable, Arithmetic):
 
     def __init__(self, exact: bool, limit: int = 1 << 62) -> None:
         super().__init__(exact, limit)
+        #: Whether no exact value is a NaN, of which the maximum and -inf is -inf.
+        self.numbers = False
         self.true = self.integer(1, BOOL)
         self.false = self.integer(0, BOOL)
 
@@ -79,6 +81,10 @@ class TermArithmetic(TermTable, Arithmetic):
             for value, other in ((b, a), (a, b)) if name == "mul" else ((b, a),):
                 if name in ("mul", "div") and _is_one(value):
                     return other  # Whatever it is: an infinity, a NaN, a negative zero.
+            if self.numbers and name in ("max", "min"):
+                neutral = self.literal(-math.inf if name == "max" else math.inf, type)
+                if neutral in (a, b):
+                    return a if b is neutral else b
             # The machine's sums and products do not depend on the order of two operands.
             args = sorted((a, b), key=number_of) if name in ("add", "mul") else (a, b)
             return self.node(name, type, args)
