@@ -270,9 +270,37 @@ def test_what_is_nested_too_deeply_is_given_up(monkeypatch: pytest.MonkeyPatch) 
     def deep(*_: object) -> None:
         raise RecursionError("too deep")
 
-    monkeypatch.setattr("fuse_epilogue.verify.check.check_values", deep)
+    monkeypatch.setattr("fuse_epilogue.verify.claim_values.Values", deep)
     with pytest.raises(CertificateError, match="too large .*: too deep"):
         checked(certified(BIAS))
+
+
+def test_the_maximum_with_minus_infinity_may_be_left_out() -> None:
+    """It changes nothing but a NaN: where that matters, it is a tail."""
+
+    @T.prim_func(s_tir=True)
+    def before(A: T.Buffer((4, 8), "float32"), D: T.Buffer((4,), "float32")):
+        temp = T.sblock_alloc_buffer((4,), "float32")
+        for i, k in T.grid(4, 8):
+            with T.sblock("red"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    temp[vi] = T.min_value("float32")
+                temp[vi] = T.max(temp[vi], A[vi, vk])
+        for i in range(4):
+            with T.sblock("epi"):
+                vi = T.axis.spatial(4, i)
+                D[vi] = T.max(temp[vi], T.float32("-inf"))
+
+    for numerics, tails in (("reassociate", 0), ("exact", 1)):
+        sch = tvm.s_tir.Schedule(before)
+        start = sch.mod["main"]
+        report = sch.fuse_reduction_epilogue("red", numerics=numerics)
+        given = Certified(start, sch.mod["main"], report.certificate)
+        assert len(given.certificate.tails) == tails
+        checked(given)
+        if not tails:
+            refused(given.claiming(numerics="exact"), "absorbed")
 
 
 def test_too_many_terms_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import tvm
 import tvm_ffi
 from tvm import tirx
+from tvm.ir import TensorLoad
+from tvm.script import tirx as T
 from tvm.tirx import PrimFunc
 
 from certified import Certified, mapped, realized, top_level
@@ -86,3 +89,53 @@ def test_others_between_a_reduction_and_a_late_tail() -> None:
     refused(
         Certified(behind(given.before), top_level(late)(given.after), given.certificate), "order"
     )
+
+
+def copied() -> Certified:
+    """An epilogue that writes tiles to shared memory, and a block that copies each tile from it."""
+
+    @T.prim_func(s_tir=True)
+    def func(
+        A: T.Buffer((8, 4), "int32"), C: T.Buffer((8, 8), "int32"), D: T.Buffer((8, 8), "int32")
+    ):
+        temp = T.sblock_alloc_buffer((8, 8), "int32")
+        for i, j, k in T.grid(8, 8, 4):
+            with T.sblock("red"):
+                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                with T.init():
+                    temp[vi, vj] = 0
+                temp[vi, vj] = temp[vi, vj] + A[vi, vk] * A[vj, vk]
+        for i, j in T.grid(8, 8):
+            with T.sblock("epi"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                D[vi, vj] = T.max(temp[vi, vj] + C[vi, vj], 0)
+
+    sch = tvm.s_tir.Schedule(func)
+    epilogue = sch.get_sblock("epi")
+    outer, _ = sch.split(sch.get_loops(epilogue)[0], [4, 2])
+    sch.write_at(outer, epilogue, 0, "shared")
+    before = sch.mod["main"]
+    report = sch.fuse_reduction_epilogue("red")
+    return Certified(before, sch.mod["main"], report.certificate)
+
+
+def test_a_tile_that_is_copied_when_all_are_computed() -> None:
+    given = copied()
+    check(given.before, given.after, given.certificate)
+
+
+def test_a_copy_of_another_tile() -> None:
+    """Before, it reads what the next iteration writes: it would see something else after."""
+
+    def next_row(load: Any) -> Any:
+        row, column = load.indices
+        return tirx.BufferLoad(load.source, [tirx.floormod(row + 2, 8), column])
+
+    shift = mapped(TensorLoad, next_row, lambda load: load.source.name == "D_shared")
+    refused(copied().both(shift), "order")
+
+
+def test_a_copy_that_comes_first() -> None:
+    given = copied().storing(top_level(lambda parts: parts[::-1]))
+    with pytest.raises(CertificateError):
+        check(given.before, given.after, given.certificate)

@@ -11,7 +11,7 @@ from tvm.tirx import ForKind
 from ..tir_tree import handle, same, substitute, variables
 from .between import conflicts, shared_loops
 from .domain import Domain, loop_domain, one_to_one
-from .standing import stays_ahead
+from .standing import reads_later, stays_ahead
 from .subject import SPATIAL, CertificateError, Subject, demand, is_new
 from .tree import Block, Loose, Tree
 
@@ -43,7 +43,9 @@ def check_order(subject: Subject) -> None:
             used = conflicts(moved, block)
             matters = [var for key, var in used.items() if shared is None or key in shared]
             demand(
-                not matters or stays_ahead(subject, block, epilogue, h),
+                not matters
+                or stays_ahead(subject, block, epilogue, h)
+                or reads_later(subject, block, place),
                 "order",
                 f"'{epilogue.name}' moves over '{block.name}', and both use "
                 f"'{matters[0].name if matters else ''}'",

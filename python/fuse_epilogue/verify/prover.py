@@ -14,7 +14,7 @@ from typing import Any
 
 from .scalars import ScalarType, UnsupportedError, largest_of, scalar_type
 from .tables import equal_by_table
-from .terms import Term, TermTable, single_factor
+from .terms import Term, TermTable, operands_first, single_factor
 
 
 def has_z3() -> bool:
@@ -114,10 +114,9 @@ class _Translation:
         self.known: list[Any] = []
 
     def __call__(self, term: Term) -> Any:
-        found = self._done.get(term.number)
-        if found is None:
-            found = self._done[term.number] = self._translate(term)
-        return found
+        for part in operands_first(term, self._done):
+            self._done[part.number] = self._translate(part)
+        return self._done[term.number]
 
     def values(self, model: Any) -> dict[tuple[str, int], Any]:
         """Return the values that a model gives to unknowns: Python numbers."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from .partial import Need
 from .scalars import ScalarType
-from .terms import Term, TermTable
+from .terms import Term, TermTable, operands_first
 
 #: The smallest and the largest value.
 Range = tuple[int, int]
@@ -38,20 +38,8 @@ class Ranges:
         >>> Ranges(table, {}).of(table.integer(-3, scalar_type("int32")))     # doctest: +SKIP
         (-3, -3)
         """
-        pending = [term]
-        while pending:
-            last = pending[-1]
-            if last.number in self._found:
-                pending.pop()
-                continue
-            unknown = [
-                arg for arg in last.args if arg.type.kind != "f" and arg.number not in self._found
-            ]
-            if unknown:
-                pending += unknown
-                continue
-            self._found[last.number] = self._range(last)
-            pending.pop()
+        for part in operands_first(term, self._found):
+            self._found[part.number] = self._range(part)
         return self._found[term.number]
 
     def defined(self, need: Need) -> bool:

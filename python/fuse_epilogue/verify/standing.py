@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import tvm_ffi
+from tvm import tirx
+
 from ..tir_tree import handle, loads, same, substitute
 from .between import conflicts, shared_loops
 from .claim_domains import injective
-from .domain import in_range, loop_domain
+from .domain import Domain, block_axes, in_range, loop_domain
 from .subject import Subject, is_unchanged, stored
 from .tree import Block, Loose, accesses
 
@@ -58,6 +61,85 @@ def stays_ahead(subject: Subject, block: Block | Loose, epilogue: Block, h: dict
         and (not shared_loops(first, last) or _element_by_element(subject, first, last, axes))
         for first, last, axes in places
     )
+
+
+def reads_later(subject: Subject, block: Block | Loose, place: int) -> bool:
+    """Whether a block still reads what an epilogue has written, now that all of it comes first.
+
+    The block comes after the epilogue in each iteration of the loops around both, and reads only
+    what the same iteration has written: a copy of a tile, for example. The epilogue writes each
+    element once; so it does not matter if the other iterations have written theirs, too.
+
+    Parameters
+    ----------
+    subject : Subject
+        The blocks.
+    block : Block or Loose
+        One that the fusion leaves alone, of the function before.
+    place : int
+        The place of the epilogue in the certificate.
+
+    Returns
+    -------
+    bool
+        False if it is not proved.
+    """
+    epilogue, proof = subject.epilogues[place], subject.certificate.epilogues[place]
+    if not isinstance(block, Block) or not block.leaf or block.block.match_buffers:
+        return False
+    found = [tree.named(block.name) for tree in subject.trees]
+    if [len(blocks) for blocks in found] != [1, 1] or epilogue.place > block.place:
+        return False
+    made = stored(epilogue.block.body, "order")
+    target = handle(made.buffer)
+    # It reads the output of the epilogue, and neither writes anything else that the other uses.
+    used = set(conflicts(epilogue.touched(), block))
+    if used != {target} or target in block.touched().writes:
+        return False
+    writers = [
+        writer
+        for writer in (subject.reduction_after, *subject.tails)
+        if target in writer.touched().writes
+    ]
+    later = found[1][0]
+    if any(shared_loops(writer, later) or writer.place > later.place for writer in writers):
+        return False
+    return _same_iteration(subject, epilogue, block, made.indices, proof)
+
+
+def _same_iteration(
+    subject: Subject, epilogue: Block, block: Block, indices: Any, proof: Any
+) -> bool:
+    """Whether every element that a block reads was written in its iteration of shared loops."""
+    places = {handle(index): place for place, index in enumerate(indices)}
+    if len(places) != len(indices) or set(places) != {handle(axis) for axis in proof.axes}:
+        return False
+    target = stored(epilogue.block.body, "order").buffer
+    axes = {
+        handle(axis.var): value
+        for axis, value in zip(block.block.iter_vars, block.realize.iter_values, strict=True)
+    }
+    inner: list[Any] = []
+    tvm_ffi.structural_walk(block.block.body, (tirx.For, inner.append))
+    ranges = [(loop.loop_var, loop.min, loop.extent) for loop in block.loops]
+    ranges += [
+        (loop.loop_var, substitute(loop.min, axes), substitute(loop.extent, axes)) for loop in inner
+    ]
+    domain = Domain(ranges, block.realize.predicate, subject.sizes)
+    shared = {handle(loop.loop_var): loop.loop_var for loop in shared_loops(epilogue, block)}
+    inverse = {handle(var): back for var, back in zip(proof.loops, proof.inverse, strict=True)}
+    for load in [*loads(block.block.init), *loads(block.block.body)]:
+        if not same(load.source, target):
+            continue
+        element = [substitute(index, axes) for index in load.indices]
+        at = {handle(axis): element[places[handle(axis)]] for axis in proof.axes}
+        for axis, start, extent in block_axes(epilogue.block):
+            if not domain.holds(in_range(at[handle(axis)], start, extent)):
+                return False
+        for key, var in shared.items():
+            if not domain.equal([substitute(inverse[key], at)], [var]):
+                return False
+    return True
 
 
 def _element_by_element(

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .terms import Term, TermTable
+from .terms import Term, TermTable, operands_first
 
 # Unknowns up to which all cases are tried.
 _UNKNOWNS = 10
@@ -79,15 +79,15 @@ def _agree(table: TermTable, a: Term, b: Term, operations: tuple[str, ...], case
         for values in itertools.product((False, True), repeat=len(unknown)):
             case = {**fixed, **dict(zip(unknown, values, strict=True))}
             # It also takes what is found of the operands, which many may share.
-            if _value(a, operations, case) != _value(b, operations, case):
+            if _value(a, case) != _value(b, case):
                 return False
     return True
 
 
-def _value(term: Term, operations: tuple[str, ...], case: dict[int, bool]) -> bool:
-    if term.number not in case:
-        parts = (_value(arg, operations, case) for arg in term.args)
-        case[term.number] = _OPERATIONS[term.op](parts)
+def _value(term: Term, case: dict[int, bool]) -> bool:
+    for part in operands_first(term, case):
+        values = (case[arg.number] for arg in part.args)
+        case[part.number] = _OPERATIONS[part.op](values)
     return case[term.number]
 
 

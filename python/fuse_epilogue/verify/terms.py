@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -281,6 +281,34 @@ def _bits_of(poly: Polynomial) -> int:
     """Return how long the longest coefficient of a polynomial is."""
     parts = (part for c in poly.values() for part in Fraction(c).as_integer_ratio())
     return max((part.bit_length() for part in parts), default=0)
+
+
+def operands_first(term: Term, known: Container[int]) -> Iterator[Term]:
+    """Yield a term and all it is made of, operands first, but nothing that is known by then.
+
+    Parameters
+    ----------
+    term : Term
+        Of any depth.
+    known : container of int
+        The numbers of terms that are done; whoever iterates adds to it each term that it gets.
+
+    Yields
+    ------
+    Term
+    """
+    pending = [term]
+    while pending:
+        last = pending[-1]
+        if last.number in known:
+            pending.pop()
+            continue
+        unknown = [arg for arg in last.args if arg.number not in known]
+        if unknown:
+            pending += unknown
+            continue
+        pending.pop()
+        yield last
 
 
 def number_of(term: Term) -> int:
