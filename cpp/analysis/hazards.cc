@@ -1,5 +1,6 @@
 #include "analysis/hazards.h"
 
+#include "analysis/defined.h"
 #include "analysis/refusal.h"
 #include "ir/functor.h"
 
@@ -59,6 +60,22 @@ VarSet InputsOf(const Site& site, const std::vector<Produced>& produced) {
   }
   for (const Produced& one : produced) inputs.erase(one.buffer.get());
   return inputs;
+}
+
+// Where the program ends between the two blocks, the epilogue is not evaluated.
+void CheckReached(const Scope& scope, const Site& producer, const Epilogue& epilogue) {
+  const Site& consumer = *epilogue.site;
+  for (const Site& site : scope.sites) {
+    if (!site.may_end || &site == &producer || &site == &consumer) continue;
+    if (StageOf(site, producer, consumer) == Stage::kElsewhere) continue;
+    auto fault = FindFault(epilogue.value, epilogue.axes, AssumptionsBefore(consumer));
+    if (!fault) return;
+    SBlock block = consumer.block();
+    Refuse(Code::kStructure, block,
+           NameOf(site) + " may end the program before block " + Quoted(block) + " computes " +
+               Print(fault->operation) + ", and " + fault->why,
+           {fault->operation});
+  }
 }
 
 }  // namespace
@@ -137,6 +154,7 @@ void CheckHazards(const Scope& scope, const Reduction& reduction,
   VarKey output = epilogue.output.get();
   VarSet inputs = InputsOf(consumer, produced);
 
+  CheckReached(scope, producer, epilogue);
   if (producer.Touches(output, Use::kRead)) {
     Refuse(Code::kOutputAliasesInput, producer.block(),
            "block " + Quoted(producer.block()) + " reads " + Quoted(epilogue.output) +

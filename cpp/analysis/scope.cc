@@ -19,7 +19,7 @@ class ScopeBuilder : public StmtExprVisitor {
   // The accesses of blocks that are in both scopes are moved out of the old one.
   ScopeBuilder(Scope* scope, std::vector<Site>* before) : ScopeBuilder(scope) {
     for (Site& site : *before) {
-      if (site.is_block()) known_[site.realize.get()] = &site.accesses;
+      if (site.is_block()) known_[site.realize.get()] = &site;
     }
   }
 
@@ -45,7 +45,8 @@ class ScopeBuilder : public StmtExprVisitor {
       Site* site = OpenSite(op);
       auto known = known_.find(op.get());
       if (known != known_.end()) {
-        site->accesses = std::move(*known->second);
+        site->accesses = std::move(known->second->accesses);
+        site->may_end = known->second->may_end;
         site_ = nullptr;
         return;
       }
@@ -77,6 +78,7 @@ class ScopeBuilder : public StmtExprVisitor {
     bool jump =
         kind == NodeKind::kBreak || kind == NodeKind::kContinue || kind == NodeKind::kReturn;
     if (jump) scope_->has_jump = true;
+    if (kind == NodeKind::kAssertStmt) MayEnd();
     if (auto bind = As<Bind>(op)) scope_->local_vars.insert(bind->var().get());
     NotPlain(op);
   }
@@ -95,6 +97,9 @@ class ScopeBuilder : public StmtExprVisitor {
     auto callee = As<Op>(op.op());
     for (const char* jump : kJumps) {
       if (callee && callee->name() == jump) scope_->has_jump = true;
+    }
+    for (const char* foreign : kForeignCalls) {
+      if (callee && callee->name() == foreign) MayEnd();
     }
     if (callee && callee->name() == kAddressOf) {
       for (const ffi::Any& arg : op.args()) {
@@ -148,13 +153,22 @@ class ScopeBuilder : public StmtExprVisitor {
     site_ = nullptr;
   }
 
+  void MayEnd() {
+    if (site_ != nullptr) {
+      site_->may_end = true;
+      return;
+    }
+    OpenSite(SBlockRealize())->may_end = true;
+    site_ = nullptr;
+  }
+
   Scope* scope_;
   std::vector<Site>* sites_;
   std::vector<Step> path_;
   Site* site_ = nullptr;
   // What is recorded of the present site: many loads of one buffer are one access.
   std::array<VarSet, 3> recorded_;
-  std::unordered_map<VarKey, std::vector<Access>*> known_;
+  std::unordered_map<VarKey, Site*> known_;
   int not_plain_ = 0;
 };
 

@@ -37,6 +37,8 @@ struct Site {
   /*! \brief Whether only loops and sequences lead here. */
   bool plain = true;
   std::vector<Access> accesses;
+  /*! \brief Whether the program may end there: an assertion, or a call of foreign code. */
+  bool may_end = false;
 
   /*! \brief Position in program order. */
   size_t position = 0;

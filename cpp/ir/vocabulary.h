@@ -149,6 +149,10 @@ inline constexpr const char* kBufferDimAlign = "buffer_dim_align";
 /*! \brief The operators that leave a loop or a function early. */
 inline constexpr const char* kJumps[] = {"tirx.break_loop", "tirx.continue_loop",
                                          "tirx.thread_return"};
+/*! \brief The operators that call what TVM does not know, which may end the program or raise. */
+inline constexpr const char* kForeignCalls[] = {"tirx.call_extern",     "tirx.call_pure_extern",
+                                                "tirx.call_packed",     "tirx.call_cpacked",
+                                                "tirx.tvm_call_packed", "tirx.tvm_call_cpacked"};
 /*! \brief The operator attribute that tells the side effects of a call, and its values up to which
  *         a call may be moved: annotations and pure functions. */
 inline constexpr const char* kCallEffectKind = "TCallEffectKind";

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 
 from ..tir_tree import handle
 from .algebra import Finished
+from .between import may_end
+from .claim_order import crossed
 from .partial import KINDS, Guard, Need, Needs, has_guard
 from .ranges import Ranges
 from .subject import CertificateError, Stored
@@ -22,6 +24,9 @@ from .value_terms import Values, attempt
 
 # Operations of one kind before, up to which operands are compared by more than their normal form.
 _CANDIDATES = 16
+
+# Kinds of operations that end the program on a machine where they are not defined.
+_FAULTS = ("inside", "divisor", "quotient", "call")
 
 
 def check_defined(values: Values) -> None:
@@ -69,7 +74,12 @@ def _before(values: Values) -> list[Need]:
     _store(made, values.update, "reduction")
     made.finished[place] = Finished(tuple(certificate.indices), values.x, rounds)
     for at in subject.in_order:
+        first = len(made.needs)
         _store(made, values.stores[at], f"epilogues[{at}].h", values)
+        over = crossed(subject.trees[0], subject.reduction, subject.epilogues[at], subject.fused)
+        if any(map(may_end, over)):
+            # It moves over a statement after which it may not have been evaluated.
+            made.needs[first:] = [n for n in made.needs[first:] if n.kind not in _FAULTS]
     return made.needs
 
 
