@@ -151,6 +151,19 @@ def _modules(data: Data) -> Iterator[str]:
     )
 
 
+def _guarded(data: Data) -> Iterator[str]:
+    counts = data["counts"]
+    yield title("Verdicts", 1)
+    verdicts = counts["verdicts"].items()
+    yield table(("verdict", "functions"), [(name, f"{number:,}") for name, number in verdicts])
+    yield title("Refusals by reason", 1)
+    reasons = counts["refusals"].items()
+    yield table(
+        ("asked for: reason", "functions"),
+        [(prose(reason), f"{number:,}") for reason, number in reasons],
+    )
+
+
 def _ladder(data: Data) -> Iterator[str]:
     yield title("Predicted beside published", 1)
     yield table(
@@ -448,6 +461,24 @@ entry point hidden and with it loaded. Tests differ only where they demand what 
 ``fuse_reduction_epilogue`` does wrong; those are listed with the reason.
 """,
         _tests_of_tvm,
+    ),
+    "fuzz_cuda": Told(
+        "Guarded functions for CUDA",
+        """
+Functions whose operands are defined under a guard only, scheduled for CUDA by rules and by plans,
+and executed by the CPU next to memory that cannot be read. *Equal* is bit for bit what the
+unscheduled function computes; *different* and *fault* must never be. *Undefined*: the unscheduled
+function does not compile, or dies, in TVM itself.
+""",
+        _guarded,
+    ),
+    "fuzz_neuron": Told(
+        "Guarded functions for Trainium",
+        """
+The same functions scheduled for Trainium and run by this package's interpreter of NKI, which checks
+every access. What no kernel can be emitted for is *refused*, with its reason.
+""",
+        _guarded,
     ),
     "fuzz_modules": Told(
         "Random modules",
