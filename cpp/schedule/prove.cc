@@ -202,8 +202,10 @@ void CheckNotHoisted(const FusionPlan& plan, const Expr& f) {
                               [&](const Tail* one) { return one->site == tail.site; });
     if (!merged) others.push_back(tail.value);
   }
-  auto division = FindHoisted(f, others, 1 + plan.merged.size(), reduction.spatial,
-                              AssumptionsBefore(*reduction.site));
+  // What divides by the finished element loads it.
+  Substitution finished{{plan.hole.get(), MakeLoad(reduction.accumulator, reduction.indices)}};
+  auto division = FindHoisted(Substitute(f, finished), others, 1 + plan.merged.size(),
+                              reduction.spatial, AssumptionsBefore(*reduction.site));
   if (!division) return;
   SBlock block = plan.epilogue.site->block();
   Refuse(Code::kHoistedDivision, block,
