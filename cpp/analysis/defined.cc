@@ -173,6 +173,10 @@ class DefinednessProof {
     for (const Axis& axis : axes) {
       prover_.Bind(axis);
       BindAxis(axis);
+      sizes_.insert(axis.var.get());
+      for (const Expr& bound : {axis.min, axis.extent}) {
+        for (VarKey var : VarsIn(bound)) sizes_.insert(var);
+      }
     }
     for (const Expr& assumption : assumptions) Assume(assumption, true);
   }
@@ -304,12 +308,39 @@ class DefinednessProof {
     if (range && bound && range->Within(Interval{0, bound->value() - 1})) return true;
     // Of axes and sizes alone TVM's analyzer knows more. Index arithmetic does not overflow where
     // the index is in its buffer: every program with symbolic shapes rests on that.
-    if (ReadsMemory(index) || !RangeOfType(DTypeOf(index))) return false;
-    if (partial && Divided(partial->operation)) return false;
+    if (!IsPlainIndex(index, extent)) return false;
     partial.reset();
     Expr from = CallGlobal(Fn::GreaterEqual, index, MakeInt(0, index), nullptr).cast<Expr>();
     Expr to = CallGlobal(Fn::Less, index, extent, nullptr).cast<Expr>();
     return Follows(from) && Follows(to);
+  }
+
+  // Whether an index is made of axes, sizes and literals, by operations that may overflow, but have
+  // a result at every point.
+  bool IsPlainIndex(const Expr& index, const Expr& extent) const {
+    if (As<IntImm>(index)) return true;
+    if (As<Var>(index)) return sizes_.count(index.get()) > 0 || UsesAny(extent, {index.get()});
+    if (auto cast = As<Cast>(index)) {
+      DLDataType to = DTypeOf(index), from = DTypeOf(cast->value());
+      bool widens = to.code == kDLInt && from.code == kDLInt && to.bits >= from.bits;
+      return widens && IsPlainIndex(cast->value(), extent);
+    }
+    if (auto operands = Divided(index)) {
+      auto divisor = As<IntImm>(operands->b);
+      return divisor && divisor->value() > 0 && IsPlainIndex(operands->a, extent);
+    }
+    switch (index.kind()) {
+      case NodeKind::kAdd:
+      case NodeKind::kSub:
+      case NodeKind::kMul:
+      case NodeKind::kMax:
+      case NodeKind::kMin: {
+        auto [a, b] = *ir::Operands(index);
+        return IsPlainIndex(a, extent) && IsPlainIndex(b, extent);
+      }
+      default:
+        return false;
+    }
   }
 
   // Whether a condition holds wherever all of those hold that lead here.
@@ -402,28 +433,37 @@ class DefinednessProof {
 
   Undefined looks_for_;
   Prover prover_;
+  // The axes, and what their ranges are made of.
+  VarSet sizes_;
   std::vector<Fact> facts_;
   // Those without memory, for TVM's analyzer.
   std::vector<Expr> conditions_;
 };
 
-class LazySelects : public StmtExprMutator {
+class LazyChoices : public StmtExprMutator {
  public:
-  LazySelects(const std::vector<Axis>& axes, const std::vector<Expr>& assumptions)
+  LazyChoices(const std::vector<Axis>& axes, const std::vector<Expr>& assumptions)
       : axes_(axes), assumptions_(assumptions) {}
 
  protected:
   ffi::Any VisitOther(const Node& op) override {
     ffi::Any rewritten = MutateChildren(op);
-    auto select = As<Select>(rewritten);
-    if (!select || (!MayFault(select->true_value()) && !MayFault(select->false_value()))) {
-      return rewritten;
+    if (auto select = As<Select>(rewritten)) {
+      if (!MayFault(select->true_value()) && !MayFault(select->false_value())) return rewritten;
+      return IfThenElse(select->condition(), select->true_value(), select->false_value());
     }
-    return CallGlobal(Fn::IfThenElse, select->condition(), select->true_value(),
-                      select->false_value(), nullptr);
+    bool conjunction = op.kind() == NodeKind::kAnd;
+    if (!conjunction && op.kind() != NodeKind::kOr) return rewritten;
+    auto [a, b] = *Operands(rewritten.cast<Expr>());
+    if (!MayFault(b)) return rewritten;
+    return conjunction ? IfThenElse(a, b, MakeInt(0, b)) : IfThenElse(a, MakeInt(1, b), b);
   }
 
  private:
+  static ffi::Any IfThenElse(const Expr& condition, const Expr& yes, const Expr& no) {
+    return CallGlobal(Fn::IfThenElse, condition, yes, no, nullptr);
+  }
+
   bool MayFault(const Expr& expr) const { return FindFault(expr, axes_, assumptions_).has_value(); }
 
   const std::vector<Axis>& axes_;
@@ -476,10 +516,10 @@ std::optional<Partial> FindFault(const Expr& expr, const std::vector<Axis>& axes
   return proof.partial;
 }
 
-Expr MakeSelectsLazy(const Expr& expr, const std::vector<Axis>& axes,
+Expr MakeChoicesLazy(const Expr& expr, const std::vector<Axis>& axes,
                      const std::vector<Expr>& assumptions) {
   if (IsSwitchedOff(Decision::kLazySelect)) return expr;
-  return LazySelects(axes, assumptions).Rewrite(expr);
+  return LazyChoices(axes, assumptions).Rewrite(expr);
 }
 
 bool IsAlwaysEvaluated(const Expr& node, const Expr& root) {

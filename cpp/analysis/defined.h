@@ -54,14 +54,15 @@ std::optional<Partial> FindFault(const ir::Expr& expr, const std::vector<Axis>& 
 bool IsAlwaysEvaluated(const ir::Expr& node, const ir::Expr& root);
 
 /*!
- * \brief Make each Select an if_then_else if one of its values may fault where it is not selected.
+ * \brief Make each Select, `and` and `or` an if_then_else if what it does not need may fault.
  *
- * TVM does so itself, but only where the condition is one boolean: in a vectorized loop a Select
- * evaluates both values, for all lanes. What moves into the loops of a reduction may be in such a
- * loop there, or later. (An overflow, a shift or a cast in a value that is not selected faults
- * nowhere: those stay in vectors.)
+ * TVM makes a Select lazy itself, but only where the condition is one boolean: in a vectorized loop
+ * both values are computed, for all lanes. `and` and `or` compute both operands on LLVM; a load
+ * that nothing uses may be left out there, and need not be elsewhere. What moves into the loops of
+ * a reduction may meet either. (An overflow, a shift or a cast in a value that is not selected
+ * faults nowhere: those stay in vectors.)
  */
-ir::Expr MakeSelectsLazy(const ir::Expr& expr, const std::vector<Axis>& axes,
+ir::Expr MakeChoicesLazy(const ir::Expr& expr, const std::vector<Axis>& axes,
                          const std::vector<ir::Expr>& assumptions);
 
 /*! \brief The conditions of each `T.assume` that runs before \p site, if they read no memory. */

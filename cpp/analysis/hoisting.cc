@@ -1,5 +1,7 @@
 #include "analysis/hoisting.h"
 
+#include <utility>
+
 #include "analysis/defined.h"
 #include "ir/functor.h"
 
@@ -18,6 +20,19 @@ bool IsIntegerDivision(const Expr& expr) {
       return IsInteger(DTypeOf(expr));
     default:
       return false;
+  }
+}
+
+std::pair<Expr, Expr> OperandsOf(const Expr& division) {
+  switch (division.kind()) {
+    case NodeKind::kMod:
+      return {Mod(division).a(), Mod(division).b()};
+    case NodeKind::kFloorDiv:
+      return {FloorDiv(division).a(), FloorDiv(division).b()};
+    case NodeKind::kFloorMod:
+      return {FloorMod(division).a(), FloorMod(division).b()};
+    default:
+      return {Div(division).a(), Div(division).b()};
   }
 }
 
@@ -43,9 +58,20 @@ class DivisionFinder : public StmtExprVisitor {
   }
 };
 
-size_t Count(const std::vector<Expr>& divisions, const Expr& division) {
+// Whether TVM, which simplifies first, takes two divisions for one operation.
+bool IsRepeated(const Expr& a, const Expr& b, const Prover& prover) {
+  auto remainder = [](const Expr& expr) {
+    return expr.kind() == NodeKind::kMod || expr.kind() == NodeKind::kFloorMod;
+  };
+  if (remainder(a) != remainder(b) || !SameType(DTypeOf(a), DTypeOf(b))) return false;
+  auto [x, divisor] = OperandsOf(a);
+  auto [y, other] = OperandsOf(b);
+  return prover.Equal(divisor, other) && prover.Equal(x, y);
+}
+
+size_t Count(const std::vector<Expr>& divisions, const Expr& division, const Prover& prover) {
   size_t count = 0;
-  for (const Expr& one : divisions) count += DeepEqual(one, division);
+  for (const Expr& one : divisions) count += IsRepeated(one, division, prover);
   return count;
 }
 
@@ -58,13 +84,15 @@ std::optional<Expr> FindHoisted(const Expr& expr, const std::vector<Expr>& other
   here(expr);
   if (here.divisions.empty()) return std::nullopt;
   for (const Expr& other : others) elsewhere(other);
+  Prover prover;
+  for (const Axis& axis : axes) prover.Bind(axis);
   std::vector<Expr> known = assumptions;
   for (const Expr& size : here.sizes) {
     known.push_back(CallGlobal(Fn::GreaterEqual, size, MakeInt(1, size), nullptr).cast<Expr>());
   }
   for (const Expr& division : here.divisions) {
-    bool repeated = Count(elsewhere.divisions, division) > 0 ||
-                    (parts > 1 && Count(here.divisions, division) > 1);
+    bool repeated = Count(elsewhere.divisions, division, prover) > 0 ||
+                    (parts > 1 && Count(here.divisions, division, prover) > 1);
     if (!repeated || IsAlwaysEvaluated(division, expr)) continue;
     if (FindFault(division, axes, known)) return division;
   }

@@ -1,6 +1,9 @@
 #include "analysis/overflow.h"
 
+#include <algorithm>
 #include <cmath>
+
+#include "ir/functor.h"
 
 namespace fuse_epilogue {
 
@@ -29,6 +32,34 @@ double ProductOfLiterals(const Expr& value) {
   return Magnitude(value, 1);
 }
 
+// All literals of the accumulator's type in the terms of a sum, in the arms of conditions too, but
+// not in indices: what one step may add is at most what they and the data are.
+class LiteralFinder : public StmtExprVisitor {
+ public:
+  explicit LiteralFinder(DLDataType dtype) : dtype_(dtype) {}
+  double sum = 0;
+
+ protected:
+  using StmtExprVisitor::VisitExpr_;
+  void VisitExpr_(const TensorLoad&) override {}
+  void VisitOther(const Node& op) override {
+    if (op.kind() == NodeKind::kIntImm && SameType(DTypeOf(Expr(op)), dtype_)) {
+      sum += Magnitude(Expr(op), 0);
+    }
+    VisitChildren(op);
+  }
+
+ private:
+  DLDataType dtype_;
+};
+
+// How often a reduction combines a term, as far as that is a number.
+double StepsOf(const Reduction& reduction) {
+  double steps = 1;
+  for (const Axis& axis : reduction.reduce) steps *= std::max(1.0, Magnitude(axis.extent, 1));
+  return steps;
+}
+
 }  // namespace
 
 OverflowCheck::OverflowCheck(const Reduction& reduction)
@@ -36,7 +67,11 @@ OverflowCheck::OverflowCheck(const Reduction& reduction)
       monoid_(reduction.monoid->id),
       subtracts_(reduction.subtracts) {
   if (monoid_ == MonoidId::kProduct) literals_ = ProductOfLiterals(reduction.init);
-  if (monoid_ == MonoidId::kSum) literals_ = SumOfLiterals(reduction.init);
+  if (monoid_ == MonoidId::kSum) {
+    LiteralFinder in_terms(dtype_);
+    in_terms(reduction.update);
+    literals_ = SumOfLiterals(reduction.init) + in_terms.sum * StepsOf(reduction);
+  }
 }
 
 bool OverflowCheck::MayOverflow(const PeelStep& step) {

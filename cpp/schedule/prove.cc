@@ -229,7 +229,7 @@ Expr Compose(const Surroundings& around, FusionPlan* plan, bool rows) {
   }
   const Reduction& reduction = region.reduction;
   f = LoadReplacer(reduction.accumulator, plan->hole).Rewrite(f);
-  return MakeSelectsLazy(f, reduction.spatial, AssumptionsBefore(*reduction.site));
+  return MakeChoicesLazy(f, reduction.spatial, AssumptionsBefore(*reduction.site));
 }
 
 }  // namespace

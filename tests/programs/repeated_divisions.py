@@ -1,7 +1,7 @@
 """Two consumers that repeat a division behind a condition.
 
 In one loop TVM computes an operation that is repeated once, in front of both conditions, unless it
-loads or calls something.
+loads or calls something. It simplifies first: how an operation is written does not matter.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def quotients_of_two_consumers(
     for i, j in T.grid(M, N):
         with T.sblock("add"):
             vi, vj = T.axis.remap("SS", [i, j])
-            D[vi, vj] = T.if_then_else(vj != n, T.min(temp[vi, vj], T.truncdiv(1000, vj - n)), 1)
+            D[vi, vj] = T.if_then_else(
+                vj != n, T.min(temp[vi, vj], T.truncdiv(1000, vj + 1 - n - 1)), 1
+            )
 
 
 @lazy.prim_func(s_tir=True)
