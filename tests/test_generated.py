@@ -507,7 +507,7 @@ def test_the_state_of_other_code_is_not_used(
     run = small_run(tmp_path, programs=20)
     run_all(run, 0, quiet)
     assert len(State(run).finished) == 1
-    monkeypatch.setattr(state, "fingerprint", lambda: "other")
+    monkeypatch.setattr(state, "fingerprint", lambda _: "other")
     assert not State(run).finished
 
 

@@ -29,7 +29,7 @@ def scaled_sum(dtype: str, first: float, second: float) -> PrimFunc:
         update=lambda acc, t: acc + t * literal(first, dtype),
         acc=dtype,
         depth=DEPTH,
-    )
+    ).func
 
 
 def scaled_max(dtype: str, make: Any, operand: float) -> PrimFunc:
@@ -40,7 +40,7 @@ def scaled_max(dtype: str, make: Any, operand: float) -> PrimFunc:
         start=-1.0,
         acc=dtype,
         depth=DEPTH,
-    )
+    ).func
 
 
 # The type, two factors, and data with which every step of the program as written is normal.
@@ -106,7 +106,7 @@ def test_what_is_no_number_to_scale_by_stays_behind_the_reduction(
             update=lambda acc, t: acc + t,
             acc="float32",
             depth=DEPTH,
-        ),
+        ).func,
     ):
         (step,) = Schedule(func).fuse_reduction_epilogue("mm", distribute=True).steps
         assert (step.distributed, bool(step.tail)) == ("", True)

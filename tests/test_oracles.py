@@ -46,7 +46,7 @@ def biased(**types: str) -> Case:
 
 def pretend(case: Case, wrong: Callable[..., Any], **more: Any) -> None:
     """Check `case` with another program in the place of the fused one."""
-    built = compile_together({"right": case.func, "wrong": matmul_then(wrong, **more)})
+    built = compile_together({"right": case.func, "wrong": matmul_then(wrong, **more).func})
     check_fused(case, built["right"], built["wrong"])
 
 
@@ -97,7 +97,7 @@ def test_a_wrong_activation_is_caught() -> None:
     case = BY_NAME["sigmoid_of_the_biased_sum"]
     wrong = matmul_then(
         lambda t, C, E, S, i, j: T.sigmoid(t + C[i, j]) * T.float32(1.0001), **FLOATS
-    )
+    ).func
     built = compile_together({"right": case.func, "wrong": wrong})
     inputs = make_inputs(case, "normal", {})
     assert_within_rounding(case, run(built["right"], case, inputs, {}), inputs, {})

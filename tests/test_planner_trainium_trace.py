@@ -230,7 +230,11 @@ TWINS: dict[str, tuple[str, str, str]] = {
         f"v, w = T.axis.remap('SS', [j, i])\n                {FIRST} + x[w]",
         "'first' cannot run once: it depends on 'i'",
     ),
-    "what it reads changes": (USE, "x[v] = b[v] + T.Cast('float32', vi)", "'use' cannot run once"),
+    "what it reads changes": (
+        USE,
+        "x[v] = b[v] + T.Cast('float32', vi)",
+        "'x' is written after it",
+    ),
     "somebody else reads": (USE, "z[vi, v] = a[v]", "'use' reads its results, too"),
     "somebody else writes": (USE, "b[v] = z[vi, v]", "others write 'b', too"),
     "adds to itself": (TILE, f"{TILE} + b[v]", "does not compute element by element"),

@@ -28,14 +28,14 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], str]] = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_reason_names_what_does_not_go_in(name: str) -> None:
     epilogue, reason = FUNCTIONS[name]
-    sch = Schedule(matmul_then(lambda x, C, E, S, i, j: epilogue(x, C[i, j])))
+    sch = Schedule(matmul_then(lambda x, C, E, S, i, j: epilogue(x, C[i, j])).func)
     (step,) = sch.fuse_reduction_epilogue("mm").steps
     assert step.reason == reason
 
 
 def test_two_signs_are_none() -> None:
     """The terms of c - (e - x) are those of x."""
-    sch = Schedule(matmul_then(lambda x, C, E, S, i, j: C[i, j] - (E[j] - x)))
+    sch = Schedule(matmul_then(lambda x, C, E, S, i, j: C[i, j] - (E[j] - x)).func)
     (step,) = sch.fuse_reduction_epilogue("mm").steps
     assert (step.absorbed, step.distributed) == ("C[vi, vj] - E[vj]", "")
 

@@ -2,23 +2,67 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tvm.ir import IRModule
 
 from fuse_epilogue.transform import FuseReductionEpilogue, report_of
 from generated.build import build
-from generated.chunk import program_of
-from generated.steps import scheduled
+from generated.spec import Program
 
 pytestmark = pytest.mark.cpp
 
 
-@pytest.mark.parametrize("seed, number", [(4242, 463), (777, 22225), (777, 22304)])
-def test_a_second_run_finds_nothing_left(seed: int, number: int) -> None:
-    program = program_of(seed, number)
-    built = build(program)
-    if number % 2:
-        built = scheduled(built, program)[0].mod["main"]
+# Products of 16 bits whose epilogues have several stages; one reads what an earlier one stores.
+SCALED = {
+    "reduction": {
+        "monoid": "product",
+        "source": "float16",
+        "accumulator": "float16",
+        "spatial": [4, 4],
+        "term": "masked",
+        "init": "buffer",
+    },
+    "epilogues": [
+        {
+            "expr": ["min", ["mul", ["lit", "float16", 0.5], ["x"]], ["scalar", "float16", 2]],
+            "dtype": "float16",
+            "parameter": False,
+        },
+        {"dtype": "float16", "stage": 1, "read": "transposed", "parameter": False},
+        {
+            "expr": ["max", ["sub", ["x"], ["lit", "float16", 1.0]], ["y"]],
+            "dtype": "float16",
+            "stage": 2,
+            "other": 1,
+        },
+    ],
+}
+CONVERTED = {
+    "reduction": {
+        "monoid": "product",
+        "source": "bfloat16",
+        "accumulator": "bfloat16",
+        "spatial": [5],
+        "reduce": [3],
+        "term": "window",
+        "order": [1, 0],
+    },
+    "epilogues": [
+        {
+            "expr": ["cast", "float16", ["mul", ["row", "bfloat16", 1], ["x"]]],
+            "dtype": "float16",
+            "parameter": False,
+        },
+        {"expr": ["mul", ["row", "float16", 1], ["x"]], "dtype": "float16", "stage": 1},
+    ],
+}
+
+
+@pytest.mark.parametrize("program", [SCALED, CONVERTED], ids=["scaled", "converted"])
+def test_a_second_run_finds_nothing_left(program: dict[str, Any]) -> None:
+    built = build(Program.from_json(program))
     fuse = FuseReductionEpilogue("always", numerics="reassociate", distribute=True)
     once = fuse(IRModule({"main": built}))
     assert report_of(once).fused == 1
