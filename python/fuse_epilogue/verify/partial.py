@@ -3,7 +3,8 @@
 A load is defined inside its buffer, a division where the divisor is not zero (and the quotient is
 not the one that overflows), a shift below the width, a conversion of a float where the integer has
 room for it; signed and unsigned sums, differences and products of 32 and 64 bits are defined where
-they do not wrap around, since LLVM is told so. Calls are defined where this module knows it.
+they do not wrap around, since TVM marks them so for LLVM. Calls are defined where this module
+knows it.
 
 Index arithmetic, which is made of axes and sizes alone, is assumed not to wrap around.
 """
