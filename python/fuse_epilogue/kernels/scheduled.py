@@ -1,0 +1,54 @@
+"""What scheduling a function gives, for any machine and kind of kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How a constant argument is laid out for a kernel, when the module is compiled.
+
+    Attributes
+    ----------
+    shape : tuple[int, ...]
+        Of the packed array.
+    dtype : str
+        Of the packed array.
+    pack : callable
+        Returns the packed array for an array of the parameter's own shape and type.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    pack: Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """A function with a schedule.
+
+    Attributes
+    ----------
+    func : tvm.tirx.PrimFunc
+        The parameters of the function it replaces, in their order; those that are packed have the
+        shape of their packing.
+    kind : str
+        Kind of kernel: "contraction", "row program" or "elementwise".
+    fusion : str
+        What became of the epilogue of its reduction: "none", "tail" or "absorbed".
+    predicted_s : float
+        Seconds by the cost model, on as many threads as it is scheduled for.
+    packing : Mapping[int, Packing]
+        By the index of a parameter that is constant at every call.
+    """
+
+    func: Any
+    kind: str
+    fusion: str = "none"
+    predicted_s: float = 0.0
+    packing: Mapping[int, Packing] = field(default_factory=dict)

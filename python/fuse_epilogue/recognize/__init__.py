@@ -1,0 +1,1 @@
+"""Readers of PrimFuncs: what a function computes, as data from which kernels are written."""

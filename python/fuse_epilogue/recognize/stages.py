@@ -1,0 +1,463 @@
+"""Read a PrimFunc as a list of stages, each of which computes all elements of its buffers.
+
+Relax gives every operator a block, or several, and FuseTIR puts those of a group into one function.
+A stage is such a block without its loops: axes, and the expression of one element in these axes.
+
+    for i, j, k: total[i, j] += a[i, k] * b[k, j]     Stage  axes i, j; reduced k; init 0
+    for i, j:    y[i, j] = max(total[i, j], 0)        Stage  axes i, j
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.ir import Call, Range, TensorLoad, prim
+from tvm.sym import Analyzer
+
+from ..schedules.trees import Nest, all_nests
+from ..tir_tree import handle, loads, substitute, uses
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of a stage.
+
+    Attributes
+    ----------
+    var : tvm.ir.Var
+        The variable that the stage's expressions use.
+    extent : int
+        Number of values, from 0.
+    """
+
+    var: Any
+    extent: int
+
+
+@dataclass(frozen=True)
+class Store:
+    """One of the buffers that a stage computes.
+
+    Attributes
+    ----------
+    buffer : tvm.tirx.Buffer
+    value : Expr
+        The element; in a reduction, it loads the element so far.
+    init : Expr or None
+        The start of a reduction.
+    """
+
+    buffer: Any
+    value: Any
+    init: Any = None
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A block of a function that computes every element of its buffers once.
+
+    Attributes
+    ----------
+    name : str
+        Name of the block.
+    axes : tuple[Axis, ...]
+        The spatial axes, in the order of the output's indices: the element ``axes`` of each buffer
+        is computed.
+    reduced : tuple[Axis, ...]
+        The reduction axes, in the order of the loops; empty for an elementwise stage.
+    stores : tuple[Store, ...]
+        One for each buffer; several only in a reduction of tuples, such as argmax.
+    loop_order : tuple[int, ...]
+        Positions in ``axes`` in the order of the block's loops, outermost first.
+    """
+
+    name: str
+    axes: tuple[Axis, ...]
+    reduced: tuple[Axis, ...]
+    stores: tuple[Store, ...]
+    loop_order: tuple[int, ...]
+
+    @property
+    def output(self) -> Any:
+        """The buffer of the first store."""
+        return self.stores[0].buffer
+
+    @property
+    def value(self) -> Any:
+        """The value of the first store."""
+        return self.stores[0].value
+
+    @property
+    def init(self) -> Any:
+        """The start of the first store's reduction, None for an elementwise stage."""
+        return self.stores[0].init
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents of the spatial axes."""
+        return tuple(axis.extent for axis in self.axes)
+
+    @cached_property
+    def loads(self) -> tuple[Any, ...]:
+        """All loads of its expressions, those of its own buffers included."""
+        return tuple(
+            load for store in self.stores for e in (store.init, store.value) for load in loads(e)
+        )
+
+    def reads(self, buffer: Any) -> bool:
+        """Whether the stage loads from a buffer (a reduction reads its own output)."""
+        return any(handle(load.source) == handle(buffer) for load in self.loads)
+
+    def analyzer(self) -> Analyzer:
+        """Return an analyzer that knows the ranges of the axes."""
+        return analyzer_of((*self.axes, *self.reduced))
+
+    def at(self, indices: Sequence[Any]) -> Any:
+        """Return the element of an elementwise stage at some indices, as an expression."""
+        table = {axis.var: index for axis, index in zip(self.axes, indices, strict=True)}
+        return substitute(self.value, table)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A function as stages.
+
+    Attributes
+    ----------
+    func : tvm.tirx.PrimFunc
+        The function that was read.
+    params : tuple[tvm.tirx.Buffer, ...]
+        Its parameters, all of which are buffers of constant shape.
+    stages : tuple[Stage, ...]
+        In the order in which they run. Each buffer is computed by one stage at most.
+    """
+
+    func: Any
+    params: tuple[Any, ...]
+    stages: tuple[Stage, ...]
+
+    def stage_of(self, buffer: Any) -> Stage | None:
+        """Return the stage that computes a buffer, None for an input."""
+        for stage in self.stages:
+            if any(handle(store.buffer) == handle(buffer) for store in stage.stores):
+                return stage
+        return None
+
+    def readers(self, buffer: Any) -> list[Stage]:
+        """Return the stages that load from a buffer and do not compute it."""
+        own = self.stage_of(buffer)
+        return [stage for stage in self.stages if stage is not own and stage.reads(buffer)]
+
+    def is_param(self, buffer: Any) -> bool:
+        """Whether a buffer is a parameter of the function."""
+        return any(handle(param) == handle(buffer) for param in self.params)
+
+    @cached_property
+    def outputs(self) -> tuple[Any, ...]:
+        """The parameters that some stage computes."""
+        return tuple(param for param in self.params if self.stage_of(param) is not None)
+
+    @cached_property
+    def inputs(self) -> tuple[Any, ...]:
+        """The parameters that no stage computes."""
+        return tuple(param for param in self.params if self.stage_of(param) is None)
+
+
+def read_program(func: tirx.PrimFunc) -> Program | None:
+    """Return a function as stages.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        As Relax's lowering makes it, or with a fused epilogue.
+
+    Returns
+    -------
+    Program or None
+        None where a parameter is not a compact buffer of constant shape, a block has a predicate or
+        a body other than one store for each buffer, an output has no stage for all of its elements,
+        or a stage reads what a later one writes.
+
+    Example
+    -------
+    >>> from fuse_epilogue.workloads import matmul
+    >>> program = read_program(matmul(4, 5, 6, activation="relu"))
+    >>> [(stage.name, stage.shape, len(stage.reduced)) for stage in program.stages][0]
+    ('matmul', (4, 5), 1)
+    """
+    if not isinstance(func.body, s_tir.SBlockRealize):
+        return None
+    root = func.body.block
+    params = tuple(func.params)
+    buffers = (*params, *root.alloc_buffers)
+    if root.match_buffers or not all(map(_is_compact, buffers)):
+        return None
+    stages: list[Stage] = []
+    for nest in all_nests(root):
+        stage = _stage(nest)
+        if stage is None:
+            return None
+        stages.append(stage)
+    program = Program(func, params, tuple(stages))
+    return program if _is_in_order(program, root.alloc_buffers) else None
+
+
+def analyzer_of(axes: Iterable[Axis]) -> Analyzer:
+    """Return an analyzer that knows the ranges of some axes."""
+    analyzer = Analyzer()
+    for axis in axes:
+        zero = prim.IntImm(str(axis.var.ty.dtype), 0)
+        extent = prim.IntImm(str(axis.var.ty.dtype), axis.extent)
+        analyzer.bind(axis.var, Range.from_min_extent(zero, extent))
+    return analyzer
+
+
+def inlined(
+    program: Program, wanted: Callable[[Stage, Sequence[Stage]], bool] | None = None
+) -> Program:
+    """Return a program whose elementwise intermediates are computed by their readers.
+
+    A value is then computed as often as it is read, and only where it is read.
+
+    Parameters
+    ----------
+    program : Program
+    wanted : callable, optional
+        Told a stage and its readers, whether to inline it. All if None.
+
+    Returns
+    -------
+    Program
+        Indices are simplified. `program` itself if nothing was inlined.
+    """
+    stages = list(program.stages)
+    changed = False
+    for stage in program.stages:
+        stage = next(each for each in stages if handle(each.output) == handle(stage.output))
+        if stage.reduced or len(stage.stores) > 1 or program.is_param(stage.output):
+            continue
+        readers = [each for each in stages if each is not stage and each.reads(stage.output)]
+        if wanted is not None and not wanted(stage, readers):
+            continue
+        stages = [_with_inlined(each, stage) for each in stages if each is not stage]
+        changed = True
+    return replace(program, stages=tuple(stages)) if changed else program
+
+
+def _with_inlined(reader: Stage, stage: Stage) -> Stage:
+    if not reader.reads(stage.output):
+        return reader
+
+    def value(load: Any) -> Any:
+        if handle(load.source) != handle(stage.output):
+            return load
+        return stage.at(load.indices)
+
+    analyzer = reader.analyzer()
+
+    def expression(node: Any) -> Any:
+        if node is None:
+            return None
+        return simplified_indices(tvm_ffi.structural_map(node, (TensorLoad, value)), analyzer)
+
+    stores = tuple(
+        replace(store, value=expression(store.value), init=expression(store.init))
+        for store in reader.stores
+    )
+    return replace(reader, stores=stores)
+
+
+def simplified_indices(node: Any, analyzer: Analyzer) -> Any:
+    """Return an expression whose loads have simplified indices; values are left as they are."""
+
+    def load(node: Any) -> Any:
+        return tirx.BufferLoad(node.source, [analyzer.simplify(index) for index in node.indices])
+
+    return tvm_ffi.structural_map(node, (TensorLoad, load))
+
+
+def _is_compact(buffer: Any) -> bool:
+    sizes = all(isinstance(size, prim.IntImm) for size in buffer.shape)
+    return sizes and not buffer.strides and int(buffer.elem_offset or 0) == 0
+
+
+def _stage(nest: Nest) -> Stage | None:
+    realize = nest.realize
+    if not isinstance(realize, s_tir.SBlockRealize) or not _binds_loops(nest):
+        return None
+    block = realize.block
+    stores = _stores(block)
+    if stores is None or block.match_buffers or block.alloc_buffers:
+        return None
+    kinds = {tirx.IterVar.DataPar: True, tirx.IterVar.CommReduce: False}
+    if any(axis.iter_type not in kinds for axis in block.iter_vars):
+        return None
+    axes = [Axis(axis.var, int(axis.dom.extent)) for axis in block.iter_vars]
+    spatial = [
+        each for axis, each in zip(block.iter_vars, axes, strict=True) if axis.iter_type == 0
+    ]
+    reduced = [
+        each for axis, each in zip(block.iter_vars, axes, strict=True) if axis.iter_type != 0
+    ]
+    if bool(reduced) != (block.init is not None):
+        return None
+    return _ordered(str(block.name_hint), spatial, tuple(reduced), stores)
+
+
+def _ordered(
+    name: str, spatial: list[Axis], reduced: tuple[Axis, ...], stores: list[tuple[Any, Store]]
+) -> Stage | None:
+    """Return a stage whose axes are the indices of its stores; a constant index gets an axis."""
+    indices = stores[0][0]
+    if any(not tvm_ffi.structural_equal(tuple(own), tuple(indices)) for own, _ in stores):
+        return None
+    by_var = {handle(axis.var): place for place, axis in enumerate(spatial)}
+    axes, order = [], []
+    for index, size in zip(indices, stores[0][1].buffer.shape, strict=True):
+        place = by_var.pop(handle(index), None)
+        if place is not None:
+            axes.append(spatial[place])
+            order.append(place)
+        elif isinstance(index, prim.IntImm) and int(index) == 0 and int(size) == 1:
+            axes.append(Axis(tirx.Var("unit", str(index.ty.dtype)), 1))
+            order.append(-1)
+        else:
+            return None
+        if axes[-1].extent != int(size):
+            return None
+    # Axes that no index uses: only those of one value compute every element once.
+    if any(spatial[place].extent != 1 for place in by_var.values()):
+        return None
+    zeros = {
+        spatial[at].var: prim.IntImm(str(spatial[at].var.ty.dtype), 0) for at in by_var.values()
+    }
+    values = tuple(
+        Store(store.buffer, substitute(store.value, zeros), _substitute(store.init, zeros))
+        for _, store in stores
+    )
+    loop_order = tuple(sorted(range(len(axes)), key=lambda place: order[place]))
+    return Stage(name, tuple(axes), reduced, values, loop_order)
+
+
+def _substitute(node: Any, table: dict[Any, Any]) -> Any:
+    return None if node is None else substitute(node, table)
+
+
+def _binds_loops(nest: Nest) -> bool:
+    """Whether each axis is a loop of its own that runs over the axis's domain, from 0."""
+    realize = nest.realize
+    if not _is_one(realize.predicate):
+        return False
+    loops = {handle(loop.loop_var): loop for loop in nest.loops}
+    for axis, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
+        extent, begin = axis.dom.extent, axis.dom.min
+        if not (isinstance(extent, prim.IntImm) and isinstance(begin, prim.IntImm)):
+            return False
+        if int(begin) != 0 or int(extent) < 1:
+            return False
+        loop = loops.pop(handle(value), None)
+        if loop is None:
+            if int(extent) != 1 or not (isinstance(value, prim.IntImm) and int(value) == 0):
+                return False
+        elif not (_equals(loop.min, 0) and _equals(loop.extent, int(extent))):
+            return False
+    kinds = (tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL, tirx.ForKind.UNROLLED)
+    plain = all(loop.kind in kinds and _steps_by_one(loop) for loop in nest.loops)
+    return plain and all(_equals(loop.extent, 1) for loop in loops.values())
+
+
+def _steps_by_one(loop: Any) -> bool:
+    return loop.step is None or _is_one(loop.step)
+
+
+def _is_one(value: Any) -> bool:
+    return _equals(value, 1)
+
+
+def _equals(value: Any, number: int) -> bool:
+    return isinstance(value, int | prim.IntImm) and int(value) == number
+
+
+def _stores(block: Any) -> list[tuple[Any, Store]] | None:
+    """Return the stores of a block with their indices, `let` replaced by its value."""
+    table: dict[int, Any] = {}
+    found: list[tuple[Any, Store]] = []
+    starts = _flat(block.init)
+    for statement in _flat(block.body):
+        if isinstance(statement, tirx.Bind):
+            value = substitute(statement.value, table)
+            # A store in between would change what a load behind it reads.
+            if found and loads(value):
+                return None
+            table[handle(statement.var)] = value
+        elif isinstance(statement, tirx.BufferStore):
+            value = substitute(statement.value, table)
+            # A value that was bound is from before all stores, a load here from between them.
+            if any(uses(statement.value, store.buffer) for _, store in found):
+                return None
+            found.append((list(statement.indices), Store(statement.buffer, value)))
+        else:
+            return None
+    if not found or len({handle(store.buffer) for _, store in found}) != len(found):
+        return None
+    for start in starts:
+        if not isinstance(start, tirx.BufferStore):
+            return None
+        for place, (indices, store) in enumerate(found):
+            same = handle(store.buffer) == handle(start.buffer) and store.init is None
+            if same and tvm_ffi.structural_equal(tuple(indices), tuple(start.indices)):
+                found[place] = (indices, replace(store, init=start.value))
+                break
+        else:
+            return None
+    complete = len(starts) in (0, len(found)) and not any(_has_effect(s.value) for _, s in found)
+    return found if complete else None
+
+
+def _flat(body: Any) -> list[Any]:
+    if body is None:
+        return []
+    return list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
+
+
+#: Calls that may be left out, repeated or moved.
+_HARMLESS = {int(tirx.CallEffectKind.Pure.value), int(tirx.CallEffectKind.ExprAnnotation.value)}
+
+
+def _has_effect(value: Any) -> bool:
+    found: list[Any] = []
+
+    def call(node: Any) -> None:
+        kind = node.op.get_attr("TCallEffectKind") if hasattr(node.op, "get_attr") else None
+        if kind is None or int(kind) not in _HARMLESS:
+            found.append(node)
+
+    tvm_ffi.structural_walk(value, (Call, call))
+    return bool(found)
+
+
+def _is_in_order(program: Program, allocated: Sequence[Any]) -> bool:
+    """Whether every buffer has one writer, which comes before all of its readers."""
+    written: set[int] = set()
+    inner = {handle(buffer) for buffer in allocated}
+    later = {handle(store.buffer) for stage in program.stages for store in stage.stores}
+    for stage in program.stages:
+        own = {handle(store.buffer) for store in stage.stores}
+        if own & written:
+            return False
+        for load in stage.loads:
+            source = handle(load.source)
+            if source in own:
+                if not stage.reduced:
+                    return False
+            elif source in inner and source not in written:
+                return False
+            elif source in later and source not in written:
+                return False
+        written |= own
+    return True
