@@ -1,0 +1,410 @@
+"""Elementwise work and data movement: one pass over the output, in vectors.
+
+    for the outer axes, in parallel:
+        for vectors of the last axis: y[...] = f(a[...], b[...], ...)
+        for the elements that are left: the same
+
+Axes that lie behind each other in every buffer become one. Where an input is transposed (its
+neighbours are neighbours along another axis than the output's), both axes are cut into tiles, so
+that a line of the cache is used up while it is there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Call, prim
+from tvm.sym import detect_linear_equation
+from tvm.target import Target
+
+from ...recognize.stages import Axis, Program, Stage, analyzer_of, inlined
+from ...schedules.branches import may_be_discarded
+from ...schedules.targets import vector_bits
+from ...tir_tree import handle, loads, substitute, uses
+from ..scheduled import Scheduled
+from .loops import FlatViews, flat_index, index, loop, sequence, with_loads
+
+#: Nodes of an expression up to which it is computed again by each reader.
+CHEAP = 24
+#: Rows and columns of a tile, where an input is transposed.
+TILE = 16
+#: Elements below which a second thread does not pay: starting it takes some microseconds.
+PARALLEL_FROM = 1 << 15
+#: Bytes per second that one core moves, read and written: measured with caches warm.
+BYTES_PER_S = 3e10
+#: Seconds of a node of an expression, for one element.
+NODE_S = 5e-11
+
+
+def schedule(
+    program: Program,
+    target: Target,
+    threads: int = 1,
+    constants: frozenset[int] = frozenset(),  # noqa: ARG001 - every kind has the same parameters
+) -> Scheduled | None:
+    """Schedule a function that reduces nothing.
+
+    Parameters
+    ----------
+    program : Program
+        All of its stages are elementwise.
+    target : tvm.target.Target
+        Of kind "llvm".
+    threads : int
+        Number of threads that parallel loops are made for.
+    constants : frozenset[int]
+        Unused here.
+
+    Returns
+    -------
+    Scheduled or None
+        None if a stage is a reduction.
+
+    Example
+    -------
+    >>> import tvm
+    >>> from tvm import te
+    >>> from fuse_epilogue.recognize.stages import read_program
+    >>> from fuse_epilogue.schedules import host
+    >>> x = te.placeholder((64, 32), "float32")
+    >>> y = te.compute((32, 64), lambda i, j: te.max(x[j, i], 0.0))
+    >>> func = te.create_prim_func([x, y])
+    >>> schedule(read_program(func), host(1)).kind
+    'elementwise'
+    """
+    if any(stage.reduced for stage in program.stages):
+        return None
+    small = inlined(program, _pays)
+    views = FlatViews()
+    inner = [stage.output for stage in small.stages if not program.is_param(stage.output)]
+    lanes = max(1, vector_bits(target) // 32)
+    nests = [nest(stage, views, lanes, threads) for stage in small.stages]
+    body = sequence([*map(tirx.AllocBuffer, inner), *views.declare(sequence(nests))])
+    func = tirx.PrimFunc(program.func.params, body, program.func.ret_type, program.func.attrs)
+    return Scheduled(func, "elementwise", predicted_s=sum(map(predicted_s, small.stages)))
+
+
+def predicted_s(stage: Stage) -> float:
+    """Return the seconds that a stage is predicted to take on one thread."""
+    elements = math.prod(stage.shape)
+    width = sum(prim_bytes(buffer) for buffer in [stage.output, *(x.source for x in stage.loads)])
+    return elements * max(width / BYTES_PER_S, _nodes(stage.value) * NODE_S)
+
+
+def prim_bytes(buffer: Any) -> int:
+    """Return the bytes of an element of a buffer."""
+    return max(1, int(tvm.DataType(str(buffer.dtype)).bits) // 8)
+
+
+def _pays(stage: Stage, readers: Sequence[Stage]) -> bool:
+    uses = sum(
+        handle(load.source) == handle(stage.output) for reader in readers for load in reader.loads
+    )
+    return uses <= 1 or _nodes(stage.value) <= CHEAP
+
+
+def _nodes(value: Any) -> int:
+    found: list[Any] = []
+    tvm_ffi.structural_walk(value, (tirx.Expr, found.append))
+    calls: list[Any] = []
+    tvm_ffi.structural_walk(value, (Call, calls.append))
+    # A function such as exp is some twenty operations.
+    return len(found) + 20 * len(calls)
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where a load or the store of a stage is, for each axis.
+
+    Attributes
+    ----------
+    strides : tuple[int, ...] or None
+        Elements from one value of an axis to the next; None if that is not constant.
+    """
+
+    strides: tuple[int, ...] | None
+
+
+def nest(stage: Stage, views: FlatViews, lanes: int, threads: int) -> Any:
+    """Return the loops of an elementwise stage.
+
+    Parameters
+    ----------
+    stage : Stage
+    views : FlatViews
+        For its buffers.
+    lanes : int
+        Number of elements of a vector.
+    threads : int
+        Number of threads that the loops are made for.
+    """
+    stage = _flattened(stage, views)
+    stage = _collapsed(stage)
+    axes = stage.axes
+    if not axes:
+        return tirx.BufferStore(views.of(stage.output), stage.value, [index(0)])
+    accesses = [_access(load, stage) for load in stage.loads]
+    across = _transposed_axis(stage, accesses)
+    vectorized = _may_be_vector(stage)
+    elements = math.prod(stage.shape)
+    parallel = threads > 1 and elements >= PARALLEL_FROM
+    if across is None:
+        order = list(range(len(axes)))
+        return _rows(stage, views, order, lanes if vectorized else 1, threads if parallel else 1)
+    return _tiles(stage, views, across, lanes if vectorized else 1, threads if parallel else 1)
+
+
+def _rows(stage: Stage, views: FlatViews, order: list[int], lanes: int, threads: int) -> Any:
+    *outer, last = [stage.axes[place] for place in order]
+    extent = last.extent
+    while lanes > 1 and extent < lanes:
+        lanes //= 2
+    vectors, rest = divmod(extent, lanes)
+
+    def store(values: dict[Any, Any]) -> Any:
+        return _store(stage, views, values)
+
+    def row(values: dict[Any, Any], begin: Any, count: Any) -> Any:
+        return loop(
+            "vector",
+            begin,
+            count,
+            lambda v: loop(
+                "lane",
+                0,
+                lanes,
+                lambda lane: store({**values, last.var: v * index(lanes) + lane}),
+                tirx.ForKind.VECTORIZED,
+            ),
+        )
+
+    def whole_row(values: dict[Any, Any]) -> Any:
+        body = [row(values, 0, vectors)] if vectors else []
+        if rest:
+            begin = index(vectors * lanes)
+            body.append(loop("left", 0, rest, lambda i: store({**values, last.var: begin + i})))
+        return sequence(body)
+
+    if threads > 1 and math.prod(axis.extent for axis in outer) < threads and not outer:
+        # One row: a part for each thread.
+        part = -(-vectors // threads)
+        tail = index(vectors * lanes)
+        parts = loop(
+            "part",
+            0,
+            threads,
+            lambda p: row(
+                {},
+                p * index(part),
+                tirx.max(index(0), tirx.min(index(part), index(vectors) - p * index(part))),
+            ),
+            tirx.ForKind.PARALLEL,
+        )
+        left = loop("left", 0, rest, lambda i: store({last.var: tail + i})) if rest else None
+        return sequence([parts, left])
+    return _outer(outer, whole_row, threads)
+
+
+def _outer(axes: Sequence[Axis], body: Any, threads: int) -> Any:
+    """Return loops over axes, the first two of which run in parallel as one if need be."""
+
+    def visit(rest: Sequence[Axis], values: dict[Any, Any]) -> Any:
+        if not rest:
+            return body(values)
+        first, *others = rest
+        return loop(
+            str(first.var.name), 0, first.extent, lambda i: visit(others, {**values, first.var: i})
+        )
+
+    if threads == 1 or not axes:
+        return visit(axes, {})
+    count = 1
+    together = 0
+    while together < len(axes) and count < 4 * threads:
+        count *= axes[together].extent
+        together += 1
+
+    def parallel(number: Any) -> Any:
+        values: dict[Any, Any] = {}
+        left = number
+        for place in range(together - 1, -1, -1):
+            extent = index(axes[place].extent)
+            values[axes[place].var] = tirx.floormod(left, extent) if place else left
+            left = tirx.floordiv(left, extent)
+        return visit(axes[together:], values)
+
+    return loop("parallel", 0, count, parallel, tirx.ForKind.PARALLEL)
+
+
+def _tiles(stage: Stage, views: FlatViews, across: int, lanes: int, threads: int) -> Any:
+    """Return loops over tiles of the last axis and of the one that an input is contiguous in."""
+    last = stage.axes[-1]
+    other = stage.axes[across]
+    outer = [axis for axis in stage.axes if axis not in (last, other)]
+    lanes = min(lanes, TILE)
+
+    def tile(values: dict[Any, Any], at: Any, rows: int, begin: Any, columns: int) -> Any:
+        def row(i: Any) -> Any:
+            own = {**values, other.var: at + i}
+            whole = columns // lanes
+            body = []
+            if whole:
+                body.append(
+                    loop(
+                        "vector",
+                        0,
+                        whole,
+                        lambda v: loop(
+                            "lane",
+                            0,
+                            lanes,
+                            lambda lane: _store(
+                                stage, views, {**own, last.var: begin + v * index(lanes) + lane}
+                            ),
+                            tirx.ForKind.VECTORIZED,
+                        ),
+                    )
+                )
+            if columns % lanes:
+                start = begin + index(whole * lanes)
+                body.append(
+                    loop(
+                        "left",
+                        0,
+                        columns % lanes,
+                        lambda j: _store(stage, views, {**own, last.var: start + j}),
+                    )
+                )
+            return sequence(body)
+
+        return loop("row", 0, rows, row)
+
+    def band(values: dict[Any, Any], at: Any, rows: int) -> Any:
+        whole, rest = divmod(last.extent, TILE)
+        body = []
+        if whole:
+            body.append(
+                loop("tile", 0, whole, lambda t: tile(values, at, rows, t * index(TILE), TILE))
+            )
+        if rest:
+            body.append(tile(values, at, rows, index(whole * TILE), rest))
+        return sequence(body)
+
+    whole, rest = divmod(other.extent, TILE)
+    bands = Axis(tirx.Var("band", "int64"), whole)
+    body = []
+    if whole:
+        body.append(
+            _outer(
+                [*outer, bands],
+                lambda values: band(values, values[bands.var] * index(TILE), TILE),
+                threads,
+            )
+        )
+    if rest:
+        body.append(_outer(outer, lambda values: band(values, index(whole * TILE), rest), threads))
+    return sequence(body)
+
+
+def _store(stage: Stage, views: FlatViews, values: dict[Any, Any]) -> Any:
+    table = {var: value for var, value in values.items()}
+    at = substitute(flat_index([axis.var for axis in stage.axes], stage.shape), table)
+    return tirx.BufferStore(views.of(stage.output), substitute(stage.value, table), [at])
+
+
+def _flattened(stage: Stage, views: FlatViews) -> Stage:
+    """Return a stage whose axes are of 64 bits, and whose loads are of flat views."""
+    axes = tuple(Axis(tirx.Var(str(axis.var.name), "int64"), axis.extent) for axis in stage.axes)
+    table = {
+        old.var: new.var if str(old.var.ty.dtype) == "int64" else new.var.astype(old.var.ty.dtype)
+        for old, new in zip(stage.axes, axes, strict=True)
+    }
+    analyzer = analyzer_of(axes)
+    value = with_loads(substitute(stage.value, table), lambda load: views.load(load, analyzer))
+    stores = (replace(stage.stores[0], value=value),)
+    return replace(stage, axes=axes, stores=stores)
+
+
+def _collapsed(stage: Stage) -> Stage:
+    """Return a stage without axes of one value, and with axes merged that every buffer merges."""
+    single = {axis.var: index(0) for axis in stage.axes if axis.extent == 1}
+    axes = [axis for axis in stage.axes if axis.extent > 1]
+    value = substitute(stage.value, single)
+    stage = replace(stage, axes=tuple(axes), stores=(replace(stage.stores[0], value=value),))
+    place = len(axes) - 2
+    while place >= 0:
+        merged = _merged(stage, place)
+        stage = merged or stage
+        place -= 1
+    return stage
+
+
+def _merged(stage: Stage, place: int) -> Stage | None:
+    """Return a stage in which an axis and the next one are one, None where they cannot be."""
+    outer, inner = stage.axes[place], stage.axes[place + 1]
+    accesses = [_access(load, stage) for load in stage.loads]
+    for access in accesses:
+        if access.strides is None:
+            return None
+        if access.strides[place] != inner.extent * access.strides[place + 1]:
+            return None
+    value = stage.value
+    hidden = with_loads(value, lambda load: prim_zero(load))
+    if uses(hidden, outer.var, inner.var):
+        return None
+    together = Axis(
+        tirx.Var(f"{outer.var.name}_{inner.var.name}", "int64"), outer.extent * inner.extent
+    )
+    analyzer = analyzer_of([*stage.axes, together])
+
+    def load(node: Any) -> Any:
+        at = substitute(node.indices[0], {outer.var: index(0), inner.var: together.var})
+        return tirx.BufferLoad(node.source, [analyzer.simplify(at)])
+
+    axes = (*stage.axes[:place], together, *stage.axes[place + 2 :])
+    return replace(
+        stage, axes=axes, stores=(replace(stage.stores[0], value=with_loads(value, load)),)
+    )
+
+
+def prim_zero(load: Any) -> Any:
+    """Return a constant of a load's type."""
+    return tirx.const(0, str(load.ty.dtype))
+
+
+def _access(load: Any, stage: Stage) -> Access:
+    if loads(load.indices[0]):
+        return Access(None)
+    found = detect_linear_equation(load.indices[0], [axis.var for axis in stage.axes])
+    if len(found) == 0 or not all(isinstance(each, prim.IntImm) for each in found[:-1]):
+        return Access(None)
+    if any(uses(found[-1], axis.var) for axis in stage.axes):
+        return Access(None)
+    return Access(tuple(int(each) for each in found[:-1]))
+
+
+def _transposed_axis(stage: Stage, accesses: Sequence[Access]) -> int | None:
+    """Return the axis along which an input is contiguous that the output's last axis jumps in."""
+    for access in accesses:
+        if access.strides is None or access.strides[-1] in (0, 1):
+            continue
+        for place, stride in enumerate(access.strides[:-1]):
+            if stride == 1 and stage.axes[place].extent > 1:
+                return place
+    return None
+
+
+def _may_be_vector(stage: Stage) -> bool:
+    """Whether lanes may be computed together.
+
+    TVM evaluates both arms of a Select in a vector: what is not defined everywhere stays scalar.
+    """
+    selects: list[Any] = []
+    tvm_ffi.structural_walk(stage.value, (prim.Select, selects.append))
+    return not selects or may_be_discarded(stage.value, analyzer_of(stage.axes))

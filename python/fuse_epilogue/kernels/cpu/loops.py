@@ -1,0 +1,132 @@
+"""Statements of TIR, written out: loops, flat views of buffers, vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorLoad, Var, prim
+from tvm.sym import Analyzer
+
+from ...tir_tree import handle
+
+INDEX = "int64"
+
+
+def index(value: int) -> Any:
+    """Return an index as an expression."""
+    return prim.IntImm(INDEX, value)
+
+
+def loop(
+    name: str,
+    begin: Any,
+    extent: Any,
+    body: Callable[[Any], Any],
+    kind: tirx.ForKind = tirx.ForKind.SERIAL,
+) -> Any:
+    """Return a loop; the body is made for its variable.
+
+    A loop of one step, by its constant extent, is left out.
+    """
+    begin = index(begin) if isinstance(begin, int) else begin
+    extent = index(extent) if isinstance(extent, int) else extent
+    if isinstance(extent, prim.IntImm) and int(extent) == 1:
+        return body(begin)
+    # TVM's lanes are counted from 0.
+    if kind == tirx.ForKind.VECTORIZED and not _is_zero(begin):
+        return loop(name, 0, extent, lambda lane: body(begin + lane), kind)
+    var = tirx.Var(name, INDEX)
+    return tirx.For(var, begin, extent, kind, body(var))
+
+
+def _is_zero(value: Any) -> bool:
+    return isinstance(value, prim.IntImm) and int(value) == 0
+
+
+def sequence(statements: Sequence[Any]) -> Any:
+    """Return statements as one."""
+    statements = [each for each in statements if each is not None]
+    return statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
+
+
+def flat_index(indices: Sequence[Any], shape: Sequence[Any]) -> Any:
+    """Return the offset of an element of a compact buffer, as an index of 64 bits."""
+    total: Any = index(0)
+    for each, size in zip(indices, shape, strict=True):
+        total = total * index(int(size)) + wide(each)
+    return total
+
+
+_ARITHMETIC = (prim.Add, prim.Sub, prim.Mul, prim.FloorDiv, prim.FloorMod, prim.Min, prim.Max)
+
+
+def wide(value: Any) -> Any:
+    """Return an index in 64 bits.
+
+    Sums, products and quotients are computed in 64 bits as well: an index does not overflow.
+    """
+    if str(value.ty.dtype) == INDEX:
+        return value
+    if isinstance(value, prim.IntImm):
+        return index(int(value))
+    if isinstance(value, _ARITHMETIC):
+        return type(value)(wide(value.a), wide(value.b))
+    if isinstance(value, prim.Cast) and isinstance(value.value, Var):
+        # An axis of 64 bits in an index of 32.
+        return wide(value.value)
+    return value.astype(INDEX)
+
+
+class FlatViews:
+    """One-dimensional views of compact buffers, declared around a body.
+
+    Example
+    -------
+    >>> buffer = tirx.decl_buffer((4, 8), "float32", "a")
+    >>> views = FlatViews()
+    >>> [int(size) for size in views.of(buffer).shape]
+    [32]
+    """
+
+    def __init__(self) -> None:
+        """Begin without a view."""
+        self._views: dict[int, tuple[Any, Any]] = {}
+
+    def of(self, buffer: Any) -> Any:
+        """Return the view of a buffer; the same one each time."""
+        known = self._views.get(handle(buffer))
+        if known is not None:
+            return known[0]
+        size = 1
+        for each in buffer.shape:
+            size *= int(each)
+        if len(buffer.shape) == 1:
+            view = buffer
+        else:
+            view = tirx.decl_buffer(
+                (index(size),),
+                str(buffer.dtype),
+                f"{buffer.name}_flat",
+                data=buffer.data,
+                layout=None,
+            )
+        self._views[handle(buffer)] = (view, buffer)
+        return view
+
+    def load(self, load: Any, analyzer: Analyzer) -> Any:
+        """Return a load through the flat view of its buffer."""
+        offset = analyzer.simplify(flat_index(load.indices, load.source.shape))
+        return tirx.BufferLoad(self.of(load.source), [offset])
+
+    def declare(self, body: Any) -> list[Any]:
+        """Return statements: the declarations of all views, and the body after them."""
+        views = [pair for pair in self._views.values() if pair[0] is not pair[1]]
+        return [*(tirx.DeclBuffer(view, data=buffer.data) for view, buffer in views), body]
+
+
+def with_loads(node: Any, rule: Callable[[Any], Any]) -> Any:
+    """Return an expression with `rule(load)` in place of each load."""
+    return tvm_ffi.structural_map(node, (TensorLoad, rule))

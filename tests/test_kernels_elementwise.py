@@ -1,0 +1,145 @@
+"""Elementwise kernels compute what the unscheduled function computes, and write nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tvm import te, tirx
+
+from fuse_epilogue.kernels.cpu import elementwise
+from fuse_epilogue.recognize.stages import read_program
+from fuse_epilogue.schedules import host
+from generated.fences import Fenced
+
+Inputs = dict[str, tuple[tuple[int, ...], str]]
+SIZES = (1, 2, 3, 7, 17, 129)
+#: Bytes that TVM asks a tensor to be aligned to.
+ALIGNED = 64
+#: Elements after an output, and what they hold.
+ZONE, UNTOUCHED = 64, 99
+
+
+def case(name: str, inputs: Inputs, shape: tuple[int, ...], rule: Callable[..., Any]) -> Any:
+    return pytest.param(inputs, shape, rule, id=name)
+
+
+def padded(x: Any, n: int) -> Callable[..., Any]:
+    def rule(i: Any, j: Any) -> Any:
+        inside = tirx.all(i >= 1, i < n + 1, j >= 1, j < n + 1)
+        return tirx.if_then_else(inside, x[i - 1, j - 1], tirx.const(-1.0, "float32"))
+
+    return rule
+
+
+def cases() -> list[Any]:
+    found = []
+    for n in SIZES:
+        m = 2 * n + 1
+        f = "float32"
+        found += [
+            case(
+                f"add-{n}",
+                {"x": ((m, n), f), "y": ((n,), f)},
+                (m, n),
+                lambda x, y: lambda i, j: x[i, j] + y[j],
+            ),
+            case(f"transpose-{n}", {"x": ((m, n), f)}, (n, m), lambda x: lambda i, j: x[j, i]),
+            case(
+                f"swap-{n}", {"x": ((n, 3, m), f)}, (3, n, m), lambda x: lambda i, j, k: x[j, i, k]
+            ),
+            case(
+                f"rotate-{n}",
+                {"x": ((n, 5, m), f)},
+                (5, m, n),
+                lambda x: lambda i, j, k: x[k, i, j] * 2,
+            ),
+            case(f"pad-{n}", {"x": ((n, n), f)}, (n + 2, n + 2), lambda x, n=n: padded(x, n)),
+            case(
+                f"take-{n}",
+                {"t": ((n,), "int32"), "x": ((9, m), f)},
+                (n, m),
+                lambda t, x: lambda i, j: x[t[i], j],
+            ),
+            case(
+                f"reversed-{n}",
+                {"x": ((m, n), f)},
+                (m, n),
+                lambda x, n=n: lambda i, j: x[i, n - 1 - j],
+            ),
+            case(
+                f"strided-{n}", {"x": ((m, 2 * n), f)}, (m, n), lambda x: lambda i, j: x[i, 2 * j]
+            ),
+            case(
+                f"reshape-{n}",
+                {"x": ((6 * n,), f)},
+                (2, 3, n),
+                lambda x, n=n: lambda i, j, k: x[(i * 3 + j) * n + k],
+            ),
+            case(
+                f"column-{n}",
+                {"x": ((m, 1), f), "y": ((1, n), f)},
+                (m, n),
+                lambda x, y: lambda i, j: x[i, 0] - y[0, j],
+            ),
+            case(
+                f"divide-{n}",
+                {"d": ((n,), "int32"), "x": ((m, n), "int32")},
+                (m, n),
+                lambda d, x: lambda i, j: tirx.Select(d[j] != 0, tirx.truncdiv(x[i, j], d[j]), 7),
+            ),
+            case(
+                f"cast-{n}",
+                {"x": ((m, n), "int8")},
+                (m, n),
+                lambda x: lambda i, j: x[i, j].astype("int32") * 3,
+            ),
+        ]
+    return found
+
+
+@pytest.mark.parametrize(("inputs", "shape", "rule"), cases())
+@pytest.mark.parametrize("threads", [1, 2])
+def test_computes_what_the_unscheduled_function_computes(
+    inputs: Inputs, shape: tuple[int, ...], rule: Callable[..., Any], threads: int
+) -> None:
+    names = {name: te.placeholder(size, dtype, name) for name, (size, dtype) in inputs.items()}
+    out = te.compute(shape, rule(**names), name="out")
+    func = te.create_prim_func([*names.values(), out]).with_attr("tirx.noalias", True)
+    program = read_program(func)
+    assert program is not None
+    scheduled = elementwise.schedule(program, host(threads), threads)
+    assert scheduled is not None
+    rng = np.random.default_rng(len(names) + shape[0])
+    arrays = {
+        name: rng.integers(0 if name == "t" else -4, 5, size).astype(dtype)
+        for name, (size, dtype) in inputs.items()
+    }
+    dtype = str(program.outputs[0].dtype)
+    expected = _run(func, arrays, shape, dtype)
+    assert np.array_equal(_run(scheduled.func, arrays, shape, dtype), expected)
+
+
+def _run(func: Any, arrays: dict[str, np.ndarray], shape: tuple[int, ...], dtype: str) -> Any:
+    """Run on inputs at unreadable pages; check the zone after the output."""
+    built = tvm.compile(func.with_attr("global_symbol", "main"), host(1))
+    inputs = [Fenced(x, "beginning" if x.nbytes % ALIGNED else "end") for x in arrays.values()]
+    size = math.prod(shape)
+    memory = tvm.runtime.tensor(np.full(size + ZONE, UNTOUCHED, dtype))
+    out = memory._create_view(shape)
+    built["main"](*[each.tensor() for each in inputs], out)
+    result = memory.numpy()
+    assert (result[size:] == UNTOUCHED).all()
+    return result[:size].reshape(shape)
+
+
+def test_a_reduction_is_not_elementwise() -> None:
+    x = te.placeholder((4, 5), name="x")
+    k = te.reduce_axis((0, 5))
+    program = read_program(te.create_prim_func([x, te.compute((4,), lambda i: te.sum(x[i, k], k))]))
+    assert program is not None
+    assert elementwise.schedule(program, host(1)) is None

@@ -1,0 +1,93 @@
+"""The pass that schedules a module: same results, constants packed once, nothing lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+from fuse_epilogue import workloads
+from fuse_epilogue.schedules import host
+from fuse_epilogue.transform import ScheduleModule, schedules_of
+
+
+def lowered(mod: Any) -> Any:
+    passes = [
+        relax.transform.LegalizeOps(),
+        relax.transform.AnnotateTIROpPattern(),
+        relax.transform.FoldConstant(),
+        relax.transform.FuseOps(),
+        relax.transform.FuseTIR(),
+    ]
+    return tvm.transform.Sequential(passes)(mod)
+
+
+def layer(rng: np.random.Generator) -> Any:
+    """Two products with one weight, a normalisation, a softmax, heads."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((6, 12), "float32"))
+    weight = relax.const(rng.standard_normal((12, 12)).astype("float32"))
+    bias = relax.const(rng.standard_normal(12).astype("float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = x
+            for _ in range(2):
+                y = builder.emit(relax.op.matmul(y, relax.op.permute_dims(weight)))
+                y = builder.emit(relax.op.nn.gelu(relax.op.add(y, bias)))
+            y = builder.emit(relax.op.nn.layer_norm(y, bias, bias, axes=[-1]))
+            y = builder.emit(relax.op.nn.softmax(y))
+            y = builder.emit(relax.op.permute_dims(relax.op.reshape(y, (6, 3, 4)), [1, 0, 2]))
+            out = builder.emit_output(y)
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+def run(mod: Any, x: np.ndarray) -> np.ndarray:
+    built = tvm.compile(mod, target=host(1))
+    result = relax.VirtualMachine(built, tvm.cpu())["main"](tvm.runtime.tensor(x))
+    return result.numpy()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_layer_computes_the_same(threads: int) -> None:
+    rng = np.random.default_rng(1)
+    before = lowered(layer(rng))
+    after = ScheduleModule(host(threads))(before)
+    x = rng.standard_normal((6, 12)).astype("float32")
+    np.testing.assert_allclose(run(after, x), run(before, x), rtol=0, atol=1e-6)
+    reports = schedules_of(after)
+    assert reports is not None
+    # Equal functions are one function of Relax already; each has a line.
+    assert len(reports) == sum(isinstance(f, tvm.tirx.PrimFunc) for f in before.functions.values())
+    moved = [each for each in reports if "transpose" in each.name]
+    assert [each.kind for each in moved] == ["elementwise"]
+
+
+def test_what_it_did_not_schedule_stays() -> None:
+    before = tvm.IRModule({"main": workloads.matmul(0x10, 8, 8, activation="relu")})
+    after = ScheduleModule(host(1))(before)
+    (report,) = schedules_of(after) or ()
+    assert report.kind != "default" or report.why
+    assert schedules_of(before) is None
+
+
+def test_progress_counts_functions() -> None:
+    seen: list[tuple[int, int]] = []
+    mod = lowered(layer(np.random.default_rng(1)))
+    ScheduleModule(host(1), on_progress=lambda done, of: seen.append((done, of)))(mod)
+    count = sum(isinstance(func, tvm.tirx.PrimFunc) for func in mod.functions.values())
+    assert seen == [(done, count) for done in range(1, count + 1)]
+
+
+@pytest.mark.parametrize("threads", [0, -1, True, 1.5])
+def test_threads_that_are_no_number_of_threads(threads: Any) -> None:
+    with pytest.raises(ValueError, match="threads must be an integer from 1"):
+        ScheduleModule(host(1), threads=threads)
+
+
+def test_other_targets_are_refused() -> None:
+    with pytest.raises(ValueError, match="kind 'llvm'"):
+        ScheduleModule({"kind": "c"})
