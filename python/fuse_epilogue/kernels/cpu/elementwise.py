@@ -12,7 +12,7 @@ that a line of the cache is used up while it is there.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,6 +29,7 @@ from ...schedules.targets import vector_bits
 from ...tir_tree import handle, loads, substitute, uses
 from ..scheduled import Scheduled
 from .loops import FlatViews, flat_index, index, loop, sequence, with_loads
+from .transposition import EDGE, transposed_block
 
 #: Nodes of an expression up to which it is computed again by each reader.
 CHEAP = 24
@@ -93,11 +94,13 @@ def schedule(
 def predicted_s(stage: Stage) -> float:
     """Return the seconds that a stage is predicted to take on one thread."""
     elements = math.prod(stage.shape)
-    width = sum(prim_bytes(buffer) for buffer in [stage.output, *(x.source for x in stage.loads)])
+    width = sum(
+        element_bytes(buffer) for buffer in [stage.output, *(x.source for x in stage.loads)]
+    )
     return elements * max(width / BYTES_PER_S, _nodes(stage.value) * NODE_S)
 
 
-def prim_bytes(buffer: Any) -> int:
+def element_bytes(buffer: Any) -> int:
     """Return the bytes of an element of a buffer."""
     return max(1, int(tvm.DataType(str(buffer.dtype)).bits) // 8)
 
@@ -244,72 +247,133 @@ def _outer(axes: Sequence[Axis], body: Any, threads: int) -> Any:
 
 def _tiles(stage: Stage, views: FlatViews, across: int, lanes: int, threads: int) -> Any:
     """Return loops over tiles of the last axis and of the one that an input is contiguous in."""
-    last = stage.axes[-1]
-    other = stage.axes[across]
-    outer = [axis for axis in stage.axes if axis not in (last, other)]
-    lanes = min(lanes, TILE)
+    tiles = _Tiles(stage, views, across, lanes)
+    axes = (tiles.other, tiles.last)
+    outer = [axis for axis in stage.axes if axis not in axes]
+    # The shorter axis inside: what is read and what is written of it stay in the cache.
+    first, second = axes if tiles.other.extent >= tiles.last.extent else axes[::-1]
+    parts = _parts(first.extent, tiles.edge)
+    return sequence([tiles.bands(outer, first, second, part, threads) for part in parts])
 
-    def tile(values: dict[Any, Any], at: Any, rows: int, begin: Any, columns: int) -> Any:
+
+def _parts(extent: int, edge: int) -> list[tuple[int, int, int]]:
+    """Return begin, number and size of the whole tiles of an axis, and of what is left."""
+    whole, rest = divmod(extent, edge)
+    parts = [(0, whole, edge), (whole * edge, 1, rest)]
+    return [(begin, count, size) for begin, count, size in parts if count and size]
+
+
+class _Tiles:
+    """The tiles of a stage with a transposed input."""
+
+    def __init__(self, stage: Stage, views: FlatViews, across: int, lanes: int) -> None:
+        self.stage, self.views = stage, views
+        self.last, self.other = stage.axes[-1], stage.axes[across]
+        self.lanes = min(lanes, TILE)
+        pairs = [(load, _access(load, stage).strides) for load in stage.loads]
+        self.transposed = [
+            load for load, strides in pairs if strides and strides[across] == 1 < strides[-1]
+        ]
+        # Shuffles are of 32 bits; of more inputs than two, the vectors do not fit into registers.
+        in_registers = lanes >= EDGE and 0 < len(self.transposed) <= 2
+        self.in_registers = in_registers and all(
+            element_bytes(load.source) == 4 for load in self.transposed
+        )
+        self.edge = EDGE if self.in_registers else TILE
+
+    def bands(
+        self,
+        outer: Sequence[Axis],
+        first: Axis,
+        second: Axis,
+        part: tuple[int, int, int],
+        threads: int,
+    ) -> Any:
+        """Return the loops over a part of the first axis, in each step of which is all the second."""
+        begin, count, size = part
+        band = Axis(tirx.Var("band", "int64"), count)
+
+        def tile(values: dict[Any, Any], start: int, wide: int) -> Callable[[Any], Any]:
+            at = (values[band.var] * index(size) + index(begin), size)
+            return lambda i: self.tile(
+                values, {first: at, second: (i * index(wide) + index(start), wide)}
+            )
+
+        def body(values: dict[Any, Any]) -> Any:
+            parts = _parts(second.extent, self.edge)
+            return sequence(
+                [loop("tile", 0, many, tile(values, start, wide)) for start, many, wide in parts]
+            )
+
+        return _outer([*outer, band], body, threads)
+
+    def tile(self, values: dict[Any, Any], at: dict[Axis, tuple[Any, int]]) -> Any:
+        """Return a tile that begins somewhere, and has some size, along each of its axes."""
+        (row, rows), (column, columns) = at[self.other], at[self.last]
+        if self.in_registers and (rows, columns) == (EDGE, EDGE):
+            return self.block(values, row, column)
+        return self.elements(values, row, rows, column, columns)
+
+    def elements(self, values: dict[Any, Any], at: Any, rows: int, begin: Any, columns: int) -> Any:
+        """Return the loops over a tile whose elements are loaded one by one."""
+        whole, rest = divmod(columns, self.lanes)
+
         def row(i: Any) -> Any:
-            own = {**values, other.var: at + i}
-            whole = columns // lanes
-            body = []
-            if whole:
-                body.append(
-                    loop(
-                        "vector",
-                        0,
-                        whole,
-                        lambda v: loop(
-                            "lane",
-                            0,
-                            lanes,
-                            lambda lane: _store(
-                                stage, views, {**own, last.var: begin + v * index(lanes) + lane}
-                            ),
-                            tirx.ForKind.VECTORIZED,
-                        ),
-                    )
-                )
-            if columns % lanes:
-                start = begin + index(whole * lanes)
-                body.append(
-                    loop(
-                        "left",
-                        0,
-                        columns % lanes,
-                        lambda j: _store(stage, views, {**own, last.var: start + j}),
-                    )
-                )
-            return sequence(body)
+            own = {**values, self.other.var: at + i}
+
+            def vector(v: Any) -> Any:
+                def store(lane: Any) -> Any:
+                    at = {**own, self.last.var: begin + v * index(self.lanes) + lane}
+                    return _store(self.stage, self.views, at)
+
+                return loop("lane", 0, self.lanes, store, tirx.ForKind.VECTORIZED)
+
+            def element(j: Any) -> Any:
+                at = {**own, self.last.var: begin + index(whole * self.lanes) + j}
+                return _store(self.stage, self.views, at)
+
+            body = [loop("vector", 0, whole, vector)] if whole else []
+            return sequence([*body, loop("left", 0, rest, element)] if rest else body)
 
         return loop("row", 0, rows, row)
 
-    def band(values: dict[Any, Any], at: Any, rows: int) -> Any:
-        whole, rest = divmod(last.extent, TILE)
-        body = []
-        if whole:
-            body.append(
-                loop("tile", 0, whole, lambda t: tile(values, at, rows, t * index(TILE), TILE))
+    def block(self, values: dict[Any, Any], at: Any, begin: Any) -> Any:
+        """Return a tile that is loaded along one axis, transposed in registers, and stored."""
+        statements: list[Any] = []
+        table: dict[int, Any] = {}
+        for load in self.transposed:
+            kept = tirx.decl_buffer(
+                (index(EDGE * EDGE),), str(load.source.dtype), "tile", layout=None
             )
-        if rest:
-            body.append(tile(values, at, rows, index(whole * TILE), rest))
-        return sequence(body)
+            statements.append(tirx.AllocBuffer(kept))
+            table[handle(load)] = kept
+            rows = []
+            for lane in range(EDGE):
+                own = {**values, self.other.var: at, self.last.var: begin + index(lane)}
+                first = substitute(load.indices[0], own)
+                rows.append(tirx.BufferLoad(load.source, [tirx.Ramp(first, index(1), EDGE)]))
+            moves, columns = transposed_block(rows)
+            statements += moves
+            for place, column in enumerate(columns):
+                ramp = tirx.Ramp(index(place * EDGE), index(1), EDGE)
+                statements.append(tirx.BufferStore(kept, column, [ramp]))
 
-    whole, rest = divmod(other.extent, TILE)
-    bands = Axis(tirx.Var("band", "int64"), whole)
-    body = []
-    if whole:
-        body.append(
-            _outer(
-                [*outer, bands],
-                lambda values: band(values, values[bands.var] * index(TILE), TILE),
-                threads,
-            )
-        )
-    if rest:
-        body.append(_outer(outer, lambda values: band(values, index(whole * TILE), rest), threads))
-    return sequence(body)
+        def row(i: int) -> Any:
+            def store(lane: Any) -> Any:
+                def kept(load: Any) -> Any:
+                    buffer = table.get(handle(load))
+                    if buffer is None:
+                        return load
+                    return tirx.BufferLoad(buffer, [index(i * EDGE) + lane])
+
+                value = with_loads(self.stage.value, kept)
+                stage = replace(self.stage, stores=(replace(self.stage.stores[0], value=value),))
+                own = {**values, self.other.var: at + index(i), self.last.var: begin + lane}
+                return _store(stage, self.views, own)
+
+            return loop("lane", 0, EDGE, store, tirx.ForKind.VECTORIZED)
+
+        return sequence([*statements, *map(row, range(EDGE))])
 
 
 def _store(stage: Stage, views: FlatViews, values: dict[Any, Any]) -> Any:
