@@ -289,7 +289,7 @@ class _Tiles:
         part: tuple[int, int, int],
         threads: int,
     ) -> Any:
-        """Return the loops over a part of the first axis, in each step of which is all the second."""
+        """Return the loops over a part of the first axis, each with all of the second."""
         begin, count, size = part
         band = Axis(tirx.Var("band", "int64"), count)
 
