@@ -152,6 +152,9 @@ class _Translation:
             else:
                 function = self._z3.Function(name, *sorts, self._sort(term.type))
             self._functions[key] = function
+        if term.op in ("add", "mul") and len(args) == 2:
+            # Operands are in the order in which their terms were made.
+            self.known.append(function(*args) == function(*reversed(args)))
         return function(*args) if args else function
 
     def _translate(self, term: Term) -> Any:

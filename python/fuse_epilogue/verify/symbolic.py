@@ -205,6 +205,8 @@ class TermArithmetic(TermTable, Arithmetic):
             raise EvaluationError("whether memory was written depends on data")
         if condition.op == "not":
             condition, a, b = condition.args[0], b, a
+        if type.kind == "b":
+            return self._chosen_bool(condition, a, b)
         if not self._is_ring(a.type):
             return self.node("ite", a.type, (condition, a, b))
         # b + (condition ? a - b : 0), so that what both have in common does not hide in it.
@@ -213,10 +215,32 @@ class TermArithmetic(TermTable, Arithmetic):
             "add", a.type, b, self.node("ite", a.type, (condition, change, self.number(0, a.type)))
         )
 
+    def _chosen_bool(self, condition: Term, a: Term, b: Term) -> Term:
+        """Return a selection of bools as what it is: (condition and a) or (not condition and b).
+
+        An operand that may not be evaluated everywhere is written as ``c and p`` or as
+        ``if_then_else(c, p, False)``; where it is evaluated is another claim than its value.
+        """
+        other = self._logical("not", (condition,))
+        known = {condition.number: True, other.number: False}
+        yes, no = self.constant(a), self.constant(b)
+        yes = known.get(a.number, yes)
+        no = not known[b.number] if b.number in known else no
+        if yes is not None:
+            # c ? True : b, c ? False : b
+            return self._logical(*(("or", (condition, b)) if yes else ("and", (other, b))))
+        if no is not None:
+            return self._logical(*(("or", (other, a)) if no else ("and", (condition, a))))
+        parts = self._logical("and", (condition, a)), self._logical("and", (other, b))
+        return self._logical("or", parts)
+
     def _cast(self, a: Term, source: ScalarType, target: ScalarType) -> Term:
         if source.kind == "f" and target.kind == "f" and not self.exact:
             # Widening is exact; a narrowing conversion rounds, and is left as it is.
             return a if target.bits > source.bits else self.node("round", REAL, (a,), target.name)
+        if source.kind == "b" and target.kind != "b":
+            # So that a cast of a selection is a selection of casts.
+            return self._choose(target, a, self._one(target), self._zero(target))
         if target.kind == "b" and source.kind != "f":
             return self._compare("ne", source, a, self.integer(0, source))
         if source.kind in "iu" and target.kind in "iu":
@@ -227,6 +251,12 @@ class TermArithmetic(TermTable, Arithmetic):
         if value is not None and abs(value) <= _SMALL:
             return self.literal(float(value), target)
         return self.node("cast", self._sort(target), (a,), (source.name, target.name))
+
+    def _one(self, type: ScalarType) -> Term:
+        return self.literal(1.0, type) if type.kind == "f" else self.integer(1, type)
+
+    def _zero(self, type: ScalarType) -> Term:
+        return self.literal(0.0, type) if type.kind == "f" else self.integer(0, type)
 
     def _resize(self, a: Term, source: ScalarType, target: ScalarType) -> Term:
         """Convert between widths; cutting bits off is a homomorphism of sums and products."""
