@@ -121,9 +121,14 @@ def until(true: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.parametrize("runner", ["made before", "yet to be made"])
 def test_a_server_that_comes_back_is_waited_for(
-    cluster: tune.Cluster, there: Remote, monkeypatch: pytest.MonkeyPatch
+    runner: str, cluster: tune.Cluster, there: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if runner == "made before":
+        assert there.measure(rows(), POINT, there.target) > 0
+    else:
+        there._runners.pop(SAMPLES, None)
     for server in cluster.processes:
         kill(server)
     check, checked = _rpc.Present.check, itertools.count()

@@ -19,7 +19,7 @@ from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, RPCConfig, RunnerInp
 from tvm.support.tar import tar
 from tvm.target import Target
 
-from .._rpc import Present, end, gone, need_a_server, rpc_runner
+from .._rpc import Present, end, need_a_server, rpc_runner
 from ..schedules.targets import of_processor
 from .kept import NotMeasured
 from .measure import SAMPLE_S, SAMPLES, build
@@ -121,13 +121,12 @@ class Remote:
     def _made(self, repeat: int) -> Any:
         """Return TVM's runner for so many samples."""
         config = EvaluatorConfig(number=1, repeat=repeat, min_repeat_ms=round(1e3 * SAMPLE_S))
-        last = time.monotonic() + self._wait
+        present = Present(self._config, self._wait)
         while True:
             try:
                 return self._runner(evaluator=config)
-            except ValueError as error:  # there is no server
-                if time.monotonic() > last:
-                    raise gone(self._config) from error
+            except ValueError:  # there is no server
+                present.check()
             time.sleep(_LOOK)
 
     def _result(self, repeat: int, given: RunnerInput) -> Any:
