@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tvm
 import tvm_ffi
-from tvm import ir, relax, tirx
+from tvm import ir, relax, s_tir, tirx
 from tvm.ir import Call, GenericConst, GlobalVar
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.target import Target
@@ -29,6 +29,8 @@ from ..tir_tree import handle
 MODULE_ATTR = "fuse_epilogue.schedules"
 #: The kind of a function that nothing schedules: TVM's default.
 DEFAULT = "default"
+#: The kind of a function that only changes a shape: Relax makes a view of it.
+VIEW = "view"
 
 
 @dataclass(frozen=True)
@@ -185,6 +187,8 @@ class ScheduleModule:
     def _schedule(self, func: Any, constants: frozenset[int]) -> Scheduled | str:
         """Return a function scheduled, or why it is not."""
         prim_func("func", func)
+        if relax.analysis.has_reshape_pattern(func):
+            return Scheduled(func, VIEW)
         try:
             program = read_program(with_branches(func))
             found = program and kinds.schedule(program, self.target, self.threads, constants)
@@ -230,6 +234,10 @@ def _named_as(func: Any, scheduled: Any) -> Any:
     """Return a scheduled function with the name of the function it replaces."""
     name = (func.attrs or {}).get("global_symbol")
     scheduled = with_vector_functions(scheduled)
+    if not isinstance(scheduled.body, s_tir.SBlockRealize):
+        # Relax's passes after this one look for a root block in every function.
+        root = s_tir.SBlock([], [], [], "root", scheduled.body)
+        scheduled = scheduled.with_body(s_tir.SBlockRealize([], True, root))
     return _nameless(scheduled) if name is None else scheduled.with_attr("global_symbol", name)
 
 
