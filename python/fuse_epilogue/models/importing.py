@@ -1,0 +1,180 @@
+"""Imports models into Relax: from torch, ONNX, and TVM's own modules."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import ir, relax, tirx
+
+from .._interrupts import is_interrupt
+from .tir_main import with_relax_main
+
+
+class ImportRefusal(ValueError):
+    """A model that cannot be imported; the message names the model, the reason and a way out."""
+
+
+def import_model(model: Any, example_inputs: Sequence[Any] | None = None) -> ir.IRModule:
+    """Return a model as a module of Relax whose function "main" is the model.
+
+    Parameters
+    ----------
+    model : tvm.tirx.PrimFunc, tvm.ir.IRModule, ExportedProgram, torch.nn.Module, ModelProto or path
+        A path is that of an ONNX model. Weights become constants of the module.
+    example_inputs : Sequence, optional
+        Arguments that a torch module is exported with; for torch modules only.
+
+    Returns
+    -------
+    tvm.ir.IRModule
+
+    Raises
+    ------
+    TypeError
+        `model` is none of these.
+    ImportRefusal
+        The model uses something that Relax cannot represent, `example_inputs` is missing or
+        superfluous, or a package is missing.
+
+    Example
+    -------
+    >>> from fuse_epilogue import workloads
+    >>> mod = import_model(workloads.matmul(8, 8, 8))
+    >>> [param.name_hint for param in mod["main"].params]
+    ['a', 'b', 'bias']
+    """
+    if _is_torch(model, "nn.Module"):
+        return _from_torch(model, example_inputs)
+    if example_inputs is not None:
+        raise ImportRefusal(
+            f"example_inputs is for torch modules: leave it out for {type(model).__name__}"
+        )
+    if isinstance(model, tirx.PrimFunc):
+        return with_relax_main(tvm.IRModule({"main": model}))
+    if isinstance(model, ir.IRModule):
+        return _from_module(model)
+    if _is_torch(model, "export.ExportedProgram"):
+        return _from_exported(model)
+    if isinstance(model, str | os.PathLike):
+        return _from_onnx(_read_onnx(Path(model)), f"'{os.fspath(model)}'")
+    if _is_onnx(model):
+        return _from_onnx(model, f"the ONNX model '{model.graph.name}'")
+    raise TypeError(
+        "model must be a PrimFunc, an IRModule, a torch ExportedProgram, a torch module, an ONNX "
+        f"model or the path of one, not {type(model).__name__}"
+    )
+
+
+def _is_torch(model: Any, name: str) -> bool:
+    """Return whether an object is of a class of torch, without importing torch for others."""
+    import sys
+
+    found: Any = sys.modules.get("torch")
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return isinstance(found, type) and isinstance(model, found)
+
+
+def _is_onnx(model: Any) -> bool:
+    return type(model).__name__ == "ModelProto" and hasattr(model, "graph")
+
+
+def _from_module(mod: ir.IRModule) -> ir.IRModule:
+    relax_functions = [
+        var.name_hint for var, func in mod.functions.items() if isinstance(func, relax.Function)
+    ]
+    if "main" in relax_functions:
+        return _with_bound_params(mod)
+    if relax_functions:
+        raise ImportRefusal(
+            f"the module's Relax functions are {', '.join(relax_functions)}: name the model 'main'"
+        )
+    return with_relax_main(mod)
+
+
+def _with_bound_params(mod: ir.IRModule) -> ir.IRModule:
+    """Return a module with the weights that a frontend keeps beside it bound as constants."""
+    if "params" not in (mod["main"].attrs or {}):
+        return mod
+    bare, params = relax.frontend.detach_params(mod)
+    func = bare["main"]
+    count = int((func.attrs or {}).get("num_input", len(func.params)))
+    names = [param.name_hint for param in func.params[count:]]
+    bound = dict(zip(names, params["main"], strict=True))
+    return relax.transform.BindParams("main", bound)(bare)
+
+
+def _from_torch(module: Any, example_inputs: Sequence[Any] | None) -> ir.IRModule:
+    import torch
+
+    name = type(module).__name__
+    if example_inputs is None:
+        raise ImportRefusal(
+            f"the torch module {name} needs example_inputs=(x, ...) to be exported with"
+        )
+    if not isinstance(example_inputs, tuple | list):
+        raise ImportRefusal(
+            f"example_inputs must be a tuple of arguments, not {type(example_inputs).__name__}"
+        )
+    if module.training:
+        raise ImportRefusal(
+            f"the torch module {name} is in training mode, which dropout and batch norm depend on: "
+            f"call {name}.eval() first"
+        )
+    try:
+        with torch.no_grad():
+            exported = torch.export.export(module, tuple(example_inputs))
+    except Exception as error:
+        raise _refusal(f"torch.export cannot export {name}", error) from error
+    return _from_exported(exported)
+
+
+def _from_exported(exported: Any) -> ir.IRModule:
+    import torch
+    from tvm.relax.frontend.torch import from_exported_program
+
+    try:
+        with torch.no_grad():
+            return from_exported_program(exported, unwrap_unit_return_tuple=True)
+    except Exception as error:
+        raise _refusal("Relax cannot import the exported program", error) from error
+
+
+def _read_onnx(path: Path) -> Any:
+    try:
+        import onnx  # type: ignore[import-not-found,unused-ignore]
+    except ImportError as error:
+        raise ImportRefusal(f"'{path}' needs the package onnx: pip install onnx") from error
+    if not path.is_file():
+        raise ImportRefusal(f"'{path}': no file of that name")
+    try:
+        return onnx.load(str(path))
+    except Exception as error:
+        raise _refusal(f"'{path}' cannot be read as ONNX", error) from error
+
+
+def _from_onnx(model: Any, what: str) -> ir.IRModule:
+    from tvm.relax.frontend.onnx import from_onnx
+
+    try:
+        # Initializers become constants; the opset is the model's own.
+        return from_onnx(model, keep_params_in_input=False)
+    except Exception as error:
+        raise _refusal(f"Relax cannot import {what}", error) from error
+
+
+def _refusal(what: str, error: Exception) -> ImportRefusal:
+    """Return a refusal with the reason that a frontend gives, without its backtrace."""
+    if is_interrupt(error):
+        raise KeyboardInterrupt from error
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # Backtraces of TVM's C++ come before the message, explanations of torch after it.
+    reasons = [line for line in lines if "nsupported" in line or "not supported" in line]
+    reason = (reasons or lines or ["no message"])[0 if reasons else -1]
+    if isinstance(error, KeyError):
+        reason = f"{reason} is not known to the importer"
+    return ImportRefusal(f"{what}: {reason} ({type(error).__name__})")

@@ -1,0 +1,156 @@
+"""The Relax pipeline for whole models: from operators to scheduled functions and bytecode.
+
+``tvm.compile(mod, target, relax_pipeline="fuse_epilogue")`` runs it once this package is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tvm
+from tvm import ir, relax
+from tvm.target import Target
+
+from .._arguments import flag
+from ..schedules import host
+from ..transform import ScheduleModule
+from .cleanup import FoldNoOps
+
+#: Name of the pipeline among those of Relax.
+NAME = "fuse_epilogue"
+
+
+def graph_passes(channels_last: bool = True) -> list[Any]:
+    """Return the passes that rewrite the operators of a model.
+
+    Parameters
+    ----------
+    channels_last : bool
+        Whether 2-D convolutions are computed on images of layout NHWC. What follows or precedes
+        them is moved to this layout as far as it can be, the rest is transposed.
+    """
+    flag("channels_last", channels_last)
+    transform = relax.transform
+    layout = {"relax.nn.conv2d": ["NHWC", "OHWI"]}
+    return [
+        transform.CanonicalizeBindings(),
+        transform.FoldBatchnormToConv2D(),
+        transform.DecomposeOpsForInference(),
+        FoldNoOps(),
+        # Weights that are transposed, and batch norms that are folded, are constants again.
+        transform.FoldConstant(),
+        *([transform.ConvertLayout(layout)] if channels_last else []),
+        FoldNoOps(),
+        transform.FoldConstant(),
+        transform.EliminateCommonSubexpr(),
+        transform.CanonicalizeBindings(),
+        transform.DeadCodeElimination(),
+    ]
+
+
+def function_passes() -> list[Any]:
+    """Return the passes that make PrimFuncs of operators and fuse them."""
+    transform = relax.transform
+    return [
+        relax.backend.DispatchSampling(),
+        relax.backend.DispatchSortScan(),
+        transform.LegalizeOps(),
+        transform.AnnotateTIROpPattern(),
+        transform.FoldConstant(),
+        transform.FuseOps(),
+        transform.FuseTIR(),
+        transform.DeadCodeElimination(),
+    ]
+
+
+def machine_passes() -> list[Any]:
+    """Return the passes that turn calls of PrimFuncs into the virtual machine's instructions."""
+    transform = relax.transform
+    return [
+        transform.ToNonDataflow(),
+        transform.RemovePurityChecking(),
+        transform.CallTIRRewrite(),
+        transform.StaticPlanBlockMemory(),
+        transform.LowerAllocTensor(),
+        transform.KillAfterLastUse(),
+        transform.LowerRuntimeBuiltin(),
+        transform.ComputePrimValue(),
+        transform.VMShapeLower(),
+        transform.AttachGlobalSymbol(),
+    ]
+
+
+def scheduled(
+    mod: ir.IRModule,
+    target: Target,
+    *,
+    threads: int | None = None,
+    channels_last: bool = True,
+    on_progress: Callable[[int, int], Any] | None = None,
+) -> ir.IRModule:
+    """Return a model as scheduled PrimFuncs and the Relax function that calls them.
+
+    Parameters
+    ----------
+    mod : tvm.ir.IRModule
+        Of Relax; stays as it is.
+    target : tvm.target.Target
+        Of kind "llvm".
+    threads, on_progress
+        As for :class:`fuse_epilogue.transform.ScheduleModule`.
+    channels_last : bool
+        As for :func:`graph_passes`.
+    """
+    with target:
+        lowered = ir.transform.Sequential([*graph_passes(channels_last), *function_passes()])(mod)
+        # Reshapes become views. The pass must run here: it only reads unscheduled functions.
+        lowered = relax.transform.RewriteDataflowReshape()(lowered)
+        lowered = relax.transform.DeadCodeElimination()(lowered)
+        return ScheduleModule(target, threads=threads, on_progress=on_progress)(lowered)
+
+
+def model_pipeline(
+    target: Target | dict[str, Any] | None = None,
+    *,
+    threads: int | None = None,
+    channels_last: bool = True,
+    on_progress: Callable[[int, int], Any] | None = None,
+) -> Any:
+    """Return the pipeline, as ``tvm.relax.get_pipeline("fuse_epilogue", ...)`` does.
+
+    Parameters
+    ----------
+    target : tvm.target.Target or dict, optional
+        The one that is current when the pipeline runs, or else this machine, if None.
+    threads, channels_last, on_progress
+        As for :func:`scheduled`.
+
+    Returns
+    -------
+    tvm.transform.Pass
+
+    Example
+    -------
+    >>> from tvm import relax
+    >>> import fuse_epilogue
+    >>> pipeline = relax.get_pipeline("fuse_epilogue", threads=1)
+    """
+
+    @tvm.transform.module_pass(opt_level=0, name="fuse_epilogue.model_pipeline")
+    def run(mod: ir.IRModule, _context: tvm.transform.PassContext) -> ir.IRModule:
+        here = Target(target) if target is not None else Target.current() or host()
+        done = scheduled(
+            mod, here, threads=threads, channels_last=channels_last, on_progress=on_progress
+        )
+        with here:
+            return ir.transform.Sequential(machine_passes())(done)
+
+    return run
+
+
+def register() -> None:
+    """Make the pipeline known to Relax by its name; once is enough."""
+    known = relax.pipeline.PIPELINE_MAP
+    if NAME not in known:
+        relax.register_pipeline(NAME)(model_pipeline)
