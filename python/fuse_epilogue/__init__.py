@@ -30,14 +30,16 @@ from .schedule import FusingSchedule as Schedule  # noqa: E402
 from .schedule import analyze, fuse_reduction_epilogue  # noqa: E402
 
 if TYPE_CHECKING:
-    from . import cli, neuron, planner, schedules, transform, tune, verify, workloads
-    from .planner import compile, plan
+    from . import cli, models, neuron, planner, schedules, transform, tune, verify, workloads
+    from .models import compile
+    from .planner import plan
 
 __version__ = "0.1.0"
 
 # Loaded when they are asked for: `import tvm` alone needs none of them.
 _SUBMODULES = (
     "cli",
+    "models",
     "neuron",
     "planner",
     "schedules",
@@ -46,7 +48,8 @@ _SUBMODULES = (
     "verify",
     "workloads",
 )
-_FROM_PLANNER = ("compile", "plan")
+#: Functions by the subpackage that has them.
+_FUNCTIONS = {"compile": "models", "plan": "planner"}
 
 __all__ = [
     "REFUSALS",
@@ -61,6 +64,7 @@ __all__ = [
     "cli",
     "compile",
     "fuse_reduction_epilogue",
+    "models",
     "neuron",
     "plan",
     "planner",
@@ -73,12 +77,12 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module, or a function of the planner
-    """Load a subpackage, or the planner's functions, on first use."""
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module, or a function of one
+    """Load a subpackage, or a function of one, on first use."""
     if name in _SUBMODULES:
         return importlib.import_module(f".{name}", __name__)
-    if name in _FROM_PLANNER:
-        return getattr(importlib.import_module(".planner", __name__), name)
+    if name in _FUNCTIONS:
+        return getattr(importlib.import_module(f".{_FUNCTIONS[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

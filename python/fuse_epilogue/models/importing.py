@@ -44,7 +44,7 @@ def import_model(model: Any, example_inputs: Sequence[Any] | None = None) -> ir.
     -------
     >>> from fuse_epilogue import workloads
     >>> mod = import_model(workloads.matmul(8, 8, 8))
-    >>> [param.name_hint for param in mod["main"].params]
+    >>> [param.name for param in mod["main"].params]
     ['a', 'b', 'bias']
     """
     if _is_torch(model, "nn.Module"):
@@ -103,7 +103,7 @@ def _with_bound_params(mod: ir.IRModule) -> ir.IRModule:
     bare, params = relax.frontend.detach_params(mod)
     func = bare["main"]
     count = int((func.attrs or {}).get("num_input", len(func.params)))
-    names = [param.name_hint for param in func.params[count:]]
+    names = [param.name for param in func.params[count:]]
     bound = dict(zip(names, params["main"], strict=True))
     return relax.transform.BindParams("main", bound)(bare)
 

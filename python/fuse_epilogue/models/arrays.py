@@ -1,0 +1,173 @@
+"""Arrays of any library as arguments of compiled functions, and results as theirs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+
+#: Compiled code loads and stores vectors of arrays that begin at a multiple of so many bytes.
+ALIGNMENT = 64
+
+
+def as_argument(array: Any) -> Any:
+    """Return an array as a tensor that compiled code reads, in place if it can.
+
+    An array that is not contiguous, or does not begin at a multiple of :data:`ALIGNMENT` bytes, is
+    copied.
+
+    Parameters
+    ----------
+    array : numpy.ndarray, torch.Tensor, tvm.runtime.Tensor or any object with ``__dlpack__``
+        In the memory of the processor.
+
+    Returns
+    -------
+    tvm.runtime.Tensor
+
+    Raises
+    ------
+    TypeError
+        It is none of these, or is not in the memory of the processor.
+    """
+    if isinstance(array, np.ndarray):
+        return _from_numpy(array)
+    if isinstance(array, tvm.runtime.Tensor):
+        return array
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return _from_torch(array)
+    if not hasattr(array, "__dlpack__"):
+        raise TypeError(
+            f"arguments must be arrays of numpy, torch or another library with DLPack, not "
+            f"{type(array).__name__}"
+        )
+    return _from_numpy(np.from_dlpack(array))
+
+
+def _from_numpy(array: np.ndarray) -> Any:
+    if not array.flags.writeable or not array.flags.c_contiguous or array.ctypes.data % ALIGNMENT:
+        return aligned_copy(array)
+    return tvm_ffi.from_dlpack(array)
+
+
+def aligned_copy(array: np.ndarray) -> Any:
+    """Return a copy of an array as a tensor that begins at a multiple of :data:`ALIGNMENT`."""
+    memory = np.empty(array.nbytes + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return tvm_ffi.from_dlpack(copy)
+
+
+def _from_torch(array: Any) -> Any:
+    if array.device.type != "cpu":
+        raise TypeError(
+            f"an argument is on the device '{array.device}': a model compiled for a processor "
+            "takes tensors in its memory, x.cpu()"
+        )
+    if array.requires_grad:
+        array = array.detach()
+    if array.is_conj() or array.is_neg():
+        array = array.resolve_conj().resolve_neg()
+    if not array.is_contiguous():
+        array = array.contiguous()
+    if array.data_ptr() % ALIGNMENT:
+        array = array.clone()  # torch's own memory is aligned
+    return tvm_ffi.from_dlpack(array)
+
+
+def _to_numpy(tensor: Any) -> np.ndarray:
+    return np.from_dlpack(tensor)
+
+
+def returner(array: Any) -> Callable[[Any], Any]:
+    """Return the function that makes arrays of the same library of results.
+
+    Parameters
+    ----------
+    array
+        An argument of a call, as for :func:`as_argument`.
+    """
+    if isinstance(array, np.ndarray):
+        return _to_numpy
+    if isinstance(array, tvm.runtime.Tensor):
+        return _same
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return _to_torch
+    if hasattr(array, "__array_namespace__"):
+        found: Callable[[Any], Any] = array.__array_namespace__().from_dlpack
+        return found
+    return _to_numpy
+
+
+def _to_torch(tensor: Any) -> Any:
+    torch = sys.modules["torch"]
+    # TVM returns tensors of torch to a call with tensors of torch.
+    return tensor if isinstance(tensor, torch.Tensor) else torch.from_dlpack(tensor)
+
+
+def _same(tensor: Any) -> Any:
+    return tensor
+
+
+class ReadyInputs:
+    """Recognises arrays that compiled code can read as they are: the common case, in about 1 us.
+
+    Parameters
+    ----------
+    types : Sequence[tuple[tuple, str]]
+        The shape and the type of each input. None are ready where a size has a name.
+    """
+
+    def __init__(self, types: Sequence[tuple[tuple[int | str, ...], str]]) -> None:
+        """Prepare what arrays are compared with."""
+        self._types = types
+        self._fixed = all(isinstance(size, int) for shape, _ in types for size in shape)
+        self._numpy = [(shape, np.dtype(dtype)) for shape, dtype in types if _in_numpy(dtype)]
+        self._torch: list[tuple[Any, Any]] = []
+
+    def numpy(self, inputs: Sequence[Any]) -> bool:
+        """Return whether all inputs are arrays of numpy that fit and are aligned."""
+        if not self._fixed or len(inputs) != len(self._numpy) or len(inputs) != len(self._types):
+            return False
+        for array, (shape, dtype) in zip(inputs, self._numpy, strict=True):
+            if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
+                return False
+            # The flags of arrays that can be written, are aligned for their type and contiguous.
+            if not (array.flags.carray and array.__array_interface__["data"][0] % ALIGNMENT == 0):
+                return False
+        return True
+
+    def torch(self, inputs: Sequence[Any]) -> bool:
+        """Return whether all inputs are tensors of torch that fit, aligned, without gradients."""
+        torch = sys.modules.get("torch")
+        if torch is None or not self._fixed or len(inputs) != len(self._types):
+            return False
+        if not self._torch:
+            self._torch = [
+                (torch.Size(shape), getattr(torch, dtype, None)) for shape, dtype in self._types
+            ]
+        for array, (shape, dtype) in zip(inputs, self._torch, strict=True):
+            if not isinstance(array, torch.Tensor) or array.dtype is not dtype:
+                return False
+            if array.shape != shape or array.requires_grad or not array.is_contiguous():
+                return False
+            # The conjugate bit: what is in memory is not what the tensor says.
+            if not array.is_cpu or array.data_ptr() % ALIGNMENT or array.is_conj():
+                return False
+        return True
+
+
+def _in_numpy(dtype: str) -> bool:
+    """Return whether numpy has a type itself; bfloat16, say, is a type of a package beside it."""
+    try:
+        np.dtype(dtype)
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,127 @@
+"""What a compiled model takes and returns: names, shapes and types, checked at every call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import ir, relax, tirx
+
+
+@dataclass(frozen=True)
+class ArrayType:
+    """An argument or a result.
+
+    Attributes
+    ----------
+    name : str
+    shape : tuple[int or str, ...]
+        A name stands for a size that may differ from call to call.
+    dtype : str
+    """
+
+    name: str
+    shape: tuple[int | str, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        """Return it as in ``x: float32[1, n]``."""
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a model takes and returns.
+
+    Attributes
+    ----------
+    inputs, outputs : tuple[ArrayType, ...]
+    is_tuple : bool
+        Whether a call returns a tuple, if only of one array.
+    """
+
+    inputs: tuple[ArrayType, ...]
+    outputs: tuple[ArrayType, ...]
+    is_tuple: bool = False
+
+    def __str__(self) -> str:
+        """Return it as in ``(x: float32[4]) -> float32[4]``."""
+        outputs = ", ".join(str(each).partition(": ")[2] for each in self.outputs)
+        result = f"({outputs})" if self.is_tuple else outputs
+        return f"({', '.join(map(str, self.inputs))}) -> {result}"
+
+    def check(self, shapes: Sequence[Sequence[int]], dtypes: Sequence[str]) -> None:
+        """Return if arguments fit.
+
+        Raises
+        ------
+        TypeError
+            There are more or fewer than the model takes, or one is of another type.
+        ValueError
+            One has another shape, or two sizes of one name differ.
+
+        Example
+        -------
+        >>> signature = Signature((ArrayType("x", (2, "n"), "float32"),), ())
+        >>> signature.check([(3, 4)], ["float32"])
+        Traceback (most recent call last):
+        ValueError: argument 0 of (x: float32[2, n]) has shape (3, 4), not (2, n)
+        """
+        if len(shapes) != len(self.inputs):
+            names = ", ".join(each.name for each in self.inputs)
+            raise TypeError(
+                f"the model takes {len(self.inputs)} arrays ({names}), not {len(shapes)}"
+            )
+        sizes: dict[str, int] = {}
+        for place, (expected, shape, dtype) in enumerate(
+            zip(self.inputs, shapes, dtypes, strict=True)
+        ):
+            if dtype != expected.dtype:
+                raise TypeError(
+                    f"argument {place} of ({expected}) is {dtype}, not {expected.dtype}: cast it"
+                )
+            if not _fits(expected.shape, shape, sizes):
+                given = f"({', '.join(map(str, shape))})"
+                wanted = f"({', '.join(map(str, expected.shape))})"
+                fixed = {name: size for name, size in sizes.items() if name in expected.shape}
+                where = f" with {fixed}" if fixed else ""
+                raise ValueError(
+                    f"argument {place} of ({expected}) has shape {given}, not {wanted}{where}"
+                )
+
+
+def _fits(expected: tuple[int | str, ...], shape: Sequence[int], sizes: dict[str, int]) -> bool:
+    """Return whether a shape fits; sizes that it gives names to are kept."""
+    if len(expected) != len(shape):
+        return False
+    return all(
+        (sizes.setdefault(want, size) if isinstance(want, str) else want) == size
+        for want, size in zip(expected, shape, strict=True)
+    )
+
+
+def signature_of(mod: ir.IRModule) -> Signature:
+    """Return the signature of a module's Relax function "main".
+
+    Raises
+    ------
+    ValueError
+        An argument or a result is not an array of known rank and type.
+    """
+    main = mod["main"]
+    inputs = tuple(_array(param.name, param.ty) for param in main.params)
+    result = main.ret_ty
+    is_tuple = isinstance(result, relax.TupleType)
+    fields = list(result.fields) if is_tuple else [result]
+    outputs = tuple(_array(f"result{place}", each) for place, each in enumerate(fields))
+    return Signature(inputs, outputs, is_tuple)
+
+
+def _array(name: Any, type_: Any) -> ArrayType:
+    if not isinstance(type_, relax.TensorType) or type_.shape is None or not type_.dtype:
+        raise ValueError(
+            f"'{name}' of the model is {type_}: only arrays of known rank and type are supported"
+        )
+    shape = tuple(int(size) if isinstance(size, tirx.IntImm) else str(size) for size in type_.shape)
+    return ArrayType(str(name), shape, str(type_.dtype))
