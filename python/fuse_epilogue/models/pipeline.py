@@ -16,6 +16,7 @@ from .._arguments import flag
 from ..schedules import host
 from ..transform import ScheduleModule
 from .cleanup import FoldNoOps
+from .reshapes import SinkReshapes
 
 #: Name of the pipeline among those of Relax.
 NAME = "fuse_epilogue"
@@ -41,6 +42,8 @@ def graph_passes(channels_last: bool = True) -> list[Any]:
         # Weights that are transposed, and batch norms that are folded, are constants again.
         transform.FoldConstant(),
         *([transform.ConvertLayout(layout)] if channels_last else []),
+        FoldNoOps(),
+        SinkReshapes(),
         FoldNoOps(),
         transform.FoldConstant(),
         transform.EliminateCommonSubexpr(),

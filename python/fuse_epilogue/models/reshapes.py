@@ -1,0 +1,143 @@
+"""Moves elementwise operators before the reshapes that separate them from their producers.
+
+torch.export writes a linear layer as a product of matrices between two reshapes:
+
+    y = reshape(matmul(reshape(x), w));  z = gelu(y + bias)
+
+FuseOps joins no operator to a product across a reshape. After this pass it is
+
+    z = reshape(gelu(matmul(reshape(x), w) + bias))
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tvm
+from tvm import ir, relax
+from tvm.ir import Call, GenericConst
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+_UNARY = frozenset(
+    f"relax.{name}"
+    for name in (
+        *("abs", "astype", "ceil", "clip", "cos", "erf", "exp", "floor", "log", "negative"),
+        *("nn.gelu", "nn.gelu_tanh", "nn.leakyrelu", "nn.relu", "nn.relu6", "nn.silu"),
+        *("nn.softplus", "round", "rsqrt", "sigmoid", "sin", "sqrt", "square", "tanh"),
+    )
+)
+_BINARY = frozenset(
+    f"relax.{name}"
+    for name in ("add", "divide", "maximum", "minimum", "multiply", "power", "subtract")
+)
+
+
+@tvm.transform.module_pass(opt_level=0, name="SinkReshapes")
+class SinkReshapes:
+    """Move reshapes after the elementwise operators that follow them, and join them.
+
+    Only shapes of constants are looked at. A reshape of a whole array is a view at run time, so
+    that the operand of another shape costs nothing either.
+    """
+
+    def transform_module(
+        self, mod: ir.IRModule, _context: tvm.transform.PassContext
+    ) -> ir.IRModule:
+        """Return the module with reshapes as late as they can be.
+
+        Parameters
+        ----------
+        mod : tvm.ir.IRModule
+            Stays as it is.
+        """
+        sinker = _Sinker(mod)
+        for var, func in mod.functions.items():
+            if isinstance(func, relax.Function):
+                sinker.builder_.update_func(var, sinker.visit_expr(func))
+        done = sinker.builder_.get()
+        done = ir.IRModule(done.functions, mod.attrs, mod.global_infos)
+        return relax.transform.DeadCodeElimination()(relax.transform.CanonicalizeBindings()(done))
+
+
+@mutator
+class _Sinker(PyExprMutator):
+    def visit_call_(self, call: Any) -> Any:
+        """Return an operator before a reshape instead of after it."""
+        call = super().visit_call_(call)
+        name = getattr(call.op, "name", "")
+        if name == "relax.reshape":
+            source = self._reshaped(call.args[0])
+            return call if source is None else relax.op.reshape(source, call.args[1])
+        if name in _UNARY:
+            source = self._reshaped(call.args[0])
+            if source is not None:
+                return self._after(_with_arguments(call, [source, *call.args[1:]]), call)
+        if name in _BINARY:
+            return self._binary(call)
+        return call
+
+    def _binary(self, call: Any) -> Any:
+        for place, other in ((0, 1), (1, 0)):
+            source = self._reshaped(call.args[place])
+            shape, result = _shape(source), _shape(self.builder_.normalize(call))
+            if source is None or shape is None or _shape(call.args[place]) != result:
+                continue
+            operand = self._operand(call.args[other], shape, result)
+            if operand is not None:
+                arguments = [source, operand] if place == 0 else [operand, source]
+                return self._after(_with_arguments(call, arguments), call)
+        return call
+
+    def _operand(self, operand: Any, shape: list[int], result: list[int]) -> Any:
+        """Return the other operand for a result of another shape, None if there is none."""
+        own = _shape(operand)
+        if own is None:
+            return None
+        while own and own[0] == 1 and len(own) > 1:
+            own = own[1:]
+        if math.prod(own) == 1:
+            is_constant = isinstance(operand, GenericConst)
+            return relax.const(operand.value.numpy().reshape(())) if is_constant else None
+        if _shape(operand) == result:
+            source = self._reshaped(operand)
+            if source is not None and _shape(source) == shape:
+                return source
+            return self.builder_.emit(relax.op.reshape(operand, shape))
+        # A bias: the axes that it has are the last ones before and after.
+        if (
+            len(own) == len(_shape(operand) or [])
+            and own == shape[-len(own) :] == result[-len(own) :]
+        ):
+            return operand
+        return None
+
+    def _after(self, moved: Any, call: Any) -> Any:
+        """Return what was moved before a reshape, reshaped."""
+        shape = _shape(self.builder_.normalize(call))
+        return relax.op.reshape(self.builder_.emit(moved), shape)
+
+    def _reshaped(self, value: Any) -> Any:
+        """Return what a reshape is of, None for any other value."""
+        bound = self.lookup_binding(value) if isinstance(value, relax.Var) else None
+        if isinstance(bound, Call) and getattr(bound.op, "name", "") == "relax.reshape":
+            source = bound.args[0]
+            return source if _shape(source) is not None and _shape(value) is not None else None
+        return None
+
+
+def _with_arguments(call: Any, arguments: list[Any]) -> Any:
+    return Call(call.op, arguments, call.attrs, call.ty_args)
+
+
+def _shape(value: Any) -> list[int] | None:
+    """Return the shape of a tensor, None where it is not constant."""
+    if value is None:
+        return None
+    shape = getattr(value.ty, "shape", None)
+    if shape is None or not hasattr(shape, "values"):
+        return None
+    sizes = list(shape.values)
+    if not all(isinstance(size, tvm.tirx.IntImm) for size in sizes):
+        return None
+    return [int(size) for size in sizes]
