@@ -8,12 +8,12 @@ from tvm.target import Target
 
 from ...recognize.stages import Program
 from ..scheduled import Scheduled
-from . import elementwise
+from . import attention, elementwise
 
 Kind = Callable[[Program, Target, int, frozenset[int]], Scheduled | None]
 
 #: Each returns None for a function that is not of its kind.
-KINDS: tuple[Kind, ...] = (elementwise.schedule,)
+KINDS: tuple[Kind, ...] = (attention.schedule, elementwise.schedule)
 
 
 def schedule(

@@ -1,0 +1,350 @@
+"""Recognise attention: a product, a softmax along its rows, a product with the weights.
+
+    s[b, i, j] = sum_k q(b, i, k) * k(b, j, k)
+    m[b, i]    = max_j f(s[b, i, j])
+    l[b, i]    = sum_j p(s[b, i, j], m[b, i])
+    o[b, i, d] = sum_j p(s[b, i, j], m[b, i]) / l[b, i] * v(b, j, d)
+
+`f` is any elementwise function of a score and its place: a scale, a mask, a bias. `p` is
+``exp(f(s) - m)``, or that under a mask of its own. `q`, `k` and `v` are any expressions of their
+axes, so that transposed and shared heads are attention as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Call, TensorLoad, prim
+from tvm.sym import detect_linear_equation
+
+from ..tir_tree import handle, loads, substitute, uses
+from .stages import Axis, Program, Stage, inlined
+
+
+@dataclass(frozen=True)
+class Attention:
+    """A function that computes attention; expressions are of the axes below.
+
+    Attributes
+    ----------
+    program : Program
+        The function, with its elementwise stages inlined.
+    batch : tuple[Axis, ...]
+        Heads and whatever else each product is computed for.
+    query, key, depth, column : Axis
+        Rows of scores, columns of scores, the axis summed by the first product, and the columns of
+        the result.
+    q, k, v : Expr
+        Elements of the operands.
+    score : tvm.ir.Var
+        A score before `f`.
+    weight : Expr
+        `f` of `score`.
+    highest : tvm.ir.Var
+        The maximum of a row.
+    share : Expr
+        `p` of `score` and `highest`.
+    rolls : bool
+        Whether `p` for one maximum is `p` for another one, times the exponential of the difference.
+    lowest : Expr
+        The start of the maximum.
+    output : tvm.tirx.Buffer
+        The parameter that is computed.
+    place : tuple[Expr, ...]
+        Indices of an element of the output.
+    element : tvm.ir.Var
+        An element of the second product.
+    result : Expr
+        What is stored of it.
+    """
+
+    program: Program
+    batch: tuple[Axis, ...]
+    query: Axis
+    key: Axis
+    depth: Axis
+    column: Axis
+    q: Any
+    k: Any
+    v: Any
+    score: Any
+    weight: Any
+    highest: Any
+    share: Any
+    rolls: bool
+    lowest: Any
+    output: Any
+    place: tuple[Any, ...]
+    element: Any
+    result: Any
+
+
+def attention_of(program: Program) -> Attention | None:
+    """Return the attention that a function computes in float32, None if it computes anything else.
+
+    Parameters
+    ----------
+    program : Program
+
+    Example
+    -------
+    >>> from fuse_epilogue.recognize.stages import read_program
+    >>> from fuse_epilogue.workloads import matmul
+    >>> attention_of(read_program(matmul(8, 8, 8))) is None
+    True
+    """
+    small = inlined(program)
+    if len(small.stages) not in (4, 5) or len(program.outputs) != 1:
+        return None
+    first, highest, total, second = small.stages[:4]
+    if not all(len(each.stores) == 1 and len(each.reduced) == 1 for each in small.stages[:4]):
+        return None
+    if any(str(each.output.dtype) != "float32" for each in small.stages):
+        return None
+    batch, query, key = first.axes[:-2], first.axes[-2], first.axes[-1]
+    factors = _factors(first)
+    if factors is None or not _is_zero(first.init):
+        return None
+    q, k = _by_axes(factors, key, query)
+    if q is None:
+        return None
+    score = tirx.Var("score", "float32")
+    rows = _Rows((*batch, query), key, first, score)
+    weight = rows.maximum(highest)
+    share = None if weight is None else rows.addend(total, highest)
+    if share is None or not _is_sum_of_exponentials(share, rows.highest, weight):
+        return None
+    v, column = rows.weighted(second, highest, total, share)
+    if v is None:
+        return None
+    stored = _stored(small, second, (*batch, query, column))
+    if stored is None:
+        return None
+    output, place, element, result = stored
+    return Attention(
+        small,
+        batch,
+        query,
+        key,
+        first.reduced[0],
+        column,
+        q,
+        k,
+        v,
+        score,
+        weight,
+        rows.highest,
+        share,
+        not uses(_condition(share), rows.highest),
+        highest.init,
+        output,
+        place,
+        element,
+        result,
+    )
+
+
+class _Rows:
+    """Reads the stages after the scores, in the axes of the scores."""
+
+    def __init__(self, row: Sequence[Axis], key: Axis, scores: Stage, score: Any) -> None:
+        self.row, self.key, self.scores, self.score = row, key, scores, score
+        self.highest = tirx.Var("highest", "float32")
+
+    def maximum(self, stage: Stage) -> Any:
+        """Return `f` of a score, None if a stage is not the maximum of one along the rows."""
+        value = self._value(stage, 0)
+        if not isinstance(value, prim.Max) or _reads(value, self.scores.output):
+            return None
+        return _other(value, stage.output)
+
+    def addend(self, stage: Stage, highest: Stage) -> Any:
+        """Return what a stage adds up along the rows, None if it adds up nothing."""
+        value = self._value(stage, 0)
+        if not isinstance(value, prim.Add) or not _is_zero(stage.init):
+            return None
+        found = _other(value, stage.output)
+        found = None if found is None else self._of_highest(found, highest)
+        if found is None or any(_reads(found, each.output) for each in (self.scores, highest)):
+            return None
+        return found
+
+    def weighted(self, stage: Stage, highest: Stage, total: Stage, share: Any) -> tuple[Any, Any]:
+        """Return the factor of the shares and its column, (None, None) for another stage."""
+        nothing = (None, None)
+        value = self._value(stage, 1) if _is_zero(stage.init) else None
+        product = _other(value, stage.output) if isinstance(value, prim.Add) else None
+        if not isinstance(product, prim.Mul):
+            return nothing
+        for part, v in ((product.a, product.b), (product.b, product.a)):
+            if not isinstance(part, prim.Div) or not self._is_row(part.b, total):
+                continue
+            same = tvm_ffi.structural_equal(self._of_highest(part.a, highest), share)
+            if same and not uses(v, self.row[-1].var):
+                if any(_reads(v, each.output) for each in (self.scores, highest, total, stage)):
+                    return nothing
+                return v, stage.axes[-1]
+        return nothing
+
+    def _value(self, stage: Stage, more: int) -> Any:
+        """Return the value of a stage over rows in their axes, None for another shape.
+
+        `more` is the number of axes that the stage has beside those of the rows.
+        """
+        count = len(self.row)
+        axes, rest = stage.axes[:count], stage.axes[count:]
+        if tuple(axis.extent for axis in axes) != tuple(axis.extent for axis in self.row):
+            return None
+        if stage.reduced[0].extent != self.key.extent:
+            return None
+        if len(rest) != more and not (more == 0 and all(axis.extent == 1 for axis in rest)):
+            return None
+        table = {old.var: new.var for old, new in zip(axes, self.row, strict=True)}
+        table[stage.reduced[0].var] = self.key.var
+        value = substitute(stage.value, table)
+        own = [*self.row, self.key]
+
+        def load(node: Any) -> Any:
+            if handle(node.source) != handle(self.scores.output):
+                return node
+            same = all(_is_axis(a, b) for a, b in zip(node.indices, own, strict=True))
+            return self.score if same else node
+
+        return tvm_ffi.structural_map(value, (TensorLoad, load))
+
+    def _of_highest(self, value: Any, stage: Stage) -> Any:
+        """Return an expression with a variable in place of the maximum of the row."""
+
+        def load(node: Any) -> Any:
+            return self.highest if self._is_row(node, stage) else node
+
+        return tvm_ffi.structural_map(value, (TensorLoad, load))
+
+    def _is_row(self, value: Any, stage: Stage) -> bool:
+        """Whether an expression is the load of a row's element of a stage."""
+        if not isinstance(value, TensorLoad) or handle(value.source) != handle(stage.output):
+            return False
+        count = len(self.row)
+        own = zip(value.indices[:count], self.row, strict=True)
+        return all(_is_axis(a, axis) for a, axis in own) and all(
+            map(_is_zero, value.indices[count:])
+        )
+
+
+def _is_sum_of_exponentials(share: Any, highest: Any, weight: Any) -> bool:
+    """Whether `p` is the exponential of `f` less the maximum, or that and zeros."""
+    if isinstance(share, prim.Select):
+        if not _is_zero(share.false_value):
+            return False
+        share = share.true_value
+    if not isinstance(share, Call) or getattr(share.op, "name", "") != "tirx.exp":
+        return False
+    less = share.args[0]
+    if not isinstance(less, prim.Sub) or handle(less.b) != handle(highest):
+        return False
+    return bool(tvm_ffi.structural_equal(less.a, weight))
+
+
+def _condition(share: Any) -> Any:
+    return share.condition if isinstance(share, prim.Select) else prim.IntImm("bool", 1)
+
+
+def _stored(
+    program: Program, second: Stage, axes: Sequence[Axis]
+) -> tuple[Any, tuple[Any, ...], Any, Any] | None:
+    """Return the output, the place of an element in it, the element, and what is stored of it."""
+    element = tirx.Var("element", "float32")
+    table = {old.var: new.var for old, new in zip(second.axes, axes, strict=True)}
+    if len(program.stages) == 4:
+        if not program.is_param(second.output):
+            return None
+        return second.output, tuple(axis.var for axis in axes), element, element
+    last = program.stages[4]
+    own = [load for load in last.loads if handle(load.source) == handle(second.output)]
+    if last.reduced or not own or not program.is_param(last.output):
+        return None
+    others = {handle(stage.output) for stage in program.stages[:3]}
+    if any(handle(load.source) in others for load in last.loads):
+        return None
+    back: dict[Any, Any] = {}
+    for position, index in enumerate(own[0].indices):
+        parts = _digits(index, last.axes, axes[position].extent)
+        if parts is None or any(var in back for var in parts):
+            return None
+        number = table[second.axes[position].var]
+        for var, (stride, extent) in parts.items():
+            whole = tirx.floordiv(number, prim.IntImm(str(number.ty.dtype), stride))
+            back[var] = tirx.floormod(whole, prim.IntImm(str(number.ty.dtype), extent))
+    for axis in last.axes:
+        if axis.var not in back:
+            if axis.extent != 1:
+                return None
+            back[axis.var] = prim.IntImm(str(axis.var.ty.dtype), 0)
+
+    def load(node: Any) -> Any:
+        return element if handle(node.source) == handle(second.output) else node
+
+    if any(not tvm_ffi.structural_equal(each, own[0]) for each in own):
+        return None
+    value = substitute(tvm_ffi.structural_map(last.value, (TensorLoad, load)), back)
+    place = tuple(back[axis.var] for axis in last.axes)
+    return last.output, place, element, value
+
+
+def _digits(index: Any, axes: Sequence[Axis], count: int) -> dict[Any, tuple[int, int]] | None:
+    """Return stride and extent of the axes whose digits an index below `count` is made of."""
+    found = detect_linear_equation(index, [axis.var for axis in axes])
+    if len(found) == 0 or not all(isinstance(each, prim.IntImm) for each in found):
+        return None
+    *strides, base = (int(each) for each in found)
+    used = [(stride, axis) for stride, axis in zip(strides, axes, strict=True) if stride]
+    expected = 1
+    for stride, axis in sorted(used, key=lambda pair: pair[0]):
+        if stride != expected:
+            return None
+        expected *= axis.extent
+    if base != 0 or expected != count:
+        return None
+    return {axis.var: (stride, axis.extent) for stride, axis in used}
+
+
+def _factors(stage: Stage) -> tuple[Any, Any] | None:
+    """Return the factors of a sum of products."""
+    value = stage.value
+    product = _other(value, stage.output) if isinstance(value, prim.Add) else None
+    if not isinstance(product, prim.Mul) or _reads(product, stage.output):
+        return None
+    return product.a, product.b
+
+
+def _by_axes(factors: tuple[Any, Any], key: Axis, query: Axis) -> tuple[Any, Any]:
+    """Return first the factor without the key, then the one without the query."""
+    for q, k in (factors, factors[::-1]):
+        if not uses(q, key.var) and not uses(k, query.var):
+            return q, k
+    return None, None
+
+
+def _is_axis(index: Any, axis: Axis) -> bool:
+    """Whether an index is an axis; one of a single value is written as 0."""
+    return handle(index) == handle(axis.var) or (axis.extent == 1 and _is_zero(index))
+
+
+def _other(value: Any, buffer: Any) -> Any:
+    """Return the operand beside the load of a buffer."""
+    for own, other in ((value.a, value.b), (value.b, value.a)):
+        if isinstance(own, TensorLoad) and handle(own.source) == handle(buffer):
+            return None if _reads(other, buffer) else other
+    return None
+
+
+def _reads(value: Any, buffer: Any) -> bool:
+    return any(handle(load.source) == handle(buffer) for load in loads(value))
+
+
+def _is_zero(value: Any) -> bool:
+    return isinstance(value, prim.IntImm | prim.FloatImm) and float(value.value) == 0

@@ -1,0 +1,156 @@
+"""Attention as one kernel: right for every size, mask and special value, and refused for twins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax, te, tirx
+
+from fuse_epilogue.kernels.cpu import attention
+from fuse_epilogue.recognize.attention import attention_of
+from fuse_epilogue.recognize.stages import read_program
+from fuse_epilogue.schedules import host
+from fuse_epilogue.schedules.cpu import with_vector_functions
+
+INFINITY = float("inf")
+
+
+def function(
+    b: int, n: int, m: int, h: int, d: int, causal: str | None = None, bias: bool = False
+) -> Any:
+    """Attention as Relax lowers ``nn.attention``, on arrays of batch, length, heads and size."""
+    shapes = {"q": (b, n, h, d), "k": (b, m, h, d), "v": (b, m, h, d)}
+    if bias:
+        shapes["bias"] = (b, h, n, m)
+    builder = relax.BlockBuilder()
+    args = [relax.Var(name, relax.TensorType(s, "float32")) for name, s in shapes.items()]
+    with builder.function("main", args):
+        with builder.dataflow():
+            out = builder.emit_output(relax.op.nn.attention(*args, causal_mask=causal))
+        builder.emit_func_output(out)
+    mod = relax.transform.LegalizeOps()(builder.get())
+    (func,) = [each for each in mod.functions.values() if isinstance(each, tirx.PrimFunc)]
+    return func.with_attr("global_symbol", "main")
+
+
+def scheduled(func: Any, threads: int = 1) -> Any:
+    program = read_program(func)
+    assert program is not None
+    found = attention.schedule(program, host(threads), threads)
+    assert found is not None
+    return with_vector_functions(found.func)
+
+
+def run(func: Any, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    built = tvm.compile(func, host(1))
+    memory = tvm.runtime.tensor(np.full(int(np.prod(shape)) + 64, 99, "float32"))
+    built["main"](*map(tvm.runtime.tensor, arrays), memory._create_view(shape))
+    result = memory.numpy()
+    assert (result[-64:] == 99).all()
+    return result[:-64].reshape(shape)
+
+
+def drawn(b: int, n: int, m: int, h: int, d: int, bias: bool = False) -> list[np.ndarray]:
+    rng = np.random.default_rng(n * m + d)
+    shapes = [(b, n, h, d), (b, m, h, d), (b, m, h, d), *([(b, h, n, m)] if bias else [])]
+    return [rng.standard_normal(shape).astype("float32") for shape in shapes]
+
+
+def reference(q: Any, k: Any, v: Any, bias: Any = 0.0) -> np.ndarray:
+    q, k, v = (each.astype("float64").transpose(0, 2, 1, 3) for each in (q, k, v))
+    scores = q @ k.transpose(0, 1, 3, 2) / np.sqrt(q.shape[-1]) + bias
+    shares = np.exp(scores - scores.max(-1, keepdims=True))
+    return (shares / shares.sum(-1, keepdims=True) @ v).transpose(0, 2, 1, 3)
+
+
+SIZES = [
+    *[(1, 1, 1, 1, 8), (1, 2, 3, 2, 16), (2, 7, 17, 3, 24), (1, 33, 129, 2, 8)],
+    # Longer than a block of keys: the result is rescaled.
+    *[(1, 40, 300, 2, 32), (1, 17, 513, 1, 16)],
+]
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_computes_attention(sizes: tuple[int, ...], bias: bool, threads: int) -> None:
+    b, n, m, h, d = sizes
+    arrays = drawn(b, n, m, h, d, bias)
+    result = run(scheduled(function(b, n, m, h, d, bias=bias), threads), arrays, (b, n, h, d))
+    np.testing.assert_allclose(result, reference(*arrays), rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("causal", ["TopLeft", "BottomRight"])
+@pytest.mark.parametrize("sizes", [(1, 33, 33, 2, 8), (1, 5, 300, 1, 16)], ids=str)
+def test_causal_masks(causal: str, sizes: tuple[int, ...]) -> None:
+    b, n, m, h, d = sizes
+    func, arrays = function(b, n, m, h, d, causal), drawn(b, n, m, h, d)
+    expected = run(func, arrays, (b, n, h, d))
+    np.testing.assert_allclose(
+        run(scheduled(func), arrays, (b, n, h, d)), expected, rtol=0, atol=2e-6
+    )
+
+
+@pytest.mark.parametrize("keys", [33, 300])
+def test_masked_rows_and_special_values_are_those_of_the_program(keys: int) -> None:
+    """Masked keys, a row without any key, infinities and NaN in every operand."""
+    sizes = (1, 40, keys, 1, 8)
+    func, arrays = function(*sizes, bias=True), drawn(*sizes, bias=True)
+    q, k, v, bias = arrays
+    bias[0, 0, :, keys // 2 :] = -INFINITY
+    bias[0, 0, 3] = -INFINITY
+    bias[0, 0, 4, 2] = INFINITY
+    bias[0, 0, 5, 6] = np.nan
+    q[0, 6, 0, 1] = np.nan
+    q[0, 7, 0, 1] = INFINITY
+    v[0, 1, 0, 2] = INFINITY
+    v[0, keys - 1, 0, 3] = np.nan
+    expected = run(func, arrays, (1, 40, 1, 8))
+    result = run(scheduled(func), arrays, (1, 40, 1, 8))
+    assert np.isnan(expected[0, 3]).all() and np.isnan(expected).any()
+    np.testing.assert_allclose(result, expected, rtol=0, atol=2e-6)
+
+
+def chain(change: str) -> Any:
+    """Attention written out; `change` makes it something else."""
+    n = m = d = 8
+    q, k, v = (te.placeholder((n, d), name=name) for name in "qkv")
+    axis = te.reduce_axis((0, d), "axis")
+    scores = te.compute((n, m), lambda i, j: te.sum(q[i, axis] * k[j, axis], axis), "scores")
+    keys = [te.reduce_axis((0, m), f"key{i}") for i in range(3)]
+    other = 2.0 if change == "another scale in the sum" else 1.0
+    top = te.compute((n,), lambda i: te.max(scores[i, keys[0]], keys[0]), "top")
+
+    def share(i: Any, j: Any, scale: float = 1.0) -> Any:
+        return te.exp(scores[i, j] * tirx.const(scale, "float32") - top[i])
+
+    total = te.compute((n,), lambda i: te.sum(share(i, keys[1], other), keys[1]), "total")
+    row = (lambda i: total[n - 1 - i]) if change == "another row's sum" else (lambda i: total[i])
+    values = (lambda j, c, i: v[i, c]) if change == "values by query" else (lambda j, c, i: v[j, c])
+    out = te.compute(
+        (n, d),
+        lambda i, c: te.sum(share(i, keys[2]) / row(i) * values(keys[2], c, i), keys[2]),
+        "out",
+    )
+    outputs = [scores, out] if change == "scores are an output" else [out]
+    return te.create_prim_func([q, k, v, *outputs])
+
+
+def test_written_out_attention_is_found() -> None:
+    assert attention_of(read_program(chain("nothing"))) is not None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "another scale in the sum",
+        "another row's sum",
+        "values by query",
+        "scores are an output",
+    ],
+)
+def test_what_is_almost_attention_is_not(change: str) -> None:
+    assert attention_of(read_program(chain(change))) is None
