@@ -139,3 +139,53 @@ def test_a_copy_that_comes_first() -> None:
     given = copied().storing(top_level(lambda parts: parts[::-1]))
     with pytest.raises(CertificateError):
         check(given.before, given.after, given.certificate)
+
+
+def read_elsewhere() -> Certified:
+    """A block after the reduction's nest is a tail already; what it stores is read elsewhere."""
+
+    @T.prim_func(s_tir=True)
+    def func(
+        A: T.Buffer((8, 4), "int32"), C: T.Buffer((8,), "int32"), E: T.Buffer((8,), "int32"),
+        D: T.Buffer((8,), "int32"),
+    ):  # fmt: skip
+        temp = T.sblock_alloc_buffer((8,), "int32")
+        copy = T.sblock_alloc_buffer((8,), "int32")
+        for k, i in T.grid(4, 8):
+            with T.sblock("red"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    temp[vi] = 0
+                temp[vi] = temp[vi] + A[vi, vk]
+        for i in range(8):
+            with T.sblock("copy"):
+                vi = T.axis.spatial(8, i)
+                copy[vi] = temp[vi]
+        for i in range(8):
+            with T.sblock("partly"):
+                vi = T.axis.spatial(8, i)
+                T.where(i < 3)
+                E[vi] = copy[vi] * 2
+        scaled = T.sblock_alloc_buffer((8,), "int32")
+        for i in range(8):
+            with T.sblock("scaled"):
+                vi = T.axis.spatial(8, i)
+                scaled[vi] = T.max(temp[vi], 0)
+        for i in range(8):
+            with T.sblock("epi"):
+                vi = T.axis.spatial(8, i)
+                D[vi] = T.min(scaled[vi] + C[vi], temp[vi])
+
+    sch = tvm.s_tir.Schedule(func)
+    before = sch.mod["main"]
+    report = sch.fuse_reduction_epilogue("red", numerics="exact", distribute=True)
+    assert [step.epilogue for step in report.steps] == ["scaled", "epi"]
+    return Certified(before, sch.mod["main"], report.certificate)
+
+
+def test_what_a_block_left_alone_stores_is_no_intermediate() -> None:
+    given = read_elsewhere()
+    assert "copy" not in [var.name for var in given.certificate.kept]
+    check(given.before, given.after, given.certificate)
+    copy = given.buffer("copy")
+    refused(given.claiming(kept=(*given.certificate.kept, copy)), "kept")

@@ -178,8 +178,11 @@ class Fuser {
         kept = kept || ((is_accumulator || owned) && !tails.count(site->realize.get()));
       }
       if (tails.empty()) continue;
+      // What an earlier tail stores is none of this call's intermediates.
+      size_t place = &one - &region.produced[0];
+      bool earlier = place > 0 && !fused.count(region.tails[place - 1].site->block().name_hint());
       if (kept) {
-        report.kept.push_back(one.buffer);
+        if (!earlier) report.kept.push_back(one.buffer);
       } else if (owned) {
         report.shrunk.push_back({one.buffer, report.rounds});
       }
