@@ -267,7 +267,7 @@ def test_chains_of_blocks_and_of_operators_may_be_long() -> None:
 
 
 def test_what_is_nested_too_deeply_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    def deep(*_: object) -> None:
+    def deep(*_: object, **__: object) -> None:
         raise RecursionError("too deep")
 
     monkeypatch.setattr("fuse_epilogue.verify.claim_values.Values", deep)

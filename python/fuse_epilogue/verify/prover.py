@@ -12,6 +12,7 @@ import importlib.util
 from fractions import Fraction
 from typing import Any
 
+from .folded import equal_but_for_rounding
 from .scalars import ScalarType, UnsupportedError, largest_of, scalar_type
 from .tables import equal_by_table
 from .terms import Term, TermTable, operands_first, single_factor
@@ -45,6 +46,8 @@ class Prover:
     model : dict[tuple[str, int], Any]
         After an answer other than True: values of unknowns, by name and element, for which z3
         sees a difference. They need not make one, since z3 sees less than the whole meaning.
+    rounding : float
+        By which part coefficients of real numbers may differ; 0 unless it is set.
     """
 
     def __init__(self, table: TermTable, timeout: float = 5.0) -> None:
@@ -54,6 +57,7 @@ class Prover:
         self._translation: _Translation | None = None
         self.ranges: dict[int, tuple[int, int]] = {}
         self.model: dict[tuple[str, int], Any] = {}
+        self.rounding = 0.0
 
     def equal(self, a: Term, b: Term) -> bool:
         """Return whether two terms are proved equal.
@@ -79,7 +83,11 @@ class Prover:
             return False
         key = (min(a.number, b.number), max(a.number, b.number))
         if key not in self._known:
-            self._known[key] = equal_by_table(self._table, a, b) or (has_z3() and self._solve(a, b))
+            self._known[key] = (
+                equal_by_table(self._table, a, b)
+                or (bool(self.rounding) and equal_but_for_rounding(a, b, self.rounding))
+                or (has_z3() and self._solve(a, b))
+            )
         return self._known[key]
 
     def _solve(self, a: Term, b: Term) -> bool:

@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 from .abstract import Arithmetic
-from .scalars import POISON, EvaluationError, ScalarType, UnsupportedError, rounded
+from .scalars import POISON, EvaluationError, ScalarType, UnsupportedError, largest_of, rounded
 from .terms import BOOL, REAL, Term, TermTable, number_of
 
 # Loads at an index that is a term become a selection among at most so many elements.
@@ -24,7 +24,12 @@ _ELEMENTS = 256
 _SMALL = 256
 
 
-_FOLDED = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}
+_FOLDED = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+}
 
 
 # Operations of which a NaN makes a NaN.
@@ -93,7 +98,8 @@ class TermArithmetic(TermTable, Arithmetic):
                 if name in _POISONED and operand.op == "literal" and operand.data == "nan":
                     return operand
             left, right = self.ordered(a, type), self.ordered(b, type)
-            if name in _FOLDED and left is not None and right is not None:
+            known = left is not None and right is not None
+            if known and name in _FOLDED and (name != "div" or right):
                 # As whoever folds literals does.
                 return self.literal(fold(name, left, right, type), type)
         type = self._sort(type)
@@ -237,7 +243,12 @@ class TermArithmetic(TermTable, Arithmetic):
     def _cast(self, a: Term, source: ScalarType, target: ScalarType) -> Term:
         if source.kind == "f" and target.kind == "f" and not self.exact:
             # Widening is exact; a narrowing conversion rounds, and is left as it is.
-            return a if target.bits > source.bits else self.node("round", REAL, (a,), target.name)
+            if target.bits > source.bits:
+                return a
+            number = self.constant(a)
+            if number is not None and abs(number) < largest_of(target):
+                return self.literal(float(number), target)
+            return self.node("round", REAL, (a,), target.name)
         if source.kind == "b" and target.kind != "b":
             # So that a cast of a selection is a selection of casts.
             return self._choose(target, a, self._one(target), self._zero(target))

@@ -9,6 +9,7 @@ from tvm.ir import prim
 from ..tir_tree import handle, same
 from .algebra import Finished, NotProved, stored_term
 from .prover import Prover
+from .rounding import FORMATS
 from .scalars import ScalarType, scalar_type
 from .subject import CertificateError, Stored, Subject, demand, is_unchanged, stored
 from .symbolic import TermArithmetic
@@ -17,6 +18,8 @@ from .terms import Term
 
 # Terms after which a proof is given up.
 _TERMS = 1_000_000
+# How often literals may have been rounded, where several of them are folded.
+_FOLDS = 8
 
 
 class Values:
@@ -30,15 +33,21 @@ class Values:
         Whether floats are uninterpreted values; else they are real numbers.
     timeout : float
         Seconds for each question that needs z3.
+    folds : bool
+        Whether terms are equal whose literals differ by what rounds where literals are folded.
     """
 
-    def __init__(self, subject: Subject, exact: bool, timeout: float) -> None:
+    def __init__(
+        self, subject: Subject, exact: bool, timeout: float, *, folds: bool = False
+    ) -> None:
         self.subject = subject
         self.certificate = subject.certificate
         self.type: ScalarType = scalar_type(self.certificate.accumulator.ty.dtype.dtype)
         self.type_after: ScalarType = scalar_type(self.certificate.result.ty.dtype.dtype)
         self.table = TermArithmetic(exact, _TERMS)
         self.prover = Prover(self.table, timeout)
+        if folds and self.type.kind == "f":
+            self.prover.rounding = _FOLDS * FORMATS[self.type.name].unit
         for var, start, extent in subject.domain.axes:
             if isinstance(start, prim.IntImm) and isinstance(extent, prim.IntImm):
                 axis = axis_term(self.table, var)
