@@ -187,6 +187,13 @@ def once_wrong() -> Iterator[Program]:
         Epilogue(expr=("max", ("x",), ("next",)), dtype="float16", stage=3, read="neighbours"),
         reduction={"accumulator": "float16", "source": "float16", **_BEHIND},
     )
+    # In its place, and not absorbed, since x decides whether its operand is evaluated.
+    quotient: Expr = ("floordiv", ("lit", "int32", 100), ("scalar", "int32", 1))
+    yield program(
+        Epilogue(expr=("or", ("x",), ("gt", quotient, ("lit", "int32", 3))), dtype="bool"),
+        reduction={"monoid": "logical or", "source": "bool", "accumulator": "bool"},
+        steps=(Step("reverse_compute_at", 0, (3, 4)),),
+    )
 
 
 def cancelling() -> Program:

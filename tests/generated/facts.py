@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from .expressions import CHOICES, children, uses, walk
+from .expressions import CHOICES, DIVISIONS, SHIFTS, children, uses, walk
 from .layouts import ALL_READS, ALL_WRITES
 from .spec import Epilogue, Expr, Program, Step, bits, is_float
 
@@ -151,6 +151,7 @@ def touched_by_view(facts: Facts, number: int) -> bool:
 
 
 # Steps that put a copy, or another memory, between the reduction and its epilogues.
+_MAY_FAULT = {*DIVISIONS, *SHIFTS, "table", "short", "cast"}
 _COPYING = frozenset(("cache_read", "cache_write", "set_scope", "rfactor"))
 
 
@@ -181,11 +182,21 @@ def _absorbs(facts: Facts, number: int) -> str:
     if reduction.fault == "" and reduction.init == "identity" and expr == ("x",):
         return "maybe"
     found = absorbs(reduction.monoid, expr, program.distribute)
+    if found == "yes" and _decides_about_faults(expr):
+        return "maybe"
     # What might overflow on the way is left as a tail.
     wide = not is_float(dtype) and bits(dtype) >= 32 and reduction.monoid in ("sum", "product")
     if wide and (uses(expr, "sub") or reduction.update == "subtracted" or _has_huge(expr)):
         return "maybe" if found == "yes" else found
     return found if exact or found == "no" else "maybe"
+
+
+def _decides_about_faults(expr: Expr) -> bool:
+    """Whether a first operand of "and" or "or" decides whether one is evaluated that may fault."""
+    return any(
+        node[0] in ("and", "or") and any(each[0] in _MAY_FAULT for each in walk(node[2]))
+        for node in walk(expr)
+    )
 
 
 def _has_huge(expr: Expr) -> bool:
