@@ -13,9 +13,9 @@ import tvm_ffi
 from tvm.ir import prim
 from tvm.script import from_source
 
+from fuse_epilogue.kernels.cpu.vector_math import with_vector_functions
 from fuse_epilogue.schedules import branches, cpu, explain, prepare
 from fuse_epilogue.schedules.cpu import row_limits
-from fuse_epilogue.schedules.cpu.functions import with_vector_functions
 from planned_functions.build import build
 from planned_functions.draw import draw
 from planned_functions.memory import fenced, in_child

@@ -10,7 +10,7 @@ import pytest
 import tvm
 from tvm.script import tirx as T
 
-from fuse_epilogue.schedules.cpu.functions import in_vectors, with_vector_functions
+from fuse_epilogue.kernels.cpu.vector_math import in_vectors, with_vector_functions
 from oracles import compile_together
 
 FORMULAS = {

@@ -11,7 +11,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.target import Target
 
-from ..schedules.cpu.functions import with_vector_functions
+from ..kernels.cpu.vector_math import with_vector_functions
 from .problems.problem import Problem
 from .space import Point
 

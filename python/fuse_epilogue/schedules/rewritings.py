@@ -14,8 +14,8 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from .convolution import find_depthwise_conv
+from .cpu import with_vector_functions
 from .cpu.borders import split_at_borders
-from .cpu.functions import with_vector_functions
 from .cpu.loops import borders_of
 from .cpu.row_limits import why_not_rows
 from .cpu.rows import in_rows, streams
@@ -147,7 +147,7 @@ REWRITINGS: dict[str, Rewriting] = {
     "rows": Rewriting({"lanes": int, "stream": bool, "parallel": bool}, _rows),
     # See schedules.cpu.loops: the place of the axis of channels, -1 if there is none.
     "borders": Rewriting({"channel": int, "rolled": bool}, _split_at_borders),
-    # See schedules.cpu.functions.
+    # See kernels.cpu.vector_math.
     "vector_functions": Rewriting({}, _in_vectors),
     # See schedules.cuda: the modules rows, channels, elements, copies and narrow.
     "cuda_rows": Rewriting({"vectors": int, "threads": int}, _cuda_rows),

@@ -19,7 +19,7 @@ NONE, TAIL, ABSORBED = 0, 1, 2
 LABELS = ("none", "tail", "absorbed")
 
 #: Arithmetic that is one instruction, and instructions of an exp, sigmoid or another function, as
-#: :mod:`fuse_epilogue.schedules.cpu.functions` writes them out.
+#: :mod:`fuse_epilogue.kernels.cpu.vector_math` writes them out.
 _ONE = (prim.Add, prim.Sub, prim.Mul, prim.Div, prim.Max, prim.Min, prim.Cast, prim.Select)
 _FUNCTION = 22
 

@@ -26,7 +26,7 @@ class DepthwiseConv1d(ScheduleRule):
     The convolution is found by what it computes: padding, bias, activation, casts and a slice of
     the result around it become part of one pass over memory. Any sizes, symbolic ones included.
     exp and sigmoid of float32 are computed in vectors, within a few units in the last place of what
-    the C library returns: see :mod:`fuse_epilogue.schedules.cpu.functions`.
+    the C library returns: see :mod:`fuse_epilogue.kernels.cpu.vector_math`.
 
     Parameters
     ----------

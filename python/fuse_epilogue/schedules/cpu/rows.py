@@ -32,11 +32,11 @@ from tvm.ir import Range, prim
 from tvm.tirx import BufferRegion, BufferStore, For
 from tvm.tirx.stmt import ForKind
 
+from ...kernels.cpu.vector_math import in_vectors
 from ...tir_tree import handle, substitute, uses
 from ..convolution import plain, substitute_part
 from ..fused import FusedConv
 from ..unfold import unfold
-from .functions import in_vectors
 from .row_limits import at_most
 from .streaming import StreamingStore, can_stream
 

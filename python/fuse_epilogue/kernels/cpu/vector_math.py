@@ -1,0 +1,456 @@
+"""Functions of float32 in vectors, written as sums, products, quotients and bits.
+
+LLVM has no vectors of them: it calls the C library for each lane, which takes 8 to 40 cycles per
+element. Infinities, NaN and signed zeros come out as the C library returns them.
+
+========  ==========================================================  =======  ======
+function  form                                                        max ulp  cycles
+========  ==========================================================  =======  ======
+exp       2**n by two powers, Taylor series of degree 7               2        1.5
+exp2      2**n by two powers, polynomial of degree 6                  2        1.4
+sigmoid   1 / (1 + exp(-x)), one power                                6        1.4
+SiLU      x / (1 + exp(-x)), one power                                6        1.4
+tanh      x * P(x**2) / Q(x**2), degrees 6 and 3, up to 9.02          8        1.5
+erf       x * P(x**2) / Q(x**2), degrees 6 and 4, up to 3.93          8        1.7
+log       exponent, and a polynomial of degree 10 of the mantissa     2        2.0
+log1p     log(1 + x), corrected for the rounding of 1 + x             4        3.5
+pow       products and roots, where the exponent is a small constant  2        0.5
+========  ==========================================================  =======  ======
+
+The largest errors, in units in the last place, are bounds which ``test_kernels_vector_math.py``
+and ``test_schedules_functions.py`` in the tests check. The cycles are per element of 8192, on a
+Zen 3 core with AVX2. GELU and softplus are what TVM writes out with these functions.
+sqrt and rsqrt need no replacement: processors have them. sin, cos and pow of a variable exponent
+are left to the C library.
+
+SiLU is within 19 units where ``exp(-x)`` is above 2**127, which is for x from -88.72 to -88. For x
+below that, ``exp(-x)`` is infinite: sigmoid is 0 and SiLU -0.0, as in TVM's own code.
+
+A sigmoid or SiLU that is rounded to 16 bits at once needs less: there it is within 0.51 units in
+the last place of float16 or bfloat16, of which the rounding is 0.5. It is zero where ``exp(-x)`` is
+above 2**127.5, which is for x below -88.37.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Call, prim
+
+# ln 2 in two parts: a multiple of the first by an integer below 2**9 is exact in float32.
+_LN2_HIGH = 355 / 512
+_LN2_LOW = math.log(2) - _LN2_HIGH
+
+# exp(-104) rounds to zero and exp(89) to infinity.
+_LEAST, _MOST = -104.0, 89.0
+# exp(-80) is less than half a unit in the last place of 1.
+_LEAST_BESIDE_ONE = -80.0
+
+# The remainder of the Taylor series behind r**7, for |r| <= ln(2)/2, is 5e-9.
+_TERMS = 8
+
+# Of exp(-r) for |r| <= ln(2)/2: at the zeros of a Chebyshev polynomial, off by less than 3e-6.
+_NARROW = np.polynomial.Chebyshev.interpolate(
+    lambda r: np.exp(-r), 4, domain=[-math.log(2) / 2, math.log(2) / 2]
+).convert(kind=np.polynomial.Polynomial)
+# Of 2**r for |r| <= 1/2, from the constant on: off by less than 2e-9.
+_EXP2 = (1.0, 0.693147206, 0.240226469, 0.0555032878, 0.00961848897, 0.00133999312, 0.000153458095)
+# Of exp(r) for |r| <= ln(2)/2: the same in powers of r.
+_EXP = tuple(c / math.log(2) ** k for k, c in enumerate(_EXP2))
+
+# tanh(x) / x and erf(x) / x in powers of x**2, by least squares that are weighted until the largest
+# relative errors are equal: off by less than 8e-9 and 6e-8. The target is multiplied by 1 + 2.5e-7
+# * (x / bound)**16, so that the quotient at the bound exceeds 1 whatever the roundings, and becomes
+# exactly 1 when it is limited to that.
+_TANH_BOUND, _ERF_BOUND = 9.02, 3.93
+_TANH = (
+    (
+        0.999999993,
+        0.13081407,
+        0.00310102706,
+        1.11228266e-05,
+        -2.00899361e-08,
+        5.20631071e-11,
+        -8.27662642e-14,
+    ),
+    (1.0, 0.464147338, 0.0244835759, 0.000254183542),
+)
+_ERF = (
+    (
+        1.12837911,
+        0.200650482,
+        0.0506699754,
+        0.00373078172,
+        0.000142407842,
+        -1.95674848e-06,
+        1.98548676e-08,
+    ),
+    (1.0, 0.511153478, 0.115298697, 0.0144144434, 0.000962621046),
+)
+# (log(1 + f) - f + f**2 / 2) / f**3 for sqrt(1/2) <= 1 + f <= sqrt(2), fitted in the same way.
+_LOG = (
+    0.333333317096945,
+    -0.25000821056247735,
+    0.20001226667335503,
+    -0.16623356478220508,
+    0.1420176247050858,
+    -0.13160195067973016,
+    0.12761550337565425,
+    -0.07634429837285897,
+)
+_ROOT_OF_HALF_BITS = int(np.float32(math.sqrt(0.5)).view("int32"))
+_SMALLEST_NORMAL = float(np.finfo("float32").tiny)
+_LARGEST = float(np.finfo("float32").max)
+
+# Added to a small number, it leaves the nearest integer plus 127 in the last bits of the sum.
+_TO_EXPONENT = 1.5 * 2**23 + 127
+
+
+def with_vector_functions(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a function with the transcendental functions of float32 written out.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        Scheduled or not; stays as it is.
+
+    Returns
+    -------
+    tvm.tirx.PrimFunc
+        Sums and products in their place, which LLVM vectorizes.
+
+    Example
+    -------
+    >>> from fuse_epilogue.schedules import cpu
+    >>> from fuse_epilogue.workloads import depthwise_conv1d
+    >>> func = depthwise_conv1d(1, 8, 64, 3, activation="silu")
+    >>> "T.sigmoid" in func.script(), "T.sigmoid" in cpu.with_vector_functions(func).script()
+    (True, False)
+    """
+    return func.with_body(in_vectors(func.body))
+
+
+def in_vectors(node: Any) -> Any:
+    """Return a node with the transcendental functions of float32 written out.
+
+    Parameters
+    ----------
+    node : Expr or Stmt
+        Casts to 16 bits are still around what they round.
+    """
+    node = tvm_ffi.structural_map(node, (prim.Cast, _narrow), order="pre")
+    node = tvm_ffi.structural_map(node, (prim.Mul, _silu), order="pre")
+    return tvm_ffi.structural_map(node, (Call, _written_out))
+
+
+def _narrow(cast: Any) -> Any:
+    """Return what is accurate enough for 16 bits, where a sigmoid or SiLU is cast to them."""
+    if str(cast.ty.dtype) not in ("float16", "bfloat16"):
+        return cast
+    x = _factor_of_silu(cast.value)
+    if x is not None:
+        return prim.Cast(cast.ty.dtype, _let(x, lambda x: x / _one_plus_exp_of_minus(x)))
+    if _is_call(cast.value, "tirx.sigmoid"):
+        return prim.Cast(cast.ty.dtype, _float(1) / _one_plus_exp_of_minus(cast.value.args[0]))
+    return cast
+
+
+def _silu(product: Any) -> Any:
+    """Return ``x / (1 + exp(-x))`` for ``x * sigmoid(x)``: a product less."""
+    x = _factor_of_silu(product)
+    return product if x is None else _let(x, lambda x: x / _one_plus_exp(_float(0) - x))
+
+
+def _factor_of_silu(product: Any) -> Any:
+    """Return x of ``x * sigmoid(x)``, None of anything else."""
+    if not isinstance(product, prim.Mul):
+        return None
+    for x, call in ((product.a, product.b), (product.b, product.a)):
+        if _is_call(call, "tirx.sigmoid") and tvm_ffi.structural_equal(call.args[0], x):
+            return x
+    return None
+
+
+def _written_out(call: Any) -> Any:
+    if _is_call(call, "tirx.pow"):
+        return vector_power(*call.args)
+    for name, rule in _RULES.items():
+        if _is_call(call, name):
+            return rule(call.args[0])
+    return call
+
+
+def _is_call(node: Any, name: str) -> bool:
+    named = isinstance(node, Call) and getattr(node.op, "name", "") == name
+    return named and str(node.ty.dtype) == "float32"
+
+
+def _let(value: Any, body: Callable[[Any], Any]) -> Any:
+    """Return an expression of a value that is computed once."""
+    var = tirx.Var("value", str(value.ty.dtype))
+    return prim.Let(var, value, body(var))
+
+
+def vector_exp(x: Any) -> Any:
+    """Return exp(x) as sums and products.
+
+    ``exp(x) = 2**n * exp(r)`` with ``n = round(x / ln 2)`` and ``r = x - n * ln 2``; exp(r) by its
+    Taylor series, 2**n as the product of two powers whose exponents fit into float32.
+
+    Parameters
+    ----------
+    x : Expr
+        float32.
+
+    Example
+    -------
+    >>> str(vector_exp(tirx.Var("x", "float32")).ty.dtype)
+    'float32'
+    """
+    return _let(
+        _clamp(x, _LEAST, _MOST),
+        lambda x: _let(_rounded_quotient(x), lambda n: _scaled(_series(x, n), _integer(n, -150))),
+    )
+
+
+def vector_exp2(x: Any) -> Any:
+    """Return 2**x as sums and products, for x of float32."""
+    return _let(
+        _clamp(x, -151.0, 129.0),
+        lambda x: _let(
+            tirx.floor(x + _float(0.5)),
+            lambda n: _let(x - n, lambda r: _scaled(_polynomial(r, _EXP2), _integer(n, -152))),
+        ),
+    )
+
+
+def exp_up_to_zero(x: Any) -> Any:
+    """Return exp(x) for x of float32 up to 0; for x below -87.7, 0.
+
+    One power is enough there: a softmax takes it of differences from the largest value. The error
+    is within 2 units in the last place down to -87.3, and 1.2e-38 below.
+
+    Parameters
+    ----------
+    x : Expr
+        float32; the result for x above 0 is undefined.
+    """
+
+    def power(x: Any, bits: Any) -> Any:
+        n = tirx.reinterpret("float32", bits) - _float(_TO_EXPONENT)
+        r = _let(n, lambda n: (x - n * _float(_LN2_HIGH)) - n * _float(_LN2_LOW))
+        exponent = tirx.reinterpret("float32", prim.LShift(bits, _int(23)))
+        return _let(r, lambda r: _polynomial(r, _EXP)) * exponent
+
+    def reduced(x: Any) -> Any:
+        # As bits: see _one_plus_exp_of_minus.
+        shifted = x * _float(1 / math.log(2)) + _float(_TO_EXPONENT)
+        return _let(tirx.reinterpret("int32", shifted), lambda bits: power(x, bits))
+
+    # -88 rounds to n = -127, whose power has the bits of zero.
+    return _let(prim.Max(_float(-88.0), x), reduced)
+
+
+def vector_sigmoid(x: Any) -> Any:
+    """Return 1 / (1 + exp(-x)) for x of float32."""
+    return _float(1) / _one_plus_exp(_float(0) - x)
+
+
+def vector_tanh(x: Any) -> Any:
+    """Return tanh(x) as a quotient of polynomials, for x of float32."""
+    return _odd_quotient(x, _TANH_BOUND, *_TANH)
+
+
+def vector_erf(x: Any) -> Any:
+    """Return erf(x) as a quotient of polynomials, for x of float32."""
+    return _odd_quotient(x, _ERF_BOUND, *_ERF)
+
+
+def vector_log(x: Any) -> Any:
+    """Return log(x) for x of float32.
+
+    ``log(x) = e * ln 2 + log(1 + f)`` with ``x = 2**e * (1 + f)`` and ``1 + f`` near 1.
+    """
+
+    def mantissa(x: Any, bits: Any) -> Any:
+        exponent = prim.RShift(bits - _int(_ROOT_OF_HALF_BITS), _int(23))
+
+        def result(e: Any) -> Any:
+            whole = tirx.reinterpret("float32", bits - prim.LShift(e, _int(23)))
+            denormal = prim.Select(x < _float(_SMALLEST_NORMAL), _float(23), _float(0))
+            added = prim.Cast("float32", e) - denormal
+            return _let(whole - _float(1), lambda f: _let(added, lambda n: series(f, n)))
+
+        return _let(exponent, result)
+
+    def series(f: Any, n: Any) -> Any:
+        small = f * f * f * _polynomial(f, _LOG) + n * _float(_LN2_LOW)
+        return (small - f * f * _float(0.5) + f) + n * _float(_LN2_HIGH)
+
+    def special(x: Any) -> Any:
+        normal = prim.Select(x < _float(_SMALLEST_NORMAL), x * _float(2.0**23), x)
+        # Without the sign: what is computed for a negative number is discarded.
+        bits = tirx.bitwise_and(tirx.reinterpret("int32", normal), _int(0x7FFFFFFF))
+        value = _let(bits, lambda bits: mantissa(x, bits))
+        positive = prim.Select(x <= _float(_LARGEST), value, x)
+        none = prim.Select(x.equal(_float(0)), _float(-math.inf), _float(math.nan))
+        return prim.Select(x > _float(0), positive, none)
+
+    return _let(x, special)
+
+
+def vector_log1p(x: Any) -> Any:
+    """Return log(1 + x) for x of float32.
+
+    ``log(u) + c / u`` where u is 1 + x rounded and c what the rounding lost.
+    """
+
+    def corrected(x: Any, u: Any) -> Any:
+        limited = prim.Min(_float(_LARGEST), u)
+        lost = prim.Min(_float(_LARGEST), x) - (limited - _float(1))
+        value = vector_log(u) + lost / prim.Max(_float(_SMALLEST_NORMAL), limited)
+        return prim.Select(u.equal(_float(1)), x, value)
+
+    def rounded(x: Any) -> Any:
+        # As bits: TVM would simplify 1 + x - 1.
+        bits = tirx.reinterpret("int32", x + _float(1))
+        return _let(tirx.reinterpret("float32", bits), lambda u: corrected(x, u))
+
+    return _let(x, rounded)
+
+
+def vector_power(x: Any, exponent: Any) -> Any:
+    """Return ``x**exponent``, as products and roots where the exponent is a small constant."""
+    if not isinstance(exponent, prim.FloatImm) or float(exponent.value) not in _POWERS:
+        return tirx.pow(x, exponent)
+    return _let(x, _POWERS[float(exponent.value)])
+
+
+def _root(x: Any) -> Any:
+    """Return ``x**0.5``: other than the square root, 0 for -0.0 and infinite for -inf."""
+    root = prim.Select(x.equal(_float(0)), _float(0), tirx.sqrt(x))
+    return prim.Select(x < _float(-_LARGEST), _float(math.inf), root)
+
+
+_POWERS: dict[float, Callable[[Any], Any]] = {
+    1.0: lambda x: x,
+    2.0: lambda x: x * x,
+    3.0: lambda x: x * x * x,
+    4.0: lambda x: _let(x * x, lambda square: square * square),
+    -1.0: lambda x: _float(1) / x,
+    -2.0: lambda x: _float(1) / (x * x),
+    0.5: _root,
+    -0.5: lambda x: _float(1) / _root(x),
+}
+
+_RULES: dict[str, Callable[[Any], Any]] = {
+    "tirx.exp": vector_exp,
+    "tirx.exp2": vector_exp2,
+    "tirx.sigmoid": vector_sigmoid,
+    "tirx.tanh": vector_tanh,
+    "tirx.erf": vector_erf,
+    "tirx.log": vector_log,
+    "tirx.log1p": vector_log1p,
+}
+
+
+def _odd_quotient(x: Any, bound: float, above: Sequence[float], below: Sequence[float]) -> Any:
+    """Return ``x * above(x**2) / below(x**2)`` limited to -1 .. 1, for x limited to the bound."""
+
+    def quotient(x: Any) -> Any:
+        value = _let(x * x, lambda t: (x * _polynomial(t, above)) / _polynomial(t, below))
+        return _clamp(value, -1.0, 1.0)
+
+    return _let(_clamp(x, -bound, bound), quotient)
+
+
+def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
+    """Return a polynomial; the coefficients are from the constant on."""
+    value = _float(coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        value = value * x + _float(coefficient)
+    return value
+
+
+def _scaled(value: Any, n: Any) -> Any:
+    """Return ``value * 2**n`` for an integer n from -252 to 254."""
+
+    def product(n: Any) -> Any:
+        return _let(
+            prim.RShift(n, _int(1)),
+            lambda half: value * _power_of_two(half) * _power_of_two(n - half),
+        )
+
+    return _let(n, product)
+
+
+def _one_plus_exp(x: Any) -> Any:
+    """Return 1 + exp(x): of that the small values do not matter, and one power is enough."""
+
+    def value(x: Any, n: Any) -> Any:
+        return _float(1) + _series(x, n) * _power_of_two(_integer(n, -126))
+
+    return _let(
+        _clamp(x, _LEAST_BESIDE_ONE, _MOST),
+        lambda x: _let(prim.Min(_float(127), _rounded_quotient(x)), lambda n: value(x, n)),
+    )
+
+
+def _one_plus_exp_of_minus(x: Any) -> Any:
+    """Return 1 + exp(-x), off by less than 1e-5 of it: infinity from exp(-x) = 2**127.5 on."""
+
+    def value(x: Any, bits: Any) -> Any:
+        n = tirx.reinterpret("float32", bits) - _float(_TO_EXPONENT)
+        # The integer becomes the exponent; all other bits of the sum are shifted out.
+        power = tirx.reinterpret("float32", prim.LShift(bits, _int(23)))
+        series = _let(x + n * _float(math.log(2)), lambda r: _polynomial(r, _NARROW.coef))
+        return _float(1) + series * power
+
+    def shifted(x: Any) -> Any:
+        # As bits: TVM would simplify the sum minus its constant, as if floats were numbers.
+        bits = tirx.reinterpret("int32", x * _float(-1 / math.log(2)) + _float(_TO_EXPONENT))
+        return _let(bits, lambda bits: value(x, bits))
+
+    return _let(_clamp(x, -_MOST, -_LEAST_BESIDE_ONE), shifted)
+
+
+def _clamp(x: Any, least: float, most: float) -> Any:
+    # The constant comes first: then a NaN stays a NaN (TVM compiles max(a, b) as a > b ? a : b).
+    return prim.Min(_float(most), prim.Max(_float(least), x))
+
+
+def _rounded_quotient(x: Any) -> Any:
+    return tirx.floor(x * _float(1 / math.log(2)) + _float(0.5))
+
+
+def _integer(n: Any, least: int) -> Any:
+    """Return a whole number that is not below `least` as an integer.
+
+    A NaN becomes `least`: to cast one is undefined. (TVM compiles max(a, b) as a > b ? a : b.)
+    """
+    return prim.Cast("int32", prim.Max(n, _float(least)))
+
+
+def _series(x: Any, n: Any) -> Any:
+    """Return exp(x - n * ln 2)."""
+    r = (x - n * _float(_LN2_HIGH)) - n * _float(_LN2_LOW)
+    coefficients = [1 / math.factorial(k) for k in range(_TERMS)]
+    return _let(r, lambda r: _polynomial(r, coefficients))
+
+
+def _power_of_two(n: Any) -> Any:
+    """Return 2.0**n for -127 < n < 128: the bits of its exponent."""
+    return tirx.reinterpret("float32", prim.LShift(n + _int(127), _int(23)))
+
+
+def _float(value: float) -> Any:
+    return tirx.const(float(value), "float32")
+
+
+def _int(value: int) -> Any:
+    return tirx.const(value, "int32")
