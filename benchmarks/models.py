@@ -1,188 +1,268 @@
-"""Whole models, before and after the pass: what is fused, what it saves, how long they take.
+"""Whole models: ours against torch eager, torch.compile and ONNX Runtime.
 
-The models of `models_torch.py` (torch is needed: the extra "bench") are taken through
-torch.export, Relax and LLVM by TVM's default pipeline, once as it is and once with
-`FuseReductionEpilogue` behind `FuseTIR`. Loops are those that TVM gives an operator: nothing is
-scheduled, here or there. One model is taken through ONNX as well, if that is installed.
+The models of `models_torch.py`, in float32 (one in int8), are run by four parties
+(`model_parties.py`), each in a process of its own: two pools of threads that wait in one process
+slow each other down. Ours is `fuse_epilogue.compile(module, example_inputs=(x,))`, called with
+torch's tensors.
 
-    python benchmarks/models.py            some minutes; writes results/models.json
-    python benchmarks/models.py --quick    the tiny models of the tests; writes nothing
-    python benchmarks/models.py --only bert    the models whose names begin with "bert"
+    python benchmarks/models.py            about ten minutes; writes results/models.json
+    python benchmarks/models.py --quick    fewer turns, one thread; writes nothing
+    python benchmarks/models.py --only bert --threads 1    a part; writes nothing
 
-Both versions are compared with PyTorch before they are timed: the largest difference is in the
-table, as a part of the largest result. They are timed in turns, in one process, on one thread; who
-is first changes from turn to turn. All of that is done several times, each time compiled and loaded
-anew: where memory comes to lie changes times as well. `before/after` is the median of the ratios
-within all turns, with its quartiles; `chance` is the same of two copies of the unfused model, which
-differ in nothing. What the pass itself takes is in `pass_time.py`.
+Results are compared with torch eager before anything is timed: the largest difference, as a part of
+the largest result, is in the table and must be at most 1e-5; whole numbers must be equal. Then the
+parties are timed in turns; who is first changes from turn to turn. A sample is the mean of as many
+runs as take 20 ms, behind one that is not timed.
+
+What to read: `ours/best` is the median of the ratios within the turns, ours over the party that is
+fastest by its median, with its quartiles; below 1 ours is faster. `--clock cpu` takes the time on
+the processors instead of the time that passed: on a machine that others use, at one thread.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import math
 import os
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# Before numpy and torch are loaded: their threads would go on spinning in the samples.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 import numpy as np
-import torch
-import tvm
-from fusion import conditions, use_threads
+from fusion import Others, conditions
+from model_parties import EAGER, OURS, PARTIES, environment
 from models_torch import MODELS
-from models_tvm import Runner, imported, imported_onnx, lowered
 from primitive import Samples, progress, ratio, to_json
 
 from fuse_epilogue.schedules import host
-from fuse_epilogue.transform import FuseReductionEpilogue, Report, report_of
 
-RESULTS = Path(__file__).resolve().parent / "results" / "models.json"
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results" / "models.json"
 
-TOLERANCE = 1e-5  # of the largest result, in float32; quantised models must be equal
-SAMPLE_S = 0.02  # a sample takes about that long, or one run
-TURNS, QUICK_TURNS = 21, 5
-REPEATS, QUICK_REPEATS = 5, 1  # of all turns, compiled anew
-BEFORE, AFTER, COPY = "before", "after", "copy of before"
+TOLERANCE = 1e-5  # of the largest result, in float32; whole numbers must be equal
+TURNS, QUICK_TURNS = 31, 7
+REST_S = 0.005  # before a sample, so that the threads of the one before have gone to sleep
 
 
-def time_in_turns(runs: dict[str, Callable[[], Any]], turns: int) -> Samples:
+class Party:
+    """A process that runs the models of one party."""
+
+    def __init__(self, name: str, threads: int) -> None:
+        command = [sys.executable, str(HERE / "model_parties.py"), name, str(threads)]
+        quiet = None if os.environ.get("MODELS_VERBOSE") else subprocess.DEVNULL
+        self.process = subprocess.Popen(
+            command,
+            env=environment(threads),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=quiet,
+            text=True,
+        )
+
+    def ask(self, **request: Any) -> dict[str, Any]:
+        """Send a request and wait for the answer."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        try:
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+            answer = self.process.stdout.readline()
+        except BrokenPipeError:
+            answer = ""
+        if not answer:
+            return {"error": f"its process ended with {self.process.wait()}"}
+        found: dict[str, Any] = json.loads(answer)
+        return found
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def error_of(result: np.ndarray, expected: np.ndarray) -> float:
+    """The largest difference, as a part of the largest result."""
+    difference = np.abs(result.astype("float64") - expected.astype("float64"))
+    return float(difference.max() / np.abs(expected.astype("float64")).max())
+
+
+def loaded(name: str, parties: dict[str, Party], small: bool) -> dict[str, dict[str, Any]]:
+    """Load a model in every process; return by party what is known about it, or its error."""
+    facts: dict[str, dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        results: dict[str, np.ndarray] = {}
+        for party, process in parties.items():
+            progress(f"{name}: {party}")
+            file = str(Path(folder) / f"{party}.npy")
+            facts[party] = process.ask(do="load", model=name, small=small, result=file)
+            if "error" in facts[party]:
+                continue
+            results[party] = np.load(file)
+            facts[party]["difference"] = error_of(results[party], results[EAGER])
+            exact = results[EAGER].dtype.kind in "iu"
+            if not facts[party]["difference"] <= (0.0 if exact else TOLERANCE):
+                facts[party]["error"] = f"{facts[party]['difference']:.1e} off torch's results"
+    return facts
+
+
+def time_in_turns(parties: dict[str, Party], turns: int, clock: str) -> Samples:
     """Seconds of one run, a sample for each turn; who is first changes."""
-    counts = {}
-    for name, run in runs.items():
-        run()
-        begin = time.perf_counter()
-        run()
-        counts[name] = max(1, int(SAMPLE_S / (time.perf_counter() - begin)))
-    count = min(counts.values())
-    samples: Samples = {name: [] for name in runs}
+    samples: Samples = {name: [] for name in parties}
+    order = list(parties.items())
     for turn in range(turns):
-        for name in list(runs)[:: 1 if turn % 2 else -1]:
-            runs[name]()
-            begin = time.perf_counter()
-            for _ in range(count):
-                runs[name]()
-            samples[name].append((time.perf_counter() - begin) / count)
+        first = turn % len(order)
+        for name, party in order[first:] + order[:first]:
+            time.sleep(REST_S)
+            answer = party.ask(do="time")
+            if "error" in answer:
+                raise RuntimeError(f"{name}: {answer['error']}")
+            samples[name].append(answer[f"{clock}_s"])
     return samples
 
 
-def summary(report: Report) -> dict[str, Any]:
-    """What was fused, and what was not, each with its code."""
-    reductions = [(f.name, each) for f in report.functions for each in f.reductions]
-    return {
-        "found": report.found,
-        "fused": report.fused,
-        "refused": report.refused,
-        "bytes_saved": report.bytes_saved,
-        "not_fused": [f"{name}/{r.reduction}: {r.code}" for name, r in reductions if not r.fused],
-        "fused_in_part": [
-            f"{name}/{r.reduction}: {r.code}" for name, r in reductions if r.fused and r.code
-        ],
-    }
-
-
-def compared(name: str, runner: Runner, x: np.ndarray, expected: np.ndarray) -> float:
-    """The largest difference from PyTorch's results, as a part of the largest of them."""
-    difference = runner.result(x).astype("float64") - expected
-    error = float(np.abs(difference).max() / np.abs(expected.astype("float64")).max())
-    if not error <= (0.0 if expected.dtype.kind == "i" else TOLERANCE):
-        raise AssertionError(f"{name}: {error} off the results of PyTorch")
-    return error
-
-
 def measure(
-    name: str, mod: tvm.IRModule, x: np.ndarray, expected: np.ndarray, quick: bool
+    name: str, parties: dict[str, Party], turns: int, clock: str, small: bool
 ) -> dict[str, Any]:
-    """One model: fused, compared, timed."""
-    target = host(1)
-    before = lowered(mod)
-    after = FuseReductionEpilogue()(before)
-    samples: Samples = {BEFORE: [], AFTER: [], COPY: []}
-    for _ in range(QUICK_REPEATS if quick else REPEATS):
-        versions = {BEFORE: before, AFTER: after, COPY: before}
-        runners = {version: Runner(each, target) for version, each in versions.items()}
-        errors = {v: compared(f"{name} {v}", run, x, expected) for v, run in runners.items()}
-        (argument,) = runners[BEFORE].arguments([x])
-        runs = {version: (lambda run=run, x=argument: run(x)) for version, run in runners.items()}
-        for version, times in time_in_turns(runs, QUICK_TURNS if quick else TURNS).items():
-            samples[version] += times
-    del errors[COPY]
-    return {
-        "report": summary(report_of(after)),
-        "error": errors,
-        "median_s": {version: statistics.median(times) for version, times in samples.items()},
-        "before/after": ratio(samples, BEFORE, AFTER),
-        "chance": ratio(samples, BEFORE, COPY),
-        "samples_s": {v: [float(f"{t:.4g}") for t in times] for v, times in samples.items()},
+    """One model at one number of threads: compared, timed."""
+    facts = loaded(name, parties, small)
+    able = {party: parties[party] for party in parties if "error" not in facts[party]}
+    result: dict[str, Any] = {"parties": facts}
+    if OURS not in able or len(able) < 2:
+        return result
+    others = Others()
+    samples = time_in_turns(able, turns, clock)
+    medians = {party: statistics.median(times) for party, times in samples.items()}
+    best = min((party for party in able if party != OURS), key=medians.__getitem__)
+    return result | {
+        "median_s": medians,
+        "best": best,
+        "ours/best": ratio(samples, OURS, best),
+        "ours/": {party: ratio(samples, OURS, party) for party in able if party != OURS},
+        "others_share_of_processors": others.share(),
+        "samples_s": {p: [float(f"{t:.4g}") for t in times] for p, times in samples.items()},
     }
 
 
-def measure_onnx(quick: bool) -> dict[str, Any]:
-    """The blocks of ResNet-18 through ONNX; a reason where it is not installed."""
+def show(name: str, threads: int, result: dict[str, Any]) -> None:
+    """One line for a model, and one for each party that cannot run it."""
+    progress()
+    if "median_s" in result:
+        times = "  ".join(
+            f"{result['median_s'][p] * 1e3:9.3f}" if p in result["median_s"] else f"{'-':>9}"
+            for p in PARTIES
+        )
+        ratios = result["ours/best"]
+        print(
+            f"{name:14} {threads}  {times}   {ratios['median']:6.3f} "
+            f"({ratios['lower_quartile']:.3f} to {ratios['upper_quartile']:.3f}) of "
+            f"{result['best']}, difference {result['parties'][OURS]['difference']:.1e}",
+            flush=True,
+        )
+    for party, facts in result["parties"].items():
+        if "error" in facts:
+            print(f"{name:14} {threads}  {party}: {facts['error']}", flush=True)
+
+
+def show_functions(result: dict[str, Any]) -> None:
+    """The functions of ours by their measured time."""
+    from fuse_epilogue.models import ModelReport
+
+    facts = result["parties"][OURS]
+    if "report" in facts:
+        print(ModelReport.from_json(json.dumps(facts["report"])))
+
+
+def geometric_means(models: dict[str, dict[str, Any]]) -> dict[str, float]:
+    """The geometric mean of `ours/best` by the number of threads."""
+    ratios: dict[str, list[float]] = {}
+    for by_threads in models.values():
+        for threads, result in by_threads.items():
+            if "ours/best" in result:
+                ratios.setdefault(threads, []).append(result["ours/best"]["median"])
+    return {t: math.exp(statistics.mean(map(math.log, each))) for t, each in ratios.items()}
+
+
+def commit() -> str:
+    """The commit that is measured, with a mark if files differ from it."""
+    git = ["git", "-C", str(HERE), "describe", "--always", "--dirty", "--abbrev=40"]
     try:
-        from models_onnx import resnet
-    except ImportError as error:
-        return {"absent": f"{error}: pip install --group bench"}
-    module, x = MODELS["resnet18"].build(small=quick)
-    with torch.no_grad():
-        expected = module(x).numpy()
-    model = resnet(module, tuple(x.shape), expected.shape)
-    return measure("resnet18 (ONNX)", imported_onnx(model), x.numpy(), expected, quick)
+        return subprocess.run(git, check=True, capture_output=True, text=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
 
 
-def show(name: str, result: dict[str, Any]) -> None:
-    """One line for a model, and one for each reduction that is not fused."""
-    if "absent" in result:
-        print(f"{name:16} {result['absent']}")
-        return
-    report, ratios, times = result["report"], result["before/after"], result["median_s"]
-    print(
-        f"{name:16} {report['fused']:2} of {report['found']:2} "
-        f"{report['bytes_saved']:>10,} bytes   "
-        f"{times[BEFORE] * 1e3:8.3f} ms {times[AFTER] * 1e3:8.3f} ms   "
-        f"before/after {ratios['median']:.3f} "
-        f"({ratios['lower_quartile']:.3f} to {ratios['upper_quartile']:.3f})   "
-        f"chance {result['chance']['median']:.3f}   error {result['error'][AFTER]:.1e}"
+def versions() -> dict[str, str]:
+    """The versions of the other parties."""
+    import importlib.metadata
+
+    found = {}
+    for name in ("torch", "onnxruntime", "onnx", "onnxscript"):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "absent"
+    return found
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="few turns, one thread; no file")
+    parser.add_argument(
+        "--only", action="append", metavar="NAME", help="models whose names begin so; no file"
     )
-    for line in report["not_fused"]:
-        print(f"{'':16} not fused: {line}")
-    for line in report["fused_in_part"]:
-        print(f"{'':16} in part: {line}")
+    parser.add_argument("--threads", type=int, action="append", help="(default: 1 and 2)")
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
+    parser.add_argument("--small", action="store_true", help="the tiny models of the tests")
+    parser.add_argument("--functions", action="store_true", help="show ours by function")
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="(default: results/models.json)"
+    )
+    return parser.parse_args()
 
 
 def main() -> None:
     """Measure the models that were asked for."""
-    parser = argparse.ArgumentParser(description="whole models, before and after the pass")
-    parser.add_argument("--quick", action="store_true", help="tiny models, briefly; writes nothing")
-    parser.add_argument("--only", default="", help="models whose names begin with this; no file")
-    args = parser.parse_args()
-    report: dict[str, Any] = conditions(host(1), use_threads(1)) | {"benchmark": "models"}
-    report["versions"]["torch"] = torch.__version__
-    report["turns"], report["repeats"] = TURNS, REPEATS
-    models: dict[str, Any] = {}
-    for name, model in MODELS.items():
-        if not name.startswith(args.only):
-            continue
-        progress(name)
-        module, x = model.build(small=args.quick)
-        with torch.no_grad():
-            expected = module(x).numpy()
-        models[name] = measure(name, imported(module, x), x.numpy(), expected, args.quick)
-        progress()
-        show(name, models[name])
-    if "onnx".startswith(args.only):
-        models["resnet18_onnx"] = measure_onnx(args.quick)
-        show("resnet18_onnx", models["resnet18_onnx"])
+    args = arguments()
+    counts = args.threads or ([1] if args.quick else [1, 2])
+    names = [n for n in MODELS if not args.only or n.startswith(tuple(args.only))]
+    report: dict[str, Any] = conditions(host(1), counts[0]) | {
+        "benchmark": "models",
+        "commit": commit(),
+        "threads": counts,
+        "turns": QUICK_TURNS if args.quick else TURNS,
+        "clock": "time that passed" if args.clock == "wall" else "time on the processors",
+    }
+    report["versions"] |= versions()
+    print(f"{'ms':14} t  " + "  ".join(f"{party[:9]:>9}" for party in PARTIES) + "   ours/best")
+    models: dict[str, dict[str, Any]] = {name: {} for name in names}
+    for threads in counts:
+        parties = {name: Party(name, threads) for name in PARTIES}
+        try:
+            for name in names:
+                result = measure(name, parties, report["turns"], args.clock, args.small)
+                models[name][str(threads)] = result
+                show(name, threads, result)
+                if args.functions:
+                    show_functions(result)
+        finally:
+            for party in parties.values():
+                party.close()
+    report["geometric_mean_of_ours/best"] = geometric_means(models)
+    for threads, mean in report["geometric_mean_of_ours/best"].items():
+        print(f"geometric mean of ours/best at {threads} threads: {mean:.3f}")
     report["models"] = models
-    if any("absent" in model for model in models.values()):
-        print("Nothing was written: a model is absent that the results may have.")
-    elif not args.only and not args.quick:
-        RESULTS.write_text(to_json(report))
+    whole = not args.only and not args.quick and not args.small and counts == [1, 2]
+    failed = any(
+        "error" in f for m in models.values() for r in m.values() for f in r["parties"].values()
+    )
+    if failed:
+        print("Nothing was written: not every party ran every model.")
+    elif args.output or whole:
+        (args.output or RESULTS).write_text(to_json(report))
 
 
 if __name__ == "__main__":

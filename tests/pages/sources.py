@@ -277,7 +277,7 @@ ROWS = (
     *(
         Row(
             f"| {title} | {{}} of {{}} | {{:,}} | {{:.2f}} |",
-            "models.json",
+            "model_fusion.json",
             functools.partial(_model, name=name),
         )
         for title, name in (
