@@ -139,9 +139,35 @@ def _from_exported(exported: Any) -> ir.IRModule:
 
     try:
         with torch.no_grad():
-            return from_exported_program(exported, unwrap_unit_return_tuple=True)
+            return from_exported_program(
+                _decomposed(exported), unwrap_unit_return_tuple=True, run_ep_decomposition=False
+            )
     except Exception as error:
         raise _refusal("Relax cannot import the exported program", error) from error
+
+
+#: torch's operator for attention, which is one operator of Relax as well.
+_ATTENTION = "aten.scaled_dot_product_attention.default"
+
+
+def _decomposed(exported: Any) -> Any:
+    """Return an exported program in core operators, with attention in one piece.
+
+    Attention with a mask is decomposed: a row without any key is zero in torch, and undefined in
+    Relax's operator.
+    """
+    import torch
+
+    table = torch.export.default_decompositions()
+    nodes = [node for node in exported.graph.nodes if str(node.target) == _ATTENTION]
+    masked = any(
+        (node.args[3] if len(node.args) > 3 else node.kwargs.get("attn_mask")) is not None
+        for node in nodes
+    )
+    if nodes and not masked:
+        for operator in [each for each in table if "scaled_dot_product_attention" in str(each)]:
+            table.pop(operator)
+    return exported.run_decompositions(table)
 
 
 def _read_onnx(path: Path) -> Any:
