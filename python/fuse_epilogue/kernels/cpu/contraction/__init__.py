@@ -1,0 +1,132 @@
+"""Contractions on processors: products of matrices and convolutions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.target import Target
+
+from ....recognize.contraction import Contraction, read_contraction
+from ....recognize.stages import Program
+from ....schedules.targets import vector_bits
+from ....tir_tree import handle
+from ...scheduled import Scheduled
+from .. import elementwise
+from ..loops import FlatViews, index, sequence
+from .kernel import Kernel, tap_order
+from .panels import Layout, packing_loops, packing_of
+from .plan import CLOCK_HZ, Machine, Plan, choose
+
+__all__ = ["machine_of", "schedule"]
+
+
+def machine_of(target: Target, threads: int) -> Machine:
+    """Return what a kernel needs of a target of kind "llvm"."""
+    has = tvm.get_global_func("target.llvm_cpu_has_feature")
+    few = has("sse2", target) and not has("avx512f", target)
+    return Machine(max(1, vector_bits(target) // 32), 16 if few else 32, threads)
+
+
+def schedule(
+    program: Program,
+    target: Target,
+    threads: int = 1,
+    constants: frozenset[int] = frozenset(),
+) -> Scheduled | None:
+    """Schedule a function whose only reduction is a sum of products.
+
+    Parameters
+    ----------
+    program : Program
+    target : tvm.target.Target
+        Of kind "llvm".
+    threads : int
+        Number of threads that parallel loops are made for.
+    constants : frozenset[int]
+        Indices of the parameters that are constants at every call; an operand among them is packed
+        when the module is compiled.
+
+    Returns
+    -------
+    Scheduled or None
+        None if the function is no such contraction.
+
+    Example
+    -------
+    >>> from fuse_epilogue.recognize.stages import read_program
+    >>> from fuse_epilogue.schedules import host
+    >>> from fuse_epilogue.workloads import matmul
+    >>> schedule(read_program(matmul(64, 64, 64, activation="relu")), host(1)).fusion
+    'tail'
+    """
+    machine = machine_of(target, threads)
+    found = []
+    for pad in (False, True):
+        contraction = read_contraction(program, pad)
+        if contraction is None or not _is_known(contraction):
+            continue
+        constant = _constant(contraction, constants)
+        # What is left out at a border is 0 times a weight: NaN if the weight is infinite. Constant
+        # weights are taken to be finite.
+        if (contraction.a.bounds and not constant[1]) or (contraction.b.bounds and not constant[0]):
+            continue
+        plan = choose(contraction, machine, constant)
+        if plan is not None:
+            found.append(plan)
+    best = min(found, key=lambda plan: plan.cycles, default=None)
+    return None if best is None else _scheduled(best, target, threads)
+
+
+def _is_known(contraction: Contraction) -> bool:
+    """Whether every bound is of one axis of the result and one that is reduced."""
+    bounds = (*contraction.a.bounds, *contraction.b.bounds)
+    return contraction.dtype in ("float32", "int32", "float64", "int64") and all(
+        bound.tap >= 0 for bound in bounds
+    )
+
+
+def _constant(contraction: Contraction, constants: frozenset[int]) -> tuple[bool, bool]:
+    params = contraction.program.params
+
+    def is_constant(load: Any) -> bool:
+        return load is not None and any(
+            place in constants and handle(param) == handle(load.source)
+            for place, param in enumerate(params)
+        )
+
+    return is_constant(contraction.a.only_load()), is_constant(contraction.b.only_load())
+
+
+def _scheduled(plan: Plan, target: Target, threads: int) -> Scheduled:
+    contraction = plan.contraction
+    func = contraction.program.func
+    views = FlatViews()
+    layout = Layout.of(plan, tap_order(plan))
+    load = contraction.b.only_load()
+    params, packing = list(func.params), {}
+    statements: list[Any] = [tirx.AllocBuffer(stage.output) for stage in contraction.before]
+    lanes = max(1, vector_bits(target) // 32)
+    nests = [elementwise.nest(stage, views, lanes, threads) for stage in contraction.before]
+    packed = None
+    if plan.packing != "none":
+        packed = tirx.decl_buffer((index(layout.size),), str(load.source.dtype), "packed")
+    if plan.packing == "constant":
+        place = next(at for at, p in enumerate(params) if handle(p) == handle(load.source))
+        params[place] = packed
+        packing[place] = packing_of(plan, layout)
+    elif plan.packing == "kernel":
+        statements.append(tirx.AllocBuffer(packed))
+        nests.append(packing_loops(plan, layout, views, packed, threads))
+    nests += Kernel(plan, views, packed, threads).loops()
+    body = sequence([*statements, *views.declare(sequence(nests))])
+    made = tirx.PrimFunc(params, body, func.ret_type, func.attrs)
+    fused = handle(contraction.sums) != handle(contraction.out)
+    return Scheduled(
+        made,
+        "contraction",
+        "tail" if fused else "none",
+        plan.cycles / CLOCK_HZ,
+        packing,
+    )

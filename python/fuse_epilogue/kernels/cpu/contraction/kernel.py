@@ -1,0 +1,358 @@
+"""Writes the loops of a contraction: panels, outer axes, tiles of rows, products.
+
+for panel:                              panels of the vector operand
+    for outer axes:
+        for tile:                       tiles of one size
+            sums[rows, vectors] = 0     registers
+            for taps: for k: sums[i, v] += a[i, k] * b[k, v]
+            y[...] = epilogue(sums)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorLoad, prim
+
+from ....recognize.contraction import Bound, Operand
+from ....tir_tree import handle, substitute
+from ..loops import FlatViews, index, loop, sequence
+from .panels import Layout, Panel, at, contraction_name, panels_of
+from .plan import Plan
+from .tiles import Group, inside, row_values
+
+#: Steps of the innermost reduced axis that are written out.
+UNROLLED = 8
+#: Values of a tap up to which they are written out.
+WRITTEN_OUT = 4
+
+Env = dict[int, Any]
+
+
+class Kernel:
+    """The loops of one plan.
+
+    Parameters
+    ----------
+    plan : Plan
+    views : FlatViews
+        For the buffers.
+    packed : Buffer or None
+        The packed operand.
+    threads : int
+        Number of threads that the loops are made for.
+    """
+
+    def __init__(self, plan: Plan, views: FlatViews, packed: Any, threads: int) -> None:
+        """Order the reduced axes."""
+        self.plan = plan
+        self.contraction = plan.contraction
+        self.extents = plan.contraction.extents
+        self.views = views
+        self.packed = packed
+        self.threads = threads
+        self.taps = tap_order(plan)
+        self.layout = Layout.of(plan, self.taps)
+        row_bounds = [b for b in self.contraction.a.bounds if b.axis in plan.rows]
+        self.row_bounds = tuple(row_bounds)
+        self.outer_bounds = tuple(b for b in self.contraction.a.bounds if b not in row_bounds)
+
+    def loops(self) -> list[Any]:
+        """Return one nest for each width of panels and size of tiles."""
+        return [
+            self._nest(panel, group) for panel in panels_of(self.plan) for group in self.plan.groups
+        ]
+
+    def _nest(self, panel: Panel, group: Group) -> Any:
+        plan = self.plan
+        levels: list[tuple[Any, int, str]] = [
+            (axis, self.extents[axis], contraction_name(self.contraction, axis))
+            for axis in plan.outer
+        ]
+        shared = [level for level in levels if self.contraction.b.has(level[0])]
+        alone = [level for level in levels if not self.contraction.b.has(level[0])]
+        levels = [*shared, ("panel", panel.count, "panel"), *alone, ("tile", group.count, "tile")]
+        levels = [level for level in levels if level[1] > 1]
+        chosen = self._parallel(levels)
+        if chosen is not None:
+            levels.remove(chosen)
+            levels.insert(0, chosen)
+
+        def nested(env: dict[Any, Any], left: Sequence[tuple[Any, int, str]]) -> Any:
+            if not left:
+                number = env.get("panel", 0)
+                tile = env.get("tile", 0)
+                values = {key: value for key, value in env.items() if isinstance(key, int)}
+                return self._tile(values, panel, number, group, tile)
+            key, extent, name = left[0]
+            kind = tirx.ForKind.PARALLEL if left[0] is chosen else tirx.ForKind.SERIAL
+            return loop(name, 0, extent, lambda var: nested({**env, key: var}, left[1:]), kind)
+
+        return nested({}, levels)
+
+    def _parallel(self, levels: Sequence[tuple[Any, int, str]]) -> Any:
+        """Return the loop that threads share, None if the work is too little."""
+        threads = self.threads
+        if threads < 2 or self.contraction.products < 1 << 16:
+            return None
+        able = [level for level in levels if level[1] >= threads]
+
+        def waste(level: tuple[Any, int, str]) -> float:
+            rounded = -(-level[1] // threads) * threads
+            return max(0.1, rounded / level[1] - 1)
+
+        return min(able, key=waste, default=None)
+
+    def _tile(self, env: Env, panel: Panel, number: Any, group: Group, tile: Any) -> Any:
+        """Return the statements of one tile: sums from 0, products, the epilogue."""
+        rows = self._rows(group, tile)
+        lanes = self.plan.lanes
+        tail = panel.valid != panel.width
+        # What the panel's zeros are multiplied by must exist, too.
+        narrow = tail and (self.packed is None or self.contraction.a.has(self.plan.vector))
+        pieces = pieces_of(panel.valid if narrow else panel.width, lanes)
+        dtype = self.contraction.dtype
+        size = max(1, len(rows)) * panel.width
+        sums = tirx.decl_buffer((index(size),), dtype, "sums")
+        zero = [
+            lanes_loop(
+                width,
+                lambda lane, at_=i * panel.width + start: tirx.BufferStore(
+                    sums, tirx.const(0, dtype), [lane + at_]
+                ),
+            )
+            for i in range(len(rows))
+            for start, width in pieces
+        ]
+        products = self._taps(
+            env, list(enumerate(rows)), panel, number, pieces, sums, self.taps, group
+        )
+        stores = self._stores(env, rows, panel, number, sums)
+        return sequence([tirx.AllocBuffer(sums), *zero, products, *stores])
+
+    def _rows(self, group: Group, tile: Any) -> list[Env]:
+        """Return the values of the row axes, for each row of a tile."""
+        axes = self.plan.rows
+        if not axes:
+            return [{}]
+        static = group.count == 1
+        found: list[Env] = []
+        for i in range(group.rows):
+            if static:
+                found.append(dict(row_values(self.extents, axes, group.start + i)))
+                continue
+            row = tile * group.rows + index(group.start + i)
+            values: Env = {}
+            for axis in reversed(axes[1:]):
+                values[axis] = tirx.floormod(row, index(self.extents[axis]))
+                row = tirx.floordiv(row, index(self.extents[axis]))
+            values[axes[0]] = row
+            found.append(values)
+        return found
+
+    def _taps(
+        self,
+        env: Env,
+        rows: list[tuple[int, Env]],
+        panel: Panel,
+        number: Any,
+        pieces: list[tuple[int, int]],
+        sums: Any,
+        left: tuple[int, ...],
+        group: Group,
+    ) -> Any:
+        """Return the products of the reduced axes that are left."""
+        if not left:
+            return self._products(env, rows, panel, number, pieces, sums)
+        axis, rest = left[0], left[1:]
+        extent = self.extents[axis]
+
+        def body(value: Any, kept: list[tuple[int, Env]] = rows) -> Any:
+            return self._taps({**env, axis: value}, kept, panel, number, pieces, sums, rest, group)
+
+        bounds = [b for b in self.row_bounds if b.tap == axis] if group.border else []
+        if bounds:
+            statements = []
+            for tap in range(extent):
+                kept = [
+                    (i, row)
+                    for i, row in rows
+                    if all(inside(b, self.extents, row[b.axis], tap) for b in bounds)
+                ]
+                if kept:
+                    statements.append(body(tap, kept))
+            return sequence(statements) if statements else tirx.Evaluate(index(0))
+        outer = [b for b in self.outer_bounds if b.tap == axis]
+        if outer:
+            begin, end = limits(outer, extent, env)
+            return loop("tap", begin, end - begin, body)
+        if rest:
+            if extent <= WRITTEN_OUT and self.extents[rest[-1]] >= UNROLLED:
+                return sequence([body(tap) for tap in range(extent)])
+            return loop("tap", 0, extent, body)
+        return unrolled(extent, body, UNROLLED // 2 if group.border else UNROLLED)
+
+    def _products(
+        self,
+        env: Env,
+        rows: list[tuple[int, Env]],
+        panel: Panel,
+        number: Any,
+        pieces: list[tuple[int, int]],
+        sums: Any,
+    ) -> Any:
+        statements = []
+        vector = self.plan.vector
+        for i, row in rows:
+            for start, width in pieces:
+
+                def product(lane: Any, i: int = i, row: Env = row, start: int = start) -> Any:
+                    element = number * panel.width + (lane + (panel.start + start))
+                    full = {**env, **row, vector: element}
+                    place = [lane + (i * panel.width + start)]
+                    a = self._value(self.contraction.a, full)
+                    b = self._vector(full, panel, number, lane + start)
+                    return tirx.BufferStore(sums, tirx.BufferLoad(sums, place) + a * b, place)
+
+                statements.append(lanes_loop(width, product))
+        return sequence(statements)
+
+    def _vector(self, env: Env, panel: Panel, number: Any, element: Any) -> Any:
+        """Return an element of the vector operand."""
+        operand = self.contraction.b
+        if self.packed is None:
+            return self._value(operand, env)
+        place = self.layout.offset(env, panel, number) + element
+        loaded = tirx.BufferLoad(self.packed, [as_index(place)])
+        return tvm_ffi.structural_map(operand.value, (TensorLoad, lambda _: loaded))
+
+    def _value(self, operand: Operand, env: Env, sums: Any = None) -> Any:
+        """Return the value of an operand, loaded through flat views."""
+
+        def load(node: Any) -> Any:
+            access = operand.accesses.get(handle(node))
+            if access is None:
+                return sums
+            return tirx.BufferLoad(self.views.of(node.source), [at(access, env)])
+
+        if isinstance(operand.value, TensorLoad):
+            return load(operand.value)
+        value = tvm_ffi.structural_map(operand.value, (TensorLoad, load))
+        axes = (*self.contraction.axes, *self.contraction.reduced)
+        table = {
+            axis.var: typed(env[place], axis.var) for place, axis in enumerate(axes) if place in env
+        }
+        table.update({var: typed(0, var) for var in self.contraction.zeros})
+        return substitute(value, table)
+
+    def _stores(self, env: Env, rows: list[Env], panel: Panel, number: Any, sums: Any) -> list[Any]:
+        """Return the epilogue of a tile."""
+        contraction, vector = self.contraction, self.plan.vector
+        out = self.views.of(contraction.out)
+        contiguous = contraction.stored.factors[vector] == 1 and contraction.vectors
+        statements = []
+        for i, row in enumerate(rows):
+            for start, width in pieces_of(panel.valid, self.plan.lanes):
+
+                def store(lane: Any, i: int = i, row: Env = row, start: int = start) -> Any:
+                    element = number * panel.width + (lane + (panel.start + start))
+                    full = {**env, **row, vector: element}
+                    total = tirx.BufferLoad(sums, [lane + (i * panel.width + start)])
+                    value = self._value(contraction.epilogue, full, total)
+                    return tirx.BufferStore(out, value, [at(contraction.stored, full)])
+
+                if contiguous:
+                    statements.append(lanes_loop(width, store))
+                else:
+                    statements += [store(index(lane)) for lane in range(width)]
+        return statements
+
+
+def tap_order(plan: Plan) -> tuple[int, ...]:
+    """Return the reduced axes, outermost first: those of windows, then channels.
+
+    Innermost is the axis along which the rows' operand is contiguous.
+    """
+    contraction = plan.contraction
+    bounds = contraction.a.bounds
+    outer = {bound.tap for bound in bounds if bound.axis not in plan.rows}
+    inner = {bound.tap for bound in bounds if bound.axis in plan.rows}
+    count = len(contraction.axes)
+    reduced = range(count, len(contraction.extents))
+
+    def key(axis: int) -> tuple[int, int]:
+        if axis in outer:
+            return (0, axis)
+        if axis in inner:
+            return (1, axis)
+        largest = max((abs(f) for f in contraction.a.factors(axis)), default=0)
+        return (2, -largest)
+
+    return tuple(sorted(reduced, key=key))
+
+
+def limits(bounds: Sequence[Bound], extent: int, env: Env) -> tuple[Any, Any]:
+    """Return the first value of a tap inside of bounds, and the one after the last."""
+    begin: Any = index(0)
+    end: Any = index(extent)
+    for bound in bounds:
+        step = bound.index.factors[bound.tap]
+        base: Any = index(bound.index.constant)
+        if bound.axis >= 0:
+            base = base + env[bound.axis] * index(bound.index.factors[bound.axis])
+        low = tirx.floordiv(index(step - 1) - base, index(step))
+        high = tirx.floordiv(index(bound.size - 1) - base, index(step)) + index(1)
+        begin = tirx.max(begin, low)
+        end = tirx.min(end, high)
+    return begin, tirx.max(begin, end)
+
+
+def unrolled(extent: int, body: Callable[[Any], Any], by: int) -> Any:
+    """Return a loop with so many steps written out, and those that are left."""
+    whole, rest = divmod(extent, by)
+    statements = []
+    unroll = tirx.ForKind.UNROLLED
+    if whole:
+        statements.append(
+            loop(
+                "k",
+                0,
+                whole,
+                lambda k: loop("u", 0, by, lambda u: body(k * index(by) + u), unroll),
+            )
+        )
+    if rest:
+        statements.append(loop("u", 0, rest, lambda u: body(u + index(whole * by)), unroll))
+    return sequence(statements)
+
+
+def pieces_of(extent: int, lanes: int) -> list[tuple[int, int]]:
+    """Return vectors for so many elements: (start, lanes), halves of a vector at the end."""
+    found, start = [], 0
+    while start < extent:
+        while lanes > extent - start:
+            lanes //= 2
+        found.append((start, lanes))
+        start += lanes
+    return found
+
+
+def lanes_loop(width: int, body: Callable[[Any], Any]) -> Any:
+    """Return a vector operation."""
+    return loop("lane", 0, width, body, tirx.ForKind.VECTORIZED)
+
+
+def as_index(value: Any) -> Any:
+    """Return a number as an index."""
+    return index(value) if isinstance(value, int) else value
+
+
+def typed(value: Any, var: Any) -> Any:
+    """Return a value with the type of a variable."""
+    dtype = str(var.ty.dtype)
+    if isinstance(value, int):
+        return prim.IntImm(dtype, value)
+    return value if str(value.ty.dtype) == dtype else value.astype(dtype)

@@ -1,0 +1,225 @@
+"""How a contraction is computed: which axis is the vector, which axes are rows, the tile's size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ....recognize.contraction import Contraction
+from .tiles import Group, groups
+
+#: Bytes of a buffer up to which LLVM keeps it in registers.
+REGISTER_BYTES = 1024
+#: Cycles of a fused multiply-add, two of which begin in a cycle.
+LATENCY = 4.0
+#: Cycles of a tile beyond its products: sums begin, are stored, addresses are computed.
+TILE_CYCLES = 30.0
+#: Cycles per second where nothing is known about the clock.
+CLOCK_HZ = 3.2e9
+#: Bytes that one core gets from memory or the last cache in a second.
+BYTES_PER_S = 2.0e10
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a kernel needs of a processor.
+
+    Attributes
+    ----------
+    lanes : int
+        32-bit numbers of a vector.
+    registers : int
+        Vector registers.
+    threads : int
+    """
+
+    lanes: int
+    registers: int
+    threads: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A way to compute a contraction.
+
+    Attributes
+    ----------
+    contraction : Contraction
+        `b` is the operand with the vector; `a` has the rows.
+    vector : int
+        The axis of the vector.
+    rows : tuple[int, ...]
+        The axes of the rows, none for a tile of one row.
+    outer : tuple[int, ...]
+        The other axes of the result, which are loops.
+    groups : tuple[Group, ...]
+    vectors : int
+        Number of vectors of a tile.
+    lanes : int
+    packing : str
+        "constant", "kernel" (the kernel packs) or "none".
+    cycles : float
+        Predicted.
+    """
+
+    contraction: Contraction
+    vector: int
+    rows: tuple[int, ...]
+    outer: tuple[int, ...]
+    groups: tuple[Group, ...]
+    vectors: int
+    lanes: int
+    packing: str
+    cycles: float
+
+    @property
+    def width(self) -> int:
+        """Elements of a tile along the vector."""
+        return self.vectors * self.lanes
+
+
+def choose(contraction: Contraction, machine: Machine, constants: tuple[bool, bool]) -> Plan | None:
+    """Return the way that is predicted to be the fastest, None if there is none.
+
+    Parameters
+    ----------
+    contraction : Contraction
+    machine : Machine
+    constants : tuple[bool, bool]
+        Whether each operand is constant at every call.
+    """
+    found = [
+        plan
+        for one, constant in ((contraction, constants[1]), (contraction.swapped(), constants[0]))
+        for plan in _plans(one, machine, constant)
+    ]
+    return min(found, key=lambda plan: plan.cycles, default=None)
+
+
+def _plans(contraction: Contraction, machine: Machine, constant: bool) -> Iterator[Plan]:
+    if contraction.b.only_load() is None or contraction.b.bounds:
+        return
+    in_b = contraction.places(in_a=False, in_b=True)
+    batch = contraction.places(in_a=True, in_b=True)
+    bound_axes = {bound.axis for bound in contraction.a.bounds}
+    for vector in in_b or batch:
+        if vector in bound_axes:
+            continue
+        for rows in _row_axes(contraction, vector):
+            outer = tuple(
+                axis for axis in range(len(contraction.axes)) if axis != vector and axis not in rows
+            )
+            yield from _tiles(contraction, machine, constant, vector, rows, outer)
+
+
+def _row_axes(contraction: Contraction, vector: int) -> list[tuple[int, ...]]:
+    """Return the axes that may be the rows of tiles."""
+    axes = [axis for axis in contraction.places(in_a=True, in_b=False) if axis != vector]
+    if not axes:
+        return [()]
+    found = [(axes[-1],)]
+    for begin in range(len(axes) - 1):
+        together = tuple(axes[begin:])
+        bounded = any(bound.axis in together for bound in contraction.a.bounds)
+        if not bounded:
+            found.append(together)
+    return found
+
+
+def _tiles(
+    contraction: Contraction,
+    machine: Machine,
+    constant: bool,
+    vector: int,
+    rows: tuple[int, ...],
+    outer: tuple[int, ...],
+) -> Iterator[Plan]:
+    extent = contraction.extents[vector]
+    lanes = machine.lanes
+    while lanes > 1 and lanes >= 2 * extent:
+        lanes //= 2
+    total = math.prod(contraction.extents[axis] for axis in rows)
+    shared = contraction.a.has(vector)
+    seen = set()
+    for vectors in (1, 2, 3, 4, 6, 8):
+        if vectors > 1 and (vectors - 1) * lanes >= extent:
+            continue
+        for most in range(1, min(12, total) + 1):
+            sums = most * vectors
+            registers = sums + 1 + (vectors if most > 1 else 0)
+            if shared:
+                registers = sums + vectors + 1
+            if registers > machine.registers or sums * lanes * 4 > REGISTER_BYTES:
+                continue
+            count = -(-total // most)
+            if (count, vectors) in seen:
+                continue
+            seen.add((count, vectors))
+            cut = groups(contraction, rows, most)
+            if cut is None:
+                continue
+            packing = _packing(contraction, vector, total, constant)
+            cycles = _cycles(contraction, vector, rows, outer, cut, vectors, lanes, packing)
+            yield Plan(
+                contraction, vector, rows, outer, tuple(cut), vectors, lanes, packing, cycles
+            )
+
+
+def _packing(contraction: Contraction, vector: int, rows: int, constant: bool) -> str:
+    if constant:
+        return "constant"
+    (access,) = contraction.b.accesses.values()
+    if access.factors[vector] == 1:
+        return "none" if rows < 48 or _b_bytes(contraction) <= 1 << 16 else "kernel"
+    return "kernel"
+
+
+def _b_bytes(contraction: Contraction) -> int:
+    """Return the bytes of the vector operand for one value of the axes that both share."""
+    size = math.prod(
+        extent for place, extent in enumerate(contraction.extents) if contraction.b.has(place)
+    )
+    for axis in contraction.places(in_a=True, in_b=True):
+        size //= contraction.extents[axis]
+    return size * 4
+
+
+def _cycles(
+    contraction: Contraction,
+    vector: int,
+    rows: tuple[int, ...],
+    outer: tuple[int, ...],
+    cut: list[Group],
+    vectors: int,
+    lanes: int,
+    packing: str,
+) -> float:
+    """Return the predicted cycles on one core."""
+    extents = contraction.extents
+    steps = math.prod(axis.extent for axis in contraction.reduced)
+    shared = contraction.a.has(vector)
+    full, rest = divmod(extents[vector], vectors * lanes)
+    panels = [(vectors, full), (-(-rest // lanes), 1)] if rest else [(vectors, full)]
+    one_tile_row = 0.0
+    for wide, number in panels:
+        for group in cut:
+            loads = group.rows * (wide if shared else 1) + wide
+            step = max(group.rows * wide / 2, LATENCY, loads / 2)
+            one_tile_row += number * group.count * (steps * step + TILE_CYCLES)
+            if contraction.stored.factors[vector] != 1:
+                one_tile_row += number * group.count * group.rows * wide * lanes
+    cycles = one_tile_row * math.prod(extents[axis] for axis in outer)
+    size = math.prod(e for p, e in enumerate(extents) if contraction.b.has(p))
+    if packing == "kernel":
+        cycles += 2.0 * size
+    # A padded copy is written and read again.
+    copied = sum(math.prod(stage.shape) for stage in contraction.before)
+    cycles += 12 * copied / BYTES_PER_S * CLOCK_HZ
+    traffic = 4 * size
+    for panel_axis in (vector,):
+        again = -(-extents[panel_axis] // (vectors * lanes)) if not shared else 1
+        a_size = math.prod(e for p, e in enumerate(extents) if contraction.a.has(p))
+        traffic += 4 * a_size * (1 if a_size * 4 < 1 << 18 else min(again, 2))
+    traffic += 4 * math.prod(axis.extent for axis in contraction.axes)
+    return max(cycles, traffic / BYTES_PER_S * CLOCK_HZ)
