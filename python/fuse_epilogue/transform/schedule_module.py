@@ -280,21 +280,40 @@ def _constant_parameters(mod: ir.IRModule) -> dict[int, frozenset[int]]:
 def _with_packed_constants(
     mod: ir.IRModule, packings: Mapping[int, Mapping[int, Packing]]
 ) -> ir.IRModule:
-    packer = _ConstantPacker(mod, packings)
+    # The type of a function's variable has the shapes of its arguments.
+    renewed = {
+        handle(var): _typed_as(var, mod[var]) for var in mod.functions if packings.get(handle(var))
+    }
+    packer = _ConstantPacker(mod, packings, renewed)
     for var, func in mod.functions.items():
         if isinstance(func, relax.Function):
             packer.builder_.update_func(var, packer.visit_expr(func))
-    packed = packer.builder_.get()
-    return ir.IRModule(packed.functions, mod.attrs, mod.global_infos)
+    functions = {
+        renewed.get(handle(var), var): func for var, func in packer.builder_.get().functions.items()
+    }
+    return ir.IRModule(functions, mod.attrs, mod.global_infos)
+
+
+def _typed_as(var: GlobalVar, func: Any) -> GlobalVar:
+    """Return another variable of the same name, with the type of a function."""
+    made = GlobalVar(var.name_hint)
+    relax.expr._update_type(made, func.ty)
+    return made
 
 
 @mutator
 class _ConstantPacker(PyExprMutator):
     """Replaces the constant arguments of calls by packed ones, each constant once per packing."""
 
-    def __init__(self, mod: ir.IRModule, packings: Mapping[int, Mapping[int, Packing]]) -> None:
+    def __init__(
+        self,
+        mod: ir.IRModule,
+        packings: Mapping[int, Mapping[int, Packing]],
+        renewed: Mapping[int, GlobalVar],
+    ) -> None:
         super().__init__(mod)
         self.packings = packings
+        self.renewed = renewed
         self.packed: dict[tuple[int, int, int], Any] = {}
 
     def visit_call_(self, call: Any) -> Any:
@@ -310,7 +329,8 @@ class _ConstantPacker(PyExprMutator):
             else self.visit_expr(each)
             for place, each in enumerate(call.args[1].fields)
         ]
-        return relax.call_tir(call.args[0], relax.Tuple(arguments), call.ty_args[0])
+        var = self.renewed[handle(call.args[0])]
+        return relax.call_tir(var, relax.Tuple(arguments), call.ty_args[0])
 
     def _pack(self, func: int, place: int, constant: Any, packing: Packing) -> Any:
         key = (func, place, handle(constant))
