@@ -1,4 +1,4 @@
-"""The models of `models.py` and `model_fusion.py`, as modules of PyTorch: small, with random weights.
+"""The models of `models.py` and `model_fusion.py` as modules of PyTorch: small, random weights.
 
 Each is a block that real networks are made of, written out so that nothing but torch is needed.
 Batch norms are folded into their convolutions, as everybody does before running a network.

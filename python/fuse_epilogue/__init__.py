@@ -24,6 +24,8 @@ def _autoload() -> None:
 import importlib  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402
 
+from tvm.relax import pipeline as _relax_pipeline  # noqa: E402
+
 from .certificate import Certificate, EpilogueProof, TailProof  # noqa: E402
 from .report import REFUSALS, FusionReport, FusionStep, Refusal, refusal_code  # noqa: E402
 from .schedule import FusingSchedule as Schedule  # noqa: E402
@@ -31,7 +33,7 @@ from .schedule import analyze, fuse_reduction_epilogue  # noqa: E402
 
 if TYPE_CHECKING:
     from . import cli, models, neuron, planner, schedules, transform, tune, verify, workloads
-    from .models import compile
+    from .models import compile, load
     from .planner import plan
 
 __version__ = "0.1.0"
@@ -49,7 +51,7 @@ _SUBMODULES = (
     "workloads",
 )
 #: Functions by the subpackage that has them.
-_FUNCTIONS = {"compile": "models", "plan": "planner"}
+_FUNCTIONS = {"compile": "models", "load": "models", "plan": "planner"}
 
 __all__ = [
     "REFUSALS",
@@ -64,6 +66,7 @@ __all__ = [
     "cli",
     "compile",
     "fuse_reduction_epilogue",
+    "load",
     "models",
     "neuron",
     "plan",
@@ -75,6 +78,15 @@ __all__ = [
     "verify",
     "workloads",
 ]
+
+
+def _pipeline(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - a pass of TVM
+    """Return the pipeline for whole models: :func:`fuse_epilogue.models.model_pipeline`."""
+    return importlib.import_module(".models", __name__).model_pipeline(*args, **options)
+
+
+# tvm.compile(mod, relax_pipeline="fuse_epilogue") needs nothing but `import tvm`.
+_relax_pipeline.PIPELINE_MAP.setdefault("fuse_epilogue", _pipeline)
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module, or a function of one

@@ -5,20 +5,26 @@ a single function.
 """
 
 from .compiled import CompiledModel
+from .database import Database, DatabaseError
 from .front import compile
 from .importing import ImportRefusal, import_model
 from .pipeline import model_pipeline
 from .report import FunctionReport, ModelReport
+from .saved import SavedModelError, load
 from .signature import ArrayType, Signature
 
 __all__ = [
     "ArrayType",
     "CompiledModel",
+    "Database",
+    "DatabaseError",
     "FunctionReport",
     "ImportRefusal",
     "ModelReport",
+    "SavedModelError",
     "Signature",
     "compile",
     "import_model",
+    "load",
     "model_pipeline",
 ]

@@ -47,7 +47,14 @@ class CompiledModel:
     32.0
     """
 
-    def __init__(self, module: Any, signature: Signature, report: ModelReport, target: str) -> None:
+    def __init__(
+        self,
+        module: Any,
+        signature: Signature,
+        report: ModelReport,
+        target: str,
+        library: bytes | None = None,
+    ) -> None:
         """Load the machine code; see :func:`fuse_epilogue.compile` and :func:`fuse_epilogue.load`.
 
         Parameters
@@ -56,11 +63,13 @@ class CompiledModel:
             Of Relax's virtual machine.
         signature, report, target
             The attributes.
+        library : bytes, optional
+            The shared library that `module` was loaded from.
         """
         self.signature = signature
         self.report = report
         self.target = target
-        self._module = module
+        self._module, self._library = module, library
         self._loaded = module.jit() if hasattr(module, "jit") else module
         self._machine = relax.VirtualMachine(self._loaded, tvm.cpu())
         self._main = self._machine["main"]  # looking it up takes as long as calling it
@@ -149,6 +158,24 @@ class CompiledModel:
         machine.set_instrument(instrument)
         machine["main"](*arguments)
         return seconds
+
+    def export_library(self, path: str | Path) -> None:
+        """Link the model's machine code as a shared library for TVM's runtime.
+
+        Parameters
+        ----------
+        path : str or pathlib.Path
+            Ends in ``.so``.
+
+        Raises
+        ------
+        RuntimeError
+            There is no C++ compiler, or it fails.
+        """
+        if self._library is None:
+            self._module.export_library(str(path))
+        else:
+            Path(path).write_bytes(self._library)
 
     def save(self, path: str | Path) -> None:
         """Save the model to one file, which :func:`fuse_epilogue.load` reads.

@@ -1,6 +1,6 @@
 """The Relax pipeline for whole models: from operators to scheduled functions and bytecode.
 
-``tvm.compile(mod, target, relax_pipeline="fuse_epilogue")`` runs it once this package is imported.
+``tvm.compile(mod, target, relax_pipeline="fuse_epilogue")`` runs it; `import tvm` makes it known.
 """
 
 from __future__ import annotations
@@ -17,9 +17,6 @@ from ..schedules import host
 from ..transform import ScheduleModule
 from .cleanup import FoldNoOps
 from .reshapes import SinkReshapes
-
-#: Name of the pipeline among those of Relax.
-NAME = "fuse_epilogue"
 
 
 def graph_passes(channels_last: bool = True) -> list[Any]:
@@ -150,10 +147,3 @@ def model_pipeline(
             return ir.transform.Sequential(machine_passes())(done)
 
     return run
-
-
-def register() -> None:
-    """Make the pipeline known to Relax by its name; once is enough."""
-    known = relax.pipeline.PIPELINE_MAP
-    if NAME not in known:
-        relax.register_pipeline(NAME)(model_pipeline)

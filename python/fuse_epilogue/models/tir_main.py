@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import tvm_ffi
 from tvm import ir, relax, tirx
+
+from ..tir_tree import handle
 
 
 def with_relax_main(mod: ir.IRModule) -> ir.IRModule:
@@ -26,12 +29,12 @@ def with_relax_main(mod: ir.IRModule) -> ir.IRModule:
     """
     name, func = _entry(mod)
     written = _written(func)
-    params = [func.buffer_map[param] for param in func.params if param in func.buffer_map]
-    if len(params) < len(func.params):
+    params = list(func.params)
+    if not all(hasattr(param.ty, "shape") for param in params):
         raise ValueError(f"'{name}' has a parameter that is not a buffer: a model takes arrays")
-    outputs = [buffer for buffer in params if any(buffer.same_as(each) for each in written)]
+    outputs = [param for param in params if handle(param) in written]
     count = len(params) - len(outputs)
-    if not outputs or any(any(b.same_as(w) for w in written) for b in params[:count]):
+    if not outputs or any(handle(param) in written for param in params[:count]):
         raise ValueError(
             f"the last parameters of '{name}' must be its outputs, and it must only write those"
         )
@@ -67,17 +70,14 @@ def _entry(mod: ir.IRModule) -> tuple[str, Any]:
     return next(iter(found.items()))
 
 
-def _type(buffer: Any) -> Any:
-    return relax.TensorType(list(buffer.shape), buffer.dtype)
+def _type(param: Any) -> Any:
+    return relax.TensorType(list(param.ty.shape), str(param.ty.dtype))
 
 
-def _written(func: Any) -> list[Any]:
-    """Return the buffers that the statements of a function store to."""
-    found: list[Any] = []
-
-    def visit(node: Any) -> None:
-        if isinstance(node, tirx.BufferStore):
-            found.append(node.buffer)
-
-    tirx.stmt_functor.post_order_visit(func.body, visit)
+def _written(func: Any) -> set[int]:
+    """Return the handles of the buffers that the statements of a function store to."""
+    found: set[int] = set()
+    tvm_ffi.structural_walk(
+        func.body, (tirx.BufferStore, lambda node: found.add(handle(node.buffer)))
+    )
     return found

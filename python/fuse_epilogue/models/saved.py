@@ -1,0 +1,223 @@
+"""Compiled models in files: a zip archive of machine code and a manifest.
+
+Nothing in the archive is executed before all of the manifest fits: the versions, the members, the
+hash of the machine code. The machine code itself is a shared library, which runs with the rights of
+the process that loads it: load only files that you would run as a program.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tvm
+
+from .._files import try_to_write
+from .compiled import CompiledModel
+from .report import ModelReport
+from .signature import ArrayType, Signature
+
+#: What a manifest says it is of, and the version of the format.
+FORMAT, FORMAT_VERSION = "fuse_epilogue model", 1
+_MANIFEST, _LIBRARY = "manifest.json", "model.so"
+#: Packages whose versions a model depends on.
+_PACKAGES = {"fuse_epilogue": "fuse_epilogue", "tvm": "apache-tvm", "tvm_ffi": "apache-tvm-ffi"}
+
+
+class SavedModelError(ValueError):
+    """A file that is not a saved model of this version; the message says which, and why."""
+
+
+def save(model: CompiledModel, path: str | Path) -> None:
+    """Save a model; see :meth:`CompiledModel.save`."""
+    file = Path(path)
+    try_to_write(file)
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder, _LIBRARY)
+        _link(model, library)
+        if file.suffix == ".so":
+            _replace(file, lambda name: Path(name).write_bytes(library.read_bytes()))
+            return
+        code = library.read_bytes()
+    manifest = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "versions": versions(),
+        "target": model.target,
+        "signature": _signature_data(model.signature),
+        "report": json.loads(model.report.to_json()),
+        "sha256": hashlib.sha256(code).hexdigest(),
+    }
+
+    def write(name: str) -> None:
+        with zipfile.ZipFile(name, "w") as archive:
+            archive.writestr(_MANIFEST, json.dumps(manifest, indent=1))
+            archive.writestr(_LIBRARY, code)
+
+    _replace(file, write)
+
+
+def load(path: str | Path) -> CompiledModel:
+    """Load a model that :meth:`CompiledModel.save` has saved.
+
+    Its machine code runs in this process: load only files that you trust.
+
+    Parameters
+    ----------
+    path : str or pathlib.Path
+
+    Returns
+    -------
+    CompiledModel
+
+    Raises
+    ------
+    OSError
+        The file cannot be read.
+    SavedModelError
+        The file is not a saved model, is damaged, or was saved by another version of this package
+        or of TVM, or for a processor whose instructions this one does not have.
+
+    Example
+    -------
+    >>> import fuse_epilogue
+    >>> fuse_epilogue.load("no_such_file.fe")
+    Traceback (most recent call last):
+    FileNotFoundError: [Errno 2] No such file or directory: 'no_such_file.fe'
+    """
+    manifest, code = _read(Path(path))
+    signature = _signature_from(manifest["signature"])
+    report = ModelReport.from_json(json.dumps(manifest["report"]))
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder, _LIBRARY)
+        library.write_bytes(code)
+        module = tvm.runtime.load_module(str(library))  # it stays mapped without the file
+    return CompiledModel(module, signature, report, manifest["target"], code)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that machine code and plans depend on, by package."""
+    from .. import __version__
+
+    found = {"fuse_epilogue": __version__}
+    for name, distribution in _PACKAGES.items():
+        if name not in found:
+            found[name] = importlib.metadata.version(distribution)
+    return found
+
+
+def _link(model: CompiledModel, library: Path) -> None:
+    try:
+        model.export_library(library)
+    except (RuntimeError, OSError) as error:
+        last = (str(error).strip().splitlines() or ["no message"])[-1]
+        raise RuntimeError(
+            f"saving links a shared library with a C++ compiler, which failed: {last}; install "
+            "g++ or clang++"
+        ) from error
+
+
+def _replace(file: Path, write: Callable[[str], Any]) -> None:
+    """Have a file written beside its place, and move it there when it is complete."""
+    target = file.resolve()
+    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    os.close(descriptor)
+    try:
+        write(name)
+        mask = os.umask(0)
+        os.umask(mask)
+        Path(name).chmod(0o666 & ~mask)
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _read(file: Path) -> tuple[dict[str, Any], bytes]:
+    """Return the manifest and the machine code of a file, if all of it is right."""
+    data = file.open("rb")
+    with data:
+        try:
+            with zipfile.ZipFile(data) as archive:
+                if sorted(archive.namelist()) != sorted((_MANIFEST, _LIBRARY)):
+                    raise SavedModelError(f"'{file}' is not a saved model: other files are in it")
+                text, code = archive.read(_MANIFEST), archive.read(_LIBRARY)
+        except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+            raise SavedModelError(
+                f"'{file}' is not a saved model, or is damaged: {error}"
+            ) from error
+    try:
+        manifest = json.loads(text)
+        _check(file, manifest, code)
+        return manifest, code
+    except SavedModelError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise SavedModelError(
+            f"'{file}' is damaged: its manifest is wrong ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _check(file: Path, manifest: dict[str, Any], code: bytes) -> None:
+    if manifest["format"] != FORMAT:
+        raise SavedModelError(f"'{file}' is not a saved model but '{manifest['format']}'")
+    if manifest["format_version"] != FORMAT_VERSION:
+        raise SavedModelError(
+            f"'{file}' has version {manifest['format_version']} of the format, this package reads "
+            f"{FORMAT_VERSION}: compile the model again"
+        )
+    for name, version in versions().items():
+        if manifest["versions"][name] != version:
+            raise SavedModelError(
+                f"'{file}' was saved with {name} {manifest['versions'][name]}, this is {version}: "
+                "compile the model again"
+            )
+    if hashlib.sha256(code).hexdigest() != manifest["sha256"]:
+        raise SavedModelError(f"'{file}' is damaged: its machine code has another hash")
+    _check_processor(file, manifest["target"])
+    _signature_from(manifest["signature"])
+    ModelReport.from_json(json.dumps(manifest["report"]))
+
+
+def _check_processor(file: Path, target: str) -> None:
+    """Refuse machine code whose instructions this processor does not have."""
+    wanted = tvm.target.Target(json.loads(target))
+    here = tvm.target.Target("llvm")
+    features = tvm.get_global_func("target.target_has_feature", allow_missing=True)
+    system = tvm.get_global_func("target.llvm_get_system_cpu", allow_missing=True)
+    if features is None or system is None or "mcpu" not in wanted.attrs:
+        return
+    host = tvm.target.Target({"kind": here.kind.name, "mcpu": system()})
+    for feature in ("avx2", "fma", "avx512f", "avx512bw", "avx512vnni", "avx512bf16"):
+        if features(feature, wanted) and not features(feature, host):
+            raise SavedModelError(
+                f"'{file}' was compiled for {wanted.attrs['mcpu']} with {feature}, which this "
+                "processor does not have: compile the model here"
+            )
+
+
+def _signature_data(signature: Signature) -> dict[str, Any]:
+    def arrays(types: tuple[ArrayType, ...]) -> list[Any]:
+        return [[each.name, list(each.shape), each.dtype] for each in types]
+
+    return {
+        "inputs": arrays(signature.inputs),
+        "outputs": arrays(signature.outputs),
+        "is_tuple": signature.is_tuple,
+    }
+
+
+def _signature_from(data: dict[str, Any]) -> Signature:
+    def arrays(types: list[Any]) -> tuple[ArrayType, ...]:
+        return tuple(ArrayType(name, tuple(shape), dtype) for name, shape, dtype in types)
+
+    if not isinstance(data["is_tuple"], bool):
+        raise TypeError("is_tuple must be true or false")
+    return Signature(arrays(data["inputs"]), arrays(data["outputs"]), data["is_tuple"])

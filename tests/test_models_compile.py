@@ -1,0 +1,220 @@
+"""Whole models: compiled, called with arrays of any library, reported."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+import fuse_epilogue
+from fuse_epilogue import workloads
+from fuse_epilogue.models import ImportRefusal, ModelReport
+from fuse_epilogue.schedules import host
+
+
+def relax_model(*shapes: tuple[Any, ...], build: Any) -> Any:
+    """A module whose "main" is what `build` makes of its inputs."""
+    builder = relax.BlockBuilder()
+    inputs = [
+        relax.Var(f"x{i}", relax.TensorType(shape, "float32")) for i, shape in enumerate(shapes)
+    ]
+    with builder.function("main", inputs):
+        with builder.dataflow():
+            result = builder.emit_output(build(builder, *inputs))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def dense(rng: np.random.Generator) -> tuple[Any, Any]:
+    """A linear layer with ReLU, and the same in numpy."""
+    weight = rng.standard_normal((8, 5)).astype("float32")
+    bias = rng.standard_normal(8).astype("float32")
+
+    def build(builder: Any, x: Any) -> Any:
+        turned = builder.emit(relax.op.permute_dims(relax.const(weight)))
+        y = builder.emit(relax.op.matmul(x, turned))
+        return relax.op.nn.relu(builder.emit(relax.op.add(y, relax.const(bias))))
+
+    return relax_model((4, 5), build=build), lambda x: np.maximum(x @ weight.T + bias, 0)
+
+
+@pytest.fixture(scope="module")
+def compiled() -> tuple[Any, Any]:
+    mod, reference = dense(np.random.default_rng(0))
+    return fuse_epilogue.compile(mod, host(1)), reference
+
+
+class OfAnother:
+    """An array of another library: only DLPack is known of it."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+
+def test_arrays_of_numpy(compiled: tuple[Any, Any]) -> None:
+    model, reference = compiled
+    x = np.random.default_rng(1).standard_normal((4, 5)).astype("float32")
+    result = model(x)
+    assert isinstance(result, np.ndarray)
+    np.testing.assert_allclose(result, reference(x), rtol=0, atol=1e-5)
+
+
+def test_arrays_that_are_not_aligned_or_contiguous_or_writeable(compiled: tuple[Any, Any]) -> None:
+    model, reference = compiled
+    x = np.random.default_rng(1).standard_normal((4, 5)).astype("float32")
+    memory = np.zeros(x.nbytes + 64, np.uint8)
+    for offset in range(0, 64, 4):
+        shifted = memory[offset : offset + x.nbytes].view("float32").reshape(x.shape)
+        shifted[...] = x
+        np.testing.assert_allclose(model(shifted), reference(x), rtol=0, atol=1e-5)
+    frozen = x.copy()
+    frozen.flags.writeable = False
+    for other in (np.asfortranarray(x), np.repeat(x, 2, axis=0)[::2], frozen):
+        np.testing.assert_allclose(model(other), reference(x), rtol=0, atol=1e-5)
+
+
+def test_tensors_of_tvm_and_of_others(compiled: tuple[Any, Any]) -> None:
+    model, reference = compiled
+    x = np.ones((4, 5), "float32")
+    of_tvm = model(tvm.runtime.tensor(x))
+    assert isinstance(of_tvm, tvm.runtime.Tensor)
+    np.testing.assert_allclose(of_tvm.numpy(), reference(x), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(model(OfAnother(x)), reference(x), rtol=0, atol=1e-5)
+
+
+def test_tensors_of_torch(compiled: tuple[Any, Any]) -> None:
+    torch = pytest.importorskip("torch")
+    model, reference = compiled
+    x = torch.ones(5, 4).T.requires_grad_()
+    result = model(x)
+    assert isinstance(result, torch.Tensor)
+    np.testing.assert_allclose(result.numpy(), reference(np.ones((4, 5))), rtol=0, atol=1e-5)
+
+
+def test_a_result_stays_when_the_model_runs_again(compiled: tuple[Any, Any]) -> None:
+    model, reference = compiled
+    one, other = np.ones((4, 5), "float32"), np.full((4, 5), -2, "float32")
+    first = model(one)
+    model(other)
+    np.testing.assert_allclose(first, reference(one), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "error", "message"),
+    [
+        ([], TypeError, r"takes 1 arrays \(x0\), not 0"),
+        ([np.ones((4, 5), "float64")], TypeError, "is float64, not float32"),
+        ([np.ones((5, 4), "float32")], ValueError, r"has shape \(5, 4\), not \(4, 5\)"),
+        ([[1.0]], TypeError, "arrays of numpy, torch"),
+    ],
+)
+def test_arguments_that_do_not_fit(
+    compiled: tuple[Any, Any], inputs: list[Any], error: type, message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        compiled[0](*inputs)
+
+
+def test_several_results_are_a_tuple() -> None:
+    def build(builder: Any, x: Any, y: Any) -> Any:
+        total = builder.emit(relax.op.add(x, y))
+        return relax.Tuple([total, builder.emit(relax.op.nn.relu(x))])
+
+    model = fuse_epilogue.compile(relax_model((3,), (3,), build=build), threads=1)
+    x, y = np.array([1, -1, 2], "float32"), np.array([4, 5, 6], "float32")
+    total, positive = model(x, y)
+    assert total.tolist() == [5, 4, 8] and positive.tolist() == [1, 0, 2]
+
+
+def test_a_size_with_a_name() -> None:
+    n = tvm.tirx.Var("n", "int64")
+    mod = relax_model((n, 3), (n, 3), build=lambda builder, x, y: relax.op.add(x, y))
+    model = fuse_epilogue.compile(mod, threads=1)
+    for size in (1, 7):
+        assert model(*[np.ones((size, 3), "float32")] * 2).sum() == 6 * size
+    with pytest.raises(ValueError, match=r"argument 1 .* not \(n, 3\) with \{'n': 2\}"):
+        model(np.ones((2, 3), "float32"), np.ones((3, 3), "float32"))
+
+
+def test_a_module_of_one_function_of_tir() -> None:
+    model = fuse_epilogue.compile(tvm.IRModule({"f": workloads.matmul(8, 8, 8)}), threads=1)
+    assert [each.name for each in model.signature.inputs] == ["a", "b", "bias"]
+    a, b, bias = np.eye(8, dtype="float32"), np.ones((8, 8), "float32"), np.ones(8, "float32")
+    assert model(a, b, bias).sum() == 128
+
+
+def test_modules_without_a_model_are_refused() -> None:
+    func = workloads.matmul(8, 8, 8)
+    with pytest.raises(ValueError, match="2 PrimFuncs .* none is named 'main'"):
+        fuse_epilogue.compile(tvm.IRModule({"f": func, "g": func}))
+    with pytest.raises(TypeError, match="model must be .* not int"):
+        fuse_epilogue.compile(3)
+    with pytest.raises(ImportRefusal, match="no file of that name"):
+        fuse_epilogue.compile("none.onnx")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"limit": 3}, "limit is for a PrimFunc"),
+        ({"target": "trn1"}, "models are compiled for processors"),
+        ({"target": {"kind": "c"}}, "kind 'llvm'"),
+        ({"example_inputs": ()}, "example_inputs is for torch modules"),
+    ],
+)
+def test_options_that_are_not_for_models(options: dict[str, Any], message: str) -> None:
+    mod, _ = dense(np.random.default_rng(0))
+    with pytest.raises(ValueError, match=message):
+        fuse_epilogue.compile(mod, **options)
+
+
+def test_a_primfunc_is_planned_as_before() -> None:
+    func = workloads.matmul(8, 8, 8)
+    built = fuse_epilogue.compile(func)
+    arrays = [
+        tvm.runtime.tensor(np.ones([int(n) for n in p.ty.shape], "float32")) for p in func.params
+    ]
+    built(*arrays)
+    assert arrays[-1].numpy().tolist() == [[9.0] * 8] * 8
+    with pytest.raises(ValueError, match="threads is for models"):
+        fuse_epilogue.compile(func, threads=2)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'limits'"):
+        fuse_epilogue.compile(func, limits=2)
+
+
+def test_the_report(compiled: tuple[Any, Any]) -> None:
+    model, _ = compiled
+    (function,) = model.report.functions
+    assert function.calls == 1 and function.measured_s is None
+    report = model.profile(np.ones((4, 5), "float32"), repeats=3)
+    assert report is model.report and report.measured
+    assert report.share(report.functions[0]) == 1.0
+    assert ModelReport.from_json(report.to_json()) == report
+    assert function.name in str(report) and "100.0%" in str(report)
+    assert f"<td>{function.name}</td>" in report._repr_html_()
+    with pytest.raises(ValueError, match="repeats must be"):
+        model.profile(np.ones((4, 5), "float32"), repeats=0)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", json.dumps({"functions": [{"name": "f"}]})])
+def test_reports_that_are_none(text: str) -> None:
+    with pytest.raises(ValueError, match="not the JSON of a model report"):
+        ModelReport.from_json(text)
+
+
+def test_the_pipeline_by_its_name() -> None:
+    mod, reference = dense(np.random.default_rng(0))
+    built = tvm.compile(mod, host(1), relax_pipeline="fuse_epilogue")
+    x = np.ones((4, 5), "float32")
+    result = relax.VirtualMachine(built, tvm.cpu())["main"](tvm.runtime.tensor(x))
+    np.testing.assert_allclose(result.numpy(), reference(x), rtol=0, atol=1e-5)

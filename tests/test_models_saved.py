@@ -1,0 +1,136 @@
+"""Compiled models and plans in files: what is damaged or foreign is refused by name."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+
+import fuse_epilogue
+from fuse_epilogue import workloads
+from fuse_epilogue.models import Database, DatabaseError, SavedModelError
+
+ARRAYS = [np.eye(8, dtype="float32"), np.ones((8, 8), "float32"), np.ones(8, "float32")]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    mod = tvm.IRModule({"main": workloads.matmul(8, 8, 8)})
+    file = tmp_path_factory.mktemp("saved") / "model.fe"
+    fuse_epilogue.compile(mod, threads=1).save(file)
+    return file
+
+
+def rewritten(file: Path, into: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
+    """A copy of a saved model with another manifest."""
+    with zipfile.ZipFile(file) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    manifest = json.loads(members["manifest.json"])
+    change(manifest)
+    members["manifest.json"] = json.dumps(manifest).encode()
+    with zipfile.ZipFile(into, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return into
+
+
+def test_a_saved_model_is_the_same(saved: Path, tmp_path: Path) -> None:
+    model = fuse_epilogue.load(saved)
+    assert str(model.signature) == (
+        "(a: float32[8, 8], b: float32[8, 8], bias: float32[8]) -> float32[8, 8]"
+    )
+    assert model(*ARRAYS).tolist() == [[2.0] * 8] * 8
+    assert [each.kind for each in model.report.functions] != []
+    again = tmp_path / "again.fe"
+    model.save(again)
+    assert fuse_epilogue.load(again)(*ARRAYS).tolist() == [[2.0] * 8] * 8
+    assert list(tmp_path.iterdir()) == [again]
+
+
+def test_a_shared_library_for_tvm_alone(saved: Path, tmp_path: Path) -> None:
+    fuse_epilogue.load(saved).save(tmp_path / "model.so")
+    module = tvm.runtime.load_module(str(tmp_path / "model.so"))
+    machine = tvm.relax.VirtualMachine(module, tvm.cpu())
+    result = machine["main"](*map(tvm.runtime.tensor, ARRAYS))
+    assert result.numpy().tolist() == [[2.0] * 8] * 8
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: m.update(format="something"), "not a saved model but 'something'"),
+        (lambda m: m.update(format_version=99), "version 99 of the format"),
+        (lambda m: m["versions"].update(tvm="0.1"), "saved with tvm 0.1"),
+        (lambda m: m["versions"].update(fuse_epilogue="9"), "saved with fuse_epilogue 9"),
+        (lambda m: m.update(sha256="0"), "machine code has another hash"),
+        (lambda m: m.pop("signature"), "its manifest is wrong .KeyError"),
+        (lambda m: m["signature"].update(inputs=3), "its manifest is wrong"),
+        (lambda m: m.update(report={"functions": 3}), "its manifest is wrong"),
+    ],
+)
+def test_manifests_that_are_wrong(
+    saved: Path, tmp_path: Path, change: Callable[[dict[str, Any]], Any], message: str
+) -> None:
+    file = rewritten(saved, tmp_path / "other.fe", change)
+    with pytest.raises(SavedModelError, match=f"other.fe' .*{message}"):
+        fuse_epilogue.load(file)
+
+
+def test_files_that_are_no_saved_models(saved: Path, tmp_path: Path) -> None:
+    data = saved.read_bytes()
+    flipped = bytearray(data)
+    flipped[len(data) // 2] ^= 1
+    other = tmp_path / "other.fe"
+    for content in (b"", b"text", data[: len(data) // 2], bytes(flipped)):
+        other.write_bytes(content)
+        with pytest.raises(SavedModelError, match="other.fe"):
+            fuse_epilogue.load(other)
+    with zipfile.ZipFile(other, "w") as archive:
+        archive.writestr("data.pkl", "")
+    with pytest.raises(SavedModelError, match="other files are in it"):
+        fuse_epilogue.load(other)
+    with pytest.raises(FileNotFoundError):
+        fuse_epilogue.load(tmp_path / "none.fe")
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        fuse_epilogue.load(saved).save(tmp_path / "no" / "model.fe")
+
+
+def test_a_database_finds_what_was_put(tmp_path: Path) -> None:
+    database = Database(tmp_path / "plans")
+    func, other = workloads.matmul(8, 8, 8), workloads.matmul(8, 8, 16)
+    assert database.get(func, "llvm", threads=1) is None
+    database.put(func, "llvm", {"tile": [6, 16]}, threads=1)
+    assert Database(tmp_path / "plans").get(func, "llvm", threads=1) == {"tile": [6, 16]}
+    renamed = func.with_attr("global_symbol", "another")
+    assert database.get(renamed, "llvm", threads=1) == {"tile": [6, 16]}
+    assert database.get(other, "llvm", threads=1) is None
+    assert database.get(func, "llvm", threads=2) is None
+    database.put(func, "llvm", 3, threads=1)
+    assert database.get(func, "llvm", threads=1) == 3 and len(database) == 1
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: "",
+        lambda text: text[:-20],
+        lambda text: "[]",
+        lambda text: text.replace("fuse_epilogue plan", "something"),
+        lambda text: text.replace('"value": 1', '"value": 2'),
+        lambda text: text.replace('"target": "llvm"', '"target": "cuda"'),
+    ],
+)
+def test_a_damaged_entry_is_refused(tmp_path: Path, damage: Callable[[str], str]) -> None:
+    database = Database(tmp_path)
+    func = workloads.matmul(8, 8, 8)
+    database.put(func, "llvm", 1)
+    (file,) = tmp_path.glob("*.json")
+    file.write_text(damage(file.read_text()))
+    with pytest.raises(DatabaseError, match=f"{file.name}' is damaged or foreign"):
+        database.get(func, "llvm")
