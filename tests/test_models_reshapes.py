@@ -85,3 +85,30 @@ def test_two_reshapes_become_one() -> None:
         return emit(relax.op.reshape(emit(relax.op.reshape(x, (4, 6))), (24,)))
 
     assert operators(SinkReshapes()(module(body))) == ["reshape"]
+
+
+def by_one_matrix(emit: Any, x: Any) -> Any:
+    return emit(relax.op.matmul(x, emit(relax.op.broadcast_to(WEIGHT, (2, 4, 5)))))
+
+
+def by_several(emit: Any, x: Any) -> Any:
+    weights = relax.const(np.arange(40, dtype="float32").reshape(2, 4, 5))
+    return emit(relax.op.matmul(x, weights))
+
+
+def by_a_larger_batch(emit: Any, x: Any) -> Any:
+    one = emit(relax.op.take(x, relax.const(np.arange(1)), axis=0))
+    return emit(relax.op.matmul(one, emit(relax.op.broadcast_to(WEIGHT, (2, 4, 5)))))
+
+
+@pytest.mark.parametrize(
+    ("body", "flat"),
+    [(by_one_matrix, True), (by_several, False), (by_a_larger_batch, False)],
+    ids=["one", "several", "larger-batch"],
+)
+def test_a_product_with_one_matrix_is_flat(body: Callable[[Any, Any], Any], flat: bool) -> None:
+    before = module(body)
+    after = SinkReshapes()(before)
+    assert (operators(after)[-3:] == ["reshape", "matmul", "reshape"]) is flat
+    x = np.arange(24, dtype="float32").reshape(X)
+    assert np.array_equal(run(after, x), run(before, x))

@@ -13,10 +13,43 @@ from tvm import ir, relax
 from tvm.target import Target
 
 from .._arguments import flag
+from .._interrupts import is_interrupt
 from ..schedules import host
 from ..transform import ScheduleModule
 from .cleanup import FoldNoOps
 from .reshapes import SinkReshapes
+
+
+@tvm.transform.module_pass(opt_level=0, name="ChannelsLast")
+class ChannelsLast:
+    """Compute 2-D convolutions on images of layout NHWC, where Relax can convert the layout.
+
+    Its conversion fails on some operators that follow a convolution: then nothing is converted.
+    """
+
+    def transform_module(
+        self, mod: ir.IRModule, _context: tvm.transform.PassContext
+    ) -> ir.IRModule:
+        """Return the module with converted layouts, or the module itself.
+
+        Parameters
+        ----------
+        mod : tvm.ir.IRModule
+            Stays as it is.
+        """
+        found: list[Any] = []
+        for func in mod.functions.values():
+            if isinstance(func, relax.Function):
+                relax.analysis.post_order_visit(func, found.append)
+        convolution = "relax.nn.conv2d"
+        if not any(getattr(getattr(n, "op", None), "name", "") == convolution for n in found):
+            return mod
+        try:
+            return relax.transform.ConvertLayout({convolution: ["NHWC", "OHWI"]})(mod)
+        except Exception as error:  # noqa: BLE001 - TVM's errors are of several types
+            if is_interrupt(error):
+                raise KeyboardInterrupt from error
+            return mod
 
 
 def graph_passes(channels_last: bool = True) -> list[Any]:
@@ -30,15 +63,16 @@ def graph_passes(channels_last: bool = True) -> list[Any]:
     """
     flag("channels_last", channels_last)
     transform = relax.transform
-    layout = {"relax.nn.conv2d": ["NHWC", "OHWI"]}
     return [
         transform.CanonicalizeBindings(),
         transform.FoldBatchnormToConv2D(),
         transform.DecomposeOpsForInference(),
         FoldNoOps(),
+        # Before constants are folded: a matrix that is broadcast to a batch is one matrix.
+        SinkReshapes(),
         # Weights that are transposed, and batch norms that are folded, are constants again.
         transform.FoldConstant(),
-        *([transform.ConvertLayout(layout)] if channels_last else []),
+        *([ChannelsLast()] if channels_last else []),
         FoldNoOps(),
         SinkReshapes(),
         FoldNoOps(),

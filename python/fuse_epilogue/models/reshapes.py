@@ -75,7 +75,37 @@ class _Sinker(PyExprMutator):
                 return self._after(_with_arguments(call, [source, *call.args[1:]]), call)
         if name in _BINARY:
             return self._binary(call)
+        if name == "relax.matmul":
+            return self._flat_product(call)
         return call
+
+    def _flat_product(self, call: Any) -> Any:
+        """Return a batch of products with one matrix as one product.
+
+        torch.export broadcasts the matrix first; as a constant, it would be folded into as many.
+        """
+        left, right = call.args
+        matrix = self._bound(right, "relax.broadcast_to")
+        matrix = right if matrix is None else matrix.args[0]
+        rows, shape = _shape(left), _shape(matrix)
+        while shape is not None and len(shape) > 2 and shape[0] == 1:
+            shape = shape[1:]
+        result = _shape(self.builder_.normalize(call))
+        if rows is None or shape is None or result is None or len(shape) != 2 or len(rows) < 3:
+            return call
+        if result[:-1] != rows[:-1]:
+            return call
+        flat = self.builder_.emit(relax.op.reshape(left, (math.prod(rows[:-1]), rows[-1])))
+        if _shape(matrix) != shape:
+            matrix = self.builder_.emit(relax.op.reshape(matrix, shape))
+        product = self.builder_.emit(_with_arguments(call, [flat, matrix]))
+        return relax.op.reshape(product, result)
+
+    def _bound(self, value: Any, name: str) -> Any:
+        """Return the call of an operator that a variable is bound to, None for anything else."""
+        bound = self.lookup_binding(value) if isinstance(value, relax.Var) else None
+        same = isinstance(bound, Call) and getattr(bound.op, "name", "") == name
+        return bound if same else None
 
     def _binary(self, call: Any) -> Any:
         for place, other in ((0, 1), (1, 0)):
@@ -119,11 +149,10 @@ class _Sinker(PyExprMutator):
 
     def _reshaped(self, value: Any) -> Any:
         """Return what a reshape is of, None for any other value."""
-        bound = self.lookup_binding(value) if isinstance(value, relax.Var) else None
-        if isinstance(bound, Call) and getattr(bound.op, "name", "") == "relax.reshape":
-            source = bound.args[0]
-            return source if _shape(source) is not None and _shape(value) is not None else None
-        return None
+        bound = self._bound(value, "relax.reshape")
+        if bound is None or _shape(bound.args[0]) is None or _shape(value) is None:
+            return None
+        return bound.args[0]
 
 
 def _with_arguments(call: Any, arguments: list[Any]) -> Any:
