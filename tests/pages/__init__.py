@@ -3,5 +3,5 @@
 - `reading`: a page's sections, blocks of code and prose.
 - `programs`: runs the Python of README.md; test_docs_guides.py does so for docs/.
 - `commands`: shell commands and targets of make, files and names that the prose mentions.
-- `figures`, `sources`: where every figure in the prose comes from.
+- `figures`, `sources`, `measured`: where every figure in the prose comes from.
 """

@@ -1,0 +1,201 @@
+"""Figures of the committed results, as the rows of `sources` write them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def fusion(results: Any, family: str, rival: str, epilogue: str = "+ bias") -> dict[str, float]:  # noqa: ANN401
+    """Return the median of rival's time over ours, by the size of the reduction."""
+    return {
+        program["size"]: program["ratio_to_ours"][rival]["median"]
+        for program in results["results"][family]["programs"]
+        if program["epilogue"] == epilogue
+    }
+
+
+def span(values: Any) -> tuple[float, float]:  # noqa: ANN401 - an iterable of numbers
+    values = list(values)
+    return min(values), max(values)
+
+
+def small(sizes: dict[str, float], largest: int) -> list[float]:
+    """Select reductions of at most ``largest`` steps."""
+    return [ratio for size, ratio in sizes.items() if int(size.removeprefix("K = ")) <= largest]
+
+
+def long(sizes: dict[str, float], shortest: int) -> list[float]:
+    """Select reductions of at least ``shortest`` steps."""
+    return [ratio for size, ratio in sizes.items() if int(size.removeprefix("K = ")) >= shortest]
+
+
+def tiles_large(results: Any) -> tuple[float, ...]:  # noqa: ANN401
+    unfused, by_hand = (fusion(results, "tile_large", rival) for rival in ("unfused", "by hand"))
+    return (*span(small(unfused, 16)), unfused["K = 64"], *span(by_hand.values()))
+
+
+def tiles_small(results: Any) -> tuple[float, ...]:  # noqa: ANN401
+    unfused, by_hand = (fusion(results, "tile_small", rival) for rival in ("unfused", "by hand"))
+    return unfused["K = 1"], unfused["K = 16"], by_hand["K = 1"]
+
+
+def short_reductions(results: Any) -> tuple[float, ...]:  # noqa: ANN401
+    unfused, by_hand = (fusion(results, "tile_large", rival) for rival in ("unfused", "by hand"))
+    return (*span(small(unfused, 16)), *span(small(by_hand, 16)))
+
+
+def longest_large(results: Any) -> tuple[float, ...]:  # noqa: ANN401
+    return tuple(fusion(results, "tile_large", rival)["K = 64"] for rival in ("unfused", "by hand"))
+
+
+def long_reductions(results: Any) -> tuple[float, ...]:  # noqa: ANN401
+    found = (fusion(results, "tile_small", rival) for rival in ("unfused", "by hand"))
+    return tuple(end for sizes in found for end in span(long(sizes, 256)))
+
+
+def by_rows(results: Any) -> tuple[float, ...]:  # noqa: ANN401
+    unfused, by_hand = (fusion(results, "row", rival) for rival in ("unfused", "by hand"))
+    return (*(unfused[f"K = {k}"] for k in (1, 8, 64)), *span(small(by_hand, 16)))
+
+
+def split(results: Any) -> tuple[float, ...]:  # noqa: ANN401
+    unfused, by_hand = (fusion(results, "split_large", rival) for rival in ("unfused", "by hand"))
+    return unfused["K = 2 x 4"], unfused["K = 8 x 32"], *span(by_hand.values())
+
+
+def split_relu(results: Any, family: str) -> tuple[float, ...]:  # noqa: ANN401
+    rivals = ("unfused", "by hand")
+    found = (fusion(results, family, rival, "+ bias + ReLU").values() for rival in rivals)
+    return tuple(end for values in found for end in span(values))
+
+
+def convolution(results: Any) -> tuple[float, ...]:  # noqa: ANN401
+    rivals = ("unfused", "by hand")
+    return tuple(fusion(results, "conv", rival, "+ bias + ReLU")["F = 4"] for rival in rivals)
+
+
+def conv1d(results: Any, case: str) -> list[dict[str, Any]]:  # noqa: ANN401
+    """Return a case in float32 with data that is not flushed, on one thread and on two."""
+    rows = (row for row in results["results"] if row["case"] == case and row["state"] == "warm")
+    return sorted((r for r in rows if r["dtype"] == "float32"), key=lambda row: row["threads"])
+
+
+def of_memcpy(results: Any, case: str) -> list[float]:  # noqa: ANN401
+    return [row["ratio_to_memcpy"]["ours"]["median"] for row in conv1d(results, case)]
+
+
+def of_memcpy_between(results: Any, dtype: str, *cases: str) -> tuple[float, float]:  # noqa: ANN401
+    rows = (r for r in results["results"] if r["case"] in cases and r["dtype"] == dtype)
+    return span(r["ratio_to_memcpy"]["ours"]["median"] for r in rows)
+
+
+def longer_than_memcpy(results: Any) -> tuple[float, ...]:  # noqa: ANN401
+    one_thread = (("mamba",), ("short", "patches"))
+    return (
+        *of_memcpy_between(results, "float32", "l2", "thin"),
+        *(max(of_memcpy(results, case)[0] for case in cases) for cases in one_thread),
+        *of_memcpy_between(results, "float32", "audio"),
+        *in_sixteen_bits(results, "main"),
+        *in_sixteen_bits(results, "mamba"),
+        *of_memcpy_between(results, "int8", "main", "short"),
+    )
+
+
+def in_sixteen_bits(results: Any, case: str) -> tuple[float, float]:  # noqa: ANN401
+    types = "float16", "bfloat16"
+    return span(part for dtype in types for part in of_memcpy_between(results, dtype, case))
+
+
+def best_peer(results: Any) -> list[float]:  # noqa: ANN401
+    rows = conv1d(results, "main")
+    return [row["ratio_to_ours"][row["best_peer"]]["median"] for row in rows]
+
+
+def ladder(results: Any) -> tuple[float, ...]:  # noqa: ANN401
+    error = {r["step"]: abs(r["predicted_ms"] / r["published_ms"] - 1) for r in results["ladder"]}
+    fourth = results["ladder"][4]
+    explained = max(part for step, part in error.items() if step != 4)
+    return explained * 100, fourth["predicted_ms"], fourth["published_ms"]
+
+
+#: Columns of the table of Trainium: machines and types.
+TRAINIUM = tuple((m, d) for m in ("trn1", "trn2") for d in ("float32", "bfloat16"))
+
+
+def kernels(results: Any, kind: str, what: str = "predicted_ms") -> tuple[float, ...]:  # noqa: ANN401
+    kernels = results["kernels"][kind]
+    return tuple(kernels[f"{machine} {dtype}"][what] for machine, dtype in TRAINIUM)
+
+
+def plans_for_trainium(results: Any) -> tuple[float, ...]:  # noqa: ANN401
+    plans = {(r["machine"], r["dtype"]): r for r in results["trainium"] if not r["finite"]}
+    return tuple(plans[column]["plan_predicted_us"] / 1000 for column in TRAINIUM)
+
+
+def both(results: Any, key: str) -> tuple[int, int]:  # noqa: ANN401
+    return results["ours"][key], results["tvm"][key]
+
+
+def verdicts(results: Any, kind: str) -> tuple[int, int]:  # noqa: ANN401
+    return results["ours"]["verdicts"][kind], results["tvm"]["verdicts"][kind]
+
+
+def unsound(results: Any) -> tuple[int, ...]:  # noqa: ANN401
+    ours, theirs = verdicts(results, "accepted-different")
+    judged, judged_theirs = both(results, "programs")
+    return judged, ours, theirs, judged_theirs
+
+
+def per_layers(results: Any) -> tuple[float, ...]:  # noqa: ANN401
+    many = results["results"]["many_functions"]
+    ratios = [
+        (results["results"]["one_function"], ("100", "1")),
+        (many, ("10", "100", "1000")),
+    ]
+    return (
+        *(
+            each["ratio_ours_to_tvm"][layers]["median"]
+            for each, asked in ratios
+            for layers in asked
+        ),
+        many["median_s"]["ours"]["1000"] * 1e3,
+    )
+
+
+def planner(results: Any) -> tuple[float, ...]:  # noqa: ANN401
+    judged, against = results["judged"], results["plan_against"]
+    assert max(each["ratio"] for name, each in against.items() if name.endswith("it is")) < 1
+    plan, timed = judged["all terms"], judged["plan of 24 timed"]
+    return (
+        *(plan[key] for key in ("workloads", "spearman", "points")),
+        *within(plan),
+        against["plan / unfused"]["ratio"],
+        *within(timed),
+        against["plan of 24 timed / unfused"]["ratio"],
+    )
+
+
+def within(judged: Any) -> tuple[float, ...]:  # noqa: ANN401
+    return judged["within_5_percent"], judged["workloads"], 1 + judged["regret_worst"]
+
+
+def planner_elsewhere(results: Any) -> tuple[int, ...]:  # noqa: ANN401
+    judged = results["judged"]
+    plan, timed = judged["all terms"], judged["plan of 24 timed"]
+    return plan["within_5_percent"], plan["workloads"], timed["within_5_percent"]
+
+
+def tuned(results: Any) -> tuple[int, ...]:  # noqa: ANN401
+    assert results["summary"]["worst_gain"] >= 1, "README says that none is slower"
+    tasks = results["results"].values()
+    better = len(results["summary"]["better_by_more_than_2_percent"])
+    return better, len(tasks), sum(task["same_schedule"] for task in tasks), len(tasks)
+
+
+def model(results: Any, name: str) -> tuple[float, ...]:  # noqa: ANN401
+    model = results["models"][name]
+    report = model["report"]
+    return (
+        *(report[key] for key in ("fused", "found", "bytes_saved")),
+        model["before/after"]["median"],
+    )
