@@ -15,6 +15,7 @@ from .rst import code, page, prose, table, title, toctree
 #: The public packages, in the order of the reference, and what each is for.
 PACKAGES = {
     "fuse_epilogue": "the primitive, reports, planning",
+    "fuse_epilogue.models": "whole models",
     "fuse_epilogue.verify": "checking a fusion",
     "fuse_epilogue.workloads": "functions to try things on",
     "fuse_epilogue.schedules": "schedules of whole functions",

@@ -176,7 +176,7 @@ def _python(file: Path) -> ir.IRModule:
 
 def _onnx(file: Path) -> ir.IRModule:
     try:
-        import onnx  # type: ignore[import-not-found,unused-ignore]
+        import onnx
     except ImportError as error:
         raise InputError(f"'{file}' needs the package onnx: pip install onnx") from error
     from tvm import relax

@@ -34,8 +34,8 @@ class CompiledModel:
     target : str
         The target it is compiled for, as JSON.
 
-    Examples
-    --------
+    Example
+    -------
     >>> import numpy as np
     >>> import tvm
     >>> import fuse_epilogue
@@ -95,6 +95,17 @@ class CompiledModel:
             device.
         ValueError
             An array has another shape.
+
+        Example
+        -------
+        >>> import numpy as np
+        >>> import tvm
+        >>> import fuse_epilogue
+        >>> from fuse_epilogue import workloads
+        >>> model = fuse_epilogue.compile(tvm.IRModule({"main": workloads.matmul(4, 4, 4)}))
+        >>> a, bias = np.eye(4, dtype="float32"), np.ones(4, "float32")
+        >>> model(a, a, bias).tolist()[0]
+        [2.0, 1.0, 1.0, 1.0]
         """
         if self._ready.numpy(inputs) or self._ready.torch(inputs):
             results = self._main(*inputs)
@@ -127,10 +138,25 @@ class CompiledModel:
         repeats : int
             Runs of which the median counts, after one that is not measured.
 
+        Returns
+        -------
+        ModelReport
+
         Raises
         ------
         TypeError, ValueError
             As a call; or `repeats` is below 1.
+
+        Example
+        -------
+        >>> import numpy as np
+        >>> import tvm
+        >>> import fuse_epilogue
+        >>> from fuse_epilogue import workloads
+        >>> model = fuse_epilogue.compile(tvm.IRModule({"main": workloads.matmul(4, 4, 4)}))
+        >>> zeros = np.zeros((4, 4), "float32")
+        >>> model.profile(zeros, zeros, zeros[0], repeats=3).measured
+        True
         """
         if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
             raise ValueError(f"repeats must be an integer from 1, not {repeats!r}")
@@ -171,6 +197,14 @@ class CompiledModel:
         ------
         RuntimeError
             There is no C++ compiler, or it fails.
+
+        Example
+        -------
+        >>> import tvm
+        >>> import fuse_epilogue
+        >>> from fuse_epilogue import workloads
+        >>> model = fuse_epilogue.compile(tvm.IRModule({"main": workloads.matmul(4, 4, 4)}))
+        >>> model.export_library("model.so")
         """
         if self._library is None:
             self._module.export_library(str(path))
@@ -192,6 +226,16 @@ class CompiledModel:
             The file cannot be written.
         RuntimeError
             There is no C++ compiler to link with.
+
+        Example
+        -------
+        >>> import tvm
+        >>> import fuse_epilogue
+        >>> from fuse_epilogue import workloads
+        >>> model = fuse_epilogue.compile(tvm.IRModule({"main": workloads.matmul(4, 4, 4)}))
+        >>> model.save("model.fe")
+        >>> fuse_epilogue.load("model.fe").signature == model.signature
+        True
         """
         from .saved import save
 

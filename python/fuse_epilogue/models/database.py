@@ -37,9 +37,9 @@ class Database:
 
     Example
     -------
-    >>> import tempfile
     >>> from fuse_epilogue import workloads
-    >>> database = Database(tempfile.mkdtemp())
+    >>> from fuse_epilogue.models import Database
+    >>> database = Database("plans")
     >>> func = workloads.matmul(8, 8, 8)
     >>> database.put(func, "llvm", {"kind": "contraction"})
     >>> database.get(func, "llvm")
@@ -64,10 +64,24 @@ class Database:
         **options
             Further values that the text depends on, such as ``threads=2``.
 
+        Returns
+        -------
+        object
+            A copy of the value.
+
         Raises
         ------
         DatabaseError
             The entry is damaged.
+
+        Example
+        -------
+        >>> from fuse_epilogue import workloads
+        >>> from fuse_epilogue.models import Database
+        >>> database = Database("plans")
+        >>> database.put(workloads.matmul(4, 4, 4), "llvm", [8, 6], threads=2)
+        >>> database.get(workloads.matmul(4, 4, 4), "llvm", threads=2)
+        [8, 6]
         """
         key = _key(func, target, options)
         file = self._file(key)
@@ -108,6 +122,15 @@ class Database:
             `value` is not.
         OSError
             The folder cannot be written.
+
+        Example
+        -------
+        >>> from fuse_epilogue import workloads
+        >>> from fuse_epilogue.models import Database
+        >>> database = Database("plans")
+        >>> database.put(workloads.matmul(4, 4, 4), "llvm", [8, 6], threads=2)
+        >>> database.get(workloads.matmul(4, 4, 4), "llvm", threads=2)
+        [8, 6]
         """
         key = _key(func, target, options)
         entry = {

@@ -54,8 +54,9 @@ def compile(  # noqa: A001 - as tvm.compile
         For models: whether 2-D convolutions run on layout NHWC.
     on_progress : callable, optional
         For models: called with how many functions are scheduled, and how many there are.
-    profile, limit, finite, measure
-        For a PrimFunc: as for :func:`fuse_epilogue.plan`.
+    **of_function
+        For a PrimFunc: the options `profile`, `limit`, `finite` and `measure` of
+        :func:`fuse_epilogue.plan`.
 
     Returns
     -------
@@ -71,8 +72,8 @@ def compile(  # noqa: A001 - as tvm.compile
     RuntimeError
         For a PrimFunc and a GPU: this TVM has no CUDA.
 
-    Examples
-    --------
+    Example
+    -------
     >>> import fuse_epilogue
     >>> from fuse_epilogue import workloads
     >>> kernel = fuse_epilogue.compile(workloads.matmul(128, 128, 128), "trn1")

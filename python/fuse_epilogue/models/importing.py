@@ -43,6 +43,7 @@ def import_model(model: Any, example_inputs: Sequence[Any] | None = None) -> ir.
     Example
     -------
     >>> from fuse_epilogue import workloads
+    >>> from fuse_epilogue.models import import_model
     >>> mod = import_model(workloads.matmul(8, 8, 8))
     >>> [param.name for param in mod["main"].params]
     ['a', 'b', 'bias']
@@ -172,7 +173,7 @@ def _decomposed(exported: Any) -> Any:
 
 def _read_onnx(path: Path) -> Any:
     try:
-        import onnx  # type: ignore[import-not-found,unused-ignore]
+        import onnx
     except ImportError as error:
         raise ImportRefusal(f"'{path}' needs the package onnx: pip install onnx") from error
     if not path.is_file():

@@ -164,6 +164,11 @@ def model_pipeline(
     -------
     tvm.transform.Pass
 
+    Raises
+    ------
+    TypeError, ValueError
+        When it runs: an option is not of its type, or the target is not of kind "llvm".
+
     Example
     -------
     >>> from tvm import relax

@@ -70,6 +70,25 @@ class ModelReport:
         """Return what part of a run's time a function takes.
 
         None if that is not known: nothing is measured, and not every function is predicted.
+
+        Parameters
+        ----------
+        function : FunctionReport
+            One of :attr:`functions`.
+
+        Returns
+        -------
+        float or None
+
+        Example
+        -------
+        >>> from fuse_epilogue.models import FunctionReport, ModelReport
+        >>> report = ModelReport((
+        ...     FunctionReport("a", "contraction", "tail", 1, 3e-6),
+        ...     FunctionReport("b", "softmax", "none", 2, 1e-6),
+        ... ))
+        >>> report.share(report.functions[0])
+        0.75
         """
         if not self.measured and not all(each.predicted_s for each in self.functions):
             return None
@@ -82,6 +101,17 @@ class ModelReport:
         ----------
         seconds : Mapping[str, float]
             By the name of a function, of all its calls in one run.
+
+        Returns
+        -------
+        ModelReport
+
+        Example
+        -------
+        >>> from fuse_epilogue.models import FunctionReport, ModelReport
+        >>> report = ModelReport((FunctionReport("a", "contraction", "tail", 1, 3e-6),))
+        >>> report.with_measured({"a": 4e-6}).total_s
+        4e-06
         """
         functions = tuple(
             replace(each, measured_s=seconds.get(each.name, 0.0)) for each in self.functions
@@ -123,17 +153,42 @@ class ModelReport:
         )
 
     def to_json(self) -> str:
-        """Return the report as JSON, which :meth:`from_json` reads."""
+        """Return the report as JSON, which :meth:`from_json` reads.
+
+        Returns
+        -------
+        str
+
+        Example
+        -------
+        >>> from fuse_epilogue.models import ModelReport
+        >>> ModelReport(target="llvm").to_json()
+        '{"functions": [], "target": "llvm", "threads": 1}'
+        """
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> ModelReport:
         """Return the report that a text from :meth:`to_json` holds.
 
+        Parameters
+        ----------
+        text : str
+
+        Returns
+        -------
+        ModelReport
+
         Raises
         ------
         ValueError
             The text is not such a report.
+
+        Example
+        -------
+        >>> from fuse_epilogue.models import ModelReport
+        >>> ModelReport.from_json(ModelReport(threads=2).to_json()).threads
+        2
         """
         try:
             data: dict[str, Any] = json.loads(text)

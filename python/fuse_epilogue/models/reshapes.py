@@ -111,7 +111,9 @@ class _Sinker(PyExprMutator):
         for place, other in ((0, 1), (1, 0)):
             source = self._reshaped(call.args[place])
             shape, result = _shape(source), _shape(self.builder_.normalize(call))
-            if source is None or shape is None or _shape(call.args[place]) != result:
+            if source is None or shape is None or result is None:
+                continue
+            if _shape(call.args[place]) != result:
                 continue
             operand = self._operand(call.args[other], shape, result)
             if operand is not None:

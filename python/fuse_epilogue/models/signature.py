@@ -54,6 +54,13 @@ class Signature:
     def check(self, shapes: Sequence[Sequence[int]], dtypes: Sequence[str]) -> None:
         """Return if arguments fit.
 
+        Parameters
+        ----------
+        shapes : Sequence[Sequence[int]]
+            Of each argument.
+        dtypes : Sequence[str]
+            Of each argument, such as "float32".
+
         Raises
         ------
         TypeError
@@ -63,6 +70,7 @@ class Signature:
 
         Example
         -------
+        >>> from fuse_epilogue.models import ArrayType, Signature
         >>> signature = Signature((ArrayType("x", (2, "n"), "float32"),), ())
         >>> signature.check([(3, 4)], ["float32"])
         Traceback (most recent call last):

@@ -64,17 +64,35 @@ class FunctionSchedule:
 def schedules_of(mod: ir.IRModule) -> tuple[FunctionSchedule, ...] | None:
     """Return what :class:`ScheduleModule` did to a module, None if it has not run.
 
+    Parameters
+    ----------
+    mod : tvm.ir.IRModule
+
+    Returns
+    -------
+    tuple[FunctionSchedule, ...] or None
+        One for each PrimFunc, in the order of the module.
+
+    Raises
+    ------
+    ValueError
+        The module's attribute is not what the pass writes.
+
     Example
     -------
     >>> import tvm
+    >>> from fuse_epilogue.transform import schedules_of
     >>> schedules_of(tvm.IRModule()) is None
     True
     """
     text = None if mod.attrs is None else mod.attrs.get(MODULE_ATTR)
     if text is None:
         return None
-    read = [{**each, "packed": tuple(each["packed"])} for each in json.loads(str(text))]
-    return tuple(FunctionSchedule(**each) for each in read)
+    try:
+        read = [{**each, "packed": tuple(each["packed"])} for each in json.loads(str(text))]
+        return tuple(FunctionSchedule(**each) for each in read)
+    except (TypeError, KeyError, json.JSONDecodeError) as error:
+        raise ValueError(f"the attribute '{MODULE_ATTR}' is damaged: {error}") from error
 
 
 @tvm.transform.module_pass(opt_level=0, name="ScheduleModule")
@@ -104,6 +122,7 @@ class ScheduleModule:
     -------
     >>> import tvm
     >>> from fuse_epilogue import workloads
+    >>> from fuse_epilogue.transform import ScheduleModule, schedules_of
     >>> mod = tvm.IRModule({"main": workloads.matmul(64, 64, 64, activation="relu")})
     >>> [each.name for each in schedules_of(ScheduleModule()(mod))]
     ['main']
