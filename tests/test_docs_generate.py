@@ -194,6 +194,28 @@ def test_tuning_is_shown_task_by_task(tmp_path: Path) -> None:
     assert "    * - " + "\n      - ".join(row) + "\n" in page
 
 
+def test_models_beside_their_peers(tmp_path: Path) -> None:
+    spread = {"lower_quartile": 0.5, "median": 0.75, "upper_quartile": 1.25}
+    measured = {
+        "parties": {"ours": {"difference": 2e-7}, "torch": {"difference": 0.0}},
+        "median_s": {"ours": 0.003, "torch": 0.004},
+        "best": "torch",
+        "ours/best": spread,
+    }
+    alone = {"parties": {"ours": {}, "torch": {"error": "no"}}}
+    data = {
+        "benchmark": "models",
+        "threads": [1, 2],
+        "models": {"mlp": {"1": measured, "2": alone}},
+        "geometric_mean_of_ours/best": {"1": 0.75},
+    }
+    (tmp_path / "models.json").write_text(json.dumps(data))
+    page = benchmarks.pages(tmp_path)["benchmarks/models"].replace("\u00a0", " ")
+    for part in ("- 3 ms", "- 4 ms", "- torch", "0.75 (0.50 to 1.25)", "2.0e-07", "others: 0.75"):
+        assert part.replace("others", "best other") in page, part
+    assert page.count("- mlp\n") == 1  # only where it was timed
+
+
 def test_the_aim_of_the_convolutions_is_that_of_the_benchmark() -> None:
     source = (ROOT / "benchmarks" / "conv1d_cpu_report.py").read_text(encoding="utf-8")
     (aim,) = re.findall(r"^AT_MOST = ([\d.]+)", source, re.M)

@@ -369,6 +369,33 @@ def _models(data: Data) -> Iterator[str]:
     yield "".join(left) or "Nothing.\n"
 
 
+def _peers(data: Data) -> Iterator[str]:
+    for threads in map(str, data["threads"]):
+        found = {
+            name: by_threads[threads]
+            for name, by_threads in data["models"].items()
+            if "median_s" in by_threads.get(threads, {})
+        }
+        parties = list(dict.fromkeys(party for row in found.values() for party in row["median_s"]))
+        yield title(f"On {threads} thread{'s' if threads != '1' else ''}", 1)
+        yield table(
+            ("model", *parties, "best other", "ours / best other", "difference"),
+            [
+                (
+                    text(name),
+                    *(_time(row["median_s"].get(party)) for party in parties),
+                    text(row["best"]),
+                    ratio(row["ours/best"]),
+                    f"{max(facts.get('difference', 0.0) for facts in row['parties'].values()):.1e}",
+                )
+                for name, row in found.items()
+            ],
+        )
+        mean = data["geometric_mean_of_ours/best"].get(threads)
+        if mean is not None:
+            yield f"Geometric mean of ours / best other: {mean:.2f}.\n"
+
+
 def _tuned(data: Data) -> Iterator[str]:
     summary = data["summary"]
     yield table(
@@ -492,6 +519,15 @@ modules that are right without the pass, and must never be.
     ),
     "models": Told(
         "Whole models",
+        """
+Models of PyTorch with random weights, compiled by :func:`fuse_epilogue.compile`, beside PyTorch
+without and with its compiler, and ONNX Runtime: in turns, a process for each. *Difference* is the
+largest of any of them from PyTorch, as a part of the largest result. Below 1 ours is faster.
+""",
+        _peers,
+    ),
+    "model_fusion": Told(
+        "Epilogues of whole models",
         """
 Models before and after :class:`fuse_epilogue.transform.FuseReductionEpilogue`, otherwise compiled
 in the same way. *By chance*: the ratio of the model before to a copy of it, which is what the clock
