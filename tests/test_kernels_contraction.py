@@ -49,21 +49,26 @@ CONVS = {
 }
 
 
-@crossed(kind=tuple(PRODUCTS), m=(3, 17, 1, 129), n=(129, 7, 17, 2, 33), k=(7, 129, 1))
-def test_products_are_those_of_the_unscheduled_function(kind: str, m: int, n: int, k: int) -> None:
+#: Rows, columns and products of a sum: each value with each value of its neighbours.
+SIZES = tuple(zip((3, 17, 1, 129) * 5, (129, 7, 17, 2, 33) * 4, (7, 129, 1) * 7, strict=False))
+#: Columns, channels and filters.
+IMAGES = tuple(zip((7, 17, 3, 29) * 3, (8, 2, 10) * 4, (16, 4, 26, 4, 26, 16) * 2, strict=True))
+
+
+@crossed(kind=tuple(PRODUCTS), size=SIZES)
+def test_products_are_those_of_the_unscheduled_function(
+    kind: str, size: tuple[int, int, int]
+) -> None:
+    m, n, k = size
     constants = {1} if (m + n + k) % 3 else set()
     compare(programs.product(m, n, k, **PRODUCTS[kind]), constants, m * n + k)
 
 
-@crossed(
-    kind=tuple(CONVS),
-    width=(7, 17, 3, 29),
-    channels=(8, 2, 10),
-    filters=(16, 4, 26),
-)
+@crossed(kind=tuple(CONVS), size=IMAGES)
 def test_convolutions_are_those_of_the_unscheduled_function(
-    kind: str, width: int, channels: int, filters: int
+    kind: str, size: tuple[int, int, int]
 ) -> None:
+    width, channels, filters = size
     constants = {1} if (width + channels) % 4 != 3 else set()
     compare(conv_of(kind, width, channels, filters), constants, width)
 

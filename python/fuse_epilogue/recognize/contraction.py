@@ -7,113 +7,27 @@ both. Each access is an offset that is linear in the axes. That covers products 
 operand transposed, batched and grouped ones, and convolutions, whose windows are sums of an axis
 of the result and a reduced one: ``oh * stride + kh * dilation - padding``.
 
-Padding is not copied: the operand is loaded only where :class:`Bound` holds, and is 0 elsewhere.
+Padding is not copied: the operand is loaded only where its bounds hold, and is 0 elsewhere.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, TensorLoad, prim
-from tvm.sym import Analyzer, detect_linear_equation
 
-from ..schedules.branches import may_be_discarded
-from ..tir_tree import handle, loads, substitute, uses
-from .stages import Axis, Program, Stage, analyzer_of, inlined
+from ..tir_tree import handle, substitute, uses
+from .accesses import Linear, Operand, Reader, has_guard, is_guard
+from .stages import Axis, Program, Stage, inlined
 
 #: Nodes of an operand's expression up to which it is computed for each product.
 CHEAP = 12
-
-
-@dataclass(frozen=True)
-class Linear:
-    """An integer that is linear in the axes of a contraction.
-
-    Attributes
-    ----------
-    factors : tuple[int, ...]
-        One for each axis, those of the result first.
-    constant : int
-    """
-
-    factors: tuple[int, ...]
-    constant: int
-
-    def merged(self, place: int, extent: int) -> Linear | None:
-        """Return it with an axis and the next one as one, None if it is not linear in that."""
-        outer, inner = self.factors[place : place + 2]
-        if outer != inner * extent:
-            return None
-        return Linear((*self.factors[:place], *self.factors[place + 1 :]), self.constant)
-
-    def without(self, place: int) -> Linear:
-        """Return it without an axis, which is always 0."""
-        return Linear((*self.factors[:place], *self.factors[place + 1 :]), self.constant)
-
-
-@dataclass(frozen=True)
-class Bound:
-    """A range in which an index has to be: ``0 <= index < size``.
-
-    Attributes
-    ----------
-    index : Linear
-    size : int
-    axis : int
-        Place of the axis of the result that is in the index, with a positive factor.
-    tap : int
-        Place of the reduced axis that is in the index, with a positive factor.
-    """
-
-    index: Linear
-    size: int
-    axis: int
-    tap: int
-
-
-@dataclass(frozen=True)
-class Operand:
-    """A factor of the products.
-
-    Attributes
-    ----------
-    value : Expr
-        With loads, which are the keys of `accesses`.
-    accesses : dict[int, Linear]
-        Offset in elements, by the handle of the load.
-    bounds : tuple[Bound, ...]
-        Outside of them, the factor is 0 and nothing is loaded.
-    """
-
-    value: Any
-    accesses: dict[int, Linear]
-    bounds: tuple[Bound, ...] = ()
-
-    @property
-    def loads(self) -> list[Any]:
-        """The loads of the value."""
-        return loads(self.value)
-
-    def factors(self, place: int) -> tuple[int, ...]:
-        """Return the factor of an axis in each access and bound."""
-        linears = (*self.accesses.values(), *(bound.index for bound in self.bounds))
-        return tuple(linear.factors[place] for linear in linears)
-
-    def has(self, place: int) -> bool:
-        """Whether it depends on an axis."""
-        return any(self.factors(place))
-
-    def only_load(self) -> Any | None:
-        """Return its load if it is nothing else, but for casts; None otherwise."""
-        value = self.value
-        while isinstance(value, prim.Cast):
-            value = value.value
-        return value if isinstance(value, TensorLoad) else None
 
 
 @dataclass(frozen=True)
@@ -210,7 +124,7 @@ def read_contraction(program: Program, pad: bool = False) -> Contraction | None:
 
     def wanted(stage: Stage, readers: Sequence[Stage]) -> bool:
         to_sum = any(reader.reduced for reader in readers)
-        return not to_sum or (_is_cheap(stage.value) and not (pad and _has_guard(stage.value)))
+        return not to_sum or (_is_cheap(stage.value) and not (pad and has_guard(stage.value)))
 
     small = inlined(program, wanted)
     place = next(at for at, stage in enumerate(small.stages) if stage.reduced)
@@ -229,18 +143,8 @@ def _is_cheap(value: Any) -> bool:
     calls: list[Any] = []
     tvm_ffi.structural_walk(value, (tirx.Expr, nodes.append))
     tvm_ffi.structural_walk(value, (Call, calls.append))
-    dear = [call for call in calls if not _is_guard(call)]
-    return not dear and (len(nodes) <= CHEAP or any(map(_is_guard, calls)))
-
-
-def _has_guard(value: Any) -> bool:
-    calls: list[Any] = []
-    tvm_ffi.structural_walk(value, (Call, calls.append))
-    return any(map(_is_guard, calls))
-
-
-def _is_guard(value: Any) -> bool:
-    return isinstance(value, Call) and getattr(value.op, "name", "") == "prim.if_then_else"
+    dear = [call for call in calls if not is_guard(call)]
+    return not dear and (len(nodes) <= CHEAP or any(map(is_guard, calls)))
 
 
 def _factors(stage: Stage) -> tuple[Any, Any] | None:
@@ -288,17 +192,14 @@ def _of(
         table = {axis.var: at for axis, at in zip(reduction.axes, indices, strict=True)}
         factors = (substitute(factors[0], table), substitute(factors[1], table))
     stored = tirx.BufferLoad(out, vars_of)
-    reader = _Reader(list(axes), list(reduction.reduced), [*factors, element, stored])
+    reader = Reader(list(axes), list(reduction.reduced), [*factors, element, stored])
     reader.split()
-    parts = [
-        reader.operand(reader.values[0], guarded=True),
-        reader.operand(reader.values[1], guarded=True),
-        reader.operand(reader.values[2], skip=reduction.output),
-        reader.operand(reader.values[3]),
-    ]
-    if any(part is None for part in parts):
+    a = reader.operand(reader.values[0], guarded=True)
+    b = reader.operand(reader.values[1], guarded=True)
+    epilogue = reader.operand(reader.values[2], skip=reduction.output)
+    target = reader.operand(reader.values[3])
+    if a is None or b is None or epilogue is None or target is None:
         return None
-    a, b, epilogue, target = parts
     (place,) = target.accesses.values()
     found = Contraction(
         program,
@@ -332,183 +233,11 @@ def _sum_indices(final: Stage, reduction: Stage) -> list[Any] | None:
     return list(found[0].indices)
 
 
-class _Reader:
-    """Reads accesses in the axes, some of which it splits so that all are linear."""
-
-    def __init__(self, axes: list[Axis], reduced: list[Axis], values: list[Any]) -> None:
-        self.axes, self.reduced = axes, reduced
-        self.values = values
-
-    def split(self) -> None:
-        """Make two axes of each one whose quotient or remainder is in an index."""
-        for _ in range(8):
-            self._simplify()
-            found = self._first_split()
-            if found is None:
-                return
-            axis, by = found
-            inner = Axis(tirx.Var(f"{axis.var.name}_i", str(axis.var.ty.dtype)), by)
-            outer = Axis(tirx.Var(f"{axis.var.name}_o", str(axis.var.ty.dtype)), axis.extent // by)
-            whole = outer.var * prim.IntImm(str(axis.var.ty.dtype), by) + inner.var
-            self.values = [substitute(value, {axis.var: whole}) for value in self.values]
-            for group in (self.axes, self.reduced):
-                if axis in group:
-                    at = group.index(axis)
-                    group[at : at + 1] = [outer, inner]
-
-    def _first_split(self) -> tuple[Axis, int] | None:
-        by_var = {handle(axis.var): axis for axis in (*self.axes, *self.reduced)}
-        for value in self.values:
-            for load in loads(value):
-                nodes: list[Any] = []
-                for index in load.indices:
-                    tvm_ffi.structural_walk(index, (prim.FloorDiv, nodes.append))
-                    tvm_ffi.structural_walk(index, (prim.FloorMod, nodes.append))
-                for node in nodes:
-                    axis = by_var.get(handle(node.a))
-                    if axis is None or not isinstance(node.b, prim.IntImm):
-                        continue
-                    by = int(node.b)
-                    if 1 < by < axis.extent and axis.extent % by == 0:
-                        return axis, by
-        return None
-
-    def _simplify(self) -> None:
-        analyzer = analyzer_of((*self.axes, *self.reduced))
-
-        def load(node: Any) -> Any:
-            return tirx.BufferLoad(node.source, [analyzer.simplify(i) for i in node.indices])
-
-        self.values = [tvm_ffi.structural_map(value, (TensorLoad, load)) for value in self.values]
-
-    def may_be_vectors(self, value: Any) -> bool:
-        """Return whether a value may be computed for several elements together."""
-        selects: list[Any] = []
-        tvm_ffi.structural_walk(value, (prim.Select, selects.append))
-        return not selects or may_be_discarded(value, analyzer_of((*self.axes, *self.reduced)))
-
-    def operand(self, value: Any, guarded: bool = False, skip: Any = None) -> Operand | None:
-        """Return a value with its accesses, None if one is not linear."""
-        analyzer = analyzer_of((*self.axes, *self.reduced))
-        bounds: tuple[Bound, ...] = ()
-        if guarded:
-            inside = value
-            casts = []
-            while isinstance(inside, prim.Cast):
-                casts.append(str(inside.ty.dtype))
-                inside = inside.value
-            if _is_guard(inside):
-                found = self._bounds(inside, analyzer)
-                if found is None:
-                    return None
-                bounds, value = found
-                for dtype in reversed(casts):
-                    value = prim.Cast(dtype, value)
-        if _has_guard(value) and guarded:
-            return None
-        accesses: dict[int, Linear] = {}
-        for load in loads(value):
-            if skip is not None and handle(load.source) == handle(skip):
-                continue
-            total: Any = 0
-            for index, size in zip(load.indices, load.source.shape, strict=True):
-                total = total * int(size) + index
-            linear = self._linear(total, analyzer)
-            if linear is None:
-                return None
-            accesses[handle(load)] = linear
-        return Operand(value, accesses, bounds)
-
-    def _linear(self, value: Any, analyzer: Analyzer) -> Linear | None:
-        if isinstance(value, int):
-            value = prim.IntImm("int64", value)
-        if loads(value):
-            return None
-        variables = [axis.var for axis in (*self.axes, *self.reduced)]
-        found = detect_linear_equation(analyzer.simplify(value), variables)
-        if len(found) == 0 or not all(isinstance(each, prim.IntImm) for each in found):
-            return None
-        factors = tuple(int(each) for each in found)
-        return Linear(factors[:-1], factors[-1])
-
-    def _bounds(self, guard: Any, analyzer: Analyzer) -> tuple[tuple[Bound, ...], Any] | None:
-        """Return the bounds of ``if_then_else(condition, value, 0)`` and the value."""
-        condition, value, otherwise = guard.args
-        if not isinstance(otherwise, prim.IntImm | prim.FloatImm) or otherwise.value != 0:
-            return None
-        found = loads(value)
-        if len(found) != 1:
-            return None
-        indices = [self._linear(index, analyzer) for index in found[0].indices]
-        if any(index is None for index in indices):
-            return None
-        sizes = [int(size) for size in found[0].source.shape]
-        ends: dict[int, set[bool]] = {place: set() for place in range(len(sizes))}
-        for term in _terms(condition):
-            inequality = self._inequality(term, analyzer)
-            if inequality is None:
-                return None
-            if all(factor == 0 for factor in inequality.factors) and inequality.constant >= 0:
-                continue
-            for place, (index, size) in enumerate(zip(indices, sizes, strict=True)):
-                above = index == inequality
-                below = inequality == Linear(
-                    tuple(-each for each in index.factors), size - 1 - index.constant
-                )
-                if above or below:
-                    ends[place].add(above)
-                    break
-            else:
-                return None
-        bounds = []
-        for place, (index, size) in enumerate(zip(indices, sizes, strict=True)):
-            if not ends[place]:
-                continue
-            bound = self._bound(index, size)
-            if bound is None:
-                return None
-            bounds.append(bound)
-        return tuple(bounds), value
-
-    def _bound(self, index: Linear, size: int) -> Bound | None:
-        """Return a bound; one end that is not tested holds anyway, as the load is in its buffer."""
-        in_result = [p for p in range(len(self.axes)) if index.factors[p]]
-        count = len(index.factors)
-        in_sum = [p for p in range(len(self.axes), count) if index.factors[p]]
-        if len(in_result) != 1 or len(in_sum) > 1:
-            return None
-        if any(factor < 0 for factor in index.factors):
-            return None
-        return Bound(index, size, in_result[0], in_sum[0] if in_sum else -1)
-
-    def _inequality(self, term: Any, analyzer: Analyzer) -> Linear | None:
-        """Return what has to be at least 0."""
-        if isinstance(term, prim.LE):
-            value = term.b - term.a
-        elif isinstance(term, prim.LT):
-            value = term.b - term.a - 1
-        elif isinstance(term, prim.GE):
-            value = term.a - term.b
-        elif isinstance(term, prim.GT):
-            value = term.a - term.b - 1
-        else:
-            return None
-        return self._linear(value, analyzer)
-
-
-def _terms(condition: Any) -> Iterable[Any]:
-    if isinstance(condition, prim.And):
-        yield from _terms(condition.a)
-        yield from _terms(condition.b)
-    else:
-        yield condition
-
-
 def _simplified(found: Contraction) -> Contraction:
     """Return a contraction without axes of one value, with neighbours merged where they can be."""
     for place in reversed(range(len(found.extents))):
         if found.extents[place] == 1:
-            found = _changed(found, place, lambda linear, p=place: linear.without(p), None)
+            found = _changed(found, place, partial(Linear.without, place=place), None)
     place = len(found.extents) - 2
     while place >= 0:
         found = _merged(found, place) or found
@@ -549,7 +278,9 @@ def _without_loads(value: Any) -> Any:
     )
 
 
-def _changed(found: Contraction, place: int, rule: Any, together: Axis | None) -> Contraction:
+def _changed(
+    found: Contraction, place: int, rule: Callable[[Linear], Linear], together: Axis | None
+) -> Contraction:
     """Return a contraction with a rule applied to all that is linear in its axes.
 
     The axis at `place` is left out, or it and the next one become `together`.

@@ -55,9 +55,10 @@ _LEAST_BESIDE_ONE = -80.0
 _TERMS = 8
 
 # Of exp(-r) for |r| <= ln(2)/2: at the zeros of a Chebyshev polynomial, off by less than 3e-6.
-_NARROW = np.polynomial.Chebyshev.interpolate(
+_NARROW_SERIES = np.polynomial.Chebyshev.interpolate(
     lambda r: np.exp(-r), 4, domain=[-math.log(2) / 2, math.log(2) / 2]
-).convert(kind=np.polynomial.Polynomial)
+)
+_NARROW = [float(c) for c in _NARROW_SERIES.convert(kind=np.polynomial.Polynomial).coef]
 # Of 2**r for |r| <= 1/2, from the constant on: off by less than 2e-9.
 _EXP2 = (1.0, 0.693147206, 0.240226469, 0.0555032878, 0.00961848897, 0.00133999312, 0.000153458095)
 # Of exp(r) for |r| <= ln(2)/2: the same in powers of r.
@@ -408,7 +409,7 @@ def _one_plus_exp_of_minus(x: Any) -> Any:
         n = tirx.reinterpret("float32", bits) - _float(_TO_EXPONENT)
         # The integer becomes the exponent; all other bits of the sum are shifted out.
         power = tirx.reinterpret("float32", prim.LShift(bits, _int(23)))
-        series = _let(x + n * _float(math.log(2)), lambda r: _polynomial(r, _NARROW.coef))
+        series = _let(x + n * _float(math.log(2)), lambda r: _polynomial(r, _NARROW))
         return _float(1) + series * power
 
     def shifted(x: Any) -> Any:

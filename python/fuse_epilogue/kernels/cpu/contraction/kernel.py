@@ -17,7 +17,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorLoad, prim
 
-from ....recognize.contraction import Bound, Operand
+from ....recognize.accesses import Bound, Operand
 from ....tir_tree import handle, substitute
 from ..loops import FlatViews, index, loop, sequence
 from .panels import Layout, Panel, at, contraction_name, panels_of
@@ -117,13 +117,12 @@ class Kernel:
         dtype = self.contraction.dtype
         size = max(1, len(rows)) * panel.width
         sums = tirx.decl_buffer((index(size),), dtype, "sums")
+
+        def zero_from(begin: int) -> Callable[[Any], Any]:
+            return lambda lane: tirx.BufferStore(sums, tirx.const(0, dtype), [lane + begin])
+
         zero = [
-            lanes_loop(
-                width,
-                lambda lane, at_=i * panel.width + start: tirx.BufferStore(
-                    sums, tirx.const(0, dtype), [lane + at_]
-                ),
-            )
+            lanes_loop(width, zero_from(i * panel.width + start))
             for i in range(len(rows))
             for start, width in pieces
         ]

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from ....recognize.contraction import Contraction, Linear
+from ....recognize.accesses import Linear
+from ....recognize.contraction import Contraction
 from ...scheduled import Packing
 from ..loops import FlatViews, index, loop, sequence
 from .plan import Plan

@@ -118,7 +118,7 @@ def _row_axes(contraction: Contraction, vector: int) -> list[tuple[int, ...]]:
     axes = [axis for axis in contraction.places(in_a=True, in_b=False) if axis != vector]
     if not axes:
         return [()]
-    found = [(axes[-1],)]
+    found: list[tuple[int, ...]] = [(axes[-1],)]
     for begin in range(len(axes) - 1):
         together = tuple(axes[begin:])
         bounded = any(bound.axis in together for bound in contraction.a.bounds)

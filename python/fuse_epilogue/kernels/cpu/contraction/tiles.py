@@ -10,7 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ....recognize.contraction import Bound, Contraction
+from ....recognize.accesses import Bound
+from ....recognize.contraction import Contraction
 
 #: Border tiles, each of which is written out; with more, the operand is padded instead.
 MOST_BORDERS = 12
