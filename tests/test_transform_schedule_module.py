@@ -74,6 +74,26 @@ def test_what_it_did_not_schedule_stays() -> None:
     assert schedules_of(before) is None
 
 
+@pytest.mark.parametrize("columns", [1, 7, 64, 99])
+def test_a_depthwise_convolution_is_vectorized_along_its_rows(columns: int) -> None:
+    func = workloads.relax_depthwise_conv1d(2, 3, columns, 5, activation="silu")
+    before = tvm.IRModule({"main": func})
+    after = ScheduleModule(host(1))(before)
+    (report,) = schedules_of(after) or ()
+    assert report.kind == "conv"
+
+    rng = np.random.default_rng(columns)
+    shapes = [[int(extent) for extent in param.ty.shape] for param in func.params]
+    inputs = [rng.standard_normal(shape).astype("float32") for shape in shapes[:-1]]
+    inputs[0].flat[0] = np.inf  # silu(-inf) is NaN or -0.0, as in TVM's own code
+    results = []
+    for mod in (before, after):
+        result = tvm.runtime.tensor(np.full(shapes[-1], 7, "float32"))
+        tvm.compile(mod, target=host(1))["main"](*map(tvm.runtime.tensor, inputs), result)
+        results.append(result.numpy())
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-5, atol=1e-6)
+
+
 def test_progress_counts_functions() -> None:
     seen: list[tuple[int, int]] = []
     mod = lowered(layer(np.random.default_rng(1)))

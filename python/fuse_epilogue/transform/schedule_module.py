@@ -210,7 +210,9 @@ class ScheduleModule:
             return Scheduled(func, VIEW)
         try:
             program = read_program(with_branches(func))
-            found = program and kinds.schedule(program, self.target, self.threads, constants)
+            found = _planned(func, self.target) if _is_depthwise(func, self.target) else None
+            if found is None and program is not None:
+                found = kinds.schedule(program, self.target, self.threads, constants)
             found = found or _planned(func, self.target)
         except Exception as error:  # noqa: BLE001 - one function must not stop a module
             if is_interrupt(error):
@@ -221,6 +223,18 @@ class ScheduleModule:
         if program is None:
             return "sizes are not constant, or a block does not compute every element once"
         return "no kind of kernel knows it"
+
+
+def _is_depthwise(func: Any, target: Target) -> bool:
+    """Return whether a function is a depthwise convolution along rows of memory.
+
+    Its sums have few terms, each in one channel: the planner's kernels load a row in vectors, where
+    a contraction of tiles would have a vector across channels.
+    """
+    from ..planner.machine import cpu
+    from ..planner.problems.conv import find_conv
+
+    return find_conv(func, cpu(target)) is not None
 
 
 def _planned(func: Any, target: Target) -> Scheduled | None:
