@@ -1,4 +1,4 @@
-"""Compile, run, compare and time the two versions of a function, or of the whole layer."""
+"""Compile, run and compare the two versions of a function."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import tvm
 import tvm_ffi
-from tvm import relax, s_tir
+from tvm import s_tir
 from tvm.tirx import Buffer, PrimFunc
 
 TARGET = tvm.target.Target({"kind": "llvm"})
 TOLERANCE = 1e-5  # of the largest value of the result: sums in float32 against sums in float64
-SAMPLE_S = 0.002  # one timed sample repeats a short function until it lasts about this long
 
 Arrays = list[np.ndarray]
 
@@ -23,61 +22,32 @@ class Mismatch(Exception):
     """Two things that must agree do not; the text is a sentence."""
 
 
-@dataclass(frozen=True)
-class Program:
-    """Something compiled.
-
-    ``run`` maps the inputs to the result. ``seconds`` takes the inputs and a number of calls, and
-    returns the mean time of one call.
-    """
-
-    run: Callable[[Arrays], np.ndarray]
-    seconds: Callable[[Arrays, int], float]
+#: Maps the inputs of something compiled to its result.
+Run = Callable[[Arrays], np.ndarray]
 
 
 @dataclass(frozen=True)
 class Versions:
-    """A program before and after fusing, and a numpy function that computes the same."""
+    """A function before and after fusing, and a numpy function that computes the same."""
 
     name: str
-    unfused: Program
-    fused: Program
+    unfused: Run
+    fused: Run
     reference: Callable[..., np.ndarray]
 
 
-def compile_function(func: PrimFunc) -> Program:
+def compile_function(func: PrimFunc) -> Run:
     """Compile one function, whose last parameter is its result."""
     built = tvm.compile(func.with_attr("global_symbol", "main"), target=TARGET)
     shape = [int(extent) for extent in func.params[-1].ty.shape]
 
-    def memory(inputs: Arrays) -> list[tvm.runtime.Tensor]:
+    def run(inputs: Arrays) -> np.ndarray:
         # The result starts as NaN: an element that is never written cannot go unnoticed.
-        return [tvm.runtime.tensor(a) for a in (*inputs, np.full(shape, np.nan, "float32"))]
+        result = tvm.runtime.tensor(np.full(shape, np.nan, "float32"))
+        built["main"](*map(tvm.runtime.tensor, inputs), result)
+        return result.numpy()
 
-    def run(inputs: Arrays) -> np.ndarray:
-        arguments = memory(inputs)
-        built["main"](*arguments)
-        return arguments[-1].numpy()
-
-    def seconds(inputs: Arrays, calls: int) -> float:
-        timer = built.mod.time_evaluator("main", tvm.cpu(), number=calls, repeat=1)
-        return timer(*memory(inputs)).mean
-
-    return Program(run, seconds)
-
-
-def compile_layer(mod: tvm.IRModule) -> Program:
-    """Compile a whole module for the virtual machine of Relax."""
-    machine = relax.VirtualMachine(tvm.compile(mod, target=TARGET), tvm.cpu())
-
-    def run(inputs: Arrays) -> np.ndarray:
-        return machine["forward"](*map(tvm.runtime.tensor, inputs)).numpy()
-
-    def seconds(inputs: Arrays, calls: int) -> float:
-        timer = machine.time_evaluator("forward", tvm.cpu(), number=calls, repeat=1)
-        return timer(*map(tvm.runtime.tensor, inputs)).mean
-
-    return Program(run, seconds)
+    return run
 
 
 def intermediate_bytes(func: PrimFunc) -> int:
@@ -153,39 +123,29 @@ def compare_bits(versions: Versions, inputs: Arrays) -> str:
 def compare_close(versions: Versions, inputs: Arrays) -> str:
     """Demand that both versions are close to numpy; return the larger error as text."""
     unfused, fused, expected = results(versions, inputs)
-    errors = []
-    for version, result in (("unfused", unfused), ("fused", fused)):
-        error = float(np.abs(result - expected).max() / np.abs(expected).max())
-        if not error <= TOLERANCE:  # written so that NaN fails too
-            raise Mismatch(
-                f"{versions.name}: the {version} version differs from numpy by {error:.0e} of the "
-                f"largest value, and {TOLERANCE:.0e} is allowed"
-            )
-        errors.append(error)
+    errors = [
+        distance(f"{versions.name}: the {version} version", result, expected)
+        for version, result in (("unfused", unfused), ("fused", fused))
+    ]
     return f"{max(errors):.0e}" if max(errors) else "none"
+
+
+def distance(name: str, result: np.ndarray, expected: np.ndarray) -> float:
+    """Return the largest error as a part of the largest value; demand that it is small."""
+    error = float(np.abs(result - expected).max() / np.abs(expected).max())
+    if not error <= TOLERANCE:  # written so that NaN fails too
+        raise Mismatch(
+            f"{name} differs from numpy by {error:.0e} of the largest value, and {TOLERANCE:.0e} "
+            f"is allowed"
+        )
+    return error
 
 
 def results(versions: Versions, inputs: Arrays) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return what both versions give in float32, and what numpy gives in float64."""
     expected = versions.reference(*(array.astype("float64") for array in inputs))
-    unfused, fused = versions.unfused.run(inputs), versions.fused.run(inputs)
+    unfused, fused = versions.unfused(inputs), versions.fused(inputs)
     for result in (unfused, fused):
         if result.shape != expected.shape:
             raise Mismatch(f"{versions.name}: shape {result.shape}, numpy has {expected.shape}")
     return unfused, fused, expected
-
-
-def time_both(versions: Versions, inputs: Arrays, rounds: int) -> tuple[float, float]:
-    """Return the best times of the unfused and the fused version, in seconds.
-
-    The two take turns, and every round starts with the other one, so that whatever else the
-    machine does meanwhile falls on both; the best round is the one that it disturbed least.
-    """
-    calls = max(1, round(SAMPLE_S / max(versions.unfused.seconds(inputs, 1), 1e-7)))
-    unfused, fused = [], []
-    turns = [(versions.unfused, unfused), (versions.fused, fused)]
-    for _ in range(rounds):
-        for program, samples in turns:
-            samples.append(program.seconds(inputs, calls))
-        turns.reverse()
-    return min(unfused), min(fused)

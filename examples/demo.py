@@ -1,10 +1,11 @@
-"""Fuse the epilogues of a real layer, and show what changed, that it is right, and how fast.
+"""Fuse the epilogues of a layer, check that nothing changes, and show what it is worth.
 
 A Relax layer (depthwise Conv1D with bias and SiLU, RMSNorm, an MLP with bias and ReLU, a residual,
 max pooling with ReLU, a softmax) is lowered to TIR, and every reduction in it is handed to
-Schedule.fuse_reduction_epilogue(block). For each function: the TIR before and after as a diff, what
-the reduction absorbed, what runs on its finished elements (the tail), what was left and why.
-Then both versions are compiled for LLVM, compared with each other and with numpy, and timed.
+Schedule.fuse_reduction_epilogue(block). The demo reports what each absorbed, what runs on its
+finished elements (the tail), and what was left and why; it shows the TIR of one function as a diff.
+Both versions of each function are compiled, and compared with each other and with numpy. Then the
+whole layer is compiled in several ways and timed, and a small model by fuse_epilogue.compile.
 The exit status is 1 if a comparison fails.
 """
 
@@ -25,40 +26,41 @@ from tvm.tirx import IterVar, PrimFunc
 import checking
 import fuse_epilogue
 import layer
+import model
+import worth
 from fuse_epilogue import FusionReport, FusionStep
 from terminal import Paint, diff, table
 
-FULL = layer.Shape(channels=128, length=256, hidden=512)
+FULL = layer.Shape(channels=64, length=2000, hidden=128)
 QUICK = layer.Shape(channels=32, length=64, hidden=64)
-HEADING = ("", "absorbed", "tail", "left", "integers", "normals", "before", "after", "ratio")
+SHOWN = "fused_matmul_add1_relu"  # the function whose TIR is shown, unless others are asked for
+HEADING = ("function", "fused", "integers", "normals")
 NOTES = """
-absorbed  Blocks that have become a part of the reduction: no loop and no buffer of theirs is left.
-tail      Blocks that run once on each finished element, inside the loops of the reduction; with
-          "+" between them they are one block now.
-left      The reason why the next block stays as it was.
-integers  Inputs are whole numbers from -8 to 8, so that float32 sums are exact. "bit for bit":
-          fused and unfused agree in every bit, and with numpy in value. A function that divides,
-          or calls a sigmoid, a root or an exponential, rounds: its error is here, as for normals.
-normals   Inputs are standard normals, weights as if a training began. The largest error of both
-          versions against numpy in float64, as a part of the largest value; {tolerance:.0e} is
-          allowed.
-times     The best of {rounds} runs, the two versions in turns, on one thread. The code is not
-          scheduled: loops as they were lowered. The ratio is what fusing alone does to such code,
-          not how fast the layer can be; a few per cent either way are noise.
+fused     Blocks that the reduction absorbed + tails that run on each finished
+          element, inside the loops of the reduction.
+integers  Inputs are integers from -8 to 8, so that float32 sums are exact. "bit
+          for bit": fused and unfused agree in every bit, and with numpy in
+          value. A function that divides, or calls a root or an exponential,
+          rounds: the column then has its error, as for normals.
+normals   Inputs are standard normals. The column has the largest error of both
+          versions against numpy in float64, as a part of the largest value;
+          {tolerance:.0e} is allowed.
+"""
+WORTH = """
+The layer on one thread, with its weights as constants; the best of {rounds} rounds,
+in which the versions take turns. Unfused, every operator is its own function.
 """
 
 
 @dataclass
 class Outcome:
-    """What became of one function, or of the whole layer."""
+    """What became of one function."""
 
     name: str
     absorbed: list[str] = field(default_factory=list)
     tails: list[str] = field(default_factory=list)
-    left: list[str] = field(default_factory=list)
     on_integers: str = "-"
     on_normals: str = "-"
-    seconds: tuple[float, float] | None = None
 
     @property
     def is_fused(self) -> bool:
@@ -67,18 +69,10 @@ class Outcome:
 
     def row(self) -> list[str]:
         """Return the cells under ``HEADING``."""
-        codes = list(dict.fromkeys(self.left))  # each once, in order
-        row = [self.name, *(", ".join(cell) or "-" for cell in (self.absorbed, self.tails, codes))]
-        row += [self.on_integers, self.on_normals]
-        if self.seconds is None:
-            return [*row, "-", "-", "-"]
-        before, after = self.seconds
-        return [*row, microseconds(before), microseconds(after), f"{before / after:.2f}x"]
-
-
-def microseconds(seconds: float) -> str:
-    """Write a time with a decimal where that can matter."""
-    return f"{seconds * 1e6:,.{0 if seconds > 1e-4 else 1}f} us"
+        tails = f"{len(self.tails)} tail{'s' if len(self.tails) > 1 else ''}"
+        parts = [f"{len(self.absorbed)} absorbed"] if self.absorbed else []
+        parts += [tails] if self.tails else []
+        return [self.name, " + ".join(parts) or "-", self.on_integers, self.on_normals]
 
 
 # ---- fusing -----------------------------------------------------------------------------------
@@ -101,13 +95,12 @@ def fuse(sch: Schedule, block: SBlockRV, outcome: Outcome, paint: Paint) -> Iter
         report = sch.fuse_reduction_epilogue(block)
     except ScheduleError as error:
         code, sentence = refusal(error)
-        outcome.left.append(code)
         yield paint.labelled("refused", "yellow", f"{reduction} [{code}] {sentence}")
         return
-    yield from told(report, outcome, paint)
+    yield from reported(report, outcome, paint)
 
 
-def told(report: FusionReport, outcome: Outcome, paint: Paint) -> Iterator[str]:
+def reported(report: FusionReport, outcome: Outcome, paint: Paint) -> Iterator[str]:
     """Yield what a report says, step by step, and note it in ``outcome``."""
     merged: dict[str, list[str]] = {}  # by the block whose tail they have become a part of
     for step in report.steps:
@@ -119,7 +112,7 @@ def told(report: FusionReport, outcome: Outcome, paint: Paint) -> Iterator[str]:
             yield paint.labelled("fused", "green", taken + ("" if is_left else gone))
         if step.merged_into:
             merged.setdefault(step.merged_into, []).append(step.epilogue)
-            into = f"{step.epilogue} is part of {step.merged_into} now"
+            into = f"{step.epilogue} is now part of {step.merged_into}"
             yield paint.labelled("merged", "cyan", into + gone)
         elif step.tail:
             outcome.tails.append(" + ".join([*merged.pop(step.epilogue, []), step.epilogue]))
@@ -128,7 +121,6 @@ def told(report: FusionReport, outcome: Outcome, paint: Paint) -> Iterator[str]:
     for name in report.kept:
         yield paint.labelled("kept", "yellow", f"{name} in full: others may read it")
     if stop := report.stopped:
-        outcome.left.append(stop.code)
         yield paint.labelled("left", "yellow", f"[{stop.code}] {stop.message}")
 
 
@@ -149,17 +141,19 @@ def refusal(error: ScheduleError) -> tuple[str, str]:
     return code, sentence[1]
 
 
-def show(name: str, title: str, sch: Schedule, paint: Paint) -> Outcome:
-    """Fuse function ``name``; print what changed in its TIR, and the verdicts."""
+def show(name: str, title: str, sch: Schedule, wanted: str, paint: Paint) -> Outcome:
+    """Fuse function ``name``; print the verdicts, and the diff of its TIR if it is wanted."""
     before = sch.mod[name]
     outcome = Outcome(name)
     verdicts = [line for b in reductions(sch, name) for line in fuse(sch, b, outcome, paint)]
     print(f"\n{paint(f'{name}  ({title})', 'bold')}\n")
-    print("\n".join(diff(script(before), script(sch.mod[name]), paint)) or "no line changed")
-    print("", *verdicts, sep="\n")
+    print(*verdicts, sep="\n")
     if outcome.is_fused:
         sizes = [f"{checking.intermediate_bytes(f):,} bytes" for f in (before, sch.mod[name])]
-        print(f"memory   intermediate buffers, as TVM lowers them: {' before, '.join(sizes)} after")
+        print(f"memory   intermediate buffers: {' before, '.join(sizes)} after")
+    if wanted in (name, "all"):
+        changed = "\n".join(diff(script(before), script(sch.mod[name]), paint))
+        print(f"\n{changed or 'no line changed'}")
     return outcome
 
 
@@ -171,10 +165,8 @@ def script(func: PrimFunc) -> str:
 # ---- checking ---------------------------------------------------------------------------------
 
 
-def check(
-    outcome: Outcome, before: tvm.IRModule, after: tvm.IRModule, reference: Callable, rounds: int
-) -> None:
-    """Compare both versions of one function with ``reference``; time them if they differ."""
+def check(outcome: Outcome, before: tvm.IRModule, after: tvm.IRModule, reference: Callable) -> None:
+    """Compare both versions of one function with ``reference``."""
     unfused, fused = before[outcome.name], after[outcome.name]
     if not outcome.is_fused and not tvm_ffi.structural_equal(unfused, fused):
         raise checking.Mismatch(f"{outcome.name}: nothing was fused, yet the function has changed")
@@ -182,48 +174,52 @@ def check(
     versions = checking.Versions(outcome.name, *compiled, reference)
 
     inputs = unfused.params[:-1]
-    integers, normals = checking.integers(inputs), checking.normals(inputs)
     exact = checking.is_exact_on_integers(unfused)
     on_integers = checking.compare_bits if exact else checking.compare_close
-    outcome.on_integers = on_integers(versions, integers)
-    outcome.on_normals = checking.compare_close(versions, normals)
-    if outcome.is_fused:
-        outcome.seconds = checking.time_both(versions, normals, rounds)
-
-
-def check_layer(before: tvm.IRModule, after: tvm.IRModule, rounds: int) -> Outcome:
-    """Compare both versions of the whole layer, run as one module, and time them."""
-    outcome = Outcome("the whole layer")
-    compiled = (checking.compile_layer(mod) for mod in (before, after))
-    versions = checking.Versions(outcome.name, *compiled, layer.whole_layer)
-    inputs = checking.normals(before["forward"].params)
-    outcome.on_normals = checking.compare_close(versions, inputs)
-    outcome.seconds = checking.time_both(versions, inputs, rounds)
-    return outcome
+    outcome.on_integers = on_integers(versions, checking.integers(inputs))
+    outcome.on_normals = checking.compare_close(versions, checking.normals(inputs))
 
 
 # ---- the story --------------------------------------------------------------------------------
 
 
-def demo(shape: layer.Shape, rounds: int, paint: Paint) -> None:
+def demo(shape: layer.Shape, rounds: int, wanted: str, paint: Paint) -> None:
     """Run the demo; raise ``checking.Mismatch`` if a comparison fails."""
     before = layer.lower(shape)
     sch = Schedule(before)
-    called = list(layer.calls(before["forward"]))
+    called = list(layer.calls(before["main"]))
     reducing = [name for name in called if reductions(sch, name)]
+    if wanted not in ("all", "none", *reducing):
+        raise SystemExit(f"--diff: no function {wanted!r}; there are {', '.join(reducing)}")
     print(
-        f"A layer of {len(called)} functions, {len(reducing)} of which reduce. "
+        f"A layer of {len(called)} functions, {len(reducing)} of which reduce.\n"
         f"Every reduction goes to sch.fuse_reduction_epilogue(block)."
     )
     stages = list(zip(reducing, layer.STAGES, strict=True))
-    outcomes = [show(name, title, sch, paint) for name, (title, _) in stages]
+    outcomes = [show(name, title, sch, wanted, paint) for name, (title, _) in stages]
     for outcome, (_, (_, reference)) in zip(outcomes, stages, strict=True):
-        check(outcome, before, sch.mod, reference, rounds)
-    outcomes.append(check_layer(before, sch.mod, rounds))
+        check(outcome, before, sch.mod, reference)
 
-    print("\n" + paint("Summary", "bold") + "\n")
-    print("\n".join(table([HEADING, *(outcome.row() for outcome in outcomes)], 6, paint)))
-    print(NOTES.format(tolerance=checking.TOLERANCE, rounds=rounds))
+    print("\n" + paint("Is it right?", "bold") + "\n")
+    print("\n".join(table([HEADING, *(outcome.row() for outcome in outcomes)], 2, paint)))
+    print(NOTES.format(tolerance=checking.TOLERANCE))
+    print(paint("What is it worth?", "bold") + "\n" + WORTH.format(rounds=rounds))
+    print("\n".join(table(list(rows(shape, rounds)), 1, paint)))
+    print("\n" + paint("A model through fuse_epilogue.compile", "bold") + "\n")
+    print(*model.lines(rounds), sep="\n")
+
+
+def rows(shape: layer.Shape, rounds: int) -> Iterator[list[str]]:
+    """Yield the rows of the table of times, the heading first."""
+    inputs = checking.normals(layer.exported(shape)["main"].params)
+    compiled = worth.versions(shape, inputs)
+    errors = worth.errors(compiled, inputs)
+    times = worth.times(compiled, rounds)
+    yield ["the layer by", "functions", "error", "time", "default / it"]
+    for version, error, seconds in zip(compiled, errors, times, strict=True):
+        functions = "-" if version.functions is None else str(version.functions)
+        times_faster = f"{times[0] / seconds:.1f}x"
+        yield [version.name, functions, f"{error:.0e}", f"{seconds * 1e6:,.0f} us", times_faster]
 
 
 def main() -> int:
@@ -237,11 +233,17 @@ def main() -> int:
         default="auto",
         help="colour the output (auto: on a terminal, unless NO_COLOR is set)",
     )
+    parser.add_argument(
+        "--diff",
+        default=SHOWN,
+        metavar="NAME",
+        help="the function whose TIR is shown before and after; 'all' or 'none' (default: one)",
+    )
     parser.add_argument("--quick", action="store_true", help="a smaller layer and fewer timings")
     options = parser.parse_args()
-    shape, rounds = (QUICK, 11) if options.quick else (FULL, 21)
+    shape, rounds = (QUICK, 3) if options.quick else (FULL, 11)
     try:
-        demo(shape, rounds, Paint(options.color))
+        demo(shape, rounds, options.diff, Paint(options.color))
     except checking.Mismatch as error:
         print(f"\nFAILED: {error}", file=sys.stderr)
         return 1

@@ -31,7 +31,7 @@ class Shape:
 class ConvMixer(nn.Module):
     """Depthwise Conv1D + bias + SiLU, RMSNorm, MLP with bias + ReLU, residual, a pooled softmax.
 
-    ``forward`` takes ``x`` of shape ``(1, channels, length)`` and returns
+    ``main`` takes ``x`` of shape ``(1, channels, length)`` and returns
     ``(1, channels, length // WINDOW)``, both float32.
     """
 
@@ -42,7 +42,7 @@ class ConvMixer(nn.Module):
         self.up = nn.Linear(channels, hidden, bias=True)
         self.down = nn.Linear(hidden, channels, bias=True)
 
-    def forward(self, x: nn.Tensor) -> nn.Tensor:
+    def main(self, x: nn.Tensor) -> nn.Tensor:
         """Define the layer; Relax calls this once, to record it."""
         x = nn.op.permute_dims(nn.op.silu(self.conv(x)), [0, 2, 1])
         x = self.down(nn.op.relu(self.up(self.norm(x)))) + x
@@ -55,22 +55,27 @@ def max_pool(x: nn.Tensor) -> nn.Tensor:
     return nn.op.wrap_nested(pooled, name="max_pool")
 
 
-def lower(shape: Shape) -> tvm.IRModule:
-    """Export the layer and lower it to one PrimFunc per fused group, called by ``forward``."""
+def exported(shape: Shape) -> tvm.IRModule:
+    """Return the layer as a Relax module, whose function "main" takes ``x`` and the weights."""
     x = nn.spec.Tensor((1, shape.channels, shape.length), "float32")
-    mod, _ = ConvMixer(shape).export_tvm({"forward": {"x": x}})
+    mod, _ = ConvMixer(shape).export_tvm({"main": {"x": x}})
+    return mod
+
+
+def lower(shape: Shape) -> tvm.IRModule:
+    """Lower the layer to one PrimFunc per fused group, called by "main"."""
     passes = [
         relax.transform.LegalizeOps(),
         relax.transform.AnnotateTIROpPattern(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
     ]
-    return tvm.ir.transform.Sequential(passes)(mod)
+    return tvm.ir.transform.Sequential(passes)(exported(shape))
 
 
-def calls(forward: relax.Function) -> Iterator[str]:
-    """Yield the names of the PrimFuncs that ``forward`` calls, in order."""
-    for block in forward.body.blocks:
+def calls(main: relax.Function) -> Iterator[str]:
+    """Yield the names of the PrimFuncs that ``main`` calls, in order."""
+    for block in main.body.blocks:
         for binding in block.bindings:
             value = binding.value
             if isinstance(value, tvm.ir.Call) and isinstance(value.args[0], tvm.ir.GlobalVar):
@@ -137,7 +142,7 @@ def whole_layer(
     down_weight: np.ndarray,
     down_bias: np.ndarray,
 ) -> np.ndarray:
-    """Compute ``ConvMixer.forward``, with the parameters in the order of the exported function."""
+    """Compute ``ConvMixer.main``, with the parameters in the order of the exported function."""
     mixed = conv_silu(x, conv_weight, conv_bias).transpose(0, 2, 1)
     hidden = linear_relu(rms_norm(mixed, norm_weight), up_weight.T, up_bias)
     mixed = linear_residual(hidden, down_weight.T, down_bias, mixed)

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
-WIDTH = 100  # of running text
+WIDTH = 80  # of running text
 LABEL = 9  # the column where the text after a label begins
 DIFF_STYLES = {"-": "red", "+": "green", "@": "cyan", " ": "dim"}
 
