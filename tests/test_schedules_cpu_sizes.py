@@ -82,6 +82,18 @@ def test_more_columns_unrolled_than_in_a_tile(unroll: int) -> None:
     check(built, options, "exact")
 
 
+def test_fewer_columns_than_in_a_tile() -> None:
+    """A single column has the index 0 in every step of a tile: only one step has sums to store."""
+    common = {**BASE, "layout": "NWC", "padding": "causal"}
+    names = ("w", "f", "c", "activation")
+    shapes = product((1, 2, 5), (1, 3), (1, 8), (None, "relu"))
+    cases = [{**common, **dict(zip(names, shape, strict=True))} for shape in shapes]
+    functions = {f"f{i}": scheduled(workload(case), 4, 2) for i, case in enumerate(cases)}
+    built = compile_together(functions, opt_level=0)
+    for i, case in enumerate(cases):
+        check(built[f"f{i}"], case, "exact")
+
+
 def test_symbolic_images_are_rows() -> None:
     options = {**BASE, "n": "n", "w": 21}
     func = scheduled(workload(options), 4, 2)

@@ -95,7 +95,8 @@ def in_loops(
             lanes //= 2
         others = [loop for loop in outer if not loop.same_as(channel)]
         _turn_filter(sch, conv, found, last)
-        tile, some, each = sch.split(column, [None, max(1, COLUMNS // unroll), unroll])
+        steps, unroll = _steps(plain(found.column.dom.extent), unroll)
+        tile, some, each = sch.split(column, [None, steps, unroll])
         vectors, lane = sch.split(channel, [None, lanes])
         sch.reorder(*others, tile, some, vectors, *taps, each, lane)
         rows = [*others, tile]
@@ -115,6 +116,18 @@ def in_loops(
     rolled = found.taps * unroll > UNROLLED_AT_BORDERS
     rewrite(sch, conv, "borders", channel=_place(found, _channel(found)), rolled=rolled)
     return sch
+
+
+def _steps(columns: Any, unroll: int) -> tuple[int, int]:
+    """Return how many steps a tile of columns has, and the columns of a step.
+
+    No more than there are. The index of a single column is 0 in every step: those after the first
+    would compute nothing, and store sums in which nothing is.
+    """
+    if not isinstance(columns, int):
+        return max(1, COLUMNS // unroll), unroll
+    each = min(unroll, columns)
+    return min(max(1, COLUMNS // each), -(-columns // each)), each
 
 
 def borders_of(found: DepthwiseConv, channel: int, rolled: bool) -> dict[str, Borders]:
