@@ -25,14 +25,14 @@ CPP_CODE = $(shell find cpp tests/cuda_on_cpu -name "*.cc" -o -name "*.h")
 .DELETE_ON_ERROR:
 # One target at a time; within the compilation all cores work anyway.
 .NOTPARALLEL:
-.PHONY: help install lib demo test test-all lint format sanitize bench fuzz fuzz-certificates fuzz-cuda fuzz-neuron fuzz-modules fuzz-schedules tvm-tests docs wheel test-wheel clean
+.PHONY: help install lib demo test test-all lint format sanitize bench fuzz fuzz-certificates fuzz-cuda fuzz-neuron fuzz-modules fuzz-schedules stale tvm-tests docs wheel test-wheel clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 install: $(VENV)/.package $(TOOLS) lib ## create .venv with the package (editable) and all tools in it
 
-demo: $(VENV)/.package lib ## fuse the epilogues of a real layer and show what became of it
+demo: $(VENV)/.package lib ## fuse a layer, check it, time it compiled in several ways; compile a small model
 	$(PY) examples/demo.py
 
 test: lint install ## lint, then the quick tests (PYTEST_ARGS: further arguments of pytest; TEST_WORKERS: processes)
@@ -58,6 +58,9 @@ bench: $(VENV)/.group-bench lib ## time the primitive, what fusing gains, and de
 	$(PY) benchmarks/primitive.py
 	$(PY) benchmarks/fusion.py
 	$(PY) benchmarks/conv1d_cpu.py $(if $(TUNED),--tuned $(TUNED),--output build/conv1d_cpu.json)
+
+stale: $(VENV)/.tools ## list the results in benchmarks/results that are older than what they depend on
+	$(PY) benchmarks/provenance.py
 
 # What is finished is kept in build/fuzz: the same command goes on where it was stopped.
 N ?= 10000

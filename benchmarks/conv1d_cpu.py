@@ -53,6 +53,7 @@ from conv1d_cpu_report import absent, evaluate, left_out, missed, show, table
 from conv1d_cpu_tvm import CALL, MEMCPY, OURS, tune, tvm_makers, use_threads_of_pool
 from fusion import SAMPLE_S, Effort, Others, conditions, host, sample, use_threads
 from primitive import progress, to_json
+from provenance import provenance
 
 RESULTS = Path(__file__).resolve().parent / "results" / "conv1d_cpu.json"
 
@@ -255,6 +256,7 @@ def main() -> None:
     report = conditions(host(max(counts)), max(counts))
     report |= {
         "benchmark": "conv1d_cpu",
+        **provenance("conv1d_cpu"),
         "threads": counts,
         "memory_of_peers": "kept by the process" if kept else "as shipped",
     }

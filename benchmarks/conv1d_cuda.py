@@ -33,6 +33,7 @@ from typing import Any
 import tvm
 import tvm_ffi
 from primitive import Samples, progress, ratio, to_json
+from provenance import provenance
 
 import fuse_epilogue
 from fuse_epilogue import schedules
@@ -236,6 +237,7 @@ def conditions(torch: Any, target: tvm.target.Target) -> dict[str, Any]:
     device = torch.cuda.get_device_properties(0)
     return {
         "benchmark": "conv1d_cuda",
+        **provenance("conv1d_cuda"),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "machine": {
             "gpu": device.name,

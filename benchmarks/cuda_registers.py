@@ -23,6 +23,7 @@ import numpy as np
 from fusion import conditions
 from planner import spearman
 from primitive import progress
+from provenance import provenance
 
 import fuse_epilogue
 from fuse_epilogue import workloads
@@ -108,6 +109,7 @@ def main() -> None:
     report = {
         **conditions(host(), 1),
         "benchmark": "cuda_registers",
+        **provenance("cuda_registers"),
         "arch": ARCH,
         "judged": judged(rows),
         "points": rows,

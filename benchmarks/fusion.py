@@ -41,6 +41,7 @@ from fusion_programs import OURS, Family, Program, families
 from fusion_report import evaluate, refusals, show
 from fusion_variants import Variant, variants
 from primitive import Samples, cpu_model, progress, ratio, to_json
+from provenance import provenance
 
 import fuse_epilogue
 from fuse_epilogue.schedules import host
@@ -208,6 +209,7 @@ def conditions(target: tvm.target.Target, threads: int) -> dict[str, Any]:
     """Return what has to be known about a run to judge its figures."""
     return {
         "benchmark": "fusion",
+        **provenance("fusion"),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "machine": {
             "cpu": cpu_model(),

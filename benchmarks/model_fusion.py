@@ -38,6 +38,7 @@ from fusion import conditions, use_threads
 from models_torch import MODELS
 from models_tvm import Runner, imported, imported_onnx, lowered
 from primitive import Samples, progress, ratio, to_json
+from provenance import provenance
 
 from fuse_epilogue.schedules import host
 from fuse_epilogue.transform import FuseReductionEpilogue, Report, report_of
@@ -161,7 +162,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="tiny models, briefly; writes nothing")
     parser.add_argument("--only", default="", help="models whose names begin with this; no file")
     args = parser.parse_args()
-    report: dict[str, Any] = conditions(host(1), use_threads(1)) | {"benchmark": "model_fusion"}
+    report: dict[str, Any] = conditions(host(1), use_threads(1))
+    report |= {"benchmark": "model_fusion", **provenance("model_fusion")}
     report["versions"]["torch"] = torch.__version__
     report["turns"], report["repeats"] = TURNS, REPEATS
     models: dict[str, Any] = {}

@@ -38,6 +38,7 @@ from fusion import Others, conditions
 from model_parties import EAGER, OURS, PARTIES, environment
 from models_torch import MODELS
 from primitive import Samples, progress, ratio, to_json
+from provenance import provenance
 
 from fuse_epilogue.schedules import host
 
@@ -186,15 +187,6 @@ def geometric_means(models: dict[str, dict[str, Any]]) -> dict[str, float]:
     return {t: math.exp(statistics.mean(map(math.log, each))) for t, each in ratios.items()}
 
 
-def commit() -> str:
-    """The commit that is measured, with a mark if files differ from it."""
-    git = ["git", "-C", str(HERE), "describe", "--always", "--dirty", "--abbrev=40"]
-    try:
-        return subprocess.run(git, check=True, capture_output=True, text=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-
-
 def versions() -> dict[str, str]:
     """The versions of the other parties."""
     import importlib.metadata
@@ -231,7 +223,7 @@ def main() -> None:
     names = [n for n in MODELS if not args.only or n.startswith(tuple(args.only))]
     report: dict[str, Any] = conditions(host(1), counts[0]) | {
         "benchmark": "models",
-        "commit": commit(),
+        **provenance("models"),
         "threads": counts,
         "turns": QUICK_TURNS if args.quick else TURNS,
         "clock": "time that passed" if args.clock == "wall" else "time on the processors",

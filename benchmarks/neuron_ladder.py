@@ -18,6 +18,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from provenance import provenance
+
 from fuse_epilogue import __version__, workloads
 from fuse_epilogue.neuron import emit, load
 from fuse_epilogue.neuron.prediction import Prediction
@@ -170,6 +172,7 @@ def write(
     found = {
         "what": "predictions of the latency model, nothing was measured",
         "version": __version__,
+        **provenance("neuron_ladder"),
         "ladder": steps,
         "step 4 with four sums merged, predicted_ms": round(merged, 4),
         "kernels": {

@@ -26,6 +26,7 @@ from typing import Any
 from fusion import conditions, use_threads
 from models_tvm import many_functions
 from primitive import Samples, progress, ratio, to_json
+from provenance import provenance
 from tvm import relax, tirx
 
 from fuse_epilogue.schedules import host
@@ -94,6 +95,7 @@ def main() -> None:
     args = parser.parse_args()
     report: dict[str, Any] = conditions(host(1), use_threads(1)) | {
         "benchmark": "pass_time",
+        **provenance("pass_time"),
         "clock": "of the calling thread on its processor",
     }
     report["sizes"] = {}

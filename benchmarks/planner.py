@@ -39,6 +39,7 @@ import numpy as np
 import tvm
 from fusion import conditions, use_threads
 from primitive import progress
+from provenance import provenance
 
 from fuse_epilogue import workloads
 from fuse_epilogue.planner.cost import NAMES, Weights
@@ -350,6 +351,7 @@ def main() -> None:
     report = {
         **conditions(host(), threads),
         "benchmark": "planner",
+        **provenance("planner"),
         "weights": vars(weights),
         "judged": judged(cases, weights),
         "plan_against": against(cases),

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from fusion import conditions, use_threads
 from primitive import progress
+from provenance import provenance
 
 import fuse_epilogue
 from fuse_epilogue import neuron, workloads
@@ -117,6 +118,7 @@ def main() -> None:
     report = {
         **conditions(host(), threads),
         "benchmark": "planning",
+        **provenance("planning"),
         "clock": "time on the processor, the least of several",
         "planning": planning,
         "trainium": trainium(),

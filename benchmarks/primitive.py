@@ -37,6 +37,7 @@ from typing import Any
 
 import tvm
 import tvm_ffi
+from provenance import provenance
 from tvm.s_tir import Schedule
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
@@ -315,6 +316,7 @@ def conditions(repetitions: dict[int, int], load: float) -> dict[str, Any]:
     """Return what has to be known about a run to judge its figures."""
     return {
         "benchmark": "primitive",
+        **provenance("primitive"),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "machine": {"cpu": cpu_model(), "cores": os.cpu_count(), "load_before": round(load, 2)},
         "versions": {

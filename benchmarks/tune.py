@@ -43,6 +43,7 @@ import numpy as np
 import tvm
 from fusion import FLOAT_TOLERANCE, conditions, use_threads
 from primitive import Samples, progress, ratio, to_json
+from provenance import provenance
 from tvm.s_tir import meta_schedule as ms
 
 from fuse_epilogue import tune, workloads
@@ -255,7 +256,7 @@ def main() -> None:
         raise SystemExit(f"--only takes the start of one of: {', '.join(TASKS)}")
 
     target = host(use_threads(args.threads))
-    report = conditions(target, args.threads) | {"benchmark": "tune"}
+    report = conditions(target, args.threads) | {"benchmark": "tune", **provenance("tune")}
     settings = {"trials": args.trials, "seed": SEED}
     report |= {"settings": settings, "results": {}}
     if args.output.exists():

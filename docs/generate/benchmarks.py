@@ -74,6 +74,10 @@ def _conditions(path: Path, data: Mapping[str, Any]) -> str:
         lines.append(("Versions", text(", ".join(versions))))
     if "date" in data:
         lines.append(("Date", str(data["date"])[:10]))
+    if "commit" in data:
+        lines.append(("Commit", code(str(data["commit"]))))
+    if "depends_on" in data:
+        lines.append(("Depends on", ", ".join(map(code, data["depends_on"]))))
     if "what" in data:
         lines.append(("Figures", prose(str(data["what"]))))
     lines.append(("File", f":download:`{path.name} <{_relative(path)}>`"))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .chunk import objection_to
-from .runner import ProgressBar, commit, run_all
+from .runner import ProgressBar, provenance, run_all
 from .state import CHUNK, FOLDER, Run, StateError
 
 
@@ -96,7 +96,7 @@ def conditions(run: Run, workers: int) -> dict[str, Any]:
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "seed": run.seed,
         "programs": run.programs,
-        "commit": commit(),
+        **provenance("fuzz"),
         "versions": {
             "fuse_epilogue": fuse_epilogue.__version__,
             "tvm": tvm.__version__,

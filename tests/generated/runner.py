@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import multiprocessing
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +15,11 @@ from typing import Any, TextIO
 from .chunk import run_chunk
 from .state import ROOT, Chunk, Run, State
 from .tally import Tally
+
+sys.path.append(str(ROOT / "benchmarks"))
+from provenance import commit, provenance  # noqa: E402
+
+__all__ = ["ProgressBar", "commit", "provenance", "run_all"]
 
 ChunkFunction = Callable[[Run, int, int, tuple[int, ...]], dict[str, Any]]
 
@@ -120,21 +124,6 @@ def save_counterexamples(run: Run, result: dict[str, Any]) -> None:
         path = folder / f"{failure['verdict']}-{run.seed}-{failure['number']}.json"
         command = f"python -m {run.module} --show {path}"
         path.write_text(json.dumps({"command": command, **failure}, indent=1) + "\n")
-
-
-def commit() -> str:
-    """Return the commit of the working tree, with a mark where it has changes."""
-    try:
-        described = subprocess.run(
-            ["git", "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return described.stdout.strip()
 
 
 class ProgressBar:

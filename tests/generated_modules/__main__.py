@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from generated.__main__ import conditions
-from generated.runner import ProgressBar, run_all
+from generated.runner import ProgressBar, provenance, run_all
 from generated.state import ROOT, Run, StateError
 
 from .chunk import module_of, oracle_if_any, run_chunk
@@ -58,6 +58,7 @@ def main() -> int:
         module="generated_modules",
     )
     report = {**conditions(run, args.workers), "benchmark": "fuzz-modules"}
+    report |= provenance("fuzz_modules")
     report["modules"] = report.pop("programs")
     report["versions"]["onnxruntime"] = version or "not used"
     start = time.monotonic()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from generated.__main__ import conditions, to_json
-from generated.runner import ProgressBar, run_all
+from generated.runner import ProgressBar, provenance, run_all
 from generated.state import ROOT, Run, StateError
 
 #: Functions that are compiled together, and lost together should the process die.
@@ -57,6 +57,7 @@ def report_of(run: Run, workers: int) -> dict[str, Any]:
     begun = time.monotonic()
     total = run_all(run, workers, ProgressBar(run.programs), run_chunk, Tally)
     report = {**conditions(run, workers), "benchmark": f"fuzz of guarded {run.folder.name}"}
+    report |= provenance(f"fuzz_{run.folder.name}")
     report["wall_time_s"] = round(time.monotonic() - begun, 1)
     report["wrong"] = total.wrong
     report["counts"] = total.summary()

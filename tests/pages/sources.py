@@ -90,10 +90,11 @@ ROWS = (
     Row(
         "For {} workloads outside of the calibration, on a Zen 3 "
         "(``benchmarks/results/planner.json``), the rank correlation of predicted and measured "
-        "times is {:.2f} over {} points. By prediction alone the plan is within 5 % of the best measured "
-        "point for {} of the {}; at worst it takes {:.2f} times as long as that, and {:.2f} times "
-        "as long as the best unfused one. Chosen by the clock among 24 points (``measure=24``) it "
-        "is within 5 % for {} of the {}, and at worst takes {:.2f} and {:.2f} times as long.",
+        "times is {:.2f} over {} points. By prediction alone the plan is within 5 % of the best "
+        "measured point for {} of the {}; at worst it takes {:.2f} times as long as that, and "
+        "{:.2f} times as long as the best unfused one. Chosen by the clock among 24 points "
+        "(``measure=24``) it is within 5 % for {} of the {}, and at worst takes {:.2f} and {:.2f} "
+        "times as long.",
         "planner.json",
         measured.planner,
     ),

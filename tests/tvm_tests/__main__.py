@@ -113,12 +113,12 @@ def conditions(revision: str, suites: tuple[str, ...]) -> dict[str, Any]:
     import tvm_ffi
 
     import fuse_epilogue
-    from generated.runner import commit
+    from generated.runner import provenance
 
     return {
         "benchmark": "tvm_tests",
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "commit": commit(),
+        **provenance("tvm_tests"),
         "tvm_revision": revision,
         "suites": list(suites),
         "versions": {
