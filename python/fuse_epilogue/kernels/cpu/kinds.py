@@ -8,12 +8,17 @@ from tvm.target import Target
 
 from ...recognize.stages import Program
 from ..scheduled import Scheduled
-from . import attention, contraction, elementwise
+from . import attention, contraction, elementwise, row_program
 
 Kind = Callable[[Program, Target, int, frozenset[int]], Scheduled | None]
 
 #: Each returns None for a function that is not of its kind.
-KINDS: tuple[Kind, ...] = (attention.schedule, contraction.schedule, elementwise.schedule)
+KINDS: tuple[Kind, ...] = (
+    attention.schedule,
+    contraction.schedule,
+    row_program.schedule,
+    elementwise.schedule,
+)
 
 
 def schedule(

@@ -94,9 +94,16 @@ class FlatViews:
     def __init__(self) -> None:
         """Begin without a view."""
         self._views: dict[int, tuple[Any, Any]] = {}
+        self._same: dict[int, Any] = {}
+
+    def stand_for(self, buffer: Any, other: Any) -> None:
+        """Use the view of another buffer of the same size for a buffer that is not declared."""
+        self._same[handle(buffer)] = other
 
     def of(self, buffer: Any) -> Any:
         """Return the view of a buffer; the same one each time."""
+        while handle(buffer) in self._same:
+            buffer = self._same[handle(buffer)]
         known = self._views.get(handle(buffer))
         if known is not None:
             return known[0]

@@ -1,0 +1,295 @@
+"""The loops of one pass: vectors of elements, accumulators, and what is left of a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Call, prim
+
+from ....recognize.reduction import Reduction
+from ....recognize.stages import Axis
+from ....tir_tree import loads, substitute, uses
+from ..loops import index, loop, sequence
+from .passes import Lanes, Pass, Work
+
+#: Accumulators of a cheap reduction, and of one with functions, whose constants need registers.
+CHEAP_ACCUMULATORS, DEAR_ACCUMULATORS = 8, 2
+#: Bytes of the accumulators of one store: more would not stay in registers.
+ACCUMULATOR_BYTES = 1024
+
+Values = dict[Any, Any]
+
+
+def order_of_stores(reduction: Reduction) -> list[int] | None:
+    """Return an order in which stores do not change what later ones read, None if there is none."""
+    left = list(range(len(reduction.left)))
+    order: list[int] = []
+    while left:
+        for each in left:
+            others = [other for other in left if other != each]
+            if not any(uses(reduction.merged[other], reduction.left[each]) for other in others):
+                order.append(each)
+                left.remove(each)
+                break
+        else:
+            return None
+    return order
+
+
+def element_bits(one: Pass) -> int:
+    """Return the bits of the widest type that a pass computes with."""
+    types = {str(buffer.dtype) for work in one.works for buffer, _ in work.targets}
+    types |= {str(x.ty.dtype) for work in one.works for v in work.values for x in loads(v)}
+    return max(8, *(int(tvm.DataType(dtype).bits) for dtype in types))
+
+
+def is_dear(one: Pass) -> bool:
+    """Whether a pass computes a function of its elements."""
+    found: list[Any] = []
+    for work in one.works:
+        for value in work.values:
+            tvm_ffi.structural_walk(value, (Call, found.append))
+            tvm_ffi.structural_walk(value, (prim.Let, found.append))
+    return bool(found)
+
+
+class Accumulators:
+    """The vectors in which a reduction is accumulated."""
+
+    def __init__(self, work: Work, reduction: Reduction, size: int) -> None:
+        self.work, self.reduction, self.size = work, reduction, size
+        self.buffers = [
+            tirx.decl_buffer([index(size)], str(buffer.dtype), f"sum_{buffer.name}", layout=None)
+            for buffer, _ in work.targets
+        ]
+        self.order = order_of_stores(reduction) or []
+
+    def allocate(self) -> list[Any]:
+        """Return the statements that allocate them."""
+        return [tirx.AllocBuffer(buffer) for buffer in self.buffers]
+
+    def start(self, lanes: int) -> list[Any]:
+        """Return the statements that set all of them to what changes nothing."""
+
+        def vector(begin: int) -> Any:
+            def store(lane: Any) -> Any:
+                pairs = zip(self.buffers, self.reduction.neutral, strict=True)
+                at = index(begin) + lane
+                return sequence([tirx.BufferStore(buffer, value, [at]) for buffer, value in pairs])
+
+            return _lanes(lanes, store)
+
+        return [vector(begin) for begin in range(0, self.size, lanes)]
+
+    def load(self, at: Any) -> list[Any]:
+        """Return what is accumulated at a place."""
+        return [tirx.BufferLoad(buffer, [at]) for buffer in self.buffers]
+
+    def add(self, at: Any, elements: Sequence[Any]) -> Any:
+        """Return the statement that combines elements with what is accumulated at a place."""
+        values = self.reduction.combined(self.load(at), elements)
+        return sequence(
+            [tirx.BufferStore(self.buffers[each], values[each], [at]) for each in self.order]
+        )
+
+    def halve(self, lanes: int) -> list[Any]:
+        """Return the statements that combine all of them, into the first."""
+
+        def halved(begin: int, span: int) -> Any:
+            def add(lane: Any) -> Any:
+                return self.add(index(begin) + lane, self.load(index(begin + span) + lane))
+
+            return _lanes(min(span, lanes), add)
+
+        statements = []
+        span = self.size // 2
+        while span >= 1:
+            statements += [halved(begin, span) for begin in range(0, span, min(span, lanes))]
+            span //= 2
+        return statements
+
+    def store(self, at: Any, values: Values) -> Any:
+        """Return the statement that stores what is accumulated at a place."""
+        results = self.load(at)
+        starts = self.reduction.starts
+        if any(start is not None for start in starts):
+            first = [
+                neutral if start is None else start
+                for start, neutral in zip(starts, self.reduction.neutral, strict=True)
+            ]
+            results = list(self.reduction.combined(first, results))
+        return sequence(
+            [
+                tirx.BufferStore(buffer, value, [substitute(place, values)])
+                for (buffer, place), value in zip(self.work.targets, results, strict=True)
+            ]
+        )
+
+
+class PassWriter:
+    """Writes the loops of a pass.
+
+    Parameters
+    ----------
+    one : Pass
+    lanes : int
+        Number of elements of a vector, a power of two.
+    rows : Lanes, optional
+        The axis along which lanes are rows; if None, they are elements of one row.
+    """
+
+    def __init__(self, one: Pass, lanes: int, rows: Lanes | None = None) -> None:
+        self.one, self.rows = one, rows
+        self.inner = None if rows is not None or not one.domain else one.domain[-1]
+        self.serial = one.domain if rows is not None else one.domain[:-1]
+        extent = rows.width if rows is not None else self.inner.extent if self.inner else 1
+        while lanes > extent:
+            lanes //= 2
+        self.lanes, self.extent = lanes, extent
+        self.slots = self._slots()
+        size = rows.width if rows is not None else self.slots * lanes
+        self.sums = {
+            place: Accumulators(work, work.reduction, size)
+            for place, work in enumerate(one.works)
+            if work.reduction is not None
+        }
+
+    def _slots(self) -> int:
+        """Return the number of accumulators, a power of two."""
+        if self.rows is not None or self.inner is None:
+            return 1
+        most = DEAR_ACCUMULATORS if is_dear(self.one) else CHEAP_ACCUMULATORS
+        slots = 1
+        bytes_of_lane = self.lanes * element_bits(self.one) // 8
+        while slots * 2 <= min(most, self.extent // self.lanes):
+            if slots * 2 * bytes_of_lane > ACCUMULATOR_BYTES:
+                break
+            slots *= 2
+        return slots
+
+    def body(self, values: Values) -> Any:
+        """Return the statements of the pass, for some values of the outer axes."""
+        return _loops(self.one.kept, values, self.row)
+
+    def row(self, values: Values) -> Any:
+        """Return the statements for one result of each reduction."""
+        statements: list[Any] = []
+        for sums in self.sums.values():
+            statements += [*sums.allocate(), *sums.start(self.lanes)]
+        elements = self.across if self.rows is not None else self.along
+        statements.append(_loops(self.serial, values, elements))
+        for sums in self.sums.values():
+            if self.rows is None:
+                statements += [*sums.halve(self.lanes), sums.store(index(0), values)]
+            else:
+                statements += self.vectors(self.storing(sums), values)
+        return sequence(statements)
+
+    def storing(self, sums: Accumulators) -> Callable[[Values, Any], Any]:
+        """Return what stores the result of a row, by its place among the rows of a block."""
+        return lambda values, at: sums.store(at, values)
+
+    # ---- lanes are elements of a row --------------------------------------------------------
+
+    def along(self, values: Values) -> Any:
+        """Return the statements for all elements of the innermost axis."""
+        if self.inner is None:
+            return self.statements(values, index(0), None)
+        lanes, slots = self.lanes, self.slots
+        whole, rest = divmod(self.extent, lanes)
+        groups, left = divmod(whole, slots)
+
+        def group(number: Any) -> Any:
+            begin = number * index(slots * lanes)
+            return sequence(
+                [self.vector(values, begin + index(slot * lanes), slot) for slot in range(slots)]
+            )
+
+        parts = [loop("vector", 0, groups, group)] if groups else []
+        for slot in range(left):
+            parts.append(self.vector(values, index((groups * slots + slot) * lanes), slot))
+        if rest:
+            # The last vector begins with elements that are counted already.
+            last = index(self.extent - lanes)
+            parts.append(self.vector(values, last, 0, lanes - rest))
+        return sequence(parts)
+
+    def vector(self, values: Values, begin: Any, slot: int, counted: int = 0) -> Any:
+        """Return the statements for one vector of elements, the first of which may be counted."""
+        assert self.inner is not None
+        var = self.inner.var
+
+        def element(lane: Any) -> Any:
+            fresh = None
+            if counted:
+                fresh = lane >= index(counted)
+            own = {**values, var: begin + lane}
+            return self.statements(own, index(slot * self.lanes) + lane, fresh)
+
+        return _lanes(self.lanes, element)
+
+    # ---- lanes are rows ---------------------------------------------------------------------
+
+    def across(self, values: Values) -> Any:
+        """Return the statements for one element of as many rows as there are in a block."""
+        return sequence(self.vectors(lambda own, at: self.statements(own, at, None), values))
+
+    def vectors(self, body: Callable[[Values, Any], Any], values: Values) -> list[Any]:
+        """Return the statements for each vector of a block of rows."""
+        rows = self.rows
+        assert rows is not None
+        begin = values[rows.at]
+
+        def vector(first: int) -> Any:
+            def row(lane: Any) -> Any:
+                place = index(first) + lane
+                return body({**values, rows.at: begin + place, rows.place: place}, place)
+
+            return _lanes(self.lanes, row)
+
+        return [vector(first) for first in range(0, rows.width, self.lanes)]
+
+    # ---- elements ---------------------------------------------------------------------------
+
+    def statements(self, values: Values, at: Any, fresh: Any) -> Any:
+        """Return what the stages do for an element; accumulators are those at a place.
+
+        If `fresh` is false, the element is counted already.
+        """
+        made = []
+        for place, work in enumerate(self.one.works):
+            elements = [substitute(value, values) for value in work.values]
+            if work.reduction is None:
+                ((buffer, target),) = work.targets
+                made.append(tirx.BufferStore(buffer, elements[0], [substitute(target, values)]))
+                continue
+            if fresh is not None:
+                elements = [
+                    element if repeatable else prim.Select(fresh, element, neutral)
+                    for element, repeatable, neutral in zip(
+                        elements, work.reduction.repeatable, work.reduction.neutral, strict=True
+                    )
+                ]
+            made.append(self.sums[place].add(at, elements))
+        return sequence(made)
+
+
+def _lanes(count: int, body: Callable[[Any], Any]) -> Any:
+    return loop("lane", 0, count, body, tirx.ForKind.VECTORIZED)
+
+
+def _loops(axes: Sequence[Axis], values: Values, body: Callable[[Values], Any]) -> Any:
+    """Return loops over axes, outermost first."""
+    if not axes:
+        return body(values)
+    first, *rest = axes
+    return loop(
+        str(first.var.name),
+        0,
+        first.extent,
+        lambda i: _loops(rest, {**values, first.var: i}, body),
+    )
