@@ -11,6 +11,7 @@ import tvm
 from tvm import ir, relax, tirx
 
 from .._interrupts import is_interrupt
+from . import torch_ops
 from .tir_main import with_relax_main
 
 
@@ -138,37 +139,29 @@ def _from_exported(exported: Any) -> ir.IRModule:
     import torch
     from tvm.relax.frontend.torch import from_exported_program
 
+    changed = _changed_arrays(exported)
+    if changed:
+        raise ImportRefusal(
+            f"the exported program changes {', '.join(changed)} in place: a compiled model only "
+            "returns results; return the new value instead"
+        )
     try:
         with torch.no_grad():
             return from_exported_program(
-                _decomposed(exported), unwrap_unit_return_tuple=True, run_ep_decomposition=False
+                torch_ops.decomposed(exported),
+                unwrap_unit_return_tuple=True,
+                run_ep_decomposition=False,
+                custom_convert_map=torch_ops.converters(),
             )
     except Exception as error:
         raise _refusal("Relax cannot import the exported program", error) from error
 
 
-#: torch's operator for attention, which is one operator of Relax as well.
-_ATTENTION = "aten.scaled_dot_product_attention.default"
-
-
-def _decomposed(exported: Any) -> Any:
-    """Return an exported program in core operators, with attention in one piece.
-
-    Attention with a mask is decomposed: a row without any key is zero in torch, and undefined in
-    Relax's operator.
-    """
-    import torch
-
-    table = torch.export.default_decompositions()
-    nodes = [node for node in exported.graph.nodes if str(node.target) == _ATTENTION]
-    masked = any(
-        (node.args[3] if len(node.args) > 3 else node.kwargs.get("attn_mask")) is not None
-        for node in nodes
-    )
-    if nodes and not masked:
-        for operator in [each for each in table if "scaled_dot_product_attention" in str(each)]:
-            table.pop(operator)
-    return exported.run_decompositions(table)
+def _changed_arrays(exported: Any) -> list[str]:
+    """Return the inputs and buffers that an exported program changes, by name."""
+    signature = exported.graph_signature
+    changed = {**signature.buffers_to_mutate, **signature.user_inputs_to_mutate}
+    return [f"'{name}'" for name in changed.values()]
 
 
 def _read_onnx(path: Path) -> Any:
