@@ -9,7 +9,7 @@ from typing import Any
 
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import TensorLoad, Var, prim
+from tvm.ir import Call, TensorLoad, Var, prim
 from tvm.sym import detect_linear_equation
 
 from ....recognize.reduction import Reduction
@@ -18,6 +18,7 @@ from ....recognize.stages import Axis, Stage, analyzer_of
 from ....schedules.branches import may_be_discarded
 from ....tir_tree import handle, loads, same, substitute, uses
 from ..loops import FlatViews, flat_index, index, with_loads
+from ..vector_math import exp_up_to_zero
 
 
 @dataclass
@@ -206,8 +207,33 @@ class PassMaker:
                 targets.append((self.views.of(store.buffer), analyzer.simplify(at)))
             else:
                 targets.append((row[0], analyzer.simplify(self.within(own, each))))
+        if not any(handle(store.buffer) in self.stored for store in stage.stores):
+            values = tuple(self.with_short_exp(value, made) for value in values)
         made.works.append(Work(each.reduction, values, tuple(targets)))
         made.computed.append(each)
+
+    def with_short_exp(self, value: Any, one: Pass) -> Any:
+        """Return a value with the short form of exp where the argument is not above 0.
+
+        An argument is that if the maximum of the row is subtracted from an element of it. Where a
+        row has a NaN, there are others above the maximum; but then so is the sum of the row.
+        """
+
+        def rule(call: Any) -> Any:
+            is_exp = getattr(call.op, "name", "") == "tirx.exp"
+            if not is_exp or str(call.ty.dtype) != "float32":
+                return call
+            less = call.args[0]
+            if isinstance(less, prim.Sub) and isinstance(less.b, TensorLoad):
+                if any(
+                    _is_maximum(less.b, less.a, known, work, one)
+                    for known in self.passes
+                    for work in known.works
+                ):
+                    return exp_up_to_zero(less)
+            return call
+
+        return tvm_ffi.structural_map(value, (Call, rule))
 
     def within(self, indices: Sequence[Any], producer: RowStage) -> Any:
         """Return the place in a row's buffer of an element of what a stage computes."""
@@ -215,6 +241,21 @@ class PassMaker:
         shape = [producer.stage.axes[place].extent for place in local]
         at = flat_index([indices[place] for place in local], shape)
         return at if self.lanes is None else at * index(self.lanes.width) + self.lanes.place
+
+
+def _is_maximum(load: Any, element: Any, known: Pass, work: Work, one: Pass) -> bool:
+    """Whether a load is of the maximum of what an element of a pass is one of."""
+    if work.reduction is None or not isinstance(work.reduction.merged[0], prim.Max):
+        return False
+    (buffer, place), *others = work.targets
+    if others or known.kept or known.extents != one.extents:
+        return False
+    table = {a.var: b.var for a, b in zip(known.domain, one.domain, strict=True)}
+    return (
+        same(buffer, load.source)
+        and bool(tvm_ffi.structural_equal(place, load.indices[0]))
+        and bool(tvm_ffi.structural_equal(substitute(work.values[0], table), element))
+    )
 
 
 def _computes(stage: Stage, buffer: Any) -> bool:
