@@ -16,6 +16,7 @@ from .._arguments import flag
 from .._interrupts import is_interrupt
 from ..schedules import host
 from ..transform import ScheduleModule
+from .bools import BoolsAsNumbers
 from .cleanup import FoldNoOps
 from .reshapes import SinkReshapes
 
@@ -68,6 +69,7 @@ def graph_passes(channels_last: bool = True) -> list[Any]:
         transform.FoldBatchnormToConv2D(),
         transform.DecomposeOpsForInference(),
         FoldNoOps(),
+        BoolsAsNumbers(),
         # Before constants are folded: a matrix that is broadcast to a batch is one matrix.
         SinkReshapes(),
         # Weights that are transposed, and batch norms that are folded, are constants again.

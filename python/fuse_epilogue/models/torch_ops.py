@@ -34,7 +34,31 @@ def decomposed(exported: Any) -> Any:
     if nodes and all(_in_one_piece(node) for node in nodes):
         for operator in [each for each in table if "scaled_dot_product" in str(each)]:
             table.pop(operator)
-    return exported.run_decompositions(table)
+    return _with_cast_operands(exported.run_decompositions(table))
+
+
+#: Operators of torch that sum bools and short integers in 64 bits, which their importer does not.
+_SUMS = ("aten.cumsum.", "aten.cumprod.", "aten.sum.", "aten.prod.")
+
+
+def _with_cast_operands(exported: Any) -> Any:
+    """Return an exported program whose sums have operands of their result's type."""
+    import torch
+
+    graph = exported.graph
+    for node in list(graph.nodes):
+        if node.op != "call_function" or not str(node.target).startswith(_SUMS):
+            continue
+        operand, result = node.args[0], node.meta["val"]
+        if operand.meta["val"].dtype == result.dtype:
+            continue
+        with graph.inserting_before(node):
+            cast = graph.call_function(
+                torch.ops.aten._to_copy.default, (operand,), {"dtype": result.dtype}
+            )
+        cast.meta["val"] = operand.meta["val"].to(result.dtype)
+        node.replace_input_with(operand, cast)
+    return exported
 
 
 def _argument(node: Any, name: str, default: Any) -> Any:
