@@ -108,7 +108,7 @@ class Certificate:
     >>> sch = tvm.s_tir.Schedule(workloads.matmul(8, 8, 4))
     >>> before = sch.mod["main"]
     >>> report = sch.fuse_reduction_epilogue("matmul")
-    >>> verify.check(before, sch.mod["main"], report.certificate)
+    >>> verdict = verify.check(before, sch.mod["main"], report.certificate)
     >>> report.certificate.monoid
     'sum'
     """

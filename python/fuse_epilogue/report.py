@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, cast
 
-from . import _core
+from . import _core, _html
 from ._arguments import Numerics
 from .certificate import Certificate, certificate_from_core
 
@@ -123,6 +123,18 @@ class FusionReport:
             verdict = "Left as it is" if self.fusable else "Not fusable"
             lines.append(f"{verdict} [{self.stopped.code}]: {self.stopped.message}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """Return the steps as a table, for notebooks."""
+        rows = [
+            (each.epilogue, each.absorbed, each.distributed, each.tail, each.removed, each.reason)
+            for each in self.steps
+        ]
+        if self.stopped is not None:
+            why = f"[{self.stopped.code}] {self.stopped.message}"
+            rows.append((self.stopped.block, "", "", "", "", why))
+        heads = ("epilogue", "absorbed", "every term", "tail", "buffer removed", "reason")
+        return _html.table(heads, rows, self.reduction)
 
     def _sentence(self, step: FusionStep) -> str:
         reduction, epilogue = f"'{self.reduction}'", f"'{step.epilogue}'"

@@ -9,6 +9,7 @@ from tvm.s_tir.schedule import SBlockRV, _ffi_api
 
 from . import _core
 from ._arguments import Numerics, check_numerics, flag
+from ._log import logger
 from .report import FusionReport, report_from_core
 
 #: What ``numerics`` may be, and whether it asks for every float bit for bit.
@@ -134,9 +135,11 @@ def fuse_reduction_epilogue(
         second_rv = None
         if epilogue_block is not None:
             second_rv = _as_block_rv(self, epilogue_block, "epilogue_block", named)
-        return report_from_core(
+        report = report_from_core(
             _core.FuseReductionEpilogue(self, first_rv, second_rv, exact, distribute)
         )
+        logger.info("fused %s", report)
+        return report
     except BaseException:
         _take_back(self, named)
         raise

@@ -18,11 +18,12 @@ HELP = "fuse every reduction of a module with what follows it, and say what was 
 DESCRIPTION = """
 Run the pass fuse_epilogue.transform.FuseReductionEpilogue over a module. What cannot be proved is
 left as it is, and the report says why. Floats stay bit for bit unless --numerics reassociate
-allows more. The module goes to --out, as JSON that tvm.ir.load_json reads; without it nothing but
-the report is printed.
+allows more. The module is written to --out, as JSON that tvm.ir.load_json reads; without --out only
+the report is printed, and the module is discarded.
 """
 EXAMPLE = """
   python -m fuse_epilogue fuse model.json --out fused.json
+  python -m fuse_epilogue fuse model.json --show
   python -m fuse_epilogue fuse model.onnx --policy planner --target host --out fused.json
 """
 
@@ -41,6 +42,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--target", help="what to plan for; " + options.TARGETS + " (default: none)"
     )
     parser.add_argument("-o", "--out", metavar="FILE", help="write the module there, as JSON")
+    parser.add_argument(
+        "--show", action="store_true", help="print the TIR of each fused function before and after"
+    )
 
 
 def run(given: argparse.Namespace) -> Answer:
@@ -53,7 +57,25 @@ def run(given: argparse.Namespace) -> Answer:
     report = report_of(fused)
     if given.out:
         write(given.out, ir.save_json(fused) + "\n")
-    return Answer(str(report), json.loads(report.to_json()), code(report.functions))
+    elif report.fused:
+        output.note("the fused module is not written: name a file with --out to keep it")
+    text, data = str(report), json.loads(report.to_json())
+    if given.show:
+        data["tir"] = tir(module, fused, [each.name for each in report.functions if each.fused])
+        shown = [
+            f"{name}, {when}:\n{script}"
+            for name, scripts in data["tir"].items()
+            for when, script in scripts.items()
+        ]
+        text = "\n\n".join([text, *shown])
+    return Answer(text, data, code(report.functions))
+
+
+def tir(before: ir.IRModule, after: ir.IRModule, names: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return the scripts of some functions, before and after fusing, by name."""
+    return {
+        name: {"before": before[name].script(), "after": after[name].script()} for name in names
+    }
 
 
 def code(reports: Sequence[FunctionReport]) -> int:

@@ -10,6 +10,7 @@ from tvm import ir, tirx
 from tvm.target import Target
 
 from .._arguments import flag
+from .._log import logger
 from ..neuron.machine import Machine
 from ..planner import choose
 from ..planner.gpu import Gpu
@@ -147,4 +148,5 @@ def compile_imported(
     built = tvm.compile(
         done, target=target, relax_pipeline=ir.transform.Sequential(machine_passes())
     )
+    logger.info("compiled %s\n%s", signature, report)
     return CompiledModel(built, signature, report, str(target))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+from .. import _html
 
 _HEADS = ("function", "kind", "fusion", "calls", "predicted", "measured", "share")
 
@@ -131,14 +132,8 @@ class ModelReport:
 
     def _repr_html_(self) -> str:
         """Return the table for notebooks."""
-        head = "".join(f"<th>{name}</th>" for name in _HEADS)
-        rows = "".join(
-            f'<tr title="{html.escape(each.why)}">'
-            + "".join(f"<td>{html.escape(text)}</td>" for text in self._row(each))
-            + "</tr>"
-            for each in self.functions
-        )
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        rows = [(*self._row(each), each.why) for each in self.functions]
+        return _html.table((*_HEADS, "reason"), rows)
 
     def _row(self, each: FunctionReport) -> Sequence[str]:
         share = self.share(each)

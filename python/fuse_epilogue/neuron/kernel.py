@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -96,6 +97,22 @@ class Kernel:
                 raise TypeError(f"a kernel takes numpy arrays, not {type(array).__name__}")
         outputs = self._program.execute(arrays, self._specs(arrays))
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def __str__(self) -> str:
+        """Return the text of the kernel."""
+        return self.source
+
+    def __repr__(self) -> str:
+        """Return its name and its inputs."""
+        inputs = ", ".join(
+            f"{name}: {self.inputs[name][1]}{list(self.inputs[name][0])}" if self.inputs else name
+            for name in self.parameters
+        )
+        return f"<Kernel {self.name}({inputs})>"
+
+    def _repr_html_(self) -> str:
+        """Return its name and its text, for notebooks."""
+        return f"<code>{html.escape(repr(self))}</code><pre>{html.escape(self.source)}</pre>"
 
     def check(self, machine: str | Machine = "trn1", *inputs: Any) -> Resources:
         """Check every rule of a machine, for all instructions with the loops unrolled.

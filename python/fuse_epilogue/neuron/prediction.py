@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,6 +101,16 @@ class Prediction:
             f" PSUM {self.psum_peak:,} of {self.machine.psum_bytes:,}"
         )
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """Return how busy each engine is as a table, for notebooks."""
+        rows = "".join(
+            f"<tr><td>{name}</td><td>{part * self.latency_ms:.4f}</td><td>{part:.1%}</td></tr>"
+            for name, part in self.utilisation.items()
+        )
+        head = "<tr><th>engine</th><th>busy, ms</th><th>busy</th></tr>"
+        caption = html.escape(str(self).splitlines()[0])
+        return f"<table><caption>{caption}</caption>{head}{rows}</table>"
 
     def write_trace(self, path: str | Path) -> None:
         """Write the timeline as a file for Perfetto and ``chrome://tracing``.

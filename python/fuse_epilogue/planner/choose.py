@@ -9,6 +9,7 @@ from tvm import tirx
 from tvm.target import Target
 
 from .._arguments import prim_func
+from .._log import logger
 from ..neuron import emit
 from ..neuron.machine import Machine
 from .gpu import Gpu
@@ -108,7 +109,7 @@ def plan(
                     f"by {weights} a point costs {least:g} s, and every kernel takes some time: "
                     "calibrate anew, or plan without this profile"
                 )
-            return Plan(
+            chosen = Plan(
                 kind,
                 problem.sizes,
                 problem.dtype,
@@ -120,6 +121,8 @@ def plan(
                 identity_of(func),
                 problem,
             )
+            logger.info("planned %s", chosen)
+            return chosen
     known = ", ".join(finders)
     raise ValueError(
         f"the planner does not know this function; it knows {known}, each with one reduction, "

@@ -31,6 +31,25 @@ _ESTIMATED = (
 _PRICED = 100_000
 
 
+def head(plan: Plan) -> str:
+    """Return the line that names what a plan is for."""
+    sizes = ", ".join(f"{name} = {size}" for name, size in plan.sizes.items())
+    return f"{plan.kind} of {plan.dtype}, {sizes}, on {plan.machine}"
+
+
+def summary(plan: Plan) -> str:
+    """Return what was chosen and what it costs, in a few lines."""
+    best = plan.found.best
+    lines = [
+        head(plan),
+        f"chosen: {point(best, plan.known)}",
+        f"  predicted {us(best.cost)}, {'fused' if plan.fused else 'not fused'}",
+        *_measured(plan),
+        "explain() says why",
+    ]
+    return "\n".join(lines)
+
+
 def text(plan: Plan, problem: Problem | None) -> str:
     """Return the explanation of a plan.
 
@@ -41,9 +60,8 @@ def text(plan: Plan, problem: Problem | None) -> str:
         What it is a plan for. None: what depends on the function is left out.
     """
     found, best = plan.found, plan.found.best
-    sizes = ", ".join(f"{name} = {size}" for name, size in plan.sizes.items())
     lines = [
-        f"{plan.kind} of {plan.dtype}, {sizes}, on {plan.machine}",
+        head(plan),
         f"all times are predicted{', unless said to be measured' * _timed(plan)}; costs less than "
         f"{100 * plan.resolution:.3g} % apart are too close to call",
         *([_ESTIMATED] if found.estimated else []),

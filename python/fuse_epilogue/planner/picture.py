@@ -44,6 +44,11 @@ def draw(plan: Plan, problem: Problem | None, path: str | Path, width: int) -> N
     if Path(path).suffix.lower() != ".svg":
         raise ValueError(f"'{path}': a picture is SVG and nothing else, use a name in .svg")
     whole_number("width", width, NARROWEST, "the pixels that a picture is wide")
+    write(path, drawn(plan, problem, width))
+
+
+def drawn(plan: Plan, problem: Problem | None, width: int) -> str:
+    """Return the picture of a plan, as SVG."""
     named = candidates(plan, problem)
     roofs = None if problem is None else roofline(plan, problem, [each for _, each in named])
     svg = Svg(width)
@@ -67,7 +72,7 @@ def draw(plan: Plan, problem: Problem | None, path: str | Path, width: int) -> N
         top if beside or roofs is None else left + LINE,
         part,
     )
-    write(path, svg.document(max(left, bottom) + _MARGIN))
+    return svg.document(max(left, bottom) + _MARGIN)
 
 
 def candidates(plan: Plan, problem: Problem | None) -> Named:

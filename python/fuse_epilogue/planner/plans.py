@@ -91,6 +91,18 @@ class Plan:
         """Seconds, as the model predicts them."""
         return self.found.best.cost
 
+    def __str__(self) -> str:
+        """Return what was chosen and what it costs; :meth:`explain` says why."""
+        return reasons.summary(self)
+
+    def __repr__(self) -> str:
+        """Return what the plan is for and what it costs, in one line."""
+        return f"<Plan: {reasons.head(self)}; {self.cost * 1e6:,.2f} us predicted>"
+
+    def _repr_svg_(self) -> str:
+        """Return the picture of the plan, for notebooks."""
+        return drawing.drawn(self, self.known, 1000)
+
     def problem(self, func: tirx.PrimFunc) -> Problem:
         """Return the problem that a function is.
 

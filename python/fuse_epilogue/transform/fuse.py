@@ -9,6 +9,7 @@ from tvm import ir, relax, tirx
 
 from .._arguments import Numerics, check_numerics, flag, word
 from .._interrupts import is_interrupt
+from .._log import logger
 from .decide import POLICIES, Policy, PolicyName
 from .earlier import bytes_removed, fused_before, with_earlier, with_earlier_bytes
 from .find import DEFAULT_NUMERICS, LEFT_ALONE, fuse_one, reductions_of
@@ -77,7 +78,7 @@ class FuseReductionEpilogue:
     >>> from fuse_epilogue.transform import FuseReductionEpilogue, report_of
     >>> mod = tvm.IRModule({"main": workloads.matmul(64, 64, 16)})
     >>> print(report_of(FuseReductionEpilogue()(mod)))
-    1 reductions in 1 functions, 1 fused, 16,128 bytes of intermediates saved
+    1 reduction in 1 function, 1 fused, 16,128 bytes of intermediates saved
     main: 1 of 1 fused, 16,128 bytes of intermediates saved
         'bias' computes x + bias[v_n] once for each finished x: numerics="exact" keeps floats ...
         Fused: 16,128 bytes of intermediates are saved.
@@ -148,7 +149,9 @@ class FuseReductionEpilogue:
             reports.append(report)
             if fused is not func:
                 changed[var] = fused
-        whole = Report(self.policy, self.numerics, self.distribute, tuple(reports)).to_json()
+        report_of_all = Report(self.policy, self.numerics, self.distribute, tuple(reports))
+        logger.info("pass: %s", report_of_all)
+        whole = report_of_all.to_json()
         attrs = mod.attrs
         if not changed and attrs is not None and attrs.get(MODULE_ATTR) == whole:
             return mod

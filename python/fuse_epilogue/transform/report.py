@@ -9,6 +9,7 @@ from typing import Any
 
 from tvm import ir
 
+from .. import _html
 from .._arguments import Numerics
 from ..report import FusionReport, FusionStep, Refusal
 from .decide import PolicyName
@@ -23,6 +24,17 @@ VERSION = 1
 #: Codes of the pass, besides those of :data:`fuse_epilogue.REFUSALS`.
 NOT_CHOSEN = "not-chosen"
 FAILED = "failed"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with a noun in its singular or plural.
+
+    Example
+    -------
+    >>> counted(1, "reduction"), counted(2, "reduction")
+    ('1 reduction', '2 reductions')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 @dataclass(frozen=True)
@@ -187,12 +199,31 @@ class Report:
         """Return a line for the module, and the functions with a reduction or left alone."""
         refused = ", ".join(f"{count} {code}" for code, count in self.refused.items())
         lines = [
-            f"{self.found} reductions in {len(self.functions)} functions, {self.fused} fused, "
+            f"{counted(self.found, 'reduction')} in {counted(len(self.functions), 'function')}, "
+            f"{self.fused} fused, "
             f"{self.bytes_saved:,} bytes of intermediates saved"
             + (f"; not fused: {refused}" if refused else "")
         ]
-        told = [each for each in self.functions if each.reductions or each.left_alone]
-        return "\n".join([*lines, *map(str, told)])
+        shown = [each for each in self.functions if each.reductions or each.left_alone]
+        return "\n".join([*lines, *map(str, shown)])
+
+    def _repr_html_(self) -> str:
+        """Return a row for each reduction, for notebooks."""
+        rows = [
+            (
+                function.name,
+                each.reduction,
+                "yes" if each.fused else "no",
+                ", ".join(each.absorbed),
+                ", ".join(each.tails),
+                "" if each.bytes_saved is None else f"{each.bytes_saved:,}",
+                each.code,
+            )
+            for function in self.functions
+            for each in function.reductions
+        ]
+        heads = ("function", "reduction", "fused", "absorbed", "tails", "bytes saved", "refusal")
+        return _html.table(heads, rows, str(self).splitlines()[0])
 
     def to_json(self) -> str:
         """Return the report as JSON.

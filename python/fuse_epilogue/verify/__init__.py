@@ -1,4 +1,4 @@
-"""Checking fusions without believing them: certificates, oracles, symbolic equivalence.
+"""Check fusions independently: certificates, oracles, symbolic equivalence.
 
 Nothing here shares code with the library that does the fusing.
 
@@ -7,7 +7,7 @@ Nothing here shares code with the library that does the fusing.
 - :func:`compile_function` makes a function executable in Python, statement by statement.
 """
 
-from .check import CertificateError, check
+from .check import CertificateError, Verdict, check
 from .compare import Comparison, NotEquivalent
 from .equivalent import Equivalence, equivalent
 from .evaluate import EvaluationError, Program, UnsupportedError, compile_function
@@ -22,6 +22,7 @@ __all__ = [
     "Program",
     "Symbolic",
     "UnsupportedError",
+    "Verdict",
     "check",
     "compile_function",
     "equivalent",

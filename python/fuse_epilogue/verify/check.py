@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tvm import tirx
 
 from .._arguments import prim_func
@@ -14,15 +16,53 @@ from .claim_values import check_values
 from .scalars import WorkLimit
 from .subject import CertificateError, Subject, demand
 
-__all__ = ["CertificateError", "check"]
+__all__ = ["CertificateError", "Verdict", "check"]
+
+#: What is proved of every fusion, in the order of the proofs.
+CLAIMS = (
+    "only the blocks of the fusion changed",
+    "every instance of each block runs once, and the indices map one to one",
+    "the reduction and its tails compute the same values",
+    "nothing is evaluated where the function before did not evaluate it, or it is always defined",
+    "floats are reordered only as the numerics allow, and no accumulator is narrowed",
+    "every other access to the buffers sees the same values",
+)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The claims of a certificate that :func:`check` has proved.
+
+    Attributes
+    ----------
+    reduction : str
+        Name of the reduction block.
+    epilogues : tuple[str, ...]
+        Names of the fused epilogues.
+    numerics : str
+        "exact" or "reassociate": whether floats are equal bit for bit, or as real numbers.
+    claims : tuple[str, ...]
+        One sentence for each claim.
+    """
+
+    reduction: str
+    epilogues: tuple[str, ...]
+    numerics: str
+    claims: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return a line for the fusion and one for each claim."""
+        names = ", ".join(f"'{name}'" for name in self.epilogues)
+        lines = [f"proved: '{self.reduction}' with {names}, numerics {self.numerics}"]
+        return "\n".join([*lines, *(f"  - {claim}" for claim in self.claims)])
 
 
 def check(
     before: tirx.PrimFunc, after: tirx.PrimFunc, certificate: Certificate, *, timeout: float = 5.0
-) -> None:
+) -> Verdict:
     """Prove the claims of a certificate again.
 
-    Nothing in the certificate is believed; it only says what to prove:
+    The certificate is not trusted: it only lists the claims to prove.
 
     - the blocks exist, and nothing but them changed (their skeletons are structurally equal);
     - loops run every instance of each block once, and h takes elements one to one onto the domain
@@ -34,7 +74,7 @@ def check(
       condition, or is defined for all operands (loads, divisions, shifts, conversions of floats,
       calls, and arithmetic that LLVM takes not to wrap around);
     - the accumulator is not narrowed, and floats are reordered only where the certificate says so;
-    - whoever else accesses these buffers sees the same as before;
+    - every other access to these buffers sees the same values as before;
     - buffers that are gone are mentioned nowhere, the others are written in full, and each is
       allocated once.
 
@@ -56,10 +96,15 @@ def check(
     timeout : float
         Seconds for each question that needs z3.
 
+    Returns
+    -------
+    Verdict
+        The claims, all of which are proved; printed, it lists them.
+
     Raises
     ------
     TypeError
-        `before` or `after` is no PrimFunc, or `certificate` no Certificate.
+        `before` or `after` is not a PrimFunc, or `certificate` is not a Certificate.
     CertificateError
         Naming the claim that does not hold, or cannot be proved. Without z3 some true claims
         cannot be.
@@ -71,7 +116,9 @@ def check(
     >>> sch = tvm.s_tir.Schedule(workloads.matmul(4, 4, 2))
     >>> before = sch.mod["main"]
     >>> report = sch.fuse_reduction_epilogue("matmul")
-    >>> verify.check(before, sch.mod["main"], report.certificate)
+    >>> print(verify.check(before, sch.mod["main"], report.certificate))
+    proved: 'matmul' with 'bias', numerics reassociate
+    ...
     """
     prim_func("before", before)
     prim_func("after", after)
@@ -94,3 +141,5 @@ def check(
     check_order(subject)
     check_placement(subject)
     check_regions(subject)
+    epilogues = tuple(each.name for each in certificate.epilogues)
+    return Verdict(certificate.reduction, epilogues, certificate.numerics, CLAIMS)

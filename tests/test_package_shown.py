@@ -1,0 +1,175 @@
+"""How results look: as text, in notebooks, and in the log."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import tvm
+
+import fuse_epilogue
+from cli_runs import product, run, saved, sum_of_part
+from fuse_epilogue import _html, _log, neuron, schedules, transform, verify, workloads
+from fuse_epilogue.models import FunctionReport, ModelReport
+
+__all__ = ["product"]  # a fixture
+
+
+def fused() -> tuple[tvm.s_tir.Schedule, tvm.tirx.PrimFunc, fuse_epilogue.FusionReport]:
+    func = workloads.matmul(16, 16, 16, activation="relu")
+    sch = tvm.s_tir.Schedule(func)
+    return sch, sch.mod["main"], sch.fuse_reduction_epilogue("matmul")
+
+
+def cells(text: str) -> list[list[str]]:
+    """The rows of a table in HTML; it must be well-formed."""
+    root = ElementTree.fromstring(text)
+    return [["".join(cell.itertext()) for cell in row] for row in root.iter("tr")]
+
+
+# ---- Tables for notebooks ------------------------------------------------------------------------
+
+
+def test_cells_are_escaped() -> None:
+    assert cells(_html.table(("a<b", "c"), [("<td>", "&")], "x < y")) == [
+        ["a<b", "c"],
+        ["<td>", "&"],
+    ]
+
+
+def test_a_report_of_a_call_has_a_row_for_each_epilogue() -> None:
+    _, _, report = fused()
+    head, bias, relu = cells(report._repr_html_())
+    assert head[:2] == ["epilogue", "absorbed"]
+    assert bias[:2] == ["bias", "bias[v_n]"]
+    assert relu[0] == "relu" and "T.max" in relu[3]
+
+
+def test_a_report_of_a_refusal_has_its_reason() -> None:
+    sch = tvm.s_tir.Schedule(workloads.matmul(16, 16, 16, bias=False))
+    (_, row) = cells(fuse_epilogue.analyze(sch, "matmul")._repr_html_())
+    assert row[-1].startswith("[no-consumer]")
+
+
+def test_a_report_of_the_pass_has_a_row_for_each_reduction() -> None:
+    mod = tvm.IRModule({"main": workloads.matmul(16, 16, 16), "other": sum_of_part})
+    report = transform.report_of(transform.FuseReductionEpilogue()(mod))
+    _, *rows = cells(report._repr_html_())
+    found = {row[0]: (row[1], row[2]) for row in rows}
+    assert found == {"main": ("matmul", "yes"), "other": ("sum", "no")}
+    assert next(row[-1] for row in rows if row[0] == "other") == "domain"
+    assert str(report).startswith("2 reductions in 2 functions, 1 fused")
+
+
+def test_one_is_no_plural() -> None:
+    mod = tvm.IRModule({"main": workloads.matmul(16, 16, 16)})
+    report = transform.report_of(transform.FuseReductionEpilogue()(mod))
+    assert str(report).startswith("1 reduction in 1 function, 1 fused")
+
+
+def test_a_report_of_a_model_has_a_row_for_each_function() -> None:
+    function = FunctionReport("f<1>", "default", "none", 2, 0.0, None, "nothing knows it")
+    head, row = cells(ModelReport((function,))._repr_html_())
+    assert len(head) == len(row)
+    assert (row[0], row[-1]) == ("f<1>", "nothing knows it")
+
+
+def test_a_plan_is_a_picture_and_a_few_lines() -> None:
+    plan = fuse_epilogue.plan(workloads.matmul(16, 16, 16, activation="relu"), schedules.host(1))
+    assert ElementTree.fromstring(plan._repr_svg_()).tag.endswith("svg")
+    lines = str(plan).splitlines()
+    assert lines[0] == plan.explain().splitlines()[0]
+    assert lines[1].startswith("chosen: ") and len(lines) <= 6
+    assert "\n" not in repr(plan) and "product of float32" in repr(plan)
+
+
+def test_a_kernel_and_its_prediction() -> None:
+    kernel = neuron.emit(schedules.apply(workloads.row_reduce(128, 64), "trn1"))
+    assert str(kernel) == kernel.source
+    assert repr(kernel) == f"<Kernel {kernel.name}(x: float32[128, 64])>"
+    assert "&lt;Kernel" in kernel._repr_html_() and "<pre>" in kernel._repr_html_()
+    predicted = kernel.predict("trn1")
+    _, *rows = cells(predicted._repr_html_())
+    assert [row[0] for row in rows] == list(predicted.utilisation)
+
+
+# ---- Verdicts ------------------------------------------------------------------------------------
+
+
+def test_a_verdict_names_what_was_proved() -> None:
+    sch, before, report = fused()
+    verdict = verify.check(before, sch.mod["main"], report.certificate)
+    assert (verdict.reduction, verdict.epilogues) == ("matmul", ("bias", "relu"))
+    head, *claims = str(verdict).splitlines()
+    assert head == "proved: 'matmul' with 'bias', 'relu', numerics reassociate"
+    assert len(claims) == len(verdict.claims) > 0
+
+
+# ---- Log -----------------------------------------------------------------------------------------
+
+
+def test_fusions_plans_and_passes_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "fuse_epilogue"):
+        fused()
+        func = workloads.matmul(16, 16, 16)
+        fuse_epilogue.plan(func, schedules.host(1))
+        transform.FuseReductionEpilogue()(tvm.IRModule({"main": func}))
+        fuse_epilogue.compile(tvm.IRModule({"main": func}), threads=1)
+    text = caplog.text
+    for part in ("fused 'matmul' absorbed", "planned product", "pass: 1 reduction", "compiled (a:"):
+        assert part in text
+
+
+def in_new_process(folder: Path, value: str | None) -> subprocess.CompletedProcess[str]:
+    (folder / "program.py").write_text(
+        "import tvm, fuse_epilogue\n"
+        "from fuse_epilogue import workloads\n"
+        "sch = tvm.s_tir.Schedule(workloads.matmul(8, 8, 8))\n"
+        "sch.fuse_reduction_epilogue('matmul')\n"
+    )
+    own = {} if value is None else {_log.ENVIRONMENT_VARIABLE: value}
+    return subprocess.run(
+        [sys.executable, "program.py"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **own},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+
+def test_the_variable_shows_the_log_on_standard_error(tmp_path: Path) -> None:
+    assert "fuse_epilogue: fused 'matmul'" in in_new_process(tmp_path, "stderr").stderr
+    assert "fused" not in in_new_process(tmp_path, None).stderr
+
+
+def test_the_variable_appends_the_log_to_a_file(tmp_path: Path) -> None:
+    for _ in range(2):
+        done = in_new_process(tmp_path, "log.txt")
+        assert "fused" not in done.stderr
+    assert (tmp_path / "log.txt").read_text().count("fused 'matmul'") == 2
+
+
+# ---- Command line --------------------------------------------------------------------------------
+
+
+def test_fuse_says_that_the_module_is_not_written(product: str, capsys, tmp_path: Path) -> None:
+    _, _, said = run(capsys, "fuse", product)
+    assert "the fused module is not written" in said and "--out" in said
+    _, _, said = run(capsys, "fuse", product, "--out", str(tmp_path / "out.json"))
+    assert "not written" not in said
+    nothing = saved(tmp_path / "nothing.json", main=workloads.matmul(8, 8, 8, bias=False))
+    assert "not written" not in run(capsys, "fuse", nothing)[2]
+
+
+def test_fuse_shows_tir_before_and_after(product: str, capsys) -> None:
+    _, text, _ = run(capsys, "fuse", product, "--show")
+    before, after = text.split("main, after:")
+    assert "main, before:" in before
+    assert 'T.sblock("bias")' in before and 'T.sblock("bias")' not in after.split("main, after:")[0]
+    assert 'T.sblock("bias")' not in run(capsys, "fuse", product)[1]
