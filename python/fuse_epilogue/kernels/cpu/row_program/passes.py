@@ -334,8 +334,11 @@ def _constant(load: Any) -> Any:
 def may_be_vector(one: Pass, axes: Sequence[Axis]) -> bool:
     """Whether lanes may be computed together.
 
-    TVM evaluates both arms of a Select in a vector: what is not defined everywhere stays scalar.
+    TVM evaluates both arms of a Select in a vector: what is not defined everywhere stays scalar. It
+    has two types for vectors of bools, and cannot store what it has loaded.
     """
+    if any(str(buffer.dtype) == "bool" for work in one.works for buffer, _ in work.targets):
+        return False
     analyzer = analyzer_of([*axes, *one.kept, *one.domain])
     for work in one.works:
         for value in work.values:
