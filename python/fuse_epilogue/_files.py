@@ -18,14 +18,25 @@ def write(path: str | Path, text: str) -> None:
     OSError
         The folder is missing or cannot be written, or the path is that of a folder.
     """
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: str | Path, data: bytes) -> None:
+    """Write a file as :func:`write` does.
+
+    Raises
+    ------
+    OSError
+        As :func:`write`.
+    """
     if _is_special(Path(path)):
-        Path(path).write_text(text, encoding="utf-8")
+        Path(path).write_bytes(data)
         return
     target = Path(path).resolve()
     descriptor, name = _beside(target)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
         mask = os.umask(0)
         os.umask(mask)
         Path(name).chmod(0o666 & ~mask)

@@ -15,15 +15,25 @@ from types import MappingProxyType
 from typing import Any
 
 from .._interrupts import as_keyboard_interrupt
-from . import explained, fused, kernels, output, planned, tuned
+from . import compiled, executed, explained, fused, kernels, output, planned, profiled, tuned
 from .inputs import InputError
 
 #: The commands by name, in the order of the help.
 COMMANDS: MappingProxyType[str, Any] = MappingProxyType(
-    {"explain": explained, "fuse": fused, "plan": planned, "tune": tuned, "nki": kernels}
+    {
+        "explain": explained,
+        "fuse": fused,
+        "plan": planned,
+        "tune": tuned,
+        "nki": kernels,
+        "compile": compiled,
+        "run": executed,
+        "profile": profiled,
+    }
 )
 _DESCRIPTION = """
-Fuse reductions with what follows them, plan and emit kernels: for modules in files.
+Fuse reductions with what follows them, plan and emit kernels, compile whole models: for modules in
+files.
 INPUT is an IRModule as JSON (tvm.ir.save_json), a TVMScript in .py (which is Python and is
 executed: only with --run-python), an ONNX model, or - for JSON on standard input.
 """

@@ -217,8 +217,7 @@ class CompiledModel:
         Parameters
         ----------
         path : str or pathlib.Path
-            A file of this package; if it ends in ``.so``, a shared library for TVM's runtime alone,
-            which has no signature and no report.
+            If it ends in ``.so``, the file is also a shared library for TVM's runtime.
 
         Raises
         ------

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from html import escape
 from typing import Any
 
 from .. import _html
 
+_STYLE = "body{font:14px sans-serif}td,th{padding:2px 8px;text-align:left}"
 _HEADS = ("function", "kind", "fusion", "calls", "predicted", "measured", "share")
 
 
@@ -134,6 +136,26 @@ class ModelReport:
         """Return the table for notebooks."""
         rows = [(*self._row(each), each.why) for each in self.functions]
         return _html.table((*_HEADS, "reason"), rows)
+
+    def to_html(self) -> str:
+        """Return the report as a page.
+
+        Returns
+        -------
+        str
+
+        Example
+        -------
+        >>> from fuse_epilogue.models import ModelReport
+        >>> ModelReport(target="llvm").to_html().startswith("<!DOCTYPE html>")
+        True
+        """
+        threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
+        return (
+            '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>Report</title>'
+            f"<style>{_STYLE}</style></head><body><p>{escape(self.target)}, {threads}</p>"
+            f"{self._repr_html_()}</body></html>\n"
+        )
 
     def _row(self, each: FunctionReport) -> Sequence[str]:
         share = self.share(each)

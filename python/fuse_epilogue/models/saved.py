@@ -1,5 +1,8 @@
 """Compiled models in files: a zip archive of machine code and a manifest.
 
+In a file that ends in ``.so`` the machine code comes before an archive of the manifest alone: the
+file is the shared library as well.
+
 Nothing in the archive is executed before all of the manifest fits: the versions, the members, the
 hash of the machine code. The machine code itself is a shared library, which runs with the rights of
 the process that loads it: load only files that you would run as a program.
@@ -27,6 +30,8 @@ from .signature import ArrayType, Signature
 #: What a manifest says it is of, and the version of the format.
 FORMAT, FORMAT_VERSION = "fuse_epilogue model", 1
 _MANIFEST, _LIBRARY = "manifest.json", "model.so"
+#: End of the name of a file that is a shared library as well.
+LIBRARY_SUFFIX = ".so"
 #: Packages whose versions a model depends on.
 _PACKAGES = {"fuse_epilogue": "fuse_epilogue", "tvm": "apache-tvm", "tvm_ffi": "apache-tvm-ffi"}
 
@@ -42,9 +47,6 @@ def save(model: CompiledModel, path: str | Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder, _LIBRARY)
         _link(model, library)
-        if file.suffix == ".so":
-            _replace(file, lambda name: Path(name).write_bytes(library.read_bytes()))
-            return
         code = library.read_bytes()
     manifest = {
         "format": FORMAT,
@@ -53,13 +55,17 @@ def save(model: CompiledModel, path: str | Path) -> None:
         "target": model.target,
         "signature": _signature_data(model.signature),
         "report": json.loads(model.report.to_json()),
+        "bytes": len(code),
         "sha256": hashlib.sha256(code).hexdigest(),
     }
 
     def write(name: str) -> None:
-        with zipfile.ZipFile(name, "w") as archive:
+        before = code if file.suffix == LIBRARY_SUFFIX else b""
+        Path(name).write_bytes(before)
+        with zipfile.ZipFile(name, "a" if before else "w") as archive:
             archive.writestr(_MANIFEST, json.dumps(manifest, indent=1))
-            archive.writestr(_LIBRARY, code)
+            if not before:
+                archive.writestr(_LIBRARY, code)
 
     _replace(file, write)
 
@@ -146,15 +152,20 @@ def _read(file: Path) -> tuple[dict[str, Any], bytes]:
     with data:
         try:
             with zipfile.ZipFile(data) as archive:
-                if sorted(archive.namelist()) != sorted((_MANIFEST, _LIBRARY)):
+                names = sorted(archive.namelist())
+                if names not in (sorted((_MANIFEST, _LIBRARY)), [_MANIFEST]):
                     raise SavedModelError(f"'{file}' is not a saved model: other files are in it")
-                text, code = archive.read(_MANIFEST), archive.read(_LIBRARY)
+                text = archive.read(_MANIFEST)
+                code = archive.read(_LIBRARY) if _LIBRARY in names else None
         except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
             raise SavedModelError(
                 f"'{file}' is not a saved model, or is damaged: {error}"
             ) from error
     try:
         manifest = json.loads(text)
+        if code is None:
+            with file.open("rb") as data:
+                code = data.read(int(manifest["bytes"]))
         _check(file, manifest, code)
         return manifest, code
     except SavedModelError:
@@ -179,7 +190,7 @@ def _check(file: Path, manifest: dict[str, Any], code: bytes) -> None:
                 f"'{file}' was saved with {name} {manifest['versions'][name]}, this is {version}: "
                 "compile the model again"
             )
-    if hashlib.sha256(code).hexdigest() != manifest["sha256"]:
+    if len(code) != manifest["bytes"] or hashlib.sha256(code).hexdigest() != manifest["sha256"]:
         raise SavedModelError(f"'{file}' is damaged: its machine code has another hash")
     _check_processor(file, manifest["target"])
     _signature_from(manifest["signature"])
