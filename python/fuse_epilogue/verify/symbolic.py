@@ -251,7 +251,8 @@ class TermArithmetic(TermTable, Arithmetic):
             return self.node("round", REAL, (a,), target.name)
         if source.kind == "b" and target.kind != "b":
             # So that a cast of a selection is a selection of casts.
-            return self._choose(target, a, self._one(target), self._zero(target))
+            chosen: Term = self._choose(target, a, self._one(target), self._zero(target))
+            return chosen
         if target.kind == "b" and source.kind != "f":
             return self._compare("ne", source, a, self.integer(0, source))
         if source.kind in "iu" and target.kind in "iu":
