@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+import signal
+import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+import tvm_ffi
 from tvm.script import tirx as T
-from tvm.tirx import PrimFunc
+from tvm.tirx import For, PrimFunc
+from tvm.tirx.stmt import ForKind
 
 from fuse_epilogue.verify import EvaluationError, NotEquivalent, compile_function, equivalent
-from fuse_epilogue.verify.compiled import Compiled
+from fuse_epilogue.verify.compiled import Compiled, without_threads
+from fuse_epilogue.verify.isolated import Died, run_isolated
 from fuse_epilogue.verify.scalars import UnsupportedError
 from fuse_epilogue.verify.watched import REPORT, watched
 
@@ -162,3 +169,131 @@ def test_what_cannot_be_watched_is_not_run() -> None:
 
     with pytest.raises(UnsupportedError, match="depends on data"):
         watched(func)
+
+
+# ---- Overflow, and code that ends the process ----------------------------------------------------
+
+
+OVERFLOWS: dict[str, Value] = {
+    "sum, then comparison": lambda a, C, S, j: T.cast(a + 1 > a, "int32"),
+    "sum of data, then comparison": lambda a, C, S, j: T.cast(a + C[j] > a, "int32"),
+    "product, then quotient": lambda a, C, S, j: truncdiv(a * 3, 3),
+    "sum, then wider": lambda a, C, S, j: T.cast(T.cast(a + C[j], "int64") // T.int64(3), "int32"),
+}
+
+
+@pytest.mark.parametrize("what", OVERFLOWS)
+def test_what_llvm_makes_of_an_overflow_is_no_difference(what: str) -> None:
+    """LLVM folds ``a + 1 > a``: the machine's numbers do not wrap there, and nothing is defined."""
+    func = mapped(OVERFLOWS[what])
+    report = equivalent(func, func)
+    assert sum(found.undefined for found in report.data.values()) > 0
+    assert all(found.elements for found in report.data.values())
+    with pytest.raises(NotEquivalent):
+        equivalent(func, mapped(lambda *args: OVERFLOWS[what](*args) + 1))
+
+
+def test_an_overflow_after_alone_is_a_difference() -> None:
+    """Numbers that wrap are equal, LLVM's code is not: a fusion must not show LLVM that."""
+    before = mapped(lambda a, C, S, j: T.cast(a ^ LOWEST != -1, "int32"))
+    after = mapped(lambda a, C, S, j: T.cast(a + 1 > a, "int32"))
+    with pytest.raises(NotEquivalent, match="by compiled code"):
+        equivalent(before, after)
+    assert equivalent(before, after, compiled=False).symbolic.status != "refuted"
+
+
+def test_checked_arithmetic_raises_where_integers_overflow() -> None:
+    def run(value: Value, dtype: str, content: int) -> Any:
+        arrays = {
+            "A": np.full((1, 8), content, dtype),
+            "C": np.zeros(8, "int32"),
+            "S": np.zeros(3, dtype),
+            "D": np.zeros((1, 8), dtype),
+        }
+        compile_function(mapped(value, 1, dtype), "checked").run(arrays)
+        return arrays["D"][0, 0]
+
+    for dtype in ("int32", "int64"):
+        most = int(np.iinfo(dtype).max)
+        one, two = T.IntImm(dtype, 1), T.IntImm(dtype, 2)
+        assert run(lambda a, *_, one=one: a + one, dtype, most - 1) == most
+        assert run(lambda a, *_, one=one: one - a, dtype, most) == 1 - most
+        for value in (
+            lambda a, *_, one=one: a + one,
+            lambda a, *_, two=two: a * two,
+            lambda a, *_, two=two: -two - a,
+        ):
+            with pytest.raises(EvaluationError, match="overflows"):
+                run(value, dtype, most)
+    # Narrower numbers wrap, and so do those without a sign.
+    assert run(lambda a, *_: a + T.int8(1), "int8", 127) == -128
+    assert run(lambda a, *_: a + T.uint32(1), "uint32", (1 << 32) - 1) == 0
+
+
+@pytest.mark.parametrize("rows", [2, LARGE])
+@pytest.mark.parametrize("dies", [(0,), (1,), (0, 1)])
+def test_code_that_ends_the_process(
+    dies: tuple[int, ...], rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What TVM makes of a function may trap where the function as written does not."""
+    run = Compiled.run
+
+    def trap(self: Compiled, place: int, arrays: Any) -> Any:
+        if place in dies and REPORT not in arrays:
+            os.kill(os.getpid(), signal.SIGFPE)
+        return run(self, place, arrays)
+
+    monkeypatch.setattr(Compiled, "run", trap)
+    if dies == (1,):
+        with pytest.raises(NotEquivalent, match="the function after: .* by SIGFPE"):
+            equivalent(mapped(guarded, rows), mapped(guarded, rows))
+        return
+    report = equivalent(mapped(guarded, rows), mapped(guarded, rows))
+    assert all(found.undefined and not found.elements for found in report.data.values())
+
+
+def test_a_child_returns_raises_or_is_ended() -> None:
+    assert np.array_equal(run_isolated(lambda: np.arange(1 << 18)), np.arange(1 << 18))
+    with pytest.raises(Died, match="raises ValueError: invalid"):
+        run_isolated(lambda: int("no"))
+    with pytest.raises(Died, match="SIGSEGV"):
+        run_isolated(lambda: ctypes.string_at(0))
+    with pytest.raises(Died, match="SIGALRM"):
+        run_isolated(lambda: time.sleep(30), limit=1)
+
+
+def test_parallel_loops_run_in_a_child() -> None:
+    """A child has none of TVM's threads: loops that wait for them would not end."""
+
+    @T.prim_func(s_tir=True)
+    def func(C: T.Buffer((8,), "int32"), D: T.Buffer((8,), "int32")):
+        for i in T.parallel(8):
+            with T.sblock("map"):
+                vi = T.axis.spatial(8, i)
+                D[vi] = if_then_else(C[vi] != 0, truncdiv(9, C[vi]), 0)
+
+    loops: list[Any] = []
+    tvm_ffi.structural_walk(without_threads(func).body, (For, loops.append))
+    assert [loop.kind for loop in loops] == [ForKind.SERIAL]
+    assert all(found.elements for found in equivalent(func, func).data.values())
+
+
+def test_what_tvm_does_not_compile() -> None:
+    """TVM folds a division by an axis of one value, although nothing evaluates it."""
+
+    def func(divides: bool, rows: int = 4) -> PrimFunc:
+        @T.prim_func(s_tir=True)
+        def main(A: T.Buffer((rows, 1), "int32"), D: T.Buffer((rows, 1), "int32")):
+            for i, j in T.grid(rows, 1):
+                with T.sblock("map"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    D[vi, vj] = if_then_else(vj > 0, truncdiv(9, vj if divides else 2), A[vi, vj])
+
+        return main
+
+    assert equivalent(func(True), func(True)).oracles == ("evaluator",)
+    assert equivalent(func(True), func(False)).oracles == ("evaluator",)
+    with pytest.raises(NotEquivalent, match="the function after: TVM does not compile it"):
+        equivalent(func(False), func(True))
+    large = equivalent(func(True, 8 * LARGE), func(True, 8 * LARGE))
+    assert large.oracles == () and "not run" in str(large) and not large.proved

@@ -12,9 +12,13 @@ from tvm import tirx
 
 from .data import Arrays
 
+_THREADS = (tirx.ForKind.THREAD_BINDING, tirx.ForKind.PARALLEL)
+
 
 def without_threads(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Make loops that are bound to threads serial, so that the function runs on a CPU.
+    """Make parallel loops serial, those that are bound to threads included.
+
+    The function then runs on a CPU, and in a child process, which has none of TVM's threads.
 
     Parameters
     ----------
@@ -32,7 +36,7 @@ def without_threads(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """
 
     def serial(loop: tirx.For) -> tirx.For:
-        if loop.kind != tirx.ForKind.THREAD_BINDING:
+        if loop.kind not in _THREADS:
             return loop
         return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
 

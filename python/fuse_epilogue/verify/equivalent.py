@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from .compiled import Compiled
 from .data import KINDS, LITERALS, TAME, Arrays, copies, literals_of, make_arrays
 from .evaluate import Program, compile_function
 from .intervals import IntervalArithmetic
+from .isolated import Died, run_isolated
 from .parameters import Parameter, shape_of, work_of
 from .scalars import EvaluationError, UnsupportedError
 from .unknowns import Symbolic, prove
@@ -24,6 +26,8 @@ from .watched import REPORT, watched
 
 # Stores above which the evaluator is not used: it takes some microseconds for each.
 _EFFORT = 60_000
+# What TVM raises where it does not compile a function.
+_NOT_COMPILED = (RuntimeError, TypeError, ValueError)
 # How many of the values are special ones, in one run after the other.
 _DENSITIES = (0.15, 0.03, 0.4)
 # The same for literals: all of them, then so few that a sum is one of them.
@@ -44,8 +48,8 @@ class Equivalence:
     sizes : dict[str, int]
         Symbolic dimensions of the runs on data.
     oracles : tuple[str, ...]
-        Who ran the functions: ``"llvm"``, the code TVM generates, and ``"evaluator"``, which left
-        functions out that are too large for it.
+        Who ran the functions: ``"llvm"``, the code TVM generates, unless it does not compile the
+        function before; and ``"evaluator"``, unless they are too large for it.
     data : dict[str, Comparison]
         How many elements were compared and how, by kind of data; a kind that could not be compared
         has no elements.
@@ -77,7 +81,7 @@ class Equivalence:
         verdict = "proved equal at the extents tried"
         if not self.proved:
             verdict = "NOT PROVED equal: no difference was found, and there may be one"
-        runs = f"{self.numerics}, {' and '.join(self.oracles)}: {kinds}"
+        runs = f"{self.numerics}, {' and '.join(self.oracles) or 'not run'}: {kinds}"
         return f"{verdict}\n{runs}\n{self.symbolic}"
 
 
@@ -100,6 +104,16 @@ class _Pair:
         """Whether floats are anywhere, so that rounding can matter."""
         sources = [program.source for program in self.bounds]
         return any(f"t_{kind}" in source for source in sources for kind in ("float", "bfloat"))
+
+    @property
+    def partial(self) -> bool:
+        """Whether a function may do something that is not defined for some data."""
+        return any(program.partial for program in self.programs)
+
+    @cached_property
+    def checked(self) -> Program:
+        """The function before, which raises where signed integers overflow."""
+        return compile_function(self.functions[0], "checked")
 
     @property
     def exactly(self) -> bool:
@@ -136,6 +150,11 @@ def equivalent(
 
     For unknowns: both functions are unrolled at small extents, and what they store is proved equal
     (see :func:`~fuse_epilogue.verify.unknowns.prove`).
+
+    Where int32 or int64 arithmetic of the function before overflows, and its compiled code gives
+    something else than numbers that wrap, the data have no defined result. Compiled code that may
+    trap runs in a child process, with serial loops: if it ends the process, its result is not
+    defined.
 
     The function returns where no difference was found, proved or not: without a proof (`proved`
     is false, the report says "NOT PROVED") the functions may differ for data that was not tried.
@@ -211,7 +230,8 @@ def equivalent(
     symbolic, candidates = prove(before, after, numerics=numerics, sizes=sizes, timeout=timeout)
     for at, values in candidates:
         _try_candidate(before, after, numerics, at, values, ranges or {})
-    oracles = (*(["llvm"] if compiled else []), *(["evaluator"] if small else []))
+    ran = {"llvm": pair.compiled is not None, "evaluator": small}
+    oracles = tuple(name for name, has_run in ran.items() if has_run)
     return Equivalence(numerics, pair.sizes, oracles, found, symbolic)
 
 
@@ -256,12 +276,19 @@ def choose_sizes(program: Program, sizes: Mapping[str, int] | None) -> dict[str,
 
 def _compile(pair: _Pair, small: bool) -> None:
     """Compile the functions; with watched copies where nobody else sees whether they may run."""
-    if not small and any(program.partial for program in pair.programs):
+    if not small and pair.partial:
         try:
             pair.watched = Compiled([watched(func) for func in pair.functions])
-        except UnsupportedError:
+        except (UnsupportedError, *_NOT_COMPILED):
             return  # Nobody could say on which data the code may run.
-    pair.compiled = Compiled(pair.functions)
+    try:
+        pair.compiled = Compiled(pair.functions)
+    except _NOT_COMPILED as error:
+        try:
+            Compiled(pair.functions[:1])
+        except _NOT_COMPILED:
+            return
+        raise NotEquivalent(f"the function after: TVM does not compile it: {error}") from error
 
 
 def _evaluate(pair: _Pair, place: int, arrays: Arrays) -> tuple[Arrays, str]:
@@ -294,33 +321,82 @@ def _compare(pair: _Pair, kind: str, arrays: Arrays, small: bool) -> Comparison:
 
     Compiled code does not run where the function has no defined result: it might not come back.
     """
-    results: list[tuple[str, Arrays, Arrays]] = []
+    evaluated: list[Arrays] = []
+    counts = Comparison()
+    bounds = None
     if small:
         (before, fault), (after, other) = (_evaluate(pair, place, arrays) for place in (0, 1))
         if not _demand_defined([fault, other]):
             return Comparison(undefined=1)
-        results.append(("the evaluator", before, after))
+        evaluated = [before, after]
+        bounds = None if pair.exactly else _bounds(pair, arrays)
+        counts += _differ(pair, kind, "the evaluator", evaluated, bounds, small)
     elif pair.watched is not None:
         if not _demand_defined([_watch(pair.watched, place, arrays) for place in (0, 1)]):
             return Comparison(undefined=1)
-    if pair.compiled is not None:
-        llvm = [pair.compiled.run(place, arrays) for place in (0, 1)]
-        results.append(("compiled code", llvm[0], llvm[1]))
-    counts = Comparison()
-    bounds = None if pair.exactly or not small else _bounds(pair, arrays)
-    for oracle, before, after in results:
-        reason = f"on {kind} data, by {oracle}"
+    if pair.compiled is None:
+        return counts
+    llvm, faults = _execute(pair, pair.compiled, arrays)
+    if not _demand_defined(faults):
+        return Comparison(undefined=1)
+    if evaluated and _overflows(pair, arrays, evaluated[0], llvm[0]):
+        return Comparison(undefined=1)
+    counts += _differ(pair, kind, "compiled code", llvm, bounds, small)
+    if evaluated and kind not in ("nasty", LITERALS):
+        _cross_check(pair, evaluated[0], llvm[0], arrays, bounds)
+    return counts
+
+
+def _execute(pair: _Pair, compiled: Compiled, arrays: Arrays) -> tuple[list[Arrays], list[str]]:
+    """Run compiled code; returns what is in the arrays, and how each function ended without."""
+    if not pair.partial:
+        return [compiled.run(place, arrays) for place in (0, 1)], ["", ""]
+    results, faults = [], ["", ""]
+    for place in (0, 1):
+        try:
+            results.append(run_isolated(partial(compiled.run, place, arrays)))
+        except Died as died:
+            faults[place] = f"compiled by TVM, {died}"
+    return results, faults
+
+
+def _overflows(pair: _Pair, arrays: Arrays, evaluated: Arrays, compiled: Arrays) -> bool:
+    """Whether LLVM made something of an overflow in the function before.
+
+    That is no result to keep: TVM tells LLVM that signed integers do not overflow, but for
+    integers that wrap around the machine gives what the program says.
+    """
+    try:
         for name in pair.written:
-            if pair.exactly:
-                counts += same_bits(name, before[name], after[name], reason)
-            elif bounds is not None:
-                counts += within_bounds(name, after[name], bounds[0][name], bounds[1][name], reason)
-            elif kind == "exact":
-                counts += same_numbers(name, before[name], after[name], reason)
-            elif small:
-                counts += Comparison(before[name].size, open=before[name].size)
-    if len(results) == 2 and kind not in ("nasty", LITERALS):
-        _cross_check(pair, results[0][1], results[1][1], arrays, bounds)
+            same_numbers(name, evaluated[name], compiled[name], "")
+    except NotEquivalent:
+        try:
+            pair.checked.run(copies(arrays), pair.sizes)
+        except EvaluationError:
+            return True
+    return False
+
+
+def _differ(
+    pair: _Pair,
+    kind: str,
+    oracle: str,
+    results: list[Arrays],
+    bounds: list[dict[str, list[Any]]] | None,
+    small: bool,
+) -> Comparison:
+    """Compare everything that the two functions write; raises at a difference."""
+    before, after = results
+    counts, reason = Comparison(), f"on {kind} data, by {oracle}"
+    for name in pair.written:
+        if pair.exactly:
+            counts += same_bits(name, before[name], after[name], reason)
+        elif bounds is not None:
+            counts += within_bounds(name, after[name], bounds[0][name], bounds[1][name], reason)
+        elif kind == "exact":
+            counts += same_numbers(name, before[name], after[name], reason)
+        elif small:
+            counts += Comparison(before[name].size, open=before[name].size)
     return counts
 
 

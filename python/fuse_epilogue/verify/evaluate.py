@@ -180,7 +180,7 @@ def _numpy_type(type: ScalarType) -> Any:
 
 
 def compile_function(
-    func: tirx.PrimFunc, arithmetic: Literal["machine", "float64"] = "machine"
+    func: tirx.PrimFunc, arithmetic: Literal["machine", "float64", "checked"] = "machine"
 ) -> Program:
     """Turn a function into a program.
 
@@ -188,9 +188,11 @@ def compile_function(
     ----------
     func : tvm.tirx.PrimFunc
         Of the stage in which there are blocks. Loops of all kinds run serially.
-    arithmetic : {"machine", "float64"}
+    arithmetic : {"machine", "float64", "checked"}
         ``"machine"``: as compiled code computes. ``"float64"``: floats of all widths are computed
         in float64, casts between them round nothing; integers as the machine has them.
+        ``"checked"``: as ``"machine"``, but a sum, difference or product of int32 or int64 that
+        its type does not hold is an error: TVM tells LLVM that there are none.
 
     Returns
     -------
@@ -203,7 +205,7 @@ def compile_function(
     TypeError
         `func` is no PrimFunc, or `arithmetic` no str.
     ValueError
-        `arithmetic` is neither of its two values.
+        `arithmetic` is none of its values.
 
     Example
     -------
@@ -213,13 +215,14 @@ def compile_function(
     ['m']
     """
     prim_func("func", func)
-    word("arithmetic", arithmetic, ("machine", "float64"))
+    word("arithmetic", arithmetic, ("machine", "float64", "checked"))
     reference = arithmetic == "float64"
     namespace = dict(RUNTIME)
     namespace["EvaluationError"] = EvaluationError
     namespace["unwritten"] = unwritten
     namespace["stored"] = (lambda x: x) if reference else round_bfloat16
-    writer = StatementWriter(ExpressionWriter(MachineDialect(namespace, reference)))
+    dialect = MachineDialect(namespace, reference, arithmetic == "checked")
+    writer = StatementWriter(ExpressionWriter(dialect))
     parameters, sizes, names = declare_parameters(func, writer)
     writer.write(func.body)
     header = f"def main({', '.join(names)}):"

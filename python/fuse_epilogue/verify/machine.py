@@ -13,7 +13,7 @@ from .values import Buffer, Value
 
 _BOOL = scalar_type("bool")
 _NARROW: dict[str, type] = {"float16": np.float16, "float32": np.float32, "bfloat16": np.float32}
-_FLOAT_OPERATORS = {"add": "+", "sub": "-", "mul": "*"}
+_OPERATORS = {"add": "+", "sub": "-", "mul": "*"}
 _COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=="}
 
 #: What generated source may refer to by name.
@@ -31,6 +31,7 @@ RUNTIME: dict[str, Any] = {
         "checked_truncmod",
         "checked_floordiv",
         "checked_floormod",
+        "in_range",
         "divide64",
         "float_remainder",
         "shift_amount",
@@ -74,11 +75,16 @@ class MachineDialect:
     exact : bool
         False: every operation rounds as the machine does. True: floats of all widths are computed
         in float64, the reference for error bounds.
+    checked : bool
+        Whether an overflow that LLVM takes for impossible is an error; otherwise it wraps.
     """
 
-    def __init__(self, constants: dict[str, Any], exact: bool = False) -> None:
+    def __init__(
+        self, constants: dict[str, Any], exact: bool = False, checked: bool = False
+    ) -> None:
         self.constants = constants
         self.exact = exact
+        self.checked = checked
         self._literals: dict[tuple[str, str], str] = {}
 
     def suffix(self, type: ScalarType) -> str:
@@ -108,9 +114,11 @@ class MachineDialect:
             code, low, high = integer_operation(name, a, b)
             if a.type.kind == "b":
                 return Value(code, a.type)
+            if self.checked and name in _OPERATORS and a.type.kind == "i" and a.type.bits > 16:
+                code = f"in_range({code}, {a.type.low}, {a.type.high})"
             return Value(wrap(code, a.type, low, high), a.type, False, *clamp(a.type, low, high))
-        if name in _FLOAT_OPERATORS:
-            return Value(f"({a.code} {_FLOAT_OPERATORS[name]} {b.code})", a.type)
+        if name in _OPERATORS:
+            return Value(f"({a.code} {_OPERATORS[name]} {b.code})", a.type)
         if name == "div":
             wide = self.suffix(a.type) == "64"
             code = f"divide64({a.code}, {b.code})" if wide else f"({a.code} / {b.code})"

@@ -227,6 +227,14 @@ checked_floormod = _checked(operator.mod)
 
 
 @_strict
+def in_range(value: int, low: int, high: int) -> int:
+    """Return `value`, which must lie in ``[low, high]``."""
+    if not low <= value <= high:
+        raise EvaluationError(f"{value} overflows [{low}, {high}]")
+    return value
+
+
+@_strict
 def divide64(a: float, b: float) -> float:
     """Quotient of float64: Python's own raises for a zero divisor."""
     return float(np.float64(a) / np.float64(b))
