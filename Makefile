@@ -41,11 +41,12 @@ test: lint install ## lint, then the quick tests (PYTEST_ARGS: further arguments
 test-all: lint install ## lint, then all tests, as continuous integration does (PYTEST_ARGS, TEST_WORKERS)
 	$(PY) -m pytest $(PYTEST_WORKERS) $(PYTEST_ARGS)
 
-lint: $(TOOLS) ## ruff, mypy and clang-format, without changing anything
+lint: $(TOOLS) ## ruff, mypy, clang-format and wording, without changing anything
 	$(PY) -m ruff check $(PYTHON_CODE)
 	$(PY) -m ruff format --check $(PYTHON_CODE)
 	$(PY) -m mypy
 	$(VENV)/bin/clang-format --dry-run -Werror $(CPP_CODE)
+	PYTHONPATH=tests $(PY) -m wording
 
 format: $(VENV)/.group-lint ## let ruff and clang-format rewrite the files
 	$(PY) -m ruff check --fix --exit-zero $(PYTHON_CODE)

@@ -54,7 +54,7 @@ in which the versions take turns. Unfused, every operator is its own function.
 
 @dataclass
 class Outcome:
-    """What became of one function."""
+    """The outcome for one function."""
 
     name: str
     absorbed: list[str] = field(default_factory=list)

@@ -93,8 +93,8 @@ CUDA = '{"kind": "cuda", "arch": "sm_90"}'
     ("arguments", "message"),
     [
         (["plan"], "'missing.json': no file of that name"),
-        (["plan", "--target", "riscy"], "--target 'riscy' is no target that TVM knows"),
-        (["plan", "--target", '{"kind": "cuda"'], "is no target that TVM knows"),
+        (["plan", "--target", "riscy"], "--target 'riscy' is not a target that TVM knows"),
+        (["plan", "--target", '{"kind": "cuda"'], "is not a target that TVM knows"),
         (["plan", "--target", "c"], "--target 'c': the planner does not know targets of kind 'c'"),
         (["fuse", "--target", "c"], "--target 'c': the planner does not know targets of kind 'c'"),
         (["plan", "--finite"], "--finite is for Trainium"),

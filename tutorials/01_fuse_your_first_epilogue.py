@@ -2,9 +2,9 @@
 Fuse your first epilogue
 ========================
 
-A reduction is rarely the end of the story. A matrix product is followed by a bias, a convolution
-by a bias and an activation, a dot product by a residual. What follows, one value for each value of
-the reduction, is its *epilogue*.
+A reduction is rarely the end of the story. A matrix product is followed by a bias, a convolution by
+a bias and an activation, a dot product by a residual. The work that follows, one value for each
+value of the reduction, is its *epilogue*.
 
 In TIR an epilogue starts as a block of its own: the reduction writes an intermediate buffer, and
 a second loop nest reads it back and writes the result. ``sch.fuse_reduction_epilogue(block)``
@@ -176,7 +176,7 @@ tvm.ir.assert_structural_equal(replayed.mod, sch.mod)
 # %%
 # A refusal
 # ---------
-# What a reduction cannot absorb is seldom a problem: a ReLU, say, is placed right behind the
+# What a reduction cannot absorb is seldom a problem: a ReLU, say, is placed right after the
 # reduction loops instead (tutorial 02). A problem is a value that would be read too early. Here the
 # result is shifted by a zero point of 128. Whoever generated the code moved that shift into the
 # bias, in a block which stands between the reduction and its epilogue:

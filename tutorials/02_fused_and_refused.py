@@ -14,7 +14,7 @@ shown is the change.
 # A chain
 # -------
 # Here is what a compiler makes of ``silu(a @ b + bias) + skip``, with ``a``, ``b``, ``skip`` and
-# the result in ``float16``: a product that accumulates in ``float32``, and behind it five blocks.
+# the result in ``float16``: a product that accumulates in ``float32``, followed by five blocks.
 # SiLU is ``y * sigmoid(y)``, so the biased sum has two readers.
 
 import difflib
@@ -99,8 +99,8 @@ assert [step.epilogue for step in report.steps if step.absorbed] == ["add_bias"]
 # %%
 # Two blocks are left of six, and one intermediate of five. The reduction starts from the bias. The
 # rest of the chain has become a single expression in the block of its last member, ``narrow``,
-# which stands right behind the ``k`` loop, where its element is complete. There is no ``if k ==
-# 31`` in the reduction: TVM can still split its loops, and take its init and its update apart.
+# which is right after the ``k`` loop, where its element is complete. There is no ``if k == 31`` in
+# the reduction: TVM can still split its loops, and decompose it into init and update.
 #
 # ``biased`` is still declared with 64 x 128 elements, but it only lives from its init to its tail,
 # and that is one element. TVM's own lowering cuts every buffer to what is alive at a time:
@@ -204,9 +204,9 @@ assert report.kept == ("sums",) and not any(step.absorbed for step in report.ste
 #
 # More than sums
 # --------------
-# What a sum is to additions, a maximum is to maxima, and so with minima, products, and the logical
-# and bit-wise reductions. From here on programs are texts: a reduction of rows, and what is done
-# with each result. ``changed`` replaces parts of them.
+# A maximum is to maxima as a sum is to additions; the same holds for minima, products, and the
+# logical and bit-wise reductions. From here on programs are texts: a reduction of rows, and what is
+# done with each result. ``changed`` replaces parts of them.
 
 HEAD = """\
 @T.prim_func(s_tir=True)
@@ -326,11 +326,11 @@ def refuse(
 # %%
 # The reduction
 # -------------
-# It has to be one store, ``acc = acc (+) term``, that starts from a ``T.init``, visits every step
-# once, and begins with the first. Why? A bias that is absorbed becomes what ``T.init`` stores.
-# Where a step clips the sum so far, another start gives another result. Where loops visit a step
-# twice, or the last step comes first, ``T.init`` fires at another time than one thinks. And where
-# steps run in parallel, each thread would start from the bias.
+# The reduction has to be one store, ``acc = acc (+) term``, that starts from a ``T.init``, visits
+# every step once, and begins with the first. Why? A bias that is absorbed becomes what ``T.init``
+# stores. Where a step clips the sum so far, another start gives another result. Where loops visit a
+# step twice, or the last step comes first, ``T.init`` fires at another time than one thinks. And
+# where steps run in parallel, each thread would start from the bias.
 
 refuse("reduction-form", {"temp[vi] + A[vi, vk]": "T.min(temp[vi] + A[vi, vk], 100)"})
 refuse("no-init", {INIT: ""})
@@ -365,8 +365,8 @@ refuse("not-a-reduction", spatial)
 # %%
 # The epilogue
 # ------------
-# It has to be a block of spatial axes with a single store, behind the reduction, that reads each
-# result once and writes each element of its output once.
+# The epilogue has to be a block of spatial axes with a single store, after the reduction, that
+# reads each result once and writes each element of its output once.
 
 refuse("no-consumer", {"temp[vi] + C[vi]": "C[vi]"})
 refuse(
@@ -377,8 +377,8 @@ refuse("order", {SUM + ADD: ADD + SUM})
 refuse("impure", {"+ C[vi]": '+ T.call_extern("int32", "abs", C[vi])'})
 
 # %%
-# What a condition keeps from being computed stays behind it. TVM itself moves one kind of operation
-# in front of its condition: a division without loads that is repeated in a loop. Two consumers with
+# An operation that a condition guards stays guarded. TVM itself moves one kind of operation in
+# front of its condition: a division without loads that is repeated in a loop. Two consumers with
 # such a division may not share the loops of a reduction. Here ``add`` follows another one.
 
 HALF = ADD.replace('"add"', '"half"').replace("D[vi]", "E[vi]")
@@ -446,7 +446,7 @@ refuse("already-fused", RELU, fuse_both, lambda sch: sch.fuse_reduction_epilogue
 # Between the two blocks there may be loops, and nothing else. If they share loops, an iteration
 # must finish what it consumes: here the epilogue stands inside of the loop over ``k``, where the
 # sums are not complete. In the last example one loop runs through steps and columns, so that there
-# is no place behind all steps of an element for the tail.
+# is no place for the tail after all steps of an element.
 
 refuse("structure", {ADD: "    if C[0] > 0:\n" + textwrap.indent(ADD, "    ")})
 refuse("shared-loops", {"    for i in range(8):\n": ""})
@@ -458,9 +458,8 @@ refuse("tail-place", {"i, k in T.grid(8, 6)": "i, f, j in T.grid(2, 12, 2)", REM
 # %%
 # Other blocks
 # ------------
-# Fused, the bias is read before the sum, and the output is written by the reduction's loops. So
-# nobody may write the bias in between, or look at the output in between, and the buffers must not
-# be written by others.
+# Fused, the bias is read before the sum, and the output is written by the reduction's loops. So no
+# block in between may write the bias or read the output, and no other block may write the buffers.
 
 refuse("bias-written-between", {ADD: like_add("double", "C[vi] = C[vi] * 2") + ADD})
 refuse("output-used-between", {ADD: like_add("keep", "E[vi] = D[vi]") + ADD} | MORE)
@@ -469,9 +468,9 @@ refuse("other-writer", {ADD: like_add("double", "temp[vi] = temp[vi] * 2") + ADD
 refuse("output-writers", {ADD: ADD + like_add("clear", "D[vi] = 0")})
 
 # %%
-# The next one is about a habit of TVM. It allocates a buffer in the innermost loop around all that
-# uses it. ``before`` reads the sum of the row before; if ``add`` moved into the loop over rows as
-# well, ``temp`` would be made anew for each row, and that sum would be lost.
+# The next one is about a habit of TVM. It allocates a buffer in the innermost loop around all
+# that uses it. ``before`` reads the sum of the row before; if ``add`` moved into the loop over rows
+# as well, ``temp`` would be allocated again for each row, and that sum would be lost.
 
 by_row = {GRID: "    for i in range(8):\n      for k in range(6):"}
 inside = like_add("before", "E[vi] = T.if_then_else(vi > 0, temp[vi - 1], 0)")
@@ -519,9 +518,9 @@ refuse("vector-lanes", RELU, lambda sch: sch.vectorize(loop(sch, 0)), fuse)
 refuse("not-alone", RELU, lambda sch: sch.rfactor(loop(sch, 1), 0), fuse)
 
 # %%
-# A schedule for convolutions (tutorial 04) has steps that write the code of a row themselves. They
-# are recorded on the trace like any other, and proved anew when it is replayed: here the trace of a
-# convolution, on one that goes two columns at a time.
+# A schedule for convolutions (tutorial 04) has steps that write the code of a row themselves.
+# They are recorded on the trace like any other, and proved again when the trace is replayed: here
+# the trace of a convolution, on one that goes two columns at a time.
 
 conv, strided = (workloads.depthwise_conv1d(2, 4, 64, 3, stride=stride) for stride in (1, 2))
 rule = schedules.cpu.DepthwiseConv1d()

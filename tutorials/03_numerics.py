@@ -8,8 +8,8 @@ change: ``numerics="reassociate"`` (the default) lets a sum start from its bias,
 ``numerics="exact"`` keeps every bit.
 
 This tutorial looks at both on data: at three numbers first, then at random ones of growing size, at
-the special ones, and at types so narrow that the primitive refuses. At its end stands a way to
-check a fusion without believing the one who did it.
+the special ones, and at types so narrow that the primitive refuses. The last section checks a
+fusion independently of the code that made it.
 """
 
 # %%
@@ -132,10 +132,9 @@ show("numerics_bias", curves(title, "size of the bias", "error", lines))
 # %%
 # As long as the bias is no larger than the sums, nothing is to be seen. Then the fused sum loses
 # more: every one of the 256 additions is rounded to what fits beside the bias, and not just the
-# last. It stays within its bound, far below it in fact, and 1e7 is a strange bias for terms of
-# size 1. But if you compare bits, or have such data, ``numerics="exact"`` is for you: nothing of a
-# float is absorbed, the whole epilogue runs behind the sum, and it is one pass over memory all the
-# same.
+# last. It stays within its bound, far below it in fact, and 1e7 is a strange bias for terms of size
+# 1. But if you compare bits, or have such data, ``numerics="exact"`` is for you: nothing of a float
+# is absorbed, the whole epilogue runs after the sum, and it is one pass over memory all the same.
 #
 # Special numbers
 # ---------------
@@ -223,7 +222,7 @@ print("floating operations in another order:", certificate.reassociates)
 
 
 def verdict_on(claims: fuse_epilogue.Certificate) -> str:
-    """Return which claim the checker does not believe, or an empty text."""
+    """Return the claim that the checker rejects, or an empty text."""
     try:
         verify.check(before, after, claims)
     except verify.CertificateError as error:

@@ -69,7 +69,7 @@ def passes(func: tirx.PrimFunc) -> int:
     touched: list[int] = []
 
     def note(block: s_tir.SBlock) -> None:
-        # What TVM puts around blocks, to hold their buffers, has no name.
+        # The blocks that TVM puts around others, to hold their buffers, have no names.
         if block.name_hint not in ("root", ""):
             buffers = [region.source for region in (*block.reads, *block.writes)]
             sizes = [np.prod([int(size) for size in buffer.ty.shape]) for buffer in buffers]
@@ -211,9 +211,9 @@ step("threads, vectors", vectors.mod["main"])
 # Step 3: one pass
 # ----------------
 # Still the sums are written to memory, read to add the bias, written, read for the ReLU, and
-# written. ``fuse_reduction_epilogue`` ends that. The bias becomes what a sum starts from, the ReLU
-# runs right behind the taps of a tile. What lay between the blocks were 4 MiB, twice; now it is the
-# tile in work, two vectors.
+# written. ``fuse_reduction_epilogue`` ends that. Each sum starts from the bias, and the ReLU runs
+# right after the taps of a tile. The two buffers between the blocks took 4 MiB each; now there is
+# only the current tile, two vectors.
 
 fused = inlined.copy()
 tile = tiles(fused)
@@ -228,8 +228,8 @@ show("conv1d_cpu_fused", side_by_side(before, after, titles))
 # %%
 # Two passes: x is read and y is written. No schedule needs fewer.
 #
-# Step 4: borders apart
-# ---------------------
+# Step 4: separate borders
+# ------------------------
 # Only the first and the last tile of a row meet a border. A hint has TVM split the loop over the
 # tiles there, and for all those in the middle it can prove the condition, and drops it. Without a
 # condition the vectors are vectors, and the sums of a tile stay in two registers.
@@ -281,9 +281,9 @@ print("\n".join(text[start : end + 1]))
 #   and one on each side, and has two of them from the vector before: one load for a vector of
 #   results, for any number of taps. Step 4 has a load for each tap.
 # - *Windows.* What a tap needs is put together in registers: the first ``T.Shuffle`` takes the last
-#   lane of one chunk, and all but the last of the next. That is no access to memory, and with
-#   AVX-512 a single instruction. (The chunks hold the bits as integers, because LLVM has a cheaper
-#   instruction to shift those.)
+#   lane of one chunk, and all but the last of the next. That does not access memory, and with
+#   AVX-512 is a single instruction. (The chunks hold the bits as integers, because LLVM has a
+#   cheaper instruction to shift those.)
 # - *Sums.* They start from the bias, take one product for each tap, and end in the ReLU, on the way
 #   to the store: this is what the fused function computes for one element.
 # - *Borders.* Nothing above asks where a row ends. The chunk before the first column is a vector of

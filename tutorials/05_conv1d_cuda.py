@@ -71,7 +71,7 @@ print(len(kernel), "lines")
 #
 # Grid and block
 # --------------
-# The sizes of the launch are not in the text: whoever calls the kernel passes them. They are the
+# The sizes of the launch are not in the text: the caller of the kernel passes them. They are the
 # loops of the scheduled function that are bound to blocks and threads.
 
 
@@ -275,8 +275,8 @@ print(next(line.strip() for line in causal if "exp" in line))
 assert len(loads(causal, "x")) == 2 * len(stores(causal, "y"))
 
 # %%
-# Rows of 197 columns do not begin at multiples of four elements. Vectors then begin where those of
-# memory begin: the first of a row begins before it, the last ends behind it, and only these two
+# Rows of 197 columns do not begin at multiples of four elements. Vectors then begin where those
+# of memory begin: the first of a row begins before it, the last ends after it, and only these two
 # look at single elements. ``begin`` counts vectors from the beginning of the buffer, so that all
 # see that its index is a multiple of four.
 

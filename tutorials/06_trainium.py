@@ -8,8 +8,8 @@ runs it on numpy, checks it against the limits of the machine, and asks the late
 time would go. Then it climbs a published ladder of seven kernels, and goes past its end.
 
 No Trainium is needed, and none was used: every time that comes from the model is *predicted*, from
-the documented costs of the instructions. Nothing here was measured by us. What others measured is
-called *published*.
+the documented costs of the instructions. Nothing here was measured by us. Times measured by others
+are called *published*.
 """
 
 # %%
@@ -168,8 +168,9 @@ except neuron.EmitError as error:
 print(refused)
 
 # %%
-# What cannot be expressed is refused before any text is written, with a code, what it is about, and
-# the way out. Nothing is brought silently: where a copy stands decides how often it is made.
+# A function that NKI cannot express is refused before any text is written, with a code, the
+# reason, and the way out. Nothing is brought silently: where a copy stands decides how often it is
+# made.
 
 assert refused.code == "reads-hbm" and "'weight'" in str(refused)
 

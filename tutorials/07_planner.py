@@ -2,12 +2,11 @@
 A kernel as an optimisation problem
 ===================================
 
-Should the bias be fused into this reduction, or follow it, or stay apart? With tiles of how many
+Should the bias be fused into this reduction, or follow it, or stay separate? With tiles of how many
 rows? A table of rules would answer by the operator and the shape. This tutorial answers otherwise:
 what can be chosen becomes *variables*, what the machine forbids *constraints*, and what a choice
-costs a sum of four *terms* in seconds. The best point of that space is the schedule, and the
-numbers behind it are the reasons. Fusion is not an option that somebody ticks, but a variable like
-others.
+costs a sum of four *terms* in seconds. The best point of that space is the schedule, and its costs
+are the reasons. Fusion is not an option to tick, but a variable like the others.
 
 First we write such a problem by hand. Then ``fuse_epilogue.plan`` does it for us, and we read what
 it has to say. It needs no more than the LLVM target.
@@ -123,7 +122,7 @@ class TiledProduct:
 
     @cached_property
     def space(self) -> Space:
-        """What is chosen from."""
+        """The space of choices."""
         return Space(variables(self.sizes["m"], self.sizes["n"]), (registers,))
 
     def cost(self, points: Points) -> Terms:
@@ -191,8 +190,8 @@ class TiledProduct:
 # %%
 # Solve it
 # --------
-# The space is small, so all of it is costed. A solution can be explained, whoever wrote the
-# problem.
+# The space is small, so all of it is costed. A solution can be explained for any problem, also one
+# written by hand.
 
 ours = TiledProduct(product, machine, {"m": M, "n": N, "k": K})
 found = search(ours, Weights())
@@ -249,13 +248,13 @@ print(why)
 # - *chosen*: a value for each variable, and what each term adds to the predicted time. Parallelism
 #   is what several cores save, so it is taken off.
 # - *fused against unfused*: the best point of each way to fuse, so that it is fusion that is
-#   compared and not an unlucky tile. What costs about the same is called indifferent; how close
-#   that is comes from how far measured pairs of schedules were from their prediction.
+#   compared and not an unlucky tile. Ways that cost about the same are called indifferent; how
+#   close that is comes from how far measured pairs of schedules were from their prediction.
 # - *searched*: how many points there were, and which constraint ruled out how many of them.
 # - *binding constraints*: limits that the choice comes close to, and what breaking one would save.
 # - *what another size would change*: the same problem solved again, one size changed. This is where
 #   a regime of fusion ends: the longer the sums, the less there is to gain.
-# - *what the words mean*: the terms and the variables, for whoever reads the text alone.
+# - *what the words mean*: the terms and the variables, for a reader who has only this text.
 
 for part in ("chosen:", "fused against unfused", "searched", "binding constraints", "fusion for k"):
     assert part in why
@@ -270,7 +269,7 @@ show("planner_roofline", written(plan.picture))
 # %%
 # A plan is data
 # --------------
-# It can be kept, compared and read again, on another day or another machine. Applied to the
+# The plan can be stored, compared and loaded again, later or on another machine. Applied to the
 # function, it gives the same schedule.
 
 text = plan.to_json()
@@ -314,8 +313,8 @@ show("planner_measured", bars("microseconds, measured on this machine", chart, "
 #
 # Another size
 # ------------
-# The less there is to sum up, the more the pass over the sums weighs. What fusing gains, by the
-# length of the sums, is a result of the search; nobody has told it.
+# The less there is to sum up, the more the pass over the sums weighs. The gain of fusing, by the
+# length of the sums, is a result of the search, not an input.
 
 gains = {}
 for k in (4, 16, 64, 256, 1024):

@@ -64,9 +64,10 @@ spec = nn.spec.Tensor((4, 3, SIZE, SIZE), "float32")
 model, parameters = Model().export_tvm({"forward": {"x": spec}})
 
 # %%
-# Four passes of TVM make functions of TIR of it: ``LegalizeOps`` one for each operator, ``FuseOps``
-# and ``FuseTIR`` one for each group of operators. In such a function the operators are still loop
-# nests, one behind the other, with a buffer between them: that is where the pass comes in.
+# Four passes of TVM make functions of TIR of it: ``LegalizeOps`` one for each operator,
+# ``FuseOps`` and ``FuseTIR`` one for each group of operators. In such a function the operators are
+# still loop nests, one after the other, with a buffer between them: that is where the pass comes
+# in.
 
 lower = [
     relax.transform.LegalizeOps(),
@@ -87,10 +88,10 @@ print(report)
 
 # %%
 # How to read it: a line for the module, then the functions that have reductions, and for each
-# reduction what it absorbed, what runs behind it, and why. ``[...]`` are the codes of tutorial 02:
-# a softmax reads its maximum and its sum once for each element of a row, so those stay apart.
+# reduction what it absorbed, what runs after it, and why. ``[...]`` are the codes of tutorial 02: a
+# softmax reads its maximum and its sum once for each element of a row, so those are not fused.
 #
-# It is data, too. What the fusion saves are intermediates, which are written once and read at least
+# The report is data, too. The fusion saves intermediates, which are written once and read at least
 # once:
 
 saved = {each.name: {"": each.bytes_saved / 1024} for each in report.functions if each.fused}
@@ -101,9 +102,9 @@ assert report.bytes_saved == sum(each.bytes_saved for each in report.functions)
 show("model_saved", bars("KiB of intermediates that are gone", saved, "KiB"))
 
 # %%
-# One of the functions, before and after. ``numerics="exact"`` is the default of the pass: nothing
-# of a float is absorbed, what follows a sum runs behind it, on a row, where LLVM makes vectors of
-# it.
+# One of the functions, before and after. ``numerics="exact"`` is the default of the pass:
+# nothing of a float is absorbed, the work after a sum runs on each finished row, where LLVM makes
+# vectors of it.
 
 name = next(name for name in saved if "conv2d" in name)
 print(next(each for each in report.functions if each.name == name))
@@ -160,8 +161,8 @@ print("on this machine, now:")
 print(f"{unfused.milliseconds():.3f} ms unfused, {fused.milliseconds():.3f} ms fused")
 
 # %%
-# The time says little here. These functions are compiled as they were lowered, one loop after the
-# other, and nearly all of it goes into products that nobody has tiled: that is what schedules are
+# The time says little here. These functions are compiled as they were lowered, one loop after
+# the other, and nearly all of it goes into products that are not tiled: that is what schedules are
 # for, and tuning.
 #
 # Choices

@@ -23,7 +23,7 @@ GREY, GONE, NEW = "#444444", "#fbe3df", "#dff0dc"
 
 
 class Picture:
-    """What a notebook shows."""
+    """A picture, as a notebook shows it."""
 
     def __init__(self, svg: str) -> None:
         self.svg = svg
@@ -89,7 +89,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _folded(line: str) -> Iterator[str]:
-    """Cut a line where it is too long, behind a blank."""
+    """Cut a line where it is too long, after a blank."""
     indent = len(line) - len(line.lstrip()) + 4
     while len(line) > COLUMN:
         at = line.rfind(" ", indent + 1, COLUMN) + 1 or COLUMN

@@ -92,7 +92,7 @@ when these pages were built.
     a literal that meets a literal factor) it is done at once; with a star, *terms* \\*, only with
     ``distribute=True``.
 **tail**
-    It runs once on each finished element, right behind the reduction.
+    It runs once on each finished element, right after the reduction.
 
 An arrow names what the reduction becomes. Each type stands for those that are treated as it is:
 floats for all of 32 bits and more, *8, 16 bits* for integers of these, *signed* and *unsigned* for
@@ -102,7 +102,7 @@ wider ones. 3.0 stands for a literal.
 
 @dataclass(frozen=True)
 class Verdict:
-    """What becomes of a function of a reduction's result.
+    """The outcome for a function of a reduction's result.
 
     Attributes
     ----------

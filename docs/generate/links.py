@@ -24,7 +24,7 @@ class Page(HTMLParser):
     Attributes
     ----------
     links, loads : list[str]
-        As they stand there.
+        The links as they are written there.
     places : set[str]
     """
 

@@ -25,7 +25,7 @@ def collect(block: Any, block_vars: Any, gallery_conf: Any) -> str:
     Parameters
     ----------
     block : tuple
-        Of the example; not needed.
+        Variables of the example; not needed.
     block_vars : dict
         Has "image_path_iterator", the paths where the pictures of this example go.
     gallery_conf : dict

@@ -22,7 +22,7 @@ expression; what follows is the general explanation of each code,
 """
 _PASS = """
 The report of :class:`fuse_epilogue.transform.FuseReductionEpilogue` has the codes above, for each
-reduction, and one of its own. What it does not look into is *left alone*, with a reason.
+reduction, and one of its own. Functions that it does not look into are *left alone*, with a reason.
 """
 _EMITTER = """
 :func:`fuse_epilogue.neuron.emit` refuses with an :class:`fuse_epilogue.neuron.EmitError`, whose
@@ -64,7 +64,7 @@ def pages() -> Mapping[str, str]:
                 [(code(NOT_CHOSEN), "the policy is against it: ``decision`` says why")],
             ),
             table(("left alone", "because"), alone),
-            title("Of the emitter for Trainium", 1),
+            title("Codes of the emitter for Trainium", 1),
             _EMITTER,
             table(
                 ("code", "the way out"),

@@ -14,7 +14,7 @@ Data = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Told:
-    """What a page says of a result.
+    """The text and the tables of a page.
 
     Attributes
     ----------
@@ -503,7 +503,7 @@ function does not compile, or dies, in TVM itself.
         "Guarded functions for Trainium",
         """
 The same functions scheduled for Trainium and run by this package's interpreter of NKI, which checks
-every access. What no kernel can be emitted for is *refused*, with its reason.
+every access. A function for which no kernel can be emitted is *refused*, with its reason.
 """,
         _guarded,
     ),
@@ -542,9 +542,9 @@ The seven kernels of a published study of depthwise conv1d on trn1, written as s
 this package, and its own kernels for the same layer, with a bias: by its rule, for any data and for
 finite data, and one written by hand. Everything predicted is the latency model's. *Least of five*
 is the least that the busiest of engines and DMA needs, among five ways to divide the work of all
-tiles alike, at the documented costs and without any overhead. It is no bound for kernels that do
-not treat all tiles alike: on trn2 in ``float32`` the one by hand, which does so, is below it, and
-ahead of the rule's. What the planner finds for this layer is on the page :doc:`planning`.
+tiles alike, at the documented costs and without any overhead. Kernels that do not treat all tiles
+alike can be faster: on trn2 in ``float32`` the one by hand is, and it is faster than the rule's.
+The planner's results for this layer are on the page :doc:`planning`.
 """,
         _ladder,
     ),
@@ -590,7 +590,7 @@ counted there, and not its share of a turn.
     "primitive": Told(
         "Time of the call",
         """
-What one call of the primitive takes in modules of many layers, beside TVM's own; *method* is the
+The time of one call of the primitive in modules of many layers, beside TVM's own; *method* is the
 call from Python, with its report.
 """,
         _primitive,

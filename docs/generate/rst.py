@@ -36,13 +36,13 @@ def text(value: object) -> str:
 
 
 def _inline(value: str) -> str:
-    """Return text that stands behind other text of its line, without the meaning of its marks."""
+    """Return text that follows other text on its line, without the meaning of its marks."""
     # Two colons at the end of a line announce a block.
     return re.sub(r"([\\*`|_]|(?<=:):(?=\s*$))", r"\\\1", value, flags=re.M)
 
 
 def prose(value: str) -> str:
-    r"""Return text of the project: what stands in single backticks is code, other marks are none.
+    r"""Return text of the project: text in single backticks is code, other marks are none.
 
     Example
     -------

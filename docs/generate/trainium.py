@@ -131,7 +131,7 @@ def _rules() -> str:
     parts = [".. _trainium-rules:\n", title("Constraints of a kernel"), _RULES]
     for heading, rules in (
         ("Of one instruction", INSTRUCTION_RULES),
-        ("Of the whole kernel", KERNEL_RULES),
+        ("Rules of the whole kernel", KERNEL_RULES),
     ):
         parts += [title(heading, 1), *(_rule(rule) for rule in rules)]
     return page(*parts)

@@ -19,8 +19,8 @@ HELP = "say of each reduction what can be fused into it, and why the rest cannot
 DESCRIPTION = """
 Look at every reduction of every function: what follows it, what of that the reduction can start
 from, what is left for each finished element, and what is refused, with the code of the reason and
-the way out. What an earlier run has fused is told apart from what can be fused. Nothing is changed
-and nothing is written.
+the way out. Fusions of earlier runs are listed separately from what can still be fused. Nothing is
+changed and nothing is written.
 """
 EXAMPLE = """
   python -m fuse_epilogue explain model.json

@@ -16,10 +16,10 @@ from .output import Answer
 
 HELP = "fuse every reduction of a module with what follows it, and say what was done"
 DESCRIPTION = """
-Run the pass fuse_epilogue.transform.FuseReductionEpilogue over a module. What cannot be proved is
-left as it is, and the report says why. Floats stay bit for bit unless --numerics reassociate
-allows more. The module is written to --out, as JSON that tvm.ir.load_json reads; without --out only
-the report is printed, and the module is discarded.
+Run the pass fuse_epilogue.transform.FuseReductionEpilogue over a module. Reductions whose fusion
+cannot be proved are left as they are, and the report says why. Floats stay bit for bit unless
+--numerics reassociate allows more. The module is written to --out, as JSON that tvm.ir.load_json
+reads; without --out only the report is printed, and the module is discarded.
 """
 EXAMPLE = """
   python -m fuse_epilogue fuse model.json --out fused.json

@@ -33,7 +33,7 @@ def read(path: str, run_python: bool = False) -> ir.IRModule:
     path : str
         ``.json``: an IRModule or a PrimFunc, as ``tvm.ir.save_json`` writes them. ``.py``:
         TVMScript, or any Python that leaves an IRModule or PrimFuncs in its names. ``.onnx``: a
-        model. ``-``: JSON from standard input. A pipe, or what else is no regular file: JSON.
+        model. ``-``: JSON from standard input. A pipe, or any file that is not a regular one: JSON.
     run_python : bool
         Whether a ``.py`` may be executed: there is no other way to read one.
 

@@ -172,7 +172,7 @@ def arrays(given: argparse.Namespace, signature: Signature) -> list[np.ndarray]:
     Raises
     ------
     InputError
-        A file is missing or is no array, or the arrays are not those that the model takes.
+        A file is missing or does not hold an array, or the model takes other arrays.
     """
     if not given.arrays:
         return _random(signature, given.seed)

@@ -45,7 +45,7 @@ def target(text: str) -> Any:
         return Target(json.loads(text) if text.lstrip().startswith("{") else text)
     except Exception as error:  # TVM's errors are of several types
         last = (str(error).strip().splitlines() or ["no message"])[-1]
-        raise InputError(f"--target '{text}' is no target that TVM knows: {last}") from error
+        raise InputError(f"--target '{text}' is not a target that TVM knows: {last}") from error
 
 
 def planned_target(text: str) -> Any:

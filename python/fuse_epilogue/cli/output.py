@@ -23,7 +23,7 @@ _BAR = 30
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command has found.
+    """The result of a command.
 
     Attributes
     ----------
@@ -95,12 +95,12 @@ def finish() -> None:
 
 
 def progress(what: str, number: int, of: int, said: str = "") -> None:
-    """Redraw the progress bar on standard error, where somebody may be looking.
+    """Redraw the progress bar on standard error, if that is a terminal.
 
     Parameters
     ----------
     what : str
-        What is worked on.
+        Name of the current work.
     number, of : int
         How many steps are done, of how many.
     said : str
@@ -122,14 +122,14 @@ def check_file(option: str, path: str | None) -> None:
     Parameters
     ----------
     option : str
-        Of the command line, for the message.
+        The option of the command line, for the message.
     path : str or None
         None if the option is not given.
 
     Raises
     ------
     InputError
-        It cannot be written.
+        The file cannot be written.
 
     Example
     -------

@@ -20,7 +20,7 @@ Tune each function with TVM's MetaSchedule, with fused and unfused reductions in
 Every measurement is in the database in FOLDER as soon as it is made: a run that was stopped goes on
 when it is started again with the same folder. With --servers, measurements run in processes of
 TVM's RPC on this machine, which listen on the loopback interface only: TVM's RPC trusts its
-network, and whoever reaches a server may run code there.
+network, and anyone who reaches a server may run code there.
 """
 EXAMPLE = """
   python -m fuse_epilogue tune model.json --out tuned --trials 64
