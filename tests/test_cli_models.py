@@ -241,6 +241,20 @@ def test_what_is_wrong_is_named(
     assert re.search(f"error: .*{message}", noted) and "Traceback" not in noted
 
 
+def test_a_database_is_filled_and_used(
+    dense: str, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    options = ("--size", "rows=3", "--database", str(tmp_path / "kept"))
+    noted = [run(capsys, "compile", dense, *options)[2] for _ in range(2)]
+    assert "1/1" in noted[0] and "1/1" not in noted[1]
+    (entry,) = (tmp_path / "kept").iterdir()
+    entry.write_bytes(b"")
+    code, said, told = run(capsys, "compile", dense, *options)
+    assert (code, said) == (output.WRONG, "")
+    assert re.search(rf"--database: .*{entry.name}' is not a saved model.*remove it", told)
+
+
 def test_ctrl_c(dense: str, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_arguments: Any, **_options: Any) -> Any:
         raise KeyboardInterrupt

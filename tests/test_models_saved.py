@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from tvm import relax
 
 import fuse_epilogue
 from fuse_epilogue import workloads
@@ -142,3 +145,101 @@ def test_a_damaged_entry_is_refused(tmp_path: Path, damage: Callable[[str], str]
     file.write_text(damage(file.read_text()))
     with pytest.raises(DatabaseError, match=f"{file.name}' is damaged or foreign"):
         database.get(func, "llvm")
+
+
+def layer(scale: float = 1.0, name: str = "x") -> tvm.IRModule:
+    """A model with a weight: ``relu(x @ w)``."""
+    builder = relax.BlockBuilder()
+    x = relax.Var(name, relax.TensorType((4, 8), "float32"))
+    weight = relax.const(np.full((8, 3), scale, "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            product = builder.emit(relax.op.matmul(x, weight))
+            result = builder.emit_output(relax.op.nn.relu(product))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def test_what_is_compiled_once_is_not_scheduled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[tuple[int, int]] = []
+
+    def compiled(mod: tvm.IRModule, **options: Any) -> Any:
+        options = {"threads": 1, "database": tmp_path} | options
+        return fuse_epilogue.compile(
+            mod, on_progress=lambda done, of: steps.append((done, of)), **options
+        )
+
+    x = np.ones((4, 8), "float32")
+    first = compiled(layer())
+    assert steps == [(1, 1)]
+    second = compiled(layer(), database=Database(tmp_path))
+    assert steps == [(1, 1)] and len(Database(tmp_path)) == 1
+    assert second.signature == first.signature and second.report == first.report
+    assert second(x).tolist() == first(x).tolist() == [[8.0] * 3] * 4
+    # Anything else is compiled: weights, names of inputs, options, another version.
+    assert compiled(layer(2.0))(x).tolist() == [[16.0] * 3] * 4
+    assert compiled(layer(name="image")).signature.inputs[0].name == "image"
+    compiled(layer(), threads=2)
+    compiled(layer(), channels_last=False)
+    compiled(layer(), target="llvm")
+    monkeypatch.setattr(fuse_epilogue, "__version__", "9.9")
+    compiled(layer())
+    assert len(steps) == 7 and len(Database(tmp_path)) == 7
+
+
+@pytest.mark.slow
+def test_another_process_finds_what_was_compiled(tmp_path: Path) -> None:
+    script = f"""
+import sys
+sys.path[:0] = {sys.path!r}
+import fuse_epilogue, test_models_saved
+steps = []
+model = fuse_epilogue.compile(
+    test_models_saved.layer(), database={str(tmp_path)!r}, on_progress=lambda *n: steps.append(n)
+)
+print(len(steps), model(test_models_saved.np.ones((4, 8), "float32")).sum())
+"""
+    said = [
+        subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+        for _ in range(2)
+    ]
+    assert [each.stdout.strip() for each in said] == ["1 96.0", "0 96.0"]
+
+
+def test_a_damaged_model_of_a_database_is_refused(tmp_path: Path) -> None:
+    fuse_epilogue.compile(layer(), database=tmp_path)
+    (file,) = tmp_path.glob("*.fe")
+    data = file.read_bytes()
+    other = tmp_path / "other"
+    fuse_epilogue.compile(layer(2.0), database=other)
+    (foreign,) = other.glob("*.fe")
+    middle = len(data) // 2
+    flipped = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+    for content, message in (
+        (b"", "is not a saved model, or is damaged"),
+        (data[:middle], "is not a saved model, or is damaged"),
+        (flipped, "is damaged"),
+        (foreign.read_bytes(), "is of another model, target or version"),
+    ):
+        file.write_bytes(content)
+        with pytest.raises(DatabaseError, match=f"{file.name}' .*{message}.*; remove it"):
+            fuse_epilogue.compile(layer(), database=tmp_path)
+    file.unlink()
+    assert fuse_epilogue.compile(layer(), database=tmp_path)(np.ones((4, 8), "float32")).sum() == 96
+
+
+def test_a_database_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_arguments: Any) -> Any:
+        raise RuntimeError("no compiler to link with")
+
+    monkeypatch.setattr("fuse_epilogue.models.saved._link", fail)
+    with pytest.warns(UserWarning, match="the database does not keep the model: no compiler"):
+        model = fuse_epilogue.compile(layer(), database=tmp_path)
+    assert model(np.ones((4, 8), "float32")).sum() == 96
+    with pytest.raises(ValueError, match="database is for models"):
+        fuse_epilogue.compile(workloads.matmul(8, 8, 8), database=tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"):
+        fuse_epilogue.compile(layer(), database=tmp_path / "file")

@@ -44,6 +44,12 @@ def add_compiling(parser: argparse.ArgumentParser) -> None:
         help="give a size of the inputs that has a name a value, such as batch=1",
     )
 
+    parser.add_argument(
+        "--database",
+        metavar="FOLDER",
+        help="keep what is compiled there, and find it again (its machine code runs: trust it)",
+    )
+
 
 def add_inputs(parser: argparse.ArgumentParser) -> None:
     """Add the options that say what a model is called with."""
@@ -90,7 +96,7 @@ def compiled(given: argparse.Namespace) -> CompiledModel:
     Refused
         The model cannot be compiled.
     """
-    from ..models import front
+    from ..models import DatabaseError, front
 
     try:
         target = front.processor(options.target(given.target), given.threads)
@@ -100,8 +106,10 @@ def compiled(given: argparse.Namespace) -> CompiledModel:
     bar = functools.partial(output.progress, Path(given.input).name)
     try:
         return front.compile_imported(
-            mod, target, threads=given.threads, on_progress=lambda done, of: bar(done, of)
+            mod, target, threads=given.threads, on_progress=bar, database=given.database
         )
+    except DatabaseError as error:
+        raise inputs.InputError(f"--database: {error}") from error
     except ValueError as error:
         raise Refused(f"'{given.input}': {error}") from error
 

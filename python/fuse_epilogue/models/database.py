@@ -1,15 +1,21 @@
-"""A folder of plans on disk, so that what was compiled once is not planned again."""
+"""A folder of compiled models and of plans, so that nothing is compiled or planned twice."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm_ffi
+from tvm import ir, relax
+from tvm.ir import GenericConst
 
 from .._files import write
+
+if TYPE_CHECKING:
+    from .compiled import CompiledModel
 
 #: What an entry says it is of, and the version of the format.
 FORMAT, FORMAT_VERSION = "fuse_epilogue plan", 1
@@ -20,10 +26,12 @@ class DatabaseError(ValueError):
 
 
 class Database:
-    """Texts, as JSON, by what they were made for: a function, a target, options, versions.
+    """Compiled models, and values as JSON, by what they were made for.
 
-    An entry is a file of its own, written whole or not at all, so that processes can share a
-    folder. An entry of other versions of this package or of TVM is not found.
+    That is a model with its weights or a function, and a target, options and versions of this
+    package and of TVM: what other versions have put is not found. An entry is a file of its own,
+    written whole or not at all, so that processes can share a folder. The machine code of a model
+    runs: use only folders that nobody writes to whom you would not trust with your programs.
 
     Parameters
     ----------
@@ -48,7 +56,7 @@ class Database:
     True
     """
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
         """Make the folder if it is missing."""
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -142,12 +150,87 @@ class Database:
         }
         write(self._file(key), json.dumps(entry, indent=1) + "\n")
 
+    def get_model(self, mod: ir.IRModule, target: Any, **options: Any) -> CompiledModel | None:
+        """Return a compiled model, None if it was not put.
+
+        Parameters
+        ----------
+        mod : tvm.ir.IRModule
+            The model as :func:`.import_model` returns it, with its weights.
+        target : tvm.target.Target or str
+        **options
+            Further values that the machine code depends on, such as ``threads=2``.
+
+        Returns
+        -------
+        CompiledModel or None
+
+        Raises
+        ------
+        DatabaseError
+            The entry is damaged, or is of another model.
+
+        Example
+        -------
+        >>> from fuse_epilogue import workloads
+        >>> from fuse_epilogue.models import Database, import_model
+        >>> mod = import_model(workloads.matmul(4, 4, 4))
+        >>> Database("models").get_model(mod, "llvm") is None
+        True
+        """
+        from .saved import SavedModelError, load_entry
+
+        key = _model_key(mod, target, options)
+        file = self._file(key, ".fe")
+        try:
+            return load_entry(file, key)
+        except FileNotFoundError:
+            return None
+        except (OSError, SavedModelError) as error:
+            raise DatabaseError(f"{error}; remove it") from error
+
+    def put_model(
+        self, mod: ir.IRModule, target: Any, model: CompiledModel, **options: Any
+    ) -> None:
+        """Keep a compiled model; it replaces one that is there.
+
+        Parameters
+        ----------
+        mod, target, **options
+            As for :meth:`get_model`.
+        model : CompiledModel
+
+        Raises
+        ------
+        OSError
+            The folder cannot be written.
+        RuntimeError
+            There is no C++ compiler to link with.
+
+        Example
+        -------
+        >>> import tvm
+        >>> import fuse_epilogue
+        >>> from fuse_epilogue import workloads
+        >>> from fuse_epilogue.models import Database, import_model
+        >>> func = workloads.matmul(4, 4, 4)
+        >>> model = fuse_epilogue.compile(tvm.IRModule({"main": func}))
+        >>> database = Database("models")
+        >>> database.put_model(import_model(func), "llvm", model)
+        >>> database.get_model(import_model(func), "llvm").signature == model.signature
+        True
+        """
+        from .saved import save_entry
+
+        key = _model_key(mod, target, options)
+        save_entry(model, self._file(key, ".fe"), key)
+
     def __len__(self) -> int:
         """Return how many entries there are, of any version."""
-        return sum(1 for _ in self.folder.glob("*.json"))
+        return sum(1 for each in self.folder.iterdir() if each.suffix in (".json", ".fe"))
 
-    def _file(self, key: dict[str, Any]) -> Path:
-        return self.folder / f"{_hash(key)[:32]}.json"
+    def _file(self, key: dict[str, Any], suffix: str = ".json") -> Path:
+        return self.folder / f"{_hash(key)[:32]}{suffix}"
 
 
 def _key(func: Any, target: Any, options: dict[str, Any]) -> dict[str, Any]:
@@ -158,6 +241,36 @@ def _key(func: Any, target: Any, options: dict[str, Any]) -> dict[str, Any]:
     return {
         "function": f"{tvm_ffi.structural_hash(nameless, map_free_vars=True) & (2**64 - 1):016x}",
         "parameters": [str(param.ty) for param in func.params],
+        "target": str(target),
+        "options": options,
+        "versions": versions(),
+    }
+
+
+def _model_key(mod: ir.IRModule, target: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Return what a model is found by: its structure, and all bytes of its weights."""
+    from .saved import versions
+
+    weights = hashlib.sha256()
+
+    def add(node: Any) -> None:
+        if isinstance(node, GenericConst):
+            array = node.value.numpy()
+            weights.update(f"{array.dtype}{array.shape}".encode())
+            weights.update(array.data if array.flags.c_contiguous else array.tobytes())
+
+    # In the order of names: a module's own may differ from run to run.
+    for var in sorted(mod.functions, key=lambda each: str(each.name_hint)):
+        if isinstance(mod[var], relax.Function):
+            relax.analysis.post_order_visit(mod[var], add)
+    # The structure's hash alone is made for tables, whose entries are compared. The text has of
+    # constants the types only, and of inputs the names as well.
+    text = mod.script(show_meta=False)
+    structure = tvm_ffi.structural_hash(mod, skip_tensor_content=True)
+    return {
+        "structure": f"{structure & (2**64 - 1):016x}",
+        "module": hashlib.sha256(text.encode()).hexdigest(),
+        "weights": weights.hexdigest(),
         "target": str(target),
         "options": options,
         "versions": versions(),

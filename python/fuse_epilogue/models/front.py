@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +18,7 @@ from ..planner import choose
 from ..planner.gpu import Gpu
 from ..schedules import host
 from .compiled import CompiledModel, report_of
+from .database import Database
 from .importing import import_model
 from .pipeline import machine_passes, scheduled
 from .signature import signature_of
@@ -32,6 +35,7 @@ def compile(  # noqa: A001 - as tvm.compile
     example_inputs: Sequence[Any] | None = None,
     channels_last: bool = True,
     on_progress: Callable[[int, int], Any] | None = None,
+    database: Database | str | os.PathLike[str] | None = None,
     **of_function: Any,
 ) -> Any:
     """Compile a function or a model.
@@ -55,6 +59,10 @@ def compile(  # noqa: A001 - as tvm.compile
         For models: whether 2-D convolutions run on layout NHWC.
     on_progress : callable, optional
         For models: called with how many functions are scheduled, and how many there are.
+    database : Database or path, optional
+        For models: a folder where what is compiled is kept and found again, by the model with its
+        weights, the target, the options above, and versions. Its machine code runs: use only a
+        folder that nobody writes to whom you would not trust with your programs.
     **of_function
         For a PrimFunc: the options `profile`, `limit`, `finite` and `measure` of
         :func:`fuse_epilogue.plan`.
@@ -72,6 +80,8 @@ def compile(  # noqa: A001 - as tvm.compile
         model; or an option is for the other of the two.
     RuntimeError
         For a PrimFunc and a GPU: this TVM has no CUDA.
+    DatabaseError
+        The database's entry for the model is damaged.
 
     Example
     -------
@@ -90,6 +100,7 @@ def compile(  # noqa: A001 - as tvm.compile
             ("threads", threads),
             ("example_inputs", example_inputs),
             ("on_progress", on_progress),
+            ("database", database),
         ):
             if value is not None:
                 raise ValueError(f"{name} is for models: leave it out for a PrimFunc")
@@ -103,6 +114,7 @@ def compile(  # noqa: A001 - as tvm.compile
         threads=threads,
         channels_last=channels_last,
         on_progress=on_progress,
+        database=database,
     )
 
 
@@ -137,8 +149,31 @@ def compile_imported(
     threads: int | None = None,
     channels_last: bool = True,
     on_progress: Callable[[int, int], Any] | None = None,
+    database: Database | str | os.PathLike[str] | None = None,
 ) -> CompiledModel:
     """Compile a Relax module that is a model, as :func:`.importing.import_model` returns it."""
+    if database is None:
+        return _compiled(mod, target, threads, channels_last, on_progress)
+    kept = database if isinstance(database, Database) else Database(database)
+    options = {"threads": threads, "channels_last": channels_last}
+    found = kept.get_model(mod, target, **options)
+    if found is not None:
+        return found
+    made = _compiled(mod, target, threads, channels_last, on_progress)
+    try:
+        kept.put_model(mod, target, made, **options)
+    except (OSError, RuntimeError) as error:
+        warnings.warn(f"the database does not keep the model: {error}", stacklevel=2)
+    return made
+
+
+def _compiled(
+    mod: ir.IRModule,
+    target: Target,
+    threads: int | None,
+    channels_last: bool,
+    on_progress: Callable[[int, int], Any] | None,
+) -> CompiledModel:
     signature = signature_of(mod)
     done = scheduled(
         mod, target, threads=threads, channels_last=channels_last, on_progress=on_progress

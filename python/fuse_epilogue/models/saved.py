@@ -42,6 +42,11 @@ class SavedModelError(ValueError):
 
 def save(model: CompiledModel, path: str | Path) -> None:
     """Save a model; see :meth:`CompiledModel.save`."""
+    save_entry(model, path, None)
+
+
+def save_entry(model: CompiledModel, path: str | Path, key: dict[str, Any] | None) -> None:
+    """Save a model with what a database finds it by."""
     file = Path(path)
     try_to_write(file)
     with tempfile.TemporaryDirectory() as folder:
@@ -52,6 +57,7 @@ def save(model: CompiledModel, path: str | Path) -> None:
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "versions": versions(),
+        "key": key,
         "target": model.target,
         "signature": _signature_data(model.signature),
         "report": json.loads(model.report.to_json()),
@@ -98,7 +104,26 @@ def load(path: str | Path) -> CompiledModel:
     Traceback (most recent call last):
     FileNotFoundError: [Errno 2] No such file or directory: 'no_such_file.fe'
     """
-    manifest, code = _read(Path(path))
+    return _loaded(*_read(Path(path)))
+
+
+def load_entry(path: Path, key: dict[str, Any]) -> CompiledModel:
+    """Load a model that :func:`save_entry` has saved for a key.
+
+    Raises
+    ------
+    OSError
+        The file cannot be read.
+    SavedModelError
+        As for :func:`load`; or it was saved for another key.
+    """
+    manifest, code = _read(path)
+    if manifest.get("key") != key:
+        raise SavedModelError(f"'{path}' is of another model, target or version")
+    return _loaded(manifest, code)
+
+
+def _loaded(manifest: dict[str, Any], code: bytes) -> CompiledModel:
     signature = _signature_from(manifest["signature"])
     report = ModelReport.from_json(json.dumps(manifest["report"]))
     with tempfile.TemporaryDirectory() as folder:

@@ -18,7 +18,7 @@ from .importing import import_model
 from .torch_graph import CompiledGraph
 
 #: Options of torch.compile(..., options={...}).
-_OPTIONS = ("target", "threads", "channels_last")
+_OPTIONS = ("target", "threads", "channels_last", "database")
 
 
 class EagerFallback(UserWarning):
@@ -40,8 +40,8 @@ def fuse_epilogue_backend(
     example_inputs : Sequence
         Tensors and sizes that the graph is to be called with.
     options : Mapping, optional
-        `target`, `threads` and `channels_last` of :func:`fuse_epilogue.compile`. The number of
-        threads is torch's own by default.
+        `target`, `threads`, `channels_last` and `database` of :func:`fuse_epilogue.compile`. The
+        number of threads is torch's own by default.
     mode : str, optional
         Of torch's own compiler; there are none here.
 
