@@ -114,8 +114,8 @@ def built(**functions: tirx.PrimFunc) -> dict[str, Callable[..., None]]:
     return {name: module[name] for name in functions}
 
 
-def given(*shape: int, fill: int = 1) -> Any:
-    return tvm.runtime.tensor(np.full(shape, fill, "int32"))
+def given(*shape: int, fill: float = 1, dtype: str = "int32") -> Any:
+    return tvm.runtime.tensor(np.full(shape, fill, dtype))
 
 
 def aligned(count: int) -> np.ndarray:
@@ -217,6 +217,40 @@ def test_partial_sums_of_integers_wrap() -> None:
             result = given(ROWS)
             function(given(ROWS, TERMS, fill=terms), given(ROWS, fill=int(start)), result)
             assert result.numpy().tolist() == [wanted] * ROWS
+
+
+FOLDED: dict[str, Callable[[Any, Any], Any]] = {
+    "x * 0": lambda x, factor: x * factor,
+    "0 / x": lambda x, factor: factor / x,
+    "x + 0": lambda x, factor: x + factor,
+}
+
+
+@pytest.mark.parametrize("name", FOLDED)
+def test_tvm_folds_operations_with_a_literal_zero(name: str) -> None:
+    """Also where a factor becomes one, because its loop is unrolled: as written, it does not."""
+
+    def first(kind: Any) -> Any:
+        @T.prim_func(s_tir=True)
+        def func(X: T.Buffer((4,), "float32"), D: T.Buffer((4,), "float32")):
+            for i in kind(4):
+                with T.sblock("map"):
+                    vi = T.axis.spatial(4, i)
+                    D[vi] = FOLDED[name](X[vi], T.Cast("float32", vi))
+
+        return func
+
+    functions = built(before=first(T.serial), after=first(T.unroll))
+    differ = 0
+    for x in (np.nan, np.inf, -1.0, 0.0, -0.0):
+        results = {}
+        for key, function in functions.items():
+            results[key] = given(4, fill=0, dtype="float32")
+            function(given(4, fill=x, dtype="float32"), results[key])
+        before, after = (results[key].numpy()[:1] for key in ("before", "after"))
+        assert after.tobytes() == np.array([x if name == "x + 0" else 0.0], "float32").tobytes()
+        differ += before.tobytes() != after.tobytes()
+    assert differ > 0
 
 
 class _Environment(ctypes.Structure):
