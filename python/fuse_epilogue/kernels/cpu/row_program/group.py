@@ -14,7 +14,8 @@ from ....recognize.row_stages import elements_of
 from ....recognize.stages import Axis
 from ..elementwise import PARALLEL_FROM
 from ..loops import FlatViews, index, loop, sequence
-from .passes import Lanes, Pass, PassMaker, collapsed, may_be_vector
+from .merging import collapsed, may_be_vector
+from .passes import Lanes, Pass, PassMaker
 from .vectors import PassWriter, Values, element_bits
 
 #: Vectors of rows that are computed together, where lanes are rows.

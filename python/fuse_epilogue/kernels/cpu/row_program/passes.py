@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
-from tvm.ir import Call, TensorLoad, Var, prim
-from tvm.sym import detect_linear_equation
+from tvm.ir import Var
 
 from ....recognize.reduction import Reduction
 from ....recognize.row_program import Group, RowStage
 from ....recognize.stages import Axis, Stage, analyzer_of
-from ....schedules.branches import may_be_discarded
-from ....tir_tree import handle, loads, same, substitute, uses
+from ....tir_tree import handle, same, substitute
 from ..loops import FlatViews, flat_index, index, with_loads
-from ..vector_math import exp_up_to_zero
+from .shares import Exponentials
 
 
 @dataclass
@@ -53,12 +50,15 @@ class Pass:
     works : list[Work]
     computed : list[RowStage]
         The stages as they were read.
+    in_place : bool
+        Whether elements replace those that they are computed from: none may be computed twice.
     """
 
     kept: list[Axis]
     domain: list[Axis]
     works: list[Work] = field(default_factory=list)
     computed: list[RowStage] = field(default_factory=list)
+    in_place: bool = False
 
     @property
     def extents(self) -> list[int]:
@@ -97,6 +97,8 @@ class PassMaker:
         The outer axes but that of the lanes, by their class.
     rows : dict[int, tuple[Buffer, RowStage]]
         The buffers of a row, by what they hold.
+    replaced : dict[int, tuple[RowStage, RowStage]]
+        Stages whose elements are where those of a later stage replace them, and that stage.
     """
 
     def __init__(
@@ -110,13 +112,20 @@ class PassMaker:
         self.group, self.outer, self.lanes = group, outer, lanes
         self.stored, self.views = stored, views
         self.rows: dict[int, tuple[Any, RowStage]] = {}
+        self.replaced: dict[int, tuple[RowStage, RowStage]] = {}
         self.passes: list[Pass] = []
+        self.exponentials = Exponentials(self.passes)
 
     def run(self) -> list[Pass]:
         """Return the passes, in order."""
         for each in self.group.stages:
             for store in each.stage.stores:
-                if handle(store.buffer) not in self.stored:
+                if handle(store.buffer) in self.stored:
+                    continue
+                later = self.replacing(each)
+                if later is not None:
+                    self.replaced[handle(store.buffer)] = (each, later)
+                else:
                     self.rows[handle(store.buffer)] = (self.row_buffer(each, store.buffer), each)
         for each in self.group.stages:
             self.place(each)
@@ -129,6 +138,31 @@ class PassMaker:
         name = f"row_{buffer.name}"
         return tirx.decl_buffer([index(size)], str(buffer.dtype), name, layout=None)
 
+    def replacing(self, each: RowStage) -> RowStage | None:
+        """Return the stage whose output has room for the elements of a stage until it reads them.
+
+        Its own elements replace them, one for one, and it is the last to read them.
+        """
+        if each.reduction is not None or self.lanes is not None:
+            return None
+        buffer = each.stage.output
+        readers = [other for other in self.group.stages if other.stage.reads(buffer)]
+        if not readers or readers[-1].reduction is not None:
+            return None
+        last = readers[-1]
+        output = last.stage.output
+        fits = (
+            handle(output) in self.stored
+            and str(output.dtype) == str(buffer.dtype)
+            and [axis.extent for axis in last.local] == [axis.extent for axis in each.local]
+            and all(
+                _is_same_element(load, each, [axis for axis in last.local if axis.extent > 1])
+                for load in last.stage.loads
+                if same(load.source, buffer)
+            )
+        )
+        return last if fits else None
+
     # ---- which pass -------------------------------------------------------------------------
 
     def place(self, each: RowStage) -> None:
@@ -137,15 +171,23 @@ class PassMaker:
         reduced = [axis for axis in each.stage.reduced if axis.extent > 1]
         kept, domain = (local, reduced) if each.reduction else ([], local)
         extents = [axis.extent for axis in domain]
+        in_place = any(each is last for _, last in self.replaced.values())
         for number, known in enumerate(self.passes):
-            if kept or known.kept or known.extents != extents or not extents:
+            if (
+                in_place
+                or known.in_place
+                or kept
+                or known.kept
+                or known.extents != extents
+                or not extents
+            ):
                 continue
             if self.may_join(each, domain, number):
                 self.fill(known, each, domain)
                 return
         fresh = [Axis(Var(str(axis.var.name), "int64"), axis.extent) for axis in domain]
         outer = [Axis(Var(str(axis.var.name), "int64"), axis.extent) for axis in kept]
-        made = Pass(outer, fresh)
+        made = Pass(outer, fresh, in_place=in_place)
         self.passes.append(made)
         self.fill(made, each, domain, kept)
 
@@ -190,72 +232,44 @@ class PassMaker:
         analyzer = analyzer_of(axes)
 
         def load(node: Any) -> Any:
-            row = self.rows.get(handle(node.source))
-            if row is None:
-                return self.views.load(node, analyzer)
-            buffer, producer = row
-            return tirx.BufferLoad(buffer, [analyzer.simplify(self.within(node.indices, producer))])
+            buffer, at = self.place_of(node.source, node.indices)
+            return tirx.BufferLoad(buffer, [analyzer.simplify(at)])
 
         elements = each.reduction.elements if each.reduction else [stage.value]
         values = tuple(with_loads(substitute(element, typed), load) for element in elements)
-        targets = []
         own = [substitute(axis.var, typed) for axis in stage.axes]
+        targets = []
         for store in stage.stores:
-            row = self.rows.get(handle(store.buffer))
-            if row is None:
-                at = flat_index(own, stage.shape)
-                targets.append((self.views.of(store.buffer), analyzer.simplify(at)))
-            else:
-                targets.append((row[0], analyzer.simplify(self.within(own, each))))
+            buffer, at = self.place_of(store.buffer, own)
+            targets.append((buffer, analyzer.simplify(at)))
         if not any(handle(store.buffer) in self.stored for store in stage.stores):
-            values = tuple(self.with_short_exp(value, made) for value in values)
+            values = self.exponentials.shortened(values, each.reduction, targets, made)
+        values = self.exponentials.scaled(values)
         made.works.append(Work(each.reduction, values, tuple(targets)))
         made.computed.append(each)
 
-    def with_short_exp(self, value: Any, one: Pass) -> Any:
-        """Return a value with the short form of exp where the argument is not above 0.
-
-        An argument is that if the maximum of the row is subtracted from an element of it. Where a
-        row has a NaN, there are others above the maximum; but then so is the sum of the row.
-        """
-
-        def rule(call: Any) -> Any:
-            is_exp = getattr(call.op, "name", "") == "tirx.exp"
-            if not is_exp or str(call.ty.dtype) != "float32":
-                return call
-            less = call.args[0]
-            if isinstance(less, prim.Sub) and isinstance(less.b, TensorLoad):
-                if any(
-                    _is_maximum(less.b, less.a, known, work, one)
-                    for known in self.passes
-                    for work in known.works
-                ):
-                    return exp_up_to_zero(less)
-            return call
-
-        return tvm_ffi.structural_map(value, (Call, rule))
-
-    def within(self, indices: Sequence[Any], producer: RowStage) -> Any:
-        """Return the place in a row's buffer of an element of what a stage computes."""
-        local = [place for place in range(len(indices)) if place not in producer.outer.values()]
-        shape = [producer.stage.axes[place].extent for place in local]
-        at = flat_index([indices[place] for place in local], shape)
-        return at if self.lanes is None else at * index(self.lanes.width) + self.lanes.place
-
-
-def _is_maximum(load: Any, element: Any, known: Pass, work: Work, one: Pass) -> bool:
-    """Whether a load is of the maximum of what an element of a pass is one of."""
-    if work.reduction is None or not isinstance(work.reduction.merged[0], prim.Max):
-        return False
-    (buffer, place), *others = work.targets
-    if others or known.kept or known.extents != one.extents:
-        return False
-    table = {a.var: b.var for a, b in zip(known.domain, one.domain, strict=True)}
-    return (
-        same(buffer, load.source)
-        and bool(tvm_ffi.structural_equal(place, load.indices[0]))
-        and bool(tvm_ffi.structural_equal(substitute(work.values[0], table), element))
-    )
+    def place_of(self, buffer: Any, indices: Sequence[Any]) -> tuple[Any, Any]:
+        """Return the flat buffer that an element is in, and its place there."""
+        replaced = self.replaced.get(handle(buffer))
+        if replaced is not None:
+            each, last = replaced
+            local = [at for at in range(len(indices)) if at not in each.outer.values()]
+            inner = iter([indices[at] for at in local])
+            outer = {place: self.outer[key].var for key, place in last.outer.items()}
+            moved = [
+                outer[at] if at in outer else next(inner) for at in range(len(last.stage.axes))
+            ]
+            return self.place_of(last.stage.output, moved)
+        row = self.rows.get(handle(buffer))
+        if row is None:
+            return self.views.of(buffer), flat_index(indices, buffer.shape)
+        kept, producer = row
+        local = [at for at in range(len(indices)) if at not in producer.outer.values()]
+        shape = [producer.stage.axes[at].extent for at in local]
+        at = flat_index([indices[at] for at in local], shape)
+        if self.lanes is not None:
+            at = at * index(self.lanes.width) + self.lanes.place
+        return kept, at
 
 
 def _computes(stage: Stage, buffer: Any) -> bool:
@@ -273,77 +287,3 @@ def _is_same_element(load: Any, producer: RowStage, domain: Sequence[Axis]) -> b
     return len(at) == len(domain) and all(
         same(load.indices[place], axis.var) for place, axis in zip(at, domain, strict=True)
     )
-
-
-def collapsed(one: Pass) -> Pass:
-    """Return a pass with axes merged that lie behind each other in every buffer."""
-    place = len(one.domain) - 2
-    while place >= 0:
-        one = _merged(one, place) or one
-        place -= 1
-    return one
-
-
-def _merged(one: Pass, place: int) -> Pass | None:
-    outer, inner = one.domain[place], one.domain[place + 1]
-    indices = [load.indices[0] for work in one.works for v in work.values for load in loads(v)]
-    # The results of reductions do not change along the domain.
-    indices += [at for work in one.works if work.reduction is None for _, at in work.targets]
-    for each in indices:
-        if loads(each):
-            if uses(each, outer.var, inner.var):
-                return None
-            continue
-        found = detect_linear_equation(each, [outer.var, inner.var])
-        if len(found) == 0 or not all(isinstance(x, prim.IntImm) for x in found[:-1]):
-            if uses(each, outer.var, inner.var):
-                return None
-            continue
-        if int(found[0]) != int(found[1]) * inner.extent or uses(found[2], outer.var, inner.var):
-            return None
-    hidden = [with_loads(v, _constant) for work in one.works for v in work.values]
-    if any(uses(each, outer.var, inner.var) for each in hidden):
-        return None
-    var = Var(f"{outer.var.name}_{inner.var.name}", "int64")
-    together = Axis(var, outer.extent * inner.extent)
-    domain = [*one.domain[:place], together, *one.domain[place + 2 :]]
-    analyzer = analyzer_of(domain)
-    table: Mapping[Any, Any] = {outer.var: index(0), inner.var: var}
-
-    def at(node: Any) -> Any:
-        return analyzer.simplify(substitute(node, table))
-
-    def load(node: Any) -> Any:
-        return tirx.BufferLoad(node.source, [at(node.indices[0])])
-
-    works = [
-        Work(
-            work.reduction,
-            tuple(tvm_ffi.structural_map(v, (TensorLoad, load)) for v in work.values),
-            tuple((buffer, at(place)) for buffer, place in work.targets),
-        )
-        for work in one.works
-    ]
-    return Pass(one.kept, domain, works, one.computed)
-
-
-def _constant(load: Any) -> Any:
-    return tirx.const(0, str(load.ty.dtype))
-
-
-def may_be_vector(one: Pass, axes: Sequence[Axis]) -> bool:
-    """Whether lanes may be computed together.
-
-    TVM evaluates both arms of a Select in a vector: what is not defined everywhere stays scalar. It
-    has two types for vectors of bools, and cannot store what it has loaded.
-    """
-    if any(str(buffer.dtype) == "bool" for work in one.works for buffer, _ in work.targets):
-        return False
-    analyzer = analyzer_of([*axes, *one.kept, *one.domain])
-    for work in one.works:
-        for value in work.values:
-            selects: list[Any] = []
-            tvm_ffi.structural_walk(value, (prim.Select, selects.append))
-            if selects and not may_be_discarded(value, analyzer):
-                return False
-    return True

@@ -212,13 +212,28 @@ class PassWriter:
         parts = [loop("vector", 0, groups, group)] if groups else []
         for slot in range(left):
             parts.append(self.vector(values, index((groups * slots + slot) * lanes), slot))
-        if rest:
+        if rest and self.one.in_place:
+            parts += self.pieces(values, self.extent - rest, rest)
+        elif rest:
             # The last vector begins with elements that are counted already.
             last = index(self.extent - lanes)
             parts.append(self.vector(values, last, 0, lanes - rest))
         return sequence(parts)
 
-    def vector(self, values: Values, begin: Any, slot: int, counted: int = 0) -> Any:
+    def pieces(self, values: Values, begin: int, count: int) -> list[Any]:
+        """Return the statements for less elements than a vector has, in shorter ones."""
+        parts = []
+        width = self.lanes
+        while count:
+            while width > count:
+                width //= 2
+            parts.append(self.vector(values, index(begin), 0, width=width))
+            begin, count = begin + width, count - width
+        return parts
+
+    def vector(
+        self, values: Values, begin: Any, slot: int, counted: int = 0, width: int = 0
+    ) -> Any:
         """Return the statements for one vector of elements, the first of which may be counted."""
         assert self.inner is not None
         var = self.inner.var
@@ -230,7 +245,7 @@ class PassWriter:
             own = {**values, var: begin + lane}
             return self.statements(own, index(slot * self.lanes) + lane, fresh)
 
-        return _lanes(self.lanes, element)
+        return _lanes(width or self.lanes, element)
 
     # ---- lanes are rows ---------------------------------------------------------------------
 
