@@ -105,11 +105,20 @@ def sample(run: Run, count: int) -> dict[str, float]:
     return {"wall_s": passed / count, "cpu_s": used / count}
 
 
-def load(party: str, threads: int, request: dict[str, Any]) -> tuple[Run, dict[str, Any]]:
-    """Make a model ready, run it, and save its result."""
+def model_of(name: str) -> Any:
+    """Return the model of a name; transformers is imported for its own only."""
     from models_torch import MODELS
 
-    module, x = MODELS[request["model"]].build(small=request["small"])
+    if name in MODELS:
+        return MODELS[name]
+    from models_transformers import ARCHITECTURES
+
+    return ARCHITECTURES[name]
+
+
+def load(party: str, threads: int, request: dict[str, Any]) -> tuple[Run, dict[str, Any]]:
+    """Make a model ready, run it, and save its result."""
+    module, x = model_of(request["model"]).build(small=request["small"])
     run, facts = MAKERS[party](module, x, threads)
     np.save(request["result"], run())
     return run, facts

@@ -1,11 +1,11 @@
 """Whole models: ours against torch eager, torch.compile and ONNX Runtime.
 
-The models of `models_torch.py`, in float32 (one in int8), are run by four parties
-(`model_parties.py`), each in a process of its own: two pools of threads that wait in one process
-slow each other down. Ours is `fuse_epilogue.compile(module, example_inputs=(x,))`, called with
-torch's tensors.
+The blocks of `models_torch.py`, in float32 (one in int8), and the architectures of
+`models_transformers.py` are run by four parties (`model_parties.py`), each in a process of its own:
+two pools of threads that wait in one process slow each other down. Ours is
+`fuse_epilogue.compile(module, example_inputs=(x,))`, called with torch's tensors.
 
-    python benchmarks/models.py            about ten minutes; writes results/models.json
+    python benchmarks/models.py            half an hour; writes results/models.json
     python benchmarks/models.py --quick    fewer turns, one thread; writes nothing
     python benchmarks/models.py --only bert --threads 1    a part; writes nothing
 
@@ -37,6 +37,7 @@ import numpy as np
 from fusion import Others, conditions
 from model_parties import EAGER, OURS, PARTIES, environment
 from models_torch import MODELS
+from models_transformers import ARCHITECTURES
 from primitive import Samples, progress, ratio, to_json
 from provenance import provenance
 
@@ -177,14 +178,18 @@ def show_functions(result: dict[str, Any]) -> None:
         print(ModelReport.from_json(json.dumps(facts["report"])))
 
 
-def geometric_means(models: dict[str, dict[str, Any]]) -> dict[str, float]:
-    """The geometric mean of `ours/best` by the number of threads."""
-    ratios: dict[str, list[float]] = {}
-    for by_threads in models.values():
+def geometric_means(models: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """The geometric mean of `ours/best`, of blocks and of architectures, by number of threads."""
+    ratios: dict[str, dict[str, list[float]]] = {}
+    for name, by_threads in models.items():
+        family = ratios.setdefault("blocks" if name in MODELS else "architectures", {})
         for threads, result in by_threads.items():
             if "ours/best" in result:
-                ratios.setdefault(threads, []).append(result["ours/best"]["median"])
-    return {t: math.exp(statistics.mean(map(math.log, each))) for t, each in ratios.items()}
+                family.setdefault(threads, []).append(result["ours/best"]["median"])
+    return {
+        family: {t: math.exp(statistics.mean(map(math.log, each))) for t, each in found.items()}
+        for family, found in ratios.items()
+    }
 
 
 def versions() -> dict[str, str]:
@@ -192,7 +197,7 @@ def versions() -> dict[str, str]:
     import importlib.metadata
 
     found = {}
-    for name in ("torch", "onnxruntime", "onnx", "onnxscript"):
+    for name in ("torch", "onnxruntime", "onnx", "onnxscript", "transformers"):
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
@@ -220,7 +225,8 @@ def main() -> None:
     """Measure the models that were asked for."""
     args = arguments()
     counts = args.threads or ([1] if args.quick else [1, 2])
-    names = [n for n in MODELS if not args.only or n.startswith(tuple(args.only))]
+    everything = [*MODELS, *ARCHITECTURES]
+    names = [n for n in everything if not args.only or n.startswith(tuple(args.only))]
     report: dict[str, Any] = conditions(host(1), counts[0]) | {
         "benchmark": "models",
         **provenance("models"),
@@ -244,8 +250,9 @@ def main() -> None:
             for party in parties.values():
                 party.close()
     report["geometric_mean_of_ours/best"] = geometric_means(models)
-    for threads, mean in report["geometric_mean_of_ours/best"].items():
-        print(f"geometric mean of ours/best at {threads} threads: {mean:.3f}")
+    for family, means in report["geometric_mean_of_ours/best"].items():
+        for threads, mean in means.items():
+            print(f"geometric mean of ours/best, {family}, {threads} threads: {mean:.3f}")
     report["models"] = models
     whole = not args.only and not args.quick and not args.small and counts == [1, 2]
     failed = any(

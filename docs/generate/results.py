@@ -391,9 +391,11 @@ def _peers(data: Data) -> Iterator[str]:
                 for name, row in found.items()
             ],
         )
-        mean = data["geometric_mean_of_ours/best"].get(threads)
-        if mean is not None:
-            yield f"Geometric mean of ours / best other: {mean:.2f}.\n"
+        yield "".join(
+            f"Geometric mean of ours / best other, {family}: {means[threads]:.2f}.\n\n"
+            for family, means in data["geometric_mean_of_ours/best"].items()
+            if threads in means
+        )
 
 
 def _tuned(data: Data) -> Iterator[str]:
