@@ -162,13 +162,25 @@ def offset_strides(load: Any, axes: Sequence[Axis]) -> tuple[int, ...] | None:
 
 
 def _is_contraction(stage: Stage, found: Reduction) -> bool:
-    """Whether a reduction sums products of operands that have different axes."""
+    """Whether a reduction sums products of operands that are used for several results each.
+
+    Of a vector with each row of a matrix, only one is; a filter with windows of a row is another
+    kernel's, too.
+    """
     (element, *others) = found.elements
     if others or not isinstance(element, prim.Mul) or found.repeatable[0]:
         return False
     spatial = [axis for axis in stage.axes if axis.extent > 1]
     used = [{handle(a.var) for a in spatial if uses(x, a.var)} for x in (element.a, element.b)]
-    return used[0] != used[1] and bool(loads(element.a)) and bool(loads(element.b))
+    if used[0] == used[1] or not (loads(element.a) and loads(element.b)):
+        return False
+    reduced = [axis.var for axis in stage.reduced]
+    windows = any(
+        uses(index, *reduced) and uses(index, *(axis.var for axis in spatial))
+        for load in loads(element)
+        for index in load.indices
+    )
+    return windows or not (used[0] <= used[1] or used[1] <= used[0])
 
 
 class _Grouping:
@@ -288,13 +300,12 @@ class _Grouping:
         outer = {key: stage.axes[place] for key, place in row.outer.items()}
         kept: dict[int, int] = {}
         run = 1
-        for element in reduction.elements:
-            for load in loads(element):
-                run = max(run, _run(load, stage.reduced))
-                for key, axis in outer.items():
-                    strides = offset_strides(load, [axis])
-                    if strides is not None and strides[0] > 0:
-                        kept[key] = min(strides[0], kept.get(key, strides[0]))
+        for load in _largest(stage, reduction):
+            run = max(run, _run(load, stage.reduced))
+            for key, axis in outer.items():
+                strides = offset_strides(load, [axis])
+                if strides is not None and strides[0] > 0:
+                    kept[key] = min(strides[0], kept.get(key, strides[0]))
         if run >= LONG or not kept:
             return None
         nearest = min(kept, key=lambda key: (kept[key], -group.outer[key]))
@@ -302,6 +313,19 @@ class _Grouping:
             return nearest if group.outer[nearest] > 1 or run == 1 else None
         many = math.prod(axis.extent for axis in stage.reduced) // run > 1 or run == 1
         return nearest if group.outer[nearest] >= LONG and many else None
+
+
+def _largest(stage: Stage, reduction: Reduction) -> list[Any]:
+    """Return those loads of a reduction's elements that read the most memory."""
+    found = [load for element in reduction.elements for load in loads(element)]
+    axes = (*stage.axes, *stage.reduced)
+
+    def size(load: Any) -> int:
+        used = [axis for axis in axes if any(uses(index, axis.var) for index in load.indices)]
+        return math.prod(axis.extent for axis in used)
+
+    most = max(map(size, found), default=0)
+    return [load for load in found if size(load) == most]
 
 
 def _run(load: Any, reduced: Sequence[Axis]) -> int:

@@ -18,6 +18,7 @@ from tvm import tirx
 from tvm.target import Target
 
 from ....recognize.row_program import Group, RowProgram, read_row_program
+from ....recognize.row_stages import elements_of, node_count
 from ....recognize.stages import Program
 from ....schedules.targets import vector_bits
 from ....tir_tree import handle
@@ -26,7 +27,11 @@ from .. import elementwise
 from ..loops import FlatViews, sequence
 from .group import GroupKernel
 
-__all__ = ["schedule"]
+__all__ = ["predicted_s", "schedule"]
+
+#: Seconds of a node of an expression, for an element of a vector of one bit: measured for softmax
+#: and layer norm, from the second cache.
+NODE_BIT_S = 5e-9
 
 
 def schedule(
@@ -74,11 +79,12 @@ def schedule(
     predicted = 0.0
     for group in found.groups:
         stages = [each.stage for each in group.stages]
-        predicted += sum(map(elementwise.predicted_s, stages))
         if group.reduces:
+            predicted += predicted_s(group, bits) / max(1, threads)
             nests.append(GroupKernel(group, stored, views, bits, threads).body())
         else:
             lanes = max(1, bits // 32)
+            predicted += sum(map(elementwise.predicted_s, stages))
             nests += [elementwise.nest(stage, views, lanes, threads) for stage in stages]
     inner = [
         store.buffer
@@ -89,6 +95,23 @@ def schedule(
     body = sequence([*map(tirx.AllocBuffer, inner), *views.declare(sequence(nests))])
     func = tirx.PrimFunc(program.func.params, body, program.func.ret_type, program.func.attrs)
     return Scheduled(func, "row program", _fusion(found.groups), predicted_s=predicted)
+
+
+def predicted_s(group: Group, bits: int) -> float:
+    """Return the seconds that a group is predicted to take on one thread.
+
+    Parameters
+    ----------
+    group : Group
+    bits : int
+        Of a vector.
+    """
+    seconds = 0.0
+    for each in group.stages:
+        values = each.reduction.elements if each.reduction else [each.stage.value]
+        nodes = 1 + sum(map(node_count, values))
+        seconds += elements_of(each.stage) * nodes * NODE_BIT_S / bits
+    return seconds
 
 
 def _stored(found: RowProgram) -> frozenset[int]:

@@ -14,7 +14,7 @@ from ....recognize.row_stages import elements_of
 from ....recognize.stages import Axis
 from ..elementwise import PARALLEL_FROM
 from ..loops import FlatViews, index, loop, sequence
-from .merging import collapsed, may_be_vector
+from .merging import collapsed, has_divisions, may_be_vector
 from .passes import Lanes, Pass, PassMaker
 from .vectors import PassWriter, Values, element_bits
 
@@ -41,44 +41,61 @@ class GroupKernel:
         self, group: Group, stored: frozenset[int], views: FlatViews, bits: int, threads: int
     ) -> None:
         self.group, self.stored, self.views, self.bits = group, stored, views, bits
-        self.outer = {
+        self.axes = {
             key: Axis(Var(f"outer_{place}", "int64"), size)
             for place, (key, size) in enumerate(group.outer.items())
-            if key != group.lane
         }
         work = sum(elements_of(each.stage) for each in group.stages)
         self.threads = threads if work >= PARALLEL_FROM else 1
+        self.keys: dict[int, int] = {}
+        self.keys = self.keys_of_lanes()
+
+    @property
+    def outer(self) -> dict[int, Axis]:
+        """The outer axes but those of the lanes."""
+        return {key: axis for key, axis in self.axes.items() if key not in self.keys}
+
+    def keys_of_lanes(self) -> dict[int, int]:
+        """Return the axes that lanes are along: neighbours that every buffer has as one."""
+        outer = self.group.outer
+        if self.group.lane is None:
+            return {}
+        order = list(outer)
+        first = order.index(self.group.lane)
+        best = {self.group.lane: outer[self.group.lane]}
+        while first > 0:
+            first -= 1
+            self.keys = {order[first]: outer[order[first]], **best}
+            maker = self.passes(Lanes(self.keys, 1))
+            if any(has_divisions(one) for one in maker.passes):
+                break
+            best = self.keys
+        return best
 
     def body(self) -> Any:
         """Return all loops."""
-        if self.group.lane is None:
+        if not self.keys:
             return self.nest(list(self.outer.values()), None, None)
-        extent = self.group.outer[self.group.lane]
-        lanes = _power_of_two(min(self.lanes(), extent))
+        extent = math.prod(self.keys.values())
+        maker = self.passes(Lanes(self.keys, 1))
+        lanes = max(1, self.bits // max(map(element_bits, maker.passes)))
+        lanes = _power_of_two(min(lanes, extent))
         width = lanes * min(VECTORS_OF_ROWS, extent // lanes)
         blocks, rest = divmod(extent, width)
-        nests = [self.rows(extent, width, blocks, 0)]
+        nests = [self.rows(width, blocks, 0)]
         if rest:
             # Its first rows are computed twice rather than one by one.
             width = -(-rest // lanes) * lanes
-            nests.append(self.rows(extent, width, 1, extent - width))
+            nests.append(self.rows(width, 1, extent - width))
         return sequence(nests)
 
-    def lanes(self) -> int:
-        """Return the number of elements of a vector for the widest type of the group."""
-        return max(1, self.bits // max(map(element_bits, self.passes(None).passes)))
-
-    def rows(self, extent: int, width: int, blocks: int, begin: int) -> Any:
+    def rows(self, width: int, blocks: int, begin: int) -> Any:
         """Return the loops over blocks of rows, all of a width."""
-        assert self.group.lane is not None
         axis = Axis(Var("block", "int64"), blocks)
-        lanes = Lanes(self.group.lane, extent, width)
-        return self.nest([*self.outer.values(), axis], lanes, (axis, begin))
+        return self.nest([*self.outer.values(), axis], Lanes(self.keys, width), (axis, begin))
 
     def passes(self, lanes: Lanes | None) -> PassMaker:
         """Return the passes over a row or a block of rows."""
-        if lanes is None and self.group.lane is not None:
-            lanes = Lanes(self.group.lane, self.group.outer[self.group.lane], 1)
         maker = PassMaker(self.group, self.outer, lanes, self.stored, self.views)
         maker.run()
         return maker

@@ -69,6 +69,16 @@ def _merged(one: Pass, place: int) -> Pass | None:
     return Pass(one.kept, domain, works, one.computed, one.in_place)
 
 
+def has_divisions(one: Pass) -> bool:
+    """Whether an index or a value of a pass divides integers, or takes a remainder of them."""
+    nodes = [value for work in one.works for value in work.values]
+    nodes += [at for work in one.works for _, at in work.targets]
+    found: list[Any] = []
+    for node in nodes:
+        tvm_ffi.structural_walk(node, ((prim.FloorDiv, prim.FloorMod), found.append))
+    return bool(found)
+
+
 def _constant(load: Any) -> Any:
     return tirx.const(0, str(load.ty.dtype))
 

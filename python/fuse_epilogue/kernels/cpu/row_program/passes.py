@@ -68,24 +68,37 @@ class Pass:
 
 @dataclass
 class Lanes:
-    """The axis along which lanes are different rows.
+    """The axes along which lanes are different rows.
 
     Attributes
     ----------
-    key : int
-        Its class.
-    extent : int
+    keys : dict[int, int]
+        Their extents by class, outermost first.
     width : int
         Number of rows that are computed together.
     at, place : Var
-        A row, and its place among those.
+        A row, counted along all of the axes, and its place among those of its block.
     """
 
-    key: int
-    extent: int
+    keys: dict[int, int]
     width: int
     at: Any = field(default_factory=lambda: Var("at", "int64"))
     place: Any = field(default_factory=lambda: Var("place", "int64"))
+
+    @property
+    def extent(self) -> int:
+        """Number of rows."""
+        return math.prod(self.keys.values())
+
+    def values(self) -> dict[int, Any]:
+        """Return the index along each of the axes, by class."""
+        found: dict[int, Any] = {}
+        left = self.at
+        for place, (key, extent) in enumerate(reversed(self.keys.items())):
+            last = place == len(self.keys) - 1
+            found[key] = left if last else tirx.floormod(left, index(extent))
+            left = tirx.floordiv(left, index(extent))
+        return found
 
 
 class PassMaker:
@@ -94,7 +107,7 @@ class PassMaker:
     Attributes
     ----------
     outer : dict[int, Axis]
-        The outer axes but that of the lanes, by their class.
+        The outer axes but those of the lanes, by their class.
     rows : dict[int, tuple[Buffer, RowStage]]
         The buffers of a row, by what they hold.
     replaced : dict[int, tuple[RowStage, RowStage]]
@@ -217,10 +230,9 @@ class PassMaker:
             axes.append(Axis(self.lanes.at, self.lanes.extent))
         for axis in (*stage.axes, *stage.reduced):
             table[axis.var] = index(0)
+        rows = {} if self.lanes is None else self.lanes.values()
         for key, place in each.outer.items():
-            along = self.lanes is not None and key == self.lanes.key
-            var = self.lanes.at if along and self.lanes is not None else self.outer[key].var
-            table[stage.axes[place].var] = var
+            table[stage.axes[place].var] = rows[key] if key in rows else self.outer[key].var
         for old, new in zip((*kept, *domain), (*made.kept, *made.domain), strict=True):
             table[old.var] = new.var
         typed = {
