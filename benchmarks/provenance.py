@@ -29,6 +29,7 @@ DEPENDS_ON: dict[str, tuple[str, ...]] = {
     "fuzz_cuda": ("cpp", *SCHEDULES, "tests/guarded_functions"),
     "fuzz_modules": ("cpp", f"{PACKAGE}/transform", "tests/generated_modules"),
     "fuzz_neuron": ("cpp", f"{PACKAGE}/neuron", *SCHEDULES, "tests/guarded_functions"),
+    "fuzz_schedules": ("cpp", f"{PACKAGE}/kernels", *SCHEDULES, "tests/planned_functions"),
     "model_fusion": ("cpp", f"{PACKAGE}/transform", "benchmarks/model_fusion.py"),
     "models": (
         *(f"{PACKAGE}/{folder}" for folder in ("kernels", "models", "recognize", "transform")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,6 +162,23 @@ def _guarded(data: Data) -> Iterator[str]:
         ("asked for: reason", "functions"),
         [(prose(reason), f"{number:,}") for reason, number in reasons],
     )
+
+
+def _planned(data: Data) -> Iterator[str]:
+    counts = data["ours"]
+    totals = ("functions", "guarded", "scheduled", "schedules_compared")
+    yield title("Functions", 1)
+    yield table(tuple(prose(name.replace("_", " ")) for name in totals), [_numbers(counts, totals)])
+    yield title("Verdicts", 1)
+    verdicts = counts["verdicts"].items()
+    yield table(("verdict", "functions"), [(name, f"{number:,}") for name, number in verdicts])
+    yield title("Schedules by source", 1)
+    sources = counts["schedules_by_source"].items()
+    yield table(("source", "schedules"), [(name, f"{number:,}") for name, number in sources])
+
+
+def _numbers(counts: Data, names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"{counts[name]:,}" for name in names)
 
 
 def _ladder(data: Data) -> Iterator[str]:
@@ -518,6 +535,17 @@ with those without the pass, with NumPy and with ONNX Runtime: *different* and *
 modules that are right without the pass, and must never be.
 """,
         _modules,
+    ),
+    "fuzz_schedules": Told(
+        "Generated functions for LLVM",
+        """
+Products, reductions of rows and depthwise convolutions, most with operands that are defined under a
+guard only. Each is scheduled for LLVM by its plan, by points drawn from the planner's space and by
+rules, and executed next to memory that cannot be read. *Same* is bit for bit what the unscheduled
+function computes, up to the sign of a zero; *different*, *died* and *error* must never be.
+*Not-compiled*: TVM does not compile the unscheduled function.
+""",
+        _planned,
     ),
     "models": Told(
         "Whole models",

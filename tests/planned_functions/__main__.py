@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from generated.__main__ import conditions, to_json
-from generated.runner import ProgressBar, run_all
+from generated.runner import ProgressBar, provenance, run_all
 from generated.state import ROOT, Run, StateError
 
 from .build import build
@@ -41,7 +41,7 @@ def main() -> int:
     folder = args.folder.resolve()
     run = Run(args.seed, args.programs, folder=folder, chunk=CHUNK, module="planned_functions")
     report = conditions(run, args.workers)
-    report["benchmark"] = "fuzz-schedules"
+    report |= {"benchmark": "fuzz-schedules", **provenance("fuzz_schedules")}
     report["machine"]["targets"] = [str(target) for target in targets()]
     start = time.monotonic()
     try:
