@@ -31,7 +31,7 @@ __all__ = ["predicted_s", "schedule"]
 
 #: Seconds of a node of an expression, for an element of a vector of one bit: measured for softmax
 #: and layer norm, from the second cache.
-NODE_BIT_S = 5e-9
+NODE_BIT_S = 3e-9
 
 
 def schedule(
