@@ -235,7 +235,7 @@ def test_copies_of_other_sizes_are_refused(dtype: str, lanes: int, message: str)
 
 def test_only_copies_to_shared_memory_are_made():
     sch, _, _ = loaded()
-    with pytest.raises(ScheduleError, match="'turn' is no copy in a loop"):
+    with pytest.raises(ScheduleError, match="'turn' is not a copy in a loop"):
         rewrite(sch, sch.get_sblock("turn"), "cuda_copies")
     sch = Schedule(turned())
     tile = sch.cache_read("turn", 0, "local")

@@ -67,10 +67,10 @@ def swap(data: dict[str, Any], one: str, other: str) -> None:
 
 #: What was changed, in which plan, how, and what is said of it.
 CHANGES: dict[str, tuple[str, Callable[[Any], Any], str]] = {
-    "a type that is none": ("cpu", lambda d: d.update(dtype="nosuch"), "dtype is no type"),
-    "no type": ("cpu", lambda d: d.update(dtype=""), "dtype is no type"),
-    "a type of no numbers": ("cpu", lambda d: d.update(dtype="handle"), "no type of numbers"),
-    "a type of vectors": ("gpu", lambda d: d.update(dtype="float32x4"), "no type of numbers"),
+    "a type that is none": ("cpu", lambda d: d.update(dtype="nosuch"), "dtype is not a type"),
+    "no type": ("cpu", lambda d: d.update(dtype=""), "dtype is not a type"),
+    "a type of no numbers": ("cpu", lambda d: d.update(dtype="handle"), "not a type of numbers"),
+    "a type of vectors": ("gpu", lambda d: d.update(dtype="float32x4"), "not a type of numbers"),
     "no sizes": ("cpu", lambda d: d.update(sizes={}), "sizes are not those of its kind"),
     "another size": ("gpu", lambda d: d["sizes"].update(x=1), "sizes are not those of its kind"),
     "sizes of another kind": (

@@ -75,7 +75,7 @@ def test_a_gpu_survives_json():
     made = machine(launch_s=1e-5, clock_hz=1e9)
     assert Gpu.from_json(made.to_json()) == made
     for text in ("{}", "[]", '{"name": "x", "chip": {}}'):
-        with pytest.raises(ValueError, match="no description of a GPU"):
+        with pytest.raises(ValueError, match="not a description of a GPU"):
             Gpu.from_json(text)
 
 

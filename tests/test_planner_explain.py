@@ -192,7 +192,7 @@ def test_of_a_large_space_fewer_sizes_are_solved(monkeypatch):
     sizes = {name: [one.size for one in each] for name, each in solved.items()}
     assert sizes == {name: [n // 2, n, 2 * n] for name, n in plan.sizes.items()}
     text = plan.explain()
-    assert "each size solved anew; predicted" in text
+    assert "each size solved separately; predicted" in text
     assert "fusion for k = 32, 64, 128:" in text
 
 
@@ -230,8 +230,8 @@ def test_of_a_convolution_no_size_is_told_that_may_have_other_forms(target):
     assert plan.sizes["columns"] == 2046
     assert {*solve(plan.known, plan.weights, plan.found)} == {"rows"}
     text = plan.explain()
-    assert "each size solved anew, with the forms that there are here; predicted" in text
-    assert "columns, taps: not told, as the forms depend on them: plan for that size" in text
+    assert "each size solved separately, with the forms that there are here; predicted" in text
+    assert "columns, taps: not shown, as the forms depend on them: plan for that size" in text
     assert "  columns = " not in text and "  taps = " not in text
     for images in (2, 8):
         told = re.search(rf"^  rows = {512 * images}: .* \((.*)\)$", text, re.M)
@@ -240,7 +240,7 @@ def test_of_a_convolution_no_size_is_told_that_may_have_other_forms(target):
 
 def test_what_is_too_expensive_to_solve_anew_is_said_not_to_be_known():
     plan = fuse_epilogue.plan(depthwise_conv1d(1, 128, 64, 3, activation="relu"), "trn1")
-    assert "what another size would change is not told here" in plan.explain()
+    assert "what another size would change is not shown here" in plan.explain()
 
 
 # ---- What binds ----------------------------------------------------------------------------------
@@ -384,7 +384,7 @@ def test_how_a_space_was_searched_is_told():
     part = fuse_epilogue.plan(SMALL["rows"][1], TARGET, limit=1).explain()
     assert f"searched in part: {full.found.size} points; on the way " in part
     # Other sizes are searched in full all the same.
-    assert "each size solved anew; predicted" in part
+    assert "each size solved separately; predicted" in part
 
 
 def test_nothing_saved_has_no_sign():
@@ -404,7 +404,7 @@ def test_a_plan_remembers_what_it_was_made_for():
     assert again == plan and again.known is None
     assert "pass the function" in again.explain() and "pass the function" not in plan.explain()
     assert again.explain(func) == plan.explain()
-    with pytest.raises(ValueError, match="plan anew"):
+    with pytest.raises(ValueError, match="plan again"):
         plan.explain(SMALL["product"][1])
 
 

@@ -92,7 +92,7 @@ EXPLAINED = {
     ),
     "one column": (
         depthwise_conv1d(1, 2, 1, 3),
-        "tiles of loops; not in rows: a row of one element is no vector",
+        "tiles of loops; not in rows: a row of one element is not a vector",
         "a thread for each element",
     ),
     "no convolution": (

@@ -132,7 +132,7 @@ REFUSED: dict[str, tuple[Callable[[], tuple[Schedule, Any]], str, dict[str, int]
         lambda: ready(CONV),
         "rows",
         {**IN_ROWS, "lanes": 12},
-        "12 lanes are no power of two",
+        "12 lanes are not a power of two",
     ),
     "rows: no lanes": (lambda: ready(CONV), "rows", {**IN_ROWS, "lanes": 1}, "one lane"),
     "rows: not streamed": (

@@ -210,12 +210,12 @@ def trace(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 DAMAGE = {
-    "no record": (RECORDS, lambda line: {}, "no pair of a workload's number and a measurement"),
-    "null": (RECORDS, lambda line: None, "no pair"),
-    "only a number": (RECORDS, lambda line: 0, "no pair"),
+    "no record": (RECORDS, lambda line: {}, "not a pair of a workload's number and a measurement"),
+    "null": (RECORDS, lambda line: None, "not a pair"),
+    "only a number": (RECORDS, lambda line: 0, "not a pair"),
     "a workload more": (RECORDS, lambda line: [1, line[1]], "of workload 1, .* there are 1"),
     "a workload less": (RECORDS, lambda line: [-1, line[1]], "of workload -1"),
-    "no number": (RECORDS, lambda line: [True, line[1]], "no pair"),
+    "no number": (RECORDS, lambda line: [True, line[1]], "not a pair"),
     "half": (RECORDS, lambda line: [0, line[1][:2]], "has not four parts"),
     "no times": (RECORDS, lambda line: [0, [line[1][0], [None], *line[1][2:]]], "times"),
     "no target": (RECORDS, lambda line: [0, [*line[1][:2], 3, line[1][3]]], "its target is none"),
@@ -234,13 +234,17 @@ DAMAGE = {
     ),
     "a step of null": (RECORDS, trace(lambda t: t[0][1].__setitem__(1, [None])), "of nothing"),
     "decides nothing": (RECORDS, trace(lambda t: t[1].append([-1, [4, 4]])), "is of no step"),
-    "decides null": (RECORDS, trace(lambda t: t[1].append([0, [None]])), "is no numbers"),
+    "decides null": (
+        RECORDS,
+        trace(lambda t: t[1].append([0, [None]])),
+        "is not a list of numbers",
+    ),
     "a strange step": (
         RECORDS,
         trace(lambda t: t[0][0].__setitem__(0, "Wave")),
         "TVM says: .*Wave",
     ),
-    "no function": (WORKLOADS, lambda line: {}, "no pair of a hash and a module.* put back a copy"),
+    "no function": (WORKLOADS, lambda line: {}, "not a pair of a hash and a module.* put back a copy"),
     "no module": (WORKLOADS, lambda line: [line[0], "AAAA"], "TVM says: "),
 }
 

@@ -81,7 +81,7 @@ def test_mistakes_about_servers() -> None:
     with pytest.raises(ValueError, match="at most 808, not 900: each needs a port of its own"):
         tune.Cluster(900)
     # An address for documents: no machine has it.
-    with pytest.raises(ValueError, match="'203.0.113.7' is no address of this machine"):
+    with pytest.raises(ValueError, match="'203.0.113.7' is not an address of this machine"):
         tune.Cluster(host="203.0.113.7")
 
 

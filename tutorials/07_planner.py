@@ -286,7 +286,7 @@ try:
 except ValueError as error:
     refused = str(error)
 print(refused)
-assert "plan anew" in refused
+assert "plan again" in refused
 
 # %%
 # Predicted and measured

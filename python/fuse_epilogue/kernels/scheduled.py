@@ -1,4 +1,4 @@
-"""What scheduling a function gives, for any machine and kind of kernel."""
+"""The result of scheduling a function, for any machine and kind of kernel."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Packing:
     Attributes
     ----------
     shape : tuple[int, ...]
-        Of the packed array.
+        Shape of the packed array.
     dtype : str
-        Of the packed array.
+        Type of the packed array.
     pack : callable
         Returns the packed array for an array of the parameter's own shape and type.
     """

@@ -32,7 +32,7 @@ def as_argument(array: Any) -> Any:
     Raises
     ------
     TypeError
-        It is none of these, or is not in the memory of the processor.
+        `array` is none of these, or is not in the memory of the processor.
     """
     if isinstance(array, np.ndarray):
         return _from_numpy(array)

@@ -23,9 +23,9 @@ from .signature import Signature
 class CompiledModel:
     """A model that is compiled for a processor; :func:`fuse_epilogue.compile` makes one.
 
-    It is called with an array for each input, of numpy, torch or any library with DLPack. Results
-    are arrays of the library of the first argument. Contiguous arrays that begin at a multiple of
-    64 bytes, as those of torch do, are read in place; others are copied.
+    Call it with an array for each input, of numpy, torch or any library with DLPack. Results are
+    arrays of the library of the first argument. Contiguous arrays that begin at a multiple of 64
+    bytes, as those of torch do, are read in place; others are copied.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class CompiledModel:
         Returns
         -------
         array or tuple of arrays
-            Of the library of the first input; of numpy if the model has no input.
+            Results in arrays of the library of the first input; of numpy if the model has no input.
 
         Raises
         ------

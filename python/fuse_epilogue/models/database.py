@@ -122,7 +122,7 @@ class Database:
         func, target, **options
             As for :meth:`get`.
         value
-            Of what JSON has.
+            Value of one of JSON's types.
 
         Raises
         ------

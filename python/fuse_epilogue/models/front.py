@@ -124,9 +124,9 @@ def processor(target: Any, threads: int | None = None) -> Target:
     Raises
     ------
     TypeError
-        It is not a target.
+        `target` is not a target.
     ValueError
-        It is not a processor.
+        `target` is not a processor.
     """
     if target is None:
         return host(threads)

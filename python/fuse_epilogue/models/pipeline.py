@@ -59,8 +59,8 @@ def graph_passes(channels_last: bool = True) -> list[Any]:
     Parameters
     ----------
     channels_last : bool
-        Whether 2-D convolutions are computed on images of layout NHWC. What follows or precedes
-        them is moved to this layout as far as it can be, the rest is transposed.
+        Whether 2-D convolutions are computed on images of layout NHWC. Operators before and after
+        them are moved to this layout where possible, the others are transposed.
     """
     flag("channels_last", channels_last)
     transform = relax.transform

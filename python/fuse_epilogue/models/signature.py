@@ -32,7 +32,7 @@ class ArrayType:
 
 @dataclass(frozen=True)
 class Signature:
-    """What a model takes and returns.
+    """The inputs and results of a model.
 
     Attributes
     ----------
@@ -57,9 +57,9 @@ class Signature:
         Parameters
         ----------
         shapes : Sequence[Sequence[int]]
-            Of each argument.
+            Shape of each argument.
         dtypes : Sequence[str]
-            Of each argument, such as "float32".
+            Type of each argument, such as "float32".
 
         Raises
         ------

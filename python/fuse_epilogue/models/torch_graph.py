@@ -44,7 +44,7 @@ class _Weight:
         )
 
     def is_gone(self) -> bool:
-        """Return whether nobody has the tensor any more."""
+        """Return whether the tensor is no longer referenced."""
         return self._reference() is None
 
 
@@ -250,9 +250,9 @@ def _constant_results(exported: Any) -> list[bool]:
 class CompiledGraph:
     """A graph of aten operators, called as torch.compile calls what backends return.
 
-    It is compiled at the first call, and again for other sizes and other weights: those that torch
-    says do not change are constants of the code, packed for its kernels. Whether they are the same
-    is checked at every call.
+    The graph is compiled at the first call, and again for other sizes and other weights: those that
+    torch says do not change are constants of the code, packed for its kernels. Whether they are the
+    same is checked at every call.
 
     Parameters
     ----------

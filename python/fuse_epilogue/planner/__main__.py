@@ -21,7 +21,7 @@ _CALIBRATE = """
 Measure a machine and write its profile. It takes minutes; every measurement is kept beside FILE as
 soon as it is made, and the same command goes on after it was stopped. With --tracker and --key the
 machine is another one, on which a server of TVM's RPC runs; servers of one key have to be of one
-kind. TVM's RPC trusts its network: whoever reaches a tracker or a server may run code there.
+kind. TVM's RPC trusts its network: anyone who reaches a tracker or a server may run code there.
 """
 _EXIT_CODES = """
 exit codes:

@@ -54,7 +54,7 @@ class Sample:
     ----------
     name : str
     terms : numpy.ndarray
-        Of its cost; the last one negative: see :meth:`.cost.Terms.matrix`.
+        Terms of its cost; the last one negative: see :meth:`.cost.Terms.matrix`.
     seconds : float
     """
 
@@ -200,7 +200,7 @@ def described(machine: Cpu, target: Target, measure: Measure = here) -> Cpu:
 def _in_turns(size: int, machine: Cpu, product: Callable[..., float]) -> float:
     """Return bytes a second into the first cache, where eight instructions take turns on lines.
 
-    They are the loads of a row of 8 vectors, of each of which a product computes one row of a.
+    Each is a row of 8 vectors, of which a product computes one row of a.
     """
     width = 8 * machine.lanes(32)
     k, rows = size // (4 * width), 64
@@ -209,7 +209,7 @@ def _in_turns(size: int, machine: Cpu, product: Callable[..., float]) -> float:
 
 
 def _crowded(size: int, stream: float, machine: Cpu, product: Callable[..., float]) -> float:
-    """Return bytes a second of lines that are stored, a row of 4 KiB behind the other.
+    """Return bytes a second of lines that are stored, a row of 4 KiB after the other.
 
     A product of few steps stores a column of lines; what it writes back is taken off.
     """
@@ -235,7 +235,7 @@ def _patient(measure: Measure) -> Measure:
 
 
 def _between(cache: Level, behind: Level) -> int:
-    """Return bytes that do not fit into a cache by far, but into the level behind it."""
+    """Return bytes that do not fit into a cache by far, but into the next level."""
     if not behind.bytes:
         return max(4 * cache.bytes, _LARGE) if cache.bytes < _LARGE else 2 * cache.bytes
     most = behind.bytes // 2

@@ -66,8 +66,9 @@ def plan(
     Raises
     ------
     TypeError
-        `func` is not a PrimFunc, `target` none of these, `profile` no Profile, `limit` or `measure`
-        no integer, `finite` neither True nor False, or `on_trial` no function.
+        `func` is not a PrimFunc, `target` is not one of these, `profile` is not a Profile, `limit`
+        or `measure` is not an integer, `finite` is neither True nor False, or `on_trial` is not
+        callable.
     ValueError
         The target is of another kind, the function is of no kind that the planner knows, TVM's
         primitives refuse every way to schedule it, one of its axes has the size 0, or no point is
@@ -107,7 +108,7 @@ def plan(
             if least <= 0:
                 raise ValueError(
                     f"by {weights} a point costs {least:g} s, and every kernel takes some time: "
-                    "calibrate anew, or plan without this profile"
+                    "calibrate again, or plan without this profile"
                 )
             chosen = Plan(
                 kind,

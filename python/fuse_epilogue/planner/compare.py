@@ -1,4 +1,4 @@
-"""Two points in words: what one has that another has not, and whether a cost tells them apart."""
+"""Two points in words: their differences, and whether their costs differ."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def whole(candidate: Candidate) -> bool:
 def terms(best: Candidate, other: Candidate) -> dict[str, tuple[float, float]]:
     """Return what each term adds to the costs of two points, by name.
 
-    What cores save is taken off the latency: the two grow together, and apart they say little.
+    What cores save is taken off the latency: the two grow together, and separately they say little.
     """
     name = "latency"
     if best.parts["parallelism"] or other.parts["parallelism"]:
@@ -80,7 +80,7 @@ def most(best: Candidate, other: Candidate) -> str:
 def differs(best: Candidate, other: Candidate) -> str:
     """Return which terms a point that costs more has less of, and of which more; "" if of none.
 
-    It is "" too where the terms are not all of both costs: what they lack is not known.
+    Also "" where the terms are not all of both costs: the rest is not known.
 
     Example
     -------
@@ -109,8 +109,8 @@ def differs(best: Candidate, other: Candidate) -> str:
 def tips(best: Candidate, other: Candidate) -> str:
     """Return how much one term would have to weigh for two points to cost the same.
 
-    It is "" where no term could do it within a factor of four, or where the terms are not all of
-    the cost.
+    The result is "" where no term could do it within a factor of four, or where the terms are not
+    all of the cost.
 
     Example
     -------

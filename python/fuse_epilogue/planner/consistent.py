@@ -47,7 +47,7 @@ class Rule:
     Attributes
     ----------
     told : str
-        What is wrong where it does not hold.
+        Text of the error where it does not hold.
     holds : Callable[[Plan], bool]
     """
 
@@ -74,26 +74,26 @@ def check_for(plan: Plan, problem: Problem) -> None:
     Raises
     ------
     ValueError
-        They are of another space, or a way to fuse is missing that the problem has, or the counts
-        of a search in full are not those of its constraints.
+        The candidates are of another space, or a way to fuse is missing that the problem has, or
+        the counts of a search in full are not those of its constraints.
     """
     space, found = problem.space, plan.found
     for each in _candidates(plan):
         space.check(each.point)
     limits = {constraint.name for constraint in space.constraints}
     if found.size != space.size or {*found.pruned} != limits:
-        raise ValueError("what this plan says of its search is of another space; plan anew")
+        raise ValueError("what this plan says of its search is of another space; plan again")
     if not _has_all_points(plan):
         return
     points, pruned = space.feasible()
     if (found.evaluated, found.pruned) != (points.size, pruned):
         raise ValueError(
-            "what this plan says was ruled out is not what the constraints rule out; plan anew"
+            "what this plan says was ruled out is not what the constraints rule out; plan again"
         )
     if ways := _missing_ways(space, points, found.by_fusion):
         raise ValueError(
             f"what this plan says of its search lacks '{ways[0]}', a way to fuse that there is; "
-            "plan anew"
+            "plan again"
         )
 
 
@@ -223,7 +223,7 @@ def _best_of_ways(plan: Plan) -> bool:
 
 
 def _ways_ranked(plan: Plan) -> bool:
-    """Return whether the best of a way is the first of it that is ranked, or is behind all ranked.
+    """Return whether the best of a way is the first of it that is ranked, or follows all ranked.
 
     Of points that were timed all are ranked.
     """
@@ -285,9 +285,9 @@ def _estimated(plan: Plan) -> bool:
 
 #: What holds of every plan; points and ways come before what is asked about them.
 RULES = (
-    Rule("its dtype is no type of numbers", _has_type),
+    Rule("its dtype is not a type of numbers", _has_type),
     Rule("its sizes are not those of its kind", _has_sizes),
-    Rule(f"its resolution is above {_COARSEST:g}: calibrate anew", _has_resolution),
+    Rule(f"its resolution is above {_COARSEST:g}: calibrate again", _has_resolution),
     Rule("its points are not all of the same variables", _same_variables),
     Rule("two of the points in found.ranked are the same", _different_points),
     Rule("the terms of a cost are not above 0, or parallelism is", _signs),

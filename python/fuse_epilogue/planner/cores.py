@@ -10,7 +10,7 @@ from .reading import Factor, Many
 
 @dataclass(frozen=True)
 class Core:
-    """What a core executes in one clock, and how long it takes.
+    """The instructions that a core executes in one clock, and their latencies.
 
     Attributes
     ----------
@@ -33,7 +33,8 @@ class Core:
     ahead : int
         Pages in which lines that follow are loaded ahead, at once.
     window : int
-        Instructions in flight: what waits can be passed by what comes so far behind it.
+        Instructions in flight: an instruction that waits can be overtaken by those at most this far
+        after it.
     crossing : float
         Loads that could begin in the time that a load of two lines takes, besides itself.
     """

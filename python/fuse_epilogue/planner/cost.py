@@ -34,7 +34,7 @@ class Terms:
     spill : numpy.ndarray
         To store and load what the registers do not hold.
     parallelism : numpy.ndarray
-        What several cores save of that.
+        The time that several cores save of that.
     """
 
     traffic: np.ndarray
@@ -64,7 +64,7 @@ class Weights:
     Raises
     ------
     TypeError
-        One of them is no number.
+        One of them is not a number.
     ValueError
         One of them is negative or not finite, or all are 0 but that of parallelism: then nothing
         costs anything.
@@ -105,17 +105,17 @@ class Weights:
 
 
 def traffic_seconds(nest: Nest, machine: Cpu, cores: Any = 1.0) -> Any:
-    """Return the seconds of the traffic of a nest that each of so many cores runs at once.
+    """Return the seconds of the traffic of a nest that each of n cores runs at once.
 
-    What goes into a cache comes at the bandwidth of the level behind it: a lower one for lines that
-    are waited for one by one, because several instructions take turns on them, or because they are
-    stored in rows that drive each other out of the first cache: then the first line of each page
-    is. The addresses of pages that are at hand are a cache too, with pages for lines.
+    Data enter a cache at the bandwidth of the next level: a lower one for lines that are waited for
+    one by one, because several instructions take turns on them, or because they are stored in rows
+    that drive each other out of the first cache: then the first line of each page is. The addresses
+    of pages that are at hand are a cache too, with pages for lines.
 
     Parameters
     ----------
     nest : Nest
-        What one core runs.
+        The loops that one core runs.
     machine : Cpu
     cores : numpy.ndarray or float
         How many run such a nest.
@@ -156,7 +156,7 @@ def overlapped(computing: Any, share: Any, spill: Any, started: Any, usable: Any
 
 
 def usable_cores(tasks: Any, cores: Any) -> Any:
-    """Return how many times as fast so many equal tasks are on so many cores.
+    """Return the speed-up of n equal tasks on several cores.
 
     The last round may leave cores idle: 3 tasks take 2 cores as long as 4.
 

@@ -1,9 +1,9 @@
-"""What another size would change.
+"""Sensitivity of a plan to the sizes of the problem.
 
-The same problem is solved anew, in full, for sizes that are 2 times as large or as small, and for
+The same problem is solved again, in full, for sizes that are 2 times as large or as small, and for
 16, 4 and 8 times as long as that does not take too long. The sentences say what was found at sizes
 that were solved, and of no other. Which forms a convolution has depends on its columns and taps:
-they are not told of, and other rows are solved with the forms that there are.
+they are left out, and other rows are solved with the forms that there are.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def solve(problem: Problem, weights: Weights, here: Found) -> dict[str, list[Sol
         Where it has an exact cost, nothing is solved: that takes too long.
     weights : Weights
     here : Found
-        What was found for it as it is.
+        The result for the problem as it is.
 
     Returns
     -------
@@ -102,11 +102,11 @@ def lines(problem: Problem, weights: Weights, here: Found, resolution: float) ->
     """Return what another size would change, in words."""
     solved = solve(problem, weights, here)
     if not solved:
-        return ["what another size would change is not told here: plan for that size"]
+        return ["what another size would change is not shown here: plan for that size"]
     others = [one.found for each in solved.values() for one in each if one.found is not here]
     full = all(found is None or found.exhaustive for found in others)
     hidden = _NOT_TOLD.get(problem.kind, ())
-    how = "each size solved anew" + ", with the forms that there are here" * bool(hidden)
+    how = "each size solved separately" + ", with the forms that there are here" * bool(hidden)
     how += ", in part: a point may cost less" * (not full)
     made = [f"what another size would change ({how}; predicted):"]
     for name, each in solved.items():
@@ -118,7 +118,7 @@ def lines(problem: Problem, weights: Weights, here: Found, resolution: float) ->
         ]
         made += [f"  {line}" for line in _ranges(name, each, resolution)]
     if hidden:
-        told = "not told, as the forms depend on them: plan for that size"
+        told = "not shown, as the forms depend on them: plan for that size"
         made.append(f"  {', '.join(hidden)}: {told}")
     return made
 

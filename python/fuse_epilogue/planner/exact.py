@@ -133,7 +133,7 @@ class _Search:
         return float(self.costs.min())
 
     def look(self, way: int, most: float) -> float:
-        """Cost points of one way to fuse, in so many steps, but at least one that is possible.
+        """Cost points of one way to fuse, in n steps, but at least one that is possible.
 
         The steps are those of the way from the beginning. Returns the least cost, infinite if none
         is possible.

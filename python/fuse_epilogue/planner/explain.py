@@ -57,7 +57,7 @@ def text(plan: Plan, problem: Problem | None) -> str:
     ----------
     plan : Plan
     problem : Problem or None
-        What it is a plan for. None: what depends on the function is left out.
+        The problem of the plan. None: everything that depends on the function is left out.
     """
     found, best = plan.found, plan.found.best
     lines = [
@@ -84,7 +84,9 @@ def text(plan: Plan, problem: Problem | None) -> str:
         return "\n".join(lines)
     lines += ["", *_binding(plan, problem), ""]
     if _timed(plan):
-        lines.append("what another size would change is not told: points were timed for these only")
+        lines.append(
+            "what another size would change is not shown: points were timed for these only"
+        )
     else:
         lines += crossover.lines(problem, plan.weights, found, plan.resolution)
     lines += ["", *glossary.lines(plan.machine, problem)]
@@ -211,7 +213,7 @@ def _searched(plan: Plan) -> str:
 
 
 def _pruning(plan: Plan, problem: Problem | None) -> list[str]:
-    """Return why each constraint is there that pruned points, and what is no point at all."""
+    """Return the reason for each constraint that pruned points, and for invalid combinations."""
     if problem is None:
         return []
     constraints = [c for c in problem.space.constraints if plan.found.pruned.get(c.name)]
@@ -279,7 +281,7 @@ def _price(problem: Problem, plan: Plan, broken: Points | None) -> tuple[bool | 
     The first is None where that is not known.
     """
     if broken is None or broken.size > _PRICED:
-        return None, "what it costs is not computed for so many points"
+        return None, "its cost is not computed for that many points"
     if not broken.size:
         return False, "it forbids no point that the others allow"
     best = min(plan.found.ranked, key=lambda each: each.cost)

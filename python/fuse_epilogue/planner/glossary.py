@@ -51,6 +51,6 @@ def lines(machine: Cpu | Gpu | Machine, problem: Problem) -> list[str]:
 
 
 def _of(variable: Variable) -> str:
-    """Return what a variable is; some meanings begin behind what they count."""
+    """Return the meaning of a variable; some meanings begin after what they count."""
     begun = variable.meaning.startswith("of ") and variable.unit
     return f"{variable.unit} {variable.meaning}" if begun else variable.meaning

@@ -1,6 +1,6 @@
 """A GPU as the planner sees it: multiprocessors, what each holds and executes, memory.
 
-What a search needs of a machine stands here and nowhere else. The limits of a block come from TVM's
+All that a search needs of a machine is here and nowhere else. The limits of a block come from TVM's
 target where it states them, the rest from :data:`.gpus.CHIPS`, a table with its sources.
 """
 
@@ -45,19 +45,19 @@ class Gpu:
     Attributes
     ----------
     name : str
-        Of the product.
+        Name of the product.
     chip : Chip
-        What the target does not say of it.
+        Properties of it that the target does not name.
     warp : int
         Threads that execute an instruction together.
     block_threads, block_registers, block_shared : int
         Threads, registers of 32 bits and bytes of shared memory of a block, at most.
     thread_registers : int
-        Of a thread, at most.
+        Registers of a thread, at most.
     registers : int
-        Of a multiprocessor.
+        Registers of a multiprocessor.
     schedulers : int
-        Of a multiprocessor; each starts an instruction of a warp in a clock.
+        Schedulers of a multiprocessor; each starts an instruction of a warp in a clock.
     launch_s : float
         Seconds that a kernel takes on top of what it computes.
     """
@@ -80,12 +80,12 @@ class Gpu:
 
     @property
     def l2_bytes_per_s(self) -> float:
-        """What all multiprocessors together get out of the second cache."""
+        """Bandwidth of the second cache, for all multiprocessors together."""
         return self.chip.l2_bytes_per_clock * self.chip.clock_hz
 
     @property
     def target(self) -> Target:
-        """What TVM compiles for."""
+        """The target that TVM compiles for."""
         return Target({"kind": "cuda", "arch": self.chip.arch})
 
     def __str__(self) -> str:
@@ -132,7 +132,7 @@ class Gpu:
         ValueError
             The text is not such a description.
         """
-        made: Gpu = parsed(Gpu, text, "this is no description of a GPU")
+        made: Gpu = parsed(Gpu, text, "this is not a description of a GPU")
         return made
 
 
@@ -143,7 +143,7 @@ def gpu(target: Target | str | dict[str, Any]) -> Gpu:
     ----------
     target : tvm.target.Target, str or dict
         Of kind "cuda". Its "model" is a name of :data:`.gpus.CHIPS`; without one, its "arch" says
-        which: {"kind": "cuda", "arch": "sm_90"} is an H100. What it states of blocks is taken.
+        which: {"kind": "cuda", "arch": "sm_90"} is an H100. Its limits of blocks are taken.
 
     Raises
     ------

@@ -11,8 +11,8 @@
 [HOPPER]  Luo and others, Benchmarking and Dissecting the Nvidia Hopper GPU Architecture (2024),
           table IV, which measures an A100 and an H800, a sibling of H100, both PCIe
 
-The time of a launch behind another, in :mod:`.gpu`, is from NVIDIA, Getting Started with CUDA
-Graphs (2019): 3.8 us for each kernel of 2.9 us; not compared.
+The time of a launch after another, in :mod:`.gpu`, is from NVIDIA, Getting Started with CUDA Graphs
+(2019): 3.8 us for each kernel of 2.9 us; not compared.
 
 All numbers were compared with these documents, or with tables that quote them by page, but for
 those that say "not compared": of these no copy was at hand. Nothing was measured by this project.
@@ -49,7 +49,7 @@ class Chip:
         Results of a multiprocessor in a clock: of additions and multiplications in float32, of
         conversions between types, and words of 4 bytes that are loaded or stored.
     l2_bytes : int
-        Of the second cache.
+        Bytes of the second cache.
     l2_bytes_per_clock : float
     memory_bytes_per_s : float
     latency, shared_latency, l2_latency, memory_latency : float

@@ -27,14 +27,16 @@ class NotMeasured(RuntimeError):
 
 
 class Kept:
-    """What has been measured for a profile that is not finished, a line of JSON each.
+    """A measurement log written as it goes, so that an interrupted calibration resumes.
+
+    Each line is one measurement, as JSON.
 
     Parameters
     ----------
     profile : Path
         The file beside which it is, see :data:`SUFFIX`.
     measure : callable
-        What measures a point that is not in it.
+        Measures a point that is not in the log.
 
     Attributes
     ----------

@@ -49,7 +49,7 @@ def machine_of(data: Any) -> Cpu | Gpu | Machine:
     Raises
     ------
     ValueError
-        It is neither the name of one of Trainium nor the description of another.
+        `data` is neither the name of a Trainium machine nor the description of another.
     """
     if isinstance(data, str) and data in MACHINES:
         return MACHINES[data]

@@ -1,6 +1,6 @@
 """A processor as the planner sees it: vectors, registers, execution units, caches.
 
-What a search needs of a machine stands here and nowhere else. The vectors and registers come from
+All that a search needs of a machine is here and nowhere else. The vectors and registers come from
 TVM's target, the caches of the machine at hand from the operating system, and what neither knows
 from :data:`.cores.CORES`, a table of cores with its sources.
 """
@@ -46,8 +46,8 @@ class Level:
     shared : bool
         Whether it is one for all cores.
     bytes_per_s : float
-        What one core gets out of it at best, reading one line after the other. Of "L1" it is not
-        used: its loads are instructions.
+        Bandwidth for one core at best, reading one line after the other. That of "L1" is not used:
+        its loads are instructions.
     alone_per_s : float
         The same, where no line is loaded before it is asked for.
     at_once : float
@@ -89,15 +89,15 @@ class Cpu:
     cores : int
         That a function may use.
     vector_bytes : int
-        Of a vector register.
+        Bits of a vector register.
     registers : int
         Vector registers.
     clock_hz : float
         Clocks in a second.
     core : Core
-        What one of them does in a clock.
+        Work that one of them does in a clock.
     levels : tuple[Level, ...]
-        Caches from the first on, and the memory behind them.
+        Caches from the first on, then the memory.
     launch_s : float
         Seconds to start a loop on all cores and to wait for its end.
     call_s : float
@@ -124,7 +124,7 @@ class Cpu:
         return f"{self.name} ({cores}, vectors of {8 * self.vector_bytes} bits)"
 
     def roofs(self, bits: int) -> tuple[dict[str, float], dict[str, float]]:
-        """Return what no function exceeds, for elements of so many bits.
+        """Return the bound for every function, for elements of the given number of bits.
 
         Returns
         -------
@@ -183,7 +183,7 @@ class Cpu:
         return next((level for level in self.caches if level.name == name), self.caches[-1])
 
     def lanes(self, bits: int) -> int:
-        """Return how many elements of so many bits a vector register holds."""
+        """Return how many elements of the given number of bits a vector register holds."""
         return max(1, 8 * self.vector_bytes // bits)
 
     def to_json(self) -> str:
@@ -199,7 +199,7 @@ class Cpu:
         ValueError
             The text is not such a description.
         """
-        made: Cpu = parsed(Cpu, text, "this is no description of a processor")
+        made: Cpu = parsed(Cpu, text, "this is not a description of a processor")
         return made
 
 
@@ -219,8 +219,8 @@ def cpu(target: Target | str | dict[str, Any], system: System | None = None) -> 
     Raises
     ------
     ValueError
-        The target is of another kind, its "num-cores" is no number of cores, or its "mcpu" is no
-        name.
+        The target is of another kind, its "num-cores" is not a number of cores, or its "mcpu" is
+        not a name.
 
     Example
     -------

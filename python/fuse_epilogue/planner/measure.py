@@ -107,7 +107,7 @@ def places(tensors: Sequence[Any], count: int) -> list[list[Any]]:
         Numbers stay as they are.
     count : int
         Places, the one they are at included. There are fewer where the copies would take more than
-        512 MiB: such arrays are in nobody's way but that of the memory.
+        512 MiB: the caches do not hold such arrays anyway.
     """
     size = sum(t.numpy().nbytes for t in tensors if isinstance(t, tvm.runtime.Tensor))
     copies = min(count - 1, _COPIES // max(size, 1))

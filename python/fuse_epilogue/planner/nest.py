@@ -28,7 +28,7 @@ Array = Any
 
 @dataclass(frozen=True)
 class Access:
-    """What one load or store of the innermost loop's body touches.
+    """The memory that one load or store of the innermost loop's body touches.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Access:
     dims : tuple[tuple[tuple[str, Array], ...], ...]
         The index of each dimension as a sum of loops times factors; the last one runs along memory.
     bytes : numpy.ndarray or int
-        Of an element.
+        Bytes of an element.
     write : bool
         Whether it is stored: its lines are loaded, and written back later.
     row : numpy.ndarray or int
@@ -45,7 +45,7 @@ class Access:
         Whether several instructions take turns on its lines, so that none of them goes from line to
         line: the first cache then loads no line ahead.
     behind : str
-        The loop behind which it happens, for all that the loop is around, if it is not part of the
+        The loop after which it happens, for everything inside the loop, if it is not part of the
         innermost body.
     """
 

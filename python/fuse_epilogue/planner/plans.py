@@ -48,26 +48,27 @@ class Plan:
     Attributes
     ----------
     kind : str
-        Of the problem: a key of :data:`.kinds.FINDERS`.
+        Kind of the problem: a key of :data:`.kinds.FINDERS`.
     sizes : dict[str, int]
-        Of the function it was made for.
+        Sizes of the function it was made for.
     dtype : str
-        Of what goes in.
+        Type of the inputs.
     machine : Cpu, Gpu or fuse_epilogue.neuron.machine.Machine
     weights : Weights
-        Of the cost, on this machine.
+        Weights of the cost on this machine.
     found : Found
-        What the search found; ``found.best`` is the plan.
+        Result of the search; ``found.best`` is the plan.
     finite : bool
         Whether it takes data and weights to be finite; of Trainium only.
     resolution : float
         The share below which a difference of two costs means nothing; see
         :attr:`.profile.Profile.resolution`.
     identity : str
-        Of the function it was made for, see :func:`identity_of`; :data:`ANY` for a plan that was
-        put together by hand. JSON has to say so, too: it is refused where it has no identity.
+        Identity of the function it was made for, see :func:`identity_of`; :data:`ANY` for a plan
+        that was put together by hand. JSON has to say so, too: it is refused where it has no
+        identity.
     known : Problem or None
-        What it was made for, where this process made it; JSON does not hold it.
+        The problem it was made for, if this process made it; JSON does not hold it.
     """
 
     kind: str
@@ -109,7 +110,7 @@ class Plan:
         Parameters
         ----------
         func : tvm.tirx.PrimFunc
-            What the plan is for.
+            The function that the plan is for.
 
         Returns
         -------
@@ -119,9 +120,9 @@ class Plan:
         Raises
         ------
         TypeError
-            It is no function.
+            `func` is not a PrimFunc.
         ValueError
-            It is another one than this plan is for, or was searched in another space.
+            The plan is for another function, or was searched in another space.
 
         Example
         -------
@@ -138,16 +139,16 @@ class Plan:
         find = finders_for(self.machine, self.finite).get(self.kind)
         problem = None if find is None else find(func, self.machine)
         if problem is None:
-            raise ValueError(f"this plan is for a problem of kind '{self.kind}'; plan anew")
+            raise ValueError(f"this plan is for a problem of kind '{self.kind}'; plan again")
         if (problem.sizes, problem.dtype) != (self.sizes, self.dtype):
             raise ValueError(
                 f"this plan is for {self.sizes} of {self.dtype}, not for {problem.sizes} of "
-                f"{problem.dtype}; plan anew"
+                f"{problem.dtype}; plan again"
             )
         if self.identity not in (ANY, identity_of(func)):
             raise ValueError(
                 f"this plan is for another function of kind '{self.kind}' and of these sizes: it "
-                "computes something else, or reads its parameters otherwise; plan anew"
+                "computes something else, or reads its parameters otherwise; plan again"
             )
         consistent.check_for(self, problem)
         return problem
@@ -200,8 +201,8 @@ class Plan:
         Parameters
         ----------
         func : tvm.tirx.PrimFunc, optional
-            What the plan is for. Needed by a plan that was read from JSON: without it, what binds
-            and what another size would change are left out.
+            The function that the plan is for. A plan that was read from JSON needs it: without it,
+            the binding constraints and the sensitivity to sizes are left out.
 
         Returns
         -------
@@ -211,7 +212,7 @@ class Plan:
         Raises
         ------
         TypeError
-            `func` is no function.
+            `func` is not a PrimFunc.
         ValueError
             The plan is for another function.
 
@@ -254,7 +255,7 @@ class Plan:
         Parameters
         ----------
         path : str or Path
-            Of the SVG to write.
+            Path of the SVG to write.
         func : tvm.tirx.PrimFunc, optional
             As for :meth:`explain`; without it, there is no roofline.
         width : int
@@ -263,7 +264,7 @@ class Plan:
         Raises
         ------
         TypeError
-            The path is no path, the width no integer, or `func` no function.
+            `path` is not a path, `width` is not an integer, or `func` is not a PrimFunc.
         ValueError
             The path does not end in ".svg", the width is below 360, or the plan is for another
             function.
@@ -291,7 +292,7 @@ class Plan:
         Raises
         ------
         ValueError
-            It is for a machine of Trainium's kind that is none of those known by name.
+            The plan is for a Trainium machine that is not known by name.
 
         Example
         -------
@@ -331,8 +332,8 @@ class Plan:
         Raises
         ------
         ValueError
-            The text is none, or of another version, or a value of it is no such value, or its
-            parts contradict each other: see :mod:`.consistent`.
+            The text is not valid JSON for a plan, has an unsupported version, contains an invalid
+            value, or is inconsistent: see :mod:`.consistent`.
 
         Example
         -------
@@ -349,7 +350,7 @@ class Plan:
                 raise ValueError("it has no version")
             version = data.pop("version")
             if type(version) is not int or version != VERSION:
-                raise ValueError(f"it is not of version {VERSION}; plan anew")
+                raise ValueError(f"it is not of version {VERSION}; plan again")
             made: Plan = read(Plan, {**data, "machine": machine_of(data.get("machine"))}, "it")
             kinds = finders_for(made.machine, made.finite)
             if made.kind not in kinds:
@@ -368,7 +369,7 @@ class Plan:
 def identity_of(func: tirx.PrimFunc) -> str:
     """Return what tells a function from others: a hash of what it computes, and how.
 
-    It is the same in every process, and does not depend on names or attributes.
+    The hash is the same in every process, and does not depend on names or attributes.
     """
     for name in dict(func.attrs or {}):
         func = func.without_attr(name)

@@ -145,7 +145,7 @@ class Profile:
         >>> Profile.from_json(profile.to_json()) == profile
         True
         """
-        made: Profile = parsed(Profile, text, "this is no profile of a machine")
+        made: Profile = parsed(Profile, text, "this is not a profile of a machine")
         return made
 
 

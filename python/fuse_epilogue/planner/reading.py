@@ -17,7 +17,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 @dataclass(frozen=True)
 class Must:
-    """What a value must be besides its type.
+    """A condition on a value besides its type.
 
     Attributes
     ----------
@@ -79,12 +79,12 @@ def parsed(kind: Any, text: str, what: str) -> Any:
         A dataclass.
     text : str
     what : str
-        What to say if it is none, such as "this is no profile of a machine".
+        Message if it is not one, such as "this is not a profile of a machine".
 
     Raises
     ------
     ValueError
-        The text is no JSON, or not of this dataclass; the message begins with `what`.
+        The text is not JSON, or not of this dataclass; the message begins with `what`.
     """
     try:
         return read(kind, loaded(text), "it")
@@ -98,12 +98,12 @@ def loaded(text: str) -> Any:
     Raises
     ------
     ValueError
-        It is no JSON, or an object has a name twice.
+        The text is not JSON, or an object has a name twice.
     """
     try:
         return json.loads(text, object_pairs_hook=_once)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"it is no JSON: {error}") from error
+        raise ValueError(f"it is not JSON: {error}") from error
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -125,12 +125,12 @@ def read(kind: Any, data: Any, name: str) -> Any:
     data : object
         As :func:`json.loads` makes it.
     name : str
-        What it is called in messages.
+        Name of the value in messages.
 
     Raises
     ------
     ValueError
-        It is no such value; the message says where, and what is asked for.
+        The value does not fit the type; the message says where, and what is expected.
 
     Example
     -------
@@ -173,9 +173,9 @@ def whole_number(name: str, value: Any, least: int, of: str) -> None:
     Raises
     ------
     TypeError
-        It is no integer; for Python, true and false are, but not here.
+        Not an integer. Booleans are rejected although Python's `bool` subclasses `int`.
     ValueError
-        It is below that number.
+        The value is below that number.
 
     Example
     -------

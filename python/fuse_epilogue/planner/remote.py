@@ -42,7 +42,7 @@ class Remote:
     port : int
         The tracker's.
     key : str
-        What the servers are called at the tracker.
+        Key of the servers at the tracker.
     seconds : int
         After how long a measurement is given up.
     wait : int, optional
@@ -51,7 +51,7 @@ class Remote:
     Attributes
     ----------
     system : System
-        What the first server says of itself.
+        Description of the first server, by itself.
     target : tvm.target.Target
         The same, for TVM.
 
@@ -119,7 +119,7 @@ class Remote:
         raise NotMeasured(f"{problem.space.describe(point)}: {reason}")
 
     def _made(self, repeat: int) -> Any:
-        """Return TVM's runner for so many samples."""
+        """Return TVM's runner for n samples."""
         config = EvaluatorConfig(number=1, repeat=repeat, min_repeat_ms=round(1e3 * SAMPLE_S))
         present = Present(self._config, self._wait)
         while True:

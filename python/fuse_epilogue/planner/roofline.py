@@ -54,7 +54,7 @@ def roofline(plan: Plan, problem: Problem, candidates: list[Candidate]) -> Roofl
     plan : Plan
         ``plan.machine.roofs(bits)`` are the roofs.
     problem : Problem
-        What it is a plan for.
+        The problem of the plan.
     candidates : list[Candidate]
         Points of its space.
     """

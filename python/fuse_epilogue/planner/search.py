@@ -43,7 +43,7 @@ class Candidate:
     cost : float
         Seconds.
     parts : dict[str, float]
-        What each term adds to it.
+        Contribution of each term.
     measured : float or None
         Seconds that it took, where it was timed: see :mod:`.trials`.
     """
@@ -55,13 +55,13 @@ class Candidate:
 
     @property
     def seconds(self) -> float:
-        """What it took where it was timed, else its cost."""
+        """The time it took where it was timed, else its cost."""
         return self.cost if self.measured is None else self.measured
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a search found.
+    """The result of a search.
 
     Attributes
     ----------
@@ -76,12 +76,13 @@ class Found:
         Whether no point was left out.
     gap : float or None
         Seconds that the best may cost more than the best point there is, at most: 0 where no point
-        was left out. What is left of it where points were, nobody has shown: see :mod:`.exact`.
-        None where only a part of the space was looked at: nothing is known of the others.
+        was left out. Where points were left out, this part of the bound is not proved: see
+        :mod:`.exact`. None where only a part of the space was looked at: nothing is known of the
+        others.
     ranked : tuple[Candidate, ...]
         The best, and the runners-up: by what they took where points were timed, else by the cost.
     by_fusion : dict[str, Candidate]
-        The best of each way to fuse, by its label; empty where that is no variable.
+        The best of each way to fuse, by its label; empty where fusion is not a variable.
     estimated : bool
         Whether all costs are estimates, where there is an exact cost that would take too long: on
         Trainium, formulas of the planner, not what the latency model predicts. That a kernel can be
@@ -117,7 +118,7 @@ def search(
     ----------
     problem : Problem
     weights : Weights
-        Of the machine.
+        Weights of the machine.
     limit : int
         Points up to which a space is searched in full.
     keep : int

@@ -32,7 +32,7 @@ class Variable:
     meaning : str
         One line.
     labels : tuple[str, ...]
-        What each choice is called, where it is not a number; else empty.
+        Name of each choice, where it is not a number; else empty.
     """
 
     name: str
@@ -98,7 +98,7 @@ class Constraint:
     name : str
     limit : int
     unit : str
-        Of the limit.
+        Name of the limit.
     used : Callable[[Points], numpy.ndarray]
         How much of it each point uses; a point is feasible where that is at most the limit.
     meaning : str

@@ -75,6 +75,6 @@ def length(text: str, size: int = FONT) -> float:
 
 
 def fitted(text: str, width: float, size: int = FONT) -> str:
-    """Return a text, cut off where it is longer than so many pixels."""
+    """Return a text, cut off where it is longer than n pixels."""
     letters = int(width / (_LETTER * size))
     return text if len(text) <= letters else text[: max(0, letters - 1)] + "…"

@@ -104,7 +104,7 @@ class _Timed:
         self.seconds: dict[int, float] = {}
 
     def add(self, candidates: Iterable[Candidate], most: int) -> None:
-        """Add points, until there are so many functions, and time all of them anew."""
+        """Add points, until there are n functions, and time all of them again."""
         for each in candidates:
             if len(self.candidates) >= most:
                 break
@@ -155,7 +155,7 @@ def check_here(target: Target) -> None:
     Raises
     ------
     ValueError
-        It is another one.
+        The machine is another one.
     """
     here = host()
     triple = str(target.attrs.get("mtriple", ""))

@@ -59,7 +59,7 @@ class Attention:
     element : tvm.ir.Var
         An element of the second product.
     result : Expr
-        What is stored of it.
+        Stores of its result.
     """
 
     program: Program

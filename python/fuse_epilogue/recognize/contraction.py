@@ -45,7 +45,7 @@ class Contraction:
     reduced : tuple[Axis, ...]
     a, b : Operand
     sums : tvm.tirx.Buffer
-        What `epilogue` loads the finished sum from.
+        Buffer from which `epilogue` loads the finished sum.
     out : tvm.tirx.Buffer
     stored : Linear
         Offset in `out`.

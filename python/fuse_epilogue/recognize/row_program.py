@@ -145,7 +145,7 @@ def read_row_program(program: Program) -> RowProgram | None:
 
 
 def offset_strides(load: Any, axes: Sequence[Axis]) -> tuple[int, ...] | None:
-    """Return how far apart in memory neighbours along some axes are, None if that varies."""
+    """Return the stride in memory along some axes, None if that varies."""
     if any(loads(index) for index in load.indices):
         return None
     offset = flat_offset(load.indices, load.source.shape)

@@ -34,7 +34,7 @@ __all__ = ["apply", "cpu", "cuda", "explain", "host", "neuron"]
 
 
 class Rule(Protocol):
-    """What schedules one kind of function."""
+    """A rule that schedules one kind of function."""
 
     def apply(self, func: tirx.PrimFunc, target: Any, tunable: bool) -> s_tir.Schedule | None:
         """Return the scheduled function as "main", or None."""
@@ -66,10 +66,10 @@ def apply(func: tirx.PrimFunc, target: Target | Machine | str | dict) -> ir.IRMo
         matrices or rows reduced to a number each, with fixed sizes, or a depthwise convolution of
         any sizes.
     target : tvm.target.Target, Machine, str or dict
-        What it is for; the same target goes to ``tvm.compile``. A plain "llvm" is a processor with
-        vectors of 128 bits: take :func:`host` for this machine. Its "num-cores" is how many cores a
-        plan uses; those that TVM's parallel loops run on, if it has none. ``"trn1"`` and
-        ``"trn2"``: for :func:`fuse_epilogue.neuron.emit`.
+        Target of the schedule; the same target goes to ``tvm.compile``. A plain "llvm" is a
+        processor with vectors of 128 bits: take :func:`host` for this machine. Its "num-cores" is
+        how many cores a plan uses; those that TVM's parallel loops run on, if it has none.
+        ``"trn1"`` and ``"trn2"``: for :func:`fuse_epilogue.neuron.emit`.
 
     Returns
     -------

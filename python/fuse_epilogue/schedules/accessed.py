@@ -1,6 +1,6 @@
 """Regions that blocks access, in place of those that they declare.
 
-TVM's primitives believe what a block declares: one that declares all of y and writes an element has
+TVM's primitives rely on what a block declares: one that declares all of y and writes an element has
 all of y copied for each of its tiles, over what other tiles have computed.
 
     T.writes(y[0:64, 0:64])                        T.writes(y[vi, vj])

@@ -13,7 +13,7 @@ times in front of its guards, unless there is a load in it.
 
 A value may be computed where it is not used only if it cannot end the program there: its loads are
 inside of their buffers, and its divisors are not zero. (Of an overflow, a shift by more than the
-width or a cast that does not fit, LLVM says that the result is no value, which a select discards.)
+width or a cast that does not fit, LLVM says that the result is poison, which a select discards.)
 """
 
 from __future__ import annotations

@@ -11,14 +11,14 @@ from ..report import refusal_code
 
 @dataclass(frozen=True)
 class Choice:
-    """What a rule makes of a function.
+    """The choice of a rule for a function.
 
     Attributes
     ----------
     form : str
-        What the schedule is, in words.
+        Description of the schedule.
     why : str
-        What was against the better forms, if there are any.
+        Reasons against the better forms, if there are any.
     schedule : tvm.s_tir.Schedule or None
         With the scheduled function as "main". None: the rule does not know the function, and `why`
         says what it misses.

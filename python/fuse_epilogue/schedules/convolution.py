@@ -3,8 +3,8 @@
     out[.., i] = init (+) ... (+) g(x[.., i * stride + k * dilation - left], rest of k)
 
 `g` is any expression without `i` but for that one window of `x`, or a constant where the window
-leaves `x`. What the other indices are (images, channels, or a layout with columns before channels)
-makes no difference here.
+leaves `x`. The other indices (images, channels, or a layout with columns before channels) make no
+difference here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class DepthwiseConv:
     out : tvm.ir.TensorLoad
         An element of the result, in the axes.
     term : Expr
-        What is added for a column and a tap.
+        The term for a column and a tap.
     window : Expr
         The part of `term` that depends on the column: an element of x or, outside, `outside`;
         perhaps cast.
@@ -83,7 +83,7 @@ class DepthwiseConv:
         return int(self.tap.dom.extent)
 
     def cast(self, value: Any) -> Any:
-        """Return a value with the casts that stand around an element of x in `window`."""
+        """Return a value with the casts that are around an element of x in `window`."""
         types: list[Any] = []
         window = self.window
         while isinstance(window, prim.Cast):
@@ -269,7 +269,7 @@ def is_one_to_one(indices: Any, axes: Any) -> bool:
     Parameters
     ----------
     indices : Sequence[Expr]
-        Of the element.
+        Indices of the element.
     axes : Sequence[tvm.tirx.IterVar]
         From 0; those with one value do not matter.
     """

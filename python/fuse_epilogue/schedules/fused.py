@@ -1,4 +1,4 @@
-"""What a fused convolution computes for one element, read off the blocks that fusing left."""
+"""The result of a fused convolution for one element, read from the blocks that fusing left."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Fused:
     sum : tvm.ir.Var
         Stands for the finished sum in `result`.
     result : Expr
-        What is stored.
+        The value that is stored.
     buffer : tvm.ir.Var
         Where it is stored.
     indices : tuple[Expr, ...]

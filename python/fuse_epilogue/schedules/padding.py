@@ -28,7 +28,7 @@ def with_opaque_zeros(func: tirx.PrimFunc, found: DepthwiseConv) -> tirx.PrimFun
     ----------
     func : tvm.tirx.PrimFunc
     found : DepthwiseConv
-        What one of its blocks computes.
+        The value that one of its blocks computes.
 
     Returns
     -------

@@ -29,7 +29,7 @@ from .unread import without_unread
 
 
 def prepare(func: tirx.PrimFunc) -> tuple[s_tir.Schedule, Any] | None:
-    """Inline what stands before the only reduction of a function; leave out what nobody reads.
+    """Inline the blocks before the only reduction of a function; drop elements that are never read.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ def rewrite(sch: s_tir.Schedule, block: Any, rewriting: str, **parameters: int) 
     ----------
     sch : tvm.s_tir.Schedule
     block : SBlockRV
-        What it is about; the root block, if it is about the whole function.
+        The block to rewrite; the root block for the whole function.
     rewriting : str
         A key of :data:`.rewritings.REWRITINGS`.
     **parameters : int

@@ -36,7 +36,7 @@ _NAME = re.compile(re.escape(PREFIX) + r"(\w+)\(((?:\w+=-?\d+(?:, )?)*)\)")
 
 @dataclass(frozen=True)
 class Rewriting:
-    """What a step does.
+    """The action of a step.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ def _rows(
     func: tirx.PrimFunc, block: str, lanes: int, stream: bool, parallel: bool
 ) -> tirx.PrimFunc:
     if lanes & (lanes - 1):
-        raise NotRewritten(f"{lanes} lanes are no power of two")
+        raise NotRewritten(f"{lanes} lanes are not a power of two")
     fused = _fused(func, block)
     why = why_not_rows(fused, lanes)
     if why is not None:
@@ -173,9 +173,9 @@ def rewritten(func: tirx.PrimFunc, block: Any, name: str) -> tuple[tirx.PrimFunc
     ----------
     func : tvm.tirx.PrimFunc
     block : tvm.s_tir.SBlock
-        Of the function.
+        Name of the function.
     name : str
-        As it stands in the trace: ``"fuse_epilogue.rows(lanes=16, stream=0, parallel=1)"``.
+        As it is in the trace: ``"fuse_epilogue.rows(lanes=16, stream=0, parallel=1)"``.
 
     Returns
     -------

@@ -23,9 +23,8 @@ def host(threads: int | None = None) -> Target:
     Parameters
     ----------
     threads : int, optional
-        What "num-cores" says to MetaSchedule and to the planner, which makes no parallel loops for
-        1; all processors if None. On how many threads a parallel loop runs is up to
-        TVM_NUM_THREADS.
+        Value of "num-cores" for MetaSchedule and the planner, which makes no parallel loops for 1;
+        all processors if None. On how many threads a parallel loop runs is up to TVM_NUM_THREADS.
 
     Returns
     -------

@@ -16,7 +16,7 @@ from ..tir_tree import handle
 
 @dataclass(frozen=True)
 class Nest:
-    """What stands in loops.
+    """The statement inside the loops.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ def statements(body: Any) -> list[Any]:
 
 
 def child_blocks(func: tirx.PrimFunc) -> list[Any]:
-    """Return the blocks of a function that stand in its root block and in no other one, in order.
+    """Return the blocks of a function that are in its root block and in no other one, in order.
 
     ``sch.get_child_blocks`` would be a step of the trace, which TVM replays only on functions with
     as many blocks.
@@ -82,7 +82,7 @@ def child_blocks(func: tirx.PrimFunc) -> list[Any]:
     Parameters
     ----------
     func : tvm.tirx.PrimFunc
-        Of a schedule, ``sch.mod["main"]``.
+        The function of a schedule, ``sch.mod["main"]``.
     """
     found: list[Any] = []
 

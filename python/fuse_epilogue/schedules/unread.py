@@ -1,7 +1,7 @@
-"""Leaves out the elements of intermediates that nobody reads.
+"""Leaves out the elements of intermediates that are never read.
 
 A causal convolution is often written with zeros on both sides and a slice of the result: the
-columns behind the slice are then computed for nobody.
+columns after the slice are then computed in vain.
 
     for i in range(w + f - 1):  conv[i] = ...              for i in range(w):  conv[i] = ...
     for i in range(w):          y[i] = g(conv[i])          for i in range(w):  y[i] = g(conv[i])

@@ -50,7 +50,7 @@ class Policy:
     name : str
         A key of :data:`POLICIES`.
     target : tvm.target.Target or str or dict or None
-        Of the plans; without one there are no plans.
+        Target of the plans; without one there are no plans.
     final : bool
         Whether loops stay as they are: what a row costs in them counts then.
     """
@@ -73,7 +73,7 @@ class Policy:
         reductions : int
             How many it has: the planner knows functions with a single one.
         fused : Fused
-            What it is then.
+            The value in that case.
         fused_before : bool
             Whether the function has been fused by an earlier run: there is no plan for the rest.
         """
@@ -133,14 +133,14 @@ def by_bytes(bytes_saved: int | None) -> Decision:
 
 
 def by_calls(balance: Balance) -> Decision | None:
-    """Decide against functions such as exp behind rows that are too short; None if that is not so.
+    """Decide against functions such as exp after rows that are too short; None if that is not so.
 
-    A rule that fits times, on one processor (AMD Zen 5) with one version of LLVM: behind sums of
-    many terms, rows of a few elements took up to 1.7 times as long as apart, long rows and short
-    sums did not. The likely reason: such a function branches on its argument, and a mispredicted
-    branch is known only when the sum is there, which throws away what was begun of later sums, up
-    to :data:`TERMS_AHEAD` terms for each row. Mispredictions were not counted. An element of an
-    intermediate that is not stored and loaded is taken to be worth one term.
+    A rule that fits times, on one processor (AMD Zen 5) with one version of LLVM: after sums of
+    many terms, rows of a few elements took up to 1.7 times as long as a separate pass, long rows
+    and short sums did not. The likely reason: such a function branches on its argument, and a
+    mispredicted branch is known only when the sum is there, which throws away what was begun of
+    later sums, up to :data:`TERMS_AHEAD` terms for each row. Mispredictions were not counted. An
+    element of an intermediate that is not stored and loaded is taken to be worth one term.
 
     Example
     -------

@@ -1,4 +1,4 @@
-"""What earlier runs of the pass fused of a function, put together with what this one did."""
+"""Merge the fusions of earlier runs of the pass with those of this one."""
 
 from __future__ import annotations
 
@@ -73,8 +73,9 @@ def _bytes(buffer: Any) -> int | None:
 def with_earlier_bytes(now: Fused, removed: int | None, before: ReductionReport | None) -> Fused:
     """Return a fusion with the bytes that are saved against the function as nothing was fused.
 
-    A fusion counts whatever is gone by it, and whatever is held in rows behind it, whoever put it
-    into rows: of what earlier runs saved, only what they removed comes on top.
+    A fusion counts all buffers that it removed, and all that are held in rows after it, whether
+    this run or an earlier one did so: of the savings of earlier runs, only removed buffers are
+    added.
 
     Parameters
     ----------
@@ -82,7 +83,7 @@ def with_earlier_bytes(now: Fused, removed: int | None, before: ReductionReport 
     removed : int or None
         The bytes that it removed, see :func:`bytes_removed`.
     before : ReductionReport or None
-        What earlier runs did with the reduction.
+        Fusions of the reduction in earlier runs.
     """
     if before is None or not before.fused:
         return now
@@ -97,7 +98,7 @@ def with_earlier(now: ReductionReport, before: ReductionReport) -> ReductionRepo
     """Return what two runs did with a reduction; the bytes of `now` are of both already.
 
     An epilogue that was left as a tail, and of which `now` tells again, has become what `now` says.
-    What was taken out of it before is where it was put.
+    Parts that were taken out of it before stay where they are.
     """
     if not before.fused:
         return now

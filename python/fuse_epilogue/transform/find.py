@@ -36,12 +36,13 @@ LEFT_ALONE = {
 
 @dataclass(frozen=True)
 class Balance:
-    """What a fusion saves, and what it may cost where nobody schedules the loops.
+    """Savings of a fusion, and its possible cost where the loops stay unscheduled.
 
     Attributes
     ----------
     bytes_saved, elements_saved : int or None
-        Of the intermediates that are gone or no longer held in full; None if a size is a symbol.
+        Bytes of the intermediates that are gone or no longer held in full; None if a size is a
+        symbol.
     rounds : int or None
         How often the program comes to the tails: once for every row, or for every element. None
         if that is a symbol.

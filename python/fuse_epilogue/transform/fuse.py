@@ -28,16 +28,16 @@ from .report import (
 class FuseReductionEpilogue:
     """Fuse every reduction with its epilogue, in every function of a module.
 
-    A pass as TVM's own: it is called with a module, stands in ``tvm.ir.transform.Sequential``, and
-    in a pipeline of Relax behind ``FuseTIR`` (before it, operators are functions of their own, with
-    little to fuse). Functions of TIR are worked on one reduction after the other; those of Relax
-    are not touched. What is fused, and what is refused with which code, is in the report that the
-    module carries then: :func:`report_of`.
+    A pass like TVM's own: it is called with a module, or used in ``tvm.ir.transform.Sequential``,
+    and in a Relax pipeline comes after ``FuseTIR`` (earlier, operators are functions of their own,
+    with little to fuse). Functions of TIR are worked on one reduction after the other; those of
+    Relax are not touched. What is fused, and what is refused with which code, is in the report that
+    the module carries then: :func:`report_of`.
 
     A function that has been scheduled, or that has no blocks, is left alone, with the reason in the
-    report. What nothing is fused of is the same object as before, and so is the module if
-    that is all of it and the report says the same. A second run does nothing. No function makes the
-    pass raise.
+    report. A function in which nothing is fused is returned unchanged. If that holds for every
+    function, and the report is the same, so is the module. A second run does nothing. No function
+    makes the pass raise.
 
     Parameters
     ----------
@@ -50,9 +50,9 @@ class FuseReductionEpilogue:
     numerics : {"exact", "reassociate"}
         As of :func:`fuse_epilogue.fuse_reduction_epilogue`, but for the default. With ``"exact"``
         every float stays bit for bit, a sum starts from its constant, and what follows runs on a
-        row: LLVM vectorizes that in loops that nobody has scheduled, while it may not vectorize a
-        sum that starts from a residual. ``"reassociate"`` absorbs,
-        for schedules that keep their sums in registers. Sums in 16 bits get a tail with either.
+        row: LLVM vectorizes that in unscheduled loops, while it may not vectorize a sum that starts
+        from a residual. ``"reassociate"`` absorbs, for schedules that keep their sums in registers.
+        Sums in 16 bits get a tail with either.
     distribute : bool
         As of :func:`fuse_epilogue.fuse_reduction_epilogue`.
     rows : bool
@@ -61,15 +61,15 @@ class FuseReductionEpilogue:
         each element as soon as it is finished, as the primitive places it, and the intermediate
         becomes a single element: for functions whose loops are scheduled later.
     target : tvm.target.Target or str or dict, optional
-        What the planner plans for. A plan takes some tenths of a second for each function that
-        the planner knows; without a target nothing is planned.
+        Target that the planner plans for. A plan takes some tenths of a second for each function
+        that the planner knows; without a target nothing is planned.
 
     Raises
     ------
     TypeError
-        `policy` or `numerics` is no str, or `distribute` or `rows` no bool.
+        `policy` or `numerics` is not a str, or `distribute` or `rows` is not a bool.
     ValueError
-        `policy` or `numerics` is none of its values, or `target` none that can be planned for.
+        `policy` or `numerics` has an unknown value, or the planner does not know `target`.
 
     Example
     -------

@@ -39,7 +39,7 @@ def counted(count: int, noun: str) -> str:
 
 @dataclass(frozen=True)
 class ReductionReport:
-    """What became of one reduction.
+    """The outcome for one reduction.
 
     Attributes
     ----------
@@ -47,8 +47,8 @@ class ReductionReport:
         The name of its block.
     fused : bool
     fusion : FusionReport
-        What the primitive did; where `fused` is false and this is fusable, would have done.
-        Without a certificate.
+        Report of the primitive; where `fused` is false and this is fusable, of the fusion that was
+        not made. Without a certificate.
     bytes_saved : int or None
         Bytes of the intermediates that are gone or no longer held in full; None if a size is a
         symbol. An intermediate is written once and read at least once: at least twice as many
@@ -78,17 +78,17 @@ class ReductionReport:
 
     @property
     def tails(self) -> tuple[str, ...]:
-        """What is computed once for each finished element ``x``, by the fused epilogues."""
+        """Expressions that the fused epilogues compute once for each finished element ``x``."""
         return tuple(step.tail for step in self.fusion.steps if step.tail) if self.fused else ()
 
     @property
     def absorbed(self) -> tuple[str, ...]:
-        """What moved into ``T.init``."""
+        """Terms that moved into ``T.init``."""
         steps = self.fusion.steps if self.fused else ()
         return tuple(step.absorbed for step in steps if step.absorbed)
 
     def __str__(self) -> str:
-        """Return the sentences of the fusion, and the decision behind them."""
+        """Return the sentences of the fusion, and the reason for the decision."""
         text = str(self.fusion)
         if self.fusion.fusable and not self.fused:
             text = "\n".join(f"({line})" for line in text.splitlines())
@@ -98,12 +98,12 @@ class ReductionReport:
 
 @dataclass(frozen=True)
 class FunctionReport:
-    """What became of one function.
+    """The outcome for one function.
 
     Attributes
     ----------
     name : str
-        Of its global variable.
+        Name of its global variable.
     reductions : tuple[ReductionReport, ...]
         In program order; empty if it has none, or is left alone.
     left_alone : str
@@ -144,7 +144,7 @@ class FunctionReport:
 
 @dataclass(frozen=True)
 class Report:
-    """What the pass did with a module.
+    """The result of the pass for a module.
 
     Attributes
     ----------
@@ -153,7 +153,7 @@ class Report:
     distribute : bool
         As the pass was asked for.
     functions : tuple[FunctionReport, ...]
-        Of every function but those of Relax, in the module's order.
+        Reports of every function but those of Relax, in the module's order.
 
     Example
     -------
@@ -278,7 +278,7 @@ class Report:
         try:
             data = json.loads(text)
             if data.pop("version") != VERSION:
-                raise ValueError(f"the report is not of version {VERSION}; run the pass anew")
+                raise ValueError(f"the report is not of version {VERSION}; run the pass again")
             functions = tuple(
                 FunctionReport(**{**each, "reductions": reductions_from(each["reductions"])})
                 for each in data.pop("functions")
@@ -331,8 +331,8 @@ def _fusion(data: dict[str, Any]) -> FusionReport:
 def report_of(mod: ir.IRModule) -> Report:
     """Return the report that the pass attached to a module.
 
-    It is the module's attribute ``"fuse_epilogue.report"``: it stays through further passes, and
-    through ``tvm.ir.save_json`` and ``load_json``.
+    The report is the module's attribute ``"fuse_epilogue.report"``: it stays through further
+    passes, and through ``tvm.ir.save_json`` and ``load_json``.
 
     Parameters
     ----------
@@ -345,7 +345,7 @@ def report_of(mod: ir.IRModule) -> Report:
     Raises
     ------
     TypeError
-        `mod` is no module.
+        `mod` is not a module.
     ValueError
         The module has no report.
 

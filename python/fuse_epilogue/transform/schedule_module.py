@@ -35,7 +35,7 @@ VIEW = "view"
 
 @dataclass(frozen=True)
 class FunctionSchedule:
-    """What became of one function.
+    """The outcome for one function.
 
     Attributes
     ----------

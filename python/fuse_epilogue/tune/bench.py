@@ -60,7 +60,7 @@ class LeftOut:
     task : str
         The name of the function.
     reason : str
-        What MetaSchedule has against it.
+        Reason why MetaSchedule cannot tune it.
     """
 
     task: str
@@ -105,7 +105,7 @@ class Bench:
         Unfit
             MetaSchedule cannot take the function.
         ServersGone
-            There is nobody to measure any more.
+            There is no server left to measure on.
         OSError
             The database cannot be written.
         """

@@ -34,7 +34,7 @@ def local_builder(workers: int, seconds: float = 120) -> LocalBuilder:
     ImportError
         A package that TVM needs for it is missing.
     ValueError
-        `workers` is no int from 1, or `seconds` no positive number.
+        `workers` is not an int from 1, or `seconds` is not a positive number.
 
     Example
     -------

@@ -10,7 +10,7 @@ _NULL = {"TransformLayout": 2}
 
 def workload_fault(line: Any) -> str:  # noqa: ANN401 - any JSON
     """Return why TVM could not read a workload, as far as its shape goes; empty if it could."""
-    return "" if _is(line, str, str) else "it is no pair of a hash and a module"
+    return "" if _is(line, str, str) else "it is not a pair of a hash and a module"
 
 
 def record_fault(line: Any, workloads: int) -> str:  # noqa: ANN401 - any JSON
@@ -19,7 +19,7 @@ def record_fault(line: Any, workloads: int) -> str:  # noqa: ANN401 - any JSON
     Parameters
     ----------
     line : Any
-        What the line holds.
+        Content of the line.
     workloads : int
         How many workloads there are to name.
 
@@ -28,7 +28,7 @@ def record_fault(line: Any, workloads: int) -> str:  # noqa: ANN401 - any JSON
     str
     """
     if not _is(line, int, list):
-        return "it is no pair of a workload's number and a measurement"
+        return "it is not a pair of a workload's number and a measurement"
     workload, measurement = line
     if not 0 <= workload < workloads:
         return f"it is of workload {workload}, of those from 0 on there are {workloads}"
@@ -46,15 +46,15 @@ def record_fault(line: Any, workloads: int) -> str:  # noqa: ANN401 - any JSON
         if not _is(decision, int, (int, list)) or not 0 <= decision[0] < len(trace[0]):
             return "a decision of its trace is of no step"
         if isinstance(decision[1], list) and not _all(decision[1], int):
-            return "a decision of its trace is no numbers"
+            return "a decision of its trace is not a list of numbers"
     if times is not None and not _all(times, (int, float)):
-        return "its times are no numbers"
+        return "its times are not numbers"
     if target is not None and not isinstance(target, (dict, str)):
         return "its target is none"
     if arguments is not None and not (
         _all(arguments, list) and all(_is(a, str, str, list) and _all(a[2], int) for a in arguments)
     ):
-        return "its arguments are no tensors"
+        return "its arguments are not tensors"
     return ""
 
 
@@ -78,7 +78,7 @@ def _is(value: Any, *kinds: Any) -> bool:  # noqa: ANN401 - any JSON
 
 
 def _all(value: Any, kind: Any) -> bool:  # noqa: ANN401 - any JSON
-    """Return whether a value of JSON is a list, its elements of a kind; a bool is no number."""
+    """Return whether a value of JSON is a list, its elements of a kind; a bool is not a number."""
     return isinstance(value, list) and all(
         isinstance(each, kind) and not isinstance(each, bool) for each in value
     )

@@ -116,7 +116,7 @@ def commit_workload(database: JSONDatabase, mod: IRModule) -> Workload:
     Raises
     ------
     OSError
-        It is not, see :func:`_appended`.
+        The record is not, see :func:`_appended`.
     """
     if database.has_workload(mod):
         return database.commit_workload(mod)
@@ -130,7 +130,7 @@ def commit(database: JSONDatabase, record: TuningRecord) -> None:
     Raises
     ------
     OSError
-        It is not there, see :func:`_appended`.
+        The record is not there, see :func:`_appended`.
     """
     with _appended(Path(database.path_tuning_record)):
         database.commit_tuning_record(record)
@@ -162,7 +162,7 @@ def _mended(file: Path, fault: Callable[[Any], str]) -> list[Any]:
 
 
 def _cut(file: Path, length: int) -> None:
-    """Move what follows so many bytes of a file to the file beside it."""
+    """Move the rest of a file, after n bytes, to the file beside it."""
     with file.open("r+b") as kept:
         kept.seek(length)
         _append(file.with_name(file.name + CUT), kept.read().rstrip(b"\n") + b"\n")
@@ -185,7 +185,8 @@ def _appended(file: Path) -> Iterator[None]:
     Raises
     ------
     OSError
-        It is not, or the file is gone or may not be written. The file is then as it was before.
+        The record is not, or the file is gone or may not be written. The file is then as it was
+        before.
     """
     if _torn(file):  # by somebody else: what this process tears it mends
         _mended(file, lambda line: "")

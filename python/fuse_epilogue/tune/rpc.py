@@ -1,8 +1,9 @@
 """Measuring in other processes and on other machines, by TVM's own RPC tracker and servers.
 
-TVM's RPC trusts its network: whoever reaches a tracker or a server may write files there and run
-code, there is no password and nothing is encrypted. What is started here listens on the loopback
-interface unless another address is asked for; elsewhere, use a network of your own or a tunnel.
+TVM's RPC trusts its network: anyone who reaches a tracker or a server may write files there and run
+code; there is no password and nothing is encrypted. Trackers and servers started here listen on the
+loopback interface unless another address is asked for; elsewhere, use a network of your own or a
+tunnel.
 """
 
 from __future__ import annotations
@@ -47,14 +48,14 @@ class Cluster:
         The address that tracker and servers listen on. Any other than that of the loopback lets
         everybody who reaches it run code here.
     key : str
-        What the servers are called at the tracker.
+        Key of the servers at the tracker.
 
     Raises
     ------
     ImportError
         A package that TVM's RPC needs is missing.
     ValueError
-        `servers` is less than 1 or more than there are ports for, `host` is no address of this
+        `servers` is less than 1 or more than there are ports for, `host` is not an address of this
         machine, or there is no free port.
 
     Example
@@ -230,7 +231,7 @@ def _need_address(host: str) -> None:
             listening.bind(address)
     except OSError as error:
         raise ValueError(
-            f"'{host}' is no address of this machine ({error}); servers on other machines are "
+            f"'{host}' is not an address of this machine ({error}); servers on other machines are "
             "started there, with python -m tvm.exec.rpc_server, and measured on with rpc_runner"
         ) from error
 

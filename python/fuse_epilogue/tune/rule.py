@@ -1,7 +1,7 @@
 """A schedule rule of MetaSchedule that forks the search space: a reduction fused, or as it is.
 
-What a sum can absorb (a bias) goes into its start. What it cannot (a ReLU) stays a block of its
-own, which MetaSchedule computes in the tiles of the reduction by itself::
+Operands that a sum can absorb (a bias) become its start. Others (a ReLU) stay a separate block,
+which MetaSchedule computes in the tiles of the reduction by itself::
 
     temp = A @ B      (T.init: 0)                 sum = A @ B       (T.init: C[j])
     sum  = temp + C[j]                  ->        D   = max(sum, 0)
@@ -46,14 +46,14 @@ def absorb(sch: s_tir.Schedule, block: SBlockRV, numerics: Numerics = "reassocia
     Returns
     -------
     list[str]
-        The names of the blocks that are gone; empty if `block` is no reduction, or nothing is
+        The names of the blocks that are gone; empty if `block` is not a reduction, or nothing is
         absorbed. Some steps are not taken, since the rules of MetaSchedule could not go on: those
         after which the reduction would start from its own output, which they give another name;
-        those of a reduction with other blocks in its loops, which they reorder; those that absorb
-        a buffer without dimensions, which they copy by loops; those after which somebody reads an
-        output of the function from the reduction, which they would move; and those that write
-        an output in part or in another order than by its dimensions: TVM's ``cache_write`` copies
-        what lies between two elements, too.
+        those of a reduction with other blocks in its loops, which they reorder; those that absorb a
+        buffer without dimensions, which they copy by loops; those after which a block reads an
+        output of the function from the reduction, which they would move; and those that write an
+        output in part or in another order than by its dimensions: TVM's ``cache_write`` copies what
+        lies between two elements, too.
 
     Raises
     ------
@@ -122,7 +122,7 @@ def _writes_by_axes(block: s_tir.SBlock) -> bool:
 class FuseReductionEpilogue(ms.schedule_rule.PyScheduleRule):
     """Give, for every reduction with an epilogue it can absorb, the schedule as it is and fused.
 
-    It has to come before the rules that inline and tile; :func:`space` puts it there.
+    The rule has to come before those that inline and tile; :func:`space` puts it there.
 
     Parameters
     ----------

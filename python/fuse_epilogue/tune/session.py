@@ -61,7 +61,7 @@ def tune(
     Parameters
     ----------
     mod : tvm.ir.IRModule or tvm.tirx.PrimFunc
-        Functions that are not scheduled; what is no PrimFunc is passed over.
+        Functions that are not scheduled; other functions are skipped.
     target : tvm.target.Target, str or dict
         With "num-cores"; of a GPU with "max_threads_per_block" and "max_shared_memory_per_block".
     folder : str or Path
@@ -77,15 +77,16 @@ def tune(
     strategy : SearchStrategy or str, optional
         How; :class:`fuse_epilogue.tune.FuseBest` if there is none.
     cost_model : CostModel or str
-        What chooses among candidates: ``"xgb"`` needs the package xgboost, ``"random"`` none.
+        Model that chooses among candidates: ``"xgb"`` needs the package xgboost, and ``"random"``
+        needs nothing.
     builder : Builder, optional
         :func:`fuse_epilogue.tune.local_builder` if there is none.
     runner : Runner, optional
         TVM's ``LocalRunner`` if there is none and no servers either.
     servers : int
-        If not 0: start a tracker and so many servers on this machine, and measure there.
+        If not 0: start a tracker and that number of servers on this machine, and measure there.
     seed : int
-        Of what is drawn; from 0 to 2**32 - 1.
+        Seed of the random choices; from 0 to 2**32 - 1.
     repeatable : bool
         Propose on one core: then the same seed and database propose the same candidates, as long as
         the cost model does not differ. The threads of several take them in turns that differ.

@@ -34,7 +34,7 @@ class FuseBest(ms.search_strategy.PySearchStrategy):
     Parameters
     ----------
     inner : SearchStrategy, optional
-        What draws unfused schedules; TVM's evolutionary search if there is none.
+        Strategy that draws unfused schedules; TVM's evolutionary search if None.
 
     Example
     -------
@@ -134,7 +134,7 @@ class FuseBest(ms.search_strategy.PySearchStrategy):
 
 @dataclass
 class _Run:
-    """What a search has measured and is still to measure.
+    """The measurements of a search, and those still to make.
 
     Attributes
     ----------
@@ -147,7 +147,7 @@ class _Run:
     spaces : list[tvm.s_tir.Schedule]
         The design spaces with a fusion.
     put_back : list[MeasureCandidate]
-        What was drawn and has not been measured yet.
+        Candidates that were drawn and have not been measured yet.
     """
 
     left: int
@@ -187,13 +187,13 @@ def fused_like(trace: Trace, spaces: Iterable[s_tir.Schedule]) -> Trace | None:
     trace : tvm.s_tir.schedule.Trace
         Without a fusion.
     spaces : Iterable[tvm.s_tir.Schedule]
-        Of the same function.
+        Spaces of the same function.
 
     Returns
     -------
     tvm.s_tir.schedule.Trace or None
-        Of the space that draws the same, writes what is reduced in the same loop, and fuses most;
-        None if there is no such space.
+        Number of the space that draws the same, writes what is reduced in the same loop, and fuses
+        most; None if there is no such space.
     """
     alike = [space.trace for space in spaces if structure(space.trace) == structure(trace)]
     if not alike:

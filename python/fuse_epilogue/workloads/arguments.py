@@ -41,7 +41,7 @@ def whole(argument: str, value: Any, least: int = 1, most: int | None = None) ->
     Raises
     ------
     ValueError
-        It does not, or is a bool or something else, or does not fit into 64 bits.
+        The value does not divide, is not an integer (a bool is none), or does not fit into 64 bits.
     """
     wanted = f"an int >= {least}" if most is None else f"an int from {least} to {most}"
     number = as_int(value)
@@ -62,12 +62,12 @@ def check_below(argument: str, value: int, bits: int = 63, given: Any = None) ->
         What it has at most, without a sign: 63, as an index has, or 31, which is the limit of an
         attribute in Relax.
     given
-        What was given for the argument, if not that number.
+        The value given for the argument, if not that number.
 
     Raises
     ------
     ValueError
-        It has more.
+        The buffer has more.
     """
     if value >= 1 << bits:
         why = "Relax computes with it in 32 bits" if bits == 31 else "indices have 64 bits"
@@ -81,7 +81,7 @@ def one_of(argument: str, value: Any, possible: Sequence[Any]) -> None:  # noqa:
     Raises
     ------
     ValueError
-        It is not.
+        The value is not one of them.
     """
     # Compared with its type: 1 is not True.
     if not any(type(value) is type(choice) and value == choice for choice in possible):
@@ -106,7 +106,7 @@ def size(argument: str, value: Any, names: dict[str, tirx.Var]) -> Size:  # noqa
     Raises
     ------
     ValueError
-        It is neither an int from 1 to 2**63 - 1 nor the name of a symbolic size.
+        The size is neither an int from 1 to 2**63 - 1 nor the name of a symbolic size.
     """
     if isinstance(value, str):
         if not value.isidentifier() or keyword.iskeyword(value):
@@ -145,7 +145,7 @@ def index_dtype(*shapes: Mapping[str, Size]) -> str:
     Parameters
     ----------
     shapes
-        Of each buffer the sizes, by the argument that determines them.
+        Sizes of each buffer, by the argument that determines them.
 
     Raises
     ------

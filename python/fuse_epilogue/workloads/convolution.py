@@ -37,7 +37,7 @@ class Convolution:
     stride, dilation
         Columns from one result to the next, and from one tap to the next.
     columns
-        Of the result.
+        Type of the result.
     dtype, accumulator
         Type of the data, and the type it is summed in.
     index_dtype
@@ -93,8 +93,8 @@ def convolution(
     if reach >= TOO_MANY:
         largest = "dilation" if dilation > f else "f"
         raise ValueError(
-            f"{largest} must be smaller, because dilation * (f - 1) = {reach} is no index of 64 "
-            f"bits: {max(dilation, f)!r}"
+            f"{largest} must be smaller, because dilation * (f - 1) = {reach} is not an index of "
+            f"64 bits: {max(dilation, f)!r}"
         )
     left, right = _zeros(padding, length, f, stride, dilation)
     check_below("padding", left + right, given=padding)

@@ -50,9 +50,9 @@ def depthwise_conv1d(
         How many zeros go to the left and right of x.
 
         ``"same"``: as many as make W' = ceil(W / stride), half of them (rounded down) on the left;
-        that is ``dilation * (F - 1)`` in all for a stride of 1, and so many also for every other
-        stride where W is symbolic. ``"valid"``: none. ``"causal"``: ``dilation * (F - 1)`` on the
-        left, so that y[.., i] depends on no column after ``i * stride``. ``(l, r)``: l and r.
+        that is ``dilation * (F - 1)`` in all for a stride of 1, and the same for every other stride
+        where W is symbolic. ``"valid"``: none. ``"causal"``: ``dilation * (F - 1)`` on the left, so
+        that y[.., i] depends on no column after ``i * stride``. ``(l, r)``: l and r.
     stride, dilation : int
         Columns of x from one result to the next, and from one tap to the next; at least 1.
     dtype : {"float32", "float16", "bfloat16", "int8"}

@@ -29,9 +29,9 @@ def relax_depthwise_conv1d(
     """Convolve each channel with a filter of its own, in the form that Relax gives it.
 
     ``relax.op.nn.conv1d`` with C groups, an addition of the bias and an activation, which Relax
-    legalizes and fuses. ``padding="causal"`` is what people write in PyTorch,
-    ``conv(x)[..., :W]`` with ``dilation * (F - 1)`` zeros on *both* sides: the convolution computes
-    columns that nobody reads.
+    legalizes and fuses. ``padding="causal"`` is what people write in PyTorch, ``conv(x)[..., :W]``
+    with ``dilation * (F - 1)`` zeros on *both* sides: the convolution computes columns that are
+    never read.
 
     Parameters
     ----------

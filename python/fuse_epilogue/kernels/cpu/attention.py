@@ -62,7 +62,7 @@ def schedule(
     Returns
     -------
     Scheduled or None
-        None if the function is not attention in float32, or the columns of the result are no
+        None if the function is not attention in float32, or the columns of the result are not a
         multiple of a vector.
     """
     found = attention_of(program)

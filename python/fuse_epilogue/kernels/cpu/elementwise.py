@@ -4,9 +4,9 @@
         for vectors of the last axis: y[...] = f(a[...], b[...], ...)
         for the elements that are left: the same
 
-Axes that lie behind each other in every buffer become one. Where an input is transposed (its
-neighbours are neighbours along another axis than the output's), both axes are cut into tiles, so
-that a line of the cache is used up while it is there.
+Axes that are contiguous in every buffer become one. Where an input is transposed (its neighbours
+are neighbours along another axis than the output's), both axes are cut into tiles, so that a line
+of the cache is used up while it is there.
 """
 
 from __future__ import annotations

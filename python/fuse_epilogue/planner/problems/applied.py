@@ -27,7 +27,7 @@ def applicable(found: Same | None, apart: Callable[[Points], Any] | None = None)
     Parameters
     ----------
     found : Product, Rows or CudaConv
-        What was found; None stays None.
+        The problem that was found; None stays None.
     apart : Callable, optional
         Returns for each point which of several forms it has: each is tried.
 

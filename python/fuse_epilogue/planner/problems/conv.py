@@ -36,7 +36,7 @@ def find_conv(func: tirx.PrimFunc, machine: Cpu) -> ConvProblem | None:
     Raises
     ------
     ValueError
-        It has a reduction, and an axis of size 0.
+        The function has a reduction, and an axis of size 0.
     """
     refuse_empty(func)
     prepared = prepare(func)

@@ -138,7 +138,7 @@ def _shifting(problem: ConvProblem, lanes: Any) -> Any:
 
 
 def _traffic(problem: ConvProblem, p: Points, apart: Any, cores: Any) -> Any:
-    """Return the seconds of the traffic of one core, where so many compute at once."""
+    """Return the seconds of the traffic of one core, where n compute at once."""
     machine, at = problem.machine, ((("r", 1),), (("c", 1),))
     size = problem.bits // 8
     loops = (("r", problem.sizes["rows"] / cores), ("c", problem.sizes["columns"]))

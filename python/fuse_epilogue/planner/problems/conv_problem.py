@@ -52,9 +52,9 @@ class ConvProblem:
     dtype : str
         Of x.
     bits : int
-        Of a sum.
+        Bytes of a sum.
     bytes, result : int
-        Of an element of x, and of one of y.
+        Bytes of an element of x, and of one of y.
     epilogue : Epilogue
     ways : frozenset[tuple[int, int, int]]
         The ways to fuse, forms and lanes that go together.
@@ -98,7 +98,7 @@ class ConvProblem:
                 "form",
                 tuple(known),
                 "",
-                "how x is loaded: tiles, for every tap anew; rows, once for all taps; elements, "
+                "how x is loaded: tiles, for every tap again; rows, once for all taps; elements, "
                 "for one sum after the other",
                 tuple(_LABELS[form] for form in known),
             ),
@@ -140,14 +140,14 @@ class ConvProblem:
                 0,
                 "bytes",
                 lambda p: (p["stores"] == STREAMED) * max(0, last.bytes - size),
-                f"whoever reads a result that {last.name} holds is to find it there",
+                f"readers of a result that {last.name} holds is to find it there",
             ),
         )
         return Space(variables, constraints)
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """What the space lacks, each with the reason."""
+        """Choices that the space lacks, each with the reason."""
         rows = (f"not in rows: {self.why_not_rows}",) if self.why_not_rows else ()
         tiles = ("not in tiles: one of TVM's primitives refuses the loops",)
         return rows + (() if any(form == TILES for _, form, _ in self.ways) else tiles)

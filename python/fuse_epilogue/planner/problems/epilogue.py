@@ -26,7 +26,7 @@ _FUNCTION = 22
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What follows a reduction.
+    """The work after a reduction.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class Epilogue:
         """The variable "fusion"."""
         labels = tuple(LABELS[mode] for mode in self.modes)
         meaning = (
-            "where what follows the reduction is computed: none, behind it in loops of its own; "
+            "where what follows the reduction is computed: none, after it in loops of its own; "
             "tail, on each finished tile; absorbed, in what the reduction starts from"
         )
         return Variable("fusion", self.modes, "", meaning, labels)
@@ -134,7 +134,7 @@ def unfused(sch: s_tir.Schedule, names: Sequence[str]) -> Any:
     ----------
     sch : tvm.s_tir.Schedule
     names : Sequence[str]
-        Of the blocks that follow, in order.
+        Names of the blocks that follow, in order.
     """
     *before, last = names or (None,)
     for name in before:
@@ -147,7 +147,7 @@ def unfused(sch: s_tir.Schedule, names: Sequence[str]) -> Any:
 def in_vectors(sch: s_tir.Schedule, block: Any, lanes: int, parallel: bool) -> None:
     """Schedule a block without sums: its last loop in vectors, those around it in parallel.
 
-    What follows a reduction may have any rank, and so any number of loops. One alone is both.
+    Blocks after a reduction may have any rank, and so any number of loops. A single loop is both.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def in_vectors(sch: s_tir.Schedule, block: Any, lanes: int, parallel: bool) -> N
     block : SBlockRV
         Not scheduled.
     lanes : int
-        Elements of a vector; where the last loop is not so many of them, it stays as it is.
+        Elements of a vector; where the last loop is not a multiple, it stays as it is.
     parallel : bool
         Whether several threads compute it.
     """

@@ -31,7 +31,7 @@ class Operand:
     place : int
         Which read of the reduction it is.
     bytes : int
-        Of an element.
+        Bytes of an element.
     turned : bool
         Whether it is stored with the axes in the other order: a[k, m] or b[n, k].
     """
@@ -54,9 +54,9 @@ class Matched(Generic[On]):
     sizes : dict[str, int]
         By the letters of the pattern.
     dtype : str
-        Of what goes in.
+        Type of the inputs.
     bits : int
-        Of a result before what follows.
+        Type of a result before the epilogue.
     epilogue : Epilogue
     """
 
@@ -88,7 +88,7 @@ class Product(Matched[On]):
     ----------
     a, b : Operand
     out_bytes : int
-        Of an element of y.
+        Bytes of an element of y.
     """
 
     a: Operand
@@ -104,7 +104,7 @@ class Rows(Matched[On]):
     Attributes
     ----------
     bytes : int
-        Of an element of x.
+        Bytes of an element of x.
     splits : bool
         Whether TVM knows how to reduce partial results.
     """
@@ -145,14 +145,14 @@ def match_product(func: tirx.PrimFunc, machine: Any, make: Callable[..., Found])
     func : tvm.tirx.PrimFunc
         Not scheduled.
     machine : Any
-        What the problem is told of it.
+        Description of it for the problem.
     make : Callable
         Makes the problem; it takes what :class:`Product` takes.
 
     Raises
     ------
     ValueError
-        It has a reduction, and an axis of size 0: see :func:`refuse_empty`.
+        The function has a reduction, and an axis of size 0: see :func:`refuse_empty`.
     """
     refuse_empty(func)
     prepared = prepare(func)
@@ -234,14 +234,14 @@ def match_rows(func: tirx.PrimFunc, machine: Any, make: Callable[..., Found]) ->
     func : tvm.tirx.PrimFunc
         Not scheduled.
     machine : Any
-        What the problem is told of it.
+        Description of it for the problem.
     make : Callable
         Makes the problem; it takes what :class:`Rows` takes.
 
     Raises
     ------
     ValueError
-        It has a reduction, and an axis of size 0: see :func:`refuse_empty`.
+        The function has a reduction, and an axis of size 0: see :func:`refuse_empty`.
     """
     refuse_empty(func)
     prepared = prepare(func)

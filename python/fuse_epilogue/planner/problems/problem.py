@@ -1,4 +1,4 @@
-"""What every kind of problem offers to the search, whatever machine it is for."""
+"""The interface of every kind of problem to the search, for any machine."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Problem(Protocol):
 
     @property
     def space(self) -> Space:
-        """What is chosen from."""
+        """The space of choices."""
 
     def cost(self, points: Points) -> Terms:
         """Return the terms of the cost of feasible points, in seconds, for all at once."""

@@ -168,8 +168,8 @@ def find_product(func: tirx.PrimFunc, machine: Cpu) -> ProductProblem | None:
     Raises
     ------
     ValueError
-        It is one, and TVM's primitives refuse every way to schedule it; or it has a reduction, and
-        an axis of size 0.
+        TVM's primitives refuse every way to schedule the product; or the function has a
+        reduction, and an axis of size 0.
     """
     return applicable(match_product(func, machine, ProductProblem))
 
@@ -185,7 +185,7 @@ def _dividing(sizes: tuple[int, ...], size: int) -> tuple[int, ...]:
 def _blocks(size: int, unit: int = 1) -> tuple[int, ...]:
     """Return how many rows or columns a block may have: all, and divisors near some sizes.
 
-    They are multiples of a unit, which divides the size; one of them is as small as any tile.
+    Tiles are multiples of a unit, which divides the size; one of them is as small as any tile.
     """
     found = [unit * max(divisors(size // unit, max(1, near // unit))) for near in _BLOCKS]
     return tuple(dict.fromkeys([*found, size]))

@@ -1,4 +1,4 @@
-"""What the points of a product of matrices cost on a processor."""
+"""Costs of the points of a product of matrices on a processor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PASSED_ON = 8.0
 
 
 def nest(problem: ProductProblem, p: Points, cores: Any = 1.0) -> Nest:
-    """Return the loops that each of so many cores runs, and what their body touches."""
+    """Return the loops that each of n cores runs, and the memory that their body touches."""
     m, n, k = (problem.sizes[letter] for letter in "mnk")
     rows, width = p["rows"], problem.width(p)
     tiles_m, tiles_n = p["block_rows"] // rows, p["block_columns"] // width
@@ -158,7 +158,7 @@ def _vectors(problem: ProductProblem, p: Points) -> tuple[Any, Any]:
 
 
 def _around(problem: ProductProblem, p: Points) -> tuple[Any, Any]:
-    """Return the clocks for a vector of a tile before its first step and behind its last."""
+    """Return the clocks for a vector of a tile before its first step and after its last."""
     core, epilogue = problem.machine.core, problem.epilogue
     absorbed = p["fusion"] == ABSORBED
     loads = len(epilogue.loads) / core.load

@@ -26,7 +26,7 @@ def scheduled(
     reduction : SBlockRV
         Its only reduction.
     problem : ProductProblem
-        What it is.
+        The product.
     point : dict[str, int]
         A feasible one of its space.
     """
@@ -91,7 +91,7 @@ def _unrolled(sch: s_tir.Schedule, loops: list[Any]) -> None:
 
 
 def _panels_of(sch: s_tir.Schedule, block: Any, width: int, lanes: int, parallel: bool) -> None:
-    """Schedule a block that writes panels of columns, one behind the other."""
+    """Schedule a block that writes panels of columns, one after the other."""
     rows, columns = sch.get_loops(block)
     panel, vectors, lane = sch.split(columns, [None, width // lanes, lanes])
     sch.reorder(panel, rows, vectors, lane)

@@ -233,8 +233,7 @@ def find_rows(func: tirx.PrimFunc, machine: Cpu) -> RowsProblem | None:
     Raises
     ------
     ValueError
-        It is one, and TVM's primitives refuse every way to schedule it; or it has a reduction, and
-        an axis of size 0.
+        TVM's primitives refuse every way to schedule the reduction of rows, or an axis has size 0.
     """
     return applicable(match_rows(func, machine, RowsProblem), lambda p: p["lanes"] > 1)
 

@@ -59,7 +59,7 @@ def split_at_borders(func: tirx.PrimFunc, borders: Mapping[str, Borders]) -> tir
     Parameters
     ----------
     func : tvm.tirx.PrimFunc
-        Scheduled. Buffers that only a marked loop uses are not needed behind one step of it.
+        Scheduled. Buffers that only a marked loop uses are not needed after one step of it.
     borders : Mapping[str, Borders]
         By the annotation that marks the loop; the split ones do not have it.
 

@@ -33,7 +33,7 @@ class Form:
     lanes : int
         Elements of a vector, a power of two; not of :data:`ELEMENTS`.
     vectors : int
-        Of a tile; of :data:`TILES` only.
+        Columns of a tile; of :data:`TILES` only.
     stream : bool
         Whether the result is stored around the caches; of :data:`ROWS` only, and only where
         :func:`.rows.streams` says that it can be.
@@ -65,7 +65,7 @@ def written(
     form : Form
         One that is possible; of rows, :func:`.row_limits.why_not_rows` tells.
     follow : Callable[[tvm.s_tir.Schedule, SBlockRV], None]
-        What becomes of what follows the reduction.
+        Treatment of the epilogue.
 
     Returns
     -------

@@ -8,10 +8,9 @@ their number is only known when the function runs:
     channels last:   for images and tiles of columns, in parallel: for vectors of channels:
                          columns (a few unrolled), taps (unrolled), lanes
 
-The tail stands behind the taps, in loops of its own; without one, what stores the sums stands
-there. Loops in which only the first and the last steps meet a border are split, the rest has no
-conditions: see `borders`. That is the rewriting "borders", the last step; the others are TVM's
-primitives.
+The tail comes after the taps, in loops of its own; without a tail, the sums are stored there. Loops
+in which only the first and the last steps meet a border are split, the rest has no conditions: see
+`borders`. That is the rewriting "borders", the last step; the others are TVM's primitives.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def in_loops(
     conv : SBlockRV
         The reduction.
     found : DepthwiseConv
-        What it computes.
+        The convolution that it computes.
     lanes : int
         Elements of a vector.
     unroll : int
@@ -64,7 +63,7 @@ def in_loops(
     parallel : bool
         Whether rows run in parallel.
     follow : Callable[[tvm.s_tir.Schedule, SBlockRV], None]
-        What becomes of what follows the reduction.
+        Treatment of the epilogue.
 
     Returns
     -------
@@ -180,7 +179,7 @@ def one_by_one(
     parallel: bool,
     follow: Callable[[s_tir.Schedule, Any], None],
 ) -> s_tir.Schedule:
-    """Schedule a convolution element by element, the tail behind each sum.
+    """Schedule a convolution element by element, the tail after each sum.
 
     For symbolic sizes such as ``(w + 1) // 3``, of which it is not proved that tiles cover them.
 
@@ -191,7 +190,7 @@ def one_by_one(
     conv : SBlockRV
         The reduction.
     found : DepthwiseConv
-        What it computes.
+        The convolution that it computes.
     parallel, follow
         As of :func:`in_loops`.
 
@@ -219,7 +218,7 @@ def one_by_one(
 
 
 def _store_once(sch: s_tir.Schedule, conv: Any, tile: Any, lanes: int, unrolled: bool) -> None:
-    """Let the sums of a tile be stored behind it where no tail does so.
+    """Let the sums of a tile be stored after it where no tail does so.
 
     Sums in the result are stored and loaded with each tap wherever a condition keeps LLVM from
     seeing that it is the same element.

@@ -17,7 +17,7 @@ def why_not_rows(fused: FusedConv, lanes: int) -> str | None:
     Parameters
     ----------
     fused : FusedConv
-        What it computes.
+        The convolution that it computes.
     lanes : int
         Elements of a vector, at most; a power of two.
     """
@@ -30,7 +30,7 @@ def why_not_rows(fused: FusedConv, lanes: int) -> str | None:
     if not isinstance(conv.width, int) or not isinstance(conv.columns, int):
         return "the length of its rows is not known before it runs"
     if min(conv.width, conv.columns) < 2:
-        return "a row of one element is no vector"
+        return "a row of one element is not a vector"
     if conv.axis != len(conv.data.indices) - 1:
         return "the columns of its input are not neighbours in memory"
     if not last.same_as(column) or any(uses(index, column) for index in others):

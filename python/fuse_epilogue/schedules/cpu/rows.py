@@ -75,7 +75,7 @@ def streams(fused: FusedConv, lanes: int) -> bool:
     Parameters
     ----------
     fused : FusedConv
-        What it computes.
+        The convolution that it computes.
     lanes : int
         Elements of a vector, at most; a power of two.
     """
@@ -198,7 +198,7 @@ class _Rows:
         return tirx.SeqStmt(statements) if len(statements) > 1 else statements[0]
 
     def _step(self, base: Any) -> list[Any]:
-        """Return the code of the vector from column `base` on, behind that of the one before."""
+        """Return the code of the vector from column `base` on, after that of the one before."""
         if not self.carries:
             return self._alone(base)
         statements = self._load(self.last, base + self.last * self.lanes) + self._vector(base)
@@ -315,12 +315,13 @@ class _Rows:
 def inside(columns: int, width: int, lanes: int, first: int, last: int) -> tuple[int, int]:
     """Return which whole vectors of a row need no chunk that is partly outside of it.
 
-    They are neighbours: those before them are near the start of the row, those behind near its end.
+    The columns are neighbours: those before them are near the start of the row, those after them
+    near its end.
 
     Parameters
     ----------
     columns, width : int
-        Of the result, and of x.
+        Columns of the result, and of x.
     lanes : int
         Elements of a vector, and of a chunk.
     first, last : int
@@ -329,7 +330,7 @@ def inside(columns: int, width: int, lanes: int, first: int, last: int) -> tuple
     Returns
     -------
     tuple[int, int]
-        The first of them, and the one behind the last: (0, 0) if there is none.
+        The first of them, and the one after the last: (0, 0) if there is none.
 
     Example
     -------

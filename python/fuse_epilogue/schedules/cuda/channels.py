@@ -73,7 +73,7 @@ def in_channels(
 
 
 def tile_of(fused: FusedConv, channels: Any, tile: int) -> tuple[int, int] | None:
-    """Return the lanes of a vector and the bytes that a thread holds for so many columns.
+    """Return the lanes of a vector and the bytes that a thread holds for n columns.
 
     None if it cannot hold them.
     """
@@ -124,7 +124,7 @@ class _Channels:
         return outer * ceil_div(self.conv.columns, self.tile) // self.lanes
 
     def function(self, func: tirx.PrimFunc, most: int) -> tirx.PrimFunc:
-        """Return the function, with so many threads of a block at most."""
+        """Return the function, with at most n threads in a block."""
         first = self.tiles.var * self.tile
         used = {
             column * self.conv.stride + tap * self.conv.dilation

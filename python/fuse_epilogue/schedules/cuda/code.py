@@ -89,11 +89,11 @@ def computed(
     fused : FusedConv
     lanes : int
     sums, out : tvm.tirx.Buffer
-        Of a thread: the accumulators, and the result.
+        Buffers of a thread: the accumulators, and the result.
     x : Callable
         The element of x for a tap and a lane.
     at : Callable
-        What the axes are for a lane.
+        Values of the axes for a lane.
     inside : Callable, optional
         The condition that a lane is one of the result's: nothing is computed for others.
     """

@@ -53,20 +53,20 @@ def in_copies(func: PrimFunc, name: str) -> PrimFunc:
     ----------
     func : tvm.tirx.PrimFunc
     name : str
-        Of a block that copies an element from global to shared memory. Its innermost loop has the
-        elements of one copy, side by side in both, from a multiple of as many on.
+        Loop of a block that copies an element from global to shared memory. Its innermost loop has
+        the elements of one copy, side by side in both, from a multiple of as many on.
 
     Raises
     ------
     NotRewritten
-        The block does something else, or no instruction copies so many bytes.
+        The block does something else, or no instruction copies that many bytes.
     """
     sch = s_tir.Schedule(func)
     block = sch.get_sblock(name)
     store, loops = sch.get(block).body, sch.get_loops(block)
     load = getattr(store, "value", None)
     if not loops or not isinstance(store, tirx.BufferStore) or not isinstance(load, TensorLoad):
-        raise NotRewritten(f"its block '{name}' is no copy in a loop")
+        raise NotRewritten(f"its block '{name}' is not a copy in a loop")
     if (load.source.scope(), store.buffer.scope()) != ("global", "shared"):
         raise NotRewritten(f"'{name}' does not copy from global to shared memory")
     lanes, dtype = plain(sch.get(loops[-1]).extent), str(store.buffer.ty.dtype)

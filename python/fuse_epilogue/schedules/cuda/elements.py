@@ -1,7 +1,7 @@
 """A depthwise convolution one element at a time, for CUDA: any stride, dilation and layout.
 
-Neighbouring threads have neighbouring elements of the result, so that what they load for a tap lies
-side by side, or `stride` apart; what several threads load comes from the cache.
+Neighbouring threads have neighbouring elements of the result, so that what they load for a tap is
+contiguous, or at a distance of `stride`; elements that several threads load come from the cache.
 """
 
 from __future__ import annotations

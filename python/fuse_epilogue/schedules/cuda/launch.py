@@ -23,7 +23,7 @@ ENOUGH_THREADS = 1 << 16
 
 
 def enough(threads: Any) -> bool:
-    """Whether so many threads keep a large GPU busy; an unknown number does."""
+    """Return whether n threads keep a large GPU busy; an unknown number does."""
     return not isinstance(threads, int) or threads >= ENOUGH_THREADS
 
 
@@ -38,7 +38,7 @@ def ceil_div(a: Any, b: int) -> Any:
 
 
 def threads_for(total: Any, dtype: str, most: int = THREADS) -> int:
-    """Return the threads of a block, at most some, for so many in all, counted in a type."""
+    """Return the threads of a block, up to a limit, for n in all, counted in a type."""
     if not isinstance(total, int):
         return most
     threads = min(most, total)
@@ -71,13 +71,13 @@ def in_threads(
     ----------
     func : tvm.tirx.PrimFunc
     fused : FusedConv
-        What `body` reads and writes.
+        Buffers that `body` reads and writes.
     axes : Sequence[tvm.tirx.IterVar]
         The space.
     body : Stmt
         In the variables of the axes.
     local : Sequence[tvm.tirx.Buffer]
-        What a thread has for itself.
+        Buffers of a thread.
     most : int
         Threads of a block, at most.
     """

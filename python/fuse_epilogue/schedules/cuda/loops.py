@@ -1,7 +1,7 @@
 """A function with a convolution and blocks that do not become one with it, for CUDA.
 
 By schedule primitives: each block gets a kernel, neighbouring threads have neighbouring elements,
-and what is fusable is fused first: the tail stands behind the taps, its operand in a register.
+and what is fusable is fused first: the tail comes after the taps, its operand in a register.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def bind_elements(sch: s_tir.Schedule, block: Any, most: int = THREADS) -> None:
     Raises
     ------
     tvm.s_tir.ScheduleError
-        It is in other loops, because it was scheduled before, or they cannot be parallel.
+        The block is in other loops, because it was scheduled before, or they cannot be parallel.
     """
     axes, loops = sch.get(block).iter_vars, sch.get_loops(block)
     if len(axes) != len(loops):

@@ -10,13 +10,13 @@ multiprocessor. All loads come first, so that they are under way together.
 
 Vectors in memory must begin at a multiple of their size. Where the rows of x and y are equally long
 but not made of whole vectors, as with an odd or a symbolic W, vectors begin where those of memory
-do: the first of a row begins before it, and the last ends behind it.
+do: the first of a row begins before it, and the last ends after it.
 
     row r: ..|x x x x|x x . .            row r + 1: ..|. . x x|x x x x|..
 
 What lies outside of the row is a chunk, or lanes of one, with the padding's value: only threads at
-a border look at single elements, and there is no padded copy. What is computed of such lanes is not
-stored; where it could end the program, as an integer divided by such a sum, it is not computed.
+a border look at single elements, and there is no padded copy. Results of such lanes are not stored;
+where one could end the program, as an integer divided by such a sum, it is not computed.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def in_rows(
     rows : Rows
         From :func:`find_rows`.
     vectors : int, optional
-        Of a thread, at most as many as a row has; chosen by the size of the result if None.
+        Vectors of a thread, at most as many as a row has; chosen by the size of the result if None.
     most : int
         Threads of a block, at most.
     """
@@ -211,7 +211,7 @@ class _Row:
         self.out = tirx.decl_buffer((self.lanes,), fused.buffer.ty.dtype, "out", scope="local")
 
     def function(self, func: tirx.PrimFunc, most: int) -> tirx.PrimFunc:
-        """Return the function, with so many threads of a block at most."""
+        """Return the function, with at most n threads in a block."""
         columns, code = self._begin()
         for vector, first in enumerate(columns):
             for place in range(self.rows.first, self.rows.last + 1):

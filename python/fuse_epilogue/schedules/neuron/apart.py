@@ -31,7 +31,7 @@ class Apart:
     reduction : tvm.tirx.PrimFunc
         The reduction alone; the last parameter is what it stores into.
     rest : tvm.tirx.PrimFunc
-        What follows; the last parameter but one is what the reduction stored.
+        The epilogue; its last parameter but one is the result of the reduction.
     """
 
     sch: s_tir.Schedule

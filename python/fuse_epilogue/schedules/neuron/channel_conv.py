@@ -1,4 +1,4 @@
-"""A depthwise convolution written anew, with a block for each thing that an engine does.
+"""Rewrite a depthwise convolution with a block for each operation of an engine.
 
     loaded    x with its zeros, as far as the windows of the result reach
     conv      the sum over the taps, from T.init on
@@ -44,7 +44,7 @@ class ChannelConv(Found):
     sch, block
         As of :class:`.found.Found`.
     fused : FusedConv
-        What it computes.
+        The convolution that it computes.
     channel : tvm.tirx.IterVar
         The axis that the weights depend on.
     images : tuple[tvm.tirx.IterVar, ...]
@@ -74,7 +74,7 @@ class ChannelConv(Found):
         return int(self.channel.dom.extent)
 
     def loops(self, partitions: int) -> int:
-        """Return how many loops what is written anew is in: see :func:`rewritten`."""
+        """Return how many loops the rewritten function is in: see :func:`rewritten`."""
         return len(self.images) + (1 if self.channels % partitions else 2) + 1
 
     @property
@@ -95,7 +95,7 @@ def find_channel_conv(func: tirx.PrimFunc) -> ChannelConv | None:
     Raises
     ------
     tvm.s_tir.ScheduleError
-        What follows the convolution cannot be fused.
+        The epilogue of the convolution cannot be fused.
     """
     prepared = prepare(func)
     if prepared is None or find_depthwise_conv(prepared[0].get(prepared[1])) is None:
@@ -136,12 +136,12 @@ def conv_in(sch: s_tir.Schedule, reduction: Any) -> ChannelConv | None:
 
 
 def rewritten(conv: ChannelConv, partitions: int, on_tensor: int = 0) -> tirx.PrimFunc:
-    """Write the convolution anew.
+    """Rewrite the convolution.
 
     Parameters
     ----------
     conv : ChannelConv
-        What to write.
+        The convolution to write.
     partitions : int
         Channels that one instruction computes. If they divide the channels there is an axis for
         them: channel ``p * rest + r``, so that the weights of a partition are neighbours.

@@ -64,7 +64,7 @@ def tilings(conv: ChannelConv, core: Machine, finite: bool) -> Iterator[Tiling]:
     Parameters
     ----------
     conv : ChannelConv
-        What to cut up.
+        The convolution to cut into tiles.
     core : Machine
         Where.
     finite : bool

@@ -9,7 +9,7 @@ from tvm import s_tir, tirx
 
 @dataclass(frozen=True)
 class Found:
-    """What is computed in a function.
+    """The computation of a function.
 
     Attributes
     ----------

@@ -37,14 +37,14 @@ class Published:
     Attributes
     ----------
     what : str
-        What it changes.
+        The change that it makes.
     latency_ms : float
-        Of the kernel.
+        Schedule of the kernel.
     multiplies, sums : int
         How many instructions of each: as published for steps 5 and 6, before those as in the
         program.
     multiplies_ms, sums_ms : float or None
-        What they took, where it was published.
+        Their latency, where it was published.
     """
 
     what: str

@@ -86,7 +86,7 @@ class Tiling:
     right_stays : bool
         Whether all of the right matrix stays: it is loaded while the first block is computed.
     engine : str
-        Of the last step; the usual one if empty.
+        Name of the last step; the usual one if empty.
     """
 
     tiles: int
@@ -133,7 +133,7 @@ def scheduled(product: Product, tiling: Tiling) -> s_tir.Schedule:
     Parameters
     ----------
     product : Product
-        What to schedule.
+        The product to schedule.
     tiling : Tiling
         How.
 
@@ -148,13 +148,13 @@ def scheduled(product: Product, tiling: Tiling) -> s_tir.Schedule:
 
 
 def tile(sch: s_tir.Schedule, product: Product, tiling: Tiling, alone: bool = False) -> None:
-    """Write a product anew, and schedule it: `write`, then `cut`."""
+    """Rewrite a product, and schedule it: `write`, then `cut`."""
     write(sch, product, alone)
     cut(sch, product, tiling)
 
 
 def write(sch: s_tir.Schedule, product: Product, alone: bool = False) -> None:
-    """Write a product anew.
+    """Rewrite a product.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What is loaded in the first iteration of a loop, and stays for the others.
+"""Loads that happen in the first iteration of a loop, and stay for the others.
 
     for i in range(4):                       for i in range(4):
         tile = load(b)                           if i == 0: tile = load(b)
@@ -43,7 +43,7 @@ def once(func: tirx.PrimFunc, block: str, loop: int) -> tirx.PrimFunc:
     Raises
     ------
     NotRewritten
-        It would be something else in another iteration, or for somebody else.
+        The loaded value differs in another iteration, or another block writes it.
     """
     nests = all_nests(func.body.block)
     own = [nest for nest in nests if _is_block(nest) and nest.realize.block.name_hint == block]

@@ -1,4 +1,4 @@
-"""A part of a function as a function of its own, and back: so that it can be written anew alone."""
+"""A part of a function as a function of its own, and back: so that it can be rewritten alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..trees import statements
 
 
 def part_of(func: tirx.PrimFunc, block: str) -> tirx.PrimFunc | None:
-    """Return what stands in the outermost loop around a block, as a function.
+    """Return the outermost loop around a block, as a function.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def part_of(func: tirx.PrimFunc, block: str) -> tirx.PrimFunc | None:
 
 
 def put_back(func: tirx.PrimFunc, part: tirx.PrimFunc, written: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return a function with a part of it written anew.
+    """Return a function with a part of it rewritten.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def put_back(func: tirx.PrimFunc, part: tirx.PrimFunc, written: tirx.PrimFunc) -
     part : tvm.tirx.PrimFunc
         Of :func:`part_of`, or `func` itself.
     written : tvm.tirx.PrimFunc
-        What is in its place. Its parameters are those of the part, but for their names.
+        The replacement. Its parameters are those of the part, but for their names.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""A product of matrices written anew, with a block for each step.
+"""Rewrite a product of matrices with a block for each step.
 
 The tensor engine sums over partitions, so both operands are needed with k on them. Where memory
 has k next to k the engine turns them, tile by tile:
@@ -30,12 +30,12 @@ ROW, COLUMN, PART = "all", "column", "part"
 
 
 def rewritten(product: Product) -> tirx.PrimFunc:
-    """Write the product anew, with the same parameters and the blocks of this module.
+    """Rewrite the product, with the same parameters and the blocks of this module.
 
     Parameters
     ----------
     product : Product
-        What to write.
+        The product to write.
     """
     return _Rewriter(product).write()
 

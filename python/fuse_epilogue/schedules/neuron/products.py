@@ -62,7 +62,7 @@ class Product(Found):
     sch, block
         As of :class:`.found.Found`.
     fused : Fused
-        What is computed of a sum.
+        The result computed from a sum.
     axes : dict[str, tvm.tirx.IterVar]
         By "m", "n" and "k"; one that is missing has one value. There are no others.
     left, right : Side
@@ -117,7 +117,7 @@ def find_product(func: tirx.PrimFunc) -> Product | None:
     Raises
     ------
     tvm.s_tir.ScheduleError
-        What follows the product cannot be fused.
+        The epilogue of the product cannot be fused.
     """
     prepared = prepare(func) if is_fixed(func) else None
     if prepared is None:

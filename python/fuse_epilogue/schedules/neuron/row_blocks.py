@@ -1,4 +1,4 @@
-"""What is computed of the rows of matrices, written anew with a block for each step."""
+"""Rewrite work on the rows of matrices with a block for each step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REST = "rest_"
 
 @dataclass(frozen=True)
 class Rows(Found):
-    """What is computed of the rows of a matrix, or of each of many.
+    """Work on the rows of a matrix, or of each of many.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class Rows(Found):
         What is computed of a reduced row; of an element, where there is no reduction: then it has
         no sum.
     term : Expr or None
-        What is reduced.
+        The reduction.
     step : type or None
         The kind of expression that does it.
     """
@@ -60,7 +60,7 @@ class Rows(Found):
 
     @property
     def tiles(self) -> dict[str, tuple[Any, str]]:
-        """What is read, each load once, and the letters of its tile's axes; by the tile's name.
+        """The loads, each once, and the letters of the tile's axes; by the tile's name.
 
         What depends on columns alone is there for all rows: its letters are "pn".
         """
@@ -76,13 +76,13 @@ class Rows(Found):
 
 
 class RowWriter:
-    """Writes the function anew: a block for all that is loaded, "reduced", "out" and "stored".
+    """Rewrite the function: a block for all that is loaded, "reduced", "out" and "stored".
 
     Parameters
     ----------
     rows : Rows
     prefix : str
-        What their names begin with, but for "reduced".
+        Prefix of their names, but for "reduced".
     """
 
     def __init__(self, rows: Rows, prefix: str = "") -> None:

@@ -108,7 +108,7 @@ def find_reduced(func: tirx.PrimFunc) -> Rows | None:
     Raises
     ------
     tvm.s_tir.ScheduleError
-        What follows the reduction cannot be fused.
+        The epilogue of the reduction cannot be fused.
     """
     prepared = prepare(func) if is_fixed(func) else None
     return None if prepared is None else _reduced(*prepared)
@@ -241,7 +241,7 @@ def scheduled(rows: Rows, width: int) -> s_tir.Schedule:
     Parameters
     ----------
     rows : Rows
-        What to schedule.
+        The work on rows to schedule.
     width : int
         Columns of a tile.
 
@@ -256,13 +256,13 @@ def scheduled(rows: Rows, width: int) -> s_tir.Schedule:
 
 
 def tile(sch: s_tir.Schedule, rows: Rows, width: int, alone: bool = False) -> None:
-    """Write what is computed of rows anew, and schedule it: `write`, then `cut`."""
+    """Rewrite work on rows, and schedule it: `write`, then `cut`."""
     write(sch, rows, alone)
     cut(sch, rows, width, alone)
 
 
 def write(sch: s_tir.Schedule, rows: Rows, alone: bool = False) -> None:
-    """Write what is computed of rows anew.
+    """Rewrite work on rows.
 
     Parameters
     ----------

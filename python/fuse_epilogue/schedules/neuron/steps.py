@@ -1,4 +1,4 @@
-"""The rewritings that write a function anew for Trainium: a block for each thing an engine does.
+"""The rewritings of whole functions for Trainium: a block for each operation of an engine.
 
 Each is about a function that is prepared and fused; or `alone`, about what one block of a function
 computes, while the other blocks stay as they are.
@@ -21,21 +21,21 @@ from .tiles import PARTITIONS
 
 
 def product(func: tirx.PrimFunc, block: str, alone: bool) -> tirx.PrimFunc:
-    """Write a product of matrices anew, see :mod:`.product_blocks`."""
+    """Rewrite a product of matrices, see :mod:`.product_blocks`."""
     part = _part(func, block, alone)
     found = _found(product_in, part, block, "one product of two matrices in float32")
     return put_back(func, part, product_blocks.rewritten(found))
 
 
 def rows(func: tirx.PrimFunc, block: str, alone: bool) -> tirx.PrimFunc:
-    """Write a reduction of rows anew, see :mod:`.row_blocks`."""
+    """Rewrite a reduction of rows, see :mod:`.row_blocks`."""
     part = _part(func, block, alone)
     found = _found(reduced_in, part, block, "one sum or maximum for each row of a matrix")
     return put_back(func, part, RowWriter(found).write())
 
 
 def elements(func: tirx.PrimFunc, block: str, loops: int, alone: bool) -> tirx.PrimFunc:
-    """Write elementwise work anew, in so many loops, see :mod:`.row_blocks`."""
+    """Rewrite elementwise work, in n loops, see :mod:`.row_blocks`."""
     part = _part(func, block, alone)
     found = _found(elements_in, part, block, "computed element by element")
     _check_loops(len(found.matrices) + 2, loops)
@@ -45,7 +45,7 @@ def elements(func: tirx.PrimFunc, block: str, loops: int, alone: bool) -> tirx.P
 def conv(
     func: tirx.PrimFunc, block: str, partitions: int, on_tensor: int, loops: int, alone: bool
 ) -> tirx.PrimFunc:
-    """Write a depthwise convolution anew, in so many loops, see :mod:`.channel_conv`."""
+    """Rewrite a depthwise convolution, in n loops, see :mod:`.channel_conv`."""
     if not 1 <= partitions <= PARTITIONS:
         raise NotRewritten(f"a tile has from 1 to {PARTITIONS} channels, not {partitions}")
     part = _part(func, block, alone)

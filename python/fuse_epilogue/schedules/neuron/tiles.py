@@ -54,8 +54,8 @@ def declared(writer: Writer, func: tirx.PrimFunc) -> dict[Any, Any]:
 def fuse_all(sch: s_tir.Schedule, reduction: Any) -> s_tir.Schedule | None:
     """Fuse what follows a reduction into it and one tail; what it adds to its result stays.
 
-    Where the epilogue would turn ``total + t`` into something else - ``c - x`` makes it
-    ``total - t`` from c on -, no float of it is absorbed: then it is computed behind the reduction.
+    Where the epilogue would turn ``total + t`` into something else - ``c - x`` makes it ``total -
+    t`` from c on -, no float of it is absorbed: then it is computed after the reduction.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def fuse_all(sch: s_tir.Schedule, reduction: Any) -> s_tir.Schedule | None:
     Raises
     ------
     tvm.s_tir.ScheduleError
-        It cannot be fused.
+        The epilogue cannot be fused.
     """
     before, plainly = sch.get(reduction).body, sch.copy()
     fuse_followers(sch, reduction)
@@ -133,11 +133,11 @@ def unused(load: Any, kind: str, taken: Sequence[str]) -> str:
     Parameters
     ----------
     load : tvm.ir.TensorLoad
-        What is loaded.
+        The load.
     kind : str
-        What the name ends with.
+        Suffix of the name.
     taken : Sequence[str]
-        The names of the blocks before it, whose number tells apart loads of one buffer.
+        The names of the blocks before it, whose number distinguishes loads of one buffer.
     """
     count = len(taken)
     while (name := f"{load.source.name}{count or ''}_{kind}") in taken:
@@ -173,7 +173,7 @@ def best(target: Machine, candidates: Iterable[tuple[str, s_tir.Schedule]]) -> C
     target : Machine
         For which it is predicted, and whose rules have to be kept.
     candidates : Iterable[tuple[str, tvm.s_tir.Schedule]]
-        What each one is, in words, and the schedule.
+        Description and schedule of each one.
 
     Returns
     -------

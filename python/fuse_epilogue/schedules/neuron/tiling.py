@@ -58,7 +58,7 @@ def scheduled(conv: ChannelConv, tiling: Tiling) -> s_tir.Schedule:
     Parameters
     ----------
     conv : ChannelConv
-        What to schedule.
+        The convolution to schedule.
     tiling : Tiling
         How.
 
@@ -73,7 +73,7 @@ def scheduled(conv: ChannelConv, tiling: Tiling) -> s_tir.Schedule:
 
 
 def tile(sch: s_tir.Schedule, conv: ChannelConv, tiling: Tiling, alone: bool = False) -> None:
-    """Write a convolution anew, and schedule it: `write`, then `cut`."""
+    """Rewrite a convolution, and schedule it: `write`, then `cut`."""
     write(sch, conv, tiling.partitions, tiling.on_tensor, alone)
     cut(sch, conv, tiling)
 
@@ -81,7 +81,7 @@ def tile(sch: s_tir.Schedule, conv: ChannelConv, tiling: Tiling, alone: bool = F
 def write(
     sch: s_tir.Schedule, conv: ChannelConv, partitions: int, on_tensor: int, alone: bool = False
 ) -> None:
-    """Write a convolution anew.
+    """Rewrite a convolution.
 
     Parameters
     ----------

@@ -5,9 +5,9 @@
         for vectors of a row: e = exp(x - highest), total += e         one pass: its sum needs only
         for vectors of a row: y = e / total                            the element just computed
 
-What a row leaves to its later passes is in a buffer of a row. A reduction has several accumulators,
-each a vector; at the end they are combined by halves. Where neighbours in memory are of different
-rows, a vector is of as many rows, and nothing is combined over lanes.
+Values that later passes of a row need are in a buffer of a row. A reduction has several
+accumulators, each a vector; at the end they are combined by halves. Where neighbours in memory are
+of different rows, a vector is of as many rows, and nothing is combined over lanes.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class GroupKernel:
         Buffers that are stored whole.
     views : FlatViews
     bits : int
-        Of a vector.
+        Lanes of a vector.
     threads : int
     """
 

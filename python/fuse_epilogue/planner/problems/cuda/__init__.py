@@ -5,7 +5,7 @@
 - :mod:`.conv`: depthwise convolutions.
 - :mod:`.kernel`: what a kernel takes of a GPU, and how long.
 
-What they cost is predicted, and was not measured on a GPU.
+Costs are predicted, and were not measured on a GPU.
 """
 
 from .conv import find_conv

@@ -2,7 +2,7 @@
 
     y[.., i] = epilogue(sum_f x[.., i + f - left] * weight[.., f])
 
-It has the forms of :mod:`fuse_epilogue.schedules.cuda`: vectors along the rows, vectors of
+The space has the forms of :mod:`fuse_epilogue.schedules.cuda`: vectors along the rows, vectors of
 channels, and a thread for each element, all in one kernel; and loops of TVM, a thread for each
 element too, of which what follows may be a kernel of its own.
 """
@@ -51,14 +51,14 @@ class CudaConv:
     dtype : str
         Of x.
     bits : int
-        Of a sum.
+        Bytes of a sum.
     bytes, out_bytes : int
-        Of an element of x and of y.
+        Bytes of an element of x and of y.
     epilogue : Epilogue
     one_pass : tuple[int, ...]
         The ways to fuse in which the convolution is one pass over memory.
     forms : tuple[Form, ...]
-        What there is in one pass, and the loops of TVM.
+        The work of one pass, and the loops of TVM.
     """
 
     func: tirx.PrimFunc
@@ -105,7 +105,7 @@ class CudaConv:
                 0,
                 "",
                 lambda p: self._about(p, "threads") == 0,
-                "of that form a thread has so many parts, in its registers and of the result",
+                "of that form a thread has n parts, in its registers and of the result",
                 costed=False,
             ),
             *limits(gpu, self.kernel),
@@ -227,8 +227,8 @@ def find_conv(func: tirx.PrimFunc, machine: Gpu) -> CudaConv | None:
     Raises
     ------
     ValueError
-        It is one, and TVM's primitives refuse every way to schedule it; or it has a reduction, and
-        an axis of size 0.
+        TVM's primitives refuse every way to schedule the convolution; or the function has a
+        reduction, and an axis of size 0.
     """
     refuse_empty(func)
     prepared = prepare(func)

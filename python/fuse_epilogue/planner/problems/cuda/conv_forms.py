@@ -32,7 +32,7 @@ class Form:
     lanes : int
         Elements of a vector.
     threads : int
-        Of all blocks.
+        Axes of all blocks.
     loads : int
         Vectors of x that a thread loads.
     """

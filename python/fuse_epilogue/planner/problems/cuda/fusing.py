@@ -17,7 +17,7 @@ def fuse_as_one(sch: s_tir.Schedule, name: str, mode: int) -> Any:
     ----------
     sch : tvm.s_tir.Schedule
     name : str
-        Of the reduction.
+        Block of the reduction.
     mode : int
         How: one of :data:`..epilogue.NONE` (nothing is fused), TAIL and ABSORBED.
     """
@@ -31,8 +31,8 @@ def fuse_as_one(sch: s_tir.Schedule, name: str, mode: int) -> Any:
 def in_plain_loops(sch: s_tir.Schedule, reduction: Any) -> bool:
     """Whether each block is in a loop for each of its axes: else something was scheduled before.
 
-    Threads are bound to the loops of what is left of the blocks that follow. What can be inlined
-    into another block loses its own loops, and may have any.
+    Threads are bound to the loops of what is left of the blocks that follow. A block that can be
+    inlined into another loses its own loops, and may have any.
 
     Parameters
     ----------

@@ -45,12 +45,12 @@ _WARPS = 2
 
 @dataclass(frozen=True)
 class Kernel:
-    """What a kernel does; each attribute is a number for each point, or one for all.
+    """The work of a kernel; each attribute is a number for each point, or one for all.
 
     Attributes
     ----------
     threads : Array
-        Of a block.
+        Threads of a block.
     blocks : Array
     live : Array
         Values that a thread holds at a time, in registers of 32 bits.
@@ -106,7 +106,7 @@ class Kernel:
         return gpu.warps - self.resident(gpu) * -(-np.asarray(self.threads) // gpu.warp)
 
     def clocks(self, gpu: Gpu, multiprocessors: int) -> Array:
-        """Return the clocks of the kernel on so many multiprocessors."""
+        """Return the clocks of the kernel on n multiprocessors."""
         chip = gpu.chip
         warps = -(-np.asarray(self.threads) // gpu.warp)
         total = self.fma + self.convert + self.others
@@ -234,7 +234,7 @@ def elementwise(
     count : int
         Elements of the result, one for each thread.
     operations, loads : int
-        Of each element, besides the load of the sum.
+        Loads of each element, besides that of the sum.
     read, written : int
         Bytes of a sum, and of an element of the result.
     """

@@ -185,8 +185,8 @@ def find_product(func: tirx.PrimFunc, machine: Gpu) -> CudaProduct | None:
     Raises
     ------
     ValueError
-        It is one, and TVM's primitives refuse every way to schedule it; or it has a reduction, and
-        an axis of size 0.
+        TVM's primitives refuse every way to schedule the product; or the function has a
+        reduction, and an axis of size 0.
     """
     found = match_product(func, machine, CudaProduct)
     # Of a matrix times itself there is one read, and the tiles of two are wanted.

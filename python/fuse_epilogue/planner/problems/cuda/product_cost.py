@@ -70,8 +70,8 @@ def _steps(chip: Chip, steps: Any, each: Any, ahead: Any) -> Any:
     """Return the clocks of a thread for all steps of k, if it waits for nothing but its own.
 
     Its instructions begin one a clock at best. With one buffer it waits in each step for the tiles
-    twice: until they have come from the second cache and are stored, and until it has loaded of
-    them behind the barrier. So, in clocks c of instructions, l of the cache and s of shared memory:
+    twice: until they have come from the second cache and are stored, and until it has loaded from
+    them after the barrier. So, in clocks c of instructions, l of the cache and s of shared memory:
 
         steps * (c + (l + s) + s)
 

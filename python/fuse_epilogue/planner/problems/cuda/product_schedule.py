@@ -28,7 +28,7 @@ def scheduled(
     reduction : SBlockRV
         Its only reduction.
     problem : CudaProduct
-        What it is.
+        The product.
     point : dict[str, int]
         A feasible one of its space.
     """
@@ -92,7 +92,7 @@ def _pipelined(sch: s_tir.Schedule, step: Any, buffers: int) -> None:
     """Begin to load the tiles of a step while those of the steps before it are used.
 
     What TVM makes of it: a buffer of its own for each step that is under way, the first loads in
-    front of the loop, and behind those of a step the wait for the ones that are used now.
+    front of the loop, and after those of a step the wait for the ones that are used now.
     """
     sch.annotate(step, "software_pipeline_stage", [0, 0, buffers - 1])
     sch.annotate(step, "software_pipeline_order", [0, 1, 2])

@@ -5,7 +5,7 @@
 Each row has some threads, by the number of lanes:
 
     1 lane:   a thread reduces a row from its begin to its end
-    several:  each reduces every so many vectors of the row; then they reduce what they have
+    several:  each reduces every n-th vector of the row; then they reduce what they have
               together, by TVM's cross-thread reduction: shuffles, and shared memory beyond a warp
 
 A cross-thread reduction starts from the neutral element, in each thread: TVM refuses any other
@@ -217,8 +217,7 @@ def find_rows(func: tirx.PrimFunc, machine: Gpu) -> CudaRows | None:
     Raises
     ------
     ValueError
-        It is one, and TVM's primitives refuse every way to schedule it; or it has a reduction, and
-        an axis of size 0.
+        TVM's primitives refuse every way to schedule the reduction of rows, or an axis has size 0.
     """
     found = match_rows(func, machine, CudaRows)
     if found is None or not in_plain_loops(*found.prepared()):

@@ -28,7 +28,7 @@ def scheduled(
     reduction : SBlockRV
         Its only reduction.
     problem : CudaRows
-        What it is.
+        The reduction of rows.
     point : dict[str, int]
         A feasible one of its space.
     """

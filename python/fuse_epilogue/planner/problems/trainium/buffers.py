@@ -4,7 +4,7 @@ Every iteration of a loop over tiles has an ``nl.ndarray`` of its own, and as ma
 flight as SBUF and PSUM have room for, see :class:`fuse_epilogue.neuron.resources.Space`. Fewer gain
 nothing by the latency model: a tile only waits longer for its buffer. So no kernel asks for fewer,
 and the number is chosen with the size of the tiles: "buffers" of them fit into SBUF, and no more
-do. From three on they are not told apart: one is loaded, one computed, one stored.
+do. From three on the number makes no difference: one is loaded, one computed, one stored.
 
 PSUM is not a variable of its own: how many blocks of sums it has room for, one or two, follows from
 the tiles of a block.
@@ -81,7 +81,7 @@ def in_turns(points: Points, tiles: Any, seconds: Any) -> Any:
     tiles : numpy.ndarray
         How many there are.
     seconds : numpy.ndarray
-        Of one, from the begin of its transfer to the end of what is done with it.
+        Life of a buffer, from the begin of its transfer to the end of its last use.
     """
     few = points["buffers"] < IN_FLIGHT
     return np.where(few, tiles * seconds / points["buffers"], 0.0)

@@ -42,7 +42,7 @@ class TrainiumConv(OnTrainium):
 
     @property
     def conv(self) -> ChannelConv:
-        """What is convolved."""
+        """The convolution."""
         found: ChannelConv = self.ways.any
         return found
 
@@ -70,7 +70,7 @@ class TrainiumConv(OnTrainium):
 
     @cached_property
     def space(self) -> Space:
-        """What is chosen from, and what SBUF and PSUM have room for."""
+        """The space of choices, and the limits of SBUF and PSUM."""
         sizes = self.sizes
         whole = self.conv.channels % self.partitions == 0
         taps = sizes["taps"] + 1 if self.finite and whole else 1
@@ -257,7 +257,7 @@ class TrainiumConv(OnTrainium):
         return ITEMSIZE[str(self.ways.func.params[-1].ty.dtype)]
 
     def write(self, sch: s_tir.Schedule, found: ChannelConv, point: Point, alone: bool) -> None:
-        """Write a convolution anew, with so many taps on the tensor engine as a point says."""
+        """Write a convolution again, with as many taps on the tensor engine as a point says."""
         write(sch, found, self.partitions, point["on_tensor"], alone)
 
     def cut(self, sch: s_tir.Schedule, found: ChannelConv, point: Point, alone: bool) -> None:

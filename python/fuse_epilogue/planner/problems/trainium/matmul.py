@@ -45,7 +45,7 @@ class TrainiumProduct(OnTrainium):
 
     @property
     def product(self) -> Product:
-        """What is computed."""
+        """The product."""
         found: Product = self.ways.any
         return found
 
@@ -61,7 +61,7 @@ class TrainiumProduct(OnTrainium):
 
     @cached_property
     def space(self) -> Space:
-        """What is chosen from, and what SBUF and PSUM have room for."""
+        """The space of choices, and the limits of SBUF and PSUM."""
         m, n, k = self.sizes.values()
         core = self.core
         engines = (1, 0) if last_engine(self.product) else (0,)
@@ -252,7 +252,7 @@ class TrainiumProduct(OnTrainium):
         return found
 
     def _turned_at_once(self, side: Side, tiles: Any) -> Any:
-        """Return how many tiles of k are turned together, of so many that are loaded."""
+        """Return how many tiles of k are transposed together, of those that are loaded."""
         most = np.minimum(tiles, BANK_BYTES // ITEMSIZE[side.dtype] // PARTITIONS)
         whole = self.sizes["k"] % (tiles * PARTITIONS) == 0
         return np.where(whole, most, 1)
@@ -301,7 +301,7 @@ class TrainiumProduct(OnTrainium):
         return waits, results + one / np.maximum(1, -(-n // wide)) / deep + 3 * start(core)
 
     def write(self, sch: s_tir.Schedule, found: Product, point: Point, alone: bool) -> None:
-        """Write a product anew."""
+        """Write a product again."""
         write(sch, found, alone)
 
     def cut(self, sch: s_tir.Schedule, found: Product, point: Point, alone: bool) -> None:

@@ -1,4 +1,4 @@
-"""What has no kernel on Trainium, found out from the function, and why a point has none."""
+"""Functions without a kernel on Trainium, and the reasons why a point has none."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def check_sizes(sizes: Mapping[str, int]) -> None:
     Parameters
     ----------
     sizes : Mapping[str, int]
-        Of a reduction, by name.
+        Buffers of a reduction, by name.
 
     Raises
     ------
     ValueError
-        They are more than is counted.
+        There are more than are counted.
     """
     steps = prod(sizes.values())
     if steps > MOST_STEPS:
@@ -47,7 +47,7 @@ def check_in_place(apart: Apart) -> None:
     Raises
     ------
     ValueError
-        It does: tiles that are computed later would read results.
+        The function does so: tiles that are computed later would read results.
     """
     read = {handle(param) for param in apart.reduction.params[:-1]}
     written = apart.rest.params[-1]
@@ -66,7 +66,7 @@ def read_beyond(found: Any) -> str:
     Parameters
     ----------
     found : Found or None
-        Of a rule, with what it computes of a sum, and of an element where it reduces any.
+        Outputs of a rule, with what it computes of a sum, and of an element where it reduces any.
     """
     if found is None:
         return ""

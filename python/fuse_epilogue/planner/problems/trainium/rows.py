@@ -28,7 +28,7 @@ class TrainiumRows(OnTrainium):
 
     @property
     def rows(self) -> Rows:
-        """What is reduced."""
+        """The reduction."""
         found: Rows = self.ways.any
         return found
 
@@ -44,7 +44,7 @@ class TrainiumRows(OnTrainium):
 
     @cached_property
     def space(self) -> Space:
-        """What is chosen from, and what SBUF has room for."""
+        """The space of choices, and the limit of SBUF."""
         return Space(
             (
                 *self.fusion,
@@ -125,7 +125,7 @@ class TrainiumRows(OnTrainium):
         return found
 
     def write(self, sch: s_tir.Schedule, found: Rows, point: Point, alone: bool) -> None:
-        """Write a reduction anew."""
+        """Write a reduction again."""
         write(sch, found, alone)
 
     def cut(self, sch: s_tir.Schedule, found: Rows, point: Point, alone: bool) -> None:

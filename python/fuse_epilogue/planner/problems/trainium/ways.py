@@ -1,7 +1,7 @@
-"""Fusion on Trainium: what follows a reduction in its kernel's tiles, or behind it, through HBM.
+"""Fusion on Trainium: the epilogue in the tiles of the reduction's kernel, or after it by HBM.
 
 fused   one kernel: the results are computed of the sums while those are on the chip
-none    the sums go to HBM; behind that they are loaded again, and what follows is computed as
+none    the sums go to HBM; after that they are loaded again, and the epilogue is computed as
         the rule for elementwise work does it. Both are phases of one kernel: the second may
         begin with what the first has stored.
 """
@@ -45,7 +45,7 @@ _LAST = -1
 
 @dataclass(frozen=True)
 class Ways:
-    """A function as its rule finds it, fused and apart; one of them may be missing.
+    """A function as its rule finds it, fused and unfused; one of them may be missing.
 
     Attributes
     ----------
@@ -54,13 +54,13 @@ class Ways:
     followed : bool
         Whether anything follows the reduction.
     fused : object or None
-        What is found in the function.
+        The match in the function.
     apart : Apart or None
         The function as two.
     first : object or None
-        What is found in the reduction alone.
+        The match in the reduction alone.
     rest : Rows or None
-        What follows.
+        The epilogue.
     """
 
     func: tirx.PrimFunc
@@ -72,7 +72,7 @@ class Ways:
 
     @property
     def any(self) -> Any:
-        """What is found, one way or the other."""
+        """The match, fused or unfused."""
         return self.fused if self.fused is not None else self.first
 
 
@@ -84,7 +84,7 @@ def find_ways(func: tirx.PrimFunc, find: Callable[[tirx.PrimFunc], Any]) -> Ways
     func : tvm.tirx.PrimFunc
         Not scheduled.
     find : Callable
-        Of a rule: returns what it finds in a function or None, or raises ``ScheduleError`` where
+        Finder of a rule: returns its match in a function or None, or raises ``ScheduleError`` where
         what follows cannot be fused.
 
     Raises
@@ -118,12 +118,12 @@ def find_ways(func: tirx.PrimFunc, find: Callable[[tirx.PrimFunc], Any]) -> Ways
 
 @dataclass(frozen=True)
 class OnTrainium:
-    """What all problems on Trainium share.
+    """The part that all problems on Trainium share.
 
     Attributes
     ----------
     ways : Ways
-        What is computed.
+        The match.
     core : Machine
         Where.
     """
@@ -141,7 +141,7 @@ class OnTrainium:
 
     @property
     def space(self) -> Space:
-        """What is chosen from."""
+        """The space of choices."""
         raise NotImplementedError
 
     def work(self, points: Points) -> Work:
@@ -149,7 +149,7 @@ class OnTrainium:
         raise NotImplementedError
 
     def write(self, sch: s_tir.Schedule, found: Any, point: Point, alone: bool) -> None:
-        """Write what was found anew, fused or the reduction `alone`."""
+        """Write the match again, fused or the reduction `alone`."""
         raise NotImplementedError
 
     def cut(self, sch: s_tir.Schedule, found: Any, point: Point, alone: bool) -> None:
@@ -172,15 +172,15 @@ class OnTrainium:
             most = ways.rest.size("n")
             widths = (0, *sorted({min(most, width) for width in elements.WIDTHS}))
         labels = tuple(LABELS[mode] for mode in modes)
-        meaning = "whether what follows the reduction is computed on its tiles, or behind it"
+        meaning = "whether what follows the reduction is computed on its tiles, or after it"
         return (
             Variable("fusion", tuple(modes), "", meaning, labels),
-            Variable("rest", widths, "columns", "of a tile of what follows, where it is apart"),
+            Variable("rest", widths, "columns", "of a tile of an unfused epilogue"),
         )
 
     @property
     def constraints(self) -> tuple[Constraint, Constraint]:
-        """What is common to all: only what is apart has tiles of its own, and they fit."""
+        """Common to all: only an unfused epilogue has tiles of its own, and they fit."""
         core, rest = self.core, self.ways.rest
         bytes_of_column = 0
         if rest is not None:
@@ -207,7 +207,7 @@ class OnTrainium:
         return (points["fusion"] == NONE) & self.ways.followed
 
     def with_rest(self, points: Points, work: Work) -> Work:
-        """Return the work of points with that of what follows, where it is apart."""
+        """Return the work of points with that of the epilogue, where it is unfused."""
         rest = self.ways.rest
         if rest is None:
             return work
@@ -246,7 +246,7 @@ class OnTrainium:
     def is_possible(self, point: Point) -> bool:
         """Whether the kernel of a point keeps the rules of the machine.
 
-        Of one that takes too long to look at, only whether it can be written.
+        Whether it can be written; all that is known of a kernel that takes too long to examine.
         """
         try:
             kernel = self.kernel(point)
@@ -311,7 +311,7 @@ class OnTrainium:
     def _written(self, point: Point) -> s_tir.Schedule:
         """Return what the schedule of a point begins with, which those of many share: it is kept.
 
-        What follows is in tiles where it is apart, and the reduction written anew, not yet cut.
+        An unfused epilogue is in tiles, and the reduction written again, not yet cut.
         """
         key = tuple(point[name] for name in self.written_by)
         if key not in self._begun:
@@ -336,7 +336,7 @@ class OnTrainium:
 
 
 def _elements(rest: Rows, core: Machine, width: Any) -> Work:
-    """Return what elementwise work asks of the machine, in tiles of so many columns."""
+    """Return what elementwise work asks of the machine, in tiles of n columns."""
     m, n = rest.size("m"), rest.size("n")
     matrices = int(np.prod([rest.size(letter) for letter in rest.matrices], dtype=np.int64))
     sizes = [

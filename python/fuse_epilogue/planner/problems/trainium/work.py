@@ -30,9 +30,9 @@ class Work:
     Attributes
     ----------
     traffic : numpy.ndarray
-        Of the DMA engines, at least.
+        Time of the DMA engines, at least.
     engines : Mapping[str, numpy.ndarray]
-        Of each engine, at least.
+        Time of each engine, at least.
     more : Mapping[str, numpy.ndarray]
         What is expected beyond that: of the engines, and of the DMA engines as "dma".
     steps : numpy.ndarray
@@ -49,7 +49,7 @@ class Work:
     turns: Any = 0.0
 
     def terms(self, size: int) -> Terms:
-        """Return the bound of so many points: traffic, and what the busiest engine takes longer."""
+        """Return the bound of n points: traffic, and what the busiest engine takes longer."""
         busiest = _largest(self.engines.values())
         traffic = np.broadcast_to(np.asarray(self.traffic, float), (size,))
         nothing = np.zeros(size)
@@ -106,7 +106,7 @@ def start(core: Machine) -> float:
 
 
 def stretched(core: Machine, run: Any) -> Any:
-    """Return how many times as long a transfer takes whose contiguous pieces have so many bytes."""
+    """Return how many times as long a transfer takes whose contiguous pieces have n bytes."""
     return np.maximum(1.0, core.dma_run_bytes / np.maximum(run, 1))
 
 
