@@ -27,6 +27,8 @@ from .stages import Axis, Program, Stage
 
 #: Neighbours in a row from which on they are the lanes of a vector.
 LONG = 8
+#: Neighbours in a row up to which a vector of them does not pay.
+SHORT = 4
 
 
 @dataclass
@@ -311,8 +313,8 @@ class _Grouping:
         nearest = min(kept, key=lambda key: (kept[key], -group.outer[key]))
         if kept[nearest] == 1:
             return nearest if group.outer[nearest] > 1 or run == 1 else None
-        many = math.prod(axis.extent for axis in stage.reduced) // run > 1 or run == 1
-        return nearest if group.outer[nearest] >= LONG and many else None
+        # Windows of a few neighbours, at every other place or so: no vectors of their own.
+        return nearest if group.outer[nearest] >= LONG and run < SHORT else None
 
 
 def _largest(stage: Stage, reduction: Reduction) -> list[Any]:

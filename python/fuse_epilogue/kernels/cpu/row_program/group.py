@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
@@ -14,12 +15,47 @@ from ....recognize.row_stages import elements_of
 from ....recognize.stages import Axis
 from ..elementwise import PARALLEL_FROM
 from ..loops import FlatViews, index, loop, sequence
+from .accumulators import Values
 from .merging import collapsed, has_divisions, may_be_vector
 from .passes import Lanes, Pass, PassMaker
-from .vectors import PassWriter, Values, element_bits
+from .vectors import PassWriter, element_bits
+from .windows import guards, segments
 
 #: Vectors of rows that are computed together, where lanes are rows.
 VECTORS_OF_ROWS = 4
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Blocks of rows of one size, or one row.
+
+    Attributes
+    ----------
+    lanes : Lanes or None
+    blocks : Axis
+    writers : list[PassWriter]
+    buffers : list[tvm.tirx.Buffer]
+        What they keep of a block.
+    """
+
+    lanes: Lanes | None
+    blocks: Axis
+    writers: list[PassWriter]
+    buffers: list[Any]
+
+    def body(self, values: Values) -> Any:
+        """Return the statements of its blocks, or of one of them if that is given."""
+
+        def block(number: Any) -> Any:
+            own = values
+            if self.lanes is not None:
+                begin = number * index(self.lanes.width) + index(self.lanes.begin)
+                own = {**values, self.lanes.at: begin}
+            return sequence([writer.body(own) for writer in self.writers])
+
+        if self.blocks.var in values:
+            return block(values[self.blocks.var])
+        return loop("block", 0, self.blocks.extent, block)
 
 
 class GroupKernel:
@@ -66,33 +102,67 @@ class GroupKernel:
         while first > 0:
             first -= 1
             self.keys = {order[first]: outer[order[first]], **best}
-            maker = self.passes(Lanes(self.keys, 1))
+            maker = self.passes(self.all_rows())
             if any(has_divisions(one) for one in maker.passes):
                 break
             best = self.keys
         return best
 
+    def all_rows(self) -> Lanes:
+        """Return the axes of the lanes with all of their rows, one by one."""
+        return Lanes(self.keys, 1, 0, math.prod(self.keys.values()))
+
     def body(self) -> Any:
         """Return all loops."""
+        outer = list(self.outer.values())
         if not self.keys:
-            return self.nest(list(self.outer.values()), None, None)
-        extent = math.prod(self.keys.values())
-        maker = self.passes(Lanes(self.keys, 1))
-        lanes = max(1, self.bits // max(map(element_bits, maker.passes)))
-        lanes = _power_of_two(min(lanes, extent))
-        width = lanes * min(VECTORS_OF_ROWS, extent // lanes)
-        blocks, rest = divmod(extent, width)
-        nests = [self.rows(width, blocks, 0)]
+            return self.nest(outer, [self.part(None)])
+        every = self.all_rows()
+        passes = self.passes(every).passes
+        most = max(1, self.bits // max(map(element_bits, passes)))
+        conditions, inner = [], []
+        for one in passes:
+            conditions += guards([v for work in one.works for v in work.values], every.at)
+            inner += [*one.kept, *one.domain]
+        parts = []
+        for begin, end in segments(conditions, [*outer, *inner], every.at, every.end):
+            parts += self.parts(begin, end, most)
+        # All parts of a row after each other, unless threads need more of them.
+        if self.threads == 1 or math.prod(axis.extent for axis in outer) >= self.threads:
+            return self.nest(outer, parts)
+        return sequence([self.nest([*outer, part.blocks], [part]) for part in parts])
+
+    def parts(self, begin: int, end: int, most: int) -> list[_Part]:
+        """Return the blocks of rows from one to another, of up to as many vectors as there may be.
+
+        Parameters
+        ----------
+        begin, end : int
+        most : int
+            Number of elements of a vector.
+        """
+        count = end - begin
+        lanes = _power_of_two(min(most, count))
+        if count < most:
+            return [self.part(Lanes(self.keys, count, begin, end))]
+        width = lanes * min(VECTORS_OF_ROWS, count // lanes)
+        blocks, rest = divmod(count, width)
+        parts = [self.part(Lanes(self.keys, width, begin, end), blocks)]
         if rest:
             # Its first rows are computed twice rather than one by one.
             width = -(-rest // lanes) * lanes
-            nests.append(self.rows(width, 1, extent - width))
-        return sequence(nests)
+            parts.append(self.part(Lanes(self.keys, width, end - width, end)))
+        return parts
 
-    def rows(self, width: int, blocks: int, begin: int) -> Any:
-        """Return the loops over blocks of rows, all of a width."""
-        axis = Axis(Var("block", "int64"), blocks)
-        return self.nest([*self.outer.values(), axis], Lanes(self.keys, width), (axis, begin))
+    def part(self, lanes: Lanes | None, blocks: int = 1) -> _Part:
+        """Return what computes some blocks of rows, or one row."""
+        maker = self.passes(lanes)
+        known = [*self.outer.values()]
+        if lanes is not None:
+            known += [Axis(lanes.at, lanes.end), Axis(lanes.place, lanes.width)]
+        writers = [self.writer(collapsed(one), lanes, known) for one in maker.passes]
+        buffers = [buffer for buffer, _ in maker.rows.values()]
+        return _Part(lanes, Axis(Var("block", "int64"), blocks), writers, buffers)
 
     def passes(self, lanes: Lanes | None) -> PassMaker:
         """Return the passes over a row or a block of rows."""
@@ -100,23 +170,13 @@ class GroupKernel:
         maker.run()
         return maker
 
-    def nest(
-        self, axes: Sequence[Axis], lanes: Lanes | None, block: tuple[Axis, int] | None
-    ) -> Any:
-        """Return the loops over some axes, and in them the passes."""
-        maker = self.passes(lanes)
-        known = [*self.outer.values()]
-        if lanes is not None:
-            known += [Axis(lanes.at, lanes.extent), Axis(lanes.place, lanes.width)]
-        writers = [self.writer(collapsed(one), lanes, known) for one in maker.passes]
-        rows = [tirx.AllocBuffer(buffer) for buffer, _ in maker.rows.values()]
+    def nest(self, axes: Sequence[Axis], parts: Sequence[_Part]) -> Any:
+        """Return the loops over some axes, and in them the parts of a row."""
 
         def row(values: Values) -> Any:
-            if lanes is not None and block is not None:
-                begin = values[block[0].var] * index(lanes.width) + index(block[1])
-                values = {**values, lanes.at: begin}
-            return sequence([writer.body(values) for writer in writers])
+            return sequence([part.body(values) for part in parts])
 
+        rows = [tirx.AllocBuffer(buffer) for part in parts for buffer in part.buffers]
         return _rows(axes, self.threads, rows, row)
 
     def writer(self, one: Pass, lanes: Lanes | None, known: Sequence[Axis]) -> PassWriter:

@@ -16,6 +16,7 @@ from ....recognize.stages import Axis, Stage, analyzer_of
 from ....tir_tree import handle, same, substitute
 from ..loops import FlatViews, flat_index, index, with_loads
 from .shares import Exponentials
+from .windows import analyzer_with, without_proved_guards
 
 
 @dataclass
@@ -76,19 +77,18 @@ class Lanes:
         Their extents by class, outermost first.
     width : int
         Number of rows that are computed together.
+    begin, end : int
+        The rows that are computed.
     at, place : Var
         A row, counted along all of the axes, and its place among those of its block.
     """
 
     keys: dict[int, int]
     width: int
+    begin: int
+    end: int
     at: Any = field(default_factory=lambda: Var("at", "int64"))
     place: Any = field(default_factory=lambda: Var("place", "int64"))
-
-    @property
-    def extent(self) -> int:
-        """Number of rows."""
-        return math.prod(self.keys.values())
 
     def values(self) -> dict[int, Any]:
         """Return the index along each of the axes, by class."""
@@ -226,8 +226,6 @@ class PassMaker:
         stage = each.stage
         table: dict[Any, Any] = {}
         axes = [*self.outer.values(), *made.kept, *made.domain]
-        if self.lanes is not None:
-            axes.append(Axis(self.lanes.at, self.lanes.extent))
         for axis in (*stage.axes, *stage.reduced):
             table[axis.var] = index(0)
         rows = {} if self.lanes is None else self.lanes.values()
@@ -242,6 +240,8 @@ class PassMaker:
             for axis in (*stage.axes, *stage.reduced)
         }
         analyzer = analyzer_of(axes)
+        if self.lanes is not None:
+            analyzer = analyzer_with(axes, self.lanes.at, self.lanes.begin, self.lanes.end)
 
         def load(node: Any) -> Any:
             buffer, at = self.place_of(node.source, node.indices)
@@ -249,6 +249,7 @@ class PassMaker:
 
         elements = each.reduction.elements if each.reduction else [stage.value]
         values = tuple(with_loads(substitute(element, typed), load) for element in elements)
+        values = tuple(without_proved_guards(value, analyzer) for value in values)
         own = [substitute(axis.var, typed) for axis in stage.axes]
         targets = []
         for store in stage.stores:

@@ -10,34 +10,17 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, prim
 
-from ....recognize.reduction import Reduction
 from ....recognize.stages import Axis
-from ....tir_tree import loads, substitute, uses
+from ....tir_tree import handle, loads, substitute
 from ..loops import index, loop, sequence
-from .passes import Lanes, Pass, Work
+from .accumulators import Accumulators, Values, in_lanes, pieces
+from .passes import Lanes, Pass
+from .windows import strided_vector
 
 #: Accumulators of a cheap reduction, and of one with functions, whose constants need registers.
 CHEAP_ACCUMULATORS, DEAR_ACCUMULATORS = 8, 2
 #: Bytes of the accumulators of one store: more would not stay in registers.
 ACCUMULATOR_BYTES = 1024
-
-Values = dict[Any, Any]
-
-
-def order_of_stores(reduction: Reduction) -> list[int] | None:
-    """Return an order in which stores do not change what later ones read, None if there is none."""
-    left = list(range(len(reduction.left)))
-    order: list[int] = []
-    while left:
-        for each in left:
-            others = [other for other in left if other != each]
-            if not any(uses(reduction.merged[other], reduction.left[each]) for other in others):
-                order.append(each)
-                left.remove(each)
-                break
-        else:
-            return None
-    return order
 
 
 def element_bits(one: Pass) -> int:
@@ -55,79 +38,6 @@ def is_dear(one: Pass) -> bool:
             tvm_ffi.structural_walk(value, (Call, found.append))
             tvm_ffi.structural_walk(value, (prim.Let, found.append))
     return bool(found)
-
-
-class Accumulators:
-    """The vectors in which a reduction is accumulated."""
-
-    def __init__(self, work: Work, reduction: Reduction, size: int) -> None:
-        self.work, self.reduction, self.size = work, reduction, size
-        self.buffers = [
-            tirx.decl_buffer([index(size)], str(buffer.dtype), f"sum_{buffer.name}", layout=None)
-            for buffer, _ in work.targets
-        ]
-        self.order = order_of_stores(reduction) or []
-
-    def allocate(self) -> list[Any]:
-        """Return the statements that allocate them."""
-        return [tirx.AllocBuffer(buffer) for buffer in self.buffers]
-
-    def start(self, lanes: int) -> list[Any]:
-        """Return the statements that set all of them to what changes nothing."""
-
-        def vector(begin: int) -> Any:
-            def store(lane: Any) -> Any:
-                pairs = zip(self.buffers, self.reduction.neutral, strict=True)
-                at = index(begin) + lane
-                return sequence([tirx.BufferStore(buffer, value, [at]) for buffer, value in pairs])
-
-            return _lanes(lanes, store)
-
-        return [vector(begin) for begin in range(0, self.size, lanes)]
-
-    def load(self, at: Any) -> list[Any]:
-        """Return what is accumulated at a place."""
-        return [tirx.BufferLoad(buffer, [at]) for buffer in self.buffers]
-
-    def add(self, at: Any, elements: Sequence[Any]) -> Any:
-        """Return the statement that combines elements with what is accumulated at a place."""
-        values = self.reduction.combined(self.load(at), elements)
-        return sequence(
-            [tirx.BufferStore(self.buffers[each], values[each], [at]) for each in self.order]
-        )
-
-    def halve(self, lanes: int) -> list[Any]:
-        """Return the statements that combine all of them, into the first."""
-
-        def halved(begin: int, span: int) -> Any:
-            def add(lane: Any) -> Any:
-                return self.add(index(begin) + lane, self.load(index(begin + span) + lane))
-
-            return _lanes(min(span, lanes), add)
-
-        statements = []
-        span = self.size // 2
-        while span >= 1:
-            statements += [halved(begin, span) for begin in range(0, span, min(span, lanes))]
-            span //= 2
-        return statements
-
-    def store(self, at: Any, values: Values) -> Any:
-        """Return the statement that stores what is accumulated at a place."""
-        results = self.load(at)
-        starts = self.reduction.starts
-        if any(start is not None for start in starts):
-            first = [
-                neutral if start is None else start
-                for start, neutral in zip(starts, self.reduction.neutral, strict=True)
-            ]
-            results = list(self.reduction.combined(first, results))
-        return sequence(
-            [
-                tirx.BufferStore(buffer, value, [substitute(place, values)])
-                for (buffer, place), value in zip(self.work.targets, results, strict=True)
-            ]
-        )
 
 
 class PassWriter:
@@ -213,23 +123,13 @@ class PassWriter:
         for slot in range(left):
             parts.append(self.vector(values, index((groups * slots + slot) * lanes), slot))
         if rest and self.one.in_place:
-            parts += self.pieces(values, self.extent - rest, rest)
+            for begin, width in pieces(self.extent - rest, rest, lanes):
+                parts.append(self.vector(values, index(begin), 0, width=width))
         elif rest:
             # The last vector begins with elements that are counted already.
             last = index(self.extent - lanes)
             parts.append(self.vector(values, last, 0, lanes - rest))
         return sequence(parts)
-
-    def pieces(self, values: Values, begin: int, count: int) -> list[Any]:
-        """Return the statements for less elements than a vector has, in shorter ones."""
-        parts = []
-        width = self.lanes
-        while count:
-            while width > count:
-                width //= 2
-            parts.append(self.vector(values, index(begin), 0, width=width))
-            begin, count = begin + width, count - width
-        return parts
 
     def vector(
         self, values: Values, begin: Any, slot: int, counted: int = 0, width: int = 0
@@ -245,39 +145,80 @@ class PassWriter:
             own = {**values, var: begin + lane}
             return self.statements(own, index(slot * self.lanes) + lane, fresh)
 
-        return _lanes(width or self.lanes, element)
+        return in_lanes(width or self.lanes, element)
 
     # ---- lanes are rows ---------------------------------------------------------------------
 
     def across(self, values: Values) -> Any:
         """Return the statements for one element of as many rows as there are in a block."""
-        return sequence(self.vectors(lambda own, at: self.statements(own, at, None), values))
+        rows = self.rows
+        assert rows is not None
+        parts = []
+        for first, count in pieces(0, rows.width, self.lanes):
+            table = {**values, rows.at: values[rows.at] + index(first)}
+            ready: dict[int, Any] = {}
+            for work in self.one.works:
+                for value in work.values:
+                    vector = strided_vector(value, rows.at, table, count)
+                    if vector is not None:
+                        dtype = str(value.ty.dtype)
+                        kept = tirx.decl_buffer([index(count)], dtype, "strided", layout=None)
+                        ready[handle(value)] = kept
+                        ramp = tirx.Ramp(index(0), index(1), count)
+                        parts += [tirx.AllocBuffer(kept), tirx.BufferStore(kept, vector, [ramp])]
+            parts.append(self.rows_of(first, count, values, self.element(ready, first)))
+        return sequence(parts)
+
+    def element(self, ready: dict[int, Any], first: int) -> Callable[[Values, Any], Any]:
+        """Return what computes an element of a row of a vector, some values of which are ready."""
+
+        def statements(values: Values, at: Any) -> Any:
+            known = {
+                key: tirx.BufferLoad(buffer, [at - index(first) if first else at])
+                for key, buffer in ready.items()
+            }
+            return self.statements(values, at, None, known)
+
+        return statements
 
     def vectors(self, body: Callable[[Values, Any], Any], values: Values) -> list[Any]:
         """Return the statements for each vector of a block of rows."""
+        assert self.rows is not None
+        return [
+            self.rows_of(first, count, values, body)
+            for first, count in pieces(0, self.rows.width, self.lanes)
+        ]
+
+    def rows_of(
+        self, first: int, count: int, values: Values, body: Callable[[Values, Any], Any]
+    ) -> Any:
+        """Return the statements for some rows of a block, as a vector."""
         rows = self.rows
         assert rows is not None
         begin = values[rows.at]
 
-        def vector(first: int) -> Any:
-            def row(lane: Any) -> Any:
-                place = index(first) + lane
-                return body({**values, rows.at: begin + place, rows.place: place}, place)
+        def row(lane: Any) -> Any:
+            place = index(first) + lane
+            return body({**values, rows.at: begin + place, rows.place: place}, place)
 
-            return _lanes(self.lanes, row)
-
-        return [vector(first) for first in range(0, rows.width, self.lanes)]
+        return in_lanes(count, row)
 
     # ---- elements ---------------------------------------------------------------------------
 
-    def statements(self, values: Values, at: Any, fresh: Any) -> Any:
+    def statements(
+        self, values: Values, at: Any, fresh: Any, ready: dict[int, Any] | None = None
+    ) -> Any:
         """Return what the stages do for an element; accumulators are those at a place.
 
-        If `fresh` is false, the element is counted already.
+        If `fresh` is false, the element is counted already. Some values may be ready.
         """
+        known = ready or {}
         made = []
         for place, work in enumerate(self.one.works):
-            elements = [substitute(value, values) for value in work.values]
+            elements = [
+                known[handle(v)] if handle(v) in known else substitute(v, values)
+                for v in work.values
+            ]
             if work.reduction is None:
                 ((buffer, target),) = work.targets
                 made.append(tirx.BufferStore(buffer, elements[0], [substitute(target, values)]))
@@ -291,10 +232,6 @@ class PassWriter:
                 ]
             made.append(self.sums[place].add(at, elements))
         return sequence(made)
-
-
-def _lanes(count: int, body: Callable[[Any], Any]) -> Any:
-    return loop("lane", 0, count, body, tirx.ForKind.VECTORIZED)
 
 
 def _loops(axes: Sequence[Axis], values: Values, body: Callable[[Values], Any]) -> Any:

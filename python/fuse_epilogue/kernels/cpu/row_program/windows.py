@@ -1,0 +1,167 @@
+"""Windows along the lanes: guards that hold for most rows, and loads of every second element.
+
+    pool[i] = max over k of: if 1 <= 2 i + k < 57 then x[2 i + k - 1] else -inf
+
+For rows from 1 to 27, the guard always holds: these are computed in vectors without it, those at
+the borders one by one. A vector of x[2 i + c] is shuffled from two vectors that lie beside each
+other; the second one ends with the last element that is used, so that nothing behind it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Call, Range, TensorLoad, prim
+from tvm.sym import Analyzer, detect_linear_equation
+
+from ....recognize.stages import Axis, analyzer_of
+from ....tir_tree import loads, substitute, uses
+from ..loops import index
+
+#: Rows at either end that may be computed one by one.
+BORDER = 16
+
+
+def analyzer_with(axes: Iterable[Axis], at: Any, begin: int, end: int) -> Analyzer:
+    """Return an analyzer that knows some axes, and that a variable is in a range."""
+    analyzer = analyzer_of(axes)
+    analyzer.bind(at, Range.from_min_extent(index(begin), index(end - begin)))
+    return analyzer
+
+
+def without_proved_guards(value: Any, analyzer: Analyzer) -> Any:
+    """Return a value without guards that always hold.
+
+    Parameters
+    ----------
+    value : Expr
+    analyzer : tvm.sym.Analyzer
+        Knows the ranges of the variables in it.
+    """
+
+    def rule(call: Any) -> Any:
+        if not _is_guard(call):
+            return call
+        left = [each for each in _conjuncts(call.args[0]) if not analyzer.can_prove(each)]
+        if not left:
+            return call.args[1]
+        return tirx.if_then_else(tirx.all(*left), *call.args[1:])
+
+    return tvm_ffi.structural_map(value, (Call, rule))
+
+
+def guards(values: Iterable[Any], at: Any) -> list[Any]:
+    """Return the conditions that guard a part of some values and depend on a variable."""
+    found: list[Any] = []
+    for value in values:
+        calls: list[Any] = []
+        tvm_ffi.structural_walk(value, (Call, calls.append))
+        for call in calls:
+            if _is_guard(call):
+                found += [each for each in _conjuncts(call.args[0]) if uses(each, at)]
+    return found
+
+
+def segments(
+    conditions: Sequence[Any], axes: Sequence[Axis], at: Any, extent: int
+) -> list[tuple[int, int]]:
+    """Return ranges of a variable, in one of which the conditions hold for all of its values.
+
+    Parameters
+    ----------
+    conditions : Sequence of Expr
+    axes : Sequence of Axis
+        All other variables in them.
+    at : Var
+        From 0.
+    extent : int
+
+    Returns
+    -------
+    list[tuple[int, int]]
+        Begin and end of each; one range if there is none in which the conditions hold.
+    """
+
+    def holds(begin: int, end: int) -> bool:
+        analyzer = analyzer_with(axes, at, begin, end)
+        return all(analyzer.can_prove(each) for each in conditions)
+
+    begin, end = 0, extent
+    while begin < min(BORDER, extent) and not holds(begin, begin + 1):
+        begin += 1
+    while end > max(begin, extent - BORDER) and not holds(end - 1, end):
+        end -= 1
+    if not conditions or end <= begin or not holds(begin, end):
+        return [(0, extent)]
+    return [each for each in ((0, begin), (begin, end), (end, extent)) if each[0] < each[1]]
+
+
+def strided_vector(value: Any, at: Any, table: Mapping[Any, Any], count: int) -> Any:
+    """Return a vector of a value that loads every second element, None for any other value.
+
+    Parameters
+    ----------
+    value : Expr
+        A load, a constant, or a choice of them by a condition that is the same for all lanes.
+    at : Var
+        The index along the lanes.
+    table : Mapping[Var, Expr]
+        All variables, `at` as it is in the first lane.
+    count : int
+        Number of lanes: even.
+    """
+    if count % 2 or not any(_stride(load, at) == 2 for load in loads(value)):
+        return None
+
+    def vector(node: Any) -> Any:
+        if isinstance(node, prim.FloatImm | prim.IntImm):
+            return prim.Broadcast(node, count)
+        if isinstance(node, TensorLoad):
+            return _load(node, _stride(node, at), table, count)
+        if isinstance(node, Call) and _is_guard(node) and not uses(node.args[0], at):
+            arms = [vector(arm) for arm in node.args[1:]]
+            if all(arm is not None for arm in arms):
+                return tirx.if_then_else(substitute(node.args[0], table), *arms)
+        return None
+
+    return vector(value)
+
+
+def _load(node: Any, stride: int | None, table: Mapping[Any, Any], count: int) -> Any:
+    first = substitute(node.indices[0], table)
+
+    def beside(begin: int) -> Any:
+        ramp = prim.Ramp(first + index(begin), index(1), count)
+        return tirx.BufferLoad(node.source, [ramp])
+
+    if stride == 0:
+        return prim.Broadcast(tirx.BufferLoad(node.source, [first]), count)
+    if stride == 1:
+        return beside(0)
+    if stride != 2:
+        return None
+    lanes = [*range(0, count, 2), *range(count + 1, 2 * count, 2)]
+    pair = [beside(0), beside(count - 1)]
+    return tirx.Shuffle(pair, [prim.IntImm("int32", lane) for lane in lanes])
+
+
+def _stride(load: Any, at: Any) -> int | None:
+    if loads(load.indices[0]):
+        return None
+    found = detect_linear_equation(load.indices[0], [at])
+    if len(found) == 0 or not isinstance(found[0], prim.IntImm) or uses(found[1], at):
+        return None
+    return int(found[0])
+
+
+def _is_guard(call: Any) -> bool:
+    return getattr(call.op, "name", "") == "prim.if_then_else"
+
+
+def _conjuncts(condition: Any) -> list[Any]:
+    if isinstance(condition, prim.And):
+        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
+    return [condition]
