@@ -13,10 +13,12 @@ import tvm_ffi
 from tvm.ir import prim
 from tvm.script import from_source
 
+from fuse_epilogue.kernels.cpu import elementwise
 from fuse_epilogue.kernels.cpu.vector_math import with_vector_functions
 from fuse_epilogue.schedules import branches, cpu, explain, prepare
 from fuse_epilogue.schedules.cpu import row_limits
-from planned_functions.build import build
+from fuse_epilogue.transform import schedule_module
+from planned_functions.build import KINDS, build
 from planned_functions.draw import draw
 from planned_functions.memory import fenced, in_child
 from planned_functions.operands import GUARDS, OPERANDS, OPERATIONS, WHOLE
@@ -211,6 +213,24 @@ def test_they_are_not_where_the_check_is_off(name: str, monkeypatch: pytest.Monk
     assert judge(function, seed=1).kind == DIED
 
 
+def elements(operand: str, guard: str = "select") -> Function:
+    """An elementwise function: only the pass for whole modules schedules it."""
+    sizes, stage = {"m": 16, "n": 32}, Stage("add", Operand(operand, "column", guard))
+    return Function("elements", sizes, "int32", "int32", {"transposed": False}, stages=(stage,))
+
+
+@pytest.mark.parametrize("operand", ["gather", "quotient"])
+def test_kernels_of_modules_keep_guards(operand: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    verdict = judge(elements(operand), seed=1)
+    assert (verdict.kind, verdict.detail) == (SAME, "")
+    assert [way.split()[0] for way in verdict.ways] == ["module"]
+    # Guards that remain selects are not put into vectors.
+    monkeypatch.setattr(schedule_module, "with_branches", lambda func: func)
+    assert judge(elements(operand), seed=1).kind == SAME
+    monkeypatch.setattr(elementwise, "may_be_discarded", lambda *_: True)
+    assert judge(elements(operand), seed=1).kind == DIED
+
+
 @pytest.mark.parametrize("end", [False, True])
 def test_memory_around_an_array_cannot_be_read(end: bool) -> None:
     array = fenced(np.arange(5, dtype="int32"), end, 4)
@@ -237,7 +257,7 @@ def test_everything_is_drawn() -> None:
     assert {operand.kind for operand in operands} == set(OPERANDS)
     assert {operand.guard for operand in operands} == {*GUARDS, *WHOLE}
     assert {stage.operation for one in drawn for stage in one.stages} == set(OPERATIONS)
-    assert {one.kind for one in drawn} == {"product", "rows", "conv"}
+    assert {one.kind for one in drawn} == set(KINDS)
 
 
 def test_the_same_number_is_the_same_function() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,7 +51,7 @@ def small(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 def build(function: Function) -> Built:
     """Return the function that a generated one describes."""
     writer = _Writer(function)
-    {"product": _product, "rows": _rows, "conv": _conv}[function.kind](writer)
+    KINDS[function.kind](writer)
     text = writer.text()
     return Built(text, from_source(text), tuple(writer.arrays))
 
@@ -213,6 +214,20 @@ def _rows(writer: _Writer) -> None:
     writer.array("Y", (m,), function.accumulator, None)
 
 
+def _elements(writer: _Writer) -> None:
+    function, sizes = writer.function, writer.function.sizes
+    m, n = sizes["m"], sizes["n"]
+    turned = function.form["transposed"]
+    writer.array("X", (n, m) if turned else (m, n), function.source, small)
+    axes = {"vi": m, "vj": n}
+    sums = writer.sums((m, n))
+    x = _cast(function, "X[vj, vi]" if turned else "X[vi, vj]")
+    kinds = {axis: ("S", extent) for axis, extent in axes.items()}
+    writer.block("elements", kinds, [f"{sums}[vi, vj] = {x}"])
+    writer.follow(sums, axes, (m, n))
+    writer.array("Y", (m, n), function.accumulator, None)
+
+
 #: What guards the term of a convolution, given the term ``{t}`` and a zero ``{zero}``.
 TERMS: dict[str, str] = {
     "none": "{t}",
@@ -306,3 +321,11 @@ def _wild(rng: np.random.Generator, shape: tuple[int, ...], size: int) -> np.nda
     far = rng.integers(1, 1 << 14, size=shape) * rng.choice([-1, 1], size=shape)
     far = far + size * np.sign(far)
     return np.where(rng.random(shape) < 0.5, far, rng.integers(0, size, shape))
+
+
+KINDS: dict[str, Callable[[_Writer], None]] = {
+    "product": _product,
+    "rows": _rows,
+    "conv": _conv,
+    "elements": _elements,
+}

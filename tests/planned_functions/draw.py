@@ -26,7 +26,7 @@ def draw(seed: int, number: int) -> Function:
     """Return the function of a seed and a number."""
     rng = random.Random(f"{seed}/{number}")
     source, accumulator = rng.choice(_TYPES)
-    kind = rng.choice(("product", "rows", "conv", "conv"))
+    kind = rng.choice(("product", "rows", "conv", "conv", "elements"))
     stages = tuple(_stage(rng, kind) for _ in range(rng.choice((0, 1, 1, 1, 1, 2, 2, 3))))
     start = _operand(rng, kind, tuple(GUARDS)) if rng.random() < 0.25 else None
     if kind == "product":
@@ -35,6 +35,9 @@ def draw(seed: int, number: int) -> Function:
     elif kind == "rows":
         sizes = {letter: rng.choice(SIZES) for letter in "mn"}
         form = {"monoid": rng.choice(("sum", "sum", "max"))}
+    elif kind == "elements":
+        sizes = {letter: rng.choice(SIZES) for letter in "mn"}
+        form, start = {"transposed": rng.random() < 0.3}, None
     else:
         sizes, form = _conv(rng)
     return Function(kind, sizes, source, accumulator, form, start, stages, tight=rng.random() < 0.5)

@@ -47,7 +47,7 @@ class Function:
     Attributes
     ----------
     kind : str
-        "product", "rows" or "conv".
+        "product", "rows", "conv" or "elements": the last has no reduction.
     sizes : dict[str, int]
         By the letters that :mod:`.build` has for them.
     source, accumulator : str

@@ -22,6 +22,8 @@ from fuse_epilogue.schedules.cpu.row_limits import why_not_rows
 from fuse_epilogue.schedules.cpu.rows import streams
 from fuse_epilogue.schedules.fused import find_fused_conv, fuse_followers
 from fuse_epilogue.schedules.prepare import prepare
+from fuse_epilogue.transform import ScheduleModule, schedules_of
+from fuse_epilogue.transform.schedule_module import DEFAULT
 
 from .build import Built, build
 from .memory import contents, in_child, run
@@ -126,6 +128,10 @@ def ways(func: Any, target: Any, seed: int) -> tuple[dict[str, Any], str]:
         problem = plan.problem(func)
         for name, point in _points(problem, seed):
             put(name, problem.apply(point).mod["main"])
+    mod = ScheduleModule(target, threads=1 + seed % 2)(tvm.IRModule({"main": func}))
+    [made] = schedules_of(mod) or ()
+    if made.kind != DEFAULT:
+        put(f"module with a kernel of kind {made.kind}", mod["main"])
     streamed = _streamed(func, seed)
     if streamed is not None:
         put("streamed", streamed)
