@@ -38,7 +38,7 @@ demo: $(VENV)/.package lib ## fuse a layer, check it, time it compiled in severa
 test: lint install ## lint, then the quick tests (PYTEST_ARGS: further arguments of pytest; TEST_WORKERS: processes)
 	$(PY) -m pytest $(PYTEST_WORKERS) -m "not full" $(PYTEST_ARGS)
 
-test-all: lint install ## lint, then all tests, as continuous integration does (PYTEST_ARGS, TEST_WORKERS)
+test-all: lint install $(VENV)/.group-models ## lint, then all tests, as continuous integration does (PYTEST_ARGS, TEST_WORKERS)
 	$(PY) -m pytest $(PYTEST_WORKERS) $(PYTEST_ARGS)
 
 lint: $(TOOLS) ## ruff, mypy, clang-format and wording, without changing anything
@@ -173,6 +173,17 @@ $(VENV)/.package: pyproject.toml setup.py $(VENV)/.tools
 $(VENV)/.group-%: $(VENV)/.package
 	@echo 'Installing the tools in the group $* of pyproject.toml: up to a minute, with PyTorch more'
 	@$(PIP) --group $*
+	@touch $@
+
+# Tests of whole models: PyTorch for processors alone, of 200 MB. Where the registry has only the build
+# with CUDA, of several gigabytes, it is left to whoever wants it, and these tests are skipped.
+$(VENV)/.group-models: $(VENV)/.group-test
+	@echo 'Installing PyTorch and ONNX Runtime for the tests of whole models: a minute or two'
+	@$(PIP) --dry-run --report $@.json --group models
+	@if grep -q '"nvidia-' $@.json; then \
+	  echo 'Left out: this PyTorch brings CUDA along. For the tests of whole models:' >&2; \
+	  echo '  $(PIP) torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu' >&2; \
+	else $(PIP) --group models; fi
 	@touch $@
 
 # --- The library ----------------------------------------------------------------------------------

@@ -139,29 +139,32 @@ def _from_exported(exported: Any) -> ir.IRModule:
     import torch
     from tvm.relax.frontend.torch import from_exported_program
 
-    changed = _changed_arrays(exported)
-    if changed:
-        raise ImportRefusal(
-            f"the exported program changes {', '.join(changed)} in place: a compiled model only "
-            "returns results; return the new value instead"
-        )
     try:
         with torch.no_grad():
+            core = torch_ops.decomposed(exported)
+            _refuse_changes(core)
             return from_exported_program(
-                torch_ops.decomposed(exported),
+                core,
                 unwrap_unit_return_tuple=True,
                 run_ep_decomposition=False,
                 custom_convert_map=torch_ops.converters(),
             )
+    except ImportRefusal:
+        raise
     except Exception as error:
         raise _refusal("Relax cannot import the exported program", error) from error
 
 
-def _changed_arrays(exported: Any) -> list[str]:
-    """Return the inputs and buffers that an exported program changes, by name."""
+def _refuse_changes(exported: Any) -> None:
+    """Refuse an exported program that changes inputs or buffers: its model would return them."""
     signature = exported.graph_signature
     changed = {**signature.buffers_to_mutate, **signature.user_inputs_to_mutate}
-    return [f"'{name}'" for name in changed.values()]
+    if changed:
+        names = ", ".join(f"'{name}'" for name in changed.values())
+        raise ImportRefusal(
+            f"the exported program changes {names} in place: a compiled model only returns "
+            "results; return the new value instead"
+        )
 
 
 def _read_onnx(path: Path) -> Any:

@@ -1,0 +1,142 @@
+"""Whole models from torch and ONNX, compiled, beside torch, ONNX Runtime and TVM's own build."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+import fuse_epilogue
+from fuse_epilogue.models import CompiledModel, ImportRefusal, import_model
+
+torch = pytest.importorskip("torch", reason="the models are modules of PyTorch: install torch")
+
+pytestmark = [pytest.mark.full, pytest.mark.slow]
+
+BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
+FLOATS = ["mamba", "resnet18", "resnet50", "bert", "vit", "convnext"]
+NAMES = [*FLOATS, "quantised_mlp"]
+
+
+@pytest.fixture
+def models(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("models_torch").MODELS
+
+
+def near(result: Any, expected: Any) -> None:
+    """Within 1e-5 of the largest result; integers are the same."""
+    expected = np.asarray(expected)
+    if expected.dtype.kind == "f":
+        bound = 1e-5 * np.abs(expected).max()
+        np.testing.assert_allclose(np.asarray(result), expected, rtol=0, atol=bound)
+    else:
+        np.testing.assert_array_equal(np.asarray(result), expected)
+
+
+def by_tvm(mod: tvm.IRModule, x: np.ndarray) -> np.ndarray:
+    """What TVM's own pipeline computes, which schedules nothing."""
+    built = tvm.compile(mod, "llvm", relax_pipeline=relax.get_pipeline("default_build"))
+    machine = relax.VirtualMachine(built, tvm.cpu())
+    return machine["main"](tvm.runtime.tensor(x)).numpy()
+
+
+@pytest.mark.parametrize("channels_last", [True, False], ids=["channels_last", "channels_first"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_module(models: Any, name: str, channels_last: bool) -> None:
+    module, x = models[name].build(small=True)
+    expected = module(x).detach().numpy()
+    model = fuse_epilogue.compile(
+        module, example_inputs=(x,), threads=1, channels_last=channels_last
+    )
+    near(model(x), expected)
+    near(by_tvm(import_model(module, (x,)), x.numpy()), expected)
+    wild = x.clone()
+    wild.view(-1)[:2] = 100
+    near(model(wild), module(wild).detach())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_exported_program_saved_and_loaded(models: Any, name: str, tmp_path: Path) -> None:
+    module, x = models[name].build(small=True, seed=1)
+    exported = torch.export.export(module, (x,))
+    fuse_epilogue.compile(exported, threads=2).save(tmp_path / "model.so")
+    model = fuse_epilogue.load(tmp_path / "model.so")
+    near(model(x.numpy()), module(x).detach())
+    report = model.profile(x, repeats=2)
+    assert report.measured and all(each.measured_s >= 0 for each in report.functions)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.filterwarnings("error::fuse_epilogue.models.torch_backend.EagerFallback")
+def test_the_backend(models: Any, name: str) -> None:
+    from fuse_epilogue.models.torch_backend import fuse_epilogue_backend
+
+    torch._dynamo.reset()
+    module, x = models[name].build(small=True, seed=2)
+    with torch.inference_mode():
+        near(torch.compile(module, backend=fuse_epilogue_backend)(x), module(x))
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_an_onnx_model(models: Any, name: str, tmp_path: Path) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript", reason="torch writes ONNX by it")
+    module, x = models[name].build(small=True, seed=3)
+    path = tmp_path / "model.onnx"
+    torch.onnx.export(module, (x,), str(path), dynamo=True, external_data=False, verbose=False)
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    model = fuse_epilogue.compile(str(path), threads=1)
+    assert isinstance(model, CompiledModel)
+    near(model(x.numpy()), expected)
+    near(model(x), module(x).detach())
+
+
+class Changing(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Any) -> Any:
+        self.calls += 1
+        return x * self.calls
+
+
+class Doubling(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x.mul_(2)
+
+
+@pytest.mark.parametrize(("module", "array"), [(Changing, "calls"), (Doubling, "x")])
+def test_a_module_that_changes_arrays_is_refused(module: type, array: str) -> None:
+    with pytest.raises(ImportRefusal, match=f"changes '{array}' in place: .* return the new"):
+        fuse_epilogue.compile(module().eval(), example_inputs=(torch.ones(3),))
+
+
+class Attention(torch.nn.Module):
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.options = options
+
+    def forward(self, query: Any, key: Any) -> Any:
+        return torch.nn.functional.scaled_dot_product_attention(query, key, key, **self.options)
+
+
+@pytest.mark.parametrize(
+    ("options", "heads"),
+    [({}, 4), ({"scale": 0.25}, 4), ({"is_causal": True}, 4), ({"enable_gqa": True}, 2)],
+    ids=["plain", "scale", "causal", "grouped"],
+)
+def test_attention(options: dict[str, Any], heads: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    query = torch.randn(2, 4, 7, 8, generator=generator)
+    key = torch.randn(2, heads, 9, 8, generator=generator)
+    module = Attention(**options).eval()
+    model = fuse_epilogue.compile(module, example_inputs=(query, key), threads=1)
+    near(model(query, key), module(query, key))
