@@ -135,7 +135,7 @@ REFUSED_ON_THE_WALK = [
     ("nisa.tensor_scalar(t, t, nl.add, 1, op1=nl.add)", "given together"),
     ("nisa.tensor_reduce(t[:, 0:1], nl.add, t, axis=True)", "axis is an axis"),
     ("r = t[:, 0:32].ap(((64, 128), (1, 8)))", "whole tensor"),
-    ("r = t.ap(((32, 128), (1, 8)))", "64 elements apart"),
+    ("r = t.ap(((32, 128), (1, 8)))", "64 elements distant"),
     ("r = t.ap(((64, 128), (-1, 8)), offset=20)", "stride -1"),
     ("r = t.ap(((64, 129), (1, 8)))", "which has 8192"),
     ("r = x.ap(((64, 129), (1, 8)))", "which has 8192"),

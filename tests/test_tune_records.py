@@ -244,7 +244,7 @@ DAMAGE = {
         trace(lambda t: t[0][0].__setitem__(0, "Wave")),
         "TVM says: .*Wave",
     ),
-    "no function": (WORKLOADS, lambda line: {}, "not a pair of a hash and a module.* put back a copy"),
+    "no function": (WORKLOADS, lambda line: {}, "not a pair of a hash and .* put back a copy"),
     "no module": (WORKLOADS, lambda line: [line[0], "AAAA"], "TVM says: "),
 }
 

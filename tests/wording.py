@@ -29,12 +29,7 @@ CHECKED = (
     "docs",
     "examples",
     "tutorials",
-    "python/fuse_epilogue/cli",
-    "python/fuse_epilogue/planner",
-    "python/fuse_epilogue/schedules",
-    "python/fuse_epilogue/transform",
-    "python/fuse_epilogue/tune",
-    "python/fuse_epilogue/workloads",
+    "python/fuse_epilogue",
 )
 #: Made by other programs, or read by none.
 LEFT_OUT = ("docs/generated", "docs/tutorials", "docs/_build")

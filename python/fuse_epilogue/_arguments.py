@@ -17,9 +17,9 @@ def word(argument: str, value: Any, known: Collection[str]) -> None:  # noqa: AN
     Raises
     ------
     TypeError
-        It is no str.
+        The value is not a str.
     ValueError
-        It is another one.
+        The value is not one of the allowed ones.
 
     Example
     -------

@@ -10,8 +10,8 @@ from pathlib import Path
 def write(path: str | Path, text: str) -> None:
     """Write a file whole or not at all: an interrupted command leaves what was there.
 
-    Of a link the file behind it is written. What is no file, such as ``/dev/stdout``, is written
-    to as it stands.
+    For a link, its target is written. Anything that is not a regular file, such as ``/dev/stdout``,
+    is written to directly.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def try_to_write(path: str | Path) -> None:
 def _is_special(target: Path) -> bool:
     """Return whether there is something that is neither a file nor a folder: a device, a pipe.
 
-    Asked of the name as it is: of a shell's ``/dev/fd/63`` a pipe is behind, which has no path.
+    Asked of the name as it is: a shell's ``/dev/fd/63`` is a pipe, which has no path.
     """
     return target.exists() and not target.is_file() and not target.is_dir()
 

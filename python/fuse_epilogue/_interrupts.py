@@ -13,8 +13,8 @@ from typing import Any
 def is_interrupt(error: BaseException) -> bool:
     """Whether an error is what TVM makes of an interrupt.
 
-    TVM's ffi carries every exception of Python from C++ to its caller by its name, and knows
-    none that is no ``Exception``: a ``KeyboardInterrupt`` becomes a ``RuntimeError`` without a
+    TVM's ffi carries every exception of Python from C++ to its caller by its name, and knows none
+    that is not an ``Exception``: a ``KeyboardInterrupt`` becomes a ``RuntimeError`` without a
     message. TVM's own errors have one.
 
     Example
@@ -72,8 +72,8 @@ def held() -> Iterator[None]:
     TVM's search calls Python on threads of its own. An exception that leaves such a call ends the
     process with a segmentation fault, and the one of Ctrl-C may come anywhere.
 
-    Python handles signals on its main thread only: on another one nothing is to be held. What has
-    no handler in Python, ignored interrupts for example, is left alone.
+    Python handles signals on its main thread only: on another one nothing is to be held. Signals
+    without a handler in Python, ignored interrupts for example, are left alone.
 
     Raises
     ------

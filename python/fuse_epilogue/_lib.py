@@ -24,7 +24,8 @@ def find() -> Path:
     Returns
     -------
     Path
-        What ``FUSE_EPILOGUE_LIBRARY`` names, if it is set and not empty, else the package's own.
+        The file that ``FUSE_EPILOGUE_LIBRARY`` names, if it is set and not empty, else the
+        package's own.
 
     Raises
     ------

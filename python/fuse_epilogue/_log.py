@@ -1,4 +1,4 @@
-"""The logger ``fuse_epilogue``, and the environment variable that shows what it is told.
+"""The logger ``fuse_epilogue``, and the environment variable that shows its messages.
 
 Every fusion, plan, pass and compiled model is logged at level INFO. ``FUSE_EPILOGUE_LOG=stderr``
 prints these messages on standard error; any other value names a file, to which they are appended.

@@ -57,7 +57,7 @@ def rpc_runner(
     evaluator : EvaluatorConfig, optional
         How often each is repeated; TVM's default is at least 100 ms.
     session : callable, optional
-        What connects to a server, in a process of its own; TVM's way if there is none.
+        Connects to a server, in a process of its own; TVM's way if None.
 
     Returns
     -------
@@ -90,7 +90,7 @@ def need_a_server(config: RPCConfig) -> None:
     Raises
     ------
     ValueError
-        It has none, or there is no tracker.
+        The tracker has none, or there is no tracker.
     """
     if servers_of(config) == 0:
         raise ValueError(
@@ -123,12 +123,14 @@ def servers_of(config: RPCConfig) -> int:
             "python -m tvm.exec.rpc_tracker"
         ) from error
     if answer != base.RPC_TRACKER_MAGIC:
-        raise ValueError(f"what answers at {address} is no RPC tracker of TVM: look at the port")
+        raise ValueError(
+            f"what answers at {address} is not an RPC tracker of TVM: look at the port"
+        )
     return int(config.count_num_servers())
 
 
 class Present:
-    """Looks whether a tracker has a server, for somebody who waits for measurements.
+    """Looks whether a tracker has a server, for a caller that waits for measurements.
 
     TVM waits for a server however long there is none.
 

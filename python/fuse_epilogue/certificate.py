@@ -1,4 +1,4 @@
-"""What a fusion proved, as a record that can be checked without believing the prover."""
+"""The proof of a fusion, as a record that can be checked without trusting the prover."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class EpilogueProof:
 
 @dataclass(frozen=True)
 class TailProof:
-    """One tail that the call left behind the reduction loops.
+    """One tail that the call left after the reduction loops.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class TailProof:
     indices : tuple[tvm.ir.Expr, ...]
         The element, in the reduction's spatial axes s.
     value : tvm.ir.Expr
-        What it stores, in s; the finished element is a load of the certificate's ``result``.
+        The stored value, in s; the finished element is a load of the certificate's ``result``.
     """
 
     name: str
@@ -57,7 +57,7 @@ class TailProof:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What one call of ``fuse_reduction_epilogue`` claims.
+    """The claims of one call of ``fuse_reduction_epilogue``.
 
     All expressions are TVM's, in the variables of the function before the call: s are the spatial
     and r the reduction axes of the reduction block. :func:`fuse_epilogue.verify.check` proves the
@@ -95,11 +95,11 @@ class Certificate:
     epilogues : tuple[EpilogueProof, ...]
         In the order in which they were fused.
     tails : tuple[TailProof, ...]
-        What is left of them, in program order.
+        The tails that are left of them, in program order.
     removed : tuple[tvm.ir.Var, ...]
         The buffers that are gone.
     kept : tuple[tvm.ir.Var, ...]
-        The intermediates that stay alive in full, because somebody else reads them.
+        The intermediates that stay alive in full, because another block, or the caller, reads them.
 
     Example
     -------

@@ -1,4 +1,4 @@
-"""What a fusion did, or why it was refused."""
+"""Reports of fusions and of refusals."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Refusal:
     block : str
         The name of the block the reason is about.
     message : str
-        What failed, what it means, what to do instead.
+        The obstacle, its meaning, and the way out.
     """
 
     code: str
@@ -51,10 +51,10 @@ class FusionStep:
     absorbed : str
         The term that moved into ``T.init``, in the reduction's variables; empty if none did.
     distributed : str
-        What is applied to every term of the reduction, a function of ``x``; empty if nothing is.
+        Function of ``x`` that is applied to every term of the reduction; empty if none is.
     tail : str
-        What is left to compute once for each finished element ``x``, in a block of the same name
-        behind the reduction loops; empty if the block is gone.
+        Expression computed once for each finished element ``x``, in a block of the same name after
+        the reduction loops; empty if the block is gone.
     removed : str
         The name of the intermediate buffer that is gone; empty if none is.
     reason : str
@@ -74,7 +74,7 @@ class FusionStep:
 
 @dataclass(frozen=True)
 class FusionReport:
-    """What one call of ``fuse_reduction_epilogue`` did, or ``analyze`` says that it would do.
+    """The result of one call of ``fuse_reduction_epilogue``, or its prediction by ``analyze``.
 
     Attributes
     ----------
@@ -89,7 +89,8 @@ class FusionReport:
     steps : tuple[FusionStep, ...]
         The epilogues fused, in order.
     kept : tuple[str, ...]
-        Intermediate buffers that stay alive in full, because somebody else reads them.
+        Intermediate buffers that stay alive in full, because another block, or the caller, reads
+        them.
     stopped : Refusal or None
         Why the next consumer stays a block of its own; None if there is no next consumer.
     certificate : Certificate or None

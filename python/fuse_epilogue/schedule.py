@@ -17,7 +17,7 @@ NUMERICS: dict[Numerics, bool] = {"reassociate": False, "exact": True}
 
 
 class BlockRV(Protocol):
-    """What type checkers are told of an SBlockRV.
+    """Type of an SBlockRV for type checkers.
 
     TVM has no types, its class is ``Any`` to them, and a union with that would take everything: a
     number for a block, for example.
@@ -38,8 +38,8 @@ def fuse_reduction_epilogue(
 ) -> FusionReport:
     """Fuse a reduction with the elementwise blocks that follow it.
 
-    What the algebra allows becomes part of the reduction, the rest (the tail) runs once on each
-    finished element, at the innermost loop around the reduction loops. Intermediate buffers
+    The part that the algebra allows is absorbed by the reduction; the rest (the tail) runs once on
+    each finished element, at the innermost loop around the reduction loops. Intermediate buffers
     disappear, or shrink to the tile of that loop::
 
         for i, j, k in T.grid(M, N, K):                for i, j in T.grid(M, N):
@@ -62,14 +62,14 @@ def fuse_reduction_epilogue(
     epilogue_block : SBlockRV or str, optional
         The only epilogue to fuse; ``block`` is the reduction then.
     numerics : {"reassociate", "exact"}
-        What may happen to a float. Integers and booleans are always equal bit for bit.
+        The allowed differences of floats. Integers and booleans are always equal bit for bit.
 
-        ``"reassociate"`` lets a floating reduction absorb: its operations run in another order.
-        Two literal factors become one: where each term of a sum has a literal factor already, that
-        of the finished sum is multiplied into it, and ``(a0 * 0.1 + a1 * 0.1) * 0.3`` becomes
-        ``a0 * c + a1 * c`` with the product of the two, rounded to the type, as ``c``. No term has
-        an operation more by it, but each may overflow or vanish where the finished sum would not.
-        What costs work in each term is applied there only with ``distribute``.
+        ``"reassociate"`` lets a floating reduction absorb: its operations run in another order. Two
+        literal factors become one: where each term of a sum has a literal factor already, that of
+        the finished sum is multiplied into it, and ``(a0 * 0.1 + a1 * 0.1) * 0.3`` becomes ``a0 * c
+        + a1 * c`` with the product of the two, rounded to the type, as ``c``. No term has an
+        operation more by it, but each may overflow or vanish where the finished sum would not.
+        Functions that cost work in each term are applied there only with ``distribute``.
 
         For a sum of K terms and a bias that means K additions that round, as before, with the bias
         first instead of last; either way the error is at most about K * 2**-24 of the sum of the
@@ -100,15 +100,15 @@ def fuse_reduction_epilogue(
     Returns
     -------
     FusionReport
-        What was absorbed, what is left as a tail, and why some consumer was not fused.
+        The absorbed terms, the tails, and the reason why a consumer was not fused.
 
     Raises
     ------
     tvm.s_tir.ScheduleError
         The fusion is refused; :func:`fuse_epilogue.refusal_code` tells the reason's code.
     TypeError
-        No block is given, or it is neither a name nor a block random variable; ``numerics`` is no
-        str, or ``distribute`` no bool.
+        No block is given, or it is neither a name nor a block random variable; ``numerics`` is not
+        a str, or ``distribute`` is not a bool.
     ValueError
         ``numerics`` is neither of its two values.
 
@@ -167,16 +167,16 @@ def analyze(
     Returns
     -------
     FusionReport
-        What the call would return; where it would raise, ``fusable`` is false and ``stopped`` says
-        why. Printed, it is the explanation.
+        The report that the call would return; where it would raise, ``fusable`` is false and
+        ``stopped`` says why. Printed, it is the explanation.
 
     Raises
     ------
     tvm.s_tir.ScheduleError
         There is no block of that name.
     TypeError
-        A block is neither a name nor a block random variable; ``numerics`` is no str, or
-        ``distribute`` no bool.
+        A block is neither a name nor a block random variable; ``numerics`` is not a str, or
+        ``distribute`` is not a bool.
     ValueError
         ``numerics`` is neither of its two values.
 

@@ -31,7 +31,7 @@ class Database:
     That is a model with its weights or a function, and a target, options and versions of this
     package and of TVM: what other versions have put is not found. An entry is a file of its own,
     written whole or not at all, so that processes can share a folder. The machine code of a model
-    runs: use only folders that nobody writes to whom you would not trust with your programs.
+    runs: use only folders to which no one writes whom you would not trust with your programs.
 
     Parameters
     ----------

@@ -62,7 +62,7 @@ def compile(  # noqa: A001 - as tvm.compile
     database : Database or path, optional
         For models: a folder where what is compiled is kept and found again, by the model with its
         weights, the target, the options above, and versions. Its machine code runs: use only a
-        folder that nobody writes to whom you would not trust with your programs.
+        folder to which no one writes whom you would not trust with your programs.
     **of_function
         For a PrimFunc: the options `profile`, `limit`, `finite` and `measure` of
         :func:`fuse_epilogue.plan`.

@@ -18,7 +18,7 @@ from .written import Written
 
 @dataclass(frozen=True)
 class Resources:
-    """What a kernel needs on a machine that it was checked for.
+    """Resources of a kernel on a machine that it was checked for.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ def check(record: Callable[[], Trace], machine: str | Machine) -> Resources:
     Returns
     -------
     Resources
-        What it needs.
+        Its resources.
 
     Raises
     ------
@@ -237,7 +237,7 @@ def _accumulate(trace: Trace) -> Iterator[Violation]:
 
 
 def _other_writer(dst: Access, earlier: list[Step]) -> Step | None:
-    """Return the last writer of some of these elements that is no matmul."""
+    """Return the last writer of some of these elements that is not a matmul."""
     for step in reversed(earlier):
         if step.dst is None or not step.dst.overlaps(dst):
             continue

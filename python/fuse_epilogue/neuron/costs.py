@@ -139,7 +139,7 @@ def _operands(step: Step) -> tuple[Access, ...]:
 
 @dataclass(frozen=True)
 class Transfer:
-    """What a ``dma_copy`` asks of the DMA engines and of HBM.
+    """Demand of a ``dma_copy`` on the DMA engines and on HBM.
 
     Attributes
     ----------
@@ -160,10 +160,10 @@ class Transfer:
 def transfer(step: Step, machine: Machine) -> Transfer:
     """Return the cost of a ``dma_copy``.
 
-    It is cut into its contiguous pieces (of the side that has the smaller ones; another partition
-    is another piece), which are spread over the DMA engines. A piece below `Machine.dma_run_bytes`
-    takes as long as one of that size: the guide says that the rate of pieces limits there, and
-    gives no curve.
+    The copy is cut into its contiguous pieces (of the side that has the smaller ones; another
+    partition is another piece), which are spread over the DMA engines. A piece below
+    `Machine.dma_run_bytes` takes as long as one of that size: the guide says that the rate of
+    pieces limits there, and gives no curve.
     """
     dst, (src,) = step.dst, step.srcs
     assert dst is not None

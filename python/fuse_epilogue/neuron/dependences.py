@@ -1,9 +1,9 @@
 """Which earlier instructions one has to wait for: those that touch the same elements.
 
 A read waits for the last write (RAW), a write for the last write and for the reads since then (WAW,
-WAR). What a write has waited for, nobody behind it needs to wait for again. The elements of a
-buffer are kept as intervals with the same history, so that an instruction looks at as many of them
-as it touches and not at all earlier instructions.
+WAR). Later instructions need not wait again for accesses that a write has waited for. The elements
+of a buffer are kept as intervals with the same history, so that an instruction looks at as many of
+them as it touches and not at all earlier instructions.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ History = tuple[int, dict[int, int]]
 
 
 class Intervals:
-    """What happened to the elements of one buffer in one range of partitions."""
+    """Accesses to the elements of one buffer in one range of partitions."""
 
     def __init__(self) -> None:
         # The history i belongs to the elements from starts[i] to starts[i + 1].
@@ -110,7 +110,7 @@ def written_once(steps: Iterable[Step]) -> dict[int, bool]:
     """Return the buffers in HBM that are first written, no element twice, then at most read.
 
     By their ids, with whether they are read. No write waits for anybody there, and no read is
-    waited for. As the rows of a tile are far apart in a result, there are more intervals in such a
+    waited for. As the rows of a tile are distant in a result, there are more intervals in such a
     buffer than in all others.
     """
     writes: dict[int, list[Access]] = {}
@@ -138,7 +138,7 @@ def written_once(steps: Iterable[Step]) -> dict[int, bool]:
 
 
 class Dependences:
-    """The history of all buffers, asked and told in program order.
+    """The history of all buffers, queried and updated in program order.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ class Dependences:
             intervals.write(access.offset + start, access.offset + end, index)
 
     def forget(self, buffer: int) -> None:
-        """Drop a buffer that nobody uses any more."""
+        """Drop a buffer that is no longer used."""
         self.buffers.pop(buffer, None)
 
     def _own(self, access: Access) -> Intervals:

@@ -1,4 +1,4 @@
-"""What is wrong with a kernel, and where."""
+"""Errors in kernels, with their places."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 
 class Refused(ValueError):
-    """A value or an operand that breaks a rule; whoever knows the line makes a `KernelError` of it.
+    """A value or an operand that breaks a rule; a caller that knows the line makes a `KernelError`.
 
     Attributes
     ----------
     rule : str
         The name of the rule.
     reason : str
-        What is wrong, and what to do instead.
+        The error, and the way out.
     """
 
     def __init__(self, rule: str, reason: str) -> None:
@@ -30,7 +30,7 @@ class KernelError(ValueError):
     line : int
         Line of the text, from 1.
     reason : str
-        What is wrong, and what to do instead.
+        The error, and the way out.
     rule : str
         ``"language"``, or the name of a rule of the checker that is broken.
     """
@@ -53,7 +53,7 @@ class Violation:
     line : int
         Line of the text, from 1.
     reason : str
-        What is wrong the first time.
+        The first error.
     times : int
         How many of the unrolled instructions of this line break it.
     """

@@ -1,4 +1,4 @@
-"""What the instructions compute, on arrays."""
+"""The semantics of the instructions, on arrays."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Program:
     Parameters
     ----------
     text : KernelText
-        What `fuse_epilogue.neuron.language.parse` returned.
+        Result of `fuse_epilogue.neuron.language.parse`.
     """
 
     def __init__(self, text: KernelText) -> None:

@@ -69,12 +69,12 @@ class Kernel:
         Returns
         -------
         numpy.ndarray or tuple[numpy.ndarray, ...]
-            What the kernel returns.
+            The results of the kernel.
 
         Raises
         ------
         KernelError
-            It does something without a meaning, such as reading what was never written.
+            The kernel does something undefined, such as reading memory that was never written.
         TypeError, ValueError
             Other inputs than the kernel takes.
 
@@ -127,7 +127,7 @@ class Kernel:
         Returns
         -------
         Resources
-            What the kernel needs.
+            The resources that the kernel needs.
 
         Raises
         ------

@@ -1,6 +1,6 @@
 """Which texts are kernels: NKI's own rules, and the part of Python that is understood here.
 
-A text is parsed and looked at, never executed. What is not listed here is refused.
+A text is parsed and looked at, never executed. Everything that is not listed here is refused.
 """
 
 from __future__ import annotations

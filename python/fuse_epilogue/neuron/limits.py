@@ -1,7 +1,7 @@
 """Limits of the language and of its execution: no text makes us work or allocate without bound.
 
-They are far above what kernels need. None is NKI's own: those are in :mod:`machine` and checked by
-rules.
+These limits are far above what kernels need. None is NKI's own: those are in :mod:`machine` and
+checked by rules.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ class Peak:
     step : Step or None
         The first instruction at which that much is in use; None if nothing ever is.
     live : tuple[BufferInfo, ...]
-        What is in use then, largest first.
+        Buffers in use then, largest first.
     """
 
     units: int

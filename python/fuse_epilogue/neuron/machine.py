@@ -26,13 +26,13 @@ class Machine:
     core : str
         Its generation, ``"NeuronCore-v2"`` or ``"NeuronCore-v3"``.
     clock_ghz : Mapping[str, float]
-        Of each engine.
+        Clock of each engine.
     partitions : int
         Of SBUF and PSUM.
     sbuf_bytes, psum_bytes : int
-        Of one partition.
+        Bytes of one partition.
     psum_bank_bytes : int
-        Of one partition of one bank; a tensor in PSUM starts at a bank.
+        Bytes of one partition of one bank; a tensor in PSUM starts at a bank.
     sbuf_elements, psum_elements : int
         Most free elements of an operand.
     free_dims : int
@@ -42,7 +42,7 @@ class Machine:
     dma_engines : int
         Among which the pieces of a transfer are spread.
     dma_gb_per_s : float
-        Of all of these together, with pieces of at least `dma_run_bytes`.
+        Bandwidth of all of these together, with pieces of at least `dma_run_bytes`.
     dma_run_bytes : int
         A contiguous piece smaller than this occupies its DMA engine as long as one of this size.
     dma_start_us : float
@@ -52,13 +52,13 @@ class Machine:
     hbm_gb_per_s : float
         The core's share of the memory's bandwidth.
     hbm_bytes : int
-        Of the chip, which its cores share.
+        Bandwidth of the chip, which its cores share.
     min_cycles : int
         Shortest interval between two instructions of an engine.
     access_cycles : int
-        What an instruction spends on reaching SBUF or PSUM before its first element.
+        Cycles that an instruction spends on reaching SBUF or PSUM before its first element.
     semaphore_cycles : int
-        Of the waiting engine, from the end of what it waits for to its own start.
+        Delay of the waiting engine, from the end of what it waits for to its own start.
     exclusive : tuple[tuple[str, str, str], ...]
         (engine, engine, space): the two cannot be in that memory at the same time.
     """

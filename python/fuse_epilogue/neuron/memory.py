@@ -15,7 +15,7 @@ _GARBAGE = 0x5A
 
 
 class Memory:
-    """What an execution holds.
+    """Memory that an execution holds.
 
     Attributes
     ----------

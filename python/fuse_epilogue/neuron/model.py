@@ -1,6 +1,6 @@
 """The latency model: when each instruction of a kernel would start and end.
 
-It is a model: nothing was measured on Trainium, and what it says is a prediction. Its assumptions:
+This is a model: nothing was measured on Trainium, and its results are predictions. Its assumptions:
 
 - The engines and the DMA queues work in parallel, each in the order of the program. There are two
   queues, one for transfers out of SBUF and one for all others.
@@ -9,12 +9,12 @@ It is a model: nothing was measured on Trainium, and what it says is a predictio
   own engine it starts at once: the documentation speaks of about 100 cycles there too, but the
   published profile of such pairs (`costs`) has no room for them.
 - A transfer starts `Machine.dma_start_us` after what it waits for; what the queue has already in
-  hand is ready when its turn comes. All transfers share the bandwidth, whoever is first in the
-  program takes first (`resources.Bandwidth`).
+  hand is ready when its turn comes. All transfers share the bandwidth, the first in the program
+  takes first (`resources.Bandwidth`).
 - Every ``nl.ndarray`` in SBUF and PSUM is a tile of its own. As many are in flight as there is
   space (`resources.Space`).
-- Two engines that cannot be in a memory at once take turns (`Machine.exclusive`); whoever is first
-  in the program takes first.
+- Two engines that cannot be in a memory at once take turns (`Machine.exclusive`); the one that is
+  first in the program takes first.
 - Launching the kernel takes no time.
 """
 

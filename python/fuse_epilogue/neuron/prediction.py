@@ -1,4 +1,4 @@
-"""What the latency model says about a kernel."""
+"""The prediction of the latency model for a kernel."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Prediction:
         Parameters
         ----------
         path : str or Path
-            Of the JSON file.
+            Path of the JSON file.
         """
         timeline.write_trace(self, path)
 
@@ -128,7 +128,7 @@ class Prediction:
         Parameters
         ----------
         path : str or Path
-            Of the SVG file, ends in ".svg".
+            Path of the SVG file, ends in ".svg".
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""What stands in a kernel, statement by statement and expression by expression."""
+"""Reads a kernel, statement by statement and expression by expression."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Reader:
         self.old(call.func)
         name = module_name(call.func, "nisa")
         if name is None:
-            raise KernelError(node.lineno, "only instructions, nisa.name(...), stand alone")
+            raise KernelError(node.lineno, "only instructions, nisa.name(...), are statements")
         if name not in INSTRUCTIONS:
             raise KernelError(
                 node.lineno, f"nisa.{name} is not among the instructions: {', '.join(INSTRUCTIONS)}"
@@ -133,7 +133,7 @@ class Reader:
     # ---- Expressions -------------------------------------------------------------------------
 
     def value(self, node: ast.expr) -> None:
-        """Check what may stand on the right of an assignment: tensors are allocated only there."""
+        """Check the right side of an assignment: tensors are allocated only there."""
         if isinstance(node, ast.Call) and module_name(node.func, "nl") in ALLOCATIONS:
             shape, _, _ = allocation(node)
             self.expression(shape)
@@ -197,7 +197,7 @@ class Reader:
                 raise KernelError(node.lineno, reason)
 
     def subscript(self, node: ast.expr) -> None:
-        """Check what stands in brackets."""
+        """Check the index in brackets."""
         items = node.elts if isinstance(node, ast.Tuple) else [node]
         for item in items:
             if isinstance(item, ast.Slice):

@@ -97,9 +97,9 @@ class Space:
     """A memory on the chip, in bytes of a partition.
 
     A buffer gets its place at its first use in program order and keeps it up to the end of its last
-    one. Places are given in program order: if there is no space, everything behind waits for it.
-    That is what a compiler does which lets a new ``nl.ndarray`` in a loop rotate through as many
-    places as there are. That free space may lie scattered is left out.
+    one. Places are given in program order: if there is no space, everything after it waits. That is
+    what a compiler does which lets a new ``nl.ndarray`` in a loop rotate through as many places as
+    there are. That free space may lie scattered is left out.
     """
 
     def __init__(self, size: int, unit: int) -> None:

@@ -1,4 +1,4 @@
-"""What one instruction may do on a machine, as a table.
+"""The rules for one instruction on a machine, as a table.
 
 Sources, named beside each row: the AWS Neuron documentation, SDK 2.26 (kernel language reference,
 pages of ``nki.isa``) and its architecture guides. Where it leaves a choice, the stricter reading is
@@ -32,7 +32,7 @@ class Rule:
     name : str
         How violations name it.
     what : str
-        What has to hold.
+        Condition that has to hold.
     source : str
         Which part of the documentation says so.
     check : Callable[[Step, Machine], str or None] or None

@@ -50,7 +50,7 @@ def write_trace(prediction: Prediction, path: str | Path) -> None:
 def plot(prediction: Prediction, path: str | Path) -> None:
     """Draw a row for each engine and DMA queue that does anything, as SVG.
 
-    Instructions of a kind that are less than half a pixel apart become one box.
+    Instructions of a kind at a distance of less than half a pixel become one box.
 
     Raises
     ------

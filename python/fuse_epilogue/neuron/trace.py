@@ -1,4 +1,4 @@
-"""What a walk over a kernel leaves behind: one record for each instruction, in program order.
+"""The result of a walk over a kernel: one record for each instruction, in program order.
 
 The interpreter makes the records; checker, costs and latency model read them. They hold no data.
 """
@@ -89,7 +89,7 @@ class Access:
     partitions : tuple[int, int] or None
         First partition and number of partitions; None in HBM.
     dtype : str
-        Of the elements.
+        Type of the elements.
     shape : tuple[int, ...]
         As the kernel writes it, partitions first; not part of what is compared.
     """
@@ -202,9 +202,9 @@ class Step:
     line : int
         Where in the kernel it stands.
     dst : Access or None
-        What it writes.
+        Access that it writes.
     srcs : tuple[Access, ...]
-        What it reads, tile operands in the order of the parameters. The destination of an
+        Accesses that it reads, tile operands in the order of the parameters. The destination of an
         accumulating ``nc_matmul`` is among them.
     constants : Mapping[str, Any]
         The other arguments: numbers, and names of elementwise operations such as ``"multiply"``.
@@ -243,7 +243,7 @@ class Trace:
 
 
 def _box(access: Access) -> tuple[Progression, ...] | None:
-    """Take an access apart into one progression for each dimension of its buffer."""
+    """Split an access into one progression for each dimension of its buffer."""
     shape = access.buffer.shape if access.buffer.space == "hbm" else access.buffer.shape[1:]
     strides = access.buffer.strides
     rest = access.offset

@@ -55,16 +55,16 @@ class Buffer:
     Parameters
     ----------
     info : BufferInfo
-        What and where it is.
+        Kind and place of it.
     data : numpy.ndarray, optional
-        Of an input: in any layout and byte order.
+        Data of an input: in any layout and byte order.
     memory : Memory, optional
-        What the data of other tensors come from; None if nothing is executed.
+        Source of the data of other tensors; None if nothing is executed.
 
     Attributes
     ----------
     info : BufferInfo
-        What and where it is.
+        Kind and place of it.
     written : list[Access]
         In PSUM: what has been written, in program order.
     """
@@ -129,7 +129,7 @@ class Tile:
     Attributes
     ----------
     buffer : Buffer
-        What it is a view of.
+        Tensor that it is a view of.
     dims : tuple[Dim, ...]
         In HBM all dimensions, otherwise the free ones.
     shape : tuple[int, ...]
@@ -250,7 +250,7 @@ class Tile:
         if stride != row and count > 1:
             raise Refused(
                 "language",
-                f"the first pair of ap counts partitions, {row} elements apart, not {stride}",
+                f"the first pair of ap counts partitions, {row} elements distant, not {stride}",
             )
         if offset % row + sum(step * (n - 1) for step, n in free) >= row:
             raise Refused(

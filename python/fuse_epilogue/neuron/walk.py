@@ -33,7 +33,7 @@ class Walk:
     Attributes
     ----------
     trace : Trace
-        What was recorded.
+        The recorded steps.
     variables : dict[str, Any]
         Integers, tuples and tiles by name.
     """

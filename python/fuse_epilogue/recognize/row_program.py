@@ -166,8 +166,8 @@ def offset_strides(load: Any, axes: Sequence[Axis]) -> tuple[int, ...] | None:
 def _is_contraction(stage: Stage, found: Reduction) -> bool:
     """Whether a reduction sums products of operands that are used for several results each.
 
-    Of a vector with each row of a matrix, only one is; a filter with windows of a row is another
-    kernel's, too.
+    In products of a vector with each row of a matrix, only one is; a filter with windows of a row
+    also belongs to another kernel.
     """
     (element, *others) = found.elements
     if others or not isinstance(element, prim.Mul) or found.repeatable[0]:

@@ -1,7 +1,7 @@
 """Run a PrimFunc over values that are not numbers: unknowns, or intervals.
 
 `compile_abstract` generates source in which every operation on data is a method call of an
-`Arithmetic`. What depends only on loop variables and sizes stays plain Python.
+`Arithmetic`. Operations on loop variables and sizes alone stay ordinary Python.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _BOOL = scalar_type("bool")
 class Arithmetic:
     """Operations on values of one's own; subclasses give them meaning.
 
-    The public methods take `POISON` (what memory holds that nobody wrote) and hand it on; the
-    methods that subclasses define, those with an underscore, never see it.
+    The public methods take `POISON` (the value of memory that was never written) and hand it on;
+    the methods that subclasses define, those with an underscore, never see it.
     """
 
     def literal(self, value: float, type: ScalarType) -> Any:
@@ -247,7 +247,7 @@ class AbstractProgram:
     Attributes
     ----------
     parameters : list[Parameter]
-        Of the function.
+        Name of the function.
     sizes : dict[str, str]
         The symbolic dimensions by name, each with its argument name in the source.
     stores : list[tuple[Value, ...]]
@@ -276,7 +276,7 @@ class AbstractProgram:
         Parameters
         ----------
         arithmetic : Arithmetic
-            What operations mean.
+            Meaning of the operations.
         content : mapping of str to list or value
             For each buffer the flat list of its elements, changed in place; for each number a
             value of the arithmetic.

@@ -71,7 +71,7 @@ class Finished:
     indices : tuple[Expr, ...]
         In the reduction's axes.
     value : Term
-        What was stored.
+        The stored value.
     rounds : bool
         Whether memory rounds what is stored: a bfloat16 that the function allocates is kept as it
         was computed.

@@ -137,14 +137,14 @@ def _store(made: Needs, store: Stored, claim: str, values: Values | None = None)
 
 
 class _Known:
-    """What the function before evaluates, and what is known of terms.
+    """Evaluations of the function before, and facts about terms.
 
     Parameters
     ----------
     values : Values
         The terms.
     needs : sequence of Need
-        Of the function before.
+        Conditions of the function before.
     """
 
     def __init__(self, values: Values, needs: Sequence[Need]) -> None:

@@ -115,7 +115,7 @@ def check_placement(subject: Subject) -> None:
     used: dict[int, Block] = {}
     for place, tail in enumerate(subject.tails):
         claim = f"tails[{place}].name"
-        demand(order[place].place < tail.place, claim, f"'{tail.name}' is not behind the reduction")
+        demand(order[place].place < tail.place, claim, f"'{tail.name}' is not after the reduction")
         subject.after_to_before(tail, subject.spatial, claim)
         shared = shared_loops(reduction, tail)
         common = {handle(loop.loop_var) for loop in shared}
@@ -224,7 +224,7 @@ def crossed(
     Parameters
     ----------
     tree : Tree
-        Of the function before.
+        Block of the function before.
     reduction, epilogue : Block
         The two.
     fused : sequence of Block

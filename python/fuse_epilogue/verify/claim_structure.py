@@ -60,7 +60,7 @@ def _check_kept(subject: Subject) -> None:
     for block in subject.fused:
         written |= set(block.touched().writes)
     for key in claimed:
-        demand(key in written and observed(subject, key), "kept", "nobody else reads it")
+        demand(key in written and observed(subject, key), "kept", "no other block reads it")
     result = handle(certificate.result)
     needed = any(result in piece.touched().reads for piece in strangers(subject))
     read = any(result in block.touched().reads for block in subject.epilogues)

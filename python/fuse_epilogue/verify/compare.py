@@ -87,7 +87,7 @@ def same_bits(buffer: str, before: np.ndarray, after: np.ndarray, reason: str) -
     buffer : str
         For the message.
     before, after : numpy.ndarray
-        Of one shape and type.
+        Arrays of one shape and type.
     reason : str
         For the message.
 
@@ -151,7 +151,7 @@ def within_bounds(
     buffer : str
         For the message.
     result : numpy.ndarray
-        What some oracle computed for the function after.
+        Results of an oracle for the function after.
     before, after : sequence of Interval
         Bounds for each element, in row-major order.
     reason : str

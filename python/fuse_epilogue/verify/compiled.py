@@ -49,7 +49,7 @@ class Compiled:
     Parameters
     ----------
     functions : sequence of tvm.tirx.PrimFunc
-        Of one signature.
+        Functions of one signature.
     """
 
     def __init__(self, functions: Sequence[tirx.PrimFunc]) -> None:

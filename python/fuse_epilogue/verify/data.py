@@ -58,9 +58,9 @@ def make(
         Integers come from the whole range of their type, with its ends and small ones among them,
         so that those that serve as an index or a divisor are right and wrong.
     type : ScalarType
-        Of the elements.
+        Type of the elements.
     shape : tuple[int, ...]
-        Of the array.
+        Shape of the array.
     rng : numpy.random.Generator
         Source of randomness.
     limits : tuple[int, int], optional
@@ -141,9 +141,9 @@ def make_literals(
     Parameters
     ----------
     type : ScalarType
-        Of the elements.
+        Type of the elements.
     shape : tuple[int, ...]
-        Of the array.
+        Shape of the array.
     rng : numpy.random.Generator
         Source of randomness.
     literals : sequence of float

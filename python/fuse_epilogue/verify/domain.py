@@ -61,7 +61,7 @@ def evaluate_index(expr: Any, values: Mapping[int, Any]) -> Any:
     Parameters
     ----------
     expr : tvm.ir.Expr
-        Of the variables in `values`.
+        Bounds of the variables in `values`.
     values : mapping of int to numpy.ndarray or int
         By handle.
 
@@ -199,7 +199,7 @@ class Domain:
         Parameters
         ----------
         condition : tvm.ir.Expr
-            Of the axes and free variables, a bool.
+            Predicate on the axes and free variables, a bool.
 
         Returns
         -------
@@ -286,7 +286,7 @@ def one_to_one(
     Parameters
     ----------
     source : Domain
-        What is mapped, for example the iterations of loops.
+        Domain of the map, for example the iterations of loops.
     images : sequence of tvm.ir.Expr
         The value of each target axis at a point of the source.
     target : sequence of (Var, Expr, Expr)
@@ -297,7 +297,7 @@ def one_to_one(
     Returns
     -------
     str
-        What is not proved; empty if all of it is.
+        The claim that is not proved; empty if all are.
 
     Example
     -------

@@ -36,7 +36,7 @@ _LITERAL_DENSITIES = (1.0, 0.15, 0.4)
 
 @dataclass(frozen=True)
 class Equivalence:
-    """What was found out about two functions that differ nowhere it was looked.
+    """The result for two functions in which no difference was found.
 
     That is a proof only where `proved` says so. Otherwise nothing but the data says that they are
     equal, and they may differ for other data.
@@ -173,7 +173,7 @@ def equivalent(
     ranges : mapping of str to (int, int), optional
         Smallest and largest value of integer parameters that serve as an index or a shift.
     seed : int
-        Of the data.
+        Seed of the data.
     compiled : bool
         Whether TVM's code runs too; compiling takes a fraction of a second.
     timeout : float
@@ -182,7 +182,7 @@ def equivalent(
     Returns
     -------
     Equivalence
-        What was compared. Only where `proved` is true are the functions proved equal.
+        The comparisons that were made. Only where `proved` is true are the functions proved equal.
 
     Raises
     ------
@@ -193,7 +193,7 @@ def equivalent(
     UnsupportedError
         One of the functions has something in it that cannot be evaluated; the message names it.
     TypeError
-        `before` or `after` is no PrimFunc, or `numerics` no str.
+        `before` or `after` is not a PrimFunc, or `numerics` is not a str.
     ValueError
         `numerics` is neither of its two values.
 
@@ -275,7 +275,7 @@ def choose_sizes(program: Program, sizes: Mapping[str, int] | None) -> dict[str,
 
 
 def _compile(pair: _Pair, small: bool) -> None:
-    """Compile the functions; with watched copies where nobody else sees whether they may run."""
+    """Compile the functions; with watched copies where nothing else shows whether they may run."""
     if not small and pair.partial:
         try:
             pair.watched = Compiled([watched(func) for func in pair.functions])
@@ -363,7 +363,7 @@ def _execute(pair: _Pair, compiled: Compiled, arrays: Arrays) -> tuple[list[Arra
 def _overflows(pair: _Pair, arrays: Arrays, evaluated: Arrays, compiled: Arrays) -> bool:
     """Whether LLVM made something of an overflow in the function before.
 
-    That is no result to keep: TVM tells LLVM that signed integers do not overflow, but for
+    Such a result must not be kept: TVM tells LLVM that signed integers do not overflow, but for
     integers that wrap around the machine gives what the program says.
     """
     try:

@@ -42,7 +42,7 @@ class Program:
     Attributes
     ----------
     parameters : list[Parameter]
-        Of the function, in order.
+        Parameters of the function, in order.
     sizes : dict[str, str]
         The symbolic dimensions by name, each with its argument name in the source.
     source : str
@@ -187,7 +187,7 @@ def compile_function(
     Parameters
     ----------
     func : tvm.tirx.PrimFunc
-        Of the stage in which there are blocks. Loops of all kinds run serially.
+        Function of the stage in which there are blocks. Loops of all kinds run serially.
     arithmetic : {"machine", "float64", "checked"}
         ``"machine"``: as compiled code computes. ``"float64"``: floats of all widths are computed
         in float64, casts between them round nothing; integers as the machine has them.
@@ -203,7 +203,7 @@ def compile_function(
     UnsupportedError
         If the function has something in it that cannot be evaluated; the message names it.
     TypeError
-        `func` is no PrimFunc, or `arithmetic` no str.
+        `func` is not a PrimFunc, or `arithmetic` is not a str.
     ValueError
         `arithmetic` is none of its values.
 

@@ -24,7 +24,7 @@ from .values import Buffer, Value
 
 
 class Dialect(Protocol):
-    """What the operations on data become.
+    """Translation of the operations on data.
 
     `binary`, `compare`, `call` and the others return values whose code is an operand.
     """
@@ -120,7 +120,7 @@ class ExpressionWriter:
     Attributes
     ----------
     variables : dict[int, Value]
-        What scalar variables stand for, by handle.
+        Values of scalar variables, by handle.
     buffers : dict[int, Buffer]
         Buffers in scope, by handle.
     ranges : dict[int, int]
@@ -166,7 +166,7 @@ class ExpressionWriter:
         Parameters
         ----------
         expr : tvm.ir.Expr
-            Of a scalar type.
+            Value of a scalar type.
 
         Returns
         -------

@@ -17,7 +17,7 @@ def equal_but_for_rounding(a: Term, b: Term, part: float) -> bool:
     Parameters
     ----------
     a, b : Term
-        Of one table, in which floats are real numbers.
+        Terms of one table, in which floats are real numbers.
     part : float
         By which part of itself a coefficient may differ from the other one.
 

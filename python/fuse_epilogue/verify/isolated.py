@@ -25,15 +25,15 @@ def run_isolated(function: Callable[[], Any], limit: int = LIMIT) -> Any:
     Parameters
     ----------
     function : Callable
-        Starts no threads. What it changes in memory is lost. Where the system has no ``fork``, it
-        is called in this process.
+        Starts no threads. Changes that it makes in memory are lost. Where the system has no
+        ``fork``, it is called in this process.
     limit : int
         Seconds after which the child is ended.
 
     Returns
     -------
     Any
-        What the function returns, which can be pickled.
+        The function's result, which can be pickled.
 
     Raises
     ------

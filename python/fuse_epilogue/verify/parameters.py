@@ -22,7 +22,7 @@ class Parameter:
     name : str
         As in the function.
     type : ScalarType
-        Of the number, or of the elements.
+        Type of the number, or of the elements.
     shape : tuple or None
         Extents, each a number, the name of a variable, or None where it is an expression; None
         for a number.

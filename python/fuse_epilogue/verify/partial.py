@@ -107,7 +107,7 @@ class Need:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What makes two operations defined for the same reason."""
+        """Key of operations that are defined for the same reason."""
         return (self.kind, self.detail, *(operand.number for operand in self.operands))
 
 
@@ -117,7 +117,7 @@ class Needs(TermExpressions):
     Attributes
     ----------
     needs : list[Need]
-        What was found.
+        The operations that were found.
     path : tuple[Guard, ...]
         The conditions around the expression at hand.
 

@@ -35,7 +35,7 @@ class Prover:
     Parameters
     ----------
     table : TermTable
-        Of the terms.
+        Table of the terms.
     timeout : float
         Seconds for each question that needs z3.
 

@@ -20,7 +20,7 @@ class Ranges:
     Parameters
     ----------
     table : TermTable
-        Of the terms.
+        Table of the terms.
     known : mapping of int to (int, int)
         What is known of unknowns, by the number of the term: from, and below.
     """

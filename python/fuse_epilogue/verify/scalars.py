@@ -3,7 +3,7 @@
 Values while a program runs: integers are Python integers kept inside the range of their type,
 booleans are booleans, float64 is a Python float, float16 and float32 are numpy scalars. bfloat16 is
 a numpy float32, because TVM computes bfloat16 expressions in float32 and rounds only what it stores
-into a parameter. Memory nobody wrote yet holds `POISON`, which every operation hands on.
+into a parameter. Memory that was not written yet holds `POISON`, which every operation hands on.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def rounded(value: float, type: ScalarType) -> float:
 
 
 class _Poison:
-    """What memory holds that nobody wrote: any operation on it gives it again."""
+    """The value of memory that was never written: any operation on it gives it again."""
 
     # Makes numpy scalars leave the operation to the reflected operators below.
     __array_ufunc__ = None

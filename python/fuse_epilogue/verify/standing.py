@@ -1,4 +1,4 @@
-"""Blocks that an epilogue comes behind, before as well as after: tails of an earlier call."""
+"""Blocks that an epilogue follows, before as well as after: tails of an earlier call."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def stays_ahead(subject: Subject, block: Block | Loose, epilogue: Block, h: dict
     """Whether all that an epilogue becomes still sees and overwrites what a block has left.
 
     The block comes first, before and after: as a whole, or in each iteration of the loops around
-    both, and then what an iteration reads of it is what the same one has written. What the
-    reduction took over of the epilogue does not matter to the block.
+    both, and then what an iteration reads of it is what the same one has written. The part of the
+    epilogue that the reduction absorbed does not matter to the block.
 
     Parameters
     ----------

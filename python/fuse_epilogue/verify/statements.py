@@ -29,7 +29,7 @@ class StatementWriter:
     Attributes
     ----------
     lines : list[str]
-        What was written, indented by one space a level.
+        The lines written, indented by one space a level.
     written : list[int]
         Handles of the buffers that are stored to.
     stores : list[tuple[Value, ...]]

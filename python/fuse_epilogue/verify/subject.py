@@ -1,4 +1,4 @@
-"""What a certificate is about, found in the two functions by name and checked for its form."""
+"""The subject of a certificate, found in the two functions by name and checked for its form."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CertificateError(Exception):
     claim : str
         The attribute of the certificate, for example ``"init"`` or ``"tails[0].value"``;
         ``"after"`` where the function after differs in something that no attribute speaks of,
-        ``"order"`` where moving an epilogue changes what somebody reads.
+        ``"order"`` where moving an epilogue changes what another block reads.
     """
 
     def __init__(self, claim: str, reason: str) -> None:
@@ -51,7 +51,7 @@ class Stored:
     indices : tuple[Expr, ...]
         The element.
     value : Expr
-        What is stored.
+        The stored value.
     conditions : tuple[Expr, ...]
         All must hold; else the element keeps its value.
     """
@@ -173,7 +173,7 @@ class Subject:
 
     @cached_property
     def others(self) -> list[Block | Loose]:
-        """What is in the function before besides the fused blocks."""
+        """Blocks of the function before besides the fused ones."""
         fused = {block.place for block in self.fused}
         pieces = self.trees[0].pieces()
         return [p for p in pieces if isinstance(p, Loose) or p.place not in fused]

@@ -131,9 +131,9 @@ class TermArithmetic(TermTable, Arithmetic):
         Parameters
         ----------
         type : ScalarType
-            Of all of them.
+            Table of all of them.
         first : Term
-            What is added to.
+            Sum that is added to.
         others : sequence of (str, Term)
             Each with ``"add"`` or ``"sub"``.
 

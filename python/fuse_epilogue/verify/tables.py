@@ -23,9 +23,9 @@ def equal_by_table(table: TermTable, a: Term, b: Term) -> bool:
     Parameters
     ----------
     table : TermTable
-        Of the terms.
+        Table of the terms.
     a, b : Term
-        Of one type.
+        Terms of one type.
 
     Returns
     -------

@@ -37,7 +37,7 @@ class Term:
     op : str
         ``var``, ``poly`` or the name of an operation.
     type : ScalarType
-        Of the value; float64 stands for a real number.
+        Type of the value; float64 stands for a real number.
     args : tuple[Term, ...]
         Operands; for a polynomial its factors.
     data : Any
@@ -291,7 +291,7 @@ def operands_first(term: Term, known: Container[int]) -> Iterator[Term]:
     term : Term
         Of any depth.
     known : container of int
-        The numbers of terms that are done; whoever iterates adds to it each term that it gets.
+        The numbers of terms that are done; the caller adds each term that it receives.
 
     Yields
     ------

@@ -99,7 +99,7 @@ def prove(
     UnsupportedError
         One of the functions has something in it that cannot be evaluated; the message names it.
     TypeError
-        `before` or `after` is no PrimFunc, or `numerics` no str.
+        `before` or `after` is not a PrimFunc, or `numerics` is not a str.
     ValueError
         `numerics` is neither of its two values, or the functions have different parameters.
 

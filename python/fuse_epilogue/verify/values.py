@@ -13,7 +13,7 @@ class Value:
     code : str
         The source; an operand of anything without further brackets.
     type : ScalarType
-        Of the value.
+        Type of the value.
     low, high : int
         Bounds of an integer, at most the range of its type.
     static : bool
@@ -47,7 +47,7 @@ class Buffer:
     code : str
         The list.
     type : ScalarType
-        Of the elements.
+        Type of the elements.
     shape : list[Value]
         Extents, static.
     keys : list[int]

@@ -32,7 +32,7 @@ def watched(func: tirx.PrimFunc) -> tirx.PrimFunc:
     Parameters
     ----------
     func : tvm.tirx.PrimFunc
-        Of the stage in which there are blocks.
+        Function of the stage in which there are blocks.
 
     Returns
     -------

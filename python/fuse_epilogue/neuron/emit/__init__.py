@@ -37,7 +37,7 @@ def emit(
         of matrices with ``"P"`` (what is summed), ``"lhs_F"`` and ``"rhs_F"``; blocks without marks
         follow the others. ``sch.annotate(block, "nki_engine", "gpsimd")`` chooses an engine.
     name : str, optional
-        Of the kernel; the function's name if None.
+        Name of the kernel; the function's name if None.
 
     Returns
     -------

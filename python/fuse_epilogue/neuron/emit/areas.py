@@ -34,7 +34,7 @@ class Areas:
     Parameters
     ----------
     axes : list[Axis]
-        What the block's instructions cover.
+        Area that the block's instructions cover.
     partition : str or None
         Which of them counts partitions.
     ranges : dict[str, Interval]

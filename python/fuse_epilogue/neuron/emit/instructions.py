@@ -48,7 +48,7 @@ class Instructions:
     program : Program
         The function.
     layouts : Mapping[int, Layout]
-        Of its buffers on the chip.
+        Layouts of its buffers on the chip.
     widened : frozenset[str]
         Tensors of narrow types that have a copy in float32, as columns have to be.
     text : Text

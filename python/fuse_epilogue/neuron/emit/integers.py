@@ -26,7 +26,7 @@ class Integers:
     Attributes
     ----------
     names : dict[int, str]
-        What a loop variable is called, by handle.
+        Names of loop variables, by handle.
     ranges : dict[str, Interval]
         The values of all terms.
     axes : set[str]
@@ -45,7 +45,7 @@ class Integers:
         Raises
         ------
         EmitError
-            It is not a sum of what an instruction covers.
+            The index is not a sum of what an instruction covers.
         """
         match expr:
             case prim.IntImm():
@@ -140,12 +140,12 @@ class Integers:
     def conditions(self, expr: Any, subject: str) -> list[Linear] | None:
         """Return a condition as sums that are all at least 0; None if it never holds.
 
-        What always holds is left out.
+        Conditions that always hold are left out.
 
         Raises
         ------
         EmitError
-            It is not made of comparisons that have to hold together.
+            The condition is not a conjunction of comparisons.
         """
         match expr:
             case prim.And():

@@ -1,7 +1,7 @@
 """Moves blocks that are marked late to where their results are needed first.
 
 Transfers are started in the order of the program: what has to wait for others, such as a table that
-is put together in HBM, holds up the loads behind it. A late block stands behind those loads.
+is put together in HBM, holds up the loads after it. A late block comes after those loads.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ LATE = "nki_late"
 
 
 def move_late(program: Program) -> None:
-    """Move late blocks behind what does not need them.
+    """Move late blocks after those that do not need them.
 
     Raises
     ------
     EmitError
-        A late block stands in a loop with others, nothing reads its result, or what it reads
-        changes in between.
+        A late block is in a loop with others, nothing reads its result, or what it reads changes in
+        between.
     """
     moved = [node for node in program.body if _is_late(node)]
     leaves = [leaf for node in moved for leaf in _leaves(node)]
     for leaf in program.leaves():
         if leaf.late and not any(leaf is each for each in leaves):
-            raise EmitError("late", f"block '{leaf.block}'", "stands in a loop with others")
+            raise EmitError("late", f"block '{leaf.block}'", "is in a loop with others")
     if not moved:
         return
     made = {id(store.tensor) for leaf in leaves for store in stores(leaf)}

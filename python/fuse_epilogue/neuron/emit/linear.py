@@ -19,7 +19,7 @@ class Linear:
         Coefficients that are not 0. A term is a variable, or another expression of outer
         variables as it is written in Python.
     constant : int
-        What is added.
+        The constant that is added.
     """
 
     terms: Mapping[str, int] = field(default_factory=dict)

@@ -58,7 +58,7 @@ def lower(func: tirx.PrimFunc, name: str) -> Program:
     func : tvm.tirx.PrimFunc
         With constant sizes.
     name : str
-        Of the kernel.
+        Name of the kernel.
 
     Raises
     ------

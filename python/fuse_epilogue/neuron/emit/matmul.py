@@ -40,7 +40,7 @@ class Matmul:
         Raises
         ------
         EmitError
-            It is not a product that the engine computes.
+            The block is not a product that the engine computes.
         """
         block = f"block '{leaf.block}'"
         depth = next(a.name for a in leaf.axes if a.role == "P")

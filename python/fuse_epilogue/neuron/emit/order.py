@@ -1,4 +1,4 @@
-"""What the order of a block's iterations and of its assignments means for instructions.
+"""Constraints on instructions from the order of a block's iterations and assignments.
 
 An instruction covers all iterations of its axes at once, and a block with several assignments
 becomes several instructions: nothing may depend on one iteration being done before another.
@@ -47,7 +47,7 @@ def check_order(made: list[Store], loops: Mapping[str, int], block: str) -> None
     made : list[Store]
         All of the block, T.init aside.
     loops : Mapping[str, int]
-        What an instruction may cover, with the number of iterations.
+        Loops that an instruction may cover, with the number of iterations.
     block : str
         For messages.
 

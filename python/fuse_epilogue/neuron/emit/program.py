@@ -69,9 +69,9 @@ class Operand:
     Attributes
     ----------
     name : str
-        Of the tensor in the kernel.
+        Name of the tensor in the kernel.
     space, dtype, shape
-        Of the tensor; on the chip its first dimension counts partitions.
+        Shape of the tensor; on the chip its first dimension counts partitions.
     index : tuple[Linear, ...]
         For each dimension, in terms of the instruction's axes and of outer loops.
     """
@@ -157,8 +157,8 @@ class Leaf:
     engine : str or None
         Which engine shall run it, from the block's annotation ``nki_engine``.
     axes : list[Axis]
-        What its instructions cover, outermost first. Empty until the roles of loops without marks
-        are known.
+        Loops that its instructions cover, outermost first. Empty until the roles of loops without
+        marks are known.
     own : list[tuple[str, int]]
         The loops without marks around this block alone.
     init : Store or None
@@ -223,11 +223,11 @@ class Program:
     Attributes
     ----------
     name : str
-        Of the kernel.
+        Name of the kernel.
     parameters : list[Tensor]
         In their order, results among them.
     body : list[Node]
-        What it does.
+        Its statements.
     ranges : dict[str, Interval]
         The values of every term of indices and conditions.
     names : Names

@@ -45,7 +45,7 @@ class EmitError(ValueError):
     subject : str
         The block, loop or buffer it is about.
     reason : str
-        What is in the way.
+        The obstacle.
     """
 
     def __init__(self, code: str, subject: str, reason: str) -> None:

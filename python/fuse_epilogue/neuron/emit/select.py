@@ -1,7 +1,8 @@
 """Instruction selection: which instruction computes an expression, as a table.
 
-The rows are tried in order; the first that fits is taken. What no row fits is computed in parts,
-the inner ones into temporary tiles. Costs are those of `neuron.costs`, N elements in a partition.
+The rows are tried in order; the first that fits is taken. Expressions that no row fits are computed
+in parts, the inner ones into temporary tiles. Costs are those of `neuron.costs`, N elements in a
+partition.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Row:
         Cycles of the engine on trn1 for N elements in a partition (source: AWS Neuron
         documentation of SDK 2.26, see `neuron.costs`).
     limits : str
-        What the instruction cannot do.
+        Case that the instruction cannot handle.
     match : Match
         Returns the arguments.
     """
@@ -117,7 +118,7 @@ def select(term: Expression, site: Site) -> Call | None:
     Parameters
     ----------
     term : Expression
-        What to compute.
+        The expression to compute.
     site : Site
         Where.
     """

@@ -1,4 +1,4 @@
-"""What a block computes, in terms of tensors as they lie in memory."""
+"""The computation of a block, in terms of tensors as they are in memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Terms:
     program : Program
         For the ranges of the indices.
     layouts : Mapping[int, Layout]
-        Of the buffers on the chip.
+        Layouts of the buffers on the chip.
     """
 
     def __init__(self, program: Program, layouts: Mapping[int, Layout]) -> None:

@@ -15,7 +15,7 @@ class Text:
     Attributes
     ----------
     lines : list[str]
-        What has been written.
+        The lines written so far.
     depth : int
         Levels of indentation.
     """

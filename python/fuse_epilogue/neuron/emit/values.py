@@ -34,7 +34,7 @@ class Values:
     Attributes
     ----------
     tensors : dict[int, Tensor]
-        What buffers' variables stand for, by handle.
+        Tensors of the buffers' variables, by handle.
     """
 
     def __init__(self, integers: Integers) -> None:

@@ -16,7 +16,7 @@ Box = Mapping[str, tuple[Linear, Linear]]
 
 @dataclass(frozen=True)
 class Area:
-    """What an instruction covers.
+    """The loops that an instruction covers.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ def written(operand: Operand, area: Area, free: tuple[str, ...], block: str) -> 
     Parameters
     ----------
     operand : Operand
-        What to write; axes that are not written must not be in its index.
+        The access to write; axes that are not written must not be in its index.
     area : Area
         Where the axes run.
     free : tuple[str, ...]

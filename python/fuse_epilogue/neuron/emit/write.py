@@ -22,7 +22,7 @@ def write(program: Program, layouts: Mapping[int, Layout]) -> str:
     program : Program
         The function, with the axes of all blocks known.
     layouts : Mapping[int, Layout]
-        Of the buffers on the chip, by ``id`` of the tensor.
+        Layouts of the buffers on the chip, by ``id`` of the tensor.
 
     Raises
     ------
@@ -96,7 +96,7 @@ class _Writer:
             yield
 
     def allocate(self, tensor: Tensor) -> None:
-        """Write where a buffer begins to live; what nobody uses has no layout."""
+        """Write where a buffer begins to live; an unused buffer has no layout."""
         if tensor.space == "hbm":
             self.text.add(_allocation(tensor, tensor.shape, "hbm"))
         elif id(tensor) in self.layouts:

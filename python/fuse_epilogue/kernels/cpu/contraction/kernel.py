@@ -310,7 +310,7 @@ def limits(bounds: Sequence[Bound], extent: int, env: Env) -> tuple[Any, Any]:
 
 
 def unrolled(extent: int, body: Callable[[Any], Any], by: int) -> Any:
-    """Return a loop with so many steps written out, and those that are left."""
+    """Return a loop with n steps written out, and those that are left."""
     whole, rest = divmod(extent, by)
     statements = []
     unroll = tirx.ForKind.UNROLLED
@@ -329,7 +329,7 @@ def unrolled(extent: int, body: Callable[[Any], Any], by: int) -> Any:
 
 
 def pieces_of(extent: int, lanes: int) -> list[tuple[int, int]]:
-    """Return vectors for so many elements: (start, lanes), halves of a vector at the end."""
+    """Return vectors for n elements: (start, lanes), halves of a vector at the end."""
     found, start = [], 0
     while start < extent:
         while lanes > extent - start:

@@ -33,7 +33,7 @@ class Panel:
     start : int
         The first element along the vector.
     width : int
-        Of a panel, rounded up to vectors.
+        Columns of a panel, rounded up to vectors.
     valid : int
         Elements of a panel that exist.
     count : int

@@ -23,7 +23,7 @@ BYTES_PER_S = 2.0e10
 
 @dataclass(frozen=True)
 class Machine:
-    """What a kernel needs of a processor.
+    """Properties of a processor that a kernel needs.
 
     Attributes
     ----------

@@ -26,7 +26,7 @@ class Group:
     start : int
         The first row.
     rows : int
-        Of a tile.
+        Rows of a tile.
     count : int
         Number of tiles.
     border : bool

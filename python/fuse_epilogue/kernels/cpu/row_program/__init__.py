@@ -104,7 +104,7 @@ def predicted_s(group: Group, bits: int) -> float:
     ----------
     group : Group
     bits : int
-        Of a vector.
+        Bits of a vector.
     """
     seconds = 0.0
     for each in group.stages:

@@ -105,7 +105,7 @@ class Accumulators:
 
 
 def pieces(begin: int, count: int, lanes: int) -> list[tuple[int, int]]:
-    """Return the beginnings and sizes of vectors of so many elements: shorter ones at the end.
+    """Return the beginnings and sizes of vectors of n elements: shorter ones at the end.
 
     Example
     -------

@@ -35,7 +35,7 @@ class _Part:
     blocks : Axis
     writers : list[PassWriter]
     buffers : list[tvm.tirx.Buffer]
-        What they keep of a block.
+        Buffers that they keep for a block.
     """
 
     lanes: Lanes | None

@@ -18,7 +18,7 @@ from .passes import Pass, Work
 
 
 def collapsed(one: Pass) -> Pass:
-    """Return a pass with axes merged that lie behind each other in every buffer."""
+    """Return a pass with axes merged that are contiguous in every buffer."""
     place = len(one.domain) - 2
     while place >= 0:
         one = _merged(one, place) or one

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Exponentials:
-    """What is known of the exponentials of a row.
+    """Facts about the exponentials of a row.
 
     Parameters
     ----------

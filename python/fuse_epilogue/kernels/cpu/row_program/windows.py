@@ -4,7 +4,7 @@
 
 For rows from 1 to 27, the guard always holds: these are computed in vectors without it, those at
 the borders one by one. A vector of x[2 i + c] is shuffled from two vectors that lie beside each
-other; the second one ends with the last element that is used, so that nothing behind it is read.
+other; the second one ends with the last element that is used, so that nothing after it is read.
 """
 
 from __future__ import annotations
