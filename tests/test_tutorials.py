@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 TUTORIALS = sorted((ROOT / "tutorials").glob("[0-9]*.py"))
-SLOW = {"06_trainium", "08_whole_model"}
+SLOW = {"06_trainium", "08_whole_model", "09_torch_model"}
 
 
 def run(*command: str | Path, **environment: str) -> str:
