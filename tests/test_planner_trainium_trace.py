@@ -240,7 +240,7 @@ TWINS: dict[str, tuple[str, str, str]] = {
     "adds to itself": (TILE, f"{TILE} + b[v]", "does not compute element by element"),
     "stores twice": (TILE, f"{TILE}\n                z[0, v] = a[v]", "element by element"),
     "elements meet": (TILE, "b[v // 2] = a[v]", "does not compute element by element"),
-    "in parallel": ("i in range(3)", "i in T.parallel(3)", "does not run in order"),
+    "in parallel": ("i in range(3)", "i in T.parallel(3)", "is not serial"),
     "a condition": (
         '        for j in range(4):\n            with T.sblock("use")',
         '        if i == 1:\n          for j in range(4):\n            with T.sblock("use")',

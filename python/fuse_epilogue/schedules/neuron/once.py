@@ -53,7 +53,9 @@ def once(func: tirx.PrimFunc, block: str, loop: int) -> tirx.PrimFunc:
     if plain(around.extent) == 1:
         return func
     if around.kind != tirx.ForKind.SERIAL or not isinstance(plain(around.extent), int):
-        raise NotRewritten(f"loop '{around.loop_var.name}' does not run in order, or how often")
+        raise NotRewritten(
+            f"loop '{around.loop_var.name}' is not serial, or its extent is not constant"
+        )
     inside = [nest for nest in nests if any(each.same_as(around) for each in nest.loops)]
     if not all(map(_is_block, inside)):
         raise NotRewritten(f"loop '{around.loop_var.name}' has more than blocks in it")
