@@ -11,10 +11,14 @@ import tvm_ffi
 from tvm import ir, relax
 from tvm.relax.backend.cpu_generic import pipeline
 
+from fuse_epilogue.schedules import host
 from fuse_epilogue.transform import FuseReductionEpilogue
 
 #: The pipelines that are compared: without the pass, and with it under either numerics.
 VARIANTS = ("unfused", "exact", "reassociate")
+
+#: What modules are compiled for as models: this machine.
+PROCESSOR = host(1)
 
 
 def lowered(mod: tvm.IRModule) -> tvm.IRModule:
