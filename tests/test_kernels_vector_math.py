@@ -143,7 +143,11 @@ RELATIVE = [
 ]
 
 
-@pytest.mark.parametrize(("name", "exact", "interval", "bound"), RELATIVE, ids=lambda x: str(x))
+@pytest.mark.parametrize(
+    ("name", "exact", "interval", "bound"),
+    RELATIVE,
+    ids=[f"{row[0]} in {row[2]}" for row in RELATIVE],
+)
 def test_errors_in_units_in_the_last_place(
     functions: Any, name: str, exact: Any, interval: tuple[float, float], bound: float
 ) -> None:
@@ -170,7 +174,11 @@ ABSOLUTE = [
 ]
 
 
-@pytest.mark.parametrize(("name", "exact", "interval", "bound"), ABSOLUTE, ids=lambda x: str(x))
+@pytest.mark.parametrize(
+    ("name", "exact", "interval", "bound"),
+    ABSOLUTE,
+    ids=[f"{row[0]} in {row[2]}" for row in ABSOLUTE],
+)
 def test_absolute_errors(
     functions: Any, name: str, exact: Any, interval: tuple[float, float], bound: float
 ) -> None:
