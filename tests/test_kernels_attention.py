@@ -154,3 +154,9 @@ def test_written_out_attention_is_found() -> None:
 )
 def test_what_is_almost_attention_is_not(change: str) -> None:
     assert attention_of(read_program(chain(change))) is None
+
+
+def test_heads_that_are_no_multiple_of_a_vector_are_left() -> None:
+    program = read_program(function(1, 2, 2, 1, 6))
+    assert attention_of(program) is not None
+    assert attention.schedule(program, host(1)) is None

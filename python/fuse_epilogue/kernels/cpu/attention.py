@@ -37,6 +37,8 @@ ROWS, VECTORS = 4, 2
 KEYS, QUERIES = 64, 32
 #: Bytes of scores that stay in the first cache, for which all keys are one block.
 SCORES_BYTES = 32 << 10
+#: Elements of the shortest vector that the kernel is written in.
+LEAST_LANES = 4
 #: Multiply-adds per second of one core: a third of AVX2's peak at 3 GHz for short products.
 FMA_S = 1 / 3e10
 
@@ -63,11 +65,16 @@ def schedule(
     -------
     Scheduled or None
         None if the function is not attention in float32, or the columns of the result are not a
-        multiple of a vector.
+        multiple of four.
     """
     found = attention_of(program)
     lanes = vector_bits(target) // 32
-    if found is None or lanes < 2 or found.column.extent % lanes:
+    if found is None:
+        return None
+    # Short heads are computed in vectors that are half as wide as the processor's, or less.
+    while lanes > LEAST_LANES and found.column.extent % lanes:
+        lanes //= 2
+    if lanes < LEAST_LANES or found.column.extent % lanes:
         return None
     body = _Kernel(found, lanes, threads).body()
     func = tirx.PrimFunc(program.func.params, body, program.func.ret_type, program.func.attrs)
