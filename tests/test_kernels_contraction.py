@@ -40,7 +40,7 @@ CONVS = {
     "3x3-s2": {"kernel": (3, 3), "padding": 1, "stride": 2},
     "1x1": {"kernel": (1, 1)},
     "1x1-s2": {"kernel": (1, 1), "stride": 2},
-    "5x3-d2": {"kernel": (5, 3), "padding": 2, "dilation": 2},
+    "5x3-d2": {"kernel": (5, 3), "padding": 4, "dilation": 2},
     "nchw": {"kernel": (3, 3), "padding": 1, "layout": "NCHW"},
     "depthwise": {"kernel": (3, 3), "padding": 1, "groups": "all"},
     "groups": {"kernel": (3, 3), "padding": 1, "groups": 2},
