@@ -147,7 +147,21 @@ def in_vectors(node: Any) -> Any:
     """
     node = tvm_ffi.structural_map(node, (prim.Cast, _narrow), order="pre")
     node = tvm_ffi.structural_map(node, (prim.Mul, _silu), order="pre")
-    return tvm_ffi.structural_map(node, (Call, _written_out))
+    node = tvm_ffi.structural_map(node, (Call, _written_out))
+    return tvm_ffi.structural_map(node, (prim.Cast, _bound_once))
+
+
+def _bound_once(cast: Any) -> Any:
+    """Return a cast to bfloat16 of a variable.
+
+    TVM rounds by reading the bits three times: of an expression with variables of its own, they
+    would be three expressions, of which its vectorizer demands that they be the same.
+    """
+    if str(cast.ty.dtype) != "bfloat16":
+        return cast
+    lets: list[Any] = []
+    tvm_ffi.structural_walk(cast.value, (prim.Let, lets.append))
+    return _let(cast.value, lambda value: prim.Cast("bfloat16", value)) if lets else cast
 
 
 def _narrow(cast: Any) -> Any:
