@@ -43,6 +43,8 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, prim
 
+from ...tir_tree import substitute
+
 # ln 2 in two parts: a multiple of the first by an integer below 2**9 is exact in float32.
 _LN2_HIGH = 355 / 512
 _LN2_LOW = math.log(2) - _LN2_HIGH
@@ -148,20 +150,20 @@ def in_vectors(node: Any) -> Any:
     node = tvm_ffi.structural_map(node, (prim.Cast, _narrow), order="pre")
     node = tvm_ffi.structural_map(node, (prim.Mul, _silu), order="pre")
     node = tvm_ffi.structural_map(node, (Call, _written_out))
-    return tvm_ffi.structural_map(node, (prim.Cast, _bound_once))
+    return tvm_ffi.structural_map(node, (prim.Cast, _without_variables))
 
 
-def _bound_once(cast: Any) -> Any:
-    """Return a cast to bfloat16 of a variable.
+def _without_variables(cast: Any) -> Any:
+    """Return a cast to bfloat16 of an expression that has no variables of its own.
 
-    TVM rounds by reading the bits three times: of an expression with variables of its own, they
-    would be three expressions, of which its vectorizer demands that they be the same.
+    TVM rounds by reading the bits three times: with variables they would be three expressions, of
+    which its vectorizer demands that they be the same. LLVM computes equal ones once.
     """
     if str(cast.ty.dtype) != "bfloat16":
         return cast
-    lets: list[Any] = []
-    tvm_ffi.structural_walk(cast.value, (prim.Let, lets.append))
-    return _let(cast.value, lambda value: prim.Cast("bfloat16", value)) if lets else cast
+    return tvm_ffi.structural_map(
+        cast, (prim.Let, lambda let: substitute(let.body, {let.var: let.value}))
+    )
 
 
 def _narrow(cast: Any) -> Any:
