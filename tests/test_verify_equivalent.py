@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from tvm.script import tirx as T
 from tvm.tirx import PrimFunc
 
 import oracles
+from fuse_epilogue import workloads
 from fuse_epilogue.verify import (
     NotEquivalent,
     UnsupportedError,
@@ -218,6 +220,17 @@ def test_a_report_without_a_proof_says_so_first() -> None:
     assert str(report).startswith("NOT PROVED equal")
     proved = str(equivalent(before, before, numerics="exact"))
     assert proved.startswith("proved equal") and "NOT PROVED" not in proved
+
+
+def test_what_is_too_large_to_prove_points_to_the_certificate() -> None:
+    def func(rows: int) -> PrimFunc:
+        return workloads.matmul(rows, 32, 16)
+
+    small, large = str(equivalent(func(2), func(2))), str(equivalent(func(256), func(256)))
+    assert small.startswith("proved equal")
+    assert re.match(r"no difference on [\d,]+ values; too large to prove; use `check`\n", large)
+    # Only what was found is listed.
+    assert not re.search(r"\b0 (identical|within|open)", small + large)
 
 
 def test_operands_of_a_maximum_matter_for_nan() -> None:

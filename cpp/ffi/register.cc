@@ -5,6 +5,7 @@
 #include <tvm/ffi/reflection/registry.h>
 
 #include "analysis/refusal.h"
+#include "schedule/cascade.h"
 #include "schedule/function.h"
 #include "schedule/guards.h"
 #include "schedule/init_reads.h"
@@ -52,6 +53,25 @@ Report Analyze(const ffi::ObjectRef& schedule, const ffi::ObjectRef& block,
                const ffi::Any& epilogue, bool exact, bool distribute) {
   return ReportAsMap(
       AnalyzeReductionEpilogue(schedule, block, epilogue, Options{exact, distribute}));
+}
+
+CascadeOptions OptionsOf(bool exact, int64_t factor) {
+  CascadeOptions options;
+  options.exact = exact;
+  options.factor = factor;
+  return options;
+}
+
+Report FuseCascade(const ffi::ObjectRef& schedule, const ffi::ObjectRef& block,
+                   const ffi::Any& loop, bool exact, int64_t factor) {
+  return CascadeReportAsMap(
+      FuseCascadedReductions(schedule, block, loop, OptionsOf(exact, factor)));
+}
+
+Report AnalyzeCascade(const ffi::ObjectRef& schedule, const ffi::ObjectRef& block,
+                      const ffi::Any& loop, bool exact, int64_t factor) {
+  return CascadeReportAsMap(
+      AnalyzeCascadedReductions(schedule, block, loop, OptionsOf(exact, factor)));
 }
 
 Report Reductions(const ir::PrimFunc& func) {
@@ -116,6 +136,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("fuse_epilogue.MissingFrom", MissingFrom)
       .def("fuse_epilogue.FuseReductionEpilogue", Fuse)
       .def("fuse_epilogue.AnalyzeReductionEpilogue", Analyze)
+      .def("fuse_epilogue.FuseCascadedReductions", FuseCascade)
+      .def("fuse_epilogue.AnalyzeCascadedReductions", AnalyzeCascade)
       .def("fuse_epilogue.Reductions", Reductions)
       .def("fuse_epilogue.FuseFunction", FuseFunction)
       .def("fuse_epilogue.testing.SwitchOffChecks", SwitchOff)

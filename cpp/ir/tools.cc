@@ -42,6 +42,29 @@ class Substituter : public StmtExprMutator {
   const Substitution& map_;
 };
 
+class PartReplacer : public StmtExprMutator {
+ public:
+  PartReplacer(const Expr& part, const Expr& by) : part_(part), by_(by) {}
+
+ protected:
+  using StmtExprMutator::VisitExpr_;
+  Expr VisitExpr_(const Var& op) override {
+    return op.same_as(part_) ? by_ : StmtExprMutator::VisitExpr_(op);
+  }
+  Expr VisitExpr_(const Call& op) override {
+    return op.same_as(part_) ? by_ : StmtExprMutator::VisitExpr_(op);
+  }
+  Expr VisitExpr_(const TensorLoad& op) override {
+    return op.same_as(part_) ? by_ : StmtExprMutator::VisitExpr_(op);
+  }
+  ffi::Any VisitOther(const Node& op) override {
+    return op.same_as(part_) ? ffi::Any(by_) : MutateChildren(op);
+  }
+
+ private:
+  Expr part_, by_;
+};
+
 }  // namespace
 
 DLDataType DTypeOf(const Expr& expr) {
@@ -148,6 +171,13 @@ ffi::Array<Expr> Substitute(const ffi::Array<Expr>& nodes, const Substitution& m
 SBlock Substitute(const SBlock& node, const Substitution& map) {
   return map.empty() ? node : Substituter(map).Rewrite(node);
 }
+Stmt Substitute(const Stmt& node, const Substitution& map) {
+  return map.empty() ? node : Substituter(map).Rewrite(node);
+}
+
+Expr ReplacePart(const Expr& node, const Expr& part, const Expr& by) {
+  return PartReplacer(part, by).Rewrite(node);
+}
 
 Expr MakeAdd(const Expr& a, const Expr& b) {
   return CallGlobal(Fn::Add, a, b, nullptr).cast<Expr>();
@@ -157,6 +187,12 @@ Expr MakeSub(const Expr& a, const Expr& b) {
 }
 Expr MakeMul(const Expr& a, const Expr& b) {
   return CallGlobal(Fn::Mul, a, b, nullptr).cast<Expr>();
+}
+Expr MakeDiv(const Expr& a, const Expr& b) {
+  return CallGlobal(Fn::Div, a, b, nullptr).cast<Expr>();
+}
+Expr MakeSelect(const Expr& condition, const Expr& yes, const Expr& no) {
+  return CallGlobal(Fn::Select, condition, yes, no, nullptr).cast<Expr>();
 }
 Var MakeVar(const std::string& name, const Expr& like) {
   return CallGlobal(Fn::Var, name, ExprBase(like).ty(), nullptr).cast<Var>();

@@ -59,11 +59,17 @@ bool ReadsMemory(const Expr& expr);
 Expr Substitute(const Expr& node, const Substitution& map);
 ffi::Array<Expr> Substitute(const ffi::Array<Expr>& nodes, const Substitution& map);
 SBlock Substitute(const SBlock& node, const Substitution& map);
+Stmt Substitute(const Stmt& node, const Substitution& map);
+
+/*! \brief \p node with \p part, which is looked for by identity, replaced. */
+Expr ReplacePart(const Expr& node, const Expr& part, const Expr& by);
 
 /*! \brief a + b, a - b with TVM's constant folding (0 + x is x; 0 - x stays). */
 Expr MakeAdd(const Expr& a, const Expr& b);
 Expr MakeSub(const Expr& a, const Expr& b);
 Expr MakeMul(const Expr& a, const Expr& b);
+Expr MakeDiv(const Expr& a, const Expr& b);
+Expr MakeSelect(const Expr& condition, const Expr& yes, const Expr& no);
 /*! \brief A fresh variable of the type of \p like. */
 Var MakeVar(const std::string& name, const Expr& like);
 Expr MakeLoad(const Var& buffer, const ffi::Array<Expr>& indices);

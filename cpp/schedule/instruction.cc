@@ -3,6 +3,7 @@
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/error.h>
 
+#include "schedule/cascade.h"
 #include "schedule/guards.h"
 #include "schedule/init_reads.h"
 #include "schedule/needs_package.h"
@@ -50,7 +51,7 @@ bool HasExpectedLayout(const ffi::ObjectRef& kind) {
   return true;
 }
 
-// What AttrsOf has written, or what somebody has put into a trace.
+// What AttrsOf in primitive.cc has written, or what somebody has put into a trace.
 Options OptionsOf(const Anys& attrs) {
   const std::string instruction = std::string("the attributes of ") + kFuseInstruction;
   if (attrs.size() == 0) return {};
@@ -86,14 +87,29 @@ Options OptionsOf(const Anys& attrs) {
 
 Anys ReplayFuse(const ffi::ObjectRef& schedule, const Anys& inputs, const Anys& attrs,
                 const ffi::Any&) {
+  if (auto cascade = CascadeOptionsOf(attrs)) {
+    FuseCascadedReductions(schedule, inputs[0].cast<ffi::ObjectRef>(),
+                           inputs.size() > 1 ? ffi::Any(inputs[1]) : ffi::Any(nullptr), *cascade);
+    return {};
+  }
   FuseReductionEpilogue(schedule, inputs[0].cast<ffi::ObjectRef>(),
                         inputs.size() > 1 ? ffi::Any(inputs[1]) : ffi::Any(nullptr),
                         OptionsOf(attrs));
   return {};
 }
 
+ffi::String PrintCascade(const Anys& inputs, const CascadeOptions& options) {
+  std::string text =
+      "sch.fuse_cascaded_reductions(block=" + std::string(inputs[0].cast<ffi::String>());
+  if (inputs.size() > 1) text += ", loop=" + std::string(inputs[1].cast<ffi::String>());
+  if (options.factor > 0) text += ", factor=" + std::to_string(options.factor);
+  if (options.exact) text += ", numerics=\"exact\"";
+  return text + ")";
+}
+
 ffi::String PrintFuse(const Anys& inputs, const Anys& attrs, const ffi::Any&,
                       const ffi::Array<ffi::String>&) {
+  if (auto cascade = CascadeOptionsOf(attrs)) return PrintCascade(inputs, *cascade);
   std::string text = "sch.fuse_reduction_epilogue(";
   std::string first = inputs[0].cast<ffi::String>();
   if (inputs.size() == 1) {

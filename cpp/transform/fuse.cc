@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ir/functor.h"
+#include "transform/blocks.h"
 #include "transform/regions.h"
 #include "transform/tail.h"
 
@@ -11,10 +12,6 @@ namespace fuse_epilogue {
 using namespace ir;  // NOLINT(build/namespaces)
 
 namespace {
-
-Stmt MakeStore(const Var& buffer, const Expr& value, const ffi::Array<Expr>& indices) {
-  return CallGlobal(Fn::BufferStore, buffer, value, indices, nullptr).cast<Stmt>();
-}
 
 // The body of the reduction with H applied to its terms, accumulating in `result`.
 class UpdateRewriter : public StmtExprMutator {

@@ -12,7 +12,7 @@ Example
 >>> from fuse_epilogue import workloads
 >>> sch = tvm.s_tir.Schedule(workloads.matmul(64, 64, 16))
 >>> print(sch.fuse_reduction_epilogue("matmul"))
-'matmul' absorbed bias[v_n] from 'bias' into T.init; 'summed' is gone.
+'matmul' absorbed bias[v_n] from 'bias' into T.init; 'summed' is gone. (numerics: reassociate)
 """
 
 
@@ -22,21 +22,30 @@ def _autoload() -> None:
 
 
 import importlib  # noqa: E402
+import os  # noqa: E402
+import sys  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402
 
-from tvm.relax import pipeline as _relax_pipeline  # noqa: E402
-
-from .certificate import Certificate, EpilogueProof, TailProof  # noqa: E402
-from .report import REFUSALS, FusionReport, FusionStep, Refusal, refusal_code  # noqa: E402
-from .schedule import FusingSchedule as Schedule  # noqa: E402
-from .schedule import analyze, fuse_reduction_epilogue  # noqa: E402
+from ._extend import extend_tvm  # noqa: E402
+from ._version import VERSION  # noqa: E402
 
 if TYPE_CHECKING:
     from . import cli, models, neuron, planner, schedules, transform, tune, verify, workloads
+    from .cascade import (
+        CascadeCertificate,
+        CascadeReport,
+        CascadeStage,
+        analyze_cascade,
+        fuse_cascaded_reductions,
+    )
+    from .certificate import Certificate, EpilogueProof, TailProof
     from .models import compile, load
     from .planner import plan
+    from .report import REFUSALS, FusionReport, FusionStep, Refusal, refusal_code
+    from .schedule import FusingSchedule as Schedule
+    from .schedule import analyze, fuse_reduction_epilogue
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 # Loaded when they are asked for: `import tvm` alone needs none of them.
 _SUBMODULES = (
@@ -50,11 +59,34 @@ _SUBMODULES = (
     "verify",
     "workloads",
 )
-#: Functions by the subpackage that has them.
-_FUNCTIONS = {"compile": "models", "load": "models", "plan": "planner"}
+#: What is public here, by the module that has it, and the name that it has there.
+_NAMES = {
+    "CascadeCertificate": ("cascade", "CascadeCertificate"),
+    "CascadeReport": ("cascade", "CascadeReport"),
+    "CascadeStage": ("cascade", "CascadeStage"),
+    "Certificate": ("certificate", "Certificate"),
+    "EpilogueProof": ("certificate", "EpilogueProof"),
+    "FusionReport": ("report", "FusionReport"),
+    "FusionStep": ("report", "FusionStep"),
+    "REFUSALS": ("report", "REFUSALS"),
+    "Refusal": ("report", "Refusal"),
+    "Schedule": ("schedule", "FusingSchedule"),
+    "TailProof": ("certificate", "TailProof"),
+    "analyze": ("schedule", "analyze"),
+    "analyze_cascade": ("cascade", "analyze_cascade"),
+    "compile": ("models", "compile"),
+    "fuse_cascaded_reductions": ("cascade", "fuse_cascaded_reductions"),
+    "fuse_reduction_epilogue": ("schedule", "fuse_reduction_epilogue"),
+    "load": ("models", "load"),
+    "plan": ("planner", "plan"),
+    "refusal_code": ("report", "refusal_code"),
+}
 
 __all__ = [
     "REFUSALS",
+    "CascadeCertificate",
+    "CascadeReport",
+    "CascadeStage",
     "Certificate",
     "EpilogueProof",
     "FusionReport",
@@ -63,8 +95,10 @@ __all__ = [
     "Schedule",
     "TailProof",
     "analyze",
+    "analyze_cascade",
     "cli",
     "compile",
+    "fuse_cascaded_reductions",
     "fuse_reduction_epilogue",
     "load",
     "models",
@@ -80,24 +114,27 @@ __all__ = [
 ]
 
 
-def _pipeline(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - a pass of TVM
-    """Return the pipeline for whole models: :func:`fuse_epilogue.models.model_pipeline`."""
-    return importlib.import_module(".models", __name__).model_pipeline(*args, **options)
-
-
-# tvm.compile(mod, relax_pipeline="fuse_epilogue") needs nothing but `import tvm`.
-_relax_pipeline.PIPELINE_MAP.setdefault("fuse_epilogue", _pipeline)
-
-
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module, or a function of one
-    """Load a subpackage, or a function of one, on first use."""
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module, or what one has
+    """Load a subpackage, or what another module has, on first use."""
     if name in _SUBMODULES:
         return importlib.import_module(f".{name}", __name__)
-    if name in _FUNCTIONS:
-        return getattr(importlib.import_module(f".{_FUNCTIONS[name]}", __name__), name)
+    if name in _NAMES:
+        module, there = _NAMES[name]
+        return getattr(importlib.import_module(f".{module}", __name__), there)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     """Return the public names, loaded or not."""
     return sorted([*__all__, "__version__"])
+
+
+def _is_command_line() -> bool:
+    """Whether Python was started for the command line, whose help has no need of TVM."""
+    words = getattr(sys, "orig_argv", [])
+    as_module = any(pair == ("-m", __name__) for pair in zip(words, words[1:], strict=False))
+    return as_module or os.path.basename(sys.argv[0] if sys.argv else "") == "fuse-epilogue"
+
+
+if "tvm" in sys.modules or not _is_command_line():
+    extend_tvm()

@@ -72,3 +72,27 @@ def prim_func(argument: str, value: Any) -> None:  # noqa: ANN401
     if not isinstance(value, tirx.PrimFunc):
         hint = ": of a module, pass mod[name]" if hasattr(value, "functions") else ""
         raise TypeError(f"{argument} must be a PrimFunc, not {type(value).__name__}{hint}")
+
+
+def seconds(argument: str, value: Any) -> float:  # noqa: ANN401
+    """Return a number of seconds as a float.
+
+    Raises
+    ------
+    TypeError
+        `value` is not a number.
+    ValueError
+        The number is not finite, or not above 0.
+
+    Example
+    -------
+    >>> seconds("measure", 0)
+    Traceback (most recent call last):
+    ValueError: measure must be a number of seconds above 0: 0
+    """
+    message = f"{argument} must be a number of seconds above 0: {value!r}"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(message)
+    if not 0 < value < float("inf"):
+        raise ValueError(message)
+    return float(value)

@@ -1,10 +1,8 @@
-"""The C++ core: loaded once, checked against the running TVM, its functions by name.
-
-And the one function of Python that it calls: a step of a schedule that is a rewriting.
-"""
+"""The C++ core: loaded once, checked against the running TVM, its functions by name."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tvm
@@ -49,7 +47,9 @@ def _function(name: str) -> Any:  # noqa: ANN401 - an ffi function takes and ret
 
 _initialize()
 
+AnalyzeCascadedReductions = _function("AnalyzeCascadedReductions")
 AnalyzeReductionEpilogue = _function("AnalyzeReductionEpilogue")
+FuseCascadedReductions = _function("FuseCascadedReductions")
 FuseFunction = _function("FuseFunction")
 FuseReductionEpilogue = _function("FuseReductionEpilogue")
 DecomposeReduction = _function("DecomposeReduction")
@@ -60,12 +60,13 @@ Reductions = _function("Reductions")
 Refusals = _function("Refusals")
 
 
-# The one function that the core calls. Registered before any trace is read: a process that has
-# imported this package replays rewritings from JSON.
-@tvm_ffi.register_global_func("fuse_epilogue.Rewritten", override=True)
-def _rewritten(func: Any, block: Any, name: str) -> Any:  # noqa: ANN401 - a pair, or why not
-    """Rewrite a function: a step of :mod:`fuse_epilogue.schedules.rewritings`."""
-    # Not at the top: `import tvm` alone does not need the schedules.
-    from .schedules.rewritings import rewritten
+def register_rewriting(rewritten: Callable[[Any, Any, str], Any]) -> None:
+    """Name the one function that the core calls: a step of a schedule that is a rewriting.
 
-    return rewritten(func, block, str(name))
+    Parameters
+    ----------
+    rewritten : Callable
+        From a function, one of its blocks and the name of a step, as
+        :func:`fuse_epilogue.kernels.steps.rewritten`.
+    """
+    tvm_ffi.register_global_func("fuse_epilogue.Rewritten", rewritten, override=True)

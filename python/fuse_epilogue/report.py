@@ -101,7 +101,7 @@ class FusionReport:
     >>> from fuse_epilogue import FusionReport, FusionStep
     >>> step = FusionStep("add", "C[vi, vj]", "", "", "temp", "")
     >>> print(FusionReport(True, "matmul", "D", "exact", (step,), (), None, None))
-    'matmul' absorbed C[vi, vj] from 'add' into T.init; 'temp' is gone.
+    'matmul' absorbed C[vi, vj] from 'add' into T.init; 'temp' is gone. (numerics: exact)
     """
 
     fusable: bool
@@ -114,7 +114,13 @@ class FusionReport:
     certificate: Certificate | None
 
     def __str__(self) -> str:
-        """One line per fusion, and one for what was left and why."""
+        """Return :attr:`sentences`, the first with the mode of numerics."""
+        first, *others = self.sentences
+        return "\n".join((f"{first} (numerics: {self.numerics})", *others))
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """One line for each fusion, and one for what was left and why."""
         lines = [self._sentence(step) for step in self.steps]
         lines += [
             f"'{name}' stays alive in full: a block outside of the fusion, or the caller, reads it."
@@ -123,7 +129,7 @@ class FusionReport:
         if self.stopped is not None:
             verdict = "Left as it is" if self.fusable else "Not fusable"
             lines.append(f"{verdict} [{self.stopped.code}]: {self.stopped.message}")
-        return "\n".join(lines)
+        return tuple(lines)
 
     def _repr_html_(self) -> str:
         """Return the steps as a table, for notebooks."""

@@ -123,7 +123,7 @@ def fuse_reduction_epilogue(
     >>> from fuse_epilogue import workloads
     >>> sch = tvm.s_tir.Schedule(workloads.matmul(64, 64, 16, activation="relu"))
     >>> print(sch.fuse_reduction_epilogue("matmul"))
-    'matmul' absorbed bias[v_n] from 'bias' into T.init; 'summed' is gone.
+    'matmul' absorbed bias[v_n] from 'bias' into T.init; 'summed' is gone. (numerics: reassociate)
     'relu' computes T.max(x, T.float32(0.0)) once for each finished x: it does not distribute ...
     """
     first = _reduction(block, reduction_block)
@@ -205,11 +205,13 @@ def analyze(
 
 
 if TYPE_CHECKING:
+    from .cascade import fuse_cascaded_reductions
 
     class FusingSchedule(Schedule):
         """TVM's Schedule as it is at run time; its source has another signature for the method."""
 
         fuse_reduction_epilogue = fuse_reduction_epilogue
+        fuse_cascaded_reductions = fuse_cascaded_reductions
 
 else:
     FusingSchedule = Schedule
@@ -233,6 +235,7 @@ def _as_block_rv(
     block: Any,  # noqa: ANN401 - whatever the user passed
     argument: str,
     named: list[SBlockRV],
+    primitive: str = "fuse_reduction_epilogue",
 ) -> SBlockRV:
     if isinstance(block, SBlockRV):
         return block
@@ -240,8 +243,7 @@ def _as_block_rv(
         named.append(sch.get_sblock(block))
         return named[-1]
     raise TypeError(
-        f"fuse_reduction_epilogue: {argument} must be a block's name or an SBlockRV, "
-        f"not {type(block).__name__}"
+        f"{primitive}: {argument} must be a block's name or an SBlockRV, not {type(block).__name__}"
     )
 
 

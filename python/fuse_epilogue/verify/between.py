@@ -7,7 +7,7 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, tirx
 
-from ..tir_tree import handle
+from ..tir.walk import handle
 from .tree import Accesses, Block, Loose
 
 # Calls of what is not TIR, which may raise, or end the program.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..tir_tree import handle
+from ..tir.walk import handle
 from .algebra import Finished
 from .between import may_end
 from .claim_order import crossed

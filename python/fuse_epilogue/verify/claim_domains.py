@@ -10,7 +10,7 @@ from tvm import tirx
 from tvm.ir import Range, prim
 from tvm.sym.iter_affine_map import IterMapLevel, detect_iter_map
 
-from ..tir_tree import handle, same_all
+from ..tir.walk import handle, same_all
 from .domain import (
     Domain,
     NotIndex,

@@ -8,7 +8,7 @@ from typing import Any
 from tvm.ir import Var, prim
 from tvm.tirx import ForKind
 
-from ..tir_tree import handle, same, substitute, variables
+from ..tir.walk import handle, same, substitute, variables
 from .between import conflicts, shared_loops
 from .domain import Domain, loop_domain, one_to_one
 from .standing import reads_later, stays_ahead

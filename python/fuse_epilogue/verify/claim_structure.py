@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..tir_tree import handle, same, same_all, uses
+from ..tir.walk import handle, same, same_all, uses
 from .regions import undeclared
 from .skeleton import differ, skeleton
 from .subject import Subject, demand, is_new, observed, strangers

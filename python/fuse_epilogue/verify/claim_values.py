@@ -14,7 +14,7 @@ from typing import Any
 
 from tvm.ir import prim
 
-from ..tir_tree import handle, same, substitute, uses
+from ..tir.walk import handle, same, substitute, uses
 from .algebra import MONOIDS, combine, identity_of
 from .claim_domains import injective
 from .scalars import scalar_type

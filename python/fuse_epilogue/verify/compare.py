@@ -68,6 +68,18 @@ class Comparison:
     open: int = 0
     undefined: int = 0
 
+    def __str__(self) -> str:
+        """Return the counts that are not 0, or nothing."""
+        counts = {
+            "identical": self.identical,
+            "within bounds": self.bounded,
+            "open": self.open,
+        }
+        parts = [f"{count:,} {what}" for what, count in counts.items() if count]
+        if self.undefined:
+            parts.append(f"undefined on {self.undefined} sets of data")
+        return ", ".join(parts)
+
     def __add__(self, other: Comparison) -> Comparison:
         """Add counts."""
         return Comparison(

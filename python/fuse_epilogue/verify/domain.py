@@ -16,7 +16,7 @@ from tvm import sym
 from tvm.ir import Call, Range, Var, prim
 from tvm.sym.analyzer import ProofStrength
 
-from ..tir_tree import handle, substitute, variables
+from ..tir.walk import handle, substitute, variables
 from .scalars import scalar_type
 
 # Points up to which a domain is enumerated.

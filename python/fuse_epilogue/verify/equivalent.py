@@ -73,13 +73,12 @@ class Equivalence:
 
     def __str__(self) -> str:
         """Return a line that says whether it is a proof, one for the data and one for the proof."""
-        kinds = ", ".join(
-            f"{kind}: {found.identical} identical, {found.bounded} within bounds, {found.open} open"
-            + (f", undefined on {found.undefined} sets of data" if found.undefined else "")
-            for kind, found in self.data.items()
-        )
+        kinds = ", ".join(f"{kind}: {found}" for kind, found in self.data.items() if str(found))
         verdict = "proved equal at the extents tried"
-        if not self.proved:
+        if self.symbolic.too_large:
+            count = sum(found.elements for found in self.data.values())
+            verdict = f"no difference on {count:,} values; too large to prove; use `check`"
+        elif not self.proved:
             verdict = "NOT PROVED equal: no difference was found, and there may be one"
         runs = f"{self.numerics}, {' and '.join(self.oracles) or 'not run'}: {kinds}"
         return f"{verdict}\n{runs}\n{self.symbolic}"

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from tvm.ir import Call, TensorLoad, Var, prim
 
-from ..tir_tree import loads
+from ..tir.walk import loads
 from .integers import static_binary, static_int, wrapped
 from .scalars import ScalarType, UnsupportedError, scalar_type
 from .values import Buffer, Value

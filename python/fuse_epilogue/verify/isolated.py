@@ -38,7 +38,7 @@ def run_isolated(function: Callable[[], Any], limit: int = LIMIT) -> Any:
     Raises
     ------
     Died
-        A signal ended the child, or the function raised an exception.
+        A signal ended the child, the time was up, or the function raised an exception.
 
     Example
     -------
@@ -60,6 +60,8 @@ def run_isolated(function: Callable[[], Any], limit: int = LIMIT) -> Any:
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
+        if number == signal.SIGALRM:
+            raise Died(f"it does not end within {limit} s")
         raise Died(f"it ends the process by {signal.Signals(number).name}")
     result, error = pickle.loads(reply)
     if error:

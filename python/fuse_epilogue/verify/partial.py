@@ -17,7 +17,7 @@ from typing import Any
 import tvm_ffi
 from tvm.ir import Call, prim
 
-from ..tir_tree import handle
+from ..tir.walk import handle
 from .domain import in_range
 from .expressions import ExpressionWriter, Steps
 from .functions import FLOAT_FUNCTIONS

@@ -9,7 +9,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import prim
 
-from ..tir_tree import handle, loads, same
+from ..tir.walk import handle, loads, same
 from .domain import Domain, block_axes, in_range
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import tvm_ffi
 from tvm import tirx
 
-from ..tir_tree import handle, loads, same, substitute
+from ..tir.walk import handle, loads, same, substitute
 from .between import conflicts, shared_loops
 from .claim_domains import injective
 from .domain import Domain, block_axes, in_range, loop_domain

@@ -9,7 +9,7 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import prim
 
-from ..tir_tree import handle, same, substitute, variables
+from ..tir.walk import handle, same, substitute, variables
 from .between import shared_loops
 from .domain import Domain, block_axes
 from .tree import Block, Loose, Tree, bound_by

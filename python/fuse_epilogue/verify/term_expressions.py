@@ -7,7 +7,7 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import TensorLoad, Var, prim
 
-from ..tir_tree import handle
+from ..tir.walk import handle
 from .algebra import Finished, NotProved
 from .domain import Domain
 from .expressions import ExpressionWriter, Steps

@@ -11,7 +11,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import TensorLoad, TensorRegion, Var, prim
 
-from ..tir_tree import handle, substitute, variables
+from ..tir.walk import handle, substitute, variables
 
 
 @dataclass

@@ -12,19 +12,23 @@ from tvm import tirx
 
 from .._arguments import Numerics, check_numerics, prim_func
 from .abstract import AbstractProgram
+from .field_arithmetic import FieldArithmetic
 from .parameters import Parameter, shape_of, work_of
 from .prover import Prover, has_z3
-from .scalars import EvaluationError, WorkLimit
+from .scalars import POISON, EvaluationError, UnsupportedError, WorkLimit
 from .symbolic import TermArithmetic
 from .terms import Term
 
 # Stores and terms above which a function is not unrolled.
 _EFFORT = 20_000
 _TERMS = 2_000_000
+# Operations above which a function is not run over a field.
+_FIELD = 50_000
 # Extents at which symbolic dimensions are instantiated.
 _EXTENTS = ((1, 1, 1, 1), (2, 3, 2, 3), (3, 2, 4, 2), (5, 4, 3, 2))
 # Elements given to z3 before it is decided that it does not help.
 _PATIENCE = 8
+_TOO_LARGE = "the extents are too large to unroll the functions"
 
 #: Values of unknowns, by parameter and element (-1 for a number).
 Values = dict[tuple[str, int], Any]
@@ -57,6 +61,11 @@ class Symbolic:
     by_normal_form: int = 0
     by_z3: int = 0
 
+    @property
+    def too_large(self) -> bool:
+        """Whether nothing was tried because the functions compute too many elements."""
+        return self.reason == _TOO_LARGE
+
     def __str__(self) -> str:
         """Return one line."""
         counts = f"{self.by_normal_form} by normal form, {self.by_z3} by z3, of {self.elements}"
@@ -76,7 +85,8 @@ def prove(
     Elements of all parameters are unknowns. Integers are residues modulo 2**n. For
     ``"reassociate"`` floats are real numbers (a narrowing cast is an unknown function of one);
     for ``"exact"`` float operations are unknown functions, of which only sums and products do not
-    depend on the order of their two operands. Functions such as exp are unknown functions.
+    depend on the order of their two operands. Exponentials of sums are products of exponentials;
+    other functions are unknown ones.
 
     Parameters
     ----------
@@ -136,13 +146,14 @@ def prove(
             return Symbolic("skipped", str(error)), []
         tried.append(at)
         prover = Prover(table, timeout)
-        failed = _compare(stored, prover, counts)
+        same = _same_in_field(programs, stored, at) if numerics == "reassociate" else set()
+        failed = _compare(stored, prover, counts, same)
         if failed:
             reason = reason or failed + (f" at {at}" if at else "")
             if prover.model:
                 candidates.append((at, prover.model))
     if not tried:
-        return Symbolic("skipped", "the extents are too large to unroll the functions"), []
+        return Symbolic("skipped", _TOO_LARGE), []
     status = "proved"
     if reason:
         status = "unknown" if has_z3() else "skipped"
@@ -216,14 +227,58 @@ def _unroll(
     }
 
 
-def _compare(stored: list[dict[str, list[Term]]], prover: Prover, counts: list[int]) -> str:
+def _same_in_field(
+    programs: list[AbstractProgram],
+    stored: list[dict[str, list[Term]]],
+    at: Mapping[str, int],
+) -> set[tuple[str, int]]:
+    """Return the elements that are the same where exponentials multiply and divisors cancel."""
+    before, after = stored
+    if all(a is b for name in before for a, b in zip(before[name], after[name], strict=True)):
+        return set()
+    arithmetic = FieldArithmetic(_FIELD)
+    try:
+        found = [_run(program, arithmetic, at) for program in programs]
+        same = {
+            (name, element)
+            for name in found[0]
+            for element, (a, b) in enumerate(zip(found[0][name], found[1][name], strict=True))
+            if a is not POISON and b is not POISON and arithmetic.field.equal(a, b)
+        }
+        # What was divided by and cancelled may be zero.
+        return set() if arithmetic.field.divided else same
+    except (WorkLimit, EvaluationError, UnsupportedError, RecursionError):
+        return set()
+
+
+def _run(
+    program: AbstractProgram, arithmetic: FieldArithmetic, at: Mapping[str, int]
+) -> dict[str, list[Any]]:
+    """Return what a function leaves in its parameters, as numbers of a field."""
+    content: dict[str, Any] = {}
+    for param in program.parameters:
+        if param.shape is None:
+            content[param.name] = arithmetic.unknown(param.name, -1)
+            continue
+        count = math.prod(shape_of(program, param, at))
+        content[param.name] = [arithmetic.unknown(param.name, i) for i in range(count)]
+    program.run(arithmetic, content, at)
+    return {name: values for name, values in content.items() if isinstance(values, list)}
+
+
+def _compare(
+    stored: list[dict[str, list[Term]]],
+    prover: Prover,
+    counts: list[int],
+    same: set[tuple[str, int]],
+) -> str:
     """Compare element by element; returns what is not proved, or nothing."""
     failed = ""
     failures = 0
     for name, before in stored[0].items():
         for element, (a, b) in enumerate(zip(before, stored[1][name], strict=True)):
             counts[0] += 1
-            if a is b:
+            if a is b or (name, element) in same:
                 counts[1] += 1
             elif failures < _PATIENCE and prover.equal(a, b):
                 counts[2] += 1

@@ -6,7 +6,7 @@ from typing import Any
 
 from tvm.ir import prim
 
-from ..tir_tree import handle, same
+from ..tir.walk import handle, same
 from .algebra import Finished, NotProved, stored_term
 from .prover import Prover
 from .rounding import FORMATS

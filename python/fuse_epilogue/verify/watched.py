@@ -14,7 +14,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Call, StringImm, TensorLoad, Var, prim
 
-from ..tir_tree import loads
+from ..tir.walk import loads
 from .expressions import is_branch
 from .scalars import UnsupportedError, scalar_type
 

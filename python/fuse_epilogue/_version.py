@@ -1,0 +1,3 @@
+"""The version of this package, which files that it writes name."""
+
+VERSION = "0.1.0"

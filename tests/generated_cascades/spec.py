@@ -1,0 +1,245 @@
+"""What a generated program is, and one drawn at random."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from .expressions import Tree
+
+#: Terms of the second reduction that a law covers, by the head they are for. In all of them x is
+#: what the head reads (see `Program.z`), r its result, v a factor.
+ROLLED: dict[str, tuple[Tree, ...]] = {
+    "max": (
+        ["exp", ["sub", "x", "r"]],
+        ["mul", ["exp", ["sub", "x", "r"]], "v"],
+        ["mul", "v", ["exp", ["sub", "x", "r"]]],
+        ["exp", ["mul", ["sub", "x", "r"], 0.5]],
+        ["mul", ["mul", ["exp", ["sub", "x", "r"]], 2.0], "v"],
+    ),
+    "min": (
+        ["exp", ["sub", "r", "x"]],
+        ["mul", ["exp", ["sub", "r", "x"]], "v"],
+    ),
+    "sum": (),
+    "squares": (),
+}
+DEFERRED: dict[str, tuple[Tree, ...]] = {
+    "max": (["mul", "v", ["exp", ["mul", "r", -0.125]]],),
+    "min": (),
+    "sum": (["mul", "v", "r"], ["mul", ["mul", "x", 0.5], "r"]),
+    "squares": (
+        ["mul", ["mul", "x", ["rsqrt", ["add", ["mul", "r", 0.25], 1.0]]], "v"],
+        ["mul", "v", ["rsqrt", ["add", "r", 0.5]]],
+        ["div", "v", ["add", "r", 1.0]],
+    ),
+}
+#: Terms that no law covers, or that a law covers only where something else is known.
+OTHERS: tuple[Tree, ...] = (
+    ["exp", ["sub", "r", "x"]],
+    ["exp", ["sub", "x", "r"]],
+    ["exp", ["add", "x", "r"]],
+    ["abs", ["sub", "x", "r"]],
+    ["mul", ["sub", "x", "r"], ["sub", "x", "r"]],
+    ["sub", "x", "r"],
+    ["min", "v", "r"],
+    ["max", "x", "r"],
+    ["half", ["exp", ["sub", "x", "r"]]],
+    ["round", ["mul", "x", "r"]],
+    ["below", ["sub", "r", 1.0], "x", ["exp", ["sub", "x", "r"]], 0.0],
+    ["equal", "x", "r", "v", 0.0],
+    ["equal", "x", "r", 1.0, 0.0],
+    ["exp", ["sub", ["add", "x", "v"], "r"]],
+    ["exp", ["sub", ["tanh", "x"], "r"]],
+    ["exp", ["sub", ["mul", "x", 0.5], "r"]],
+    ["exp", ["mul", ["sub", "x", "r"], ["sub", "x", "r"]]],
+    ["div", "x", ["add", ["abs", "r"], 1.0]],
+    ["mul", ["exp", ["sub", "x", "r"]], "r"],
+    ["add", ["exp", ["sub", "x", "r"]], "v"],
+    ["mul", "v", "v"],
+)
+#: What is between the input and the head: z of x and a bias b.
+BEFORE: tuple[Tree, ...] = (
+    "x",
+    "x",
+    "x",
+    ["mul", "x", 0.25],
+    ["add", "x", "b"],
+    ["mul", ["tanh", ["mul", "x", 0.5]], 2.0],
+    ["add", ["mul", "x", 2.0], "b"],
+    ["max", "x", "b"],
+    ["abs", "x"],
+)
+#: Terms of a third reduction; t is the second one's term, s its result.
+THIRD: tuple[Tree, ...] = (
+    ["mul", ["div", "t", "s"], "w"],
+    ["mul", "t", "w"],
+    ["div", ["mul", "t", "w"], "s"],
+    ["mul", ["mul", "t", "w"], ["div", 1.0, "s"]],
+)
+OTHER_THIRD: tuple[Tree, ...] = (
+    ["mul", ["half", ["div", "t", "s"]], "w"],
+    ["abs", ["sub", "t", "s"]],
+    ["mul", ["exp", ["sub", "t", "s"]], "w"],
+    ["sub", "t", "s"],
+)
+MASKS = ("none", "none", "select", "causal")
+
+
+@dataclass(frozen=True)
+class Program:
+    """A chain of two or three reductions over the same keys.
+
+    Attributes
+    ----------
+    rows, keys : int
+        Extents; rows are (rows, heads).
+    columns : int
+        Of an axis that the last reduction has for itself; 0 for none.
+    group : int
+        How many heads share one row of the factor v (and w).
+    symbolic : bool
+        Whether the number of keys is known only when the function runs.
+    layout : str
+        Where the keys are in x: ``"last"``, ``"first"`` or ``"middle"``.
+    transposed : bool
+        Whether the head's result has its two axes the other way round.
+    mask : str
+        ``"none"``; ``"select"``: -inf where a mask is 0; ``"causal"``: -inf above the diagonal.
+    z : Tree
+        What the head and the term read as x.
+    stored : bool
+        Whether z is a block of its own.
+    head : str
+        ``"max"``, ``"min"``, ``"sum"`` or ``"squares"``.
+    infinite : bool
+        Whether the head starts from an infinity.
+    term : Tree
+        Of the second reduction.
+    held : bool
+        Whether the term is a block of its own.
+    second : str
+        ``"sum"``, ``"max"`` or ``"min"``.
+    third : Tree or None
+        The term of the third reduction, a sum.
+    fault : str
+        Something that forbids to fuse: ``""``, ``"row"`` (r of another row), ``"keys"`` (one key
+        less) or ``"reversed"`` (x is read backwards).
+    reader : str
+        Who else reads: ``""``, ``"head"`` (r is an output), ``"terms"`` (the terms are),
+        ``"normal"`` (terms divided by the sum are).
+    dtype : str
+        The floating type.
+    called : str
+        The block that the primitive is called with.
+    factor : int
+        Keys in a block.
+    numerics : str
+        How the primitive is called.
+    fusable : bool
+        Whether a law is known to cover it.
+    """
+
+    rows: int
+    heads: int
+    keys: int
+    columns: int
+    group: int
+    symbolic: bool
+    layout: str
+    transposed: bool
+    mask: str
+    z: Tree
+    stored: bool
+    head: str
+    infinite: bool
+    term: Tree
+    held: bool
+    second: str
+    third: Tree
+    fault: str
+    reader: str
+    dtype: str
+    called: str
+    factor: int
+    numerics: str
+    fusable: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(saved: dict[str, Any]) -> Program:
+        return Program(**saved)
+
+
+def mentions(tree: Tree, name: str) -> bool:
+    """Whether a name occurs in a tree."""
+    if isinstance(tree, list):
+        return any(mentions(part, name) for part in tree[1:])
+    return bool(tree == name)
+
+
+def draw(seed: str) -> Program:
+    """Return the program of a seed.
+
+    Example
+    -------
+    >>> draw("1/0") == draw("1/0")
+    True
+    """
+    rng = random.Random(seed)
+    head = rng.choice(("max", "max", "max", "max", "min", "sum", "squares", "squares"))
+    lawful = (*ROLLED[head], *ROLLED[head], *DEFERRED[head])
+    known = rng.random() < 0.6
+    term = rng.choice(lawful if known else OTHERS)
+    z = rng.choice(BEFORE)
+    three = rng.random() < 0.4
+    third = None
+    if three:
+        known_third = rng.random() < 0.8
+        third = rng.choice(THIRD if known_third else OTHER_THIRD)
+        known &= known_third
+    heads, columns = rng.choice((1, 2, 4)), rng.choice((0, 0, 2, 3))
+    program = Program(
+        rows=rng.choice((1, 2, 3)),
+        heads=heads,
+        keys=rng.randint(1, 9),
+        columns=columns,
+        group=rng.choice([group for group in (1, 1, 2, 4) if heads % group == 0]),
+        symbolic=rng.random() < 0.15,
+        layout=rng.choice(("last", "last", "first", "middle")),
+        transposed=rng.random() < 0.2,
+        mask=rng.choice(MASKS) if head == "max" else "none",
+        z=z,
+        stored=rng.random() < 0.6,
+        head=head,
+        infinite=head in ("max", "min") and rng.random() < 0.1,
+        term=term,
+        held=rng.random() < 0.6,
+        second=rng.choice(("sum",) * 8 + ("max", "min")),
+        third=third,
+        fault=rng.choice(("",) * 14 + ("row", "keys", "reversed")),
+        reader=rng.choice(("", "", "", "head", "terms", "normal")),
+        dtype=rng.choice(("float32",) * 6 + ("float64",)),
+        called=rng.choice(("second", "second", "head", "last", "term")),
+        factor=rng.choice((1, 2, 3, 4, 64)),
+        numerics=rng.choice(("reassociate",) * 6 + ("exact",)),
+        fusable=False,
+    )
+    return replace(program, fusable=known and _covered(program))
+
+
+def _covered(program: Program) -> bool:
+    """Whether nothing but the term could forbid to fuse."""
+    # The smallest finite number as a term's own: a head from -inf may be refused.
+    plain = not program.infinite and not program.fault and program.numerics == "reassociate"
+    overflows = program.head == "sum" and mentions(program.term, "x")
+    return plain and program.second == "sum" and not program.symbolic and not overflows
+
+
+def text(program: Program) -> str:
+    """Return a program as a line."""
+    return json.dumps(program.to_json(), sort_keys=True)

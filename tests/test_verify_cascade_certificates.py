@@ -1,0 +1,287 @@
+"""Certificates of cascades: right ones are proved; wrong functions, laws and fields are not."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from tvm import s_tir, tirx
+from tvm.ir import prim
+
+from cascade_by_hand import WRONG, ByHand, Form, by_hand
+from cascades import ACCEPT, BY_NAME, EITHER, Cascade
+from fuse_epilogue.tir.walk import substitute
+from fuse_epilogue.verify import CertificateError, check_cascade, equivalent
+from test_cascades_fused import fuse, scheduled
+
+
+def check(given: ByHand) -> None:
+    check_cascade(given.before, given.after, given.claims)
+
+
+@pytest.mark.parametrize("keys", [1, 5, 6, 1000])
+def test_right_claims_are_proved(keys: int) -> None:
+    check(by_hand(keys))
+
+
+def test_guarded_correction_is_proved() -> None:
+    given = by_hand(5, Form(guarded=True))
+    for place in (1, 2):
+        stage = given.claims.stages[place]
+        kept = tirx.Select(_carrier(given, "previous").equal(_carrier(given)), *_kept(given, place))
+        given = given.stage(place, correction=kept, guards=("same-carrier",))
+        assert stage.guards == ()
+    check(given)
+
+
+def _carrier(given: ByHand, which: str = "value") -> Any:
+    return getattr(given.claims.stages[0], which)
+
+
+def _kept(given: ByHand, place: int) -> tuple[Any, Any]:
+    stage = given.claims.stages[place]
+    return stage.accumulated, stage.correction
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_function_is_refused(name: str) -> None:
+    with pytest.raises(CertificateError):
+        check(by_hand(5, WRONG[name]))
+
+
+def _with_quotient(quotient: Callable[[Any, Any], Any], form: Form) -> ByHand:
+    """A function with a wrong quotient, and claims that agree with it."""
+    given = by_hand(5, form)
+    wrong = quotient(_carrier(given, "previous"), _carrier(given))
+    for place in (1, 2):
+        correction = given.claims.stages[place].accumulated * wrong
+        given = given.stage(place, quotient=wrong, correction=correction)
+    return given
+
+
+def _omitted(form: Form) -> ByHand:
+    return _with_quotient(lambda old, new: tirx.const(1.0, "float32"), form)
+
+
+def _inverted(form: Form) -> ByHand:
+    return _with_quotient(lambda old, new: tirx.exp(new - old), form)
+
+
+def _of_itself(form: Form) -> ByHand:
+    return _with_quotient(lambda old, new: tirx.exp(new - new), form)
+
+
+def _started(form: Form) -> ByHand:
+    return by_hand(5, form).stage(1, state_init=tirx.const(1.0, "float32"))
+
+
+def _twice(form: Form) -> ByHand:
+    given = by_hand(5, form)
+    total, stage = given.claims.stages[1].value, given.claims.stages[2]
+    return given.stage(2, step=stage.step / total)
+
+
+def _stale(form: Form) -> ByHand:
+    given = by_hand(5, form)
+    swapped = {_carrier(given): _carrier(given, "previous")}
+    for place in (1, 2):
+        step = substitute(given.claims.stages[place].step, swapped)
+        given = given.stage(place, step=step)
+    return given
+
+
+AGREEING = {
+    "the quotient is omitted": (_omitted, "correction"),
+    "the quotient is inverted": (_inverted, "correction"),
+    "the quotient is of the new maximum twice": (_of_itself, "correction"),
+    "the sum starts from one": (_started, "state_init"),
+    "divided in the loop and after it": (_twice, "carriers"),
+    "the maximum is updated after the terms": (_stale, "step"),
+}
+
+
+@pytest.mark.parametrize("name", AGREEING)
+def test_wrong_function_with_claims_that_agree_is_refused(name: str) -> None:
+    make, claim = AGREEING[name]
+    with pytest.raises(CertificateError) as caught:
+        check(make(WRONG[name]))
+    assert caught.value.claim.endswith(claim), str(caught.value)
+
+
+def _shrinking(given: ByHand) -> ByHand:
+    """Claims about a minimum: exp(m - m') grows."""
+    return given.stage(0, monoid="min")
+
+
+@pytest.mark.parametrize(
+    ("changes", "claim"),
+    [
+        ({"rule": "roll", "tail": None}, ""),
+        ({"rule": "defer"}, "carriers"),
+        ({"rule": "basis"}, "rolled"),
+        ({"rule": "selection"}, "rule"),
+        ({"carriers": ()}, "carriers"),
+        ({"carriers": (0, 1)}, ""),
+        ({"tail": None}, "tail"),
+        ({"monoid": "max"}, "monoid"),
+        ({"name": "p"}, ""),
+    ],
+)
+def test_other_claims_about_the_product_are_refused(changes: dict[str, Any], claim: str) -> None:
+    with pytest.raises(CertificateError) as caught:
+        check(by_hand().stage(2, **changes))
+    assert claim in caught.value.claim, str(caught.value)
+
+
+@pytest.mark.parametrize("case", [*ACCEPT, *EITHER], ids=lambda case: case.name)
+def test_certificate_of_the_primitive_is_proved(case: Cascade) -> None:
+    sch = scheduled(case)
+    before = sch.mod["main"]
+    try:
+        report = fuse(case, sch)
+    except s_tir.ScheduleError:
+        assert case.verdict == "either"
+        return
+    claims = check_cascade(before, sch.mod["main"], report.certificate)
+    assert len(claims) == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "proved"),
+    [("variance", True), ("rms_norm_then_product", True), ("count_of_the_largest_integer", False)],
+)
+def test_equivalent_compares_cascades(name: str, proved: bool) -> None:
+    case = BY_NAME[name]
+    sch = scheduled(case)
+    before = sch.mod["main"]
+    fuse(case, sch)
+    found = equivalent(
+        before, sch.mod["main"], numerics=case.numerics, ranges=dict(case.ranges), timeout=0.1
+    )
+    assert found.proved == proved
+    assert sum(kind.elements for kind in found.data.values())
+
+
+def test_numerics_exact_is_refused() -> None:
+    with pytest.raises(CertificateError, match="reordered"):
+        check(by_hand().claiming(numerics="exact"))
+
+
+def test_function_before_that_is_another_is_refused() -> None:
+    with pytest.raises(CertificateError):
+        check(replace(by_hand(), before=by_hand(6).before))
+
+
+class Fuzzer:
+    """Changes one field of a certificate."""
+
+    def __init__(self, given: ByHand, seed: int) -> None:
+        self.given = given
+        self.rng = random.Random(seed)
+
+    def changed(self) -> tuple[str, ByHand] | None:
+        """The name of a field, and the claims with another value of it; None if it has none."""
+        claims = self.given.claims
+        place = self.rng.choice([None, None, 0, 1, 2])
+        owner: Any = claims if place is None else claims.stages[place]
+        names = {field.name for field in fields(owner)}
+        name = self.rng.choice(sorted(names))
+        old = getattr(owner, name)
+        new = self.other(name, old)
+        if new is None:
+            return None
+        changes = {name: new}
+        if place is None:
+            return name, self.given.claiming(**changes)
+        return f"stages[{place}].{name}", self.given.stage(place, **changes)
+
+    def other(self, name: str, old: Any) -> Any:
+        """Another value of the kind, or None."""
+        if isinstance(old, int):
+            return old + self.rng.choice([-1, 1, 2])
+        if isinstance(old, str):
+            words = [
+                "exact",
+                "m",
+                "s",
+                "o",
+                "p",
+                "sum",
+                "max",
+                "min",
+                "head",
+                "roll",
+                "defer",
+                "mix",
+            ]
+            return self.rng.choice([word for word in words if word != old])
+        if isinstance(old, tuple):
+            return self.several(name, old)
+        if old is None:
+            return None
+        if isinstance(old, tirx.Var):
+            return self.variable(old)
+        return self.expression(old)
+
+    def variable(self, old: Any) -> Any:
+        if isinstance(old.ty, tirx.BufferType):
+            others = [p for p in self.given.before.params if not p.same_as(old)]
+            return self.rng.choice(others)
+        # A new variable in place of one that other claims are written in.
+        used = [s.value for s in self.given.claims.stages if not s.value.same_as(old)]
+        return self.rng.choice(used)
+
+    def expression(self, old: Any) -> Any:
+        one = tirx.const(1, str(old.ty.dtype))
+        if isinstance(old, (prim.IntImm, prim.FloatImm)):
+            return tirx.const(7, str(old.ty.dtype))
+        return self.rng.choice([old + one, old * (one + one), -old, tirx.max(old, one)])
+
+    def several(self, name: str, old: tuple[Any, ...]) -> Any:
+        if not old:
+            return ("same-carrier",) if name == "guards" else None
+        at = self.rng.randrange(len(old))
+        choices: list[Any] = [old[:at] + old[at + 1 :], (*old, old[at])]
+        if len(old) > 1:
+            choices.append(old[::-1])
+        if name.endswith("extents") or name == "indices":
+            choices.append((*old[:at], old[at] + 1, *old[at + 1 :]))
+        return self.rng.choice(choices)
+
+
+#: Changes that leave every claim true.
+HARMLESS = {
+    # Of a stage that defers or rolls nothing, or a factor that no earlier result is in.
+    "rolled",
+    "deferred",
+    # In which order blocks that are gone, and pairs of an axis and what it is, are named.
+    "removed",
+    "bindings",
+    # An unused name.
+    "previous",
+    "finished",
+}
+
+
+def test_any_field_changed_is_refused() -> None:
+    given = by_hand()
+    fuzzer = Fuzzer(given, seed=5)
+    accepted: dict[str, ByHand] = {}
+    tried = set()
+    for _ in range(250):
+        made = fuzzer.changed()
+        if made is None:
+            continue
+        name, wrong = made
+        tried.add(name.rpartition(".")[2])
+        try:
+            check(wrong)
+        except CertificateError:
+            continue
+        accepted[name] = wrong
+    assert len(tried) > 25
+    strict = {name for name in accepted if name.rpartition(".")[2] not in HARMLESS}
+    assert not strict, strict
