@@ -42,8 +42,8 @@ from primitive import progress
 from provenance import provenance
 
 from fuse_epilogue import workloads
+from fuse_epilogue.planner.backends import CPU
 from fuse_epilogue.planner.cost import NAMES, Weights
-from fuse_epilogue.planner.kinds import FINDERS
 from fuse_epilogue.planner.machine import cpu
 from fuse_epilogue.planner.measure import arguments, build, places, seconds, shares
 from fuse_epilogue.planner.profile import Profile, profile_of, weights_elsewhere
@@ -135,7 +135,7 @@ def function(name: str) -> tvm.tirx.PrimFunc:
 
 def problem_of(func: tvm.tirx.PrimFunc, machine: Any) -> Any:
     """Return the problem that a function is."""
-    return next(p for find in FINDERS.values() if (p := find(func, machine)) is not None)
+    return next(p for kind in CPU.kinds if (p := kind.find(func, machine)) is not None)
 
 
 def _measured(

@@ -12,7 +12,7 @@ from tvm.tirx import PrimFunc
 from fuse_epilogue.planner.machine import Cpu, cpu
 from fuse_epilogue.planner.problems.conv import find_conv
 from fuse_epilogue.planner.problems.product import find_product
-from fuse_epilogue.planner.problems.rows import find_rows
+from fuse_epilogue.planner.problems.row_reduction import find_rows
 from fuse_epilogue.schedules import host
 from fuse_epilogue.workloads import depthwise_conv1d, matmul, row_reduce
 

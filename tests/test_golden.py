@@ -511,7 +511,7 @@ def test_the_reference_in_print() -> None:
     """What a user reads, at the one place where it matters most."""
     sch = s_tir.Schedule(GOLDEN["reference"].before)
     report = sch.fuse_reduction_epilogue("mm")
-    assert str(report) == "'mm' absorbed C[vi, vj] from 'add' into T.init; 'temp' is gone."
+    assert report.sentences == ("'mm' absorbed C[vi, vj] from 'add' into T.init; 'temp' is gone.",)
     lines = [line.strip() for line in sch.mod["main"].script().splitlines()]
     start = lines.index('with T.sblock("mm"):')
     assert lines[start - 1 :] == [

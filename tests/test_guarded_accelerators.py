@@ -15,10 +15,10 @@ from tvm import s_tir, tirx
 import cuda_on_cpu
 from cuda_programs import needs_gxx
 from fuse_epilogue import neuron, schedules
+from fuse_epilogue.kernels.trainium.hoist_loads import once
 from fuse_epilogue.neuron import EmitError
 from fuse_epilogue.planner import plan
-from fuse_epilogue.schedules.neuron.once import once
-from fuse_epilogue.schedules.rewrite import NotRewritten
+from fuse_epilogue.rewrites.step import NotRewritten
 from generated.state import Run
 from guarded_functions.chunk import compiled, run_chunk, verdict_of
 from guarded_functions.draw import draw

@@ -14,6 +14,7 @@ from fuse_epilogue.recognize.attention import attention_of
 from fuse_epilogue.recognize.stages import read_program
 from fuse_epilogue.schedules import host
 from fuse_epilogue.schedules.cpu import with_vector_functions
+from fuse_epilogue.transform.kinds import Work, candidates
 
 INFINITY = float("inf")
 
@@ -68,6 +69,8 @@ def reference(q: Any, k: Any, v: Any, bias: Any = 0.0) -> np.ndarray:
 
 SIZES = [
     *[(1, 1, 1, 1, 8), (1, 2, 3, 2, 16), (2, 7, 17, 3, 24), (1, 33, 129, 2, 8)],
+    # One and two queries, as in decoding.
+    *[(2, 1, 67, 2, 16), (1, 2, 40, 1, 72)],
     # Longer than a block of keys: the result is rescaled.
     *[(1, 40, 300, 2, 32), (1, 17, 513, 1, 16)],
 ]
@@ -94,6 +97,29 @@ def test_causal_masks(causal: str, sizes: tuple[int, ...]) -> None:
     )
 
 
+@pytest.mark.parametrize("causal", ["TopLeft", "BottomRight"])
+@pytest.mark.parametrize("sizes", [(1, 33, 133, 2, 8), (1, 130, 70, 1, 8)], ids=str)
+def test_hidden_blocks_of_keys_are_skipped(causal: str, sizes: tuple[int, ...]) -> None:
+    b, n, m, h, d = sizes
+    func, arrays = function(b, n, m, h, d, causal), drawn(b, n, m, h, d)
+    kernel = scheduled(func)
+    assert "needed" in str(kernel)
+    for special in (False, True):
+        if special:
+            # 0 times the value of a hidden key is NaN in the program, too; the key is not read.
+            arrays[2][0, m - 1, 0, 3] = INFINITY
+            arrays[2][0, m - 2, 0, 4] = np.nan
+            arrays[1][0, m - 1, 0] = np.nan
+        expected = run(func, arrays, (b, n, h, d))
+        assert np.isnan(expected).any() == special
+        result = run(kernel, arrays, (b, n, h, d))
+        np.testing.assert_allclose(result, expected, rtol=0, atol=2e-6)
+
+
+def test_other_masks_skip_nothing() -> None:
+    assert "needed" not in str(scheduled(function(1, 130, 130, 1, 8, bias=True)))
+
+
 @pytest.mark.parametrize("keys", [33, 300])
 def test_masked_rows_and_special_values_are_those_of_the_program(keys: int) -> None:
     """Masked keys, a row without any key, infinities and NaN in every operand."""
@@ -111,6 +137,23 @@ def test_masked_rows_and_special_values_are_those_of_the_program(keys: int) -> N
     expected = run(func, arrays, (1, 40, 1, 8))
     result = run(scheduled(func), arrays, (1, 40, 1, 8))
     assert np.isnan(expected[0, 3]).all() and np.isnan(expected).any()
+    np.testing.assert_allclose(result, expected, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("queries", [1, 2])
+def test_few_queries_have_the_special_values_of_the_program(queries: int) -> None:
+    sizes = (1, queries, 43, 2, 8)
+    func, arrays = function(*sizes, bias=True), drawn(*sizes, bias=True)
+    _, k, v, bias = arrays
+    kernel = scheduled(func)
+    assert "queries" not in str(kernel)  # the buffer of packed queries
+    bias[0, 0, :, 20:] = -INFINITY
+    k[0, 41, 1, 3] = INFINITY
+    v[0, 42, 0, 2] = INFINITY
+    bias[0, 1, queries - 1] = -INFINITY
+    expected = run(func, arrays, (1, queries, 2, 8))
+    assert np.isnan(expected).any() and not np.isnan(expected).all()
+    result = run(kernel, arrays, (1, queries, 2, 8))
     np.testing.assert_allclose(result, expected, rtol=0, atol=2e-6)
 
 
@@ -160,3 +203,9 @@ def test_heads_that_are_no_multiple_of_a_vector_are_left() -> None:
     program = read_program(function(1, 2, 2, 1, 6))
     assert attention_of(program) is not None
     assert attention.schedule(program, host(1)) is None
+
+
+def test_it_comes_before_kernels_for_each_sum() -> None:
+    """Attention has two sums; functions of several sums are otherwise scheduled sum by sum."""
+    work = Work(function(1, 16, 16, 2, 8), host(1), 1, frozenset())
+    assert [each.kind for each in candidates(work)][0] == "attention"

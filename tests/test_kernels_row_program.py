@@ -16,8 +16,8 @@ import row_operators
 from fuse_epilogue.kernels.cpu import row_program
 from fuse_epilogue.kernels.cpu.row_program import group
 from fuse_epilogue.recognize.stages import read_program
+from fuse_epilogue.rewrites.branches import with_branches
 from fuse_epilogue.schedules import host
-from fuse_epilogue.schedules.branches import with_branches
 from fuse_epilogue.schedules.cpu import with_vector_functions
 from generated.fences import Fenced
 from tiers import crossed

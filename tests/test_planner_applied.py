@@ -15,7 +15,7 @@ import fuse_epilogue
 from cuda_runs import on_machines
 from fuse_epilogue import schedules, workloads
 from fuse_epilogue.planner import Plan
-from fuse_epilogue.schedules.accessed import with_accessed_regions
+from fuse_epilogue.rewrites.access_regions import with_accessed_regions
 from oracles import compile_together
 from planner_cuda import TARGET as CUDA
 from planner_problems import as_it_is
@@ -136,7 +136,7 @@ def test_what_accumulates_in_place_is_planned_where_it_can_be(after, ways):
     a, b, y = data(func)
     plan = fuse_epilogue.plan(func, CPU)
     assert list(plan.found.by_fusion) == ways
-    assert "'after' reads 'y' and writes it" in plan.explain()
+    assert "'after' reads 'y' and writes it" in plan.explain(verbose=True)
     read = Plan.from_json(plan.to_json())
     right = a @ b + y if "+" in after else (a @ b) * y
     np.testing.assert_array_equal(on_cpu(read.apply(func).mod["main"], [a, b, y]), right)

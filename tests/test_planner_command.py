@@ -1,4 +1,4 @@
-"""``python -m fuse_epilogue.planner``: what cannot be done is refused before it measures."""
+"""``calibrate``: what cannot be done is refused before it measures."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
+from cli_runs import run
 from fuse_epilogue import _files
-from fuse_epilogue.planner import Profile, __main__, calibrate
+from fuse_epilogue.planner import Profile, calibrate
 from fuse_epilogue.planner.calibrate import POINTS
 from fuse_epilogue.planner.cost import Weights
 from planner_problems import machine
@@ -19,12 +20,12 @@ def measured(monkeypatch):
     asked = []
     profile = Profile(machine(), Weights(), (("f: a", 0.1), ("f: b", 0.2)))
 
-    def calibrate(_machine, _target, points, _measure):
+    def measures(_machine, _target, points, _measure):
         asked.append(points)
         return profile
 
-    monkeypatch.setattr(__main__, "calibrate", calibrate)
-    monkeypatch.setattr(__main__, "solver", lambda: None)
+    monkeypatch.setattr(calibrate, "calibrate", measures)
+    monkeypatch.setattr(calibrate, "solver", lambda: None)
     # Set by the command; so it is taken back.
     monkeypatch.setenv("TVM_NUM_THREADS", "2")
     return asked
@@ -32,10 +33,10 @@ def measured(monkeypatch):
 
 def test_a_profile_is_written(measured, tmp_path, capsys):
     out = tmp_path / "profile.json"
-    __main__.main(["calibrate", "--out", str(out), "--points", "2"])
+    code, said, _ = run(capsys, "calibrate", "--out", str(out), "--points", "2")
+    assert code == 0 and "predicted within a factor" in said
     assert measured == [2] and Profile.from_json(out.read_text()).machine == machine()
     assert list(tmp_path.iterdir()) == [out]
-    assert "predicted within a factor" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -48,18 +49,17 @@ def test_a_profile_is_written(measured, tmp_path, capsys):
     ],
 )
 def test_what_cannot_be_written_is_not_measured(measured, tmp_path, capsys, out, points, told):
-    with pytest.raises(SystemExit) as ended:
-        __main__.main(["calibrate", "--out", str(tmp_path / out), "--points", points])
-    assert ended.value.code == 2 and told in capsys.readouterr().err
+    code, said, noted = run(capsys, "calibrate", "--out", str(tmp_path / out), "--points", points)
+    assert (code, said) == (2, "") and told in noted
     assert measured == [] and list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
     ("error", "code", "told"),
     [
-        (KeyboardInterrupt(), 130, "interrupted"),
-        (RuntimeError(""), 130, "interrupted"),  # what TVM makes of it
-        (OSError("the disk is full"), 1, "error: the disk is full"),
+        (KeyboardInterrupt(), 130, ("", "interrupted\n")),
+        (RuntimeError(""), 130, ("", "interrupted\n")),  # what TVM makes of it
+        (OSError("the disk is full"), 1, ("error: the disk is full\n", "")),
     ],
 )
 def test_a_profile_is_replaced_whole_or_not_at_all(
@@ -74,10 +74,9 @@ def test_a_profile_is_replaced_whole_or_not_at_all(
         raise error
 
     monkeypatch.setattr(_files.os, "fdopen", dies)
-    with pytest.raises(SystemExit) as ended:
-        __main__.main(["calibrate", "--out", str(out)])
-    assert ended.value.code == code
-    assert capsys.readouterr().err == f"{told}\nwhat was measured is in {out}.measured\n"
+    answered, said, noted = run(capsys, "calibrate", "--out", str(out))
+    kept = f"what was measured is in {out}.measured\n"
+    assert (answered, said, noted) == (code, told[0], kept + told[1])
     assert (
         measured == [POINTS] and out.read_text() == "before" and list(tmp_path.iterdir()) == [out]
     )
@@ -87,18 +86,16 @@ def test_what_is_missing_is_named_before_it_measures(measured, tmp_path, capsys,
     def missing():
         raise ModuleNotFoundError("calibration needs scipy")
 
-    monkeypatch.setattr(__main__, "solver", missing)
-    with pytest.raises(SystemExit) as ended:
-        __main__.main(["calibrate", "--out", str(tmp_path / "profile.json")])
-    assert ended.value.code == 2 and "error: calibration needs scipy" in capsys.readouterr().err
+    monkeypatch.setattr(calibrate, "solver", missing)
+    code, _, noted = run(capsys, "calibrate", "--out", str(tmp_path / "profile.json"))
+    assert code == 2 and noted == "error: calibration needs scipy\n"
     assert measured == []
 
 
 def test_measurements_that_cannot_be_kept_are_not_made(measured, tmp_path, capsys):
     (tmp_path / "profile.json.measured").mkdir()
-    with pytest.raises(SystemExit) as ended:
-        __main__.main(["calibrate", "--out", str(tmp_path / "profile.json")])
-    assert ended.value.code == 2 and "--out needs another name" in capsys.readouterr().err
+    code, _, noted = run(capsys, "calibrate", "--out", str(tmp_path / "profile.json"))
+    assert code == 2 and "--out needs another name" in noted
     assert measured == []
 
 
@@ -108,9 +105,8 @@ def test_a_full_disk_behind_standard_output_loses_no_profile(
     out = tmp_path / "profile.json"
     with open("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stdout", full)
-        with pytest.raises(SystemExit) as ended:
-            __main__.main(["calibrate", "--out", str(out)])
-    assert ended.value.code == 1 and f"the profile is in {out}\n" in capsys.readouterr().err
+        code, _, noted = run(capsys, "calibrate", "--out", str(out))
+    assert code == 1 and f"the profile is in {out}\n" in noted
     assert Profile.from_json(out.read_text()).machine == machine()
 
 

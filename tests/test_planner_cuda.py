@@ -12,10 +12,10 @@ import tvm
 
 import fuse_epilogue
 from fuse_epilogue import workloads
-from fuse_epilogue.planner import Plan, Profile, gpus
+from fuse_epilogue.planner import Plan, Profile, gpu_table
 from fuse_epilogue.planner.cost import Weights
 from fuse_epilogue.planner.gpu import Gpu, gpu
-from fuse_epilogue.planner.gpus import CHIPS
+from fuse_epilogue.planner.gpu_table import CHIPS
 from fuse_epilogue.planner.search import search
 from fuse_epilogue.planner.space import Points
 from planner_cuda import SMALL, TARGET, machine, problem
@@ -59,9 +59,9 @@ def test_peaks_are_those_of_the_data_sheets():
 
 
 def test_each_number_of_the_table_has_its_source():
-    sources = set(re.findall(r"^\[([A-Z0-9]+)\]", gpus.__doc__, re.M))
-    rows = re.findall(r"^    (\w+)=(.*?),(.*)$", inspect.getsource(gpus), re.M)
-    chips = {each.name for each in fields(gpus.Chip)}
+    sources = set(re.findall(r"^\[([A-Z0-9]+)\]", gpu_table.__doc__, re.M))
+    rows = re.findall(r"^    (\w+)=(.*?),(.*)$", inspect.getsource(gpu_table), re.M)
+    chips = {each.name for each in fields(gpu_table.Chip)}
     assert len(rows) == 3 * len(chips) and {name for name, _, _ in rows} == chips
     named = set()
     for name, value, comment in rows:
@@ -112,7 +112,7 @@ def test_a_plan_survives_json(name):
     assert again == plan and again.to_json() == plan.to_json()
     assert json.loads(plan.to_json())["machine"]["name"] == "H100"
     tvm.ir.assert_structural_equal(again.apply(func).mod, plan.apply(func).mod)
-    assert again.explain(func) == plan.explain(func)
+    assert again.explain(func, verbose=True) == plan.explain(func, verbose=True)
 
 
 def test_a_gpu_is_a_target_itself():
@@ -124,7 +124,7 @@ def test_a_gpu_is_a_target_itself():
 def test_a_plan_is_explained():
     func = SMALL["product"][1]
     plan = fuse_epilogue.plan(func, TARGET)
-    text = plan.explain()
+    text = plan.explain(verbose=True)
     for part in ("H100 (sm_90, 132 multiprocessors)", "predicted", "none", "tail", "absorbed"):
         assert part in text
     assert "threads_m" in plan.table()
@@ -176,7 +176,7 @@ def test_the_tail_is_preferred_where_absorbing_forbids_a_cross_thread_reduction(
     assert Weights().cost(found.cost(across))[0] < plan.cost
     with pytest.raises(ValueError, match="none can start from a bias"):
         found.apply(across.at(0))
-    assert "cross-thread reduction starts from the neutral element" in plan.explain()
+    assert "cross-thread reduction starts from the neutral element" in plan.explain(verbose=True)
 
 
 def test_of_short_rows_a_thread_takes_each_and_absorbs_the_bias():

@@ -20,7 +20,6 @@ from cuda_runs import on_machines
 from fuse_epilogue.planner.cost import Weights
 from fuse_epilogue.planner.measure import arguments
 from fuse_epilogue.planner.problems.cuda.product_cost import kernel
-from fuse_epilogue.planner.problems.cuda.product_schedule import scheduled
 from fuse_epilogue.planner.space import Points
 from fuse_epilogue.workloads import matmul
 from planner_cuda import FIND, SMALL, TARGET, machine, problem, shared_bytes
@@ -116,7 +115,7 @@ def test_vectors_of_which_tvm_does_not_see_where_they_begin(strides, offset):
     point = {"fusion": 0, "rows": 2, "columns": 8, "threads_m": 8, "threads_n": 2, "step": 4}
     point |= {"vector": 4, "buffers": 2}
     # That it would, but for this, be scheduled: the check is what keeps it out.
-    wrong = scheduled(*found.prepared(), found, point)
+    wrong = found.scheduled(point)
     with pytest.raises(RuntimeError, match="offset_factor"):
         lower(wrong.mod["main"], "sm_90")
 
@@ -177,10 +176,10 @@ def test_a_second_buffer_is_taken_where_waiting_counts():
 
 def test_buffers_are_explained():
     plan = fuse_epilogue.plan(matmul(256, 256, 4096), TARGET)
-    text = plan.explain()
+    text = plan.explain(verbose=True)
     assert "buffers 2\n" in text
     assert "  buffers: buffers of a tile; all but one are loaded while that one is used" in text
-    text = fuse_epilogue.plan(matmul(256, 256, 4096, dtype="float16"), TARGET).explain()
+    text = fuse_epilogue.plan(matmul(256, 256, 4096, dtype="float16"), TARGET).explain(verbose=True)
     assert "asynchronous copies: where a tile has several buffers" in text
 
 
@@ -244,7 +243,7 @@ def test_without_a_next_step_the_second_buffer_is_never_used():
     found = product(matmul(16, 32, 8))
     for step, begun in ((8, 1), (4, 2)):
         point = {**POINT, "rows": 2, "columns": 2, "step": step, "vector": 1}
-        source = lower(scheduled(*found.prepared(), found, point).mod["main"], "sm_90").source
+        source = lower(found.scheduled(point).mod["main"], "sm_90").source
         assert shared_bytes(source) == 2 * 4 * step * (8 + 16)
         kernel = source[source.rindex("__global__") :]
         assert len(re.findall(r"shared_global_4\(.*&\(a_shared", kernel)) == begun
@@ -253,7 +252,7 @@ def test_without_a_next_step_the_second_buffer_is_never_used():
 def test_copies_of_other_sizes_cannot_be_scheduled():
     found = product(matmul(64, 64, 64, dtype="float16", activation="relu"))
     with pytest.raises(ScheduleError, match="copies 1 of float16"):
-        scheduled(*found.prepared(), found, {**POINT, "vector": 1})
+        found.scheduled({**POINT, "vector": 1})
     found = replace(found, machine=machine(arch="sm_70"))
     with pytest.raises(ValueError, match=r"'buffers' is one of \(1,\)"):
         found.apply({**POINT, "vector": 2})

@@ -17,7 +17,8 @@ from cuda_on_cpu.lowered import lower
 from cuda_runs import CUDA, no_gpu, no_gxx, on_machines
 from fuse_epilogue import workloads
 from fuse_epilogue.planner.measure import arguments
-from fuse_epilogue.planner.problems.epilogue import ABSORBED, NONE, TAIL
+from fuse_epilogue.planner.request import Request
+from fuse_epilogue.rewrites.epilogue import ABSORBED, NONE, TAIL
 from planner_cuda import NUMPY, SMALL, TARGET, covering, machine, problem, shared_bytes
 from planner_problems import as_it_is
 
@@ -215,7 +216,7 @@ def test_no_cross_thread_reduction_starts_from_a_bias():
 def test_a_row_of_broken_warps_would_be_a_race():
     """What the constraint "whole warps" forbids, the harness finds; its twin runs."""
     func = workloads.row_reduce(4, 200)
-    found = replace(problem("rows"), func=func, sizes={"m": 4, "n": 200})
+    found = replace(problem("rows"), request=Request(func), sizes={"m": 4, "n": 200})
     point = {"fusion": NONE, "lanes": 50, "rows": 1, "vector": 1, "unroll": 1}
     with pytest.raises(ValueError, match="whole warps"):
         found.apply(point)

@@ -16,8 +16,8 @@ from fuse_epilogue.planner.problems.cuda.kernel import (
     near_powers,
     terms,
 )
-from fuse_epilogue.planner.problems.epilogue import ABSORBED, NONE, TAIL
 from fuse_epilogue.planner.space import Points
+from fuse_epilogue.rewrites.epilogue import ABSORBED, NONE, TAIL
 from fuse_epilogue.workloads import depthwise_conv1d, matmul, row_reduce
 from planner_cuda import FIND, SMALL, machine, problem
 

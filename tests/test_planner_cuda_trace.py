@@ -13,8 +13,8 @@ import fuse_epilogue
 from fuse_epilogue.planner.gpu import gpu
 from fuse_epilogue.planner.problems.cuda import find_conv
 from fuse_epilogue.planner.problems.cuda.conv_forms import LABELS
-from fuse_epilogue.schedules.prepare import prepare
-from fuse_epilogue.schedules.rewrite import rewrite
+from fuse_epilogue.rewrites.prepare import prepare
+from fuse_epilogue.rewrites.step import rewrite
 from fuse_epilogue.workloads import depthwise_conv1d, matmul
 
 GPU = gpu(Target({"kind": "cuda", "arch": "sm_90"}))

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import fuse_epilogue
-from fuse_epilogue.planner import Plan, Profile, crossover
+from fuse_epilogue.planner import Plan, Profile, sensitivity
 from fuse_epilogue.planner.compare import differs, indifferent, most, terms, tips, us
 from fuse_epilogue.planner.cost import NAMES, Weights
-from fuse_epilogue.planner.crossover import solve
 from fuse_epilogue.planner.problems.product import find_product
 from fuse_epilogue.planner.search import Candidate, search
+from fuse_epilogue.planner.sensitivity import solve
 from fuse_epilogue.planner.space import Points
 from fuse_epilogue.workloads import depthwise_conv1d, matmul, row_reduce
 from planner_problems import SMALL, machine
@@ -132,9 +132,9 @@ def test_indifference_follows_the_resolution():
     for plan in (fine, coarse):
         others = [each for each in plan.found.by_fusion.values() if each.point != plan.point]
         told.append(sum(indifferent(each, plan.found.best, plan.resolution) for each in others))
-        assert plan.explain().count("indifferent: too close to call") == told[-1]
+        assert plan.explain(verbose=True).count("indifferent: too close to call") == told[-1]
     assert told[0] < told[1] == 2
-    assert "apart are too close to call" in fine.explain()
+    assert "apart are too close to call" in fine.explain(verbose=True)
 
 
 # ---- Other sizes ---------------------------------------------------------------------------------
@@ -187,18 +187,18 @@ def test_of_a_large_space_fewer_sizes_are_solved(monkeypatch):
     solved = solve(plan.known, plan.weights, plan.found)
     looked = sum(each.found.size for one in solved.values() for each in one) - 3 * plan.found.size
     assert plan.found.size < looked <= 600_000
-    monkeypatch.setattr(crossover, "_POINTS", 0)
+    monkeypatch.setattr(sensitivity, "_POINTS", 0)
     solved = solve(plan.known, plan.weights, plan.found)
     sizes = {name: [one.size for one in each] for name, each in solved.items()}
     assert sizes == {name: [n // 2, n, 2 * n] for name, n in plan.sizes.items()}
-    text = plan.explain()
+    text = plan.explain(verbose=True)
     assert "each size solved separately; predicted" in text
     assert "fusion for k = 32, 64, 128:" in text
 
 
 def test_every_cost_in_the_text_is_one_of_a_search():
     plan = planned(row_reduce(64, 256, bias=True, activation="relu"))
-    text, checked = plan.explain(), 0
+    text, checked = plan.explain(verbose=True), 0
     for name in plan.sizes:
         part = text[text.index(f"fusion for {name} =") :].splitlines()[1:]
         for line in part:
@@ -229,7 +229,7 @@ def test_of_a_convolution_no_size_is_told_that_may_have_other_forms(target):
     plan = made(4)
     assert plan.sizes["columns"] == 2046
     assert {*solve(plan.known, plan.weights, plan.found)} == {"rows"}
-    text = plan.explain()
+    text = plan.explain(verbose=True)
     assert "each size solved separately, with the forms that there are here; predicted" in text
     assert "columns, taps: not shown, as the forms depend on them: plan for that size" in text
     assert "  columns = " not in text and "  taps = " not in text
@@ -240,7 +240,7 @@ def test_of_a_convolution_no_size_is_told_that_may_have_other_forms(target):
 
 def test_what_is_too_expensive_to_solve_anew_is_said_not_to_be_known():
     plan = fuse_epilogue.plan(depthwise_conv1d(1, 128, 64, 3, activation="relu"), "trn1")
-    assert "what another size would change is not shown here" in plan.explain()
+    assert "what another size would change is not shown here" in plan.explain(verbose=True)
 
 
 # ---- What binds ----------------------------------------------------------------------------------
@@ -250,10 +250,12 @@ def test_the_price_of_a_constraint_is_what_lifting_it_saves():
     func, free = matmul(512, 512, 512, activation="relu"), Weights(gamma=0.0)
     few = replace(machine(), registers=8)
     found = search(find_product(func, few), free)
-    text = Plan("product", {}, "float32", few, free, found).explain(func=None)
+    text = Plan("product", {}, "float32", few, free, found).explain(func=None, verbose=True)
     assert "binding constraints" not in text and "pass the function" in text
     plan = Plan("product", planned(func).sizes, "float32", few, free, found)
-    told = re.search(r"registers: .* cost ([\d.]+) us \(-([\d.]+) %\)", plan.explain(func))
+    told = re.search(
+        r"registers: .* cost ([\d.]+) us \(-([\d.]+) %\)", plan.explain(func, verbose=True)
+    )
     space = find_product(func, few).space
     limits = [replace(c, limit=10**9) if c.name == "registers" else c for c in space.constraints]
     points, _ = replace(space, constraints=tuple(limits)).feasible()
@@ -296,7 +298,7 @@ def beyond(plan, constraint):
 @PRICED
 def test_what_forbids_a_cheaper_point_is_named_with_its_price(func, target):
     plan = fuse_epilogue.plan(func, target)
-    text = plan.explain()
+    text = plan.explain(verbose=True)
     said = text[text.index("binding constraints:") :].split("\n\n")[0]
     priced = set()
     for constraint in plan.known.space.constraints:
@@ -334,20 +336,20 @@ def test_tiles_that_are_cut_have_no_price():
     columns = points["columns"] * points["threads_n"]
     at = int(costs.argmin())
     assert (192 // rows[at]) * rows[at] * (192 // columns[at]) * columns[at] < 192 * 192
-    text = plan.explain()
+    text = plan.explain(verbose=True)
     assert "whole tiles" not in text[text.index("binding constraints:") :].split("\n\n")[0]
 
 
 def test_what_is_not_computed_of_a_constraint_is_said_to_be_open():
     plan = fuse_epilogue.plan(matmul(512, 512, 512, activation="relu"), "trn2")
-    text = plan.explain()
+    text = plan.explain(verbose=True)
     assert "every limit is far" not in text
     assert re.search("whether a point beyond one of these would cost less is open: .*apart", text)
 
 
 def test_bounds_are_not_compared_where_the_cost_is_a_model_s():
     plan = fuse_epilogue.plan(matmul(512, 512, 512, activation="relu"), "trn2")
-    text = plan.explain()
+    text = plan.explain(verbose=True)
     other = next(each for each in plan.found.by_fusion.values() if each.point != plan.point)
     more = f"+{100 * (other.cost / plan.cost - 1):.2f} %"
     assert f"{more}, by the latency model" in text
@@ -362,7 +364,7 @@ def test_bounds_are_not_compared_where_the_cost_is_a_model_s():
 @pytest.mark.parametrize("target", [TARGET, GPU, "trn1"], ids=["cpu", "gpu", "trn1"])
 def test_every_word_of_a_cost_and_a_point_is_explained(target):
     plan = fuse_epilogue.plan(SMALL["product"][1], target)
-    text = plan.explain()
+    text = plan.explain(verbose=True)
     words = text[text.index("what the words mean:") :]
     for name in (*plan.point, *re.findall(r"[+=-] (traffic|latency|spill|parallelism) ", text)):
         assert f"\n  {name}: " in words
@@ -370,18 +372,20 @@ def test_every_word_of_a_cost_and_a_point_is_explained(target):
 
 
 def test_a_way_to_fuse_that_there_is_not_has_its_reason():
-    largest = planned(SMALL["rows, largest"][1]).explain()
+    largest = planned(SMALL["rows, largest"][1]).explain(verbose=True)
     assert "no absorbed: the reduction can take nothing of it into its start" in largest
-    nothing = planned(SMALL["rows, nothing follows"][1]).explain()
+    nothing = planned(SMALL["rows, nothing follows"][1]).explain(verbose=True)
     assert "nothing can be fused here: nothing follows the reduction" in nothing
-    assert "not in rows: its stride is 2, not 1" in planned(SMALL["conv, stride"][1]).explain()
+    assert "not in rows: its stride is 2, not 1" in planned(SMALL["conv, stride"][1]).explain(
+        verbose=True
+    )
 
 
 def test_how_a_space_was_searched_is_told():
     full = planned(SMALL["rows"][1])
     counts = f"{full.found.size} points, {sum(full.found.pruned.values())} of them ruled out"
-    assert f"searched in full: {counts}" in full.explain()
-    part = fuse_epilogue.plan(SMALL["rows"][1], TARGET, limit=1).explain()
+    assert f"searched in full: {counts}" in full.explain(verbose=True)
+    part = fuse_epilogue.plan(SMALL["rows"][1], TARGET, limit=1).explain(verbose=True)
     assert f"searched in part: {full.found.size} points; on the way " in part
     # Other sizes are searched in full all the same.
     assert "each size solved separately; predicted" in part
@@ -399,13 +403,14 @@ def test_nothing_saved_has_no_sign():
 def test_a_plan_remembers_what_it_was_made_for():
     func = SMALL["rows"][1]
     plan = planned(func)
-    assert plan.explain() == plan.explain(func)
+    assert plan.explain(verbose=True) == plan.explain(func, verbose=True)
     again = Plan.from_json(plan.to_json())
     assert again == plan and again.known is None
-    assert "pass the function" in again.explain() and "pass the function" not in plan.explain()
-    assert again.explain(func) == plan.explain()
+    assert "pass the function" in again.explain(verbose=True)
+    assert "pass the function" not in plan.explain(verbose=True)
+    assert again.explain(func, verbose=True) == plan.explain(verbose=True)
     with pytest.raises(ValueError, match="plan again"):
-        plan.explain(SMALL["product"][1])
+        plan.explain(SMALL["product"][1], verbose=True)
 
 
 def test_a_table_names_what_was_chosen():

@@ -237,7 +237,7 @@ def test_a_picture_that_cannot_be_drawn_is_refused(name, width, error, message, 
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("path", [None, 3, b"plan.svg"])
+@pytest.mark.parametrize("path", [3, b"plan.svg"])
 def test_what_is_no_path_is_named(path):
     with pytest.raises(TypeError, match="path must be a str or a Path, not"):
         planned("rows").picture(path)

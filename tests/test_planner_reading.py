@@ -13,9 +13,9 @@ import fuse_epilogue
 from fuse_epilogue.planner import Plan, Profile
 from fuse_epilogue.planner.cost import Weights
 from fuse_epilogue.planner.gpu import Gpu, gpu
+from fuse_epilogue.planner.json_schema import Must, Positive, read
 from fuse_epilogue.planner.machine import Cpu
 from fuse_epilogue.planner.plans import ANY
-from fuse_epilogue.planner.reading import Must, Positive, read
 from fuse_epilogue.workloads import matmul
 from planner_problems import SMALL, machine
 
@@ -75,7 +75,7 @@ def changed(text, path, value):
         ("weights.alpha", -1, "alpha must be a number from 0 on"),
         ("weights.beta", "x", "weights.beta must be a number"),
         ("weights", dict.fromkeys(("alpha", "beta", "gamma", "delta"), 0), "are all 0: then noth"),
-        ("machine", "nosuch", "machine must be one of trn1, trn2 or an object"),
+        ("machine", "nosuch", "machine must be one of trn1, trn2, trn3 or an object"),
         ("machine", None, "machine must be one of"),
         ("machine.name", "a\n\nchosen: x", r"name must be printable, in one line, not 'a\\n"),
         ("machine.name", "\x1b[31m", "name must be printable"),
@@ -160,7 +160,7 @@ def test_a_plan_made_by_hand_says_so():
 def test_an_integer_where_a_number_belongs_is_one(text):
     plan = Plan.from_json(changed(text, "weights.gamma", 2**64))
     assert type(plan.weights.gamma) is float and plan.weights.gamma == 2**64
-    assert "what another size would change (" in plan.explain(SMALL["product"][1])
+    assert "what another size would change (" in plan.explain(SMALL["product"][1], verbose=True)
     read_back = read(tuple[float | None, ...], [None, 3, -(2**70)], "it")
     assert read_back == (None, 3.0, -(2.0**70))
     assert [type(each) for each in read_back[1:]] == [float, float]
@@ -197,7 +197,7 @@ def test_counts_are_those_of_the_constraints(text):
     exchanged = changed(exchanged, f"found.pruned.{most}", counts[least])
     fewer = changed(text, f"found.pruned.{most}", counts[most] + looked - 9)
     fewer = changed(fewer, "found.evaluated", 9)
-    assert Plan.from_json(text).explain(func) and Plan.from_json(text).apply(func)
+    assert Plan.from_json(text).explain(func, verbose=True) and Plan.from_json(text).apply(func)
     for each in (exchanged, fewer):
         plan = Plan.from_json(each)
         for use in (plan.apply, plan.explain):
@@ -220,7 +220,8 @@ def test_a_way_to_fuse_that_was_left_out_is_noticed(target):
     for use in (whole.apply, whole.explain):
         with pytest.raises(ValueError, match="lacks 'none', a way to fuse that there is; plan ag"):
             use(func)
-    assert part.explain(func)  # of a search in part, nobody knows which ways it came across
+    # A search in part does not say which ways it came across.
+    assert part.explain(func, verbose=True)
 
 
 def test_a_point_without_a_variable_is_no_point_of_the_function():

@@ -110,7 +110,7 @@ def test_where_a_pass_of_its_own_costs_nothing_it_gains_nothing():
 
 
 def test_the_explanation_says_where_the_regime_ends():
-    text = planned(matmul(512, 512, 256, activation="relu")).explain()
+    text = planned(matmul(512, 512, 256, activation="relu")).explain(verbose=True)
     part = text[text.index("fusion for k") :]
     fused = part.index("tail or absorbed, too close to call")
     either = part.index("none or tail or absorbed, too close to call")

@@ -10,8 +10,8 @@ from tvm.s_tir import Schedule
 from fuse_epilogue import schedules, workloads
 from fuse_epilogue.planner.measure import arguments, build
 from fuse_epilogue.planner.problems.conv_problem import TILES
-from fuse_epilogue.planner.problems.epilogue import ABSORBED, NONE, TAIL
-from fuse_epilogue.schedules.trees import child_blocks
+from fuse_epilogue.rewrites.epilogue import ABSORBED, NONE, TAIL
+from fuse_epilogue.tir.nest import child_blocks
 from planner_problems import SMALL, as_it_is, here, problem
 
 POINTS = 14
@@ -71,10 +71,9 @@ def test_a_point_decides_where_the_epilogue_is():
     found = problem("product")
     points, _ = found.space.feasible()
     blocks = {}
-    for variable, label in zip(
-        found.epilogue.variable.choices, found.epilogue.variable.labels, strict=True
-    ):
-        first = points.take(points["fusion"] == variable).at(0)
+    fusion = found.space.by_name["fusion"]
+    for value, label in zip(fusion.choices, fusion.labels, strict=True):
+        first = points.take(points["fusion"] == value).at(0)
         blocks[label] = found.apply(first).mod["main"].script()
     assert 'T.sblock("bias")' not in blocks["absorbed"]
     assert "= bias[" in blocks["absorbed"] and "= bias[" not in blocks["tail"]

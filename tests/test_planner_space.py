@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fuse_epilogue.planner.problems.product import find_product
-from fuse_epilogue.planner.problems.rows import find_rows
+from fuse_epilogue.planner.problems.row_reduction import find_rows
 from fuse_epilogue.planner.space import Constraint, Points, Space, Variable, divisors
 from fuse_epilogue.workloads import matmul, row_reduce
 from planner_problems import SMALL, machine, problem
@@ -69,7 +69,7 @@ def test_registers_and_caches_come_from_the_machine():
 def test_partial_results_leave_the_bias_to_the_tail():
     kept, pruned = problem("rows").space.feasible()
     assert pruned["start"] > 0
-    labels = problem("rows").epilogue.variable.labels
+    labels = problem("rows").space.by_name["fusion"].labels
     assert labels == ("none", "tail", "absorbed")
     assert not np.any((kept["lanes"] > 1) & (kept["fusion"] == 2))
     assert np.any((kept["lanes"] == 1) & (kept["fusion"] == 2))

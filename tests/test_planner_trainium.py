@@ -14,13 +14,13 @@ import tvm
 import fuse_epilogue
 from depthwise import zeros
 from fuse_epilogue import workloads
+from fuse_epilogue.kernels.trainium.unfused import is_followed, split_apart
 from fuse_epilogue.neuron.machine import TRN1, TRN2
 from fuse_epilogue.planner import Plan
 from fuse_epilogue.planner.cost import Weights
 from fuse_epilogue.planner.problems.trainium import find_conv, find_product, find_rows
 from fuse_epilogue.planner.search import search
 from fuse_epilogue.planner.space import Points
-from fuse_epilogue.schedules.neuron.apart import is_followed, split_apart
 
 DTYPES: dict[str, Any] = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16}
 
@@ -255,7 +255,7 @@ def test_a_plan_says_that_its_costs_are_estimates() -> None:
     assert '"estimated": true' in plan.to_json()
     small = fuse_epilogue.plan(workloads.depthwise_conv1d(1, 128, 64, 3), "trn1")
     said = "the costs are only estimates: the latency model would take too long"
-    assert said in plan.explain() and said not in small.explain()
+    assert said in plan.explain(verbose=True) and said not in small.explain(verbose=True)
     small = workloads.depthwise_conv1d(1, 4096, 8192, 4)
     exact, known = fuse_epilogue.plan(small, "trn1"), find_conv(small, TRN1)
     assert known is not None and not exact.found.estimated
@@ -282,7 +282,7 @@ def test_a_plan_compares_fused_with_unfused_and_its_kernel_is_right(name: str) -
     plan = fuse_epilogue.plan(func, "trn1")
     assert set(plan.found.by_fusion) == {"none", "fused"}
     assert plan.cost == min(each.cost for each in plan.found.by_fusion.values())
-    text = plan.explain(func)
+    text = plan.explain(func, verbose=True)
     assert "fused against unfused" in text and "none" in text
     kernel = fuse_epilogue.compile(func, "trn1")
     assert kernel.predict("trn1").latency_ms * 1e-3 == pytest.approx(plan.cost)

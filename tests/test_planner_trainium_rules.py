@@ -9,17 +9,17 @@ import pytest
 
 import fuse_epilogue
 from fuse_epilogue import neuron, workloads
+from fuse_epilogue.kernels.trainium.channel_conv import find_channel_conv
+from fuse_epilogue.kernels.trainium.depthwise import tilings as tilings_of_conv
+from fuse_epilogue.kernels.trainium.matmul import tilings as tilings_of_product
+from fuse_epilogue.kernels.trainium.products import find_product as product_of
+from fuse_epilogue.kernels.trainium.row_reduction import WIDTHS
 from fuse_epilogue.neuron.machine import MACHINES
 from fuse_epilogue.planner.exact import BEYOND, FIRST, LONGEST, OTHERS
 from fuse_epilogue.planner.problems.trainium import find_conv, find_product, find_rows
 from fuse_epilogue.planner.problems.trainium.ways import OnTrainium
 from fuse_epilogue.planner.space import Points
 from fuse_epilogue.schedules.neuron import DepthwiseConv1d, Elementwise, Matmul, RowReduce
-from fuse_epilogue.schedules.neuron.channel_conv import find_channel_conv
-from fuse_epilogue.schedules.neuron.depthwise import tilings as tilings_of_conv
-from fuse_epilogue.schedules.neuron.matmul import tilings as tilings_of_product
-from fuse_epilogue.schedules.neuron.products import find_product as product_of
-from fuse_epilogue.schedules.neuron.rows import WIDTHS
 from tiers import crossed
 
 # With sanitizers this would take long, and hardly any of it is the library's own code.
@@ -36,7 +36,7 @@ def assert_no_worse(func: Any, rule: Any, machine: str, **given: Any) -> None:
     latency = kernel.predict(machine).latency_ms
     assert plan.cost == pytest.approx(latency * 1e-3)
     # The model adds up microseconds in another order.
-    assert latency <= by_hand * (1 + 1e-9), plan.explain(func)
+    assert latency <= by_hand * (1 + 1e-9), plan.explain(func, verbose=True)
     assert set(plan.found.by_fusion) == {"none", "fused"}
 
 
@@ -162,7 +162,7 @@ def test_every_width_of_rows_is_a_point(columns: int) -> None:
 @pytest.mark.parametrize("machine", MACHINES)
 def test_elements_of_many_matrices(machine: str) -> None:
     """What follows a convolution, apart: the rule for elements takes axes outside of a matrix."""
-    from fuse_epilogue.schedules.neuron.apart import split_apart
+    from fuse_epilogue.kernels.trainium.unfused import split_apart
 
     func = workloads.depthwise_conv1d(3, 140, 70, 3, activation="relu")
     apart = split_apart(func)

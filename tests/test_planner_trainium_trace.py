@@ -15,9 +15,9 @@ from tvm.script import from_source
 import fuse_epilogue
 from conv_traces import read, replayed, steps
 from fuse_epilogue import schedules
-from fuse_epilogue.schedules.neuron import ladder
-from fuse_epilogue.schedules.prepare import prepare
-from fuse_epilogue.schedules.rewrite import rewrite
+from fuse_epilogue.kernels.trainium import ladder
+from fuse_epilogue.rewrites.prepare import prepare
+from fuse_epilogue.rewrites.step import rewrite
 from fuse_epilogue.workloads import (
     depthwise_conv1d,
     elementwise,

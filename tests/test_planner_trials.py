@@ -143,7 +143,7 @@ def test_several_tiles_are_timed_then_others_of_the_fastest(timed):
 
 def test_what_was_measured_is_told_and_kept(timed):
     chosen, _, _ = timed
-    text = chosen.explain()
+    text = chosen.explain(verbose=True)
     assert f"measured {1e6 * chosen.found.best.measured:.2f} us, the least of" in text
     assert "each at its best (measured)" in text
     assert "no better point exists" not in text
@@ -155,7 +155,7 @@ def test_what_was_measured_is_told_and_kept(timed):
 
 def test_a_prediction_says_nothing_of_measuring():
     assert all(each.measured is None for each in PREDICTED.found.ranked)
-    assert "measured" not in PREDICTED.explain() + PREDICTED.table()
+    assert "measured" not in PREDICTED.explain(verbose=True) + PREDICTED.table()
 
 
 @pytest.mark.parametrize(

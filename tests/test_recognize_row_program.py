@@ -13,7 +13,7 @@ import row_operators
 from fuse_epilogue.recognize.reduction import read_reduction
 from fuse_epilogue.recognize.row_program import read_row_program
 from fuse_epilogue.recognize.stages import read_program
-from fuse_epilogue.schedules.branches import with_branches
+from fuse_epilogue.rewrites.branches import with_branches
 from fuse_epilogue.workloads import matmul
 
 

@@ -24,6 +24,16 @@ def transposed(a: T.Buffer((8, 4), "float32"), b: T.Buffer((4, 2, 4), "float32")
 
 
 @T.prim_func(s_tir=True)
+def at_an_offset(x: T.handle, b: T.Buffer((8,), "float32")) -> None:
+    start = T.int64()
+    a = T.match_buffer(x, (8,), "float32", elem_offset=start)
+    for i in range(8):
+        with T.sblock("copy"):
+            vi = T.axis.spatial(8, i)
+            b[vi] = a[vi]
+
+
+@T.prim_func(s_tir=True)
 def argmax(
     a: T.Buffer((8, 4), "float32"), b: T.Buffer((8,), "int32"), c: T.Buffer((8,), "float32")
 ) -> None:
@@ -135,3 +145,7 @@ def test_a_reduction_of_two_buffers_is_one_stage() -> None:
 )
 def test_other_functions_are_not_read(func: tirx.PrimFunc) -> None:
     assert read_program(func) is None
+
+
+def test_a_buffer_that_begins_anywhere_is_not_read() -> None:
+    assert read_program(at_an_offset) is None

@@ -13,8 +13,8 @@ from tvm.script import tirx as T
 from tvm.target import Target
 
 from fuse_epilogue import schedules
+from fuse_epilogue.kernels.cuda.depthwise.loops import bind_elements
 from fuse_epilogue.schedules import cpu, cuda
-from fuse_epilogue.schedules.cuda.loops import bind_elements
 from fuse_epilogue.workloads import depthwise_conv1d
 from fused_block import blocks
 

@@ -13,7 +13,7 @@ from tvm.ir import Call
 from tvm.script import tirx as T
 from tvm.tirx.stmt import ForKind
 
-from fuse_epilogue.schedules.cpu.borders import Borders, split_at_borders
+from fuse_epilogue.kernels.cpu.depthwise.borders import Borders, split_at_borders
 from oracles import compile_together
 from test_schedules_cpu import scheduled
 from test_schedules_cpu_sizes import BASE

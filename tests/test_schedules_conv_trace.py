@@ -28,7 +28,7 @@ from conv_traces import (
     steps,
 )
 from fuse_epilogue import schedules
-from fuse_epilogue.schedules.rewrite import rewrite
+from fuse_epilogue.rewrites.step import rewrite
 from fuse_epilogue.workloads import depthwise_conv1d
 
 # ---- Replayed ------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from tvm.script import tirx as T
 
 import fuse_epilogue
 from conv_traces import CONV, FORMS, IN_ROWS, STRIDED, ready, scheduled, steps, stored
-from fuse_epilogue.schedules.rewrite import rewrite
+from fuse_epilogue.rewrites.step import rewrite
 from fuse_epilogue.workloads import depthwise_conv1d, matmul
 
 pytestmark = pytest.mark.cpp

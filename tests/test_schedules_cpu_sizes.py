@@ -11,8 +11,8 @@ import tvm
 
 import test_workloads_relax as relax
 from depthwise import Options, call, operands
+from fuse_epilogue.kernels.cpu.depthwise import contiguous_conv, streaming
 from fuse_epilogue.schedules import cpu
-from fuse_epilogue.schedules.cpu import rows, streaming
 from fused_block import blocks
 from oracles import compile_together
 from test_schedules_cpu import CASES, LLVM, scheduled
@@ -120,7 +120,7 @@ def test_vectors_inside_are_those_of_a_list(lanes: int) -> None:
     sizes = range(lanes, 34, 3)
     for first, more, columns, width in product(range(-3, 3), (0, 1, 4), sizes, sizes):
         last = first + more
-        start, stop = rows.inside(columns, width, lanes, first, last)
+        start, stop = contiguous_conv.inside(columns, width, lanes, first, last)
         found = listed(columns, width, lanes, first, last)
         assert list(range(start, stop)) == found, (first, last, columns, width)
         assert found or (start, stop) == (0, 0)
@@ -128,7 +128,7 @@ def test_vectors_inside_are_those_of_a_list(lanes: int) -> None:
 
 def test_a_row_is_written_in_a_moment_however_long_it_is() -> None:
     """A list of its vectors would have 2 ** 36 entries."""
-    assert rows.inside(2**40, 2**40, 16, -1, 0) == (1, 2**36)
+    assert contiguous_conv.inside(2**40, 2**40, 16, -1, 0) == (1, 2**36)
     func = scheduled(workload({**BASE, "w": 2**40}))
     assert is_in_rows(func)
     assert str(2**36 - 2) in func.script()

@@ -15,8 +15,8 @@ import test_workloads_relax as relax
 from cuda_runs import CUDA, on_machines, scheduled
 from depthwise import Options, covering
 from fuse_epilogue import schedules
+from fuse_epilogue.kernels.cuda.depthwise import launch
 from fuse_epilogue.schedules import cuda
-from fuse_epilogue.schedules.cuda import launch
 from test_workloads import BASE, RUNS, SYMBOLIC, check, name_of, possible, workload
 from tiers import crossed, tiered
 

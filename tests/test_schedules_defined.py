@@ -14,10 +14,11 @@ from tvm.ir import prim
 from tvm.script import from_source
 
 from fuse_epilogue.kernels.cpu import elementwise
+from fuse_epilogue.kernels.cpu.depthwise import row_limits
 from fuse_epilogue.kernels.cpu.vector_math import with_vector_functions
-from fuse_epilogue.schedules import branches, cpu, explain, prepare
-from fuse_epilogue.schedules.cpu import row_limits
-from fuse_epilogue.transform import schedule_module
+from fuse_epilogue.rewrites import branches, prepare
+from fuse_epilogue.schedules import cpu, explain
+from fuse_epilogue.transform import kinds
 from planned_functions.build import KINDS, build
 from planned_functions.draw import draw
 from planned_functions.memory import fenced, in_child
@@ -225,7 +226,7 @@ def test_kernels_of_modules_keep_guards(operand: str, monkeypatch: pytest.Monkey
     assert (verdict.kind, verdict.detail) == (SAME, "")
     assert [way.split()[0] for way in verdict.ways] == ["module"]
     # Guards that remain selects are not put into vectors.
-    monkeypatch.setattr(schedule_module, "with_branches", lambda func: func)
+    monkeypatch.setattr(kinds, "with_branches", lambda func: func)
     assert judge(elements(operand), seed=1).kind == SAME
     monkeypatch.setattr(elementwise, "may_be_discarded", lambda *_: True)
     assert judge(elements(operand), seed=1).kind == DIED

@@ -16,7 +16,7 @@ from tvm.script import tirx as T
 from cuda_runs import CUDA, OnCpu, no_gxx
 from cuda_runs import scheduled as scheduled_for_cuda
 from fuse_epilogue import schedules
-from fuse_epilogue.schedules.unread import without_unread
+from fuse_epilogue.rewrites.shrink_buffers import without_unread
 from oracles import assert_same_bits, compile_together
 from schedule_programs import LLVM, Programs
 

@@ -13,11 +13,11 @@ import tvm_ffi
 from tvm import tirx
 
 from fuse_epilogue import neuron, schedules, workloads
+from fuse_epilogue.kernels.trainium.channel_conv import find_channel_conv, rewritten
+from fuse_epilogue.kernels.trainium.depthwise import channels_of_a_tile
+from fuse_epilogue.kernels.trainium.tiling import Tiling, scheduled
 from fuse_epilogue.neuron.machine import MACHINES
 from fuse_epilogue.schedules.neuron import DepthwiseConv1d
-from fuse_epilogue.schedules.neuron.channel_conv import find_channel_conv, rewritten
-from fuse_epilogue.schedules.neuron.depthwise import channels_of_a_tile
-from fuse_epilogue.schedules.neuron.tiling import Tiling, scheduled
 from tiers import crossed
 
 # With sanitizers this would take long, and hardly any of it is the library's own code.

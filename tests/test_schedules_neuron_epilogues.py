@@ -130,7 +130,7 @@ def test_a_parameter_that_nobody_reads() -> None:
         np.testing.assert_array_equal(found.kernel(point)(*arrays), right)
         kernel = fuse_epilogue.compile(func, "trn1")
         np.testing.assert_array_equal(kernel(*arrays), right)
-        assert fuse_epilogue.plan(func, "trn1").explain()
+        assert fuse_epilogue.plan(func, "trn1").explain(verbose=True)
 
 
 @pytest.mark.parametrize("right", ["a[vk, vj]", "a[vj, vk]"])

@@ -13,10 +13,10 @@ from tvm.script import tirx as T
 from tvm.tirx import PrimFunc
 
 from depthwise import Options, covering
+from fuse_epilogue.kernels.trainium.matmul import Matmul, Tiling, scheduled, tilings
+from fuse_epilogue.kernels.trainium.products import find_product
 from fuse_epilogue.neuron import Kernel, emit
 from fuse_epilogue.neuron.machine import TRN1
-from fuse_epilogue.schedules.neuron.matmul import Matmul, Tiling, scheduled, tilings
-from fuse_epilogue.schedules.neuron.products import find_product
 from fuse_epilogue.workloads import depthwise_conv1d, matmul, row_reduce
 from fuse_epilogue.workloads.relaxed import _only_function
 from oracles import Arrays

@@ -9,8 +9,8 @@ import pytest
 from tvm.script import tirx as T
 
 from depthwise import Options, covering
+from fuse_epilogue.kernels.trainium.row_reduction import Elementwise, RowReduce
 from fuse_epilogue.neuron import Kernel, emit
-from fuse_epilogue.schedules.neuron.rows import Elementwise, RowReduce
 from fuse_epilogue.workloads import depthwise_conv1d, elementwise, matmul, row_reduce
 from oracles import Arrays
 from test_workloads_rows import computes, name_of, summed

@@ -10,9 +10,9 @@ import tvm
 from tvm.script import tirx as T
 from tvm.target import Target
 
-from fuse_epilogue.schedules.convolution import find_depthwise_conv
-from fuse_epilogue.schedules.prepare import prepare
-from fuse_epilogue.schedules.unread import without_unread
+from fuse_epilogue.recognize.depthwise import find_depthwise_conv
+from fuse_epilogue.rewrites.prepare import prepare
+from fuse_epilogue.rewrites.shrink_buffers import without_unread
 from fuse_epilogue.workloads import depthwise_conv1d
 from fused_block import blocks
 from oracles import compile_together

@@ -14,14 +14,14 @@ from tvm import s_tir
 
 import fuse_epilogue
 from fuse_epilogue import schedules
+from fuse_epilogue.kernels.cpu.depthwise import forms
+from fuse_epilogue.kernels.cpu.depthwise.contiguous_conv import streams
+from fuse_epilogue.kernels.cpu.depthwise.forms import Form
+from fuse_epilogue.kernels.cpu.depthwise.row_limits import why_not_rows
+from fuse_epilogue.recognize.depthwise import find_depthwise_conv
+from fuse_epilogue.rewrites.fused import find_fused_conv, fuse_followers
+from fuse_epilogue.rewrites.prepare import prepare
 from fuse_epilogue.schedules import cpu
-from fuse_epilogue.schedules.convolution import find_depthwise_conv
-from fuse_epilogue.schedules.cpu import forms
-from fuse_epilogue.schedules.cpu.forms import Form
-from fuse_epilogue.schedules.cpu.row_limits import why_not_rows
-from fuse_epilogue.schedules.cpu.rows import streams
-from fuse_epilogue.schedules.fused import find_fused_conv, fuse_followers
-from fuse_epilogue.schedules.prepare import prepare
 from fuse_epilogue.transform import ScheduleModule, schedules_of
 from fuse_epilogue.transform.schedule_module import DEFAULT
 

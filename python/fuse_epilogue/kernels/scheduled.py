@@ -20,7 +20,8 @@ class Packing:
     dtype : str
         Type of the packed array.
     pack : callable
-        Returns the packed array for an array of the parameter's own shape and type.
+        Returns the packed array for an array of the parameter's own shape and type. Two that are
+        equal pack equally; only dataclasses of :data:`.storage.PACKERS` can be kept in a database.
     """
 
     shape: tuple[int, ...]
@@ -42,9 +43,12 @@ class Scheduled:
     fusion : str
         What became of the epilogue of its reduction: "none", "tail" or "absorbed".
     predicted_s : float
-        Seconds by the cost model, on as many threads as it is scheduled for.
+        Seconds by the cost model, on as many threads as it is scheduled for; by the clock if
+        `trials` is not 0.
     packing : Mapping[int, Packing]
         By the index of a parameter that is constant at every call.
+    trials : int
+        Number of ways that were timed to choose this one; 0 if it was chosen by prediction.
     """
 
     func: Any
@@ -52,3 +56,4 @@ class Scheduled:
     fusion: str = "none"
     predicted_s: float = 0.0
     packing: Mapping[int, Packing] = field(default_factory=dict)
+    trials: int = 0

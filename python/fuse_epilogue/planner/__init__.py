@@ -2,7 +2,7 @@
 
 - :func:`plan` returns a :class:`Plan`: data that applies to a schedule, compiles and explains.
 - :func:`compile` plans and compiles.
-- ``python -m fuse_epilogue.planner calibrate`` measures the weights of the cost on a machine.
+- ``python -m fuse_epilogue calibrate`` measures the weights of the cost on a machine.
 """
 
 from .choose import compile, plan

@@ -1,7 +1,7 @@
 """Measures a machine: its clock, bandwidths and times, and the weights of the cost.
 
-    python -m fuse_epilogue.planner calibrate --out FILE
-    python -m fuse_epilogue.planner calibrate --out FILE --tracker HOST:PORT --key KEY
+    python -m fuse_epilogue calibrate --out FILE
+    python -m fuse_epilogue calibrate --out FILE --tracker HOST:PORT --key KEY
 
 A small design of kernels, of every kind and many points each, is compiled and timed; the weights
 are those, none of them negative, with which the cost comes closest to the measured times, by their
@@ -21,15 +21,15 @@ from tvm import tirx
 from tvm.target import Target
 
 from .. import workloads
+from ..rewrites.epilogue import NONE, TAIL
 from .cost import Weights
-from .kept import Measure, NotMeasured
 from .machine import Cpu, Level
 from .measure import measure
+from .measurement_log import Measure, NotMeasured
 from .problems.conv import find_conv
-from .problems.epilogue import NONE, TAIL
 from .problems.problem import Problem
 from .problems.product import find_product
-from .problems.rows import find_rows
+from .problems.row_reduction import find_rows
 from .profile import Profile
 from .space import Point, Points
 from .system import KIB

@@ -10,22 +10,20 @@ from tvm.target import Target
 
 from .._arguments import prim_func
 from .._log import logger
-from ..neuron import emit
 from ..neuron.machine import Machine
+from .backends import backend_of, described, finders_for
 from .gpu import Gpu
-from .kinds import described, finders_for
-from .machine import Cpu
-from .measure import compiled, compiled_for_gpu
+from .json_schema import whole_number
 from .plans import Plan, identity_of
 from .profile import Profile
-from .reading import whole_number
+from .request import Request
 from .search import EXHAUSTIVE, search
 from .trials import trials
 
 
 def plan(
     func: tirx.PrimFunc,
-    target: Target | Gpu | Machine | str | dict[str, Any],
+    target: Target | Gpu | Machine | str | dict[str, Any] | None = None,
     *,
     profile: Profile | None = None,
     limit: int = EXHAUSTIVE,
@@ -39,13 +37,13 @@ def plan(
     ----------
     func : tvm.tirx.PrimFunc
         Not scheduled, with numbers for its sizes.
-    target : tvm.target.Target, Gpu, Machine, str or dict
-        Of kind "llvm"; :func:`fuse_epilogue.schedules.host` is this machine. Of kind "cuda", see
-        :func:`.gpu.gpu`: what a kernel costs there is predicted from NVIDIA's documents, and was
-        measured on no GPU. Or ``"trn1"`` or
+    target : tvm.target.Target, Gpu, Machine, str or dict, optional
+        This machine if None, or ``"host"`` or ``"cpu"``; else a target of kind "llvm". Of kind
+        "cuda", or a GPU by its name such as ``"h100"``, see :func:`.gpu.gpu`: what a kernel costs
+        there is predicted from NVIDIA's documents, and was measured on no GPU. Or ``"trn1"`` or
         ``"trn2"``, for :func:`fuse_epilogue.neuron.emit`.
     profile : Profile, optional
-        The machine's description and weights, as ``python -m fuse_epilogue.planner calibrate``
+        The machine's description and weights, as ``python -m fuse_epilogue calibrate``
         measures them. The one that comes with this package for the processor of the target if
         None, or else the plain description.
     limit : int
@@ -93,11 +91,13 @@ def plan(
     if on_trial is not None and not callable(on_trial):
         raise TypeError(f"on_trial must be a function, not {type(on_trial).__name__}")
     machine, weights, resolution = described(target, profile)
-    if measure and not isinstance(machine, Cpu):
+    backend = backend_of(machine)
+    if measure and not backend.is_timed:
         raise ValueError(f"measure is for the processor at hand: leave it out for {machine}")
     finders = finders_for(machine, finite)
+    request = Request.of(func)
     for kind, find in finders.items():
-        problem = find(func, machine)
+        problem = find(request, machine)
         if problem is not None:
             found = (
                 trials(problem, weights, Target(target), measure, limit, on_trial)
@@ -127,21 +127,7 @@ def plan(
     known = ", ".join(finders)
     raise ValueError(
         f"the planner does not know this function; it knows {known}, each with one reduction, "
-        f"fixed sizes, loops that start at 0 and nothing scheduled: {_way_out(machine)}"
-    )
-
-
-def _way_out(machine: Cpu | Gpu | Machine) -> str:
-    """Return what to do with a function that the planner does not know.
-
-    :func:`fuse_epilogue.schedules.apply` says it as well, where no rule knows the function either.
-    """
-    if isinstance(machine, Machine):
-        return "schedule it by hand; elementwise functions have a rule in fuse_epilogue.schedules"
-    return (
-        "schedule it by hand (a reduction with sch.fuse_reduction_epilogue), or search with "
-        "fuse_epilogue.tune; depthwise convolutions of any sizes have a rule in "
-        "fuse_epilogue.schedules"
+        f"fixed sizes, loops that start at 0 and nothing scheduled: {backend.otherwise}"
     )
 
 
@@ -182,10 +168,4 @@ def compile(  # noqa: A001 - as tvm.compile
     ('a', 'b', 'bias')
     """
     chosen = plan(func, target, profile=profile, limit=limit, finite=finite, measure=measure)
-    sch = chosen.apply(func)
-    if isinstance(chosen.machine, Machine):
-        return emit(sch)
-    if isinstance(target, Gpu):
-        target = target.target
-    target = target if isinstance(target, Target) else Target(target)
-    return (compiled_for_gpu if target.kind.name == "cuda" else compiled)(sch, target)
+    return backend_of(chosen.machine).compile(chosen.apply(func), target)

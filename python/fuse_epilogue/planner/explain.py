@@ -8,27 +8,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from . import crossover, glossary
+from . import glossary, sensitivity
+from .binding import Limit, cheapest, limits
 from .compare import differs, indifferent, label, most, point, tips, us, whole
 from .cost import NAMES
 from .problems.problem import Problem
 from .search import Candidate
-from .space import Constraint, Points, Space
 
 if TYPE_CHECKING:
     from .plans import Plan
 
-#: A constraint binds where a point uses more than this share of it.
-_BINDS = 0.75
 #: Said where no kernel was timed by the model that the costs are taken from elsewhere.
 _ESTIMATED = (
     "the costs are only estimates: the latency model would take too long for a kernel of this "
     "size, so what is fused may be chosen wrongly; kernel.check and kernel.predict tell"
 )
-#: Points beyond a constraint whose costs are computed to say what it costs.
-_PRICED = 100_000
 
 
 def head(plan: Plan) -> str:
@@ -51,7 +45,7 @@ def summary(plan: Plan) -> str:
 
 
 def text(plan: Plan, problem: Problem | None) -> str:
-    """Return the explanation of a plan.
+    """Return the explanation of a plan with every term; :mod:`.brief` has the short one.
 
     Parameters
     ----------
@@ -62,12 +56,13 @@ def text(plan: Plan, problem: Problem | None) -> str:
     found, best = plan.found, plan.found.best
     lines = [
         head(plan),
-        f"all times are predicted{', unless said to be measured' * _timed(plan)}; costs less than "
-        f"{100 * plan.resolution:.3g} % apart are too close to call",
+        f"all times are predicted{', unless said to be measured' * is_timed(plan)}; costs less "
+        f"than {100 * plan.resolution:.3g} % apart are too close to call",
         *([_ESTIMATED] if found.estimated else []),
         "",
         f"chosen: {point(best, problem)}",
         f"  predicted {us(best.cost)} = {_parts(plan, best, every=True)}",
+        *range_of(best, problem),
         *_measured(plan),
         "",
         *_fusion(plan, problem),
@@ -80,15 +75,15 @@ def text(plan: Plan, problem: Problem | None) -> str:
         lines += [_runner_up(plan, each, problem) for each in found.runners_up]
     if problem is None:
         told = "what binds, what another size would change, and what the words mean"
-        lines += ["", f"pass the function, explain(func), to read {told}"]
+        lines += ["", f"pass the function, explain(func, verbose=True), to read {told}"]
         return "\n".join(lines)
     lines += ["", *_binding(plan, problem), ""]
-    if _timed(plan):
+    if is_timed(plan):
         lines.append(
             "what another size would change is not shown: points were timed for these only"
         )
     else:
-        lines += crossover.lines(problem, plan.weights, found, plan.resolution)
+        lines += sensitivity.lines(problem, plan.weights, found, plan.resolution)
     lines += ["", *glossary.lines(plan.machine, problem)]
     return "\n".join(lines)
 
@@ -98,11 +93,11 @@ def table(plan: Plan, problem: Problem | None = None) -> str:
     rows = [("chosen", plan.found.best)]
     rows += [(f"{name}, at best", each) for name, each in plan.found.by_fusion.items()]
     rows += [(f"runner-up {i}", c) for i, c in enumerate(plan.found.runners_up, 1)]
-    measured = ["measured"] * _timed(plan)
+    measured = ["measured"] * is_timed(plan)
     head = [f"{_how(plan)}, us", *measured, "cost", *NAMES, *plan.point]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for name, each in rows:
-        numbers = [each.seconds] * _timed(plan)
+        numbers = [each.seconds] * is_timed(plan)
         numbers += [each.cost, *(each.parts[term] for term in NAMES)]
         values = [label(problem, key, value) for key, value in each.point.items()]
         lines.append(
@@ -114,24 +109,33 @@ def table(plan: Plan, problem: Problem | None = None) -> str:
     return "\n".join(lines)
 
 
-def _timed(plan: Plan) -> bool:
+def range_of(best: Candidate, problem: Problem | None) -> list[str]:
+    """Return the ends of a predicted latency, where the machine's documents leave it open."""
+    found = getattr(problem, "range_of", lambda _: None)(best.point)
+    if found is None:
+        return []
+    least, most = map(us, found)
+    return [f"  {least} to {most} by what the documents of the machine leave open"]
+
+
+def is_timed(plan: Plan) -> bool:
     """Return whether the plan is the fastest of some that were timed."""
     return plan.found.best.measured is not None
 
 
 def _how(plan: Plan) -> str:
-    return "measured, predicted" if _timed(plan) else "predicted"
+    return "measured, predicted" if is_timed(plan) else "predicted"
 
 
 def _measured(plan: Plan) -> list[str]:
     """Return what the clock said of the plan."""
-    if not _timed(plan):
+    if not is_timed(plan):
         return []
     ranked = plan.found.ranked
-    cheapest = min(ranked, key=lambda each: each.cost)
+    first = cheapest(plan)
     told = f"  measured {us(plan.found.best.seconds)}, the least of {len(ranked)} points timed"
-    if cheapest is not plan.found.best:
-        told += f"; the cheapest, predicted {us(cheapest.cost)}, took {us(cheapest.seconds)}"
+    if first is not plan.found.best:
+        told += f"; the cheapest, predicted {us(first.cost)}, took {us(first.seconds)}"
     return [told]
 
 
@@ -164,14 +168,14 @@ def _fusion(plan: Plan, problem: Problem | None) -> list[str]:
         return ["fused against unfused: this kind of problem is always written fused"]
     if set(ways) <= {"none"}:
         return ["fused against unfused: nothing can be fused here" + f": {why}" * bool(why)]
-    how = "measured" if _timed(plan) else "predicted"
+    how = "measured" if is_timed(plan) else "predicted"
     lines = [f"fused against unfused, each at its best ({how}):"]
     for name, each in sorted(ways.items(), key=lambda item: item[1].seconds):
         cost = f"  {name:9} {us(each.seconds):>12}"
         if each.point == plan.point:
             lines.append(f"{cost}  chosen")
             continue
-        if _timed(plan):
+        if is_timed(plan):
             lines.append(f"{cost}  +{100 * (each.seconds / best.seconds - 1):.2f} %")
             continue
         lines.append(f"{cost}  {_more(plan, each)}")
@@ -205,7 +209,7 @@ def _searched(plan: Plan) -> str:
         which, gap = "; on the way {}", "nothing is known of the others"
     else:
         gap = f"a better one costs at most {us(found.gap)} less"
-    if _timed(plan):
+    if is_timed(plan):
         gap = "the best by it and others like it were timed"
     ruled_out = which.format(sum(counts.values())) + f" ruled out{pruned}"
     looked = f"{found.evaluated} {'estimated' if found.estimated else 'evaluated'}"
@@ -235,21 +239,15 @@ def _runner_up(plan: Plan, each: Candidate, problem: Problem | None) -> str:
 def _binding(plan: Plan, problem: Problem) -> list[str]:
     """Return the constraints that the point comes close to, and those that forbid a cheaper one."""
     lines, unknown = [], []
-    used, beyond = problem.space.used(plan.point), _beyond(problem.space)
-    for constraint in problem.space.constraints:
-        name = constraint.name
-        # A limit of 0 or 1 is a rule that is kept or broken: no point is closer to it than others.
-        close = constraint.limit > 1 and used[name] > _BINDS * constraint.limit
-        if not constraint.costed:
-            continue
-        cheaper, price = _price(problem, plan, None if beyond is None else beyond[name])
-        if close or cheaper:
-            amount = f"{used[name]} of {constraint.limit} {constraint.unit}; "
+    for limit in limits(plan, problem):
+        constraint = limit.constraint
+        if limit.binds:
+            amount = f"{limit.used} of {constraint.limit} {constraint.unit}; "
             rule = "" if constraint.limit > 1 else "if it could be written, "
             told = constraint.meaning if rule else amount + constraint.meaning
-            lines.append(f"  {name}: {told}; {rule}{price}")
-        elif cheaper is None:
-            unknown.append(name)
+            lines.append(f"  {constraint.name}: {told}; {rule}{_price(plan, problem, limit)}")
+        elif limit.saves is None:
+            unknown.append(constraint.name)
     if unknown:
         told = ", ".join(unknown)
         lines.append(f"  whether a point beyond one of these would cost less is open: {told}")
@@ -257,44 +255,18 @@ def _binding(plan: Plan, problem: Problem) -> list[str]:
     return ["binding constraints:", *(lines or [none])]
 
 
-def _beyond(space: Space) -> dict[str, Points] | None:
-    """Return the points that break each constraint alone; None for too large a space."""
-    if space.size > 10 * _PRICED:
-        return None
-    left, alone = space.points(), dict[str, Points]()
-    for constraint in space.constraints:
-        # Each point is in one of these at most: all take no longer than the space once.
-        for name, points in alone.items():
-            alone[name] = points.take(_within(constraint, points))
-        within = _within(constraint, left)
-        left, alone[constraint.name] = left.take(within), left.take(~within)
-    return alone
-
-
-def _within(constraint: Constraint, points: Points) -> np.ndarray:
-    return np.broadcast_to(constraint.used(points) <= constraint.limit, (points.size,))
-
-
-def _price(problem: Problem, plan: Plan, broken: Points | None) -> tuple[bool | None, str]:
-    """Return whether one of the points beyond a constraint costs less, and the least such cost.
-
-    The first is None where that is not known.
-    """
-    if broken is None or broken.size > _PRICED:
-        return None, "its cost is not computed for that many points"
-    if not broken.size:
-        return False, "it forbids no point that the others allow"
-    best = min(plan.found.ranked, key=lambda each: each.cost)
-    # Beyond a limit of the machine a cost may be none: the model was made for what fits.
-    with np.errstate(all="ignore"):
-        costs = plan.weights.cost(problem.cost(broken))
-    costs = np.where(np.isfinite(costs) & (costs > 0), costs, np.inf)
-    least = Candidate(broken.at(int(np.argmin(costs))), float(costs.min()), {})
-    if least.cost >= best.cost:
-        return False, "no point beyond it costs less"
-    if hasattr(problem, "exact"):
-        told = f"whether one beyond it costs less is open, it takes at least {us(least.cost)}"
-        return None, told
+def _price(plan: Plan, problem: Problem, limit: Limit) -> str:
+    """Return what a point beyond a constraint would cost."""
+    if limit.beyond is None:
+        if limit.saves is None:
+            return "its cost is not computed for that many points"
+        return "it forbids no point that the others allow"
+    best, least = cheapest(plan), limit.beyond
+    if limit.saves is None:
+        return f"whether one beyond it costs less is open, it takes at least {us(least.cost)}"
+    if not limit.saves:
+        return "no point beyond it costs less"
     less = 100 * (1 - least.cost / best.cost)
-    told = f"a point beyond it would cost {us(least.cost)} (-{less:.2f} %): "
-    return True, told + point(least, problem, best)
+    return f"a point beyond it would cost {us(least.cost)} (-{less:.2f} %): " + point(
+        least, problem, best
+    )

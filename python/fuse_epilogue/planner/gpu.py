@@ -1,7 +1,7 @@
 """A GPU as the planner sees it: multiprocessors, what each holds and executes, memory.
 
 All that a search needs of a machine is here and nowhere else. The limits of a block come from TVM's
-target where it states them, the rest from :data:`.gpus.CHIPS`, a table with its sources.
+target where it states them, the rest from :data:`.gpu_table.CHIPS`, a table with its sources.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 from tvm.target import Target
 
-from .gpus import CHIPS, KIB, Chip
-from .reading import Many, Name, Seconds, parsed
+from .gpu_table import CHIPS, KIB, Chip
+from .json_schema import Many, Name, Seconds, parsed
 
 #: Where TVM's target does not say, and the same for all compute capabilities from 7.0 on: CUDA C++
 #: Programming Guide, "Technical Specifications per Compute Capability". More shared memory than
@@ -142,8 +142,8 @@ def gpu(target: Target | str | dict[str, Any]) -> Gpu:
     Parameters
     ----------
     target : tvm.target.Target, str or dict
-        Of kind "cuda". Its "model" is a name of :data:`.gpus.CHIPS`; without one, its "arch" says
-        which: {"kind": "cuda", "arch": "sm_90"} is an H100. Its limits of blocks are taken.
+        Of kind "cuda". Its "model" is a name of :data:`.gpu_table.CHIPS`; without one, its "arch"
+        says which: {"kind": "cuda", "arch": "sm_90"} is an H100. Its limits of blocks are taken.
 
     Raises
     ------

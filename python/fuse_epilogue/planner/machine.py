@@ -2,7 +2,7 @@
 
 All that a search needs of a machine is here and nowhere else. The vectors and registers come from
 TVM's target, the caches of the machine at hand from the operating system, and what neither knows
-from :data:`.cores.CORES`, a table of cores with its sources.
+from :data:`.cpu_table.CORES`, a table of cores with its sources.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Annotated, Any
 import tvm
 from tvm.target import Target
 
-from ..schedules.cpu.streaming import has_streaming_stores
-from ..schedules.targets import MOST_CORES, vector_bits
-from .cores import CORES, Core
-from .reading import Amount, Factor, Many, Must, Name, PerSecond, Seconds, parsed, span
+from ..kernels.cpu.depthwise.streaming import has_streaming_stores
+from ..targets import MOST_CORES, vector_bits
+from .cpu_table import CORES, Core
+from .json_schema import Amount, Factor, Many, Must, Name, PerSecond, Seconds, parsed, span
 from .system import CLOCK_HZ, KIB, System, here
 
 _PAGE = 4 * KIB
@@ -104,7 +104,7 @@ class Cpu:
         Seconds that calling a function takes, without what it computes.
     streams : bool
         Whether it has stores around the caches that are known here, see
-        :mod:`fuse_epilogue.schedules.cpu.streaming`.
+        :mod:`fuse_epilogue.kernels.cpu.depthwise.streaming`.
     """
 
     name: Name

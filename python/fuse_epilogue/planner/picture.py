@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from .._files import write
 from .compare import point
+from .json_schema import whole_number
 from .problems.problem import Problem
-from .reading import whole_number
 from .roofline import Roofline, roofline
 from .search import Candidate
 from .svg import FONT, LINE, Svg, fitted, length
@@ -37,14 +37,17 @@ _RINGS = ("#2b2b2b", "#8b3a62", "#4f8a4c", "#5b5ea6", "#b5651d", "#6fa8dc", "#77
 Named = list[tuple[str, Candidate]]
 
 
-def draw(plan: Plan, problem: Problem | None, path: str | Path, width: int) -> None:
+def draw(plan: Plan, problem: Problem | None, path: str | Path | None, width: int) -> str:
     """Draw a plan; see :meth:`fuse_epilogue.planner.Plan.picture`."""
-    if not isinstance(path, str | Path):
+    if path is not None and not isinstance(path, str | Path):
         raise TypeError(f"path must be a str or a Path, not {type(path).__name__}")
-    if Path(path).suffix.lower() != ".svg":
+    if path is not None and Path(path).suffix.lower() != ".svg":
         raise ValueError(f"'{path}': a picture is SVG and nothing else, use a name in .svg")
     whole_number("width", width, NARROWEST, "the pixels that a picture is wide")
-    write(path, drawn(plan, problem, width))
+    picture = drawn(plan, problem, width)
+    if path is not None:
+        write(path, picture)
+    return picture
 
 
 def drawn(plan: Plan, problem: Problem | None, width: int) -> str:

@@ -11,23 +11,23 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from .._arguments import prim_func
-from ..neuron.machine import MACHINES, Machine
-from . import consistent
+from .._arguments import flag, prim_func
+from ..neuron.machine import Machine
+from . import brief, validate_plan
 from . import explain as reasons
 from . import picture as drawing
+from .backends import finders_for, machine_data, machine_of
 from .cost import Weights
 from .gpu import Gpu
-from .kinds import finders_for, machine_of
+from .json_schema import ABSENT, Count, Must, Name, NotNegative, loaded, read
 from .machine import Cpu
 from .problems.problem import Problem
 from .profile import UNKNOWN
-from .reading import ABSENT, Count, Must, Name, NotNegative, loaded, read
 from .search import Found
 from .space import Point
 
@@ -48,7 +48,7 @@ class Plan:
     Attributes
     ----------
     kind : str
-        Kind of the problem: a key of :data:`.kinds.FINDERS`.
+        Kind of the problem: the name of one of :data:`.backends.BACKENDS`' kinds.
     sizes : dict[str, int]
         Sizes of the function it was made for.
     dtype : str
@@ -150,7 +150,7 @@ class Plan:
                 f"this plan is for another function of kind '{self.kind}' and of these sizes: it "
                 "computes something else, or reads its parameters otherwise; plan again"
             )
-        consistent.check_for(self, problem)
+        validate_plan.check_for(self, problem)
         return problem
 
     def apply(self, func: tirx.PrimFunc | s_tir.Schedule) -> s_tir.Schedule:
@@ -195,14 +195,17 @@ class Plan:
             func = func.mod["main"]
         return self.problem(func).apply(self.point)
 
-    def explain(self, func: tirx.PrimFunc | None = None) -> str:
-        """Return why, as text.
+    def explain(self, func: tirx.PrimFunc | None = None, *, verbose: bool = False) -> str:
+        """Return why this plan was chosen, as text of at most 20 lines.
 
         Parameters
         ----------
         func : tvm.tirx.PrimFunc, optional
             The function that the plan is for. A plan that was read from JSON needs it: without it,
             the binding constraints and the sensitivity to sizes are left out.
+        verbose : bool
+            Add every term of the costs, all limits, what other sizes would change (each is solved
+            again, which takes several times as long as planning), and what the words mean.
 
         Returns
         -------
@@ -226,7 +229,9 @@ class Plan:
         product of float32, m = 128, n = 128, k = 128, on trn1 (NeuronCore-v2)
         ...
         """
-        return reasons.text(self, self.known if func is None else self.problem(func))
+        flag("verbose", verbose)
+        problem = self.known if func is None else self.problem(func)
+        return reasons.text(self, problem) if verbose else brief.text(self, problem)
 
     def table(self) -> str:
         """Return the candidates and what each term costs, as a table in Markdown.
@@ -248,18 +253,27 @@ class Plan:
         return reasons.table(self, self.known)
 
     def picture(
-        self, path: str | Path, func: tirx.PrimFunc | None = None, *, width: int = 1000
-    ) -> None:
+        self,
+        path: str | Path | None = None,
+        func: tirx.PrimFunc | None = None,
+        *,
+        width: int = 1000,
+    ) -> str:
         """Draw the candidates: a roofline, and what each term of their cost is.
 
         Parameters
         ----------
-        path : str or Path
-            Path of the SVG to write.
+        path : str or Path, optional
+            Path of the SVG to write. If None, it is only returned.
         func : tvm.tirx.PrimFunc, optional
             As for :meth:`explain`; without it, there is no roofline.
         width : int
             Pixels; below 760 one part is under the other.
+
+        Returns
+        -------
+        str
+            The SVG.
 
         Raises
         ------
@@ -277,9 +291,10 @@ class Plan:
         >>> from fuse_epilogue import workloads
         >>> func = workloads.matmul(128, 128, 128)
         >>> plan = fuse_epilogue.plan(func, "trn1")
-        >>> plan.picture("plan.svg")
+        >>> plan.picture("plan.svg") == plan.picture()
+        True
         """
-        drawing.draw(self, self.known if func is None else self.problem(func), path, width)
+        return drawing.draw(self, self.known if func is None else self.problem(func), path, width)
 
     def to_json(self) -> str:
         """Return the plan as JSON.
@@ -304,13 +319,7 @@ class Plan:
         >>> json.loads(plan.to_json())["machine"]
         'trn1'
         """
-        machine: Any = None
-        if isinstance(self.machine, Cpu | Gpu):
-            machine = asdict(self.machine)
-        elif MACHINES.get(self.machine.name) == self.machine:
-            machine = self.machine.name
-        else:
-            raise ValueError(f"only plans for {', '.join(MACHINES)} are written, by name")
+        machine = machine_data(self.machine)
         data = asdict(replace(self, machine=None, known=None))  # type: ignore[arg-type]
         del data["known"]
         return json.dumps({"version": VERSION, **data, "machine": machine}, indent=2)
@@ -333,7 +342,7 @@ class Plan:
         ------
         ValueError
             The text is not valid JSON for a plan, has an unsupported version, contains an invalid
-            value, or is inconsistent: see :mod:`.consistent`.
+            value, or is inconsistent: see :mod:`.validate_plan`.
 
         Example
         -------
@@ -355,7 +364,7 @@ class Plan:
             kinds = finders_for(made.machine, made.finite)
             if made.kind not in kinds:
                 raise ValueError(f"its kind must be one of {', '.join(kinds)}, not '{made.kind}'")
-            consistent.check(made)
+            validate_plan.check(made)
         except ValueError as error:
             raise ValueError(f"this is not the JSON of a plan: {error}") from error
         return made

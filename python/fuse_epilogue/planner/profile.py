@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from .cost import Weights
+from .json_schema import parsed
 from .machine import Cpu, Level
-from .reading import parsed
 
 #: The profiles that come with this package, "<name of the processor>.json".
 SHIPPED = Path(__file__).resolve().parent / "profiles"

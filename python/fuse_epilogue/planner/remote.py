@@ -20,9 +20,9 @@ from tvm.support.tar import tar
 from tvm.target import Target
 
 from .._rpc import Present, end, need_a_server, rpc_runner
-from ..schedules.targets import of_processor
-from .kept import NotMeasured
+from ..targets import of_processor
 from .measure import SAMPLE_S, SAMPLES, build
+from .measurement_log import NotMeasured
 from .problems.problem import Problem
 from .space import Point
 from .system import System

@@ -16,8 +16,8 @@ import numpy as np
 
 from .cost import NAMES, Terms, Weights
 from .exact import costed
+from .json_schema import Count, Must, Name, Natural, NotNegative, Positive
 from .problems.problem import Problem
-from .reading import Count, Must, Name, Natural, NotNegative, Positive
 from .space import Point, Points, Space
 
 #: Points of a space that is searched in full.

@@ -17,8 +17,8 @@ import tvm_ffi
 from tvm.target import Target
 from tvm.tirx import BufferStore
 
-from ..schedules.targets import host
-from ..tir_tree import loads
+from ..targets import host
+from ..tir.walk import loads
 from .cost import Weights
 from .measure import arguments, compiled, places, seconds, shares
 from .problems.problem import Problem

@@ -9,10 +9,11 @@ from typing import Any
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, TensorLoad, prim
-from tvm.sym import Analyzer, detect_linear_equation
+from tvm.sym import Analyzer
 
-from ..schedules.branches import may_be_discarded
-from ..tir_tree import handle, loads, substitute
+from ..tir.affine import affine_of
+from ..tir.walk import handle, loads, substitute
+from .defined import may_be_discarded
 from .stages import Axis, analyzer_of
 
 
@@ -204,14 +205,11 @@ class Reader:
     def _linear(self, value: Any, analyzer: Analyzer) -> Linear | None:
         if isinstance(value, int):
             value = prim.IntImm("int64", value)
-        if loads(value):
-            return None
         variables = [axis.var for axis in (*self.axes, *self.reduced)]
-        found = detect_linear_equation(analyzer.simplify(value), variables)
-        if len(found) == 0 or not all(isinstance(each, prim.IntImm) for each in found):
+        found = affine_of(analyzer.simplify(value), variables)
+        if found is None or found.constant is None:
             return None
-        factors = tuple(int(each) for each in found)
-        return Linear(factors[:-1], factors[-1])
+        return Linear(found.factors, found.constant)
 
     def _bounds(self, guard: Any, analyzer: Analyzer) -> tuple[tuple[Bound, ...], Any] | None:
         """Return the bounds of ``if_then_else(condition, value, 0)`` and the value."""

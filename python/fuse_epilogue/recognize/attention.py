@@ -19,9 +19,9 @@ from typing import Any
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, TensorLoad, prim
-from tvm.sym import detect_linear_equation
 
-from ..tir_tree import handle, loads, substitute, uses
+from ..tir.affine import affine_of
+from ..tir.walk import handle, loads, substitute, uses
 from .stages import Axis, Program, Stage, inlined
 
 
@@ -297,17 +297,16 @@ def _stored(
 
 def _digits(index: Any, axes: Sequence[Axis], count: int) -> dict[Any, tuple[int, int]] | None:
     """Return stride and extent of the axes whose digits an index below `count` is made of."""
-    found = detect_linear_equation(index, [axis.var for axis in axes])
-    if len(found) == 0 or not all(isinstance(each, prim.IntImm) for each in found):
+    found = affine_of(index, [axis.var for axis in axes])
+    if found is None or found.constant != 0:
         return None
-    *strides, base = (int(each) for each in found)
-    used = [(stride, axis) for stride, axis in zip(strides, axes, strict=True) if stride]
+    used = [(stride, axis) for stride, axis in zip(found.factors, axes, strict=True) if stride]
     expected = 1
     for stride, axis in sorted(used, key=lambda pair: pair[0]):
         if stride != expected:
             return None
         expected *= axis.extent
-    if base != 0 or expected != count:
+    if expected != count:
         return None
     return {axis.var: (stride, axis.extent) for stride, axis in used}
 

@@ -22,7 +22,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, TensorLoad, prim
 
-from ..tir_tree import handle, substitute, uses
+from ..tir.walk import handle, substitute, uses
 from .accesses import Linear, Operand, Reader, has_guard, is_guard
 from .stages import Axis, Program, Stage, inlined
 

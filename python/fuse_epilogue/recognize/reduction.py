@@ -17,7 +17,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorLoad, prim
 
-from ..tir_tree import handle, loads, same, substitute, uses
+from ..tir.walk import handle, loads, same, substitute, uses
 from .stages import Stage, Store
 
 

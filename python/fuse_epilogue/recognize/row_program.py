@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tvm.ir import Var, prim
-from tvm.sym import detect_linear_equation
 
-from ..tir_tree import handle, loads, same, uses
+from ..tir.affine import affine_of
+from ..tir.walk import handle, loads, same, uses
 from .reduction import Reduction, read_reduction
 from .row_stages import Views, flat_offset, prepared
 from .stages import Axis, Program, Stage
@@ -148,19 +148,9 @@ def read_row_program(program: Program) -> RowProgram | None:
 
 def offset_strides(load: Any, axes: Sequence[Axis]) -> tuple[int, ...] | None:
     """Return the stride in memory along some axes, None if that varies."""
-    if any(loads(index) for index in load.indices):
-        return None
     offset = flat_offset(load.indices, load.source.shape)
-    if not axes:
-        return ()
-    # The coefficients are of one type with the axes.
-    variables = [axis.var for axis in axes]
-    found = detect_linear_equation(offset, variables)
-    if len(found) == 0 or not all(isinstance(each, prim.IntImm) for each in found[:-1]):
-        return None
-    if uses(found[-1], *variables):
-        return None
-    return tuple(int(each) for each in found[:-1])
+    found = affine_of(offset, [axis.var for axis in axes])
+    return None if found is None else found.factors
 
 
 def _is_contraction(stage: Stage, found: Reduction) -> bool:

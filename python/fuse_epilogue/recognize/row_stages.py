@@ -16,8 +16,8 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, TensorLoad, Var, prim
 
-from ..schedules.branches import may_be_discarded
-from ..tir_tree import handle, loads, same, uses, variables
+from ..tir.walk import handle, loads, parts_of, same, uses, variables
+from .defined import may_be_discarded
 from .stages import Axis, Program, Stage, Store, inlined
 
 #: Nodes of an expression up to which several readers compute it again.
@@ -67,10 +67,8 @@ def flat_offset(indices: Sequence[Any], shape: Sequence[Any]) -> Any:
 
 def node_count(value: Any) -> int:
     """Return how many nodes an expression has; a call counts as some twenty."""
-    found: list[Any] = []
-    tvm_ffi.structural_walk(value, (tirx.Expr, found.append))
-    calls: list[Any] = []
-    tvm_ffi.structural_walk(value, (Call, calls.append))
+    found = parts_of(value, tirx.Expr)
+    calls = parts_of(value, Call)
     return len(found) + 20 * len(calls)
 
 
@@ -209,8 +207,7 @@ class _Hoisting:
         if not loads(node) or uses(node, *self.reduced, *self.own):
             return False
         known = {handle(axis.var) for axis in self.axes}
-        bound: list[Any] = []
-        tvm_ffi.structural_walk(node, (prim.Let, bound.append))
+        bound = parts_of(node, prim.Let)
         known |= {handle(each.var) for each in bound}
         known |= {handle(load.source) for load in loads(node)}
         known |= {handle(axis.var) for axis in self.stage.axes}
@@ -244,7 +241,6 @@ def _is_expensive(node: Any) -> bool:
         return False
     if isinstance(node, TensorLoad | Var):
         return False
-    found: list[Any] = []
-    tvm_ffi.structural_walk(node, (prim.Div, found.append))
+    found = parts_of(node, prim.Div)
     tvm_ffi.structural_walk(node, (Call, found.append))
     return bool(found)

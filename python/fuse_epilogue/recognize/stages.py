@@ -19,8 +19,8 @@ from tvm import s_tir, tirx
 from tvm.ir import Call, Range, TensorLoad, prim
 from tvm.sym import Analyzer
 
-from ..schedules.trees import Nest, all_nests
-from ..tir_tree import handle, loads, substitute, uses
+from ..tir.nest import Nest, all_nests
+from ..tir.walk import handle, loads, substitute, uses
 
 
 @dataclass(frozen=True)
@@ -283,7 +283,8 @@ def simplified_indices(node: Any, analyzer: Analyzer) -> Any:
 
 def _is_compact(buffer: Any) -> bool:
     sizes = all(isinstance(size, prim.IntImm) for size in buffer.shape)
-    return sizes and not buffer.strides and int(buffer.elem_offset or 0) == 0
+    offset = buffer.elem_offset
+    return sizes and not buffer.strides and (offset is None or _equals(offset, 0))
 
 
 def _stage(nest: Nest) -> Stage | None:

@@ -13,6 +13,7 @@ the machine. What it does not know, such as sizes that are symbols, goes to the 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import tvm
@@ -21,13 +22,14 @@ from tvm.ir import prim
 from tvm.target import Target
 
 from .._arguments import prim_func
+from ..kernels.choice import Choice
 from ..neuron.machine import MACHINES, Machine
+from ..rewrites.step import rewrite
+from ..targets import host, named
 from . import cpu, cuda, neuron
-from .choice import Choice
-from .rewrite import rewrite
-from .targets import host
 
 if TYPE_CHECKING:
+    from ..kernels.scheduled import Scheduled
     from ..planner import Plan
 
 __all__ = ["apply", "cpu", "cuda", "explain", "host", "neuron"]
@@ -47,8 +49,10 @@ class Rule(Protocol):
 NEURON: tuple[Rule, ...] = (
     neuron.DepthwiseConv1d(),
     neuron.Matmul(),
+    neuron.Transpose(),
     neuron.RowReduce(),
     neuron.Elementwise(),
+    neuron.RowStages(),
 )
 RULES: dict[str, tuple[Rule, ...]] = {
     "cuda": (cuda.DepthwiseConv1d(),),
@@ -67,9 +71,10 @@ def apply(func: tirx.PrimFunc, target: Target | Machine | str | dict) -> ir.IRMo
         any sizes.
     target : tvm.target.Target, Machine, str or dict
         Target of the schedule; the same target goes to ``tvm.compile``. A plain "llvm" is a
-        processor with vectors of 128 bits: take :func:`host` for this machine. Its "num-cores" is
+        processor with vectors of 128 bits: ``"host"``, or :func:`host`, is this machine, and
+        ``"h100"`` a GPU by its name. Its "num-cores" is
         how many cores a plan uses; those that TVM's parallel loops run on, if it has none.
-        ``"trn1"`` and ``"trn2"``: for :func:`fuse_epilogue.neuron.emit`.
+        ``"trn1"``, ``"trn2"`` and ``"trn3"``: for :func:`fuse_epilogue.neuron.emit`.
 
     Returns
     -------
@@ -93,6 +98,9 @@ def apply(func: tirx.PrimFunc, target: Target | Machine | str | dict) -> ir.IRMo
     >>> built = tvm.compile(schedules.apply(conv, target), target=target)
     """
     target, rules = _rules(func, target)
+    streamed = _streamed(func, target)
+    if streamed is not None:
+        return tvm.IRModule({"main": streamed.func.with_attr("tirx.is_scheduled", True)})
     _, sch, against = _planned(func, target)
     for rule in rules:
         if sch is None:
@@ -119,8 +127,9 @@ def explain(func: tirx.PrimFunc, target: Target | Machine | str | dict) -> str:
     Returns
     -------
     str
-        The first line begins with "plan: " where the planner schedules the function, and the
-        plan's reasons follow. Where it begins with "no plan: ", it says why, and a line for each
+        "kernel: " and its kind for a function on streams: one with states or packed sequences.
+        Otherwise, the first line begins with "plan: " where the planner schedules the function, and
+        the plan's reasons follow. Where it begins with "no plan: ", it says why. A line for each
         rule that was tried follows, the last for the one that knows the function.
 
     Raises
@@ -138,6 +147,9 @@ def explain(func: tirx.PrimFunc, target: Target | Machine | str | dict) -> str:
     DepthwiseConv1d: tiles of loops; not in rows: the length of its rows is not known before it runs
     """
     target, rules = _rules(func, target)
+    streamed = _streamed(func, target)
+    if streamed is not None:
+        return f"kernel: {streamed.kind}"
     chosen, _, against = _planned(func, target)
     if chosen is not None:
         problem = chosen.problem(func)
@@ -151,6 +163,27 @@ def explain(func: tirx.PrimFunc, target: Target | Machine | str | dict) -> str:
         if tried.schedule is not None:
             break
     return "\n".join(lines)
+
+
+def _streamed(func: tirx.PrimFunc, target: Target | Machine) -> Scheduled | None:
+    """Return a function on streams scheduled for a processor, None if it is none."""
+    # Not at the top: kernels are built of parts of these schedules.
+    from ..kernels.cpu import stream
+    from ..kernels.scheduled import Scheduled
+
+    if not isinstance(target, Target) or target.kind.name != "llvm":
+        return None
+
+    def core(convolution: tirx.PrimFunc) -> Scheduled | None:
+        try:
+            return Scheduled(apply(convolution, target)["main"], "depthwise convolution")
+        except ValueError:
+            return None
+
+    found = stream.schedule(func, int(target.attrs.get("num-cores", 1)), core)
+    if found is None:
+        found = stream.schedule_sums(func, core)
+    return None if found is None else replace(found, func=cpu.with_vector_functions(found.func))
 
 
 def _planned(
@@ -180,6 +213,7 @@ def _rules(
     prim_func("func", func)
     if func.attrs is not None and func.attrs.get("tirx.is_scheduled"):
         raise ValueError("func is scheduled ('tirx.is_scheduled'): pass it as it was before")
+    target = named(target)
     if isinstance(target, str) and target in MACHINES:
         target = MACHINES[target]
     if isinstance(target, Machine):

@@ -17,16 +17,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, prim
-from tvm.sym import detect_linear_equation
 from tvm.target import Target
 
+from ...recognize.defined import may_be_discarded
 from ...recognize.stages import Axis, Program, Stage, analyzer_of, inlined
-from ...schedules.branches import may_be_discarded
-from ...schedules.targets import vector_bits
-from ...tir_tree import handle, loads, substitute, uses
+from ...targets import vector_bits
+from ...tir.affine import affine_of
+from ...tir.build import with_fields
+from ...tir.walk import handle, parts_of, substitute, uses
 from ..scheduled import Scheduled
 from .loops import FlatViews, flat_index, index, loop, sequence, with_loads
 from .transposition import EDGE, transposed_block
@@ -87,7 +87,7 @@ def schedule(
     lanes = max(1, vector_bits(target) // 32)
     nests = [nest(stage, views, lanes, threads) for stage in small.stages]
     body = sequence([*map(tirx.AllocBuffer, inner), *views.declare(sequence(nests))])
-    func = tirx.PrimFunc(program.func.params, body, program.func.ret_type, program.func.attrs)
+    func = with_fields(program.func, body=body)
     return Scheduled(func, "elementwise", predicted_s=sum(map(predicted_s, small.stages)))
 
 
@@ -113,10 +113,8 @@ def _pays(stage: Stage, readers: Sequence[Stage]) -> bool:
 
 
 def _nodes(value: Any) -> int:
-    found: list[Any] = []
-    tvm_ffi.structural_walk(value, (tirx.Expr, found.append))
-    calls: list[Any] = []
-    tvm_ffi.structural_walk(value, (Call, calls.append))
+    found = parts_of(value, tirx.Expr)
+    calls = parts_of(value, Call)
     # A function such as exp is some twenty operations.
     return len(found) + 20 * len(calls)
 
@@ -443,14 +441,8 @@ def prim_zero(load: Any) -> Any:
 
 
 def _access(load: Any, stage: Stage) -> Access:
-    if loads(load.indices[0]):
-        return Access(None)
-    found = detect_linear_equation(load.indices[0], [axis.var for axis in stage.axes])
-    if len(found) == 0 or not all(isinstance(each, prim.IntImm) for each in found[:-1]):
-        return Access(None)
-    if any(uses(found[-1], axis.var) for axis in stage.axes):
-        return Access(None)
-    return Access(tuple(int(each) for each in found[:-1]))
+    found = affine_of(load.indices[0], [axis.var for axis in stage.axes])
+    return Access(None if found is None else found.factors)
 
 
 def _transposed_axis(stage: Stage, accesses: Sequence[Access]) -> int | None:
@@ -469,6 +461,5 @@ def _may_be_vector(stage: Stage) -> bool:
 
     TVM evaluates both arms of a Select in a vector: what is not defined everywhere stays scalar.
     """
-    selects: list[Any] = []
-    tvm_ffi.structural_walk(stage.value, (prim.Select, selects.append))
+    selects = parts_of(stage.value, prim.Select)
     return not selects or may_be_discarded(stage.value, analyzer_of(stage.axes))

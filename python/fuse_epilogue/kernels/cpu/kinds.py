@@ -1,8 +1,8 @@
-"""The kinds of kernels for processors, in the order in which a function is offered to them."""
+"""The kinds of kernels for processors that are written from what `recognize` has read, in order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from tvm.target import Target
 
@@ -10,39 +10,30 @@ from ...recognize.stages import Program
 from ..scheduled import Scheduled
 from . import attention, contraction, elementwise, row_program
 
-Kind = Callable[[Program, Target, int, frozenset[int]], Scheduled | None]
+#: Takes a program, a target of kind "llvm", a number of threads that parallel loops are made for,
+#: and the indices of the parameters that are constants at every call. Yields nothing for a function
+#: that is not of its kind; else the way that it predicts to be the fastest, and further ones.
+Kind = Callable[[Program, Target, int, frozenset[int]], Iterator[Scheduled]]
 
-#: Each returns None for a function that is not of its kind.
+
+def _single(
+    schedule: Callable[[Program, Target, int, frozenset[int]], Scheduled | None],
+) -> Kind:
+    """Return a kind of which there is one way."""
+
+    def ways(
+        program: Program, target: Target, threads: int, constants: frozenset[int]
+    ) -> Iterator[Scheduled]:
+        found = schedule(program, target, threads, constants)
+        if found is not None:
+            yield found
+
+    return ways
+
+
 KINDS: tuple[Kind, ...] = (
-    attention.schedule,
-    contraction.schedule,
-    row_program.schedule,
-    elementwise.schedule,
+    _single(attention.schedule),
+    contraction.alternatives,
+    _single(row_program.schedule),
+    _single(elementwise.schedule),
 )
-
-
-def schedule(
-    program: Program, target: Target, threads: int = 1, constants: frozenset[int] = frozenset()
-) -> Scheduled | None:
-    """Schedule a function by the first kind that knows it.
-
-    Parameters
-    ----------
-    program : Program
-    target : tvm.target.Target
-        Of kind "llvm".
-    threads : int
-        Number of threads that parallel loops are made for.
-    constants : frozenset[int]
-        Indices of the parameters that are constants at every call, which a kernel may have packed.
-
-    Returns
-    -------
-    Scheduled or None
-        None if no kind knows the function.
-    """
-    for kind in KINDS:
-        scheduled = kind(program, target, threads, constants)
-        if scheduled is not None:
-            return scheduled
-    return None

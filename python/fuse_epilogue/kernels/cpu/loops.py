@@ -10,7 +10,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad, Var, prim
 from tvm.sym import Analyzer
 
-from ...tir_tree import handle
+from ...tir.walk import handle
 
 INDEX = "int64"
 

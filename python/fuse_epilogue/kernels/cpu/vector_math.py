@@ -43,7 +43,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, prim
 
-from ...tir_tree import substitute
+from ...tir.walk import substitute
 
 # ln 2 in two parts: a multiple of the first by an integer below 2**9 is exact in float32.
 _LN2_HIGH = 355 / 512

@@ -10,26 +10,27 @@ from typing import Any
 import tvm
 from tvm import s_tir, tirx
 
-from ...schedules.convolution import find_depthwise_conv, plain
-from ...schedules.cpu import forms
-from ...schedules.cpu.forms import Form
-from ...schedules.cpu.loops import channel_axis
-from ...schedules.cpu.row_limits import why_not_rows
-from ...schedules.cpu.rows import streams
-from ...schedules.fused import find_fused_conv
-from ...schedules.prepare import prepare
+from ...kernels.cpu.depthwise import forms
+from ...kernels.cpu.depthwise.contiguous_conv import streams
+from ...kernels.cpu.depthwise.forms import Form
+from ...kernels.cpu.depthwise.loops import channel_axis
+from ...kernels.cpu.depthwise.row_limits import why_not_rows
+from ...recognize.depthwise import find_depthwise_conv
+from ...rewrites.epilogue import NONE, Epilogue, fuse
+from ...rewrites.fused import find_fused_conv
+from ...tir.affine import as_constant
 from ..machine import Cpu
+from ..request import Request
 from .conv_problem import ELEMENTS, NAMES, ROWS, TILES, ConvProblem, Way, follow
-from .epilogue import NONE, Epilogue, find_epilogue, fuse
 from .patterns import refuse_empty
 
 
-def find_conv(func: tirx.PrimFunc, machine: Cpu) -> ConvProblem | None:
+def find_conv(func: tirx.PrimFunc | Request, machine: Cpu) -> ConvProblem | None:
     """Return the depthwise convolution that a function is, None if it is something else.
 
     Parameters
     ----------
-    func : tvm.tirx.PrimFunc
+    func : tvm.tirx.PrimFunc or Request
         Not scheduled.
     machine : Cpu
 
@@ -38,18 +39,19 @@ def find_conv(func: tirx.PrimFunc, machine: Cpu) -> ConvProblem | None:
     ValueError
         The function has a reduction, and an axis of size 0.
     """
-    refuse_empty(func)
-    prepared = prepare(func)
+    request = Request.of(func)
+    refuse_empty(request.func)
+    prepared = request.prepared()
     if prepared is None:
         return None
     sch, conv = prepared
     found = find_depthwise_conv(sch.get(conv))
     if found is None:
         return None
-    outer = [plain(axis.dom.extent) for axis in found.outer]
+    outer = [as_constant(axis.dom.extent) for axis in found.outer]
     if not all(isinstance(size, int) for size in (*outer, found.columns, found.width)):
         return None
-    epilogue = find_epilogue(sch, conv)
+    epilogue = request.epilogue
     # Something follows that only a part of can be fused: the rule knows better than not to fuse.
     if epilogue is None or (epilogue.blocks and epilogue.modes == (NONE,)):
         return None
@@ -63,7 +65,7 @@ def find_conv(func: tirx.PrimFunc, machine: Cpu) -> ConvProblem | None:
     if not rows | others:
         return None
     return ConvProblem(
-        func,
+        request,
         machine,
         {"rows": prod(outer), "columns": found.columns, "taps": found.taps},
         dtype,

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...schedules.cpu.loops import COLUMNS, UNROLLED, UNROLLED_AT_BORDERS
+from ...kernels.cpu.depthwise.loops import COLUMNS, UNROLLED, UNROLLED_AT_BORDERS
+from ...rewrites.epilogue import ABSORBED, NONE
 from ..cost import Terms, overlapped, traffic_seconds, usable_cores
 from ..nest import Access, Nest
 from ..space import Points
-from .epilogue import ABSORBED, NONE
 
 if TYPE_CHECKING:
     from .conv_problem import ConvProblem

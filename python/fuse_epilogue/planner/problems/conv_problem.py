@@ -3,10 +3,10 @@
     y[.., i] = epilogue(sum_f x[.., i + f - left] * weight[.., f])
 
 The forms that it may have, and how they are written, are those of
-:mod:`fuse_epilogue.schedules.cpu.forms`, which the rule for LLVM has too. "rows": every element of
-x is loaded once, and the windows of the taps are put together in registers. "tiles": TVM's loops,
-with a load for every tap. "elements": one sum after the other. Rows are written with all that
-follows; the others can leave it in loops of its own.
+:mod:`fuse_epilogue.kernels.cpu.depthwise.forms`, which the rule for LLVM has too. "rows": every
+element of x is loaded once, and the windows of the taps are put together in registers. "tiles":
+TVM's loops, with a load for every tap. "elements": one sum after the other. Rows are written with
+all that follows; the others can leave it in loops of its own.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from typing import Any
 import numpy as np
 from tvm import s_tir, tirx
 
-from ...schedules.cpu import forms
-from ...schedules.cpu.forms import Form
-from ...schedules.prepare import prepare
-from ...schedules.trees import child_names
+from ...kernels.cpu.depthwise import forms
+from ...kernels.cpu.depthwise.forms import Form
+from ...rewrites.epilogue import NONE, Epilogue, fuse, in_vectors, unfused
+from ...tir.nest import child_names
 from ..cost import Terms
 from ..machine import Cpu
+from ..request import Request
 from ..space import Constraint, Point, Points, Space, Variable
 from .conv_cost import cost
-from .epilogue import NONE, Epilogue, fuse, in_vectors, unfused
+from .problem import fusion_variable
 
 TILES, ROWS, ELEMENTS = 0, 1, 2
 NAMES = {TILES: forms.TILES, ROWS: forms.ROWS, ELEMENTS: forms.ELEMENTS}
@@ -44,8 +45,8 @@ class ConvProblem:
 
     Attributes
     ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled.
+    request : Request
+        The function, not scheduled.
     machine : Cpu
     sizes : dict[str, int]
         "rows": images times channels; "columns" of the result; "taps".
@@ -68,7 +69,7 @@ class ConvProblem:
         Columns of x from a column of the result to the next one.
     """
 
-    func: tirx.PrimFunc
+    request: Request
     machine: Cpu
     sizes: dict[str, int]
     dtype: str
@@ -93,7 +94,7 @@ class ConvProblem:
         size = self.sizes["rows"] * self.sizes["columns"] * self.result
         last = self.machine.caches[-1]
         variables = (
-            self.epilogue.variable,
+            fusion_variable(self.epilogue),
             Variable(
                 "form",
                 tuple(known),
@@ -152,6 +153,11 @@ class ConvProblem:
         tiles = ("not in tiles: one of TVM's primitives refuses the loops",)
         return rows + (() if any(form == TILES for _, form, _ in self.ways) else tiles)
 
+    @property
+    def func(self) -> tirx.PrimFunc:
+        """The function, not scheduled."""
+        return self.request.func
+
     def cost(self, points: Points) -> Terms:
         """Return the terms of the cost of points."""
         return cost(self, points)
@@ -165,8 +171,6 @@ class ConvProblem:
     def apply(self, point: Point) -> s_tir.Schedule:
         """Return the function scheduled, with all its steps as the trace."""
         self.space.check(point)
-        prepared = prepare(self.func)
-        assert prepared is not None, "it was when the problem was found"
         form = Form(
             NAMES[point["form"]],
             point["lanes"],
@@ -174,7 +178,7 @@ class ConvProblem:
             point["stores"] == STREAMED,
             point["threads"] > 1,
         )
-        return forms.written(*prepared, form, follow(point))
+        return forms.written(*self.request.scheduled(), form, follow(point))
 
 
 def _among(p: Points, ways: frozenset[Way]) -> Any:

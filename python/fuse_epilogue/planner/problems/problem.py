@@ -6,8 +6,9 @@ from typing import Protocol
 
 from tvm import s_tir, tirx
 
+from ...rewrites.epilogue import LABELS, Epilogue
 from ..cost import Terms
-from ..space import Point, Points, Space
+from ..space import Point, Points, Space, Variable
 
 
 class Problem(Protocol):
@@ -23,6 +24,8 @@ class Problem(Protocol):
       those as well;
     - ``steps(points) -> numpy.ndarray``: how much work their exact costs are;
     - ``is_possible(point) -> bool``: asked last, of the best point alone;
+    - ``range_of(point) -> tuple[float, float] or None``: the least and the most seconds by what is
+      not known of the machine, None where finding out takes too long;
     - ``why_impossible``, a str: the first reason that one of its points turned out to be so;
     - ``missing``, a tuple of str: what its space lacks, each with the reason.
     """
@@ -61,3 +64,13 @@ class Problem(Protocol):
 
     def resized(self, name: str, size: int) -> Problem | None:
         """Return the same problem with another size, None where the cost cannot tell of it."""
+
+
+def fusion_variable(epilogue: Epilogue) -> Variable:
+    """Return the variable "fusion": the ways to fuse an epilogue."""
+    labels = tuple(LABELS[mode] for mode in epilogue.modes)
+    meaning = (
+        "where what follows the reduction is computed: none, after it in loops of its own; "
+        "tail, on each finished tile; absorbed, in what the reduction starts from"
+    )
+    return Variable("fusion", epilogue.modes, "", meaning, labels)

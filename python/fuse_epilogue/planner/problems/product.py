@@ -18,13 +18,15 @@ from typing import Any
 import numpy as np
 from tvm import s_tir, tirx
 
+from ...kernels.cpu.product import scheduled
 from ..cost import Terms
 from ..machine import Cpu
+from ..request import Request
 from ..space import Constraint, Point, Points, Space, Variable, divisors
-from .applied import applicable
+from .legal_modes import applicable
 from .patterns import Product, match_product
+from .problem import fusion_variable
 from .product_cost import terms
-from .product_schedule import scheduled
 
 #: Rows and vectors of a register tile, and steps of k that are written out, at most. More of them
 #: than there are registers in any machine would only make LLVM slow.
@@ -119,7 +121,7 @@ class ProductProblem(Product[Cpu]):
         return Space(variables, constraints)
 
     def _fusion(self) -> tuple[Any, ...]:
-        made = self.epilogue.variable
+        made = fusion_variable(self.epilogue)
         return made.choices, made.unit, made.meaning, made.labels
 
     def _step_bytes(self, p: Points, line: int) -> Any:
@@ -152,16 +154,16 @@ class ProductProblem(Product[Cpu]):
     def apply(self, point: Point) -> s_tir.Schedule:
         """Return the function scheduled."""
         self.space.check(point)
-        sch, reduction = self.prepared()
-        return scheduled(sch, reduction, self, point)
+        sch, reduction = self.request.scheduled()
+        return scheduled(sch, reduction, self.epilogue, self.b, point)
 
 
-def find_product(func: tirx.PrimFunc, machine: Cpu) -> ProductProblem | None:
+def find_product(func: tirx.PrimFunc | Request, machine: Cpu) -> ProductProblem | None:
     """Return the product of matrices that a function is, None if it is something else.
 
     Parameters
     ----------
-    func : tvm.tirx.PrimFunc
+    func : tvm.tirx.PrimFunc or Request
         Not scheduled.
     machine : Cpu
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...rewrites.epilogue import ABSORBED, NONE
 from ..cost import Terms, overlapped, traffic_seconds, usable_cores
 from ..nest import Access, Nest
 from ..space import Points
-from .epilogue import ABSORBED, NONE
 
 if TYPE_CHECKING:
     from .product import ProductProblem

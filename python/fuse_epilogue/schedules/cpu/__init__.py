@@ -1,6 +1,6 @@
 """Schedules for LLVM."""
 
+from ...kernels.cpu.depthwise.rule import DepthwiseConv1d
 from ...kernels.cpu.vector_math import with_vector_functions
-from .depthwise import DepthwiseConv1d
 
 __all__ = ["DepthwiseConv1d", "with_vector_functions"]

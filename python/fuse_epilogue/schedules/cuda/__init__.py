@@ -1,5 +1,5 @@
 """Schedules for CUDA."""
 
-from .depthwise import DepthwiseConv1d
+from ...kernels.cuda.depthwise.rule import DepthwiseConv1d
 
 __all__ = ["DepthwiseConv1d"]

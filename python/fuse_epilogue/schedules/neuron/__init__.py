@@ -1,7 +1,9 @@
 """Schedules for AWS Trainium, to be emitted by :func:`fuse_epilogue.neuron.emit`."""
 
-from .depthwise import DepthwiseConv1d
-from .matmul import Matmul
-from .rows import Elementwise, RowReduce
+from ...kernels.trainium.depthwise import DepthwiseConv1d
+from ...kernels.trainium.matmul import Matmul
+from ...kernels.trainium.row_reduction import Elementwise, RowReduce
+from ...kernels.trainium.row_stages import RowStages
+from ...kernels.trainium.transposes import Transpose
 
-__all__ = ["DepthwiseConv1d", "Elementwise", "Matmul", "RowReduce"]
+__all__ = ["DepthwiseConv1d", "Elementwise", "Matmul", "RowReduce", "RowStages", "Transpose"]

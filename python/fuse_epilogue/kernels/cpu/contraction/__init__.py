@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import tvm
@@ -10,23 +11,30 @@ from tvm.target import Target
 
 from ....recognize.contraction import Contraction, read_contraction
 from ....recognize.stages import Program
-from ....schedules.targets import vector_bits
-from ....tir_tree import handle
+from ....targets import vector_bits
+from ....tir.build import with_fields
+from ....tir.walk import handle
 from ...scheduled import Scheduled
 from .. import elementwise
 from ..loops import FlatViews, index, sequence
-from .kernel import Kernel, tap_order
-from .panels import Layout, packing_loops, packing_of
+from .kernel import Kernel
+from .pair_products import pair_lanes
+from .panels import Layout, packed_type, packing_loops, packing_of
 from .plan import CLOCK_HZ, Machine, Plan, choose
+from .taps import tap_order
 
-__all__ = ["machine_of", "schedule"]
+__all__ = ["alternatives", "machine_of", "schedule"]
+
+#: Ways of a function that are worth a measurement.
+ALTERNATIVES = 4
 
 
 def machine_of(target: Target, threads: int) -> Machine:
     """Return what a kernel needs of a target of kind "llvm"."""
     has = tvm.get_global_func("target.llvm_cpu_has_feature")
     few = has("sse2", target) and not has("avx512f", target)
-    return Machine(max(1, vector_bits(target) // 32), 16 if few else 32, threads)
+    lanes = max(1, vector_bits(target) // 32)
+    return Machine(lanes, 16 if few else 32, threads, pair_lanes(target))
 
 
 def schedule(
@@ -61,8 +69,22 @@ def schedule(
     >>> schedule(read_program(matmul(64, 64, 64, activation="relu")), host(1)).fusion
     'tail'
     """
+    return next(alternatives(program, target, threads, constants), None)
+
+
+def alternatives(
+    program: Program,
+    target: Target,
+    threads: int = 1,
+    constants: frozenset[int] = frozenset(),
+) -> Iterator[Scheduled]:
+    """Yield ways to schedule a function, as :func:`schedule`, the fastest by prediction first.
+
+    Each differs from those before it in more than the size of its tile, or has another tile that is
+    predicted to be nearly as fast.
+    """
     machine = machine_of(target, threads)
-    found = []
+    found: list[Plan] = []
     for pad in (False, True):
         contraction = read_contraction(program, pad)
         if contraction is None or not _is_known(contraction):
@@ -72,11 +94,9 @@ def schedule(
         # weights are taken to be finite.
         if (contraction.a.bounds and not constant[1]) or (contraction.b.bounds and not constant[0]):
             continue
-        plan = choose(contraction, machine, constant)
-        if plan is not None:
-            found.append(plan)
-    best = min(found, key=lambda plan: plan.cycles, default=None)
-    return None if best is None else _scheduled(best, target, threads)
+        found += choose(contraction, machine, constant)
+    for plan in sorted(found, key=lambda plan: plan.cycles)[:ALTERNATIVES]:
+        yield _scheduled(plan, target, threads)
 
 
 def _is_known(contraction: Contraction) -> bool:
@@ -109,9 +129,13 @@ def _scheduled(plan: Plan, target: Target, threads: int) -> Scheduled:
     statements: list[Any] = [tirx.AllocBuffer(stage.output) for stage in contraction.before]
     lanes = max(1, vector_bits(target) // 32)
     nests = [elementwise.nest(stage, views, lanes, threads) for stage in contraction.before]
+    copy = None if plan.pairs is None else plan.pairs.copy(views)
+    if copy is not None:
+        statements.append(tirx.AllocBuffer(copy.output))
+        nests.append(elementwise.nest(copy, views, lanes, threads))
     packed = None
     if plan.packing != "none":
-        packed = tirx.decl_buffer((index(layout.size),), str(load.source.dtype), "packed")
+        packed = tirx.decl_buffer((index(layout.size),), packed_type(plan), "packed")
     if plan.packing == "constant":
         place = next(at for at, p in enumerate(params) if handle(p) == handle(load.source))
         params[place] = packed
@@ -121,7 +145,7 @@ def _scheduled(plan: Plan, target: Target, threads: int) -> Scheduled:
         nests.append(packing_loops(plan, layout, views, packed, threads))
     nests += Kernel(plan, views, packed, threads).loops()
     body = sequence([*statements, *views.declare(sequence(nests))])
-    made = tirx.PrimFunc(params, body, func.ret_type, func.attrs)
+    made = with_fields(func, params=params, body=body)
     fused = handle(contraction.sums) != handle(contraction.out)
     return Scheduled(
         made,

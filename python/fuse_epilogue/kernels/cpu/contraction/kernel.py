@@ -15,21 +15,25 @@ from typing import Any
 
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import TensorLoad, prim
+from tvm.ir import TensorLoad
 
-from ....recognize.accesses import Bound, Operand
-from ....tir_tree import handle, substitute
+from ....recognize.accesses import Operand
+from ....tir.walk import handle, substitute
 from ..loops import FlatViews, index, loop, sequence
-from .panels import Layout, Panel, at, contraction_name, panels_of
+from .pair_products import add_products_of_pairs
+from .panels import Layout, Panel, contraction_name, panels_of
 from .plan import Plan
+from .taps import Env, limits, tap_order, unrolled
 from .tiles import Group, inside, row_values
+from .vectors import as_index, at, lanes_loop, pieces_of, typed
 
 #: Steps of the innermost reduced axis that are written out.
 UNROLLED = 8
+#: The same for pairs. Sums of integers may be taken in any order: of more, LLVM first adds up the
+#: products, which then need more registers than there are (8: 94 GF/s, 2: 111).
+UNROLLED_PAIRS = 2
 #: Values of a tap up to which they are written out.
 WRITTEN_OUT = 4
-
-Env = dict[int, Any]
 
 
 class Kernel:
@@ -192,6 +196,8 @@ class Kernel:
             if extent <= WRITTEN_OUT and self.extents[rest[-1]] >= UNROLLED:
                 return sequence([body(tap) for tap in range(extent)])
             return loop("tap", 0, extent, body)
+        if self.plan.pairs is not None:
+            return unrolled(extent, body, UNROLLED_PAIRS)
         return unrolled(extent, body, UNROLLED // 2 if group.border else UNROLLED)
 
     def _products(
@@ -205,8 +211,16 @@ class Kernel:
     ) -> Any:
         statements = []
         vector = self.plan.vector
+        pairs = self.plan.pairs
         for i, row in rows:
             for start, width in pieces:
+                if pairs is not None:
+                    place = i * panel.width + start
+                    b_place = self.layout.offset(env, panel, number) + start
+                    a = (self.views.of(pairs.buffer), self._place_of_pair({**env, **row}))
+                    b = (self.packed, as_index(b_place))
+                    statements.append(add_products_of_pairs(sums, place, a, b, width))
+                    continue
 
                 def product(lane: Any, i: int = i, row: Env = row, start: int = start) -> Any:
                     element = number * panel.width + (lane + (panel.start + start))
@@ -218,6 +232,11 @@ class Kernel:
 
                 statements.append(lanes_loop(width, product))
         return sequence(statements)
+
+    def _place_of_pair(self, env: Env) -> Any:
+        """Return where a pair of the rows' operand is."""
+        (access,) = self.contraction.a.accesses.values()
+        return at(access, env)
 
     def _vector(self, env: Env, panel: Panel, number: Any, element: Any) -> Any:
         """Return an element of the vector operand."""
@@ -268,90 +287,3 @@ class Kernel:
                 else:
                     statements += [store(index(lane)) for lane in range(width)]
         return statements
-
-
-def tap_order(plan: Plan) -> tuple[int, ...]:
-    """Return the reduced axes, outermost first: those of windows, then channels.
-
-    Innermost is the axis along which the rows' operand is contiguous.
-    """
-    contraction = plan.contraction
-    bounds = contraction.a.bounds
-    outer = {bound.tap for bound in bounds if bound.axis not in plan.rows}
-    inner = {bound.tap for bound in bounds if bound.axis in plan.rows}
-    count = len(contraction.axes)
-    reduced = range(count, len(contraction.extents))
-
-    def key(axis: int) -> tuple[int, int]:
-        if axis in outer:
-            return (0, axis)
-        if axis in inner:
-            return (1, axis)
-        largest = max((abs(f) for f in contraction.a.factors(axis)), default=0)
-        return (2, -largest)
-
-    return tuple(sorted(reduced, key=key))
-
-
-def limits(bounds: Sequence[Bound], extent: int, env: Env) -> tuple[Any, Any]:
-    """Return the first value of a tap inside of bounds, and the one after the last."""
-    begin: Any = index(0)
-    end: Any = index(extent)
-    for bound in bounds:
-        step = bound.index.factors[bound.tap]
-        base: Any = index(bound.index.constant)
-        if bound.axis >= 0:
-            base = base + env[bound.axis] * index(bound.index.factors[bound.axis])
-        low = tirx.floordiv(index(step - 1) - base, index(step))
-        high = tirx.floordiv(index(bound.size - 1) - base, index(step)) + index(1)
-        begin = tirx.max(begin, low)
-        end = tirx.min(end, high)
-    return begin, tirx.max(begin, end)
-
-
-def unrolled(extent: int, body: Callable[[Any], Any], by: int) -> Any:
-    """Return a loop with n steps written out, and those that are left."""
-    whole, rest = divmod(extent, by)
-    statements = []
-    unroll = tirx.ForKind.UNROLLED
-    if whole:
-        statements.append(
-            loop(
-                "k",
-                0,
-                whole,
-                lambda k: loop("u", 0, by, lambda u: body(k * index(by) + u), unroll),
-            )
-        )
-    if rest:
-        statements.append(loop("u", 0, rest, lambda u: body(u + index(whole * by)), unroll))
-    return sequence(statements)
-
-
-def pieces_of(extent: int, lanes: int) -> list[tuple[int, int]]:
-    """Return vectors for n elements: (start, lanes), halves of a vector at the end."""
-    found, start = [], 0
-    while start < extent:
-        while lanes > extent - start:
-            lanes //= 2
-        found.append((start, lanes))
-        start += lanes
-    return found
-
-
-def lanes_loop(width: int, body: Callable[[Any], Any]) -> Any:
-    """Return a vector operation."""
-    return loop("lane", 0, width, body, tirx.ForKind.VECTORIZED)
-
-
-def as_index(value: Any) -> Any:
-    """Return a number as an index."""
-    return index(value) if isinstance(value, int) else value
-
-
-def typed(value: Any, var: Any) -> Any:
-    """Return a value with the type of a variable."""
-    dtype = str(var.ty.dtype)
-    if isinstance(value, int):
-        return prim.IntImm(dtype, value)
-    return value if str(value.ty.dtype) == dtype else value.astype(dtype)

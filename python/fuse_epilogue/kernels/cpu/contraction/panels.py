@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from ....recognize.accesses import Linear
 from ....recognize.contraction import Contraction
 from ...scheduled import Packing
-from ..loops import FlatViews, index, loop, sequence
+from ..loops import FlatViews, loop, sequence
+from .pairs import PAIR
 from .plan import Plan
+from .vectors import at
 
 #: Elements that the kernel itself packs, from which it does that on all threads.
 PARALLEL_FROM = 1 << 16
@@ -114,49 +115,88 @@ class Layout:
         return total + number * (panel.width * self.depth) + self.step(env) * panel.width
 
 
-def at(linear: Linear, env: dict[int, Any]) -> Any:
-    """Return an offset for values of the axes, numbers or expressions."""
-    constant, total = linear.constant, None
-    for place, factor in enumerate(linear.factors):
-        if factor == 0:
-            continue
-        value = env[place]
-        if isinstance(value, int):
-            constant += factor * value
-        else:
-            term = value * index(factor) if factor != 1 else value
-            total = term if total is None else total + term
-    if total is None:
-        return index(constant)
-    return total + index(constant) if constant else total
+@dataclass(frozen=True)
+class PanelPacker:
+    """Packs a constant operand when the module is compiled.
+
+    Attributes
+    ----------
+    start : int
+        Element of the operand where the packed part begins.
+    extents, factors : tuple[int, ...]
+        For each axis of the packed operand, the vector's last: how many values, and elements of the
+        operand from one value to the next.
+    depth : int
+        As :attr:`Layout.depth`.
+    panels : tuple[tuple[int, int, int, int], ...]
+        Each a :class:`Panel`.
+    paired : int
+        Axis of which two neighbours are one element of the packed array; -1 if there is none.
+    """
+
+    start: int
+    extents: tuple[int, ...]
+    factors: tuple[int, ...]
+    depth: int
+    panels: tuple[tuple[int, int, int, int], ...]
+    paired: int = -1
+
+    def __call__(self, array: np.ndarray) -> np.ndarray:
+        """Return the packed array."""
+        flat = np.ascontiguousarray(array).reshape(-1)[self.start :]
+        strides = [factor * flat.itemsize for factor in self.factors]
+        view = np.lib.stride_tricks.as_strided(flat, self.extents, strides)
+        if self.paired >= 0:
+            view = in_pairs_of(view, self.paired)
+        rows = view.reshape(-1, self.depth, self.extents[-1])
+        parts = []
+        for panel in (Panel(*each) for each in self.panels):
+            for number in range(panel.count):
+                start = panel.start + number * panel.width
+                part = rows[:, :, start : start + panel.valid]
+                missing = panel.width - panel.valid
+                if missing:
+                    part = np.pad(part, ((0, 0), (0, 0), (0, missing)))
+                parts.append(part.reshape(len(rows), -1))
+        return np.concatenate(parts, axis=1).reshape(-1)
 
 
 def packing_of(plan: Plan, layout: Layout) -> Packing:
     """Return how a constant operand is packed when the module is compiled."""
     contraction = plan.contraction
-    load = contraction.b.only_load()
     (access,) = contraction.b.accesses.values()
     order = (*layout.outer, *layout.taps, plan.vector)
-    extents = [contraction.extents[axis] for axis in order]
-    factors = [access.factors[axis] for axis in order]
-    panels, depth = panels_of(plan), layout.depth
+    whole = contraction if plan.pairs is None else plan.pairs.original
+    pack = PanelPacker(
+        access.constant,
+        tuple(whole.extents[axis] for axis in order),
+        tuple(access.factors[axis] for axis in order),
+        layout.depth,
+        tuple((panel.start, panel.width, panel.valid, panel.count) for panel in panels_of(plan)),
+        -1 if plan.pairs is None else order.index(plan.pairs.axis),
+    )
+    return Packing((layout.size,), packed_type(plan), pack)
 
-    def pack(array: np.ndarray) -> np.ndarray:
-        flat = np.ascontiguousarray(array).reshape(-1)[access.constant :]
-        strides = [factor * flat.itemsize for factor in factors]
-        view = np.lib.stride_tricks.as_strided(flat, extents, strides)
-        rows = view.reshape(-1, depth, extents[-1])
-        parts = []
-        for panel in panels:
-            for number in range(panel.count):
-                start = panel.start + number * panel.width
-                part = rows[:, :, start : start + panel.valid]
-                missing = panel.width - panel.valid
-                part = np.pad(part, ((0, 0), (0, 0), (0, missing)))
-                parts.append(part.reshape(len(rows), -1))
-        return np.concatenate(parts, axis=1).reshape(-1)
 
-    return Packing((layout.size,), str(load.source.dtype), pack)
+def packed_type(plan: Plan) -> str:
+    """Return the type of a packed operand: two values of 16 bits are one of 32."""
+    return str(plan.contraction.b.only_load().source.dtype) if plan.pairs is None else "int32"
+
+
+def in_pairs_of(array: np.ndarray, axis: int) -> np.ndarray:
+    """Return an array of 32 bits with two neighbours along an axis in each element.
+
+    Example
+    -------
+    >>> in_pairs_of(np.array([[1, 2], [3, -1], [5, 6]]), 0).tolist()
+    [[196609, -65534], [5, 6]]
+    """
+    ends = [(0, 0)] * array.ndim
+    ends[axis] = (0, array.shape[axis] % 2)
+    array = np.pad(array.astype("<i2"), ends)
+    shape = (*array.shape[:axis], array.shape[axis] // 2, 2, *array.shape[axis + 1 :])
+    pairs = np.moveaxis(array.reshape(shape), axis + 1, -1)
+    return np.ascontiguousarray(pairs).view("<i4")[..., 0]
 
 
 def packing_loops(plan: Plan, layout: Layout, views: FlatViews, packed: Any, threads: int) -> Any:
@@ -165,7 +205,8 @@ def packing_loops(plan: Plan, layout: Layout, views: FlatViews, packed: Any, thr
     load = contraction.b.only_load()
     (access,) = contraction.b.accesses.values()
     source = views.of(load.source)
-    dtype = str(load.source.dtype)
+    dtype = packed_type(plan)
+    pairs = plan.pairs
     parallel = threads > 1 and layout.size >= PARALLEL_FROM
     todo: list[tuple[int | None, int, str]] = [
         (axis, contraction.extents[axis], contraction_name(contraction, axis))
@@ -174,7 +215,17 @@ def packing_loops(plan: Plan, layout: Layout, views: FlatViews, packed: Any, thr
 
     def element(env: dict[int, Any], panel: Panel, number: Any, lane: Any) -> Any:
         env = {**env, plan.vector: number * panel.width + (panel.start + lane)}
-        return tirx.BufferLoad(source, [at(access, env)])
+        if pairs is None:
+            return tirx.BufferLoad(source, [at(access, env)])
+        first = env[pairs.axis] * PAIR
+        both = [
+            tirx.BufferLoad(source, [at(access, {**env, pairs.axis: first + k})]).astype(dtype)
+            for k in range(PAIR)
+            # The last pair of an odd number is made for a number, not for a variable.
+            if not isinstance(first, int) or first + k < pairs.extent
+        ]
+        low = both[0] & tirx.const(0xFFFF, dtype)
+        return low | (both[1] << tirx.const(16, dtype)) if len(both) == PAIR else low
 
     def vectors(env: dict[int, Any], panel: Panel, number: Any) -> Any:
         base = layout.offset(env, panel, number)
@@ -202,12 +253,15 @@ def packing_loops(plan: Plan, layout: Layout, views: FlatViews, packed: Any, thr
     def inner(env: dict[int, Any], panel: Panel, number: Any, taps: tuple[int, ...]) -> Any:
         if not taps:
             return vectors(env, panel, number)
-        return loop(
-            "p",
-            0,
-            contraction.extents[taps[0]],
-            lambda tap: inner({**env, taps[0]: tap}, panel, number, taps[1:]),
-        )
+
+        def of(tap: Any) -> Any:
+            return inner({**env, taps[0]: tap}, panel, number, taps[1:])
+
+        extent = contraction.extents[taps[0]]
+        if pairs is not None and taps[0] == pairs.axis and pairs.extent % PAIR:
+            rest = of(extent - 1)
+            return sequence([loop("p", 0, extent - 1, of), rest] if extent > 1 else [rest])
+        return loop("p", 0, extent, of)
 
     def outer(env: dict[int, Any], left: list[Any], panel: Panel) -> Any:
         kind = tirx.ForKind.PARALLEL if parallel and len(left) == len(todo) else None

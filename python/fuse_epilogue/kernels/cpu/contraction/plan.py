@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from ....recognize.contraction import Contraction
+from .pairs import Pairs, in_pairs
 from .tiles import Group, groups
 
 #: Bytes of a buffer up to which LLVM keeps it in registers.
@@ -17,6 +19,10 @@ LATENCY = 4.0
 TILE_CYCLES = 30.0
 #: Cycles per second where nothing is known about the clock.
 CLOCK_HZ = 3.2e9
+#: Cycles in which an element is widened to 16 bits and copied.
+COPY_CYCLES = 0.25
+#: Lanes of the shortest instruction on pairs.
+LEAST_PAIR_LANES = 4
 #: Bytes that one core gets from memory or the last cache in a second.
 BYTES_PER_S = 2.0e10
 
@@ -32,11 +38,14 @@ class Machine:
     registers : int
         Vector registers.
     threads : int
+    pair_lanes : int
+        Sums of 32 bits to which one instruction adds products of pairs; 0 if there is none.
     """
 
     lanes: int
     registers: int
     threads: int
+    pair_lanes: int = 0
 
 
 @dataclass(frozen=True)
@@ -61,6 +70,8 @@ class Plan:
         "constant", "kernel" (the kernel packs) or "none".
     cycles : float
         Predicted.
+    pairs : Pairs or None
+        Where products are summed in pairs, along an axis of the contraction that is in pairs.
     """
 
     contraction: Contraction
@@ -72,6 +83,7 @@ class Plan:
     lanes: int
     packing: str
     cycles: float
+    pairs: Pairs | None = None
 
     @property
     def width(self) -> int:
@@ -79,8 +91,10 @@ class Plan:
         return self.vectors * self.lanes
 
 
-def choose(contraction: Contraction, machine: Machine, constants: tuple[bool, bool]) -> Plan | None:
-    """Return the way that is predicted to be the fastest, None if there is none.
+def choose(contraction: Contraction, machine: Machine, constants: tuple[bool, bool]) -> list[Plan]:
+    """Return the ways that are predicted to be the fastest: the best of each choice of axes.
+
+    The best two of the first choice, and the best of each other one, fastest first.
 
     Parameters
     ----------
@@ -89,19 +103,39 @@ def choose(contraction: Contraction, machine: Machine, constants: tuple[bool, bo
     constants : tuple[bool, bool]
         Whether each operand is constant at every call.
     """
-    found = [
-        plan
-        for one, constant in ((contraction, constants[1]), (contraction.swapped(), constants[0]))
-        for plan in _plans(one, machine, constant)
-    ]
-    return min(found, key=lambda plan: plan.cycles, default=None)
+    found = sorted(
+        (
+            (place, plan)
+            for place, (one, constant) in enumerate(
+                ((contraction, constants[1]), (contraction.swapped(), constants[0]))
+            )
+            for plan in (*_plans(one, machine, constant), *_paired_plans(one, machine, constant))
+        ),
+        key=lambda pair: pair[1].cycles,
+    )
+    kept: list[Plan] = []
+    seen: set[Any] = set()
+    for number, (place, plan) in enumerate(found):
+        axes = (place, plan.vector, plan.rows, plan.packing, plan.pairs is None)
+        if axes not in seen or number == 1:
+            kept.append(plan)
+        seen.add(axes)
+    return kept
 
 
-def _plans(contraction: Contraction, machine: Machine, constant: bool) -> Iterator[Plan]:
+def _paired_plans(contraction: Contraction, machine: Machine, constant: bool) -> Iterator[Plan]:
+    paired = in_pairs(contraction) if machine.pair_lanes else None
+    if paired is not None:
+        yield from _plans(paired[0], machine, constant, paired[1])
+
+
+def _plans(
+    contraction: Contraction, machine: Machine, constant: bool, pairs: Pairs | None = None
+) -> Iterator[Plan]:
     if contraction.b.only_load() is None or contraction.b.bounds:
         return
     in_b = contraction.places(in_a=False, in_b=True)
-    batch = contraction.places(in_a=True, in_b=True)
+    batch = contraction.places(in_a=True, in_b=True) if pairs is None else []
     bound_axes = {bound.axis for bound in contraction.a.bounds}
     for vector in in_b or batch:
         if vector in bound_axes:
@@ -110,7 +144,7 @@ def _plans(contraction: Contraction, machine: Machine, constant: bool) -> Iterat
             outer = tuple(
                 axis for axis in range(len(contraction.axes)) if axis != vector and axis not in rows
             )
-            yield from _tiles(contraction, machine, constant, vector, rows, outer)
+            yield from _tiles(contraction, machine, constant, vector, rows, outer, pairs)
 
 
 def _row_axes(contraction: Contraction, vector: int) -> list[tuple[int, ...]]:
@@ -134,10 +168,11 @@ def _tiles(
     vector: int,
     rows: tuple[int, ...],
     outer: tuple[int, ...],
+    pairs: Pairs | None,
 ) -> Iterator[Plan]:
     extent = contraction.extents[vector]
-    lanes = machine.lanes
-    while lanes > 1 and lanes >= 2 * extent:
+    lanes = machine.lanes if pairs is None else machine.pair_lanes
+    while lanes > (1 if pairs is None else LEAST_PAIR_LANES) and lanes >= 2 * extent:
         lanes //= 2
     total = math.prod(contraction.extents[axis] for axis in rows)
     shared = contraction.a.has(vector)
@@ -148,8 +183,9 @@ def _tiles(
         for most in range(1, min(12, total) + 1):
             sums = most * vectors
             registers = sums + 1 + (vectors if most > 1 else 0)
-            if shared:
-                registers = sums + vectors + 1
+            if shared or pairs is not None:
+                # A product is in a register of its own before it is added.
+                registers = sums + vectors + 1 + (pairs is not None)
             if registers > machine.registers or sums * lanes * 4 > REGISTER_BYTES:
                 continue
             count = -(-total // most)
@@ -159,10 +195,12 @@ def _tiles(
             cut = groups(contraction, rows, most)
             if cut is None:
                 continue
-            packing = _packing(contraction, vector, total, constant)
-            cycles = _cycles(contraction, vector, rows, outer, cut, vectors, lanes, packing)
+            packing = "constant" if constant else "kernel"
+            if pairs is None:
+                packing = _packing(contraction, vector, total, constant)
+            cycles = _cycles(contraction, vector, rows, outer, cut, vectors, lanes, packing, pairs)
             yield Plan(
-                contraction, vector, rows, outer, tuple(cut), vectors, lanes, packing, cycles
+                contraction, vector, rows, outer, tuple(cut), vectors, lanes, packing, cycles, pairs
             )
 
 
@@ -194,6 +232,7 @@ def _cycles(
     vectors: int,
     lanes: int,
     packing: str,
+    pairs: Pairs | None,
 ) -> float:
     """Return the predicted cycles on one core."""
     extents = contraction.extents
@@ -205,7 +244,12 @@ def _cycles(
     for wide, number in panels:
         for group in cut:
             loads = group.rows * (wide if shared else 1) + wide
-            step = max(group.rows * wide / 2, LATENCY, loads / 2)
+            step = max(group.rows * wide / 2, loads / 2)
+            if contraction.dtype == "float32" or contraction.dtype == "float64":
+                step = max(step, LATENCY)
+            elif pairs is None:
+                # Products of 32 bits are two operations, and operands are widened.
+                step = 3 * step
             one_tile_row += number * group.count * (steps * step + TILE_CYCLES)
             if contraction.stored.factors[vector] != 1:
                 one_tile_row += number * group.count * group.rows * wide * lanes
@@ -216,6 +260,7 @@ def _cycles(
     # A padded copy is written and read again.
     copied = sum(math.prod(stage.shape) for stage in contraction.before)
     cycles += 12 * copied / BYTES_PER_S * CLOCK_HZ
+    cycles += 0.0 if pairs is None else pairs.copied * COPY_CYCLES
     traffic = 4 * size
     for panel_axis in (vector,):
         again = -(-extents[panel_axis] // (vectors * lanes)) if not shared else 1

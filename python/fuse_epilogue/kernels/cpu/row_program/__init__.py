@@ -20,8 +20,9 @@ from tvm.target import Target
 from ....recognize.row_program import Group, RowProgram, read_row_program
 from ....recognize.row_stages import elements_of, node_count
 from ....recognize.stages import Program
-from ....schedules.targets import vector_bits
-from ....tir_tree import handle
+from ....targets import vector_bits
+from ....tir.build import with_fields
+from ....tir.walk import handle
 from ...scheduled import Scheduled
 from .. import elementwise
 from ..loops import FlatViews, sequence
@@ -93,7 +94,7 @@ def schedule(
         if handle(store.buffer) in stored and not found.program.is_param(store.buffer)
     ]
     body = sequence([*map(tirx.AllocBuffer, inner), *views.declare(sequence(nests))])
-    func = tirx.PrimFunc(program.func.params, body, program.func.ret_type, program.func.attrs)
+    func = with_fields(program.func, body=body)
     return Scheduled(func, "row program", _fusion(found.groups), predicted_s=predicted)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from tvm import tirx
 
 from ....recognize.reduction import Reduction
-from ....tir_tree import substitute, uses
+from ....tir.walk import substitute, uses
 from ..loops import index, loop, sequence
 from .passes import Work
 

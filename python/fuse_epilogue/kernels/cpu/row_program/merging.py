@@ -8,11 +8,11 @@ from typing import Any
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorLoad, Var, prim
-from tvm.sym import detect_linear_equation
 
+from ....recognize.defined import may_be_discarded
 from ....recognize.stages import Axis, analyzer_of
-from ....schedules.branches import may_be_discarded
-from ....tir_tree import loads, substitute, uses
+from ....tir.affine import affine_of
+from ....tir.walk import loads, parts_of, substitute, uses
 from ..loops import index, with_loads
 from .passes import Pass, Work
 
@@ -32,16 +32,11 @@ def _merged(one: Pass, place: int) -> Pass | None:
     # The results of reductions do not change along the domain.
     indices += [at for work in one.works if work.reduction is None for _, at in work.targets]
     for each in indices:
-        if loads(each):
+        found = affine_of(each, [outer.var, inner.var])
+        if found is None:
             if uses(each, outer.var, inner.var):
                 return None
-            continue
-        found = detect_linear_equation(each, [outer.var, inner.var])
-        if len(found) == 0 or not all(isinstance(x, prim.IntImm) for x in found[:-1]):
-            if uses(each, outer.var, inner.var):
-                return None
-            continue
-        if int(found[0]) != int(found[1]) * inner.extent or uses(found[2], outer.var, inner.var):
+        elif found.factors[0] != found.factors[1] * inner.extent:
             return None
     hidden = [with_loads(v, _constant) for work in one.works for v in work.values]
     if any(uses(each, outer.var, inner.var) for each in hidden):
@@ -94,8 +89,7 @@ def may_be_vector(one: Pass, axes: Sequence[Axis]) -> bool:
     analyzer = analyzer_of([*axes, *one.kept, *one.domain])
     for work in one.works:
         for value in work.values:
-            selects: list[Any] = []
-            tvm_ffi.structural_walk(value, (prim.Select, selects.append))
+            selects = parts_of(value, prim.Select)
             if selects and not may_be_discarded(value, analyzer):
                 return False
     return True

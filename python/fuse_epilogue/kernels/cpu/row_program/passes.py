@@ -13,7 +13,7 @@ from tvm.ir import Var
 from ....recognize.reduction import Reduction
 from ....recognize.row_program import Group, RowStage
 from ....recognize.stages import Axis, Stage, analyzer_of
-from ....tir_tree import handle, same, substitute
+from ....tir.walk import handle, same, substitute
 from ..loops import FlatViews, flat_index, index, with_loads
 from .shares import Exponentials
 from .windows import analyzer_with, without_proved_guards

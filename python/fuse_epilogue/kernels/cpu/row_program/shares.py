@@ -15,7 +15,7 @@ from tvm import tirx
 from tvm.ir import Call, TensorLoad, prim
 
 from ....recognize.reduction import Reduction
-from ....tir_tree import handle, same, substitute
+from ....tir.walk import handle, same, substitute
 from ..vector_math import exp_up_to_zero
 
 if TYPE_CHECKING:

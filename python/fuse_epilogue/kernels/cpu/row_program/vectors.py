@@ -11,7 +11,7 @@ from tvm import tirx
 from tvm.ir import Call, prim
 
 from ....recognize.stages import Axis
-from ....tir_tree import handle, loads, substitute
+from ....tir.walk import handle, loads, substitute
 from ..loops import index, loop, sequence
 from .accumulators import Accumulators, Values, in_lanes, pieces
 from .passes import Lanes, Pass

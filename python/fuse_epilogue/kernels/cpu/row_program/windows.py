@@ -15,10 +15,11 @@ from typing import Any
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, Range, TensorLoad, prim
-from tvm.sym import Analyzer, detect_linear_equation
+from tvm.sym import Analyzer
 
 from ....recognize.stages import Axis, analyzer_of
-from ....tir_tree import loads, substitute, uses
+from ....tir.affine import affine_of
+from ....tir.walk import conjuncts, loads, parts_of, substitute, uses
 from ..loops import index
 
 #: Rows at either end that may be computed one by one.
@@ -45,7 +46,7 @@ def without_proved_guards(value: Any, analyzer: Analyzer) -> Any:
     def rule(call: Any) -> Any:
         if not _is_guard(call):
             return call
-        left = [each for each in _conjuncts(call.args[0]) if not analyzer.can_prove(each)]
+        left = [each for each in conjuncts(call.args[0]) if not analyzer.can_prove(each)]
         if not left:
             return call.args[1]
         return tirx.if_then_else(tirx.all(*left), *call.args[1:])
@@ -57,11 +58,10 @@ def guards(values: Iterable[Any], at: Any) -> list[Any]:
     """Return the conditions that guard a part of some values and depend on a variable."""
     found: list[Any] = []
     for value in values:
-        calls: list[Any] = []
-        tvm_ffi.structural_walk(value, (Call, calls.append))
+        calls = parts_of(value, Call)
         for call in calls:
             if _is_guard(call):
-                found += [each for each in _conjuncts(call.args[0]) if uses(each, at)]
+                found += [each for each in conjuncts(call.args[0]) if uses(each, at)]
     return found
 
 
@@ -149,19 +149,9 @@ def _load(node: Any, stride: int | None, table: Mapping[Any, Any], count: int) -
 
 
 def _stride(load: Any, at: Any) -> int | None:
-    if loads(load.indices[0]):
-        return None
-    found = detect_linear_equation(load.indices[0], [at])
-    if len(found) == 0 or not isinstance(found[0], prim.IntImm) or uses(found[1], at):
-        return None
-    return int(found[0])
+    found = affine_of(load.indices[0], [at])
+    return None if found is None else found.factors[0]
 
 
 def _is_guard(call: Any) -> bool:
     return getattr(call.op, "name", "") == "prim.if_then_else"
-
-
-def _conjuncts(condition: Any) -> list[Any]:
-    if isinstance(condition, prim.And):
-        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
-    return [condition]

@@ -1,7 +1,7 @@
 """The kinds of functions that the planner knows, for GPUs.
 
 - :mod:`.product`: products of matrices.
-- :mod:`.rows`: rows of a matrix reduced to a number each.
+- :mod:`.row_reduction`: rows of a matrix reduced to a number each.
 - :mod:`.conv`: depthwise convolutions.
 - :mod:`.kernel`: what a kernel takes of a GPU, and how long.
 
@@ -10,6 +10,6 @@ Costs are predicted, and were not measured on a GPU.
 
 from .conv import find_conv
 from .product import find_product
-from .rows import find_rows
+from .row_reduction import find_rows
 
 __all__ = ["find_conv", "find_product", "find_rows"]

@@ -18,19 +18,21 @@ import numpy as np
 import tvm
 from tvm import s_tir, tirx
 
-from ....schedules.convolution import find_depthwise_conv, plain
-from ....schedules.cuda.loops import in_loops
-from ....schedules.cuda.narrow import with_wrapping
-from ....schedules.prepare import prepare
-from ....schedules.rewrite import rewrite
+from ....kernels.cuda.depthwise.loops import in_loops
+from ....kernels.cuda.depthwise.narrow import with_wrapping
+from ....kernels.cuda.fusing import fuse_as_one, in_plain_loops
+from ....recognize.depthwise import find_depthwise_conv
+from ....rewrites.epilogue import NONE, Epilogue
+from ....rewrites.step import rewrite
+from ....tir.affine import as_constant
 from ...cost import Terms
 from ...gpu import Gpu
+from ...request import Request
 from ...space import Constraint, Point, Points, Space, Variable
-from ..applied import applicable
-from ..epilogue import NONE, Epilogue, find_epilogue
+from ..legal_modes import applicable
 from ..patterns import refuse_empty
+from ..problem import fusion_variable
 from .conv_forms import CHANNELS, LABELS, LOOPS, ROWS, Form, one_pass_forms
-from .fusing import fuse_as_one, in_plain_loops
 from .kernel import ADDRESSES, Kernel, beyond_cache, elementwise, limits, terms, under_way
 
 #: Threads of a block; of those that cost the same, the first are taken.
@@ -43,8 +45,8 @@ class CudaConv:
 
     Attributes
     ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled.
+    request : Request
+        The function, not scheduled.
     machine : Gpu
     sizes : dict[str, int]
         "rows": images times channels; "columns" of the result; "taps".
@@ -61,7 +63,7 @@ class CudaConv:
         The work of one pass, and the loops of TVM.
     """
 
-    func: tirx.PrimFunc
+    request: Request
     machine: Gpu
     sizes: dict[str, int]
     dtype: str
@@ -82,7 +84,7 @@ class CudaConv:
         # Where not even a warp is allowed, what is.
         threads = tuple(t for t in _THREADS if t <= gpu.block_threads) or (gpu.block_threads,)
         variables = (
-            self.epilogue.variable,
+            fusion_variable(self.epilogue),
             Variable("form", forms, "", "what a thread computes", tuple(LABELS[f] for f in forms)),
             Variable(
                 "parts",
@@ -156,6 +158,11 @@ class CudaConv:
             cached=x * again + y,
         )
 
+    @property
+    def func(self) -> tirx.PrimFunc:
+        """The function, not scheduled."""
+        return self.request.func
+
     def cost(self, points: Points) -> Terms:
         """Return the terms of the cost of points, as predicted for the GPU."""
         epilogue = self.epilogue
@@ -190,9 +197,7 @@ class CudaConv:
     def apply(self, point: Point) -> s_tir.Schedule:
         """Return the function scheduled: written in one pass, or by primitives in loops."""
         self.space.check(point)
-        prepared = prepare(self.func)
-        assert prepared is not None, "it was when the problem was found"
-        sch, conv = prepared
+        sch, conv = self.request.scheduled()
         mode, form, most = point["fusion"], point["form"], point["threads"]
         if form == LOOPS:
             name = sch.get(conv).name_hint
@@ -215,12 +220,12 @@ class CudaConv:
         return sch
 
 
-def find_conv(func: tirx.PrimFunc, machine: Gpu) -> CudaConv | None:
+def find_conv(func: tirx.PrimFunc | Request, machine: Gpu) -> CudaConv | None:
     """Return the depthwise convolution that a function is, None if it is something else.
 
     Parameters
     ----------
-    func : tvm.tirx.PrimFunc
+    func : tvm.tirx.PrimFunc or Request
         Not scheduled.
     machine : Gpu
 
@@ -230,16 +235,17 @@ def find_conv(func: tirx.PrimFunc, machine: Gpu) -> CudaConv | None:
         TVM's primitives refuse every way to schedule the convolution; or the function has a
         reduction, and an axis of size 0.
     """
-    refuse_empty(func)
-    prepared = prepare(func)
+    request = Request.of(func)
+    refuse_empty(request.func)
+    prepared = request.prepared()
     if prepared is None:
         return None
     sch, conv = prepared
     found = find_depthwise_conv(sch.get(conv))
-    epilogue = find_epilogue(sch, conv) if found is not None else None
+    epilogue = request.epilogue if found is not None else None
     if found is None or epilogue is None or not in_plain_loops(sch, conv):
         return None
-    outer = [plain(axis.dom.extent) for axis in found.outer]
+    outer = [as_constant(axis.dom.extent) for axis in found.outer]
     if not all(isinstance(size, int) for size in (*outer, found.columns, found.width)):
         return None
     last = sch.get(sch.get_child_blocks(sch.get_sblock("root"))[-1])
@@ -247,7 +253,7 @@ def find_conv(func: tirx.PrimFunc, machine: Gpu) -> CudaConv | None:
     elements = prod(outer) * found.columns
     dtype = str(found.data.source.ty.dtype)
     problem = CudaConv(
-        func,
+        request,
         machine,
         {"rows": prod(outer), "columns": found.columns, "taps": found.taps},
         dtype,

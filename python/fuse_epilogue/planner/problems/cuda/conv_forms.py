@@ -8,13 +8,13 @@ from typing import Any
 
 from tvm import s_tir
 
-from ....schedules.convolution import plain
-from ....schedules.cuda.channels import find_channels, tile_of
-from ....schedules.cuda.depthwise import reads_result
-from ....schedules.cuda.rows import find_rows, vectors_of
-from ....schedules.fused import FusedConv, find_fused_conv
-from ..epilogue import NONE, Epilogue
-from .fusing import fuse_as_one
+from ....kernels.cuda.depthwise.channels import find_channels, tile_of
+from ....kernels.cuda.depthwise.contiguous_conv import find_rows, vectors_of
+from ....kernels.cuda.depthwise.rule import reads_result
+from ....kernels.cuda.fusing import fuse_as_one
+from ....rewrites.epilogue import NONE, Epilogue
+from ....rewrites.fused import FusedConv, find_fused_conv
+from ....tir.affine import as_constant
 
 LOOPS, ELEMENTS, ROWS, CHANNELS = 0, 1, 2, 3
 LABELS = ("loops", "elements", "rows", "channels")
@@ -66,7 +66,7 @@ def one_pass_forms(
 
 def _forms(fused: FusedConv) -> tuple[Form, ...]:
     conv = fused.conv
-    outer = prod(plain(axis.dom.extent) for axis in conv.outer)
+    outer = prod(as_constant(axis.dom.extent) for axis in conv.outer)
     found = [Form(ELEMENTS, 1, 1, outer * conv.columns, conv.taps)]
     rows = find_rows(fused)
     if rows is not None:

@@ -25,18 +25,20 @@ from typing import Any
 import numpy as np
 from tvm import s_tir, tirx
 
-from ....schedules.convolution import plain
-from ....schedules.cuda import copies
-from ....schedules.cuda.code import VECTOR_BYTES, has_vectors, is_compact
+from ....kernels.cuda.depthwise import copies
+from ....kernels.cuda.depthwise.code import VECTOR_BYTES, has_vectors, is_compact
+from ....kernels.cuda.fusing import in_plain_loops
+from ....kernels.cuda.product import scheduled
+from ....tir.affine import as_constant
 from ...cost import Terms
 from ...gpu import Gpu
+from ...request import Request
 from ...space import Constraint, Point, Points, Space, Variable
-from ..applied import applicable
+from ..legal_modes import applicable
 from ..patterns import Product, match_product
-from .fusing import in_plain_loops
-from .kernel import limits, near_powers
+from ..problem import fusion_variable
+from .kernel import element_threads, limits, near_powers
 from .product_cost import costs, kernel
-from .product_schedule import scheduled
 
 #: Rows and columns of a thread, threads along each axis, steps of k: powers of two up to these, and
 #: where a size is not divided by one, the largest divisor below it. More results of a thread than
@@ -59,7 +61,7 @@ class CudaProduct(Product[Gpu]):
         most = VECTOR_BYTES // max(self.a.bytes, self.b.bytes) if self._has_vectors else 1
         vectors = tuple(v for v in (1, 2, 4, 8, 16) if v <= most)
         variables = (
-            self.epilogue.variable,
+            fusion_variable(self.epilogue),
             Variable("rows", near_powers(m, _TILE), "rows", "rows of a thread"),
             Variable("columns", near_powers(n, _TILE), "columns", "columns of a thread"),
             Variable("threads_m", near_powers(m, _THREADS), "threads", "threads along the rows"),
@@ -143,7 +145,7 @@ class CudaProduct(Product[Gpu]):
     @cached_property
     def _has_vectors(self) -> bool:
         """Whether there are vectors of all that is loaded and stored."""
-        sch, _ = self.prepared()
+        sch, _ = self.request.scheduled()
         blocks = map(sch.get, sch.get_child_blocks(sch.get_sblock("root")))
         regions = (region for block in blocks for region in (*block.reads, *block.writes))
         return all(has_vectors(region.source) for region in regions)
@@ -151,10 +153,10 @@ class CudaProduct(Product[Gpu]):
     @cached_property
     def _has_copies(self) -> bool:
         """Whether the machine copies asynchronously, and TVM sees where vectors of it begin."""
-        sch, reduction = self.prepared()
+        sch, reduction = self.request.scheduled()
         read = sch.get(reduction).reads
         sources = [read[operand.place].source for operand in (self.a, self.b)]
-        begins = all(is_compact(each) and plain(each.ty.elem_offset) == 0 for each in sources)
+        begins = all(is_compact(each) and as_constant(each.ty.elem_offset) == 0 for each in sources)
         return begins and copies.has_copies(self.machine.chip.arch)
 
     def stored(self, point: Point) -> int:
@@ -169,16 +171,22 @@ class CudaProduct(Product[Gpu]):
     def apply(self, point: Point) -> s_tir.Schedule:
         """Return the function scheduled."""
         self.space.check(point)
-        sch, reduction = self.prepared()
-        return scheduled(sch, reduction, self, point)
+        return self.scheduled(point)
+
+    def scheduled(self, point: Point) -> s_tir.Schedule:
+        """Return the function scheduled, for any point."""
+        sch, reduction = self.request.scheduled()
+        threads = element_threads(self.machine)
+        operands, lanes = (self.a, self.b), self.stored(point)
+        return scheduled(sch, reduction, self.epilogue, operands, lanes, threads, point)
 
 
-def find_product(func: tirx.PrimFunc, machine: Gpu) -> CudaProduct | None:
+def find_product(func: tirx.PrimFunc | Request, machine: Gpu) -> CudaProduct | None:
     """Return the product of matrices that a function is, None if it is something else.
 
     Parameters
     ----------
-    func : tvm.tirx.PrimFunc
+    func : tvm.tirx.PrimFunc or Request
         Not scheduled.
     machine : Gpu
 
@@ -190,6 +198,10 @@ def find_product(func: tirx.PrimFunc, machine: Gpu) -> CudaProduct | None:
     """
     found = match_product(func, machine, CudaProduct)
     # Of a matrix times itself there is one read, and the tiles of two are wanted.
-    if found is None or found.a.place == found.b.place or not in_plain_loops(*found.prepared()):
+    if (
+        found is None
+        or found.a.place == found.b.place
+        or not in_plain_loops(*found.request.scheduled())
+    ):
         return None
     return applicable(found)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ....rewrites.epilogue import ABSORBED, NONE
 from ...cost import Terms
-from ...gpus import Chip
+from ...gpu_table import Chip
 from ...space import Points
-from ..epilogue import ABSORBED, NONE
 from .kernel import ADDRESSES, SECTOR, Kernel, elementwise, terms, under_way
 
 if TYPE_CHECKING:

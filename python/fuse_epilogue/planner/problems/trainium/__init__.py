@@ -2,6 +2,6 @@
 
 from .conv import find_conv
 from .matmul import find_product
-from .rows import find_rows
+from .row_reduction import find_rows
 
 __all__ = ["find_conv", "find_product", "find_rows"]

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from tvm import s_tir, tirx
 
+from ....kernels.trainium.channel_conv import ChannelConv, find_channel_conv
+from ....kernels.trainium.depthwise import PART, channels_of_a_tile, tilings
+from ....kernels.trainium.tiling import Tiling, cut, write
 from ....neuron.costs import FLOAT32_PASSES
 from ....neuron.machine import Machine
 from ....neuron.trace import ITEMSIZE
-from ....schedules.neuron.channel_conv import ChannelConv, find_channel_conv
-from ....schedules.neuron.depthwise import PART, channels_of_a_tile, tilings
-from ....schedules.neuron.tiling import Tiling, cut, write
+from ...request import Request
 from ...space import Constraint, Point, Points, Space, Variable
 from .buffers import buffers, in_flight, in_turns
 from .refused import check_sizes
@@ -277,12 +278,14 @@ class TrainiumConv(OnTrainium):
         )
 
 
-def find_conv(func: tirx.PrimFunc, core: Machine, finite: bool = False) -> TrainiumConv | None:
+def find_conv(
+    func: tirx.PrimFunc | Request, core: Machine, finite: bool = False
+) -> TrainiumConv | None:
     """Return a convolution as a problem, None if the function is something else.
 
     Parameters
     ----------
-    func : tvm.tirx.PrimFunc
+    func : tvm.tirx.PrimFunc or Request
         Not scheduled.
     core : Machine
         Where it shall run.
@@ -294,7 +297,7 @@ def find_conv(func: tirx.PrimFunc, core: Machine, finite: bool = False) -> Train
     ValueError
         The sizes are more than is counted; or as of :func:`.ways.find_ways`.
     """
-    ways: Any = find_ways(func, find_channel_conv)
+    ways: Any = find_ways(Request.of(func).func, find_channel_conv)
     if ways is None:
         return None
     problem = TrainiumConv(ways, core, finite)

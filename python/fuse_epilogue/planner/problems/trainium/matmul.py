@@ -1,4 +1,4 @@
-"""A product of matrices on Trainium: see :class:`...schedules.neuron.matmul.Tiling` for the loops.
+"""A product of matrices on Trainium: see :class:`....kernels.trainium.matmul.Tiling` for the loops.
 
     for blocks of rows: for blocks of columns: for chunks of k: for tiles of k, rows and columns
 
@@ -15,21 +15,14 @@ from typing import Any
 import numpy as np
 from tvm import s_tir, tirx
 
+from ....kernels.trainium.matmul import BLOCKS, CHUNK, LONGEST_ROW, Tiling, cut, last_engine, write
+from ....kernels.trainium.products import Product, Side
+from ....kernels.trainium.products import find_product as find
+from ....kernels.trainium.tiles import BANK, BANK_BYTES, PARTITIONS
 from ....neuron.costs import FLOAT32_PASSES
 from ....neuron.machine import Machine
 from ....neuron.trace import ITEMSIZE
-from ....schedules.neuron.matmul import (
-    BLOCKS,
-    CHUNK,
-    LONGEST_ROW,
-    Tiling,
-    cut,
-    last_engine,
-    write,
-)
-from ....schedules.neuron.products import Product, Side
-from ....schedules.neuron.products import find_product as find
-from ....schedules.neuron.tiles import BANK, BANK_BYTES, PARTITIONS
+from ...request import Request
 from ...space import Constraint, Point, Points, Space, Variable
 from .buffers import buffers, in_flight, in_turns
 from .refused import check_sizes
@@ -327,12 +320,12 @@ def _powers(size: int) -> tuple[int, ...]:
     return tuple(count for count in (1, 2, 4, 8) if count < 2 * size)
 
 
-def find_product(func: tirx.PrimFunc, core: Machine) -> TrainiumProduct | None:
+def find_product(func: tirx.PrimFunc | Request, core: Machine) -> TrainiumProduct | None:
     """Return a product as a problem, None if the function is something else.
 
     Parameters
     ----------
-    func : tvm.tirx.PrimFunc
+    func : tvm.tirx.PrimFunc or Request
         Not scheduled.
     core : Machine
         Where it shall run.
@@ -342,7 +335,7 @@ def find_product(func: tirx.PrimFunc, core: Machine) -> TrainiumProduct | None:
     ValueError
         The sizes are more than is counted; or as of :func:`.ways.find_ways`.
     """
-    ways = find_ways(func, find)
+    ways = find_ways(Request.of(func).func, find)
     if ways is None:
         return None
     problem = TrainiumProduct(ways, core)

@@ -8,10 +8,10 @@ from typing import Any
 
 from tvm import s_tir
 
+from ....kernels.trainium.unfused import Apart
 from ....neuron import CheckError, KernelError
-from ....schedules.convolution import plain
-from ....schedules.neuron.apart import Apart
-from ....tir_tree import handle, loads
+from ....tir.affine import as_constant
+from ....tir.walk import handle, loads
 
 #: Steps of a reduction that are counted: its bytes and cycles are integers of 64 bits here.
 MOST_STEPS = 2**60
@@ -71,14 +71,14 @@ def read_beyond(found: Any) -> str:
     if found is None:
         return ""
     axes = found.sch.get(found.sch.get_sblock(found.block)).iter_vars
-    extents = {handle(axis.var): plain(axis.dom.extent) for axis in axes}
+    extents = {handle(axis.var): as_constant(axis.dom.extent) for axis in axes}
     parts = (getattr(found, "term", None), found.fused.start, found.fused.result)
     for load in (load for part in parts for load in loads(part)):
         for index, size in zip(load.indices, load.source.ty.shape, strict=True):
-            known = plain(index)
+            known = as_constant(index)
             # An axis runs from 0; a rule takes no other indices than axes and constants.
             low, high = (known, known + 1) if isinstance(known, int) else (0, 0)
-            if low < 0 or max(high, extents.get(handle(index), 0)) > plain(size):
+            if low < 0 or max(high, extents.get(handle(index), 0)) > as_constant(size):
                 return str(load.source.name)
     return ""
 

@@ -17,17 +17,17 @@ from typing import Any, ClassVar
 import numpy as np
 from tvm import s_tir, tirx
 
+from ....kernels.trainium import row_reduction as elements
+from ....kernels.trainium.row_blocks import Rows
+from ....kernels.trainium.unfused import Apart, is_followed, split_apart
 from ....neuron import CheckError, EmitError, KernelError, emit
 from ....neuron.kernel import Kernel
 from ....neuron.machine import Machine
 from ....neuron.trace import ITEMSIZE
-from ....schedules.neuron import rows as elements
-from ....schedules.neuron.apart import Apart, is_followed, split_apart
-from ....schedules.neuron.row_blocks import Rows
+from ....rewrites.epilogue import NONE
 from ...cost import Terms
 from ...exact import LONGEST
 from ...space import Constraint, Point, Points, Space, Variable
-from ..epilogue import NONE
 from ..patterns import refuse_empty
 from .buffers import IN_FLIGHT
 from .refused import beyond, check_in_place, read_beyond, reason
@@ -256,6 +256,13 @@ class OnTrainium:
             self._reasons.append(reason(error))
             return False
         return True
+
+    def range_of(self, point: Point) -> tuple[float, float] | None:
+        """Return the ends of a point's predicted latency in seconds, None for a long kernel."""
+        if self.steps(Points.of([point]))[0] > LONGEST:
+            return None
+        least, most = self.kernel(point).predict(self.core).range_ms
+        return least * 1e-3, most * 1e-3
 
     def kernel(self, point: Point) -> Kernel:
         """Return the kernel of a point of the space; the last and the best of a way are kept."""

@@ -107,7 +107,9 @@ def start(core: Machine) -> float:
 
 def stretched(core: Machine, run: Any) -> Any:
     """Return how many times as long a transfer takes whose contiguous pieces have n bytes."""
-    return np.maximum(1.0, core.dma_run_bytes / np.maximum(run, 1))
+    rates = core.dma_gb_per_s, core.dma_peak_gb_per_s
+    sustained, peak = (core.dma_engines / (1e9 * gb_per_s) for gb_per_s in rates)
+    return np.maximum(1.0, (core.dma_piece_ns * 1e-9 / np.maximum(run, 1) + peak) / sustained)
 
 
 def size_of(buffer: Any) -> int:

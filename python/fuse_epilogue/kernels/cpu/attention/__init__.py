@@ -1,0 +1,74 @@
+"""Attention in one pass: a block of queries against blocks of keys, scores kept in the cache.
+
+    for heads and blocks of queries, in parallel:
+        pack the block's queries, transposed
+        for blocks of keys:
+            scores = keys x queries, with `f`; their maximum over the block
+            shares = exp(scores - maximum); their sum
+            result = result * exp(change of the maximum) + shares x values
+        store result / sum
+
+Scores are transposed: queries are the lanes, so that the softmax needs no sum over lanes, and keys
+and values are read as they lie. One block of keys, if a row of scores fits: then nothing is
+rescaled. Blocks of keys that a causal mask hides are skipped. One or two queries, as in decoding,
+have a kernel of their own, with keys and columns as lanes. Register tiles are of 4 x 2 vectors;
+they are buffers of the default scope, of at most 1,024 bytes, which LLVM keeps in registers.
+"""
+
+from __future__ import annotations
+
+from tvm.target import Target
+
+from ....recognize.attention import attention_of
+from ....recognize.stages import Program
+from ....targets import vector_bits
+from ....tir.build import with_fields
+from ...scheduled import Scheduled
+from .few_queries import FewQueries, fits
+from .kernel import Kernel
+
+#: Elements of the shortest vector that the kernel is written in.
+LEAST_LANES = 4
+#: Multiply-adds per second of one core: a third of AVX2's peak at 3 GHz for short products.
+FMA_S = 1 / 3e10
+
+
+def schedule(
+    program: Program,
+    target: Target,
+    threads: int = 1,
+    constants: frozenset[int] = frozenset(),  # noqa: ARG001 - every kind has the same parameters
+) -> Scheduled | None:
+    """Schedule attention.
+
+    Parameters
+    ----------
+    program : Program
+    target : tvm.target.Target
+        Of kind "llvm".
+    threads : int
+        Number of threads that the loop over heads and blocks of queries is made for.
+    constants : frozenset[int]
+        Unused here.
+
+    Returns
+    -------
+    Scheduled or None
+        None if the function is not attention in float32, or the columns of the result are not a
+        multiple of four.
+    """
+    found = attention_of(program)
+    lanes = vector_bits(target) // 32
+    if found is None:
+        return None
+    # Short heads are computed in vectors that are half as wide as the processor's, or less.
+    while lanes > LEAST_LANES and found.column.extent % lanes:
+        lanes //= 2
+    if lanes < LEAST_LANES or found.column.extent % lanes:
+        return None
+    kernel = FewQueries(found, threads) if fits(found) else Kernel(found, lanes, threads)
+    func = with_fields(program.func, body=kernel.body())
+    steps = found.query.extent * found.key.extent * (found.depth.extent + found.column.extent)
+    for axis in found.batch:
+        steps *= axis.extent
+    return Scheduled(func, "attention", "tail", steps * FMA_S / max(1, threads))

@@ -1,0 +1,1 @@
+"""Depthwise convolutions on a processor, with what follows them."""

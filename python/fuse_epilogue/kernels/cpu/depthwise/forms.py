@@ -1,0 +1,92 @@
+"""The forms in which a depthwise convolution is written for LLVM.
+
+Whoever chooses, the rule in :mod:`.rule` or the planner, names a form here, and has it written
+here: there is one way from a form to its code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import s_tir
+
+from ....recognize.depthwise import find_depthwise_conv
+from ....rewrites.fused import fuse_followers
+from ....rewrites.step import rewrite
+from .loops import in_loops, one_by_one
+
+#: In vectors along the rows of memory, see :mod:`.contiguous_conv`; as tiles of loops and element
+#: by element, see :mod:`.loops`.
+ROWS, TILES, ELEMENTS = "rows, in vectors", "tiles of loops", "element by element"
+
+
+@dataclass(frozen=True)
+class Form:
+    """A way to write a convolution.
+
+    Attributes
+    ----------
+    name : str
+        :data:`ROWS`, :data:`TILES` or :data:`ELEMENTS`.
+    lanes : int
+        Elements of a vector, a power of two; not of :data:`ELEMENTS`.
+    vectors : int
+        Columns of a tile; of :data:`TILES` only.
+    stream : bool
+        Whether the result is stored around the caches; of :data:`ROWS` only, and only where
+        :func:`.contiguous_conv.streams` says that it can be.
+    parallel : bool
+        Whether rows run in parallel.
+    """
+
+    name: str
+    lanes: int = 1
+    vectors: int = 1
+    stream: bool = False
+    parallel: bool = True
+
+
+def written(
+    sch: s_tir.Schedule,
+    conv: Any,
+    form: Form,
+    follow: Callable[[s_tir.Schedule, Any], None] = fuse_followers,
+) -> s_tir.Schedule:
+    """Return a convolution in a form.
+
+    Parameters
+    ----------
+    sch : tvm.s_tir.Schedule
+        Prepared, see :mod:`fuse_epilogue.rewrites.prepare`; nothing is scheduled. It is used up.
+    conv : SBlockRV
+        The reduction.
+    form : Form
+        One that is possible; of rows, :func:`.row_limits.why_not_rows` tells.
+    follow : Callable[[tvm.s_tir.Schedule, SBlockRV], None]
+        Treatment of the epilogue.
+
+    Returns
+    -------
+    tvm.s_tir.Schedule
+        `sch`. Its trace has all steps: TVM's primitives, ours, and two rewritings, see
+        :mod:`fuse_epilogue.rewrites.step`. "rows" writes the code of :data:`ROWS`; "borders"
+        splits the loops of :data:`TILES`.
+
+    Raises
+    ------
+    tvm.s_tir.ScheduleError
+        The epilogue is not fusable, one of TVM's primitives refuses the loops, or the form is not
+        possible.
+    """
+    if form.name == ROWS:
+        follow(sch, conv)
+        parallel = form.parallel
+        rewrite(sch, conv, "rows", lanes=form.lanes, stream=form.stream, parallel=parallel)
+        return sch
+    found = find_depthwise_conv(sch.get(conv))
+    assert found is not None, "it was when this form was found to be possible"
+    if form.name == TILES:
+        return in_loops(sch, conv, found, form.lanes, form.vectors, form.parallel, follow)
+    return one_by_one(sch, conv, found, form.parallel, follow)

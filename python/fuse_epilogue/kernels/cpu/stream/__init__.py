@@ -1,0 +1,183 @@
+"""Kernels for functions on streams: states, packed sequences, updates in place.
+
+The columns of a convolution that see nothing of a state or of another sequence are nearly all of
+them. They are computed by the kernel that computes a convolution without either; the others are
+computed again, each by the expression of one element, and the states are copied:
+
+    checks            assertions on integers of the call
+    core              y, with zeros for the state, across the borders of sequences
+    repairs           y where that is not the same: the first columns, those after a border
+    the other results final_state = the last columns
+
+A function that updates a state in place is one pass over it, see :mod:`.update`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.ir import Call, TensorLoad, prim
+
+from ....recognize.stream_elements import read_element
+from ....recognize.streams import Piece, Streams, is_choice, is_sum, read_streams
+from ....tir.build import in_root
+from ....tir.walk import handle, same
+from ...scheduled import Scheduled
+from ..loops import sequence
+from .repairs import repairs
+from .several import several
+from .update import update
+
+#: Schedules the core of a function; None if it does not know it.
+Core = Callable[[tirx.PrimFunc], Scheduled | None]
+
+
+def schedule(func: tirx.PrimFunc, threads: int, core: Core) -> Scheduled | None:
+    """Schedule a function on streams that has one sum.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        Not scheduled.
+    threads : int
+        Number of threads that parallel loops are made for.
+    core : callable
+        Schedules a convolution without states and sequences.
+
+    Returns
+    -------
+    Scheduled or None
+        None if the function has neither a check nor a second result nor a state, or several sums,
+        if `core` does not know it, or if an element is too long to write out.
+
+    Example
+    -------
+    >>> from fuse_epilogue.workloads import depthwise_conv1d_update
+    >>> schedule(depthwise_conv1d_update(4, 64, 4), 1, lambda core: None).kind
+    'stream update'
+    """
+    streams = read_streams(func)
+    if streams is None:
+        return None
+    if streams.updated():
+        return update(streams, threads)
+    sums = [each for each in streams.pieces if is_sum(each)]
+    owners = [r for r in streams.results if any(each in sums for each in streams.needed(r))]
+    if len(sums) > 1 or len(owners) != 1:
+        return None
+    pieces = streams.needed(owners[0])
+    plain = [_without_streams(each) for each in pieces]
+    changed = any(a is not b.statement for a, b in zip(plain, pieces, strict=True))
+    if not (changed or streams.checks or len(streams.results) > 1):
+        return None
+    inner = streams.function(pieces).body.block.alloc_buffers
+    scheduled = core(func.with_body(in_root(sequence(plain), inner)))
+    if scheduled is None:
+        return None
+    repaired: list[Any] | None = []
+    if changed:
+        element = read_element(streams, owners[0])
+        repaired = None if element is None else repairs(element, threads)
+    if repaired is None:
+        return None
+    others = [_side(streams, r) for r in streams.results if not same(r, owners[0])]
+    return Scheduled(
+        _joined(streams, scheduled.func, repaired, others),
+        f"stream of {scheduled.kind}",
+        scheduled.fusion,
+        scheduled.predicted_s,
+    )
+
+
+def schedule_sums(func: tirx.PrimFunc, part: Core) -> Scheduled | None:
+    """Schedule a function with several sums, such as gradients, sum by sum.
+
+    A kind that computes several sums in one kernel, such as attention, is to be tried first.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        Not scheduled.
+    part : callable
+        Schedules a function with one sum.
+
+    Returns
+    -------
+    Scheduled or None
+        None if the function updates a state in place or has one sum, or if `part` knows no part.
+    """
+    streams = read_streams(func)
+    if streams is None or streams.updated():
+        return None
+    if sum(map(is_sum, streams.pieces)) < 2:
+        return None
+    return several(streams, part)
+
+
+def _without_streams(piece: Piece) -> Any:
+    """Return a statement without masks of sequences, and with zeros for a state.
+
+    Nothing is claimed of it: wherever the two are not the same, the repairs follow.
+    """
+
+    def choice(node: Any) -> Any:
+        if not is_choice(node):
+            return node
+        condition, inside, outside = node.args
+        if is_mask(condition):
+            return inside
+        state = isinstance(inside, TensorLoad) and isinstance(outside, TensorLoad)
+        if state and handle(inside.source) != handle(outside.source):
+            return tirx.if_then_else(condition, inside, tirx.const(0, inside.ty.dtype))
+        return node
+
+    if not _has_choice(piece.block.body):
+        return piece.statement
+    made = tvm_ffi.structural_map(piece.statement, (Call, choice))
+    return piece.statement if tvm_ffi.structural_equal(made, piece.statement) else made
+
+
+def is_mask(condition: Any) -> bool:
+    """Whether a condition compares two integers of one buffer."""
+    if not isinstance(condition, prim.EQ):
+        return False
+    a, b = condition.a, condition.b
+    both = isinstance(a, TensorLoad) and isinstance(b, TensorLoad)
+    return both and handle(a.source) == handle(b.source)
+
+
+def _has_choice(body: Any) -> bool:
+    calls: list[Any] = []
+    tvm_ffi.structural_walk(body, (Call, calls.append))
+    return any(map(is_choice, calls))
+
+
+def _side(streams: Streams, result: Any) -> Any:
+    """Return the root block of the statements that a result needs, copies inlined."""
+    pieces = streams.needed(result)
+    sch = s_tir.Schedule(streams.function(pieces))
+    for each in pieces[:-1]:
+        if each.block.init is None:
+            sch.compute_inline(sch.get_sblock(str(each.block.name_hint)))
+    return sch.mod["main"].body.block
+
+
+def _joined(
+    streams: Streams, core: tirx.PrimFunc, repaired: Sequence[Any], others: Sequence[Any]
+) -> tirx.PrimFunc:
+    """Return the whole function: checks, core, repairs, the other results."""
+    body = [each.statement for each in streams.checks]
+    allocated: list[Any] = []
+    if isinstance(core.body, s_tir.SBlockRealize):
+        body.append(core.body.block.body)
+        allocated += core.body.block.alloc_buffers
+    else:
+        body.append(core.body)
+    body += repaired
+    for block in others:
+        body.append(block.body)
+        allocated += block.alloc_buffers
+    return core.with_body(in_root(sequence(body), allocated))

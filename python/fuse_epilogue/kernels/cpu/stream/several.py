@@ -1,0 +1,145 @@
+"""Several sums in one function, such as gradients: one kernel after the other.
+
+A function whose sums are read by further sums is cut where one is stored in memory anyway. Each
+part is a function of its own, is scheduled as such, and put back:
+
+    conv, bias, slope         ds, kept in memory
+    dpadded, dx               dx, from ds
+    dweight                   dweight, from ds and x
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import s_tir, tirx
+from tvm.ir import Call, TensorLoad, prim
+
+from ....recognize.streams import Piece, Streams, is_choice, is_sum
+from ....tir.build import in_root
+from ....tir.walk import handle, substitute
+from ...scheduled import Scheduled
+from ..loops import sequence
+
+#: Schedules a part; None if it does not know it.
+Part = Callable[[tirx.PrimFunc], Scheduled | None]
+
+
+def several(streams: Streams, part: Part) -> Scheduled | None:
+    """Schedule a function with several sums.
+
+    Parameters
+    ----------
+    streams : Streams
+        No parameter is updated in place.
+    part : callable
+        Schedules a function with one sum, or none.
+
+    Returns
+    -------
+    Scheduled or None
+        None if it is one part, or `part` knows none of the parts. A part that it does not know
+        keeps the loops that it has.
+    """
+    kept = _kept(streams)
+    if len(kept) < 2 or not any(is_sum(each) for each in streams.pieces):
+        return None
+    body = [each.statement for each in streams.checks]
+    results = {handle(param) for param in streams.func.params}
+    allocated = [buffer for buffer in kept if handle(buffer) not in results]
+    kinds: list[str] = []
+    predicted = 0.0
+    for buffer in kept:
+        func = _function(streams, buffer, kept)
+        scheduled = part(func)
+        if scheduled is not None:
+            kinds.append(scheduled.kind)
+            predicted += scheduled.predicted_s
+            func = scheduled.func
+        func = _with_own_buffers(func, allocated)
+        if isinstance(func.body, s_tir.SBlockRealize):
+            body.append(func.body.block.body)
+            allocated += func.body.block.alloc_buffers
+        else:
+            body.append(func.body)
+    if not kinds:
+        return None
+    func = streams.func.with_body(in_root(sequence(body), allocated))
+    return Scheduled(func, f"several: {', '.join(kinds)}", "tail", predicted)
+
+
+def _kept(streams: Streams) -> list[Any]:
+    """Return the buffers that are computed by parts of their own, in order.
+
+    The results, and what is computed, other than by copying, and read by a sum or by several
+    statements.
+    """
+    found = []
+    for piece in streams.pieces:
+        [written] = [
+            buffer
+            for buffer in (*streams.func.params, *streams.func.body.block.alloc_buffers)
+            if handle(buffer) in piece.writes
+        ]
+        readers = [each for each in streams.pieces if each is not piece and _reads(each, written)]
+        of_sum = any(is_sum(each) for each in streams.needed(written))
+        work = (of_sum or not _is_copy(piece)) and (
+            len(readers) > 1 or any(is_sum(each) for each in readers)
+        )
+        if work or any(handle(written) == handle(result) for result in streams.results):
+            found.append(written)
+    return found
+
+
+def _is_copy(piece: Piece) -> bool:
+    """Whether a statement copies elements, perhaps among constants or those of another buffer."""
+    store = piece.block.body
+    return isinstance(store, tirx.BufferStore) and _is_moved(store.value)
+
+
+def _is_moved(value: Any) -> bool:
+    if isinstance(value, Call) and is_choice(value):
+        return _is_moved(value.args[1]) and _is_moved(value.args[2])
+    return isinstance(value, TensorLoad | prim.FloatImm | prim.IntImm)
+
+
+def _with_own_buffers(func: tirx.PrimFunc, taken: Sequence[Any]) -> tirx.PrimFunc:
+    """Return a function that allocates no buffer of another part."""
+    if not isinstance(func.body, s_tir.SBlockRealize):
+        return func
+    others = {handle(buffer) for buffer in taken}
+    params = {handle(param) for param in func.params}
+    again = [each for each in func.body.block.alloc_buffers if handle(each) in others - params]
+    fresh = {handle(buffer): tirx.Var(buffer.name, buffer.ty) for buffer in again}
+    return func.with_body(substitute(func.body, fresh)) if again else func
+
+
+def _reads(piece: Piece, buffer: Any) -> bool:
+    return handle(buffer) in piece.reads
+
+
+def _function(streams: Streams, buffer: Any, kept: Sequence[Any]) -> tirx.PrimFunc:
+    """Return the part that computes a buffer, from those that are computed before."""
+    earlier = {handle(each) for each in kept} - {handle(buffer)}
+    wanted, pieces = {handle(buffer)}, []
+    for each in reversed(streams.pieces):
+        if each.writes & wanted:
+            pieces.append(each)
+            wanted |= each.reads - each.writes - earlier
+    made = streams.function(pieces[::-1])
+    used = frozenset().union(*(each.reads | each.writes for each in pieces))
+    params = [*streams.func.params, *kept]
+    params = [
+        each for i, each in enumerate(params) if handle(each) in used and i == _first(params, each)
+    ]
+    params.sort(key=lambda each: handle(each) == handle(buffer))
+    inner = [
+        each for each in made.body.block.alloc_buffers if handle(each) not in map(handle, kept)
+    ]
+    root = in_root(made.body.block.body, inner)
+    return tirx.PrimFunc(params, root, made.ret_type, made.attrs)
+
+
+def _first(params: Sequence[Any], buffer: Any) -> int:
+    return next(i for i, each in enumerate(params) if handle(each) == handle(buffer))

@@ -1,0 +1,1 @@
+"""Depthwise convolutions on a GPU, with what follows them."""

@@ -1,0 +1,107 @@
+"""A part of a function as a function of its own, and back: so that it can be rewritten alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import tvm_ffi
+from tvm import s_tir, tirx
+
+from ...tir.build import in_root, with_fields
+from ...tir.nest import statements
+from ...tir.walk import handle, parts_of, substitute, uses
+
+
+def part_of(func: tirx.PrimFunc, block: str) -> tirx.PrimFunc | None:
+    """Return the outermost loop around a block, as a function.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+    block : str
+        Its name.
+
+    Returns
+    -------
+    tvm.tirx.PrimFunc or None
+        Its parameters are those of the function that it uses and the intermediates that it shares
+        with others; those that it writes come last. None if there is no such block.
+
+    Example
+    -------
+    >>> from fuse_epilogue.workloads import matmul
+    >>> func = matmul(8, 8, 8, activation="relu")
+    >>> [[param.name for param in part_of(func, b).params] for b in ("matmul", "bias")]
+    [['a', 'b', 's'], ['bias', 's', 'biased']]
+    """
+    root = func.body.block
+    parts = statements(root.body)
+    own = [part for part in parts if block in _names(part)]
+    if len(own) != 1:
+        return None
+    others = [part for part in parts if part is not own[0]]
+    used = [buffer for buffer in (*func.params, *root.alloc_buffers) if uses(own[0], buffer)]
+    inner = {
+        handle(buffer)
+        for buffer in root.alloc_buffers
+        if not any(uses(part, buffer) for part in others)
+    }
+    written = _written(own[0])
+    params = [buffer for buffer in used if handle(buffer) not in inner]
+    params.sort(key=lambda buffer: handle(buffer) in written)
+    return _function(func, params, own, [buffer for buffer in used if handle(buffer) in inner])
+
+
+def put_back(func: tirx.PrimFunc, part: tirx.PrimFunc, written: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a function with a part of it rewritten.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+    part : tvm.tirx.PrimFunc
+        Of :func:`part_of`, or `func` itself.
+    written : tvm.tirx.PrimFunc
+        The replacement. Its parameters are those of the part, but for their names.
+
+    Returns
+    -------
+    tvm.tirx.PrimFunc
+        With the parameters of `func`.
+    """
+    root, old, new = (each.body.block for each in (func, part, written))
+    body = substitute(new.body, dict(zip(written.params, part.params, strict=True)))
+    gone = {handle(each) for each in statements(old.body)}
+    parts: list[Any] = []
+    for each in statements(root.body):
+        if handle(each) not in gone:
+            parts.append(each)
+        elif body is not None:
+            parts += statements(body)
+            body = None
+    inner = {handle(buffer) for buffer in old.alloc_buffers}
+    kept = [buffer for buffer in root.alloc_buffers if handle(buffer) not in inner]
+    return _function(func, func.params, parts, [*new.alloc_buffers, *kept])
+
+
+def _names(statement: Any) -> list[str]:
+    names: list[str] = []
+    tvm_ffi.structural_walk(
+        statement, (s_tir.SBlock, lambda block: names.append(str(block.name_hint)))
+    )
+    return names
+
+
+def _written(statement: Any) -> set[int]:
+    stores = parts_of(statement, tirx.BufferStore)
+    return {handle(store.buffer) for store in stores}
+
+
+def _function(
+    like: tirx.PrimFunc, params: Iterable[Any], parts: list[Any], allocated: list[Any]
+) -> tirx.PrimFunc:
+    """Return a function of some statements, with the attributes of another one."""
+    body = tirx.SeqStmt(parts) if len(parts) > 1 else parts[0]
+    root = like.body.block
+    realize = in_root(body, allocated, root.name_hint, annotations=root.annotations)
+    return with_fields(like, params=list(params), body=realize)

@@ -1,0 +1,215 @@
+"""A product of matrices, found in a function.
+
+y[m, n] = result(sum_k left[m, k] * right[k, n] + start)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.ir import TensorLoad, prim
+
+from ...recognize.depthwise import added_term, is_one_to_one, is_zero, uncast
+from ...rewrites.fused import Fused, find_fused
+from ...rewrites.prepare import prepare
+from ...tir.affine import as_constant
+from ...tir.walk import substitute, uses
+from .match import Found
+from .tiles import FLOATS, axis_loads, fuse_all, is_fixed
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two matrices.
+
+    Attributes
+    ----------
+    load : tvm.ir.TensorLoad
+        An element, in the axes of the reduction.
+    letter : str
+        "m" for the left one, "n" for the right one.
+    turned : bool
+        Whether k runs along memory.
+    name : str
+        What its blocks are called after: of a matrix times itself, each side has its own.
+    """
+
+    load: Any
+    letter: str
+    turned: bool
+    name: str
+
+    @property
+    def dtype(self) -> str:
+        """Type of its elements."""
+        return str(self.load.source.ty.dtype)
+
+
+@dataclass(frozen=True)
+class Product(Found):
+    """A product of matrices with its epilogue.
+
+    Attributes
+    ----------
+    sch, block
+        As of :class:`.match.Found`.
+    fused : Fused
+        The result computed from a sum.
+    axes : dict[str, tvm.tirx.IterVar]
+        By "m", "n" and "k"; one that is missing has one value. There are no others.
+    left, right : Side
+        The matrices.
+    """
+
+    fused: Fused
+    axes: dict[str, Any]
+    left: Side
+    right: Side
+
+    def size(self, letter: str) -> int:
+        """Return how long an axis is."""
+        return int(self.axes[letter].dom.extent) if letter in self.axes else 1
+
+    @property
+    def starts(self) -> bool:
+        """Whether the sum starts with something else than 0."""
+        return not is_zero(self.fused.start)
+
+    @property
+    def adds_first(self) -> bool:
+        """Whether that is added in a block of its own: only a column rides with what follows."""
+        rides = set(self.others([self.fused.start])) <= {"m"}
+        follows = not uncast(self.fused.result).same_as(self.fused.sum)
+        return self.starts and follows and not rides
+
+    def others(self, exprs: Sequence[Any] | None = None) -> dict[str, list[Any]]:
+        """Return what results, or some expressions, depend on besides: each load once.
+
+        By the axes it depends on, "m" and "n".
+        """
+        outer = {key: self.axes[key] for key in "mn" if key in self.axes}
+        parts = [self.fused.start, self.fused.result] if exprs is None else exprs
+        once: dict[str, list[Any]] = {}
+        for letters, found in (axis_loads(parts, outer) or {}).items():
+            kept = once.setdefault(letters, [])
+            for load in found:
+                if not any(tvm_ffi.structural_equal(load, each) for each in kept):
+                    kept.append(load)
+        return once
+
+
+def find_product(func: tirx.PrimFunc) -> Product | None:
+    """Return the product of matrices that a function is, None if it is something else.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        Not scheduled.
+
+    Raises
+    ------
+    tvm.s_tir.ScheduleError
+        The epilogue of the product cannot be fused.
+    """
+    prepared = prepare(func) if is_fixed(func) else None
+    if prepared is None:
+        return None
+    sch, reduction = prepared
+    if _matrices(sch.get(reduction)) is None:
+        return None
+    joined = fuse_all(sch, reduction)
+    return None if joined is None else product_in(joined, reduction)
+
+
+def product_in(sch: s_tir.Schedule, reduction: Any) -> Product | None:
+    """Return the product of matrices that a function is, None if it is something else.
+
+    Parameters
+    ----------
+    sch : tvm.s_tir.Schedule
+        Prepared, and fused: see :func:`.tiles.fuse_all`.
+    reduction : SBlockRV
+    """
+    block = sch.get(reduction)
+    found = _matrices(block) if is_fixed(sch.mod["main"]) else None
+    if found is None:
+        return None
+    operands, of, spatial, summed = found
+    fused = find_fused(sch, reduction, spatial)
+    if fused is None or not is_one_to_one(fused.indices, spatial):
+        return None
+    fused = fused.at(_units(block))
+    # Columns are neighbours in the result; if it is a vector, that is a row.
+    last = [axis for index in fused.indices for axis in spatial if uses(index, axis.var)][-1:]
+    if last and last[0] in of[0]:
+        operands, of = operands[::-1], of[::-1]
+    axes = dict(zip("k", summed, strict=False))
+    for letter, own in zip("mn", of, strict=True):
+        axes.update(zip(letter, own, strict=False))
+    names = [str(each.source.name) for each in operands]
+    if names[0] == names[1]:
+        names[1] += "_again"
+    sides = [_side(*each, axes) for each in zip(operands, "mn", names, strict=True)]
+    if sides[0] is None or sides[1] is None:
+        return None
+    grouped = axis_loads([fused.start, fused.result], {k: a for k, a in axes.items() if k != "k"})
+    if grouped is None or any(uses(e, fused.buffer) for e in (fused.start, fused.result)):
+        return None
+    return Product(sch, str(block.name_hint), fused, axes, sides[0], sides[1])
+
+
+def _matrices(block: Any) -> tuple[list[Any], list[list[Any]], list[Any], list[Any]] | None:
+    """Return the operands of a product, the axes of each, those of the result and those summed."""
+    found = _operands(block)
+    if found is None:
+        return None
+    moving = [axis for axis in block.iter_vars if as_constant(axis.dom.extent) != 1]
+    operands = [substitute(each, _units(block)) for each in found]
+    spatial = [axis for axis in moving if int(axis.iter_type) == tirx.IterVar.DataPar]
+    summed = [axis for axis in moving if int(axis.iter_type) == tirx.IterVar.CommReduce]
+    of = [[axis for axis in spatial if uses(each, axis.var)] for each in operands]
+    if len(spatial) + len(summed) != len(moving) or len(summed) > 1 or len(spatial) > 2:
+        return None
+    if any(as_constant(axis.dom.min) != 0 for axis in moving) or max(map(len, of)) > 1:
+        return None
+    if len(of[0]) + len(of[1]) != len(spatial) or any(a is b for a in of[0] for b in of[1]):
+        return None
+    if not all(uses(each, axis.var) for each in operands for axis in summed):
+        return None
+    return operands, of, spatial, summed
+
+
+def _units(block: Any) -> dict[Any, Any]:
+    """Return the values of the axes that have one value."""
+    return {a.var: a.dom.min for a in block.iter_vars if as_constant(a.dom.extent) == 1}
+
+
+def _operands(block: Any) -> list[Any] | None:
+    """Return the loads a and b of ``out = out + a * b``, in float32."""
+    update = block.body
+    if not isinstance(update, tirx.BufferStore) or not isinstance(update.value, prim.Add):
+        return None
+    term = added_term(update)
+    if not isinstance(term, prim.Mul) or str(term.ty.dtype) != "float32":
+        return None
+    found = []
+    for side in (term.a, term.b):
+        load = side.value if isinstance(side, prim.Cast) else side
+        if not isinstance(load, TensorLoad) or str(load.source.ty.dtype) not in FLOATS:
+            return None
+        found.append(load)
+    wide = {str(load.source.ty.dtype) == "float32" for load in found}
+    return found if len(wide) == 1 else None
+
+
+def _side(load: Any, letter: str, name: str, axes: dict[str, Any]) -> Side | None:
+    """Return a matrix, None if its indices are not axes."""
+    own = {key: axis for key, axis in axes.items() if key in (letter, "k")}
+    if axis_loads([load], own) is None:
+        return None
+    order = [key for index in load.indices for key, axis in own.items() if index.same_as(axis.var)]
+    return Side(load, letter, order[-1:] == ["k"], name)

@@ -1,0 +1,39 @@
+"""What the rules for Trainium share: TVM's way to call them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from tvm import s_tir, tirx
+
+from ...neuron.machine import Machine, machine
+from ..choice import Choice
+
+
+class NeuronRule(ABC):
+    """Schedules one kind of function for Trainium."""
+
+    def apply(
+        self, func: tirx.PrimFunc, target: str | Machine, tunable: bool = False
+    ) -> s_tir.Schedule | None:
+        """Return the scheduled function as "main", or None if the rule does not know it.
+
+        The schedule's trace replays on the function, from JSON as well.
+
+        Parameters
+        ----------
+        func : tvm.tirx.PrimFunc
+            With constant sizes, not scheduled.
+        target : str or Machine
+            ``"trn1"``, ``"trn2"`` or ``"trn3"``.
+        tunable : bool
+            Not used: nothing is left to tune.
+        """
+        return self.choose(func, target).schedule
+
+    def choose(self, func: tirx.PrimFunc, target: str | Machine) -> Choice:
+        """Return how a function is scheduled, and why not at all."""
+        return self._choose(func, machine(target))
+
+    @abstractmethod
+    def _choose(self, func: tirx.PrimFunc, core: Machine) -> Choice: ...

@@ -1,0 +1,85 @@
+"""The rewritings of whole functions for Trainium: a block for each operation of an engine.
+
+Each is about a function that is prepared and fused; or `alone`, about what one block of a function
+computes, while the other blocks stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import s_tir, tirx
+
+from ...rewrites.step import NotRewritten
+from . import channel_conv, product_blocks
+from .outline import part_of, put_back
+from .products import product_in
+from .row_blocks import REST, RowWriter
+from .row_reduction import elements_in, reduced_in
+from .row_stages import rewritten as stages_rewritten
+from .tiles import PARTITIONS
+
+
+def product(func: tirx.PrimFunc, block: str, alone: bool) -> tirx.PrimFunc:
+    """Rewrite a product of matrices, see :mod:`.product_blocks`."""
+    part = _part(func, block, alone)
+    found = _found(product_in, part, block, "one product of two matrices in float32")
+    return put_back(func, part, product_blocks.rewritten(found))
+
+
+def rows(func: tirx.PrimFunc, block: str, alone: bool) -> tirx.PrimFunc:
+    """Rewrite a reduction of rows, see :mod:`.row_blocks`."""
+    part = _part(func, block, alone)
+    found = _found(reduced_in, part, block, "one sum or maximum for each row of a matrix")
+    return put_back(func, part, RowWriter(found).write())
+
+
+def elements(func: tirx.PrimFunc, block: str, loops: int, alone: bool) -> tirx.PrimFunc:
+    """Rewrite elementwise work, in n loops, see :mod:`.row_blocks`."""
+    part = _part(func, block, alone)
+    found = _found(elements_in, part, block, "computed element by element")
+    _check_loops(len(found.matrices) + 2, loops)
+    return put_back(func, part, RowWriter(found, REST if alone else "").write())
+
+
+def row_stages(func: tirx.PrimFunc, _: str) -> tirx.PrimFunc:
+    """Rewrite reductions of the same rows and what is between them, see :mod:`.row_stages`."""
+    return put_back(func, func, stages_rewritten(func))
+
+
+def conv(
+    func: tirx.PrimFunc, block: str, partitions: int, on_tensor: int, loops: int, alone: bool
+) -> tirx.PrimFunc:
+    """Rewrite a depthwise convolution, in n loops, see :mod:`.channel_conv`."""
+    if not 1 <= partitions <= PARTITIONS:
+        raise NotRewritten(f"a tile has from 1 to {PARTITIONS} channels, not {partitions}")
+    part = _part(func, block, alone)
+    found = _found(channel_conv.conv_in, part, block, "a depthwise convolution in float32")
+    _check_loops(found.loops(partitions), loops)
+    try:
+        return put_back(func, part, channel_conv.rewritten(found, partitions, on_tensor))
+    except ValueError as why:
+        raise NotRewritten(str(why)) from why
+
+
+def _part(func: tirx.PrimFunc, block: str, alone: bool) -> tirx.PrimFunc:
+    part = part_of(func, block) if alone else func
+    if part is None:
+        raise NotRewritten(f"'{block}' is not in one loop nest")
+    return part
+
+
+def _found(
+    find: Callable[[s_tir.Schedule, Any], Any], func: tirx.PrimFunc, block: str, wanted: str
+) -> Any:
+    sch = s_tir.Schedule(func)
+    found = find(sch, sch.get_sblock(block))
+    if found is None:
+        raise NotRewritten(f"what '{block}' computes, with what is fused with it, is not {wanted}")
+    return found
+
+
+def _check_loops(own: int, wanted: int) -> None:
+    if own != wanted:
+        raise NotRewritten(f"it would be written in {own} loops, not in {wanted}")

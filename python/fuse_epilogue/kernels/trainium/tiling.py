@@ -1,0 +1,185 @@
+"""Schedules a depthwise convolution for Trainium, tile by tile, with TVM's primitives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import s_tir
+
+from ...rewrites.step import rewrite
+from ...tir.nest import child_names
+from .channel_conv import ChannelConv
+from .tiles import BANK, mark
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How a convolution is cut up.
+
+    Attributes
+    ----------
+    partitions : int
+        Channels of a tile, at most 128.
+    images, columns : int
+        Images and columns of the result in a tile.
+    part : int
+        Columns that are computed and stored together.
+    on_tensor : int
+        Taps that the tensor engine computes, as products with diagonal matrices; for finite data
+        and weights only.
+    whole_images : bool
+        Whether all channels of an image are loaded at once.
+    """
+
+    partitions: int
+    images: int
+    columns: int
+    part: int
+    on_tensor: int = 0
+    whole_images: bool = False
+
+    def said(self) -> str:
+        """Say it in a few words."""
+        images = f", {self.images} images" if self.images > 1 else ""
+        parts = f" in parts of {self.part}" if self.part < self.columns else ""
+        taps = "tap" if self.on_tensor == 1 else "taps"
+        tensor = f"; {self.on_tensor} {taps} on the tensor engine" if self.on_tensor else ""
+        return f"tiles of {self.partitions} channels{images}, {self.columns} columns{parts}{tensor}"
+
+
+def scheduled(conv: ChannelConv, tiling: Tiling) -> s_tir.Schedule:
+    """Schedule a convolution.
+
+    Tiles of channels on partitions, and along them images and columns. Each tile is loaded once,
+    with its zeros; the sum begins on the scalar engine, with the bias, and goes on on the vector
+    engine; what follows is computed before the tile is stored.
+
+    Parameters
+    ----------
+    conv : ChannelConv
+        The convolution to schedule.
+    tiling : Tiling
+        How.
+
+    Returns
+    -------
+    tvm.s_tir.Schedule
+        For :func:`fuse_epilogue.neuron.emit`.
+    """
+    sch = conv.sch.copy()
+    tile(sch, conv, tiling)
+    return sch
+
+
+def tile(sch: s_tir.Schedule, conv: ChannelConv, tiling: Tiling, alone: bool = False) -> None:
+    """Rewrite a convolution, and schedule it: `write`, then `cut`."""
+    write(sch, conv, tiling.partitions, tiling.on_tensor, alone)
+    cut(sch, conv, tiling)
+
+
+def write(
+    sch: s_tir.Schedule, conv: ChannelConv, partitions: int, on_tensor: int, alone: bool = False
+) -> None:
+    """Rewrite a convolution.
+
+    Parameters
+    ----------
+    sch : tvm.s_tir.Schedule
+        As that of `conv`; or, if it is `alone`, one that has its block and others.
+    conv : ChannelConv
+    partitions, on_tensor : int
+        As of :class:`Tiling`.
+    alone : bool
+        Whether the other blocks stay as they are.
+    """
+    rewrite(
+        sch,
+        sch.get_sblock(conv.block),
+        "neuron_conv",
+        partitions=partitions,
+        on_tensor=on_tensor,
+        loops=conv.loops(partitions),
+        alone=alone,
+    )
+
+
+def cut(sch: s_tir.Schedule, conv: ChannelConv, tiling: Tiling) -> None:
+    """Cut a convolution into tiles, in a schedule as `write` left it."""
+    image, columns, part = _cut(sch, conv, tiling)
+    blocks = [sch.get_sblock("stored")]
+    if "out" in child_names(sch.mod["main"]):
+        blocks.append(_elementwise(sch, "out", part, conv))
+    if tiling.on_tensor < conv.conv.taps:
+        blocks.append(_elementwise(sch, "conv", part, conv))
+    if tiling.on_tensor:
+        blocks.append(_products(sch, part))
+        for name in ("identity", "diagonal"):
+            sch.set_scope(sch.get_sblock(name), 0, "trn.sbuf")
+            if tiling.whole_images:
+                sch.annotate(sch.get_sblock(name), "nki_late", 1)
+        blocks.append(sch.get_sblock("diagonal"))
+    loaded = sch.get_sblock("loaded")
+    sch.set_scope(loaded, 0, "trn.sbuf")
+    sch.annotate(loaded, "nki_engine", "gpsimd")
+    sch.compute_at(loaded, image if tiling.whole_images and image is not None else columns)
+    _bring(sch, blocks)
+
+
+def _cut(sch: s_tir.Schedule, conv: ChannelConv, tiling: Tiling) -> tuple[Any, Any, Any]:
+    """Cut up the block that stores; return the loops over images, tiles and parts of a tile."""
+    stored, count = sch.get_sblock("stored"), len(conv.images)
+    *rest, columns = sch.get_loops(stored)
+    images, channel = rest[:count], rest[count:]
+    if len(channel) == 1:
+        channel = list(sch.split(channel[0], [None, tiling.partitions]))
+    inner = []
+    if images and tiling.images > 1:
+        images[-1], several = sch.split(images[-1], [None, tiling.images])
+        inner = [several]
+    tile, part, column = sch.split(columns, [None, -(-tiling.columns // tiling.part), tiling.part])
+    sch.reorder(*images, channel[0], tile, part, channel[1], *inner, column)
+    mark(sch, channel[1], *inner, column)
+    return images[-1] if images else None, tile, part
+
+
+def _elementwise(sch: s_tir.Schedule, name: str, part: Any, conv: ChannelConv) -> Any:
+    """Place a block that computes an element of the result from the same one, or sums taps."""
+    block = sch.get_sblock(name)
+    sch.set_scope(block, 0, "trn.sbuf")
+    sch.compute_at(block, part, preserve_unit_loops=True)
+    loops = _own(sch, block, part)
+    taps = [loops.pop()] if name == "conv" else []
+    count = len(conv.images)
+    images, channel, columns = loops[:count], loops[count:-1], loops[-1]
+    sch.reorder(*channel[:-1], *taps, channel[-1], *images, columns)
+    mark(sch, channel[-1], *images, columns)
+    return block
+
+
+def _products(sch: s_tir.Schedule, part: Any) -> Any:
+    """Place the taps that are products of matrices."""
+    block = sch.get_sblock("products")
+    sch.set_scope(block, 0, "trn.psum")
+    sch.compute_at(block, part, preserve_unit_loops=True)
+    *outer, rows, columns, tap, depth = _own(sch, block, part)
+    bank, column = sch.split(columns, [None, BANK])
+    sch.reorder(*outer, bank, tap, depth, rows, column)
+    for loop, role in ((depth, "P"), (rows, "lhs_F"), (column, "rhs_F")):
+        sch.annotate(loop, "nki_dim", role)
+    return block
+
+
+def _own(sch: s_tir.Schedule, block: Any, tile: Any) -> list[Any]:
+    """Return the loops of a block inside of the loop over tiles."""
+    loops = list(sch.get_loops(block))
+    depth = next(i for i, loop in enumerate(loops) if sch.get(loop).same_as(sch.get(tile)))
+    return loops[depth + 1 :]
+
+
+def _bring(sch: s_tir.Schedule, blocks: list[Any]) -> None:
+    """Read what blocks need of HBM through SBUF."""
+    for block in blocks[1:]:
+        for at, region in enumerate(sch.get(block).reads):
+            if region.source.scope() in ("", "global"):
+                sch.cache_read(block, at, "trn.sbuf")

@@ -1,0 +1,80 @@
+"""A function as two, with the result of its reduction in HBM between them.
+
+That is what there is without fusing: the reduction stores its sums, and what follows loads them
+again. Each part is scheduled as if it were alone; both together are one kernel.
+
+    y = relu(matmul(a, b))      becomes      sums = matmul(a, b)
+                                             y    = relu(sums)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import s_tir, tirx
+
+from ...rewrites.prepare import prepare
+from ...tir.nest import child_names, nests, statements
+from ...tir.walk import handle
+from .outline import part_of
+from .tiles import is_fixed
+
+
+@dataclass(frozen=True)
+class Apart:
+    """A function as two.
+
+    Attributes
+    ----------
+    sch : tvm.s_tir.Schedule
+        What its schedules begin with: the reduction, and one block that follows. It stays as it is.
+    reduction : tvm.tirx.PrimFunc
+        The reduction alone; the last parameter is what it stores into.
+    rest : tvm.tirx.PrimFunc
+        The epilogue; its last parameter but one is the result of the reduction.
+    """
+
+    sch: s_tir.Schedule
+    reduction: tirx.PrimFunc
+    rest: tirx.PrimFunc
+
+
+def is_followed(func: tirx.PrimFunc) -> bool:
+    """Whether anything follows the only reduction of a function."""
+    prepared = prepare(func)
+    return prepared is not None and len(child_names(prepared[0].mod["main"])) > 1
+
+
+def split_apart(func: tirx.PrimFunc) -> Apart | None:
+    """Return a function as two, None where nothing follows its reduction in one block.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        Not scheduled.
+
+    Example
+    -------
+    >>> from fuse_epilogue import workloads
+    >>> apart = split_apart(workloads.matmul(8, 8, 8, activation="relu"))
+    >>> [param.name for param in apart.rest.params]
+    ['bias', 'summed', 'y']
+    """
+    prepared = prepare(func) if is_fixed(func) else None
+    if prepared is None:
+        return None
+    sch, reduction = prepared
+    try:
+        for name in child_names(sch.mod["main"])[1:-1]:
+            sch.compute_inline(sch.get_sblock(name))
+    except s_tir.ScheduleError:
+        return None
+    made = sch.mod["main"]
+    root = made.body.block
+    if len(statements(root.body)) != 2 or None in nests(root) or len(root.alloc_buffers) != 1:
+        return None
+    if handle(sch.get(reduction).writes[0].source) != handle(root.alloc_buffers[0]):
+        return None
+    first, rest = (part_of(made, name) for name in child_names(made))
+    assert first is not None and rest is not None, "each block has a name of its own"
+    return Apart(sch, first, rest)

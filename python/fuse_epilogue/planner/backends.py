@@ -1,0 +1,295 @@
+"""What the planner knows of each kind of machine: a row each, with its kinds of problems."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from types import MappingProxyType
+from typing import Any
+
+from tvm import s_tir, tirx
+from tvm.target import Target
+
+from ..neuron import emit
+from ..neuron.machine import MACHINES, Machine
+from ..rewrites.epilogue import LABELS
+from ..targets import GPUS, named
+from .cost import Weights
+from .gpu import Gpu, gpu
+from .machine import Cpu, cpu
+from .measure import compiled, compiled_for_gpu
+from .problems import cuda, trainium
+from .problems.conv import find_conv
+from .problems.problem import Problem
+from .problems.product import find_product
+from .problems.row_reduction import find_rows
+from .problems.trainium.ways import LABELS as ON_TRAINIUM
+from .profile import UNKNOWN, Profile, profile_of, weights_elsewhere
+from .request import Request
+
+#: Returns the problem that a function is on a machine.
+Finder = Callable[[tirx.PrimFunc | Request, Any], Problem | None]
+
+#: Sizes of a product, of rows, and of a convolution along rows.
+_PRODUCT, _ROWS, _CONV = ("m", "n", "k"), ("m", "n"), ("rows", "columns", "taps")
+_BY_HAND = (
+    "schedule it by hand (a reduction with sch.fuse_reduction_epilogue), or search with "
+    "fuse_epilogue.tune; depthwise convolutions of any sizes have a rule in "
+    "fuse_epilogue.schedules"
+)
+_SPILL = "storing and loading what the registers do not hold"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of problem on one kind of machine.
+
+    Attributes
+    ----------
+    name : str
+        The same on all machines.
+    sizes : tuple[str, ...]
+        Names of the sizes of a problem.
+    find : Callable
+        Returns the problem that a function is on a machine, None if it is none of this kind.
+    find_finite : Callable, optional
+        The same where all data and weights are finite, if that makes a difference.
+    """
+
+    name: str
+    sizes: tuple[str, ...]
+    find: Finder
+    find_finite: Finder | None = None
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A kind of machine.
+
+    Attributes
+    ----------
+    machine : type
+        Type of its machines.
+    label : str
+        What it is called in a message, after "a profile is that of a processor: leave it out for".
+    kinds : tuple[Kind, ...]
+        Kinds of problems; a function is of the first one that finds it.
+    fusions : tuple[str, ...]
+        Names of the ways to fuse, by the value of "fusion".
+    terms : Mapping[str, str]
+        What each term of a cost is, in the order of :data:`.cost.NAMES`.
+    is_sum : bool
+        Whether a cost is the sum of its terms; otherwise that is a lower bound of it.
+    is_timed : bool
+        Whether points can be timed, on the machine at hand.
+    otherwise : str
+        The way out for a function of no kind, for a message.
+    compile : Callable
+        Returns what runs a schedule, for a target.
+    """
+
+    machine: type
+    label: str
+    kinds: tuple[Kind, ...]
+    fusions: tuple[str, ...]
+    terms: Mapping[str, str]
+    is_sum: bool
+    is_timed: bool
+    otherwise: str
+    compile: Callable[[s_tir.Schedule, Any], Any]
+
+    def kind(self, name: str) -> Kind | None:
+        """Return the kind of that name, None if there is none."""
+        return next((kind for kind in self.kinds if kind.name == name), None)
+
+
+CPU = Backend(
+    machine=Cpu,
+    label="a processor",
+    kinds=(
+        Kind("product", _PRODUCT, find_product),
+        Kind("rows", _ROWS, find_rows),
+        Kind("conv", _CONV, find_conv),
+    ),
+    fusions=LABELS,
+    terms=MappingProxyType(
+        {
+            "traffic": "moving data to and from caches and memory, what that takes longer than "
+            "computing",
+            "latency": "all instructions on one core, the call, and starting parallel loops",
+            "spill": _SPILL,
+            "parallelism": "what several cores save of the latency: it is taken off",
+        }
+    ),
+    is_sum=True,
+    is_timed=True,
+    otherwise=_BY_HAND,
+    compile=lambda sch, target: compiled(sch, _as_target(target)),
+)
+GPU = Backend(
+    machine=Gpu,
+    label="a GPU",
+    kinds=(
+        Kind("product", _PRODUCT, cuda.find_product),
+        Kind("rows", _ROWS, cuda.find_rows),
+        Kind("conv", _CONV, cuda.find_conv),
+    ),
+    fusions=LABELS,
+    terms=MappingProxyType(
+        {
+            "traffic": "moving data to and from the second cache and the memory",
+            "latency": "all instructions on one multiprocessor, or what they wait for each other, "
+            "and the launches",
+            "spill": _SPILL,
+            "parallelism": "what all multiprocessors save of the latency: it is taken off",
+        }
+    ),
+    is_sum=True,
+    is_timed=False,
+    otherwise=_BY_HAND,
+    compile=lambda sch, target: compiled_for_gpu(sch, _as_target(target)),
+)
+NEURON_CORE = Backend(
+    machine=Machine,
+    label="Trainium",
+    kinds=(
+        Kind(
+            "conv",
+            ("images", "channels", "columns", "taps"),
+            trainium.find_conv,
+            lambda func, core: trainium.find_conv(func, core, True),
+        ),
+        Kind("product", _PRODUCT, trainium.find_product),
+        Kind("rows", _ROWS, trainium.find_rows),
+    ),
+    fusions=ON_TRAINIUM,
+    terms=MappingProxyType(
+        {
+            "traffic": "all bytes at the full rate of the DMA engines",
+            "latency": "what the busiest engine takes longer than that",
+            "more": "what is predicted beyond these two: waiting, and short transfers",
+        }
+    ),
+    is_sum=False,
+    is_timed=False,
+    otherwise="schedule it by hand; elementwise functions have a rule in fuse_epilogue.schedules",
+    compile=lambda sch, _: emit(sch),
+)
+BACKENDS = (CPU, GPU, NEURON_CORE)
+
+
+def backend_of(machine: Cpu | Gpu | Machine) -> Backend:
+    """Return the row of a machine."""
+    return next(row for row in BACKENDS if isinstance(machine, row.machine))
+
+
+def finders_for(machine: Cpu | Gpu | Machine, finite: bool) -> dict[str, Finder]:
+    """Return what finds problems for a machine, by kind; `finite`: see :func:`.choose.plan`.
+
+    Raises
+    ------
+    ValueError
+        `finite` is asked for on a machine where it changes nothing.
+    """
+    kinds = backend_of(machine).kinds
+    if finite and not any(kind.find_finite for kind in kinds):
+        raise ValueError(f"finite is for Trainium: leave it out for {machine}")
+    return {kind.name: (finite and kind.find_finite) or kind.find for kind in kinds}
+
+
+def machine_of(data: Any) -> Cpu | Gpu | Machine:
+    """Return the machine of a plan's JSON.
+
+    Raises
+    ------
+    ValueError
+        `data` is neither the name of a Trainium machine nor the description of another.
+    """
+    if isinstance(data, str) and data in MACHINES:
+        return MACHINES[data]
+    if not isinstance(data, dict):
+        raise ValueError(f"its machine must be one of {', '.join(MACHINES)} or an object: {data!r}")
+    return (Gpu if "chip" in data else Cpu).from_json(json.dumps(data))
+
+
+def machine_data(machine: Cpu | Gpu | Machine) -> Any:
+    """Return a machine as data of JSON, for :func:`machine_of`.
+
+    Raises
+    ------
+    ValueError
+        The machine is one of Trainium that is not known by name.
+    """
+    if not isinstance(machine, Machine):
+        return asdict(machine)
+    if MACHINES.get(machine.name) != machine:
+        raise ValueError(f"only plans for {', '.join(MACHINES)} are written, by name")
+    return machine.name
+
+
+def described(target: Any, profile: Profile | None) -> tuple[Cpu | Gpu | Machine, Weights, float]:
+    """Return the machine that a target names, the weights of the cost on it, its resolution.
+
+    Raises
+    ------
+    TypeError
+        `target` or `profile` is something else.
+    ValueError
+        The target names no machine that is known, or a profile is given for a GPU or Trainium.
+    """
+    if profile is not None and not isinstance(profile, Profile):
+        raise TypeError(
+            f"profile must be a Profile, not {type(profile).__name__}: "
+            "read one from a file with Profile.from_json(Path(...).read_text())"
+        )
+    if profile is not None and not (
+        isinstance(profile.machine, Cpu) and isinstance(profile.weights, Weights)
+    ):
+        raise TypeError("profile must have a planner.machine.Cpu and planner.cost.Weights")
+    machine = _machine_named(target)
+    backend = backend_of(machine)
+    if backend is not CPU:
+        if profile is not None:
+            raise ValueError(f"a profile is that of a processor: leave it out for {backend.label}")
+        return machine, Weights(), UNKNOWN
+    profile = profile if profile is not None else profile_of(machine)
+    if profile is None:
+        return machine, weights_elsewhere(), UNKNOWN
+    return profile.on(machine), profile.weights, profile.resolution
+
+
+def _machine_named(target: Any) -> Any:
+    """Return the machine that a target names."""
+    target = named(target)
+    if isinstance(target, str) and target in MACHINES:
+        return MACHINES[target]
+    if isinstance(target, Machine | Gpu):
+        return target
+    target = target if isinstance(target, Target) else _target(target)
+    if target.kind.name not in ("cuda", "llvm"):
+        raise ValueError(
+            f"the planner does not know targets of kind '{target.kind.name}', only 'llvm', such as "
+            "schedules.host(), and 'cuda', such as {'kind': 'cuda', 'arch': 'sm_90'}; and "
+            f"{' and '.join(MACHINES)} by name"
+        )
+    return gpu(target) if target.kind.name == "cuda" else cpu(target)
+
+
+def _as_target(target: Any) -> Target:
+    target = target.target if isinstance(target, Gpu) else named(target)
+    return target if isinstance(target, Target) else Target(target)
+
+
+def _target(given: Any) -> Target:
+    if not isinstance(given, str | dict):
+        told = type(given).__name__
+        raise TypeError(f"target must be a Target, a Gpu, a Machine, a str or a dict, not {told}")
+    try:
+        return Target(given)
+    except Exception as error:  # TVM's errors are of several types
+        raise ValueError(
+            f"target {given!r} is neither 'host', a GPU by name ({', '.join(GPUS)}), "
+            f"{' or '.join(MACHINES)}, nor one that TVM knows, such as "
+            f"{{'kind': 'cuda', 'arch': 'sm_90'}}: {error}"
+        ) from error

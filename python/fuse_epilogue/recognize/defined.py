@@ -1,0 +1,118 @@
+"""Whether a value may be computed where a guard keeps it from being used.
+
+A value may be computed where it is not used only if it cannot end the program there: its loads are
+inside of their buffers, and its divisors are not zero. (Of an overflow, a shift by more than the
+width or a cast that does not fit, LLVM says that the result is poison, which a select discards.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Call, Op, prim
+from tvm.sym import Analyzer, ProofStrength
+
+from ..tir.walk import loads, parts_of, uses
+
+#: Of TVM's effects of calls: an annotation, a pure function.
+_EFFECT, _TOTAL = "TCallEffectKind", (0, 1)
+#: The divisions of TVM, which all end the program where the divisor is 0.
+DIVISIONS = (prim.Div, prim.Mod, prim.FloorDiv, prim.FloorMod)
+
+
+def analyzer_of(axes: Iterable[Any]) -> Analyzer:
+    """Return an analyzer that knows the domains of axes.
+
+    Parameters
+    ----------
+    axes : Iterable[tvm.tirx.IterVar]
+    """
+    analyzer = Analyzer()
+    for axis in axes:
+        analyzer.bind(axis.var, axis.dom)
+    return analyzer
+
+
+def may_be_discarded(value: Any, analyzer: Analyzer) -> bool:
+    """Whether a value can be computed where it is not used, without ending the program.
+
+    Guards in it count for nothing: TVM drops one that repeats what is around it.
+
+    Parameters
+    ----------
+    value : Expr
+    analyzer : tvm.sym.Analyzer
+        Knows the domains of the axes, and nothing else.
+    """
+    calls = parts_of(value, Call)
+    if not all(isinstance(call.op, Op) and call.op.get_attr(_EFFECT) in _TOTAL for call in calls):
+        return False
+    return all(divides(division, analyzer) for division in parts_of(value, *DIVISIONS)) and all(
+        is_inside(load, analyzer) for load in loads(value)
+    )
+
+
+def is_inside(load: Any, analyzer: Analyzer, but: int | None = None) -> bool:
+    """Whether a load is proved to be inside of its buffer, whatever guards it.
+
+    Parameters
+    ----------
+    load : tvm.ir.TensorLoad
+    analyzer : tvm.sym.Analyzer
+        Knows the domains of the axes, and nothing else.
+    but : int, optional
+        The place of an index that is left out.
+    """
+    places = enumerate(zip(load.indices, load.source.ty.shape, strict=True))
+    return all(
+        place == but or (_proved(index >= 0, analyzer) and _proved(index < size, analyzer))
+        for place, (index, size) in places
+    )
+
+
+def guarded(part: Any, whole: Any) -> bool:
+    """Whether a part of an expression is evaluated only where a condition holds.
+
+    Parameters
+    ----------
+    part : Expr
+        A node of `whole`.
+    whole : Expr
+    """
+    hole = tirx.Var("part", part.ty)
+    marked = tvm_ffi.structural_map(
+        whole, (type(part), lambda node: hole if node.same_as(part) else node), order="pre"
+    )
+    arms = [
+        arm for each in parts_of(marked, prim.Select) for arm in (each.true_value, each.false_value)
+    ]
+    for call in parts_of(marked, Call):
+        if getattr(call.op, "name", "") == "prim.if_then_else":
+            arms += list(call.args[1:])
+    return any(uses(arm, hole) for arm in arms)
+
+
+def is_integer(value: Any) -> bool:
+    """Whether a value is an integer, with a sign or without."""
+    return str(value.ty.dtype).startswith(("int", "uint"))
+
+
+def divides(division: Any, analyzer: Analyzer) -> bool:
+    """Whether a division is proved not to end the program: by no zero, and not the least by -1."""
+    if not is_integer(division):
+        return True
+    divisor = division.b
+    if isinstance(divisor, prim.IntImm):
+        return int(divisor) not in (0, -1)
+    return _proved(divisor > 0, analyzer) or _proved(divisor < -1, analyzer)
+
+
+def _proved(claim: Any, analyzer: Analyzer) -> bool:
+    # The second proof is slow, and about symbols: it knows no more of what is loaded.
+    return bool(
+        analyzer.can_prove(claim)
+        or (not loads(claim) and analyzer.can_prove(claim, ProofStrength.SYMBOLIC_BOUND))
+    )

@@ -1,0 +1,122 @@
+"""Products of matrices, read from the block of a reduction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.ir import TensorLoad, prim
+
+from ..tir.affine import as_constant
+from ..tir.walk import uses
+from .depthwise import added_term, uncast
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One of the two matrices.
+
+    Attributes
+    ----------
+    name : str
+    place : int
+        Which read of the reduction it is.
+    bytes : int
+        Bytes of an element.
+    turned : bool
+        Whether it is stored with the axes in the other order: a[k, m] or b[n, k].
+    """
+
+    name: str
+    place: int
+    bytes: int
+    turned: bool
+
+
+@dataclass(frozen=True)
+class MatrixProduct:
+    """A product of matrices: y[m, n] = sum_k a[m, k] * b[k, n].
+
+    Attributes
+    ----------
+    sizes : dict[str, int]
+        Of m, n and k.
+    dtype : str
+        Type of a.
+    bits : int
+        Bits of an element of the sum.
+    a, b : Operand
+    """
+
+    sizes: dict[str, int]
+    dtype: str
+    bits: int
+    a: Operand
+    b: Operand
+
+
+def matrix_product(block: Any) -> MatrixProduct | None:
+    """Return the product of matrices that a reduction computes, None if it is something else.
+
+    Parameters
+    ----------
+    block : tvm.s_tir.SBlock
+        With the axes m, n and k, in this order.
+
+    Example
+    -------
+    >>> from fuse_epilogue.rewrites.prepare import prepare
+    >>> from fuse_epilogue.workloads import matmul
+    >>> sch, reduction = prepare(matmul(8, 16, 4))
+    >>> matrix_product(sch.get(reduction)).sizes
+    {'m': 8, 'n': 16, 'k': 4}
+    """
+    axes = [axis.var for axis in block.iter_vars]
+    extents = [as_constant(axis.dom.extent) for axis in block.iter_vars]
+    if len(axes) != 3 or not all(isinstance(extent, int) for extent in extents):
+        return None
+    if int(block.iter_vars[2].iter_type) != tirx.IterVar.CommReduce:
+        return None
+    m, n, k = axes
+    store = block.body
+    if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, prim.Add):
+        return None
+    if len(store.indices) != 2 or not all(map(_is, store.indices, (m, n))):
+        return None
+    term = added_term(store)
+    sides = [uncast(side) for side in (term.a, term.b)] if isinstance(term, prim.Mul) else []
+    if not sides or not all(isinstance(side, TensorLoad) for side in sides):
+        return None
+    if uses(sides[0], n):
+        sides.reverse()
+    a, b = (_operand(side, x, k, block) for side, x in zip(sides, (m, n), strict=True))
+    if a is None or b is None:
+        return None
+    return MatrixProduct(
+        dict(zip("mnk", extents, strict=True)),
+        str(sides[0].source.ty.dtype),
+        int(tvm.DataType(str(term.ty.dtype)).bits),
+        a,
+        Operand(b.name, b.place, b.bytes, not b.turned),
+    )
+
+
+def _operand(side: Any, axis: Any, k: Any, block: Any) -> Operand | None:
+    """Return a load of the axes `axis` and k, turned if k comes first; None if of others."""
+    order = next((o for o in ((axis, k), (k, axis)) if _all(side.indices, o)), None)
+    reads = [region.source for region in block.reads]
+    places = [at for at, source in enumerate(reads) if source.same_as(side.source)]
+    if order is None or len(places) != 1:
+        return None
+    bits = tvm.DataType(str(side.source.ty.dtype)).bits
+    return Operand(str(side.source.name), places[0], bits // 8, order[0] is k)
+
+
+def _is(index: Any, var: Any) -> bool:
+    return bool(index.same_as(var))
+
+
+def _all(indices: Any, order: Any) -> bool:
+    return len(indices) == len(order) and all(map(_is, indices, order))

@@ -1,0 +1,73 @@
+"""Reductions of the rows of a matrix, read from the block of a reduction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.ir import TensorLoad, prim
+
+from ..tir.affine import as_constant
+from .depthwise import uncast
+
+
+@dataclass(frozen=True)
+class RowReduction:
+    """A reduction of rows: y[m] = op_n x[m, n], a sum or a maximum.
+
+    Attributes
+    ----------
+    sizes : dict[str, int]
+        Of m and n.
+    dtype : str
+        Type of x.
+    bits : int
+        Bits of an element of y.
+    """
+
+    sizes: dict[str, int]
+    dtype: str
+    bits: int
+
+
+def row_reduction(block: Any) -> RowReduction | None:
+    """Return the reduction of rows that a block computes, None if it is something else.
+
+    Parameters
+    ----------
+    block : tvm.s_tir.SBlock
+        With the axes m and n, in this order.
+
+    Example
+    -------
+    >>> from fuse_epilogue.rewrites.prepare import prepare
+    >>> from fuse_epilogue.workloads import row_reduce
+    >>> sch, reduction = prepare(row_reduce(8, 16))
+    >>> row_reduction(sch.get(reduction)).sizes
+    {'m': 8, 'n': 16}
+    """
+    extents = [as_constant(axis.dom.extent) for axis in block.iter_vars]
+    if len(extents) != 2 or not all(isinstance(extent, int) for extent in extents):
+        return None
+    m, n = (axis.var for axis in block.iter_vars)
+    store = block.body
+    if int(block.iter_vars[1].iter_type) != tirx.IterVar.CommReduce:
+        return None
+    if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, prim.Add | prim.Max):
+        return None
+    sides = [uncast(side) for side in (store.value.a, store.value.b)]
+    if not all(isinstance(side, TensorLoad) for side in sides):
+        return None
+    others = [side for side in sides if not side.source.same_as(store.buffer)]
+    if len(store.indices) != 1 or not store.indices[0].same_as(m) or len(others) != 1:
+        return None
+    x = others[0]
+    if len(x.indices) != 2 or not x.indices[0].same_as(m) or not x.indices[1].same_as(n):
+        return None
+    return RowReduction(
+        dict(zip("mn", extents, strict=True)),
+        str(x.source.ty.dtype),
+        int(tvm.DataType(str(store.value.ty.dtype)).bits),
+    )

@@ -1,0 +1,164 @@
+"""Read functions on streams: what is checked first, what each result needs, and one element of it.
+
+A function on a stream has several results (those of its columns, and a state), blocks that check
+integers of the call, and may update a parameter in place. Here it is taken to pieces by what they
+read and write:
+
+    check:  assert 0 <= indices[n] < P
+    pad:    padded = (state, x)              needed by y and by state
+    conv:   summed = sum of padded * weight  needed by y
+    y:      y = f(summed)                    a result
+    state:  state = the last of padded       a result, in place
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.ir import prim
+
+from ..tir.build import in_root
+from ..tir.nest import statements
+from ..tir.walk import handle, loads
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A statement of a function: a block in its loops.
+
+    Attributes
+    ----------
+    statement : tvm.tirx.Stmt
+    block : tvm.s_tir.SBlock
+    reads, writes : frozenset[int]
+        Handles of the buffers that it loads from, and stores into. A sum does not read itself.
+    """
+
+    statement: Any
+    block: Any
+    reads: frozenset[int]
+    writes: frozenset[int]
+
+    @property
+    def is_check(self) -> bool:
+        """Whether it only asserts something."""
+        return isinstance(self.block.body, tirx.AssertStmt)
+
+
+@dataclass(frozen=True)
+class Streams:
+    """A function in pieces.
+
+    Attributes
+    ----------
+    func : tvm.tirx.PrimFunc
+    checks, pieces : tuple[Piece, ...]
+        The checks, all of which come first, and the other statements, in order.
+    """
+
+    func: Any
+    checks: tuple[Piece, ...]
+    pieces: tuple[Piece, ...]
+
+    @property
+    def results(self) -> tuple[Any, ...]:
+        """Parameters that are written."""
+        return tuple(p for p in self.func.params if any(handle(p) in e.writes for e in self.pieces))
+
+    def updated(self) -> tuple[Any, ...]:
+        """Return the results that are read, too."""
+        return tuple(r for r in self.results if any(handle(r) in e.reads for e in self.pieces))
+
+    def writer(self, buffer: Any) -> Piece:
+        """Return the statement that stores into a buffer."""
+        return next(each for each in self.pieces if handle(buffer) in each.writes)
+
+    def needed(self, buffer: Any) -> tuple[Piece, ...]:
+        """Return the statements that a result needs, its own one last."""
+        wanted, found = {handle(buffer)}, []
+        for each in reversed(self.pieces):
+            if each.writes & wanted:
+                found.append(each)
+                wanted |= each.reads - each.writes
+        return tuple(reversed(found))
+
+    def function(self, pieces: Sequence[Piece]) -> tirx.PrimFunc:
+        """Return a function of some statements, with all parameters."""
+        used = frozenset().union(*(each.reads | each.writes for each in pieces))
+        root = self.func.body.block
+        inner = [buffer for buffer in root.alloc_buffers if handle(buffer) in used]
+        return self.func.with_body(in_root(_in_order(pieces), inner))
+
+
+def is_sum(piece: Piece) -> bool:
+    """Whether a statement is a sum."""
+    block = piece.block
+    stored = block.init is not None and isinstance(block.body, tirx.BufferStore)
+    return bool(stored and isinstance(block.body.value, prim.Add))
+
+
+def _in_order(pieces: Sequence[Piece]) -> Any:
+    body = [each.statement for each in pieces]
+    return body[0] if len(body) == 1 else tirx.SeqStmt(body)
+
+
+def read_streams(func: tirx.PrimFunc) -> Streams | None:
+    """Return a function in pieces.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        Not scheduled.
+
+    Returns
+    -------
+    Streams or None
+        None if a statement is not one block in loops, if a check comes after something else, or if
+        a buffer is written by two statements.
+
+    Example
+    -------
+    >>> from fuse_epilogue.workloads import depthwise_conv1d_update
+    >>> streams = read_streams(depthwise_conv1d_update(2, 8, 4, pool=5))
+    >>> [str(each.block.name_hint) for each in streams.checks]
+    ['check_indices', 'check_distinct']
+    >>> [buffer.name for buffer in streams.updated()]
+    ['state']
+    """
+    if not isinstance(func.body, s_tir.SBlockRealize) or func.body.block.match_buffers:
+        return None
+    pieces = [_piece(each) for each in statements(func.body.block.body)]
+    checks = [each for each in pieces if each is not None and each.is_check]
+    rest = pieces[len(checks) :]
+    if not rest or pieces[: len(checks)] != checks:
+        return None
+    found = [each for each in rest if each is not None]
+    written = [buffer for each in found for buffer in each.writes]
+    if len(found) < len(rest) or len(set(written)) < len(written):
+        return None
+    return Streams(func, tuple(checks), tuple(found))
+
+
+def _piece(statement: Any) -> Piece | None:
+    inner = statement
+    while isinstance(inner, tirx.For):
+        inner = inner.body
+    if not isinstance(inner, s_tir.SBlockRealize):
+        return None
+    stores: list[Any] = []
+    tvm_ffi.structural_walk(inner, (tirx.BufferStore, stores.append))
+    writes = frozenset(handle(each.buffer) for each in stores)
+    reads = frozenset(handle(load.source) for load in loads(inner.block.body))
+    if inner.block.init is not None:
+        # A sum reads itself, and only after its start has been stored.
+        reads = (reads | {handle(load.source) for load in loads(inner.block.init)}) - writes
+    return Piece(statement, inner.block, reads, writes)
+
+
+def is_choice(node: Any) -> bool:
+    """Whether a call is an if_then_else."""
+    return getattr(node.op, "name", "") == "prim.if_then_else"

@@ -1,0 +1,116 @@
+"""Keeps what a guard guards from being computed elsewhere, whatever a schedule does to its loops.
+
+TVM compiles a Select with a load in it as a branch, unless it is in a vectorized loop: there both
+values are computed for all lanes, and a guard guards nothing. TVM's vectorizer keeps an
+``if_then_else``, by computing such a statement lane by lane.
+
+    T.Select(d[vj] != 0, 100 // d[vj], 0)      becomes      T.if_then_else(d[vj] != 0, ...)
+
+TVM also folds a division by what unrolling makes a constant, and hoists one that occurs several
+times in front of its guards, unless there is a load in it.
+
+    T.if_then_else(vj > 3, 100 // (vj - 3), 0)      divides by      1 where vj - 3 is 0
+
+Which values may be computed where they are not used: :mod:`..recognize.defined`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.ir import Call, prim
+
+from ..recognize.defined import DIVISIONS, analyzer_of, divides, is_integer, may_be_discarded
+from ..tir.walk import handle, loads, parts_of, variables
+
+
+def with_branches(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a function whose guards hold in vectors and in loops that are unrolled.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        Not scheduled.
+
+    Returns
+    -------
+    tvm.tirx.PrimFunc
+        `func` itself if there is nothing to do.
+
+    Example
+    -------
+    >>> from fuse_epilogue.workloads import matmul
+    >>> func = matmul(8, 8, 8)
+    >>> with_branches(func).same_as(func)
+    True
+    """
+    if not parts_of(func.body, prim.Select, *DIVISIONS):
+        return func
+    # No function has anything to compute for sizes of zero.
+    sizes = {
+        handle(var)
+        for param in func.params
+        for extent in getattr(param.ty, "shape", ())
+        for var in variables(extent)
+    }
+    changed = {}
+    blocks = parts_of(func.body, s_tir.SBlock)
+    for block in blocks[:-1]:  # The root is the last one, and has the others in it.
+        made = _in_block(block, sizes)
+        if not made.same_as(block):
+            changed[handle(block)] = made
+    if not changed:
+        return func
+    rule = (s_tir.SBlock, lambda block: changed.get(handle(block), block))
+    return func.with_body(tvm_ffi.structural_map(func.body, rule, order="pre"))
+
+
+def _in_block(block: Any, sizes: set[int]) -> Any:
+    guards = parts_of(block, prim.Select, *DIVISIONS)
+    selections = [each for each in guards if isinstance(each, prim.Select)]
+    divisions = [each for each in guards if not isinstance(each, prim.Select)]
+    divisions = [each for each in divisions if _is_movable(each, sizes)]
+    if not selections and not divisions:
+        return block
+    analyzer = analyzer_of(block.iter_vars)
+
+    def branch(select: Any) -> Any:
+        values = (select.true_value, select.false_value)
+        if all(may_be_discarded(value, analyzer) for value in values):
+            return select
+        return tirx.if_then_else(select.condition, *values)
+
+    def total(division: Any) -> Any:
+        if not _is_movable(division, sizes) or divides(division, analyzer):
+            return division
+        return type(division)(division.a, _not_zero(division.b))
+
+    made = tvm_ffi.structural_map(block, (prim.Select, branch)) if selections else block
+    for kind in DIVISIONS if divisions else ():
+        made = tvm_ffi.structural_map(made, (kind, total))
+    return made
+
+
+def _not_zero(value: Any) -> Any:
+    """Return a value, but 1 for 0: in bits, since TVM would leave a condition out in its guard."""
+    dtype = tvm.DataType(str(value.ty.dtype))
+    zero, one = (tirx.const(number, str(dtype)) for number in (0, 1))
+    # All ones of a negative number, and 1 of one without a sign; 0 of 0.
+    sign = prim.RShift(
+        prim.BitwiseOr(value, zero - value), tirx.const(int(dtype.bits) - 1, str(dtype))
+    )
+    return value + (one + sign if str(dtype).startswith("int") else one - sign)
+
+
+def _is_movable(division: Any, sizes: set[int]) -> bool:
+    """Whether TVM may fold a division, or move it in front of its guard: none of memory."""
+    divisor = variables(division.b)
+    return bool(
+        is_integer(division)
+        and any(handle(var) not in sizes for var in divisor)
+        and not loads(division)
+        and not parts_of(division, Call)
+    )

@@ -1,0 +1,112 @@
+"""The machine at hand as a target."""
+
+from __future__ import annotations
+
+import os
+import platform
+from types import MappingProxyType
+from typing import Any
+
+import tvm
+from tvm.target import Target
+
+from .workloads.arguments import whole
+
+#: GPUs by the name that a target may be given by, and CUDA's name of their instructions.
+GPUS = MappingProxyType({"v100": "sm_70", "a100": "sm_80", "h100": "sm_90", "h200": "sm_90"})
+
+#: More than any machine has: a target with more "num-cores" is a mistake.
+MOST_CORES = 1 << 20
+
+
+def host(threads: int | None = None) -> Target:
+    """Return this machine as a target, with its processor's name and its widest vectors.
+
+    A plain ``"llvm"`` is a processor of 2003: on x86 it has vectors of 128 bits.
+
+    Parameters
+    ----------
+    threads : int, optional
+        Value of "num-cores" for MetaSchedule and the planner, which makes no parallel loops for 1;
+        all processors if None. On how many threads a parallel loop runs is up to TVM_NUM_THREADS.
+
+    Returns
+    -------
+    tvm.target.Target
+        Of kind "llvm".
+
+    Raises
+    ------
+    ValueError
+        `threads` is not an int from 1.
+
+    Example
+    -------
+    >>> from fuse_epilogue import schedules
+    >>> schedules.host(2).kind.name
+    'llvm'
+    """
+    cores = (os.cpu_count() or 1) if threads is None else whole("threads", threads)
+    name = tvm.get_global_func("target.llvm_get_system_cpu", allow_missing=True)
+    return of_processor(name() if name is not None else "", cores, platform.machine())
+
+
+def named(target: Any) -> Any:  # noqa: ANN401 - whatever a caller passes for a target
+    """Return the target that a name means; anything else is returned as it is.
+
+    Parameters
+    ----------
+    target : Any
+        ``None``, ``"host"`` and ``"cpu"`` mean this machine, a name of :data:`GPUS` in any case
+        means that GPU.
+
+    Example
+    -------
+    >>> named("H100").kind.name, named("llvm")
+    ('cuda', 'llvm')
+    """
+    if target is None or (isinstance(target, str) and target in ("host", "cpu")):
+        return host()
+    if isinstance(target, str) and target.lower() in GPUS:
+        arch = GPUS[target.lower()]
+        return Target({"kind": "cuda", "arch": arch, "model": target.upper()})
+    return target
+
+
+def of_processor(name: str, cores: int, architecture: str, triple: str = "") -> Target:
+    """Return a processor as a target, with its widest vectors.
+
+    Parameters
+    ----------
+    name : str
+        LLVM's; any processor if empty.
+    cores : int
+    architecture : str
+        Its kind, such as "x86_64".
+    triple : str
+        LLVM's, where it is not that of this machine.
+    """
+    target: dict[str, Any] = {"kind": "llvm", "num-cores": cores}
+    if name:
+        target["mcpu"] = name
+    if triple:
+        target["mtriple"] = triple
+    if architecture in ("x86_64", "AMD64"):
+        # LLVM prefers 256 bits where it vectorizes itself.
+        target["mattr"] = ["-prefer-256-bit"]
+    return Target(target)
+
+
+def vector_bits(target: Target) -> int:
+    """Return the bits of a vector register of a processor.
+
+    Parameters
+    ----------
+    target : tvm.target.Target
+        Of kind "llvm".
+    """
+    has = tvm.get_global_func("target.llvm_cpu_has_feature")
+    if has("sse2", target):
+        # TVM says 512 bits for all of x86; code for a target without a processor has 128.
+        return 512 if has("avx512f", target) else 256 if has("avx", target) else 128
+    return int(tvm.get_global_func("target.llvm_get_vector_width")(target))

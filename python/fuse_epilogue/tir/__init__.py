@@ -1,0 +1,1 @@
+"""Reading and writing TIR: the one way of doing so in Python."""

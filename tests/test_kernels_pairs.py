@@ -1,0 +1,167 @@
+"""Products of short integers: summed in pairs, exactly, for every value of their types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tvm import te, topi
+from tvm.target import Target
+
+from fuse_epilogue.kernels.cpu import contraction
+from fuse_epilogue.recognize.stages import read_program
+from fuse_epilogue.schedules import host
+from fuse_epilogue.schedules.cpu import with_vector_functions
+from test_kernels_contraction import assembly, innermost_loops, run
+
+AVX2 = Target({"kind": "llvm", "mcpu": "core-avx2", "mtriple": "x86_64-linux-gnu"})
+
+
+def product(
+    m: int, n: int, k: int, types: tuple[str, str], zero: bool = False, turned: bool = False
+) -> Any:
+    """Return a product of matrices; with `zero`, one number is subtracted from `a` before."""
+    a = te.placeholder((m, k), types[0], "a")
+    b = te.placeholder((n, k) if turned else (k, n), types[1], "b")
+    point = te.placeholder((), types[0], "point")
+    at = te.reduce_axis((0, k), "k")
+
+    def element(i: Any, j: Any) -> Any:
+        left = a[i, at].astype("int32")
+        if zero:
+            left = left - point().astype("int32")
+        return te.sum(left * b[(j, at) if turned else (at, j)].astype("int32"), at)
+
+    inputs = [a, b, point] if zero else [a, b]
+    y = te.compute((m, n), element, "y")
+    return te.create_prim_func([*inputs, y]).with_attr("tirx.noalias", True)
+
+
+def conv(shape: tuple[int, ...], filters: int, size: int, stride: int, layout: str) -> Any:
+    channels = shape[layout.index("C")]
+    weights = {"NHWC": (filters, size, size, channels), "NCHW": (filters, channels, size, size)}
+    x = te.placeholder(shape, "uint8", "x")
+    w = te.placeholder(weights[layout], "int8", "w")
+    order = {"NHWC": "OHWI", "NCHW": "OIHW"}[layout]
+    y = topi.nn.conv(x, w, stride, size // 2, 1, 1, layout, order, "int32")
+    return te.create_prim_func([x, w, y]).with_attr("tirx.noalias", True)
+
+
+def extremes(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Return numbers that are the least or the greatest of their type, for the most part."""
+    ends = np.iinfo(dtype)
+    chosen = rng.choice([ends.min, ends.max, 0, ends.min + 1], shape)
+    return chosen.astype(dtype)
+
+
+def computed(func: Any, arrays: list[np.ndarray], constants: set[int]) -> np.ndarray:
+    program = read_program(func)
+    assert program is not None
+    found = contraction.schedule(program, host(1), 1, frozenset(constants))
+    assert found is not None
+    # On the machine of the tests, whatever it is, instructions may be missing.
+    if contraction.machine_of(host(1), 1).pair_lanes:
+        assert "pmadd" in str(found.func)
+    packed = [
+        found.packing[place].pack(array) if place in found.packing else array
+        for place, array in enumerate(arrays)
+    ]
+    out = program.outputs[0]
+    return run(found.func, packed, tuple(map(int, out.shape)), "int32")
+
+
+@pytest.mark.parametrize(
+    ("types", "m", "n", "k", "constants"),
+    [
+        (("uint8", "int8"), 17, 40, 33, {1}),
+        (("uint8", "uint8"), 33, 2, 6, set()),
+        (("int8", "int8"), 1, 3, 129, {1}),
+        (("int16", "int16"), 7, 19, 64, {0}),
+    ],
+)
+def test_products_are_exact_at_the_ends_of_the_types(
+    types: tuple[str, str], m: int, n: int, k: int, constants: set[int]
+) -> None:
+    rng = np.random.default_rng(m + k)
+    a, b = extremes(rng, (m, k), types[0]), extremes(rng, (k, n), types[1])
+    # Two products of 2^30 in a pair do not fit in 31 bits: both sides wrap around.
+    expected = (a.astype("int64") @ b.astype("int64")).astype("int32")
+    assert np.array_equal(computed(product(m, n, k, types), [a, b], constants), expected)
+
+
+def test_zero_points_are_subtracted_before() -> None:
+    rng = np.random.default_rng(0)
+    a, b = extremes(rng, (9, 31), "uint8"), extremes(rng, (21, 31), "int8")
+    point = np.array(255, "uint8")
+    func = product(9, 21, 31, ("uint8", "int8"), zero=True, turned=True)
+    expected = (a.astype("int32") - 255) @ b.T.astype("int32")
+    assert np.array_equal(computed(func, [a, b, point], {1}), expected)
+    assert np.array_equal(computed(func, [a, b, point], set()), expected)
+
+
+@pytest.mark.parametrize(
+    ("layout", "channels", "filters", "size", "stride"),
+    [("NHWC", 3, 20, 7, 2), ("NCHW", 3, 9, 5, 2), ("NHWC", 8, 24, 3, 1), ("NHWC", 5, 9, 1, 2)],
+)
+def test_convolutions_are_those_of_the_unscheduled_function(
+    layout: str, channels: int, filters: int, size: int, stride: int
+) -> None:
+    rng = np.random.default_rng(channels)
+    sizes = {"N": 2, "H": 9, "W": 11, "C": channels}
+    shape = tuple(sizes[axis] for axis in layout)
+    func = conv(shape, filters, size, stride, layout)
+    params = read_program(func).params
+    arrays = [extremes(rng, tuple(map(int, p.shape)), str(p.dtype)) for p in params[:2]]
+    out = tuple(map(int, params[2].shape))
+    assert np.array_equal(computed(func, arrays, {1}), run(func, arrays, out, "int32"))
+
+
+@pytest.mark.parametrize(
+    "change", ["sums of 16 bits", "operands of 32 bits", "wraps around", "floats"]
+)
+def test_other_types_are_not_summed_in_pairs(change: str) -> None:
+    a = te.placeholder((8, 8), {"operands of 32 bits": "int32"}.get(change, "int8"), "a")
+    b = te.placeholder((8, 16), "int8", "b")
+    total = {"sums of 16 bits": "int16", "floats": "float32"}.get(change, "int32")
+    at = te.reduce_axis((0, 8), "k")
+
+    def left(i: Any) -> Any:
+        value = a[i, at]
+        # Of a negative number, 65,535 at most.
+        return value.astype("uint16") if change == "wraps around" else value
+
+    y = te.compute(
+        (8, 16),
+        lambda i, j: te.sum(left(i).astype(total) * b[at, j].astype(total), at),
+        "y",
+    )
+    program = read_program(te.create_prim_func([a, b, y]))
+    found = contraction.schedule(program, AVX2, 1, frozenset({1}))
+    assert found is None or "pmadd" not in str(found.func)
+
+
+@pytest.mark.parametrize(
+    ("mcpu", "instruction"),
+    [
+        ("core-avx2", r"vpmaddwd"),
+        ("skylake-avx512", r"vpmaddwd"),
+        # A product and a sum in one, of the same values.
+        ("sapphirerapids", r"vpdpwssd"),
+    ],
+)
+def test_the_innermost_loop_has_the_instruction_and_no_stack(mcpu: str, instruction: str) -> None:
+    target = Target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux-gnu"})
+    program = read_program(product(61, 72, 200, ("uint8", "int8")))
+    found = contraction.schedule(program, target, 1, frozenset({1}))
+    func = with_vector_functions(found.func).with_attr("global_symbol", "main")
+    loops = [body for body in innermost_loops(assembly(func, target)) if instruction in body]
+    assert loops
+    assert all("rsp" not in body for body in loops)
+
+
+def test_processors_without_the_instruction_compute_single_products() -> None:
+    target = Target({"kind": "llvm", "mtriple": "aarch64-linux-gnu"})
+    program = read_program(product(17, 40, 33, ("int8", "int8")))
+    found = contraction.schedule(program, target, 1, frozenset({1}))
+    assert found is not None and "pmadd" not in str(found.func)

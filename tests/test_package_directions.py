@@ -1,0 +1,86 @@
+"""Which package imports which: only ever one that is listed further down, so never in a circle."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fuse_epilogue
+
+ROOT = Path(fuse_epilogue.__file__).parent
+#: From the top down. Packages of one line do not import each other.
+LAYERS = (
+    # Programs: what `python -m` runs, in whatever folder it is.
+    "__main__",
+    "__init__",
+    "cli",
+    "models",
+    "schedules",
+    "transform tune",
+    "planner",
+    "kernels",
+    "rewrites",
+    "recognize",
+    "neuron verify targets schedule",
+    "workloads",
+    "report",
+    "_extend",
+    "certificate _core _rpc",
+    "_arguments _files _html _interrupts _lib _log _version tir",
+)
+#: The primitives are one unit: the class of the schedule has them all.
+SAME = {"cascade": "schedule"}
+LEVEL = {name: level for level, line in enumerate(LAYERS) for name in line.split()}
+#: These import nothing of the package but what is named: other checks rest on that.
+ALONE = {"neuron": set(), "verify": {"_arguments", "certificate", "tir"}}
+
+
+def unit(module: tuple[str, ...]) -> str:
+    """The package or module right below fuse_epilogue that a module belongs to."""
+    if module[-1] == "__main__":
+        return "__main__"
+    name = SAME.get(module[0], module[0])
+    return name if name in LEVEL else "__init__"
+
+
+def imported(file: Path) -> Iterator[tuple[str, ...]]:
+    """What a file imports of the package, anywhere in it: parts of the path from its root."""
+    package = file.relative_to(ROOT).parts[:-1]
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            names = [tuple(alias.name.split(".")) for alias in node.names]
+            yield from (name[1:] or ("__init__",) for name in names if name[0] == ROOT.name)
+        elif isinstance(node, ast.ImportFrom):
+            name = tuple(node.module.split(".")) if node.module else ()
+            if node.level:
+                base = package[: len(package) + 1 - node.level] + name
+            elif name[0] == ROOT.name:
+                base = name[1:]
+            else:
+                continue
+            yield from ((*base, alias.name) for alias in node.names)
+
+
+def arrows() -> set[tuple[str, str]]:
+    """Who imports whom."""
+    files = {file: file.relative_to(ROOT).with_suffix("").parts for file in ROOT.rglob("*.py")}
+    pairs = {(unit(own), unit(other)) for file, own in files.items() for other in imported(file)}
+    return {(one, other) for one, other in pairs if one != other}
+
+
+def test_imports_go_downwards() -> None:
+    upwards = {f"{one} -> {other}" for one, other in arrows() if LEVEL[one] >= LEVEL[other]}
+    assert upwards == set()
+
+
+def test_every_package_has_a_level() -> None:
+    names = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or any(path.glob("*.py"))}
+    assert names - {"lib"} == {*LEVEL, *SAME}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_what_stands_alone(name: str) -> None:
+    assert {other for one, other in arrows() if one == name} == ALONE[name]
