@@ -53,7 +53,7 @@ CASES = [
     ("start-partition", "nisa.memset(t[16:32, :], 0)", "nisa.memset(t[96:128, :], 0)", "trn1"),
     (
         "start-partition",
-        "nisa.dma_copy(t[1:2, :], x[0:1, :])",
+        "nisa.tensor_copy(t[1:2, :], t[1:2, :])",
         "nisa.dma_copy(t[32:33, :], x[0:1, :])",
         "trn1",
     ),
@@ -143,8 +143,8 @@ CASES = [
     ),
     (
         "per-partition-type",
-        R + V.replace(F32, BF16) + "nisa.scalar_tensor_tensor(r, t, nl.add, v, nl.multiply, t)",
-        R + V + "nisa.scalar_tensor_tensor(r, t, nl.add, v, nl.multiply, t)",
+        R + V.replace(F32, BF16) + "nisa.activation_reduce(r, nl.exp, t, nl.add, v, scale=v)",
+        R + V + "nisa.activation_reduce(r, nl.exp, t, nl.add, t[:, 0:1], scale=v)",
         "trn1",
     ),
     (
@@ -210,8 +210,8 @@ CASES = [
     ),
     (
         "accumulate",
+        product() + "\nnisa.tensor_scalar(p, p, nl.add, 1.0)\nnisa.nc_matmul(p, a, b)",
         product() + "\nnisa.nc_matmul(p, a, b)",
-        product() + "\nnisa.nc_matmul(p, a, b, accumulate=True)",
         "trn1",
     ),
     (
@@ -223,8 +223,9 @@ CASES = [
     ("dma-psum", P + "nisa.dma_copy(t, p)", P + "nisa.tensor_copy(t, p)", "trn1"),
     (
         "dma-types",
+        "h = nl.ndarray((128, 64), nl.bfloat16, buffer=nl.sbuf)\n"
+        "nisa.dma_copy(h, t, dge_mode=nisa.dge_mode.hwdge)",
         "h = nl.ndarray((128, 64), nl.bfloat16, buffer=nl.sbuf)\nnisa.dma_copy(h, t)",
-        "h = nl.ndarray((128, 64), nl.bfloat16, buffer=nl.sbuf)\nnisa.tensor_copy(h, t)",
         "trn1",
     ),
     (
@@ -301,12 +302,7 @@ CASES = [
         "nisa.dma_copy(t, x)",
         "trn1",
     ),
-    (
-        "language",
-        "nisa.dma_copy(x, t)",
-        "s = nl.ndarray((128, 64), nl.float32, buffer=nl.hbm)\nnisa.dma_copy(s, t)",
-        "trn1",
-    ),
+    ("language", "r = nl.add(t, t)", "nisa.tensor_tensor(t, t, t, nl.add)", "trn1"),
     ("assertion", "assert x.shape[1] % 128 == 0", "assert x.shape[1] % 64 == 0", "trn1"),
 ]
 
@@ -408,8 +404,8 @@ def test_resources_of_a_matmul(machine: str, dtype: str) -> None:
 
 
 def test_unknown_machine() -> None:
-    with pytest.raises(ValueError, match="trn3"):
-        loaded("pass").check("trn3")
+    with pytest.raises(ValueError, match="trn9"):
+        loaded("pass").check("trn9")
 
 
 def test_a_prediction_is_made_of_the_same_walk() -> None:

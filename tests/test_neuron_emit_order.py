@@ -12,11 +12,11 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 from fuse_epilogue import neuron
+from fuse_epilogue.kernels.trainium import ladder
 from fuse_epilogue.neuron import EmitError
 from fuse_epilogue.neuron.emit.linear import Linear
 from fuse_epilogue.neuron.emit.order import check_order
 from fuse_epilogue.neuron.emit.program import Number, Store, Tensor
-from fuse_epilogue.schedules.neuron import ladder
 
 MARKED_P = 'annotations={"nki_dim": "P"}'
 MARKED_F = 'annotations={"nki_dim": "F"}'

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fuse_epilogue import neuron
-from fuse_epilogue.neuron import interpreter
+from fuse_epilogue.neuron import limits
 from neuron_kernels import FIRST, MATMUL, copied, depthwise, kernel
 
 F32, BF16, F16 = "float32", "bfloat16", "float16"
@@ -319,7 +319,7 @@ def test_inputs_stay_and_outputs_are_new() -> None:
 
 
 def test_loops_without_end_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interpreter, "MOST_STATEMENTS", 1000)
+    monkeypatch.setattr(limits, "MOST_STATEMENTS", 1000)
     text = copied("for i in range(9000000000000):\n    pass")
     with pytest.raises(neuron.KernelError, match="more than 1000 statements"):
         neuron.load(text).trace(((128, 64), F32))

@@ -121,14 +121,50 @@ def test_loads_go_on_while_a_store_waits() -> None:
 
 def test_descriptors_on_trn2() -> None:
     build = Builder()
-    tile = build.buffer("sbuf", (128, 3))
-    other = build.buffer("sbuf", (128, 3))
-    for each in (tile, other):
-        build.step("dma_copy", "dma", access(each), access(build.buffer("hbm", (128, 3))))
-    # 128 pieces take longer than to make the descriptors of the next ones.
-    assert starts(build, "trn2") == pytest.approx([1.9e-6, 1.9e-6 + 128 * 2048 / 368e9])
-    quick = dataclasses.replace(TRN2, dma_run_bytes=16)
-    assert list(predict(build.trace, quick).start) == pytest.approx([1.9e-6, 2.5e-6])
+    for _ in range(2):
+        tile = build.buffer("sbuf", (128, 3))
+        build.step("dma_copy", "dma", access(tile), access(build.buffer("hbm", (128, 3))))
+    # The descriptors of the second transfer are made while the first one is under way.
+    assert starts(build, "trn2") == pytest.approx([1.9e-6, 2.5e-6])
+    slow = dataclasses.replace(TRN2, dma_least_bytes=2048)
+    assert list(predict(build.trace, slow).start) == pytest.approx(
+        [1.9e-6, 1.9e-6 + 128 * 2048 / 368e9]
+    )
+
+
+def test_the_range_of_an_engine() -> None:
+    """From the elements alone to what overlaps badly."""
+    build = Builder()
+    a, b = tiles(build, 2)
+    scale(build, b, a)
+    prediction = predict(build.trace)
+    assert prediction.range_ms == pytest.approx((2048 / 1.12e6, 1.4 * VECTOR * 1e3))
+    assert prediction.range_ms[0] < prediction.latency_ms < prediction.range_ms[1]
+
+
+@pytest.mark.parametrize(("columns", "seconds"), [(2048, LOAD), (64, 128 * 2048 / 272e9)])
+def test_the_range_of_transfers(columns: int, seconds: float) -> None:
+    """From the bandwidth of HBM to that of the guide, and to 2 KiB for each short piece."""
+    build = Builder()
+    for _ in range(100):
+        tile = build.buffer("sbuf", (128, columns))
+        build.step("dma_copy", "dma", access(tile), access(build.buffer("hbm", (128, columns))))
+    least, most = predict(build.trace).range_ms
+    assert most == pytest.approx(1.4e5 * seconds)
+    at_hbm = 1e5 * 128 * columns * 4 / 410e9
+    in_pieces = 1e5 * 8 * (13e-9 + columns * 4 / 27.2e9)
+    assert least == pytest.approx(START * 1e3 + max(at_hbm, in_pieces))
+
+
+def test_at_the_least_nothing_waits_for_space() -> None:
+    build = Builder()
+    for _ in range(3):
+        tile, out = tiles(build, 2)
+        load(build, tile)
+        scale(build, out, tile)
+    few = dataclasses.replace(TRN1, sbuf_bytes=2 * 8192)
+    assert predict(build.trace, few).latency_ms > 1.4 * predict(build.trace).latency_ms
+    assert predict(build.trace, few).range_ms[0] == predict(build.trace).range_ms[0]
 
 
 def test_as_many_tiles_as_there_is_space() -> None:
@@ -170,6 +206,7 @@ def test_report() -> None:
     prediction = predict(build.trace)
     text = str(prediction)
     assert text.startswith("predicted 0.0169 ms for by_hand on trn1 (NeuronCore-v2)")
+    assert "  0.0165 to 0.0237 ms by what the documents leave open" in text.splitlines()
     assert "9 tensor_scalar" in text
     assert prediction.bound_by == "vector"
     assert prediction.utilisation["vector"] == pytest.approx(1.0)

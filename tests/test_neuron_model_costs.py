@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fuse_epilogue.neuron.costs import TABLE, cycles, transfer
-from fuse_epilogue.neuron.machine import MACHINES, TRN1, TRN2, machine
+from fuse_epilogue.neuron.costs import TABLE, cycles, piece_seconds, transfer
+from fuse_epilogue.neuron.machine import MACHINES, TRN1, TRN2, TRN3, Machine, machine
 from fuse_epilogue.neuron.trace import Access, Step
 from neuron_steps import Builder, access
 
@@ -91,8 +91,8 @@ def test_matmul(dtype: str, stationary: int, moving: int, expected: int) -> None
 
 
 def test_an_instruction_without_a_row() -> None:
-    with pytest.raises(ValueError, match=r"line 7: no cost is known for iota on trn1"):
-        cycles(step("iota", "gpsimd", "sbuf"), TRN1)
+    with pytest.raises(ValueError, match=r"line 7: no cost is known for rng on trn1"):
+        cycles(step("rng", "gpsimd", "sbuf"), TRN1)
 
 
 def test_each_row_has_its_source() -> None:
@@ -102,9 +102,13 @@ def test_each_row_has_its_source() -> None:
 def test_machines() -> None:
     assert machine("trn2") is TRN2
     assert machine(TRN1) is TRN1
-    with pytest.raises(ValueError, match="'trn9'; there are 'trn1', 'trn2'"):
+    with pytest.raises(ValueError, match="'trn9'; there are 'trn1', 'trn2', 'trn3'"):
         machine("trn9")
-    assert [m.sbuf_bytes * m.partitions for m in MACHINES.values()] == [24 << 20, 28 << 20]
+    assert [m.sbuf_bytes * m.partitions for m in MACHINES.values()] == [
+        24 << 20,
+        28 << 20,
+        32 << 20,
+    ]
 
 
 def copy(shape: tuple[int, ...], to: str, dtype: str = "float32") -> Step:
@@ -129,9 +133,47 @@ def test_the_memory_may_be_the_limit() -> None:
     assert (both.hbm_read, both.hbm_written) == (size, size)
 
 
-def test_small_pieces_take_as_long_as_efficient_ones() -> None:
-    assert transfer(copy((128, 3), "sbuf"), TRN1).seconds == pytest.approx(128 * 2048 / 272e9)
-    assert transfer(copy((128, 512), "sbuf"), TRN1).seconds == pytest.approx(128 * 2048 / 272e9)
+@pytest.mark.parametrize(
+    ("machine", "size", "ns"),
+    [
+        (TRN1, 256, 13 + 256 / 27.2),
+        (TRN1, 1024, 1024 / 17),
+        (TRN2, 512, 13 + 512 / 27.2),
+        (TRN2, 8192, 8192 / 23),
+        (TRN3, 2048, 13 + 2048 / 38.4),
+        (TRN3, 4096, 4096 / 33),
+    ],
+)
+def test_a_piece_takes_its_bytes_or_those_and_a_fixed_time(
+    machine: Machine, size: int, ns: float
+) -> None:
+    assert piece_seconds(size, machine) * 1e9 == pytest.approx(ns)
+
+
+def test_published_pieces() -> None:
+    """Profiles of AWS's guides on trn2: 31 to 34 ns, about 90, and 32 KiB in four in 1416 ns."""
+    assert 31 <= piece_seconds(512, TRN2) * 1e9 <= 34
+    assert piece_seconds(2048, TRN2) * 1e9 == pytest.approx(90, rel=0.02)
+    assert 4 * piece_seconds(8192, TRN2) * 1e9 == pytest.approx(1416, rel=0.01)
+
+
+def test_a_transfer_of_small_pieces() -> None:
+    cost = transfer(copy((128, 64), "sbuf"), TRN1)
+    assert cost.seconds == pytest.approx(128 / 16 * piece_seconds(256, TRN1))
+
+
+def test_at_the_slow_end_small_pieces_take_as_long_as_efficient_ones() -> None:
+    slow = TRN1.slowest()
+    assert transfer(copy((128, 3), "sbuf"), slow).seconds == pytest.approx(128 * 2048 / 272e9)
+    assert transfer(copy((128, 512), "sbuf"), slow).seconds == pytest.approx(128 * 2048 / 272e9)
+    assert piece_seconds(8192, slow) == piece_seconds(8192, TRN1)
+
+
+def test_at_the_fast_end_the_memory_is_the_limit() -> None:
+    size = 128 * 2048 * 4
+    assert transfer(copy((128, 2048), "sbuf"), TRN1.quickest()).seconds == pytest.approx(
+        size / 410e9
+    )
 
 
 def test_few_pieces_leave_engines_idle() -> None:

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from fuse_epilogue import workloads
+from fuse_epilogue.kernels.trainium import ladder
 from fuse_epilogue.neuron import Kernel, emit, load
-from fuse_epilogue.schedules.neuron import DepthwiseConv1d, ladder
+from fuse_epilogue.schedules.neuron import DepthwiseConv1d
 
 BY_HAND = Path(__file__).resolve().parent / "neuron_by_hand.py"
 DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16}

@@ -38,7 +38,8 @@ import tvm
 from tvm.s_tir import Schedule
 
 from fuse_epilogue import neuron, schedules, workloads
-from fuse_epilogue.schedules.neuron import DepthwiseConv1d, ladder
+from fuse_epilogue.kernels.trainium import ladder
+from fuse_epilogue.schedules.neuron import DepthwiseConv1d
 
 try:
     from pictures import bars, show, written
@@ -448,11 +449,12 @@ show("trainium_ours", written(ours.plot))
 # pass; tutorial 07 shows how to read its reasons.
 #
 # Both the DMA engines and the vector engine are busy nearly all the time. Nothing that reads x and
-# writes y can be faster than their bytes:
+# writes y can be faster than their bytes, at the 272 GB/s that long transfers sustain by AWS's
+# guide (in theory the DMA engines reach 435, and HBM 410):
 
 
 def bytes_ms(dtype: str, told) -> float:
-    """Return how long x and y take at the DMA engines' full rate."""
+    """Return how long x and y take at the rate of long transfers."""
     moved = 2 * ladder.N * ladder.C * ladder.W * {"float32": 4, "bfloat16": 2}[dtype]
     return moved / (told.machine.dma_gb_per_s * 1e9) * 1e3
 
@@ -551,8 +553,15 @@ assert not y.any() and np.signbit(y).all()
 
 # %%
 # And a prediction is a prediction. Nothing of ours has run on a Trainium; what the model could be
-# compared with is the ladder, of which it explains six steps and does not explain one.
-#
+# compared with are latencies that others published: the ladder, of which it explains six steps and
+# does not explain one, and products of matrices (``benchmarks/neuron_published.py``). How wrong it
+# may be it says itself, as far as AWS's documents leave things open:
+
+least, most = ours.range_ms
+print(f"{ours.latency_ms:.3f} ms predicted, {least:.3f} to {most:.3f} by the documents")
+assert least < floor < ours.latency_ms < most
+
+# %%
 # To sum up, the ladder and what lies past its end, on trn1:
 
 names = {step: f"step {step}" for step in predicted}

@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
-from fuse_epilogue.neuron.arithmetic import BINARY, FUNCTIONS, REDUCERS
 from fuse_epilogue.neuron.checker import KERNEL_RULES
 from fuse_epilogue.neuron.costs import FLOAT32_PASSES, TABLE, Row, always
-from fuse_epilogue.neuron.instructions import (
+from fuse_epilogue.neuron.isa import (
     INSTRUCTIONS,
     REQUIRED,
     Instruction,
     Parameter,
 )
+from fuse_epilogue.neuron.isa.arithmetic import BINARY, FUNCTIONS, REDUCERS
 from fuse_epilogue.neuron.machine import MACHINES, Machine
 from fuse_epilogue.neuron.rules import INSTRUCTION_RULES, Rule
 
@@ -32,9 +32,9 @@ engine's clock, where *elements* are those of one partition, and *least* and *ac
 the machine. Of the rows that fit, the first one counts.
 """
 _KINDS = """
-The signatures show kinds of parameters: *dst* is written; *tile* is read; *vector* is a number or
-a tile of one column, a value for each partition; *op*, *function* and *reducer* are names in
-``nl``, listed below.
+The signatures show kinds of parameters: *dst*, *result* and *results* (several) are written; *tile*
+and *tiles* are read; *vector* is a number or a tile of one column, a value for each partition;
+*op*, *function* and *reducer* are names in ``nl``, listed below; *any* changes nothing here.
 """
 _RULES = """
 What :meth:`fuse_epilogue.neuron.Kernel.check` demands of a kernel. A violation has the name of the
@@ -90,6 +90,9 @@ def _instructions() -> str:
     for each in INSTRUCTIONS.values():
         parts += [title(each.name, 1), _engines(each), block("python", _signature(each))]
         costs = [row for row in TABLE if each.name in row.ops]
+        if each.cost is not None:
+            own = each.cost
+            costs = [Row((each.name,), own.machines, always, own.per_element, own.source)]
         if costs:
             head = ("cycles an element", "when", "on", "source")
             parts.append(table(head, [_cost(row, len(costs) == 1) for row in costs]))
@@ -106,7 +109,8 @@ def _instructions() -> str:
 
 def _engines(each: Instruction) -> str:
     named = ", ".join(each.engines)
-    return f"Engine{'s' if len(each.engines) > 1 else ''}: {named}.\n"
+    since = "" if each.since == "trn1" else f" There from {each.since} on."
+    return f"Engine{'s' if len(each.engines) > 1 else ''}: {named}.{since}\n"
 
 
 def _signature(each: Instruction) -> str:

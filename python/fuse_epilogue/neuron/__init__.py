@@ -21,10 +21,12 @@ from .checker import Resources
 from .emit import REFUSALS, EmitError, emit
 from .errors import CheckError, KernelError, Violation
 from .kernel import Kernel, load
+from .language.program import Code
 
 __all__ = [
     "REFUSALS",
     "CheckError",
+    "Code",
     "EmitError",
     "Kernel",
     "KernelError",

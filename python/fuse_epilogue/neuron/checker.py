@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 from .errors import CheckError, KernelError, Violation
+from .isa import COLLECTIVES, INSTRUCTIONS
 from .liveness import Peak, peak
 from .machine import Machine
 from .machine import machine as find_machine
@@ -62,6 +64,9 @@ class Resources:
         )
 
 
+#: Generation of the NeuronCore of each machine.
+GENERATIONS = {"trn1": 2, "trn2": 3, "trn3": 4}
+
 #: Rules that are not about one instruction alone, or are found while the kernel is walked.
 KERNEL_RULES = (
     Rule("language", "the kernel is in the language", LANGUAGE),
@@ -77,9 +82,9 @@ KERNEL_RULES = (
     ),
     Rule("reduce-axes", "the last free dimensions are reduced", f"{ISA}.tensor_reduce"),
     Rule("partitions", "a tensor on the chip has at most 128 partitions", GUIDE),
-    Rule("sbuf-capacity", "192 KiB in each partition of trn1, 224 KiB of trn2", GUIDE),
+    Rule("sbuf-capacity", "192 KiB in each partition of trn1, 224 of trn2, 256 of trn3", GUIDE),
     Rule("psum-capacity", "8 banks of 2 KiB in each partition, a tensor starts at a bank", GUIDE),
-    Rule("hbm-capacity", "32 GiB for the chip of trn1, 96 GiB for that of trn2", GUIDE),
+    Rule("hbm-capacity", "32 GiB for the chip of trn1, 96 of trn2, 144 of trn3", GUIDE),
     Rule(
         "accumulate",
         "matmuls accumulate on what a matmul wrote, and say so",
@@ -92,20 +97,20 @@ KERNEL_RULES = (
 RULES = KERNEL_RULES + INSTRUCTION_RULES
 
 
-def check(record: Callable[[], Trace], machine: str | Machine) -> Resources:
+def check(record: Callable[[], Sequence[Trace]], machine: str | Machine) -> Resources:
     """Check a kernel.
 
     Parameters
     ----------
-    record : Callable[[], Trace]
-        Walks the kernel.
+    record : Callable[[], Sequence[Trace]]
+        Walks the kernel, once for each program that shares the work.
     machine : str or Machine
         For which machine.
 
     Returns
     -------
     Resources
-        Its resources.
+        Its resources; of several programs, those of the first one.
 
     Raises
     ------
@@ -114,9 +119,24 @@ def check(record: Callable[[], Trace], machine: str | Machine) -> Resources:
     """
     target = find_machine(machine)
     try:
-        trace = record()
+        traces = record()
     except KernelError as error:
         raise CheckError((Violation(error.rule, error.line, error.reason),)) from error
+    found: dict[tuple[str, int], Violation] = {}
+    for at, trace in enumerate(traces):
+        own: dict[tuple[str, int], Violation] = {}
+        for violation in _violations(trace, target, [*traces[:at], *traces[at + 1 :]]):
+            key = (violation.rule, violation.line)
+            known = own.get(key)
+            own[key] = replace(known, times=known.times + 1) if known else violation
+        found = {**own, **found}
+    if found:
+        raise CheckError(tuple(sorted(found.values(), key=lambda it: (it.line, it.rule))))
+    return _resources(traces[0], target)
+
+
+def _violations(trace: Trace, target: Machine, others: Sequence[Trace]) -> Iterator[Violation]:
+    """Yield everything that is wrong with one program; `others` are those beside it."""
     sbuf = peak(trace, "sbuf", 1)
     psum = peak(trace, "psum", target.psum_bank_bytes)
     impossible = list(_impossible(trace, target))
@@ -125,22 +145,19 @@ def check(record: Callable[[], Trace], machine: str | Machine) -> Resources:
         for info in trace.buffers
         if info.space != "hbm" and info.shape[0] > target.partitions
     }
-    found: dict[tuple[str, int], Violation] = {}
-    for violation in (
-        *_instructions(trace, target),
-        *_partitions(trace, target),
-        *_capacity("sbuf", sbuf, target.sbuf_bytes, "bytes"),
-        *_capacity("psum", psum, target.psum_bytes // target.psum_bank_bytes, "banks"),
-        *_unused(impossible, sbuf, psum),
-        *_accumulate(trace),
-        *_uninitialised(trace, huge),
-    ):
-        key = (violation.rule, violation.line)
-        known = found.get(key)
-        found[key] = replace(known, times=known.times + 1) if known else violation
-    if found:
-        raise CheckError(tuple(sorted(found.values(), key=lambda it: (it.line, it.rule))))
-    transfers = [step for step in trace.steps if step.op == "dma_copy"]
+    yield from _instructions(trace, target)
+    yield from _partitions(trace, target)
+    yield from _capacity("sbuf", sbuf, target.sbuf_bytes, "bytes")
+    yield from _capacity("psum", psum, target.psum_bytes // target.psum_bank_bytes, "banks")
+    yield from _unused(impossible, sbuf, psum)
+    yield from _accumulate(trace)
+    yield from _uninitialised(trace, huge, others)
+
+
+def _resources(trace: Trace, target: Machine) -> Resources:
+    sbuf = peak(trace, "sbuf", 1)
+    psum = peak(trace, "psum", target.psum_bank_bytes)
+    transfers = [step for step in trace.steps if step.engine == "dma"]
     return Resources(
         target.name,
         sbuf.units,
@@ -149,11 +166,17 @@ def check(record: Callable[[], Trace], machine: str | Machine) -> Resources:
         dict(Counter(step.op for step in trace.steps)),
         dict(Counter(step.engine for step in trace.steps)),
         sum(s.bytes for step in transfers for s in step.srcs if s.buffer.space == "hbm"),
-        sum(step.dst.bytes for step in transfers if step.dst and step.dst.buffer.space == "hbm"),
+        sum(a.bytes for step in transfers for a in step.written if a.buffer.space == "hbm"),
     )
 
 
 def _instructions(trace: Trace, machine: Machine) -> Iterator[Violation]:
+    generation = int(machine.core[-1])
+    for op in sorted({step.op for step in trace.steps}):
+        since = {**INSTRUCTIONS, **COLLECTIVES}[op].since
+        if generation < GENERATIONS[since]:
+            line = next(step.line for step in trace.steps if step.op == op)
+            yield Violation("engine", line, f"{op} is there from {since} on")
     rules: dict[str, list[Rule]] = {}
     for op in {step.op for step in trace.steps}:
         rules[op] = [rule for rule in INSTRUCTION_RULES if not rule.ops or op in rule.ops]
@@ -248,12 +271,25 @@ def _other_writer(dst: Access, earlier: list[Step]) -> Step | None:
     return None
 
 
-def _uninitialised(trace: Trace, huge: set[int]) -> Iterator[Violation]:
-    """Find what is read or returned, but was not written; not in tensors without a place."""
+def _uninitialised(trace: Trace, huge: set[int], others: Sequence[Trace]) -> Iterator[Violation]:
+    """Find what is read or returned, but was not written; not in tensors without a place.
+
+    In HBM, what another program writes is written, whenever that is.
+    """
     written = Written()
+    shared = [info for info in trace.buffers if info.kind in ("output", "shared")]
+    for other in others:
+        twins = [info for info in other.buffers if info.kind in ("output", "shared")]
+        twin = {theirs.id: own for own, theirs in zip(shared, twins, strict=False)}
+        for step in other.steps:
+            for access in step.written:
+                own = twin.get(access.buffer.id)
+                if own is not None and own.shape == access.buffer.shape and own.id not in huge:
+                    written.write(replace(access, buffer=own))
     for step in trace.steps:
-        for access in step.srcs:
-            if access.buffer.id in huge:
+        partly = INSTRUCTIONS[step.op].partly if step.op in INSTRUCTIONS else ()
+        for name, access in zip_longest(step.operands, step.srcs):
+            if access.buffer.id in huge or name in partly:
                 continue
             missing = written.read(access)
             if missing is not None:
@@ -262,8 +298,9 @@ def _uninitialised(trace: Trace, huge: set[int]) -> Iterator[Violation]:
                     step.line,
                     f"{step.op} reads {missing}, which was not written",
                 )
-        if step.dst is not None and step.dst.buffer.id not in huge:
-            written.write(step.dst)
+        for access in step.written:
+            if access.buffer.id not in huge:
+                written.write(access)
     for info in trace.buffers:
         if info.kind == "output" and info.id not in huge:
             missing = written.read(Access.all_of(info))

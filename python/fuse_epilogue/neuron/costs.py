@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from .isa import INSTRUCTIONS
 from .machine import Machine
 from .trace import ITEMSIZE, Access, Step
 
@@ -74,21 +75,21 @@ class Row:
     source: str
 
 
-BOTH = ("trn1", "trn2")
+ALL = ("trn1", "trn2", "trn3")
 SINGLE = ("tensor_scalar", "tensor_copy", "memset")
 
 TABLE: tuple[Row, ...] = (
     # "up to four times faster": taken at its best.
-    Row(SINGLE, ("trn2",), narrow_contiguous, 0.25, GUIDE2),
-    Row(SINGLE, BOTH, always, 1.0, COSTS),
-    Row(("tensor_tensor",), BOTH, narrow, 1.0, COSTS),
-    Row(("tensor_tensor",), BOTH, operand_in_psum, 1.0, COSTS),
-    Row(("tensor_tensor",), BOTH, always, 2.0, COSTS),
-    Row(("scalar_tensor_tensor",), BOTH, operand_in_psum, 2.0, ASSUMED),
-    Row(("scalar_tensor_tensor",), BOTH, always, 2.0, COSTS),
-    Row(("tensor_reduce",), BOTH, always, 1.0, COSTS),
-    Row(("activation",), BOTH, always, 1.0, COSTS),
-    Row(("nc_matmul", "nc_transpose"), BOTH, always, 1.0, COSTS),
+    Row(SINGLE, ("trn2", "trn3"), narrow_contiguous, 0.25, GUIDE2),
+    Row(SINGLE, ALL, always, 1.0, COSTS),
+    Row(("tensor_tensor",), ALL, narrow, 1.0, COSTS),
+    Row(("tensor_tensor",), ALL, operand_in_psum, 1.0, COSTS),
+    Row(("tensor_tensor",), ALL, always, 2.0, COSTS),
+    Row(("scalar_tensor_tensor",), ALL, operand_in_psum, 2.0, ASSUMED),
+    Row(("scalar_tensor_tensor",), ALL, always, 2.0, COSTS),
+    Row(("tensor_reduce",), ALL, always, 1.0, COSTS),
+    Row(("activation",), ALL, always, 1.0, COSTS),
+    Row(("nc_matmul", "nc_transpose"), ALL, always, 1.0, COSTS),
 )
 
 #: A float32 operand passes the tensor engine this many times (`COSTS`, nc_matmul).
@@ -115,11 +116,19 @@ def cycles(step: Step, machine: Machine) -> float:
     ValueError
         If the table has no row for the instruction.
     """
-    for row in TABLE:
+    for row in (*TABLE, *_rows_of(step.op)):
         if step.op in row.ops and machine.name in row.machines and row.when(step):
             streamed = row.per_element * _elements(step) + machine.access_cycles
             return max(float(machine.min_cycles), streamed)
     raise ValueError(f"line {step.line}: no cost is known for {step.op} on {machine.name}")
+
+
+def _rows_of(op: str) -> tuple[Row, ...]:
+    """Return the row that an instruction of `fuse_epilogue.neuron.isa` brings with it."""
+    cost = INSTRUCTIONS[op].cost if op in INSTRUCTIONS else None
+    return (
+        () if cost is None else (Row((op,), cost.machines, always, cost.per_element, cost.source),)
+    )
 
 
 def _elements(step: Step) -> float:
@@ -134,7 +143,7 @@ def _elements(step: Step) -> float:
 
 
 def _operands(step: Step) -> tuple[Access, ...]:
-    return step.srcs if step.dst is None else (*step.srcs, step.dst)
+    return step.touched
 
 
 @dataclass(frozen=True)
@@ -161,21 +170,48 @@ def transfer(step: Step, machine: Machine) -> Transfer:
     """Return the cost of a ``dma_copy``.
 
     The copy is cut into its contiguous pieces (of the side that has the smaller ones; another
-    partition is another piece), which are spread over the DMA engines. A piece below
-    `Machine.dma_run_bytes` takes as long as one of that size: the guide says that the rate of
-    pieces limits there, and gives no curve.
+    partition is another piece), which are spread over the DMA engines. A piece takes the longer of
+
+    - its bytes at the rate that long pieces sustain, and
+    - its bytes at the theoretical rate, and `Machine.dma_piece_ns`.
+
+    A piece below `Machine.dma_least_bytes` takes as long as one of that size. The documents do not
+    agree on short pieces: see `Machine.slowest`.
     """
-    dst, (src,) = step.dst, step.srcs
+    dst = step.dst
     assert dst is not None
-    size = max(dst.bytes, src.bytes)
-    run = max(1, min(dst.contiguous_run, src.contiguous_run))
-    if src.buffer.space == dst.buffer.space == "hbm":
+    sides = (dst, *step.srcs)
+    size = max(side.bytes for side in sides)
+    run = max(1, min(side.contiguous_run for side in sides if side.bytes * 2 > size))
+    if all(side.buffer.space == "hbm" for side in sides):
         run = min(run, machine.dma_run_bytes)  # nothing keeps the rows of a copy within HBM whole
     pieces = max(1, size // run)
-    moved = pieces * max(size / pieces, machine.dma_run_bytes)
-    read = src.bytes if src.buffer.space == "hbm" else 0
+    read = sum(src.bytes for src in step.srcs if src.buffer.space == "hbm")
     written = dst.bytes if dst.buffer.space == "hbm" else 0
-    dma = moved / (machine.dma_gb_per_s * 1e9)
+    dma = pieces * piece_seconds(size / pieces, machine) / machine.dma_engines
     hbm = (read + written) / (machine.hbm_gb_per_s * 1e9)
     share = min(1.0, pieces / machine.dma_engines)
     return Transfer(max(dma, hbm), share, read, written)
+
+
+def piece_seconds(size: float, machine: Machine) -> float:
+    """Return how long a DMA engine takes for one contiguous piece.
+
+    Parameters
+    ----------
+    size : float
+        Bytes.
+    machine : Machine
+        Where it is moved.
+
+    Example
+    -------
+    >>> from fuse_epilogue.neuron.machine import TRN2
+    >>> [round(piece_seconds(size, TRN2) * 1e9) for size in (512, 2048, 4096)]
+    [32, 89, 178]
+    """
+    size = max(size, machine.dma_least_bytes)
+    engines = machine.dma_engines
+    sustained = size * engines / (machine.dma_gb_per_s * 1e9)
+    short = machine.dma_piece_ns * 1e-9 + size * engines / (machine.dma_peak_gb_per_s * 1e9)
+    return max(sustained, short)

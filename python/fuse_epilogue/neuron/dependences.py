@@ -118,10 +118,12 @@ def written_once(steps: Iterable[Step]) -> dict[int, bool]:
     again: set[int] = set()
     for step in steps:
         read.update(access.buffer.id for access in step.srcs)
-        if step.dst is not None and step.dst.buffer.space == "hbm":
-            writes.setdefault(step.dst.buffer.id, []).append(step.dst)
-            if step.dst.buffer.id in read:
-                again.add(step.dst.buffer.id)
+        for access in step.written:
+            if access.buffer.space != "hbm":
+                continue
+            writes.setdefault(access.buffer.id, []).append(access.physical)
+            if access.buffer.id in read:
+                again.add(access.buffer.id)
     arrays: dict[tuple[tuple[int, int], ...], np.ndarray] = {}
     found = {}
     for buffer, accesses in writes.items():
@@ -153,13 +155,15 @@ class Dependences:
     def of_read(self, access: Access, found: set[int]) -> None:
         """Add to `found` the instructions that have written what is read."""
         if access.buffer.kind == "input":
-            return  # No kernel writes to its inputs.
+            return  # Nothing writes to it.
+        access = access.physical
         for intervals, start, end in self._known(access):
             for writer, _ in intervals.touched(start, end):
                 found.add(writer)
 
     def of_write(self, access: Access, found: set[int]) -> None:
         """Add to `found` the instructions that have written or read what is written."""
+        access = access.physical
         if access.buffer.id in self.once:
             return
         for intervals, start, end in self._known(access):
@@ -171,6 +175,7 @@ class Dependences:
         """Note that instruction `index` reads, as one of a queue that works in order."""
         if access.buffer.kind == "input" or access.buffer.id in self.once:
             return
+        access = access.physical
         intervals = self._own(access)
         for start, end in pieces(access.pattern):
             intervals.read(access.offset + start, access.offset + end, queue, index)
@@ -179,6 +184,7 @@ class Dependences:
         """Note that instruction `index` writes."""
         if not self.once.get(access.buffer.id, True):
             return  # Nobody reads it.
+        access = access.physical
         intervals = self._own(access)
         for start, end in pieces(access.pattern):
             intervals.write(access.offset + start, access.offset + end, index)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .checker import Resources, check
-from .interpreter import Program
+from .isa import COLLECTIVES
 from .language import parse
-from .limits import MOST_DIMS
+from .language.program import Program
 from .machine import Machine
-from .trace import ITEMSIZE, Trace
-from .values import dtype_of
-from .walk import Spec
+from .machine import machine as find_machine
+from .specs import spec_of
+from .trace import Trace
+from .walk import Setting, Spec
 
 if TYPE_CHECKING:
     from .prediction import Prediction
@@ -24,6 +26,11 @@ if TYPE_CHECKING:
 class Kernel:
     """A kernel in NKI; it is called with numpy arrays, as a function.
 
+    Parameters
+    ----------
+    source, inputs, kernel, folders, programs
+        As of :func:`load`.
+
     Attributes
     ----------
     source : str
@@ -31,40 +38,58 @@ class Kernel:
     name : str
         The function's name.
     parameters : tuple[str, ...]
-        The names of the tensors it takes.
-    inputs : Mapping[str, tuple[tuple[int, ...], str]]
-        Their shapes and types, empty if they are not known before a call.
+        The names of what it takes.
+    inputs : Mapping[str, Any]
+        Shapes and types of tensors, and other values; empty if they are not known before a call.
+    programs : int
+        How many programs share its work.
 
     Example
     -------
     >>> from fuse_epilogue import neuron, schedules, workloads
     >>> kernel = neuron.emit(schedules.apply(workloads.matmul(128, 256, 512), "trn1"))
-    >>> kernel.inputs["a"]
-    ((128, 512), 'float32')
+    >>> kernel.inputs["a"].shape
+    (128, 512)
     """
 
-    def __init__(self, source: str, inputs: Mapping[str, Spec] | None = None) -> None:
-        text = parse(source)
-        self.source = source
+    def __init__(
+        self,
+        source: str | Path,
+        inputs: Mapping[str, Any] | None = None,
+        kernel: str | None = None,
+        folders: Sequence[str | Path] = (),
+        programs: int = 1,
+    ) -> None:
+        text = parse(source, kernel, folders)
+        self.source = source if isinstance(source, str) else source.read_text(encoding="utf-8")
         self.name = text.name
         self.parameters = text.parameters
-        self.inputs: dict[str, Spec] = {}
+        if programs not in (1, 2):
+            raise ValueError(f"a kernel is shared by 1 or 2 programs, not {programs}")
+        self.programs = programs
+        self._optional = text.optional
+        self.inputs: dict[str, Any] = {}
         if inputs is not None:
-            if set(inputs) != set(text.parameters):
+            needed = set(text.parameters) - text.optional
+            if not needed <= set(inputs) <= set(text.parameters):
                 names = ", ".join(text.parameters)
                 raise ValueError(f"inputs names {', '.join(inputs)}; the kernel takes {names}")
-            self.inputs = {name: _spec(inputs[name]) for name in text.parameters}
+            self.inputs = {
+                name: spec_of(inputs[name]) for name in text.parameters if name in inputs
+            }
         self._program = Program(text)
         # Only the last one: the trace of a large kernel takes much memory.
-        self._traced: tuple[tuple[Spec, ...], Trace] | None = None
+        self._traced: tuple[tuple[Any, ...], Trace] | None = None
 
-    def __call__(self, *arrays: np.ndarray) -> Any:
+    def __call__(self, *arrays: Any, **named: Any) -> Any:
         """Execute the kernel on numpy.
 
         Parameters
         ----------
-        *arrays : numpy.ndarray
+        *arrays : numpy.ndarray, int, float, bool, tuple, str or None
             The inputs, in the order of the parameters.
+        **named : numpy.ndarray, int, float, bool, tuple, str or None
+            Inputs by the name of the parameter.
 
         Returns
         -------
@@ -76,12 +101,13 @@ class Kernel:
         KernelError
             The kernel does something undefined, such as reading memory that was never written.
         TypeError, ValueError
-            Other inputs than the kernel takes.
+            Other inputs than the kernel takes, or a read-only array that it writes to.
 
         Notes
         -----
         Arrays may have any layout and byte order; an array without dimensions is one of shape (1,),
-        which is how kernels take such tensors. A walk has limits, see
+        which is how kernels take such tensors. An array that the kernel writes to changes, as a
+        tensor on the machine does. A walk has limits, see
         :mod:`fuse_epilogue.neuron.limits`.
 
         Example
@@ -93,9 +119,13 @@ class Kernel:
         np.float32(64.0)
         """
         for array in arrays:
-            if not isinstance(array, np.ndarray):
+            if not isinstance(array, (np.ndarray, int, float, bool, tuple, str, type(None))):
                 raise TypeError(f"a kernel takes numpy arrays, not {type(array).__name__}")
-        outputs = self._program.execute(arrays, self._specs(arrays))
+        given = dict(zip(self.parameters, arrays, strict=False)) | named
+        data = {name: value for name, value in given.items() if isinstance(value, np.ndarray)}
+        outputs = self._program.execute(
+            self._values(arrays, named), data, Setting(programs=self.programs)
+        )
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def __str__(self) -> str:
@@ -105,7 +135,9 @@ class Kernel:
     def __repr__(self) -> str:
         """Return its name and its inputs."""
         inputs = ", ".join(
-            f"{name}: {self.inputs[name][1]}{list(self.inputs[name][0])}" if self.inputs else name
+            f"{name}: {self.inputs[name][1]}{list(self.inputs[name][0])}"
+            if isinstance(self.inputs.get(name), Spec)
+            else name
             for name in self.parameters
         )
         return f"<Kernel {self.name}({inputs})>"
@@ -114,13 +146,13 @@ class Kernel:
         """Return its name and its text, for notebooks."""
         return f"<code>{html.escape(repr(self))}</code><pre>{html.escape(self.source)}</pre>"
 
-    def check(self, machine: str | Machine = "trn1", *inputs: Any) -> Resources:
+    def check(self, machine: str | Machine = "trn2", *inputs: Any) -> Resources:
         """Check every rule of a machine, for all instructions with the loops unrolled.
 
         Parameters
         ----------
         machine : str or Machine
-            ``"trn1"`` or ``"trn2"``.
+            ``"trn1"``, ``"trn2"`` or ``"trn3"``.
         *inputs : numpy.ndarray or tuple
             Arrays, or (shape, type) pairs; needed if the kernel was loaded without.
 
@@ -146,15 +178,16 @@ class Kernel:
         >>> needed.loaded_bytes, needed.stored_bytes  # 128 * 64 and 128 numbers of float32
         (32768, 512)
         """
-        return check(lambda: self.trace(*inputs), machine)
+        target = find_machine(machine)
+        return check(lambda: self._traces(target, inputs), target)
 
-    def predict(self, machine: str | Machine = "trn1", *inputs: Any) -> Prediction:
+    def predict(self, machine: str | Machine = "trn2", *inputs: Any) -> Prediction:
         """Predict how long the kernel takes; nothing is measured.
 
         Parameters
         ----------
         machine : str or Machine
-            ``"trn1"`` or ``"trn2"``.
+            ``"trn1"``, ``"trn2"`` or ``"trn3"``.
         *inputs : numpy.ndarray or tuple
             As in `check`.
 
@@ -180,7 +213,12 @@ class Kernel:
         """
         from .model import predict
 
-        return predict(self.trace(*inputs), machine)
+        target = find_machine(machine)
+        traces = self._traces(target, inputs)
+        for step in (step for trace in traces for step in trace.steps):
+            if step.op in COLLECTIVES:
+                raise ValueError(f"line {step.line}: no cost is known for {step.op}")
+        return max((predict(it, target) for it in traces), key=lambda it: it.latency_ms)
 
     def trace(self, *inputs: Any) -> Trace:
         """Return the instructions, with the loops unrolled.
@@ -209,35 +247,72 @@ class Kernel:
         >>> [step.op for step in kernel.trace().steps][0]
         'dma_copy'
         """
-        specs = self._specs(inputs)
-        if self._traced is None or self._traced[0] != specs:
-            self._traced = (specs, self._program.record(specs))
+        return self._trace(Setting(programs=self.programs), inputs, {})
+
+    def _traces(self, target: Machine, inputs: tuple[Any, ...]) -> list[Trace]:
+        """Return the instructions of each program on a machine."""
+        generation = int(target.core[-1])
+        return [
+            self._trace(Setting(generation, at, self.programs), inputs, {})
+            for at in range(self.programs)
+        ]
+
+    def _trace(self, setting: Setting, inputs: tuple[Any, ...], named: dict[str, Any]) -> Trace:
+        values = self._values(inputs, named)
+        key = (setting, *values.items())
+        if self._traced is None or self._traced[0] != key:
+            self._traced = (key, self._program.record(values, setting))
         return self._traced[1]
 
-    def _specs(self, inputs: tuple[Any, ...]) -> tuple[Spec, ...]:
-        if not inputs and self.inputs:
-            return tuple(self.inputs.values())
-        if len(inputs) != len(self.parameters):
+    def _values(self, given: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
+        """Return shape and type of each tensor, and the values of the other parameters."""
+        if not given and not named and self.inputs:
+            return dict(self.inputs)
+        if len(given) > len(self.parameters) or not set(named) <= set(self.parameters):
+            raise ValueError(f"{self.name} takes {', '.join(self.parameters)}")
+        values = dict(zip(self.parameters, given, strict=False))
+        for name, value in named.items():
+            if name in values:
+                raise ValueError(f"{name} is given twice")
+            values[name] = value
+        values = {name: spec_of(value) for name, value in values.items()}
+        for name, known in self.inputs.items():
+            if isinstance(known, Spec) and values.setdefault(name, known) != known:
+                raise ValueError(f"{name} is {tuple(values[name])}, the kernel is for {known}")
+            values.setdefault(name, known)
+        if not set(self.parameters) - self._optional <= set(values):
             raise ValueError(
                 f"{self.name} takes {', '.join(self.parameters)}: {len(self.parameters)} inputs, "
-                f"not {len(inputs)}; shapes can be given once by load(source, inputs=...)"
+                f"not {len(values)}; shapes can be given once by load(source, inputs=...)"
             )
-        specs = tuple(_spec(each) for each in inputs)
-        for name, spec in zip(self.parameters, specs, strict=True):
-            if self.inputs and spec != self.inputs[name]:
-                raise ValueError(f"{name} is {spec}, the kernel is for {self.inputs[name]}")
-        return specs
+        return values
 
 
-def load(source: str, inputs: Mapping[str, Spec] | None = None) -> Kernel:
+def load(
+    source: str | Path,
+    inputs: Mapping[str, Any] | None = None,
+    *,
+    kernel: str | None = None,
+    folders: Sequence[str | Path] = (),
+    programs: int = 1,
+) -> Kernel:
     """Read a kernel written by hand.
 
     Parameters
     ----------
-    source : str
-        The text of a kernel file. It is parsed and interpreted, never executed by Python.
-    inputs : Mapping[str, tuple[tuple[int, ...], str]], optional
-        Shape and type of each parameter, to check and predict without arrays.
+    source : str or Path
+        The text of a kernel file, or its path. It is parsed and interpreted, never executed by
+        Python.
+    inputs : Mapping[str, Any], optional
+        Shape and type of each tensor, and the values of other parameters, to check and predict
+        without arrays. `Code` stands for what the file would write, such as ``Mode.FAST``.
+    kernel : str, optional
+        Which function, if the file has several with the decorator ``@nki.jit``.
+    folders : Sequence[str or Path]
+        Where files are looked up that it imports; those beside a path are found without.
+    programs : int
+        How many programs share the work, 1 or 2: the cores of a logical NeuronCore, which see each
+        other's tensors in ``nl.shared_hbm``.
 
     Returns
     -------
@@ -248,6 +323,8 @@ def load(source: str, inputs: Mapping[str, Spec] | None = None) -> Kernel:
     ------
     KernelError
         The text is not a kernel, with the line and the reason.
+    ValueError
+        `inputs` lacks a parameter or names another one, or there are neither one nor two programs.
 
     Example
     -------
@@ -270,22 +347,4 @@ def load(source: str, inputs: Mapping[str, Spec] | None = None) -> Kernel:
     >>> kernel.check("trn1").loaded_bytes
     262144
     """
-    return Kernel(source, inputs)
-
-
-def _spec(value: Any) -> Spec:
-    """Return the shape and the type of an array, or of a pair that says them."""
-    if isinstance(value, np.ndarray):
-        shape, name = value.shape, dtype_of(value)
-    else:
-        shape, dtype = value
-        name = str(dtype)
-        if name not in ITEMSIZE:
-            raise TypeError(f"{name} is not a type of kernels: {', '.join(ITEMSIZE)}")
-        shape = tuple(int(n) for n in shape)
-    if min(shape, default=1) < 1:
-        raise ValueError(f"{shape} is not the shape of a tensor")
-    if len(shape) > MOST_DIMS:
-        raise ValueError(f"an input has {len(shape)} dimensions, at most {MOST_DIMS}")
-    # Tensors of kernels have a dimension: one that has none becomes one of a single element.
-    return shape or (1,), name
+    return Kernel(source, inputs, kernel, folders, programs)

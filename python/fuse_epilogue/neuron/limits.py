@@ -20,8 +20,11 @@ MOST_NESTED = 100
 #: Statements and iterations of loops, empty ones too, that a walk executes before it gives up.
 MOST_STATEMENTS = 5_000_000
 
-#: Items of a tuple, those of the tuples in it counted too.
-MOST_ITEMS = 4096
+#: Items of a tuple or a list, those of the tuples and lists in it counted too; letters of a text.
+MOST_ITEMS = 65536
+
+#: How deeply functions may call each other.
+MOST_CALLS = 40
 
 #: How deeply tuples may lie in tuples.
 MOST_TUPLES = 16
@@ -64,8 +67,23 @@ def bounded(tree: ast.AST) -> None:
     raise KernelError(line, f"nested more than {MOST_NESTED} deep")
 
 
-def small(value: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return a tuple whose parts are tuples that passed, or refuse it.
+def too_many() -> Refused:
+    """Return the refusal of a walk that is too long."""
+    return Refused(
+        "language",
+        f"more than {MOST_STATEMENTS} statements and iterations, with all loops unrolled",
+    )
+
+
+def joined(one: Any, other: Any) -> Any:
+    """Return two tuples, lists or texts as one, or refuse it."""
+    if len(one) + len(other) > MOST_ITEMS:
+        raise Refused("language", f"a tuple or a list holds at most {MOST_ITEMS} items")
+    return small(one + other)
+
+
+def small(value: Any) -> Any:
+    """Return a tuple, list or text whose parts passed, or refuse it.
 
     Raises
     ------
@@ -75,8 +93,10 @@ def small(value: tuple[Any, ...]) -> tuple[Any, ...]:
     level, count = value, len(value)
     for _ in range(MOST_TUPLES):
         if count > MOST_ITEMS:
-            raise Refused("language", f"a tuple holds at most {MOST_ITEMS} items")
-        level = tuple([item for part in level if type(part) is tuple for item in part])
+            raise Refused("language", f"a tuple or a list holds at most {MOST_ITEMS} items")
+        if type(level) in (str, range):
+            return value
+        level = [item for part in level if type(part) in (tuple, list) for item in part]
         if not level:
             return value
         count += len(level)

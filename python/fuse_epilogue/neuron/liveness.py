@@ -72,4 +72,4 @@ def peak(trace: Trace, space: str, unit: int) -> Peak:
 
 def accesses(step: Step) -> tuple[Access, ...]:
     """Return everything that an instruction reads or writes."""
-    return step.srcs if step.dst is None else (*step.srcs, step.dst)
+    return step.touched

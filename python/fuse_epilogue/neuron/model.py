@@ -8,14 +8,17 @@ This is a model: nothing was measured on Trainium, and its results are predictio
   them ran on another engine, it starts `Machine.semaphore_cycles` after its end. Behind one of its
   own engine it starts at once: the documentation speaks of about 100 cycles there too, but the
   published profile of such pairs (`costs`) has no room for them.
-- A transfer starts `Machine.dma_start_us` after what it waits for; what the queue has already in
-  hand is ready when its turn comes. All transfers share the bandwidth, the first in the program
-  takes first (`resources.Bandwidth`).
+- The descriptors of a transfer are made when what it waits for is done, those of a queue one after
+  the other (`Machine.dma_issue_us`); it starts `Machine.dma_start_us` later, or when its turn
+  comes. All transfers share the bandwidth, the first in the program takes first
+  (`resources.Bandwidth`).
 - Every ``nl.ndarray`` in SBUF and PSUM is a tile of its own. As many are in flight as there is
   space (`resources.Space`).
 - Two engines that cannot be in a memory at once take turns (`Machine.exclusive`); the one that is
   first in the program takes first.
 - Launching the kernel takes no time.
+
+What the documents leave open gives a range around the prediction: :func:`bounds`.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ ENGINES = ("tensor", "vector", "scalar", "gpsimd")
 #: The queues: engines, and those of the DMA engines.
 QUEUES = (*ENGINES, "dma in", "dma out")
 DMA_IN, DMA_OUT = len(ENGINES), len(ENGINES) + 1
+#: Published kernels take up to this many times what their busiest engine, or DMA, has to do.
+OVERLAP = 1.4
 
 
 def predict(trace: Trace, target: str | Machine = "trn1") -> Prediction:
@@ -43,7 +48,7 @@ def predict(trace: Trace, target: str | Machine = "trn1") -> Prediction:
     trace : Trace
         A walk over it, executed or not.
     target : str or Machine
-        ``"trn1"`` or ``"trn2"``.
+        ``"trn1"``, ``"trn2"`` or ``"trn3"``.
 
     Returns
     -------
@@ -58,11 +63,37 @@ def predict(trace: Trace, target: str | Machine = "trn1") -> Prediction:
     return _Schedule(trace, machine(target)).run()
 
 
+def bounds(trace: Trace, target: Machine) -> tuple[float, float]:
+    """Return the least and the most that a kernel takes, as far as the documents leave it open.
+
+    The least is the prediction for `Machine.quickest`, the most that for `Machine.slowest`. As
+    engines overlap less well than the model has it, the most is at least `OVERLAP` times what the
+    busiest one has to do there.
+
+    Parameters
+    ----------
+    trace : Trace
+        A walk over the kernel, executed or not.
+    target : Machine
+        Where it runs.
+
+    Returns
+    -------
+    tuple[float, float]
+        Milliseconds.
+    """
+    least = _Schedule(trace, target.quickest()).run().latency_ms
+    slow = _Schedule(trace, target.slowest()).run()
+    busy = [slow.busy_ms[name] for name in ENGINES] + [slow.dma_busy_ms]
+    return least, max(slow.latency_ms, OVERLAP * max(busy))
+
+
 class _Schedule:
     def __init__(self, trace: Trace, target: Machine) -> None:
         self.trace = trace
         self.machine = target
         self.free = [0.0] * len(QUEUES)
+        self.described = [0.0] * len(QUEUES)
         self.queue = [0] * len(trace.steps)
         self.start = [0.0] * len(trace.steps)
         self.end = [0.0] * len(trace.steps)
@@ -122,7 +153,7 @@ class _Schedule:
                             buffer.partition_bytes
                         )
         return Prediction(
-            kernel=self.trace.name,
+            trace=self.trace,
             machine=self.machine,
             latency_ms=max(self.end, default=0.0) * 1e3,
             busy_ms={name: self.busy[q] * 1e3 for q, name in enumerate(QUEUES)},
@@ -133,7 +164,6 @@ class _Schedule:
             sbuf_peak=peaks["sbuf"],
             psum_peak=peaks["psum"],
             queues=QUEUES,
-            steps=steps,
             queue=self.queue,
             start=self.start,
             end=self.end,
@@ -146,8 +176,8 @@ class _Schedule:
         found: set[int] = set()
         for access in step.srcs:
             self.dependences.of_read(access, found)
-        if step.dst is not None:
-            self.dependences.of_write(step.dst, found)
+        for access in step.written:
+            self.dependences.of_write(access, found)
         found.discard(-1)
         if queue < DMA_IN:
             self._compute(index, step, queue, since, found)
@@ -155,8 +185,8 @@ class _Schedule:
             self._transfer(index, step, queue, since, found)
         for access in step.srcs:
             self.dependences.read(access, queue, index)
-        if step.dst is not None:
-            self.dependences.wrote(step.dst, index)
+        for access in step.written:
+            self.dependences.wrote(access, index)
 
     def _compute(self, index: int, step: Step, queue: int, since: float, found: set[int]) -> None:
         start, semaphore = self.free[queue], self.semaphore[queue]
@@ -188,12 +218,11 @@ class _Schedule:
         if cost is None:
             cost = self.transfers[key] = transfer(step, self.machine)
         released = max([since, *(self.end[other] for other in found)])
-        # The descriptors are made while the one before is under way, but not faster than so.
-        issued = self.machine.dma_issue_us * 1e-6
-        ready = max(released + self.machine.dma_start_us * 1e-6 + issued, self.free[queue])
+        described = max(released, self.described[queue]) + self.machine.dma_issue_us * 1e-6
+        ready = max(described + self.machine.dma_start_us * 1e-6, self.free[queue])
         start, end = self.bandwidth.take(ready, cost.seconds, cost.share)
         self.start[index], self.end[index] = start, end
-        self.free[queue] = max(end, start + issued)
+        self.described[queue], self.free[queue] = described, end
         self.busy[queue] += end - start
         self.dma_busy += cost.seconds
         self.read += cost.hbm_read
@@ -210,7 +239,7 @@ class _Schedule:
 
 def operands(step: Step) -> tuple[Access, ...]:
     """Return all that an instruction touches."""
-    return step.srcs if step.dst is None else (*step.srcs, step.dst)
+    return step.touched
 
 
 def shape_of(step: Step) -> tuple[object, ...]:

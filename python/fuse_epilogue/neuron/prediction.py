@@ -5,11 +5,12 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from . import timeline
 from .machine import Machine
-from .trace import Step
+from .trace import Step, Trace
 
 #: A resource that is busy for at least this part of the time bounds the kernel.
 BOUND = 0.8
@@ -21,8 +22,8 @@ class Prediction:
 
     Attributes
     ----------
-    kernel : str
-        Its name.
+    trace : Trace
+        The instructions of the kernel.
     machine : Machine
         Where it would run.
     latency_ms : float
@@ -40,13 +41,11 @@ class Prediction:
         is more, up to what there is.
     queues : Sequence[str]
         Names of the engines and DMA queues.
-    steps : Sequence[Step]
-        The instructions.
     queue, start, end : Sequence
         For each instruction its place in `queues`, and its first and last moment in seconds.
     """
 
-    kernel: str
+    trace: Trace = field(repr=False)
     machine: Machine
     latency_ms: float
     busy_ms: Mapping[str, float]
@@ -57,10 +56,32 @@ class Prediction:
     sbuf_peak: int
     psum_peak: int
     queues: Sequence[str] = field(repr=False)
-    steps: Sequence[Step] = field(repr=False)
     queue: Sequence[int] = field(repr=False)
     start: Sequence[float] = field(repr=False)
     end: Sequence[float] = field(repr=False)
+
+    @property
+    def kernel(self) -> str:
+        """The name of the kernel."""
+        return self.trace.name
+
+    @property
+    def steps(self) -> Sequence[Step]:
+        """The instructions."""
+        return self.trace.steps
+
+    @cached_property
+    def range_ms(self) -> tuple[float, float]:
+        """The least and the most that the kernel takes, in milliseconds; around `latency_ms`.
+
+        Its ends are what the documents of the machine leave open: how long short transfers take,
+        how near the theoretical bandwidth long ones come, and how well engines overlap. See
+        :func:`fuse_epilogue.neuron.model.bounds`.
+        """
+        from .model import bounds
+
+        least, most = bounds(self.trace, self.machine)
+        return min(least, self.latency_ms), max(most, self.latency_ms)
 
     @property
     def utilisation(self) -> dict[str, float]:
@@ -88,6 +109,7 @@ class Prediction:
         lines = [
             f"predicted {self.latency_ms:.4f} ms for {self.kernel} on {self.machine.name}"
             f" ({self.machine.core}), bound by {self.bound_by}",
+            "  {:.4f} to {:.4f} ms by what the documents leave open".format(*self.range_ms),
             f"  {'':8} {'busy ms':>9} {'busy':>6}",
         ]
         for name, part in self.utilisation.items():

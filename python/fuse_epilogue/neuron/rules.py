@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from .arithmetic import BITWISE
+from .isa.arithmetic import BITWISE
 from .liveness import accesses
 from .machine import Machine
 from .trace import ITEMSIZE, Access, Step
@@ -62,6 +62,8 @@ def _on_chip(step: Step) -> Iterator[tuple[Access, int, int]]:
 
 
 def _start_partition(step: Step, machine: Machine) -> str | None:
+    if step.engine == "dma":
+        return None  # Transfers reach every partition.
     for access, start, count in _on_chip(step):
         allowed = (0,) if count > 64 else (0, 64) if count > 32 else (0, 32, 64, 96)
         if start not in allowed and start < machine.partitions:
@@ -112,8 +114,6 @@ def _bank_crossing(step: Step, machine: Machine) -> str | None:
 
 def _vector_type(step: Step, machine: Machine) -> str | None:
     for name in ("operand0", "operand1", "scale"):
-        if name == "operand1" and step.op == "scalar_tensor_tensor":
-            continue
         access = operand(step, name)
         if access is not None and access.dtype != "float32":
             return f"{name} is a tile of {access.dtype}, it has to be a constant or float32"
@@ -144,6 +144,8 @@ def _both_psum(step: Step, machine: Machine) -> str | None:
 
 
 def _matmul_memory(step: Step, machine: Machine) -> str | None:
+    if step.engine != "tensor":
+        return None
     for name, access in zip(step.operands, step.srcs, strict=True):
         if name != "dst" and access.buffer.space != "sbuf":
             return f"{name} is in {access.buffer.space.upper()}, the tensor engine reads SBUF"
@@ -157,7 +159,10 @@ def _matmul_types(step: Step, machine: Machine) -> str | None:
     wide = {dtype == "float32" for dtype in types}
     if any("float" not in dtype for dtype in types) or len(wide) > 1:
         return f"{' and '.join(types)}: both operands are float32, or both 16-bit floats"
-    if step.dst is not None and step.dst.dtype != "float32":
+    if step.constants.get("is_transpose"):
+        if step.dst is not None and step.dst.dtype not in (*types, "float32"):
+            return f"dst is {step.dst.dtype}, a transposition keeps the type"
+    elif step.dst is not None and step.dst.dtype != "float32":
         return f"dst is {step.dst.dtype}, matmuls accumulate in float32"
     return None
 
@@ -177,6 +182,8 @@ def _transpose(step: Step, machine: Machine) -> str | None:
     data, dst = step.srcs[0], step.dst
     if dst is not None and data.dtype != dst.dtype:
         return f"dst is {dst.dtype} and data {data.dtype}: a transposition keeps the type"
+    if step.engine == "vector" and max(data.free_elements, dst.free_elements if dst else 0) > 32:
+        return "the vector engine transposes at most 32 by 32 elements"
     if data.free_elements > machine.partitions:
         return f"data has {data.free_elements} free elements, at most {machine.partitions}"
     return None
@@ -191,8 +198,11 @@ def _dma_psum(step: Step, machine: Machine) -> str | None:
 
 def _dma_types(step: Step, machine: Machine) -> str | None:
     src, dst = step.srcs[0], step.dst
-    if dst is not None and src.dtype != dst.dtype:
-        return f"from {src.dtype} to {dst.dtype}: transfers keep the type, use tensor_copy"
+    if dst is not None and src.dtype != dst.dtype and step.constants.get("dge_mode") == "hwdge":
+        return (
+            f"from {src.dtype} to {dst.dtype}: with descriptors made by hardware, transfers keep "
+            "the type"
+        )
     return None
 
 
@@ -206,13 +216,13 @@ def _gpsimd_psum(step: Step, machine: Machine) -> str | None:
 
 def _scalar_copy(step: Step, machine: Machine) -> str | None:
     if step.engine == "scalar" and machine.name == "trn1":
-        return "not on the scalar engine of trn1: use nisa.activation with op=nl.copy"
+        return "not on the scalar engine of trn1: use nisa.activation"
     return None
 
 
 def _in_flight(step: Step, machine: Machine) -> str | None:
     dst = step.dst
-    if dst is None:
+    if dst is None or step.op == "nc_stream_shuffle":
         return None
     reach = 0
     for stride, count in sorted(dst.pattern):
@@ -229,9 +239,9 @@ def _in_flight(step: Step, machine: Machine) -> str | None:
 
 
 _MATMUL = frozenset({"nc_matmul"})
-_TENSOR = frozenset({"nc_matmul", "nc_transpose"})
+_TENSOR = frozenset({"nc_matmul", "nc_matmul_mx", "nc_transpose"})
 _DMA = frozenset({"dma_copy"})
-_VECTORS = frozenset({"tensor_scalar", "scalar_tensor_tensor", "activation"})
+_VECTORS = frozenset({"tensor_scalar", "activation", "activation_reduce"})
 
 #: Rules about one instruction.
 INSTRUCTION_RULES = (
@@ -270,7 +280,7 @@ INSTRUCTION_RULES = (
         "a bias is a (P, 1) tile; a constant only from trn2 on",
         f"{ISA}.activation",
         _constant_bias,
-        frozenset({"activation"}),
+        frozenset({"activation", "activation_reduce"}),
     ),
     Rule(
         "both-psum",
@@ -298,24 +308,30 @@ INSTRUCTION_RULES = (
         "at most 128 stationary and 512 moving free elements",
         f"{ISA}.nc_matmul",
         _matmul_size,
-        _MATMUL,
+        _MATMUL | {"nc_matmul_mx"},
     ),
     Rule(
         "transpose",
-        "at most 128 free elements, and the type stays",
+        "at most 128 free elements, 32 by 32 on the vector engine, and the type stays",
         f"{ISA}.nc_transpose",
         _transpose,
         frozenset({"nc_transpose"}),
     ),
     Rule("dma-psum", "transfers do not touch PSUM", f"{ISA}.dma_copy", _dma_psum, _DMA),
-    Rule("dma-types", "transfers keep the type", f"{ISA}.dma_copy", _dma_types, _DMA),
+    Rule(
+        "dma-types",
+        "transfers with descriptors made by hardware keep the type",
+        f"{ISA}.dma_copy",
+        _dma_types,
+        _DMA,
+    ),
     Rule("gpsimd-psum", "GpSimd does not touch PSUM", GUIDE, _gpsimd_psum),
     Rule(
         "scalar-copy",
-        "the scalar engine of trn1 has no tensor_copy",
-        f"{ISA}.tensor_copy",
+        "the scalar engine of trn1 has no tensor_copy, tensor_scalar and reciprocal",
+        f"{ISA}.tensor_copy, {ISA}.tensor_scalar",
         _scalar_copy,
-        frozenset({"tensor_copy"}),
+        frozenset({"tensor_copy", "tensor_scalar", "reciprocal"}),
     ),
     Rule(
         "in-flight",

@@ -12,7 +12,14 @@ from typing import Any, Literal
 
 Space = Literal["hbm", "sbuf", "psum"]
 
-#: Bytes of one element of every type a kernel may use.
+
+class DType(str):
+    """A type of elements, by its name; not a text."""
+
+    __slots__ = ()
+
+
+#: Bytes of one element of every type a kernel may use. Types that end in ``_x4`` hold four numbers.
 ITEMSIZE = {
     "float32": 4,
     "bfloat16": 2,
@@ -23,13 +30,22 @@ ITEMSIZE = {
     "uint16": 2,
     "int8": 1,
     "uint8": 1,
+    "float8_e4m3": 1,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+    "float8_e4m3fn_x4": 4,
+    "float8_e5m2_x4": 4,
+    "float4_e2m1fn_x4": 2,
 }
+
+#: The types by their name.
+DTYPES = {name: DType(name) for name in ITEMSIZE}
 
 #: Indices start, start + step, ... of one dimension of a buffer: (start, step, count).
 Progression = tuple[int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class BufferInfo:
     """A tensor in one of the memories.
 
@@ -38,7 +54,7 @@ class BufferInfo:
     id : int
         Its place in :attr:`Trace.buffers`; every allocation has its own.
     name : str
-        The variable it was first bound to.
+        The variable it was first bound to, or what the kernel calls it.
     space : {"hbm", "sbuf", "psum"}
         Where it is.
     shape : tuple[int, ...]
@@ -47,8 +63,9 @@ class BufferInfo:
         A key of `ITEMSIZE`.
     line : int
         Where in the kernel it is allocated; of an argument, the line of ``def``.
-    kind : {"input", "output", "temporary"}
-        Inputs are arguments, outputs are returned.
+    kind : {"input", "updated", "output", "shared", "temporary"}
+        Inputs are arguments, updated ones those that the kernel writes; outputs are returned, and
+        shared ones seen by other programs.
     """
 
     id: int
@@ -57,7 +74,11 @@ class BufferInfo:
     shape: tuple[int, ...]
     dtype: str
     line: int
-    kind: Literal["input", "output", "temporary"]
+    kind: Literal["input", "updated", "output", "shared", "temporary"]
+
+    def call(self, name: str) -> None:
+        """Give a tensor a name that has none yet."""
+        self.name = self.name or name
 
     @property
     def partition_bytes(self) -> int:
@@ -92,6 +113,8 @@ class Access:
         Type of the elements.
     shape : tuple[int, ...]
         As the kernel writes it, partitions first; not part of what is compared.
+    indirect : bool
+        Whether where it lies depends on data: then it may be anywhere in the buffer.
     """
 
     buffer: BufferInfo
@@ -100,6 +123,7 @@ class Access:
     partitions: tuple[int, int] | None
     dtype: str
     shape: tuple[int, ...] = field(default=(), compare=False)
+    indirect: bool = False
     _box: tuple[Progression, ...] | Literal["unknown", "none"] = field(
         default="unknown", init=False, compare=False, repr=False
     )
@@ -152,6 +176,10 @@ class Access:
         """
         if self.buffer.id != other.buffer.id:
             return False
+        if self.indirect or other.indirect:
+            return True
+        if self.dtype != other.dtype:
+            return self.physical.overlaps(other.physical)
         if self.partitions is not None and other.partitions is not None:
             mine, theirs = self.partitions, other.partitions
             if mine[0] >= theirs[0] + theirs[1] or theirs[0] >= mine[0] + mine[1]:
@@ -164,6 +192,28 @@ class Access:
         if one is None or two is None:
             return True
         return all(_meet(a, b) for a, b in zip(one, two, strict=True))
+
+    @property
+    def physical(self) -> Access:
+        """The same place in elements of the buffer's own type; indirect ones are all of it."""
+        if self.indirect:
+            return Access.all_of(self.buffer)
+        own, size = ITEMSIZE[self.buffer.dtype], ITEMSIZE[self.dtype]
+        if own == size:
+            if self.dtype == self.buffer.dtype:
+                return self
+            offset, pattern = self.offset, self.pattern
+        elif size > own:
+            ratio = size // own
+            offset = self.offset * ratio
+            pattern = tuple((stride * ratio, count) for stride, count in self.pattern)
+            pattern = merged((*pattern, (1, ratio)))
+        else:
+            # From the first element that it touches to the last one.
+            ratio = own // size
+            offset = self.offset // ratio
+            pattern = ((1, self.last // ratio - offset + 1),)
+        return Access(self.buffer, offset, pattern, self.partitions, self.buffer.dtype, self.shape)
 
     @property
     def box(self) -> tuple[Progression, ...] | None:
@@ -203,6 +253,8 @@ class Step:
         Where in the kernel it stands.
     dst : Access or None
         Access that it writes.
+    results : tuple[Access, ...]
+        Further accesses that it writes.
     srcs : tuple[Access, ...]
         Accesses that it reads, tile operands in the order of the parameters. The destination of an
         accumulating ``nc_matmul`` is among them.
@@ -221,6 +273,17 @@ class Step:
     srcs: tuple[Access, ...]
     constants: Mapping[str, Any]
     operands: tuple[str, ...] = ()
+    results: tuple[Access, ...] = ()
+
+    @property
+    def written(self) -> tuple[Access, ...]:
+        """Everything that it writes."""
+        return self.results if self.dst is None else (self.dst, *self.results)
+
+    @property
+    def touched(self) -> tuple[Access, ...]:
+        """Everything that it reads or writes."""
+        return (*self.srcs, *self.written)
 
 
 @dataclass(slots=True)

@@ -2,22 +2,51 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from . import limits
+from .arguments import accumulate_of, constant_of, engine_of, reachable
 from .errors import Refused
-from .expressions import Variables
-from .grammar import SPACES
-from .instructions import Instruction
+from .isa import Instruction
+from .language.grammar import SPACES
 from .memory import Memory
-from .trace import BufferInfo, Step, Trace
-from .values import Buffer, Tile
+from .peers import Peers
+from .tile import Tile
+from .trace import Access, BufferInfo, Step, Trace
+from .values import Buffer
 from .written import Written
 
-#: Shape and type of an argument.
-Spec = tuple[tuple[int, ...], str]
+if TYPE_CHECKING:
+    from .language.modules import Module
+
+
+class Spec(NamedTuple):
+    """Shape and type of a tensor."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where a kernel is walked.
+
+    Attributes
+    ----------
+    generation : int
+        Generation of the NeuronCore: 2 for trn1, 3 for trn2, 4 for trn3.
+    program, programs : int
+        Which of how many programs, ``nl.program_id(0)`` and ``nl.num_programs()``.
+    """
+
+    generation: int = 3
+    program: int = 0
+    programs: int = 1
 
 
 class Walk:
@@ -29,27 +58,89 @@ class Walk:
         The kernel's.
     execute : bool
         True: compute, and refuse to read what was not written. False: record the instructions.
+    setting : Setting
+        Where.
+    peers : Peers or None
+        The programs beside it, if it is executed.
 
     Attributes
     ----------
     trace : Trace
         The recorded steps.
-    variables : dict[str, Any]
-        Integers, tuples and tiles by name.
+    line : int
+        Line of the statement of the kernel file that is executed.
+    depth : int
+        How many functions are being executed.
     """
 
-    def __init__(self, name: str, execute: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        execute: bool,
+        setting: Setting | None = None,
+        peers: Peers | None = None,
+    ) -> None:
         self.trace = Trace(name)
         self.execute = execute
-        self.variables: Variables = {}
+        self.setting = setting or Setting()
+        self.inputs: list[Tile] = []
         self.outputs: list[Tile] = []
         self.statements = 0
+        self.line = 1
+        self.depth = 0
+        self.executed: set[tuple[Module, ast.stmt]] = set()
+        self.defaults: dict[tuple[ast.AST, str], Any] = {}
+        self._globals: dict[Module, dict[str, Any]] = {}
+        self._names: dict[tuple[object, ...], list[str]] = {}
         self._memory = Memory() if execute else None
         self._written = Written()
+        self._shared = 0
+        self.collective = False
+        self.peers = peers
 
-    def allocate(
-        self, name: str, shape: tuple[int, ...], dtype: str, memory: str, line: int
-    ) -> Tile:
+    # ---- What the language asks for ----------------------------------------------------------
+
+    @property
+    def generation(self) -> int:
+        """Generation of the NeuronCore."""
+        return self.setting.generation
+
+    @property
+    def program(self) -> int:
+        """Which of the programs it is."""
+        return self.setting.program
+
+    @property
+    def programs(self) -> int:
+        """How many programs there are."""
+        return self.setting.programs
+
+    def globals_of(self, module: Module) -> dict[str, Any]:
+        """Return the names of a file that have a value."""
+        return self._globals.setdefault(module, {})
+
+    def number(self, tile: Tile) -> int | None:
+        """Return the only element of a tile, None if nothing is executed."""
+        if not self.execute:
+            return None
+        missing = self._marks(tile.access).read(tile.access)
+        if missing is not None:
+            raise Refused("uninitialised", f"a register reads {missing}, which was not written")
+        return int(tile.array().reshape(-1)[0])
+
+    def count(self, statements: int) -> None:
+        """Count statements and iterations of loops.
+
+        Raises
+        ------
+        Refused
+            There are too many.
+        """
+        self.statements += statements
+        if self.statements > limits.MOST_STATEMENTS:
+            raise limits.too_many()
+
+    def allocate(self, name: str, shape: tuple[int, ...], dtype: str, memory: str) -> Tile:
         """Make a new tensor, uninitialised."""
         info = BufferInfo(
             len(self.trace.buffers),
@@ -57,117 +148,219 @@ class Walk:
             SPACES[memory],
             shape,
             dtype,
-            line,
+            self.line,
             "output" if memory == "shared_hbm" else "temporary",
         )
         self.trace.buffers.append(info)
-        return Tile.of(Buffer(info, memory=self._memory))
+        buffer = Buffer(info, memory=self._memory, name=memory)
+        if self.peers is not None and memory == "shared_hbm":
+            buffer = self._common(buffer)
+        return Tile.of(buffer)
 
-    def argument(self, name: str, spec: Spec, data: np.ndarray | None, line: int) -> None:
-        """Bind a parameter."""
+    def _common(self, buffer: Buffer) -> Buffer:
+        """Return a tensor that all programs see: the one that the first of them has allocated."""
+        assert self.peers is not None
+        known, at = self.peers.shared, self._shared
+        self._shared += 1
+        if at == len(known):
+            known.append(buffer)
+        if (known[at].info.shape, known[at].info.dtype) != (buffer.info.shape, buffer.info.dtype):
+            raise Refused("language", "programs allocate the same tensors in nl.shared_hbm")
+        self.trace.buffers[-1] = known[at].info
+        return known[at]
+
+    def _marks(self, access: Access) -> Written:
+        """Return where it is noted what was written."""
+        if self.peers is not None and access.buffer.kind != "temporary":
+            return self.peers.written
+        return self._written
+
+    def argument(self, name: str, spec: Spec, data: np.ndarray | None, line: int) -> Tile:
+        """Return the tensor of a parameter."""
         info = BufferInfo(len(self.trace.buffers), name, "hbm", spec[0], spec[1], line, "input")
         self.trace.buffers.append(info)
-        self.variables[name] = Tile.of(Buffer(info, data))
+        buffer = Buffer(info, data, name="shared_hbm")
+        if self.peers is not None:
+            buffer = self._common(buffer)
+        self.inputs.append(Tile.of(buffer))
+        return self.inputs[-1]
 
-    def issue(self, it: Instruction, engine: str, args: dict[str, Any], line: int) -> None:
-        """Execute or record one instruction."""
-        dst: Tile | None = None
-        srcs: list[Tile] = []
-        names: list[str] = []
+    # ---- Instructions ------------------------------------------------------------------------
+
+    def instruction(self, it: Instruction, args: list[Any], named: dict[str, Any]) -> None:
+        """Execute or record the instruction of a call."""
+        key = (it.name, len(args), *named)
+        names = self._names.get(key)
+        if names is None:
+            from .language.calls import bind_names
+
+            names = self._names[key] = bind_names(it, len(args), list(named))
+        given = dict(zip(names, (*args, *named.values()), strict=True))
+        engine = it.engines[0]
+        if "engine" in given and "engine" not in it.ignored:
+            engine = engine_of(it, given.pop("engine"))
+        self._issue(it, engine, given)
+
+    def _issue(self, it: Instruction, engine: str, given: dict[str, Any]) -> None:
+        args: dict[str, Any] = {}
+        written: list[Tile] = []
+        read: list[tuple[str, Tile]] = []
         constants: dict[str, Any] = {}
         for parameter in it.parameters:
-            value = args[parameter.name]
+            value = given.get(parameter.name, parameter.default)
+            kind = parameter.kind
             if isinstance(value, Tile):
-                if parameter.kind == "dst":
-                    dst = value
-                elif parameter.kind in ("tile", "vector"):
-                    srcs.append(value)
-                    names.append(parameter.name)
+                if kind == "any":
+                    continue
+                if kind in ("dst", "result"):
+                    written.append(value)
+                elif kind in ("tile", "vector"):
+                    read.append((parameter.name, value))
                 else:
                     raise Refused("language", f"{parameter.name} is not a tile")
-                if value.access.partitions is None and it.name != "dma_copy":
-                    raise Refused(
-                        "memory",
-                        f"{parameter.name} is in HBM, which only dma_copy reaches: copy it to SBUF",
-                    )
-                continue
-            if value is parameter.default:
-                continue
-            _check_constant(it, parameter.name, parameter.kind, value)
-            if value != parameter.default:
-                constants[parameter.name] = value
-        assert dst is not None
-        if dst.buffer.info.kind == "input":
-            raise Refused("language", f"'{dst.buffer.info.name}' is an input, which is only read")
-        if it.name == "nc_matmul":
-            args["accumulate"] = _accumulate(args["accumulate"], dst)
+                reachable(it, parameter.name, value)
+            elif value is not parameter.default:
+                value = constant_of(it, parameter, value)
+                if kind == "tiles":
+                    read.extend((parameter.name, tile) for tile in value)
+                elif kind == "results":
+                    written.extend(value)
+                elif kind == "any":
+                    continue
+                elif value != parameter.default:
+                    constants[parameter.name] = value
+            args[parameter.name] = value
+        dst: Any = args.get("dst")
+        for tile in written:
+            self._writable(tile)
+        if "accumulate" in args:
+            args["accumulate"] = accumulate_of(args["accumulate"], dst)
             constants["accumulate"] = args["accumulate"]
         it.fit(args)
-        reads = [tile.access for tile in srcs]
-        if args.get("accumulate"):
-            reads.append(dst.access)
-            names.append("dst")
-        if dst.space == "psum":
-            dst.buffer.written.append(dst.access)
-        if not self.execute:
-            steps, read = self.trace.steps, tuple(reads)
-            steps.append(
-                Step(len(steps), it.name, engine, line, dst.access, read, constants, tuple(names))
-            )
-            return
-        for access in reads:
-            missing = self._written.read(access)
-            if missing is not None:
-                raise Refused("uninitialised", f"{it.name} reads {missing}, which was not written")
-        arrays = {k: v.array() if isinstance(v, Tile) else v for k, v in args.items()}
-        it.run(arrays["dst"], arrays)
-        self._written.write(dst.access)
+        self.collective = self.collective or it.between_machines
+        if it.reads_dst(args):
+            read.append(("dst", dst))
+        if it.reads_results(args):
+            read.extend((name, args[name]) for name in ("reduce_res",) if args[name] is not None)
+        for tile in written:
+            if tile.space == "psum":
+                tile.buffer.written.append((it.name, tile.access))
+        if self.execute:
+            self._execute(it, args, read, written)
+        else:
+            self._record(it, engine, written, read, constants)
 
-    def finish(self, values: Sequence[Any]) -> None:
+    def _record(
+        self,
+        it: Instruction,
+        engine: str,
+        written: list[Tile],
+        read: list[tuple[str, Tile]],
+        constants: dict[str, Any],
+    ) -> None:
+        srcs, names = [tile.access for _, tile in read], [name for name, _ in read]
+        for tile in (*written, *(tile for _, tile in read)):
+            if tile.indirect is not None and isinstance(tile.indirect.places, Tile):
+                srcs.append(tile.indirect.places.access)
+                names.append("index")
+        self.trace.steps.append(
+            Step(
+                len(self.trace.steps),
+                it.name,
+                engine,
+                self.line,
+                written[0].access if written else None,
+                tuple(srcs),
+                constants,
+                tuple(names),
+                tuple([tile.access for tile in written[1:]]),
+            )
+        )
+
+    def _execute(
+        self,
+        it: Instruction,
+        args: dict[str, Any],
+        read: list[tuple[str, Tile]],
+        written: list[Tile],
+    ) -> None:
+        for name, tile in read:
+            if name not in it.partly:
+                self._known(it, tile.access)
+        for tile in (*(tile for _, tile in read), *written):
+            if tile.indirect is not None and isinstance(tile.indirect.places, Tile):
+                self._known(it, tile.indirect.places.access)
+        arrays = {key: _array(value) for key, value in args.items()}
+        arrays["peers"], arrays["program"] = self.peers, self.program
+        arrays["types"] = {k: v.dtype for k, v in args.items() if isinstance(v, Tile)}
+        dst: Any = arrays.get("dst")
+        it.run(dst, arrays)
+        for parameter in it.parameters:
+            value = args.get(parameter.name)
+            if isinstance(value, Tile) and parameter.kind in ("dst", "result"):
+                if value.indirect is not None:
+                    value.scatter(arrays[parameter.name])
+                self._marks(value.access).write(value.access)
+
+    def _known(self, it: Instruction, access: Access) -> None:
+        missing = self._marks(access).read(access)
+        if missing is not None:
+            raise Refused("uninitialised", f"{it.name} reads {missing}, which was not written")
+
+    def _writable(self, tile: Tile) -> None:
+        """Note that an argument is written: the caller's array changes, as on the machine."""
+        if tile.buffer.info.kind == "input":
+            tile.buffer.info.kind = "updated"
+            tile.buffer.own()
+
+    # ---- Results -----------------------------------------------------------------------------
+
+    def finish(self, returned: Any) -> None:
         """Take what the kernel returns."""
-        for value in values:
+        infos = self.trace.buffers
+        if self.peers is not None:
+            self.peers.wait("the end")
+        for value in _results(returned):
             if (
                 not isinstance(value, Tile)
-                or value.buffer.info.kind != "output"
-                or value.shape != value.buffer.info.shape
+                or value.buffer.info.kind == "temporary"
+                or value.access != Access.all_of(value.buffer.info)
             ):
-                raise Refused("language", "a kernel returns whole tensors of nl.shared_hbm")
-            missing = self._written.read(value.access) if self.execute else None
+                raise Refused(
+                    "language", "a kernel returns whole tensors of nl.shared_hbm, or arguments"
+                )
+            missing = self._marks(value.access).read(value.access) if self.execute else None
             if missing is not None:
                 raise Refused("uninitialised", f"{missing} is returned, but was never written")
             self.outputs.append(value)
-        returned = {value.buffer.info.id for value in self.outputs}
-        for info in self.trace.buffers:
-            if info.kind == "output" and info.id not in returned:
-                raise Refused(
-                    "language", f"'{info.name}' is in nl.shared_hbm but not returned: use nl.hbm"
-                )
+        if not self.outputs and not any(info.kind == "updated" for info in infos):
+            raise Refused(
+                "language", "a kernel ends with `return`, or writes to one of its arguments"
+            )
+        ids = {value.buffer.info.id for value in self.outputs}
+        for info in infos:
+            if info.kind == "output" and info.id not in ids:
+                # Between programs and machines it is a place to exchange data.
+                if self.programs == 1 and not self.collective:
+                    raise Refused(
+                        "language",
+                        f"'{info.name}' is in nl.shared_hbm but not returned: use nl.hbm",
+                    )
+                info.kind = "shared"
 
 
-def _check_constant(it: Instruction, name: str, kind: str, value: Any) -> None:
-    """Refuse an argument that is neither a tile nor of the kind of the parameter."""
-    good = True
-    if kind in ("dst", "tile"):
-        raise Refused("language", f"nisa.{it.name}: {name} is a tile")
-    if kind in ("vector", "number"):
-        good = isinstance(value, (int, float)) and not isinstance(value, bool)
-    elif kind == "flag":
-        good = isinstance(value, bool)
-    elif kind == "axes":
-        items = value if isinstance(value, tuple) else (value,)
-        good = all(isinstance(n, int) and not isinstance(n, bool) for n in items)
-    if not good:
-        what = {"flag": "True or False", "axes": "an axis or a tuple of axes"}.get(kind, "a number")
-        raise Refused("language", f"nisa.{it.name}: {name} is {what}")
+def _results(returned: Any) -> Sequence[Any]:
+    if returned is None:
+        return ()
+    if isinstance(returned, dict):
+        returned = list(returned.values())
+    return returned if isinstance(returned, (tuple, list)) else (returned,)
 
 
-def _accumulate(value: bool | None, dst: Tile) -> bool:
-    """Decide what an omitted ``accumulate`` means."""
-    if value is not None:
-        return value
-    if any(dst.access.overlaps(earlier) for earlier in dst.buffer.written):
-        raise Refused(
-            "accumulate",
-            "dst was written before: say accumulate=True or False, such as accumulate=(k > 0)",
-        )
-    return False
+def _array(value: Any) -> Any:
+    """Return the data of a tile, or of several."""
+    if isinstance(value, Tile):
+        return value.array()
+    if isinstance(value, (list, tuple)) and value and isinstance(value[0], Tile):
+        return [tile.array() for tile in value]
+    return value

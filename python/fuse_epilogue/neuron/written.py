@@ -18,7 +18,7 @@ class Written:
 
     def write(self, access: Access) -> None:
         """Mark what an access writes."""
-        info = access.buffer
+        info, access = access.buffer, access.physical
         if info.id in self._complete:
             return
         if _whole(access):
@@ -29,8 +29,11 @@ class Written:
     def read(self, access: Access) -> str | None:
         """Return None if all of it was written, or an element that was not, as ``name[0, 5]``."""
         info = access.buffer
-        if info.kind == "input" or info.id in self._complete:
+        if info.kind in ("input", "updated") or info.id in self._complete:
             return None
+        if access.indirect and info.id in self._marks:
+            return None  # Which elements it reads depends on data.
+        access = access.physical
         marks = self._view(access)
         if marks.all():
             if _whole(access):

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..instructions import INSTRUCTIONS
+from ..isa import INSTRUCTIONS
 from .moves import Moves
 from .patterns import Column, Site, Tile, inner
-from .program import FLOATS, Binary, Convert, Expression, Number, Operand, parts, with_parts
+from .program import (
+    FLOATS,
+    Binary,
+    Convert,
+    Expression,
+    Function,
+    Number,
+    Operand,
+    parts,
+    with_parts,
+)
 from .refusals import EmitError
 from .select import Call, select
 from .views import Area
@@ -90,6 +100,9 @@ class Elementwise(Moves):
 
     def _simpler(self, value: Expression, area: Area, site: Site, block: str) -> Expression:
         """Compute a part of an expression into a tile of its own."""
+        shifted = self._shifted(value, area, site, block)
+        if shifted is not None:
+            return shifted
         inside: list[Expression]
         inside = [part for part in parts(value) if not isinstance(part, (Number, Operand))]
         if not inside:
@@ -102,6 +115,23 @@ class Elementwise(Moves):
             raise self._none(value, site, block)
         temporary = self._temporary(chosen, "float32", area, block, site)
         return with_parts(value, lambda part: temporary if part is chosen else part)
+
+    def _shifted(self, value: Expression, area: Area, site: Site, block: str) -> Expression | None:
+        """Return ``f(t - c)`` as ``f(t + -c)``, which one activation computes, c being a column.
+
+        Both round once, to the same float. None if it is something else.
+        """
+        if not isinstance(value, Function):
+            return None
+        inside = value.a
+        if not isinstance(inside, Binary) or inside.op != "subtract" or not inner(inside):
+            return None
+        column = site.column(inside.b)
+        if column is None or not isinstance(inside.a, Operand) or site.column(inside.a) is not None:
+            return None
+        negative = Binary("multiply", column, Number(-1.0, "float32"), "float32")
+        made = self._temporary(negative, "float32", replace(area, free=()), block, site)
+        return replace(value, a=Binary("add", inside.a, made, "float32"))
 
     def _none(self, value: Expression, site: Site, block: str) -> EmitError:
         what = f"{value.op} in {value.dtype}" if isinstance(value, Binary) else type(value).__name__

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..grammar import TILE_SIZE
+from ..language.grammar import TILE_SIZE
 from .linear import Interval, Linear
 from .program import Axis, Tensor
 

@@ -10,7 +10,7 @@ from tvm import s_tir, tirx
 from tvm.ir import prim
 from tvm.s_tir import transform
 
-from ..instructions import ENGINES
+from ..isa import ENGINES
 from ..trace import ITEMSIZE
 from .integers import Integers
 from .late import LATE, move_late

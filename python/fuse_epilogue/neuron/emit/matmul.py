@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..grammar import TILE_SIZE
+from ..language.grammar import TILE_SIZE
 from .areas import Areas
 from .elementwise import Elementwise
 from .layouts import factors

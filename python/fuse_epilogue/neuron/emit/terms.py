@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..arithmetic import combine
+from ..isa.arithmetic import combine
 from .layout import Layout
 from .linear import Linear
 from .program import (

@@ -23,6 +23,8 @@ _FUNCTIONS = {
     "sigmoid": "sigmoid",
     "tanh": "tanh",
     "exp": "exp",
+    "log": "log",
+    "erf": "erf",
     "sqrt": "sqrt",
     "rsqrt": "rsqrt",
 }

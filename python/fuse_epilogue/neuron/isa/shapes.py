@@ -6,31 +6,37 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..errors import Refused
+from ..tile import Tile
 from .arithmetic import BITWISE, holds
-from .errors import Refused
-from .values import Tile
 
 Arguments = Mapping[str, Any]
 
 
-def _significant(shape: tuple[int, ...]) -> tuple[int, ...]:
+def significant(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Drop dimensions of size 1."""
     return tuple([n for n in shape if n != 1])
 
 
-def _same(name: str, tile: Tile, dst: Tile) -> None:
+def same(name: str, tile: Tile, dst: Tile) -> None:
     """Refuse a tile that does not have an element for each of the destination's."""
     if tile.shape == dst.shape:
         return
     one, two = tile.shape, dst.shape
-    if one[0] != two[0] or _significant(one[1:]) != _significant(two[1:]):
+    if one[0] != two[0] or math.prod(one[1:]) != math.prod(two[1:]):
         raise Refused("shapes", f"{name} has shape {one}, dst {two}: nothing is broadcast")
 
 
-def _vector(name: str, value: Any, dst: Tile) -> None:
+def free_like(name: str, tile: Tile, dst: Tile) -> None:
+    """Refuse a tile that does not have as many elements in a partition."""
+    if math.prod(tile.shape[1:]) != math.prod(dst.shape[1:]):
+        raise Refused("shapes", f"{name} has shape {tile.shape}, dst {dst.shape}")
+
+
+def vector(name: str, value: Any, dst: Tile) -> None:
     """Refuse a tile that is not one value for each partition."""
     if isinstance(value, Tile) and (
-        value.shape[0] != dst.shape[0] or math.prod(value.shape[1:]) != 1 or len(value.shape) < 2
+        value.shape[0] != dst.shape[0] or math.prod(value.shape[1:]) != 1
     ):
         raise Refused(
             "per-partition-operand",
@@ -72,9 +78,9 @@ def elementwise(*tiles: str, vectors: tuple[str, ...] = ()) -> Callable[[Argumen
     def fit(args: Arguments) -> None:
         dst = args["dst"]
         for name in tiles:
-            _same(name, args[name], dst)
+            same(name, args[name], dst)
         for name in vectors:
-            _vector(name, args[name], dst)
+            vector(name, args[name], dst)
 
     return fit
 
@@ -82,25 +88,32 @@ def elementwise(*tiles: str, vectors: tuple[str, ...] = ()) -> Callable[[Argumen
 def fit_dma(args: Arguments) -> None:
     """Check a transfer: equal shapes, up to dimensions of size 1."""
     dst, src = args["dst"], args["src"]
-    if _significant(dst.shape) != _significant(src.shape):
+    if significant(dst.shape) != significant(src.shape):
         raise Refused("shapes", f"src has shape {src.shape}, dst {dst.shape}")
+
+
+def fit_exchange(args: Arguments) -> None:
+    """Check an exchange: tiles of the same shape and type."""
+    dst, src = args["dst"], args["src"]
+    if significant(dst.shape) != significant(src.shape) or dst.dtype != src.dtype:
+        raise Refused("shapes", f"src is {src.shape} {src.dtype}, dst {dst.shape} {dst.dtype}")
 
 
 def fit_tensor_scalar(args: Arguments) -> None:
     """Check one or two operations with constants or columns."""
     if (args["op1"] is None) != (args["operand1"] is None):
         raise Refused("language", "op1 and operand1 are given together")
-    _same("data", args["data"], args["dst"])
-    _vector("operand0", args["operand0"], args["dst"])
-    _vector("operand1", args["operand1"], args["dst"])
+    same("data", args["data"], args["dst"])
+    vector("operand0", args["operand0"], args["dst"])
+    vector("operand1", args["operand1"], args["dst"])
     _bits(args)
 
 
 def fit_two_tiles(args: Arguments) -> None:
     """Check two operations, the first with a constant or a column, the second with a tile."""
-    _same("data", args["data"], args["dst"])
-    _same("operand1", args["operand1"], args["dst"])
-    _vector("operand0", args["operand0"], args["dst"])
+    same("data", args["data"], args["dst"])
+    same("operand1", args["operand1"], args["dst"])
+    vector("operand0", args["operand0"], args["dst"])
     _bits(args)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import Refused
+from ..errors import Refused
 
 Binary = Callable[[Any, Any], Any]
 Unary = Callable[[Any], Any]
@@ -26,6 +26,25 @@ def _gelu(x: Any) -> Any:
     return (0.5 * wide * (1.0 + erf)).astype(np.float32)
 
 
+def _silu_dx(x: Any) -> Any:
+    s = _sigmoid(x)
+    return s * (np.float32(1) + x * (np.float32(1) - s))
+
+
+def _gelu_sigmoid_dx(x: Any) -> Any:
+    s = _sigmoid(np.float32(1.702) * x)
+    return s + np.float32(1.702) * x * s * (np.float32(1) - s)
+
+
+def _gelu_tanh(x: Any) -> Any:
+    inner = np.float32(math.sqrt(2.0 / math.pi)) * (x + np.float32(0.044715) * x * x * x)
+    return np.float32(0.5) * x * (np.float32(1) + np.tanh(inner))
+
+
+def _erf(x: Any) -> Any:
+    return np.asarray(_ERF(np.asarray(x, np.float64)), np.float64).astype(np.float32)
+
+
 #: Elementwise operations of two operands, by their name in ``nl``.
 BINARY: dict[str, Binary] = {
     "add": np.add,
@@ -40,13 +59,23 @@ BINARY: dict[str, Binary] = {
     "less_equal": np.less_equal,
     "greater": np.greater,
     "greater_equal": np.greater_equal,
+    "power": np.power,
+    "abs": lambda x, y: np.abs(x),
+    "mod": np.mod,
+    "abs_max": lambda x, y: np.maximum(np.abs(x), np.abs(y)),
+    "abs_min": lambda x, y: np.minimum(np.abs(x), np.abs(y)),
+    "logical_and": np.logical_and,
+    "logical_or": np.logical_or,
+    "logical_xor": np.logical_xor,
     "bitwise_and": np.bitwise_and,
     "bitwise_or": np.bitwise_or,
     "bitwise_xor": np.bitwise_xor,
+    "left_shift": np.left_shift,
+    "right_shift": np.right_shift,
 }
 
 #: Operations on bits: operands stay integers, all of one type.
-BITWISE = frozenset({"bitwise_and", "bitwise_or", "bitwise_xor"})
+BITWISE = frozenset({"bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift"})
 
 #: Reductions, by the elementwise operation they repeat.
 REDUCERS: dict[str, Any] = {
@@ -54,6 +83,7 @@ REDUCERS: dict[str, Any] = {
     "maximum": np.maximum.reduce,
     "minimum": np.minimum.reduce,
     "multiply": np.multiply.reduce,
+    "abs_max": lambda x, axis: np.maximum.reduce(np.abs(x), axis=axis),
 }
 
 #: Activation functions by their name in ``nl``. The scalar engine approximates; these are exact up
@@ -66,6 +96,18 @@ FUNCTIONS: dict[str, Unary] = {
     "tanh": np.tanh,
     "exp": np.exp,
     "gelu": _gelu,
+    "gelu_apprx_tanh": _gelu_tanh,
+    "gelu_apprx_sigmoid": lambda x: x * _sigmoid(np.float32(1.702) * x),
+    "erf": _erf,
+    "softplus": lambda x: np.logaddexp(x, np.float32(0)),
+    "log": np.log,
+    "sin": np.sin,
+    "arctan": np.arctan,
+    "abs": np.abs,
+    "silu_dx": _silu_dx,
+    "gelu_apprx_sigmoid_dx": _gelu_sigmoid_dx,
+    "sign": np.sign,
+    "reciprocal": lambda x: np.float32(1) / x,
     "square": np.square,
     "sqrt": np.sqrt,
     "rsqrt": lambda x: np.float32(1) / np.sqrt(x),

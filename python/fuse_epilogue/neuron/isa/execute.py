@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import Refused
 from .arithmetic import FUNCTIONS, REDUCERS, combine, store, widened
-from .errors import Refused
 from .shapes import axes
 
 Arguments = Mapping[str, Any]
 
 
-def _like(value: Any, dst: np.ndarray) -> Any:
+def like(value: Any, dst: np.ndarray) -> Any:
     """Give an operand the destination's shape, or one that numpy broadcasts to it."""
     if not isinstance(value, np.ndarray) or value.shape == dst.shape:
         return value
@@ -23,7 +23,13 @@ def _like(value: Any, dst: np.ndarray) -> Any:
     return value.reshape((dst.shape[0],) + (1,) * (dst.ndim - 1))
 
 
-def _ordered(name: str, left: Any, right: Any, reverse: bool) -> Any:
+def column(value: Any, rows: int) -> Any:
+    """Return an operand of one number for each partition as a matrix of one column."""
+    return widened(value).reshape(rows, 1) if isinstance(value, np.ndarray) else widened(value)
+
+
+def ordered(name: str, left: Any, right: Any, reverse: bool) -> Any:
+    """Return ``left op right``, or with the operands exchanged."""
     return combine(name, right, left) if reverse else combine(name, left, right)
 
 
@@ -47,24 +53,26 @@ def run_memset(dst: np.ndarray, args: Arguments) -> None:
 
 def run_tensor_tensor(dst: np.ndarray, args: Arguments) -> None:
     """Combine two tiles."""
-    store(dst, combine(args["op"], _like(args["data1"], dst), _like(args["data2"], dst)))
+    store(dst, combine(args["op"], like(args["data1"], dst), like(args["data2"], dst)))
 
 
 def run_two_ops(dst: np.ndarray, args: Arguments) -> None:
     """Compute ``(data op0 operand0) op1 operand1``, the second if there is one."""
-    first, second = _like(args["operand0"], dst), _like(args["operand1"], dst)
-    value = _ordered(args["op0"], _like(args["data"], dst), first, args["reverse0"])
+    first, second = like(args["operand0"], dst), like(args["operand1"], dst)
+    value = ordered(args["op0"], like(args["data"], dst), first, args["reverse0"])
     if args["op1"] is not None:
-        value = _ordered(args["op1"], value, second, args["reverse1"])
+        value = ordered(args["op1"], value, second, args["reverse1"])
     store(dst, value)
 
 
-def run_activation(dst: np.ndarray, args: Arguments) -> None:
-    """Compute ``op(data * scale + bias)``."""
-    value = widened(_like(args["data"], dst)) * widened(_like(args["scale"], dst))
+def run_activation(dst: np.ndarray, args: Arguments) -> np.ndarray:
+    """Compute ``op(data * scale + bias)``, and return it as it is before it is rounded."""
+    value = widened(like(args["data"], dst)) * widened(like(args["scale"], dst))
     if args["bias"] is not None:
-        value = value + widened(_like(args["bias"], dst))
-    store(dst, FUNCTIONS[args["op"]](value))
+        value = value + widened(like(args["bias"], dst))
+    value = np.asarray(FUNCTIONS[args["op"]](value))
+    store(dst, value)
+    return value
 
 
 def run_reduce(dst: np.ndarray, args: Arguments) -> None:

@@ -1,0 +1,273 @@
+"""Instructions that compute element by element."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import Refused
+from . import shapes
+from .arithmetic import BINARY, FUNCTIONS, REDUCERS, store, widened
+from .execute import column, like, ordered, run_activation, run_tensor_tensor, run_two_ops
+from .row import ASSUMED, Arguments, Cost, Instruction, parameters
+
+
+def fit_activation(args: Arguments) -> None:
+    """Check an activation, and the column that it may reduce to."""
+    shapes.same("data", args["data"], args["dst"])
+    for name in ("bias", "scale"):
+        shapes.vector(name, args[name], args["dst"])
+    if args["reduce_res"] is not None:
+        shapes.vector("reduce_res", args["reduce_res"], args["dst"])
+        if args["reduce_op"] is None:
+            raise Refused("language", "reduce_op and reduce_res are given together")
+
+
+def run_and_reduce(dst: np.ndarray, args: Arguments) -> None:
+    """Compute an activation, and reduce what it gives before it is rounded."""
+    value = run_activation(dst, args)
+    if args["reduce_res"] is None:
+        return
+    total = REDUCERS[args["reduce_op"]](value.reshape(dst.shape[0], -1), axis=1)
+    into = args["reduce_res"]
+    if args.get("reduce_cmd") == "reduce":
+        total = BINARY[args["reduce_op"]](widened(into).reshape(total.shape), total)
+    store(into, total.reshape(into.shape))
+
+
+def fit_scalar_reduce(args: Arguments) -> None:
+    """Check an operation with a constant, and the column that it is reduced to."""
+    shapes.same("data", args["data"], args["dst"])
+    shapes.vector("operand0", args["operand0"], args["dst"])
+    shapes.vector("reduce_res", args["reduce_res"], args["dst"])
+
+
+def run_scalar_reduce(dst: np.ndarray, args: Arguments) -> None:
+    """Compute ``data op0 operand0``, and reduce it along the free dimensions."""
+    operand = like(args["operand0"], dst)
+    value = ordered(args["op0"], like(args["data"], dst), operand, args["reverse0"])
+    total = REDUCERS[args["reduce_op"]](value.reshape(dst.shape[0], -1), axis=1)
+    store(dst, value)
+    store(args["reduce_res"], total.reshape(args["reduce_res"].shape))
+
+
+def run_reciprocal(dst: np.ndarray, args: Arguments) -> None:
+    """Compute ``1 / data``."""
+    store(dst, np.float32(1) / widened(like(args["data"], dst)))
+
+
+def fit_scan(args: Arguments) -> None:
+    """Check a scan along the free dimension."""
+    for name in ("data0", "data1"):
+        shapes.same(name, args[name], args["dst"])
+    shapes.vector("initial", args["initial"], args["dst"])
+
+
+def run_scan(dst: np.ndarray, args: Arguments) -> None:
+    """Compute ``x[i] = (data0[i] op0 x[i - 1]) op1 data1[i]`` in float32."""
+    rows = dst.shape[0]
+    left = widened(args["data0"]).reshape(rows, -1)
+    right = widened(args["data1"]).reshape(rows, -1)
+    last = np.broadcast_to(column(args["initial"], rows), (rows, 1))[:, 0]
+    result = np.empty(left.shape, np.float32)
+    for at in range(left.shape[1]):
+        last = ordered(args["op0"], left[:, at], last, args["reverse0"])
+        last = ordered(args["op1"], last, right[:, at], args["reverse1"])
+        result[:, at] = last
+    store(dst, result.reshape(dst.shape))
+
+
+def fit_select(args: Arguments) -> None:
+    """Check a choice by a predicate."""
+    shapes.same("predicate", args["predicate"], args["dst"])
+    for name in ("on_true", "on_false"):
+        if not isinstance(args[name], (int, float)):
+            tile = args[name]
+            if shapes.significant(tile.shape[1:]):
+                shapes.same(name, tile, args["dst"])
+    if args["reduce_res"] is not None:
+        shapes.vector("reduce_res", args["reduce_res"], args["dst"])
+
+
+def _reduce_to(value: np.ndarray, args: Arguments) -> None:
+    into = args["reduce_res"]
+    if into is None:
+        return
+    total = REDUCERS[args["reduce_op"]](value.reshape(value.shape[0], -1), axis=1)
+    if args["reduce_cmd"] == "reduce":
+        total = BINARY[args["reduce_op"]](widened(into).reshape(total.shape), total)
+    store(into, total.reshape(into.shape))
+
+
+def run_select(dst: np.ndarray, args: Arguments) -> None:
+    """Choose by a predicate, and reduce to its maximum on demand."""
+    where = like(args["predicate"], dst) != 0
+    if args["reverse_pred"]:
+        where = ~where
+    value = np.where(
+        where, widened(like(args["on_true"], dst)), widened(like(args["on_false"], dst))
+    )
+    store(dst, value)
+    _reduce_to(value, args)
+
+
+def fit_range(args: Arguments) -> None:
+    """Check a choice by the place in the row."""
+    shapes.same("on_true_tile", args["on_true_tile"], args["dst"])
+    for name in ("bound0", "bound1"):
+        shapes.vector(name, args[name], args["dst"])
+    if args["reduce_res"] is not None:
+        shapes.vector("reduce_res", args["reduce_res"], args["dst"])
+
+
+def run_range(dst: np.ndarray, args: Arguments) -> None:
+    """Keep the elements whose place is within two bounds."""
+    rows = dst.shape[0]
+    data = widened(args["on_true_tile"]).reshape(rows, -1)
+    place = np.arange(data.shape[1], dtype=np.float32)[None] + np.float32(args["range_start"])
+    inside = BINARY[args["comp_op0"]](place, column(args["bound0"], rows))
+    inside = inside & BINARY[args["comp_op1"]](place, column(args["bound1"], rows))
+    value = np.where(inside, data, np.float32(args["on_false_value"]))
+    store(dst, value.reshape(dst.shape))
+    _reduce_to(value, args)
+
+
+def _continues(args: Arguments) -> bool:
+    return args.get("reduce_cmd") == "reduce"
+
+
+ROWS = (
+    Instruction(
+        "tensor_tensor",
+        ("vector", "gpsimd"),
+        parameters("dst:dst data1:tile data2:tile op:op"),
+        shapes.elementwise("data1", "data2"),
+        run_tensor_tensor,
+    ),
+    Instruction(
+        "tensor_scalar",
+        ("vector", "scalar", "gpsimd"),
+        parameters(
+            "dst:dst data:tile op0:op operand0:vector reverse0:flag op1:op operand1:vector "
+            "reverse1:flag",
+            reverse0=False,
+            op1=None,
+            operand1=None,
+            reverse1=False,
+        ),
+        shapes.fit_tensor_scalar,
+        run_two_ops,
+    ),
+    Instruction(
+        "scalar_tensor_tensor",
+        ("vector",),
+        parameters(
+            "dst:dst data:tile op0:op operand0:vector op1:op operand1:tile reverse0:flag "
+            "reverse1:flag",
+            reverse0=False,
+            reverse1=False,
+        ),
+        shapes.fit_two_tiles,
+        run_two_ops,
+    ),
+    Instruction(
+        "tensor_scalar_reduce",
+        ("vector",),
+        parameters(
+            "dst:dst data:tile op0:op operand0:vector reduce_op:reducer reduce_res:result "
+            "reverse0:flag",
+            reverse0=False,
+        ),
+        fit_scalar_reduce,
+        run_scalar_reduce,
+        Cost(1.0, ASSUMED),
+    ),
+    Instruction(
+        "activation",
+        ("scalar",),
+        parameters(
+            "dst:dst op:function data:tile bias:vector scale:vector reduce_op:reducer "
+            "reduce_res:result reduce_cmd:reduce_cmd",
+            bias=None,
+            scale=1.0,
+            reduce_op=None,
+            reduce_res=None,
+            reduce_cmd="idle",
+        ),
+        fit_activation,
+        run_and_reduce,
+        reads_results=_continues,
+    ),
+    # Two destinations.
+    Instruction(
+        "activation_reduce",
+        ("scalar",),
+        parameters(
+            "dst:dst op:function data:tile reduce_op:reducer reduce_res:result bias:vector "
+            "scale:vector",
+            bias=None,
+            scale=1.0,
+        ),
+        fit_activation,
+        run_and_reduce,
+        Cost(1.0, ASSUMED),
+    ),
+    Instruction(
+        "reciprocal",
+        ("vector", "scalar", "gpsimd"),
+        parameters("dst:dst data:tile"),
+        shapes.elementwise("data"),
+        run_reciprocal,
+        Cost(1.0, ASSUMED),
+    ),
+    Instruction(
+        "tensor_tensor_scan",
+        ("vector",),
+        parameters(
+            "dst:dst data0:tile data1:tile initial:vector op0:op op1:op reverse0:flag "
+            "reverse1:flag",
+            reverse0=False,
+            reverse1=False,
+        ),
+        fit_scan,
+        run_scan,
+        Cost(2.0, ASSUMED),
+    ),
+    Instruction(
+        "select_reduce",
+        ("vector",),
+        parameters(
+            "dst:dst predicate:tile on_true:vector on_false:vector reduce_res:result "
+            "reduce_cmd:reduce_cmd reduce_op:reducer reverse_pred:flag",
+            reduce_res=None,
+            reduce_cmd="idle",
+            reduce_op="maximum",
+            reverse_pred=False,
+        ),
+        fit_select,
+        run_select,
+        Cost(1.0, ASSUMED),
+        reads_results=_continues,
+    ),
+    Instruction(
+        "range_select",
+        ("vector",),
+        parameters(
+            "dst:dst on_true_tile:tile comp_op0:op comp_op1:op bound0:vector bound1:vector "
+            "reduce_cmd:reduce_cmd reduce_res:result reduce_op:reducer range_start:number "
+            "on_false_value:number",
+            reduce_cmd="reset_reduce",
+            reduce_res=None,
+            reduce_op="maximum",
+            range_start=0,
+            on_false_value=-3.4028234663852886e38,
+        ),
+        fit_range,
+        run_range,
+        Cost(1.0, ASSUMED),
+        reads_results=_continues,
+        since="trn2",
+    ),
+)
+
+#: What ``op`` of an activation may be.
+ACTIVATIONS = FUNCTIONS

@@ -1,0 +1,103 @@
+"""Instructions that reduce."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..errors import Refused
+from . import shapes
+from .arithmetic import REDUCERS, store, widened
+from .execute import run_reduce
+from .row import ASSUMED, Arguments, Cost, Instruction, parameters
+
+
+def fit_statistics(args: Arguments) -> None:
+    """Check statistics of a row: six numbers for each partition."""
+    dst, data = args["dst"], args["data"]
+    if dst.shape[0] != data.shape[0] or math.prod(dst.shape[1:]) != 6:
+        raise Refused("shapes", f"dst has shape {dst.shape}, statistics ({data.shape[0]}, 6)")
+
+
+def run_statistics(dst: np.ndarray, args: Arguments) -> None:
+    """Count, mean and variance * count of the even elements, then of the odd ones."""
+    data = widened(args["data"]).reshape(dst.shape[0], -1)
+    columns = []
+    for part in (data[:, 0::2], data[:, 1::2]):
+        count = part.shape[1]
+        mean = part.sum(axis=1) / np.float32(count) if count else np.zeros(len(part), np.float32)
+        spread = np.square(part - mean[:, None]).sum(axis=1)
+        columns += [np.full(len(part), count, np.float32), mean, spread]
+    store(dst, np.stack(columns, axis=1).reshape(dst.shape))
+
+
+def fit_aggregate(args: Arguments) -> None:
+    """Check the union of statistics: triples in, mean and variance out."""
+    dst, data = args["dst"], args["data"]
+    if dst.shape[0] != data.shape[0] or math.prod(dst.shape[1:]) != 2:
+        raise Refused("shapes", f"dst has shape {dst.shape}, mean and variance are two numbers")
+    if math.prod(data.shape[1:]) % 3:
+        raise Refused("shapes", f"data has shape {data.shape}: counts, means, variances in threes")
+
+
+def run_aggregate(dst: np.ndarray, args: Arguments) -> None:
+    """Return mean and variance of all that was counted."""
+    triples = widened(args["data"]).reshape(dst.shape[0], -1, 3)
+    count, mean, spread = triples[..., 0], triples[..., 1], triples[..., 2]
+    total = count.sum(axis=1)
+    middle = (count * mean).sum(axis=1) / total
+    apart = (count * np.square(mean - middle[:, None])).sum(axis=1)
+    variance = (spread.sum(axis=1) + apart) / total
+    store(dst, np.stack([middle, variance], axis=1).reshape(dst.shape))
+
+
+def fit_partitions(args: Arguments) -> None:
+    """Check a reduction over the partitions."""
+    dst, data = args["dst"], args["data"]
+    if dst.shape[0] != 1 or math.prod(dst.shape) != math.prod(data.shape[1:]):
+        raise Refused("shapes", f"dst has shape {dst.shape}, the reduction (1, {data.shape[1:]})")
+
+
+def run_partitions(dst: np.ndarray, args: Arguments) -> None:
+    """Reduce over the partitions in float32."""
+    store(dst, REDUCERS[args["op"]](widened(args["data"]), axis=0).reshape(dst.shape))
+
+
+ROWS = (
+    Instruction(
+        "tensor_reduce",
+        ("vector", "gpsimd"),
+        parameters(
+            "dst:dst op:reducer data:tile axis:axes negate:flag keepdims:flag",
+            negate=False,
+            keepdims=False,
+        ),
+        shapes.fit_reduce,
+        run_reduce,
+    ),
+    Instruction(
+        "tensor_partition_reduce",
+        ("gpsimd",),
+        parameters("dst:dst op:reducer data:tile"),
+        fit_partitions,
+        run_partitions,
+        Cost(1.0, ASSUMED),
+    ),
+    Instruction(
+        "bn_stats",
+        ("vector",),
+        parameters("dst:dst data:tile"),
+        fit_statistics,
+        run_statistics,
+        Cost(1.0, ASSUMED),
+    ),
+    Instruction(
+        "bn_aggr",
+        ("vector",),
+        parameters("dst:dst data:tile"),
+        fit_aggregate,
+        run_aggregate,
+        Cost(13.0 / 3.0, ASSUMED),
+    ),
+)

@@ -1,0 +1,156 @@
+"""What an instruction of ``nisa`` is: one row, in this folder, says everything about it.
+
+Sources: AWS Neuron documentation, the pages of ``nki.isa`` (signatures of NKI 0.6, SDK 2.30 to
+2.33). Where it leaves a choice, the stricter one is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .arithmetic import BINARY, FUNCTIONS, REDUCERS
+
+Arguments = Mapping[str, Any]
+
+#: Engines by their name in ``nisa``.
+ENGINES = {
+    "tensor_engine": "tensor",
+    "vector_engine": "vector",
+    "scalar_engine": "scalar",
+    "gpsimd_engine": "gpsimd",
+}
+
+#: Enumerations of ``nisa``, by name.
+ENUMERATIONS: dict[str, tuple[str, ...]] = {
+    "reduce_cmd": ("idle", "reset", "reduce", "reset_reduce", "load_reduce"),
+    "dge_mode": ("unknown", "none", "swdge", "hwdge"),
+    "oob_mode": ("error", "skip"),
+    "matmul_perf_mode": ("none", "double_row"),
+    "dma_engine": ("dma", "gpsimd_dma"),
+}
+
+#: What the names of operations in ``nl`` may stand for.
+OPERATIONS: dict[str, Mapping[str, Any]] = {
+    "op": BINARY,
+    "function": FUNCTIONS,
+    "reducer": REDUCERS,
+}
+
+#: The default of a parameter that has none.
+REQUIRED: Any = object()
+
+#: Of costs that no page of AWS was compared with.
+ASSUMED = "assumed: compared with no document"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of an instruction.
+
+    Attributes
+    ----------
+    name : str
+        Its name.
+    kind : str
+        ``dst``, ``result`` and ``results`` (several) are written; ``tile`` and ``tiles`` are read,
+        ``any`` is not looked at. ``vector``: a
+        number, or a tile of one column, one value for each partition. ``op``, ``function`` and
+        ``reducer`` are names in ``nl``. ``number``, ``integer``, ``flag``, ``axes``, ``pattern``
+        and ``values`` are constants; any other kind is an enumeration of ``nisa``.
+    default : Any
+        `REQUIRED` if there is none.
+    """
+
+    name: str
+    kind: str
+    default: Any = REQUIRED
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Cycles of an instruction.
+
+    Attributes
+    ----------
+    per_element : float
+        Cycles for each free element of the largest operand.
+    source : str
+        Where the figure is from.
+    machines : tuple[str, ...]
+        Names of the machines it is for.
+    """
+
+    per_element: float
+    source: str
+    machines: tuple[str, ...] = ("trn1", "trn2", "trn3")
+
+
+def never(args: Arguments) -> bool:
+    """Return that what is written is not read."""
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """An instruction.
+
+    Attributes
+    ----------
+    name : str
+        Its name in ``nisa``.
+    engines : tuple[str, ...]
+        Which may execute it, NKI's choice first.
+    parameters : tuple[Parameter, ...]
+        In their order; ``dst`` is one of them.
+    fit : Callable[[Arguments], None]
+        Raises `Refused` where the operands' shapes do not make an instruction.
+    run : Callable[[numpy.ndarray, Arguments], None]
+        Computes; tiles are arrays. Further results are written in place.
+    cost : Cost or None
+        None: in `fuse_epilogue.neuron.costs`, where it depends on the operands, or a transfer.
+    ignored : tuple[str, ...]
+        Parameters that change nothing here, such as hints to the compiler.
+    reads_dst, reads_results : Callable[[Arguments], bool]
+        Whether what it writes counts as read, too.
+    since : str
+        First machine that has it.
+    hbm : bool
+        Whether operands may be in HBM.
+    partly : tuple[str, ...]
+        Operands of which only some elements are read: the others may be uninitialised.
+    between_machines : bool
+        Whether other machines take part: then how long it takes is not known.
+    """
+
+    name: str
+    engines: tuple[str, ...]
+    parameters: tuple[Parameter, ...]
+    fit: Callable[[Arguments], None]
+    run: Callable[[np.ndarray, Arguments], None]
+    cost: Cost | None = None
+    ignored: tuple[str, ...] = ("name",)
+    reads_dst: Callable[[Arguments], bool] = never
+    reads_results: Callable[[Arguments], bool] = never
+    since: str = "trn1"
+    hbm: bool = False
+    partly: tuple[str, ...] = ()
+    between_machines: bool = False
+
+
+def parameters(text: str, **defaults: Any) -> tuple[Parameter, ...]:
+    """Return parameters written as ``"dst:dst data:tile axis:axes"``.
+
+    Example
+    -------
+    >>> [it.kind for it in parameters("dst:dst value:number", value=0)]
+    ['dst', 'number']
+    """
+    made = []
+    for item in text.split():
+        name, kind = item.split(":")
+        made.append(Parameter(name, kind, defaults.get(name, REQUIRED)))
+    return tuple(made)

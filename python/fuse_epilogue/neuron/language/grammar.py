@@ -1,0 +1,86 @@
+"""The parts of Python that kernels are made of, and what is said of the others."""
+
+from __future__ import annotations
+
+import ast
+
+from ..trace import Space
+
+#: Memories by their name in ``nl``.
+SPACES: dict[str, Space] = {
+    "sbuf": "sbuf",
+    "psum": "psum",
+    "hbm": "hbm",
+    "shared_hbm": "hbm",
+    "private_hbm": "hbm",
+}
+
+#: Limits that ``nl.tile_size`` names.
+TILE_SIZE = {
+    "pmax": 128,
+    "psum_fmax": 512,
+    "gemm_stationary_fmax": 128,
+    "gemm_moving_fmax": 512,
+    "bn_stats_fmax": 512,
+    "psum_min_align": 4,
+    "sbuf_min_align": 1,
+    "total_available_sbuf_size": 192 * 1024,
+}
+
+#: What older editions called it, and what it is now.
+OLD_NAMES = {
+    "arange": "slices such as t[0:128], or nl.ds(start, size)",
+    "mgrid": "slices such as t[0:128], or nl.ds(start, size)",
+    "par_dim": "a plain shape: the first dimension always counts partitions",
+    "copy": "nisa.tensor_copy",
+    "matmul": "nisa.nc_matmul",
+    "transpose": "nisa.nc_transpose",
+    "add": "nisa.tensor_tensor with op=nl.add",
+    "subtract": "nisa.tensor_tensor with op=nl.subtract",
+    "multiply": "nisa.tensor_tensor with op=nl.multiply",
+    "divide": "nisa.tensor_tensor with op=nl.divide",
+    "maximum": "nisa.tensor_tensor with op=nl.maximum",
+    "minimum": "nisa.tensor_tensor with op=nl.minimum",
+    "exp": "nisa.activation with op=nl.exp",
+    "sum": "nisa.tensor_reduce with op=nl.add",
+    "max": "nisa.tensor_reduce with op=nl.maximum",
+    "full": "nl.ndarray and nisa.memset",
+    "zeros_like": "nl.zeros",
+    "load_transpose2d": "nisa.dma_copy and nisa.nc_transpose",
+}
+
+#: Statements that are refused, and what is said of them.
+STATEMENTS = {
+    ast.AsyncFunctionDef: "asynchronous functions are not supported here",
+    ast.With: "`with` is not supported here",
+    ast.Global: "`global` is not supported here: return the value",
+    ast.Nonlocal: "`nonlocal` is not supported here: return the value",
+}
+
+#: Expressions that are refused, and what is said of them.
+EXPRESSIONS = {
+    ast.GeneratorExp: "generators are not supported here, except in any, all, sum, min, max, "
+    "tuple and list",
+    ast.NamedExpr: "assignments in expressions are not supported here: write a statement",
+    ast.Starred: "a star is only for arguments of calls and items of tuples and lists",
+    ast.Await: "`await` is not supported here",
+}
+
+
+def dotted(node: ast.expr) -> str | None:
+    """Return ``a.b.c`` if the expression is nothing but names, otherwise None."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        front = dotted(node.value)
+        return None if front is None else f"{front}.{node.attr}"
+    return None
+
+
+def is_text(node: ast.stmt) -> bool:
+    """Tell whether a statement is a string, as docstrings are."""
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )

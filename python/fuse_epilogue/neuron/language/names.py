@@ -1,0 +1,306 @@
+"""The names that ``nl``, ``nisa``, ``nki`` and ``numpy`` have for a kernel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..errors import Refused
+from ..isa import COLLECTIVES, ENGINES, ENUMERATIONS, INSTRUCTIONS
+from ..isa.arithmetic import BINARY, FUNCTIONS, REDUCERS
+from ..limits import MOST_DIMS
+from ..tile import Register, Tile
+from ..trace import DTYPES, ITEMSIZE, DType
+from ..values import Ds
+from .attributes import describe
+from .builtins import integer, make_range, plain
+from .grammar import OLD_NAMES, SPACES, TILE_SIZE
+from .objects import Builtin, Class, Namespace, Symbol, Unknown, unsupported
+
+if TYPE_CHECKING:
+    from ..walk import Walk
+
+
+def shape_of(value: Any) -> tuple[int, ...]:
+    """Return a shape, of positive integers."""
+    value = tuple(value) if isinstance(value, list) else value
+    if not isinstance(value, tuple) or not value or any(integer(n) < 1 for n in value):
+        raise Refused("language", "a shape is a tuple of positive integers")
+    if len(value) > MOST_DIMS:
+        raise Refused("language", f"{len(value)} dimensions, at most {MOST_DIMS}")
+    return value
+
+
+def dtype_of(value: Any) -> DType:
+    """Return a type of elements."""
+    if isinstance(value, Unknown):
+        raise unsupported(value.name)
+    if not isinstance(value, DType) or value not in ITEMSIZE:
+        raise Refused(
+            "language",
+            f"dtype is one of {', '.join('nl.' + it for it in ITEMSIZE)} or the .dtype of a "
+            f"tensor, not {describe(value)!r}",
+        )
+    return value
+
+
+def _memory(value: Any) -> str:
+    if value is None:
+        return "sbuf"
+    if isinstance(value, Symbol) and value.kind == "memory":
+        return value.name
+    raise Refused(
+        "language",
+        f"buffer is one of {', '.join('nl.' + it for it in SPACES)}, not {describe(value)!r}",
+    )
+
+
+def _ndarray(
+    walk: Walk,
+    shape: Any,
+    dtype: Any,
+    buffer: Any = None,
+    name: str = "",
+    address: Any = None,
+) -> Tile:
+    """Allocate a tensor. The address is left out: each tensor has a place of its own here."""
+    shape, kind, memory = shape_of(shape), dtype_of(dtype), _memory(buffer)
+    if SPACES[memory] != "hbm" and len(shape) < 2:
+        raise Refused("language", "a shape on the chip is (partitions, free, ...)")
+    return walk.allocate(name if isinstance(name, str) else "", shape, kind, memory)
+
+
+def _zeros(walk: Walk, shape: Any, dtype: Any, buffer: Any = None, name: str = "") -> Tile:
+    if SPACES[_memory(buffer)] == "hbm":
+        raise Refused("language", "nl.zeros is on the chip: fill HBM by nisa.dma_copy")
+    tile = _ndarray(walk, shape, dtype, buffer, name)
+    walk.instruction(INSTRUCTIONS["memset"], [tile, 0], {})
+    return tile
+
+
+def _load(walk: Walk, src: Any, dtype: Any = None) -> Tile:
+    """Allocate a tile and copy to it."""
+    if not isinstance(src, Tile) or src.space != "hbm":
+        raise Refused("memory", "nl.load takes a tensor in HBM")
+    shape = src.shape if len(src.shape) > 1 else (*src.shape, 1)
+    tile = walk.allocate("", shape, src.dtype if dtype is None else dtype_of(dtype), "sbuf")
+    walk.instruction(INSTRUCTIONS["dma_copy"], [tile, src], {})
+    return tile
+
+
+def _store(walk: Walk, dst: Any, value: Any) -> None:
+    if not isinstance(dst, Tile) or dst.space != "hbm":
+        raise Refused("memory", "nl.store writes a tensor in HBM")
+    walk.instruction(INSTRUCTIONS["dma_copy"], [dst, value], {})
+
+
+def _identity(walk: Walk, size: Any = 128, dtype: Any = DTYPES["float32"], **_: Any) -> Tile:
+    """Return the square with ones on the diagonal, in SBUF: made when a kernel asks for it."""
+    zeros = walk.allocate("zeros", (integer(size), size), dtype_of(dtype), "sbuf")
+    tile = walk.allocate("identity", (size, size), dtype, "sbuf")
+    walk.instruction(INSTRUCTIONS["memset"], [zeros, 0], {})
+    # partition - column == 0
+    walk.instruction(
+        INSTRUCTIONS["affine_select"],
+        [],
+        {
+            "dst": tile,
+            "pattern": [[-1, size]],
+            "offset": 0,
+            "channel_multiplier": 1,
+            "on_true_tile": _ones(walk, size, dtype),
+            "on_false_value": 0.0,
+            "cmp_op": Symbol("op", "equal"),
+        },
+    )
+    return tile
+
+
+def _ones(walk: Walk, size: int, dtype: DType) -> Tile:
+    tile = walk.allocate("ones", (size, size), dtype, "sbuf")
+    walk.instruction(INSTRUCTIONS["memset"], [tile, 1], {})
+    return tile
+
+
+def _ds(start: Any, size: Any) -> Ds:
+    return Ds(integer(start), integer(size))
+
+
+def _program_id(walk: Walk, axis: Any = 0) -> int:
+    return walk.program if integer(axis) == 0 else 0
+
+
+def _num_programs(walk: Walk, axes: Any = 0, axis: Any = None) -> int:
+    return walk.programs if (axes if axis is None else axis) in (0, (0,), [0]) else 1
+
+
+def _missing_nl(name: str) -> str:
+    if name in OLD_NAMES:
+        return f"nl.{name} is of an older edition: use {OLD_NAMES[name]}"
+    return f"nl.{name} is not supported here"
+
+
+def _missing_nisa(name: str) -> str:
+    return f"nisa.{name} is not among the instructions supported here: {', '.join(INSTRUCTIONS)}"
+
+
+def _no_member(kind: str) -> Callable[[str], str]:
+    return lambda name: f"nisa.{kind} has no {name} here"
+
+
+def _register(walk: Walk, value: Any = None) -> Register:
+    """Return a register, with a number or what a tile holds."""
+    made = Register(None)
+    if isinstance(value, Tile):
+        _load_register(walk, made, value)
+    elif value is not None:
+        made.value = integer(value)
+    return made
+
+
+def _load_register(walk: Walk, register: Any, src: Any) -> None:
+    if not isinstance(register, Register) or not isinstance(src, Tile):
+        raise Refused("language", "register_load takes a register and a tile of one element")
+    if math.prod(src.shape) != 1 or "int" not in src.dtype:
+        raise Refused("shapes", f"a register takes one integer, not {src.shape} {src.dtype}")
+    register.value = walk.number(src)
+
+
+def _source(walk: Walk, **named: Any) -> Register:
+    """Return the number of the machine whose data are there, which nothing here knows."""
+    return _rank(walk)
+
+
+def _permute(walk: Walk, srcs_by_channel: Any, dsts_by_channel: Any, **named: Any) -> None:
+    """Exchange the tensors of all channels with other machines."""
+    srcs = [tile for channel in srcs_by_channel for tile in channel]
+    dsts = [tile for channel in dsts_by_channel for tile in channel]
+    walk.instruction(
+        COLLECTIVES["all_to_all"],
+        [],
+        {"srcs": srcs, "dsts": dsts, "replica_group": named.get("replica_group")},
+    )
+
+
+def _dynamic_range(walk: Walk, *bounds: Any, **named: Any) -> range:
+    """Return the range of a loop whose bounds data may say: if nothing is executed, one of it."""
+    values = [*bounds, *named.values()]
+    first = values[0] if len(values) > 1 else 0
+    start = first.value if isinstance(first, Register) else first
+    numbers = [it.value if isinstance(it, Register) else integer(it) for it in values]
+    if any(number is None for number in numbers):
+        start = integer(start) if start is not None else 0
+        return range(start, start + 1)
+    return make_range(*numbers)
+
+
+def _rank(walk: Walk) -> Register:
+    """Return the number of the machine, which nothing here knows."""
+    if walk.execute:
+        raise unsupported("nki.collectives.rank_id in an execution")
+    return Register(None)
+
+
+def _loops() -> Iterator[tuple[str, Builtin]]:
+    """Yield the ranges: all loops are unrolled."""
+    for name in ("range", "affine_range", "sequential_range", "static_range"):
+        yield name, Builtin(f"nl.{name}", lambda walk, *bounds, **named: make_range(*bounds))
+
+
+_OPS = {name: Symbol("op", name) for name in (*BINARY, *FUNCTIONS, *REDUCERS)}
+
+NL = Namespace(
+    "nl",
+    {
+        **DTYPES,
+        **_OPS,
+        **{name: Symbol("memory", name) for name in SPACES},
+        **dict(_loops()),
+        "tile_size": Namespace(
+            "nl.tile_size", TILE_SIZE, lambda name: f"nl.tile_size has {', '.join(TILE_SIZE)}"
+        ),
+        "ndarray": Builtin("nl.ndarray", _ndarray),
+        "zeros": Builtin("nl.zeros", _zeros),
+        "load": Builtin("nl.load", _load),
+        "store": Builtin("nl.store", _store),
+        "shared_identity_matrix": Builtin("nl.shared_identity_matrix", _identity),
+        "ds": plain("nl.ds", _ds),
+        "program_id": Builtin("nl.program_id", _program_id),
+        "num_programs": Builtin("nl.num_programs", _num_programs),
+        "program_ndim": Builtin("nl.program_ndim", lambda walk: int(walk.programs > 1)),
+        "device_print": plain("nl.device_print", lambda *args, **named: None),
+        "dynamic_range": Builtin("nl.dynamic_range", _dynamic_range),
+        "NKIObject": Class("NKIObject", (), {}),
+    },
+    _missing_nl,
+)
+
+_VERSIONS = {f"gen{n}": Symbol("nc_version", f"gen{n}", n) for n in (2, 3, 4)}
+
+NISA = Namespace(
+    "nisa",
+    {
+        **INSTRUCTIONS,
+        **{name: Symbol("engine", name) for name in ENGINES},
+        **{
+            kind: Namespace(
+                f"nisa.{kind}",
+                {name: Symbol(kind, name) for name in names},
+                _no_member(kind),
+            )
+            for kind, names in ENUMERATIONS.items()
+        },
+        "engine": Namespace(
+            "nisa.engine",
+            {
+                **{name.removesuffix("_engine"): Symbol("engine", name) for name in ENGINES},
+                "unknown": None,
+            },
+            lambda name: f"nisa.engine has no {name} here",
+        ),
+        "nc_version": Namespace(
+            "nisa.nc_version", _VERSIONS, lambda name: f"nisa.nc_version has no {name} here"
+        ),
+        "get_nc_version": Builtin(
+            "nisa.get_nc_version", lambda walk: _VERSIONS[f"gen{walk.generation}"]
+        ),
+        "register_alloc": Builtin("nisa.register_alloc", _register),
+        "register_load": Builtin("nisa.register_load", _load_register),
+    },
+    _missing_nisa,
+)
+
+NUMPY = Namespace(
+    "numpy",
+    {**DTYPES, "inf": math.inf, "nan": math.nan, "pi": math.pi},
+    lambda name: f"numpy.{name} is not supported here",
+)
+
+NCC = Namespace(
+    "nki.collectives",
+    {
+        **COLLECTIVES,
+        "ReplicaGroup": plain("ReplicaGroup", lambda groups: groups),
+        "rank_id": Builtin("nki.collectives.rank_id", _rank),
+        "collective_permute_implicit": Builtin("collective_permute_implicit", _permute),
+        "collective_permute_implicit_current_processing_rank_id": Builtin("rank_id", _source),
+    },
+    lambda name: f"nki.collectives.{name} is not supported here",
+)
+
+NKI = Namespace(
+    "nki",
+    {"language": NL, "isa": NISA, "collectives": NCC},
+    lambda name: f"nki.{name} is not supported here",
+)
+
+#: Modules by their full name.
+NAMESPACES: dict[str, Any] = {
+    "nki": NKI,
+    "nki.language": NL,
+    "nki.isa": NISA,
+    "nki.isa.constants": NISA,
+    "nki.collectives": NCC,
+    "numpy": NUMPY,
+}

@@ -1,0 +1,435 @@
+"""Each instruction against numpy, with a twin that is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from fuse_epilogue import neuron
+from fuse_epilogue.neuron.costs import TABLE
+from fuse_epilogue.neuron.isa import COLLECTIVES, INSTRUCTIONS
+from neuron_kernels import kernel
+
+RNG = np.random.default_rng(11)
+X = RNG.integers(-8, 9, (128, 64)).astype("float32")
+V = RNG.integers(1, 5, (128, 1)).astype("float32")
+SPEC = [((128, 64), "float32"), ((128, 1), "float32")]
+
+
+def run(body: str, shape: tuple[int, ...] = (128, 64), dtype: str = "float32") -> Any:
+    """`body` computes r of `shape` and the column c from the tiles t and v."""
+    text = kernel(
+        f"y = nl.ndarray({shape}, nl.{dtype}, buffer=nl.shared_hbm)\n"
+        "z = nl.ndarray((128, 1), nl.float32, buffer=nl.shared_hbm)\n"
+        "t = nl.load(x)\nv = nl.load(column)\n"
+        f"r = nl.ndarray({shape}, nl.{dtype}, buffer=nl.sbuf)\n"
+        "c = nl.ndarray((128, 1), nl.float32, buffer=nl.sbuf)\nnisa.memset(c, 5.0)\n"
+        f"{body}\nnisa.dma_copy(y, r)\nnisa.dma_copy(z, c)\nreturn y, z\n",
+        "x, column",
+    )
+    read = neuron.load(text)
+    read.check("trn2", *SPEC)
+    assert read.predict("trn2", *SPEC).latency_ms > 0
+    return read(X, V)
+
+
+def refused(body: str, shape: tuple[int, ...] = (128, 64), dtype: str = "float32") -> str:
+    with pytest.raises((neuron.KernelError, neuron.CheckError)) as error:
+        run(body, shape, dtype)
+    return str(error.value)
+
+
+def argmax8(rows: np.ndarray) -> np.ndarray:
+    """The places of the eight largest; of equal ones the first is first."""
+    return np.argsort(-rows, axis=1, kind="stable")[:, :8]
+
+
+SILU = (X / (1 + np.exp(-X))).astype("float32")
+
+#: Instructions with what r and c become (None: c stays), and a twin with the reason of its refusal.
+CASES: list[tuple[str, Any, Any, str, str]] = [
+    (
+        "nisa.activation_reduce(r, nl.relu, t, nl.add, c, bias=v, scale=2.0)",
+        np.maximum(2 * X + V, 0),
+        np.maximum(2 * X + V, 0).sum(axis=1, keepdims=True),
+        "nisa.activation_reduce(r, nl.relu, t, nl.add, c[0:64, :])",
+        "reduce_res is a number or a tile of shape (128, 1)",
+    ),
+    (
+        "nisa.activation(r, nl.square, t, reduce_op=nl.add, reduce_res=c, "
+        "reduce_cmd=nisa.reduce_cmd.reduce)",
+        X * X,
+        (X * X).sum(axis=1, keepdims=True) + 5,
+        "nisa.activation(r, nl.square, t, reduce_res=c)",
+        "reduce_op and reduce_res are given together",
+    ),
+    (
+        "nisa.tensor_scalar_reduce(r, t, nl.subtract, v, nl.maximum, c, reverse0=True)",
+        V - X,
+        (V - X).max(axis=1, keepdims=True),
+        "nisa.tensor_scalar_reduce(r, t, nl.subtract, t, nl.maximum, c)",
+        "operand0 is a number or a tile of shape (128, 1)",
+    ),
+    (
+        "nisa.reciprocal(r, v.broadcast_to((128, 64)))",
+        np.repeat(1 / V, 64, axis=1),
+        None,
+        "nisa.reciprocal(r, t[:, 0:1])",
+        "nothing is broadcast",
+    ),
+    (
+        "nisa.tensor_tensor_scan(r, t, t, v, nl.multiply, nl.add)",
+        "scan",
+        None,
+        "nisa.tensor_tensor_scan(r, t, t, t, nl.multiply, nl.add)",
+        "initial is a number or a tile of shape (128, 1)",
+    ),
+    (
+        "nisa.iota(r, pattern=[[64, 2], [1, 32]], offset=3, channel_multiplier=10)",
+        3 + 10 * np.arange(128)[:, None] + np.array([[64 * (i // 32) + i % 32 for i in range(64)]]),
+        None,
+        "nisa.iota(r, pattern=[[1, 63]], offset=0)",
+        "pattern counts 63 elements, dst has 64",
+    ),
+    (
+        "nisa.affine_select(r, pattern=[[-1, 64]], channel_multiplier=1, on_true_tile=t, "
+        "on_false_value=-9.0, cmp_op=nl.greater_equal)",
+        np.where(np.arange(128)[:, None] >= np.arange(64), X, np.float32(-9)),
+        None,
+        "nisa.affine_select(r, pattern=[-1, 64], channel_multiplier=1, on_true_tile=t, "
+        "on_false_value=-9.0)",
+        "pattern is pairs of a step and a count",
+    ),
+    (
+        "nisa.tensor_scalar(r, t, nl.greater, 0.0)\n"
+        "nisa.select_reduce(r, r, t, v, reduce_res=c, reduce_cmd=nisa.reduce_cmd.reset_reduce)",
+        np.where(X > 0, X, V),
+        np.where(X > 0, X, V).max(axis=1, keepdims=True),
+        "nisa.select_reduce(r, t, t, 0.0, reduce_op=nl.exp)",
+        "reduce_op is one of nl.add",
+    ),
+    (
+        "nisa.range_select(r, t, nl.greater_equal, nl.less, v, 6.0, reduce_res=c, range_start=1, "
+        "on_false_value=-9.0)",
+        np.where((np.arange(64) + 1 >= V) & (np.arange(64) + 1 < 6), X, np.float32(-9)),
+        np.where((np.arange(64) + 1 >= V) & (np.arange(64) + 1 < 6), X, np.float32(-9)).max(
+            axis=1, keepdims=True
+        ),
+        "nisa.range_select(r, t, nl.greater_equal, nl.less, t, 6.0)",
+        "bound0 is a number or a tile of shape (128, 1)",
+    ),
+    (
+        "nisa.memset(r, 7.0)\nnisa.tensor_copy_predicated(r, t, t)",
+        np.where(X != 0, X, np.float32(7)),
+        None,
+        "nisa.tensor_copy_predicated(r, t, t)",
+        "which was not written",
+    ),
+    (
+        "nisa.nc_stream_shuffle(r, t, shuffle_mask=[3] * 16 + list(range(16)))",
+        X.reshape(4, 32, 64)[:, [3] * 16 + list(range(16))].reshape(128, 64),
+        None,
+        "nisa.nc_stream_shuffle(r, t, shuffle_mask=[0] * 31)",
+        "shuffle_mask has 32 items",
+    ),
+    (
+        "nisa.dma_compute(r, (t, t, t), nl.add, scales=(1.0, 2.0, 3.0))",
+        6 * X,
+        None,
+        "nisa.dma_compute(r, (t, v), nl.add)",
+        "srcs[1] has shape (128, 1)",
+    ),
+    (
+        "nisa.tensor_copy(r, t)\nfor k in range(2):\n    nisa.tensor_scalar(r, r, nl.add, 1.0)",
+        X + 2,
+        None,
+        "nisa.tensor_copy(r, t, engine=nisa.tensor_engine)",
+        "runs on the vector or scalar or gpsimd engine",
+    ),
+    (
+        "nisa.activation(r, nl.silu, t)",
+        SILU,
+        None,
+        "nisa.activation(r, nl.maximum, t)",
+        "op is one of nl.copy",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("body", "result", "column", "twin", "reason"), CASES, ids=[it[0].split("(")[0] for it in CASES]
+)
+def test_instruction(body: str, result: Any, column: Any, twin: str, reason: str) -> None:
+    if isinstance(result, str):
+        result, last = np.empty_like(X), V[:, 0]
+        for at in range(64):
+            with np.errstate(over="ignore", invalid="ignore"):
+                last = X[:, at] * last + X[:, at]
+            result[:, at] = last
+    y, z = run(body)
+    np.testing.assert_allclose(y, result, rtol=1e-6)
+    np.testing.assert_array_equal(z, np.full((128, 1), 5.0) if column is None else column)
+    assert reason in refused(twin)
+
+
+def test_transposition_by_transfers() -> None:
+    y, _ = run("nisa.dma_transpose(r, t[:, 0:64])", (64, 128))
+    np.testing.assert_array_equal(y, X.T)
+    y, _ = run(
+        "u = t.reshape((128, 2, 32))\nnisa.dma_transpose(r, u, axes=(2, 1, 0))", (32, 2, 128)
+    )
+    np.testing.assert_array_equal(y, X.reshape(128, 2, 32).transpose(2, 1, 0))
+    assert "src transposed (64, 128)" in refused("nisa.dma_transpose(r, t)")
+    assert "axes (0, 0)" in refused("nisa.dma_transpose(r, t, axes=(0, 0))")
+    assert "another type" in refused("nisa.dma_transpose(r, t)", (64, 128), "bfloat16")
+
+
+def test_statistics_and_their_union() -> None:
+    body = (
+        "s = nl.ndarray((128, 12), nl.float32, buffer=nl.sbuf)\n"
+        "nisa.bn_stats(s[:, 0:6], t[:, 0:33])\nnisa.bn_stats(s[:, 6:12], t[:, 33:64])\n"
+    )
+    y, _ = run(body + "nisa.bn_aggr(r, s)", (128, 2))
+    np.testing.assert_allclose(y[:, 0], X.mean(axis=1), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(y[:, 1], X.var(axis=1), rtol=1e-5)
+    y, _ = run("nisa.bn_stats(r, t[:, 0:3])", (128, 6))
+    even = X[:, 0:3:2]
+    np.testing.assert_array_equal(y[:, 0], 2)
+    np.testing.assert_array_equal(y[:, 1], even.mean(axis=1))
+    np.testing.assert_array_equal(y[:, 2], even.var(axis=1) * 2)
+    np.testing.assert_array_equal(y[:, 3:], np.stack([np.ones(128), X[:, 1], np.zeros(128)], 1))
+    assert "statistics (128, 6)" in refused("nisa.bn_stats(r, t)")
+    assert "in threes" in refused("nisa.bn_aggr(r, t)", (128, 2))
+
+
+def test_reduction_over_partitions() -> None:
+    y, _ = run("nisa.tensor_partition_reduce(r, nl.add, t)", (1, 64))
+    np.testing.assert_array_equal(y, X.sum(axis=0, keepdims=True))
+    assert "the reduction (1, (64,))" in refused("nisa.tensor_partition_reduce(r, nl.add, t)")
+
+
+def test_the_eight_largest() -> None:
+    y, _ = run("nisa.max8(r, t)", (128, 8))
+    np.testing.assert_array_equal(y, np.sort(X, axis=1)[:, :-9:-1])
+    assert "eight elements" in refused("nisa.max8(r, t)")
+    find = "m = nl.ndarray((128, 8), nl.float32, buffer=nl.sbuf)\nnisa.max8(m, t)\n"
+    y, _ = run(find + "nisa.nc_find_index8(r, t, m)", (128, 8), "uint32")
+    np.testing.assert_array_equal(y, argmax8(X))
+    assert "vals has eight" in refused(find + "nisa.nc_find_index8(r, t, t)", (128, 8), "uint32")
+    index = "i = nl.ndarray((128, 8), nl.uint32, buffer=nl.sbuf)\n"
+    y, _ = run(find + index + "nisa.nc_match_replace8(r, t, m, imm=-9.0, dst_idx=i)")
+    expected = X.copy()
+    np.put_along_axis(expected, argmax8(X), -9, axis=1)
+    np.testing.assert_array_equal(y, expected)
+    y, _ = run(find + index + "u = nl.ndarray((128, 64), nl.float32, buffer=nl.sbuf)\n"
+               "nisa.nc_match_replace8(u, t, m, imm=-9.0, dst_idx=i)\n"
+               "nisa.nc_n_gather(r, t, i)", (128, 8))  # fmt: skip
+    np.testing.assert_array_equal(y, np.take_along_axis(X, argmax8(X), axis=1))
+    assert "which was not written" in refused(find + index + "nisa.nc_n_gather(r, t, i)", (128, 8))
+
+
+def test_places_that_are_not_zero() -> None:
+    y, _ = run(
+        "nisa.memset(r, 77)\nnisa.nonzero_with_count(r, t, index_offset=10)", (128, 65), "int32"
+    )
+    for row in range(128):
+        places = np.flatnonzero(X[row])
+        expected = np.full(65, 77 if row % 16 else -1)
+        if row % 16 == 0:
+            expected[: places.size], expected[-1] = places + 10, places.size
+        np.testing.assert_array_equal(y[row], expected)
+    assert "and a count" in refused("nisa.nonzero_with_count(r, t)", dtype="int32")
+
+
+def test_pieces_by_shared_indices() -> None:
+    make = (
+        "i = nl.ndarray((128, 2), nl.uint16, buffer=nl.sbuf)\n"
+        "nisa.iota(i, pattern=[[16, 2]], offset=0, channel_multiplier=0)\n"
+    )
+    y, _ = run(make + "nisa.local_gather(r, t, i, num_valid_indices=20)", (128, 20))
+    places = np.array([16 * (at // 16) for at in range(20)])
+    np.testing.assert_array_equal(y, X[:, places])
+    y, _ = run(make + "nisa.local_gather(r, t, i, num_elem_per_idx=2)", (128, 64))
+    places = np.array([2 * 16 * (at // 16) + k for at in range(32) for k in range(2)])
+    np.testing.assert_array_equal(y, X[:, places])
+    assert "index is uint16" in refused("nisa.local_gather(r, t, t)", (128, 1024))
+
+
+def test_transposition_by_the_vector_engine() -> None:
+    body = "nisa.nc_transpose(r, t[0:32, 0:32], engine=nisa.vector_engine)"
+    np.testing.assert_array_equal(run(body, (32, 32))[0], X[:32, :32].T)
+    assert "at most 32 by 32" in refused(body.replace("0:32", "0:64"), (64, 64))
+
+
+# ---- trn3 ----------------------------------------------------------------------------------------
+
+
+def mx(body: str) -> str:
+    return kernel(
+        "a, b = nl.load(x), nl.load(w)\n"
+        "y = nl.ndarray((64, 32), nl.float32, buffer=nl.shared_hbm)\n"
+        "p = nl.ndarray((64, 32), nl.float32, buffer=nl.psum)\n"
+        "r = nl.ndarray((64, 32), nl.float32, buffer=nl.sbuf)\n"
+        "qa = nl.ndarray((32, 64), nl.float8_e4m3fn_x4, buffer=nl.sbuf)\n"
+        "qb = nl.ndarray((32, 32), nl.float8_e4m3fn_x4, buffer=nl.sbuf)\n"
+        "sa = nl.ndarray((32, 64), nl.uint8, buffer=nl.sbuf)\n"
+        "sb = nl.ndarray((32, 32), nl.uint8, buffer=nl.sbuf)\n"
+        f"{body}\nnisa.tensor_copy(r, p)\nnisa.dma_copy(y, r)\nreturn y\n",
+        "x, w",
+    )
+
+
+QUANTISED = "nisa.quantize_mx(qa, a, sa)\nnisa.quantize_mx(qb, b, sb)\n"
+
+
+def test_products_of_numbers_that_share_a_scale() -> None:
+    # Powers of two are exact with any scale.
+    x, w = (
+        (np.exp2(RNG.integers(-2, 3, (32, n))) * RNG.choice([-1, 1], (32, n))) for n in (256, 128)
+    )
+    x, w = x.astype(ml_dtypes.bfloat16), w.astype(ml_dtypes.bfloat16)
+    read = neuron.load(mx(QUANTISED + "nisa.nc_matmul_mx(p, qa, qb, sa, sb)"))
+    expected = np.einsum(
+        "pmj,pnj->mn",
+        x.astype("float32").reshape(32, 64, 4),
+        w.astype("float32").reshape(32, 32, 4),
+    )
+    np.testing.assert_array_equal(read(x, w), expected)
+    with pytest.raises(neuron.CheckError, match="nc_matmul_mx is there from trn3 on"):
+        read.check("trn2", x, w)
+    twin = neuron.load(mx(QUANTISED + "nisa.nc_matmul_mx(p, qa, b, sa, sb)"))
+    with pytest.raises(neuron.KernelError):
+        twin(x, w)
+    wrong = neuron.load(mx("nisa.quantize_mx(qa, a.view(nl.int16), sa)"))
+    with pytest.raises(neuron.KernelError, match="float16 or bfloat16 become"):
+        wrong(x, w)
+
+
+def test_numbers_of_four_bits() -> None:
+    # 1.5 and -6 alternate: 3 and 15 in bits.
+    bits = np.full((32, 64), 0xF3F3, "uint16")
+    text = kernel(
+        """\
+        a = nl.load(x).view(nl.float4_e2m1fn_x4)
+        y = nl.ndarray((64, 64), nl.float32, buffer=nl.shared_hbm)
+        s = nl.ndarray((32, 64), nl.uint8, buffer=nl.sbuf)
+        p = nl.ndarray((64, 64), nl.float32, buffer=nl.psum)
+        r = nl.ndarray((64, 64), nl.float32, buffer=nl.sbuf)
+        nisa.memset(s, 128)
+        nisa.nc_matmul_mx(p, a, a, s, s)
+        nisa.tensor_copy(r, p)
+        nisa.dma_copy(y, r)
+        return y
+        """
+    )
+    np.testing.assert_array_equal(neuron.load(text)(bits), 32 * 2 * (1.5**2 + 6.0**2) * 4)
+
+
+# ---- Several programs and machines ---------------------------------------------------------------
+
+
+def exchange(body: str) -> str:
+    return kernel(
+        "y = nl.ndarray((2, 128, 64), nl.float32, buffer=nl.shared_hbm)\n"
+        "me = nl.program_id(0)\n"
+        "t = nl.load(x)\nr = nl.ndarray((128, 64), nl.float32, buffer=nl.sbuf)\n"
+        "nisa.tensor_scalar(t, t, nl.add, float(me))\n"
+        f"{body}\nnisa.dma_copy(y[me], r)\nreturn y\n"
+    )
+
+
+def test_programs_exchange_tiles() -> None:
+    body = "nisa.sendrecv(t, r, send_to_rank=1 - me, recv_from_rank=1 - me, pipe_id=0)"
+    read = neuron.load(exchange(body), {"x": SPEC[0]}, programs=2)
+    np.testing.assert_array_equal(read(X), np.stack([X + 1, X]))
+    assert read.check().instructions["sendrecv"] == 1
+    with pytest.raises(neuron.KernelError, match="programs=2"):
+        neuron.load(exchange(body.replace("1 - me", "0")))(X)
+    with pytest.raises(neuron.KernelError, match="programs are 0 to 1"):
+        neuron.load(exchange(body.replace("1 - me", "2")), programs=2)(X)
+    with pytest.raises(neuron.KernelError, match="dst \\(128, 63\\)"):
+        neuron.load(exchange(body.replace(" r,", " r[:, 0:63],")), programs=2)(X)
+
+
+def test_programs_wait_for_each_other() -> None:
+    body = (
+        "nisa.dma_copy(y[me], t)\nnisa.core_barrier(y, (0, 1))\n"
+        "nisa.dma_copy(r, y[1 - me])\nnisa.core_barrier(y, (0, 1))\n"
+    )
+    read = neuron.load(exchange(body), {"x": SPEC[0]}, programs=2)
+    np.testing.assert_array_equal(read(X), np.stack([X + 1, X]))
+    read.check()
+    alone = "if me == 0:\n    nisa.core_barrier(y, (0, 1))\nnisa.tensor_copy(r, t)"
+    with pytest.raises(neuron.KernelError, match="another program, which does not come"):
+        neuron.load(exchange(alone), programs=2)(X)
+
+
+def test_transfers_between_machines_are_checked_only() -> None:
+    text = kernel(
+        """\
+        a = nl.ndarray(x.shape, x.dtype, buffer=nl.hbm)
+        b = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(a, x)
+        ncc.all_reduce(srcs=[a], dsts=[b], op=nl.add, replica_group=ncc.ReplicaGroup([[0, 1]]))
+        return b
+        """
+    ).replace("import nki\n", "import nki\nimport nki.collectives as ncc\n")
+    read = neuron.load(text, {"x": SPEC[0]})
+    assert read.check().instructions == {"dma_copy": 1, "all_reduce": 1}
+    with pytest.raises(ValueError, match="no cost is known for all_reduce"):
+        read.predict()
+    with pytest.raises(neuron.KernelError, match="are not executed here"):
+        read(X)
+    unwritten = neuron.load(text.replace("    nisa.dma_copy(a, x)\n", ""), {"x": SPEC[0]})
+    with pytest.raises(neuron.CheckError, match="all_reduce reads a"):
+        unwritten.check()
+
+
+def test_loops_whose_length_is_data() -> None:
+    text = kernel(
+        """\
+        y = nl.ndarray((128, 64), nl.float32, buffer=nl.shared_hbm)
+        t, n = nl.load(x), nl.load(count)
+        steps = nisa.register_alloc()
+        nisa.register_load(steps, n)
+        for _ in nl.dynamic_range(steps):
+            nisa.tensor_scalar(t, t, nl.add, 1.0)
+        while steps:
+            nisa.tensor_scalar(n, n, nl.subtract, 1)
+            nisa.register_load(steps, n)
+        nisa.dma_copy(y, t)
+        return y
+        """,
+        "x, count",
+    )
+    read = neuron.load(text)
+    for steps in (0, 5):
+        np.testing.assert_array_equal(read(X, np.array([[steps]], "int32")), X + steps)
+    # Walked once, because nobody knows how often.
+    assert read.check("trn2", SPEC[0], ((1, 1), "int32")).instructions["tensor_scalar"] == 2
+    for body, reason in (
+        ("nisa.register_load(steps, t)", "one integer"),
+        ("if steps:\n            pass", "a condition on a register"),
+    ):
+        wrong = text.replace("nisa.register_load(steps, n)", body, 1)
+        with pytest.raises(neuron.KernelError, match=reason):
+            neuron.load(wrong).trace(SPEC[0], ((1, 1), "int32"))
+
+
+# ---- The table -----------------------------------------------------------------------------------
+
+
+def test_each_row_is_complete() -> None:
+    transfers = {"dma_copy", "dma_transpose", "dma_compute", "sendrecv"}
+    in_costs = {op for row in TABLE for op in row.ops}
+    for name, it in {**INSTRUCTIONS, **COLLECTIVES}.items():
+        names = [parameter.name for parameter in it.parameters]
+        assert name == it.name and len(set(names)) == len(names) and it.engines
+        assert not set(names) & set(it.ignored)
+        if name not in transfers | set(COLLECTIVES):
+            assert (it.cost is not None) != (name in in_costs), name
+        if it.cost is not None:
+            assert it.cost.source and it.cost.machines
