@@ -13,6 +13,7 @@ from tvm import relax
 
 import fuse_epilogue
 from fuse_epilogue.models import CompiledModel, ImportRefusal, import_model
+from fuse_epilogue.models.signature import signature_of
 
 torch = pytest.importorskip("torch", reason="the models are modules of PyTorch: install torch")
 
@@ -140,3 +141,51 @@ def test_attention(options: dict[str, Any], heads: int) -> None:
     module = Attention(**options).eval()
     model = fuse_epilogue.compile(module, example_inputs=(query, key), threads=1)
     near(model(query, key), module(query, key))
+
+
+class Tokens(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(6, 6)
+
+    def forward(self, x: Any, y: Any) -> Any:
+        return torch.softmax(self.linear(x) @ y.transpose(1, 2), -1).sum(1)
+
+
+def test_sizes_with_names() -> None:
+    """The names of torch's dimensions; an exported program has symbols of its own."""
+    batch, tokens = torch.export.Dim("batch"), torch.export.Dim("tokens")
+    shapes = {"x": {0: batch, 1: tokens}, "y": {0: batch}}
+    module = Tokens().eval()
+    arrays = torch.randn(2, 5, 6), torch.randn(2, 4, 6)
+    made = fuse_epilogue.compile(
+        module,
+        example_inputs=arrays,
+        dynamic_shapes=shapes,
+        sizes={"batch": (1, 3), "tokens": 7},
+        threads=1,
+    )
+    assert made.signature.names == ("batch", "tokens")
+    assert made.sizes == ({"batch": 1, "tokens": 7}, {"batch": 3, "tokens": 7})
+    for sizes in ((1, 7), (3, 7), (2, 5), (4, 1)):
+        x, y = torch.randn(*sizes, 6), torch.randn(sizes[0], 4, 6)
+        near(made(x, y), module(x, y).detach())
+    exported = torch.export.export(module, arrays, dynamic_shapes=shapes)
+    assert len(signature_of(import_model(exported)).names) == 2
+    with pytest.raises(ImportRefusal, match="dynamic_shapes is for torch modules"):
+        import_model(exported, dynamic_shapes=shapes)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.float64])
+def test_products_are_summed_in_their_own_type(dtype: torch.dtype) -> None:
+    """Not in float32, where 2^24 + 1 is 2^24."""
+
+    class Product(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return torch.matmul(x, y)
+
+    x = torch.tensor([[1 << 24, 1], [3, 5]], dtype=dtype)
+    y = torch.ones((2, 3), dtype=dtype)
+    model = fuse_epilogue.compile(Product().eval(), example_inputs=(x, y), threads=1)
+    near(model(x, y), Product()(x, y))
+    assert int(np.asarray(model(x, y))[0, 0]) == (1 << 24) + 1

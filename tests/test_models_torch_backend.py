@@ -345,17 +345,17 @@ def test_options_that_it_does_not_have(options: dict[str, Any], message: str) ->
 def test_options_are_those_of_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     from fuse_epilogue.models import torch_backend
 
-    asked: list[dict[str, Any]] = []
+    asked: list[torch_backend.Options] = []
     real = torch_backend.compile_imported
 
-    def noted(mod: Any, target: Any, **options: Any) -> Any:
+    def noted(mod: Any, target: Any, options: torch_backend.Options) -> Any:
         asked.append(options)
-        return real(mod, target, **options)
+        return real(mod, target, options)
 
     monkeypatch.setattr(torch_backend, "compile_imported", noted)
     compiled(lambda x: x + 1, options={"threads": 1, "channels_last": False})(torch.ones(3))
-    assert asked == [{"threads": 1, "channels_last": False}]
+    assert asked == [torch_backend.Options(threads=1, channels_last=False)]
     with warnings.catch_warnings():
         warnings.simplefilter("error", EagerFallback)
         compiled(lambda x: x + 2)(torch.ones(3))
-    assert asked[1]["threads"] == torch.get_num_threads()
+    assert asked[1].threads == torch.get_num_threads()

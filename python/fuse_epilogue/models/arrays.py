@@ -14,7 +14,7 @@ import tvm_ffi
 ALIGNMENT = 64
 
 
-def as_argument(array: Any) -> Any:
+def as_argument(array: Any, on_gpu: bool = False) -> Any:
     """Return an array as a tensor that compiled code reads, in place if it can.
 
     An array that is not contiguous, or does not begin at a multiple of :data:`ALIGNMENT` bytes, is
@@ -23,7 +23,9 @@ def as_argument(array: Any) -> Any:
     Parameters
     ----------
     array : numpy.ndarray, torch.Tensor, tvm.runtime.Tensor or any object with ``__dlpack__``
-        In the memory of the processor.
+        In the memory of the processor, or for a GPU in either memory.
+    on_gpu : bool
+        Whether it is for a GPU: an array of the processor's memory is copied there.
 
     Returns
     -------
@@ -34,6 +36,8 @@ def as_argument(array: Any) -> Any:
     TypeError
         `array` is none of these, or is not in the memory of the processor.
     """
+    if on_gpu:
+        return _on_gpu(array)
     if isinstance(array, np.ndarray):
         return _from_numpy(array)
     if isinstance(array, tvm.runtime.Tensor):
@@ -47,6 +51,14 @@ def as_argument(array: Any) -> Any:
             f"{type(array).__name__}"
         )
     return _from_numpy(np.from_dlpack(array))
+
+
+def _on_gpu(array: Any) -> Any:
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor) and array.is_cuda:
+        return tvm_ffi.from_dlpack(array.detach().resolve_conj().resolve_neg().contiguous())
+    tensor = as_argument(array)
+    return tensor if "cuda" in str(tensor.device) else tvm.runtime.tensor(tensor, tvm.cuda())
 
 
 def _from_numpy(array: np.ndarray) -> Any:
@@ -85,14 +97,18 @@ def _to_numpy(tensor: Any) -> np.ndarray:
     return np.from_dlpack(tensor)
 
 
-def returner(array: Any) -> Callable[[Any], Any]:
+def returner(array: Any, on_gpu: bool = False) -> Callable[[Any], Any]:
     """Return the function that makes arrays of the same library of results.
 
     Parameters
     ----------
     array
         An argument of a call, as for :func:`as_argument`.
+    on_gpu : bool
+        Whether the results are on a GPU; for numpy they are copied from there.
     """
+    if on_gpu and (array is None or isinstance(array, np.ndarray)):
+        return _copied
     if isinstance(array, np.ndarray):
         return _to_numpy
     if isinstance(array, tvm.runtime.Tensor):
@@ -110,6 +126,10 @@ def _to_torch(tensor: Any) -> Any:
     torch = sys.modules["torch"]
     # TVM returns tensors of torch to a call with tensors of torch.
     return tensor if isinstance(tensor, torch.Tensor) else torch.from_dlpack(tensor)
+
+
+def _copied(tensor: Any) -> np.ndarray:
+    return np.asarray(tensor.numpy())
 
 
 def _same(tensor: Any) -> Any:

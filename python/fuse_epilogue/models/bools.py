@@ -9,6 +9,8 @@ from tvm import ir, relax
 from tvm.ir import Call
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from .rewriting import rewritten
+
 _COMPARISONS = frozenset(
     f"relax.{name}"
     for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
@@ -36,12 +38,7 @@ class BoolsAsNumbers:
         mod : tvm.ir.IRModule
             Stays as it is.
         """
-        rewriter = _Rewriter(mod)
-        for var, func in mod.functions.items():
-            if isinstance(func, relax.Function):
-                rewriter.builder_.update_func(var, rewriter.visit_expr(func))
-        done = rewriter.builder_.get()
-        return ir.IRModule(done.functions, mod.attrs, mod.global_infos)
+        return rewritten(mod, _Rewriter)
 
 
 @mutator

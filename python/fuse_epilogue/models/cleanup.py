@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import ir, relax
-from tvm.ir import Call
+from tvm.ir import Call, GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from .rewriting import rewritten
 
 #: Operators that return their argument if the type of the result is that of the argument.
 _KEEPING = frozenset({"relax.broadcast_to", "relax.reshape", "relax.astype"})
@@ -32,13 +35,7 @@ class FoldNoOps:
         mod : tvm.ir.IRModule
             Stays as it is.
         """
-        folder = _Folder(mod)
-        for var, func in mod.functions.items():
-            if isinstance(func, relax.Function):
-                folder.builder_.update_func(var, folder.visit_expr(func))
-        done = folder.builder_.get()
-        done = ir.IRModule(done.functions, mod.attrs, mod.global_infos)
-        return relax.transform.CanonicalizeBindings()(done)
+        return rewritten(mod, _Folder)
 
 
 @mutator
@@ -52,7 +49,27 @@ class _Folder(PyExprMutator):
             return source if _same_type(self.builder_.normalize(call), source) else call
         if name == "relax.permute_dims":
             return self._permuted(call)
+        if name == "relax.full" and isinstance(call.args[1], GenericConst):
+            # TVM's lowering of it fails for infinity.
+            dtype = str(call.ty.dtype)
+            value = relax.const(call.args[1].value.numpy().astype(dtype), dtype)
+            return relax.op.broadcast_to(value, call.args[0])
+        if name == "relax.clip" and "int" in str(call.args[0].ty.dtype):
+            return self._clipped(call)
         return call
+
+    def _clipped(self, call: Any) -> Any:
+        """Return a clip of integers whose bound is infinite, which no integer is."""
+        value, *bounds = call.args
+        low, high = (float(each.value if hasattr(each, "value") else each) for each in bounds)
+        if math.isfinite(low) and math.isfinite(high):
+            return call
+        dtype = str(value.ty.dtype)
+        if math.isfinite(low):
+            value = relax.op.maximum(value, relax.const(math.ceil(low), dtype))
+        if math.isfinite(high):
+            value = relax.op.minimum(value, relax.const(math.floor(high), dtype))
+        return value
 
     def _permuted(self, call: Any) -> Any:
         axes = _axes(call)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 FORMAT, FORMAT_VERSION = "fuse_epilogue plan", 1
 
 
+@tvm_ffi.register_error
 class DatabaseError(ValueError):
     """An entry that is damaged; the message names its file and the reason."""
 
@@ -224,6 +225,10 @@ class Database:
 
         key = _model_key(mod, target, options)
         save_entry(model, self._file(key, ".fe"), key)
+
+    def __str__(self) -> str:
+        """Return the folder."""
+        return f"the database '{self.folder}'"
 
     def __len__(self) -> int:
         """Return how many entries there are, of any version."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -13,18 +14,21 @@ from tvm.target import Target
 
 from .._arguments import flag
 from .._log import logger
-from ..neuron.machine import Machine
+from ..neuron.machine import MACHINES, Machine
 from ..planner import choose
 from ..planner.gpu import Gpu
-from ..schedules import host
+from ..targets import host, named
+from ..transform import ScheduleModule
+from ..transform.schedule_module import KINDS_OF_TARGETS
 from .compiled import CompiledModel, report_of
 from .database import Database
 from .importing import import_model
 from .pipeline import machine_passes, scheduled
 from .signature import signature_of
+from .sizes import Sizes, combinations, with_copies
 
 #: Options of the planner's compile, which a PrimFunc is compiled by.
-_OF_FUNCTIONS = ("profile", "limit", "finite", "measure")
+_OF_FUNCTIONS = ("profile", "limit", "finite")
 
 
 def compile(  # noqa: A001 - as tvm.compile
@@ -33,7 +37,10 @@ def compile(  # noqa: A001 - as tvm.compile
     *,
     threads: int | None = None,
     example_inputs: Sequence[Any] | None = None,
+    dynamic_shapes: Any = None,
+    sizes: Sizes | None = None,
     channels_last: bool = True,
+    measure: float | None = None,
     on_progress: Callable[[int, int], Any] | None = None,
     database: Database | str | os.PathLike[str] | None = None,
     **of_function: Any,
@@ -49,23 +56,36 @@ def compile(  # noqa: A001 - as tvm.compile
         the path of one.
     target : optional
         This machine if None. For a PrimFunc all that :func:`fuse_epilogue.plan` takes; for a model
-        a target of kind "llvm".
+        a target of kind "llvm", or of kind "cuda" or a GPU by its name: what the planner does not
+        know is scheduled by TVM's dlight there. A model for a GPU was called on none by the tests
+        of this package, which execute its kernels on a processor.
     threads : int, optional
         For models: number of threads that parallel loops are made for; the target's "num-cores" if
         None. On how many threads they run is up to the environment variable TVM_NUM_THREADS.
     example_inputs : Sequence, optional
         For torch modules: the arguments to export with, ``(x, ...)``.
+    dynamic_shapes : optional
+        For torch modules: the sizes that may differ from call to call, as ``torch.export.export``
+        takes them. They have the names of their dimensions.
+    sizes : Mapping[str, int or Sequence[int]], optional
+        For models with sizes that may differ from call to call: those to have kernels for, as
+        ``{"batch": (1, 8)}``. The model is right for all others, by loops that TVM gives it.
     channels_last : bool
         For models: whether 2-D convolutions run on layout NHWC.
+    measure : optional
+        For a model the seconds, for a PrimFunc the number of points, to time on this machine. Of a
+        model, the functions that are predicted to take most of the time come first; TVM's own loops
+        are among what is timed.
     on_progress : callable, optional
-        For models: called with how many functions are scheduled, and how many there are.
+        For models: called with how many steps are done, and how many there are: one for each
+        function, and with `measure` one more.
     database : Database or path, optional
         For models: a folder where what is compiled is kept and found again, by the model with its
-        weights, the target, the options above, and versions. Its machine code runs: use only a
-        folder to which no one writes whom you would not trust with your programs.
+        weights, the target, the options above, and versions; and what is chosen for each function,
+        for other models that have it. Its machine code runs: use only a folder to which no one
+        writes whom you would not trust with your programs.
     **of_function
-        For a PrimFunc: the options `profile`, `limit`, `finite` and `measure` of
-        :func:`fuse_epilogue.plan`.
+        For a PrimFunc: the options `profile`, `limit` and `finite` of :func:`fuse_epilogue.plan`.
 
     Returns
     -------
@@ -99,23 +119,22 @@ def compile(  # noqa: A001 - as tvm.compile
         for name, value in (
             ("threads", threads),
             ("example_inputs", example_inputs),
+            ("dynamic_shapes", dynamic_shapes),
+            ("sizes", sizes),
             ("on_progress", on_progress),
             ("database", database),
         ):
             if value is not None:
                 raise ValueError(f"{name} is for models: leave it out for a PrimFunc")
-        return choose.compile(model, host() if target is None else target, **of_function)
+        points = 0 if measure is None else measure
+        here = host() if target is None else target
+        return choose.compile(model, here, measure=points, **of_function)  # type: ignore[arg-type]
     if of_function:
         name = next(iter(of_function))
         raise ValueError(f"{name} is for a PrimFunc: leave it out for a model")
-    return compile_imported(
-        import_model(model, example_inputs),
-        processor(target, threads),
-        threads=threads,
-        channels_last=channels_last,
-        on_progress=on_progress,
-        database=database,
-    )
+    options = Options(threads, channels_last, sizes, measure, on_progress, database)
+    mod = import_model(model, example_inputs, dynamic_shapes)
+    return compile_imported(mod, processor(target, threads), options)
 
 
 def processor(target: Any, threads: int | None = None) -> Target:
@@ -126,62 +145,85 @@ def processor(target: Any, threads: int | None = None) -> Target:
     TypeError
         `target` is not a target.
     ValueError
-        `target` is not a processor.
+        `target` is neither a processor nor a GPU of CUDA.
     """
-    if target is None:
+    if target is None or (isinstance(target, str) and target in ("host", "cpu")):
         return host(threads)
-    if isinstance(target, Machine | Gpu) or target in ("trn1", "trn2"):
+    if isinstance(target, Machine) or (isinstance(target, str) and target in MACHINES):
         raise ValueError(
-            f"models are compiled for processors, not for {target}: compile single PrimFuncs for it"
+            f"models are compiled for processors and GPUs, not for {target}: compile single "
+            "PrimFuncs for it"
         )
+    target = target.target if isinstance(target, Gpu) else named(target)
     if not isinstance(target, Target | str | dict):
         raise TypeError(f"target must be a tvm.target.Target, not {type(target).__name__}")
     made = Target(target)
-    if made.kind.name != "llvm":
-        raise ValueError(f"models are compiled for targets of kind 'llvm', not '{made.kind.name}'")
-    return made
+    if made.kind.name not in KINDS_OF_TARGETS:
+        raise ValueError(
+            f"models are compiled for targets of kind {' and '.join(map(repr, KINDS_OF_TARGETS))}, "
+            f"not '{made.kind.name}'"
+        )
+    return made if made.kind.name == "llvm" else Target(made, host=Target("llvm"))
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a model is compiled; see :func:`compile`."""
+
+    threads: int | None = None
+    channels_last: bool = True
+    sizes: Sizes | None = None
+    measure: float | None = None
+    on_progress: Callable[[int, int], Any] | None = None
+    database: Database | str | os.PathLike[str] | None = None
+
+
+_DEFAULTS = Options()
 
 
 def compile_imported(
-    mod: ir.IRModule,
-    target: Target,
-    *,
-    threads: int | None = None,
-    channels_last: bool = True,
-    on_progress: Callable[[int, int], Any] | None = None,
-    database: Database | str | os.PathLike[str] | None = None,
+    mod: ir.IRModule, target: Target, options: Options = _DEFAULTS
 ) -> CompiledModel:
     """Compile a Relax module that is a model, as :func:`.importing.import_model` returns it."""
-    if database is None:
-        return _compiled(mod, target, threads, channels_last, on_progress)
-    kept = database if isinstance(database, Database) else Database(database)
-    options = {"threads": threads, "channels_last": channels_last}
-    found = kept.get_model(mod, target, **options)
+    wanted = combinations(mod, options.sizes)
+    kept = options.database
+    if kept is not None and not isinstance(kept, Database):
+        kept = Database(kept)
+    schedule = ScheduleModule(
+        target,
+        threads=options.threads,
+        on_progress=options.on_progress,
+        measure=options.measure,
+        plans=kept,
+    )
+    key: dict[str, Any] = {
+        "threads": options.threads,
+        "channels_last": options.channels_last,
+        "sizes": wanted,
+        "timed": options.measure is not None,
+    }
+    found = None if kept is None else kept.get_model(mod, target, **key)
     if found is not None:
         return found
-    made = _compiled(mod, target, threads, channels_last, on_progress)
-    try:
-        kept.put_model(mod, target, made, **options)
-    except (OSError, RuntimeError) as error:
-        warnings.warn(f"the database does not keep the model: {error}", stacklevel=2)
+    made = _compiled(mod, schedule, wanted, options.channels_last)
+    if kept is not None:
+        try:
+            kept.put_model(mod, target, made, **key)
+        except (OSError, RuntimeError) as error:
+            warnings.warn(f"the database does not keep the model: {error}", stacklevel=2)
     return made
 
 
 def _compiled(
     mod: ir.IRModule,
-    target: Target,
-    threads: int | None,
+    schedule: ScheduleModule,
+    wanted: Sequence[Mapping[str, int]],
     channels_last: bool,
-    on_progress: Callable[[int, int], Any] | None,
 ) -> CompiledModel:
     signature = signature_of(mod)
-    done = scheduled(
-        mod, target, threads=threads, channels_last=channels_last, on_progress=on_progress
-    )
-    count = threads or int(target.attrs.get("num-cores", 1))
-    report = report_of(done, target, count)
-    built = tvm.compile(
-        done, target=target, relax_pipeline=ir.transform.Sequential(machine_passes())
-    )
+    done = scheduled(with_copies(mod, wanted), schedule, channels_last=channels_last)
+    report = report_of(done, schedule.target, schedule.threads, wanted)
+    passes = ir.transform.Sequential(machine_passes())
+    built = tvm.compile(done, target=schedule.target, relax_pipeline=passes)
     logger.info("compiled %s\n%s", signature, report)
-    return CompiledModel(built, signature, report, str(target))
+    return CompiledModel(built, signature, report, str(schedule.target), sizes=wanted)

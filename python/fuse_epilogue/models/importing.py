@@ -13,13 +13,16 @@ from tvm import ir, relax, tirx
 from .._interrupts import is_interrupt
 from . import torch_ops
 from .tir_main import with_relax_main
+from .torch_sizes import dimension_names
 
 
 class ImportRefusal(ValueError):
     """A model that cannot be imported; the message names the model, the reason and a way out."""
 
 
-def import_model(model: Any, example_inputs: Sequence[Any] | None = None) -> ir.IRModule:
+def import_model(
+    model: Any, example_inputs: Sequence[Any] | None = None, dynamic_shapes: Any = None
+) -> ir.IRModule:
     """Return a model as a module of Relax whose function "main" is the model.
 
     Parameters
@@ -28,6 +31,8 @@ def import_model(model: Any, example_inputs: Sequence[Any] | None = None) -> ir.
         A path is that of an ONNX model. Weights become constants of the module.
     example_inputs : Sequence, optional
         Arguments that a torch module is exported with; for torch modules only.
+    dynamic_shapes : optional
+        As ``torch.export.export`` takes it; for torch modules only.
 
     Returns
     -------
@@ -50,11 +55,12 @@ def import_model(model: Any, example_inputs: Sequence[Any] | None = None) -> ir.
     ['a', 'b', 'bias']
     """
     if _is_torch(model, "nn.Module"):
-        return _from_torch(model, example_inputs)
-    if example_inputs is not None:
-        raise ImportRefusal(
-            f"example_inputs is for torch modules: leave it out for {type(model).__name__}"
-        )
+        return _from_torch(model, example_inputs, dynamic_shapes)
+    for name, value in (("example_inputs", example_inputs), ("dynamic_shapes", dynamic_shapes)):
+        if value is not None:
+            raise ImportRefusal(
+                f"{name} is for torch modules: leave it out for {type(model).__name__}"
+            )
     if isinstance(model, tirx.PrimFunc):
         return with_relax_main(tvm.IRModule({"main": model}))
     if isinstance(model, ir.IRModule):
@@ -110,7 +116,9 @@ def _with_bound_params(mod: ir.IRModule) -> ir.IRModule:
     return relax.transform.BindParams("main", bound)(bare)
 
 
-def _from_torch(module: Any, example_inputs: Sequence[Any] | None) -> ir.IRModule:
+def _from_torch(
+    module: Any, example_inputs: Sequence[Any] | None, dynamic_shapes: Any
+) -> ir.IRModule:
     import torch
 
     name = type(module).__name__
@@ -129,10 +137,14 @@ def _from_torch(module: Any, example_inputs: Sequence[Any] | None) -> ir.IRModul
         )
     try:
         with torch.no_grad():
-            exported = torch.export.export(module, tuple(example_inputs))
+            exported = torch.export.export(
+                module, tuple(example_inputs), dynamic_shapes=dynamic_shapes
+            )
     except Exception as error:
         raise _refusal(f"torch.export cannot export {name}", error) from error
-    return _from_exported(exported)
+    mod = _from_exported(exported)
+    names = dimension_names(exported, dynamic_shapes)
+    return relax.transform.BindSymbolicVars(names, "main")(mod) if names else mod
 
 
 def _from_exported(exported: Any) -> ir.IRModule:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import tvm
@@ -14,11 +13,13 @@ from tvm.target import Target
 
 from .._arguments import flag
 from .._interrupts import is_interrupt
-from ..schedules import host
+from ..targets import host
 from ..transform import ScheduleModule
 from .bools import BoolsAsNumbers
 from .cleanup import FoldNoOps
+from .narrow_products import NarrowProducts
 from .reshapes import SinkReshapes
+from .transposed import TransposedConvolutions
 
 
 @tvm.transform.module_pass(opt_level=0, name="ChannelsLast")
@@ -43,7 +44,9 @@ class ChannelsLast:
             if isinstance(func, relax.Function):
                 relax.analysis.post_order_visit(func, found.append)
         convolution = "relax.nn.conv2d"
-        if not any(getattr(getattr(n, "op", None), "name", "") == convolution for n in found):
+        names = {getattr(getattr(node, "op", None), "name", "") for node in found}
+        # TVM has no transposed convolution on images of layout NHWC.
+        if convolution not in names or f"{convolution}_transpose" in names:
             return mod
         try:
             return relax.transform.ConvertLayout({convolution: ["NHWC", "OHWI"]})(mod)
@@ -72,6 +75,7 @@ def graph_passes(channels_last: bool = True) -> list[Any]:
         BoolsAsNumbers(),
         # Before constants are folded: a matrix that is broadcast to a batch is one matrix.
         SinkReshapes(),
+        TransposedConvolutions(),
         # Weights that are transposed, and batch norms that are folded, are constants again.
         transform.FoldConstant(),
         *([ChannelsLast()] if channels_last else []),
@@ -79,6 +83,8 @@ def graph_passes(channels_last: bool = True) -> list[Any]:
         SinkReshapes(),
         FoldNoOps(),
         transform.FoldConstant(),
+        # Constants that were widened are folded by now.
+        NarrowProducts(),
         transform.EliminateCommonSubexpr(),
         transform.CanonicalizeBindings(),
         transform.DeadCodeElimination(),
@@ -118,32 +124,26 @@ def machine_passes() -> list[Any]:
 
 
 def scheduled(
-    mod: ir.IRModule,
-    target: Target,
-    *,
-    threads: int | None = None,
-    channels_last: bool = True,
-    on_progress: Callable[[int, int], Any] | None = None,
+    mod: ir.IRModule, schedule: ScheduleModule, *, channels_last: bool = True
 ) -> ir.IRModule:
-    """Return a model as scheduled PrimFuncs and the Relax function that calls them.
+    """Return a model as scheduled PrimFuncs and the Relax functions that call them.
 
     Parameters
     ----------
     mod : tvm.ir.IRModule
         Of Relax; stays as it is.
-    target : tvm.target.Target
-        Of kind "llvm".
-    threads, on_progress
-        As for :class:`fuse_epilogue.transform.ScheduleModule`.
+    schedule : ScheduleModule
     channels_last : bool
         As for :func:`graph_passes`.
     """
-    with target:
+    with schedule.target:
+        # dlight's rules and the planner's kinds for GPUs know images of layout NCHW.
+        channels_last = channels_last and schedule.target.kind.name == "llvm"
         lowered = ir.transform.Sequential([*graph_passes(channels_last), *function_passes()])(mod)
         # Reshapes become views. The pass must run here: it only reads unscheduled functions.
         lowered = relax.transform.RewriteDataflowReshape()(lowered)
         lowered = relax.transform.DeadCodeElimination()(lowered)
-        return ScheduleModule(target, threads=threads, on_progress=on_progress)(lowered)
+        return schedule(lowered)
 
 
 def model_pipeline(
@@ -151,7 +151,7 @@ def model_pipeline(
     *,
     threads: int | None = None,
     channels_last: bool = True,
-    on_progress: Callable[[int, int], Any] | None = None,
+    **of_schedule: Any,
 ) -> Any:
     """Return the pipeline, as ``tvm.relax.get_pipeline("fuse_epilogue", ...)`` does.
 
@@ -159,8 +159,10 @@ def model_pipeline(
     ----------
     target : tvm.target.Target or dict, optional
         The one that is current when the pipeline runs, or else this machine, if None.
-    threads, channels_last, on_progress
-        As for :func:`scheduled`.
+    threads, **of_schedule
+        As for :class:`fuse_epilogue.transform.ScheduleModule`: `on_progress`, `measure`, `plans`.
+    channels_last : bool
+        As for :func:`graph_passes`.
 
     Returns
     -------
@@ -181,9 +183,8 @@ def model_pipeline(
     @tvm.transform.module_pass(opt_level=0, name="fuse_epilogue.model_pipeline")
     def run(mod: ir.IRModule, _context: tvm.transform.PassContext) -> ir.IRModule:
         here = Target(target) if target is not None else Target.current() or host()
-        done = scheduled(
-            mod, here, threads=threads, channels_last=channels_last, on_progress=on_progress
-        )
+        schedule = ScheduleModule(here, threads=threads, **of_schedule)
+        done = scheduled(mod, schedule, channels_last=channels_last)
         with here:
             return ir.transform.Sequential(machine_passes())(done)
 

@@ -10,8 +10,12 @@ from typing import Any
 
 from .. import _html
 
+#: The kind of a function that is a view at run time, and takes no time.
+_VIEW = "view"
 _STYLE = "body{font:14px sans-serif}td,th{padding:2px 8px;text-align:left}"
-_HEADS = ("function", "kind", "fusion", "calls", "predicted", "measured", "share")
+_HEADS = ("function", "sizes", "kind", "fusion", "calls", "timed", "predicted", "measured", "share")
+#: Columns of text, at the left of their place; the others are of numbers.
+_TEXTS = ("function", "kind", "fusion", "sizes")
 
 
 @dataclass(frozen=True)
@@ -28,11 +32,18 @@ class FunctionReport:
     calls : int
         Calls of it in one run of the model.
     predicted_s : float
-        Seconds that all its calls of a run take by the cost model; 0 if nothing predicts it.
+        Seconds that all its calls of a run take by the cost model, or by the clock if `trials` is
+        not 0; 0 if nothing predicts it.
     measured_s : float or None
         Seconds that all its calls of a run took; None if not measured.
     why : str
         Reason why nothing scheduled it; empty otherwise.
+    trials : int
+        Number of ways to compute it that were timed to choose one; 0 if it was chosen by
+        prediction.
+    sizes : str
+        The sizes that it is for, such as "batch = 8", in a model with sizes that have names; empty
+        for what serves all other sizes.
     """
 
     name: str
@@ -42,11 +53,16 @@ class FunctionReport:
     predicted_s: float
     measured_s: float | None = None
     why: str = ""
+    trials: int = 0
+    sizes: str = ""
 
 
 @dataclass(frozen=True)
 class ModelReport:
     """The functions of a compiled model, in the order of their first calls.
+
+    A model that was compiled for several sizes has the functions for each. Totals and shares
+    are of one run: with the sizes that are measured, or else with those that come first.
 
     Attributes
     ----------
@@ -61,13 +77,21 @@ class ModelReport:
 
     @property
     def measured(self) -> bool:
-        """Whether every function was measured."""
-        return bool(self.functions) and all(f.measured_s is not None for f in self.functions)
+        """Whether a run was measured."""
+        return any(each.measured_s is not None for each in self.functions)
 
     @property
     def total_s(self) -> float:
         """Seconds of one run: measured if it was measured, predicted otherwise."""
-        return sum(self._seconds(each) for each in self.functions)
+        return sum(self._seconds(each) for each in self._run())
+
+    def _run(self, like: FunctionReport | None = None) -> list[FunctionReport]:
+        """Return the functions of one run: with the sizes of a function."""
+        if like is None:
+            like = next((f for f in self.functions if f.measured_s is not None), None)
+        if like is None and self.functions:
+            like = self.functions[0]
+        return [each for each in self.functions if like is not None and each.sizes == like.sizes]
 
     def share(self, function: FunctionReport) -> float | None:
         """Return what part of a run's time a function takes.
@@ -93,17 +117,22 @@ class ModelReport:
         >>> report.share(report.functions[0])
         0.75
         """
-        if not self.measured and not all(each.predicted_s for each in self.functions):
-            return None
-        return self._seconds(function) / self.total_s if self.total_s else None
+        run = self._run(function)
+        if any(each.measured_s is None for each in run):
+            if not all(each.predicted_s or each.kind == _VIEW for each in run):
+                return None
+        total = sum(map(self._seconds, run))
+        return self._seconds(function) / total if total else None
 
-    def with_measured(self, seconds: Mapping[str, float]) -> ModelReport:
+    def with_measured(self, seconds: Mapping[str, float], sizes: str = "") -> ModelReport:
         """Return the report with measured times.
 
         Parameters
         ----------
         seconds : Mapping[str, float]
             By the name of a function, of all its calls in one run.
+        sizes : str
+            Which functions ran: :attr:`FunctionReport.sizes`.
 
         Returns
         -------
@@ -117,25 +146,27 @@ class ModelReport:
         4e-06
         """
         functions = tuple(
-            replace(each, measured_s=seconds.get(each.name, 0.0)) for each in self.functions
+            replace(each, measured_s=seconds.get(each.name, 0.0) if each.sizes == sizes else None)
+            for each in self.functions
         )
         return replace(self, functions=functions)
 
     def _seconds(self, function: FunctionReport) -> float:
-        return (function.measured_s or 0.0) if self.measured else function.predicted_s
+        return function.predicted_s if function.measured_s is None else function.measured_s
 
     def __str__(self) -> str:
         """Return the table as text, with the reasons of functions that are not scheduled."""
-        rows = [_HEADS, *(self._row(each) for each in self.functions)]
-        widths = [max(len(row[place]) for row in rows) for place in range(len(_HEADS))]
-        lines = ["  ".join(_aligned(row, widths)).rstrip() for row in rows]
+        rows = [self._heads(), *(self._row(each) for each in self.functions)]
+        texts = [head in _TEXTS for head in rows[0]]
+        widths = [max(len(row[place]) for row in rows) for place in range(len(texts))]
+        lines = ["  ".join(_aligned(row, widths, texts)).rstrip() for row in rows]
         reasons = [f"{each.name}: {each.why}" for each in self.functions if each.why]
         return "\n".join([*lines, *([""] if reasons else []), *reasons])
 
     def _repr_html_(self) -> str:
         """Return the table for notebooks."""
         rows = [(*self._row(each), each.why) for each in self.functions]
-        return _html.table((*_HEADS, "reason"), rows)
+        return _html.table((*self._heads(), "reason"), rows)
 
     def to_html(self) -> str:
         """Return the report as a page.
@@ -157,17 +188,29 @@ class ModelReport:
             f"{self._repr_html_()}</body></html>\n"
         )
 
-    def _row(self, each: FunctionReport) -> Sequence[str]:
+    def _heads(self) -> list[str]:
+        """Return the heads of the columns that say something."""
+        hidden = set()
+        if not any(each.sizes for each in self.functions):
+            hidden.add("sizes")
+        if not any(each.trials for each in self.functions):
+            hidden.add("timed")
+        return [head for head in _HEADS if head not in hidden]
+
+    def _row(self, each: FunctionReport) -> list[str]:
         share = self.share(each)
-        return (
-            each.name,
-            each.kind,
-            each.fusion,
-            str(each.calls),
-            _microseconds(each.predicted_s or None),
-            _microseconds(each.measured_s),
-            "" if share is None else f"{share:.1%}",
-        )
+        columns = {
+            "function": each.name,
+            "sizes": each.sizes,
+            "kind": each.kind,
+            "fusion": each.fusion,
+            "calls": str(each.calls),
+            "timed": f"{each.trials} ways" if each.trials else "",
+            "predicted": _microseconds(each.predicted_s or None),
+            "measured": _microseconds(each.measured_s),
+            "share": "" if share is None else f"{share:.1%}",
+        }
+        return [columns[head] for head in self._heads()]
 
     def to_json(self) -> str:
         """Return the report as JSON, which :meth:`from_json` reads.
@@ -219,9 +262,9 @@ def _microseconds(seconds: float | None) -> str:
     return "" if seconds is None else f"{seconds * 1e6:,.1f} us"
 
 
-def _aligned(row: Sequence[str], widths: Sequence[int]) -> list[str]:
+def _aligned(row: Sequence[str], widths: Sequence[int], texts: Sequence[bool]) -> list[str]:
     """Return the columns of a row: texts at the left, numbers at the right."""
     return [
-        text.ljust(width) if place < 3 else text.rjust(width)
-        for place, (text, width) in enumerate(zip(row, widths, strict=True))
+        cell.ljust(width) if is_text else cell.rjust(width)
+        for cell, width, is_text in zip(row, widths, texts, strict=True)
     ]

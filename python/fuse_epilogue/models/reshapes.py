@@ -19,6 +19,8 @@ from tvm import ir, relax
 from tvm.ir import Call, GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from .rewriting import rewritten
+
 _UNARY = frozenset(
     f"relax.{name}"
     for name in (
@@ -51,13 +53,7 @@ class SinkReshapes:
         mod : tvm.ir.IRModule
             Stays as it is.
         """
-        sinker = _Sinker(mod)
-        for var, func in mod.functions.items():
-            if isinstance(func, relax.Function):
-                sinker.builder_.update_func(var, sinker.visit_expr(func))
-        done = sinker.builder_.get()
-        done = ir.IRModule(done.functions, mod.attrs, mod.global_infos)
-        return relax.transform.DeadCodeElimination()(relax.transform.CanonicalizeBindings()(done))
+        return relax.transform.DeadCodeElimination()(rewritten(mod, _Sinker))
 
 
 @mutator

@@ -22,13 +22,14 @@ from typing import Any
 
 import tvm
 
+from .. import _version
 from .._files import try_to_write
 from .compiled import CompiledModel
 from .report import ModelReport
 from .signature import ArrayType, Signature
 
 #: What a manifest says it is of, and the version of the format.
-FORMAT, FORMAT_VERSION = "fuse_epilogue model", 1
+FORMAT, FORMAT_VERSION = "fuse_epilogue model", 2
 _MANIFEST, _LIBRARY = "manifest.json", "model.so"
 #: End of the name of a file that is a shared library as well.
 LIBRARY_SUFFIX = ".so"
@@ -60,6 +61,7 @@ def save_entry(model: CompiledModel, path: str | Path, key: dict[str, Any] | Non
         "key": key,
         "target": model.target,
         "signature": _signature_data(model.signature),
+        "sizes": list(model.sizes),
         "report": json.loads(model.report.to_json()),
         "bytes": len(code),
         "sha256": hashlib.sha256(code).hexdigest(),
@@ -130,14 +132,13 @@ def _loaded(manifest: dict[str, Any], code: bytes) -> CompiledModel:
         library = Path(folder, _LIBRARY)
         library.write_bytes(code)
         module = tvm.runtime.load_module(str(library))  # it stays mapped without the file
-    return CompiledModel(module, signature, report, manifest["target"], code)
+    sizes = _sizes_from(manifest["sizes"], signature)
+    return CompiledModel(module, signature, report, manifest["target"], code, sizes=sizes)
 
 
 def versions() -> dict[str, str]:
     """Return the versions that machine code and plans depend on, by package."""
-    from .. import __version__
-
-    found = {"fuse_epilogue": __version__}
+    found = {"fuse_epilogue": _version.VERSION}
     for name, distribution in _PACKAGES.items():
         if name not in found:
             found[name] = importlib.metadata.version(distribution)
@@ -218,13 +219,18 @@ def _check(file: Path, manifest: dict[str, Any], code: bytes) -> None:
     if len(code) != manifest["bytes"] or hashlib.sha256(code).hexdigest() != manifest["sha256"]:
         raise SavedModelError(f"'{file}' is damaged: its machine code has another hash")
     _check_processor(file, manifest["target"])
-    _signature_from(manifest["signature"])
+    _sizes_from(manifest["sizes"], _signature_from(manifest["signature"]))
     ModelReport.from_json(json.dumps(manifest["report"]))
 
 
 def _check_processor(file: Path, target: str) -> None:
     """Refuse machine code whose instructions this processor does not have."""
     wanted = tvm.target.Target(json.loads(target))
+    if wanted.kind.name == "cuda" and not tvm.runtime.enabled("cuda"):
+        raise SavedModelError(
+            f"'{file}' was compiled for CUDA, which this TVM is built without: load it with one "
+            "that has CUDA"
+        )
     here = tvm.target.Target("llvm")
     features = tvm.get_global_func("target.target_has_feature", allow_missing=True)
     system = tvm.get_global_func("target.llvm_get_system_cpu", allow_missing=True)
@@ -257,3 +263,11 @@ def _signature_from(data: dict[str, Any]) -> Signature:
     if not isinstance(data["is_tuple"], bool):
         raise TypeError("is_tuple must be true or false")
     return Signature(arrays(data["inputs"]), arrays(data["outputs"]), data["is_tuple"])
+
+
+def _sizes_from(data: Any, signature: Signature) -> list[dict[str, int]]:
+    for sizes in data:
+        for name, size in sizes.items():
+            if name not in signature.names or type(size) is not int or size < 1:
+                raise ValueError(f"its sizes are {sizes}")
+    return [dict(sizes) for sizes in data]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,8 +51,14 @@ class Signature:
         result = f"({outputs})" if self.is_tuple else outputs
         return f"({', '.join(map(str, self.inputs))}) -> {result}"
 
-    def check(self, shapes: Sequence[Sequence[int]], dtypes: Sequence[str]) -> None:
-        """Return if arguments fit.
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the sizes of the inputs that may differ from call to call."""
+        sizes = [size for each in self.inputs for size in each.shape]
+        return tuple(dict.fromkeys(size for size in sizes if isinstance(size, str)))
+
+    def check(self, shapes: Sequence[Sequence[int]], dtypes: Sequence[str]) -> dict[str, int]:
+        """Return the sizes by name, if arguments fit.
 
         Parameters
         ----------
@@ -60,6 +66,11 @@ class Signature:
             Shape of each argument.
         dtypes : Sequence[str]
             Type of each argument, such as "float32".
+
+        Returns
+        -------
+        dict[str, int]
+            Of :attr:`names`.
 
         Raises
         ------
@@ -97,6 +108,7 @@ class Signature:
                 raise ValueError(
                     f"argument {place} of ({expected}) has shape {given}, not {wanted}{where}"
                 )
+        return sizes
 
 
 def _fits(expected: tuple[int | str, ...], shape: Sequence[int], sizes: dict[str, int]) -> bool:
@@ -107,6 +119,14 @@ def _fits(expected: tuple[int | str, ...], shape: Sequence[int], sizes: dict[str
         (sizes.setdefault(want, size) if isinstance(want, str) else want) == size
         for want, size in zip(expected, shape, strict=True)
     )
+
+
+def with_sizes(signature: Signature, sizes: Mapping[str, int]) -> list[tuple[Any, str]]:
+    """Return the shapes and types of the inputs for some sizes."""
+    return [
+        (tuple(sizes.get(str(size), size) for size in each.shape), each.dtype)
+        for each in signature.inputs
+    ]
 
 
 def signature_of(mod: ir.IRModule) -> Signature:

@@ -7,7 +7,7 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, relax, tirx
 
-from ..tir_tree import handle
+from ..tir.walk import handle
 
 
 def with_relax_main(mod: ir.IRModule) -> ir.IRModule:

@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
-from .front import compile_imported, processor
+from .front import Options, compile_imported, processor
 from .importing import import_model
 from .torch_graph import CompiledGraph
 
 #: Options of torch.compile(..., options={...}).
-_OPTIONS = ("target", "threads", "channels_last", "database")
+_OPTIONS = ("target", "threads", "channels_last", "measure", "database")
 
 
 class EagerFallback(UserWarning):
@@ -40,8 +40,8 @@ def fuse_epilogue_backend(
     example_inputs : Sequence
         Tensors and sizes that the graph is to be called with.
     options : Mapping, optional
-        `target`, `threads`, `channels_last` and `database` of :func:`fuse_epilogue.compile`. The
-        number of threads is torch's own by default.
+        `target`, `threads`, `channels_last`, `measure` and `database` of
+        :func:`fuse_epilogue.compile`. The number of threads is torch's own by default.
     mode : str, optional
         Of torch's own compiler; there are none here.
 
@@ -82,13 +82,16 @@ def fuse_epilogue_backend(
         )
     threads = chosen.setdefault("threads", torch.get_num_threads())
     target = processor(chosen.pop("target", None), threads)
+    if target.kind.name != "llvm":
+        raise ValueError(f"the backend fuse_epilogue is for processors, not for {target}")
+    how = Options(**chosen)
     reason = _not_ours(example_inputs)
     if reason:
         _warn(graph, reason)
         return graph.forward  # type: ignore[no-any-return]
 
     def compile_exported(exported: Any) -> Any:
-        return compile_imported(import_model(exported), target, **chosen)
+        return compile_imported(import_model(exported), target, how)
 
     def compile_graph(inner: Any, _example_inputs: Sequence[Any]) -> Any:
         return CompiledGraph(

@@ -32,8 +32,8 @@ def decomposed(exported: Any) -> Any:
     table = torch.export.default_decompositions()
     nodes = [node for node in exported.graph.nodes if str(node.target) in _ATTENTION]
     if nodes and all(_in_one_piece(node) for node in nodes):
-        for operator in [each for each in table if "scaled_dot_product" in str(each)]:
-            table.pop(operator)
+        for attention in [each for each in table if "scaled_dot_product" in str(each)]:
+            table.pop(attention)
     return _with_cast_operands(exported.run_decompositions(table))
 
 
@@ -93,12 +93,20 @@ def _in_one_piece(node: Any) -> bool:
 def converters() -> dict[str, Callable[[Any, Any], Any]]:
     """Return by name what ``from_exported_program`` takes as `custom_convert_map`."""
     return {
+        # TVM's importer takes the sums of any type in float32.
+        **dict.fromkeys(("matmul.default", "mm.default", "bmm.default"), _product),
         "scaled_dot_product_attention.default": _attention,
         "_scaled_dot_product_flash_attention_for_cpu.default": lambda node, importer: (
             _attention(node, importer),
             None,
         ),
     }
+
+
+def _product(node: Any, importer: Any) -> Any:
+    """Emit a product of matrices, summed in the type of its operands."""
+    operands = [importer.env[each] for each in node.args[:2]]
+    return importer.block_builder.emit(relax.op.matmul(*operands))
 
 
 def _attention(node: Any, importer: Any) -> Any:

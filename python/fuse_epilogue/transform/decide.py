@@ -95,8 +95,8 @@ class Policy:
         the fastest, but is not what would be done.
         """
         from ..planner import plan
-        from ..planner.problems import epilogue
         from ..planner.problems.trainium import ways as trainium
+        from ..rewrites import epilogue
 
         try:
             costs = {way: c.cost for way, c in plan(func, self.target).found.by_fusion.items()}

@@ -11,8 +11,8 @@ from .._arguments import Numerics, check_numerics, flag, word
 from .._interrupts import is_interrupt
 from .._log import logger
 from .decide import POLICIES, Policy, PolicyName
-from .earlier import bytes_removed, fused_before, with_earlier, with_earlier_bytes
 from .find import DEFAULT_NUMERICS, LEFT_ALONE, fuse_one, reductions_of
+from .previous_runs import bytes_removed, fused_before, with_earlier, with_earlier_bytes
 from .report import (
     FAILED,
     FUNCTION_ATTR,
@@ -78,7 +78,7 @@ class FuseReductionEpilogue:
     >>> from fuse_epilogue.transform import FuseReductionEpilogue, report_of
     >>> mod = tvm.IRModule({"main": workloads.matmul(64, 64, 16)})
     >>> print(report_of(FuseReductionEpilogue()(mod)))
-    1 reduction in 1 function, 1 fused, 16,128 bytes of intermediates saved
+    1 reduction in 1 function, 1 fused (numerics: exact), 16,128 bytes of intermediates saved
     main: 1 of 1 fused, 16,128 bytes of intermediates saved
         'bias' computes x + bias[v_n] once for each finished x: numerics="exact" keeps floats ...
         Fused: 16,128 bytes of intermediates are saved.
@@ -211,7 +211,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _check_target(target: Any) -> None:  # noqa: ANN401 - whatever fuse_epilogue.plan takes
-    from ..planner.kinds import described
+    from ..planner.backends import described
 
     try:
         described(target, None)

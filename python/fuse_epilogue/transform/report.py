@@ -89,7 +89,7 @@ class ReductionReport:
 
     def __str__(self) -> str:
         """Return the sentences of the fusion, and the reason for the decision."""
-        text = str(self.fusion)
+        text = "\n".join(self.fusion.sentences)
         if self.fusion.fusable and not self.fused:
             text = "\n".join(f"({line})" for line in text.splitlines())
             return f"Not fused [{NOT_CHOSEN}]: {self.decision}.\n{text}"
@@ -200,7 +200,7 @@ class Report:
         refused = ", ".join(f"{count} {code}" for code, count in self.refused.items())
         lines = [
             f"{counted(self.found, 'reduction')} in {counted(len(self.functions), 'function')}, "
-            f"{self.fused} fused, "
+            f"{self.fused} fused (numerics: {self.numerics}), "
             f"{self.bytes_saved:,} bytes of intermediates saved"
             + (f"; not fused: {refused}" if refused else "")
         ]

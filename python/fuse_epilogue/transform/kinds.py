@@ -1,0 +1,190 @@
+"""Every kind of kernel for a target, in the order in which a function is offered to them.
+
+A kind yields candidates: none for a function that is not of its kind, else the one that it predicts
+to be the fastest, and after it others that are worth a measurement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from tvm import relax, s_tir, tirx
+from tvm.s_tir import dlight
+from tvm.target import Target
+
+from ..kernels.cpu import kinds, stream
+from ..kernels.scheduled import Scheduled
+from ..planner import plan
+from ..planner.backends import CPU, GPU, Backend
+from ..planner.gpu import gpu
+from ..planner.machine import cpu
+from ..recognize.stages import Program, read_program
+from ..rewrites.branches import with_branches
+
+#: The kind of a function that nothing schedules: TVM's default.
+DEFAULT = "default"
+#: The kind of a function that only changes a shape: Relax makes a view of it.
+VIEW = "view"
+#: Points of a plan that are worth a measurement.
+_POINTS = 4
+
+
+@dataclass(frozen=True)
+class Work:
+    """A function to schedule.
+
+    Attributes
+    ----------
+    func : tvm.tirx.PrimFunc
+        Not scheduled.
+    target : tvm.target.Target
+        Of kind "llvm" or "cuda".
+    threads : int
+        Number of threads that parallel loops are made for.
+    constants : frozenset[int]
+        Indices of the parameters that are constants at every call.
+    """
+
+    func: tirx.PrimFunc
+    target: Target
+    threads: int
+    constants: frozenset[int]
+
+    @cached_property
+    def program(self) -> Program | None:
+        """The function as stages, None if it cannot be read so."""
+        return read_program(with_branches(self.func))
+
+
+Kind = Callable[[Work], Iterator[Scheduled]]
+
+
+def candidates(work: Work) -> Iterator[Scheduled]:
+    """Yield ways to schedule a function: by the first kind that knows it first.
+
+    Parameters
+    ----------
+    work : Work
+
+    Example
+    -------
+    >>> from fuse_epilogue.schedules import host
+    >>> from fuse_epilogue.workloads import matmul
+    >>> work = Work(matmul(64, 64, 64, activation="relu"), host(1), 1, frozenset())
+    >>> next(candidates(work)).kind
+    'contraction'
+    """
+    for kind in kinds_for(work.target):
+        yield from kind(work)
+
+
+def kinds_for(target: Target) -> tuple[Kind, ...]:
+    """Return the kinds of kernels for a target."""
+    return ON_GPU if target.kind.name == "cuda" else ON_CPU
+
+
+def _view(work: Work) -> Iterator[Scheduled]:
+    if relax.analysis.has_reshape_pattern(work.func):
+        yield Scheduled(work.func, VIEW)
+
+
+def _kernel(kind: kinds.Kind) -> Kind:
+    """Return a kind of kernel that is written from what is read of a function."""
+
+    def found(work: Work) -> Iterator[Scheduled]:
+        if work.program is not None:
+            yield from kind(work.program, work.target, work.threads, work.constants)
+
+    return found
+
+
+def _planned(name: str, backend: Backend = CPU) -> Kind:
+    """Return a kind of problem of the planner as a kind of kernel."""
+    kind = next(each for each in backend.kinds if each.name == name)
+
+    def found(work: Work) -> Iterator[Scheduled]:
+        target = work.target
+        if backend is CPU:
+            target = Target({**_options(target), "num-cores": work.threads})
+        try:
+            problem = kind.find(work.func, cpu(target) if backend is CPU else gpu(target))
+            chosen = None if problem is None else plan(work.func, target)
+        except ValueError:
+            return  # an axis of size 0, no point is feasible, or the planner knows no such GPU
+        if problem is None or chosen is None or chosen.kind != name:
+            return
+        for each in chosen.found.ranked[:_POINTS]:
+            func = problem.apply(each.point).mod["main"]
+            fusion = "tail" if each.point.get("fusion", 0) else "none"
+            yield Scheduled(func, name, fusion, each.cost)
+
+    return found
+
+
+def _rule(rule: Any) -> Kind:
+    """Return a rule of dlight as a kind of kernel; nothing predicts its time."""
+
+    def found(work: Work) -> Iterator[Scheduled]:
+        with work.target:
+            made = rule.apply(work.func, work.target, False)
+        for sch in [made] if isinstance(made, s_tir.Schedule) else list(made or ()):
+            yield Scheduled(sch.mod["main"], f"dlight {type(rule).__name__}")
+
+    return found
+
+
+def _stream(work: Work) -> Iterator[Scheduled]:
+    """Yield a function with states or packed sequences."""
+
+    def core(func: tirx.PrimFunc) -> Scheduled | None:
+        return next(_planned("conv")(replace(work, func=func)), None)
+
+    found = stream.schedule(work.func, work.threads, core)
+    if found is not None:
+        yield found
+
+
+def _sums(work: Work) -> Iterator[Scheduled]:
+    """Yield a function with several sums that no kernel computes in one."""
+
+    def part(func: tirx.PrimFunc) -> Scheduled | None:
+        return next(candidates(replace(work, func=func, constants=frozenset())), None)
+
+    found = stream.schedule_sums(work.func, part)
+    if found is not None:
+        yield found
+
+
+def _options(target: Target) -> dict[str, Any]:
+    return {**dict(target.attrs), "kind": target.kind.name, "keys": list(target.keys)}
+
+
+#: For processors. A depthwise convolution comes first: its sums have few terms, each in a channel.
+#: The planner's kernels load a row in vectors; a contraction's vectors are across channels.
+ON_CPU: tuple[Kind, ...] = (
+    _view,
+    _stream,
+    _planned("conv"),
+    *map(_kernel, kinds.KINDS),
+    _planned("product"),
+    _planned("rows"),
+    _sums,
+)
+#: For CUDA GPUs: the planner's kinds, and dlight's rules for the rest.
+ON_GPU: tuple[Kind, ...] = (
+    _view,
+    *(_planned(kind.name, GPU) for kind in GPU.kinds),
+    *map(
+        _rule,
+        (
+            dlight.gpu.Matmul(),
+            dlight.gpu.GEMV(),
+            dlight.gpu.Reduction(),
+            dlight.gpu.GeneralReduction(),
+            dlight.gpu.Fallback(),
+        ),
+    ),
+)

@@ -1,0 +1,99 @@
+"""Transposed convolutions as convolutions of phases: whole numbers, so equal bit for bit."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+import fuse_epilogue
+from fuse_epilogue.models.transposed import TransposedConvolutions
+from fuse_epilogue.schedules import host
+from test_models_compile import relax_model
+
+
+def expected(
+    x: np.ndarray, weight: np.ndarray, stride: int, padding: int, more: int, groups: int
+) -> np.ndarray:
+    """What the operator means: every input is spread over the taps' results."""
+    rank, taps = x.ndim - 2, weight.shape[2:]
+    full = [(n - 1) * stride + k + more for n, k in zip(x.shape[2:], taps, strict=True)]
+    made = np.zeros((x.shape[0], weight.shape[1] * groups, *full), x.dtype)
+    inputs, outputs = weight.shape[0] // groups, weight.shape[1]
+    for group, tap in itertools.product(range(groups), itertools.product(*map(range, taps))):
+        own = slice(group * inputs, (group + 1) * inputs)
+        term = np.einsum("bi...,io->bo...", x[:, own], weight[(own, slice(None), *tap)])
+        places = tuple(
+            slice(t, t + (n - 1) * stride + 1, stride)
+            for t, n in zip(tap, x.shape[2:], strict=True)
+        )
+        made[(slice(None), slice(group * outputs, (group + 1) * outputs), *places)] += term
+    inner = tuple(slice(padding, size - padding) for size in full)
+    return made[(slice(None), slice(None), *inner)]
+
+
+def model(weight: np.ndarray, shape: tuple[int, ...], **options: Any) -> tvm.IRModule:
+    operator = relax.op.nn.conv1d_transpose if weight.ndim == 3 else relax.op.nn.conv2d_transpose
+    return relax_model(
+        shape, build=lambda _, x: relax.op.nn.relu(operator(x, relax.const(weight), **options))
+    )
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+@pytest.mark.parametrize(
+    ("taps", "stride", "padding", "more", "groups"),
+    [(2, 2, 0, 0, 1), (4, 2, 1, 0, 1), (4, 2, 0, 1, 2), (3, 1, 1, 0, 1), (3, 3, 1, 2, 1)],
+)
+def test_phases(rank: int, taps: int, stride: int, padding: int, more: int, groups: int) -> None:
+    rng = np.random.default_rng(taps)
+    shape = (2, 4, *(5, 7)[:rank])
+    weight = rng.integers(-3, 4, (4, 6, *[taps] * rank)).astype("float32")
+    x = rng.integers(-3, 4, shape).astype("float32")
+    x.flat[3] = np.inf
+    mod = model(weight, shape, strides=stride, padding=padding, output_padding=more, groups=groups)
+    with np.errstate(invalid="ignore"):
+        right = expected(x, weight, stride, padding, more, groups)
+        right = np.where(np.isnan(right), right, np.maximum(right, 0))
+    made = fuse_epilogue.compile(mod, host(1))
+    finite = np.isfinite(right)
+    assert np.array_equal(made(x)[finite], right[finite])
+    assert np.isinf(right).sum() and (made(x) == np.inf)[right == np.inf].all()
+    assert "_transpose(" not in TransposedConvolutions()(mod).script()
+
+
+@pytest.mark.parametrize("options", [{"strides": 2}, {"dilation": 2}])
+def test_phases_of_different_taps_are_left_to_tvm(options: dict[str, Any]) -> None:
+    rng = np.random.default_rng(0)
+    weight = rng.integers(-3, 4, (4, 2, 3, 3)).astype("float32")
+    mod = model(weight, (1, 4, 5, 6), **options)
+    assert "conv2d_transpose(" in TransposedConvolutions()(mod).script()
+    x = rng.integers(-3, 4, (1, 4, 5, 6)).astype("float32")
+    spread = np.zeros((4, 2, 5, 5), "float32") if "dilation" in options else weight
+    spread[:, :, :: options.get("dilation", 1), :: options.get("dilation", 1)] = weight
+    right = np.maximum(expected(x, spread, options.get("strides", 1), 0, 0, 1), 0)
+    assert np.array_equal(fuse_epilogue.compile(mod, host(1))(x), right)
+
+
+def test_integers_with_one_bound() -> None:
+    """torch's importer writes the other bound as infinity, which TVM cannot cast."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((5,), "int64"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            low = builder.emit(relax.op.clip(x, -1, float("inf")))
+            out = builder.emit_output(relax.op.clip(low, float("-inf"), 2))
+        builder.emit_func_output(out)
+    made = fuse_epilogue.compile(builder.get(), host(1))
+    assert made(np.array([-(2**40), -1, 1, 2, 2**40])).tolist() == [-1, -1, 1, 2, 2]
+
+
+def test_arrays_of_infinity() -> None:
+    def build(_: Any, x: Any) -> Any:
+        return relax.op.add(x, relax.op.full((3, 2), relax.const(float("-inf"), "float32")))
+
+    made = fuse_epilogue.compile(relax_model((3, 2), build=build), host(1))
+    assert (made(np.zeros((3, 2), "float32")) == -np.inf).all()
