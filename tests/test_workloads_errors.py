@@ -49,8 +49,8 @@ BOTH: list[tuple[str, Any, str]] = [
         )
     ),
     *(("bias", value, "one of False, True") for value in (1, 0, None, "no")),
-    *(("activation", value, "one of None, 'relu', 'silu'") for value in ("gelu", "ReLU", False, 0)),
 ]
+BENT = ("tanh", "ReLU", False, 0)
 OWN: list[tuple[str, Any, str]] = [
     *(
         ("dtype", value, RELAX_DTYPES + ", 'int8'")
@@ -58,9 +58,11 @@ OWN: list[tuple[str, Any, str]] = [
     ),
     *(("layout", value, "one of 'NCW', 'NWC'") for value in ("NHWC", "ncw", None)),
     *(("shift", value, "an int from 0 to 31") for value in (-1, 32, 1.0, None, True)),
+    *(("activation", value, "one of None, 'relu', 'silu', 'gelu'") for value in BENT),
 ]
 OF_RELAX: list[tuple[str, Any, str]] = [
-    ("dtype", value, RELAX_DTYPES) for value in ("int8", "float64", None)
+    *(("dtype", value, RELAX_DTYPES) for value in ("int8", "float64", None)),
+    *(("activation", value, "one of None, 'relu', 'silu'") for value in (*BENT, "gelu")),
 ]
 
 

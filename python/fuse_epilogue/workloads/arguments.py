@@ -25,6 +25,10 @@ UNQUANTISED = {
     "int8": "int32",
 }
 ACTIVATIONS = (None, "relu", "silu")
+#: Those of the convolutions that are written out.
+CONV_ACTIVATIONS = (*ACTIVATIONS, "gelu")
+#: Those that integers have.
+INTEGER_ACTIVATIONS = (None, "relu")
 
 #: From so many elements on, an index into a buffer does not fit into 32 bits.
 TOO_MANY_FOR_INT32 = 2**31
@@ -124,17 +128,30 @@ def size(argument: str, value: Any, names: dict[str, tirx.Var]) -> Size:  # noqa
     return number
 
 
-def check_activation(activation: Any, dtype: str) -> None:  # noqa: ANN401
+def check_activation(
+    activation: Any,  # noqa: ANN401
+    dtype: str,
+    possible: Sequence[str | None] = ACTIVATIONS,
+) -> None:
     """Check that there is such an activation, and that the accumulator of `dtype` has it.
+
+    Parameters
+    ----------
+    activation, dtype
+        As of the workloads.
+    possible
+        The activations that this workload has.
 
     Raises
     ------
     ValueError
         There is not, or it has not.
     """
-    one_of("activation", activation, ACTIVATIONS)
-    if dtype == "int8" and activation == "silu":
-        raise ValueError("activation must be one of None, 'relu' for dtype = 'int8': 'silu'")
+    one_of("activation", activation, possible)
+    if dtype == "int8" and activation not in INTEGER_ACTIVATIONS:
+        raise ValueError(
+            f"activation must be one of None, 'relu' for dtype = 'int8': {activation!r}"
+        )
 
 
 def index_dtype(*shapes: Mapping[str, Size]) -> str:

@@ -86,7 +86,7 @@ def matmul(
     >>> func = workloads.matmul("m", 256, 512, dtype="bfloat16", transpose_b=True)
     >>> sch = tvm.s_tir.Schedule(func)
     >>> print(sch.fuse_reduction_epilogue("matmul", "bias"))
-    'matmul' absorbed T.Cast("float32", bias[v_n]) from 'bias' into T.init; 'summed' is gone.
+    'matmul' absorbed T.Cast("float32", bias[v_n]) from 'bias' into T.init; 'summed' is gone. ...
     """
     names: dict[str, tirx.Var] = {}
     rows, columns, depth = size("m", m, names), size("n", n, names), size("k", k, names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -19,8 +20,14 @@ Index = tuple[Any, ...]
 
 def final_blocks(activation: str | None, accumulator: str, dtype: str) -> list[str]:
     """Name the blocks of :meth:`Writer.activate`, and of :meth:`Writer.convert` to `dtype`."""
-    bends = {None: [], "relu": ["relu"], "silu": ["sigmoid", "silu"]}[activation]
+    bends = {None: [], "relu": ["relu"], "silu": ["sigmoid", "silu"], "gelu": ["gelu"]}[activation]
     return [*bends, *["cast"] * (dtype != accumulator)]
+
+
+def gelu(x: Any) -> Any:
+    """Return x times the probability that a standard normal variable is below x."""
+    half, slope = (tirx.const(v, x.ty.dtype) for v in (0.5, math.sqrt(0.5)))
+    return x * (half + half * T.erf(x * slope))
 
 
 class Writer:
@@ -46,7 +53,8 @@ class Writer:
         self.accumulator = accumulator
         self.index_dtype = index_dtype
         self.last = last
-        self.y: Any = None
+        #: The output that a block stores into, by the name of the block.
+        self.outputs: dict[str, Any] = {}
         self.builder = IRBuilder()
 
     @contextlib.contextmanager
@@ -67,7 +75,7 @@ class Writer:
 
     def output(self, name: str, dtype: str) -> None:
         """Declare the parameter that the last block stores into."""
-        self.y = self.parameter(name, self.dims.values(), dtype)
+        self.outputs[self.last] = self.parameter(name, self.dims.values(), dtype)
 
     def reduce(
         self,
@@ -110,6 +118,8 @@ class Writer:
         if activation == "silu":
             gate = self.each("sigmoid", "gate", lambda at: T.sigmoid(self.cast(s[at])))
             return self.each("silu", "gated", lambda at: self.cast(s[at]) * gate[at])
+        if activation == "gelu":
+            return self.each("gelu", "bent", lambda at: gelu(self.cast(s[at])))
         return s
 
     def convert(self, s: Any, dtype: str) -> None:
@@ -136,9 +146,9 @@ class Writer:
                 yield tuple(variables)
 
     def buffer(self, block: str, name: str, dims: Mapping[str, Size], dtype: str) -> Any:
-        """Make the buffer that `block` stores into; that of the last one is the output."""
-        if block == self.last:
-            return self.y
+        """Return the buffer that `block` stores into: an output, or a new one."""
+        if block in self.outputs:
+            return self.outputs[block]
         made = T.sblock_alloc_buffer(self.sizes(dims.values()), dtype)
         IRBuilder.name(name, made)
         return made
