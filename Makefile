@@ -25,7 +25,7 @@ CPP_CODE = $(shell find cpp tests/cuda_on_cpu -name "*.cc" -o -name "*.h")
 .DELETE_ON_ERROR:
 # One target at a time; within the compilation all cores work anyway.
 .NOTPARALLEL:
-.PHONY: help install lib demo test test-all lint format sanitize bench fuzz fuzz-certificates fuzz-cuda fuzz-neuron fuzz-modules fuzz-schedules stale tvm-tests docs wheel test-wheel clean
+.PHONY: help install lib demo test test-all lint format sanitize bench fuzz fuzz-cascades fuzz-certificates fuzz-cuda fuzz-neuron fuzz-modules fuzz-schedules stale tvm-tests docs wheel test-wheel clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -83,6 +83,10 @@ fuzz-modules: N = 1000
 fuzz-modules: install ## judge N random Relax modules (SEED, WORKERS, OUT; ONNX_RUNTIME: a Python that has onnxruntime)
 	PYTHONPATH=tests $(PY) -m generated_modules --modules $(N) --seed $(SEED) --workers $(WORKERS) \
 	  $(if $(OUT),--output $(OUT)) $(if $(ONNX_RUNTIME),--oracle $(ONNX_RUNTIME),--no-oracle)
+
+fuzz-cascades: install ## judge N generated cascades (SEED, WORKERS, OUT: as for fuzz); kept in build/fuzz-cascades
+	PYTHONPATH=tests $(PY) -m generated_cascades --programs $(N) --seed $(SEED) --workers $(WORKERS) \
+	  $(if $(OUT),--output $(OUT))
 
 # The same for schedules of LLVM; in build/fuzz-schedules.
 fuzz-schedules: N = 5000

@@ -17,7 +17,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "python/fuse_epilogue"
-SCHEDULES = (f"{PACKAGE}/planner", f"{PACKAGE}/schedules")
+SCHEDULES = tuple(
+    f"{PACKAGE}/{folder}"
+    for folder in ("kernels", "planner", "recognize", "rewrites", "schedules", "tir")
+)
 
 #: By the name of a file in benchmarks/results, without ".json": what can change its figures.
 DEPENDS_ON: dict[str, tuple[str, ...]] = {
@@ -26,17 +29,23 @@ DEPENDS_ON: dict[str, tuple[str, ...]] = {
     "cuda_registers": ("cpp", *SCHEDULES, "benchmarks/cuda_registers.py"),
     "fusion": ("cpp", "benchmarks/fusion.py", "benchmarks/fusion_programs.py"),
     "fuzz": ("cpp", f"{PACKAGE}/verify", "tests/generated"),
+    "fuzz_cascades": ("cpp", "tests/cascades", "tests/generated_cascades"),
     "fuzz_cuda": ("cpp", *SCHEDULES, "tests/guarded_functions"),
     "fuzz_modules": ("cpp", f"{PACKAGE}/transform", "tests/generated_modules"),
     "fuzz_neuron": ("cpp", f"{PACKAGE}/neuron", *SCHEDULES, "tests/guarded_functions"),
-    "fuzz_schedules": ("cpp", f"{PACKAGE}/kernels", *SCHEDULES, "tests/planned_functions"),
+    "fuzz_schedules": ("cpp", *SCHEDULES, "tests/planned_functions"),
     "model_fusion": ("cpp", f"{PACKAGE}/transform", "benchmarks/model_fusion.py"),
     "models": (
-        *(f"{PACKAGE}/{folder}" for folder in ("kernels", "models", "recognize", "transform")),
+        *(f"{PACKAGE}/{folder}" for folder in ("models", "transform")),
         *SCHEDULES,
         "benchmarks/models_torch.py",
     ),
-    "neuron_ladder": (f"{PACKAGE}/neuron", f"{PACKAGE}/schedules/neuron"),
+    "neuron_ladder": (f"{PACKAGE}/neuron", f"{PACKAGE}/kernels/trainium"),
+    "neuron_published": (
+        f"{PACKAGE}/neuron",
+        f"{PACKAGE}/kernels/trainium",
+        "benchmarks/published_products.py",
+    ),
     "pass_time": ("cpp", f"{PACKAGE}/transform", "benchmarks/pass_time.py"),
     "planner": ("cpp", *SCHEDULES, "benchmarks/planner.py"),
     "planner_znver5": ("cpp", *SCHEDULES, "benchmarks/planner.py"),

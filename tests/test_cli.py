@@ -15,11 +15,14 @@ import tvm
 
 from cli_runs import product, run, saved, sum_of_part
 from fuse_epilogue import cli, neuron, tune, workloads
+from fuse_epilogue.cli import arguments as options
 from fuse_epilogue.cli import inputs, output
+from fuse_epilogue.neuron.machine import MACHINES
 from fuse_epilogue.planner import Plan
 from fuse_epilogue.planner.measure import arguments
 from fuse_epilogue.schedule import NUMERICS
-from fuse_epilogue.transform import FuseReductionEpilogue
+from fuse_epilogue.transform import POLICIES, FuseReductionEpilogue
+from fuse_epilogue.transform.find import DEFAULT_NUMERICS
 from fuse_epilogue.transform.report import FUNCTION_ATTR
 from tuning import evolution, nothing_runs, without_intrinsics
 
@@ -34,7 +37,7 @@ def test_plan_explains_and_writes(product, tmp_path, capsys):
     code, said, _ = run(
         *(capsys, "plan", product, "--target", "llvm", "--out", str(out), "--picture", str(picture))
     )
-    assert code == output.DONE and "fused against unfused" in said
+    assert code == output.DONE and "\nfusion: " in said
     chosen = Plan.from_json(out.read_text())
     assert chosen.sizes == {"m": 16, "n": 16, "k": 16}
     assert picture.read_text().startswith("<svg")
@@ -131,6 +134,22 @@ def test_every_command_has_help_with_an_example(name, capsys):
     assert f"python -m fuse_epilogue {name}" in said
     for code in (output.DONE, output.REFUSED, output.WRONG, output.INTERRUPTED):
         assert re.search(rf"exit codes:.*^  {code} +\w", said, re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["plan", "--help"]], ids=" ".join)
+def test_help_does_not_wait_for_tvm(words):
+    command = [sys.executable, "-X", "importtime", "-m", "fuse_epilogue", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "fuse_epilogue.cli.commands" in loaded
+    assert not {"tvm", "numpy"} & loaded
+
+
+def test_words_of_options_are_those_of_the_package():
+    assert set(options.MACHINES) == set(MACHINES)
+    assert set(options.POLICIES) == set(POLICIES)
+    assert set(options.NUMERICS) == set(NUMERICS)
+    assert options.DEFAULT_NUMERICS == DEFAULT_NUMERICS
 
 
 def test_it_runs_as_a_module(tmp_path):

@@ -17,7 +17,7 @@ import fuse_epilogue
 from fuse_epilogue import cli
 from fuse_epilogue.neuron.checker import RULES
 from fuse_epilogue.neuron.costs import TABLE
-from fuse_epilogue.neuron.instructions import INSTRUCTIONS
+from fuse_epilogue.neuron.isa import INSTRUCTIONS
 from fuse_epilogue.neuron.machine import MACHINES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,6 +27,7 @@ import generate  # noqa: E402
 from generate import (  # noqa: E402
     algebra,
     benchmarks,
+    changelog,
     commands,
     links,
     pictures,
@@ -105,6 +106,18 @@ def test_pages_of_trainium_hold_all_rows() -> None:
         assert f"{each.sbuf_bytes:,}" in pages["trainium/machines"]
 
 
+def test_the_changelog_is_whole() -> None:
+    page = changelog.pages()["changelog"]
+    words = (
+        changelog.CHANGELOG.read_text(encoding="utf-8").replace("`", "").replace("#", "").split()
+    )
+    assert [word for word in page.replace("`", "").split() if set(word) - set("=-~")] == [
+        word for word in words if set(word) - set("=-~")
+    ]
+    # Code is code: no backtick stands alone.
+    assert not re.search(r"(?<!`)`(?!`)", page)
+
+
 def test_every_command_is_on_its_page() -> None:
     page = commands.pages()["commands"]
     for name in cli.COMMANDS:
@@ -125,7 +138,7 @@ def test_names_in_docstrings_are_found_where_a_reader_would_look() -> None:
     found = references.find("check", "fuse_epilogue.verify", None)
     assert references.public_name(found) == "fuse_epilogue.verify.check"
     # Of another module of the package, and of the module that a class comes from.
-    assert references.find(".kinds.FINDERS", "fuse_epilogue.planner", "Plan") is not None
+    assert references.find(".backends.BACKENDS", "fuse_epilogue.planner", "Plan") is not None
     nothing = references.find("no_such_name", "fuse_epilogue.planner", "Plan")
     assert references.public_name(nothing) is None
     assert nothing is references.find("nor_this", "fuse_epilogue", None)
@@ -153,16 +166,19 @@ def test_figures_are_those_of_the_file(tmp_path: Path) -> None:
                 "step": 3,
                 "what": "a step",
                 "predicted_ms": 1.25,
+                "range_ms": [1.125, 3.0],
                 "published_ms": 2.5,
                 "explained": False,
             }
         ],
+        "step_4_by_merged_sums": {"2": 1.75},
         "kernels": {"any data": {"trn1 float32": {"predicted_ms": 0.75, "floor_ms": 0.5}}},
     }
     (tmp_path / "neuron_ladder.json").write_text(json.dumps(data))
     page = benchmarks.pages(tmp_path)["benchmarks/neuron_ladder"]
-    for cell in ("- 1.250 ms", "- 2.500 ms", "- 0.500\n", "- no\n", "- 0.750 ms", "- 1.50\n"):
-        assert cell in page, cell
+    cells = "1.250 ms", "1.125 to 3.000 ms", "2.500 ms", "0.500\n", "no\n", "1.750 ms", "1.50\n"
+    for cell in cells:
+        assert f"- {cell}" in page, cell
 
 
 def test_tuning_is_shown_task_by_task(tmp_path: Path) -> None:

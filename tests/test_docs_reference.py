@@ -82,6 +82,8 @@ def test_every_public_name_is_in_the_reference() -> None:
         "fuse_epilogue.kernels.cpu.contraction",
         "fuse_epilogue.kernels.cpu.row_program",
         "fuse_epilogue.neuron.emit",
+        "fuse_epilogue.neuron.isa",
+        "fuse_epilogue.neuron.language",
         "fuse_epilogue.planner.problems.cuda",
         "fuse_epilogue.planner.problems.trainium",
     }

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from fuse_epilogue.planner import __main__, calibrate
-from fuse_epilogue.planner.kept import SUFFIX, Kept, NotMeasured
+from fuse_epilogue import cli
+from fuse_epilogue.planner import calibrate
 from fuse_epilogue.planner.machine import cpu
-from fuse_epilogue.planner.problems.epilogue import NONE
-from fuse_epilogue.planner.problems.rows import find_rows
+from fuse_epilogue.planner.measurement_log import SUFFIX, Kept, NotMeasured
+from fuse_epilogue.planner.problems.row_reduction import find_rows
 from fuse_epilogue.planner.system import System
+from fuse_epilogue.rewrites.epilogue import NONE
 from fuse_epilogue.schedules import host
 from fuse_epilogue.workloads import row_reduce
 from tuning import no_process_stays
@@ -62,9 +63,10 @@ class Fake:
         return 1e-6 + 1e-9 * size / point.get("threads", 1)
 
 
-def calibrated(out: Path, fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(__main__, "here", fake)
-    __main__.main(["calibrate", "--out", str(out), "--points", "8"])
+def calibrated(out: Path, fake: Fake, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return the exit code of a calibration that a fake measures."""
+    monkeypatch.setattr(calibrate, "here", fake)
+    return cli.main(["calibrate", "--out", str(out), "--points", "8"])
 
 
 @pytest.mark.usefixtures("small")
@@ -74,15 +76,13 @@ def test_a_calibration_that_was_stopped_goes_on(
     whole = Fake()
     calibrated(tmp_path / "whole.json", whole, monkeypatch)
     out, first, second = tmp_path / "profile.json", Fake(dies=9), Fake()
-    with pytest.raises(SystemExit) as ended:
-        calibrated(out, first, monkeypatch)
-    assert ended.value.code == 130
+    assert calibrated(out, first, monkeypatch) == 130
     kept = out.with_name(out.name + SUFFIX)
     assert len(kept.read_bytes().splitlines()) == 9 and not out.exists()
     with kept.open("ab") as file:  # killed while it wrote one more
         file.write(kept.read_bytes()[:30])
-    calibrated(out, second, monkeypatch)
-    assert "going on with 9 measurements" in capsys.readouterr().out
+    assert calibrated(out, second, monkeypatch) == 0
+    assert "going on with 9 measurements" in capsys.readouterr().err
     assert second.asked == whole.asked - 9
     assert out.read_bytes() == (tmp_path / "whole.json").read_bytes()
     assert sorted(tmp_path.iterdir()) == [out, tmp_path / "whole.json"]
@@ -230,7 +230,5 @@ def test_mistakes(tmp_path: Path, capsys: Any, options: list[str], told: str) ->
 
 
 def refused(folder: Path, options: list[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        __main__.main(["calibrate", "--out", str(folder / "profile.json"), *options])
-    assert ended.value.code == 2
+    assert cli.main(["calibrate", "--out", str(folder / "profile.json"), *options]) == 2
     assert not list(folder.iterdir())

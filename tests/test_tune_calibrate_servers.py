@@ -14,11 +14,11 @@ import psutil
 import pytest
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
-from fuse_epilogue import _rpc, tune
-from fuse_epilogue.planner import Profile, __main__, remote
-from fuse_epilogue.planner.kept import NotMeasured
+from fuse_epilogue import _rpc, cli, tune
+from fuse_epilogue.planner import Profile, remote
 from fuse_epilogue.planner.machine import cpu
 from fuse_epilogue.planner.measure import SAMPLES
+from fuse_epilogue.planner.measurement_log import NotMeasured
 from fuse_epilogue.planner.remote import Remote
 from fuse_epilogue.planner.system import System, here
 from fuse_epilogue.schedules import host
@@ -69,7 +69,7 @@ def test_a_profile_of_a_machine_behind_a_tracker(
     monkeypatch.setenv("TVM_NUM_THREADS", "2")
     out = tmp_path / "profile.json"
     tracker = f"127.0.0.1:{cluster.port}"
-    __main__.main(
+    cli.main(
         ["calibrate", "--out", str(out), "--points", "4", "--tracker", tracker, "--key", "there"]
     )
     profile = Profile.from_json(out.read_text())

@@ -32,7 +32,7 @@ from tvm.s_tir import Schedule
 from tvm.script import tirx as T
 
 from fuse_epilogue import schedules, workloads
-from fuse_epilogue.schedules.targets import vector_bits
+from fuse_epilogue.targets import vector_bits
 
 try:
     from pictures import bars, show, side_by_side

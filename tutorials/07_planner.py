@@ -239,11 +239,12 @@ for candidate in found.by_fusion.values():
 # that fit measurements.
 
 plan = fuse_epilogue.plan(product, target)
-why = plan.explain()
+why = plan.explain(verbose=True)
 print(why)
 
 # %%
-# How to read it, from top to bottom:
+# That is everything there is to say; ``plan.explain()`` keeps to one screen. How to read it,
+# from top to bottom:
 #
 # - *chosen*: a value for each variable, and what each term adds to the predicted time. Parallelism
 #   is what several cores save, so it is taken off.
@@ -308,8 +309,8 @@ show("planner_measured", bars("microseconds, measured on this machine", chart, "
 # %%
 # No assertion here: your numbers are yours. A model of four terms is not a clock; what it has to
 # get right is the order. On a machine that was not calibrated even the scale may be off; ``python
-# -m fuse_epilogue.planner calibrate --out FILE`` measures yours, and ``plan(..., profile=...)``
-# takes what it wrote.
+# -m fuse_epilogue calibrate --out FILE`` measures yours, and ``plan(..., profile=...)`` takes what
+# it wrote.
 #
 # Another size
 # ------------

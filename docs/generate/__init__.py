@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from . import algebra, benchmarks, commands, reference, refusals, trainium
+from . import algebra, benchmarks, changelog, commands, reference, refusals, trainium
 
 #: What returns pages by their names below ``docs/generated``, without ".rst".
 GENERATORS: tuple[Callable[[], Mapping[str, str]], ...] = (
@@ -18,6 +18,7 @@ GENERATORS: tuple[Callable[[], Mapping[str, str]], ...] = (
     commands.pages,
     reference.pages,
     benchmarks.pages,
+    changelog.pages,
 )
 
 

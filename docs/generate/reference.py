@@ -30,7 +30,7 @@ PACKAGES = {
 
 #: What public functions take or return without exporting it, by the package that it is shown with.
 ALSO = {
-    "fuse_epilogue.schedules": ("choice.Choice",),
+    "fuse_epilogue.schedules": ("Choice",),
     "fuse_epilogue.planner": (
         "cost.Weights",
         "machine.Cpu",
@@ -186,7 +186,7 @@ def comment(package: str, name: str) -> list[str]:
 def _fields(package: str, path: str) -> str:
     """Return the fields of a data class: its docstring describes them."""
     module, _, name = path.rpartition(".")
-    cls = getattr(importlib.import_module(f"{package}.{module}"), name)
+    cls = getattr(importlib.import_module(f"{package}.{module}".rstrip(".")), name)
     return ", ".join(getattr(cls, "__dataclass_fields__", ())) or "__init__"
 
 

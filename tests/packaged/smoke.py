@@ -38,7 +38,9 @@ def fuses_after_import_tvm_alone() -> None:
     """The entry point has replaced TVM's own method, and what it makes computes the same."""
     sch = Schedule(matmul_bias)
     report = sch.fuse_reduction_epilogue("multiply")
-    assert str(report) == "'multiply' absorbed C[vi, vj] from 'add' into T.init; 'temp' is gone."
+    assert report.sentences == (
+        "'multiply' absorbed C[vi, vj] from 'add' into T.init; 'temp' is gone.",
+    )
     data = np.random.default_rng(0).integers(-9, 9, (3, 16, 16)).astype("int32")
     arrays = [tvm.runtime.tensor(array) for array in (*data, np.zeros_like(data[0]))]
     tvm.compile(sch.mod, target="llvm")["main"](*arrays)

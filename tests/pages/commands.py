@@ -26,7 +26,7 @@ COMMAND = re.compile(rf"(?:[A-Z_]+=\S+ +)*(?:{'|'.join(PROGRAMS)})(?: +(?P<argum
 INLINE = re.compile(r"``([^`]+)``|(?<![`:])`([^`]+)`(?![`_])")
 
 #: Commands of ``python -m fuse_epilogue`` that are only parsed, and why.
-ONLY_PARSED = {"tune": "a search takes minutes"}
+ONLY_PARSED = {"tune": "a search takes minutes", "calibrate": "measuring takes minutes"}
 
 #: What the names of inputs stand for where the command line is run.
 INPUTS = {

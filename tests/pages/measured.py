@@ -118,6 +118,26 @@ def ladder(results: Any) -> tuple[float, ...]:  # noqa: ANN401
     return explained * 100, fourth["predicted_ms"], fourth["published_ms"]
 
 
+def published(results: Any) -> tuple[float, ...]:  # noqa: ANN401
+    told = results["judged"]["all"]
+    found = told["prediction"]
+    error = found["median_error"] * 100
+    return told["latencies"], found["within_15_percent"], error, told["inside_of_the_range"]
+
+
+def published_ranges(results: Any) -> tuple[float, ...]:  # noqa: ANN401
+    found = results["judged"]["all"]["middle_of_the_range"]
+    return found["median_error"] * 100, found["within_30_percent"]
+
+
+def published_twice(results: Any) -> tuple[float, ...]:  # noqa: ANN401
+    """The latencies of one text; three others of the first family are predicted at below half."""
+    first = [row for row in results["kernels"] if row["family"] == "tutorial 2024"]
+    assert sum(row["predicted_ms"] < row["published_ms"] / 2 for row in first) == 3
+    texts = {row["family"]: row for row in reversed(results["kernels"])}
+    return texts["tutorial 2024"]["published_ms"], texts["search 2025"]["published_ms"]
+
+
 #: Columns of the table of Trainium: machines and types.
 TRAINIUM = tuple((m, d) for m in ("trn1", "trn2") for d in ("float32", "bfloat16"))
 

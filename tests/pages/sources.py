@@ -57,10 +57,33 @@ ROWS = (
         measured.longer_than_memcpy,
     ),
     Row(
+        "Of {} published latencies, of products of matrices and of depthwise conv1d, the "
+        "prediction is within 15 % for {}, with a median error of {:.1f} %, and {} lie in the "
+        "predicted range",
+        "neuron_published.json",
+        measured.published,
+    ),
+    Row(
+        "its middle is off by {:.1f} % in the median, and by at most 30 % for {}",
+        "neuron_published.json",
+        measured.published_ranges,
+    ),
+    Row(
+        "three kernels of a tutorial of 2024; the same text as its first one was published at "
+        "{:.2f} ms and later at {:.2f} ms",
+        "neuron_published.json",
+        measured.published_twice,
+    ),
+    Row(
         "predicted within {:.1f} % of the published latencies, but for step 4: {:.2f} ms "
         "predicted, {:.2f} ms published",
         "neuron_ladder.json",
         measured.ladder,
+    ),
+    Row(
+        "With two in one instruction {:.2f} ms are predicted, with four {:.2f} ms",
+        "neuron_ladder.json",
+        lambda r: tuple(r["step_4_by_merged_sums"].values()),
     ),
     Row(
         "last kernel has {:.3f} ms predicted, {:.3f} ms published",

@@ -1,36 +1,24 @@
 """The command line, ``fuse-epilogue`` or ``python -m fuse_epilogue``: one module for each command.
 
-Every command takes a file that :mod:`.inputs` reads and returns an :class:`.output.Answer`, which
-is printed as text or as JSON. Standard output is for that alone; the exit codes are those of
+:mod:`.commands` has their options and their help. Every command returns an
+:class:`.output.Answer`, which is printed as text or as JSON. All but ``calibrate`` take a file that
+:mod:`.inputs` reads. Standard output is for the answer alone; the exit codes are those of
 :mod:`.output`.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
+from .._extend import extend_tvm
 from .._interrupts import as_keyboard_interrupt
-from . import compiled, executed, explained, fused, kernels, output, planned, profiled, tuned
-from .inputs import InputError
+from . import output
+from .commands import COMMANDS
 
-#: The commands by name, in the order of the help.
-COMMANDS: MappingProxyType[str, Any] = MappingProxyType(
-    {
-        "explain": explained,
-        "fuse": fused,
-        "plan": planned,
-        "tune": tuned,
-        "nki": kernels,
-        "compile": compiled,
-        "run": executed,
-        "profile": profiled,
-    }
-)
 _DESCRIPTION = """
 Fuse reductions with what follows them, plan and emit kernels, compile whole models: for modules in
 files.
@@ -61,26 +49,27 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, module in COMMANDS.items():
+    for name, row in COMMANDS.items():
         command = commands.add_parser(
             name,
-            help=module.HELP,
-            description=module.DESCRIPTION,
-            epilog=f"examples:{module.EXAMPLE}{_EXIT_CODES}",
+            help=row.help,
+            description=row.description,
+            epilog=f"examples:{row.examples}{_EXIT_CODES}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        command.add_argument(
-            "input", metavar="INPUT", help="a .json, .py or .onnx file, or - or a pipe for JSON"
-        )
-        command.add_argument(
-            "--run-python", action="store_true", help="execute INPUT if it is Python: trust it"
-        )
+        if row.reads_input:
+            command.add_argument(
+                "input", metavar="INPUT", help="a .json, .py or .onnx file, or - or a pipe for JSON"
+            )
+            command.add_argument(
+                "--run-python", action="store_true", help="execute INPUT if it is Python: trust it"
+            )
         command.add_argument(
             "--json",
             action="store_true",
             help="print one JSON document instead of text; all else goes to standard error",
         )
-        module.add(command)
+        row.add(command)
     return made
 
 
@@ -105,11 +94,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser().parse_args(arguments)
     try:
         with as_keyboard_interrupt():
-            answer: output.Answer = COMMANDS[given.command].run(given)
+            # After the parser: TVM is imported here, which help has no need of.
+            extend_tvm()
+            module = importlib.import_module(f".{COMMANDS[given.command].module}", __name__)
+            answer: output.Answer = module.run(given)
             return answer.show(given.json)
-    except (InputError, OSError) as error:
+    except (output.InputError, OSError) as error:
         output.note(f"error: {error}")
-        return output.WRONG if isinstance(error, InputError) else output.REFUSED
+        return output.WRONG if isinstance(error, output.InputError) else output.REFUSED
     except KeyboardInterrupt:
         output.note("interrupted")
         return output.INTERRUPTED

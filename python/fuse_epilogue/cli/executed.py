@@ -10,34 +10,15 @@ from typing import Any
 import numpy as np
 
 from .._files import write_bytes
-from . import inputs, model_files, output
+from . import model_files, output
 from .output import Answer
-
-HELP = "run a compiled model on arrays in files, or on random ones"
-DESCRIPTION = f"""
-Run a model once and say what it returns. INPUT is {model_files.SAVED}, or what
-`compile` takes, which is compiled first. Results can be written as NumPy has them.
-"""
-EXAMPLE = """
-  python -m fuse_epilogue run model.so --input x.npy --out y.npy
-  python -m fuse_epilogue run model.so --input ids=ids.npy --input mask=mask.npy --json
-"""
-
-
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
-    model_files.add_compiling(parser)
-    model_files.add_inputs(parser)
-    parser.add_argument(
-        "-o", "--out", metavar="FILE", help="write the result as .npy, or all of them as .npz"
-    )
 
 
 def run(given: argparse.Namespace) -> Answer:
     """Run the model and describe what it returns."""
     output.check_file("--out", given.out)
     if given.out and Path(given.out).suffix not in (".npy", ".npz"):
-        raise inputs.InputError(f"--out '{given.out}': name it .npy for one result, else .npz")
+        raise output.InputError(f"--out '{given.out}': name it .npy for one result, else .npz")
     try:
         model = model_files.loaded(given)
     except model_files.Refused as error:
@@ -45,7 +26,7 @@ def run(given: argparse.Namespace) -> Answer:
     arrays = model_files.arrays(given, model.signature)
     several = len(model.signature.outputs) > 1
     if given.out and several and Path(given.out).suffix == ".npy":
-        raise inputs.InputError(f"--out '{given.out}': the model has several results, use .npz")
+        raise output.InputError(f"--out '{given.out}': the model has several results, use .npz")
     found = model(*arrays)
     results = {
         kind.name: np.asarray(each)

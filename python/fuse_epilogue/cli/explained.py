@@ -10,28 +10,10 @@ from tvm import ir, tirx
 
 from ..report import FusionReport
 from ..transform import FunctionReport, FuseReductionEpilogue, ReductionReport, report_of
-from ..transform.earlier import fused_before
+from ..transform.previous_runs import fused_before
 from ..transform.report import FUNCTION_ATTR
-from . import fused, inputs, options
+from . import fused, inputs
 from .output import Answer
-
-HELP = "say of each reduction what can be fused into it, and why the rest cannot"
-DESCRIPTION = """
-Look at every reduction of every function: what follows it, what of that the reduction can start
-from, what is left for each finished element, and what is refused, with the code of the reason and
-the way out. Fusions of earlier runs are listed separately from what can still be fused. Nothing is
-changed and nothing is written.
-"""
-EXAMPLE = """
-  python -m fuse_epilogue explain model.json
-  python -m fuse_epilogue explain model.onnx --json
-"""
-
-
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
-    parser.add_argument("--function", metavar="NAME", help="look at this one only (default: all)")
-    options.add_numerics(parser)
 
 
 def run(given: argparse.Namespace) -> Answer:

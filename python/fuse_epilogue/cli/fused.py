@@ -9,47 +9,18 @@ from collections.abc import Sequence
 from tvm import ir
 
 from .._files import write
-from ..transform import POLICIES, FunctionReport, FuseReductionEpilogue, report_of
+from ..transform import FunctionReport, FuseReductionEpilogue, report_of
 from ..transform.report import FAILED
-from . import inputs, options, output
+from . import inputs, output, targets
 from .output import Answer
-
-HELP = "fuse every reduction of a module with what follows it, and say what was done"
-DESCRIPTION = """
-Run the pass fuse_epilogue.transform.FuseReductionEpilogue over a module. Reductions whose fusion
-cannot be proved are left as they are, and the report says why. Floats stay bit for bit unless
---numerics reassociate allows more. The module is written to --out, as JSON that tvm.ir.load_json
-reads; without --out only the report is printed, and the module is discarded.
-"""
-EXAMPLE = """
-  python -m fuse_epilogue fuse model.json --out fused.json
-  python -m fuse_epilogue fuse model.json --show
-  python -m fuse_epilogue fuse model.onnx --policy planner --target host --out fused.json
-"""
 
 #: Of :data:`fuse_epilogue.REFUSALS`: codes of reductions of which nothing is left to be fused.
 _NOTHING_TO_FUSE = ("no-consumer", "already-fused")
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
-    policies = "; ".join(f"{name}: {meaning}" for name, meaning in POLICIES.items())
-    parser.add_argument(
-        "--policy", choices=list(POLICIES), default="planner", help=f"what to fuse ({policies})"
-    )
-    options.add_numerics(parser)
-    parser.add_argument(
-        "--target", help="what to plan for; " + options.TARGETS + " (default: none)"
-    )
-    parser.add_argument("-o", "--out", metavar="FILE", help="write the module there, as JSON")
-    parser.add_argument(
-        "--show", action="store_true", help="print the TIR of each fused function before and after"
-    )
-
-
 def run(given: argparse.Namespace) -> Answer:
     """Fuse, report and write."""
-    target = None if given.target is None else options.planned_target(given.target)
+    target = None if given.target is None else targets.planned_target(given.target)
     output.check_file("--out", given.out)
     module = inputs.read(given.input, given.run_python)
     one = FuseReductionEpilogue(given.policy, numerics=given.numerics, target=target)

@@ -15,14 +15,11 @@ from typing import Any
 import tvm
 from tvm import ir, tirx
 
-from ..tir_tree import handle
+from ..tir.walk import handle
+from .output import InputError
 
 #: What stands for standard input, which is JSON.
 STDIN = "-"
-
-
-class InputError(ValueError):
-    """A file that cannot be read as a module; the message names the file, the reason, a way out."""
 
 
 def read(path: str, run_python: bool = False) -> ir.IRModule:
@@ -50,7 +47,7 @@ def read(path: str, run_python: bool = False) -> ir.IRModule:
     -------
     >>> read("model.txt")
     Traceback (most recent call last):
-    fuse_epilogue.cli.inputs.InputError: 'model.txt': no file of that name
+    fuse_epilogue.cli.output.InputError: 'model.txt': no file of that name
     """
     if path == STDIN:
         if sys.stdin is None:

@@ -12,78 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tvm import ir, relax
 
-from . import inputs, options, output
+from . import inputs, output, targets
 
 if TYPE_CHECKING:
     from ..models import CompiledModel, Signature
     from ..models.signature import ArrayType
 
-#: What the commands take besides what others do.
-SAVED = "a model that `compile` has saved (.so or .fe; its machine code runs: trust it)"
-
 
 class Refused(Exception):
     """A model that cannot be compiled, or a call of one that fails; the message says why."""
-
-
-def add_compiling(parser: argparse.ArgumentParser) -> None:
-    """Add the options of compiling a model."""
-    parser.add_argument("--target", default="host", help=options.TARGETS + " (default: host)")
-    parser.add_argument(
-        "--threads",
-        metavar="N",
-        type=positive,
-        help="threads that parallel loops are made for (default: the target's cores)",
-    )
-    parser.add_argument(
-        "--size",
-        metavar="NAME=N",
-        type=_named_size,
-        action="append",
-        default=[],
-        help="give a size of the inputs that has a name a value, such as batch=1",
-    )
-
-    parser.add_argument(
-        "--database",
-        metavar="FOLDER",
-        help="keep what is compiled there, and find it again (its machine code runs: trust it)",
-    )
-
-
-def add_inputs(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say what a model is called with."""
-    parser.add_argument(
-        "--input",
-        dest="arrays",
-        metavar="[NAME=]FILE",
-        action="append",
-        default=[],
-        help="an input as .npy, in order or by name (default: all are random)",
-    )
-    parser.add_argument(
-        "--seed", metavar="N", type=options.natural, default=0, help="of random inputs (default: 0)"
-    )
-
-
-def positive(text: str) -> int:
-    """Return a number from 1, for the parser.
-
-    Example
-    -------
-    >>> positive("2")
-    2
-    """
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"it must be a whole number from 1, not '{text}'")
-    return int(text)
-
-
-def _named_size(text: str) -> tuple[str, int]:
-    name, equals, size = text.rpartition("=")
-    if not equals or not name:
-        raise argparse.ArgumentTypeError(f"it must be NAME=N, such as batch=1, not '{text}'")
-    return name, positive(size)
 
 
 def compiled(given: argparse.Namespace) -> CompiledModel:
@@ -99,19 +36,34 @@ def compiled(given: argparse.Namespace) -> CompiledModel:
     from ..models import DatabaseError, front
 
     try:
-        target = front.processor(options.target(given.target), given.threads)
+        target = front.processor(targets.target(given.target), given.threads)
     except ValueError as error:
-        raise inputs.InputError(f"--target '{given.target}': {error}") from error
+        raise output.InputError(f"--target '{given.target}': {error}") from error
     mod = _with_sizes(_imported(given.input, given.run_python), dict(given.size))
     bar = functools.partial(output.progress, Path(given.input).name)
     try:
         return front.compile_imported(
-            mod, target, threads=given.threads, on_progress=bar, database=given.database
+            mod,
+            target,
+            front.Options(
+                given.threads,
+                sizes=_several(given.sizes),
+                measure=given.measure,
+                on_progress=bar,
+                database=given.database,
+            ),
         )
     except DatabaseError as error:
-        raise inputs.InputError(f"--database: {error}") from error
+        raise output.InputError(f"--database: {error}") from error
     except ValueError as error:
         raise Refused(f"'{given.input}': {error}") from error
+
+
+def _several(sizes: list[tuple[str, tuple[int, ...]]]) -> dict[str, tuple[int, ...]] | None:
+    found: dict[str, tuple[int, ...]] = {}
+    for name, values in sizes:
+        found[name] = (*found.get(name, ()), *values)
+    return found or None
 
 
 def loaded(given: argparse.Namespace) -> CompiledModel:
@@ -127,13 +79,18 @@ def loaded(given: argparse.Namespace) -> CompiledModel:
     path = Path(given.input)
     if given.input == inputs.STDIN or path.suffix in inputs.READERS or not path.is_file():
         return compiled(given)
-    for option, value in (("--size", given.size), ("--threads", given.threads)):
+    for option, value in (
+        ("--size", given.size),
+        ("--sizes", given.sizes),
+        ("--measure", given.measure),
+        ("--threads", given.threads),
+    ):
         if value:
-            raise inputs.InputError(f"{option} is for a model to compile: '{path}' is compiled")
+            raise output.InputError(f"{option} is for a model to compile: '{path}' is compiled")
     try:
         return load(path)
     except SavedModelError as error:
-        raise inputs.InputError(str(error)) from error
+        raise output.InputError(str(error)) from error
 
 
 def _imported(path: str, run_python: bool) -> ir.IRModule:
@@ -146,9 +103,9 @@ def _imported(path: str, run_python: bool) -> ir.IRModule:
         return import_model(inputs.read(path, run_python))
     except ImportRefusal as error:
         if "cannot be read" in str(error) or "needs the package" in str(error):
-            raise inputs.InputError(str(error)) from error
+            raise output.InputError(str(error)) from error
         raise Refused(str(error)) from error
-    except inputs.InputError:
+    except output.InputError:
         raise
     except ValueError as error:
         raise Refused(f"'{path}': {error}") from error
@@ -159,19 +116,14 @@ def _with_sizes(mod: ir.IRModule, sizes: dict[str, int]) -> ir.IRModule:
         return mod
     from ..models.signature import signature_of
 
-    named = _names(signature_of(mod))
+    named = signature_of(mod).names
     for name in sizes:
         if name not in named:
-            raise inputs.InputError(
+            raise output.InputError(
                 f"--size {name}: no size of the inputs has this name, only "
                 f"{', '.join(named) or 'numbers'}"
             )
     return relax.transform.BindSymbolicVars(sizes, "main")(mod)
-
-
-def _names(signature: Signature) -> list[str]:
-    sizes = [size for each in signature.inputs for size in each.shape]
-    return list(dict.fromkeys(size for size in sizes if isinstance(size, str)))
 
 
 def arrays(given: argparse.Namespace, signature: Signature) -> list[np.ndarray]:
@@ -191,19 +143,19 @@ def arrays(given: argparse.Namespace, signature: Signature) -> list[np.ndarray]:
         if not equals or name not in names:
             name, path = next((each for each in names if each not in found), ""), text
         if not name or name in found:
-            raise inputs.InputError(
+            raise output.InputError(
                 f"--input {text}: the model takes {len(names)} arrays ({', '.join(names)}), each "
                 "once"
             )
         found[name] = _array(path)
     missing = [name for name in names if name not in found]
     if missing:
-        raise inputs.InputError(f"--input is missing for {', '.join(missing)}")
+        raise output.InputError(f"--input is missing for {', '.join(missing)}")
     ordered = [found[name] for name in names]
     try:
         signature.check([each.shape for each in ordered], [str(each.dtype) for each in ordered])
     except (TypeError, ValueError) as error:
-        raise inputs.InputError(f"--input: {error}") from error
+        raise output.InputError(f"--input: {error}") from error
     return ordered
 
 
@@ -211,18 +163,18 @@ def _array(path: str) -> np.ndarray:
     try:
         made = np.load(path, allow_pickle=False)
     except FileNotFoundError as error:
-        raise inputs.InputError(f"--input '{path}': no file of that name") from error
+        raise output.InputError(f"--input '{path}': no file of that name") from error
     except (OSError, ValueError, EOFError) as error:
-        raise inputs.InputError(f"--input '{path}' is not an array in .npy: {error}") from error
+        raise output.InputError(f"--input '{path}' is not an array in .npy: {error}") from error
     if not isinstance(made, np.ndarray):
-        raise inputs.InputError(f"--input '{path}' holds several arrays: save each as .npy")
+        raise output.InputError(f"--input '{path}' holds several arrays: save each as .npy")
     return made
 
 
 def _random(signature: Signature, seed: int) -> list[np.ndarray]:
-    named = _names(signature)
+    named = signature.names
     if named:
-        raise inputs.InputError(
+        raise output.InputError(
             f"the size {named[0]} of the inputs may be any number: give it one with --size "
             f"{named[0]}=N when compiling, or arrays with --input"
         )
@@ -236,7 +188,7 @@ def _drawn(rng: np.random.Generator, array: ArrayType) -> np.ndarray:
     try:
         dtype = np.dtype(array.dtype)
     except TypeError as error:
-        raise inputs.InputError(
+        raise output.InputError(
             f"random numbers of type {array.dtype} are not known: give arrays with --input"
         ) from error
     if dtype.kind == "f":

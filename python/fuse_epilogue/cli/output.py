@@ -12,13 +12,16 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from .._files import try_to_write
-from .inputs import InputError
 
 #: Exit codes: all went well; something was refused, or could not be done; the command line or the
 #: input is wrong, and nothing was done; somebody pressed Ctrl-C.
 DONE, REFUSED, WRONG, INTERRUPTED = 0, 1, 2, 130
 
 _BAR = 30
+
+
+class InputError(ValueError):
+    """A file that cannot be read as a module; the message names the file, the reason, a way out."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +138,7 @@ def check_file(option: str, path: str | None) -> None:
     -------
     >>> check_file("--out", "no/such/folder/plan.json")
     Traceback (most recent call last):
-    fuse_epilogue.cli.inputs.InputError: --out cannot be written: there is no folder ...
+    fuse_epilogue.cli.output.InputError: --out cannot be written: there is no folder ...
     """
     if path is None:
         return

@@ -10,57 +10,26 @@ from typing import Any
 from tvm.target import Target
 
 from .._files import write
-from . import inputs, options, output
+from . import inputs, output, targets
 from .output import Answer
-
-HELP = "choose a schedule for each function by what it costs on a machine, and say why"
-DESCRIPTION = """
-Choose a schedule for each function of a module: the problem as loops, tile sizes and ways to fuse,
-the machine as constraints, and a cost that is predicted. With --measure the most promising points
-are timed on this machine, and the fastest is taken. Prints the explanation; a plan is also data
-(--out), and a picture (--picture).
-"""
-EXAMPLE = """
-  python -m fuse_epilogue plan matmul.json --target host
-  python -m fuse_epilogue plan matmul.json --measure 24
-  python -m fuse_epilogue plan conv.json --target trn1 --out plan.json --picture plan.svg
-"""
-
-
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
-    parser.add_argument("--target", default="host", help=options.TARGETS + " (default: host)")
-    parser.add_argument("--function", metavar="NAME", help="plan this one only (default: all)")
-    parser.add_argument("--finite", action="store_true", help="for Trainium: all data are finite")
-    parser.add_argument(
-        "--measure",
-        metavar="N",
-        type=options.natural,
-        default=0,
-        help="time N points on this machine, a quarter of a second each or so",
-    )
-    parser.add_argument(
-        "-o", "--out", metavar="FILE", help="write the plan as JSON; of one function"
-    )
-    parser.add_argument("--picture", metavar="FILE", help="draw it as SVG; of one function")
 
 
 def run(given: argparse.Namespace) -> Answer:
     """Plan, and write what was asked for."""
-    from .. import plan
+    from ..planner import plan
 
-    target = options.planned_target(given.target)
+    target = targets.planned_target(given.target)
     if given.finite and isinstance(target, Target):
-        raise inputs.InputError(f"--finite is for Trainium: leave it out for {given.target}")
+        raise output.InputError(f"--finite is for Trainium: leave it out for {given.target}")
     if given.measure:
         _check_measure(target)
     output.check_file("--out", given.out)
     output.check_file("--picture", given.picture)
     if given.picture and Path(given.picture).suffix.lower() != ".svg":
-        raise inputs.InputError(f"--picture '{given.picture}': a picture is SVG, name it .svg")
+        raise output.InputError(f"--picture '{given.picture}': a picture is SVG, name it .svg")
     funcs = inputs.functions(inputs.read(given.input, given.run_python), given.function)
     if len(funcs) > 1 and (given.out or given.picture):
-        raise inputs.InputError(
+        raise output.InputError(
             f"--out and --picture are of one function: pick one of {', '.join(funcs)} "
             "with --function"
         )
@@ -80,7 +49,7 @@ def run(given: argparse.Namespace) -> Answer:
             code = output.REFUSED
             continue
         if not given.json:  # it takes several times as long as the plan
-            texts.append(f"{name}: {chosen.explain()}")
+            texts.append(f"{name}: {chosen.explain(verbose=given.verbose)}")
         data[name] = {
             "kind": chosen.kind,
             "point": chosen.point,
@@ -103,8 +72,8 @@ def _check_measure(target: Any) -> None:
     from ..planner.trials import check_here
 
     if not isinstance(target, Target):
-        raise inputs.InputError(f"--measure is for this machine: leave it out for {target}")
+        raise output.InputError(f"--measure is for this machine: leave it out for {target}")
     try:
         check_here(target)
     except ValueError as error:
-        raise inputs.InputError(f"--measure: {error}") from error
+        raise output.InputError(f"--measure: {error}") from error

@@ -11,7 +11,7 @@ from tvm.ir import IRModule
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
-from ..schedules.targets import MOST_CORES
+from ..targets import MOST_CORES
 from .rpc import MOST_SERVERS
 
 #: What MetaSchedule reads of a target, by its kind or by one of its keys, and a value for example.

@@ -35,7 +35,7 @@ def decompose_fused() -> Postproc:
     >>> from fuse_epilogue import tune, workloads
     >>> sch = tvm.s_tir.Schedule(workloads.matmul(16, 16, 16))
     >>> print(sch.fuse_reduction_epilogue("matmul"))
-    'matmul' absorbed bias[v_n] from 'bias' into T.init; 'summed' is gone.
+    'matmul' absorbed bias[v_n] from 'bias' into T.init; 'summed' is gone. (numerics: reassociate)
     >>> sch.enter_postproc()
     >>> tune.decompose_fused().apply(sch)
     True

@@ -25,7 +25,7 @@ from tvm.target import Target
 
 from .._arguments import Numerics, check_numerics
 from ..schedule import analyze
-from ..tir_tree import loads
+from ..tir.walk import loads
 from .checks import tvm_space
 from .postproc import with_decompose_fused
 

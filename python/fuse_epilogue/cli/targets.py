@@ -1,0 +1,60 @@
+"""The target that --target names."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tvm.target import Target
+
+from ..neuron.machine import MACHINES
+from ..targets import named
+from .output import InputError
+
+
+def target(text: str) -> Any:
+    """Return the target that a text names: TVM's, or the name of a Trainium machine.
+
+    Raises
+    ------
+    InputError
+        TVM knows no such target.
+
+    Example
+    -------
+    >>> target("trn1")
+    'trn1'
+    >>> target("llvm").kind.name
+    'llvm'
+    """
+    if text in MACHINES:
+        return text
+    try:
+        return Target(json.loads(text) if text.lstrip().startswith("{") else named(text))
+    except Exception as error:  # TVM's errors are of several types
+        last = (str(error).strip().splitlines() or ["no message"])[-1]
+        raise InputError(f"--target '{text}' is not a target that TVM knows: {last}") from error
+
+
+def planned_target(text: str) -> Any:
+    """Return the target that a text names, if the planner knows its machine.
+
+    Raises
+    ------
+    InputError
+        TVM knows no such target, or the planner knows no such machine.
+
+    Example
+    -------
+    >>> planned_target("c")
+    Traceback (most recent call last):
+    fuse_epilogue.cli.output.InputError: --target 'c': the planner does not know ...
+    """
+    from ..planner.backends import described
+
+    named = target(text)
+    try:
+        described(named, None)
+    except ValueError as error:
+        raise InputError(f"--target '{text}': {error}") from error
+    return named
