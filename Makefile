@@ -185,8 +185,8 @@ $(VENV)/.group-models: $(VENV)/.group-test
 	@echo 'Installing PyTorch and ONNX Runtime for the tests of whole models: a minute or two'
 	@$(PIP) --dry-run --report $@.json --group models
 	@if grep -q '"nvidia-' $@.json; then \
-	  echo 'Left out: this PyTorch brings CUDA along. For the tests of whole models:' >&2; \
-	  echo '  $(PIP) torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu' >&2; \
+	  echo 'Left out: this PyTorch brings CUDA along. For the tests of whole models, install' >&2; \
+	  echo 'the build of torch 2.13.0 for processors into .venv.' >&2; \
 	else $(PIP) --group models; fi
 	@touch $@
 

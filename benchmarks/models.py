@@ -12,7 +12,8 @@ two pools of threads that wait in one process slow each other down. Ours is
 Results are compared with torch eager before anything is timed: the largest difference, as a part of
 the largest result, is in the table and must be at most 1e-5; whole numbers must be equal. Then the
 parties are timed in turns; who is first changes from turn to turn. A sample is the mean of as many
-runs as take 20 ms, behind one that is not timed.
+runs as take 20 ms, after one that is not timed. Finished models are kept in
+build/models_benchmark.jsonl: the same command at the same commit resumes where it was stopped.
 
 What to read: `ours/best` is the median of the ratios within the turns, ours over the party that is
 fastest by its median, with its quartiles; below 1 ours is faster. `--clock cpu` takes the time on
@@ -45,6 +46,7 @@ from fuse_epilogue.schedules import host
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "models.json"
+JOURNAL = HERE.parent / "build" / "models_benchmark.jsonl"
 
 TOLERANCE = 1e-5  # of the largest result, in float32; whole numbers must be equal
 TURNS, QUICK_TURNS = 31, 7
@@ -178,6 +180,33 @@ def show_functions(result: dict[str, Any]) -> None:
         print(ModelReport.from_json(json.dumps(facts["report"])))
 
 
+class Journal:
+    """What was measured so far with the same settings: a line of JSON for each model."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.settings = settings
+        self.results: dict[tuple[str, int], dict[str, Any]] = {}
+        if JOURNAL.exists():
+            for line in JOURNAL.read_text().splitlines():
+                self._read(line)
+
+    def _read(self, line: str) -> None:
+        try:
+            entry = json.loads(line)
+        except ValueError:  # the last line of a run that was killed while it wrote
+            return
+        if entry["settings"] == self.settings:
+            self.results[entry["model"], entry["threads"]] = entry["result"]
+
+    def write(self, model: str, threads: int, result: dict[str, Any]) -> None:
+        """Append a finished model."""
+        self.results[model, threads] = result
+        entry = {"settings": self.settings, "model": model, "threads": threads, "result": result}
+        JOURNAL.parent.mkdir(parents=True, exist_ok=True)
+        with JOURNAL.open("a") as journal:
+            journal.write(json.dumps(entry) + "\n")
+
+
 def geometric_means(models: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
     """The geometric mean of `ours/best`, of blocks and of architectures, by number of threads."""
     ratios: dict[str, dict[str, list[float]]] = {}
@@ -237,11 +266,17 @@ def main() -> None:
     report["versions"] |= versions()
     print(f"{'ms':14} t  " + "  ".join(f"{party[:9]:>9}" for party in PARTIES) + "   ours/best")
     models: dict[str, dict[str, Any]] = {name: {} for name in names}
+    settings = ("commit", "turns", "clock", "target")
+    journal = Journal({key: report[key] for key in settings} | {"small": args.small})
     for threads in counts:
-        parties = {name: Party(name, threads) for name in PARTIES}
+        left = [name for name in names if (name, threads) not in journal.results]
+        parties = {name: Party(name, threads) for name in PARTIES if left}
         try:
             for name in names:
-                result = measure(name, parties, report["turns"], args.clock, args.small)
+                if name in left:
+                    result = measure(name, parties, report["turns"], args.clock, args.small)
+                    journal.write(name, threads, result)
+                result = journal.results[name, threads]
                 models[name][str(threads)] = result
                 show(name, threads, result)
                 if args.functions:
