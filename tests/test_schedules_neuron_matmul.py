@@ -225,16 +225,6 @@ def test_with_a_residual() -> None:
 
 
 @T.prim_func(s_tir=True)
-def batched(a: T.Buffer((3, 5, 7)), b: T.Buffer((3, 7, 4)), y: T.Buffer((3, 5, 4))):
-    for n, i, j, k in T.grid(3, 5, 4, 7):
-        with T.sblock("work"):
-            vn, vi, vj, vk = T.axis.remap("SSSR", [n, i, j, k])
-            with T.init():
-                y[vn, vi, vj] = T.float32(0)
-            y[vn, vi, vj] = y[vn, vi, vj] + a[vn, vi, vk] * b[vn, vk, vj]
-
-
-@T.prim_func(s_tir=True)
 def strided(a: T.Buffer((5, 14)), b: T.Buffer((7, 4)), y: T.Buffer((5, 4))):
     for i, j, k in T.grid(5, 4, 7):
         with T.sblock("work"):
@@ -275,7 +265,6 @@ def not_summed(a: T.Buffer((5, 7)), b: T.Buffer((4,)), y: T.Buffer((5, 4))):
 
 
 LEFT_ALONE: dict[str, Any] = {
-    "a batch": batched,
     "a step of 2": strided,
     "no product": differences,
     "a diagonal": twice_k,

@@ -161,6 +161,7 @@ NEURON_CORE = Backend(
             lambda func, core: trainium.find_conv(func, core, True),
         ),
         Kind("product", _PRODUCT, trainium.find_product),
+        Kind("products", ("batch", *_PRODUCT), trainium.find_products),
         Kind("rows", _ROWS, trainium.find_rows),
     ),
     fusions=ON_TRAINIUM,

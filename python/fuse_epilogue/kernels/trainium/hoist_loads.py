@@ -121,7 +121,10 @@ def _why_not(nest: Nest, around: Any, group: list[Nest], nests: list[Nest]) -> s
         return f"it depends on '{around.loop_var.name}'"
     if not isinstance(store, tirx.BufferStore) or uses(store.value, store.buffer):
         return "it does not compute element by element"
-    if not is_one_to_one(store.indices, block.iter_vars):
+    # An axis that the store does not use is that of another loop in which it runs once.
+    if not is_one_to_one(
+        store.indices, [axis for axis in block.iter_vars if uses(store, axis.var)]
+    ):
         return "it does not compute element by element"
     others = [each for each in nests if uses(each.realize, store.buffer) and each is not nest]
     if any(not _is_block(each) or _writes(each, store.buffer) for each in others):

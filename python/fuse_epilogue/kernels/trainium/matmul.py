@@ -18,6 +18,8 @@ from .products import Product, Side, find_product
 from .rule import NeuronRule
 from .tiles import BANK, BANK_BYTES, PARTITIONS, best, mark, split
 
+#: Dimensions of a tile that is the same for all products of a batch.
+_OWN = 2
 #: Elements of a row that stays on the chip, for all partitions.
 LONGEST_ROW = 8192
 
@@ -29,14 +31,19 @@ RIGHT_PART, LEFT_PART = 0.4, 0.25
 BLOCKS = ((2, 2), (4, 1), (2, 1), (1, 2), (1, 1))
 #: Tiles of k in a chunk.
 CHUNK = 4
+_NO_PRODUCT = (
+    "it is not one product of matrices, or a batch of them with rows that are contiguous, "
+    "summed in float32"
+)
 #: So many products are predicted for each tiling; of more, only for the first ones.
 FEW_PRODUCTS = 256
 
 
 class Matmul(NeuronRule):
-    """Schedules a product of two matrices, its bias and its activation.
+    """Schedules a product of two matrices or a batch of them, its bias and its activation.
 
     The product is found by what it computes: ``y[m, n] = f(sum_k a[m, k] * b[k, n])`` of any sizes,
+    for each value of further axes,
     with the matrices stored either way, in float32, or in 16 bits and summed in float32. The sums
     are in PSUM; a bias is added as they leave it. Of several tilings the one is taken for which
     the latency model predicts the shortest time.
@@ -56,7 +63,7 @@ class Matmul(NeuronRule):
         except s_tir.ScheduleError as error:
             return Choice("", not_fused(error))
         if product is None:
-            return Choice("", "it is not one product of two matrices, summed in float32")
+            return Choice("", _NO_PRODUCT)
         return best(core, ((str(t), scheduled(product, t)) for t in tilings(product, core)))
 
 
@@ -117,13 +124,13 @@ def tilings(product: Product, target: Machine) -> list[Tiling]:
         right = bytes_right * n <= RIGHT_PART * target.sbuf_bytes
         for stays in (True, False) if right and m > tiles * PARTITIONS else (False,):
             found.append(Tiling(tiles, width, CHUNK, left, stays, engine))
-    products = math.ceil(m / PARTITIONS) * math.ceil(n / BANK) * deep
+    products = product.count * math.ceil(m / PARTITIONS) * math.ceil(n / BANK) * deep
     return found if products <= FEW_PRODUCTS else found[:2]
 
 
 def last_engine(product: Product) -> str:
     """Return the engine that is best for the last step: the scalar one if it can, else ""."""
-    plain = set(product.others([product.fused.start, product.fused.result])) <= {"m"}
+    plain = product.kinds() <= {"m"}
     return "scalar" if plain or product.adds_first else ""
 
 
@@ -173,7 +180,7 @@ def cut(sch: s_tir.Schedule, product: Product, tiling: Tiling) -> None:
     sch.set_scope(out, 0, "trn.sbuf")
     stored = sch.get_sblock("stored")
     wide = columns(product, tiling)
-    m, n = sch.get_loops(stored)
+    *batch, m, n = sch.get_loops(stored)
     blocks, rows, row = _split_twice(sch, m, tiling.tiles, PARTITIONS)
     tiles, column = split(sch, n, wide)
     sch.reorder(blocks, tiles, rows, row, column)
@@ -194,7 +201,11 @@ def cut(sch: s_tir.Schedule, product: Product, tiling: Tiling) -> None:
     if tiling.right_stays:
         stay.append(f"{product.right.name}_tile")
     for name in stay:
-        rewrite(sch, sch.get_sblock(name), "neuron_once", loop=0)
+        # Of a batch, what is the same for all its products is loaded for the first one.
+        block = sch.get_sblock(name)
+        same = len(sch.get(block).writes[0].source.ty.shape) == _OWN
+        for loop in range(0 if same else len(batch), len(batch) + 1):
+            rewrite(sch, block, "neuron_once", loop=loop)
 
 
 def columns(product: Product, tiling: Tiling) -> int:

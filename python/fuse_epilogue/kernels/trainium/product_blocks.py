@@ -22,7 +22,7 @@ from tvm.script.ir_builder import tirx as T
 
 from ...tir.walk import handle, loads, substitute
 from ...workloads.writer import Writer
-from .products import Product, Side
+from .products import Product, Side, own_letters
 from .tiles import PARTITIONS, declared, replaced_loads, unused
 
 #: How the names of blocks end that load what else a result depends on: on n, m or both.
@@ -43,7 +43,7 @@ def rewritten(product: Product) -> tirx.PrimFunc:
 class _Rewriter:
     def __init__(self, product: Product) -> None:
         self.product = product
-        dims = {"m": product.size("m"), "n": product.size("n")}
+        dims = {**product.batch, "m": product.size("m"), "n": product.size("n")}
         self.writer = Writer(dims, "float32", "int32", "stored")
         self.renamed: dict[Any, Any] = {}
         self.others: list[tuple[Any, str, Any]] = []
@@ -59,8 +59,13 @@ class _Rewriter:
             self.load_others()
 
             def step(s: Any, index: Any) -> Any:
-                m, n, k = index
-                return s + writer.cast(left[k, m]) * writer.cast(right[k, n])
+                *batch, m, n, k = index
+                at = dict(zip(product.batch, batch, strict=True))
+                own = [
+                    [at[x] for x in product.batch_of(s.load)] for s in (product.left, product.right)
+                ]
+                left_value = left[(*own[0], k, m)]
+                return s + writer.cast(left_value) * writer.cast(right[(*own[1], k, n)])
 
             total = writer.reduce("product", "sums", {"k": product.size("k")}, 0, step)
             start: Any = None
@@ -86,9 +91,11 @@ class _Rewriter:
         return self.writer.each("biased", "biased", lambda at: total[at] + self.at(start, at))
 
     def side(self, side: Side) -> Any:
-        """Write how a matrix comes on the chip; return it with k first."""
-        writer, letter = self.writer, side.letter
-        sizes = {"k": self.product.size("k"), letter: self.product.size(letter)}
+        """Write how a matrix comes on the chip; return it with k first, after the batch."""
+        writer, letter, product = self.writer, side.letter, self.product
+        batch = {x: product.size(x) for x in product.batch_of(side.load)}
+        own = {"k": product.size("k"), letter: product.size(letter)}
+        sizes = {**batch, **own}
 
         def element(**at: Any) -> Any:
             axes = self.product.axes
@@ -104,18 +111,21 @@ class _Rewriter:
 
         if not side.turned:
             return copy("tile", sizes, lambda at: element(**at))
-        natural = dict(reversed(sizes.items()))
+        natural = {**batch, **dict(reversed(own.items()))}
         rows = copy("rows", natural, lambda at: element(**at))
-        turned = copy("turned", sizes, lambda at: rows[at[letter], at["k"]])
-        return copy("tile", sizes, lambda at: turned[at["k"], at[letter]])
+        turned = copy("turned", sizes, lambda at: rows[tuple(at[x] for x in natural)])
+        return copy("tile", sizes, lambda at: turned[tuple(at[x] for x in sizes)])
 
     def load_others(self) -> None:
         """Write blocks that load what the results depend on besides."""
         product, writer = self.product, self.writer
         partitions = min(PARTITIONS, product.size("m"))
-        sizes = {"p": partitions, "m": product.size("m"), "n": product.size("n")}
+        sizes = {**self.writer.dims, "p": partitions}
         for letters, found in product.others().items():
-            kind, used = {"m": (COLUMN, "m"), "mn": (PART, "mn")}.get(letters, (ROW, "pn"))
+            own = own_letters(letters)
+            kind, used = {"m": (COLUMN, "m"), "mn": (PART, "mn")}.get(own, (ROW, "pn"))
+            batch = letters.removesuffix(own)
+            used = batch + used
             for load in found:
                 name = unused(load, kind, self.names)
                 self.names.append(name)
@@ -124,18 +134,18 @@ class _Rewriter:
                 with writer.block(name, dims) as at:
                     value = self.placed(load, dict(zip(used, at, strict=True)))
                     T.buffer_store(made, value, at)
-                self.others.append((load, kind, made))
+                self.others.append((load, used, made))
 
     def at(self, expr: Any, at: Any) -> Any:
         """Return an expression of the function's at an index of the result."""
-        m, n = at
+        values = dict(zip(self.writer.dims, at, strict=True))
+        places = {**values, "p": tirx.floormod(values["m"], PARTITIONS)}
         by = {}
         for load in loads(expr):
-            for known, kind, made in self.others:
+            for known, used, made in self.others:
                 if tvm_ffi.structural_equal(load, known):
-                    places = {ROW: (tirx.floormod(m, PARTITIONS), n), COLUMN: (m,), PART: (m, n)}
-                    by[handle(load)] = made[places[kind]]
-        return self.placed(replaced_loads(expr, by), {"m": m, "n": n})
+                    by[handle(load)] = made[tuple(places[letter] for letter in used)]
+        return self.placed(replaced_loads(expr, by), values)
 
     def placed(self, expr: Any, at: dict[str, Any]) -> Any:
         """Return an expression with values for its axes, over the new parameters."""

@@ -1,10 +1,13 @@
 """A product of matrices, found in a function.
 
-y[m, n] = result(sum_k left[m, k] * right[k, n] + start)
+y[.., m, n] = result(sum_k left[.., m, k] * right[.., k, n] + start)
+
+The axes before m and n number the products of a batch. A matrix may be the same for all of them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +23,9 @@ from ...tir.affine import as_constant
 from ...tir.walk import substitute, uses
 from .match import Found
 from .tiles import FLOATS, axis_loads, fuse_all, is_fixed
+
+#: Letters of the axes of a batch.
+_BATCH = "abcdefgh"
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,8 @@ class Product(Found):
     fused : Fused
         The result computed from a sum.
     axes : dict[str, tvm.tirx.IterVar]
-        By "m", "n" and "k"; one that is missing has one value. There are no others.
+        Those of the batch first, by other letters; then by "m", "n" and "k", of which one that is
+        missing has one value.
     left, right : Side
         The matrices.
     """
@@ -75,6 +82,20 @@ class Product(Found):
         return int(self.axes[letter].dom.extent) if letter in self.axes else 1
 
     @property
+    def batch(self) -> dict[str, int]:
+        """The letters of the axes that number products, and how many values each has."""
+        return {letter: self.size(letter) for letter in self.axes if letter not in "mnk"}
+
+    @property
+    def count(self) -> int:
+        """Number of products."""
+        return math.prod(self.batch.values())
+
+    def batch_of(self, load: Any) -> list[str]:
+        """Return the letters of the batch that a load depends on."""
+        return [each for each in self.batch if uses(load, self.axes[each].var)]
+
+    @property
     def starts(self) -> bool:
         """Whether the sum starts with something else than 0."""
         return not is_zero(self.fused.start)
@@ -82,16 +103,16 @@ class Product(Found):
     @property
     def adds_first(self) -> bool:
         """Whether that is added in a block of its own: only a column rides with what follows."""
-        rides = set(self.others([self.fused.start])) <= {"m"}
+        rides = self.kinds([self.fused.start]) <= {"m"}
         follows = not uncast(self.fused.result).same_as(self.fused.sum)
         return self.starts and follows and not rides
 
     def others(self, exprs: Sequence[Any] | None = None) -> dict[str, list[Any]]:
         """Return what results, or some expressions, depend on besides: each load once.
 
-        By the axes it depends on, "m" and "n".
+        By the axes it depends on: those of the batch, "m" and "n".
         """
-        outer = {key: self.axes[key] for key in "mn" if key in self.axes}
+        outer = {key: axis for key, axis in self.axes.items() if key != "k"}
         parts = [self.fused.start, self.fused.result] if exprs is None else exprs
         once: dict[str, list[Any]] = {}
         for letters, found in (axis_loads(parts, outer) or {}).items():
@@ -100,6 +121,21 @@ class Product(Found):
                 if not any(tvm_ffi.structural_equal(load, each) for each in kept):
                     kept.append(load)
         return once
+
+    def kinds(self, exprs: Sequence[Any] | None = None) -> set[str]:
+        """Return which of "", "m", "n" and "mn" results, or expressions, depend on besides."""
+        return {own_letters(letters) for letters in self.others(exprs)}
+
+
+def own_letters(letters: str) -> str:
+    """Return those of some letters that are axes of one matrix.
+
+    Example
+    -------
+    >>> own_letters("abn")
+    'n'
+    """
+    return "".join(letter for letter in letters if letter in "mn")
 
 
 def find_product(func: tirx.PrimFunc) -> Product | None:
@@ -138,7 +174,7 @@ def product_in(sch: s_tir.Schedule, reduction: Any) -> Product | None:
     found = _matrices(block) if is_fixed(sch.mod["main"]) else None
     if found is None:
         return None
-    operands, of, spatial, summed = found
+    operands, of, spatial, summed, batch = found
     fused = find_fused(sch, reduction, spatial)
     if fused is None or not is_one_to_one(fused.indices, spatial):
         return None
@@ -147,7 +183,10 @@ def product_in(sch: s_tir.Schedule, reduction: Any) -> Product | None:
     last = [axis for index in fused.indices for axis in spatial if uses(index, axis.var)][-1:]
     if last and last[0] in of[0]:
         operands, of = operands[::-1], of[::-1]
-    axes = dict(zip("k", summed, strict=False))
+    if last and any(last[0] is axis for axis in batch):
+        return None
+    axes = dict(zip(_BATCH, batch, strict=False))
+    axes.update(zip("k", summed, strict=False))
     for letter, own in zip("mn", of, strict=True):
         axes.update(zip(letter, own, strict=False))
     names = [str(each.source.name) for each in operands]
@@ -162,8 +201,14 @@ def product_in(sch: s_tir.Schedule, reduction: Any) -> Product | None:
     return Product(sch, str(block.name_hint), fused, axes, sides[0], sides[1])
 
 
-def _matrices(block: Any) -> tuple[list[Any], list[list[Any]], list[Any], list[Any]] | None:
-    """Return the operands of a product, the axes of each, those of the result and those summed."""
+def _matrices(
+    block: Any,
+) -> tuple[list[Any], list[list[Any]], list[Any], list[Any], list[Any]] | None:
+    """Return the operands of a product, one axis of each, and all axes of three kinds.
+
+    Those of the result, those summed, and among the first those that number products: they are in
+    both operands, or there is a longer one in the same operand alone.
+    """
     found = _operands(block)
     if found is None:
         return None
@@ -171,16 +216,23 @@ def _matrices(block: Any) -> tuple[list[Any], list[list[Any]], list[Any], list[A
     operands = [substitute(each, _units(block)) for each in found]
     spatial = [axis for axis in moving if int(axis.iter_type) == tirx.IterVar.DataPar]
     summed = [axis for axis in moving if int(axis.iter_type) == tirx.IterVar.CommReduce]
-    of = [[axis for axis in spatial if uses(each, axis.var)] for each in operands]
-    if len(spatial) + len(summed) != len(moving) or len(summed) > 1 or len(spatial) > 2:
+    if len(spatial) + len(summed) != len(moving) or len(summed) > 1:
         return None
-    if any(as_constant(axis.dom.min) != 0 for axis in moving) or max(map(len, of)) > 1:
+    if any(as_constant(axis.dom.min) != 0 for axis in moving):
         return None
-    if len(of[0]) + len(of[1]) != len(spatial) or any(a is b for a in of[0] for b in of[1]):
+    reading = [tuple(uses(each, axis.var) for each in operands) for axis in spatial]
+    if (False, False) in reading:
+        return None
+    of: list[list[Any]] = []
+    for own in ((True, False), (False, True)):
+        alone = [axis for axis, read in zip(spatial, reading, strict=True) if read == own]
+        of.append(sorted(alone, key=lambda axis: int(axis.dom.extent))[-1:])
+    batch = [axis for axis in spatial if not any(axis is each for each in (*of[0], *of[1]))]
+    if len(batch) > len(_BATCH):
         return None
     if not all(uses(each, axis.var) for each in operands for axis in summed):
         return None
-    return operands, of, spatial, summed
+    return operands, of, spatial, summed, batch
 
 
 def _units(block: Any) -> dict[Any, Any]:
@@ -208,8 +260,11 @@ def _operands(block: Any) -> list[Any] | None:
 
 def _side(load: Any, letter: str, name: str, axes: dict[str, Any]) -> Side | None:
     """Return a matrix, None if its indices are not axes."""
-    own = {key: axis for key, axis in axes.items() if key in (letter, "k")}
+    own = {key: axis for key, axis in axes.items() if key not in "mn" or key == letter}
     if axis_loads([load], own) is None:
         return None
     order = [key for index in load.indices for key, axis in own.items() if index.same_as(axis.var)]
+    # One that ends with a number of a product would be loaded element by element.
+    if order and order[-1] not in (letter, "k"):
+        return None
     return Side(load, letter, order[-1:] == ["k"], name)

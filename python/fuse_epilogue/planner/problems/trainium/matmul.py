@@ -55,7 +55,7 @@ class TrainiumProduct(OnTrainium):
     @cached_property
     def space(self) -> Space:
         """The space of choices, and the limits of SBUF and PSUM."""
-        m, n, k = self.sizes.values()
+        m, n, k = (self.sizes[letter] for letter in "mnk")
         core = self.core
         engines = (1, 0) if last_engine(self.product) else (0,)
         names = tuple("the scalar engine" if each else "the usual one" for each in engines)
@@ -165,12 +165,17 @@ class TrainiumProduct(OnTrainium):
 
     def work(self, points: Points) -> Work:
         """Return what the kernels of points ask of the machine."""
-        core, (m, n, k) = self.core, self.sizes.values()
-        bandwidth, access = rate(core), core.access_cycles
+        core, (m, n, k) = self.core, (self.sizes[letter] for letter in "mnk")
+        bandwidth, access, batch = rate(core), core.access_cycles, self.product.count
         rows, wide = self._rows(points), self._columns(points)
         blocks, across = -(-m // rows), -(-n // wide)
-        deep, down = -(-k // PARTITIONS), -(-m // PARTITIONS)
-        loads = np.where(points["left"] > 0, 1, across), np.where(points["right"] > 0, 1, blocks)
+        deep, down = -(-k // PARTITIONS), -(-m // PARTITIONS) * batch
+        # A right matrix that stays is loaded once for each product that has another one.
+        again = batch if self.product.batch_of(self.product.right.load) else 1
+        loads = (
+            np.where(points["left"] > 0, 1, across) * batch,
+            np.where(points["right"] > 0, again, blocks * batch),
+        )
         product, chunk = self.product, np.minimum(points["chunk"], deep)
         there = np.where(points["left"] > 0, deep, chunk), chunk
         sides = (product.left, m, rows), (product.right, n, wide)
@@ -194,7 +199,7 @@ class TrainiumProduct(OnTrainium):
                 copying = copying + times * (deep * size + count / at_once * access)
         apart = self.is_apart(points)
         out = np.where(apart, 4, self._out)
-        outputs = m * n * out
+        outputs = batch * m * n * out
         short = short + outputs / bandwidth * (stretched(core, wide * out) - 1)
         others = self._others(apart)
         products = down * deep * (n * _passes(product.left) + -(-n // BANK) * access)
@@ -210,7 +215,7 @@ class TrainiumProduct(OnTrainium):
             "scalar": np.where(engine, results, 0.0) * cycle(core, "scalar"),
             "dma": short + done,
         }
-        groups = blocks * across * -(-deep // chunk)
+        groups = batch * blocks * across * -(-deep // chunk)
         together = inputs / bandwidth + (turning + products) * cycle(core, "tensor")
         work = Work(
             (inputs + outputs + others) / bandwidth,
@@ -234,7 +239,7 @@ class TrainiumProduct(OnTrainium):
         1920 by 480.
         """
         tiles = {"m": PARTITIONS, "n": BANK, "k": PARTITIONS}
-        return sum(size > tiles[a] and size % tiles[a] > 0 for a, size in self.sizes.items())
+        return sum(self.sizes[a] > tile and self.sizes[a] % tile > 0 for a, tile in tiles.items())
 
     def is_usual(self, points: Points) -> np.ndarray:
         """Return which points the rule looks at; how the results of sums go on it does not ask."""
@@ -262,11 +267,11 @@ class TrainiumProduct(OnTrainium):
 
     def _waits(self, points: Points) -> tuple[Any, Any]:
         """Return the seconds in which the engines wait, or are done, and the DMA engines."""
-        core, (m, n, k) = self.core, self.sizes.values()
+        core, (m, n, k) = self.core, (self.sizes[letter] for letter in "mnk")
         product, bandwidth = self.product, rate(self.core)
         rows, wide = self._rows(points), self._columns(points)
         deep = -(-k // PARTITIONS)
-        blocks = -(-m // rows) * -(-n // wide)
+        blocks = product.count * -(-m // rows) * -(-n // wide)
         left, right = (ITEMSIZE[side.dtype] for side in (product.left, product.right))
         chunk = np.minimum(points["chunk"] * PARTITIONS, k)
         first = rows * np.where(points["left"] > 0, k, chunk) * left
@@ -310,6 +315,18 @@ class TrainiumProduct(OnTrainium):
         cut(sch, found, tiling)
 
 
+@dataclass(frozen=True)
+class TrainiumProducts(TrainiumProduct):
+    """Products of the matrices of a batch and what follows them, on one NeuronCore."""
+
+    kind = "products"
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Number of products; rows, columns and what is summed over, of each."""
+        return {"batch": self.product.count, **super().sizes}
+
+
 def _passes(side: Side) -> int:
     """Return how many times an operand passes the tensor engine."""
     return FLOAT32_PASSES if side.dtype == "float32" else 1
@@ -321,7 +338,7 @@ def _powers(size: int) -> tuple[int, ...]:
 
 
 def find_product(func: tirx.PrimFunc | Request, core: Machine) -> TrainiumProduct | None:
-    """Return a product as a problem, None if the function is something else.
+    """Return one product as a problem, None if the function is something else.
 
     Parameters
     ----------
@@ -335,9 +352,21 @@ def find_product(func: tirx.PrimFunc | Request, core: Machine) -> TrainiumProduc
     ValueError
         The sizes are more than is counted; or as of :func:`.ways.find_ways`.
     """
+    return _found(func, core, False)
+
+
+def find_products(func: tirx.PrimFunc | Request, core: Machine) -> TrainiumProduct | None:
+    """Return the products of a batch as a problem, None if the function is something else.
+
+    Parameters and errors are those of :func:`find_product`.
+    """
+    return _found(func, core, True)
+
+
+def _found(func: tirx.PrimFunc | Request, core: Machine, batch: bool) -> TrainiumProduct | None:
     ways = find_ways(Request.of(func).func, find)
-    if ways is None:
+    if ways is None or bool(ways.any.batch) != batch:
         return None
-    problem = TrainiumProduct(ways, core)
+    problem = TrainiumProducts(ways, core) if batch else TrainiumProduct(ways, core)
     check_sizes(problem.sizes)
     return problem
