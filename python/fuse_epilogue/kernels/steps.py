@@ -159,6 +159,7 @@ REWRITINGS: dict[str, Rewriting] = {
     "neuron_product": Rewriting({"alone": bool}, neuron.product),
     "neuron_rows": Rewriting({"alone": bool}, neuron.rows),
     "neuron_row_stages": Rewriting({}, neuron.row_stages),
+    "neuron_attention": Rewriting({}, neuron.attention),
     "neuron_elements": Rewriting({"loops": int, "alone": bool}, neuron.elements),
     "neuron_conv": Rewriting(
         {"partitions": int, "on_tensor": int, "loops": int, "alone": bool}, neuron.conv

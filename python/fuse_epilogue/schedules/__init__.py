@@ -53,6 +53,7 @@ NEURON: tuple[Rule, ...] = (
     neuron.RowReduce(),
     neuron.Elementwise(),
     neuron.RowStages(),
+    neuron.Attention(),
 )
 RULES: dict[str, tuple[Rule, ...]] = {
     "cuda": (cuda.DepthwiseConv1d(),),

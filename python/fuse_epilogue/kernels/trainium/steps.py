@@ -12,7 +12,8 @@ from typing import Any
 from tvm import s_tir, tirx
 
 from ...rewrites.step import NotRewritten
-from . import channel_conv, product_blocks
+from . import attention_blocks, channel_conv, product_blocks
+from .attention import find_attention
 from .outline import part_of, put_back
 from .products import product_in
 from .row_blocks import REST, RowWriter
@@ -46,6 +47,11 @@ def elements(func: tirx.PrimFunc, block: str, loops: int, alone: bool) -> tirx.P
 def row_stages(func: tirx.PrimFunc, _: str) -> tirx.PrimFunc:
     """Rewrite reductions of the same rows and what is between them, see :mod:`.row_stages`."""
     return put_back(func, func, stages_rewritten(func))
+
+
+def attention(func: tirx.PrimFunc, _: str) -> tirx.PrimFunc:
+    """Rewrite attention in tiles, see :mod:`.attention_blocks`."""
+    return put_back(func, func, attention_blocks.rewritten(find_attention(func)))
 
 
 def conv(

@@ -17,6 +17,7 @@ from .elementwise import Elementwise
 from .layout import Layout
 from .layouts import is_matmul
 from .linear import Linear
+from .masks import Mask, mask_of
 from .matmul import Matmul
 from .program import (
     Binary,
@@ -151,11 +152,31 @@ class Instructions:
 
     def _store(self, leaf: Leaf, areas: Areas, store: Store, first: bool = False) -> None:
         """Write an assignment where its conditions hold."""
+        mask = mask_of(store, leaf.axes)
+        if mask is not None:
+            self._store(leaf, areas, replace(store, value=mask.value), first)
+            place = areas.place(store.conditions)
+            if place is not None:
+                with self.text.when(place.guards):
+                    self._mask(leaf, store, mask, place)
+            return
         for piece in pieces(store):
             place = areas.place(piece.conditions)
             if place is not None:
                 with self.text.when(place.guards):
                     self._piece(leaf, piece, place, first)
+
+    def _mask(self, leaf: Leaf, store: Store, mask: Mask, place: Place) -> None:
+        """Write the number of a mask over what was written."""
+        subject = f"block '{leaf.block}'"
+        target = self.terms.operand(store.tensor, store.index, subject)
+        if target.space != "sbuf":
+            reason = (
+                f"what a condition of several loops chooses goes to SBUF, not to {target.space}"
+            )
+            raise EmitError("not-affine", subject, reason)
+        for condition in mask.conditions:
+            self.elementwise.select(target, condition, mask.otherwise, place.area, leaf.block)
 
     def _piece(self, leaf: Leaf, store: Store, place: Place, first: bool) -> None:
         subject = f"block '{leaf.block}'"

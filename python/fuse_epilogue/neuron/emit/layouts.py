@@ -138,9 +138,9 @@ class _Planner:
             self.layouts.setdefault(id(tensor), Layout(None, 1, 1, 1))
             return
         known = self.layouts.get(id(tensor))
+        if known is not None and lenient:
+            return
         if len(dims) != 1:
-            if known is not None and lenient:
-                return
             raise EmitError(
                 "broadcast",
                 f"'{tensor.name}' in block '{leaf.block}'",
@@ -154,8 +154,6 @@ class _Planner:
                 f"index {index[dims[0]]} of dimension {dims[0]} ({tensor.shape[dims[0]]}) "
                 "does not go through partitions one by one",
             )
-        if known is not None and lenient:
-            return
         self._decide(leaf, tensor, layout)
 
     def _decide(self, leaf: Leaf, tensor: Tensor, layout: Layout) -> None:

@@ -112,6 +112,30 @@ class Moves:
         )
         self.text.call("nisa.dma_copy", [here, far])
 
+    def select(
+        self, target: Operand, condition: Linear, otherwise: Number, area: Area, block: str
+    ) -> None:
+        """Write a number where a condition of the place, ``condition >= 0``, does not hold."""
+        kept = area.kept(self.ranges)
+        here = self.view(target, area, kept, block)
+        pattern = ", ".join(f"[{condition.of(n)}, {area.size(n)}]" for n in kept) or "[0, 1]"
+        offset = condition
+        for name in area.order:
+            offset = offset.put(name, area.box[name][0])
+        rows = 0 if area.partition is None else condition.of(area.partition)
+        self.text.call(
+            "nisa.affine_select",
+            [
+                here,
+                f"pattern=[{pattern}]",
+                f"channel_multiplier={rows}",
+                f"on_true_tile={here}",
+                f"on_false_value={number(otherwise.value)}",
+                "cmp_op=nl.greater_equal",
+                f"offset={offset}",
+            ],
+        )
+
     # ---- Matrices ----------------------------------------------------------------------------
 
     def matmul(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from tvm.ir import Call, TensorLoad, prim
 
 from .integers import Integers
@@ -76,7 +77,11 @@ class Values:
                 if name == "if_then_else":
                     return self._choose(expr.args[0], expr.args[1], expr.args[2], block)
                 if name in _FUNCTIONS:
-                    return Function(_FUNCTIONS[name], self.expression(expr.args[0], block), dtype)
+                    inside = self.expression(expr.args[0], block)
+                    if name == "sqrt" and isinstance(inside, Number) and dtype == "float32":
+                        # Correctly rounded everywhere, so it may be computed here.
+                        return Number(float(np.sqrt(np.float32(inside.value))), dtype)
+                    return Function(_FUNCTIONS[name], inside, dtype)
                 raise EmitError("expression", block, f"no instruction computes {name}")
         if type(expr) in _BINARY:
             a, b = self.expression(expr.a, block), self.expression(expr.b, block)

@@ -1,9 +1,18 @@
 """Schedules for AWS Trainium, to be emitted by :func:`fuse_epilogue.neuron.emit`."""
 
+from ...kernels.trainium.attention import Attention
 from ...kernels.trainium.depthwise import DepthwiseConv1d
 from ...kernels.trainium.matmul import Matmul
 from ...kernels.trainium.row_reduction import Elementwise, RowReduce
 from ...kernels.trainium.row_stages import RowStages
 from ...kernels.trainium.transposes import Transpose
 
-__all__ = ["DepthwiseConv1d", "Elementwise", "Matmul", "RowReduce", "RowStages", "Transpose"]
+__all__ = [
+    "Attention",
+    "DepthwiseConv1d",
+    "Elementwise",
+    "Matmul",
+    "RowReduce",
+    "RowStages",
+    "Transpose",
+]

@@ -1,0 +1,204 @@
+"""The rule for attention on Trainium: both products and the softmax between them in one kernel.
+
+    for each head:
+        transpose the keys                     depth on partitions
+        load the values                        keys on partitions
+        for tiles of 128 queries:
+            scores = queries @ keys            in PSUM, 512 keys at a time
+            weights = f(scores)                all keys of a query in SBUF
+            highest, shares, total             a softmax along partitions, not yet divided
+            transpose the shares               keys on partitions
+            result = shares @ values / total   one division for each element of the result
+
+Where a condition such as a causal mask leaves out all keys of a tile, they are not computed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import s_tir, tirx
+from tvm.ir import TensorLoad, prim
+
+from ...neuron.machine import Machine
+from ...recognize.attention import Attention as Pattern
+from ...recognize.attention import attention_of
+from ...recognize.stages import Axis, read_program
+from ...rewrites.step import NotRewritten, rewrite
+from ...tir.walk import handle, loads, uses
+from ..choice import Choice
+from .rule import NeuronRule
+from .tiles import BANK, FLOATS, PARTITIONS, best, is_fixed
+
+
+class Attention(NeuronRule):
+    """Schedules attention: a product, a softmax along its rows, a product with the values.
+
+    Any number of heads, with a scale, a mask or a bias, causal or not; in float32, with operands
+    of 32 or 16 bits. All keys of a query are in SBUF at once. The division by the sum comes last,
+    as in :meth:`fuse_cascaded_reductions`. On trn1 the tensor engine transposes by multiplying
+    with the identity: 0 times an infinity or NaN spoils other queries there.
+
+    Parameters
+    ----------
+    finite : bool
+        All data is finite; needed on trn1 only.
+
+    Example
+    -------
+    >>> from fuse_epilogue import schedules
+    >>> from fuse_epilogue.workloads import matmul
+    >>> schedules.neuron.Attention().choose(matmul(8, 8, 8), "trn2").why
+    'it is not a product, a softmax along its rows and a product with that, all in float32'
+    """
+
+    def __init__(self, finite: bool = False) -> None:
+        self.finite = finite
+
+    def _choose(self, func: tirx.PrimFunc, core: Machine) -> Choice:
+        try:
+            found = find_attention(func)
+        except NotRewritten as why:
+            return Choice("", str(why))
+        if core.name == "trn1" and not self.finite:
+            return Choice(
+                "",
+                "the tensor engine of trn1 spoils elements beside infinities and NaN when it "
+                "transposes: use schedules.neuron.Attention(finite=True) if there are none",
+            )
+        return best(core, [("tiles of 128 queries, all keys at once", scheduled(found))])
+
+
+@dataclass(frozen=True)
+class Part:
+    """An operand of one of the products.
+
+    Attributes
+    ----------
+    load : tvm.ir.TensorLoad
+        An element.
+    transposed : bool
+        Whether the axis that is summed over is the last one in memory.
+    """
+
+    load: Any
+    transposed: bool
+
+    @property
+    def dtype(self) -> str:
+        """Type of its elements."""
+        return str(self.load.source.ty.dtype)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Attention that can be scheduled.
+
+    Attributes
+    ----------
+    func : tvm.tirx.PrimFunc
+    pattern : fuse_epilogue.recognize.attention.Attention
+    q, k, v : Part
+    """
+
+    func: tirx.PrimFunc
+    pattern: Pattern
+    q: Part
+    k: Part
+    v: Part
+
+    @property
+    def others(self) -> list[Any]:
+        """The loads besides those of operands, such as a mask: each once."""
+        once: dict[str, Any] = {}
+        for expr in (self.pattern.weight, self.pattern.share):
+            for load in loads(expr):
+                once.setdefault(str(load), load)
+        return list(once.values())
+
+
+def find_attention(func: tirx.PrimFunc) -> Found:
+    """Return the attention that a function computes.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        Not scheduled.
+
+    Raises
+    ------
+    NotRewritten
+        It computes something else, or its operands are not as the engines take them.
+    """
+    program = read_program(func) if is_fixed(func) else None
+    pattern = None if program is None else attention_of(program)
+    if pattern is None:
+        raise NotRewritten(
+            "it is not a product, a softmax along its rows and a product with that, all in float32"
+        )
+    if pattern.depth.extent > PARTITIONS:
+        raise NotRewritten(
+            f"its heads have {pattern.depth.extent} features, the tensor engine sums over "
+            f"{PARTITIONS} at a time: split them, or schedule the products one by one"
+        )
+    if pattern.column.extent > BANK:
+        raise NotRewritten(
+            f"its values have {pattern.column.extent} columns, a bank of PSUM has {BANK}: split "
+            "them, or schedule the products one by one"
+        )
+    if any(uses(pattern.result, axis.var) for axis in (pattern.query, pattern.column)) or loads(
+        pattern.result
+    ):
+        raise NotRewritten("what follows the second product reads more than its result")
+    q = _part(pattern, "queries", pattern.q, pattern.query, pattern.depth)
+    k = _part(pattern, "keys", pattern.k, pattern.key, pattern.depth)
+    v = _part(pattern, "values", pattern.v, pattern.column, pattern.key)
+    if v.transposed:
+        raise NotRewritten("its values have keys as the last axis: transpose them before")
+    if (q.dtype == "float32") != (k.dtype == "float32"):
+        raise NotRewritten(f"it multiplies {q.dtype} with {k.dtype}")
+    found = Found(func, pattern, q, k, v)
+    for load in found.others:
+        _check_other(pattern, load)
+    return found
+
+
+def _part(pattern: Pattern, name: str, value: Any, own: Axis, summed: Axis) -> Part:
+    """Return an operand, over its own axis and the one that is summed over."""
+    load = value.value if isinstance(value, prim.Cast) else value
+    if not isinstance(load, TensorLoad) or str(load.source.ty.dtype) not in FLOATS:
+        raise NotRewritten(f"its {name} are computed: store them before")
+    _check_indices(load, name, (own, summed))
+    for axis, place in ((summed, True), (own, False)):
+        if handle(load.indices[-1]) == handle(axis.var):
+            return Part(load, place)
+    if own.extent == 1 or summed.extent == 1:
+        return Part(load, summed.extent > 1)
+    raise NotRewritten(f"its {name} would be loaded element by element: their last axis is another")
+
+
+def _check_indices(load: Any, name: str, axes: tuple[Axis, ...]) -> None:
+    """Refuse a load in which an axis is not an index of its own."""
+    for axis in axes:
+        using = [index for index in load.indices if uses(index, axis.var)]
+        if len(using) > 1 or any(handle(index) != handle(axis.var) for index in using):
+            raise NotRewritten(f"its {name} are not read axis by axis")
+
+
+def _check_other(pattern: Pattern, load: Any) -> None:
+    name = str(load.source.name)
+    _check_indices(load, f"'{name}'", (pattern.query, pattern.key))
+    if str(load.source.ty.dtype) not in FLOATS:
+        raise NotRewritten(f"'{name}' holds {load.source.ty.dtype}")
+    if uses(load, pattern.key.var) and handle(load.indices[-1]) != handle(pattern.key.var):
+        raise NotRewritten(
+            f"'{name}' would be loaded element by element: keys are not its last axis"
+        )
+
+
+def scheduled(found: Found) -> s_tir.Schedule:
+    """Schedule attention, for :func:`fuse_epilogue.neuron.emit`."""
+    sch = s_tir.Schedule(found.func)
+    rewrite(sch, sch.get_sblock("root"), "neuron_attention")
+    return sch

@@ -1,0 +1,452 @@
+"""Write attention in tiles, with a block for each step: see :mod:`.attention`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Range, TensorLoad, prim
+from tvm.script.ir_builder import tirx as T
+from tvm.sym import Analyzer
+
+from ...tir.build import replace as replace_nodes
+from ...tir.walk import substitute, uses
+from .attention import Found, Part
+from .tile_writer import Span, TileWriter
+from .tiles import BANK, PARTITIONS
+
+#: Tiles of queries up to which those under a condition are written one by one, each for the keys
+#: that the condition leaves.
+_WRITTEN_OUT = 32
+#: Transpositions of 128 x 128 that are copied from PSUM together.
+_TOGETHER = BANK // PARTITIONS
+
+#: Tiles of queries that are written together.
+_PIPELINED = 8
+
+At = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Some queries, or keys.
+
+    Attributes
+    ----------
+    start : int
+        The first one.
+    rows : int
+        How many there are.
+    looped : bool
+        Whether it is the first of many in a loop over "t".
+    """
+
+    start: int
+    rows: int
+    looped: bool = False
+
+
+@dataclass
+class Rows:
+    """Tiles of some queries, as far as they are written.
+
+    Attributes
+    ----------
+    tile : Tile
+    keys : int
+        How many keys are computed.
+    weights : tvm.tirx.Buffer
+    others : dict[str, tvm.tirx.Buffer]
+        The operands that weights depend on besides scores, by their loads.
+    rest : Expr or None
+        The weight of the keys that are left out.
+    shares : tvm.tirx.Buffer or None
+    """
+
+    tile: Tile
+    keys: int
+    weights: Any
+    others: dict[str, Any]
+    rest: Any
+    shares: Any = None
+
+
+def _at(tile: Tile, at: At, step: str) -> Any:
+    """Return the place in a tile along an axis."""
+    start = at["t"] * (PARTITIONS * _PIPELINED) + tile.start if tile.looped else tile.start
+    return at[step] + start
+
+
+def rewritten(found: Found) -> tirx.PrimFunc:
+    """Write the function: what the step "neuron_attention" does."""
+    return _Writer(found).write()
+
+
+class _Writer:
+    def __init__(self, found: Found) -> None:
+        self.found, self.pattern = found, found.pattern
+        self.writer = TileWriter(found.func, str(self.pattern.query.var.ty.dtype))
+        self.queries, self.keys = self.pattern.query.extent, self.pattern.key.extent
+        self.depth, self.columns = self.pattern.depth.extent, self.pattern.column.extent
+        self.rows: dict[str, Any] = {}
+
+    def write(self) -> tirx.PrimFunc:
+        """Write everything."""
+        with self.writer.function():
+            self._batch(0)
+        return self.writer.written()
+
+    def _batch(self, place: int) -> None:
+        """Write the loops over heads, and what is inside."""
+        if place < len(self.pattern.batch):
+            with self.writer.loop(f"b{place}", self.pattern.batch[place].extent):
+                self._batch(place + 1)
+            return
+        self.k = self._transposed(
+            "k", self.found.k, self.pattern.key.var, Tile(0, self.keys), self.keys, "key"
+        )
+        self.v = self._values()
+        self._rows()
+        tiles, rest = divmod(self.queries, PARTITIONS)
+        all_tiles = [Tile(tile * PARTITIONS, PARTITIONS) for tile in range(tiles)]
+        if not self._depends_on_place() or tiles > _WRITTEN_OUT:
+            pairs = tiles // _PIPELINED
+            if pairs:
+                with self.writer.loop("t", pairs):
+                    self._tiles([replace(each, looped=True) for each in all_tiles[:_PIPELINED]])
+            all_tiles = all_tiles[pairs * _PIPELINED :]
+        if rest:
+            all_tiles.append(Tile(tiles * PARTITIONS, rest))
+        for first in range(0, len(all_tiles), _PIPELINED):
+            self._tiles(all_tiles[first : first + _PIPELINED])
+
+    def _depends_on_place(self) -> bool:
+        """Whether a condition of queries and keys decides about weights."""
+        query, key = self.pattern.query.var, self.pattern.key.var
+        return any(uses(c, query) and uses(c, key) for c in self._conditions())
+
+    def _conditions(self) -> list[Any]:
+        found: list[Any] = []
+        for expr in (self.pattern.weight, self.pattern.share):
+            tvm_ffi.structural_walk(expr, (prim.Select, lambda s: found.append(s.condition)))
+        return found
+
+    # ---- What stays for a head ---------------------------------------------------------------
+
+    def _transposed(
+        self, name: str, part: Part, own: Any, tile: Tile, count: int, step: str
+    ) -> Any:
+        """Write how an operand comes on the chip, with the depth on partitions."""
+        writer = self.writer
+        made = writer.tile(f"{name}_tile", (self.depth, count), part.dtype)
+        if not part.transposed:
+            spans = {"d": Span(self.depth, "P"), step: Span(count)}
+            with writer.block(f"{name}_load", spans) as at:
+                value = self._loaded(part.load, at, {own: _at(tile, at, step)})
+                T.buffer_store(made, value, (at["d"], at[step]))
+            return made
+        for first in range(0, count, PARTITIONS * _TOGETHER):
+            size = min(PARTITIONS * _TOGETHER, count - first)
+            turned = writer.tile(f"{name}_psum", (self.depth, size), part.dtype, "trn.psum")
+            for place in range(0, size, PARTITIONS):
+                rows = min(PARTITIONS, size - place)
+                here = replace(tile, start=tile.start + first + place)
+                natural = writer.tile(f"{name}_rows", (rows, self.depth), part.dtype)
+                with writer.block(
+                    f"{name}_load", {step: Span(rows, "P"), "d": Span(self.depth)}
+                ) as at:
+                    value = self._loaded(part.load, at, {own: _at(here, at, step)})
+                    T.buffer_store(natural, value, (at[step], at["d"]))
+                spans = {"d": Span(self.depth, "P"), step: Span(rows)}
+                with writer.block(f"{name}_transpose", spans) as at:
+                    value = natural[at[step], at["d"]]
+                    T.buffer_store(turned, value, (at["d"], place + at[step]))
+            with writer.block(f"{name}_copy", {"d": Span(self.depth, "P"), step: Span(size)}) as at:
+                T.buffer_store(made, turned[at["d"], at[step]], (at["d"], first + at[step]))
+        return made
+
+    def _values(self) -> Any:
+        """Write how the values come on the chip: keys on partitions, tile after tile."""
+        writer, part = self.writer, self.found.v
+        tiles = math.ceil(self.keys / PARTITIONS)
+        rows = min(PARTITIONS, self.keys)
+        made = loaded = writer.tile("v_tile", (rows, tiles, self.columns), part.dtype)
+        if part.dtype != "float32":
+            made = writer.tile("v_wide", (rows, tiles, self.columns), "float32")
+        whole = self.keys // PARTITIONS
+        pieces = [
+            (tile, min(_TOGETHER, whole - tile), PARTITIONS) for tile in range(0, whole, _TOGETHER)
+        ]
+        if self.keys % PARTITIONS:
+            pieces.append((whole, 1, self.keys % PARTITIONS))
+        for tile, count, size in pieces:
+            spans = {"key": Span(size, "P"), "tile": Span(count), "c": Span(self.columns)}
+            with writer.block("v_load", spans) as at:
+                key = (tile + at["tile"]) * PARTITIONS + at["key"]
+                own = {self.pattern.key.var: key, self.pattern.column.var: at["c"]}
+                value = self._loaded(part.load, at, own)
+                T.buffer_store(loaded, value, (at["key"], tile + at["tile"], at["c"]))
+            if made is not loaded:
+                with writer.block("v_widen", spans) as at:
+                    place = (at["key"], tile + at["tile"], at["c"])
+                    T.buffer_store(made, T.cast(loaded[place], "float32"), place)
+        return made
+
+    def _rows(self) -> None:
+        """Write what depends on keys alone, such as a mask of them: once for every partition."""
+        for load in self.found.others:
+            if uses(load, self.pattern.query.var):
+                continue
+            rows = min(PARTITIONS, self.queries)
+            self.rows[str(load)] = self._other(load, rows, Tile(0, rows))
+
+    def _other(self, load: Any, rows: int, tile: Tile) -> Any:
+        """Write how an operand of the weights comes on the chip, for a tile of queries."""
+        along = uses(load, self.pattern.key.var)
+        count = self.keys if along else 1
+        made = self.writer.tile(
+            f"{load.source.name}_tile", (rows, count), str(load.source.ty.dtype)
+        )
+        spans = {"q": Span(rows, "P"), **({"key": Span(count)} if along else {})}
+        with self.writer.block(f"{load.source.name}_load", spans) as at:
+            own = {self.pattern.key.var: at["key"]} if along else {}
+            if uses(load, self.pattern.query.var):
+                own[self.pattern.query.var] = _at(tile, at, "q")
+            value = self._loaded(load, at, own)
+            T.buffer_store(made, value, (at["q"], at["key"] if along else 0))
+        return made
+
+    def _loaded(self, load: Any, at: At, own: dict[Any, Any]) -> Any:
+        """Return an element of a parameter at some place."""
+        table = {**self._heads(at), **own}
+        if "d" in at:
+            table[self.pattern.depth.var] = at["d"]
+        return substitute(substitute(load, table), self.writer.parameters)
+
+    def _heads(self, at: At) -> dict[Any, Any]:
+        return {axis.var: at[f"b{place}"] for place, axis in enumerate(self.pattern.batch)}
+
+    # ---- A tile of queries -------------------------------------------------------------------
+
+    def _tiles(self, tiles: list[Tile]) -> None:
+        """Write everything for tiles of queries.
+
+        The scores of a tile come before the result of the one before: the tensor engine has
+        something to do while the others compute the softmax of that.
+        """
+        before: Rows | None = None
+        for tile in tiles:
+            now = self._weights(tile)
+            if before is not None:
+                self._result(before)
+            self._softmax(now)
+            before = now
+        if before is not None:
+            self._result(before)
+
+    def _weights(self, tile: Tile) -> Rows:
+        """Write the weights of some queries."""
+        keys, rest = self._keys(tile)
+        q = self._transposed("q", self.found.q, self.pattern.query.var, tile, tile.rows, "q")
+        others = dict(self.rows)
+        for load in self.found.others:
+            if str(load) not in others:
+                others[str(load)] = self._other(load, tile.rows, tile)
+        weights = self.writer.tile("weights", (tile.rows, keys), "float32")
+        own = Rows(tile, keys, weights, others, rest)
+        for first in range(0, keys, BANK):
+            self._scores(q, own, first, min(BANK, keys - first))
+        return own
+
+    def _softmax(self, own: Rows) -> None:
+        """Write the shares of some queries, not yet divided."""
+        writer = self.writer
+        highest = self._highest(own)
+        own.shares = writer.tile("shares", (own.tile.rows, own.keys), "float32")
+        spans = {"q": Span(own.tile.rows, "P"), "key": Span(own.keys)}
+        with writer.block("exponentials", spans) as at:
+            value = self._expression(self.pattern.share, at, own, 0, highest)
+            T.buffer_store(own.shares, value, (at["q"], at["key"]))
+
+    def _total(self, own: Rows) -> Any:
+        """Write the sums of the shares."""
+        total = self.writer.tile("total", (own.tile.rows,), "float32")
+        spans = {"q": Span(own.tile.rows, "P"), "key": Span(own.keys, summed=True)}
+        with self.writer.block("sums", spans) as at:
+            with T.init():
+                T.buffer_store(total, tirx.const(0, "float32"), (at["q"],))
+            T.buffer_store(total, total[at["q"]] + own.shares[at["q"], at["key"]], (at["q"],))
+        return total
+
+    def _keys(self, tile: Tile) -> tuple[int, Any]:
+        """Return how many keys some queries need, and the weight of the others or None.
+
+        The others are at the end; a condition must leave them out, for all of the queries.
+        """
+        weight, share = self.pattern.weight, self.pattern.share
+        if tile.looped or not isinstance(weight, prim.Select) or not isinstance(share, prim.Select):
+            return self.keys, None
+        constant = isinstance(weight.false_value, prim.FloatImm)
+        if not constant or not tvm_ffi.structural_equal(weight.condition, share.condition):
+            return self.keys, None
+        analyzer = Analyzer()
+        for axis in self.pattern.batch:
+            analyzer.bind(axis.var, self._range(0, axis.extent))
+        keys = self.keys
+        while keys > PARTITIONS:
+            first = (keys - 1) // PARTITIONS * PARTITIONS
+            analyzer.bind(self.pattern.query.var, self._range(tile.start, tile.rows), True)
+            analyzer.bind(self.pattern.key.var, self._range(first, keys - first), True)
+            if not analyzer.can_prove(tirx.Not(weight.condition)):
+                break
+            keys = first
+        return keys, weight.false_value if keys < self.keys else None
+
+    def _range(self, start: int, count: int) -> Any:
+        return Range.from_min_extent(self.writer.number(start), self.writer.number(count))
+
+    def _scores(self, q: Any, own: Rows, first: int, count: int) -> None:
+        """Write the product of queries and some keys, and the weights of that."""
+        writer, rows = self.writer, own.tile.rows
+        scores = writer.tile("scores", (rows, count), "float32", "trn.psum")
+        spans = {
+            "q": Span(rows, "lhs_F"),
+            "key": Span(count, "rhs_F"),
+            "d": Span(self.depth, "P", summed=True),
+        }
+        with writer.block("product", spans) as at:
+            place = at["q"], at["key"]
+            with T.init():
+                T.buffer_store(scores, tirx.const(0, "float32"), place)
+            factors = [q[at["d"], at["q"]], self.k[at["d"], first + at["key"]]]
+            a, b = (T.cast(each, "float32") for each in factors)
+            T.buffer_store(scores, scores[place] + a * b, place)
+        with writer.block("weigh", {"q": Span(rows, "P"), "key": Span(count)}) as at:
+            value = self._expression(self.pattern.weight, at, own, first)
+            value = substitute(value, {self.pattern.score: scores[at["q"], at["key"]]})
+            T.buffer_store(own.weights, value, (at["q"], first + at["key"]))
+
+    def _expression(self, expr: Any, at: At, own: Rows, first: int, highest: Any = None) -> Any:
+        """Return an expression of the pattern for a block, over tiles, from the key `first` on."""
+        table = {**self._heads(at)}
+        table[self.pattern.query.var] = _at(own.tile, at, "q")
+        table[self.pattern.key.var] = first + at["key"]
+        if highest is not None:
+            weight = own.weights[at["q"], first + at["key"]]
+            expr = _with_part(expr, self.pattern.weight, weight)
+            table[self.pattern.highest] = highest[at["q"]]
+
+        def load(node: Any) -> Any:
+            known = own.others.get(str(node))
+            if known is None:
+                return node
+            column = first + at["key"] if uses(node, self.pattern.key.var) else 0
+            return known[at["q"], column]
+
+        return substitute(replace_nodes(expr, TensorLoad, load), table)
+
+    def _highest(self, own: Rows) -> Any:
+        """Write the maximum of the weights, among them those of keys that are left out."""
+        writer, rows, keys = self.writer, own.tile.rows, own.keys
+        highest = writer.tile("highest", (rows,), "float32")
+        start = self.pattern.lowest if own.rest is None else T.max(self.pattern.lowest, own.rest)
+        spans = {"q": Span(rows, "P"), "key": Span(keys, summed=True)}
+        with writer.block("maximum", spans) as at:
+            with T.init():
+                T.buffer_store(highest, start, (at["q"],))
+            value = T.max(highest[at["q"]], own.weights[at["q"], at["key"]])
+            T.buffer_store(highest, value, (at["q"],))
+        return highest
+
+    def _result(self, own: Rows) -> None:
+        """Write the product of shares and values, divided by the sums of the shares."""
+        writer, tile, rows, keys = self.writer, own.tile, own.tile.rows, own.keys
+        shares, total = own.shares, self._total(own)
+        made = writer.tile("out", (rows, self.columns), "float32", "trn.psum")
+        tiles = math.ceil(keys / PARTITIONS)
+        size = min(PARTITIONS, keys)
+        copied = writer.tile("shares_tile", (size, tiles, rows), "float32")
+        for first in range(0, tiles, _TOGETHER):
+            parts = range(first, min(first + _TOGETHER, tiles))
+            counts = [min(PARTITIONS, keys - part * PARTITIONS) for part in parts]
+            psum = writer.tile("shares_psum", (size, len(parts), rows), "float32", "trn.psum")
+            for place, (part, count) in enumerate(zip(parts, counts, strict=True)):
+                with writer.block("transpose", {"key": Span(count, "P"), "q": Span(rows)}) as at:
+                    value = shares[at["q"], part * PARTITIONS + at["key"]]
+                    T.buffer_store(psum, value, (at["key"], place, at["q"]))
+            for place, many, count in _pieces(counts):
+                spans = {"key": Span(count, "P"), "tile": Span(many), "q": Span(rows)}
+                # The vector engine is busier than the scalar one.
+                with writer.block("copy", spans, engine="scalar") as at:
+                    part = place + at["tile"]
+                    value = psum[at["key"], part, at["q"]]
+                    T.buffer_store(copied, value, (at["key"], first + part, at["q"]))
+        self._sum(made, copied, rows, keys)
+        dtype = str(self.pattern.output.dtype)
+        stored = writer.tile("result", (rows, self.columns), dtype)
+        with writer.block("divide", {"q": Span(rows, "P"), "c": Span(self.columns)}) as at:
+            value = made[at["q"], at["c"]] / total[at["q"]]
+            value = substitute(self.pattern.result, {self.pattern.element: value})
+            T.buffer_store(stored, value, (at["q"], at["c"]))
+        with writer.block("store", {"q": Span(rows, "P"), "c": Span(self.columns)}) as at:
+            table = {**self._heads(at), self.pattern.query.var: _at(tile, at, "q")}
+            table[self.pattern.column.var] = at["c"]
+            places = [substitute(self._simple(index), table) for index in self.pattern.place]
+            target = writer.parameters[self.pattern.output]
+            T.buffer_store(target, stored[at["q"], at["c"]], places)
+
+    def _sum(self, made: Any, shares: Any, rows: int, keys: int) -> None:
+        """Write the products that add up to a tile of the result."""
+        spans = {
+            "tile": Span(math.ceil(keys / PARTITIONS), "", summed=True),
+            "q": Span(rows, "lhs_F"),
+            "c": Span(self.columns, "rhs_F"),
+            "key": Span(min(PARTITIONS, keys), "P", summed=True),
+        }
+        with self.writer.block("weighted", spans) as at:
+            if keys > PARTITIONS and keys % PARTITIONS:
+                T.where(at.loops["tile"] * PARTITIONS + at.loops["key"] < keys)
+            index = at["q"], at["c"]
+            with T.init():
+                T.buffer_store(made, tirx.const(0, "float32"), index)
+            a, b = shares[at["key"], at["tile"], at["q"]], self.v[at["key"], at["tile"], at["c"]]
+            T.buffer_store(made, made[index] + a * b, index)
+
+    def _simple(self, index: Any) -> Any:
+        """Return an index of the output, simplified by the ranges of its axes."""
+        analyzer = Analyzer()
+        pattern = self.pattern
+        for axis in (*pattern.batch, pattern.query, pattern.column):
+            analyzer.bind(axis.var, self._range(0, axis.extent))
+        return analyzer.simplify(index)
+
+
+def _with_part(expr: Any, part: Any, by: Any) -> Any:
+    """Return an expression with all that equals a part of it replaced."""
+    if tvm_ffi.structural_equal(expr, part):
+        return by
+    return tvm_ffi.structural_map(
+        expr, (type(part), lambda node: by if tvm_ffi.structural_equal(node, part) else node)
+    )
+
+
+def _pieces(sizes: list[int]) -> list[tuple[int, int, int]]:
+    """Return runs of equal numbers: the place of the first, how many there are, the number.
+
+    Example
+    -------
+    >>> _pieces([128, 128, 5])
+    [(0, 2, 128), (2, 1, 5)]
+    """
+    runs: list[tuple[int, int, int]] = []
+    for place, size in enumerate(sizes):
+        if runs and runs[-1][2] == size:
+            first, count, _ = runs.pop()
+            runs.append((first, count + 1, size))
+        else:
+            runs.append((place, 1, size))
+    return runs

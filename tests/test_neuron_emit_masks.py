@@ -1,0 +1,93 @@
+"""Conditions that couple loops, such as causal masks, become `affine_select`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tvm.script import tirx as T
+from tvm.tirx import PrimFunc
+
+from fuse_epilogue.neuron import EmitError, emit
+
+
+def masked(condition: Any, otherwise: Any = None, space: str = "trn.sbuf") -> PrimFunc:
+    """Write ``y[i, j] = x[i, j] if condition(i, j) else otherwise(x, i, j)`` on the chip."""
+
+    @T.prim_func(s_tir=True)
+    def func(x: T.Buffer((40, 70), "float32"), y: T.Buffer((40, 70), "float32")):
+        a = T.sblock_alloc_buffer((40, 70), scope="trn.sbuf")
+        b = T.sblock_alloc_buffer((40, 70), scope=space)
+        c = T.sblock_alloc_buffer((40, 70), scope="trn.sbuf")
+        for i in T.serial(40, annotations={"nki_dim": "P"}):
+            for j in T.serial(70, annotations={"nki_dim": "F"}):
+                with T.sblock("load"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    a[vi, vj] = x[vi, vj]
+        for i in T.serial(40, annotations={"nki_dim": "P"}):
+            for j in T.serial(70, annotations={"nki_dim": "F"}):
+                with T.sblock("mask"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    b[vi, vj] = T.Select(
+                        condition(vi, vj), a[vi, vj] * T.float32(2), otherwise(a, vi, vj)
+                    )
+        for i in T.serial(40, annotations={"nki_dim": "P"}):
+            for j in T.serial(70, annotations={"nki_dim": "F"}):
+                with T.sblock("copy"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    c[vi, vj] = b[vi, vj]
+        for i in T.serial(40, annotations={"nki_dim": "P"}):
+            for j in T.serial(70, annotations={"nki_dim": "F"}):
+                with T.sblock("store"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    y[vi, vj] = c[vi, vj]
+
+    return func
+
+
+def number(a: Any, i: Any, j: Any) -> Any:
+    return T.float32(-3)
+
+
+CASES = {
+    "causal": (lambda i, j: j <= i, lambda i, j: j <= i, 1),
+    "later": (lambda i, j: j > i + 5, lambda i, j: j > i + 5, 1),
+    "a band": (
+        lambda i, j: T.And(j <= i * 2, i - 7 < j),
+        lambda i, j: (j <= i * 2) & (i - 7 < j),
+        2,
+    ),
+    "and a column": (lambda i, j: T.And(j <= i, j < 12), lambda i, j: (j <= i) & (j < 12), 1),
+    "a diagonal": (lambda i, j: i == j, lambda i, j: i == j, 2),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_mask(name: str) -> None:
+    condition, oracle, count = CASES[name]
+    kernel = emit(masked(condition, number))
+    kernel.check("trn1")
+    x = np.random.default_rng(0).normal(size=(40, 70)).astype(np.float32)
+    x[3, 5], x[4, 60] = np.nan, np.inf
+    i, j = np.indices(x.shape)
+    np.testing.assert_array_equal(kernel(x), np.where(oracle(i, j), x * 2, np.float32(-3)))
+    assert sum(step.op == "affine_select" for step in kernel.trace().steps) == count
+
+
+def test_one_loop_needs_none() -> None:
+    kernel = emit(masked(lambda i, j: j < 30, number))
+    assert "affine_select" not in kernel.source
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"otherwise": lambda a, i, j: a[i, j]}, "a condition couples the loops"),
+        ({"otherwise": number, "space": "trn.psum"}, "goes to SBUF, not to psum"),
+    ],
+    ids=["no number", "PSUM"],
+)
+def test_refused(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(EmitError, match=why):
+        emit(masked(lambda i, j: j <= i, **options))
