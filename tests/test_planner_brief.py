@@ -59,16 +59,16 @@ def test_costs_that_are_too_close_are_ties() -> None:
 
 
 def test_only_limits_that_bind_are_shown() -> None:
-    func, plan = planned("product", "llvm")
+    func = workloads.matmul(512, 512, 512)
+    plan = fuse_epilogue.plan(func, "llvm")
     problem = plan.problem(func)
-    shown = plan.explain().partition("limits that bind:")[2] or "no limit binds"
     used = problem.space.used(plan.point)
-    for constraint in problem.space.constraints:
-        near = constraint.limit > 1 and used[constraint.name] > 0.75 * constraint.limit
-        if near and constraint.costed:
-            assert f"{used[constraint.name]:,} of {constraint.limit:,}" in shown
-        far = constraint.limit > 1 and 4 * used[constraint.name] < constraint.limit
-        assert not (far and constraint.name in shown and "beyond it" not in shown)
+    limits = {each.name: each.limit for each in problem.space.constraints}
+    assert used["L2"] == limits["L2"] and 4 * used["L1"] < limits["L1"]
+    shown = plan.explain().partition("limits that bind:")[2]
+    assert f"L2 ({used['L2']:,} of {limits['L2']:,} bytes)" in shown
+    assert "L1" not in shown
+    assert "no limit binds" in planned("rows", "llvm")[1].explain()
 
 
 def test_a_plan_from_json_leaves_out_the_limits_and_says_so() -> None:
