@@ -84,9 +84,10 @@ def schedule(
     small = inlined(program, _pays)
     views = FlatViews()
     inner = [stage.output for stage in small.stages if not program.is_param(stage.output)]
+    allocated = [views.allocate(buffer) for buffer in inner]
     lanes = max(1, vector_bits(target) // 32)
     nests = [nest(stage, views, lanes, threads) for stage in small.stages]
-    body = sequence([*map(tirx.AllocBuffer, inner), *views.declare(sequence(nests))])
+    body = sequence([*allocated, *views.declare(sequence(nests))])
     func = with_fields(program.func, body=body)
     return Scheduled(func, "elementwise", predicted_s=sum(map(predicted_s, small.stages)))
 

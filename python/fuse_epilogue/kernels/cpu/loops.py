@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -81,7 +82,7 @@ def wide(value: Any) -> Any:
 
 
 class FlatViews:
-    """One-dimensional views of compact buffers, declared around a body.
+    """One-dimensional views of compact parameters, declared around a body, and buffers of its own.
 
     Example
     -------
@@ -96,6 +97,17 @@ class FlatViews:
         self._views: dict[int, tuple[Any, Any]] = {}
         self._same: dict[int, Any] = {}
 
+    def allocate(self, buffer: Any) -> Any:
+        """Return the statement that allocates a buffer, with one dimension from the beginning.
+
+        TVM's StorageRewrite does not see what is read through a view: it would put another buffer
+        into the memory of one that is still needed.
+        """
+        size = math.prod(int(each) for each in buffer.shape)
+        flat = tirx.decl_buffer((index(size),), str(buffer.dtype), buffer.name)
+        self._views[handle(buffer)] = (flat, flat)
+        return tirx.AllocBuffer(flat)
+
     def stand_for(self, buffer: Any, other: Any) -> None:
         """Use the view of another buffer of the same size for a buffer that is not declared."""
         self._same[handle(buffer)] = other
@@ -107,9 +119,7 @@ class FlatViews:
         known = self._views.get(handle(buffer))
         if known is not None:
             return known[0]
-        size = 1
-        for each in buffer.shape:
-            size *= int(each)
+        size = math.prod(int(each) for each in buffer.shape)
         if len(buffer.shape) == 1:
             view = buffer
         else:

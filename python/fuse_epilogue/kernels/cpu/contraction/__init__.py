@@ -126,12 +126,12 @@ def _scheduled(plan: Plan, target: Target, threads: int) -> Scheduled:
     layout = Layout.of(plan, tap_order(plan))
     load = contraction.b.only_load()
     params, packing = list(func.params), {}
-    statements: list[Any] = [tirx.AllocBuffer(stage.output) for stage in contraction.before]
+    statements: list[Any] = [views.allocate(stage.output) for stage in contraction.before]
     lanes = max(1, vector_bits(target) // 32)
     nests = [elementwise.nest(stage, views, lanes, threads) for stage in contraction.before]
     copy = None if plan.pairs is None else plan.pairs.copy(views)
     if copy is not None:
-        statements.append(tirx.AllocBuffer(copy.output))
+        statements.append(views.allocate(copy.output))
         nests.append(elementwise.nest(copy, views, lanes, threads))
     packed = None
     if plan.packing != "none":

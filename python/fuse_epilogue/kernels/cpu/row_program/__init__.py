@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tvm import tirx
 from tvm.target import Target
 
 from ....recognize.row_program import Group, RowProgram, read_row_program
@@ -75,6 +74,12 @@ def schedule(
     for view, output in found.views:
         views.stand_for(view, output)
     stored = _stored(found)
+    allocated = [
+        views.allocate(store.buffer)
+        for stage in found.program.stages
+        for store in stage.stores
+        if handle(store.buffer) in stored and not found.program.is_param(store.buffer)
+    ]
     bits = vector_bits(target)
     nests = []
     predicted = 0.0
@@ -87,13 +92,7 @@ def schedule(
             lanes = max(1, bits // 32)
             predicted += sum(map(elementwise.predicted_s, stages))
             nests += [elementwise.nest(stage, views, lanes, threads) for stage in stages]
-    inner = [
-        store.buffer
-        for stage in found.program.stages
-        for store in stage.stores
-        if handle(store.buffer) in stored and not found.program.is_param(store.buffer)
-    ]
-    body = sequence([*map(tirx.AllocBuffer, inner), *views.declare(sequence(nests))])
+    body = sequence([*allocated, *views.declare(sequence(nests))])
     func = with_fields(program.func, body=body)
     return Scheduled(func, "row program", _fusion(found.groups), predicted_s=predicted)
 
