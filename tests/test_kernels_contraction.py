@@ -160,7 +160,10 @@ def test_innermost_loops_keep_sums_in_registers(name: str) -> None:
     products = [body for body in loops if "vfmadd" in body]
     assert products
     for body in products:
-        assert not re.search(r"\(%r[sb]p[,)].*%[xyz]mm|%[xyz]mm.*\(%r[sb]p[,)]", body), body
+        # %rbp is a pointer like others where the loop moves it.
+        moved = re.search(r"(add|sub|lea)q\t.*%rbp$", body, flags=re.M)
+        stack = r"\(%rsp[,)]" if moved else r"\(%r[sb]p[,)]"
+        assert not re.search(rf"{stack}.*%[xyz]mm|%[xyz]mm.*{stack}", body), body
 
 
 def assembly(func: Any, target: Target) -> str:

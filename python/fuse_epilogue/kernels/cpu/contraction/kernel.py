@@ -11,8 +11,10 @@ for panel:                              panels of the vector operand
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorLoad
@@ -25,8 +27,14 @@ from .panels import Layout, Panel, contraction_name, panels_of
 from .plan import Plan
 from .taps import Env, limits, tap_order, unrolled
 from .tiles import Group, inside, row_values
-from .vectors import as_index, at, lanes_loop, pieces_of, typed
+from .vectors import as_index, at, fetch, lanes_loop, pieces_of, typed
 
+#: Bytes of a buffer up to which LLVM keeps it in registers.
+REGISTER_BYTES = 1024
+#: Elements of a line of the caches.
+LINE = 16
+#: Bytes of the packed operand from which it is far away when a kernel begins.
+FAR_BYTES = 1 << 18
 #: Steps of the innermost reduced axis that are written out.
 UNROLLED = 8
 #: The same for pairs. Sums of integers may be taken in any order: of more, LLVM first adds up the
@@ -34,6 +42,68 @@ UNROLLED = 8
 UNROLLED_PAIRS = 2
 #: Values of a tap up to which they are written out.
 WRITTEN_OUT = 4
+
+
+class Sums:
+    """The sums of a tile, in buffers that are short enough for LLVM to keep them in registers.
+
+    A buffer holds some rows of one vector, one after the other.
+
+    Parameters
+    ----------
+    dtype : str
+    rows, width : int
+        Sums of a tile.
+    lanes : int
+        Sums of a vector.
+    """
+
+    def __init__(self, dtype: str, rows: int, width: int, lanes: int) -> None:
+        """Declare the buffers."""
+        self.lanes = lanes
+        self.rows = max(1, REGISTER_BYTES * 8 // (lanes * tvm.DataType(dtype).bits))
+        self.buffers = [
+            [
+                tirx.decl_buffer((index(min(self.rows, rows - row) * lanes),), dtype, "sums")
+                for row in range(0, rows, self.rows)
+            ]
+            for _ in range(0, width, lanes)
+        ]
+
+    def at(self, row: int, start: int) -> tuple[Any, int]:
+        """Return the buffer of a sum, and the sum's place there."""
+        vector, lane = divmod(start, self.lanes)
+        part, row = divmod(row, self.rows)
+        return self.buffers[vector][part], row * self.lanes + lane
+
+    def allocated(self) -> list[Any]:
+        """Return the statements that allocate the buffers."""
+        return [tirx.AllocBuffer(part) for parts in self.buffers for part in parts]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Values that all statements of a register tile share.
+
+    Attributes
+    ----------
+    group : Group
+    panel : Panel
+    number : Any
+        Number of the panel.
+    pieces : list[tuple[int, int]]
+        Start and lanes of each vector.
+    sums : Sums
+    ahead : Any
+        Where the lines begin that the tile fetches, one in each step; None for no lines.
+    """
+
+    group: Group
+    panel: Panel
+    number: Any
+    pieces: list[tuple[int, int]]
+    sums: Sums
+    ahead: Any
 
 
 class Kernel:
@@ -90,12 +160,30 @@ class Kernel:
                 number = env.get("panel", 0)
                 tile = env.get("tile", 0)
                 values = {key: value for key, value in env.items() if isinstance(key, int)}
-                return self._tile(values, panel, number, group, tile)
+                done: Any = 0
+                for key, extent, _ in (*alone, ("tile", group.count, "")):
+                    done = done * extent + env.get(key, 0)
+                ahead = self._ahead(values, panel, number, done)
+                return self._tile(values, panel, number, group, tile, ahead)
             key, extent, name = left[0]
             kind = tirx.ForKind.PARALLEL if left[0] is chosen else tirx.ForKind.SERIAL
             return loop(name, 0, extent, lambda var: nested({**env, key: var}, left[1:]), kind)
 
         return nested({}, levels)
+
+    def _ahead(self, env: Env, panel: Panel, number: Any, done: Any) -> Any:
+        """Return where the part of the next panel begins that a tile fetches, None for no part.
+
+        Each of the first tiles of a panel fetches a line in each step, while it computes: the next
+        panel, which comes from far away, is near when it is needed.
+        """
+        parts = panel.width // LINE
+        if self.packed is None or parts == 0 or 4 * self.layout.size < FAR_BYTES:
+            return None
+        part = done % parts if isinstance(done, int) else tirx.floormod(done, index(parts))
+        first = self.layout.offset({**env, **dict.fromkeys(self.taps, 0)}, panel, number + 1)
+        place = as_index(first + part * (self.layout.depth * LINE))
+        return tirx.min(place, index(self.layout.size - self.layout.depth * LINE))
 
     def _parallel(self, levels: Sequence[tuple[Any, int, str]]) -> Any:
         """Return the loop that threads share, None if the work is too little."""
@@ -110,31 +198,32 @@ class Kernel:
 
         return min(able, key=waste, default=None)
 
-    def _tile(self, env: Env, panel: Panel, number: Any, group: Group, tile: Any) -> Any:
+    def _tile(
+        self, env: Env, panel: Panel, number: Any, group: Group, place: Any, ahead: Any
+    ) -> Any:
         """Return the statements of one tile: sums from 0, products, the epilogue."""
-        rows = self._rows(group, tile)
+        rows = self._rows(group, place)
         lanes = self.plan.lanes
         tail = panel.valid != panel.width
         # What the panel's zeros are multiplied by must exist, too.
         narrow = tail and (self.packed is None or self.contraction.a.has(self.plan.vector))
         pieces = pieces_of(panel.valid if narrow else panel.width, lanes)
-        dtype = self.contraction.dtype
-        size = max(1, len(rows)) * panel.width
-        sums = tirx.decl_buffer((index(size),), dtype, "sums")
+        sums = Sums(self.contraction.dtype, max(1, len(rows)), panel.width, lanes)
+        tile = Tile(group, panel, number, pieces, sums, ahead)
 
-        def zero_from(begin: int) -> Callable[[Any], Any]:
-            return lambda lane: tirx.BufferStore(sums, tirx.const(0, dtype), [lane + begin])
+        def zero_from(row: int, start: int) -> Callable[[Any], Any]:
+            buffer, first = sums.at(row, start)
+            zero = tirx.const(0, self.contraction.dtype)
+            return lambda lane: tirx.BufferStore(buffer, zero, [lane + first])
 
         zero = [
-            lanes_loop(width, zero_from(i * panel.width + start))
+            lanes_loop(width, zero_from(i, start))
             for i in range(len(rows))
             for start, width in pieces
         ]
-        products = self._taps(
-            env, list(enumerate(rows)), panel, number, pieces, sums, self.taps, group
-        )
+        products = self._taps(env, list(enumerate(rows)), tile, self.taps)
         stores = self._stores(env, rows, panel, number, sums)
-        return sequence([tirx.AllocBuffer(sums), *zero, products, *stores])
+        return sequence([*sums.allocated(), *zero, products, *stores])
 
     def _rows(self, group: Group, tile: Any) -> list[Env]:
         """Return the values of the row axes, for each row of a tile."""
@@ -157,26 +246,18 @@ class Kernel:
         return found
 
     def _taps(
-        self,
-        env: Env,
-        rows: list[tuple[int, Env]],
-        panel: Panel,
-        number: Any,
-        pieces: list[tuple[int, int]],
-        sums: Any,
-        left: tuple[int, ...],
-        group: Group,
+        self, env: Env, rows: list[tuple[int, Env]], tile: Tile, left: tuple[int, ...]
     ) -> Any:
         """Return the products of the reduced axes that are left."""
         if not left:
-            return self._products(env, rows, panel, number, pieces, sums)
+            return self._products(env, rows, tile)
         axis, rest = left[0], left[1:]
         extent = self.extents[axis]
 
         def body(value: Any, kept: list[tuple[int, Env]] = rows) -> Any:
-            return self._taps({**env, axis: value}, kept, panel, number, pieces, sums, rest, group)
+            return self._taps({**env, axis: value}, kept, tile, rest)
 
-        bounds = [b for b in self.row_bounds if b.tap == axis] if group.border else []
+        bounds = [b for b in self.row_bounds if b.tap == axis] if tile.group.border else []
         if bounds:
             statements = []
             for tap in range(extent):
@@ -198,37 +279,40 @@ class Kernel:
             return loop("tap", 0, extent, body)
         if self.plan.pairs is not None:
             return unrolled(extent, body, UNROLLED_PAIRS)
-        return unrolled(extent, body, UNROLLED // 2 if group.border else UNROLLED)
+        return unrolled(extent, body, UNROLLED // 2 if tile.group.border else UNROLLED)
 
-    def _products(
-        self,
-        env: Env,
-        rows: list[tuple[int, Env]],
-        panel: Panel,
-        number: Any,
-        pieces: list[tuple[int, int]],
-        sums: Any,
-    ) -> Any:
+    def _products(self, env: Env, rows: list[tuple[int, Env]], tile: Tile) -> Any:
         statements = []
         vector = self.plan.vector
         pairs = self.plan.pairs
+        panel, number = tile.panel, tile.number
+        if tile.ahead is not None:
+            line = tile.ahead + as_index(self.layout.step(env) * LINE)
+            statements.append(fetch(self.packed, line))
         for i, row in rows:
-            for start, width in pieces:
+            for start, width in tile.pieces:
+                buffer, place = tile.sums.at(i, start)
                 if pairs is not None:
-                    place = i * panel.width + start
                     b_place = self.layout.offset(env, panel, number) + start
                     a = (self.views.of(pairs.buffer), self._place_of_pair({**env, **row}))
                     b = (self.packed, as_index(b_place))
-                    statements.append(add_products_of_pairs(sums, place, a, b, width))
+                    statements.append(add_products_of_pairs(buffer, place, a, b, width))
                     continue
 
-                def product(lane: Any, i: int = i, row: Env = row, start: int = start) -> Any:
+                def product(
+                    lane: Any,
+                    row: Env = row,
+                    start: int = start,
+                    buffer: Any = buffer,
+                    place: int = place,
+                ) -> Any:
                     element = number * panel.width + (lane + (panel.start + start))
                     full = {**env, **row, vector: element}
-                    place = [lane + (i * panel.width + start)]
                     a = self._value(self.contraction.a, full)
                     b = self._vector(full, panel, number, lane + start)
-                    return tirx.BufferStore(sums, tirx.BufferLoad(sums, place) + a * b, place)
+                    at_lane = [lane + place]
+                    total = tirx.BufferLoad(buffer, at_lane) + a * b
+                    return tirx.BufferStore(buffer, total, at_lane)
 
                 statements.append(lanes_loop(width, product))
         return sequence(statements)
@@ -266,7 +350,9 @@ class Kernel:
         table.update({var: typed(0, var) for var in self.contraction.zeros})
         return substitute(value, table)
 
-    def _stores(self, env: Env, rows: list[Env], panel: Panel, number: Any, sums: Any) -> list[Any]:
+    def _stores(
+        self, env: Env, rows: list[Env], panel: Panel, number: Any, sums: Sums
+    ) -> list[Any]:
         """Return the epilogue of a tile."""
         contraction, vector = self.contraction, self.plan.vector
         out = self.views.of(contraction.out)
@@ -274,11 +360,18 @@ class Kernel:
         statements = []
         for i, row in enumerate(rows):
             for start, width in pieces_of(panel.valid, self.plan.lanes):
+                buffer, place = sums.at(i, start)
 
-                def store(lane: Any, i: int = i, row: Env = row, start: int = start) -> Any:
+                def store(
+                    lane: Any,
+                    row: Env = row,
+                    start: int = start,
+                    buffer: Any = buffer,
+                    place: int = place,
+                ) -> Any:
                     element = number * panel.width + (lane + (panel.start + start))
                     full = {**env, **row, vector: element}
-                    total = tirx.BufferLoad(sums, [lane + (i * panel.width + start)])
+                    total = tirx.BufferLoad(buffer, [lane + place])
                     value = self._value(contraction.epilogue, full, total)
                     return tirx.BufferStore(out, value, [at(contraction.stored, full)])
 

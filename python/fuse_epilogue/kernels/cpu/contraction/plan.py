@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import tvm
+
 from ....recognize.contraction import Contraction
 from .pairs import Pairs, in_pairs
 from .tiles import Group, groups
 
-#: Bytes of a buffer up to which LLVM keeps it in registers.
-REGISTER_BYTES = 1024
+#: Rows of the tallest tile. With 14 rows of two vectors of 512 bits, too few registers are left for
+#: broadcasts (convolution of 3 channels, 7 x 7: 174 GF/s with 12 rows, 140 with 14).
+MOST_ROWS = 12
 #: Cycles of a fused multiply-add, two of which begin in a cycle.
 LATENCY = 4.0
 #: Cycles of a tile beyond its products: sums begin, are stored, addresses are computed.
@@ -23,8 +26,15 @@ CLOCK_HZ = 3.2e9
 COPY_CYCLES = 0.25
 #: Lanes of the shortest instruction on pairs.
 LEAST_PAIR_LANES = 4
-#: Bytes that one core gets from memory or the last cache in a second.
-BYTES_PER_S = 2.0e10
+#: Bytes that one core gets in a cycle from memory or the last cache (20 GB/s), and from the second.
+BYTES_PER_CYCLE, L2_BYTES_PER_CYCLE = 6.25, 32.0
+#: Bytes of a panel up to which it stays in the second cache.
+L2_BYTES = 3 << 18
+#: Cycles in which a line comes from the second cache, where each read needs one.
+L2_CYCLES = 2.0
+#: Bytes after which the sets of the first cache begin again, and lines of a set: the fewest of x86
+#: (AMD Zen 3 and 4; Zen 5 and Intel's servers have 12).
+L1_PAGE, L1_WAYS = 4096, 8
 
 
 @dataclass(frozen=True)
@@ -171,7 +181,8 @@ def _tiles(
     pairs: Pairs | None,
 ) -> Iterator[Plan]:
     extent = contraction.extents[vector]
-    lanes = machine.lanes if pairs is None else machine.pair_lanes
+    bytes_of_sum = tvm.DataType(contraction.dtype).bits // 8
+    lanes = machine.lanes * 4 // bytes_of_sum if pairs is None else machine.pair_lanes
     while lanes > (1 if pairs is None else LEAST_PAIR_LANES) and lanes >= 2 * extent:
         lanes //= 2
     total = math.prod(contraction.extents[axis] for axis in rows)
@@ -180,13 +191,13 @@ def _tiles(
     for vectors in (1, 2, 3, 4, 6, 8):
         if vectors > 1 and (vectors - 1) * lanes >= extent:
             continue
-        for most in range(1, min(12, total) + 1):
+        for most in range(1, min(MOST_ROWS, total) + 1):
             sums = most * vectors
             registers = sums + 1 + (vectors if most > 1 else 0)
             if shared or pairs is not None:
                 # A product is in a register of its own before it is added.
                 registers = sums + vectors + 1 + (pairs is not None)
-            if registers > machine.registers or sums * lanes * 4 > REGISTER_BYTES:
+            if registers > machine.registers:
                 continue
             count = -(-total // most)
             if (count, vectors) in seen:
@@ -240,26 +251,40 @@ def _cycles(
     shared = contraction.a.has(vector)
     full, rest = divmod(extents[vector], vectors * lanes)
     panels = [(vectors, full), (-(-rest // lanes), 1)] if rest else [(vectors, full)]
-    one_tile_row = 0.0
+    again = math.prod(extents[axis] for axis in outer if not contraction.b.has(axis))
+    evicted = _evicts(contraction, rows, max(group.rows for group in cut))
+    one_row_of_panels = 0.0
     for wide, number in panels:
+        panel = 4 * steps * wide * lanes
+        far = panel / BYTES_PER_CYCLE
+        near = panel / L2_BYTES_PER_CYCLE if panel <= L2_BYTES else far
+        of_panel = 0.0
         for group in cut:
             loads = group.rows * (wide if shared else 1) + wide
             step = max(group.rows * wide / 2, loads / 2)
+            if evicted:
+                step = max(step, L2_CYCLES * group.rows)
             if contraction.dtype == "float32" or contraction.dtype == "float64":
                 step = max(step, LATENCY)
             elif pairs is None:
                 # Products of 32 bits are two operations, and operands are widened.
                 step = 3 * step
-            one_tile_row += number * group.count * (steps * step + TILE_CYCLES)
+            tiles = again * group.count
+            of_group = tiles * (max(steps * step, near) + TILE_CYCLES)
             if contraction.stored.factors[vector] != 1:
-                one_tile_row += number * group.count * group.rows * wide * lanes
-    cycles = one_tile_row * math.prod(extents[axis] for axis in outer)
+                of_group += tiles * group.rows * wide * lanes
+            # Groups have loops of their own, and each reads the panel from far away.
+            of_panel += max(of_group, far)
+        one_row_of_panels += number * of_panel
+    cycles = one_row_of_panels * math.prod(
+        extents[axis] for axis in outer if contraction.b.has(axis)
+    )
     size = math.prod(e for p, e in enumerate(extents) if contraction.b.has(p))
     if packing == "kernel":
         cycles += 2.0 * size
     # A padded copy is written and read again.
     copied = sum(math.prod(stage.shape) for stage in contraction.before)
-    cycles += 12 * copied / BYTES_PER_S * CLOCK_HZ
+    cycles += 12 * copied / BYTES_PER_CYCLE
     cycles += 0.0 if pairs is None else pairs.copied * COPY_CYCLES
     traffic = 4 * size
     for panel_axis in (vector,):
@@ -267,4 +292,20 @@ def _cycles(
         a_size = math.prod(e for p, e in enumerate(extents) if contraction.a.has(p))
         traffic += 4 * a_size * (1 if a_size * 4 < 1 << 18 else min(again, 2))
     traffic += 4 * math.prod(axis.extent for axis in contraction.axes)
-    return max(cycles, traffic / BYTES_PER_S * CLOCK_HZ)
+    return max(cycles, traffic / BYTES_PER_CYCLE)
+
+
+def _evicts(contraction: Contraction, rows: tuple[int, ...], count: int) -> bool:
+    """Return whether the rows of a tile evict each other's lines from the first cache.
+
+    Each line holds several values along the reduced axis, and is needed until the last of them has
+    been read. Rows whose distance is a multiple of a page are all in one set of the cache.
+    """
+    if not rows:
+        return False
+    for access in contraction.a.accesses.values():
+        distance = 4 * abs(access.factors[rows[-1]])
+        sets = L1_PAGE // math.gcd(distance, L1_PAGE)
+        if count > sets * L1_WAYS:
+            return True
+    return False
