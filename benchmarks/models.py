@@ -186,7 +186,7 @@ class Journal:
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
         self.results: dict[tuple[str, int], dict[str, Any]] = {}
-        if JOURNAL.exists():
+        if JOURNAL.exists() and not settings["commit"].endswith("-dirty"):
             for line in JOURNAL.read_text().splitlines():
                 self._read(line)
 

@@ -20,6 +20,7 @@ from .cleanup import FoldNoOps
 from .narrow_products import NarrowProducts
 from .reshapes import SinkReshapes
 from .transposed import TransposedConvolutions
+from .transposes import SinkTransposes
 
 
 @tvm.transform.module_pass(opt_level=0, name="ChannelsLast")
@@ -78,7 +79,7 @@ def graph_passes(channels_last: bool = True) -> list[Any]:
         TransposedConvolutions(),
         # Weights that are transposed, and batch norms that are folded, are constants again.
         transform.FoldConstant(),
-        *([ChannelsLast()] if channels_last else []),
+        *([ChannelsLast(), SinkTransposes()] if channels_last else []),
         FoldNoOps(),
         SinkReshapes(),
         FoldNoOps(),

@@ -19,20 +19,7 @@ from tvm import ir, relax
 from tvm.ir import Call, GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from .rewriting import rewritten
-
-_UNARY = frozenset(
-    f"relax.{name}"
-    for name in (
-        *("abs", "astype", "ceil", "clip", "cos", "erf", "exp", "floor", "log", "negative"),
-        *("nn.gelu", "nn.gelu_tanh", "nn.leakyrelu", "nn.relu", "nn.relu6", "nn.silu"),
-        *("nn.softplus", "round", "rsqrt", "sigmoid", "sin", "sqrt", "square", "tanh"),
-    )
-)
-_BINARY = frozenset(
-    f"relax.{name}"
-    for name in ("add", "divide", "maximum", "minimum", "multiply", "power", "subtract")
-)
+from .rewriting import BINARY, UNARY, rewritten, with_arguments
 
 
 @tvm.transform.module_pass(opt_level=0, name="SinkReshapes")
@@ -65,11 +52,11 @@ class _Sinker(PyExprMutator):
         if name == "relax.reshape":
             source = self._reshaped(call.args[0])
             return call if source is None else relax.op.reshape(source, call.args[1])
-        if name in _UNARY:
+        if name in UNARY:
             source = self._reshaped(call.args[0])
             if source is not None:
-                return self._after(_with_arguments(call, [source, *call.args[1:]]), call)
-        if name in _BINARY:
+                return self._after(with_arguments(call, [source, *call.args[1:]]), call)
+        if name in BINARY:
             return self._binary(call)
         if name == "relax.matmul":
             return self._flat_product(call)
@@ -94,7 +81,7 @@ class _Sinker(PyExprMutator):
         flat = self.builder_.emit(relax.op.reshape(left, (math.prod(rows[:-1]), rows[-1])))
         if _shape(matrix) != shape:
             matrix = self.builder_.emit(relax.op.reshape(matrix, shape))
-        product = self.builder_.emit(_with_arguments(call, [flat, matrix]))
+        product = self.builder_.emit(with_arguments(call, [flat, matrix]))
         return relax.op.reshape(product, result)
 
     def _bound(self, value: Any, name: str) -> Any:
@@ -114,7 +101,7 @@ class _Sinker(PyExprMutator):
             operand = self._operand(call.args[other], shape, result)
             if operand is not None:
                 arguments = [source, operand] if place == 0 else [operand, source]
-                return self._after(_with_arguments(call, arguments), call)
+                return self._after(with_arguments(call, arguments), call)
         return call
 
     def _operand(self, operand: Any, shape: list[int], result: list[int]) -> Any:
@@ -151,10 +138,6 @@ class _Sinker(PyExprMutator):
         if bound is None or _shape(bound.args[0]) is None or _shape(value) is None:
             return None
         return bound.args[0]
-
-
-def _with_arguments(call: Any, arguments: list[Any]) -> Any:
-    return Call(call.op, arguments, call.attrs, call.ty_args)
 
 
 def _shape(value: Any) -> list[int] | None:

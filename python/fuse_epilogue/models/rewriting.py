@@ -5,6 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from tvm import ir, relax
+from tvm.ir import Call
+
+#: Elementwise operators, of one operand and of two.
+UNARY = frozenset(
+    f"relax.{name}"
+    for name in (
+        *("abs", "astype", "ceil", "clip", "cos", "erf", "exp", "floor", "log", "negative"),
+        *("nn.gelu", "nn.gelu_tanh", "nn.leakyrelu", "nn.relu", "nn.relu6", "nn.silu"),
+        *("nn.softplus", "round", "rsqrt", "sigmoid", "sin", "sqrt", "square", "tanh"),
+    )
+)
+BINARY = frozenset(
+    f"relax.{name}"
+    for name in ("add", "divide", "maximum", "minimum", "multiply", "power", "subtract")
+)
 
 
 def rewritten(mod: ir.IRModule, mutator: type[Any]) -> ir.IRModule:
@@ -24,3 +39,8 @@ def rewritten(mod: ir.IRModule, mutator: type[Any]) -> ir.IRModule:
     done = visitor.builder_.get()
     done = ir.IRModule(done.functions, mod.attrs, mod.global_infos)
     return relax.transform.CanonicalizeBindings()(done)
+
+
+def with_arguments(call: Any, arguments: list[Any]) -> Any:
+    """Return a call of the same operator on other arguments."""
+    return Call(call.op, arguments, call.attrs, call.ty_args)
