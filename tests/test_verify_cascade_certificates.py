@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
 import pytest
+import tvm_ffi
 from tvm import s_tir, tirx
-from tvm.ir import prim
+from tvm.ir import Call, prim
 
 from cascade_by_hand import WRONG, ByHand, Form, by_hand
 from cascades import ACCEPT, BY_NAME, EITHER, Cascade
 from fuse_epilogue.tir.walk import substitute
 from fuse_epilogue.verify import CertificateError, check_cascade, equivalent
+from mutation import switch_off
 from test_cascades_fused import fuse, scheduled
 
 
@@ -147,6 +150,68 @@ def test_certificate_of_the_primitive_is_proved(case: Cascade) -> None:
         return
     claims = check_cascade(before, sch.mod["main"], report.certificate)
     assert len(claims) == 5
+
+
+def _dropped(given: ByHand, is_guard: Callable[[Any], bool]) -> ByHand:
+    """The functions and claims with choices replaced by what they are elsewhere."""
+
+    def drop(node: Any) -> Any:
+        return node.false_value if is_guard(node) else node
+
+    def without(value: Any) -> Any:
+        is_number = isinstance(value, prim.Select | prim.Add | prim.Mul | Call)
+        return tvm_ffi.structural_map(value, (prim.Select, drop)) if is_number else value
+
+    stages = (
+        replace(stage, **{each.name: without(getattr(stage, each.name)) for each in fields(stage)})
+        for stage in given.claims.stages
+    )
+    after = given.after.with_body(tvm_ffi.structural_map(given.after.body, (prim.Select, drop)))
+    return ByHand(given.before, after, replace(given.claims, stages=tuple(stages)))
+
+
+def _fused(name: str) -> ByHand:
+    case = BY_NAME[name]
+    sch = scheduled(case)
+    before = sch.mod["main"]
+    report = fuse(case, sch)
+    return ByHand(before, sch.mod["main"], report.certificate)
+
+
+def _is(value: float) -> Callable[[Any], bool]:
+    def is_guard(node: Any) -> bool:
+        chosen = node.true_value
+        return isinstance(chosen, prim.FloatImm) and repr(float(chosen)) == repr(value)
+
+    return is_guard
+
+
+@pytest.mark.cpp
+@pytest.mark.parametrize("name", ["logsumexp_from_infinity", "weighted_sum_from_infinity"])
+@pytest.mark.parametrize(("value", "claim"), [(0.0, "step"), (math.nan, "tail")])
+def test_infinite_start_needs_its_guards(name: str, value: float, claim: str) -> None:
+    given = _fused(name)
+    check(_dropped(given, lambda node: False))
+    dropped = _dropped(given, _is(value))
+    guards = () if claim == "step" else None
+    for place in (1, 2)[: len(dropped.claims.stages) - 1]:
+        names = tuple(g for g in dropped.claims.stages[place].guards if g != "infinite-start")
+        dropped = dropped if guards is None else dropped.stage(place, guards=names)
+    with pytest.raises(CertificateError) as caught:
+        check(dropped)
+    assert caught.value.claim == f"stages[1].{claim}", str(caught.value)
+
+
+@pytest.mark.cpp
+@pytest.mark.parametrize("name", ["masked_terms_from_infinity", "distance_from_infinity"])
+def test_infinite_start_of_which_a_row_is_not_known_is_not_proved(name: str) -> None:
+    switch_off(["cascade-start"])
+    try:
+        given = _fused(name)
+    finally:
+        switch_off([])
+    with pytest.raises(CertificateError, match="infin|inf - inf"):
+        check(given)
 
 
 @pytest.mark.parametrize(

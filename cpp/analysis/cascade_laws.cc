@@ -5,6 +5,7 @@
 #include <limits>
 #include <string>
 
+#include "analysis/cascade_start.h"
 #include "analysis/defined.h"
 #include "analysis/row_factors.h"
 #include "ir/functor.h"
@@ -26,10 +27,6 @@ bool IsFinite(const Expr& literal) {
 
 Expr MakeEqual(const Expr& a, const Expr& b) {
   return CallGlobal(Fn::Equal, a, b, nullptr).cast<Expr>();
-}
-
-Expr MakeFloat(double value, const Expr& like) {
-  return CallGlobal(Fn::FloatImm, DTypeOf(like), value, nullptr).cast<Expr>();
 }
 
 // Whether a is scale * b, term by term.
@@ -106,9 +103,9 @@ class Laws {
       } else {
         rolled.push_back(&factor);
         AddCarrier(factor.carrier);
-        CheckStart(CarrierOf(factor));
       }
     }
+    for (const RowFactor* factor : rolled) CheckStart(*factor, split);
     if (rolled.empty() && RollsRatios(deferred)) return RollRatios(deferred);
     CheckPowers(deferred, rolled);
     bool differs = std::any_of(rolled.begin(), rolled.end(), [](const RowFactor* factor) {
@@ -153,17 +150,34 @@ class Laws {
     if (std::find(all.begin(), all.end(), carrier) == all.end()) all.push_back(carrier);
   }
 
-  // A start of +inf or NaN would make a NaN of the first correction; a start of -inf too, and a
-  // row of -inf would become a number that the program does not compute.
-  void CheckStart(const CascadeStage& carrier) {
+  // A start of NaN, or of the infinity that never changes, would make a NaN of the first
+  // correction. The other infinity needs guards, and that of a row which never leaves it the
+  // program's own answer is known. Where keys are compared with the result, there is no correction.
+  void CheckStart(const RowFactor& factor, const SplitTerm& split) {
+    const CascadeStage& carrier = CarrierOf(factor);
     if (carrier.tail) {
       Throw(Code::kCascadeTerm, "reads " + NameOf(carrier) + ", which is known only at the end");
     }
-    bool is_sum = carrier.Is(MonoidId::kSum);
-    bool known = is_sum ? IsConst(carrier.init, 0) : IsFinite(carrier.init);
-    if (known) return;
-    Check(Code::kCascadeStart,
-          "reads " + NameOf(carrier) + ", which starts from " + Print(carrier.init));
+    if (carrier.Is(MonoidId::kSum)) {
+      if (!IsConst(carrier.init, 0)) ThrowStart(carrier);
+      return;
+    }
+    if (IsFinite(carrier.init)) return;
+    if (!StartsAtInfinity(carrier)) ThrowStart(carrier);
+    if (factor.kind == FactorKind::kEquality && stage_.carriers.size() == 1) return;
+    auto is_known = [&](const RowFactor& each) {
+      return each.kind == FactorKind::kOfRow || IsNaNAtStart(cascade_, each);
+    };
+    bool known = std::all_of(split.factors.begin(), split.factors.end(), is_known) &&
+                 std::all_of(split.also.begin(), split.also.end(), is_known);
+    if (!known || stage_.carriers.size() != 1) ThrowStart(carrier);
+    starts_at_infinity_ = &carrier;
+  }
+
+  void ThrowStart(const CascadeStage& carrier) const {
+    Check(Code::kCascadeStart, "reads " + NameOf(carrier) + ", which starts from " +
+                                   Print(carrier.init) + ", in a way that is not known for a row " +
+                                   "of such values alone");
   }
 
   // (x / r)^p with r = max |x| and p > 1: |x / r| <= 1 keeps in range what x^p would not.
@@ -180,10 +194,10 @@ class Laws {
     if (!factor.divides || !factor.conditions.empty()) return nullptr;
     for (const CascadeStage& carrier : cascade_.stages) {
       if (!carrier.value.same_as(factor.node) || !carrier.Is(MonoidId::kMax)) continue;
-      auto magnitude = As<Call>(carrier.term);
+      auto magnitude = As<Call>(cascade_.expand(carrier.term));
       auto op = magnitude ? As<Op>(magnitude->op()) : std::nullopt;
       if (!op || op->name() != "tirx.fabs") return nullptr;
-      bool same = DeepEqual(magnitude->args()[0].cast<Expr>(), factor.argument);
+      bool same = DeepEqual(magnitude->args()[0].cast<Expr>(), cascade_.expand(factor.argument));
       return same ? &carrier : nullptr;
     }
     return nullptr;
@@ -195,7 +209,11 @@ class Laws {
   void RollRatios(const std::vector<const RowFactor*>& factors) {
     const CascadeStage& carrier = *CarrierOfRatio(*factors[0]);
     AddCarrier(static_cast<size_t>(&carrier - cascade_.stages.data()));
-    CheckStart(carrier);
+    // After the first key the largest magnitude is not negative, and before it nothing is
+    // corrected.
+    if (carrier.tail || !(IsFinite(carrier.init) || StartsAtInfinity(carrier))) {
+      ThrowStart(carrier);
+    }
     Expr ratio = MakeDiv(carrier.previous, carrier.value), quotient = ratio;
     for (size_t i = 1; i < factors.size(); ++i) quotient = MakeMul(quotient, ratio);
     Expr zero = MakeZero(carrier.value), none = MakeInt(0, cascade_.count);
@@ -310,6 +328,13 @@ class Laws {
       quotient = quotient ? MakeMul(*quotient, q) : q;
       stage_.rolled = stage_.rolled ? MakeMul(*stage_.rolled, factor->node) : factor->node;
     }
+    if (starts_at_infinity_ != nullptr) {
+      const CascadeStage& carrier = *starts_at_infinity_;
+      Substitution guarded{{carrier.value.get(), FiniteValue(carrier)}};
+      stage_.step = Substitute(stage_.step, guarded);
+      quotient = Substitute(*quotient, guarded);
+      stage_.guards.push_back("infinite-start");
+    }
     stage_.quotient = clears ? MakeZero(stage_.term) : *quotient;
     Expr corrected = clears ? MakeZero(stage_.term) : MakeMul(stage_.accumulated, *quotient);
     stage_.correction = MakeSelect(*unchanged, stage_.accumulated, corrected);
@@ -351,7 +376,7 @@ class Laws {
   // What is left for the end. An init that is not 0 must not be corrected: it is added there, too.
   void Defer(const std::vector<const RowFactor*>& deferred) {
     bool starts_from_zero = IsConst(stage_.init, 0);
-    if (deferred.empty() && starts_from_zero) {
+    if (deferred.empty() && starts_from_zero && starts_at_infinity_ == nullptr) {
       stage_.state_init = stage_.init;
       return;
     }
@@ -362,7 +387,9 @@ class Laws {
       Expr eta = factor->divides ? MakeDiv(MakeOne(factor->node), factor->node) : factor->node;
       stage_.deferred = stage_.deferred ? MakeMul(*stage_.deferred, eta) : eta;
     }
-    stage_.tail = starts_from_zero ? tail : MakeAdd(stage_.init, tail);
+    if (!starts_from_zero) tail = MakeAdd(stage_.init, tail);
+    if (starts_at_infinity_ != nullptr) tail = NaNAtStart(*starts_at_infinity_, tail);
+    stage_.tail = tail;
   }
 
   // At the end the factor is computed for every row, whatever conditions its terms have: where they
@@ -439,6 +466,8 @@ class Laws {
   const CascadeOptions& options_;
   CascadeStage& stage_;
   SBlock block_;
+  // The carrier of the exponentials, if it starts at an infinity.
+  const CascadeStage* starts_at_infinity_ = nullptr;
 };
 
 }  // namespace

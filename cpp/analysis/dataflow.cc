@@ -70,7 +70,9 @@ Dataflow::Dataflow(const Scope& scope) : scope_(scope) {
     std::vector<const Site*>& before = before_[&site];
     for (const Access& access : site.accesses) {
       if (access.use != Use::kRead) continue;
-      for (const Site* writer : writers_[access.buffer]) {
+      auto writers = writers_.find(access.buffer);
+      if (writers == writers_.end()) continue;
+      for (const Site* writer : writers->second) {
         if (writer->is_block() && LooksLikeReduction(writer->block())) {
           before.push_back(writer);
         } else {

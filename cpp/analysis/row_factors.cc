@@ -386,7 +386,7 @@ class Splitter {
 
   static Expr One(const Expr& like) {
     if (!IsFloat(DTypeOf(like))) return MakeInt(1, like);
-    return CallGlobal(Fn::FloatImm, DTypeOf(like), 1.0, nullptr).cast<Expr>();
+    return MakeFloat(1, like);
   }
 
   const Cascade& cascade_;

@@ -202,7 +202,10 @@ Expr MakeLoad(const Var& buffer, const ffi::Array<Expr>& indices) {
 }
 Expr MakeZero(const Expr& like) {
   if (!IsFloat(DTypeOf(like))) return MakeInt(0, like);
-  return CallGlobal(Fn::FloatImm, DTypeOf(like), 0.0, nullptr).cast<Expr>();
+  return MakeFloat(0, like);
+}
+Expr MakeFloat(double value, const Expr& like) {
+  return CallGlobal(Fn::FloatImm, DTypeOf(like), value, nullptr).cast<Expr>();
 }
 Expr MakeInt(int64_t value, const Expr& like) {
   return CallGlobal(Fn::IntImm, DTypeOf(like), value, nullptr).cast<Expr>();

@@ -77,6 +77,8 @@ Expr MakeLoad(const Var& buffer, const ffi::Array<Expr>& indices);
 Expr MakeZero(const Expr& like);
 /*! \brief The integer \p value in the type of \p like. */
 Expr MakeInt(int64_t value, const Expr& like);
+/*! \brief The float \p value in the type of \p like. */
+Expr MakeFloat(double value, const Expr& like);
 /*! \brief \p value in the type of \p like; a literal becomes a literal. */
 Expr MakeCast(const Expr& value, const Expr& like);
 

@@ -168,14 +168,18 @@ def absolute_deviation(n: int) -> Any:
 # ---- Stable norms ----------------------------------------------------------------------------
 
 
-def _stable(x: Bounded) -> dict[str, Any]:
+def stable_norm_of(x: Bounded) -> dict[str, Any]:
     m = x.abs().max()
     scaled = x / expand(m)
     return {"y": m * (scaled * scaled).sum().sqrt()}
 
 
 @accept(
-    "s", _stable, "defer or roll (m / m')^2; rows of zeros", logits=X, twin="absolute_deviation"
+    "s",
+    stable_norm_of,
+    "defer or roll (m / m')^2; rows of zeros",
+    logits=X,
+    twin="absolute_deviation",
 )
 def stable_norm(n: int) -> Any:
     x, k, l = rows(n), keys(n), keys(n, "l")

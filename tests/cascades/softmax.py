@@ -216,19 +216,6 @@ def opaque_call_from_infinity(n: int) -> Any:
     return [x, mask, row_sum(e, n)]
 
 
-def _infinite_start(x: Bounded) -> Bounded:
-    m = Bounded(x.value.max(-1), x.error.max(-1), x.rules)
-    return (x - expand(m)).exp().sum().log() + m
-
-
-@either("s", lambda x: {"y": _infinite_start(x)}, "rows of -inf alone give NaN", logits=X)
-def logsumexp_from_infinity(n: int) -> Any:
-    x, k = rows(n), keys(n)
-    highest = from_infinity()
-    m = te.compute((ROWS,), lambda i: highest(x[i, k], axis=k), name="m")
-    return [x, _log_sum(row_sum(exps(x, m, n), n), m)]
-
-
 def _cross_entropy(x: Bounded, target: np.ndarray) -> dict[str, Any]:
     chosen = x.moved(lambda a: a[np.arange(len(target)), target])
     return {"y": logsumexp_of(x) - chosen}

@@ -16,75 +16,25 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from .algebra import MONOIDS
+from .cascade_claims import Stage
+from .cascade_corners import (
+    check_ratio,
+    check_start,
+    demand_same,
+    elsewhere,
+    infinite_start,
+    rolls_ratio,
+    while_changing,
+)
 from .field import Field, Ratio
 from .subject import CertificateError, demand
 
 # Conditions of a term that are tried each way.
 _CONDITIONS = 6
-
-
-@dataclass(frozen=True)
-class Stage:
-    """The claims about one reduction, as numbers of a field.
-
-    Attributes
-    ----------
-    claim : str
-        How errors name it: ``"stages[1]"``.
-    rule : str
-        One of the laws.
-    monoid : str
-        Name of the monoid.
-    term : Ratio
-        The program's term, in the results of earlier reductions.
-    step, correction : Ratio
-        The term that the loop adds, and the state before, corrected.
-    init, state_init : Ratio
-        Start values of the program and of the loop.
-    tail : Ratio or None
-        The result, as a function of the finished state.
-    quotient : Ratio or None
-        The claimed factor of the correction.
-    accumulated, finished, value, previous : Any
-        Names of atoms.
-    first : Ratio
-        The condition that there was no key before.
-    count, total : Any
-        Names of the numbers of keys before the block, and with it.
-    every : Ratio
-        The number of all keys.
-    lowest, highest : Ratio
-        The smallest and the largest number of the type; of floats they are infinities.
-    """
-
-    claim: str
-    rule: str
-    monoid: str
-    term: Ratio
-    step: Ratio
-    correction: Ratio
-    init: Ratio
-    state_init: Ratio
-    tail: Ratio | None
-    quotient: Ratio | None
-    rolled: Ratio | None
-    deferred: Ratio | None
-    accumulated: Any
-    finished: Any
-    value: Any
-    previous: Any
-    first: Ratio
-    count: Any
-    total: Any
-    every: Ratio
-    lowest: Ratio
-    highest: Ratio
-
 
 #: What a rule claims: whether the state is corrected, and whether a factor is deferred.
 RULES = {
@@ -137,35 +87,51 @@ def check_stage(
     demand(bool(carriers) == corrected, f"{claim}.carriers", "not what the rule says")
     demand(all(place < number for place in carriers), f"{claim}.carriers", "a later stage")
     demand((stage.tail is not None) or not deferred, f"{claim}.tail", "nothing is deferred")
-    _check_tail(field, stage, keys)
-    _check_factors(field, stage, earlier)
+    heads = [stages[place] for place in carriers]
+    usual = elsewhere(field, stage, heads)
+    _check_tail(field, usual, keys)
+    _check_factors(field, usual, earlier)
     if not corrected:
         same = field.equal(stage.correction, field.atom(stage.accumulated))
         demand(same, f"{claim}.correction", "nothing is to be corrected")
         demand(stage.quotient is None, f"{claim}.quotient", "nothing is to be corrected")
         return
     demand(stage.monoid == "sum", f"{claim}.monoid", "only sums are corrected")
-    heads = [stages[place] for place in carriers]
+    infinite = [head for head in heads if infinite_start(field, head) is not None]
     for head in heads:
-        finite = not field.mentions(head.init, "-inf")
-        demand(finite, f"{head.claim}.init", "from an infinity, inf - inf would be NaN")
-    if stage.rule == "basis":
+        known = head in infinite or head.init.constant is not None
+        demand(known, f"{head.claim}.init", "no correction is known from there")
+    if rolls_ratio(field, stage, heads):
+        check_ratio(field, stage, usual, heads[0])
+    elif stage.rule == "basis":
+        demand(not infinite, f"{claim}.rule", "from an infinity, inf - inf would be NaN")
         _check_basis(field, stage, heads, keys)
-        return
-    factor = _factor(field, stage)
+    else:
+        _check_factor(field, stage, usual, heads)
+
+
+def _check_factor(field: Field, stage: Stage, usual: Stage, heads: list[Stage]) -> None:
+    """Prove the law of a state that is multiplied as a carrier changes."""
+    claim, factor = stage.claim, _factor(field, stage)
     pairs = [(field.atom(head.previous), field.atom(head.value)) for head in heads]
     selects = len(pairs) == 1 and field.equal(factor, field.equality(*pairs[0]))
     if stage.rule == "select" or selects:
+        demand_same(field, stage, usual)
         _check_selection(field, stage, heads, factor)
         return
+    infinite = any(infinite_start(field, head) is not None for head in heads)
+    if infinite:
+        factor = while_changing(field, stage, heads[0], factor)
     if stage.quotient is not None:
         reason = "it is not the factor of the correction"
         demand(field.equal(stage.quotient, factor), f"{claim}.quotient", reason)
+    if infinite:
+        factor = check_start(field, stage, usual, heads, factor)
     at_previous = {head.value: field.atom(head.previous) for head in heads}
-    before = field.mul(factor, field.substitute(stage.step, at_previous))
-    demand(field.equal(before, stage.step), f"{claim}.correction", "B1 does not hold")
-    slopes = _check_contraction(field, stage, heads, factor)
-    _check_domination(field, stage, heads, slopes)
+    before = field.mul(factor, field.substitute(usual.step, at_previous))
+    demand(field.equal(before, usual.step), f"{claim}.correction", "B1 does not hold")
+    slopes = _check_contraction(field, usual, heads, factor)
+    _check_domination(field, usual, heads, slopes)
 
 
 def _check_tail(field: Field, stage: Stage, keys: list[Any]) -> None:

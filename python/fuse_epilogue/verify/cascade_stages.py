@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -11,7 +12,10 @@ from tvm import tirx
 from tvm.ir import Call, prim
 
 from ..tir.walk import handle, loads, same
-from .cascade_laws import Stage, check_stage
+from .cascade_claims import Stage
+from .cascade_corners import infinite_start, reads_start
+from .cascade_laws import check_stage
+from .cascade_limits import Limits
 from .cascade_loop import update_of
 from .cascade_terms import CascadeTerms, Program, runs_once, variable
 from .field import Ratio
@@ -22,6 +26,8 @@ from .tree import Block, Tree
 
 #: Where a state is kept as it is: the carrier is the same, there was no key, or it is zero.
 GUARDS = {"same-carrier", "first-block", "zero-carrier"}
+#: Terms read 0 for a carrier that is the infinity which it starts at.
+INFINITE = "infinite-start"
 #: The claim is for sums alone that stay finite without the deferred factor.
 FINITE = "finite-sum"
 #: Name of the atom that stands for the number of a block of keys.
@@ -111,16 +117,18 @@ class StageChecker:
                 demand(own, f"{claim}.accumulator", f"it stores to '{store.buffer.name}'")
                 places = [inside.number(index) for index in store.indices]
                 demand(self._equal(places, indices), f"{claim}.indices", "it stores elsewhere")
-            term = inside.number(update_of(body, proof.monoid, f"{claim}.monoid"))
+            update = update_of(body, proof.monoid, f"{claim}.monoid")
+            term = inside.number(update)
             demand(not loads(init.value), f"{claim}.init", "it reads a buffer")
             start = inside.number(init.value)
             claimed = self._terms().number(proof.term)
             demand(self.field.equal(term, claimed), f"{claim}.term", "it is not the program's")
             claimed = self._terms().number(proof.init)
             demand(self.field.equal(start, claimed), f"{claim}.init", "it is not the program's")
-            self.stages[place] = self._stage(claim, proof, term, start)
+            undefined = self._undefined(proof, update, values)
+            self.stages[place] = self._stage(claim, proof, term, start, undefined)
             chosen = bool(_selections(proof.correction))
-            guards = set(proof.guards) - {FINITE}
+            guards = set(proof.guards) - {FINITE, INFINITE}
             known = guards <= GUARDS and chosen == bool(guards)
             # A factor is deferred from a sum that must stay finite without it.
             known &= FINITE not in proof.guards or proof.tail is not None
@@ -167,7 +175,20 @@ class StageChecker:
             ones = all(isinstance(e, prim.IntImm) and int(e) == 1 for e in left.values())
             demand(ones, f"{claim}.bindings", "an axis is bound to nothing")
 
-    def _stage(self, claim: str, proof: Any, term: Ratio, start: Ratio) -> Stage:
+    def _undefined(self, proof: Any, update: Any, values: dict[int, Ratio]) -> bool:
+        """Whether terms are NaN in rows where a carrier stays at the infinity it starts from."""
+        carriers = [int(carrier) for carrier in proof.carriers]
+        if len(carriers) != 1 or carriers[0] not in self.stages:
+            return False
+        head = self.stages[carriers[0]]
+        start = infinite_start(self.field, head)
+        if start is None:
+            return False
+        known = Limits(self.program, start, [head.term, self.field.atom(head.value)])
+        found = known.of(update, self.units | values)
+        return found is not None and math.isnan(found)
+
+    def _stage(self, claim: str, proof: Any, term: Ratio, start: Ratio, undefined: bool) -> Stage:
         terms = self._terms()
         type = scalar_type(proof.accumulator.ty.dtype.dtype)
 
@@ -196,6 +217,7 @@ class StageChecker:
             variable(self.certificate.total),
             self._every_key(),
             *self._ends(type),
+            undefined,
         )
 
     def _ends(self, type: ScalarType) -> tuple[Ratio, Ratio]:
@@ -220,6 +242,10 @@ class StageChecker:
             sums = proof.monoid == "sum" and proof.rule != "head"
             demand(not (exact and floats and sums), "numerics", "a sum of floats is reordered")
             carriers = tuple(int(carrier) for carrier in proof.carriers)
+            heads = [self.stages[carrier] for carrier in carriers if carrier in self.stages]
+            guarded = reads_start(self.field, self.stages[place], heads)
+            named = guarded == (INFINITE in proof.guards)
+            demand(named, f"stages[{place}].guards", "not those of the start of its carrier")
             check_stage(self.field, self.stages, place, carriers, self.names)
 
     # ---- Helpers ---------------------------------------------------------------------------------

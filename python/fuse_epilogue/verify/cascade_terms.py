@@ -131,13 +131,34 @@ class Program:
         key = handle(expr.source)
         if key in self.results:
             return self.results[key](indices)
-        writer = self._writers.get(key)
-        if writer is not None and writer.block.init is None:
-            stored = _elementwise(writer)
-            if stored is not None:
-                axes = {handle(var): at for var, at in zip(stored.indices, indices, strict=True)}
-                return self.terms(axes).number(stored.value)
+        stored = self.stored(expr, indices)
+        if stored is not None:
+            value, axes = stored
+            return self.terms(axes).number(value)
         return self.arithmetic.field.atom(("load", key), indices)
+
+    def stored(self, expr: Any, indices: list[Ratio]) -> tuple[Any, dict[int, Ratio]] | None:
+        """Return what an elementwise block has stored where a load reads.
+
+        Parameters
+        ----------
+        expr : tvm.ir.TensorLoad
+        indices : list[Ratio]
+            Where it reads.
+
+        Returns
+        -------
+        (expression, dict of int to Ratio) or None
+            The value in the axes of its block, and what these stand for, by handle.
+        """
+        writer = self._writers.get(handle(expr.source))
+        if writer is None or writer.block.init is not None:
+            return None
+        store = _elementwise(writer)
+        if store is None:
+            return None
+        axes = zip(store.indices, indices, strict=True)
+        return store.value, {handle(var): at for var, at in axes}
 
 
 def _elementwise(block: Block) -> Any:
