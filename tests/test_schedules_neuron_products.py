@@ -176,8 +176,13 @@ def of_last_axis(in_result: bool) -> Any:
 
 @pytest.mark.parametrize(
     "func",
-    [summed_twice(), of_last_axis(True), of_last_axis(False)],
-    ids=["two axes are summed", "stored by element", "loaded by element"],
+    [
+        summed_twice(),
+        of_last_axis(True),
+        of_last_axis(False),
+        function(op.nn.conv2d, [(2, 16, 8, 8), (24, 16, 1, 1)]),
+    ],
+    ids=["two axes are summed", "stored by element", "loaded by element", "an image"],
 )
 def test_refused(func: Any) -> None:
     choice = Matmul().choose(func, "trn2")

@@ -160,6 +160,7 @@ REWRITINGS: dict[str, Rewriting] = {
     "neuron_rows": Rewriting({"alone": bool}, neuron.rows),
     "neuron_row_stages": Rewriting({}, neuron.row_stages),
     "neuron_attention": Rewriting({}, neuron.attention),
+    "neuron_conv2d": Rewriting({}, neuron.conv2d),
     "neuron_elements": Rewriting({"loops": int, "alone": bool}, neuron.elements),
     "neuron_conv": Rewriting(
         {"partitions": int, "on_tensor": int, "loops": int, "alone": bool}, neuron.conv

@@ -52,8 +52,9 @@ NEURON: tuple[Rule, ...] = (
     neuron.Transpose(),
     neuron.RowReduce(),
     neuron.Elementwise(),
-    neuron.RowStages(),
     neuron.Attention(),
+    neuron.Conv2d(),
+    neuron.RowStages(),
 )
 RULES: dict[str, tuple[Rule, ...]] = {
     "cuda": (cuda.DepthwiseConv1d(),),

@@ -193,7 +193,11 @@ def product_in(sch: s_tir.Schedule, reduction: Any) -> Product | None:
     if names[0] == names[1]:
         names[1] += "_again"
     sides = [_side(*each, axes) for each in zip(operands, "mn", names, strict=True)]
-    if sides[0] is None or sides[1] is None:
+    if (
+        sides[0] is None
+        or sides[1] is None
+        or any(_is_window(each, axes, operands) for each in operands)
+    ):
         return None
     grouped = axis_loads([fused.start, fused.result], {k: a for k, a in axes.items() if k != "k"})
     if grouped is None or any(uses(e, fused.buffer) for e in (fused.start, fused.result)):
@@ -233,6 +237,18 @@ def _matrices(
     if not all(uses(each, axis.var) for each in operands for axis in summed):
         return None
     return operands, of, spatial, summed, batch
+
+
+def _is_window(load: Any, axes: dict[str, Any], operands: list[Any]) -> bool:
+    """Whether an operand has axes of its own after k: pixels of an image, which is a convolution.
+
+    As products of a batch they would be loops over single rows.
+    """
+    order = [key for index in load.indices for key, axis in axes.items() if index.same_as(axis.var)]
+    own = [key for key in order if key not in "mnk"]
+    shared = [key for key in own if all(uses(each, axes[key].var) for each in operands)]
+    after = order[order.index("k") :] if "k" in order else order
+    return any(key in after for key in own if key not in shared)
 
 
 def _units(block: Any) -> dict[Any, Any]:

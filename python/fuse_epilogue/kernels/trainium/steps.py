@@ -12,8 +12,9 @@ from typing import Any
 from tvm import s_tir, tirx
 
 from ...rewrites.step import NotRewritten
-from . import attention_blocks, channel_conv, product_blocks
+from . import attention_blocks, channel_conv, conv2d_blocks, product_blocks
 from .attention import find_attention
+from .conv2d import find_conv2d
 from .outline import part_of, put_back
 from .products import product_in
 from .row_blocks import REST, RowWriter
@@ -52,6 +53,11 @@ def row_stages(func: tirx.PrimFunc, _: str) -> tirx.PrimFunc:
 def attention(func: tirx.PrimFunc, _: str) -> tirx.PrimFunc:
     """Rewrite attention in tiles, see :mod:`.attention_blocks`."""
     return put_back(func, func, attention_blocks.rewritten(find_attention(func)))
+
+
+def conv2d(func: tirx.PrimFunc, _: str) -> tirx.PrimFunc:
+    """Rewrite a 2-D convolution in tiles, see :mod:`.conv2d_blocks`."""
+    return put_back(func, func, conv2d_blocks.rewritten(find_conv2d(func)))
 
 
 def conv(

@@ -1,6 +1,7 @@
 """Schedules for AWS Trainium, to be emitted by :func:`fuse_epilogue.neuron.emit`."""
 
 from ...kernels.trainium.attention import Attention
+from ...kernels.trainium.conv2d import Conv2d
 from ...kernels.trainium.depthwise import DepthwiseConv1d
 from ...kernels.trainium.matmul import Matmul
 from ...kernels.trainium.row_reduction import Elementwise, RowReduce
@@ -9,6 +10,7 @@ from ...kernels.trainium.transposes import Transpose
 
 __all__ = [
     "Attention",
+    "Conv2d",
     "DepthwiseConv1d",
     "Elementwise",
     "Matmul",
