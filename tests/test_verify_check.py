@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Var, prim
+from tvm.ir import Call, Var, prim
 from tvm.script import tirx as T
 
 import oracles
@@ -301,6 +302,34 @@ def test_the_maximum_with_minus_infinity_may_be_left_out() -> None:
         checked(given)
         if not tails:
             refused(given.claiming(numerics="exact"), "absorbed")
+
+
+def test_external_functions_are_what_they_are_called() -> None:
+    given = certified("pure_extern_bias")
+    checked(given)
+
+    def calls(name: str, change: Callable[..., Any]) -> Callable[[Any], Any]:
+        def one(call: Call) -> Any:
+            extern = call.op.name == "tirx.call_pure_extern"
+            return change("float32", name, *call.args[1:]) if extern else call
+
+        return lambda node: tvm_ffi.structural_map(node, (Call, one))
+
+    def claiming(before: Callable[[Any], Any], after: Callable[[Any], Any]) -> Certified:
+        claims = {name: after(getattr(given.certificate, name)) for name in ("absorbed", "init")}
+        bodies = given.before.with_body(before(given.before.body)), after(given.after.body)
+        return Certified(
+            bodies[0],
+            given.after.with_body(bodies[1]),
+            dataclasses.replace(given.certificate, **claims),
+        )
+
+    same, other = calls("fabsf", T.call_pure_extern), calls("sqrtf", T.call_pure_extern)
+    checked(claiming(other, other))
+    assert "does not get what it got" in refused(claiming(same, other), "absorbed")
+    # Whether a function has effects is not said by its name.
+    effects = calls("fabsf", T.call_extern)
+    assert "call_extern may have effects" in refused(claiming(effects, effects), "init")
 
 
 def test_too_many_terms_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

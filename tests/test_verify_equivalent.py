@@ -241,6 +241,19 @@ def test_operands_of_a_maximum_matter_for_nan() -> None:
         equivalent(before, swapped, numerics="exact")
 
 
+def test_what_tvm_makes_of_a_nan_before_is_no_difference() -> None:
+    """TVM takes x == x for true, a NaN too: so does what it compiles of the function before."""
+
+    def finish(bias: Any) -> PrimFunc:
+        return rows(
+            plain, finish=lambda x, C, i: T.if_then_else(C[i] == C[i], x + C[i] * f32(bias), f32(0))
+        )
+
+    assert equivalent(finish(1), finish(1)).proved
+    with pytest.raises(NotEquivalent):
+        equivalent(finish(1), finish(1.001))
+
+
 def test_what_depends_on_the_order_is_counted_as_open() -> None:
     before = rows(plain, combine=T.max, finish=lambda x, C, i: T.max(x, C[i]))
     after = rows(plain, combine=T.max, start=lambda C, i, zero: T.max(zero, C[i]))

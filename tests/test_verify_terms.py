@@ -109,6 +109,12 @@ LAWS: dict[str, tuple[str, Expression, Expression, Expression]] = {
         ("add", ("mul", "c", "x"), ("mul", "c", "y")),
         ("add", ("mul", "c", "x"), "y"),
     ),
+    "quotient of a sum": (
+        "float32",
+        ("mul", ("div", ("sub", ("add", "x", "y"), 2), "c"), 3),
+        ("add", ("mul", ("div", ("sub", "x", 2), "c"), 3), ("div", ("mul", "y", 3), "c")),
+        ("add", ("mul", ("div", ("sub", "x", 2), "c"), 3), ("div", ("mul", "y", 3), "x")),
+    ),
     "subtracted from": (
         "int32",
         ("sub", "c", ("add", "x", "y")),

@@ -101,6 +101,36 @@ def test_a_trap_before_leaves_data_out() -> None:
         equivalent(mapped(both), mapped(lambda *args: both(*args) + 1))
 
 
+def assuming(factor: int, more: int = 0) -> PrimFunc:
+    """D = A / n + more, for positive n; for others it depends on the factor."""
+
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((2, 8), "int32"), n: T.int32, D: T.Buffer((2, 8), "int32")):
+        T.evaluate(T.assume(n > 0))
+        for i, j in T.grid(2, 8):
+            with T.sblock("map"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                D[vi, vj] = T.truncdiv(A[vi, vj], T.max(n, 1)) + T.min(n, 0) * factor + more
+
+    return func
+
+
+def test_data_on_which_an_assumption_does_not_hold_is_left_out() -> None:
+    report = equivalent(assuming(1), assuming(2))
+    assert any(found.undefined for found in report.data.values())
+    assert all(found.elements for found in report.data.values())
+    with pytest.raises(NotEquivalent):
+        equivalent(assuming(1), assuming(1, 1))
+
+
+@pytest.mark.parametrize(("n", "holds"), [(3, True), (0, False)])
+def test_assumptions_are_watched(n: int, holds: bool) -> None:
+    assert compile_function(assuming(1)).partial
+    arrays = {"A": np.ones((2, 8), "int32"), "n": np.int32(n), "D": np.zeros((2, 8), "int32")}
+    report = Compiled([watched(assuming(1))]).run(0, {**arrays, REPORT: np.zeros(1, "int32")})
+    assert bool(report[REPORT][0]) != holds
+
+
 def test_floats_whose_operands_are_undefined() -> None:
     """Bounds of a value that is not taken may be anything."""
     for value in (guarded, gathered):

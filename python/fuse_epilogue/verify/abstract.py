@@ -221,6 +221,9 @@ class AbstractStatements(StatementWriter):
     def _while(self, stmt: Any) -> None:
         raise UnsupportedError("a while loop over abstract values")
 
+    def assume(self, condition: Any) -> None:
+        """Write nothing: values are proved equal without an assumption, or not at all."""
+
     def store(self, buffer: Buffer, indices: list[Value], keys: list[int], value: Value) -> None:
         """Write a store; under a condition the old value is kept where it does not hold."""
         if not all(index.static for index in indices):

@@ -27,6 +27,8 @@ from .watched import REPORT, watched
 # Stores above which the evaluator is not used: it takes some microseconds for each.
 _EFFORT = 60_000
 # What TVM raises where it does not compile a function.
+# The oracle that is not the evaluator.
+_COMPILED = "compiled code"
 _NOT_COMPILED = (RuntimeError, TypeError, ValueError)
 # How many of the values are special ones, in one run after the other.
 _DENSITIES = (0.15, 0.03, 0.4)
@@ -340,7 +342,7 @@ def _compare(pair: _Pair, kind: str, arrays: Arrays, small: bool) -> Comparison:
         return Comparison(undefined=1)
     if evaluated and _overflows(pair, arrays, evaluated[0], llvm[0]):
         return Comparison(undefined=1)
-    counts += _differ(pair, kind, "compiled code", llvm, bounds, small)
+    counts += _differ(pair, kind, _COMPILED, llvm, bounds, small)
     if evaluated and kind not in ("nasty", LITERALS):
         _cross_check(pair, evaluated[0], llvm[0], arrays, bounds)
     return counts
@@ -391,7 +393,9 @@ def _differ(
         if pair.exactly:
             counts += same_bits(name, before[name], after[name], reason)
         elif bounds is not None:
-            counts += within_bounds(name, after[name], bounds[0][name], bounds[1][name], reason)
+            by_before = before[name] if oracle == _COMPILED else None
+            both = bounds[0][name], bounds[1][name]
+            counts += within_bounds(name, after[name], *both, reason, by_before)
         elif kind == "exact":
             counts += same_numbers(name, before[name], after[name], reason)
         elif small:

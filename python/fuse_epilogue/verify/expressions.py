@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
 
-from tvm.ir import Call, TensorLoad, Var, prim
+from tvm.ir import Call, StringImm, TensorLoad, Var, prim
 
 from ..tir.walk import loads
 from .integers import static_binary, static_int, wrapped
@@ -388,13 +388,16 @@ class ExpressionWriter:
         result = scalar_type(expr.ty.dtype)
         if name == "large_uint_imm":
             return static_int((int(args[1].value) << 32) | int(args[0].value), result)
+        values = []
         for arg in args:
+            if type(arg) is StringImm:
+                # What an external function is called is part of the operation.
+                name = f"{name} {arg.value}"
+                continue
             if type(arg) not in self._handlers:
                 raise UnsupportedError(
                     f"in a call of {name}: {type(arg).__name__} cannot be evaluated"
                 )
-        values = []
-        for arg in args:
             values.append(self.data((yield arg)))
         return self.called(name, expr, values, result)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from tvm import s_tir, tirx
-from tvm.ir import Var, prim
+from tvm.ir import Call, Var, prim
 
 from .expressions import ExpressionWriter
 from .integers import static_int
@@ -280,8 +280,16 @@ class StatementWriter:
         )
 
     def _evaluate(self, stmt: Any) -> None:
-        if not isinstance(stmt.value, prim.IntImm):
+        value = stmt.value
+        if isinstance(value, Call) and getattr(value.op, "name", "") == "tirx.assume":
+            self.assume(value.args[0])
+        elif not isinstance(value, prim.IntImm):
             raise UnsupportedError("Evaluate of something that is not a number")
+
+    def assume(self, condition: Any) -> None:
+        """Write that a condition holds: where it does not, the program has no defined result."""
+        self.line(f"if not {self.expressions.write(condition).code}:")
+        self.line(f' raise EvaluationError("T.assume does not hold in block {self.block!r}")')
 
 
 def compile_source(source: str) -> Any:

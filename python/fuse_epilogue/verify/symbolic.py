@@ -114,10 +114,14 @@ class TermArithmetic(TermTable, Arithmetic):
         if name in ("max", "min"):
             return self.extremum(name, type, (a, b))
         if type.kind == "f":
+            if name != "div":
+                return self.node(name, type, (a, b))
             divisor = self.constant(b)
-            if name == "div" and divisor:
+            if divisor:
                 return self.product(type, a, self.number(1 / Fraction(divisor), type))
-            return self.node(name, type, (a, b))
+            # A factor, so that a quotient of a sum is the sum of the quotients.
+            one = self.number(1, type)
+            return self.product(type, a, self.node("div", type, (one, b)))
         if name in ("and", "or", "xor"):
             return self.bits(name, type, (a, b))
         amount = self.constant(b)

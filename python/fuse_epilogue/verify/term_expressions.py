@@ -18,6 +18,8 @@ from .values import Buffer, Value
 
 _BOOL = scalar_type("bool")
 _SUMS = {prim.Add: "add", prim.Sub: "sub"}
+# The last of TVM's kinds of effects that is none (CallEffectKind::kPure).
+_PURE = 1
 # Terms from which a sum is not made one by one.
 _LONG_SUM = 8
 
@@ -244,6 +246,13 @@ class TermExpressions(ExpressionWriter):
             raise UnsupportedError("a sum of several types, or of bools")
         total = self.table.total(first.type, first.term, [(s, v.term) for s, v in others])
         return TermValue(total, first.type)
+
+    def called(self, name: str, expr: Any, args: list[Value], type: ScalarType) -> Value:
+        """Return the result of a function: it must have no effects, since a term has no place."""
+        effect = expr.op.get_attr("TCallEffectKind")
+        if effect is None or int(effect) > _PURE:
+            raise NotProved(f"{expr.op.name} may have effects")
+        return super().called(name, expr, args, type)
 
     def shortened(self, value: Value) -> Value:
         """Return the value: a term has no source."""

@@ -73,6 +73,12 @@ def watched(func: tirx.PrimFunc) -> tirx.PrimFunc:
             faults.append(str(error))
             return stmt
 
+    def assumed(stmt: Any) -> Any:
+        value = stmt.value
+        if not isinstance(value, Call) or getattr(value.op, "name", "") != "tirx.assume":
+            return stmt
+        return tirx.IfThenElse(prim.Not(value.args[0]), noted, None)
+
     def demand(*exprs: Any) -> None:
         if any(loads(expr) for expr in exprs):
             faults.append("a loop or a block depends on data")
@@ -86,7 +92,7 @@ def watched(func: tirx.PrimFunc) -> tirx.PrimFunc:
         *((node, other) for node in (tirx.While, tirx.Bind, tirx.AttrStmt)),
     ]
     tvm_ffi.structural_walk(func.body, entries)
-    changes = [(tirx.BufferStore, store), (tirx.IfThenElse, branch)]
+    changes = [(tirx.BufferStore, store), (tirx.IfThenElse, branch), (tirx.Evaluate, assumed)]
     body = tvm_ffi.structural_map(func.body, changes)
     if faults:
         raise UnsupportedError(faults[0])
