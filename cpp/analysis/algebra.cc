@@ -645,7 +645,7 @@ std::string DistributedText(const PeelSteps& steps, const Var& hole) {
   return Print(h);
 }
 
-void CheckPure(const Epilogue& epilogue) {
+void CheckPure(const SBlock& block) {
   class Finder : public StmtExprVisitor {
    public:
     std::optional<Call> impure;
@@ -662,8 +662,8 @@ void CheckPure(const Epilogue& epilogue) {
       VisitChildren(op);
     }
   };
-  SBlock block = epilogue.site->block();
   Finder finder;
+  if (auto init = ObjectIn(block.init())) finder(*init);
   finder(block.body());
   if (finder.impure) {
     Refuse(Code::kImpure, block, "block " + Quoted(block) + " calls " + Print(*finder.impure),

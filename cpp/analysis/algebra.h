@@ -99,8 +99,8 @@ std::string AbsorbedText(const PeelSteps& steps);
 /*! \brief H(x) as text for a report; empty if nothing was distributed. */
 std::string DistributedText(const PeelSteps& steps, const ir::Var& hole);
 
-/*! \brief Throw a Refusal unless every call in the block is known to have no effect. */
-void CheckPure(const Epilogue& epilogue);
+/*! \brief Throw a Refusal unless every call in the block, also in its init, has no effect. */
+void CheckPure(const ir::SBlock& block);
 
 }  // namespace fuse_epilogue
 

@@ -211,9 +211,7 @@ class StageReader {
       Throw(Code::kCascadeForm, "has axis " + Quoted(iter.var()) + ", which does not start at 0");
     }
     CheckReductionLoops(stage_.reduction);
-    Epilogue pure;
-    pure.site = stage_.reduction.site;
-    CheckPure(pure);
+    CheckPure(block_);
     for (const For& loop : stage_.reduction.site->Loops()) {
       auto notes = ObjectIn(loop.annotations());
       auto map = notes ? notes->as<ffi::Map<ffi::String, ffi::Any>>() : std::nullopt;

@@ -109,7 +109,7 @@ std::optional<Between> Dataflow::Elementwise(const Site& site) const {
   }
   try {
     CheckEpilogueLoops(epilogue);
-    CheckPure(epilogue);
+    CheckPure(block);
   } catch (const Refusal&) {
     return std::nullopt;
   }

@@ -48,7 +48,7 @@ std::optional<Tail> MatchTail(const Scope& scope, const Region& region, const Si
     const Reduction& reduction = region.reduction;
     Epilogue epilogue = MatchEpilogue(scope, site, reduction);
     // Its value may come to be computed elsewhere, within that of a later consumer.
-    CheckPure(epilogue);
+    CheckPure(site.block());
     InjectiveMap loops = CheckEpilogueLoops(epilogue);
     AxisMap axes = MatchElements(reduction, region.produced, epilogue);
     CheckSharedLoops(reduction, region.loops, epilogue, loops, axes,

@@ -248,7 +248,9 @@ FusionPlan Prove(const Surroundings& around, const Region& full, const Site& con
   // What the two blocks are, and where they stand.
   Epilogue epilogue = MatchEpilogue(around.scope, consumer, reduction);
   CheckStructure(around.scope, producer, consumer);
-  CheckPure(epilogue);
+  CheckPure(block);
+  // It may raise, or see what the epilogue stores: nothing may move over it.
+  CheckPure(producer.block());
   CheckStorage(reduction, epilogue);
   // The same elements, each once, in the same iterations.
   size_t shared = CommonSteps(producer, consumer);

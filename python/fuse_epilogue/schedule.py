@@ -91,9 +91,9 @@ def fuse_reduction_epilogue(
         With ``"reassociate"``, or where nothing is a float: distribute functions over the terms
         also where that costs work in each of them, a scale over a sum, a clip over a max. With a
         sum of floats this rounds every term, and a term may overflow or vanish where the finished
-        sum would not. Where the data, the init or an operand is infinite, a distributed operand may
-        give NaN: a max that starts from -inf, plus inf, starts from NaN. A literal factor or
-        divisor that the type does not hold as a normal number is not distributed.
+        sum would not. Where the data, the init or an operand is infinite, or a divisor is 0, a
+        distributed operand may give NaN: a max that starts from -inf, plus inf, starts from NaN. A
+        literal factor or divisor that the type does not hold as a normal number is not distributed.
     reduction_block : SBlockRV or str, optional
         Another name for ``block``, as TVM's own primitive calls it.
 
