@@ -73,11 +73,16 @@ def _before(values: Values) -> list[Need]:
     made.finished[place] = Finished(values.update.indices, step)
     _store(made, values.update, "reduction")
     made.finished[place] = Finished(tuple(certificate.indices), values.x, rounds)
+    # Of many epilogues each moves over all that come before it.
+    ends: dict[int, bool] = {}
     for at in subject.in_order:
         first = len(made.needs)
         _store(made, values.stores[at], f"epilogues[{at}].h", values)
         over = crossed(subject.trees[0], subject.reduction, subject.epilogues[at], subject.fused)
-        if any(map(may_end, over)):
+        for part in over:
+            if id(part) not in ends:
+                ends[id(part)] = may_end(part)
+        if any(ends[id(part)] for part in over):
             # It moves over a statement after which it may not have been evaluated.
             made.needs[first:] = [n for n in made.needs[first:] if n.kind not in _FAULTS]
     return made.needs

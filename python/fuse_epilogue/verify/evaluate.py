@@ -33,7 +33,9 @@ __all__ = ["EvaluationError", "Parameter", "Program", "UnsupportedError", "compi
 
 
 # Calls and operators of the source that fail for some operands; a literal divides without fault.
-_PARTIAL = re.compile(r"T\.assume|index\(|shift_amount\(|truncdiv\(|truncmod\(|checked_|(//|%) [^1-9]")
+_PARTIAL = re.compile(
+    r"T\.assume|index\(|shift_amount\(|truncdiv\(|truncmod\(|checked_|(//|%) [^1-9]"
+)
 
 
 class Program:

@@ -10,12 +10,12 @@ integers in every dialect. Everything that depends on a load or on a scalar para
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
 
-from tvm.ir import Call, StringImm, TensorLoad, Var, prim
+from tvm.ir import Call, TensorLoad, Var, prim
 
 from ..tir.walk import loads
 from .integers import static_binary, static_int, wrapped
@@ -388,18 +388,20 @@ class ExpressionWriter:
         result = scalar_type(expr.ty.dtype)
         if name == "large_uint_imm":
             return static_int((int(args[1].value) << 32) | int(args[0].value), result)
-        values = []
+        name, args = self.function(name, args)
         for arg in args:
-            if type(arg) is StringImm:
-                # What an external function is called is part of the operation.
-                name = f"{name} {arg.value}"
-                continue
             if type(arg) not in self._handlers:
                 raise UnsupportedError(
                     f"in a call of {name}: {type(arg).__name__} cannot be evaluated"
                 )
+        values = []
+        for arg in args:
             values.append(self.data((yield arg)))
         return self.called(name, expr, values, result)
+
+    def function(self, name: str, args: Sequence[Any]) -> tuple[str, Sequence[Any]]:
+        """Return what a call calls, and its operands."""
+        return name, args
 
     def called(self, name: str, expr: Any, args: list[Value], type: ScalarType) -> Value:
         """Write a call of a function whose operands are written."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import TensorLoad, Var, prim
+from tvm.ir import StringImm, TensorLoad, Var, prim
 
 from ..tir.walk import handle
 from .algebra import Finished, NotProved
@@ -246,6 +247,11 @@ class TermExpressions(ExpressionWriter):
             raise UnsupportedError("a sum of several types, or of bools")
         total = self.table.total(first.type, first.term, [(s, v.term) for s, v in others])
         return TermValue(total, first.type)
+
+    def function(self, name: str, args: Sequence[Any]) -> tuple[str, Sequence[Any]]:
+        """Return what a call calls, and its operands: the name of an external function is none."""
+        names = [str(arg.value) for arg in args if isinstance(arg, StringImm)]
+        return " ".join([name, *names]), [arg for arg in args if not isinstance(arg, StringImm)]
 
     def called(self, name: str, expr: Any, args: list[Value], type: ScalarType) -> Value:
         """Return the result of a function: it must have no effects, since a term has no place."""

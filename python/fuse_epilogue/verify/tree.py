@@ -271,6 +271,10 @@ class Tree:
 
     def allocated(self) -> dict[int, Any]:
         """Return the buffers that blocks allocate, by handle."""
+        return self._allocated
+
+    @cached_property
+    def _allocated(self) -> dict[int, Any]:
         return {handle(var): var for b in self.blocks for var in b.block.alloc_buffers}
 
 
