@@ -112,3 +112,19 @@ def test_a_product_with_one_matrix_is_flat(body: Callable[[Any, Any], Any], flat
     assert (operators(after)[-3:] == ["reshape", "matmul", "reshape"]) is flat
     x = np.arange(24, dtype="float32").reshape(X)
     assert np.array_equal(run(after, x), run(before, x))
+
+
+def test_a_constant_keeps_its_type() -> None:
+    """A number without axes would become one of 32 bits."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((2, 3), "int64"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            flat = builder.emit(relax.op.reshape(x, (6,)))
+            one = relax.const(np.array([1]), "int64")
+            out = builder.emit_output(builder.emit(relax.op.add(flat, one)))
+        builder.emit_func_output(out)
+    sunk = SinkReshapes()(builder.get())
+    assert operators(sunk) == ["add", "reshape"]
+    given = np.arange(6, dtype="int64").reshape(2, 3)
+    np.testing.assert_array_equal(run(sunk, given), np.arange(1, 7))

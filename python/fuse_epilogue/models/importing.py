@@ -149,18 +149,14 @@ def _from_torch(
 
 def _from_exported(exported: Any) -> ir.IRModule:
     import torch
-    from tvm.relax.frontend.torch import from_exported_program
+
+    from .torch_importer import relax_module
 
     try:
         with torch.no_grad():
             core = torch_ops.decomposed(exported)
             _refuse_changes(core)
-            return from_exported_program(
-                core,
-                unwrap_unit_return_tuple=True,
-                run_ep_decomposition=False,
-                custom_convert_map=torch_ops.converters(),
-            )
+            return relax_module(core, torch_ops.converters())
     except ImportRefusal:
         raise
     except Exception as error:

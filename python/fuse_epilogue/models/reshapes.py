@@ -112,8 +112,9 @@ class _Sinker(PyExprMutator):
         while own and own[0] == 1 and len(own) > 1:
             own = own[1:]
         if math.prod(own) == 1:
-            is_constant = isinstance(operand, GenericConst)
-            return relax.const(operand.value.numpy().reshape(())) if is_constant else None
+            if not isinstance(operand, GenericConst):
+                return None
+            return relax.const(operand.value.numpy().reshape(()), operand.ty.dtype)
         if _shape(operand) == result:
             source = self._reshaped(operand)
             if source is not None and _shape(source) == shape:

@@ -11,6 +11,11 @@ from typing import Any
 
 from tvm import relax, tirx
 
+from .torch_converters import further_converters
+from .torch_indexing import indexing_converters
+from .torch_resampling import resampling_converters
+from .torch_types import with_explicit_types
+
 #: torch's operators for attention, and where their arguments "is_causal" and "dropout_p" are.
 _ATTENTION = {
     "aten.scaled_dot_product_attention.default": {"attn_mask": 3, "dropout_p": 4, "is_causal": 5},
@@ -29,36 +34,25 @@ def decomposed(exported: Any) -> Any:
     """
     import torch
 
+    from .torch_decompositions import decompositions, max_pool_with_indices
+
     table = torch.export.default_decompositions()
     nodes = [node for node in exported.graph.nodes if str(node.target) in _ATTENTION]
     if nodes and all(_in_one_piece(node) for node in nodes):
         for attention in [each for each in table if "scaled_dot_product" in str(each)]:
             table.pop(attention)
-    return _with_cast_operands(exported.run_decompositions(table))
+    # A decomposition may leave an operator as it is, which is what torch would do without it.
+    table.update(decompositions())
+    core = exported.run_decompositions(table)
+    pool = torch.ops.aten.max_pool2d_with_indices.default
+    if any(node.target is pool and _uses_second(node) for node in core.graph.nodes):
+        core = core.run_decompositions({pool: max_pool_with_indices})
+    return with_explicit_types(core)
 
 
-#: Operators of torch that sum bools and short integers in 64 bits, which their importer does not.
-_SUMS = ("aten.cumsum.", "aten.cumprod.", "aten.sum.", "aten.prod.")
-
-
-def _with_cast_operands(exported: Any) -> Any:
-    """Return an exported program whose sums have operands of their result's type."""
-    import torch
-
-    graph = exported.graph
-    for node in list(graph.nodes):
-        if node.op != "call_function" or not str(node.target).startswith(_SUMS):
-            continue
-        operand, result = node.args[0], node.meta["val"]
-        if operand.meta["val"].dtype == result.dtype:
-            continue
-        with graph.inserting_before(node):
-            cast = graph.call_function(
-                torch.ops.aten._to_copy.default, (operand,), {"dtype": result.dtype}
-            )
-        cast.meta["val"] = operand.meta["val"].to(result.dtype)
-        node.replace_input_with(operand, cast)
-    return exported
+def _uses_second(node: Any) -> bool:
+    """Return whether anything uses the second result of a node."""
+    return any(user.target is operator.getitem and user.args[1] == 1 for user in node.users)
 
 
 def _argument(node: Any, name: str, default: Any) -> Any:
@@ -93,20 +87,15 @@ def _in_one_piece(node: Any) -> bool:
 def converters() -> dict[str, Callable[[Any, Any], Any]]:
     """Return by name what ``from_exported_program`` takes as `custom_convert_map`."""
     return {
-        # TVM's importer takes the sums of any type in float32.
-        **dict.fromkeys(("matmul.default", "mm.default", "bmm.default"), _product),
+        **further_converters(),
+        **indexing_converters(),
+        **resampling_converters(),
         "scaled_dot_product_attention.default": _attention,
         "_scaled_dot_product_flash_attention_for_cpu.default": lambda node, importer: (
             _attention(node, importer),
             None,
         ),
     }
-
-
-def _product(node: Any, importer: Any) -> Any:
-    """Emit a product of matrices, summed in the type of its operands."""
-    operands = [importer.env[each] for each in node.args[:2]]
-    return importer.block_builder.emit(relax.op.matmul(*operands))
 
 
 def _attention(node: Any, importer: Any) -> Any:

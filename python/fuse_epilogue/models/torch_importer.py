@@ -1,0 +1,97 @@
+"""Imports exported programs of torch into Relax, and compares what each operator became.
+
+TVM's importer takes some operators for others: what it makes of an operator must have the shape and
+the type that torch says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import ir, prim, relax
+from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
+
+#: Types that values are converted between without another meaning.
+_GROUPS = (
+    ("float16", "bfloat16", "float32", "float64"),
+    ("int8", "uint8", "int16", "int32", "int64"),
+    ("bool",),
+)
+
+Converter = Callable[[Any, Any], Any]
+
+
+def relax_module(exported: Any, converters: dict[str, Converter]) -> ir.IRModule:
+    """Return an exported program as a module of Relax.
+
+    Parameters
+    ----------
+    exported : torch.export.ExportedProgram
+        In core operators.
+    converters : dict
+        By the names of operators, functions of a node and the importer that return what the node
+        becomes; for those that TVM's importer does not know, or not rightly.
+
+    Raises
+    ------
+    ValueError
+        An operator is not known, or becomes something of another shape or type than in torch.
+    """
+    importer = ExportedProgramImporter()
+    known = {name: _of_node(convert) for name, convert in importer.convert_map.items()}
+    checked = {
+        name: _checked(convert, importer) for name, convert in {**known, **converters}.items()
+    }
+    return importer.from_exported_program(exported, False, True, False, checked)
+
+
+def _of_node(convert: Callable[[Any], Any]) -> Converter:
+    return lambda node, _importer: convert(node)
+
+
+def _checked(convert: Converter, importer: Any) -> Callable[..., Any]:
+    def run(node: Any, _importer: Any = None) -> Any:
+        return _as_in_torch(node, convert(node, importer), importer.block_builder.emit)
+
+    return run
+
+
+def _as_in_torch(node: Any, value: Any, emit: Callable[[Any], Any]) -> Any:
+    """Return a value of the type that a node has in torch; raise an error if it is another."""
+    import torch
+
+    expected = node.meta.get("val")
+    if not isinstance(expected, torch.Tensor) or not isinstance(value, relax.Expr):
+        return value
+    if isinstance(value, relax.Call):
+        value = emit(value)
+    found = value.ty
+    if not isinstance(found, relax.TensorType):
+        return value
+    if found.shape is not None and not _same_shape(found.shape, expected.shape):
+        sizes = [int(size) if isinstance(size, prim.IntImm) else str(size) for size in found.shape]
+        raise ValueError(
+            f"{node.target} is imported with the shape {tuple(sizes)} instead of "
+            f"{tuple(expected.shape)}: not supported"
+        )
+    wanted = str(expected.dtype).removeprefix("torch.")
+    dtype = str(found.dtype.dtype)
+    if dtype == wanted:
+        return value
+    if not any(dtype in group and wanted in group for group in _GROUPS):
+        raise ValueError(
+            f"{node.target} is imported with the type {dtype} instead of {wanted}: not supported"
+        )
+    return emit(relax.op.astype(value, wanted))
+
+
+def _same_shape(found: Any, expected: Any) -> bool:
+    """Return whether no dimension that both know is of another size."""
+    sizes = list(found)
+    if len(sizes) != len(expected):
+        return False
+    return all(
+        not (isinstance(size, prim.IntImm) and isinstance(other, int)) or int(size) == other
+        for size, other in zip(sizes, expected, strict=True)
+    )
