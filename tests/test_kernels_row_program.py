@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import tvm
+import tvm_ffi
 from tvm import te, topi
+from tvm.ir import TensorLoad, prim
 from tvm.relax import op
 
 import row_operators
@@ -171,3 +174,23 @@ def test_special_values(name: str, n: int) -> None:
         assert np.isnan(got[3]) or got[3] in rows[3]
         got[3] = expected[3]
     np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-5)
+
+
+def test_taps_beside_each_other_share_their_loads() -> None:
+    """Every second element of two vectors, and the others: two loads for both."""
+    rule, shapes = row_operators.POOLS["max-2-2-NCHW"]
+    func = row_operators.function(rule, shapes(129))
+    program = read_program(with_branches(func))
+    assert program is not None
+    found: list[Any] = []
+
+    def load(node: Any) -> None:
+        if isinstance(node.indices[0], prim.Ramp) and not str(node.source.name).startswith("strid"):
+            found.append(str(node))
+
+    made = row_program.schedule(program, host(1))
+    assert made is not None
+    tvm_ffi.structural_walk(made.func.body, (TensorLoad, load))
+    counts = Counter(found)
+    assert counts
+    assert all(count % 2 == 0 for count in counts.values())

@@ -15,12 +15,14 @@ from ....tir.walk import handle, loads, substitute
 from ..loops import index, loop, sequence
 from .accumulators import Accumulators, Values, in_lanes, pieces
 from .passes import Lanes, Pass
-from .windows import strided_vector
+from .windows import has_stride, strided_vector
 
 #: Accumulators of a cheap reduction, and of one with functions, whose constants need registers.
 CHEAP_ACCUMULATORS, DEAR_ACCUMULATORS = 8, 2
 #: Bytes of the accumulators of one store: more would not stay in registers.
 ACCUMULATOR_BYTES = 1024
+#: Elements that are written out.
+MOST_TAPS = 8
 
 
 def element_bits(one: Pass) -> int:
@@ -90,8 +92,10 @@ class PassWriter:
         statements: list[Any] = []
         for sums in self.sums.values():
             statements += [*sums.allocate(), *sums.start(self.lanes)]
-        elements = self.across if self.rows is not None else self.along
-        statements.append(_loops(self.serial, values, elements))
+        if self.rows is not None:
+            statements.append(self.taps(values))
+        else:
+            statements.append(_loops(self.serial, values, self.along))
         for sums in self.sums.values():
             if self.rows is None:
                 statements += [*sums.halve(self.lanes), sums.store(index(0), values)]
@@ -149,8 +153,31 @@ class PassWriter:
 
     # ---- lanes are rows ---------------------------------------------------------------------
 
-    def across(self, values: Values) -> Any:
-        """Return the statements for one element of as many rows as there are in a block."""
+    def taps(self, values: Values) -> Any:
+        """Return the statements for all elements of as many rows as there are in a block.
+
+        Taps that lie beside each other are written out, where vectors of them are shuffled.
+        """
+        rows = self.rows
+        assert rows is not None
+        strided = [
+            value for work in self.one.works for value in work.values if has_stride(value, rows.at)
+        ]
+        if not strided or not self.serial or self.serial[-1].extent > MOST_TAPS:
+            return _loops(self.serial, values, self.across)
+        last = self.serial[-1]
+
+        def beside(own: Values) -> Any:
+            numbers = range(last.extent)
+            return sequence([self.across({**own, last.var: index(n)}, last) for n in numbers])
+
+        return _loops(self.serial[:-1], values, beside)
+
+    def across(self, values: Values, tap: Axis | None = None) -> Any:
+        """Return the statements for one element of as many rows as there are in a block.
+
+        If there is a `tap`, its elements are written out, and the number of this one is known.
+        """
         rows = self.rows
         assert rows is not None
         parts = []
@@ -159,7 +186,7 @@ class PassWriter:
             ready: dict[int, Any] = {}
             for work in self.one.works:
                 for value in work.values:
-                    vector = strided_vector(value, rows.at, table, count)
+                    vector = strided_vector(value, rows.at, table, count, tap)
                     if vector is not None:
                         dtype = str(value.ty.dtype)
                         kept = tirx.decl_buffer([index(count)], dtype, "strided", layout=None)

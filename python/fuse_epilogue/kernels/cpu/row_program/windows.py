@@ -4,7 +4,8 @@
 
 For rows from 1 to 27, the guard always holds: these are computed in vectors without it, those at
 the borders one by one. A vector of x[2 i + c] is shuffled from two vectors that lie beside each
-other; the second one ends with the last element that is used, so that nothing after it is read.
+other, those of x[2 i + c + 1] too: both are loaded once. Without such a neighbour, the second one
+ends with the last element that is used, so that nothing after it is read.
 """
 
 from __future__ import annotations
@@ -99,7 +100,14 @@ def segments(
     return [each for each in ((0, begin), (begin, end), (end, extent)) if each[0] < each[1]]
 
 
-def strided_vector(value: Any, at: Any, table: Mapping[Any, Any], count: int) -> Any:
+def has_stride(value: Any, at: Any) -> bool:
+    """Return whether a value loads every second element along a variable."""
+    return any(_stride(load, at) == 2 for load in loads(value))
+
+
+def strided_vector(
+    value: Any, at: Any, table: Mapping[Any, Any], count: int, tap: Axis | None = None
+) -> Any:
     """Return a vector of a value that loads every second element, None for any other value.
 
     Parameters
@@ -112,29 +120,49 @@ def strided_vector(value: Any, at: Any, table: Mapping[Any, Any], count: int) ->
         All variables, `at` as it is in the first lane.
     count : int
         Number of lanes: even.
+    tap : Axis, optional
+        An axis whose elements are all computed, for the same lanes; `table` has its number.
     """
-    if count % 2 or not any(_stride(load, at) == 2 for load in loads(value)):
+    if count % 2 or not has_stride(value, at):
         return None
 
-    def vector(node: Any) -> Any:
+    def vector(node: Any, begin: int) -> Any:
         if isinstance(node, prim.FloatImm | prim.IntImm):
             return prim.Broadcast(node, count)
         if isinstance(node, TensorLoad):
-            return _load(node, _stride(node, at), table, count)
+            beside = begin if tap is not None and _stride(node, tap.var) == 1 else None
+            return _load(node, _stride(node, at), table, count, beside)
         if isinstance(node, Call) and _is_guard(node) and not uses(node.args[0], at):
-            arms = [vector(arm) for arm in node.args[1:]]
+            # What is guarded by the tap's number must not be read for its neighbour.
+            if tap is not None and uses(node.args[0], tap.var):
+                begin = -2
+            arms = [vector(arm, begin) for arm in node.args[1:]]
             if all(arm is not None for arm in arms):
                 return tirx.if_then_else(substitute(node.args[0], table), *arms)
         return None
 
-    return vector(value)
+    return vector(value, _pair_of(tap, table))
 
 
-def _load(node: Any, stride: int | None, table: Mapping[Any, Any], count: int) -> Any:
+def _pair_of(tap: Axis | None, table: Mapping[Any, Any]) -> int:
+    """Return where the pair of taps begins that a tap is one of: 0, -1, or -2 if it has none."""
+    if tap is None:
+        return -2
+    number = int(table[tap.var])
+    if number % 2:
+        return -1
+    if number + 1 < tap.extent:
+        return 0
+    return -1 if number else -2
+
+
+def _load(
+    node: Any, stride: int | None, table: Mapping[Any, Any], count: int, pair: int | None
+) -> Any:
     first = substitute(node.indices[0], table)
 
     def beside(begin: int) -> Any:
-        ramp = prim.Ramp(first + index(begin), index(1), count)
+        ramp = prim.Ramp(Analyzer().simplify(first + index(begin)), index(1), count)
         return tirx.BufferLoad(node.source, [ramp])
 
     if stride == 0:
@@ -143,9 +171,13 @@ def _load(node: Any, stride: int | None, table: Mapping[Any, Any], count: int) -
         return beside(0)
     if stride != 2:
         return None
-    lanes = [*range(0, count, 2), *range(count + 1, 2 * count, 2)]
-    pair = [beside(0), beside(count - 1)]
-    return tirx.Shuffle(pair, [prim.IntImm("int32", lane) for lane in lanes])
+    if pair in (0, -1):
+        lanes = [*range(-pair, 2 * count, 2)]
+        both = [beside(pair), beside(pair + count)]
+    else:
+        lanes = [*range(0, count, 2), *range(count + 1, 2 * count, 2)]
+        both = [beside(0), beside(count - 1)]
+    return tirx.Shuffle(both, [prim.IntImm("int32", lane) for lane in lanes])
 
 
 def _stride(load: Any, at: Any) -> int | None:
