@@ -74,8 +74,9 @@ fuzz: install ## judge N generated programs (SEED, WORKERS: processes, OUT: a JS
 	  $(if $(OUT),--output $(OUT)) $(if $(BASELINE),--baseline)
 
 EACH ?= 1000
-fuzz-certificates: install ## check certificates with one field changed (EACH: how many of a fusion, SEED)
-	PYTHONPATH=tests $(PY) -m certificate_fuzz --each $(EACH) --seed $(SEED)
+fuzz-certificates: install ## check certificates with one field changed (EACH: how many of a fusion, SEED, OUT)
+	PYTHONPATH=tests $(PY) -m certificate_fuzz --each $(EACH) --seed $(SEED) \
+	  $(if $(OUT),--output $(OUT))
 
 # ONNX_RUNTIME: a Python that has onnx and onnxruntime; without one NumPy is the only oracle.
 ONNX_RUNTIME ?=

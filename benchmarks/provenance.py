@@ -30,6 +30,7 @@ DEPENDS_ON: dict[str, tuple[str, ...]] = {
     "fusion": ("cpp", "benchmarks/fusion.py", "benchmarks/fusion_programs.py"),
     "fuzz": ("cpp", f"{PACKAGE}/verify", "tests/generated"),
     "fuzz_cascades": ("cpp", "tests/cascades", "tests/generated_cascades"),
+    "fuzz_certificates": ("cpp", f"{PACKAGE}/verify", "tests/certificate_fuzz.py"),
     "fuzz_cuda": ("cpp", *SCHEDULES, "tests/guarded_functions"),
     "fuzz_modules": ("cpp", f"{PACKAGE}/transform", "tests/generated_modules"),
     "fuzz_neuron": ("cpp", f"{PACKAGE}/neuron", *SCHEDULES, "tests/guarded_functions"),

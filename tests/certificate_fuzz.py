@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import argparse
 import random
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import tvm_ffi
@@ -30,10 +32,15 @@ from fuse_epilogue.verify import (
     check,
     equivalent,
 )
+from generated.__main__ import conditions, to_json
+from generated.runner import provenance
+from generated.state import Run
 from programs import BY_NAME
 from verify_mutator import ARITHMETIC, Mutator
 
 Change = Callable[[Any], Any]
+#: The verdict that must never be.
+WRONG = "accepted and different"
 MONOIDS = (
     "sum", "product", "max", "min", "logical and", "logical or", "bit-wise and", "bit-wise or",
     "bit-wise xor",
@@ -189,7 +196,7 @@ def verdict(given: Certified, numerics: Any) -> str:
     try:
         equivalent(given.before, given.after, numerics=numerics, compiled=False, timeout=1)
     except (NotEquivalent, EvaluationError):
-        return "accepted and different"
+        return WRONG
     return "accepted and equal"
 
 
@@ -207,19 +214,37 @@ def fuzz(name: str, each: int, seed: int) -> tuple[Counter[str], Counter[str]]:
     return verdicts, changed
 
 
-def main() -> None:
-    """Try many changes of every fusion."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def main() -> int:
+    """Try many changes of every fusion; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m certificate_fuzz", description=__doc__)
     parser.add_argument("--each", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--output", type=Path, metavar="FILE", help="JSON file for the counts")
     parser.add_argument("names", nargs="*", default=sorted(NAMES))
     args = parser.parse_args()
-    wrong = 0
+    begun = time.monotonic()
+    fusions: dict[str, dict[str, int]] = {}
+    fields_changed: Counter[str] = Counter()
     for name in args.names:
-        verdicts, _ = fuzz(name, args.each, args.seed)
-        wrong += verdicts["accepted and different"]
-        print(name, dict(verdicts), flush=True)
-    raise SystemExit(wrong > 0)
+        verdicts, changed = fuzz(name, args.each, args.seed)
+        fusions[name] = dict(sorted(verdicts.items()))
+        fields_changed += changed
+        print(name, fusions[name], flush=True)
+    wrong = sum(verdicts.get(WRONG, 0) for verdicts in fusions.values())
+    if args.output:
+        run = Run(args.seed, args.each * len(args.names), module="certificate_fuzz")
+        report = {
+            **conditions(run, workers=1),
+            "benchmark": "fuzz-certificates",
+            **provenance("fuzz_certificates"),
+            "wall_time_s": round(time.monotonic() - begun, 1),
+            "wrong": wrong,
+            "fusions": fusions,
+            "fields": dict(sorted(fields_changed.items())),
+        }
+        args.output.parent.mkdir(parents=True, exist_ok=True)
+        args.output.write_text(to_json(report))
+    return 1 if wrong else 0
 
 
 #: The fusions whose certificates are changed.
@@ -237,4 +262,4 @@ NAMES = (
 )
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -6,9 +6,11 @@ the checker accepts is proved equivalent by the other half of `verify`, which kn
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 
@@ -67,3 +69,17 @@ def test_certificates_with_one_field_changed() -> None:
     for part in ("epilogues", "tails"):
         wanted |= {f"{part}.{field.name}" for field in fields(getattr(given, part)[0])}
     assert wanted == set(changed)
+
+
+def test_the_counts_of_a_run_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "counts.json"
+    argv = ["certificate_fuzz", "--each", "6", "--output", str(out), "two_blocks"]
+    monkeypatch.setattr("sys.argv", argv)
+    assert certificate_fuzz.main() == 0
+    report = json.loads(out.read_text())
+    verdicts, fields = certificate_fuzz.fuzz("two_blocks", 6, 1)
+    assert report["wrong"] == 0
+    assert report["fusions"] == {"two_blocks": dict(verdicts)}
+    assert report["fields"] == dict(fields)
+    monkeypatch.setattr(certificate_fuzz, "verdict", lambda *_: certificate_fuzz.WRONG)
+    assert certificate_fuzz.main() == 1

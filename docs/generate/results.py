@@ -164,6 +164,18 @@ def _guarded(data: Data) -> Iterator[str]:
     )
 
 
+def _certificates(data: Data) -> Iterator[str]:
+    fusions = data["fusions"]
+    names = sorted({name for verdicts in fusions.values() for name in verdicts})
+    yield table(
+        ("fusion", *names),
+        [(code(name), *_numbers(found, names)) for name, found in fusions.items()],
+    )
+    yield title("Changes by field", 1)
+    changes = data["fields"].items()
+    yield table(("field", "changes"), [(code(name), f"{number:,}") for name, number in changes])
+
+
 def _planned(data: Data) -> Iterator[str]:
     counts = data["ours"]
     totals = ("functions", "guarded", "scheduled", "schedules_compared")
@@ -178,7 +190,7 @@ def _planned(data: Data) -> Iterator[str]:
 
 
 def _numbers(counts: Data, names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(f"{counts[name]:,}" for name in names)
+    return tuple(f"{counts.get(name, 0):,}" for name in names)
 
 
 def _published(data: Data) -> Iterator[str]:
@@ -565,6 +577,15 @@ entry point hidden and with it loaded. Tests differ only where they demand what 
 ``fuse_reduction_epilogue`` does wrong; those are listed with the reason.
 """,
         _tests_of_tvm,
+    ),
+    "fuzz_certificates": Told(
+        "Changed certificates",
+        """
+Certificates of right fusions with one field changed at random, and the function after changed with
+it where the field says what a block stores. What :func:`fuse_epilogue.verify.check` accepts must
+compute what the function before computes: *accepted and different* must never be.
+""",
+        _certificates,
     ),
     "fuzz_cuda": Told(
         "Guarded functions for CUDA",
