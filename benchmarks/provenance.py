@@ -26,6 +26,11 @@ SCHEDULES = tuple(
 DEPENDS_ON: dict[str, tuple[str, ...]] = {
     "conv1d_cpu": ("cpp", *SCHEDULES, "benchmarks/conv1d_cpu.py", "benchmarks/conv1d_cpu_cases.py"),
     "conv1d_cuda": ("cpp", *SCHEDULES, "benchmarks/conv1d_cuda.py"),
+    "conv_layers": (
+        *(f"{PACKAGE}/{folder}" for folder in ("models", "transform")),
+        *SCHEDULES,
+        "benchmarks/conv_layers.py",
+    ),
     "cuda_registers": ("cpp", *SCHEDULES, "benchmarks/cuda_registers.py"),
     "fusion": ("cpp", "benchmarks/fusion.py", "benchmarks/fusion_programs.py"),
     "fuzz": ("cpp", f"{PACKAGE}/verify", "tests/generated"),

@@ -635,6 +635,16 @@ largest of any of them from PyTorch, as a part of the largest result. Below 1 ou
 """,
         _peers,
     ),
+    "conv_layers": Told(
+        "Convolutions of networks, one by one",
+        """
+The convolutions of ResNet-50, MobileNetV2 and ConvNeXt-T, each followed by ReLU, on one thread:
+those of :func:`fuse_epilogue.compile`, without the conversions of layouts at the ends of a model;
+oneDNN's, on packed weights; and ONNX Runtime's node alone, by its profiler. *Difference* is the
+largest of any of them from PyTorch, as a part of the largest result. Below 1 ours is faster.
+""",
+        _peers,
+    ),
     "model_fusion": Told(
         "Epilogues of whole models",
         """

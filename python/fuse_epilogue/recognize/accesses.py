@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -85,6 +86,12 @@ class Operand:
     def loads(self) -> list[Any]:
         """The loads of the value."""
         return loads(self.value)
+
+    @property
+    def elements(self) -> int:
+        """Number of elements of the largest array that it reads, 1 if it reads none."""
+        sizes = (math.prod(map(int, load.source.shape)) for load in self.loads)
+        return max(sizes, default=1)
 
     def factors(self, place: int) -> tuple[int, ...]:
         """Return the factor of an axis in each access and bound."""

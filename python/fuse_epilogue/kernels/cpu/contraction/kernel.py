@@ -35,6 +35,11 @@ REGISTER_BYTES = 1024
 LINE = 16
 #: Bytes of the packed operand from which it is far away when a kernel begins.
 FAR_BYTES = 1 << 18
+#: Bytes of the rows' operand up to which it is read again for each panel: of an image whose
+#: channels have filters of their own, and of any other operand.
+IMAGE_BYTES, OPERAND_BYTES = 3 << 19, 1 << 19
+#: Bytes up to which panels stay in the second cache, and steps from which that pays.
+PANELS_BYTES, LEAST_DEPTH_INSIDE = 1 << 19, 32
 #: Steps of the innermost reduced axis that are written out.
 UNROLLED = 8
 #: The same for pairs. Sums of integers may be taken in any order: of more, LLVM first adds up the
@@ -149,6 +154,8 @@ class Kernel:
         shared = [level for level in levels if self.contraction.b.has(level[0])]
         alone = [level for level in levels if not self.contraction.b.has(level[0])]
         levels = [*shared, ("panel", panel.count, "panel"), *alone, ("tile", group.count, "tile")]
+        if self._panels_inside():
+            levels.append(levels.pop(len(shared)))
         levels = [level for level in levels if level[1] > 1]
         chosen = self._parallel(levels)
         if chosen is not None:
@@ -170,6 +177,20 @@ class Kernel:
             return loop(name, 0, extent, lambda var: nested({**env, key: var}, left[1:]), kind)
 
         return nested({}, levels)
+
+    def _panels_inside(self) -> bool:
+        """Return whether the loop over panels is the innermost one.
+
+        With panels outside, a panel stays in the first cache, and the other operand and the result
+        are gone through again for each one: in pieces of a row, from far away if they are large.
+        With panels inside, all of them must stay in the second cache.
+        """
+        size = 4 * self.contraction.a.elements
+        if self.contraction.a.has(self.plan.vector):
+            return size > IMAGE_BYTES
+        panels = 4 * self.layout.depth * self.layout.row
+        deep = self.layout.depth >= LEAST_DEPTH_INSIDE
+        return deep and size > OPERAND_BYTES and panels <= PANELS_BYTES
 
     def _ahead(self, env: Env, panel: Panel, number: Any, done: Any) -> Any:
         """Return where the part of the next panel begins that a tile fetches, None for no part.

@@ -28,6 +28,8 @@ COPY_CYCLES = 0.25
 LEAST_PAIR_LANES = 4
 #: Bytes that one core gets in a cycle from memory or the last cache (20 GB/s), and from the second.
 BYTES_PER_CYCLE, L2_BYTES_PER_CYCLE = 6.25, 32.0
+#: The share of the shorter one of computing and moving that adds to the longer one.
+OVERLAPPED = 0.2
 #: Bytes of a panel up to which it stays in the second cache.
 L2_BYTES = 3 << 18
 #: Cycles in which a line comes from the second cache, where each read needs one.
@@ -194,9 +196,12 @@ def _tiles(
         for most in range(1, min(MOST_ROWS, total) + 1):
             sums = most * vectors
             registers = sums + 1 + (vectors if most > 1 else 0)
-            if shared or pairs is not None:
+            if pairs is not None:
                 # A product is in a register of its own before it is added.
-                registers = sums + vectors + 1 + (pairs is not None)
+                registers = sums + vectors + 2
+            if shared:
+                # Windows overlap: LLVM keeps what it has loaded for the next taps.
+                registers = 2 * sums
             if registers > machine.registers:
                 continue
             count = -(-total // most)
@@ -289,10 +294,11 @@ def _cycles(
     traffic = 4 * size
     for panel_axis in (vector,):
         again = -(-extents[panel_axis] // (vectors * lanes)) if not shared else 1
-        a_size = math.prod(e for p, e in enumerate(extents) if contraction.a.has(p))
+        a_size = contraction.a.elements
         traffic += 4 * a_size * (1 if a_size * 4 < 1 << 18 else min(again, 2))
     traffic += 4 * math.prod(axis.extent for axis in contraction.axes)
-    return max(cycles, traffic / BYTES_PER_CYCLE)
+    moved = traffic / BYTES_PER_CYCLE
+    return max(cycles, moved) + OVERLAPPED * min(cycles, moved)
 
 
 def _evicts(contraction: Contraction, rows: tuple[int, ...], count: int) -> bool:
