@@ -302,7 +302,7 @@ CASES = [
         "nisa.dma_copy(t, x)",
         "trn1",
     ),
-    ("language", "r = nl.add(t, t)", "nisa.tensor_tensor(t, t, t, nl.add)", "trn1"),
+    ("language", "r = t + t", "nisa.tensor_tensor(t, t, t, nl.add)", "trn1"),
     ("assertion", "assert x.shape[1] % 128 == 0", "assert x.shape[1] % 64 == 0", "trn1"),
 ]
 

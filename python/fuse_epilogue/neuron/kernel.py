@@ -305,7 +305,7 @@ def load(
         Python.
     inputs : Mapping[str, Any], optional
         Shape and type of each tensor, and the values of other parameters, to check and predict
-        without arrays. `Code` stands for what the file would write, such as ``Mode.FAST``.
+        without arrays. `Code` is an expression in the names of the file, such as ``Mode.FAST``.
     kernel : str, optional
         Which function, if the file has several with the decorator ``@nki.jit``.
     folders : Sequence[str or Path]

@@ -78,13 +78,13 @@ class Moves:
     ) -> None:
         """Write a transposition: `columns` counts the partitions of what is read, if several."""
         assert area.partition is not None
-        turned = replace(area, partition=(*columns, None)[0], free=(area.partition,))
+        transposed = replace(area, partition=(*columns, None)[0], free=(area.partition,))
         gone = tuple(name for name in area.free if name not in columns)
         self.text.call(
             "nisa.nc_transpose",
             [
                 written(at_start(target, area, gone), area, columns, block),
-                written(at_start(value, area, gone), turned, turned.free, block),
+                written(at_start(value, area, gone), transposed, transposed.free, block),
             ],
         )
 

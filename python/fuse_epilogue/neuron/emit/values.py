@@ -45,7 +45,7 @@ class Values:
         self.tensors: dict[int, Tensor] = {}
 
     def known(self, var: Any, block: str) -> Tensor:
-        """Return the buffer that a variable stands for."""
+        """Return the tensor of a buffer's variable."""
         found = self.tensors.get(var.__chandle__())
         if found is None:
             raise EmitError("statement", block, f"'{var.name}' is allocated nowhere")

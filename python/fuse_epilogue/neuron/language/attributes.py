@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 from ..errors import Refused
 from ..limits import joined, small
 from ..tile import Tile
+from ..tile_views import METHODS as VIEWS
 from ..trace import DTYPES, DType
 from .objects import (
     MISSING,
@@ -27,7 +29,8 @@ from .objects import (
 Method = Callable[..., Any]
 
 
-def _ap(tile: Tile, pattern: Any, offset: Any = 0, **others: Any) -> Tile:
+def _ap(tile: Tile, pattern: Any, offset: Any = None, **others: Any) -> Tile:
+    offset = 0 if offset is None else offset
     if isinstance(pattern, (list, tuple)):
         pattern = tuple(tuple(pair) if isinstance(pair, list) else pair for pair in pattern)
     return tile.ap(pattern, offset, **others)
@@ -51,6 +54,7 @@ METHODS: dict[type, dict[str, Method]] = {
         "view": lambda tile, dtype: tile.view(dtype),
         "broadcast_to": lambda tile, shape: tile.broadcast_to(tuple(shape)),
         "get_pattern": lambda tile: [[stride, count] for stride, count in tile.pattern()],
+        **VIEWS,
     },
     list: {
         "append": list.append,
@@ -118,6 +122,12 @@ def find(value: Any, name: str) -> Any:
                 return Symbol("memory", value.memory)
             if name == "ndim":
                 return len(value.shape)
+            if name == "size":
+                return math.prod(value.shape)
+            if name == "strides":
+                return tuple(stride for stride, _ in value.pattern())
+            if name == "name":
+                return value.buffer.info.name
         case Instance():
             if name in value.values:
                 return value.values[name]

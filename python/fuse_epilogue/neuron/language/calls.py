@@ -11,8 +11,8 @@ from ..isa import REQUIRED, Instruction
 from .attributes import describe
 from .builtins import collected
 from .functions import instantiate, invoke, super_of
-from .grammar import OLD_NAMES
 from .objects import Bound, Builtin, Class, Frame, Function, Symbol, Unknown, unsupported
+from .tile_functions import computed
 
 if TYPE_CHECKING:
     from ..walk import Walk
@@ -109,10 +109,7 @@ def call(walk: Walk, target: Any, args: list[Any], named: dict[str, Any]) -> Any
         case Class():
             return instantiate(walk, target, args, named)
         case Symbol(kind="op"):
-            instead = OLD_NAMES.get(target.name, f"an instruction with op=nl.{target.name}")
-            raise Refused(
-                "language", f"nl.{target.name}(...) is of an older edition: use {instead}"
-            )
+            return computed(walk, target, args, named)
         case Unknown():
             raise unsupported(target.name)
     raise Refused("language", f"{describe(target)} cannot be called")

@@ -139,7 +139,9 @@ def combined(combine: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
             raise Refused("language", "an integer leaves 64 bits")
         return value
     if isinstance(a, Tile) or isinstance(b, Tile):
-        raise Refused("language", "tiles are combined by instructions, nisa.tensor_tensor(...)")
+        raise Refused(
+            "language", "operators on tiles are not supported here: use nisa.tensor_tensor(...)"
+        )
     if combine is operator.add and type(a) is type(b) and isinstance(a, (tuple, list, str)):
         return joined(a, b)
     if combine is operator.mul and isinstance(a, (tuple, list, str)) and type(b) is int:

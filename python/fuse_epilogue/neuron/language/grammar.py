@@ -32,20 +32,16 @@ OLD_NAMES = {
     "arange": "slices such as t[0:128], or nl.ds(start, size)",
     "mgrid": "slices such as t[0:128], or nl.ds(start, size)",
     "par_dim": "a plain shape: the first dimension always counts partitions",
+}
+
+#: Names of today that are not supported, and what does the same.
+INSTEAD = {
     "copy": "nisa.tensor_copy",
     "matmul": "nisa.nc_matmul",
     "transpose": "nisa.nc_transpose",
-    "add": "nisa.tensor_tensor with op=nl.add",
-    "subtract": "nisa.tensor_tensor with op=nl.subtract",
-    "multiply": "nisa.tensor_tensor with op=nl.multiply",
-    "divide": "nisa.tensor_tensor with op=nl.divide",
-    "maximum": "nisa.tensor_tensor with op=nl.maximum",
-    "minimum": "nisa.tensor_tensor with op=nl.minimum",
-    "exp": "nisa.activation with op=nl.exp",
     "sum": "nisa.tensor_reduce with op=nl.add",
     "max": "nisa.tensor_reduce with op=nl.maximum",
-    "full": "nl.ndarray and nisa.memset",
-    "zeros_like": "nl.zeros",
+    "min": "nisa.tensor_reduce with op=nl.minimum",
     "load_transpose2d": "nisa.dma_copy and nisa.nc_transpose",
 }
 

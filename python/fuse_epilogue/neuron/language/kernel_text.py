@@ -129,7 +129,7 @@ def _is_kernel(module: Module, node: ast.FunctionDef) -> bool:
 def _parameters(node: ast.FunctionDef) -> None:
     args = node.args
     if args.kwonlyargs:
-        raise KernelError(node.lineno, "keyword-only parameters are not allowed in a kernel")
+        raise KernelError(node.lineno, "keyword-only parameters of a kernel are not supported here")
     if args.vararg or args.kwarg or args.posonlyargs:
         raise KernelError(node.lineno, "a kernel has plain parameters here, no stars")
     if getattr(node, "type_params", ()):  # since Python 3.12

@@ -15,8 +15,9 @@ from ..trace import DTYPES, ITEMSIZE, DType
 from ..values import Ds
 from .attributes import describe
 from .builtins import integer, make_range, plain
-from .grammar import OLD_NAMES, SPACES, TILE_SIZE
+from .grammar import INSTEAD, OLD_NAMES, SPACES, TILE_SIZE
 from .objects import Builtin, Class, Namespace, Symbol, Unknown, unsupported
+from .tile_functions import filled, full, like
 
 if TYPE_CHECKING:
     from ..walk import Walk
@@ -69,14 +70,6 @@ def _ndarray(
     if SPACES[memory] != "hbm" and len(shape) < 2:
         raise Refused("language", "a shape on the chip is (partitions, free, ...)")
     return walk.allocate(name if isinstance(name, str) else "", shape, kind, memory)
-
-
-def _zeros(walk: Walk, shape: Any, dtype: Any, buffer: Any = None, name: str = "") -> Tile:
-    if SPACES[_memory(buffer)] == "hbm":
-        raise Refused("language", "nl.zeros is on the chip: fill HBM by nisa.dma_copy")
-    tile = _ndarray(walk, shape, dtype, buffer, name)
-    walk.instruction(INSTRUCTIONS["memset"], [tile, 0], {})
-    return tile
 
 
 def _load(walk: Walk, src: Any, dtype: Any = None) -> Tile:
@@ -138,7 +131,8 @@ def _num_programs(walk: Walk, axes: Any = 0, axis: Any = None) -> int:
 def _missing_nl(name: str) -> str:
     if name in OLD_NAMES:
         return f"nl.{name} is of an older edition: use {OLD_NAMES[name]}"
-    return f"nl.{name} is not supported here"
+    instead = f": use {INSTEAD[name]}" if name in INSTEAD else ""
+    return f"nl.{name} is not supported here{instead}"
 
 
 def _missing_nisa(name: str) -> str:
@@ -221,7 +215,11 @@ NL = Namespace(
             "nl.tile_size", TILE_SIZE, lambda name: f"nl.tile_size has {', '.join(TILE_SIZE)}"
         ),
         "ndarray": Builtin("nl.ndarray", _ndarray),
-        "zeros": Builtin("nl.zeros", _zeros),
+        "zeros": filled(0, "zeros", _ndarray),
+        "ones": filled(1, "ones", _ndarray),
+        "full": full(_ndarray),
+        "zeros_like": like(True, _ndarray),
+        "empty_like": like(False, _ndarray),
         "load": Builtin("nl.load", _load),
         "store": Builtin("nl.store", _store),
         "shared_identity_matrix": Builtin("nl.shared_identity_matrix", _identity),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """A name of ``nl`` or ``nisa`` that stands for itself: an operation, a memory, an engine.
+    """An operation, a memory or an engine, by its name in ``nl`` or ``nisa``.
 
     Attributes
     ----------
