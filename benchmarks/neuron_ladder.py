@@ -76,18 +76,18 @@ def by_hand(machine: str, dtype: str) -> Prediction:
 def print_ladder(predictions: list[Prediction]) -> None:
     """Print predicted beside published."""
     print(f"{'step':4} {'':44} {'predicted':>9} {'published':>9} {'error':>7}   multiplies  sums")
-    for step, told in enumerate(PUBLISHED):
+    for step, published in enumerate(PUBLISHED):
         mine = predictions[step]
-        error = mine.latency_ms / told.latency_ms - 1
+        error = mine.latency_ms / published.latency_ms - 1
         counts = f"{mine.counts['tensor_tensor']:10}  {mine.counts['tensor_reduce']}"
         note = "   not explained" if step in UNEXPLAINED else ""
         print(
-            f"{step:4} {told.what:44} {mine.latency_ms:9.3f} {told.latency_ms:9.3f}"
+            f"{step:4} {published.what:44} {mine.latency_ms:9.3f} {published.latency_ms:9.3f}"
             f" {error:+7.1%}   {counts}{note}"
         )
     print("\nits instructions, in ms       predicted  published")
-    for step, told in enumerate(PUBLISHED):
-        pairs = {"tensor_tensor": told.multiplies_ms, "tensor_reduce": told.sums_ms}
+    for step, published in enumerate(PUBLISHED):
+        pairs = {"tensor_tensor": published.multiplies_ms, "tensor_reduce": published.sums_ms}
         for op, ms in pairs.items():
             if ms is not None:
                 print(f"step {step} {op:22} {predictions[step].op_ms[op]:9.3f}  {ms:9.2f}")
@@ -102,8 +102,8 @@ def kernels() -> dict[str, dict[str, tuple[float, str]]]:
     }
     for machine, dtype in FLOORS:
         for kind, finite in (("any data", False), ("finite data", True)):
-            told, form = ours(finite, machine, dtype)
-            rows[kind][f"{machine} {dtype}"] = (told.latency_ms, form)
+            predicted, form = ours(finite, machine, dtype)
+            rows[kind][f"{machine} {dtype}"] = (predicted.latency_ms, form)
         rows["by hand"][f"{machine} {dtype}"] = (by_hand(machine, dtype).latency_ms, "")
     return rows
 
@@ -164,14 +164,14 @@ def write(
     steps = [
         {
             "step": step,
-            "what": told.what,
+            "what": published.what,
             "predicted_ms": round(predictions[step].latency_ms, 4),
             "range_ms": [round(ms, 4) for ms in predictions[step].range_ms],
-            "published_ms": told.latency_ms,
+            "published_ms": published.latency_ms,
             "explained": step not in UNEXPLAINED,
             "counts": predictions[step].counts,
         }
-        for step, told in enumerate(PUBLISHED)
+        for step, published in enumerate(PUBLISHED)
     ]
     found = {
         "what": "predictions of the latency model, nothing was measured",

@@ -121,11 +121,11 @@ def _blocks(family: str, what: str, ms: float, product: Product) -> Case:
 
 def _of_ladder(step: int) -> Case:
     """Return a step of the study of conv1d; a part is an image, or half of all in the short one."""
-    told, own = ladder.PUBLISHED[step], 4 if step == 6 else 1
+    published, own = ladder.PUBLISHED[step], 4 if step == 6 else 1
     return Case(
         "ladder 2025",
-        told.what,
-        told.latency_ms,
+        published.what,
+        published.latency_ms,
         lambda parts: images(step, own * parts),
         ladder.N // own,
     )
@@ -172,8 +172,8 @@ def predict(case: Case) -> tuple[float, float, float]:
 
 
 def _predicted(kernel: Kernel, machine: str) -> tuple[float, float, float]:
-    told = kernel.predict(machine)
-    return told.latency_ms, *told.range_ms
+    predicted = kernel.predict(machine)
+    return predicted.latency_ms, *predicted.range_ms
 
 
 def table() -> list[dict[str, Any]]:
@@ -242,10 +242,10 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
             f"{row['family']:14} {row['what']:46} {published:7.3f} published {predicted:7.3f}"
             f" predicted ({predicted / published - 1:+6.1%}), {least:.3f} to {most:.3f}{inside}"
         )
-    for family, told in judged(rows).items():
-        print(f"\n{family}: {told['inside_of_the_range']} of {told['latencies']} in the range")
+    for family, found in judged(rows).items():
+        print(f"\n{family}: {found['inside_of_the_range']} of {found['latencies']} in the range")
         for name in ("prediction", "middle_of_the_range"):
-            part = told[name]
+            part = found[name]
             print(
                 f"  {name.replace('_', ' '):20} error {part['median_error']:.1%} (median), within"
                 f" 15 %: {part['within_15_percent']}, within 30 %: {part['within_30_percent']}"

@@ -341,11 +341,11 @@ def test_annotations_are_not_evaluated(signature: str) -> None:
 
 @pytest.mark.parametrize("name", ["o.xyz", "o.png", "o.pdf", "o", "svg"])
 def test_pictures_are_svg(tmp_path: Path, name: str) -> None:
-    told = loaded("").predict()
+    predicted = loaded("").predict()
     with pytest.raises(ValueError, match=r"ends in \.svg"):
-        told.plot(tmp_path / name)
+        predicted.plot(tmp_path / name)
     assert not list(tmp_path.iterdir())
-    told.plot(str(tmp_path / "o.SVG"))
+    predicted.plot(str(tmp_path / "o.SVG"))
     assert (tmp_path / "o.SVG").read_text().startswith("<svg")
 
 

@@ -1,4 +1,4 @@
-"""Kernels of a few instructions: the times can be told by hand."""
+"""Kernels of a few instructions: the times can be computed by hand."""
 
 from __future__ import annotations
 

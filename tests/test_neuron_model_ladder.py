@@ -45,18 +45,21 @@ def test_step(step: int) -> None:
     kernel, published = rung(step), ladder.PUBLISHED[step]
     resources = kernel.check("trn1")
     assert_computes(kernel)
-    told = kernel.predict("trn1")
-    assert (told.sbuf_peak, told.psum_peak) == (resources.sbuf_bytes, resources.psum_bytes)
-    assert told.counts["tensor_tensor"] == published.multiplies
-    assert told.counts["tensor_reduce"] == published.sums
+    predicted = kernel.predict("trn1")
+    assert (predicted.sbuf_peak, predicted.psum_peak) == (
+        resources.sbuf_bytes,
+        resources.psum_bytes,
+    )
+    assert predicted.counts["tensor_tensor"] == published.multiplies
+    assert predicted.counts["tensor_reduce"] == published.sums
     if step in ladder.UNEXPLAINED:
         # The compiler must have merged instructions, and which is not known.
-        assert told.latency_ms > 1.3 * published.latency_ms
+        assert predicted.latency_ms > 1.3 * published.latency_ms
     else:
-        assert told.latency_ms == pytest.approx(published.latency_ms, rel=0.1)
+        assert predicted.latency_ms == pytest.approx(published.latency_ms, rel=0.1)
     if published.multiplies_ms:
-        assert told.op_ms["tensor_tensor"] == pytest.approx(published.multiplies_ms, rel=0.05)
-        assert told.op_ms["tensor_reduce"] == pytest.approx(published.sums_ms, rel=0.05)
+        assert predicted.op_ms["tensor_tensor"] == pytest.approx(published.multiplies_ms, rel=0.05)
+        assert predicted.op_ms["tensor_reduce"] == pytest.approx(published.sums_ms, rel=0.05)
 
 
 @full
@@ -108,6 +111,9 @@ def test_by_hand(dtype: str) -> None:
     kernel = load(BY_HAND.read_text(encoding="utf-8"), inputs=inputs)
     for machine in ("trn1", "trn2"):
         resources = kernel.check(machine)
-        told = kernel.predict(machine)
-        assert (told.sbuf_peak, told.psum_peak) == (resources.sbuf_bytes, resources.psum_bytes)
+        predicted = kernel.predict(machine)
+        assert (predicted.sbuf_peak, predicted.psum_peak) == (
+            resources.sbuf_bytes,
+            resources.psum_bytes,
+        )
     assert_computes(kernel, dtype)

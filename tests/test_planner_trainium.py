@@ -14,7 +14,7 @@ import tvm
 import fuse_epilogue
 from depthwise import zeros
 from fuse_epilogue import workloads
-from fuse_epilogue.kernels.trainium.unfused import is_followed, split_apart
+from fuse_epilogue.kernels.trainium.unfused import is_followed, unfused_parts
 from fuse_epilogue.neuron.machine import TRN1, TRN2
 from fuse_epilogue.planner import Plan
 from fuse_epilogue.planner.cost import Weights
@@ -179,7 +179,7 @@ def test_where_nothing_follows_there_is_one_way() -> None:
         alone = "alone" in name
         found = problem(name)
         assert is_followed(found.func) is not alone
-        assert (split_apart(found.func) is None) is alone
+        assert (unfused_parts(found.func) is None) is alone
         assert found.space.by_name["fusion"].labels == (("none",) if alone else ("none", "fused"))
 
 

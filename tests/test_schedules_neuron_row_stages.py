@@ -172,7 +172,7 @@ def test_softmax_takes_its_exponentials_in_one_instruction() -> None:
 def test_predicted_near_what_moves() -> None:
     """A large softmax: three passes of the vector engine, hidden behind nothing else."""
     kernel = emit(RowStages().apply(function(OPERATORS["softmax"][0], [(4096, 2048)]), "trn2"))
-    told = kernel.predict("trn2")
+    predicted = kernel.predict("trn2")
     bytes_ms = 2 * 4096 * 2048 * 4 / 362e6
-    assert bytes_ms < told.latency_ms < 2 * bytes_ms
-    assert told.range_ms[0] < told.latency_ms < told.range_ms[1]
+    assert bytes_ms < predicted.latency_ms < 2 * bytes_ms
+    assert predicted.range_ms[0] < predicted.latency_ms < predicted.range_ms[1]

@@ -151,7 +151,7 @@ class _Writer:
             return made
         for first in range(0, count, PARTITIONS * _TOGETHER):
             size = min(PARTITIONS * _TOGETHER, count - first)
-            turned = writer.tile(f"{name}_psum", (self.depth, size), part.dtype, "trn.psum")
+            transposed = writer.tile(f"{name}_psum", (self.depth, size), part.dtype, "trn.psum")
             for place in range(0, size, PARTITIONS):
                 rows = min(PARTITIONS, size - place)
                 here = replace(tile, start=tile.start + first + place)
@@ -164,9 +164,9 @@ class _Writer:
                 spans = {"d": Span(self.depth, "P"), step: Span(rows)}
                 with writer.block(f"{name}_transpose", spans) as at:
                     value = natural[at[step], at["d"]]
-                    T.buffer_store(turned, value, (at["d"], place + at[step]))
+                    T.buffer_store(transposed, value, (at["d"], place + at[step]))
             with writer.block(f"{name}_copy", {"d": Span(self.depth, "P"), step: Span(size)}) as at:
-                T.buffer_store(made, turned[at["d"], at[step]], (at["d"], first + at[step]))
+                T.buffer_store(made, transposed[at["d"], at[step]], (at["d"], first + at[step]))
         return made
 
     def _values(self) -> Any:

@@ -26,8 +26,8 @@ LONGEST_ROW = 8192
 
 #: Parts of SBUF for what stays of the matrices. The rest is for what passes through.
 RIGHT_PART, LEFT_PART = 0.4, 0.25
-#: Tiles of rows and of columns in a block. More than four banks of PSUM leave no room for turning
-#: matrices and for the next block.
+#: Tiles of rows and of columns in a block. More than four banks of PSUM leave no room for
+#: transposing matrices and for the next block.
 BLOCKS = ((2, 2), (4, 1), (2, 1), (1, 2), (1, 1))
 #: Tiles of k in a chunk.
 CHUNK = 4
@@ -255,8 +255,8 @@ def _product(sch: s_tir.Schedule, at: Any, tiling: Tiling) -> Any:
     return chunks
 
 
-def _turned_at_once(side: Side, k: int, chunk: int) -> int:
-    """Return how many tiles of k are turned into one bank of PSUM, all of them full."""
+def _transposed_at_once(side: Side, k: int, chunk: int) -> int:
+    """Return how many tiles of k are transposed into one bank of PSUM, all of them full."""
     if k % PARTITIONS or k % chunk:
         return 1
     count = BANK_BYTES // ITEMSIZE[side.dtype] // PARTITIONS
@@ -271,19 +271,19 @@ def _side(sch: s_tir.Schedule, side: Side, at: Any, product: Product) -> None:
     sch.set_scope(tile, 0, "trn.sbuf")
     sch.compute_at(tile, at, preserve_unit_loops=True)
     depth, row = sch.get_loops(tile)[-2:]
-    if not side.turned:
+    if not side.transposed:
         outer, partition = split(sch, depth, PARTITIONS)
         mark(sch, partition, row)
         return
-    count = _turned_at_once(side, product.size("k"), int(sch.get(depth).extent))
+    count = _transposed_at_once(side, product.size("k"), int(sch.get(depth).extent))
     outer, depth, partition = _split_twice(sch, depth, count, PARTITIONS)
     rows, row = split(sch, row, PARTITIONS)
     sch.reorder(rows, outer, partition, depth, row)
     mark(sch, partition, depth, row)
-    turned = sch.get_sblock(f"{side.name}_turned")
-    sch.set_scope(turned, 0, "trn.psum")
-    sch.compute_at(turned, outer, preserve_unit_loops=True)
-    depth, row = sch.get_loops(turned)[-2:]
+    transposed = sch.get_sblock(f"{side.name}_turned")
+    sch.set_scope(transposed, 0, "trn.psum")
+    sch.compute_at(transposed, outer, preserve_unit_loops=True)
+    depth, row = sch.get_loops(transposed)[-2:]
     outer_depth, partition = split(sch, depth, PARTITIONS)
     mark(sch, partition, row)
     natural = sch.get_sblock(f"{side.name}_rows")

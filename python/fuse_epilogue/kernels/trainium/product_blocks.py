@@ -1,7 +1,7 @@
 """Rewrite a product of matrices with a block for each step.
 
 The tensor engine sums over partitions, so both operands are needed with k on them. Where memory
-has k next to k the engine turns them, tile by tile:
+has k next to k the engine transposes them, tile by tile:
 
     a_rows    as it is in memory, with the rows on partitions
     a_turned  its transposition, in PSUM
@@ -109,12 +109,12 @@ class _Rewriter:
                 T.buffer_store(made, value(dict(zip(dims, at, strict=True))), at)
             return made
 
-        if not side.turned:
+        if not side.transposed:
             return copy("tile", sizes, lambda at: element(**at))
         natural = {**batch, **dict(reversed(own.items()))}
         rows = copy("rows", natural, lambda at: element(**at))
-        turned = copy("turned", sizes, lambda at: rows[tuple(at[x] for x in natural)])
-        return copy("tile", sizes, lambda at: turned[tuple(at[x] for x in sizes)])
+        transposed = copy("turned", sizes, lambda at: rows[tuple(at[x] for x in natural)])
+        return copy("tile", sizes, lambda at: transposed[tuple(at[x] for x in sizes)])
 
     def load_others(self) -> None:
         """Write blocks that load what the results depend on besides."""

@@ -38,7 +38,7 @@ class Side:
         An element, in the axes of the reduction.
     letter : str
         "m" for the left one, "n" for the right one.
-    turned : bool
+    transposed : bool
         Whether k runs along memory.
     name : str
         What its blocks are called after: of a matrix times itself, each side has its own.
@@ -46,7 +46,7 @@ class Side:
 
     load: Any
     letter: str
-    turned: bool
+    transposed: bool
     name: str
 
     @property

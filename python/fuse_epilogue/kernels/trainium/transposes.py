@@ -114,10 +114,10 @@ def scheduled(func: tirx.PrimFunc, name: str, places: list[int]) -> s_tir.Schedu
         For each axis of what is read, its place in the result.
     """
     sch = s_tir.Schedule(func)
-    turned = sch.get_sblock(name)
-    rows = sch.cache_read(turned, 0, "trn.sbuf")
-    stored = sch.cache_write(turned, 0, "trn.sbuf")
-    evicted = sch.cache_write(turned, 0, "trn.psum")
+    transposed = sch.get_sblock(name)
+    rows = sch.cache_read(transposed, 0, "trn.sbuf")
+    stored = sch.cache_write(transposed, 0, "trn.sbuf")
+    evicted = sch.cache_write(transposed, 0, "trn.psum")
     n, m = _last_two(sch, stored, places[-1], -1)
     sizes = [int(sch.get(loop).extent) for loop in (n, m)]
     n_block, n_tile, n = sch.split(n, [None, *_cut(sizes[0])])
@@ -126,8 +126,8 @@ def scheduled(func: tirx.PrimFunc, name: str, places: list[int]) -> s_tir.Schedu
     mark(sch, n, m)
     sch.compute_at(evicted, n_tile, preserve_unit_loops=True)
     mark(sch, *_last_two(sch, evicted, places[-1], -1, len(places)))
-    sch.compute_at(turned, n_tile, preserve_unit_loops=True)
-    row, column = _last_two(sch, turned, places[-1], -1, len(places))
+    sch.compute_at(transposed, n_tile, preserve_unit_loops=True)
+    row, column = _last_two(sch, transposed, places[-1], -1, len(places))
     part, column = split(sch, column, PARTITIONS)
     sch.reorder(part, row, column)
     mark(sch, row, column)

@@ -21,7 +21,7 @@ from .tiles import is_fixed
 
 
 @dataclass(frozen=True)
-class Apart:
+class Unfused:
     """A function as two.
 
     Attributes
@@ -45,7 +45,7 @@ def is_followed(func: tirx.PrimFunc) -> bool:
     return prepared is not None and len(child_names(prepared[0].mod["main"])) > 1
 
 
-def split_apart(func: tirx.PrimFunc) -> Apart | None:
+def unfused_parts(func: tirx.PrimFunc) -> Unfused | None:
     """Return a function as two, None where nothing follows its reduction in one block.
 
     Parameters
@@ -56,8 +56,8 @@ def split_apart(func: tirx.PrimFunc) -> Apart | None:
     Example
     -------
     >>> from fuse_epilogue import workloads
-    >>> apart = split_apart(workloads.matmul(8, 8, 8, activation="relu"))
-    >>> [param.name for param in apart.rest.params]
+    >>> parts = unfused_parts(workloads.matmul(8, 8, 8, activation="relu"))
+    >>> [param.name for param in parts.rest.params]
     ['bias', 'summed', 'y']
     """
     prepared = prepare(func) if is_fixed(func) else None
@@ -77,4 +77,4 @@ def split_apart(func: tirx.PrimFunc) -> Apart | None:
         return None
     first, rest = (part_of(made, name) for name in child_names(made))
     assert first is not None and rest is not None, "each block has a name of its own"
-    return Apart(sch, first, rest)
+    return Unfused(sch, first, rest)

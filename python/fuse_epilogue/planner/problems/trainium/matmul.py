@@ -92,7 +92,7 @@ class TrainiumProduct(OnTrainium):
                     core.psum_bytes // core.psum_bank_bytes,
                     "banks",
                     self._banks,
-                    "the sums of a block, and one tile that is turned",
+                    "the sums of a block, and one tile that is transposed",
                 ),
                 *in_flight(self.core, self._passing_bytes, self._staying_bytes),
             ),
@@ -105,9 +105,9 @@ class TrainiumProduct(OnTrainium):
         return (most, *(count for count in (1, 2, 4, 8, 16) if most != count < 2 * deep))
 
     @property
-    def _turned(self) -> int:
-        """How many of the matrices the tensor engine turns."""
-        return int(self.product.left.turned) + int(self.product.right.turned)
+    def _transpositions(self) -> int:
+        """How many of the matrices the tensor engine transposes."""
+        return int(self.product.left.transposed) + int(self.product.right.transposed)
 
     def _columns(self, points: Points) -> Any:
         """Return the columns of a block."""
@@ -119,7 +119,7 @@ class TrainiumProduct(OnTrainium):
 
     def _banks(self, points: Points) -> Any:
         sums = points["tiles"] * self._columns(points) * 4
-        return -(-sums // BANK_BYTES) + (self._turned > 0)
+        return -(-sums // BANK_BYTES) + (self._transpositions > 0)
 
     def _staying_bytes(self, points: Points) -> Any:
         """Return the bytes of a partition for what stays of the matrices and of rows."""
@@ -136,7 +136,7 @@ class TrainiumProduct(OnTrainium):
         chunk = np.minimum(points["chunk"], self._deep)
         used = np.where(points["left"] > 0, 0, chunk * left * self._rows(points))
         used = used + np.where(points["right"] > 0, 0, chunk * right * wide)
-        used = used + self._turned * BANK_BYTES
+        used = used + self._transpositions * BANK_BYTES
         others = self._bytes_of_others("mn")
         if self.sizes["n"] > LONGEST_ROW:
             others = others + self._bytes_of_others("n")
@@ -185,12 +185,12 @@ class TrainiumProduct(OnTrainium):
         copying: Any = 0.0
         steps = down * (deep * -(-n // BANK) + 2 * across)
         for (side, size, own), times, tiles in zip(sides, loads, there, strict=True):
-            at_once = self._turned_at_once(side, tiles)
+            at_once = self._transposed_at_once(side, tiles)
             moved = size * k * ITEMSIZE[side.dtype] * times
             inputs = inputs + moved
-            run = (at_once * min(PARTITIONS, k) if side.turned else own) * ITEMSIZE[side.dtype]
+            run = (at_once * min(PARTITIONS, k) if side.transposed else own) * ITEMSIZE[side.dtype]
             short = short + moved / bandwidth * (stretched(core, run) - 1)
-            if not side.turned:
+            if not side.transposed:
                 steps = steps + times * deep * -(-size // own)
             else:
                 count = deep * -(-size // PARTITIONS)
@@ -249,7 +249,7 @@ class TrainiumProduct(OnTrainium):
         found: np.ndarray = usual & np.array([block in BLOCKS for block in blocks], bool)
         return found
 
-    def _turned_at_once(self, side: Side, tiles: Any) -> Any:
+    def _transposed_at_once(self, side: Side, tiles: Any) -> Any:
         """Return how many tiles of k are transposed together, of those that are loaded."""
         most = np.minimum(tiles, BANK_BYTES // ITEMSIZE[side.dtype] // PARTITIONS)
         whole = self.sizes["k"] % (tiles * PARTITIONS) == 0
@@ -285,10 +285,12 @@ class TrainiumProduct(OnTrainium):
         # Where PSUM has no room for two blocks, the next one waits for the results of this one.
         full = 2 * self._banks(points) > core.psum_bytes // core.psum_bank_bytes
         waits = np.where(full, blocks - 1, 0) * results
-        # The first products of a block wait for the last tiles that are turned for it.
-        turned = BANK * cycle(core, "vector") + 2 * core.semaphore_cycles * cycle(core, "tensor")
+        # The first products of a block wait for the last tiles that are transposed for it.
+        transposed = BANK * cycle(core, "vector") + 2 * core.semaphore_cycles * cycle(
+            core, "tensor"
+        )
         again = np.where(points["left"] > 0, -(-m // rows), blocks)
-        waits = waits + again * turned * (self._turned > 0)
+        waits = waits + again * transposed * (self._transpositions > 0)
         # The right matrix stays: while it comes, for the first block, little is computed.
         whole = n * k * right / bandwidth
         one = -(-m // PARTITIONS) * deep * n * _passes(product.left) * cycle(core, "tensor")

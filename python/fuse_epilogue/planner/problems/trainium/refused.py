@@ -8,7 +8,7 @@ from typing import Any
 
 from tvm import s_tir
 
-from ....kernels.trainium.unfused import Apart
+from ....kernels.trainium.unfused import Unfused
 from ....neuron import CheckError, KernelError
 from ....tir.affine import as_constant
 from ....tir.walk import handle, loads
@@ -41,7 +41,7 @@ def check_sizes(sizes: Mapping[str, int]) -> None:
         )
 
 
-def check_in_place(apart: Apart) -> None:
+def check_in_place(apart: Unfused) -> None:
     """Do nothing for a function that does not overwrite what its reduction reads.
 
     Raises

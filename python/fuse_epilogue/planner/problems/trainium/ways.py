@@ -19,7 +19,7 @@ from tvm import s_tir, tirx
 
 from ....kernels.trainium import row_reduction as elements
 from ....kernels.trainium.row_blocks import Rows
-from ....kernels.trainium.unfused import Apart, is_followed, split_apart
+from ....kernels.trainium.unfused import Unfused, is_followed, unfused_parts
 from ....neuron import CheckError, EmitError, KernelError, emit
 from ....neuron.kernel import Kernel
 from ....neuron.machine import Machine
@@ -55,7 +55,7 @@ class Ways:
         Whether anything follows the reduction.
     fused : object or None
         The match in the function.
-    apart : Apart or None
+    apart : Unfused or None
         The function as two.
     first : object or None
         The match in the reduction alone.
@@ -66,7 +66,7 @@ class Ways:
     func: tirx.PrimFunc
     followed: bool
     fused: Any
-    apart: Apart | None = None
+    apart: Unfused | None = None
     first: Any = None
     rest: Rows | None = None
 
@@ -99,7 +99,7 @@ def find_ways(func: tirx.PrimFunc, find: Callable[[tirx.PrimFunc], Any]) -> Ways
         fused = find(func)
         if fused is None:
             return None
-    apart = split_apart(func)
+    apart = unfused_parts(func)
     first: Any = None
     rest: Rows | None = None
     if apart is not None:
