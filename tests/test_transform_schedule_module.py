@@ -111,3 +111,20 @@ def test_threads_that_are_no_number_of_threads(threads: Any) -> None:
 def test_other_targets_are_refused() -> None:
     with pytest.raises(ValueError, match="kind 'llvm'"):
         ScheduleModule({"kind": "c"})
+
+
+def test_says_why_a_function_is_left_to_tvm() -> None:
+    n = tvm.te.var("n", "int64")
+    x = tvm.te.placeholder((n, 4), "float32", "x")
+    y = tvm.te.placeholder((3, 4), "float32", "y")
+    funcs = {
+        "sized": tvm.te.create_prim_func([x, tvm.topi.cumsum(x, 1)]),
+        "shifted": tvm.te.create_prim_func([y, tvm.topi.cumsum(y, 1, exclusive=True)]),
+        "known": tvm.te.create_prim_func([y, tvm.topi.exp(y)]),
+    }
+    found = schedules_of(ScheduleModule(host(1))(tvm.IRModule(funcs))) or ()
+    assert {each.name: each.why for each in found} == {
+        "sized": "its sizes are not constant",
+        "shifted": "its loops are not blocks that compute every element of a buffer once",
+        "known": "",
+    }

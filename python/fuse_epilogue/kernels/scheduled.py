@@ -39,7 +39,7 @@ class Scheduled:
         The parameters of the function it replaces, in their order; those that are packed have the
         shape of their packing.
     kind : str
-        Kind of kernel: "contraction", "row program" or "elementwise".
+        Kind of kernel, such as "contraction", "row program", "elementwise" or "scan".
     fusion : str
         What became of the epilogue of its reduction: "none", "tail" or "absorbed".
     predicted_s : float

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import tvm_ffi
 from tvm import ir
-from tvm.ir import GlobalVar
+from tvm.ir import GlobalVar, prim
 from tvm.target import Target
 
 from .._arguments import prim_func
@@ -99,9 +99,12 @@ def by_prediction(work: Work) -> Outcome:
 
 
 def _why_unknown(work: Work) -> str:
-    if work.program is None:
-        return "sizes are not constant, or a block does not compute every element once"
-    return "no kind of kernel knows it"
+    if work.program is not None:
+        return "no kind of kernel knows it"
+    sizes = [size for param in work.func.params for size in getattr(param, "shape", ())]
+    if not all(isinstance(size, prim.IntImm) for size in sizes):
+        return "its sizes are not constant"
+    return "its loops are not blocks that compute every element of a buffer once"
 
 
 def kept(plans: Plans | None, work: Work, timed: bool) -> Outcome | None:

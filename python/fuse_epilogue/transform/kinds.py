@@ -15,12 +15,13 @@ from tvm import relax, s_tir, tirx
 from tvm.s_tir import dlight
 from tvm.target import Target
 
-from ..kernels.cpu import kinds, stream
+from ..kernels.cpu import kinds, scan, stream
 from ..kernels.scheduled import Scheduled
 from ..planner import plan
 from ..planner.backends import CPU, GPU, Backend
 from ..planner.gpu import gpu
 from ..planner.machine import cpu
+from ..recognize.scan import read_scan
 from ..recognize.stages import Program, read_program
 from ..rewrites.branches import with_branches
 
@@ -147,6 +148,13 @@ def _stream(work: Work) -> Iterator[Scheduled]:
         yield found
 
 
+def _scan(work: Work) -> Iterator[Scheduled]:
+    """Yield running sums and products, which TVM does not write as stages."""
+    found = read_scan(work.func) if work.program is None else None
+    if found is not None:
+        yield scan.schedule(found, work.target, work.threads)
+
+
 def _sums(work: Work) -> Iterator[Scheduled]:
     """Yield a function with several sums that no kernel computes in one."""
 
@@ -166,6 +174,7 @@ def _options(target: Target) -> dict[str, Any]:
 #: The planner's kernels load a row in vectors; a contraction's vectors are across channels.
 ON_CPU: tuple[Kind, ...] = (
     _view,
+    _scan,
     _stream,
     _planned("conv"),
     *map(_kernel, kinds.KINDS),
