@@ -258,7 +258,7 @@ class Laws {
       if (options_.exact && compares_floats) {
         Check(Code::kCascadeExact, "compares floats with " + NameOf(carrier));
       }
-      CheckDominated(factor, LinearForm{{{1, factor.argument}}, {}}, 1);
+      CheckSame(factor);
       return;
     }
     if (!is_max && !is_min) {
@@ -274,6 +274,22 @@ class Laws {
     CheckSeesEveryNaN(factor);
   }
 
+  // What is compared with a result, or is its distance, must be what the result is taken over, with
+  // the same roundings.
+  void CheckSame(const RowFactor& factor) {
+    const CascadeStage& carrier = CarrierOf(factor);
+    if (DeepEqual(factor.argument, carrier.term)) return;
+    Expr taken = Resolve(cascade_.expand(carrier.term), factor.conditions);
+    if (DeepEqual(Resolve(cascade_.expand(factor.argument), factor.conditions), taken)) return;
+    ThrowRange(factor);
+  }
+
+  void ThrowRange(const RowFactor& factor) const {
+    const CascadeStage& carrier = CarrierOf(factor);
+    Check(Code::kCascadeRange, "computes " + Print(factor.node) + ", but " + NameOf(carrier) +
+                                   " is taken over " + Print(carrier.term));
+  }
+
   // The factor is in range at every partial result if its x is what the result is taken over.
   void CheckDominated(const RowFactor& factor, const LinearForm& form, double scale) {
     const CascadeStage& carrier = CarrierOf(factor);
@@ -286,8 +302,7 @@ class Laws {
       for (const auto& [c2, e2] : part->terms) expanded.terms.emplace_back(c * c2, e2);
     }
     if (full && IsMultiple(expanded, scale, *full)) return;
-    Check(Code::kCascadeRange, "computes " + Print(factor.node) + ", but " + NameOf(carrier) +
-                                   " is taken over " + Print(carrier.term));
+    ThrowRange(factor);
   }
 
   // Where a term is masked, a NaN among what the result is taken over changes the result, but need
@@ -321,9 +336,7 @@ class Laws {
       double c = factor->form.results[0].second;
       Expr difference = c < 0 ? MakeSub(carrier.previous, carrier.value)
                               : MakeSub(carrier.value, carrier.previous);
-      if (std::fabs(c) != 1) {
-        difference = MakeMul(difference, MakeFloat(std::fabs(c), difference));
-      }
+      difference = Scaled(difference, std::fabs(c));
       Expr q = ReplacePart(factor->node, factor->argument, difference);
       quotient = quotient ? MakeMul(*quotient, q) : q;
       stage_.rolled = stage_.rolled ? MakeMul(*stage_.rolled, factor->node) : factor->node;
@@ -341,9 +354,17 @@ class Laws {
     stage_.guards.push_back("same-carrier");
   }
 
+  // Times c; if that is 1 / 3, which is no float, by 3.
+  static Expr Scaled(const Expr& expr, double c) {
+    if (c == 1) return expr;
+    auto is_float = [](double value) { return static_cast<float>(value) == value; };
+    if (!is_float(c) && is_float(1 / c)) return MakeDiv(expr, MakeFloat(1 / c, expr));
+    return MakeMul(expr, MakeFloat(c, expr));
+  }
+
   void CorrectDifference(const RowFactor& factor) {
     const CascadeStage& carrier = CarrierOf(factor);
-    CheckDominated(factor, LinearForm{{{1, factor.argument}}, {}}, 1);
+    CheckSame(factor);
     Expr kept = stage_.step;
     Var node = MakeVar("d", factor.node);
     Expr around = ReplacePart(kept, factor.node, node);

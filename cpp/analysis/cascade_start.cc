@@ -41,6 +41,9 @@ class LimitReader {
       if (right) return Scaled(Of(mul->a()), right->value());
       if (left) return Scaled(Of(mul->b()), left->value());
     }
+    if (auto div = As<Div>(expr)) {
+      if (auto right = As<FloatImm>(div->b())) return Scaled(Of(div->a()), right->value());
+    }
     return Limit::kUnknown;
   }
 

@@ -403,10 +403,6 @@ class Splitter {
 
 bool AddForm(const Cascade& cascade, const VarSet& results, const Expr& expr, double scale,
              LinearForm* form) {
-  if (!UsesAny(expr, results)) {
-    form->terms.emplace_back(scale, expr);
-    return true;
-  }
   for (size_t i = 0; i < cascade.stages.size(); ++i) {
     if (!expr.same_as(cascade.stages[i].value)) continue;
     for (auto& [index, coefficient] : form->results) {
@@ -430,7 +426,13 @@ bool AddForm(const Cascade& cascade, const VarSet& results, const Expr& expr, do
     if (b) return AddForm(cascade, results, mul->a(), scale * *b, form);
     if (a) return AddForm(cascade, results, mul->b(), scale * *a, form);
   }
-  return false;
+  if (auto div = As<Div>(expr); div && IsFloat(DTypeOf(expr))) {
+    auto b = LiteralOf(div->b());
+    if (b && *b != 0) return AddForm(cascade, results, div->a(), scale / *b, form);
+  }
+  if (UsesAny(expr, results)) return false;
+  form->terms.emplace_back(scale, expr);
+  return true;
 }
 
 }  // namespace

@@ -15,7 +15,8 @@ namespace fuse_epilogue {
 /*! \brief A condition, and whether it holds. */
 using Known = std::pair<ir::Expr, bool>;
 
-/*! \brief c * x for each, and c * r for each result r: a sum of those. */
+/*! \brief c * x for each, and c * r for each result r: a sum of those. No x is a sum itself, or a
+ *         product with a literal. */
 struct LinearForm {
   std::vector<std::pair<double, ir::Expr>> terms;
   std::vector<std::pair<size_t, double>> results;

@@ -6,14 +6,23 @@ which both are right as long as the result is.
 
 from __future__ import annotations
 
-from . import attention, infinite_starts, legalised, norms, scales, selection, softmax
+from . import attention, exponents, infinite_starts, legalised, norms, scales, selection, softmax
 from .case import Cascade
 
 __all__ = ["ACCEPT", "BY_NAME", "CASES", "EITHER", "REFUSE", "Cascade"]
 
 CASES: list[Cascade] = [
     case
-    for family in (softmax, infinite_starts, attention, norms, scales, selection, legalised)
+    for family in (
+        softmax,
+        exponents,
+        infinite_starts,
+        attention,
+        norms,
+        scales,
+        selection,
+        legalised,
+    )
     for case in family.CASES
 ]
 BY_NAME: dict[str, Cascade] = {case.name: case for case in CASES}

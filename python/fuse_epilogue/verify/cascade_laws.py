@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from fractions import Fraction
 from typing import Any
 
 from .algebra import MONOIDS
@@ -278,7 +277,7 @@ def _check_basis(field: Field, stage: Stage, heads: list[Stage], keys: list[Any]
 
 def _check_contraction(
     field: Field, stage: Stage, heads: list[Stage], factor: Ratio
-) -> list[Fraction]:
+) -> list[Ratio]:
     """Prove that the quotient is at most 1; returns the factors of the heads in its exponent."""
     claim = f"{stage.claim}.quotient"
     exponent = field.logarithm(factor)
@@ -287,25 +286,30 @@ def _check_contraction(
     found, left = [], exponent
     for head in heads:
         parts = field.linear(exponent, head.previous)
-        slope = parts[0].constant if parts is not None else None
-        grows = {"max": 1, "min": -1}.get(head.monoid)
-        if slope is None or grows is None or slope * grows <= 0:
+        sign = _sign(field, parts[0]) if parts is not None else 0
+        if parts is None or sign == 0 or sign != {"max": 1, "min": -1}.get(head.monoid):
             raise CertificateError(claim, "it is not proved to be at most 1")
         apart = field.sub(field.atom(head.previous), field.atom(head.value))
-        left = field.sub(left, field.mul(field.literal(slope), apart))
-        found.append(slope)
+        left = field.sub(left, field.mul(parts[0], apart))
+        found.append(parts[0])
     demand(field.equal(left, field.zero), claim, "it is not proved to be at most 1")
     return found
 
 
-def _check_domination(
-    field: Field, stage: Stage, heads: list[Stage], slopes: list[Fraction]
-) -> None:
+def _sign(field: Field, number: Ratio) -> int:
+    """Return the sign of a constant, or of one times the logarithm of 2; 0 if it is not known."""
+    for each in (number, field.div(number, field.atom("log of 2"))):
+        if each.constant is not None:
+            return (each.constant > 0) - (each.constant < 0)
+    return 0
+
+
+def _check_domination(field: Field, stage: Stage, heads: list[Stage], slopes: list[Ratio]) -> None:
     """Prove that no exponent is above 0 at a carrier that is not the last one."""
     reached = field.zero
     for head, slope in zip(heads, slopes, strict=True):
         below = field.sub(head.term, field.atom(head.value))
-        reached = field.add(reached, field.mul(field.literal(slope), below))
+        reached = field.add(reached, field.mul(slope, below))
     for step, bound in _cases(field, stage, [stage.step, reached]):
         for exponent in field.exponents(step):
             if any(field.mentions(exponent, head.value) for head in heads):

@@ -82,7 +82,9 @@ def _multiply(a: float | None, b: float | None) -> float | None:
 
 
 def _divide(a: float | None, b: float | None) -> float | None:
-    return math.nan if _is_nan(a) or _is_nan(b) else None
+    if _is_nan(a) or _is_nan(b):
+        return math.nan
+    return None if a is None or not b else a / b
 
 
 def _is_nan(a: float | None) -> bool:

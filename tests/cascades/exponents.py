@@ -1,0 +1,97 @@
+"""Exponents that are written in another way than what the maximum is taken over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import te
+
+from .bounded import Bounded, expand
+from .case import ROWS, Family
+from .softmax import F, X, keys, row_max, row_sum, rows
+
+FAMILY = Family()
+CASES = FAMILY.cases
+accept, refuse = FAMILY.accept, FAMILY.refuse
+
+
+def _sum(x: Any, m: Any, n: int, term: Callable[[Any, Any, Any], Any]) -> Any:
+    e = te.compute((ROWS, n), lambda i, k: te.exp(term(x[i, k], m[i], k)), name="e")
+    return row_sum(e, n)
+
+
+def _divided(x: Bounded) -> dict[str, Any]:
+    return {"s": ((x - expand(x.max())) / 3.0).exp().sum()}
+
+
+@accept("s", _divided, "a third of the difference", logits=X, twin="divided_by_less_than_zero")
+def divided_difference(n: int) -> Any:
+    x = rows(n)
+    return [x, _sum(x, row_max(x, n), n, lambda a, m, k: (a - m) / 3.0)]
+
+
+def _negative(x: Bounded) -> dict[str, Any]:
+    return {"s": ((x - expand(x.max())) / -3.0).exp().sum()}
+
+
+@refuse(
+    "s", _negative, "the quotient is above 1", logits=X, finite=True, codes=("cascade-expanding",)
+)
+def divided_by_less_than_zero(n: int) -> Any:
+    x = rows(n)
+    return [x, _sum(x, row_max(x, n), n, lambda a, m, k: (a - m) / -3.0)]
+
+
+def _scaled(x: Bounded) -> dict[str, Any]:
+    return {"s": (x * 0.125 - expand(x.max()) * 0.125).exp().sum()}
+
+
+@accept("s", _scaled, "key and maximum are scaled by the same", logits=X, twin="scaled_by_two")
+def scaled_key_and_maximum(n: int) -> Any:
+    x = rows(n)
+    return [x, _sum(x, row_max(x, n), n, lambda a, m, k: a * 0.125 - m * 0.125)]
+
+
+def _two_scales(x: Bounded) -> dict[str, Any]:
+    return {"s": (x * 0.25 - expand(x.max()) * 0.125).exp().sum()}
+
+
+@refuse("s", _two_scales, "the exponent is not below 0", logits=X, codes=("cascade-range",))
+def scaled_by_two(n: int) -> Any:
+    x = rows(n)
+    return [x, _sum(x, row_max(x, n), n, lambda a, m, k: a * 0.25 - m * 0.125)]
+
+
+def _biased(x: Bounded, b: Bounded) -> dict[str, Any]:
+    z = x + b
+    return {"s": (z - expand(z.max())).exp().sum()}
+
+
+def _bias(n: int, equal: bool = False) -> Any:
+    x, b, k = rows(n), te.placeholder((n,), F, name="b"), keys(n)
+    m = te.compute((ROWS,), lambda i: te.max(x[i, k] + b[k], axis=k), name="m")
+    if not equal:
+        return [x, b, _sum(x, m, n, lambda a, m, k: b[k] + (a - m))]
+    s = te.compute(
+        (ROWS,), lambda i: te.sum((b[k] + x[i, k]).equal(m[i]).astype("int32"), axis=k), name="s"
+    )
+    return [x, b, s]
+
+
+@accept(
+    "s", _biased, "the same sum in another order",
+    logits=X, finite=True, twin="equal_in_other_order",
+)  # fmt: skip
+def bias_in_other_order(n: int) -> Any:
+    return _bias(n)
+
+
+def _equal(x: Bounded, b: Bounded) -> dict[str, Any]:
+    z = (x + b).value.astype(F)
+    return {"s": (z == z.max(-1, keepdims=True)).sum(1).astype("int32")}
+
+
+@refuse("s", _equal, "only the same expression rounds the same", logits=X, finite=True)
+def equal_in_other_order(n: int) -> Any:
+    return _bias(n, equal=True)
