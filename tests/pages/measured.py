@@ -219,3 +219,21 @@ def model(results: Any, name: str) -> tuple[float, ...]:  # noqa: ANN401
         *(report[key] for key in ("fused", "found", "bytes_saved")),
         model["before/after"]["median"],
     )
+
+
+def means(results: Any) -> tuple[float, ...]:  # noqa: ANN401
+    """Return the geometric mean of ours / best on one thread, for each family."""
+    return tuple(family["1"] for family in results["geometric_mean_of_ours/best"].values())
+
+
+def worst(results: Any, names: Any = None) -> float:  # noqa: ANN401
+    """Return the largest ours / best on one thread, of all or of some."""
+    chosen = results["models"] if names is None else names
+    return float(max(results["models"][name]["1"]["ours/best"]["median"] for name in chosen))
+
+
+def compiled_models(results: Any) -> tuple[float, ...]:  # noqa: ANN401
+    """Return the means, and the worst of the architectures, which come after seven blocks."""
+    names = list(results["models"])
+    assert len(names) == 17, "the page says how many there are"
+    return (*means(results), worst(results, names[7:]))

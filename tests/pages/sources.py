@@ -91,6 +91,19 @@ ROWS = (
         lambda r: (r["ladder"][-1]["predicted_ms"], r["ladder"][-1]["published_ms"]),
     ),
     Row(
+        "compiled models take {:.2f} of the time of the best of PyTorch, ``torch.compile`` and "
+        "ONNX Runtime in the geometric mean of seven blocks, and {:.2f} in that of ten "
+        "architectures, of which the worst is at {:.2f}",
+        "models.json",
+        measured.compiled_models,
+    ),
+    Row(
+        "Convolutions one by one take {:.2f} of the time of the best of oneDNN and ONNX Runtime, "
+        "depthwise ones {:.2f}, and none more than {:.2f}",
+        "conv_layers.json",
+        lambda r: (*measured.means(r), measured.worst(r)),
+    ),
+    Row(
         f"any data: ``schedules.apply(layer, machine)`` {MILLISECONDS}",
         "planning.json",
         measured.plans_for_trainium,

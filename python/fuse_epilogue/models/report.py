@@ -101,7 +101,7 @@ class ModelReport:
         Parameters
         ----------
         function : FunctionReport
-            One of :attr:`functions`.
+            One of `functions`.
 
         Returns
         -------

@@ -37,7 +37,7 @@ class Attention(NeuronRule):
 
     Any number of heads, with a scale, a mask or a bias, causal or not; in float32, with operands
     of 32 or 16 bits. All keys of a query are in SBUF at once. The division by the sum comes last,
-    as in :meth:`fuse_cascaded_reductions`. On trn1 the tensor engine transposes by multiplying
+    as in ``fuse_cascaded_reductions``. On trn1 the tensor engine transposes by multiplying
     with the identity: 0 times an infinity or NaN spoils other queries there.
 
     Parameters
