@@ -218,3 +218,15 @@ def test_the_pipeline_by_its_name() -> None:
     x = np.ones((4, 5), "float32")
     result = relax.VirtualMachine(built, tvm.cpu())["main"](tvm.runtime.tensor(x))
     np.testing.assert_allclose(result.numpy(), reference(x), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["relu", "clip"])
+def test_a_nan_becomes_a_bound(name: str) -> None:
+    """As the guide says; PyTorch's operators keep a NaN."""
+
+    def build(_builder: Any, x: Any) -> Any:
+        return relax.op.nn.relu(x) if name == "relu" else relax.op.clip(x, 0.0, 6.0)
+
+    model = fuse_epilogue.compile(relax_model((4,), build=build), host(1))
+    result = np.from_dlpack(model(np.array([np.nan, -1, 2, 5], "float32")))
+    assert result[0] in (0, 6) and np.array_equal(result[1:], [0, 2, 5])
