@@ -176,7 +176,7 @@ def test_vectors_of_a_row_are_worth_more_than_an_absorbed_bias():
         (SMALL["product"][1], 7, TypeError, "target must be a Target, .* not int"),
         (SMALL["product"][1], "trn9", ValueError, "target 'trn9' is neither .* trn2 or trn3, nor"),
         (SMALL["product"][1], {"kind": "llvm", "mcpu": "a\nb"}, ValueError, r"'mcpu' .* 'a\\nb'"),
-        (workloads.elementwise(8, 8), "trn1", ValueError, "conv, product, rows"),
+        (workloads.elementwise(8, 8), "trn1", ValueError, "conv, product, products, rows"),
         *(
             (SMALL["product"][1], {**TARGET, "num-cores": cores}, ValueError, told)
             for cores, told in ((0, "'num-cores' .* not 0"), (-1, "'num-cores' .* not -1"))

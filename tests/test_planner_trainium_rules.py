@@ -161,17 +161,17 @@ def test_every_width_of_rows_is_a_point(columns: int) -> None:
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_elements_of_many_matrices(machine: str) -> None:
-    """What follows a convolution, apart: the rule for elements takes axes outside of a matrix."""
-    from fuse_epilogue.kernels.trainium.unfused import split_apart
+    """An epilogue alone, of a convolution: the rule for elements takes axes outside of a matrix."""
+    from fuse_epilogue.kernels.trainium.unfused import unfused_parts
 
     func = workloads.depthwise_conv1d(3, 140, 70, 3, activation="relu")
-    apart = split_apart(func)
-    assert apart is not None
-    kernel = neuron.emit(Elementwise().apply(apart.rest, machine))
+    parts = unfused_parts(func)
+    assert parts is not None
+    kernel = neuron.emit(Elementwise().apply(parts.rest, machine))
     kernel.check(machine)
     rng = np.random.default_rng(0)
     bias, sums = (
         rng.integers(-9, 10, [int(n) for n in param.ty.shape]).astype("float32")
-        for param in apart.rest.params[:-1]
+        for param in parts.rest.params[:-1]
     )
     np.testing.assert_array_equal(kernel(bias, sums), np.maximum(sums + bias.reshape(-1, 1), 0))
