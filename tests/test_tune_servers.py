@@ -85,6 +85,20 @@ def test_mistakes_about_servers() -> None:
         tune.Cluster(host="203.0.113.7")
 
 
+def test_no_port_is_bound_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two that start at once could both bind a port that may be reused; then one cannot listen."""
+
+    class AskedFor(Exception):
+        pass
+
+    def start(*_: Any, **options: Any) -> None:
+        raise AskedFor(options)
+
+    monkeypatch.setattr("tvm.rpc.tracker.Tracker", start)
+    with pytest.raises(AskedFor, match="'reuse_addr': False"):
+        tune.Cluster(1)
+
+
 def test_a_killed_server_costs_its_measurement_only(cluster: tune.Cluster, tmp_path: Path) -> None:
     trials: list[tune.Trial] = []
     first = cluster.processes

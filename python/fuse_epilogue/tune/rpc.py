@@ -83,10 +83,11 @@ class Cluster:
         _need_address(host)
         self.host, self.key = host, key
         self._servers: list[Any] = []
-        # Each looks for a free port among others, so that they can start at the same time.
+        # Each looks for a free port among others, so that they can start at the same time. To reuse
+        # addresses would let two trackers that start at once bind one port, and one of them fail.
         low, high = PORTS
         self._ports = (high - low) // (servers + 1)
-        self._tracker = tracker.Tracker(host, low, low + self._ports, silent=True)
+        self._tracker = tracker.Tracker(host, low, low + self._ports, silent=True, reuse_addr=False)
         try:
             _end_with_this_process(self._tracker.proc)
             with ThreadPoolExecutor(servers) as threads:
@@ -208,6 +209,7 @@ class Cluster:
             tracker_addr=(self.host, self.port),
             key=self.key,
             silent=True,
+            reuse_addr=False,
         )
         _end_with_this_process(server.proc)
         return server
