@@ -221,9 +221,9 @@ def model(results: Any, name: str) -> tuple[float, ...]:  # noqa: ANN401
     )
 
 
-def means(results: Any) -> tuple[float, ...]:  # noqa: ANN401
-    """Return the geometric mean of ours / best on one thread, for each family."""
-    return tuple(family["1"] for family in results["geometric_mean_of_ours/best"].values())
+def means(results: Any, threads: str = "1") -> tuple[float, ...]:  # noqa: ANN401
+    """Return the geometric mean of ours / best, for each family."""
+    return tuple(family[threads] for family in results["geometric_mean_of_ours/best"].values())
 
 
 def worst(results: Any, names: Any = None) -> float:  # noqa: ANN401

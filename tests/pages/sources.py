@@ -98,6 +98,11 @@ ROWS = (
         measured.compiled_models,
     ),
     Row(
+        "on two threads the means are {:.2f} and {:.2f}",
+        "models.json",
+        lambda r: measured.means(r, threads="2"),
+    ),
+    Row(
         "Convolutions one by one take {:.2f} of the time of the best of oneDNN and ONNX Runtime, "
         "depthwise ones {:.2f}, and none more than {:.2f}",
         "conv_layers.json",
