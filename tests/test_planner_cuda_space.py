@@ -186,7 +186,10 @@ def test_vectors_are_whole_in_both_matrices(name):
     if name == "product, odd sizes":
         assert wide.size == 0
         return
-    a_rows, b_rows = (m, k) if found.a.turned else (k, k), (k, n) if found.b.turned else (n, n)
+    a_rows, b_rows = (
+        (m, k) if found.a.transposed else (k, k),
+        (k, n) if found.b.transposed else (n, n),
+    )
     assert (
         wide.size
         and not np.any(a_rows[0] % wide["vector"])

@@ -25,14 +25,14 @@ class Operand:
         Which read of the reduction it is.
     bytes : int
         Bytes of an element.
-    turned : bool
+    transposed : bool
         Whether it is stored with the axes in the other order: a[k, m] or b[n, k].
     """
 
     name: str
     place: int
     bytes: int
-    turned: bool
+    transposed: bool
 
 
 @dataclass(frozen=True)
@@ -99,12 +99,12 @@ def matrix_product(block: Any) -> MatrixProduct | None:
         str(sides[0].source.ty.dtype),
         int(tvm.DataType(str(term.ty.dtype)).bits),
         a,
-        Operand(b.name, b.place, b.bytes, not b.turned),
+        Operand(b.name, b.place, b.bytes, not b.transposed),
     )
 
 
 def _operand(side: Any, axis: Any, k: Any, block: Any) -> Operand | None:
-    """Return a load of the axes `axis` and k, turned if k comes first; None if of others."""
+    """Return a load of the axes `axis` and k, transposed if k comes first; None if of others."""
     order = next((o for o in ((axis, k), (k, axis)) if _all(side.indices, o)), None)
     reads = [region.source for region in block.reads]
     places = [at for at, source in enumerate(reads) if source.same_as(side.source)]

@@ -38,7 +38,7 @@ def scheduled(
     copy = store = None
     if point["pack"]:
         copy = sch.cache_read(reduction, b.place, "global")
-        place = b.turned
+        place = b.transposed
         sch.transform_layout(
             copy,
             ("write", 0),
@@ -75,7 +75,7 @@ def scheduled(
         in_vectors(sch, unfused(sch, followers), point["lanes"], parallel)
     if copy is not None:
         copied = sch.get_sblock(copy_name)
-        if b.turned:
+        if b.transposed:
             in_vectors(sch, copied, 1, parallel)
         else:
             _panels_of(sch, copied, width, point["lanes"], parallel)

@@ -126,7 +126,7 @@ class ProductProblem(Product[Cpu]):
 
     def _step_bytes(self, p: Points, line: int) -> Any:
         width = self.width(p) * self.b.bytes
-        per_row = self.b.bytes * p["unroll"] if not self.a.turned else line
+        per_row = self.b.bytes * p["unroll"] if not self.a.transposed else line
         a = p["rows"] * -(-per_row // line) * line
         b = p["unroll"] * -(-width // line) * line
         return a + b + p["rows"] * self.width(p) * self.bits // 8

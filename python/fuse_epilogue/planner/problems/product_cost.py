@@ -44,15 +44,15 @@ def nest(problem: ProductProblem, p: Points, cores: Any = 1.0) -> Nest:
     at_m = (("m0", p["block_rows"]), ("m1", rows), ("m2", rows), ("m3", 1))
     at_n = (("n0", p["block_columns"]), ("n1", width), ("n3", 1))
     at_k = (("k", 1),)
-    a = (at_k, at_m) if problem.a.turned else (at_m, at_k)
-    b = (at_n, at_k) if problem.b.turned else (at_k, at_n)
+    a = (at_k, at_m) if problem.a.transposed else (at_m, at_k)
+    b = (at_n, at_k) if problem.b.transposed else (at_k, at_n)
     packed = p["pack"] == 1
     panel = (("k", width), ("n3", 1))
     panels = (("n0", tiles_n), ("n1", 1))
     # Two accesses of which one is nothing: an element of 0 bytes touches no line.
     bytes_b = problem.b.bytes
-    rows_a = problem.a.bytes * (m if problem.a.turned else k)
-    rows_b = problem.b.bytes * (k if problem.b.turned else n)
+    rows_a = problem.a.bytes * (m if problem.a.transposed else k)
+    rows_b = problem.b.bytes * (k if problem.b.transposed else n)
     stored = _stored(problem, p)
     return Nest(
         loops,
@@ -100,7 +100,7 @@ def _clocks(problem: ProductProblem, p: Points) -> tuple[Any, Any]:
     core, k = problem.machine.core, problem.sizes["k"]
     rows, (vectors, lanes) = p["rows"], _vectors(problem, p)
     sums = rows * vectors
-    gathered = problem.b.turned & (p["pack"] == 0)
+    gathered = problem.b.transposed & (p["pack"] == 0)
     loads_b = vectors * np.where(gathered, lanes, 1)
     converts = 0 if problem.dtype in ("float32", "float64") else vectors + rows
     updates = sums * (1 if problem.bits == 32 and problem.dtype.startswith(("float", "b")) else 2)
@@ -173,7 +173,7 @@ def _own_passes(problem: ProductProblem, p: Points) -> Any:
     """Return the clocks of what is computed in loops of its own: packing, what follows."""
     core, epilogue = problem.machine.core, problem.epilogue
     m, n, k = (problem.sizes[letter] for letter in "mnk")
-    copied = np.where(problem.b.turned, 1, p["lanes"])
+    copied = np.where(problem.b.transposed, 1, p["lanes"])
     pack = k * n / copied * (1 / core.load + 1 / core.store)
     each = epilogue.operations / core.add + (1 + len(epilogue.loads)) / core.load
     after = m * n / np.minimum(p["lanes"], _vector(n, p)) * (each + 1 / core.store)
@@ -192,8 +192,8 @@ def _other_traffic(problem: ProductProblem, p: Points, cores: Any) -> Any:
             Access("y", (rows, columns), problem.out_bytes, True),
         ),
     )
-    # Panel after panel; where b is turned, row after row into the lines of a panel.
-    width = np.where(problem.b.turned, n, problem.width(p))
+    # Panel after panel; where b is transposed, row after row into the lines of a panel.
+    width = np.where(problem.b.transposed, n, problem.width(p))
     panel = (("n0", width), ("n1", 1))
     pack = Nest(
         (("n0", n / width / cores), ("k", k), ("n1", width)),

@@ -128,12 +128,12 @@ class CudaProduct(Product[Gpu]):
         m, n, k = (self.sizes[letter] for letter in "mnk")
         vector, all_at_once = p["vector"], p["threads_m"] * p["threads_n"] * p["vector"]
         cut = 0
-        for tile, size, turned in (
-            (self.block_rows(p), m, self.a.turned),
-            (self.block_columns(p), n, not self.b.turned),
+        for tile, size, transposed in (
+            (self.block_rows(p), m, self.a.transposed),
+            (self.block_columns(p), n, not self.b.transposed),
         ):
-            along = tile if turned else p["step"]
-            cut = cut + along % vector + (size if turned else k) % vector
+            along = tile if transposed else p["step"]
+            cut = cut + along % vector + (size if transposed else k) % vector
             cut = cut + tile * p["step"] % all_at_once
         # Single elements need not be as many for each thread: TVM puts a condition there.
         return np.where(vector > 1, cut, 0)

@@ -103,8 +103,8 @@ def _read(problem: CudaProduct, p: Points) -> tuple[Any, Any]:
     clocks: Any = 0.0
     instructions: Any = 0.0
     for count, apart, distinct, along in (
-        (p["rows"], p["rows"] * p["step"], down, problem.a.turned),
-        (p["columns"], p["columns"] * p["step"], across, not problem.b.turned),
+        (p["rows"], p["rows"] * p["step"], down, problem.a.transposed),
+        (p["columns"], p["columns"] * p["step"], across, not problem.b.transposed),
     ):
         # Side by side: whole vectors, of which a warp gets 32 words in a clock.
         packed = np.maximum(count * distinct / warp, count / 4)
@@ -119,8 +119,8 @@ def _cached(problem: CudaProduct, p: Points, blocks: Any) -> Any:
     k, step = problem.sizes["k"], p["step"]
     total: Any = 0.0
     for tile, size, along in (
-        (problem.block_rows(p), problem.a.bytes, problem.a.turned),
-        (problem.block_columns(p), problem.b.bytes, not problem.b.turned),
+        (problem.block_rows(p), problem.a.bytes, problem.a.transposed),
+        (problem.block_columns(p), problem.b.bytes, not problem.b.transposed),
     ):
         run = np.where(along, tile, step) * size
         waste = np.ceil(run / SECTOR) * SECTOR / run
