@@ -26,11 +26,15 @@ CLOCK_HZ = 3.2e9
 COPY_CYCLES = 0.25
 #: Lanes of the shortest instruction on pairs.
 LEAST_PAIR_LANES = 4
-#: Bytes that one core gets in a cycle from memory or the last cache (20 GB/s), and from the second.
+#: Bytes in a cycle that one core is assumed to get from memory or the last cache (20 GB/s), and
+#: from the second cache.
 BYTES_PER_CYCLE, L2_BYTES_PER_CYCLE = 6.25, 32.0
-#: The share of the shorter one of computing and moving that adds to the longer one.
+#: Share of the shorter one of computing and moving that adds to the longer one. Any value above 0
+#: tells tiles from each other that all wait for memory; 0.2 is an assumption, not a fit.
 OVERLAPPED = 0.2
-#: Bytes of a panel up to which it stays in the second cache.
+#: Bytes of the rows' operand from which it is assumed to come from far away a second time.
+NEAR_BYTES = 1 << 18
+#: Bytes of a panel up to which it is assumed to stay in the second cache.
 L2_BYTES = 3 << 18
 #: Cycles in which a line comes from the second cache, where each read needs one.
 L2_CYCLES = 2.0
@@ -291,13 +295,12 @@ def _cycles(
     copied = sum(math.prod(stage.shape) for stage in contraction.before)
     cycles += 12 * copied / BYTES_PER_CYCLE
     cycles += 0.0 if pairs is None else pairs.copied * COPY_CYCLES
-    traffic = 4 * size
-    for panel_axis in (vector,):
-        again = -(-extents[panel_axis] // (vectors * lanes)) if not shared else 1
-        a_size = contraction.a.elements
-        traffic += 4 * a_size * (1 if a_size * 4 < 1 << 18 else min(again, 2))
-    traffic += 4 * math.prod(axis.extent for axis in contraction.axes)
-    moved = traffic / BYTES_PER_CYCLE
+    # An operand that is small stays near while it is read for the other panels.
+    rows_bytes = 4 * contraction.a.elements
+    several_panels = not shared and extents[vector] > vectors * lanes
+    times = 2 if several_panels and rows_bytes >= NEAR_BYTES else 1
+    result_bytes = 4 * math.prod(axis.extent for axis in contraction.axes)
+    moved = (4 * size + times * rows_bytes + result_bytes) / BYTES_PER_CYCLE
     return max(cycles, moved) + OVERLAPPED * min(cycles, moved)
 
 
