@@ -28,11 +28,11 @@ from ...recognize.stages import Axis, read_program
 from ...rewrites.step import NotRewritten, rewrite
 from ...tir.walk import handle, loads, uses
 from ..choice import Choice
-from .rule import NeuronRule
+from .rule import TransposingRule
 from .tiles import BANK, FLOATS, PARTITIONS, best, is_fixed
 
 
-class Attention(NeuronRule):
+class Attention(TransposingRule):
     """Schedules attention: a product, a softmax along its rows, a product with the values.
 
     Any number of heads, with a scale, a mask or a bias, causal or not; in float32, with operands
@@ -53,20 +53,14 @@ class Attention(NeuronRule):
     'it is not a product, a softmax along its rows and a product with that, all in float32'
     """
 
-    def __init__(self, finite: bool = False) -> None:
-        self.finite = finite
-
     def _choose(self, func: tirx.PrimFunc, core: Machine) -> Choice:
         try:
             found = find_attention(func)
         except NotRewritten as why:
             return Choice("", str(why))
-        if core.name == "trn1" and not self.finite:
-            return Choice(
-                "",
-                "the tensor engine of trn1 spoils elements beside infinities and NaN when it "
-                "transposes: use schedules.neuron.Attention(finite=True) if there are none",
-            )
+        refused = self._refused(core)
+        if refused is not None:
+            return refused
         return best(core, [("tiles of 128 queries, all keys at once", scheduled(found))])
 
 

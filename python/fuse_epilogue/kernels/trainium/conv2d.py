@@ -25,11 +25,11 @@ from ...tir.affine import affine_of
 from ...tir.build import replace
 from ...tir.walk import handle, loads, substitute, uses
 from ..choice import Choice
-from .rule import NeuronRule
+from .rule import TransposingRule
 from .tiles import BANK, FLOATS, best, is_fixed
 
 
-class Conv2d(NeuronRule):
+class Conv2d(TransposingRule):
     """Schedules a 2-D convolution in layout NCHW, its bias, its activation, what is added to it.
 
     Any kernel size, stride, dilation and padding, one group; in float32, or in 16 bits and summed
@@ -50,20 +50,14 @@ class Conv2d(NeuronRule):
     >>> kernel = neuron.emit(schedules.neuron.Conv2d().apply(func, "trn2"))
     """
 
-    def __init__(self, finite: bool = False) -> None:
-        self.finite = finite
-
     def _choose(self, func: tirx.PrimFunc, core: Machine) -> Choice:
         try:
             found = find_conv2d(func)
         except NotRewritten as why:
             return Choice("", str(why))
-        if core.name == "trn1" and not self.finite:
-            return Choice(
-                "",
-                "the tensor engine of trn1 spoils elements beside infinities and NaN when it "
-                "transposes: use schedules.neuron.Conv2d(finite=True) if no weight is one",
-            )
+        refused = self._refused(core)
+        if refused is not None:
+            return refused
         return best(core, [("a product for each tap, channels on partitions", scheduled(found))])
 
 

@@ -37,3 +37,29 @@ class NeuronRule(ABC):
 
     @abstractmethod
     def _choose(self, func: tirx.PrimFunc, core: Machine) -> Choice: ...
+
+
+class TransposingRule(NeuronRule):
+    """A rule whose kernels transpose on the tensor engine.
+
+    On trn1 that is a product with the identity: 0 times an infinity or NaN spoils other elements.
+
+    Parameters
+    ----------
+    finite : bool
+        Everything that is transposed is finite; needed on trn1 only.
+    """
+
+    def __init__(self, finite: bool = False) -> None:
+        self.finite = finite
+
+    def _refused(self, core: Machine) -> Choice | None:
+        """Return why a machine's tensor engine cannot transpose any data, None if it can."""
+        if core.name != "trn1" or self.finite:
+            return None
+        finite = f"schedules.neuron.{type(self).__name__}(finite=True)"
+        return Choice(
+            "",
+            "the tensor engine of trn1 spoils elements beside infinities and NaN when it "
+            f"transposes: use {finite} if there are none",
+        )

@@ -21,14 +21,14 @@ from tvm.ir import TensorLoad
 from ...neuron.machine import Machine
 from ...recognize.stages import Stage, read_program
 from ..choice import Choice
-from .rule import NeuronRule
+from .rule import TransposingRule
 from .tiles import PARTITIONS, best, is_fixed, mark, split
 
 #: Rows and columns of a block: what a bank of PSUM holds in float32.
 _BLOCK = 512
 
 
-class Transpose(NeuronRule):
+class Transpose(TransposingRule):
     """Schedules permutations of axes that move the last one.
 
     ``y[.., n, m] = x[.., m, n]``, of any sizes that are multiples of 128 or below that, and any
@@ -49,19 +49,13 @@ class Transpose(NeuronRule):
     >>> kernel = neuron.emit(schedules.neuron.Transpose().apply(func, "trn2"))
     """
 
-    def __init__(self, finite: bool = False) -> None:
-        self.finite = finite
-
     def _choose(self, func: tirx.PrimFunc, core: Machine) -> Choice:
         found = find_transposition(func)
         if isinstance(found, str):
             return Choice("", found)
-        if core.name == "trn1" and not self.finite:
-            return Choice(
-                "",
-                "the tensor engine of trn1 spoils elements beside infinities and NaN when it "
-                "transposes: use schedules.neuron.Transpose(finite=True) if there are none",
-            )
+        refused = self._refused(core)
+        if refused is not None:
+            return refused
         form = f"blocks of {_BLOCK} x {_BLOCK} through the tensor engine"
         return best(core, [(form, scheduled(func, *found))])
 
