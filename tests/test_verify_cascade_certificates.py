@@ -16,13 +16,14 @@ from tvm.ir import Call, prim
 from cascade_by_hand import WRONG, ByHand, Form, by_hand
 from cascades import ACCEPT, BY_NAME, EITHER, Cascade
 from fuse_epilogue.tir.walk import substitute
-from fuse_epilogue.verify import CertificateError, check_cascade, equivalent
+from fuse_epilogue.verify import CertificateError, equivalent
+from fuse_epilogue.verify import check as check_certificate
 from mutation import switch_off
 from test_cascades_fused import fuse, scheduled
 
 
 def check(given: ByHand) -> None:
-    check_cascade(given.before, given.after, given.claims)
+    check_certificate(given.before, given.after, given.claims)
 
 
 @pytest.mark.parametrize("keys", [1, 5, 6, 1000])
@@ -162,8 +163,10 @@ def test_certificate_of_the_primitive_is_proved(case: Cascade) -> None:
     except s_tir.ScheduleError:
         assert case.verdict == "either"
         return
-    claims = check_cascade(before, sch.mod["main"], report.certificate)
-    assert len(claims) == 5
+    verdict = check_certificate(before, sch.mod["main"], report.certificate)
+    assert len(verdict.claims) == 5
+    names = [stage.name for stage in report.certificate.stages]
+    assert [verdict.reduction, *verdict.epilogues] == names
 
 
 def _dropped(given: ByHand, is_guard: Callable[[Any], bool]) -> ByHand:
@@ -247,6 +250,11 @@ def test_equivalent_compares_cascades(name: str, proved: bool) -> None:
 def test_numerics_exact_is_refused() -> None:
     with pytest.raises(CertificateError, match="reordered"):
         check(by_hand().claiming(numerics="exact"))
+
+
+def test_certificate_without_stages_is_refused() -> None:
+    with pytest.raises(CertificateError, match="there are none"):
+        check(by_hand().claiming(stages=()))
 
 
 def test_function_before_that_is_another_is_refused() -> None:

@@ -371,7 +371,10 @@ def test_variables_that_an_epilogue_defines(what: str) -> None:
     [
         (0, "before must be a PrimFunc, not NoneType"),
         (1, "after must be a PrimFunc, not NoneType"),
-        (2, "certificate must be a Certificate, not NoneType: .* report.certificate"),
+        (
+            2,
+            "certificate must be a Certificate or a CascadeCertificate, not NoneType: .* report",
+        ),
     ],
 )
 def test_what_is_of_another_type_is_named(place: int, told: str) -> None:

@@ -31,13 +31,8 @@ from ._version import VERSION  # noqa: E402
 
 if TYPE_CHECKING:
     from . import cli, models, neuron, planner, schedules, transform, tune, verify, workloads
-    from .cascade import (
-        CascadeCertificate,
-        CascadeReport,
-        CascadeStage,
-        analyze_cascade,
-        fuse_cascaded_reductions,
-    )
+    from .cascade import CascadeReport, analyze_cascade, fuse_cascaded_reductions
+    from .cascade_certificate import CascadeCertificate, CascadeStage
     from .certificate import Certificate, EpilogueProof, TailProof
     from .models import compile, load
     from .planner import plan
@@ -61,9 +56,9 @@ _SUBMODULES = (
 )
 #: What is public here, by the module that has it, and the name that it has there.
 _NAMES = {
-    "CascadeCertificate": ("cascade", "CascadeCertificate"),
+    "CascadeCertificate": ("cascade_certificate", "CascadeCertificate"),
     "CascadeReport": ("cascade", "CascadeReport"),
-    "CascadeStage": ("cascade", "CascadeStage"),
+    "CascadeStage": ("cascade_certificate", "CascadeStage"),
     "Certificate": ("certificate", "Certificate"),
     "EpilogueProof": ("certificate", "EpilogueProof"),
     "FusionReport": ("report", "FusionReport"),

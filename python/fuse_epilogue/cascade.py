@@ -11,148 +11,14 @@ from tvm.s_tir.schedule import LoopRV
 from . import _core
 from ._arguments import Numerics
 from ._log import logger
+from .cascade_certificate import (
+    CascadeCertificate,
+    CascadeStage,
+    as_line,
+    certificate_from_core,
+)
 from .report import Refusal
 from .schedule import BlockRV, _as_block_rv, _exact, _take_back
-
-
-@dataclass(frozen=True)
-class CascadeStage:
-    """One reduction of a cascade, and what was proved about it.
-
-    Expressions are TVM's, in the rows and keys of the certificate, the stage's own ``axes``, and
-    variables that stand for results: ``value`` and ``previous`` of each stage, its ``accumulated``
-    and ``finished`` state.
-
-    Attributes
-    ----------
-    name : str
-        Name of the block before the call.
-    monoid : str
-        ``"sum"``, ``"max"`` or ``"min"``.
-    rule : str
-        ``"head"`` (reads no other stage), ``"defer"``, ``"roll"``, ``"mix"`` (rolls one factor and
-        defers another), ``"basis"`` or ``"select"``.
-    accumulator : tvm.ir.Var
-        The buffer that holds the result, before and after the call.
-    indices : tuple[tvm.ir.Expr, ...]
-        The element of it.
-    axes, axes_extents : tuple
-        The spatial axes that are not rows, as fresh variables, and their extents.
-    bindings : tuple[tuple[tvm.ir.Var, tvm.ir.Expr], ...]
-        Each axis of the block before the call, in rows, keys and ``axes``.
-    init : tvm.ir.Expr
-        The value of T.init before the call.
-    term : tvm.ir.Expr
-        The term that is combined before the call, with elementwise blocks inlined.
-    value, previous : tvm.ir.Var
-        This stage's result in the terms of later stages, and the result before a block of keys.
-    accumulated, finished : tvm.ir.Var
-        Its state before a block of keys, and after all keys.
-    state : tvm.ir.Var
-        The buffer of the state after the call.
-    state_init : tvm.ir.Expr
-        Start value of the state.
-    step : tvm.ir.Expr
-        The term combined in the loop, where results are what they are after the block of keys.
-    correction : tvm.ir.Expr
-        The accumulated state corrected, before the block's terms are combined with it.
-    tail : tvm.ir.Expr or None
-        The result as a function of ``finished`` and of final results; None: the state itself.
-    rolled, deferred, quotient : tvm.ir.Expr or None
-        Factors of the term that are corrected and deferred, and q(previous, value) of the former.
-    carriers : tuple[int, ...]
-        The stages whose results the corrected factors read.
-    guards : tuple[str, ...]
-        ``"same-carrier"``: nothing is corrected where the result has not changed;
-        ``"first-block"``: nor where no key came before; ``"zero-carrier"``: a row's result of 0
-        divides nothing in the loop; ``"finite-sum"``: assumes that the sum without its deferred
-        factor does not overflow.
-    """
-
-    name: str
-    monoid: str
-    rule: str
-    accumulator: Any
-    indices: tuple[Any, ...]
-    axes: tuple[Any, ...]
-    axes_extents: tuple[Any, ...]
-    bindings: tuple[tuple[Any, Any], ...]
-    init: Any
-    term: Any
-    value: Any
-    previous: Any
-    accumulated: Any
-    finished: Any
-    state: Any
-    state_init: Any
-    step: Any
-    correction: Any
-    tail: Any
-    rolled: Any
-    deferred: Any
-    quotient: Any
-    carriers: tuple[int, ...]
-    guards: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class CascadeCertificate:
-    """The claims of one call of ``fuse_cascaded_reductions``.
-
-    Attributes
-    ----------
-    numerics : str
-        ``"exact"`` or ``"reassociate"``, as the call asked for.
-    block : str
-        Name of the fused block after the call.
-    rows, rows_extents : tuple
-        Its spatial axes, as variables, and their extents; they start at 0.
-    keys, keys_extents : tuple
-        The reduction axes, and their extents; they start at 0.
-    shared : int
-        The key that is blocked.
-    factor : int
-        The number of its values in a block.
-    count, total : tvm.ir.Var
-        The number of keys before a block of them, and with it.
-    stages : tuple[CascadeStage, ...]
-        The reductions, in program order.
-    removed : tuple[str, ...]
-        Names of the buffers that are gone.
-    """
-
-    numerics: Numerics
-    block: str
-    rows: tuple[Any, ...]
-    rows_extents: tuple[Any, ...]
-    keys: tuple[Any, ...]
-    keys_extents: tuple[Any, ...]
-    shared: int
-    factor: int
-    count: Any
-    total: Any
-    stages: tuple[CascadeStage, ...]
-    removed: tuple[str, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the certificate as texts, numbers and lists of them.
-
-        Returns
-        -------
-        dict[str, Any]
-            Of JSON's types, by the names of the attributes.
-
-        Example
-        -------
-        >>> import tvm
-        >>> from tvm import te, topi
-        >>> x = te.placeholder((4, 128), name="x")
-        >>> sch = tvm.s_tir.Schedule(te.create_prim_func([x, topi.nn.softmax(x)]))
-        >>> report = sch.fuse_cascaded_reductions("T_softmax_expsum")
-        >>> report.certificate.as_json()["factor"]
-        64
-        """
-        return cast(dict[str, Any], _as_text(self))
 
 
 @dataclass(frozen=True)
@@ -356,43 +222,7 @@ def report_from_core(raw: Any) -> CascadeReport:  # noqa: ANN401 - a map of the 
         gone=tuple(map(str, raw["gone"])) if fusable else (),
         second_pass=tuple(map(str, raw["behind"])) if fusable else (),
         stopped=None if stopped is None else Refusal(*map(str, stopped)),
-        certificate=_certificate(raw["certificate"], raw["removed"]) if fusable else None,
-    )
-
-
-def _certificate(raw: Any, removed: Any) -> CascadeCertificate:  # noqa: ANN401 - maps of the ffi
-    return CascadeCertificate(
-        numerics=cast(Numerics, str(raw["numerics"])),
-        block=str(raw["block"]),
-        rows=tuple(raw["rows"]),
-        rows_extents=tuple(raw["rows_extents"]),
-        keys=tuple(raw["keys"]),
-        keys_extents=tuple(raw["keys_extents"]),
-        shared=int(raw["shared"]),
-        factor=int(raw["factor"]),
-        count=raw["count"],
-        total=raw["total"],
-        stages=tuple(_stage(stage) for stage in raw["stages"]),
-        removed=tuple(map(str, removed)),
-    )
-
-
-def _stage(raw: Any) -> CascadeStage:  # noqa: ANN401 - a map of the ffi
-    expressions = (
-        *("accumulator", "init", "term", "value", "previous", "accumulated", "finished", "state"),
-        *("state_init", "step", "correction", "tail", "rolled", "deferred", "quotient"),
-    )
-    return CascadeStage(
-        name=str(raw["name"]),
-        monoid=str(raw["monoid"]),
-        rule=str(raw["rule"]),
-        indices=tuple(raw["indices"]),
-        axes=tuple(raw["axes"]),
-        axes_extents=tuple(raw["axes_extents"]),
-        bindings=tuple((axis, value) for axis, value in raw["bindings"]),
-        carriers=tuple(map(int, raw["carriers"])),
-        guards=tuple(map(str, raw["guards"])),
-        **{name: raw[name] for name in expressions},
+        certificate=certificate_from_core(raw["certificate"], raw["removed"]) if fusable else None,
     )
 
 
@@ -402,26 +232,12 @@ def _sentence(stage: CascadeStage, certificate: CascadeCertificate) -> str:
     if stage.rule == "head":
         did.append(f"{name} is computed in blocks of {certificate.factor} keys")
     if stage.quotient is not None:
-        did.append(f"{name} is corrected in each block by {_short(stage.quotient)}")
+        did.append(f"{name} is corrected in each block by {as_line(stage.quotient)}")
     elif stage.rule == "basis":
-        did.append(f"{name} becomes {_short(stage.correction)} before each block")
+        did.append(f"{name} becomes {as_line(stage.correction)} before each block")
     if stage.tail is not None:
-        did.append(f"{name} computes {_short(stage.tail)} at the end")
+        did.append(f"{name} computes {as_line(stage.tail)} at the end")
     return "; ".join(did) + "."
-
-
-def _short(expr: Any) -> str:  # noqa: ANN401 - TVM's
-    return str(expr).strip().rpartition("\n")[2]
-
-
-def _as_text(value: Any) -> Any:  # noqa: ANN401 - anything in, JSON out
-    if hasattr(value, "__dataclass_fields__"):
-        return {name: _as_text(getattr(value, name)) for name in value.__dataclass_fields__}
-    if isinstance(value, tuple):
-        return [_as_text(one) for one in value]
-    if value is None or isinstance(value, str | int):
-        return value
-    return _short(value)
 
 
 def _factor(factor: int | None) -> int:

@@ -15,7 +15,7 @@ from tvm.s_tir import Schedule
 
 import fuse_epilogue
 from cascades.judge import judge as demand
-from fuse_epilogue.verify import EvaluationError, check_cascade, compile_function
+from fuse_epilogue.verify import EvaluationError, check, compile_function
 from fuse_epilogue.verify import Program as Evaluated
 from generated.state import Run
 from oracles import compile_together, garbage
@@ -48,7 +48,7 @@ class Proof:
     def objection(self) -> str:
         """What the checker says against it, if anything."""
         try:
-            check_cascade(self.before, self.after, self.certificate)
+            check(self.before, self.after, self.certificate)
         except Exception as error:
             return f"{type(error).__name__}: {error}"[-1500:]
         return ""

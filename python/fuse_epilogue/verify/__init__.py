@@ -2,12 +2,11 @@
 
 Nothing here shares code with the library that does the fusing.
 
-- :func:`check` proves the claims of a certificate again, :func:`check_cascade` a cascade's.
+- :func:`check` proves the claims of a certificate again, of an epilogue or of a cascade.
 - :func:`equivalent` compares two functions, on data and for unknowns.
 - :func:`compile_function` makes a function executable in Python, statement by statement.
 """
 
-from .cascade import check_cascade
 from .check import CertificateError, Verdict, check
 from .compare import Comparison, NotEquivalent
 from .equivalent import Equivalence, equivalent
@@ -25,7 +24,6 @@ __all__ = [
     "UnsupportedError",
     "Verdict",
     "check",
-    "check_cascade",
     "compile_function",
     "equivalent",
     "prove",

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from tvm import tirx
 
 from .._arguments import prim_func
+from ..cascade_certificate import CascadeCertificate
 from ..certificate import Certificate
+from .cascade import check_cascade
 from .claim_defined import check_defined
 from .claim_domains import check_loops, check_variables
 from .claim_order import check_order, check_placement
@@ -36,9 +38,9 @@ class Verdict:
     Attributes
     ----------
     reduction : str
-        Name of the reduction block.
+        Name of the reduction block; of a cascade, that of its first reduction.
     epilogues : tuple[str, ...]
-        Names of the fused epilogues.
+        Names of the fused epilogues; of a cascade, those of the reductions that follow.
     numerics : str
         "exact" or "reassociate": whether floats are equal bit for bit, or as real numbers.
     claims : tuple[str, ...]
@@ -58,11 +60,15 @@ class Verdict:
 
 
 def check(
-    before: tirx.PrimFunc, after: tirx.PrimFunc, certificate: Certificate, *, timeout: float = 5.0
+    before: tirx.PrimFunc,
+    after: tirx.PrimFunc,
+    certificate: Certificate | CascadeCertificate,
+    *,
+    timeout: float = 5.0,
 ) -> Verdict:
     """Prove the claims of a certificate again.
 
-    The certificate is not trusted: it only lists the claims to prove.
+    The certificate is not trusted: it only lists the claims to prove. For an epilogue:
 
     - the blocks exist, and nothing but them changed (their skeletons are structurally equal);
     - loops run every instance of each block once, and h takes elements one to one onto the domain
@@ -84,6 +90,15 @@ def check(
     inf, ``-inf + inf`` makes a NaN of an element that was inf before. For ``"exact"``, every
     floating operation of the reduction is the same as before, for all values.
 
+    For a cascade:
+
+    - the terms are those of the program, with the elementwise blocks between in their places;
+    - correcting a state is the same as computing it at the new result, by normal forms over the
+      field of rational functions, where the exponential of a sum is a product and a cast opaque;
+    - quotients are at most 1, and no term overflows at a result that is not final;
+    - the loop computes the states as the laws say and in that order, and each tail its result;
+    - nothing else changed, and nothing is read before it is finished.
+
     Parameters
     ----------
     before, after : tvm.tirx.PrimFunc
@@ -91,10 +106,10 @@ def check(
         certificate speaks of their variables and buffers, which are compared by identity. A copy
         of one, printed and parsed again, or loaded from a file, has other buffers under the same
         names, and is refused however equal it looks.
-    certificate : fuse_epilogue.Certificate
+    certificate : fuse_epilogue.Certificate or fuse_epilogue.CascadeCertificate
         The record of the call.
     timeout : float
-        Seconds for each question that needs z3.
+        Seconds for each question that needs z3; a cascade has none.
 
     Returns
     -------
@@ -104,7 +119,7 @@ def check(
     Raises
     ------
     TypeError
-        `before` or `after` is not a PrimFunc, or `certificate` is not a Certificate.
+        `before` or `after` is not a PrimFunc, or `certificate` is neither of the two.
     CertificateError
         Naming the claim that does not hold, or cannot be proved. Without z3 some true claims
         cannot be.
@@ -122,12 +137,18 @@ def check(
     """
     prim_func("before", before)
     prim_func("after", after)
-    if not isinstance(certificate, Certificate):
+    if not isinstance(certificate, Certificate | CascadeCertificate):
         raise TypeError(
-            f"certificate must be a Certificate, not {type(certificate).__name__}: the call that "
-            "fuses returns a report with one, report.certificate"
+            "certificate must be a Certificate or a CascadeCertificate, not "
+            f"{type(certificate).__name__}: the call that fuses returns a report with one, "
+            "report.certificate"
         )
     demand(certificate.numerics in ("exact", "reassociate"), "numerics", "unknown")
+    if isinstance(certificate, CascadeCertificate):
+        demand(len(certificate.stages) > 0, "stages", "there are none")
+        claims = check_cascade(before, after, certificate)
+        first, *others = (stage.name for stage in certificate.stages)
+        return Verdict(first, tuple(others), certificate.numerics, claims)
     subject = Subject(before, after, certificate)
     check_structure(subject)
     check_variables(subject)
