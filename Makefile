@@ -25,7 +25,7 @@ CPP_CODE = $(shell find cpp tests/cuda_on_cpu -name "*.cc" -o -name "*.h")
 .DELETE_ON_ERROR:
 # One target at a time; within the compilation all cores work anyway.
 .NOTPARALLEL:
-.PHONY: help install lib demo test test-all lint format sanitize bench fuzz fuzz-cascades fuzz-certificates fuzz-cuda fuzz-neuron fuzz-modules fuzz-schedules stale tvm-tests docs wheel test-wheel clean
+.PHONY: help install lib demo test test-all lint format sanitize bench fuzz fuzz-cascades fuzz-certificates fuzz-cuda fuzz-neuron fuzz-modules fuzz-schedules mutants stale tvm-tests docs wheel test-wheel clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -106,6 +106,11 @@ fuzz-cuda: install ## judge N guarded functions scheduled for CUDA, executed by 
 fuzz-neuron: N = 2000
 fuzz-neuron: install ## judge N guarded functions scheduled for Trainium, interpreted (SEED, WORKERS, OUT)
 	$(call fuzz_guarded,neuron)
+
+# State is in build/mutants, as that of `fuzz`; after a change of the mutated code all is run again.
+MUTANTS ?= 200
+mutants: install $(VENV)/.group-mutants ## see which faults put into the package the quick tests notice: hours (MUTANTS, SEED, OUT)
+	PYTHONPATH=tests $(PY) -m mutants --mutants $(MUTANTS) --seed $(SEED) $(if $(OUT),--output $(OUT))
 
 # TVM's own tests, from its sources. An interrupted run is taken up again, as that of `fuzz`.
 TVM ?=

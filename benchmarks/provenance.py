@@ -46,6 +46,10 @@ DEPENDS_ON: dict[str, tuple[str, ...]] = {
         *SCHEDULES,
         "benchmarks/models_torch.py",
     ),
+    "mutants": (
+        *(f"{PACKAGE}/{folder}" for folder in ("verify", "planner", "neuron", "transform")),
+        "tests/mutants",
+    ),
     "neuron_ladder": (f"{PACKAGE}/neuron", f"{PACKAGE}/kernels/trainium"),
     "neuron_published": (
         f"{PACKAGE}/neuron",

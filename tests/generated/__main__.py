@@ -86,17 +86,24 @@ def report_of(run: Run, workers: int, baseline: bool) -> dict[str, Any]:
 
 def conditions(run: Run, workers: int) -> dict[str, Any]:
     """Return what has to be known about a run to judge its counts."""
-    import tvm
-    import tvm_ffi
-
-    import fuse_epilogue
-
     return {
         "benchmark": "fuzz",
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "seed": run.seed,
         "programs": run.programs,
         **provenance("fuzz"),
+        **versions_and_machine(workers),
+    }
+
+
+def versions_and_machine(workers: int) -> dict[str, Any]:
+    """Return with what versions and on which machine this process runs."""
+    import tvm
+    import tvm_ffi
+
+    import fuse_epilogue
+
+    return {
         "versions": {
             "fuse_epilogue": fuse_epilogue.__version__,
             "tvm": tvm.__version__,

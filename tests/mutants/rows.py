@@ -1,0 +1,126 @@
+"""Wrong rows of the package's tables, each a text of a file and what stands there instead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class WrongRow:
+    """A wrong row.
+
+    Attributes
+    ----------
+    table : str
+        Name of the table.
+    file : str
+        Path below the root of the repository.
+    before, after : str
+        A text that is in the file once, and what replaces it.
+    tests : tuple[str, ...]
+        What the paths of tests begin with that concern the table; those of the C++ library have a
+        mark.
+    """
+
+    table: str
+    file: str
+    before: str
+    after: str
+    tests: tuple[str, ...] = ()
+
+
+_ALGEBRA = "cpp/analysis/algebra.cc"
+_MONOIDS = "cpp/analysis/monoid.cc"
+_NEURON = "python/fuse_epilogue/neuron"
+_STEPS = "python/fuse_epilogue/kernels/steps.py"
+_PLANNER = "python/fuse_epilogue/planner"
+_SCHEDULES = ("tests/test_schedules_", "tests/test_planner_")
+
+ROWS = (
+    WrongRow(
+        "distributions",
+        _ALGEBRA,
+        "kEither, M::kMax, M::kMax, kFloats, kWork, kPositive},",
+        "kEither, M::kMax, M::kMax, kFloats, kWork, kAnything},",
+    ),
+    WrongRow(
+        "distributions",
+        _ALGEBRA,
+        "{N::kSub, Fn::Sub, kRight, M::kMax, M::kMin,",
+        "{N::kSub, Fn::Sub, kRight, M::kMax, M::kMax,",
+    ),
+    WrongRow(
+        "distributions",
+        _ALGEBRA,
+        "{N::kBitwiseNot, Fn::BitwiseNot, kUnary, M::kBitOr, M::kBitAnd,",
+        "{N::kBitwiseNot, Fn::BitwiseNot, kUnary, M::kBitOr, M::kBitOr,",
+    ),
+    WrongRow(
+        "monoids",
+        _MONOIDS,
+        '"product", NodeKind::kMul, Fn::Mul, Fn::MulNode, true}',
+        '"product", NodeKind::kMul, Fn::Mul, Fn::MulNode, false}',
+    ),
+    WrongRow(
+        "monoids",
+        _MONOIDS,
+        '"min", NodeKind::kMin, Fn::Min, Fn::MinNode',
+        '"min", NodeKind::kMin, Fn::Max, Fn::MaxNode',
+    ),
+    WrongRow(
+        "NKI rules",
+        f"{_NEURON}/rules.py",
+        '"start-partition",\n        "more than 64',
+        '"start_partition",\n        "more than 64',
+        ("tests/test_neuron_",),
+    ),
+    WrongRow(
+        "NKI rules",
+        f"{_NEURON}/rules.py",
+        "        if access.free_elements > most:",
+        "        if access.free_elements > most + 1:",
+        ("tests/test_neuron_",),
+    ),
+    WrongRow(
+        "costs",
+        f"{_NEURON}/costs.py",
+        'Row(("tensor_reduce",), ALL, always, 1.0, COSTS)',
+        'Row(("tensor_reduce",), ALL, always, 2.0, COSTS)',
+        ("tests/test_neuron_", "tests/test_planner_trainium"),
+    ),
+    WrongRow(
+        "costs",
+        f"{_NEURON}/costs.py",
+        'Row(("tensor_tensor",), ALL, narrow, 1.0, COSTS)',
+        'Row(("tensor_tensor",), ALL, always, 1.0, COSTS)',
+        ("tests/test_neuron_", "tests/test_planner_trainium"),
+    ),
+    WrongRow(
+        "rewritings",
+        _STEPS,
+        '"borders": Rewriting({"channel": int, "rolled": bool}',
+        '"borders": Rewriting({"channel": int, "rolled": int}',
+        _SCHEDULES,
+    ),
+    WrongRow(
+        "rewritings",
+        _STEPS,
+        '"cuda_copies": Rewriting({}, copies.in_copies)',
+        '"cuda_copies": Rewriting({}, _wrapping)',
+        _SCHEDULES,
+    ),
+    WrongRow(
+        "processors",
+        f"{_PLANNER}/cpu_table.py",
+        '"znver3": Core(issue=6.0,',
+        '"znver3": Core(issue=1.0,',
+        ("tests/test_planner_",),
+    ),
+    WrongRow(
+        "processors",
+        f"{_PLANNER}/gpu_table.py",
+        "multiprocessors=108,  # [A100]",
+        "multiprocessors=54,  # [A100]",
+        ("tests/test_planner_",),
+    ),
+)
