@@ -140,6 +140,18 @@ def centred(x: Any) -> Any:
     return op.subtract(x, op.sum(x, [-1], keepdims=True))
 
 
+@pytest.mark.parametrize("rows", [8, 20])
+@pytest.mark.parametrize("name", ["softmax", "log-softmax"])
+def test_pairs_that_a_pass_stores_and_sums(name: str, rows: int) -> None:
+    """Exponentials of rows of two: every second element is loaded after it is stored."""
+    rule, _ = row_operators.ROWS[name]
+    func = row_operators.function(rule, [(rows, 2)])
+    arrays = inputs_of(func, np.random.default_rng(rows).standard_normal)
+    (got,) = run(scheduled(func), func, arrays)
+    (expected,) = run(func, func, arrays)
+    np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-5)
+
+
 @pytest.mark.parametrize("rule", [topi.all, topi.any], ids=["all", "any"])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_conditions(rule: Callable[..., Any], axis: int) -> None:

@@ -160,9 +160,7 @@ class PassWriter:
         """
         rows = self.rows
         assert rows is not None
-        strided = [
-            value for work in self.one.works for value in work.values if has_stride(value, rows.at)
-        ]
+        strided = [value for value in self.ready_values() if has_stride(value, rows.at)]
         if not strided or not self.serial or self.serial[-1].extent > MOST_TAPS:
             return _loops(self.serial, values, self.across)
         last = self.serial[-1]
@@ -172,6 +170,24 @@ class PassWriter:
             return sequence([self.across({**own, last.var: index(n)}, last) for n in numbers])
 
         return _loops(self.serial[:-1], values, beside)
+
+    def ready_values(self) -> list[Any]:
+        """Return the values that may be loaded before the statements of an element.
+
+        What the pass itself stores is not there yet.
+        """
+        stored = {
+            handle(buffer)
+            for work in self.one.works
+            if work.reduction is None
+            for buffer, _ in work.targets
+        }
+        return [
+            value
+            for work in self.one.works
+            for value in work.values
+            if not any(handle(load.source) in stored for load in loads(value))
+        ]
 
     def across(self, values: Values, tap: Axis | None = None) -> Any:
         """Return the statements for one element of as many rows as there are in a block.
@@ -184,15 +200,14 @@ class PassWriter:
         for first, count in pieces(0, rows.width, self.lanes):
             table = {**values, rows.at: values[rows.at] + index(first)}
             ready: dict[int, Any] = {}
-            for work in self.one.works:
-                for value in work.values:
-                    vector = strided_vector(value, rows.at, table, count, tap)
-                    if vector is not None:
-                        dtype = str(value.ty.dtype)
-                        kept = tirx.decl_buffer([index(count)], dtype, "strided", layout=None)
-                        ready[handle(value)] = kept
-                        ramp = tirx.Ramp(index(0), index(1), count)
-                        parts += [tirx.AllocBuffer(kept), tirx.BufferStore(kept, vector, [ramp])]
+            for value in self.ready_values():
+                vector = strided_vector(value, rows.at, table, count, tap)
+                if vector is not None:
+                    dtype = str(value.ty.dtype)
+                    kept = tirx.decl_buffer([index(count)], dtype, "strided", layout=None)
+                    ready[handle(value)] = kept
+                    ramp = tirx.Ramp(index(0), index(1), count)
+                    parts += [tirx.AllocBuffer(kept), tirx.BufferStore(kept, vector, [ramp])]
             parts.append(self.rows_of(first, count, values, self.element(ready, first)))
         return sequence(parts)
 
