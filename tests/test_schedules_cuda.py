@@ -15,7 +15,7 @@ import test_workloads_relax as relax
 from cuda_runs import CUDA, on_machines, scheduled
 from depthwise import Options, covering
 from fuse_epilogue import schedules
-from fuse_epilogue.kernels.cuda.depthwise import launch
+from fuse_epilogue.kernels.cuda import launch
 from fuse_epilogue.schedules import cuda
 from test_workloads import BASE, RUNS, SYMBOLIC, check, name_of, possible, workload
 from tiers import crossed, tiered

@@ -19,7 +19,7 @@ from typing import Any
 
 import tvm_ffi
 from tvm import s_tir, tirx
-from tvm.ir import prim
+from tvm.ir import TensorLoad, prim
 
 from ..tir.build import in_root
 from ..tir.nest import statements
@@ -162,3 +162,19 @@ def _piece(statement: Any) -> Piece | None:
 def is_choice(node: Any) -> bool:
     """Whether a call is an if_then_else."""
     return getattr(node.op, "name", "") == "prim.if_then_else"
+
+
+def is_mask(condition: Any) -> bool:
+    """Whether a condition compares two integers of one buffer, such as sequence numbers."""
+    if not isinstance(condition, prim.EQ):
+        return False
+    a, b = condition.a, condition.b
+    both = isinstance(a, TensorLoad) and isinstance(b, TensorLoad)
+    return both and handle(a.source) == handle(b.source)
+
+
+def is_of_state(node: Any) -> bool:
+    """Whether an if_then_else chooses between two buffers, as between a state and columns."""
+    _, inside, outside = node.args
+    both = isinstance(inside, TensorLoad) and isinstance(outside, TensorLoad)
+    return both and handle(inside.source) != handle(outside.source)

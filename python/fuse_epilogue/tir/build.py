@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tvm_ffi
@@ -65,6 +65,12 @@ def with_fields(node: Any, **fields: Any) -> Any:
     if unknown:
         raise TypeError(f"{type(node).__name__} has no field '{min(unknown)}'")
     return type(node)(*(fields[name] if name in fields else getattr(node, name) for name in names))
+
+
+def sequence(statements: Sequence[Any]) -> Any:
+    """Return statements as one; those that are None are left out."""
+    statements = [each for each in statements if each is not None]
+    return statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
 
 
 def in_root(body: Any, allocated: Iterable[Any] = (), name: str = "root", **fields: Any) -> Any:

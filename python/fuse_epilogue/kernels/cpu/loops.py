@@ -11,7 +11,10 @@ from tvm import tirx
 from tvm.ir import TensorLoad, Var, prim
 from tvm.sym import Analyzer
 
+from ...tir.build import sequence
 from ...tir.walk import handle
+
+__all__ = ["INDEX", "FlatViews", "flat_index", "index", "loop", "sequence", "wide", "with_loads"]
 
 INDEX = "int64"
 
@@ -45,12 +48,6 @@ def loop(
 
 def _is_zero(value: Any) -> bool:
     return isinstance(value, prim.IntImm) and int(value) == 0
-
-
-def sequence(statements: Sequence[Any]) -> Any:
-    """Return statements as one."""
-    statements = [each for each in statements if each is not None]
-    return statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
 
 
 def flat_index(indices: Sequence[Any], shape: Sequence[Any]) -> Any:

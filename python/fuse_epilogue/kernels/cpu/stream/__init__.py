@@ -19,16 +19,23 @@ from typing import Any
 
 import tvm_ffi
 from tvm import s_tir, tirx
-from tvm.ir import Call, TensorLoad, prim
+from tvm.ir import Call
 
 from ....recognize.stream_elements import read_element
-from ....recognize.streams import Piece, Streams, is_choice, is_sum, read_streams
-from ....tir.build import in_root
-from ....tir.walk import handle, same
+from ....recognize.streams import (
+    Piece,
+    Streams,
+    is_choice,
+    is_mask,
+    is_of_state,
+    is_sum,
+    read_streams,
+)
+from ....tir.build import in_root, sequence
+from ....tir.walk import parts_of, same
 from ...scheduled import Scheduled
-from ..loops import sequence
+from ...stream.several import several
 from .repairs import repairs
-from .several import several
 from .update import update
 
 #: Schedules the core of a function; None if it does not know it.
@@ -114,7 +121,7 @@ def schedule_sums(func: tirx.PrimFunc, part: Core) -> Scheduled | None:
         return None
     if sum(map(is_sum, streams.pieces)) < 2:
         return None
-    return several(streams, part)
+    return several(streams, part, [each.statement for each in streams.checks])
 
 
 def _without_streams(piece: Piece) -> Any:
@@ -129,30 +136,14 @@ def _without_streams(piece: Piece) -> Any:
         condition, inside, outside = node.args
         if is_mask(condition):
             return inside
-        state = isinstance(inside, TensorLoad) and isinstance(outside, TensorLoad)
-        if state and handle(inside.source) != handle(outside.source):
+        if is_of_state(node):
             return tirx.if_then_else(condition, inside, tirx.const(0, inside.ty.dtype))
         return node
 
-    if not _has_choice(piece.block.body):
+    if not any(map(is_choice, parts_of(piece.block.body, Call))):
         return piece.statement
     made = tvm_ffi.structural_map(piece.statement, (Call, choice))
     return piece.statement if tvm_ffi.structural_equal(made, piece.statement) else made
-
-
-def is_mask(condition: Any) -> bool:
-    """Whether a condition compares two integers of one buffer."""
-    if not isinstance(condition, prim.EQ):
-        return False
-    a, b = condition.a, condition.b
-    both = isinstance(a, TensorLoad) and isinstance(b, TensorLoad)
-    return both and handle(a.source) == handle(b.source)
-
-
-def _has_choice(body: Any) -> bool:
-    calls: list[Any] = []
-    tvm_ffi.structural_walk(body, (Call, calls.append))
-    return any(map(is_choice, calls))
 
 
 def _side(streams: Streams, result: Any) -> Any:

@@ -18,6 +18,7 @@ from ....recognize.stages import Axis, analyzer_of
 from ....recognize.stream_elements import Element
 from ....recognize.streams import is_choice
 from ....tir.walk import loads, substitute, uses
+from ...stream.elements import stored
 
 #: First columns that are written out one by one, at most.
 FIRST = 64
@@ -48,7 +49,7 @@ def repairs(element: Element, threads: int) -> list[Any] | None:
             return None
         column, count = found
         elements = [
-            written(element.at({column.var: prim.IntImm(str(column.var.ty.dtype), place)}))
+            stored(element.at({column.var: prim.IntImm(str(column.var.ty.dtype), place)}))
             for place in range(count)
         ]
         others = [axis for axis in element.axes if axis is not column]
@@ -58,18 +59,9 @@ def repairs(element: Element, threads: int) -> list[Any] | None:
         outer = [axis for axis in element.axes if any(uses(each, axis.var) for each in masks)]
         inner = [axis for axis in element.axes if not any(axis is each for each in outer)]
         wrong = reduce(prim.Or, [prim.Not(each) for each in masks])
-        body = tirx.IfThenElse(wrong, loops(inner, written(element), 1), None)
+        body = tirx.IfThenElse(wrong, loops(inner, stored(element), 1), None)
         made.append(loops(outer, body, threads))
     return made
-
-
-def written(element: Element) -> Any:
-    """Return the statements that compute and store an element, for variables of its own."""
-    own = element.at({})
-    analyzer = analyzer_of(own.axes)
-    binds, value = own.computed(analyzer)
-    store = tirx.BufferStore(own.buffer, value, list(own.indices))
-    return tirx.SeqStmt([*binds, store]) if binds else store
 
 
 def conditions(element: Element) -> tuple[list[Any], list[Any]]:

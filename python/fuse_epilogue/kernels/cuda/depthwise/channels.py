@@ -18,8 +18,8 @@ from tvm.tirx import BufferStore, IfThenElse
 from ....rewrites.fused import FusedConv
 from ....tir.affine import as_constant
 from ....tir.walk import uses
+from ..launch import THREADS, axis, ceil_div, enough, in_threads, product
 from .code import computed, copied, is_compact, lanes_of, outside, size_of, unrolled
-from .launch import THREADS, axis, ceil_div, enough, in_threads, product
 
 # Columns of a thread, at most.
 _COLUMNS = 8

@@ -35,8 +35,8 @@ from ....recognize.defined import analyzer_of, guarded, is_inside, may_be_discar
 from ....rewrites.fused import FusedConv
 from ....tir.affine import as_constant
 from ....tir.walk import loads, substitute, uses
+from ..launch import THREADS, axis, ceil_div, enough, in_threads, product
 from .code import computed, copied, is_compact, lanes_of, outside, size_of, unrolled
-from .launch import THREADS, axis, ceil_div, enough, in_threads, product
 
 # Bytes of chunks that a thread holds.
 _MOST_BYTES = 16 * 8

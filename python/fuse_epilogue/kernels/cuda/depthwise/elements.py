@@ -12,8 +12,8 @@ from tvm import tirx
 from tvm.tirx import BufferStore
 
 from ....rewrites.fused import FusedConv
+from ..launch import THREADS, in_threads
 from .code import computed, outside
-from .launch import THREADS, in_threads
 
 
 def in_elements(func: tirx.PrimFunc, fused: FusedConv, most: int = THREADS) -> tirx.PrimFunc:

@@ -16,7 +16,7 @@ from tvm.tirx import IterVar
 from ....rewrites.fused import fuse_followers
 from ....tir.affine import as_constant
 from ....tir.nest import child_names
-from .launch import THREADS, threads_for
+from ..launch import THREADS, threads_for
 
 # Taps that are written out.
 _UNROLLED_TAPS = 16

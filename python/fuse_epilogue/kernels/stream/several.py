@@ -16,17 +16,16 @@ from typing import Any
 from tvm import s_tir, tirx
 from tvm.ir import Call, TensorLoad, prim
 
-from ....recognize.streams import Piece, Streams, is_choice, is_sum
-from ....tir.build import in_root
-from ....tir.walk import handle, substitute
-from ...scheduled import Scheduled
-from ..loops import sequence
+from ...recognize.streams import Piece, Streams, is_choice, is_sum
+from ...tir.build import in_root, sequence
+from ...tir.walk import handle, substitute
+from ..scheduled import Scheduled
 
 #: Schedules a part; None if it does not know it.
 Part = Callable[[tirx.PrimFunc], Scheduled | None]
 
 
-def several(streams: Streams, part: Part) -> Scheduled | None:
+def several(streams: Streams, part: Part, checks: Sequence[Any]) -> Scheduled | None:
     """Schedule a function with several sums.
 
     Parameters
@@ -35,6 +34,8 @@ def several(streams: Streams, part: Part) -> Scheduled | None:
         No parameter is updated in place.
     part : callable
         Schedules a function with one sum, or none.
+    checks : Sequence[tvm.tirx.Stmt]
+        The checks of the function, as they are executed before all else.
 
     Returns
     -------
@@ -45,7 +46,7 @@ def several(streams: Streams, part: Part) -> Scheduled | None:
     kept = _kept(streams)
     if len(kept) < 2 or not any(is_sum(each) for each in streams.pieces):
         return None
-    body = [each.statement for each in streams.checks]
+    body = [*checks]
     results = {handle(param) for param in streams.func.params}
     allocated = [buffer for buffer in kept if handle(buffer) not in results]
     kinds: list[str] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -11,11 +11,12 @@ from tvm.ir import Range
 from tvm.tirx import BufferRegion, For, IterVar
 from tvm.tirx.stmt import ForKind
 
-from ....rewrites.fused import FusedConv
-from ....tir.affine import as_constant
-from ....tir.build import in_root
-from ....tir.unfold import unfold
-from ....tir.walk import handle
+from ...recognize.stages import Axis
+from ...rewrites.fused import FusedConv
+from ...tir.affine import as_constant
+from ...tir.build import in_root
+from ...tir.unfold import unfold
+from ...tir.walk import handle, substitute
 
 #: Threads of a block, at most, where nothing says how many.
 THREADS = 256
@@ -83,14 +84,6 @@ def in_threads(
         Threads of a block, at most.
     """
     extents = [as_constant(each.dom.extent) for each in axes]
-    total = product(extents)
-    dtype = str(axes[-1].var.ty.dtype)
-    threads = threads_for(total, dtype, most)
-    block, thread = tirx.Var("block", dtype), tirx.Var("thread", dtype)
-    linear = block * threads + thread
-    inside: Any = True
-    if not isinstance(total, int) or total % threads:
-        inside = linear < total
     reads = {handle(load.source): load.source for load in fused.reads}
     regions = [_whole(buffer) for buffer in reads.values()]
     # nvcc unrolls: the text stays short, and arrays become registers all the same.
@@ -98,13 +91,52 @@ def in_threads(
     part = s_tir.SBlock(
         list(axes), regions, [_whole(fused.buffer)], "part", body, alloc_buffers=list(local)
     )
-    loops = s_tir.SBlockRealize(unfold(linear, extents), inside, part)
-    loops = _bound(thread, tirx.const(threads, dtype), "threadIdx.x", loops)
+
+    def of_thread(number: Any, inside: Any) -> Any:
+        return s_tir.SBlockRealize(unfold(number, extents), inside, part)
+
+    dtype = str(axes[-1].var.ty.dtype)
+    return func.with_body(in_root(_numbered(product(extents), dtype, most, of_thread)))
+
+
+def in_grid(axes: Sequence[Axis], body: Any, most: int = THREADS) -> For:
+    """Return the loops of a grid in which a thread runs `body` for each point of a space.
+
+    Neighbouring threads differ in the last axis.
+
+    Parameters
+    ----------
+    axes : Sequence[Axis]
+        The space.
+    body : Stmt
+        In the variables of the axes; what it writes at one point, nothing touches at another one.
+    most : int
+        Threads of a block, at most.
+    """
+    extents = [axis.extent for axis in axes]
+
+    def of_thread(number: Any, inside: Any) -> Any:
+        values = unfold(number, extents)
+        types = (str(axis.var.ty.dtype) for axis in axes)
+        cast = [value.astype(dtype) for value, dtype in zip(values, types, strict=True)]
+        moved = substitute(body, dict(zip((axis.var for axis in axes), cast, strict=True)))
+        return moved if inside is True else tirx.IfThenElse(inside, moved, None)
+
+    return _numbered(product(extents), str(axes[-1].var.ty.dtype), most, of_thread)
+
+
+def _numbered(total: Any, dtype: str, most: int, of_thread: Callable[[Any, Any], Any]) -> For:
+    """Return the loops of a grid; `of_thread` takes a thread's number, and whether it is one."""
+    threads = threads_for(total, dtype, most)
+    block, thread = tirx.Var("block", dtype), tirx.Var("thread", dtype)
+    number = block * threads + thread
+    inside: Any = True
+    if not isinstance(total, int) or total % threads:
+        inside = number < total
     blocks = ceil_div(total, threads)
-    loops = _bound(
-        block, tirx.const(blocks, dtype) if isinstance(blocks, int) else blocks, "blockIdx.x", loops
-    )
-    return func.with_body(in_root(loops))
+    loops = _bound(thread, tirx.const(threads, dtype), "threadIdx.x", of_thread(number, inside))
+    extent = tirx.const(blocks, dtype) if isinstance(blocks, int) else blocks
+    return _bound(block, extent, "blockIdx.x", loops)
 
 
 def _bound(var: Any, extent: Any, tag: str, body: Any) -> For:

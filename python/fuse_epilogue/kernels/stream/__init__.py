@@ -1,0 +1,1 @@
+"""Parts of kernels for functions on streams that every machine has."""
