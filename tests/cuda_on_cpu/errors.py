@@ -26,8 +26,9 @@ class CudaFault(Exception):
     ----------
     kind : str
         "out-of-bounds", "misaligned", "race", "divergent barrier", "deadlock", "launch" (sizes that
-        CUDA refuses), "order" (the result depends on the order of threads), "arguments" (refused
-        by TVM's host code), "timeout" or "crash".
+        CUDA refuses), "trap" (with what the thread printed), "order" (the result depends on the
+        order of threads), "arguments" (refused by TVM's
+        host code), "timeout" or "crash".
     """
 
     def __init__(self, kind: str, message: str) -> None:

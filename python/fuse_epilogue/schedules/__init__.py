@@ -168,13 +168,16 @@ def explain(func: tirx.PrimFunc, target: Target | Machine | str | dict) -> str:
 
 
 def _streamed(func: tirx.PrimFunc, target: Target | Machine) -> Scheduled | None:
-    """Return a function on streams scheduled for a processor, None if it is none."""
+    """Return a function on streams scheduled for a processor or a GPU, None if it is none."""
     # Not at the top: kernels are built of parts of these schedules.
     from ..kernels.cpu import stream
     from ..kernels.scheduled import Scheduled
+    from ..transform.kinds import Work, streams_on_gpu
 
-    if not isinstance(target, Target) or target.kind.name != "llvm":
+    if not isinstance(target, Target):
         return None
+    if target.kind.name == "cuda":
+        return next(streams_on_gpu(Work(func, target, 1, frozenset())), None)
 
     def core(convolution: tirx.PrimFunc) -> Scheduled | None:
         try:

@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <type_traits>
 
@@ -80,6 +81,10 @@ inline int __any_sync(unsigned mask, int value, int line = __builtin_LINE()) {
 inline int __all_sync(unsigned mask, int value, int line = __builtin_LINE()) {
   return on_cpu::vote(mask, value == 0, line) == 0;
 }
+
+// The standard output is the program's own: what a thread prints is the message of a fault.
+#define printf on_cpu::print
+inline void __trap(int line = __builtin_LINE()) { on_cpu::trap(line); }
 
 // A source outside the own section of `width` lanes means the lane itself.
 template <typename T>

@@ -14,6 +14,10 @@ __attribute__((const)) unsigned index(Index which, int dimension);
 void* shared(const char* name, size_t size, size_t element);
 void* shared_dynamic(const char* name, size_t element);
 
+// The end of the program, with what was printed last.
+int print(const char* pattern, ...) __attribute__((format(__printf__, 1, 2)));
+[[noreturn]] void trap(int line);
+
 void barrier(int line);
 // Waits for the lanes of `mask`; the value of lane `source`, as 64 bits.
 uint64_t exchange(unsigned mask, uint64_t value, unsigned source, int line);

@@ -1,6 +1,8 @@
 // Runs a launch: one block after another, and of a block one thread at a time, each until it waits
 // for others. Threads are fibres: their order is chosen, nothing depends on the machine.
 #include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -364,6 +366,22 @@ void* shared(const char* name, size_t size, size_t element) {
 void* shared_dynamic(const char* name, size_t element) {
   return shared_array(name, dynamic_size, element);
 }
+
+static std::string printed;
+
+int print(const char* pattern, ...) {
+  char text[1024];
+  va_list values;
+  va_start(values, pattern);
+  int length = vsnprintf(text, sizeof(text), pattern, values);
+  va_end(values);
+  printed = text;
+  // The fault is read line by line.
+  while (!printed.empty() && printed.back() == '\n') printed.pop_back();
+  return length;
+}
+
+void trap(int line) { fault("trap", nullptr, line, printed); }
 
 void barrier(int line) { wait(kBarrier, line); }
 

@@ -12,7 +12,7 @@
 namespace on_cpu {
 
 [[noreturn]] void fault(const char* kind, const void* pc, int line, const std::string& message);
-std::string format(const char* pattern, ...) __attribute__((format(printf, 1, 2)));
+std::string format(const char* pattern, ...) __attribute__((format(__printf__, 1, 2)));
 
 // --- kernels: a table that Python generates -----------------------------------------------------
 
