@@ -134,7 +134,7 @@ def fuse_cascaded_reductions(
     'T_softmax_exp' reads the results in a second pass.
     'T_softmax_norm' reads the results in a second pass.
     """
-    exact, keys = _exact(numerics), _factor(factor)
+    exact, keys = _exact(numerics), check_factor(factor)
     named: list[Any] = []
     try:
         block_rv = _as_block_rv(self, block, "block", named, "fuse_cascaded_reductions")
@@ -190,7 +190,7 @@ def analyze_cascade(
     >>> fuse_epilogue.analyze_cascade(sch, "T_softmax_expsum").fusable
     True
     """
-    exact, keys = _exact(numerics), _factor(factor)
+    exact, keys = _exact(numerics), check_factor(factor)
     named: list[Any] = []
     try:
         block_rv = _as_block_rv(sch, block, "block", named, "analyze_cascade")
@@ -240,7 +240,20 @@ def _sentence(stage: CascadeStage, certificate: CascadeCertificate) -> str:
     return "; ".join(did) + "."
 
 
-def _factor(factor: int | None) -> int:
+def check_factor(factor: int | None) -> int:
+    """Return a number of keys in a block for the core, 0 if none is given.
+
+    Parameters
+    ----------
+    factor : int or None
+
+    Raises
+    ------
+    TypeError
+        `factor` is not an int.
+    ValueError
+        `factor` is less than 1.
+    """
     if factor is None:
         return 0
     if isinstance(factor, bool) or not isinstance(factor, int):

@@ -1,24 +1,38 @@
 """Passes over whole modules: every reduction with its epilogue, in every function.
 
 - :class:`FuseReductionEpilogue` is the pass; it composes with TVM's own.
+- :class:`FuseCascadedReductions` makes one loop of each cascade, such as attention;
+  :func:`cascades_of` returns what became of each.
 - :class:`ScheduleModule` is the pass that gives every function a kernel for a processor;
   :func:`schedules_of` returns what became of each.
 - :func:`report_of` returns what it did, as a :class:`Report`, from the module that it returned.
 """
 
+from .cascades import (
+    CASCADE_POLICIES,
+    CascadeOutcome,
+    FunctionCascades,
+    FuseCascadedReductions,
+    cascades_of,
+)
 from .decide import POLICIES
 from .fuse import FuseReductionEpilogue
 from .report import FunctionReport, ReductionReport, Report, report_of
 from .schedule_module import FunctionSchedule, ScheduleModule, schedules_of
 
 __all__ = [
+    "CASCADE_POLICIES",
     "POLICIES",
+    "CascadeOutcome",
+    "FunctionCascades",
     "FunctionReport",
     "FunctionSchedule",
+    "FuseCascadedReductions",
     "FuseReductionEpilogue",
     "ReductionReport",
     "Report",
     "ScheduleModule",
+    "cascades_of",
     "report_of",
     "schedules_of",
 ]

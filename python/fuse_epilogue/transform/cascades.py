@@ -1,0 +1,342 @@
+"""The pass that makes one loop of each cascade of reductions, in every function of a module."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import tvm
+from tvm import ir, tirx
+from tvm.ir import GlobalVar
+from tvm.s_tir import Schedule
+
+from .._arguments import Numerics, check_numerics, flag, word
+from .._interrupts import is_interrupt
+from .._log import logger
+from ..cascade import CascadeReport, analyze_cascade, check_factor
+from .find import LEFT_ALONE, reductions_of
+from .move_inputs import move_inputs
+from .report import FAILED, NOT_CHOSEN
+
+#: The module's attribute that holds the report, and that of each changed function with its part.
+MODULE_ATTR = "fuse_epilogue.cascades"
+
+#: The words that ``policy`` may be.
+CascadePolicy: TypeAlias = Literal["products", "always", "never"]
+#: What ``policy`` may be, and what it means.
+CASCADE_POLICIES: dict[CascadePolicy, str] = {
+    "products": "cascades that end in a product, as attention does: the loop saves matrices. A "
+    "softmax or a norm alone keeps its passes, which are faster while a row stays in the cache",
+    "always": "whatever the primitive does not refuse",
+    "never": "nothing: for the report of what could be fused",
+}
+
+
+@dataclass(frozen=True)
+class CascadeOutcome:
+    """The outcome for one cascade of a function.
+
+    Attributes
+    ----------
+    reductions : tuple[str, ...]
+        The names of its reductions, in program order.
+    rules : tuple[str, ...]
+        The law of each: "head", "defer", "roll", "mix", "basis" or "select".
+    fused : bool
+    moved : tuple[str, ...]
+        Blocks that are computed in the loop now, for each block of keys.
+    second_pass : tuple[str, ...]
+        Blocks that read the results, and therefore run after the loop.
+    code : str
+        Why it, or a further reduction, is not fused: a key of :data:`fuse_epilogue.REFUSALS`, or
+        "not-chosen" where the policy is against it; empty if nothing is left.
+    text : str
+        The report of the primitive, a line for each reduction.
+    """
+
+    reductions: tuple[str, ...]
+    rules: tuple[str, ...]
+    fused: bool
+    moved: tuple[str, ...]
+    second_pass: tuple[str, ...]
+    code: str
+    text: str
+
+
+@dataclass(frozen=True)
+class FunctionCascades:
+    """The cascades of one function, and what became of them.
+
+    Attributes
+    ----------
+    name : str
+        Name of its global variable.
+    cascades : tuple[CascadeOutcome, ...]
+        In program order; a chain that the primitive refuses is one as well. Empty if no reduction
+        reads another one's result.
+    left_alone : str
+        "scheduled", "opaque", "external" or "failed" (an error of ours) where the function was not
+        looked into; empty otherwise.
+    reason : str
+        Why it was left alone, as a sentence.
+    """
+
+    name: str
+    cascades: tuple[CascadeOutcome, ...] = ()
+    left_alone: str = ""
+    reason: str = ""
+
+    def __str__(self) -> str:
+        """Return the name, and what became of each cascade."""
+        if self.left_alone:
+            return f"{self.name}: left alone [{self.left_alone}]: {self.reason}."
+        if not self.cascades:
+            return f"{self.name}: no cascade."
+        lines = [f"{self.name}:"]
+        for each in self.cascades:
+            verdict = "fused" if each.fused else f"not fused [{each.code}]"
+            lines.append(f"    {' -> '.join(each.reductions)}: {verdict}")
+            lines += [f"        {line}" for line in each.text.splitlines()]
+        return "\n".join(lines)
+
+
+def cascades_of(mod: ir.IRModule) -> tuple[FunctionCascades, ...] | None:
+    """Return what :class:`FuseCascadedReductions` did to a module, None if it has not run.
+
+    Parameters
+    ----------
+    mod : tvm.ir.IRModule
+
+    Returns
+    -------
+    tuple[FunctionCascades, ...] or None
+        One for each function but those of Relax, in the order of the module.
+
+    Raises
+    ------
+    ValueError
+        The module's attribute is not what the pass writes.
+
+    Example
+    -------
+    >>> import tvm
+    >>> from fuse_epilogue.transform import cascades_of
+    >>> cascades_of(tvm.IRModule()) is None
+    True
+    """
+    text = None if mod.attrs is None else mod.attrs.get(MODULE_ATTR)
+    if text is None:
+        return None
+    try:
+        return tuple(_function_from(each) for each in json.loads(str(text)))
+    except (TypeError, KeyError, json.JSONDecodeError) as error:
+        raise ValueError(f"the attribute '{MODULE_ATTR}' is damaged: {error}") from error
+
+
+@tvm.transform.module_pass(opt_level=0, name="FuseCascadedReductions")
+class FuseCascadedReductions:
+    """Make one loop of each cascade of reductions, in every function of a module.
+
+    A pass like TVM's own; in a Relax pipeline it comes after ``FuseTIR``, and before
+    :class:`FuseReductionEpilogue` or any scheduling. Each chain of reductions that read each
+    other's results by rows is fused by ``sch.fuse_cascaded_reductions``, which proves that the
+    result stays the same, or refuses: then the chain stays as it is. Attention becomes one loop
+    over blocks of keys, and its scores are computed in that loop, so that no matrix of them is
+    stored. :func:`cascades_of` returns what became of each.
+
+    A function that has been scheduled, or that has no blocks, is left alone. A function in which
+    nothing is fused is returned unchanged. A second run does nothing. No function makes the pass
+    raise.
+
+    Parameters
+    ----------
+    policy : {"products", "always", "never"}
+        ``"products"`` fuses cascades that end in a product, as attention does. A softmax or a norm
+        alone keeps its passes over the row: they are faster while the row stays in the cache.
+        ``"always"`` fuses whatever is sound. ``"never"`` changes nothing: its report says what
+        could be fused.
+    numerics : {"reassociate", "exact"}
+        As of :func:`fuse_epilogue.fuse_cascaded_reductions`; ``"exact"`` fuses integers only.
+    factor : int, optional
+        Number of keys in a block, as there.
+    move_inputs : bool
+        Whether blocks whose results only the loop reads are computed in it, where that repeats no
+        work.
+
+    Raises
+    ------
+    TypeError
+        `policy` or `numerics` is not a str, `factor` is not an int, or `move_inputs` is not a bool.
+    ValueError
+        `policy` or `numerics` has an unknown value, or `factor` is less than 1.
+
+    Example
+    -------
+    >>> import tvm
+    >>> from tvm import te, topi
+    >>> from fuse_epilogue.transform import FuseCascadedReductions, cascades_of
+    >>> x = te.placeholder((4, 128), name="x")
+    >>> mod = tvm.IRModule({"main": te.create_prim_func([x, topi.nn.softmax(x)])})
+    >>> print(*cascades_of(FuseCascadedReductions("always")(mod)))
+    main:
+        T_softmax_maxelem -> T_softmax_expsum: fused
+            'T_softmax_maxelem' is computed in blocks of 64 keys.
+            'T_softmax_expsum' is corrected in each block by T.exp(...).
+            'T_softmax_exp' reads the results in a second pass.
+            'T_softmax_norm' reads the results in a second pass.
+    """
+
+    def __init__(
+        self,
+        policy: CascadePolicy = "products",
+        *,
+        numerics: Numerics = "reassociate",
+        factor: int | None = None,
+        move_inputs: bool = True,
+    ) -> None:
+        """Check the options."""
+        word("policy", policy, CASCADE_POLICIES)
+        check_numerics(numerics)
+        check_factor(factor)
+        flag("move_inputs", move_inputs)
+        self.policy = policy
+        self.numerics: Numerics = numerics
+        self.factor = factor
+        self.move_inputs = move_inputs
+
+    if TYPE_CHECKING:
+
+        def __call__(self, mod: ir.IRModule) -> ir.IRModule:
+            """Run the pass; the method is that of TVM's passes, which its decorator adds."""
+
+    def transform_module(
+        self, mod: ir.IRModule, _context: tvm.transform.PassContext
+    ) -> ir.IRModule:
+        """Return the module with its cascades fused, and the report.
+
+        Parameters
+        ----------
+        mod : tvm.ir.IRModule
+            Stays as it is.
+        """
+        changed: dict[GlobalVar, Any] = {}
+        reports = []
+        for var, func in mod.functions.items():
+            if isinstance(func, tvm.relax.Function):
+                continue
+            name = str(var.name_hint)
+            try:
+                fused, report = self._function(name, func)
+            except Exception as error:  # noqa: BLE001 - one function must not stop a module
+                if is_interrupt(error):
+                    raise KeyboardInterrupt from error
+                message = (str(error).strip().splitlines() or ["no message"])[-1]
+                why = f"{type(error).__name__}: {message}"
+                fused, report = func, FunctionCascades(name, (), FAILED, why)
+            reports.append(report)
+            if fused is not func:
+                changed[var] = fused
+        logger.info("pass: %s", "\n".join(map(str, reports)))
+        whole = json.dumps([asdict(each) for each in reports])
+        if not changed and mod.attrs is not None and mod.attrs.get(MODULE_ATTR) == whole:
+            return mod
+        functions = {var: changed.get(var, func) for var, func in mod.functions.items()}
+        result = ir.IRModule(functions, mod.attrs, mod.global_infos)
+        return result.with_attr(MODULE_ATTR, whole)
+
+    def _function(self, name: str, func: Any) -> tuple[Any, FunctionCascades]:
+        """Return a function with its cascades fused, and what became of each."""
+        if not isinstance(func, tirx.PrimFunc):
+            return func, FunctionCascades(name, (), "external", LEFT_ALONE["external"])
+        before = None if func.attrs is None else func.attrs.get(MODULE_ATTR)
+        if before is not None:
+            return func, _function_from({**json.loads(str(before)), "name": name})
+        reductions, left_alone = reductions_of(func)
+        if left_alone:
+            return func, FunctionCascades(name, (), left_alone, LEFT_ALONE[left_alone])
+        if len(reductions) < 2:
+            return func, FunctionCascades(name)
+        sch = Schedule(tvm.IRModule({"main": func}))
+        report = FunctionCascades(name, tuple(self._cascades(sch, reductions)))
+        if not any(each.fused for each in report.cascades):
+            return func, report
+        return sch.mod["main"].with_attr(MODULE_ATTR, json.dumps(asdict(report))), report
+
+    def _cascades(self, sch: Schedule, reductions: list[Any]) -> Iterator[CascadeOutcome]:
+        """Fuse the cascades of a function as the policy says; yield what became of each."""
+        names = {str(each.name_hint) for each in reductions}
+        root = sch.get_sblock(sch.mod["main"].body.block.name_hint)
+        todo = [
+            (str(sch.get(block).name_hint), block)
+            for block in sch.get_child_blocks(root)
+            if str(sch.get(block).name_hint) in names
+        ]
+        found: list[tuple[CascadeReport, tuple[str, ...]]] = []
+        for name, block in todo:
+            if any(name in stages for _, stages in found):
+                continue
+            report = analyze_cascade(sch, block, factor=self.factor, numerics=self.numerics)
+            if report.certificate is None:
+                _add_refused(found, report, name)
+                continue
+            stages = tuple(stage.name for stage in report.certificate.stages)
+            if self._chosen(report):
+                call: Any = sch.fuse_cascaded_reductions
+                call(block, factor=self.factor, numerics=self.numerics)
+            found.append((report, stages))
+        # Inputs move last: TVM's analysis, and ours, are of plain loops.
+        fused = {stage for report, stages in found if report.fusable for stage in stages}
+        for report, stages in found:
+            if report.fusable and self._chosen(report):
+                yield _outcome(report, stages, True, self._moved(sch, report))
+            elif report.fusable or not _is_input(report, fused):
+                yield _outcome(report, stages, False)
+
+    def _moved(self, sch: Schedule, report: CascadeReport) -> tuple[str, ...]:
+        assert report.certificate is not None
+        return move_inputs(sch, report.certificate.block) if self.move_inputs else ()
+
+    def _chosen(self, report: CascadeReport) -> bool:
+        """Whether the policy is to fuse a cascade."""
+        assert report.certificate is not None
+        if self.policy == "products":
+            return any(stage.axes for stage in report.certificate.stages)
+        return self.policy == "always"
+
+
+def _add_refused(
+    found: list[tuple[CascadeReport, tuple[str, ...]]], report: CascadeReport, name: str
+) -> None:
+    """Add a refusal, unless the block is in no chain at all; one refusal is in the list once."""
+    if report.stopped is None or report.stopped.code == "no-cascade":
+        return
+    for place, (other, names) in enumerate(found):
+        if other.stopped == report.stopped and not other.fusable:
+            found[place] = other, (*names, name)
+            return
+    found.append((report, (name,)))
+
+
+def _is_input(report: CascadeReport, stages: set[str]) -> bool:
+    """Whether a reduction is refused for what reads it, and that is in another cascade."""
+    return report.stopped is not None and report.stopped.block in stages
+
+
+def _outcome(
+    report: CascadeReport, reductions: tuple[str, ...], fused: bool, moved: tuple[str, ...] = ()
+) -> CascadeOutcome:
+    stopped = "" if report.stopped is None else report.stopped.code
+    stages = () if report.certificate is None else report.certificate.stages
+    code = NOT_CHOSEN if report.fusable and not fused else stopped
+    rules = tuple(stage.rule for stage in stages)
+    return CascadeOutcome(reductions, rules, fused, moved, report.second_pass, code, str(report))
+
+
+def _function_from(saved: dict[str, Any]) -> FunctionCascades:
+    def as_tuples(each: dict[str, Any]) -> dict[str, Any]:
+        return {k: tuple(v) if isinstance(v, list) else v for k, v in each.items()}
+
+    cascades = tuple(CascadeOutcome(**as_tuples(each)) for each in saved["cascades"])
+    return FunctionCascades(**{**saved, "cascades": cascades})
