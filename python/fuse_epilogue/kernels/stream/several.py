@@ -17,7 +17,7 @@ from tvm import s_tir, tirx
 from tvm.ir import Call, TensorLoad, prim
 
 from ...recognize.streams import Piece, Streams, is_choice, is_sum
-from ...tir.build import in_root, sequence
+from ...tir.build import in_root, sequence, with_fields
 from ...tir.walk import handle, substitute
 from ..scheduled import Scheduled
 
@@ -58,6 +58,8 @@ def several(streams: Streams, part: Part, checks: Sequence[Any]) -> Scheduled | 
             kinds.append(scheduled.kind)
             predicted += scheduled.predicted_s
             func = scheduled.func
+            between = [each for each in func.params if handle(each) not in results]
+            func = func.with_body(_openly(func.body, between))
         func = _with_own_buffers(func, allocated)
         if isinstance(func.body, s_tir.SBlockRealize):
             body.append(func.body.block.body)
@@ -68,6 +70,26 @@ def several(streams: Streams, part: Part, checks: Sequence[Any]) -> Scheduled | 
         return None
     func = streams.func.with_body(in_root(sequence(body), allocated))
     return Scheduled(func, f"several: {', '.join(kinds)}", "tail", predicted)
+
+
+def _openly(statement: Any, buffers: Sequence[Any]) -> Any:
+    """Return a statement whose outer loops name some buffers.
+
+    Kernels read them through views, which TVM's StorageRewrite does not follow when it asks whether
+    a loop may put one buffer into the memory of another. It leaves alone what the loop names.
+    """
+    if isinstance(statement, tirx.SeqStmt):
+        return sequence([_openly(each, buffers) for each in statement.seq])
+    if not isinstance(statement, tirx.For) or statement.kind == tirx.ForKind.VECTORIZED:
+        return statement
+    named = [
+        tirx.DeclBuffer(
+            tirx.decl_buffer(each.shape, str(each.dtype), each.name, data=each.data, layout=None),
+            data=each.data,
+        )
+        for each in buffers
+    ]
+    return with_fields(statement, body=sequence([*named, statement.body]))
 
 
 def _kept(streams: Streams) -> list[Any]:
