@@ -8,6 +8,7 @@ import tvm
 import tvm_ffi
 from tvm import s_tir
 from tvm.s_tir import Schedule
+from tvm.script import tirx as T
 from tvm.tirx import ForKind
 
 import fuse_epilogue
@@ -195,3 +196,41 @@ def test_once_is_enough() -> None:
     with pytest.raises(s_tir.ScheduleError) as caught:
         sch.fuse_reduction_epilogue("mm", "relu")
     assert fuse_epilogue.refusal_code(caught.value) == "already-fused"
+
+
+@T.prim_func(s_tir=True)
+def looked_up(
+    X: T.Buffer((4, 3), "uint32"), table: T.Buffer((251,), "uint8"), D: T.Buffer((4,), "uint8")
+) -> None:
+    """The index is an unsigned difference: TVM ends with an InternalError when it bounds it."""
+    bits = T.sblock_alloc_buffer((4,), "uint32")
+    low = T.sblock_alloc_buffer((4,), "uint8")
+    for i, k in T.grid(4, 3):
+        with T.sblock("bits"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                bits[vi] = T.uint32(0)
+            bits[vi] = bits[vi] ^ X[vi, vk]
+    for i in range(4):
+        with T.sblock("low"):
+            vi = T.axis.spatial(4, i)
+            low[vi] = T.cast(bits[vi], "uint8")
+    for i in range(4):
+        with T.sblock("looked_up"):
+            vi = T.axis.spatial(4, i)
+            T.reads(low[vi], table[0:251])
+            T.writes(D[vi])
+            D[vi] = table[T.cast(T.max(low[vi] ^ T.uint8(6), T.uint8(0)) - T.uint8(5), "int32")]
+
+
+def test_regions_that_tvm_cannot_compute() -> None:
+    sch = Schedule(looked_up, debug_mask="all")
+    sch.fuse_reduction_epilogue("bits")
+    fused = compile_together({"fused": sch.mod["main"]})["fused"]
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 64, (4, 3)).astype("uint32") | np.array([64, 0, 0], "uint32")
+    table = rng.integers(0, 256, 251).astype("uint8")
+    result = tvm.runtime.tensor(np.zeros(4, "uint8"))
+    fused(tvm.runtime.tensor(x), tvm.runtime.tensor(table), result)
+    index = (np.bitwise_xor.reduce(x, axis=1) ^ 6) - 5
+    np.testing.assert_array_equal(result.numpy(), table[index])

@@ -21,6 +21,36 @@ TensorRegion Point(const Var& buffer, const ffi::Array<Expr>& indices) {
   return CallGlobal(Fn::TensorRegion, buffer, ranges).cast<TensorRegion>();
 }
 
+TensorRegion Whole(const Var& buffer) {
+  ffi::Array<ffi::ObjectRef> ranges;
+  for (const Expr& extent : BufferTypeOf(buffer).shape()) {
+    ranges.push_back(
+        CallGlobal(Fn::Range, MakeInt(0, extent), extent, nullptr).cast<ffi::ObjectRef>());
+  }
+  return CallGlobal(Fn::TensorRegion, buffer, ranges).cast<TensorRegion>();
+}
+
+// The buffers that a statement loads from, as whole ones, and the elements that it stores.
+class AccessCollector : public StmtExprVisitor {
+ public:
+  Regions loaded, stored;
+
+ protected:
+  using StmtExprVisitor::VisitExpr_;
+  using StmtExprVisitor::VisitStmt_;
+  void VisitExpr_(const TensorLoad& op) override {
+    if (seen_.insert(op.source().get()).second) loaded.push_back(Whole(Var(op.source())));
+    VisitChildren(op);
+  }
+  void VisitStmt_(const BufferStore& op) override {
+    stored.push_back(Point(op.buffer(), op.indices()));
+    VisitChildren(op);
+  }
+
+ private:
+  VarSet seen_;
+};
+
 class BufferCollector : public StmtExprVisitor {
  public:
   ffi::Map<Var, Var> buffers;
@@ -85,11 +115,45 @@ SBlock WithParts(const SBlock& block, const Regions& reads, const Regions& write
       .cast<SBlock>();
 }
 
-std::pair<Regions, Regions> RegionsOf(const SBlock& block) {
+namespace {
+
+std::pair<Regions, Regions> RegionsByTvm(const SBlock& block) {
   BufferCollector collector;
   collector(block);
   auto both = CallGlobal(Fn::ReadWriteRegion, block, collector.buffers).cast<ffi::Array<Regions>>();
-  Regions reads = both[0];
+  return {both[0], both[1]};
+}
+
+// Larger regions than TVM would say, but right ones.
+std::pair<Regions, Regions> RegionsByBuffer(const SBlock& block) {
+  AccessCollector accesses;
+  accesses(block.body());
+  Regions reads;
+  for (const TensorRegion& region : accesses.loaded) {
+    bool updated = false;
+    for (const TensorRegion& store : accesses.stored) {
+      updated = updated || (block.init() != nullptr && store.source().same_as(region.source()));
+    }
+    if (!updated) reads.push_back(region);
+  }
+  return {reads, accesses.stored};
+}
+
+std::pair<Regions, Regions> AccessedBy(const SBlock& block) {
+  try {
+    return RegionsByTvm(block);
+  } catch (const ffi::Error& error) {
+    // TVM bounds each index, and folds constants on the way: those of an unsigned difference that
+    // wraps end in an error.
+    if (error.kind() != "InternalError") throw;
+    return RegionsByBuffer(block);
+  }
+}
+
+}  // namespace
+
+std::pair<Regions, Regions> RegionsOf(const SBlock& block) {
+  auto [reads, writes] = AccessedBy(block);
   auto init = As<BufferStore>(block.init());
   if (init) {
     LoadFinder in_place(init->buffer());
@@ -98,7 +162,7 @@ std::pair<Regions, Regions> RegionsOf(const SBlock& block) {
       reads.insert(reads.begin(), Point(init->buffer(), in_place.found->indices()));
     }
   }
-  return {reads, both[1]};
+  return {reads, writes};
 }
 
 bool DeclaresItsReads(const SBlock& block) {
