@@ -172,9 +172,9 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "side effects",
-        ("impure",),
+        ("impure", "structure"),
         has_fault("impure"),
-        "a call that may have effects cannot be moved",
+        "a call that may have effects cannot be moved, and what comes after it may not be reached",
     ),
     Rule(
         "scattered store",
