@@ -29,7 +29,7 @@ SHORTER = {r"\b[iv]_": "", r"T\.float32\(0\.0\)": "0", r"with T\.init\(\)": "ini
 
 @dataclass(frozen=True)
 class Nest:
-    """A loop nest: its loops and statements, each with how deep it stands."""
+    """A loop nest: its loops and statements, each with its depth."""
 
     lines: tuple[tuple[int, str], ...]
 

@@ -1,4 +1,4 @@
-"""How the demo prints: colours where they are wanted, unified diffs, and a table."""
+"""Printing for the demo: colours where they are wanted, unified diffs, and a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled models and plans in files: what is damaged or foreign is refused by name."""
+"""Compiled models and plans in files; those that are damaged, or not ours, are refused by name."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_damaged_entry_is_refused(tmp_path: Path, damage: Callable[[str], str]
     database.put(func, "llvm", 1)
     (file,) = tmp_path.glob("*.json")
     file.write_text(damage(file.read_text()))
-    with pytest.raises(DatabaseError, match=f"{file.name}' is damaged or foreign"):
+    with pytest.raises(DatabaseError, match=f"{file.name}' is damaged or of another program"):
         database.get(func, "llvm")
 
 

@@ -127,7 +127,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]], str]] = {
         [(33, 33)],
         "reads other rows",
     ),
-    "no reduction": (lambda x: op.exp(x), [(5, 33)], "it reduces no rows"),
+    "no reduction": (lambda x: op.exp(x), [(5, 33)], "it does not reduce rows"),
     "other rows": (
         lambda x: op.multiply(op.nn.softmax(x, -1), op.flip(x, 0)),
         [(5, 33)],

@@ -218,7 +218,11 @@ DAMAGE = {
     "no number": (RECORDS, lambda line: [True, line[1]], "not a pair"),
     "half": (RECORDS, lambda line: [0, line[1][:2]], "has not four parts"),
     "no times": (RECORDS, lambda line: [0, [line[1][0], [None], *line[1][2:]]], "times"),
-    "no target": (RECORDS, lambda line: [0, [*line[1][:2], 3, line[1][3]]], "its target is none"),
+    "no target": (
+        RECORDS,
+        lambda line: [0, [*line[1][:2], 3, line[1][3]]],
+        "its target is not valid",
+    ),
     "no arguments": (RECORDS, lambda line: [0, [*line[1][:3], [["TENSOR", "f", [None]]]]], "argum"),
     "no trace": (RECORDS, lambda line: [0, [[], *line[1][1:]]], "not made of steps and decisions"),
     "no step": (RECORDS, trace(lambda t: t[0].append(None)), "not made of steps"),

@@ -32,6 +32,11 @@ def found(folder: Path, text: str, name: str = "page.md") -> list[str]:
         "What is fused stays fused.",
         "Of the function it was made for.",
         "It was measured.",
+        "The block stands outside of all loops.",
+        "A value that is none of its choices.",
+        "The kernel reads no permutation.",
+        "A function that was turned into a program.",
+        "That a machine has at most.",
         "Keep the epilogue apart.",
     ],
 )
@@ -54,6 +59,15 @@ def test_a_habit_is_found(text: str, tmp_path: Path) -> None:
 )
 def test_ordinary_english_is_left_alone(text: str, tmp_path: Path) -> None:
     assert found(tmp_path, text) == []
+
+
+@pytest.mark.parametrize("head", ["What a point costs.", "How rows are cut.", "Where it begins."])
+def test_a_docstring_begins_with_a_noun_or_a_verb(head: str, tmp_path: Path) -> None:
+    def in_code(summary: str) -> list[str]:
+        return found(tmp_path, f'"""{summary}"""', "code.py")
+
+    assert in_code(head)
+    assert in_code("The cost of a point.\n\nHow it is computed depends on the machine.") == []
 
 
 def test_code_on_pages_is_left_out(tmp_path: Path) -> None:

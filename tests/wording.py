@@ -10,6 +10,7 @@ tutorials, which are comments. Code in backquotes and in literal blocks is left 
 from __future__ import annotations
 
 import ast
+import dataclasses
 import re
 import sys
 import tokenize
@@ -49,18 +50,23 @@ RULES: dict[str, str] = {
     r"\bbeliev(?:e|es|ed|ing)\b": "say: trust, accept",
     r"\bso many\b": "say: n",
     r"\b(?<!tell )(?<!one )(?<!% )apart(?! from)\b": "say: separate, or name the distance",
-    r"\bstands? (?:behind|before|in|at|there|on|around|alone)\b": "say: is, comes after, replaces",
+    r"\bstands?\b(?! (?:for|still))": "say: is, comes after, replaces",
+    r"\bturned (?:in|out|to)": "say: became, was found to be, translated",
     r"\bbehind\b": "say: after",
     r"\bahead of\b": "say: before",
     r"(?<![Tt]here )\b(?:is|are|was|were) (?:also )?no "
     r"(?!longer|more|less|fewer|other|such|better|different|larger|need)": "say: is not a ...",
+    r"(?<![Tt]here )\b(?:is|are) none\b(?! (?:in|of the))": "say: is not one of, is not a ...",
+    r"\b(?:reads?|reduces?|writes?|stores?|holds?|knows?) no (?!longer|more|other)": "does not ...",
     rf"\b(?:the|`\w+`) \w+ no (?:{_TYPES})\b": "say: if ... is not a ...",
     r"(?:,|;| or) `\w+` (?:no|none)\b": "say: or `x` is not a ...",
     r"(?:^|[.:] )What(?=\b[^.?!:]*\.)": "name the subject",
-    r"^Of (?:the|a|an|it|its|what|which|all|each|one|some|every)\b": "begin with a noun",
+    r"^(?:Of (?!course)|That (?!is|takes|needs))\b": "begin with a noun",
     r"^(?:It|They) (?:is|are|has|have|was|were|cannot|can|does|may|must)\b": "name the subject",
 }
 _RULES = [(re.compile(pattern), instead) for pattern, instead in RULES.items()]
+#: The same for the first line of a docstring, which names or does something.
+_HEADS = [(re.compile(r"^(?:What|How|Which|Where|Who|Why)\b"), "begin with a noun or a verb")]
 
 
 @dataclass(frozen=True)
@@ -73,10 +79,13 @@ class Piece:
         Number of its first line.
     text : str
         The text in one line.
+    head : bool
+        Whether it is the summary of a docstring.
     """
 
     line: int
     text: str
+    head: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,7 +107,7 @@ def findings(path: Path) -> Iterator[Finding]:
     name = str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
     for piece in pieces(path):
         text = re.sub(r"``[^`]*``|`[^`]*`", "`x`", piece.text)
-        for pattern, instead in _RULES:
+        for pattern, instead in [*_RULES, *(_HEADS if piece.head else ())]:
             for found in pattern.finditer(text):
                 around = text[found.start() : found.end() + 30].strip()
                 yield Finding(name, piece.line, around, instead)
@@ -147,7 +156,7 @@ def _of_python(path: Path, text: str) -> Iterator[Piece]:
             first = node.body[0] if node.body else None
             if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
                 docstrings.add(first.value)
-                yield from _of_docstring(first.value)
+                yield from _of_docstring(first.value, title="tutorials" in path.parts)
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and node not in docstrings:
             if isinstance(node.value, str) and _is_sentence(node.value):
@@ -161,7 +170,7 @@ def _is_sentence(text: str) -> bool:
     return len(re.findall(r"\b[a-z]{2,}\b", text)) >= 3 and "T.grid" not in text
 
 
-def _of_docstring(node: ast.Constant) -> Iterator[Piece]:
+def _of_docstring(node: ast.Constant, title: bool) -> Iterator[Piece]:
     lines = []
     shell = False
     for number, line in enumerate(str(node.value).split("\n"), start=node.lineno):
@@ -170,7 +179,8 @@ def _of_docstring(node: ast.Constant) -> Iterator[Piece]:
         if shell or re.match(r"[\w*, ]+ : ", bare) or line.startswith("    " * 4 + " "):
             line = ""
         lines.append((number, line))
-    yield from _by_indentation(lines)
+    for number, piece in enumerate(_by_indentation(lines)):
+        yield dataclasses.replace(piece, head=number == 0 and not title)
 
 
 def _by_indentation(lines: list[tuple[int, str]]) -> Iterator[Piece]:

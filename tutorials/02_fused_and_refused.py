@@ -132,7 +132,7 @@ assert intermediates(sch.mod) == {"biased": [1, 1]}
 # %%
 # Where the tail runs
 # -------------------
-# A tail stands inside the innermost loop that encloses all reduction loops. You choose that loop,
+# A tail is inside the innermost loop that encloses all reduction loops. You choose that loop,
 # by scheduling before you fuse. With ``k`` innermost it was ``j``, and the tail ran on one element
 # at a time: little memory, but nothing to vectorize. In the *row form*, ``i, k, j``, it is ``i``,
 # and the tail runs on a row. It gets copies of the reduction's spatial loops below that point, and
@@ -419,7 +419,7 @@ refuse(
 
 # %%
 # With two names, the call is about that epilogue alone. Here ``add`` reads something else. And an
-# epilogue that stands where it belongs already is left there.
+# epilogue that is where it belongs already is left there.
 
 
 def fuse_both(sch: Schedule) -> object:
@@ -444,7 +444,7 @@ refuse("already-fused", RELU, fuse_both, lambda sch: sch.fuse_reduction_epilogue
 # Loops and statements
 # --------------------
 # Between the two blocks there may be loops, and nothing else. If they share loops, an iteration
-# must finish what it consumes: here the epilogue stands inside of the loop over ``k``, where the
+# must finish what it consumes: here the epilogue is inside the loop over ``k``, where the
 # sums are not complete. In the last example one loop runs through steps and columns, so that there
 # is no place for the tail after all steps of an element.
 

@@ -170,7 +170,7 @@ print(refused)
 
 # %%
 # A function that NKI cannot express is refused before any text is written, with a code, the
-# reason, and the way out. Nothing is brought silently: where a copy stands decides how often it is
+# reason, and the way out. Nothing is brought silently: the place of a copy decides how often it is
 # made.
 
 assert refused.code == "reads-hbm" and "'weight'" in str(refused)

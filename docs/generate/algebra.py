@@ -111,7 +111,7 @@ class Verdict:
     asked : bool
         Whether it takes ``distribute=True``.
     monoid : str
-        That of the reduction after the call.
+        Monoid of the reduction after the call.
     """
 
     how: str

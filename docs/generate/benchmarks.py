@@ -38,7 +38,7 @@ def pages(folder: Path = RESULTS) -> Mapping[str, str]:
     for path in files:
         data = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(data, dict):
-            raise ValueError(f"{path.name} holds no JSON object")
+            raise ValueError(f"{path.name} is not a JSON object")
         found[f"benchmarks/{path.stem}"] = _page(path, data)
     return found
 

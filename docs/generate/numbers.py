@@ -1,4 +1,4 @@
-"""How measured figures are written; between a figure and its unit no line breaks."""
+"""Writes measured figures, without a line break between a figure and its unit."""
 
 from __future__ import annotations
 

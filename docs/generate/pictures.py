@@ -1,7 +1,7 @@
 """Collects the pictures that a tutorial shows, for sphinx-gallery.
 
 A tutorial writes them into the folder that the environment variable ``TUTORIAL_PICTURES`` names;
-after each of its blocks, those that are new stand below that block.
+after each of its blocks, those that are new are below that block.
 """
 
 from __future__ import annotations

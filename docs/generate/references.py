@@ -1,4 +1,4 @@
-"""What names in docstrings lead to that have no page: a link to the public name, or plain code.
+"""Resolves names in docstrings that have no page: a link to the public name, or plain code.
 
 A name is looked up in the code itself. An object of this package under another name links to its
 public name; what is internal, or another package's, is code without a link; what does not exist

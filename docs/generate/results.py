@@ -1,4 +1,4 @@
-"""What the pages of the known results show: a title, a few sentences and tables, by file."""
+"""Pages of the results: a title, a few sentences and tables, by file."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def title(text: str, level: int = 0) -> str:
 
 
 def text(value: object) -> str:
-    r"""Return text whose marks mean nothing, wherever it stands: also those that begin a list.
+    r"""Return text whose marks mean nothing wherever it is put, those that begin a list included.
 
     Example
     -------
@@ -42,7 +42,7 @@ def _inline(value: str) -> str:
 
 
 def prose(value: str) -> str:
-    r"""Return text of the project: text in single backticks is code, other marks are none.
+    r"""Return text of the project: text in single backticks is code, other marks are literal.
 
     Example
     -------

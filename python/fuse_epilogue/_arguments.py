@@ -1,4 +1,4 @@
-"""Words and types that arguments of several functions have, and the checks of them."""
+"""Checks of arguments that several functions have, and the types of those arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Numerics: TypeAlias = Literal["reassociate", "exact"]
 
 
 def word(argument: str, value: Any, known: Collection[str]) -> None:  # noqa: ANN401
-    """Return if a value is one of a few words.
+    """Return if a value is one of some strings.
 
     Raises
     ------

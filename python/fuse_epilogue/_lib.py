@@ -1,6 +1,6 @@
 """Find and load the C++ library, once per process.
 
-The library lies in the package, in ``fuse_epilogue/lib``. The environment variable
+The library is in the package, in ``fuse_epilogue/lib``. The environment variable
 ``FUSE_EPILOGUE_LIBRARY`` names another file to load in its place, for example one that was built
 with sanitizers (``make sanitize`` does so). Only tvm_ffi is imported here, not TVM.
 """
@@ -44,7 +44,7 @@ def find() -> Path:
     if not _PACKAGED.is_file():
         raise ImportError(
             f"fuse_epilogue: its C++ library is missing ({_PACKAGED}). It is built when the "
-            "package is installed: run `pip install .` in the source folder. A library that lies "
+            "package is installed: run `pip install .` in the source folder. A library that is "
             f"elsewhere can be named in the environment variable {ENVIRONMENT_VARIABLE}."
         )
     return _PACKAGED

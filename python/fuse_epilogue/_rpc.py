@@ -1,4 +1,4 @@
-"""What tuning and calibrating share of TVM's RPC: a runner, and whether there is a server at all.
+"""TVM's RPC for tuning and calibrating: a runner, and a check that servers answer.
 
 TVM's RPC trusts its network: see :mod:`fuse_epilogue.tune.rpc`.
 """

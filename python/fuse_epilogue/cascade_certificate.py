@@ -133,7 +133,7 @@ class CascadeCertificate:
         Returns
         -------
         dict[str, Any]
-            Of JSON's types, by the names of the attributes.
+            Values of JSON's types, by the names of the attributes.
 
         Example
         -------

@@ -23,7 +23,7 @@ _CODE = re.compile(r"(?:Error message: |ScheduleError: |\(not rendered\) )\[([a-
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a consumer was not fused.
+    """The reason why a consumer was not fused.
 
     Attributes
     ----------

@@ -33,7 +33,7 @@ def host(threads: int | None = None) -> Target:
     Returns
     -------
     tvm.target.Target
-        Of kind "llvm".
+        Target of kind "llvm".
 
     Raises
     ------
@@ -103,7 +103,7 @@ def vector_bits(target: Target) -> int:
     Parameters
     ----------
     target : tvm.target.Target
-        Of kind "llvm".
+        Target of kind "llvm".
     """
     has = tvm.get_global_func("target.llvm_cpu_has_feature")
     if has("sse2", target):

@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Raises
     ------
     SystemExit
-        With 2, by the parser: there is no such command or option, or its value is none.
+        With 2, by the parser: the command or option is unknown, or its value is invalid.
 
     Example
     -------

@@ -1,6 +1,6 @@
 """Options that several commands have, and the numbers and words that options take.
 
-Nothing here imports TVM: the words stand here once more, and a test compares them with what
+Nothing here imports TVM: the words are repeated here, and a test compares them with what
 the package takes.
 """
 
@@ -28,7 +28,7 @@ SAVED = "a model that `compile` has saved (.so or .fe; its machine code runs: tr
 
 
 def natural(text: str) -> int:
-    """Return a number from 0, for the parser: it says so where that is none.
+    """Return a number from 0, for the parser, which reports any other value.
 
     Example
     -------

@@ -205,7 +205,7 @@ def _module(what: str, named: list[tuple[str, Any]]) -> ir.IRModule:
     funcs = _distinct(named, tirx.PrimFunc)
     if not funcs:
         kinds = ", ".join(dict.fromkeys(type(each).__name__ for _, each in named)) or "nothing"
-        raise InputError(f"{what} holds no IRModule and no PrimFunc, only {kinds}")
+        raise InputError(f"{what} has neither an IRModule nor a PrimFunc, only {kinds}")
     return ir.IRModule(funcs)
 
 

@@ -1,4 +1,4 @@
-"""What a command has to say: text for people, or JSON for machines; its exit code; its progress."""
+"""The output of a command: text or JSON, an exit code, and progress."""
 
 from __future__ import annotations
 

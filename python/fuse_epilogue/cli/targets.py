@@ -18,7 +18,7 @@ def target(text: str) -> Any:
     Raises
     ------
     InputError
-        TVM knows no such target.
+        TVM does not know the target.
 
     Example
     -------
@@ -42,7 +42,7 @@ def planned_target(text: str) -> Any:
     Raises
     ------
     InputError
-        TVM knows no such target, or the planner knows no such machine.
+        TVM does not know the target, or the planner has no such machine.
 
     Example
     -------

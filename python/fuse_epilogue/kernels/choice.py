@@ -1,4 +1,4 @@
-"""Which form of schedule a rule chooses for a function, and why not a better one."""
+"""The form of schedule that a rule chooses for a function, and the reasons against better ones."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Packing:
-    """How a constant argument is laid out for a kernel, when the module is compiled.
+    """Layout that a kernel takes a constant argument in; it is packed when the module is compiled.
 
     Attributes
     ----------

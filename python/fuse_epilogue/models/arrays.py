@@ -34,7 +34,7 @@ def as_argument(array: Any, on_gpu: bool = False) -> Any:
     Raises
     ------
     TypeError
-        `array` is none of these, or is not in the memory of the processor.
+        `array` is not one of these, or is not in the memory of the processor.
     """
     if on_gpu:
         return _on_gpu(array)

@@ -66,7 +66,7 @@ class CompiledModel:
         Parameters
         ----------
         module : tvm.runtime.Executable or tvm.runtime.Module
-            Of Relax's virtual machine.
+            Module of Relax's virtual machine.
         signature, report, target
             The attributes.
         library : bytes, optional

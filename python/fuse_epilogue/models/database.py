@@ -111,7 +111,8 @@ class Database:
                 raise ValueError("its value has another hash")
         except (ValueError, KeyError, TypeError) as error:
             raise DatabaseError(
-                f"'{file}' is damaged or foreign ({type(error).__name__}: {error}); remove it"
+                f"'{file}' is damaged or of another program "
+                f"({type(error).__name__}: {error}); remove it"
             ) from error
         return body
 

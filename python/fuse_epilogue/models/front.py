@@ -168,7 +168,7 @@ def processor(target: Any, threads: int | None = None) -> Target:
 
 @dataclass(frozen=True)
 class Options:
-    """How a model is compiled; see :func:`compile`."""
+    """Options of compiling a model; see :func:`compile`."""
 
     threads: int | None = None
     channels_last: bool = True

@@ -41,7 +41,7 @@ def import_model(
     Raises
     ------
     TypeError
-        `model` is none of these.
+        `model` is not one of these.
     ImportRefusal
         The model uses something that Relax cannot represent, `example_inputs` is missing or
         superfluous, or a package is missing.

@@ -132,7 +132,7 @@ def scheduled(
     Parameters
     ----------
     mod : tvm.ir.IRModule
-        Of Relax; stays as it is.
+        Module of Relax; it is not changed.
     schedule : ScheduleModule
     channels_last : bool
         As for :func:`graph_passes`.

@@ -1,4 +1,4 @@
-"""What a model was compiled to: a table by function, as text, HTML and JSON."""
+"""The report of a compiled model: a table of its functions, as text, HTML and JSON."""
 
 from __future__ import annotations
 

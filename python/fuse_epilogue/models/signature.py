@@ -1,4 +1,4 @@
-"""What a compiled model takes and returns: names, shapes and types, checked at every call."""
+"""The signature of a compiled model: names, shapes and types, checked at every call."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Signature:
         Returns
         -------
         dict[str, int]
-            Of :attr:`names`.
+            Values of :attr:`names`.
 
         Raises
         ------

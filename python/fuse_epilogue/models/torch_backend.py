@@ -43,7 +43,7 @@ def fuse_epilogue_backend(
         `target`, `threads`, `channels_last`, `measure` and `database` of
         :func:`fuse_epilogue.compile`. The number of threads is torch's own by default.
     mode : str, optional
-        Of torch's own compiler; there are none here.
+        Mode of torch's own compiler; this backend has none.
 
     Returns
     -------

@@ -65,7 +65,7 @@ class _Values(torch.fx.Interpreter):
 
 @dataclass(frozen=True)
 class _Result:
-    """How one result of a graph is made of the arrays that are compiled.
+    """Recipe for one result of a graph, from the arrays that the compiled part returns.
 
     Attributes
     ----------

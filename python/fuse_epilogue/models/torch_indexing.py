@@ -42,7 +42,7 @@ class _Places:
     Parameters
     ----------
     importer
-        Of torch's programs.
+        Importer of torch's programs.
     tensor, indices
         Nodes; None for a dimension that is taken whole.
     """

@@ -1,4 +1,4 @@
-"""What one instruction costs on its engine: a table, and the function that reads it.
+"""The cost of an instruction on its engine: a table, and the function that reads it.
 
 A row says how many cycles each free element takes. An instruction then occupies its engine for
 ``max(machine.min_cycles, row * elements + machine.access_cycles)`` cycles: the documented smallest

@@ -1,4 +1,4 @@
-"""Which earlier instructions one has to wait for: those that touch the same elements.
+"""Dependences between instructions: one waits for earlier ones that touch the same elements.
 
 A read waits for the last write (RAW), a write for the last write and for the reads since then (WAW,
 WAR). Later instructions need not wait again for accesses that a write has waited for. The elements

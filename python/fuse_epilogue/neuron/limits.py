@@ -26,7 +26,7 @@ MOST_ITEMS = 65536
 #: How deeply functions may call each other.
 MOST_CALLS = 40
 
-#: How deeply tuples may lie in tuples.
+#: How deeply tuples may be nested.
 MOST_TUPLES = 16
 
 #: Dimensions of a tensor or a view; numpy has at most 32 or 64.
@@ -100,4 +100,4 @@ def small(value: Any) -> Any:
         if not level:
             return value
         count += len(level)
-    raise Refused("language", f"tuples lie in tuples at most {MOST_TUPLES} deep")
+    raise Refused("language", f"tuples are nested at most {MOST_TUPLES} deep")

@@ -1,4 +1,4 @@
-"""How much of SBUF and PSUM is in use, instruction by instruction."""
+"""Liveness: the space in SBUF and PSUM that is in use at each instruction."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Machine:
     clock_ghz : Mapping[str, float]
         Clock of each engine.
     partitions : int
-        Of SBUF and PSUM.
+        Number of partitions of SBUF and PSUM.
     sbuf_bytes, psum_bytes : int
         Bytes of one partition.
     psum_bank_bytes : int

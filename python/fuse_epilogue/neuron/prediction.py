@@ -92,7 +92,7 @@ class Prediction:
 
     @property
     def op_ms(self) -> dict[str, float]:
-        """How long the instructions of each kind take together, in milliseconds."""
+        """Milliseconds that the instructions of each kind take together."""
         total = dict.fromkeys(self.counts, 0.0)
         for step, start, end in zip(self.steps, self.start, self.end, strict=True):
             total[step.op] += (end - start) * 1e3

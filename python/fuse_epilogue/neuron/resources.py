@@ -1,4 +1,4 @@
-"""What instructions share: the DMA engines' bandwidth, a memory's port, the space in SBUF and PSUM.
+"""Resources that instructions share: bandwidth of the DMA engines, ports, space in SBUF and PSUM.
 
 Instructions are placed in program order. Each takes the first time that those before it have left
 free, which may well be earlier than theirs.

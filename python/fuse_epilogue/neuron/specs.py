@@ -1,4 +1,4 @@
-"""What kernels are called with: shapes and types of tensors, and other values."""
+"""Arguments of kernels: shapes and types of tensors, and other values."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from .values import Buffer, Dim, numpy_dtype
 
 @dataclass(frozen=True, slots=True)
 class Indirect:
-    """Where a view lies, as data say it.
+    """Place of a view that depends on data.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class Tile:
     access : Access
         The elements.
     indirect : Indirect or None
-        Set if data say where it lies.
+        Place of the view, if it depends on data.
     """
 
     __slots__ = ("access", "buffer", "dims", "indirect", "shape")
@@ -352,7 +352,7 @@ class Tile:
     def _indirect(
         self, scalar: Any, vector: Any, dim: Any, pattern: tuple[Dim, ...]
     ) -> Indirect | None:
-        """Return where data say that a view lies."""
+        """Return the place that data give a view."""
         places = vector if scalar is None else scalar
         if places is None:
             return None

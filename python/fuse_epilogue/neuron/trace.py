@@ -1,6 +1,6 @@
 """The result of a walk over a kernel: one record for each instruction, in program order.
 
-The interpreter makes the records; checker, costs and latency model read them. They hold no data.
+The interpreter makes the records, without data; checker, costs and latency model read them.
 """
 
 from __future__ import annotations
@@ -146,13 +146,13 @@ class Access:
 
     @property
     def elements(self) -> int:
-        """How many elements are read or written, repeats counted."""
+        """Number of elements that are read or written, repeats counted."""
         count = self.free_elements
         return count if self.partitions is None else count * self.partitions[1]
 
     @property
     def bytes(self) -> int:
-        """How many bytes are read or written, repeats counted."""
+        """Number of bytes that are read or written, repeats counted."""
         return self.elements * ITEMSIZE[self.dtype]
 
     @property
@@ -250,7 +250,7 @@ class Step:
     engine : {"tensor", "vector", "scalar", "gpsimd", "dma"}
         Who executes it.
     line : int
-        Where in the kernel it stands.
+        Line of the kernel.
     dst : Access or None
         Access that it writes.
     results : tuple[Access, ...]

@@ -34,7 +34,7 @@ class Spec(NamedTuple):
 
 @dataclass(frozen=True)
 class Setting:
-    """Where a kernel is walked.
+    """State of a walk over a kernel.
 
     Attributes
     ----------
@@ -107,12 +107,12 @@ class Walk:
 
     @property
     def program(self) -> int:
-        """Which of the programs it is."""
+        """Number of this program among those that share the kernel."""
         return self.setting.program
 
     @property
     def programs(self) -> int:
-        """How many programs there are."""
+        """Number of programs."""
         return self.setting.programs
 
     def globals_of(self, module: Module) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Which elements of the memories have been written."""
+"""Record of the elements of the memories that have been written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the planner knows of each kind of machine: a row each, with its kinds of problems."""
+"""The table of machines that the planner knows: a row for each kind, with its kinds of problems."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Kind:
     sizes : tuple[str, ...]
         Names of the sizes of a problem.
     find : Callable
-        Returns the problem that a function is on a machine, None if it is none of this kind.
+        Returns the problem that a function is on a machine, None if it is not of this kind.
     find_finite : Callable, optional
         The same where all data and weights are finite, if that makes a difference.
     """

@@ -1,4 +1,4 @@
-"""What a point costs: four terms in seconds, and their weights, which belong to a machine.
+"""The cost of a point: four terms in seconds, and their weights, which belong to a machine.
 
     cost = alpha * traffic + beta * latency + gamma * spill - delta * parallelism
 
@@ -59,7 +59,8 @@ class Weights:
     Attributes
     ----------
     alpha, beta, gamma, delta : float
-        Of traffic, latency, spill and parallelism. 1 is what the description of the machine says.
+        Weights of traffic, latency, spill and parallelism; 1 takes the machine's description as
+        it is.
 
     Raises
     ------

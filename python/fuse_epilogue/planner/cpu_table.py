@@ -1,4 +1,4 @@
-"""What cores of processors execute in a clock: a table with its sources."""
+"""A table of processors' cores: instructions in a clock and latencies, with sources."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Core:
     predicted : int
         Trips of a loop whose end is still foreseen.
     pages : int
-        Of 4 KiB, whose addresses are at hand.
+        Number of pages of 4 KiB whose addresses the core keeps.
     page : float
         Clocks to translate the address of another page.
     ahead : int

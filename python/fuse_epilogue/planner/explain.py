@@ -1,4 +1,4 @@
-"""Why a plan is as it is: its cost and that of others, what binds, what would change it.
+"""The explanation of a plan: its cost and that of others, what binds, what would change it.
 
 Every sentence is computed from what the search found. All times are predictions, but those that
 are said to be measured.

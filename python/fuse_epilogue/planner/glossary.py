@@ -1,4 +1,4 @@
-"""What the words of an explanation mean: the terms of a cost on each machine, and variables."""
+"""The glossary of an explanation: the terms of a cost on each machine, and the variables."""
 
 from __future__ import annotations
 

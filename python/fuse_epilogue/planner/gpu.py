@@ -142,8 +142,9 @@ def gpu(target: Target | str | dict[str, Any]) -> Gpu:
     Parameters
     ----------
     target : tvm.target.Target, str or dict
-        Of kind "cuda". Its "model" is a name of :data:`.gpu_table.CHIPS`; without one, its "arch"
-        says which: {"kind": "cuda", "arch": "sm_90"} is an H100. Its limits of blocks are taken.
+        Target of kind "cuda". Its "model" is a name of :data:`.gpu_table.CHIPS`; without one, its
+        "arch" decides: {"kind": "cuda", "arch": "sm_90"} is an H100. Its limits of blocks are
+        taken.
 
     Raises
     ------
@@ -182,8 +183,8 @@ def _named(model: str, arch: str) -> str:
     if model not in _UNNAMED:
         if model not in CHIPS:
             raise ValueError(
-                f"the planner knows no GPU of model '{model}', only {known}: pass one of these, no "
-                f"model for the first of its architecture, {describe}"
+                f"the planner does not know a GPU of model '{model}', only {known}: pass one of "
+                f"these, no model for the first of its architecture, {describe}"
             )
         if model not in same:
             raise ValueError(
@@ -194,7 +195,7 @@ def _named(model: str, arch: str) -> str:
         return model
     if not same:
         raise ValueError(
-            f"the planner knows no GPU of architecture '{arch}', only {known}: pass one of these, "
-            f"{describe}"
+            f"the planner does not know a GPU of architecture '{arch}', only {known}: pass one "
+            f"of these, {describe}"
         )
     return same[0]

@@ -1,4 +1,4 @@
-"""What is known of GPUs, by product: a table with the source of each number beside it.
+"""A table of GPUs, by product, with the source of each number beside it.
 
 [CC]      NVIDIA, CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" and
           "Throughput of Native Arithmetic Instructions"
@@ -38,7 +38,7 @@ class Chip:
         CUDA's name of its instructions, such as "sm_90".
     multiprocessors : int
     threads, blocks : int
-        That a multiprocessor has at a time, at most.
+        Numbers that a multiprocessor has at a time, at most.
     shared : int
         Bytes of shared memory of a multiprocessor.
     reserved : int

@@ -87,7 +87,7 @@ class Cpu:
     name : str
         LLVM's name of it.
     cores : int
-        That a function may use.
+        Number of cores that a function may use.
     vector_bytes : int
         Bits of a vector register.
     registers : int
@@ -209,7 +209,7 @@ def cpu(target: Target | str | dict[str, Any], system: System | None = None) -> 
     Parameters
     ----------
     target : tvm.target.Target, str or dict
-        Of kind "llvm". Where it names the processor at hand, as
+        Target of kind "llvm". Where it names the processor at hand, as
         :func:`fuse_epilogue.schedules.host` does, the caches and the clock are those of this
         machine, and its cores are at most the threads that TVM's parallel loops run on. Where it
         has no "num-cores", they are as many as these.

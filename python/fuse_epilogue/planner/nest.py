@@ -1,4 +1,4 @@
-"""How many bytes a loop nest moves between two levels of memory, for all points at once.
+"""The bytes that a loop nest moves between two levels of memory, for all points at once.
 
 The model is that of a cache that keeps what was used last, in sets of a few lines. The innermost
 loops whose data fits into the cache together, and the loop right outside of them, load each line

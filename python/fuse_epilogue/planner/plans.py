@@ -43,7 +43,7 @@ _IDENTITY = Must(
 
 @dataclass(frozen=True)
 class Plan:
-    """How a function is scheduled.
+    """Plan of a function's schedule.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What was measured of a machine: its description and the weights of the cost, as JSON."""
+"""The measured profile of a machine: its description and the weights of the cost, as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the candidates of a plan are below the roofs of the machine, in numbers.
+"""The roofline of a machine, and the places of a plan's candidates below it, in numbers.
 
 A machine offers ``roofs(bits)``, operations and bytes in a second by name; and, if bytes come from
 several levels of memory, ``only(name)``: itself with a second for each byte out of one of them.
@@ -32,7 +32,7 @@ class Roofline:
     bandwidths : dict[str, float]
         Bytes in a second at most, by the level of memory that they come from.
     level : str
-        That of which the intensity is: the one whose bytes take longest.
+        Name of the level that the intensity is about: the one whose bytes take longest.
     intensity : tuple[float, ...]
         For each candidate, operations for each byte out of that level; infinite if there is none.
     speed : tuple[float, ...]

@@ -71,7 +71,7 @@ class Points:
 
     @property
     def size(self) -> int:
-        """How many points there are."""
+        """Number of points."""
         return len(next(iter(self.values.values()), ()))
 
     def take(self, which: np.ndarray) -> Points:
@@ -183,7 +183,7 @@ class Space:
         Raises
         ------
         ValueError
-            A variable is missing, unknown or has a value that is none of its choices, or a
+            A variable is missing, unknown or has a value that is not one of its choices, or a
             constraint is broken; the message says which, and what is possible.
         """
         for name in point:

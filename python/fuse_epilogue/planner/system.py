@@ -1,4 +1,4 @@
-"""What a machine says of itself, the one at hand or another: caches, clock, threads."""
+"""The description that a system gives of its machine, here or elsewhere: caches, clock, threads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class System:
     cpu : str
         LLVM's name of its processor; empty if unknown.
     processors : int
-        That its operating system counts.
+        Number of processors that the operating system counts.
     threads : int
         On which TVM's parallel loops run there.
     read : Callable[[Path], str]

@@ -216,7 +216,7 @@ def _best_of_ways(plan: Plan) -> bool:
 def _ways_ranked(plan: Plan) -> bool:
     """Return whether the best of a way is the first of it that is ranked, or follows all ranked.
 
-    Of points that were timed all are ranked.
+    All points that were timed are ranked.
     """
     ranked = plan.found.ranked
     timed = plan.found.best.measured is not None

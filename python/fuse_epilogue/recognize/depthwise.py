@@ -48,7 +48,7 @@ class DepthwiseConv:
     axis : int
         Which index of `data` goes along the columns.
     stride, dilation, start : int
-        That index is ``column * stride + tap * dilation + start``.
+        Terms of the index ``column * stride + tap * dilation + start``.
     outside : Expr or None
         What `window` is where that index is not one of x, and nowhere else: a constant. None:
         it always is.

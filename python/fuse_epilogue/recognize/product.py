@@ -42,7 +42,7 @@ class MatrixProduct:
     Attributes
     ----------
     sizes : dict[str, int]
-        Of m, n and k.
+        Sizes of m, n and k.
     dtype : str
         Type of a.
     bits : int

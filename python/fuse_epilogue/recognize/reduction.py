@@ -23,7 +23,7 @@ from .stages import Stage, Store
 
 @dataclass(frozen=True)
 class Reduction:
-    """How a stage's elements become one.
+    """The way in which a stage combines elements.
 
     Attributes
     ----------

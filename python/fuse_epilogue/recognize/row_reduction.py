@@ -20,7 +20,7 @@ class RowReduction:
     Attributes
     ----------
     sizes : dict[str, int]
-        Of m and n.
+        Sizes of m and n.
     dtype : str
         Type of x.
     bits : int

@@ -1,4 +1,4 @@
-"""What follows a reduction: which ways there are to fuse it, and what it costs an element."""
+"""The epilogue of a reduction: the ways to fuse it, and its cost for an element."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Epilogue:
         Ways to fuse that there are, of :data:`NONE`, :data:`TAIL` and :data:`ABSORBED`; only the
         first where nothing follows.
     blocks : int
-        That follow.
+        Number of blocks that follow.
     operations : int
         Instructions for an element of the result, of all blocks.
     absorbed : int
-        Of these, the ones that are no longer needed where the reduction absorbs.
+        Number of them that are no longer needed where the reduction absorbs.
     left : bool
         Whether anything follows the reduction that has absorbed.
     loads : tuple[frozenset[int], ...]

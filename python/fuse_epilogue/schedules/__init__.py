@@ -168,7 +168,7 @@ def explain(func: tirx.PrimFunc, target: Target | Machine | str | dict) -> str:
 
 
 def _streamed(func: tirx.PrimFunc, target: Target | Machine) -> Scheduled | None:
-    """Return a function on streams scheduled for a processor or a GPU, None if it is none."""
+    """Return a function on streams scheduled for its machine, None if it is not one."""
     # Not at the top: kernels are built of parts of these schedules.
     from ..kernels.cpu import stream
     from ..kernels.scheduled import Scheduled

@@ -42,7 +42,7 @@ def affine_of(
     Parameters
     ----------
     expr : Expr or int
-        Of integers. One with a load is not affine, wherever the load is.
+        Expression of integers. One with a load is not affine, wherever the load is.
     variables : Sequence[tvm.tirx.Var]
         All of one type with `expr`.
     analyzer : tvm.sym.Analyzer, optional

@@ -22,7 +22,7 @@ class Nest:
     loops : tuple[tvm.tirx.For, ...]
         From the outside; there may be other blocks in them.
     realize : tvm.s_tir.SBlockRealize or tvm.tirx.Stmt
-        A block; or a statement that is none, such as a condition.
+        A block, or another statement, such as a condition.
     """
 
     loops: tuple[Any, ...]

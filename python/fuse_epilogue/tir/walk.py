@@ -1,4 +1,4 @@
-"""What all readers of TIR need of its trees: which object is which, variables, loads, replacing."""
+"""Walks over trees of TIR: identity of objects, variables, loads, replacing."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ Outcome = Scheduled | str
 
 
 class Plans(Protocol):
-    """Where outcomes are kept; :class:`fuse_epilogue.models.Database` is one."""
+    """A store of outcomes; :class:`fuse_epilogue.models.Database` is one."""
 
     def get(self, func: Any, target: Any, **options: Any) -> Any:
         """Return what was put for a function, None if nothing was."""

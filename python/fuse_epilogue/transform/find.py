@@ -47,7 +47,7 @@ class Balance:
         How often the program comes to the tails: once for every row, or for every element. None
         if that is a symbol.
     terms : int or None
-        That the reduction combines for an element; None if that is a symbol.
+        Number of terms that the reduction combines for an element; None if that is a symbol.
     calls : bool
         Whether a tail calls a function of the C library, as for exp.
     """

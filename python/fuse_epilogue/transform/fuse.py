@@ -216,4 +216,4 @@ def _check_target(target: Any) -> None:  # noqa: ANN401 - whatever fuse_epilogue
     try:
         described(target, None)
     except Exception as error:  # TVM's errors are of several types
-        raise ValueError(f"target {target!r} is none that can be planned for: {error}") from error
+        raise ValueError(f"target {target!r} cannot be planned for: {error}") from error

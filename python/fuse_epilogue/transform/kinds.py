@@ -44,7 +44,7 @@ class Work:
     func : tvm.tirx.PrimFunc
         Not scheduled.
     target : tvm.target.Target
-        Of kind "llvm" or "cuda".
+        Target of kind "llvm" or "cuda".
     threads : int
         Number of threads that parallel loops are made for.
     constants : frozenset[int]

@@ -1,4 +1,4 @@
-"""What the pass did: per function and reduction, as data, as JSON and as text."""
+"""The report of the pass, by function and reduction: as data, as JSON and as text."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class ReductionReport:
 
     @property
     def code(self) -> str:
-        """Why it, or some epilogue of it, is not fused; empty if nothing is left.
+        """Reasons why it, or one of its epilogues, is not fused; empty if nothing is left.
 
         A key of :data:`fuse_epilogue.REFUSALS`, or ``"not-chosen"``: the policy is against it.
         """
@@ -176,17 +176,17 @@ class Report:
 
     @property
     def found(self) -> int:
-        """How many reductions there are."""
+        """Number of reductions."""
         return len(self._reductions)
 
     @property
     def fused(self) -> int:
-        """How many of them were fused with something."""
+        """Number of reductions that were fused."""
         return sum(each.fused for each in self._reductions)
 
     @property
     def refused(self) -> dict[str, int]:
-        """How many reductions were not fused, by code, in alphabetical order."""
+        """Numbers of reductions that were not fused, by code, in alphabetical order."""
         codes = Counter(each.code for each in self._reductions if not each.fused)
         return dict(sorted(codes.items()))
 
@@ -264,7 +264,7 @@ class Report:
         Raises
         ------
         ValueError
-            The text is none, or of another version.
+            The text is not valid JSON for a report, or has another version.
 
         Example
         -------

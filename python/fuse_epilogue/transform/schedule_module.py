@@ -109,8 +109,8 @@ class ScheduleModule:
     Parameters
     ----------
     target : tvm.target.Target or dict, optional
-        Of kind "llvm" or "cuda"; this machine's processor if None. For a GPU, functions that the
-        planner does not know are scheduled by the rules of TVM's dlight.
+        Target of kind "llvm" or "cuda"; this machine's processor if None. For a GPU, functions that
+        the planner does not know are scheduled by the rules of TVM's dlight.
     threads : int, optional
         Number of threads of a processor that parallel loops are made for; the target's "num-cores"
         if None.

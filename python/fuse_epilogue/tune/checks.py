@@ -1,4 +1,4 @@
-"""What a search needs, looked at before anything is compiled: TVM notices most of it later."""
+"""Checks of what a search needs, before anything is compiled: TVM notices most of it later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What TVM could not read of a line of a database: of some of it, it would die."""
+"""Faults in a line of a database that TVM could not read; some would end the process."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def record_fault(line: Any, workloads: int) -> str:  # noqa: ANN401 - any JSON
     if times is not None and not _all(times, (int, float)):
         return "its times are not numbers"
     if target is not None and not isinstance(target, (dict, str)):
-        return "its target is none"
+        return "its target is not valid"
     if arguments is not None and not (
         _all(arguments, list) and all(_is(a, str, str, list) and _all(a[2], int) for a in arguments)
     ):

@@ -142,7 +142,7 @@ def _mended(file: Path, fault: Callable[[Any], str]) -> list[Any]:
     Raises
     ------
     ValueError
-        Another line is none that TVM can read.
+        TVM cannot read another line.
     """
     data = file.read_bytes() if file.exists() else b""
     lines = data.splitlines(keepends=True)

@@ -1,4 +1,4 @@
-"""What two pieces of a function have to do with each other: loops around both, shared buffers."""
+"""Relations between two pieces of a function: loops around both, shared buffers."""
 
 from __future__ import annotations
 

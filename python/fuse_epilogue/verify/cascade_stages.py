@@ -103,7 +103,9 @@ class StageChecker:
             found = self.trees[0].named(proof.name)
             demand(len(found) == 1, f"{claim}.name", f"there are {len(found)} such blocks")
             block = found[0]
-            demand(block.leaf and runs_once(block), f"{claim}.name", "its loops are not plain")
+            demand(
+                block.leaf and runs_once(block), f"{claim}.name", "its loops are not serial from 0"
+            )
             self.blocks.append(block)
             self._check_axes(block, proof, claim)
             init, body = block.block.init, block.block.body

@@ -26,7 +26,7 @@ class StepChecker(StageChecker):
         found = self.trees[1].named(certificate.block)
         demand(len(found) == 1, "block", f"there are {len(found)} such blocks after")
         self.fused = found[0]
-        demand(runs_once(self.fused), "block", "its loops are not plain")
+        demand(runs_once(self.fused), "block", "its loops are not serial from 0")
         loop = self._loop(self.fused)
         self._check_start(loop)
         pending = list(nests(self.fused.block.body, Nest((), (), None)))

@@ -103,8 +103,8 @@ def _check_block_loops(
 def _check_domain(subject: Subject, block: Block, h: Any, claim: str) -> None:
     """Prove that h takes elements into the domain of an epilogue, and that both have one size.
 
-    That h is one to one follows from the values: the epilogue's output is, as a function of the
-    element.
+    That needs no proof of its own: h is one to one since the epilogue's output is, as a function
+    of the element.
     """
     axes = block_axes(block.block)
     demand(len(axes) == len(h), claim, "the number of axes differs")

@@ -43,7 +43,7 @@ class NotEquivalent(Exception):
 
 @dataclass(frozen=True)
 class Comparison:
-    """How many elements were compared, and how.
+    """Counts of compared elements, by the kind of comparison.
 
     Attributes
     ----------

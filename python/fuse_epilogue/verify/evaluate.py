@@ -39,7 +39,7 @@ _PARTIAL = re.compile(
 
 
 class Program:
-    """A function that was turned into Python source.
+    """A function translated to Python source.
 
     Attributes
     ----------
@@ -207,7 +207,7 @@ def compile_function(
     TypeError
         `func` is not a PrimFunc, or `arithmetic` is not a str.
     ValueError
-        `arithmetic` is none of its values.
+        `arithmetic` is not one of its values.
 
     Example
     -------

@@ -115,7 +115,7 @@ class ExpressionWriter:
     Parameters
     ----------
     dialect : Dialect
-        Of operations on data.
+        Dialect of operations on data.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Where expressions evaluate something that is not defined for all operands.
+"""Partial operations in expressions: those that are not defined for all operands.
 
 A load is defined inside its buffer, a division where the divisor is not zero (and the quotient is
 not the one that overflows), a shift below the width, a conversion of a float where the integer has

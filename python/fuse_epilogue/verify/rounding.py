@@ -20,7 +20,7 @@ ANYTHING: Interval = (-math.inf, math.nan)
 
 
 class Format:
-    """How a float type rounds: unit roundoff, half the smallest number, the largest number."""
+    """Rounding of a float type: unit roundoff, half the smallest number, the largest number."""
 
     def __init__(self, unit: float, tiny: float, largest: float, dtype: Any) -> None:
         self.unit = unit

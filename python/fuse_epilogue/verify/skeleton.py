@@ -1,4 +1,4 @@
-"""What a fusion must leave alone: a function without the blocks that the fusion changes."""
+"""The skeleton that a fusion must leave alone: a function without the blocks that it changes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def skeleton(func: tirx.PrimFunc, reduction: str, without: Iterable[str]) -> Any
     Returns
     -------
     tvm.tirx.Stmt
-        Of two functions, structurally equal if they agree in everything else.
+        Statement; those of two functions are equal if the functions agree in everything else.
 
     Example
     -------

@@ -208,7 +208,7 @@ class StatementWriter:
         Parameters
         ----------
         var : tvm.ir.Var
-            Of buffer type.
+            Variable of buffer type.
         code : str
             The list that holds its elements.
 

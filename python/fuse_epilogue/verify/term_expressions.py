@@ -249,7 +249,7 @@ class TermExpressions(ExpressionWriter):
         return TermValue(total, first.type)
 
     def function(self, name: str, args: Sequence[Any]) -> tuple[str, Sequence[Any]]:
-        """Return what a call calls, and its operands: the name of an external function is none."""
+        """Return what a call calls, and its operands, without the name of an external function."""
         names = [str(arg.value) for arg in args if isinstance(arg, StringImm)]
         return " ".join([name, *names]), [arg for arg in args if not isinstance(arg, StringImm)]
 

@@ -289,7 +289,7 @@ def operands_first(term: Term, known: Container[int]) -> Iterator[Term]:
     Parameters
     ----------
     term : Term
-        Of any depth.
+        Term of any depth.
     known : container of int
         The numbers of terms that are done; the caller adds each term that it receives.
 

@@ -1,4 +1,4 @@
-"""The blocks of a function: where they stand, and what they touch."""
+"""The blocks of a function: their places, and the memory that they touch."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def whole(argument: str, value: Any, least: int = 1, most: int | None = None) ->
     Raises
     ------
     ValueError
-        The value does not divide, is not an integer (a bool is none), or does not fit into 64 bits.
+        The value does not divide, is a bool or not an integer, or does not fit into 64 bits.
     """
     wanted = f"an int >= {least}" if most is None else f"an int from {least} to {most}"
     number = as_int(value)
@@ -93,7 +93,7 @@ def one_of(argument: str, value: Any, possible: Sequence[Any]) -> None:  # noqa:
 
 
 def as_int(value: Any) -> int | None:  # noqa: ANN401 - what the user passed
-    """Return an int of Python or numpy; a bool is none, although Python says so, nor an array."""
+    """Return an integer of Python or numpy as an int, None for bools and any other value."""
     return int(value) if not isinstance(value, bool) and isinstance(value, Integral) else None
 
 

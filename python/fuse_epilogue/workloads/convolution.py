@@ -1,4 +1,4 @@
-"""What describes a depthwise convolution: checked, and with the sizes that follow from it."""
+"""The description of a depthwise convolution: checked, with the sizes that follow from it."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def depthwise_conv1d_backward(
     bias : bool
         Whether there is a bias, and so a gradient of it.
     activation : {None, "relu", "silu", "gelu"}
-        That of the forward function. The derivative of ReLU is 0 at 0.
+        Activation of the forward function. The derivative of ReLU is 0 at 0.
     keep : bool
         Whether the forward function has kept `sum`, which is a parameter then. If False, it is
         computed again where the activation needs it.

@@ -1,4 +1,4 @@
-"""What writes a workload: block after block, each in loops of its own over its result."""
+"""The writer of workloads: block after block, each in loops of its own over its result."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def schedule(
     program : Program
         All of its stages are elementwise.
     target : tvm.target.Target
-        Of kind "llvm".
+        Target of kind "llvm".
     threads : int
         Number of threads that parallel loops are made for.
     constants : frozenset[int]
@@ -122,7 +122,7 @@ def _nodes(value: Any) -> int:
 
 @dataclass(frozen=True)
 class Access:
-    """Where a load or the store of a stage is, for each axis.
+    """Place of a load or a store of a stage, for each axis.
 
     Attributes
     ----------

@@ -39,7 +39,7 @@ def schedule(scan: Scan, target: Target, threads: int = 1) -> Scheduled:
     ----------
     scan : Scan
     target : tvm.target.Target
-        Of kind "llvm".
+        Target of kind "llvm".
     threads : int
         Number of threads that parallel loops are made for.
 

@@ -75,7 +75,7 @@ class Found:
     shape : tuple[int, ...]
         Shape of the images with their padding.
     strides, dilations : tuple[int, int]
-        Of rows and columns.
+        Values for rows and columns.
     padded : Expr
         An element of an image, in `places`.
     places : tuple[tvm.ir.Var, ...]

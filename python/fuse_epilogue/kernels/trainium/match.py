@@ -1,4 +1,4 @@
-"""What all that is found for Trainium has: a function as its schedules begin with it."""
+"""Base of the matches for Trainium: a function in the form in which its schedules begin."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Matmul(NeuronRule):
 
 @dataclass(frozen=True)
 class Tiling:
-    """How a product is cut up.
+    """Tiles of a product.
 
     ::
 

@@ -60,7 +60,7 @@ def put_back(func: tirx.PrimFunc, part: tirx.PrimFunc, written: tirx.PrimFunc) -
     ----------
     func : tvm.tirx.PrimFunc
     part : tvm.tirx.PrimFunc
-        Of :func:`part_of`, or `func` itself.
+        Result of :func:`part_of`, or `func` itself.
     written : tvm.tirx.PrimFunc
         The replacement. Its parameters are those of the part, but for their names.
 

@@ -208,7 +208,7 @@ def elements_in(sch: s_tir.Schedule, last: Any) -> Rows | None:
     sch : tvm.s_tir.Schedule
         With one block.
     last : SBlockRV
-        That block.
+        The block to write.
     """
     func, block = sch.mod["main"], sch.get(last)
     found = nests(func.body.block)

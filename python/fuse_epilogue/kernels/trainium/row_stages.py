@@ -144,7 +144,7 @@ def _axes(program: Program) -> dict[str, Axis]:
     """Return the axes of all stages, by letter; those with one value are left out."""
     reductions = [stage for stage in program.stages if stage.reduced]
     if not reductions:
-        raise NotRewritten("it reduces no rows")
+        raise NotRewritten("it does not reduce rows")
     rows = _long(reductions[0].axes)
     columns = {tuple(axis.extent for axis in _long(stage.reduced)) for stage in reductions}
     if len(columns) != 1 or len(extents := columns.pop()) != 1:

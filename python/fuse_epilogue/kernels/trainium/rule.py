@@ -1,4 +1,4 @@
-"""What the rules for Trainium share: TVM's way to call them."""
+"""Base of the rules for Trainium: TVM's interface to call them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rules for rows and for matrices share: sizes of the machine, recognising, marking."""
+"""Shared code of the rules for rows and matrices: sizes of the machine, matching, marks."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def split(sch: s_tir.Schedule, loop: Any, size: int) -> list[Any]:
 def best(target: Machine, candidates: Iterable[tuple[str, s_tir.Schedule]]) -> Choice:
     """Return the schedule for which the latency model predicts the shortest time.
 
-    Of kernels with more than `TIMED` instructions the first one that keeps the rules is taken.
+    Among kernels of more than `TIMED` instructions, the first that keeps the rules is taken.
 
     Parameters
     ----------

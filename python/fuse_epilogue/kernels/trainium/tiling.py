@@ -15,7 +15,7 @@ from .tiles import BANK, mark
 
 @dataclass(frozen=True)
 class Tiling:
-    """How a convolution is cut up.
+    """Tiles of a convolution.
 
     Attributes
     ----------

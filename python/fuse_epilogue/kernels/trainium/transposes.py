@@ -82,7 +82,7 @@ def find_transposition(func: tirx.PrimFunc) -> tuple[str, list[int]] | str:
         return "it computes something besides moving elements"
     places = [_place(stage, index) for index in stage.value.indices]
     if sorted(places) != list(range(len(stage.axes))):
-        return "it reads no permutation of the axes it stores"
+        return "it does not read a permutation of the axes it stores"
     if places[-1] == len(stage.axes) - 1:
         return "the last axis stays the last: its rows are copied as they are"
     for axis in (stage.axes[places[-1]], stage.axes[-1]):

@@ -1,4 +1,4 @@
-"""Where a block's instructions run: conditions become ranges of the axes, or a guard."""
+"""The area in which a block's instructions run: conditions become ranges of axes, or a guard."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .views import Area
 
 @dataclass(frozen=True)
 class Place:
-    """Where one assignment is made.
+    """Area of one assignment.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""How a buffer lies on the chip: which dimension counts partitions.
+"""The layout of a buffer on the chip: the dimension that counts partitions.
 
 (512, 3), read at [c * 128 + p, f]   becomes   (128, 4, 3), at [p, c, f]      tiles
 (512, 3), read at [p * 4 + c, f]     becomes   (128, 4, 3), at [p, c, f]      every 4th
@@ -21,7 +21,7 @@ PARTITIONS = TILE_SIZE["pmax"]
 
 @dataclass(frozen=True)
 class Layout:
-    """How a buffer is laid out.
+    """Layout of a buffer.
 
     Attributes
     ----------

@@ -150,7 +150,7 @@ class _Reader:
             case tirx.Evaluate() if isinstance(stmt.value, prim.IntImm):
                 return []
         kind = type(stmt).__name__
-        raise EmitError("statement", kind, "stands outside of all blocks")
+        raise EmitError("statement", kind, "is outside of all blocks")
 
     def loop(self, stmt: Any, conditions: list[Any]) -> list[Node]:
         """Read a loop: one of the kernel's, or the first of those that belong to one block."""
@@ -224,7 +224,7 @@ class _Reader:
             name, extent = self.enter(loop, named=role in ("P", "lhs_F"))
             if marks and role not in ROLES:
                 reason = (
-                    f"loop '{loop.loop_var.name}' stands inside of marked ones without a mark"
+                    f"loop '{loop.loop_var.name}' is inside of marked ones, but has no mark"
                     if role is None
                     else f"loop '{loop.loop_var.name}' is marked {role!r}, not one of {ROLES}"
                 )

@@ -1,4 +1,4 @@
-"""What each instruction computes: functions that fit an expression into its arguments.
+"""Patterns of instructions: functions that fit an expression into an instruction's arguments.
 
 Inside of an instruction everything is float32; a part that TIR rounds to another type does not fit.
 """
@@ -36,7 +36,7 @@ Arguments: TypeAlias = tuple[tuple[str, Argument], ...]
 
 @dataclass(frozen=True)
 class Site:
-    """Where an expression is computed.
+    """Place at which an expression is computed.
 
     Attributes
     ----------

@@ -208,7 +208,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class Allocate:
-    """Where a buffer begins to live."""
+    """The allocation of a buffer."""
 
     tensor: Tensor
 

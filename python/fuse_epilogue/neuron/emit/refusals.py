@@ -1,4 +1,4 @@
-"""What the emitter cannot express: one row for each reason, with the way out."""
+"""Refusals of the emitter: one row for each reason, with the way out."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WAYS_OUT = {
         'sum in "trn.psum"'
     ),
     "expression": "compute it in several blocks, from what the instructions offer",
-    "late": 'leave the annotation "nki_late" away, or let the block stand outside of all loops',
+    "late": 'leave the annotation "nki_late" away, or move the block out of all loops',
     "engine": "leave the annotation away, or name an engine that has the instruction",
 }
 

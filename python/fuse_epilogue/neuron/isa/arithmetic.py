@@ -1,4 +1,4 @@
-"""What the engines compute, on numpy: operands become float32, results are rounded when stored."""
+"""The engines' arithmetic, on numpy: operands become float32, results are rounded when stored."""
 
 from __future__ import annotations
 

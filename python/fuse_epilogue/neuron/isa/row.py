@@ -1,4 +1,4 @@
-"""What an instruction of ``nisa`` is: one row, in this folder, says everything about it.
+"""The row of an instruction of ``nisa``: all that this package knows about it.
 
 Sources: AWS Neuron documentation, the pages of ``nki.isa`` (signatures of NKI 0.6, SDK 2.30 to
 2.33). Where it leaves a choice, the stricter one is taken.

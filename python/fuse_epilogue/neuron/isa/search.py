@@ -95,7 +95,7 @@ def fit_gather(args: Arguments) -> None:
 
 
 def run_gather(dst: np.ndarray, args: Arguments) -> None:
-    """Return the elements at places of the own partition."""
+    """Return the elements at places of each row's own partition."""
     rows = dst.shape[0]
     data = args["data"].reshape(rows, -1)
     index = args["indices"].reshape(rows, -1).astype(np.int64)

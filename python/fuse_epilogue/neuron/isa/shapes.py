@@ -1,4 +1,4 @@
-"""Which operands fit together: shapes and constants, before anything is computed."""
+"""Checks that operands fit together: shapes and constants, before anything is computed."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def attribute(value: Any, name: str) -> Any:
     Raises
     ------
     Refused
-        There is none, or it is nothing for a kernel.
+        The attribute does not exist, or kernels cannot use it.
     """
     found = find(value, name)
     if found is MISSING:

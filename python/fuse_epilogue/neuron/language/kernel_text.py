@@ -30,7 +30,7 @@ class KernelText:
     optional : frozenset[str]
         Parameters with a default.
     line : int
-        Of ``def``.
+        Line of ``def``.
     doc : str
         The docstring, "" without one.
     function : Function

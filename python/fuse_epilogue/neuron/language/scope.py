@@ -1,4 +1,4 @@
-"""Which variable a name of a function is."""
+"""Scopes: the variable that a name of a function refers to."""
 
 from __future__ import annotations
 

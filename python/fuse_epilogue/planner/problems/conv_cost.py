@@ -1,4 +1,4 @@
-"""What the forms of a depthwise convolution cost on a processor; see :mod:`.conv_problem`."""
+"""The costs of a depthwise convolution's forms on a processor; see :mod:`.conv_problem`."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from ..space import Point, Points, Space, Variable
 class Problem(Protocol):
     """A function to schedule as an optimisation problem.
 
-    Besides what stands here, a problem may have
+    A problem may also have
 
     - ``exact(point) -> float``: seconds, weights included, where `cost` is only a lower bound of
       it; ``inf`` for a point that turns out to be impossible. With it, also
@@ -26,13 +26,13 @@ class Problem(Protocol):
     - ``is_possible(point) -> bool``: asked last, of the best point alone;
     - ``range_of(point) -> tuple[float, float] or None``: the least and the most seconds by what is
       not known of the machine, None where finding out takes too long;
-    - ``why_impossible``, a str: the first reason that one of its points turned out to be so;
+    - ``why_impossible``, a str: the reason of the first of its points found to be so;
     - ``missing``, a tuple of str: what its space lacks, each with the reason.
     """
 
     @property
     def kind(self) -> str:
-        """What it is, in a word or two: "product", "rows", "conv"."""
+        """Kind of problem, in a word or two: "product", "rows", "conv"."""
 
     @property
     def sizes(self) -> dict[str, int]:

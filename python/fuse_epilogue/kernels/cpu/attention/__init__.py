@@ -45,7 +45,7 @@ def schedule(
     ----------
     program : Program
     target : tvm.target.Target
-        Of kind "llvm".
+        Target of kind "llvm".
     threads : int
         Number of threads that the loop over heads and blocks of queries is made for.
     constants : frozenset[int]

@@ -86,7 +86,7 @@ def greatest_exponent(values: Any, lanes: int) -> tuple[Any, Any]:
     Parameters
     ----------
     values : tvm.tirx.Buffer
-        Of float32, [key][column], where columns are a multiple of `lanes`.
+        Buffer of float32, [key][column], where columns are a multiple of `lanes`.
     lanes : int
 
     Returns

@@ -25,7 +25,7 @@ def pair_lanes(target: Target) -> int:
     Parameters
     ----------
     target : tvm.target.Target
-        Of kind "llvm".
+        Target of kind "llvm".
     """
     has = tvm.get_global_func("target.llvm_cpu_has_feature")
     lookup = tvm.get_global_func("target.llvm_lookup_intrinsic_id")
@@ -47,7 +47,7 @@ def add_products_of_pairs(
     Parameters
     ----------
     sums : Buffer
-        Of 32 bits.
+        Buffer of 32 bits.
     place : int
         The first sum.
     a : tuple

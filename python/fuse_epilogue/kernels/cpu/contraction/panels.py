@@ -59,7 +59,7 @@ def panels_of(plan: Plan) -> list[Panel]:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the elements of the packed operand are.
+    """Places of elements in the packed operand.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""How a contraction is computed: which axis is the vector, which axes are rows, the tile's size."""
+"""The plan of a contraction: the axis of vectors, the axes of rows, and the size of a tile."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _UNBOUNDED = 2**63 - 1
 
 @dataclass(frozen=True)
 class Borders:
-    """Where a block has no border near it.
+    """Range of a loop in which a block meets no border.
 
     Attributes
     ----------

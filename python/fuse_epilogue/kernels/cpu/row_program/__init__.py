@@ -46,7 +46,7 @@ def schedule(
     ----------
     program : Program
     target : tvm.target.Target
-        Of kind "llvm".
+        Target of kind "llvm".
     threads : int
         Number of threads that parallel loops are made for.
     constants : frozenset[int]

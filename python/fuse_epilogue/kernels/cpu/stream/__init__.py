@@ -114,7 +114,8 @@ def schedule_sums(func: tirx.PrimFunc, part: Core) -> Scheduled | None:
     Returns
     -------
     Scheduled or None
-        None if the function updates a state in place or has one sum, or if `part` knows no part.
+        None if the function updates a state in place or has one sum, or if `part` cannot
+        schedule a part.
     """
     streams = read_streams(func)
     if streams is None or streams.updated():

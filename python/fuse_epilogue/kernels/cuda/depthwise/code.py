@@ -1,4 +1,4 @@
-"""What a thread's code is made of: loops over lanes and taps, and elements of a convolution."""
+"""Parts of a thread's code: loops over lanes and taps, and elements of a convolution."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ _VECTORS = 2
 
 @dataclass(frozen=True)
 class Rows:
-    """How a convolution is computed along rows.
+    """Layout of a convolution along rows.
 
     Attributes
     ----------
@@ -168,7 +168,7 @@ def _may_be_discarded(fused: FusedConv) -> bool:
 
 
 def _guarded(fused: FusedConv) -> FusedConv:
-    """Return the same where the epilogue reads nothing in columns that are none of the result's."""
+    """Return the same where the epilogue reads nothing in columns outside of the result."""
     column = fused.conv.column.var
     inside = tirx.all(column >= 0, column < fused.conv.columns)
 

@@ -51,7 +51,7 @@ class CudaConv:
     sizes : dict[str, int]
         "rows": images times channels; "columns" of the result; "taps".
     dtype : str
-        Of x.
+        Type of x.
     bits : int
         Bytes of a sum.
     bytes, out_bytes : int

@@ -1,4 +1,4 @@
-"""Which forms of :mod:`fuse_epilogue.schedules.cuda` there are of a depthwise convolution."""
+"""The forms of a depthwise convolution that :mod:`fuse_epilogue.schedules.cuda` has."""
 
 from __future__ import annotations
 

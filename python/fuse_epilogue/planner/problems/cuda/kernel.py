@@ -1,4 +1,4 @@
-"""What a kernel takes of a GPU, and how long: residency, instructions, waves.
+"""The time and the resources that a kernel takes on a GPU: residency, instructions, waves.
 
 A multiprocessor has as many blocks at a time as its threads, registers, shared memory and places
 for blocks allow. Their warps share its units: a kernel takes at least the clocks of the unit that

@@ -1,4 +1,4 @@
-"""What the points of a product of matrices cost on a GPU: predicted, not measured."""
+"""The costs of a product's points on a GPU: predicted, not measured."""
 
 from __future__ import annotations
 

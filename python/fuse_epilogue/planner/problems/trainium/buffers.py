@@ -1,4 +1,4 @@
-"""How many tiles of a kernel are in flight: the variable "buffers".
+"""The number of a kernel's tiles in flight: the variable "buffers".
 
 Every iteration of a loop over tiles has an ``nl.ndarray`` of its own, and as many of them are in
 flight as SBUF and PSUM have room for, see :class:`fuse_epilogue.neuron.resources.Space`. Fewer gain

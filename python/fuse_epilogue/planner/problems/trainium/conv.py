@@ -307,7 +307,7 @@ def find_conv(
 
 
 def _with(choices: tuple[int, ...], one: int) -> tuple[int, ...]:
-    """Return some choices and one more, if it is none of them."""
+    """Return some choices and one more, if it is not one of them."""
     return tuple(dict.fromkeys([*choices, one]))
 
 

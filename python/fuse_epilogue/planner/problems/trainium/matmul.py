@@ -106,7 +106,7 @@ class TrainiumProduct(OnTrainium):
 
     @property
     def _transpositions(self) -> int:
-        """How many of the matrices the tensor engine transposes."""
+        """Number of matrices that the tensor engine transposes."""
         return int(self.product.left.transposed) + int(self.product.right.transposed)
 
     def _columns(self, points: Points) -> Any:
@@ -232,7 +232,7 @@ class TrainiumProduct(OnTrainium):
 
     @property
     def _ragged(self) -> int:
-        """How many of the sizes are some tiles and a rest.
+        """Number of sizes that tiles do not divide.
 
         There TVM takes longer to schedule it. Measured, without the instructions, of which each
         takes a step: 28 ms for 512 by 512 by 512, 55 ms for 240 by 480 by 120, 100 ms for 960 by

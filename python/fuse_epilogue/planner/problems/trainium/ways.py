@@ -285,7 +285,7 @@ class OnTrainium:
 
     @property
     def why_impossible(self) -> str:
-        """Why the first of the points that turned out to have no kernel has none, or ""."""
+        """Reason why the first of the points without a kernel has none, or ""."""
         return next(iter(self._reasons), "")
 
     @cached_property

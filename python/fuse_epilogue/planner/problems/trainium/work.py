@@ -1,4 +1,4 @@
-"""What a kernel asks of the engines of a NeuronCore: a bound below its time, and an estimate of it.
+"""Work of a kernel for the engines of a NeuronCore: a lower bound of its time, and an estimate.
 
 The latency model takes tens of milliseconds for a kernel. So points are ordered by an estimate, and
 left out where a bound says that they cannot be better:
@@ -25,7 +25,7 @@ from ...cost import Terms
 
 @dataclass(frozen=True)
 class Work:
-    """What points ask for: seconds, numbers or arrays with one for each point.
+    """Work of points: seconds, as numbers or as arrays with one for each point.
 
     Attributes
     ----------
