@@ -174,7 +174,7 @@ class PassWriter:
     def ready_values(self) -> list[Any]:
         """Return the values that may be loaded before the statements of an element.
 
-        What the pass itself stores is not there yet.
+        Results of the pass itself are not there yet.
         """
         stored = {
             handle(buffer)
