@@ -260,6 +260,41 @@ TAILS: dict[str, tuple[Finish, Callable[[Any], Any], str]] = {
 }
 
 
+@T.prim_func(s_tir=True)
+def any_quotient(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "bool")
+):
+    temp = T.sblock_alloc_buffer((M,), "bool")
+    for i, k in T.grid(M, K):
+        with T.sblock("red"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[vi] = T.bool(False)
+            temp[vi] = temp[vi] or T.truncdiv(6, A[vi, vk]) > 2
+    for i in range(M):
+        with T.sblock("epi"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = temp[vi] and C[vi] != 0
+
+
+def test_terms_that_the_accumulator_guards() -> None:
+    """A term of a disjunction is evaluated until one is true: with C in each, longer."""
+    checked(fused(any_quotient))
+    checked(fused(any_quotient, distribute=True))
+    unguarded = fused(any_quotient, "operand-guards-term", distribute=True)
+    refused(unguarded, "distributed", "the divisor may be 0")
+
+
+def test_literals_that_tvm_does_not_fold() -> None:
+    """Its analyzer fails on them; then nothing is known of the expression."""
+
+    def finish(x: Any, C: Any, I: Any, F: Any, S: Any, i: Any, j: Any) -> Any:
+        divisor = T.min(C[j], j - j)
+        return if_then_else(C[j] > 0, x + S[T.max(T.min(T.truncmod(C[j], divisor), 2), 0)], 0)
+
+    checked(fused(program(finish)))
+
+
 @pytest.mark.parametrize("what", TAILS)
 def test_tails_that_evaluate_more(what: str) -> None:
     finish, change, reason = TAILS[what]

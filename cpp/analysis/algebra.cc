@@ -187,8 +187,14 @@ Expr ApplyStep(const PeelStep& step, const Expr& x) {
   return CallGlobal(step.make, a, b, nullptr).cast<Expr>();
 }
 
+// In `acc or t` the accumulator guards t, and (x and c) would keep it false where x was true: there
+// c has to guard the term.
 Expr ApplyToTerm(const PeelStep& step, const Expr& term) {
   if (auto folded = Folded(step, term)) return *folded;
+  bool guards = step.node == N::kAnd || step.node == N::kOr;
+  if (guards && step.operand && !IsSwitchedOff(Decision::kOperandGuardsTerm)) {
+    return CallGlobal(step.make, *step.operand, term, nullptr).cast<Expr>();
+  }
   return ApplyStep(step, term);
 }
 

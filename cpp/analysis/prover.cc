@@ -16,6 +16,17 @@ ffi::ObjectRef MakeRange(const Expr& min, const Expr& extent) {
   return CallGlobal(Fn::Range, min, extent, nullptr).cast<ffi::ObjectRef>();
 }
 
+// What the analyzer answers. It folds literals, and fails where they divide by zero or leave their
+// type: then nothing is known.
+template <typename Question, typename Answer = bool>
+Answer Ask(const Question& question, Answer unknown = {}) {
+  try {
+    return question();
+  } catch (const ffi::Error&) {
+    return unknown;
+  }
+}
+
 // Which axis each index is, if each is another one, and axes with several values are all among
 // them.
 std::optional<std::vector<size_t>> NamedAxes(const ffi::Array<Expr>& indices,
@@ -125,20 +136,25 @@ Expr Prover::Simplify(const Expr& expr) const {
     }
     if (!single) return expr;
   }
-  return CallGlobal(Fn::AnalyzerSimplify, Analyzer(), expr, 2).cast<Expr>();
+  return Ask([&] { return CallGlobal(Fn::AnalyzerSimplify, Analyzer(), expr, 2).cast<Expr>(); },
+             expr);
 }
 
 bool Prover::Equal(const Expr& a, const Expr& b) const {
   auto x = As<IntImm>(a), y = As<IntImm>(b);
   if (x && y) return x->value() == y->value();
-  return a.same_as(b) || CallGlobal(Fn::AnalyzerCanProveEqual, Analyzer(), a, b).cast<bool>();
+  return a.same_as(b) ||
+         Ask([&] { return CallGlobal(Fn::AnalyzerCanProveEqual, Analyzer(), a, b).cast<bool>(); });
 }
 
 bool Prover::True(const Expr& condition) const {
   // Strength 1 (kSymbolicBound) lets the analyzer ask z3 where its own rules do not suffice.
-  return IsConst(condition, 1) ||
-         CallGlobal(Fn::AnalyzerCanProve, Analyzer(), condition, 0).cast<bool>() ||
-         CallGlobal(Fn::AnalyzerCanProve, Analyzer(), condition, 1).cast<bool>();
+  auto proves = [&](int64_t strength) {
+    return Ask([&] {
+      return CallGlobal(Fn::AnalyzerCanProve, Analyzer(), condition, strength).cast<bool>();
+    });
+  };
+  return IsConst(condition, 1) || proves(0) || proves(1);
 }
 
 bool Prover::LessEqual(const Expr& a, const Expr& b) const {

@@ -6,9 +6,16 @@ other way.
 
 from __future__ import annotations
 
-import numpy as np
-from tvm.script import tirx as T
+from typing import Any
 
+import numpy as np
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import prim
+from tvm.script import tirx as T
+from tvm.tirx import PrimFunc
+
+from fuse_epilogue.verify import EvaluationError, compile_function
 from mutation import Arrays, Mutant, mutant
 
 from . import mutants_faults
@@ -124,6 +131,49 @@ def quotient_of_some_rows(
 def some_divisors() -> Arrays:
     """Every second one is 0."""
     return {"C": np.arange(M, dtype="int32") % 2}
+
+
+# Once the sum is true, no further term is evaluated; with C in each of them it would stay false.
+@T.prim_func(s_tir=True)
+def terms_behind_the_accumulator(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "bool")
+):
+    temp = T.sblock_alloc_buffer((M,), "bool")
+    for i, k in T.grid(M, K):
+        with T.sblock("mm"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[vi] = T.bool(False)
+            temp[vi] = temp[vi] or T.truncdiv(6, A[vi, vk]) > 2
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = temp[vi] and C[vi] != 0
+
+
+def evaluated_until_decided(before: PrimFunc, after: PrimFunc) -> str:
+    """Run both functions as C does: the right operand of `or` only if the left one is false."""
+
+    def decided(node: Any) -> Any:
+        conjunction = isinstance(node, prim.And)
+        no, yes = prim.IntImm("bool", 0), prim.IntImm("bool", 1)
+        return (
+            tirx.if_then_else(node.a, node.b, no)
+            if conjunction
+            else tirx.if_then_else(node.a, yes, node.b)
+        )
+
+    # The second term is true, no element of C is, and the fourth term divides by 0.
+    terms = np.arange(3, 3 - K, -1, "int32") + np.zeros((M, 1), "int32")
+    for func in (before, after):
+        arrays = {"A": terms, "C": np.zeros(M, "int32"), "D": np.zeros(M, "bool")}
+        body = tvm_ffi.structural_map(func.body, ((prim.And, prim.Or), decided))
+        try:
+            compile_function(func.with_body(body)).run(arrays, {})
+        except EvaluationError as error:
+            assert func is after
+            return str(error)
+    return ""
 
 
 # ---------------------------------------------------------------------------------------------
@@ -276,6 +326,13 @@ DECISIONS: list[Mutant] = [
         "an operand stays behind its guard",
         quotient_of_some_rows,
         inputs=some_divisors,
+    ),
+    mutant(
+        "operand-guards-term",
+        "a term stays behind the accumulator",
+        terms_behind_the_accumulator,
+        judge=evaluated_until_decided,
+        distribute=True,
     ),
     *mutants_faults.DECISIONS,
     mutant(

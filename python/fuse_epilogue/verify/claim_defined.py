@@ -69,8 +69,7 @@ def _before(values: Values) -> list[Need]:
     rounds = values.rounds(certificate.accumulator)
     made = _maker(values)
     _store(made, values.start.moved(subject.first_step), "reduction")
-    step = values.table.unknown("x in a step", 0, values.type)
-    made.finished[place] = Finished(values.update.indices, step)
+    made.finished[place] = Finished(values.update.indices, _in_a_step(values))
     _store(made, values.update, "reduction")
     made.finished[place] = Finished(tuple(certificate.indices), values.x, rounds)
     # Of many epilogues each moves over all that come before it.
@@ -95,7 +94,8 @@ def _after(values: Values) -> Iterable[tuple[str, Need]]:
     made = _maker(values)
     _store(made, values.start_after.moved(subject.first_step), "init")
     yield from _taken("init", made)
-    step = values.table.unknown("y in a step", 0, values.type_after)
+    # In each step the accumulator is F of the one before.
+    step = values.at(certificate.absorbed, _in_a_step(values), old=True)
     made.finished[place] = Finished(values.update_after.indices, step)
     _store(made, values.update_after, "distributed")
     yield from _taken("distributed", made)
@@ -114,6 +114,11 @@ def _taken(claim: str, made: Needs) -> Iterable[tuple[str, Need]]:
     found, made.needs = made.needs, []
     for need in found:
         yield claim, need
+
+
+def _in_a_step(values: Values) -> Term:
+    """Return what the accumulator before holds in some step."""
+    return values.table.unknown("x in a step", 0, values.type)
 
 
 def _maker(values: Values) -> Needs:

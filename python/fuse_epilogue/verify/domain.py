@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from tvm import sym
+from tvm.error import InternalError
 from tvm.ir import Call, Range, Var, prim
 from tvm.sym.analyzer import ProofStrength
 
@@ -49,6 +50,9 @@ _OPERATIONS: dict[type, Callable[..., Any]] = {
 
 
 _DIVISIONS = (prim.Div, prim.Mod, prim.FloorDiv, prim.FloorMod)
+
+# What the analyzer raises for literals that divide by zero or leave their type.
+_NOT_FOLDED = (ValueError, InternalError)
 
 
 class NotIndex(Exception):
@@ -224,8 +228,7 @@ class Domain:
             return self._proved(condition.a) and self._proved(condition.b)
         try:
             return self._can_prove(condition)
-        except ValueError:
-            # The analyzer folds literals without regard to their width.
+        except _NOT_FOLDED:
             return False
 
     def _can_prove(self, condition: Any) -> bool:
@@ -263,7 +266,7 @@ class Domain:
         """Return an index expression simplified with what is known of the axes."""
         try:
             return self.analyzer.simplify(expr, steps=3)
-        except ValueError:
+        except _NOT_FOLDED:
             return expr
 
 
