@@ -388,6 +388,38 @@ def test_transfers_between_machines_are_checked_only() -> None:
         unwritten.check()
 
 
+def test_the_number_of_a_machine_is_checked_only() -> None:
+    text = kernel("me = nki.collectives.rank_id()\nreturn x\n").replace(
+        "import nki\n", "import nki\nimport nki.collectives\n"
+    )
+    read = neuron.load(text, {"x": SPEC[0]})
+    read.check()
+    with pytest.raises(neuron.KernelError, match="rank_id in an execution is not supported here"):
+        read(X)
+
+
+def test_a_result_that_is_added_to_must_be_written() -> None:
+    text = kernel(
+        """\
+        y = nl.ndarray((128, 1), nl.float32, buffer=nl.shared_hbm)
+        t, r = nl.load(x), nl.ndarray((128, 64), nl.float32, buffer=nl.sbuf)
+        c = nl.ndarray((128, 1), nl.float32, buffer=nl.sbuf)
+        nisa.memset(c, 1.0)
+        nisa.activation(
+            r, nl.square, t, reduce_op=nl.add, reduce_res=c, reduce_cmd=nisa.reduce_cmd.reduce
+        )
+        nisa.dma_copy(y, c)
+        return y
+        """
+    )
+    read = neuron.load(text, {"x": SPEC[0]})
+    read.check()
+    np.testing.assert_allclose(read(X), 1 + (X * X).sum(axis=1, keepdims=True), rtol=1e-5)
+    unwritten = neuron.load(text.replace("    nisa.memset(c, 1.0)\n", ""), {"x": SPEC[0]})
+    with pytest.raises(neuron.CheckError, match=r"reads c\[0, 0\], which was not written"):
+        unwritten.check()
+
+
 def test_loops_whose_length_is_data() -> None:
     text = kernel(
         """\

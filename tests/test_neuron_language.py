@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from fuse_epilogue import neuron
+from fuse_epilogue.neuron.errors import Refused
+from fuse_epilogue.neuron.language.builtins import power
 from neuron_kernels import FIRST, MATMUL, copied, depthwise, kernel
 
 GOOD = copied("nisa.tensor_scalar(t, t, nl.multiply, 2.0)")
@@ -276,3 +278,14 @@ def test_no_text_does_anything_but_raise_a_kernel_error() -> None:
         else:
             outcomes["read"] += 1
     assert min(outcomes.values()) > 50, outcomes
+
+
+@pytest.mark.parametrize(("base", "exponent"), [(0, 65), (1, 200), (-1, 99), (2, 62), (2, 0.5)])
+def test_powers_that_fit(base: int, exponent: float) -> None:
+    assert power(base, exponent) == base**exponent
+
+
+@pytest.mark.parametrize(("base", "exponent"), [(2, 65), (-2, 65), (3, 10**9), (0, -1), (-2, 0.5)])
+def test_powers_that_do_not(base: int, exponent: float) -> None:
+    with pytest.raises(Refused):
+        power(base, exponent)

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import tvm_ffi
 from tvm import s_tir, tirx
-from tvm.ir import Call, prim
+from tvm.ir import Call, Range, prim
 
 from cascade_by_hand import WRONG, ByHand, Form, by_hand
 from cascades import ACCEPT, BY_NAME, EITHER, Cascade
+from fuse_epilogue.tir.build import with_fields
 from fuse_epilogue.tir.walk import substitute
 from fuse_epilogue.verify import CertificateError, equivalent
 from fuse_epilogue.verify import check as check_certificate
@@ -167,6 +168,33 @@ def test_certificate_of_the_primitive_is_proved(case: Cascade) -> None:
     assert len(verdict.claims) == 5
     names = [stage.name for stage in report.certificate.stages]
     assert [verdict.reduction, *verdict.epilogues] == names
+
+
+@pytest.mark.cpp
+@pytest.mark.parametrize("more", [-1, 1])
+def test_symbolic_number_of_blocks_of_one_key_is_proved(more: int) -> None:
+    case = BY_NAME["symbolic_keys"]
+    sch = scheduled(case)
+    before = sch.mod["main"]
+    certificate = fuse(case, sch, factor=1).certificate
+    after = sch.mod["main"]
+    check_certificate(before, after, certificate)
+
+    def longer(loop: Any) -> Any:
+        if isinstance(loop.extent, prim.IntImm):
+            return loop
+        return with_fields(loop, extent=loop.extent + more)
+
+    def wider(axis: Any, _: Any) -> Any:
+        if isinstance(axis.dom.extent, prim.IntImm):
+            return axis
+        dom = Range.from_min_extent(axis.dom.min, axis.dom.extent + more)
+        return tirx.IterVar(dom, axis.var, axis.iter_type, axis.thread_tag)
+
+    body = tvm_ffi.structural_map(after.body, (tirx.For, longer), (tirx.IterVar, wider))
+    other = after.with_body(body)
+    with pytest.raises(CertificateError, match="factor"):
+        check_certificate(before, other, certificate)
 
 
 def _dropped(given: ByHand, is_guard: Callable[[Any], bool]) -> ByHand:

@@ -322,3 +322,22 @@ def test_a_limit_on_terms() -> None:
     with pytest.raises(WorkLimit):
         for place in range(1, 6):
             table.unknown("x", place, type)
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+@pytest.mark.parametrize("place", ["then", "else"])
+def test_a_choice_of_a_literal_is_a_logical_operation(place: str, chosen: bool) -> None:
+    """``c ? p : True`` is ``not c or p``, and so on: equal to one of four, and to no other."""
+    table, type = TermArithmetic(exact=False), scalar_type("bool")
+    c, p = (table.unknown(name, 0, type) for name in ("c", "p"))
+    number = scalar_type("int32")
+    literal = table.compare("lt", number, table.integer(0, number), table.integer(chosen, number))
+    choice = table.choose(type, c, *((literal, p) if place == "then" else (p, literal)))
+    forms = {
+        ("then", True): table.logical("or", c, p),
+        ("then", False): table.logical("and", table.logical("not", c), p),
+        ("else", True): table.logical("or", table.logical("not", c), p),
+        ("else", False): table.logical("and", c, p),
+    }
+    prover = Prover(table)
+    assert [form for form, term in forms.items() if prover.equal(choice, term)] == [(place, chosen)]
