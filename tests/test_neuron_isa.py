@@ -122,11 +122,13 @@ CASES: list[tuple[str, Any, Any, str, str]] = [
         "bound0 is a number or a tile of shape (128, 1)",
     ),
     (
-        "nisa.memset(r, 7.0)\nnisa.tensor_copy_predicated(r, t, t)",
-        np.where(X != 0, X, np.float32(7)),
+        "p = nl.ndarray((128, 64), nl.uint8, buffer=nl.sbuf)\n"
+        "nisa.tensor_scalar(p, t, nl.greater, 0.0)\n"
+        "nisa.memset(r, 7.0)\nnisa.tensor_copy_predicated(r, t, p)",
+        np.where(X > 0, X, np.float32(7)),
         None,
-        "nisa.tensor_copy_predicated(r, t, t)",
-        "which was not written",
+        "nisa.memset(r, 7.0)\nnisa.tensor_copy_predicated(r, t, t)",
+        "predicate is float32, not uint8",
     ),
     (
         "nisa.nc_stream_shuffle(r, t, shuffle_mask=[3] * 16 + list(range(16)))",

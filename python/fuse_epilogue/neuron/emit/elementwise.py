@@ -6,15 +6,18 @@ from dataclasses import replace
 
 from ..isa import INSTRUCTIONS
 from .moves import Moves
-from .patterns import Column, Site, Tile, inner
+from .patterns import Column, Site, Tile, inner, number
 from .program import (
     FLOATS,
+    MASK,
     Binary,
+    Compare,
     Convert,
     Expression,
     Function,
     Number,
     Operand,
+    Where,
     parts,
     with_parts,
 )
@@ -64,6 +67,9 @@ class Elementwise(Moves):
         kept = area.kept(self.ranges)
         site = Site(kept, target.space, engine)
         value = self._narrow(value, target, area, site, block, top=True)
+        if isinstance(value, Where):
+            self._where(target, value, area, block, site)
+            return
         call = None
         if first and engine is None and not isinstance(value, (Number, Operand)):
             call = select(value, replace(site, engine="scalar"))
@@ -81,7 +87,39 @@ class Elementwise(Moves):
             if each.dtype not in FLOATS and not isinstance(each, Number):
                 if isinstance(value, (Number, Operand)) and value.dtype == target.dtype:
                     continue
+                if isinstance(each, Compare) or self._is_mask(each):
+                    continue
                 raise EmitError("dtype", f"block '{block}'", f"computes with {each.dtype}")
+
+    def _is_mask(self, value: Expression) -> bool:
+        return isinstance(value, Operand) and value.name in self.masks
+
+    def _where(self, target: Operand, value: Where, area: Area, block: str, site: Site) -> None:
+        """Write a choice that data make: one of the two values, then the other over it."""
+        if site.engine not in (None, "vector"):
+            reason = f"the {site.engine} engine has no instruction for a choice that data make"
+            raise EmitError("engine", f"block '{block}'", reason)
+        mask, chosen = value.mask, value.a
+        if not isinstance(mask, Operand):
+            mask = self._temporary(mask, MASK, area, block, site)
+        # What is copied has the type of where it goes, and is not overwritten before.
+        plain = isinstance(chosen, Operand) and chosen.name != target.name
+        if not isinstance(chosen, Number) and not (plain and chosen.dtype == target.dtype):
+            chosen = self._temporary(chosen, target.dtype, area, block, site)
+        self.compute(target, value.b, area, block, site.engine)
+        kept = area.kept(self.ranges)
+        source = self.view(chosen, area, kept, block) if isinstance(chosen, Operand) else ""
+        if isinstance(chosen, Number):
+            source = number(chosen.value)
+        self.text.call(
+            "nisa.tensor_copy_predicated",
+            [
+                self.view(target, area, kept, block),
+                source,
+                self.view(mask, area, kept, block),
+            ],
+        )
+        self._widen(target, area, kept, block)
 
     def _narrow(
         self,
@@ -145,6 +183,8 @@ class Elementwise(Moves):
     ) -> Operand:
         """Compute into a tile of its own, over the same elements."""
         target = self.tile(dtype, area, area.kept(self.ranges))
+        if dtype == MASK:
+            self.masks.add(target.name)
         self.compute(target, value, area, block, site.engine)
         return target
 

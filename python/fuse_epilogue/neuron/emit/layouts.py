@@ -94,12 +94,14 @@ class _Planner:
         if is_matmul(leaf):
             self._matmul(leaf, partition)
             return
-        if partition is None:
-            raise EmitError("no-partition-loop", f"block '{leaf.block}'", 'no loop is marked "P"')
-        _at_most(leaf, partition)
         places = [(target.tensor, target.index)]
         for value in (target.value, *([leaf.init.value] if leaf.init else [])):
             places += [(load.tensor, load.index) for load in loads(value)]
+        if partition is None:
+            if all(tensor.space == "hbm" for tensor, _ in places):
+                return  # HBM has no partitions
+            raise EmitError("no-partition-loop", f"block '{leaf.block}'", 'no loop is marked "P"')
+        _at_most(leaf, partition)
         copy = isinstance(target.value, Load)
         for place, (tensor, index) in enumerate(places):
             # A copy's source may lie otherwise: then it is a transposition.

@@ -32,6 +32,8 @@ class Moves:
     ----------
     wanted : set[str]
         Tensors that need one: their columns are operands.
+    masks : set[str]
+        Tiles that hold comparisons.
     """
 
     def __init__(self, names: Names, ranges: Ranges, text: Text, widened: frozenset[str]) -> None:
@@ -40,6 +42,7 @@ class Moves:
         self.text = text
         self.widened = widened
         self.wanted: set[str] = set()
+        self.masks: set[str] = set()
         self._wide: dict[str, str] = {}
         self._ones: dict[str, tuple[str, int]] = {}
 

@@ -16,6 +16,9 @@ ROLES: tuple[Role, ...] = ("P", "F", "lhs_F", "rhs_F")
 #: Types the engines compute with; others can only be moved.
 FLOATS = frozenset({"float32", "float16", "bfloat16"})
 
+#: Type of what comparisons give: `nisa.tensor_copy_predicated` takes no float.
+MASK = "uint8"
+
 #: Binary operations by their name in ``nl``.
 COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
 
@@ -98,6 +101,13 @@ class Binary:
 
 
 @dataclass(frozen=True)
+class Compare(Binary):
+    """A comparison of two floats, or of two comparisons: 1 where it holds, 0 elsewhere."""
+
+    dtype: str = MASK
+
+
+@dataclass(frozen=True)
 class Function:
     """A function of ``nl``, rounded to a type."""
 
@@ -124,7 +134,17 @@ class Choose:
     dtype: str
 
 
-Expression: TypeAlias = Number | Load | Operand | Binary | Function | Convert | Choose
+@dataclass(frozen=True)
+class Where:
+    """`a` where data fulfil a condition, `b` elsewhere."""
+
+    mask: Expression
+    a: Expression
+    b: Expression
+    dtype: str
+
+
+Expression: TypeAlias = Number | Load | Operand | Binary | Function | Convert | Choose | Where
 
 
 @dataclass(frozen=True)
@@ -272,6 +292,8 @@ def parts(value: Expression) -> list[Expression]:
     match value:
         case Binary(a=a, b=b) | Choose(a=a, b=b):
             return [a, b]
+        case Where(mask, a, b):
+            return [mask, a, b]
         case Function(a=a) | Convert(a=a):
             return [a]
     return []
@@ -281,7 +303,9 @@ def with_parts(value: Expression, change: Callable[[Expression], Expression]) ->
     """Return an expression with its parts changed; the same one if nothing changes."""
     match value:
         case Binary(op, a, b, dtype):
-            return Binary(op, change(a), change(b), dtype)
+            return type(value)(op, change(a), change(b), dtype)
+        case Where(mask, a, b, dtype):
+            return Where(change(mask), change(a), change(b), dtype)
         case Choose(conditions, a, b, dtype):
             return Choose(conditions, change(a), change(b), dtype)
         case Function(op, a, dtype):

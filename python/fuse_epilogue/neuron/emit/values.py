@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
+import tvm_ffi
 from tvm.ir import Call, TensorLoad, prim
 
 from .integers import Integers
 from .linear import Linear
-from .program import Binary, Choose, Convert, Expression, Function, Load, Number, Tensor
+from .program import (
+    FLOATS,
+    Binary,
+    Choose,
+    Compare,
+    Convert,
+    Expression,
+    Function,
+    Load,
+    Number,
+    Tensor,
+    Where,
+)
 from .refusals import EmitError
 
 _BINARY = {
@@ -20,12 +34,31 @@ _BINARY = {
     prim.Max: "maximum",
     prim.Min: "minimum",
 }
+_COMPARISONS = {
+    prim.LT: "less",
+    prim.LE: "less_equal",
+    prim.GT: "greater",
+    prim.GE: "greater_equal",
+    prim.EQ: "equal",
+    prim.NE: "not_equal",
+}
+_PYTHON = {
+    prim.LT: operator.lt,
+    prim.LE: operator.le,
+    prim.GT: operator.gt,
+    prim.GE: operator.ge,
+    prim.EQ: operator.eq,
+    prim.NE: operator.ne,
+}
+#: Of two comparisons, each 0 or 1.
+_LOGIC = {prim.And: "multiply", prim.Or: "maximum"}
 _FUNCTIONS = {
     "sigmoid": "sigmoid",
     "tanh": "tanh",
     "exp": "exp",
     "log": "log",
     "erf": "erf",
+    "fabs": "abs",
     "sqrt": "sqrt",
     "rsqrt": "rsqrt",
 }
@@ -67,6 +100,9 @@ class Values:
                 tensor = self.known(expr.source, block)
                 index = tuple(self.integers.linear(each, block) for each in expr.indices)
                 return Load(tensor, index or (Linear(),), tensor.dtype)
+            case prim.Cast() if str(expr.value.ty.dtype) == "bool":
+                yes, no = (Number(value, dtype) for value in (1.0, 0.0))
+                return Where(self._mask(expr.value, block), yes, no, dtype)
             case prim.Cast():
                 a = self.expression(expr.value, block)
                 return a if a.dtype == dtype else Convert(a, dtype)
@@ -90,8 +126,62 @@ class Values:
         raise EmitError("expression", block, f"no instruction computes {kind}, in '{expr}'")
 
     def _choose(self, condition: Any, a: Any, b: Any, block: str) -> Expression:
+        if loads(condition):
+            return self._where(condition, a, b, block)
         found = self.integers.conditions(condition, block)
         if found is None:
             return self.expression(b, block)
         yes = self.expression(a, block)
         return Choose(tuple(found), yes, self.expression(b, block), yes.dtype) if found else yes
+
+    def _where(self, condition: Any, a: Any, b: Any, block: str) -> Expression:
+        """Read a choice that data make."""
+        if isinstance(condition, prim.And) and not (loads(condition.a) and loads(condition.b)):
+            places, data = condition.a, condition.b
+            if loads(places):
+                places, data = data, places
+            return self._choose(places, prim.Select(data, a, b), b, block)
+        yes, no = self.expression(a, block), self.expression(b, block)
+        return Where(self._mask(condition, block), yes, no, yes.dtype)
+
+    def _mask(self, condition: Any, block: str) -> Expression:
+        """Read a condition on data."""
+        condition = _without_integers(condition)
+        if isinstance(condition, prim.Not):
+            return Compare("less", self._mask(condition.a, block), Number(0.5, "float32"))
+        if type(condition) in _LOGIC:
+            a, b = self._mask(condition.a, block), self._mask(condition.b, block)
+            return Compare(_LOGIC[type(condition)], a, b)
+        if type(condition) not in _COMPARISONS:
+            raise EmitError("expression", block, f"no instruction computes '{condition}'")
+        a, b = self.expression(condition.a, block), self.expression(condition.b, block)
+        if not {a.dtype, b.dtype} <= FLOATS:
+            raise EmitError("dtype", block, f"compares {a.dtype} with {b.dtype}")
+        return Compare(_COMPARISONS[type(condition)], a, b)
+
+
+def _without_integers(condition: Any) -> Any:
+    """Return a condition for a comparison of one that was stored as an integer."""
+    compare = _PYTHON.get(type(condition))
+    if compare is None:
+        return condition
+    for stored, other, swapped in (
+        (condition.a, condition.b, False),
+        (condition.b, condition.a, True),
+    ):
+        while isinstance(stored, prim.Cast):
+            stored = stored.value
+        if str(stored.ty.dtype) != "bool" or not isinstance(other, prim.IntImm):
+            continue
+        number = int(other)
+        no, yes = ((compare(number, x) if swapped else compare(x, number)) for x in (0, 1))
+        if no != yes:
+            return stored if yes else prim.Not(stored)
+    return condition
+
+
+def loads(expr: Any) -> list[Any]:
+    """Return the loads in an expression of TIR."""
+    found: list[Any] = []
+    tvm_ffi.structural_walk(expr, (TensorLoad, found.append))
+    return found

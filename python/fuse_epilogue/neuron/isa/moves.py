@@ -88,9 +88,13 @@ def run_compute(dst: np.ndarray, args: Arguments) -> None:
 
 def fit_predicated(args: Arguments) -> None:
     """Check a copy of some elements."""
-    dst, src = args["dst"], args["src"]
+    dst, src, predicate = args["dst"], args["src"], args["predicate"]
     if not isinstance(src, (int, float)):
         shapes.same("src", src, dst)
+        if src.dtype != dst.dtype:
+            raise Refused("operand-types", f"src is {src.dtype}, dst {dst.dtype}")
+    if str(predicate.dtype) not in ("uint8", "uint16", "uint32"):
+        raise Refused("operand-types", f"predicate is {predicate.dtype}, not uint8, 16 or 32")
     shapes.same("predicate", args["predicate"], dst)
 
 
@@ -192,7 +196,7 @@ ROWS = (
         parameters("dst:dst src:vector predicate:tile reverse_pred:flag", reverse_pred=False),
         fit_predicated,
         run_predicated,
-        Cost(1.0, ASSUMED),
+        Cost(2.0, "AWS Neuron documentation, SDK 2.26, its estimated cost with all in SBUF"),
         reads_dst=lambda args: True,
     ),
     Instruction(
