@@ -45,17 +45,29 @@ class Rule(Protocol):
         """Return how a function is scheduled, and why not better."""
 
 
-#: The rules for Trainium, and for a kind of TVM's targets, tried in order.
-NEURON: tuple[Rule, ...] = (
-    neuron.DepthwiseConv1d(),
-    neuron.Matmul(),
-    neuron.Transpose(),
-    neuron.RowReduce(),
-    neuron.Elementwise(),
-    neuron.Attention(),
-    neuron.Conv2d(),
-    neuron.RowStages(),
-)
+def neuron_rules(finite: bool = False) -> tuple[Rule, ...]:
+    """Return the rules for Trainium, in the order in which they are tried.
+
+    Parameters
+    ----------
+    finite : bool
+        Whether all data is finite: the tensor engine may then do what would spoil other elements.
+    """
+    return (
+        neuron.DepthwiseConv1d(finite=finite),
+        neuron.Matmul(),
+        neuron.Transpose(finite=finite),
+        neuron.Movement(finite=finite),
+        neuron.RowReduce(),
+        neuron.Elementwise(),
+        neuron.Attention(finite=finite),
+        neuron.Conv2d(finite=finite),
+        neuron.RowStages(),
+    )
+
+
+NEURON = neuron_rules()
+#: The rules for a kind of TVM's targets, tried in order.
 RULES: dict[str, tuple[Rule, ...]] = {
     "cuda": (cuda.DepthwiseConv1d(),),
     "llvm": (cpu.DepthwiseConv1d(),),

@@ -53,6 +53,51 @@ def part_of(func: tirx.PrimFunc, block: str) -> tirx.PrimFunc | None:
     return _function(func, params, own, [buffer for buffer in used if handle(buffer) in inner])
 
 
+def pieces_of(func: tirx.PrimFunc, count: int) -> tuple[tirx.PrimFunc, tirx.PrimFunc]:
+    """Return the first statements of a function, and the others, as two functions.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        Of several loop nests.
+    count : int
+        How many are in the first function.
+
+    Returns
+    -------
+    tuple[tvm.tirx.PrimFunc, tvm.tirx.PrimFunc]
+        The parameters of each are those that it uses, and what the first computes for the second
+        under one name; those that it writes come last.
+
+    Example
+    -------
+    >>> from fuse_epilogue.workloads import matmul
+    >>> pieces = pieces_of(matmul(8, 8, 8, activation="relu"), 1)
+    >>> [[param.name for param in piece.params] for piece in pieces]
+    [['a', 'b', 's'], ['bias', 's', 'y']]
+    """
+    root = func.body.block
+    parts = statements(root.body)
+    sides = parts[:count], parts[count:]
+    made = []
+    for own, others in (sides, sides[::-1]):
+        used = [
+            buffer
+            for buffer in (*func.params, *root.alloc_buffers)
+            if any(uses(part, buffer) for part in own)
+        ]
+        inner = [
+            buffer
+            for buffer in root.alloc_buffers
+            if any(buffer.same_as(each) for each in used)
+            and not any(uses(part, buffer) for part in others)
+        ]
+        kept = {handle(buffer) for buffer in inner}
+        params = [buffer for buffer in used if handle(buffer) not in kept]
+        made.append(_function(func, _with_results_last(params, own), own, inner))
+    return made[0], made[1]
+
+
 def put_back(func: tirx.PrimFunc, part: tirx.PrimFunc, written: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return a function with a part of it rewritten.
 
@@ -82,6 +127,11 @@ def put_back(func: tirx.PrimFunc, part: tirx.PrimFunc, written: tirx.PrimFunc) -
     inner = {handle(buffer) for buffer in old.alloc_buffers}
     kept = [buffer for buffer in root.alloc_buffers if handle(buffer) not in inner]
     return _function(func, func.params, parts, [*new.alloc_buffers, *kept])
+
+
+def _with_results_last(params: list[Any], own: Iterable[Any]) -> list[Any]:
+    written = set().union(*map(_written, own))
+    return sorted(params, key=lambda buffer: handle(buffer) in written)
 
 
 def _names(statement: Any) -> list[str]:

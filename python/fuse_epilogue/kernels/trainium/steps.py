@@ -15,6 +15,7 @@ from ...rewrites.step import NotRewritten
 from . import attention_blocks, channel_conv, conv2d_blocks, product_blocks
 from .attention import find_attention
 from .conv2d import find_conv2d
+from .movement import moved
 from .outline import part_of, put_back
 from .products import product_in
 from .row_blocks import REST, RowWriter
@@ -58,6 +59,11 @@ def attention(func: tirx.PrimFunc, _: str) -> tirx.PrimFunc:
 def conv2d(func: tirx.PrimFunc, _: str) -> tirx.PrimFunc:
     """Rewrite a 2-D convolution in tiles, see :mod:`.conv2d_blocks`."""
     return put_back(func, func, conv2d_blocks.rewritten(find_conv2d(func)))
+
+
+def movement(func: tirx.PrimFunc, _: str, transposed: bool) -> tirx.PrimFunc:
+    """Rewrite a function that moves elements, see :mod:`.movement_blocks`."""
+    return put_back(func, func, moved(func, transposed))
 
 
 def conv(

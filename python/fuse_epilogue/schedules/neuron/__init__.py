@@ -4,6 +4,7 @@ from ...kernels.trainium.attention import Attention
 from ...kernels.trainium.conv2d import Conv2d
 from ...kernels.trainium.depthwise import DepthwiseConv1d
 from ...kernels.trainium.matmul import Matmul
+from ...kernels.trainium.movement import Movement
 from ...kernels.trainium.row_reduction import Elementwise, RowReduce
 from ...kernels.trainium.row_stages import RowStages
 from ...kernels.trainium.transposes import Transpose
@@ -14,6 +15,7 @@ __all__ = [
     "DepthwiseConv1d",
     "Elementwise",
     "Matmul",
+    "Movement",
     "RowReduce",
     "RowStages",
     "Transpose",
