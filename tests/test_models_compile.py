@@ -167,7 +167,7 @@ def test_modules_without_a_model_are_refused() -> None:
     ("options", "message"),
     [
         ({"limit": 3}, "limit is for a PrimFunc"),
-        ({"target": "trn1"}, "models are compiled for processors"),
+        ({"target": "trn1", "threads": 1}, "threads is not for models on Trainium"),
         ({"target": {"kind": "c"}}, "kind 'llvm'"),
         ({"example_inputs": ()}, "example_inputs is for torch modules"),
     ],

@@ -88,7 +88,8 @@ def loaded(given: argparse.Namespace) -> CompiledModel:
         if value:
             raise output.InputError(f"{option} is for a model to compile: '{path}' is compiled")
     try:
-        return load(path)
+        model: CompiledModel = load(path)
+        return model
     except SavedModelError as error:
         raise output.InputError(str(error)) from error
 

@@ -8,6 +8,7 @@ from .compiled import CompiledModel
 from .database import Database, DatabaseError
 from .front import compile
 from .importing import ImportRefusal, import_model
+from .neuron_package import NeuronPackage
 from .pipeline import model_pipeline
 from .report import FunctionReport, ModelReport
 from .saved import SavedModelError, load
@@ -21,6 +22,7 @@ __all__ = [
     "FunctionReport",
     "ImportRefusal",
     "ModelReport",
+    "NeuronPackage",
     "SavedModelError",
     "Signature",
     "compile",

@@ -23,6 +23,7 @@ from ..transform.schedule_module import KINDS_OF_TARGETS
 from .compiled import CompiledModel, report_of
 from .database import Database
 from .importing import import_model
+from .neuron_package import NeuronPackage, package_of
 from .pipeline import machine_passes, scheduled
 from .signature import signature_of
 from .sizes import Sizes, combinations, with_copies
@@ -58,7 +59,8 @@ def compile(  # noqa: A001 - as tvm.compile
         This machine if None. For a PrimFunc all that :func:`fuse_epilogue.plan` takes; for a model
         a target of kind "llvm", or of kind "cuda" or a GPU by its name: what the planner does not
         know is scheduled by TVM's dlight there. A model for a GPU was called on none by the tests
-        of this package, which execute its kernels on a processor.
+        of this package, which execute its kernels on a processor. ``"trn1"``, ``"trn2"`` and
+        ``"trn3"``: a package of kernels in NKI, which run on the interpreter here.
     threads : int, optional
         For models: number of threads that parallel loops are made for; the target's "num-cores" if
         None. On how many threads they run is up to the environment variable TVM_NUM_THREADS.
@@ -85,13 +87,15 @@ def compile(  # noqa: A001 - as tvm.compile
         for other models that have it. Its machine code runs: use only a folder to which no one
         writes whom you would not trust with your programs.
     **of_function
-        For a PrimFunc: the options `profile`, `limit` and `finite` of :func:`fuse_epilogue.plan`.
+        For a PrimFunc: the options `profile`, `limit` and `finite` of :func:`fuse_epilogue.plan`;
+        `finite` also for a model on Trainium.
 
     Returns
     -------
-    CompiledModel, tvm.runtime.Executable or fuse_epilogue.neuron.kernel.Kernel
-        For a model, a :class:`CompiledModel`. For a PrimFunc, an executable whose "main" is the
-        function, called with a tensor for each parameter; for Trainium, the kernel.
+    CompiledModel, NeuronPackage, tvm.runtime.Executable or fuse_epilogue.neuron.kernel.Kernel
+        For a model, a :class:`CompiledModel`, or for Trainium a :class:`NeuronPackage`. For a
+        PrimFunc, an executable whose "main" is the function, called with a tensor for each
+        parameter; for Trainium, the kernel.
 
     Raises
     ------
@@ -111,6 +115,7 @@ def compile(  # noqa: A001 - as tvm.compile
     >>> kernel.parameters
     ('a', 'b', 'bias')
     """
+    core = _core(target)
     unknown = sorted(set(of_function) - set(_OF_FUNCTIONS))
     if unknown:
         raise TypeError(f"compile() got an unexpected keyword argument '{unknown[0]}'")
@@ -129,12 +134,44 @@ def compile(  # noqa: A001 - as tvm.compile
         points = 0 if measure is None else measure
         here = host() if target is None else target
         return choose.compile(model, here, measure=points, **of_function)  # type: ignore[arg-type]
+    if core is not None:
+        given = {"threads": threads, "sizes": sizes, "measure": measure, "database": database}
+        return _package(
+            model, core, example_inputs, dynamic_shapes, on_progress, given, of_function
+        )
     if of_function:
         name = next(iter(of_function))
         raise ValueError(f"{name} is for a PrimFunc: leave it out for a model")
     options = Options(threads, channels_last, sizes, measure, on_progress, database)
     mod = import_model(model, example_inputs, dynamic_shapes)
     return compile_imported(mod, processor(target, threads), options)
+
+
+def _core(target: Any) -> Machine | None:
+    """Return the machine that a target names, None if it is not Trainium."""
+    if isinstance(target, Machine):
+        return target
+    return MACHINES.get(target) if isinstance(target, str) else None
+
+
+def _package(
+    model: Any,
+    core: Machine,
+    example_inputs: Sequence[Any] | None,
+    dynamic_shapes: Any,
+    on_progress: Callable[[int, int], Any] | None,
+    others: Mapping[str, Any],
+    of_function: Mapping[str, Any],
+) -> NeuronPackage:
+    """Compile a model for Trainium."""
+    refused = [name for name, value in others.items() if value is not None]
+    refused += [name for name in of_function if name != "finite"]
+    if refused:
+        raise ValueError(f"{refused[0]} is not for models on Trainium: leave it out")
+    finite = of_function.get("finite", False)
+    flag("finite", finite)
+    mod = import_model(model, example_inputs, dynamic_shapes)
+    return package_of(mod, core, finite=finite, on_progress=on_progress)
 
 
 def processor(target: Any, threads: int | None = None) -> Target:
@@ -151,8 +188,8 @@ def processor(target: Any, threads: int | None = None) -> Target:
         return host(threads)
     if isinstance(target, Machine) or (isinstance(target, str) and target in MACHINES):
         raise ValueError(
-            f"models are compiled for processors and GPUs, not for {target}: compile single "
-            "PrimFuncs for it"
+            f"a processor or a GPU is needed here, not {target}: fuse_epilogue.compile makes "
+            "packages for it"
         )
     target = target.target if isinstance(target, Gpu) else named(target)
     if not isinstance(target, Target | str | dict):

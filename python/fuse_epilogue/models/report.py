@@ -13,7 +13,10 @@ from .. import _html
 #: The kind of a function that is a view at run time, and takes no time.
 _VIEW = "view"
 _STYLE = "body{font:14px sans-serif}td,th{padding:2px 8px;text-align:left}"
-_HEADS = ("function", "sizes", "kind", "fusion", "calls", "timed", "predicted", "measured", "share")
+_HEADS = (
+    *("function", "sizes", "kind", "fusion", "calls", "timed", "predicted", "from", "to"),
+    *("measured", "share"),
+)
 #: Columns of text, at the left of their place; the others are of numbers.
 _TEXTS = ("function", "kind", "fusion", "sizes")
 
@@ -44,6 +47,8 @@ class FunctionReport:
     sizes : str
         The sizes that it is for, such as "batch = 8", in a model with sizes that have names; empty
         for what serves all other sizes.
+    least_s, most_s : float
+        Bounds of `predicted_s`, for Trainium; 0 otherwise.
     """
 
     name: str
@@ -55,6 +60,8 @@ class FunctionReport:
     why: str = ""
     trials: int = 0
     sizes: str = ""
+    least_s: float = 0.0
+    most_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -84,6 +91,12 @@ class ModelReport:
     def total_s(self) -> float:
         """Seconds of one run: measured if it was measured, predicted otherwise."""
         return sum(self._seconds(each) for each in self._run())
+
+    @property
+    def range_s(self) -> tuple[float, float]:
+        """Bounds of the predicted seconds of one run, for Trainium; 0 otherwise."""
+        run = self._run()
+        return sum(each.least_s for each in run), sum(each.most_s for each in run)
 
     def _run(self, like: FunctionReport | None = None) -> list[FunctionReport]:
         """Return the functions of one run: with the sizes of a function."""
@@ -195,6 +208,8 @@ class ModelReport:
             hidden.add("sizes")
         if not any(each.trials for each in self.functions):
             hidden.add("timed")
+        if not any(each.most_s for each in self.functions):
+            hidden |= {"from", "to"}
         return [head for head in _HEADS if head not in hidden]
 
     def _row(self, each: FunctionReport) -> list[str]:
@@ -207,6 +222,8 @@ class ModelReport:
             "calls": str(each.calls),
             "timed": f"{each.trials} ways" if each.trials else "",
             "predicted": _microseconds(each.predicted_s or None),
+            "from": _microseconds(each.least_s or None),
+            "to": _microseconds(each.most_s or None),
             "measured": _microseconds(each.measured_s),
             "share": "" if share is None else f"{share:.1%}",
         }

@@ -60,7 +60,7 @@ def save_entry(model: CompiledModel, path: str | Path, key: dict[str, Any] | Non
         "versions": versions(),
         "key": key,
         "target": model.target,
-        "signature": _signature_data(model.signature),
+        "signature": signature_data(model.signature),
         "sizes": list(model.sizes),
         "report": json.loads(model.report.to_json()),
         "bytes": len(code),
@@ -78,10 +78,11 @@ def save_entry(model: CompiledModel, path: str | Path, key: dict[str, Any] | Non
     _replace(file, write)
 
 
-def load(path: str | Path) -> CompiledModel:
-    """Load a model that :meth:`CompiledModel.save` has saved.
+def load(path: str | Path) -> Any:
+    """Load a model that :meth:`CompiledModel.save` or :meth:`NeuronPackage.save` has saved.
 
-    Its machine code runs in this process: load only files that you trust.
+    Its machine code runs in this process: load only files that you trust. A package for Trainium is
+    a folder, from which nothing runs but on the interpreter and as TIR.
 
     Parameters
     ----------
@@ -89,7 +90,7 @@ def load(path: str | Path) -> CompiledModel:
 
     Returns
     -------
-    CompiledModel
+    CompiledModel or NeuronPackage
 
     Raises
     ------
@@ -106,6 +107,10 @@ def load(path: str | Path) -> CompiledModel:
     Traceback (most recent call last):
     FileNotFoundError: [Errno 2] No such file or directory: 'no_such_file.fe'
     """
+    if Path(path).is_dir():
+        from . import neuron_saved
+
+        return neuron_saved.load(Path(path))
     return _loaded(*_read(Path(path)))
 
 
@@ -126,7 +131,7 @@ def load_entry(path: Path, key: dict[str, Any]) -> CompiledModel:
 
 
 def _loaded(manifest: dict[str, Any], code: bytes) -> CompiledModel:
-    signature = _signature_from(manifest["signature"])
+    signature = signature_from(manifest["signature"])
     report = ModelReport.from_json(json.dumps(manifest["report"]))
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder, _LIBRARY)
@@ -219,7 +224,7 @@ def _check(file: Path, manifest: dict[str, Any], code: bytes) -> None:
     if len(code) != manifest["bytes"] or hashlib.sha256(code).hexdigest() != manifest["sha256"]:
         raise SavedModelError(f"'{file}' is damaged: its machine code has another hash")
     _check_processor(file, manifest["target"])
-    _sizes_from(manifest["sizes"], _signature_from(manifest["signature"]))
+    _sizes_from(manifest["sizes"], signature_from(manifest["signature"]))
     ModelReport.from_json(json.dumps(manifest["report"]))
 
 
@@ -245,7 +250,9 @@ def _check_processor(file: Path, target: str) -> None:
             )
 
 
-def _signature_data(signature: Signature) -> dict[str, Any]:
+def signature_data(signature: Signature) -> dict[str, Any]:
+    """Return a signature as JSON has it."""
+
     def arrays(types: tuple[ArrayType, ...]) -> list[Any]:
         return [[each.name, list(each.shape), each.dtype] for each in types]
 
@@ -256,7 +263,9 @@ def _signature_data(signature: Signature) -> dict[str, Any]:
     }
 
 
-def _signature_from(data: dict[str, Any]) -> Signature:
+def signature_from(data: dict[str, Any]) -> Signature:
+    """Return the signature that :func:`signature_data` has made data of."""
+
     def arrays(types: list[Any]) -> tuple[ArrayType, ...]:
         return tuple(ArrayType(name, tuple(shape), dtype) for name, shape, dtype in types)
 

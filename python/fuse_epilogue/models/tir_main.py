@@ -28,13 +28,13 @@ def with_relax_main(mod: ir.IRModule) -> ir.IRModule:
         come last.
     """
     name, func = _entry(mod)
-    written = _written(func)
+    stored = written(func)
     params = list(func.params)
     if not all(hasattr(param.ty, "shape") for param in params):
         raise ValueError(f"'{name}' has a parameter that is not a buffer: a model takes arrays")
-    outputs = [param for param in params if handle(param) in written]
+    outputs = [param for param in params if handle(param) in stored]
     count = len(params) - len(outputs)
-    if not outputs or any(handle(param) in written for param in params[:count]):
+    if not outputs or any(handle(param) in stored for param in params[:count]):
         raise ValueError(
             f"the last parameters of '{name}' must be its outputs, and it must only write those"
         )
@@ -74,8 +74,13 @@ def _type(param: Any) -> Any:
     return relax.TensorType(list(param.ty.shape), str(param.ty.dtype))
 
 
-def _written(func: Any) -> set[int]:
-    """Return the handles of the buffers that the statements of a function store to."""
+def written(func: Any) -> set[int]:
+    """Return the handles of the buffers that the statements of a function store to.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+    """
     found: set[int] = set()
     tvm_ffi.structural_walk(
         func.body, (tirx.BufferStore, lambda node: found.add(handle(node.buffer)))

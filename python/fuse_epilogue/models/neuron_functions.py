@@ -1,0 +1,214 @@
+"""Kernels for the functions of a model on Trainium: by a plan, by a rule, or in several pieces.
+
+A function that no kernel computes is left to the processor, and the reason is kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.ir import TensorLoad
+from tvm.sym import Analyzer
+
+from ..kernels.trainium.outline import pieces_of
+from ..neuron import CheckError, EmitError, emit
+from ..neuron.emit.names import RESERVED
+from ..neuron.kernel import Kernel
+from ..neuron.machine import Machine
+from ..planner import plan
+from ..recognize.stages import simplified_indices
+from ..schedules import neuron_rules
+from ..tir.build import with_fields
+from ..tir.nest import all_names, child_names, statements
+from ..transform.chosen import without_name
+
+#: The kind of a function that is computed by the processor.
+HOST = "host"
+#: Longest name of a function, and of the file that it is in.
+_LONGEST = 60
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A function, or a part of one.
+
+    Attributes
+    ----------
+    name : str
+    func : tvm.tirx.PrimFunc
+        Not scheduled; its results are its last parameters.
+    kind : str
+        "conv", "product", "rows" and so on if it is planned, the name of a rule, or :data:`HOST`.
+    fusion : str
+        "tail" if what follows its reduction is fused, else "none".
+    kernel : Kernel or None
+        None if the processor computes it.
+    why : str
+        Reason why there is no kernel, or no better one; empty otherwise.
+    """
+
+    name: str
+    func: tirx.PrimFunc
+    kind: str
+    fusion: str = "none"
+    kernel: Kernel | None = None
+    why: str = ""
+
+
+def pieces(name: str, func: tirx.PrimFunc, core: Machine, finite: bool) -> list[Piece]:
+    """Return a function as kernels.
+
+    Parameters
+    ----------
+    name : str
+    func : tvm.tirx.PrimFunc
+        Not scheduled, with numbers for its sizes.
+    core : Machine
+    finite : bool
+        Whether all data is finite.
+
+    Returns
+    -------
+    list[Piece]
+        In the order in which they run. One if a kernel computes the function; else several that
+        share what the earlier ones compute for the later ones, by the names of parameters.
+
+    Example
+    -------
+    >>> from fuse_epilogue.neuron.machine import TRN2
+    >>> from fuse_epilogue.workloads import matmul
+    >>> found = pieces("layer", matmul(8, 8, 8, activation="relu"), TRN2, False)
+    >>> [(piece.name, piece.kind, piece.fusion) for piece in found]
+    [('layer', 'product', 'tail')]
+    """
+    return [
+        _piece(made, _short(name) if number == 0 else f"{_short(name)}_{number}")
+        for number, made in enumerate(_parts(func, core, finite))
+    ]
+
+
+def _simplified(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a function whose blocks read what others only moved where that came from."""
+    if not _has_root(func):
+        return func
+    sch = s_tir.Schedule(func)
+    for name in child_names(func):
+        store = sch.get(sch.get_sblock(name)).body if all_names(func).count(name) == 1 else None
+        if isinstance(store, tirx.BufferStore) and isinstance(store.value, TensorLoad):
+            with contextlib.suppress(s_tir.ScheduleError):
+                sch.compute_inline(sch.get_sblock(name))
+
+    def block(node: Any) -> Any:
+        if not node.iter_vars:
+            return node
+        analyzer = Analyzer()
+        for axis in node.iter_vars:
+            analyzer.bind(axis.var, axis.dom)
+        init = None if node.init is None else simplified_indices(node.init, analyzer)
+        return with_fields(node, body=simplified_indices(node.body, analyzer), init=init)
+
+    func = sch.mod["main"]
+    return func.with_body(tvm_ffi.structural_map(func.body, (s_tir.SBlock, block)))
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A piece before it has a name: its schedule, None if there is none."""
+
+    func: tirx.PrimFunc
+    kind: str = HOST
+    fusion: str = "none"
+    scheduled: Any = None
+    why: str = ""
+
+
+def _piece(made: _Made, name: str) -> Piece:
+    kernel = None
+    if made.scheduled is not None:
+        taken = any(param.name == name for param in made.func.params)
+        kernel = emit(made.scheduled, f"{name}_kernel" if taken else name)
+    return Piece(name, made.func, made.kind, made.fusion, kernel, made.why)
+
+
+def _parts(func: tirx.PrimFunc, core: Machine, finite: bool) -> list[_Made]:
+    whole = _made(func, core, finite)
+    if whole.scheduled is None and not (simple := _simplified(func)).same_as(func):
+        again = _made(simple, core, finite)
+        whole, func = (again, simple) if again.scheduled is not None else (whole, func)
+    count = len(statements(func.body.block.body)) if _has_root(func) else 1
+    if whole.scheduled is not None or count < 2 or not _has_floats(func):
+        return [whole]
+    for first in range(count - 1, 0, -1):
+        begin, rest = pieces_of(func, first)
+        found = _made(begin, core, finite)
+        if found.scheduled is not None or first == 1:
+            parts = [found, *_parts(rest, core, finite)]
+            # One call on the processor is better than several.
+            return parts if any(each.scheduled is not None for each in parts) else [whole]
+    return [whole]
+
+
+def _has_root(func: tirx.PrimFunc) -> bool:
+    return isinstance(func.body, s_tir.SBlockRealize)
+
+
+def _has_floats(func: tirx.PrimFunc) -> bool:
+    return any("float" in str(getattr(param.ty, "dtype", "")) for param in func.params)
+
+
+def _made(func: tirx.PrimFunc, core: Machine, finite: bool) -> _Made:
+    """Return a function with the schedule of one kernel, or why there is none."""
+    func = without_name(func)
+    tries: tuple[Callable[..., _Made], ...] = (_planned, _by_rule)
+    reason = ""
+    for attempt in tries:
+        try:
+            found = attempt(func, core, finite)
+        except (ValueError, EmitError, CheckError, s_tir.ScheduleError) as error:
+            reason = (str(error).strip().splitlines() or ["no message"])[-1]
+            continue
+        if found.scheduled is not None:
+            return found
+        reason = found.why
+    return _Made(func, why=reason)
+
+
+def _planned(func: tirx.PrimFunc, core: Machine, finite: bool) -> _Made:
+    chosen = plan(func, core, finite=finite)
+    scheduled = _checked(chosen.apply(func), core)
+    return _Made(func, chosen.kind, "tail" if chosen.fused else "none", scheduled)
+
+
+def _by_rule(func: tirx.PrimFunc, core: Machine, finite: bool) -> _Made:
+    reasons = []
+    for rule in neuron_rules(finite):
+        name = type(rule).__name__
+        choice = rule.choose(func, core)
+        if choice.schedule is not None:
+            return _Made(func, _words(name), "none", _checked(choice.schedule, core), choice.why)
+        reasons.append(f"{name}: {choice.why}")
+    # What a block is refused for says more than of which kind a function is not.
+    own = [reason for reason in reasons if "block '" in reason]
+    return _Made(func, why="; ".join(own or reasons))
+
+
+def _checked(scheduled: Any, core: Machine) -> Any:
+    """Return a schedule whose kernel keeps the rules of a machine."""
+    emit(scheduled).check(core)
+    return scheduled
+
+
+def _short(name: str) -> str:
+    """Return a name of a function that fits into a line, and is none of NKI's."""
+    short = name if len(name) <= _LONGEST else name[:_LONGEST].rstrip("_")
+    return f"{short}_" if short in RESERVED else short
+
+
+def _words(name: str) -> str:
+    """Return a rule's name in words: ``RowStages`` is "row stages"."""
+    return "".join(f" {char.lower()}" if char.isupper() else char for char in name).strip()

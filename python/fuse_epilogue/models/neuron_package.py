@@ -1,0 +1,304 @@
+"""A model for Trainium: kernels in NKI, the order of their calls, weights, and predicted times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import ir
+
+from ..neuron.kernel import Kernel
+from ..neuron.machine import Machine
+from ..neuron.values import numpy_dtype
+from ..tir.walk import handle
+from .arrays import as_argument, returner
+from .neuron_functions import HOST, Piece, pieces
+from .neuron_graph import Graph, Step, as_numpy, graph_of
+from .report import FunctionReport, ModelReport
+from .signature import ArrayType, Signature, signature_of
+
+
+class NeuronPackage:
+    """A model for Trainium; :func:`fuse_epilogue.compile` makes one.
+
+    Call it with an array for each input, of numpy, torch or any library with DLPack: the kernels
+    run on the interpreter, and what no kernel computes runs on this processor. On a machine with
+    Trainium the files that :meth:`save` writes are called from torch-xla or JAX.
+
+    Attributes
+    ----------
+    signature : Signature
+    report : ModelReport
+        Functions without a kernel are of kind "host", with the reason. Times are predicted by
+        :meth:`fuse_epilogue.neuron.Kernel.predict`, without what it takes to start a kernel.
+    machine : str
+        "trn1", "trn2" or "trn3".
+    graph : Graph
+        Arrays and the order of calls.
+    kernels : Mapping[str, Kernel]
+        By the name of a function.
+
+    Example
+    -------
+    >>> import numpy as np
+    >>> import tvm
+    >>> import fuse_epilogue
+    >>> from fuse_epilogue import workloads
+    >>> func = workloads.matmul(4, 4, 4, activation="relu")
+    >>> package = fuse_epilogue.compile(tvm.IRModule({"main": func}), "trn2")
+    >>> a, b, bias = np.eye(4, dtype="float32"), np.ones((4, 4), "float32"), np.ones(4, "float32")
+    >>> float(package(a, b, bias).sum())
+    32.0
+    """
+
+    def __init__(
+        self,
+        signature: Signature,
+        report: ModelReport,
+        machine: str,
+        graph: Graph,
+        kernels: Mapping[str, Kernel],
+    ) -> None:
+        """Keep everything; see :func:`fuse_epilogue.compile`."""
+        self.signature, self.report, self.machine = signature, report, machine
+        self.graph, self.kernels = graph, dict(kernels)
+        self._host: dict[str, Callable[..., Any]] = {}
+
+    @property
+    def predicted_ms(self) -> float:
+        """Milliseconds that the kernels of one run are predicted to take, one after the other."""
+        return self.report.total_s * 1e3
+
+    @property
+    def range_ms(self) -> tuple[float, float]:
+        """The least and the most milliseconds that they take; around `predicted_ms`."""
+        least, most = self.report.range_s
+        return least * 1e3, most * 1e3
+
+    @property
+    def not_on_trainium(self) -> tuple[FunctionReport, ...]:
+        """The functions without a kernel."""
+        return tuple(each for each in self.report.functions if each.kind == HOST)
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Run the model on the interpreter.
+
+        Parameters
+        ----------
+        *inputs
+            An array for each input.
+
+        Returns
+        -------
+        array or tuple of arrays
+            Results in arrays of the library of the first input; of numpy if the model has no input.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As for :class:`CompiledModel`.
+        fuse_epilogue.neuron.KernelError
+            A kernel does something undefined.
+
+        Example
+        -------
+        >>> import numpy as np
+        >>> import tvm
+        >>> import fuse_epilogue
+        >>> from fuse_epilogue import workloads
+        >>> mod = tvm.IRModule({"main": workloads.matmul(4, 4, 4)})
+        >>> package = fuse_epilogue.compile(mod, "trn2")
+        >>> a, bias = np.eye(4, dtype="float32"), np.ones(4, "float32")
+        >>> package(a, a, bias).tolist()[0]
+        [2.0, 1.0, 1.0, 1.0]
+        """
+        arrays = [_as_array(each) for each in inputs]
+        shapes = [each.shape for each in arrays]
+        self.signature.check(shapes, [str(each.dtype) for each in arrays])
+        graph = self.graph
+        values: dict[str, np.ndarray] = dict(graph.weights)
+        values.update(zip(graph.inputs, arrays, strict=True))
+        for step in graph.steps:
+            values.update(zip(step.outputs, self._outputs(step, values), strict=True))
+        results = tuple(np.array(values[name]) for name in graph.results)
+        if inputs and not isinstance(inputs[0], np.ndarray):
+            results = tuple(map(returner(inputs[0]), map(tvm.runtime.tensor, results)))
+        return results if self.signature.is_tuple else results[0]
+
+    def _outputs(self, step: Step, values: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        arrays = [values[name] for name in step.inputs]
+        shapes = [self.graph.shape(name) for name in step.outputs]
+        if not step.function:
+            return [arrays[0].reshape(shapes[0])]
+        if step.function in self.kernels:
+            found = self.kernels[step.function](*arrays)
+            outputs = list(found) if isinstance(found, tuple) else [found]
+        else:
+            outputs = self._on_host(step, arrays)
+        return [output.reshape(shape) for output, shape in zip(outputs, shapes, strict=True)]
+
+    def _on_host(self, step: Step, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        """Return what a function computes that has no kernel."""
+        name = step.function
+        if name not in self._host:
+            func = self.graph.functions[name].with_attr("global_symbol", "main")
+            built = tvm.compile(tvm.IRModule({"main": func}), target="llvm")
+            self._host[name] = built["main"]
+        outputs = [
+            tvm.runtime.tensor(
+                np.zeros(self.graph.shape(each), numpy_dtype(self.graph.arrays[each].dtype))
+            )
+            for each in step.outputs
+        ]
+        self._host[name](*map(tvm.runtime.tensor, arrays), *outputs)
+        return [as_numpy(output) for output in outputs]
+
+    def __repr__(self) -> str:
+        """Return the signature, how many kernels there are, and the predicted time."""
+        return (
+            f"<NeuronPackage {self.signature} for {self.machine}, {len(self.kernels)} kernels, "
+            f"predicted {self.predicted_ms:.4f} ms>"
+        )
+
+    def save(self, folder: str | Path) -> None:
+        """Write the package to a folder, which :func:`fuse_epilogue.load` reads.
+
+        Parameters
+        ----------
+        folder : str or pathlib.Path
+            A new folder: ``kernels`` has a file for each kernel, ``weights.npz`` the weights,
+            ``manifest.json`` the calls, ``glue_torch.py`` and ``glue_jax.py`` the functions that
+            call the kernels from torch-xla and JAX, ``report.html`` the report, and ``host`` in TIR
+            what has no kernel.
+
+        Raises
+        ------
+        FileExistsError
+            There is something already.
+        OSError
+            The folder cannot be written.
+
+        Example
+        -------
+        >>> import tvm
+        >>> import fuse_epilogue
+        >>> from fuse_epilogue import workloads
+        >>> mod = tvm.IRModule({"main": workloads.matmul(4, 4, 4)})
+        >>> package = fuse_epilogue.compile(mod, "trn2")
+        >>> package.save("model_trn2")
+        >>> fuse_epilogue.load("model_trn2").signature == package.signature
+        True
+        """
+        from .neuron_saved import save
+
+        save(self, Path(folder))
+
+
+def _as_array(array: Any) -> np.ndarray:
+    return array if isinstance(array, np.ndarray) else as_numpy(as_argument(array))
+
+
+def package_of(
+    mod: ir.IRModule,
+    core: Machine,
+    *,
+    finite: bool = False,
+    on_progress: Callable[[int, int], Any] | None = None,
+) -> NeuronPackage:
+    """Compile a Relax module that is a model for Trainium.
+
+    Parameters
+    ----------
+    mod : tvm.ir.IRModule
+        As :func:`.importing.import_model` returns it.
+    core : Machine
+    finite : bool
+        Whether all inputs, weights and intermediates are finite.
+    on_progress : callable, optional
+        Called with how many functions are done, and how many there are.
+
+    Raises
+    ------
+    ImportRefusal
+        As :func:`.neuron_graph.graph_of`.
+    """
+    graph = graph_of(mod)
+    used = dict.fromkeys(step.function for step in graph.steps if step.function)
+    parts: dict[str, list[Piece]] = {}
+    for number, name in enumerate(used):
+        parts[name] = pieces(name, graph.functions[name], core, finite)
+        if on_progress is not None:
+            on_progress(number + 1, len(used))
+    parts = _with_own_names(parts)
+    graph = _with_pieces(graph, parts)
+    kernels = {p.name: p.kernel for own in parts.values() for p in own if p.kernel is not None}
+    report = _report(graph, [p for own in parts.values() for p in own], core)
+    return NeuronPackage(signature_of(mod), report, core.name, graph, kernels)
+
+
+def _with_own_names(parts: Mapping[str, Sequence[Piece]]) -> dict[str, list[Piece]]:
+    """Return pieces with names that differ, whatever was cut off from the names of functions."""
+    taken: set[str] = set()
+    found: dict[str, list[Piece]] = {}
+    for function, own in parts.items():
+        found[function] = []
+        for piece in own:
+            name, number = piece.name, 1
+            while name in taken:
+                number += 1
+                name = f"{piece.name}_v{number}"
+            taken.add(name)
+            found[function].append(replace(piece, name=name))
+    return found
+
+
+def _with_pieces(graph: Graph, parts: Mapping[str, Sequence[Piece]]) -> Graph:
+    """Return a graph whose steps call pieces."""
+    arrays = dict(graph.arrays)
+    steps: list[Step] = []
+    for step in graph.steps:
+        if not step.function:
+            steps.append(step)
+            continue
+        params = graph.functions[step.function].params
+        names = dict(zip(map(handle, params), (*step.inputs, *step.outputs), strict=True))
+        for piece in parts[step.function]:
+            for param in piece.func.params:
+                if handle(param) not in names:
+                    name = f"u{sum(each.startswith('u') for each in arrays)}"
+                    shape = tuple(int(size) for size in param.ty.shape)
+                    arrays[name] = ArrayType(name, shape, str(param.ty.dtype))
+                    names[handle(param)] = name
+            own = [names[handle(param)] for param in piece.func.params]
+            count = len(own) - _results(piece)
+            steps.append(Step(piece.name, tuple(own[:count]), tuple(own[count:])))
+    host = {p.name: p.func for own in parts.values() for p in own if p.kernel is None}
+    return replace(graph, arrays=arrays, steps=tuple(steps), functions=host)
+
+
+def _results(piece: Piece) -> int:
+    """Return how many of a function's parameters are results."""
+    from .tir_main import written
+
+    stored = written(piece.func)
+    return sum(handle(param) in stored for param in piece.func.params)
+
+
+def _report(graph: Graph, parts: Sequence[Piece], core: Machine) -> ModelReport:
+    functions = []
+    for piece in parts:
+        calls = sum(step.function == piece.name for step in graph.steps)
+        own = FunctionReport(piece.name, piece.kind, piece.fusion, calls, 0.0, why=piece.why)
+        if piece.kernel is None:
+            own = replace(own, why=f"not on Trainium: {piece.why}")
+        else:
+            predicted = piece.kernel.predict(core)
+            least, most = (calls * ms / 1e3 for ms in predicted.range_ms)
+            seconds = calls * predicted.latency_ms / 1e3
+            own = replace(own, predicted_s=seconds, least_s=least, most_s=most)
+        functions.append(own)
+    return ModelReport(tuple(functions), core.name)
