@@ -204,7 +204,7 @@ def _checked(scheduled: Any, core: Machine) -> Any:
 
 
 def _short(name: str) -> str:
-    """Return a name of a function that fits into a line, and is none of NKI's."""
+    """Return a name of a function that fits into a line, and is not reserved in NKI."""
     short = name if len(name) <= _LONGEST else name[:_LONGEST].rstrip("_")
     return f"{short}_" if short in RESERVED else short
 

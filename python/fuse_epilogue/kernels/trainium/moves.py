@@ -89,12 +89,12 @@ class Pattern:
 
     @property
     def elements(self) -> int:
-        """How many are moved."""
+        """Number of elements that are moved."""
         return math.prod(dim.count for dim in self.dims)
 
     @property
     def run(self) -> int:
-        """How many elements are neighbours in both buffers."""
+        """Number of elements that are neighbours in both buffers."""
         last = self.dims[-1] if self.dims else Dim(1, 1, 1)
         return last.count if last.out == last.source == 1 else 1
 

@@ -59,7 +59,7 @@ def pieces_of(func: tirx.PrimFunc, count: int) -> tuple[tirx.PrimFunc, tirx.Prim
     Parameters
     ----------
     func : tvm.tirx.PrimFunc
-        Of several loop nests.
+        Its body has several loop nests.
     count : int
         How many are in the first function.
 
