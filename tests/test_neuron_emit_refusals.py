@@ -137,7 +137,12 @@ CASES = [
         "memory-scope", DOUBLE, (f"r = {TILE}", f"r = {TILE.replace('trn.sbuf', 'shared')}"), "'r'"
     ),
     Case("dtype", DOUBLE, ("float32", "int32"), "block 'double'.*int32"),
-    Case("in-place", DOUBLE, ("= x[vi", "= y[vi"), "'y'.*block 'load'"),
+    Case(
+        "in-place",
+        DOUBLE,
+        ("y[vi, vj] = r[vi, vj]", "y[vi, vj] = r[vi, vj] + y[vi, 63 - vj]"),
+        "block 'store'.*other elements of 'y'",
+    ),
     Case("marks", DOUBLE, (F, "T.serial(64)"), "block 'double'.*loop 'j'"),
     Case("no-partition-loop", DOUBLE, (P, F), "block 'double'"),
     Case("partitions", DOUBLE, ("64", "129"), "loop 'i.*129", good=("64", "128")),

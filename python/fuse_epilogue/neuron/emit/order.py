@@ -6,20 +6,25 @@ becomes several instructions: nothing may depend on one iteration being done bef
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from .linear import Linear
-from .program import Program, Store, loads, stores
+from .program import Leaf, Loop, Node, Once, Program, Store, Tensor, loads, stores
 from .refusals import EmitError
 
 
 def find_results(program: Program) -> None:
     """Tell which parameters are results.
 
+    A parameter that is updated in place becomes two, since a kernel returns its results: the one
+    that is read keeps its name, and "_after" is added to that of the result.
+
     Raises
     ------
     EmitError
-        One is read as well, or there is none.
+        One is read where it may have been written before, or there is none.
     """
     written = {id(leaf.update.tensor) for leaf in program.leaves()}
     read = {
@@ -28,15 +33,88 @@ def find_results(program: Program) -> None:
         for store in stores(leaf)
         for load in loads(store.value)
     }
-    for tensor in program.parameters:
-        if id(tensor) in written:
-            tensor.kind = "output"
-            if id(tensor) in read:
-                block = read[id(tensor)]
-                reason = f"is a result, and block '{block}' reads it"
+    for tensor in list(program.parameters):
+        if id(tensor) in written and id(tensor) in read:
+            block = read[id(tensor)]
+            reason = _why_not_separate(program, tensor)
+            if reason:
+                reason = f"is a result, and block '{block}' reads it: {reason}"
                 raise EmitError("in-place", f"parameter '{tensor.name}'", reason)
+            _make_separate(program, tensor)
+        elif id(tensor) in written:
+            tensor.kind = "output"
     if not any(tensor.kind == "output" for tensor in program.parameters):
         raise EmitError("statement", program.name, "it writes to none of its parameters")
+
+
+def _why_not_separate(program: Program, tensor: Tensor) -> str:
+    """Return why a result may be read after it was written, or is not written whole; "" if not."""
+    found = list(_accesses(program.body, tensor, ()))
+    around = {tuple(loop.name for loop in each.loops) for each in found}
+    writes = [place for place, each in enumerate(found) if each.writes]
+    if len(writes) != 1 or writes[0] != len(found) - 1:
+        return "it is not stored by one block, after all that read it"
+    if len(around) != 1:
+        return "some of the loops around the block that stores it are not around those that read it"
+    last = found[-1]
+    for loop in last.loops:
+        own = Linear({loop.name: 1})
+        if not any(all(each.has(place, own) for each in found) for place in range(len(last.index))):
+            return f"two iterations of loop '{loop.name}' may touch the same element"
+    loops = {loop.name: loop.extent for loop in last.loops} | last.own
+    size = 1
+    for extent in loops.values():
+        size *= extent
+    if size != math.prod(tensor.shape) or not _separate(last.index, loops):
+        return f"block '{last.block}' does not store all of its elements once"
+    return ""
+
+
+@dataclass(frozen=True)
+class _Access:
+    """A load or a store of a parameter, the loops around its block, and those of its own."""
+
+    block: str
+    loops: tuple[Loop, ...]
+    own: dict[str, int]
+    index: tuple[Linear, ...]
+    writes: bool
+
+    def has(self, place: int, index: Linear) -> bool:
+        """Whether it has an index in a place."""
+        return self.index[place] == index
+
+
+def _accesses(nodes: list[Node], tensor: Tensor, around: tuple[Loop, ...]) -> Iterator[_Access]:
+    """Yield the accesses of a parameter in the order in which they happen, with all conditions."""
+    for node in nodes:
+        if isinstance(node, Loop):
+            yield from _accesses(node.body, tensor, (*around, node))
+        elif isinstance(node, Once):
+            yield from _accesses(node.body, tensor, around)
+        elif isinstance(node, Leaf):
+            own = {axis.name: axis.extent for axis in node.axes} | dict(node.own)
+            for store in stores(node):
+                for load in loads(store.value):
+                    if load.tensor is tensor:
+                        yield _Access(node.block, around, own, load.index, False)
+                if store.tensor is tensor:
+                    # Under a condition it would not be stored whole.
+                    whole = {} if store.conditions else own
+                    yield _Access(node.block, around, whole, store.index, True)
+
+
+def _make_separate(program: Program, tensor: Tensor) -> None:
+    """Let what is stored into a parameter go to a result of its own."""
+    name = program.names.unique(f"{tensor.name}_after")
+    after = Tensor(name, tensor.space, tensor.shape, tensor.dtype, "output")
+    program.parameters.append(after)
+    tensor.kind = "input"
+    for leaf in program.leaves():
+        if leaf.update.tensor is tensor:
+            leaf.update = replace(leaf.update, tensor=after)
+        if leaf.init is not None and leaf.init.tensor is tensor:
+            leaf.init = replace(leaf.init, tensor=after)
 
 
 def check_order(made: list[Store], loops: Mapping[str, int], block: str) -> None:
