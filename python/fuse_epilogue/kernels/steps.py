@@ -162,6 +162,7 @@ REWRITINGS: dict[str, Rewriting] = {
     "neuron_attention": Rewriting({}, neuron.attention),
     "neuron_conv2d": Rewriting({}, neuron.conv2d),
     "neuron_movement": Rewriting({"transposed": bool}, neuron.movement),
+    "neuron_update": Rewriting({}, neuron.update),
     "neuron_elements": Rewriting({"loops": int, "alone": bool}, neuron.elements),
     "neuron_conv": Rewriting(
         {"partitions": int, "on_tensor": int, "loops": int, "alone": bool}, neuron.conv

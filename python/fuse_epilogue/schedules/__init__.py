@@ -63,6 +63,7 @@ def neuron_rules(finite: bool = False) -> tuple[Rule, ...]:
         neuron.Attention(finite=finite),
         neuron.Conv2d(finite=finite),
         neuron.RowStages(),
+        neuron.StreamUpdate(),
     )
 
 

@@ -21,6 +21,7 @@ from .products import product_in
 from .row_blocks import REST, RowWriter
 from .row_reduction import elements_in, reduced_in
 from .row_stages import rewritten as stages_rewritten
+from .stream_update import rewritten as update_rewritten
 from .tiles import PARTITIONS
 
 
@@ -54,6 +55,11 @@ def row_stages(func: tirx.PrimFunc, _: str) -> tirx.PrimFunc:
 def attention(func: tirx.PrimFunc, _: str) -> tirx.PrimFunc:
     """Rewrite attention in tiles, see :mod:`.attention_blocks`."""
     return put_back(func, func, attention_blocks.rewritten(find_attention(func)))
+
+
+def update(func: tirx.PrimFunc, _: str) -> tirx.PrimFunc:
+    """Rewrite the next columns of streams, see :mod:`.stream_update`."""
+    return put_back(func, func, update_rewritten(func))
 
 
 def conv2d(func: tirx.PrimFunc, _: str) -> tirx.PrimFunc:

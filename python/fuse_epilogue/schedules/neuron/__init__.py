@@ -7,6 +7,7 @@ from ...kernels.trainium.matmul import Matmul
 from ...kernels.trainium.movement import Movement
 from ...kernels.trainium.row_reduction import Elementwise, RowReduce
 from ...kernels.trainium.row_stages import RowStages
+from ...kernels.trainium.stream_update import StreamUpdate
 from ...kernels.trainium.transposes import Transpose
 
 __all__ = [
@@ -18,5 +19,6 @@ __all__ = [
     "Movement",
     "RowReduce",
     "RowStages",
+    "StreamUpdate",
     "Transpose",
 ]

@@ -1,0 +1,271 @@
+"""The rule for the next columns of streams on Trainium: states that are updated in place.
+
+    load weights and bias                      channels on partitions, several on each
+    for the streams:
+        load the columns and the state         long pieces of contiguous memory
+        total = sum of the taps
+        y = f(total)
+        store y and the state, one column on
+
+NKI's kernels return what they compute: the state after the call is a result of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tvm import s_tir, tirx
+from tvm.ir import TensorLoad, prim
+from tvm.script.ir_builder import tirx as T
+
+from ...neuron.machine import Machine
+from ...recognize.stages import Axis, analyzer_of
+from ...recognize.stream_elements import Element
+from ...recognize.stream_update import Update, read_update
+from ...recognize.streams import read_streams
+from ...rewrites.step import NotRewritten, rewrite
+from ...tir.build import replace
+from ...tir.walk import handle, loads, substitute, uses
+from ..choice import Choice
+from .rule import NeuronRule
+from .tile_writer import Span, TileWriter
+from .tiles import PARTITIONS, best, is_fixed
+
+
+class StreamUpdate(NeuronRule):
+    """Schedules the next columns of a convolution, with a state for each stream.
+
+    The states of a call are those of its streams, in order: with a pool of states, or positions in
+    a circular one, addresses would depend on data.
+
+    Example
+    -------
+    >>> from fuse_epilogue import neuron, schedules
+    >>> from fuse_epilogue.workloads import depthwise_conv1d_update
+    >>> func = depthwise_conv1d_update(1, 4096, 4, activation="silu")
+    >>> kernel = neuron.emit(schedules.neuron.StreamUpdate().apply(func, "trn2"))
+    >>> [name for name in kernel.inputs]
+    ['x', 'weight', 'bias', 'state']
+    """
+
+    def _choose(self, func: tirx.PrimFunc, core: Machine) -> Choice:
+        try:
+            find_update(func)
+        except NotRewritten as why:
+            return Choice("", str(why))
+        sch = s_tir.Schedule(func)
+        rewrite(sch, sch.get_sblock("root"), "neuron_update")
+        return best(core, [("all channels of a stream at once", sch)])
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A parameter, as a tile has it.
+
+    Attributes
+    ----------
+    buffer : tvm.tirx.Buffer
+    places : str
+        A letter for each dimension: "n" for streams, "c" for channels, "j" for a number.
+    """
+
+    buffer: Any
+    places: str
+
+    def shape(self, channels: int) -> tuple[int, ...]:
+        """Return the shape of a tile without its partitions, n channels on each."""
+        sizes = zip(self.places, self.buffer.shape, strict=True)
+        return tuple(
+            channels if place == "c" else int(size) for place, size in sizes if place != "n"
+        )
+
+
+@dataclass
+class Found:
+    """An update that can be scheduled.
+
+    Attributes
+    ----------
+    func : tvm.tirx.PrimFunc
+    update : Update
+    streams : Axis or None
+        The axis of streams; None if it has none.
+    channels : Axis
+    operands : dict[int, Operand]
+        Parameters that are loaded or stored, by the handles of their buffers.
+    """
+
+    func: tirx.PrimFunc
+    update: Update
+    streams: Axis | None
+    channels: Axis
+    operands: dict[int, Operand] = field(default_factory=dict)
+
+    def add(self, buffer: Any, indices: Any) -> None:
+        """Note what is accessed at some indices."""
+        places = "".join(map(self._place, indices))
+        known = self.operands.setdefault(handle(buffer), Operand(buffer, places))
+        if known.places != places or places.count("c") != 1 or places.count("n") > 1:
+            raise NotRewritten(f"'{buffer.name}' is not read by streams and channels")
+
+    def _place(self, index: Any) -> str:
+        if isinstance(index, prim.IntImm):
+            return "j"
+        for letter, axis in (("n", self.streams), ("c", self.channels)):
+            if axis is not None and handle(index) == handle(axis.var):
+                return letter
+        raise NotRewritten("an address depends on data: use states in the order of the streams")
+
+
+def find_update(func: tirx.PrimFunc) -> Found:
+    """Return the update that a function computes.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        Not scheduled.
+
+    Raises
+    ------
+    NotRewritten
+        It computes something else, or its addresses depend on data.
+    """
+    streams = read_streams(func) if is_fixed(func) else None
+    update = None if streams is None or streams.checks else read_update(streams)
+    if update is None:
+        raise NotRewritten(
+            "it updates no state in place, or one that depends on data, such as a pool or positions"
+        )
+    *others, channels = update.axes
+    if len(others) > 1:
+        raise NotRewritten("its state has more dimensions than streams, channels and columns")
+    found = Found(func, update, others[0] if others else None, channels)
+    analyzer = _analyzer()
+    for element in update.elements:
+        found.add(element.buffer, [analyzer.simplify(index) for index in element.indices])
+        binds, value = element.computed(analyzer)
+        for expr in (*(bind.value for bind in binds), value):
+            for load in loads(expr):
+                found.add(load.source, load.indices)
+    return found
+
+
+def _analyzer() -> Any:
+    """Return an analyzer without axes: with them, the index of one channel would be a number."""
+    return analyzer_of(())
+
+
+def rewritten(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Write the function: what the step "neuron_update" does."""
+    return _Writer(find_update(func)).write()
+
+
+class _Writer:
+    def __init__(self, found: Found) -> None:
+        self.found = found
+        self.writer = TileWriter(found.func, str(found.channels.var.ty.dtype))
+        count = found.channels.extent
+        self.rows = max(p for p in range(1, min(PARTITIONS, count) + 1) if count % p == 0)
+        self.columns = count // self.rows
+        self.tiles: dict[int, Any] = {}
+
+    def write(self) -> tirx.PrimFunc:
+        """Write everything."""
+        found, writer = self.found, self.writer
+        stored = {handle(element.buffer) for element in found.update.elements}
+        state = handle(found.update.state)
+        inputs = [o for key, o in found.operands.items() if key not in stored or key == state]
+        with writer.function():
+            for operand in inputs:
+                if "n" not in operand.places:
+                    self._load(operand)
+            if found.streams is None:
+                self._stream(inputs)
+            else:
+                with writer.loop("n", found.streams.extent):
+                    self._stream(inputs)
+        return writer.written()
+
+    def _stream(self, inputs: list[Operand]) -> None:
+        """Write what is done for a stream."""
+        for operand in inputs:
+            if "n" in operand.places:
+                self._load(operand)
+        results: dict[int, Any] = {}
+        for element in self.found.update.elements:
+            key = handle(element.buffer)
+            if key not in results:
+                operand = self.found.operands[key]
+                shape = (self.rows, *operand.shape(self.columns))
+                name = f"{operand.buffer.name}_result"
+                results[key] = self.writer.tile(name, shape, str(operand.buffer.dtype))
+            self._compute(element, results[key])
+        for key, tile in results.items():
+            self._store(self.found.operands[key], tile)
+
+    def _spans(self, operand: Operand) -> dict[str, Span]:
+        """Return the loops over a tile."""
+        sizes = enumerate(operand.shape(self.columns))
+        return {"p": Span(self.rows, "P"), **{f"f{place}": Span(size) for place, size in sizes}}
+
+    def _places(self, operand: Operand, at: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
+        """Return the indices of an element in a tile, and in memory."""
+        inner = [at[name] for name in at if name.startswith("f")]
+        outer, rest = [], list(inner)
+        for place in operand.places:
+            index = at["n"] if place == "n" else rest.pop(0)
+            outer.append(at["p"] * self.columns + index if place == "c" else index)
+        return [at["p"], *inner], outer
+
+    def _load(self, operand: Operand) -> None:
+        """Write a block that loads a tile."""
+        buffer = operand.buffer
+        shape = (self.rows, *operand.shape(self.columns))
+        tile = self.writer.tile(f"{buffer.name}_tile", shape, str(buffer.dtype))
+        with self.writer.block(f"{buffer.name}_tile", self._spans(operand)) as at:
+            inner, outer = self._places(operand, at)
+            T.buffer_store(tile, self.writer.parameters[buffer][tuple(outer)], inner)
+        self.tiles[handle(buffer)] = tile
+
+    def _store(self, operand: Operand, tile: Any) -> None:
+        """Write a block that stores a tile."""
+        buffer = operand.buffer
+        with self.writer.block(f"{buffer.name}_stored", self._spans(operand)) as at:
+            inner, outer = self._places(operand, at)
+            T.buffer_store(self.writer.parameters[buffer], tile[tuple(inner)], outer)
+
+    def _compute(self, element: Element, result: Any) -> None:
+        """Write the blocks that compute an element of each channel: its sums, then its value."""
+        analyzer = _analyzer()
+        binds, value = element.computed(analyzer)
+        sums: dict[Any, Any] = {}
+        for bind in binds:
+            total = self.writer.tile("total", (self.rows, self.columns), str(bind.var.ty.dtype))
+            with self._block("total") as at:
+                T.buffer_store(total, self._at(bind.value, at, sums), [at["p"], at["f"]])
+            sums[bind.var] = total
+        operand = self.found.operands[handle(element.buffer)]
+        indices = [analyzer.simplify(index) for index in element.indices]
+        with self._block(f"{operand.buffer.name}_part") as at:
+            T.buffer_store(result, self._at(value, at, sums), self._in_tile(operand, indices, at))
+
+    def _block(self, name: str) -> Any:
+        """Open a block over all channels."""
+        return self.writer.block(name, {"p": Span(self.rows, "P"), "f": Span(self.columns)})
+
+    def _in_tile(self, operand: Operand, indices: Any, at: Mapping[str, Any]) -> list[Any]:
+        """Return the indices of an element in a tile, for channels of a block over all."""
+        pairs = zip(operand.places, indices, strict=True)
+        return [at["p"], *(at["f"] if p == "c" else index for p, index in pairs if p != "n")]
+
+    def _at(self, expr: Any, at: Mapping[str, Any], sums: Mapping[Any, Any]) -> Any:
+        """Return an expression of tiles."""
+
+        def load(node: Any) -> Any:
+            operand = self.found.operands[handle(node.source)]
+            return self.tiles[handle(node.source)][tuple(self._in_tile(operand, node.indices, at))]
+
+        totals = {var: total[at["p"], at["f"]] for var, total in sums.items() if uses(expr, var)}
+        return substitute(replace(expr, TensorLoad, load), totals)
