@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import subprocess
@@ -173,3 +174,18 @@ def test_fuse_shows_tir_before_and_after(product: str, capsys) -> None:
     assert "main, before:" in before
     assert 'T.sblock("bias")' in before and 'T.sblock("bias")' not in after.split("main, after:")[0]
     assert 'T.sblock("bias")' not in run(capsys, "fuse", product)[1]
+
+
+# ---- dir() ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["cli", "models", "neuron", "planner", "schedules", "transform", "tune", "verify", "workloads"],
+)
+def test_dir_lists_the_public_names(name: str) -> None:
+    package = importlib.import_module(f"fuse_epilogue.{name}")
+    assert dir(package) == sorted(package.__all__)
+    assert not any(each.startswith("_") for each in dir(package))
+    for each in dir(package):
+        assert getattr(package, each) is not None

@@ -57,9 +57,11 @@ ffi::Error MakeScheduleError(const ffi::ObjectRef& schedule, const std::string& 
       text = "ScheduleError: " + code + refusal.Message();
       break;
     case RenderLevel::kDetail:
-      text = "ScheduleError: An error occurred in the schedule primitive '" + primitive +
-             "'.\n\nThe IR with diagnostic is:\n" + MarkedModule(schedule, refusal) +
-             "\nError message: " + code + refusal.Message();
+      // The reason first, and last again: a reader of the first line and one of a terminal see it.
+      text = "ScheduleError: " + code + refusal.Message() + "\n'" + primitive +
+             "' refuses; documentation of the code: refusals.html#refusal-" +
+             CodeText(refusal.code) + "\n\nThe IR with diagnostic is:\n" +
+             MarkedModule(schedule, refusal) + "\nError message: " + code + refusal.Message();
       break;
   }
   return ffi::Error("ScheduleError", text, "");

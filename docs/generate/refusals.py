@@ -13,8 +13,9 @@ from fuse_epilogue.transform.report import FAILED, NOT_CHOSEN
 from .rst import code, page, prose, table, title
 
 _INTRODUCTION = """
-A refusal is a ``tvm.s_tir.ScheduleError`` that shows the TIR with the offending part marked and
-ends in ``[code] what failed, what to do instead``. Module, trace and random variables are as they
+A refusal is a ``tvm.s_tir.ScheduleError``. It begins with ``[code] what failed, what to do
+instead``, names the code's entry on this page, shows the TIR with the offending part marked, and
+ends with the reason again. Module, trace and random variables are as they
 were. :func:`fuse_epilogue.refusal_code` gives the code of an error, and
 :func:`fuse_epilogue.analyze` the same without an error. The message names the block and the
 expression; what follows is the general explanation of each code,

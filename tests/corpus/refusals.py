@@ -54,6 +54,9 @@ def is_refused_with_the_right_code(subject: Subject) -> None:
         assert code in case.codes, call
         message = error_message(error)
         assert message.startswith(f"[{code}]")
+        reason, where, *_ = str(error).splitlines()
+        assert reason.endswith(message)
+        assert where.endswith(f"refusals.html#refusal-{code}")
         # It says which block, of all that there are, and shows the program with a part underlined.
         names = re.findall(r'T\.sblock\("(\w+)"\)', subject.before.script())
         assert any(f"'{name}'" in message for name in (*names, "root"))

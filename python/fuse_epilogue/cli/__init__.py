@@ -19,6 +19,8 @@ from .._interrupts import as_keyboard_interrupt
 from . import output
 from .commands import COMMANDS
 
+__all__ = ["main", "parser", "program_name"]
+
 _DESCRIPTION = """
 Fuse reductions with what follows them, plan and emit kernels, compile whole models: for modules in
 files.
@@ -32,6 +34,11 @@ exit codes:
   2    the command line or INPUT is wrong: nothing was done
   130  interrupted
 """
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted(__all__)
 
 
 def program_name() -> str:

@@ -30,3 +30,8 @@ __all__ = [
     "load",
     "model_pipeline",
 ]
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted(__all__)

@@ -35,3 +35,8 @@ __all__ = [
     "emit",
     "load",
 ]
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted(__all__)

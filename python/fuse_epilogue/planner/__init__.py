@@ -10,3 +10,8 @@ from .plans import Plan
 from .profile import Profile
 
 __all__ = ["Plan", "Profile", "compile", "plan"]
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted(__all__)

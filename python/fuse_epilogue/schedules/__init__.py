@@ -35,6 +35,11 @@ if TYPE_CHECKING:
 __all__ = ["apply", "cpu", "cuda", "explain", "host", "neuron"]
 
 
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted(__all__)
+
+
 class Rule(Protocol):
     """A rule that schedules one kind of function."""
 

@@ -36,3 +36,8 @@ __all__ = [
     "report_of",
     "schedules_of",
 ]
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted(__all__)

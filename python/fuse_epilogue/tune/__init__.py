@@ -42,3 +42,8 @@ __all__ = [
     "tune",
     "with_decompose_fused",
 ]
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted(__all__)

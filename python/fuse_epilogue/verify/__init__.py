@@ -28,3 +28,8 @@ __all__ = [
     "equivalent",
     "prove",
 ]
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted(__all__)

@@ -28,3 +28,8 @@ __all__ = [
     "relax_depthwise_conv1d",
     "row_reduce",
 ]
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted(__all__)
