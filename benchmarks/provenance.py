@@ -60,6 +60,11 @@ DEPENDS_ON: dict[str, tuple[str, ...]] = {
     "planner": ("cpp", *SCHEDULES, "benchmarks/planner.py"),
     "planner_znver5": ("cpp", *SCHEDULES, "benchmarks/planner.py"),
     "planning": (*SCHEDULES, f"{PACKAGE}/neuron", "benchmarks/planning.py"),
+    "quantised": (
+        *(f"{PACKAGE}/{folder}" for folder in ("models", "transform")),
+        *SCHEDULES,
+        "benchmarks/quantised.py",
+    ),
     "primitive": ("cpp", f"{PACKAGE}/schedule.py", "benchmarks/primitive.py"),
     "tune": ("cpp", f"{PACKAGE}/tune", "benchmarks/tune.py"),
     "tvm_tests": ("cpp", f"{PACKAGE}/schedule.py", "tests/tvm_tests"),

@@ -58,3 +58,45 @@ def test_a_model_computes_the_same() -> None:
     compiled = fuse_epilogue.compile(product(weight), host(1))
     result = compiled(tvm.runtime.tensor(x))
     assert np.array_equal(np.from_dlpack(result), x.astype("int32") @ weight)
+
+
+def shifted(zero: Any, weight: Any, parameter: bool = False) -> Any:
+    """Return a module that subtracts zero points from numbers before it multiplies them."""
+    x = relax.Var("x", relax.TensorType((5, 24), "uint8"))
+    builder = relax.BlockBuilder()
+    params = [x]
+    if parameter:
+        params.append(relax.Var("w", relax.TensorType(weight.shape, str(weight.dtype))))
+    right = params[1] if parameter else relax.const(weight)
+    with builder.function("main", params):
+        with builder.dataflow():
+            wide = builder.emit(relax.op.astype(x, "int32"))
+            left = builder.emit(relax.op.subtract(wide, relax.const(zero)))
+            right = builder.emit(relax.op.astype(right, "int32"))
+            # As importers write it: a zero point of weights, which is a single number.
+            none = builder.emit(relax.op.astype(relax.const(np.int8(0)), "int32"))
+            right = builder.emit(relax.op.subtract(right, none))
+            out = builder.emit_output(relax.op.matmul(left, right, out_dtype="int32"))
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+@pytest.mark.parametrize("zero", [np.int32(255), np.arange(5, dtype="int32")[:, None]])
+@pytest.mark.parametrize("weights", [(24, 19), (2, 24, 7)])
+def test_zero_points_are_taken_out_of_products(zero: Any, weights: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(1)
+    weight = rng.integers(-128, 128, weights).astype("int8")
+    mod = shifted(zero, weight)
+    assert factor_types(NarrowProducts()(mod)) == ["uint8", "int8"]
+    x = rng.choice([0, 255, 254], (5, 24)).astype("uint8")
+    result = fuse_epilogue.compile(mod, host(1))(x)
+    assert np.array_equal(result, (x.astype("int32") - zero) @ weight.astype("int32"))
+
+
+@pytest.mark.parametrize("why", ["of each product", "weights are not constant", "of 32 bits"])
+def test_other_zero_points_stay(why: str) -> None:
+    zero = np.arange(24, dtype="int32") if why == "of each product" else np.int32(7)
+    weight = np.ones((24, 3), "int32" if why == "of 32 bits" else "int8")
+    weight[0, 0] = 1 if why != "of 32 bits" else 1 << 20
+    mod = shifted(zero, weight, parameter=why == "weights are not constant")
+    assert factor_types(NarrowProducts()(mod)) == ["int32", "int32"]

@@ -1,8 +1,11 @@
 """Products of integers that were widened: of the narrow integers, in sums of 32 bits.
 
-    matmul(astype(x, int32), w)   ->   matmul(x, w', out_dtype=int32)
+    matmul(astype(x, int32), w)           ->   matmul(x, w', out_dtype=int32)
+    matmul(astype(x, int32) - zero, w)    ->   matmul(x, w', out_dtype=int32) - zero * sums of w
 
-The product's own loops widen then, where processors have instructions for narrow factors.
+The product's own loops widen then, where processors have instructions for narrow factors. A zero
+point that is one number for all products of a sum is taken out of the product; sums of constant
+weights are constants. Integers wrap around: the results are the same for all values.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import ir, relax
-from tvm.ir import GenericConst
+from tvm.ir import GenericConst, prim
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from .rewriting import rewritten
@@ -45,28 +48,80 @@ class _Rewriter(PyExprMutator):
         call = super().visit_call_(call)
         if getattr(call.op, "name", "") != "relax.matmul" or str(call.ty.dtype) != "int32":
             return call
-        factors = [self._narrow(each) for each in call.args]
-        if any(each is None for each in factors):
+        left, right = call.args
+        weights = self._narrow(right)
+        if weights is None:
             return call
-        return relax.op.matmul(*factors, out_dtype="int32")
+        narrow = self._narrow(left)
+        if narrow is not None:
+            return relax.op.matmul(narrow, weights, out_dtype="int32")
+        narrow, zero = self._without_zero_point(left)
+        if narrow is None or not isinstance(weights, GenericConst) or len(weights.ty.shape) < 2:
+            return call
+        sums = weights.value.numpy().sum(axis=-2, keepdims=True, dtype="int32")
+        product = self.builder_.emit(relax.op.matmul(narrow, weights, out_dtype="int32"))
+        correction = self.builder_.emit(relax.op.multiply(zero, relax.const(sums)))
+        return relax.op.subtract(product, correction)
 
     def _narrow(self, value: Any) -> Any:
         """Return a value in a narrow type, None if it is not known to fit in one."""
         if str(getattr(value.ty, "dtype", "")) in NARROW:
             return value
-        if isinstance(value, GenericConst):
-            return _constant(value)
-        bound = self.lookup_binding(value) if isinstance(value, relax.Var) else None
-        if bound is None or getattr(getattr(bound, "op", None), "name", "") != "relax.astype":
+        known = self._known(value)
+        if known is not None:
+            return _constant(known)
+        bound = self._call(value, "relax.astype")
+        if bound is None:
             return None
         # Of a narrow type, and to 32 bits: every value is the value before.
         before = bound.args[0]
         return before if str(before.ty.dtype) in NARROW else None
 
+    def _without_zero_point(self, value: Any) -> tuple[Any, Any]:
+        """Return a narrow value and what is subtracted from it, None if it is something else."""
+        bound = self._call(value, "relax.subtract")
+        narrow = None if bound is None else self._narrow(bound.args[0])
+        if narrow is None or not isinstance(bound.args[1].ty.shape, relax.ShapeExpr):
+            return None, None
+        zero = bound.args[1]
+        rank, sizes = len(narrow.ty.shape or ()), list(zero.ty.shape)
+        # Along the products of a sum, it is one number; it does not add axes.
+        fits = rank >= 2 and len(sizes) <= rank and (not sizes or _is_one(sizes[-1]))
+        return (narrow, zero) if fits else (None, None)
 
-def _constant(value: Any) -> Any:
-    array = value.value.numpy()
-    if array.size == 0 or array.dtype.kind not in "iu":
+    def _known(self, value: Any) -> np.ndarray | None:
+        """Return the integers of a constant, or of what casts and differences make of constants.
+
+        TVM's FoldConstant leaves casts of single numbers, such as zero points, as they are.
+        """
+        if isinstance(value, GenericConst):
+            array = value.value.numpy()
+            return array if array.dtype.kind in "iu" else None
+        dtype = str(getattr(value.ty, "dtype", ""))
+        for operator in ("relax.astype", "relax.subtract"):
+            bound = self._call(value, operator)
+            if bound is None or dtype != "int32":
+                continue
+            parts = [self._known(each) for each in bound.args]
+            if all(part is not None for part in parts):
+                # Modulo 2^32, as integers wrap around.
+                wide = [np.asarray(part, "int64") for part in parts]
+                return (wide[0] if len(wide) == 1 else wide[0] - wide[1]).astype("int32")
+        return None
+
+    def _call(self, value: Any, operator: str) -> Any:
+        """Return the call of an operator that a variable is bound to, None if it is not."""
+        bound = self.lookup_binding(value) if isinstance(value, relax.Var) else None
+        return bound if getattr(getattr(bound, "op", None), "name", "") == operator else None
+
+
+def _is_one(size: Any) -> bool:
+    return isinstance(size, prim.IntImm) and int(size) == 1
+
+
+def _constant(array: np.ndarray) -> Any:
+    """Return integers as a constant of the narrowest type that has them, None if none has."""
+    if array.size == 0:
         return None
     for dtype in NARROW:
         ends = np.iinfo(dtype)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, TensorLoad, prim
@@ -92,6 +93,21 @@ class Operand:
         """Number of elements of the largest array that it reads, 1 if it reads none."""
         sizes = (math.prod(map(int, load.source.shape)) for load in self.loads)
         return max(sizes, default=1)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the largest array that it reads."""
+        return (
+            max(
+                (
+                    math.prod(map(int, load.source.shape))
+                    * tvm.DataType(str(load.source.dtype)).bits
+                    for load in self.loads
+                ),
+                default=8,
+            )
+            // 8
+        )
 
     def factors(self, place: int) -> tuple[int, ...]:
         """Return the factor of an axis in each access and bound."""

@@ -17,8 +17,8 @@ from ....tir.walk import handle
 from ...scheduled import Scheduled
 from .. import elementwise
 from ..loops import FlatViews, index, sequence
+from .dot_products import instructions_of
 from .kernel import Kernel
-from .pair_products import pair_lanes
 from .panels import Layout, packed_type, packing_loops, packing_of
 from .plan import CLOCK_HZ, Machine, Plan, choose
 from .taps import tap_order
@@ -34,7 +34,7 @@ def machine_of(target: Target, threads: int) -> Machine:
     has = tvm.get_global_func("target.llvm_cpu_has_feature")
     few = has("sse2", target) and not has("avx512f", target)
     lanes = max(1, vector_bits(target) // 32)
-    return Machine(lanes, 16 if few else 32, threads, pair_lanes(target))
+    return Machine(lanes, 16 if few else 32, threads, instructions_of(target))
 
 
 def schedule(
@@ -129,13 +129,13 @@ def _scheduled(plan: Plan, target: Target, threads: int) -> Scheduled:
     statements: list[Any] = [views.allocate(stage.output) for stage in contraction.before]
     lanes = max(1, vector_bits(target) // 32)
     nests = [elementwise.nest(stage, views, lanes, threads) for stage in contraction.before]
-    copy = None if plan.pairs is None else plan.pairs.copy(views)
+    copy = None if plan.words is None else plan.words.copy(views)
     if copy is not None:
         statements.append(views.allocate(copy.output))
         nests.append(elementwise.nest(copy, views, lanes, threads))
     packed = None
     if plan.packing != "none":
-        packed = tirx.decl_buffer((index(layout.size),), packed_type(plan), "packed")
+        packed = tirx.decl_buffer((index(layout.allocated),), packed_type(plan), "packed")
     if plan.packing == "constant":
         place = next(at for at, p in enumerate(params) if handle(p) == handle(load.source))
         params[place] = packed

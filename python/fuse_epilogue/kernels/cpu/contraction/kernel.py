@@ -22,12 +22,13 @@ from tvm.ir import TensorLoad
 from ....recognize.accesses import Operand
 from ....tir.walk import handle, substitute
 from ..loops import FlatViews, index, loop, sequence
-from .pair_products import add_products_of_pairs
+from .dot_products import add_dot_products, same_word
 from .panels import Layout, Panel, contraction_name, panels_of
 from .plan import Plan
 from .taps import Env, limits, tap_order, unrolled
 from .tiles import Group, inside, row_values
 from .vectors import as_index, at, fetch, lanes_loop, pieces_of, typed
+from .words import Words
 
 #: Bytes of a buffer up to which LLVM keeps it in registers.
 REGISTER_BYTES = 1024
@@ -42,9 +43,10 @@ IMAGE_BYTES, OPERAND_BYTES = 3 << 19, 1 << 19
 PANELS_BYTES, LEAST_DEPTH_INSIDE = 1 << 19, 32
 #: Steps of the innermost reduced axis that are written out.
 UNROLLED = 8
-#: The same for pairs. Sums of integers may be taken in any order: of more, LLVM first adds up the
-#: products, which then need more registers than there are (8: 94 GF/s, 2: 111).
-UNROLLED_PAIRS = 2
+#: The same where products are added to sums by an instruction of its own. Sums of integers may be
+#: taken in any order: of more steps, LLVM first adds up the products, which then need more
+#: registers than there are (8: 94 GF/s, 2: 111).
+UNROLLED_PRODUCTS = 2
 #: Values of a tap up to which they are written out.
 WRITTEN_OUT = 4
 
@@ -222,7 +224,7 @@ class Kernel:
     def _tile(
         self, env: Env, panel: Panel, number: Any, group: Group, place: Any, ahead: Any
     ) -> Any:
-        """Return the statements of one tile: sums from 0, products, the epilogue."""
+        """Return the statements of one tile: sums begin, products, the epilogue."""
         rows = self._rows(group, place)
         lanes = self.plan.lanes
         tail = panel.valid != panel.width
@@ -232,19 +234,24 @@ class Kernel:
         sums = Sums(self.contraction.dtype, max(1, len(rows)), panel.width, lanes)
         tile = Tile(group, panel, number, pieces, sums, ahead)
 
-        def zero_from(row: int, start: int) -> Callable[[Any], Any]:
-            buffer, first = sums.at(row, start)
-            zero = tirx.const(0, self.contraction.dtype)
-            return lambda lane: tirx.BufferStore(buffer, zero, [lane + first])
+        corrections = self.layout.correction(env, panel, number)
 
-        zero = [
-            lanes_loop(width, zero_from(i, start))
-            for i in range(len(rows))
-            for start, width in pieces
+        def begin(row: int, start: int) -> Callable[[Any], Any]:
+            buffer, first = sums.at(row, start)
+
+            def value(lane: Any) -> Any:
+                if corrections is None:
+                    return tirx.const(0, self.contraction.dtype)
+                return tirx.BufferLoad(self.packed, [as_index(corrections + start) + lane])
+
+            return lambda lane: tirx.BufferStore(buffer, value(lane), [lane + first])
+
+        begins = [
+            lanes_loop(width, begin(i, start)) for i in range(len(rows)) for start, width in pieces
         ]
         products = self._taps(env, list(enumerate(rows)), tile, self.taps)
         stores = self._stores(env, rows, panel, number, sums)
-        return sequence([*sums.allocated(), *zero, products, *stores])
+        return sequence([*sums.allocated(), *begins, products, *stores])
 
     def _rows(self, group: Group, tile: Any) -> list[Env]:
         """Return the values of the row axes, for each row of a tile."""
@@ -298,14 +305,14 @@ class Kernel:
             if extent <= WRITTEN_OUT and self.extents[rest[-1]] >= UNROLLED:
                 return sequence([body(tap) for tap in range(extent)])
             return loop("tap", 0, extent, body)
-        if self.plan.pairs is not None:
-            return unrolled(extent, body, UNROLLED_PAIRS)
+        if self.plan.words is not None and not self.plan.words.instruction.adds:
+            return unrolled(extent, body, UNROLLED_PRODUCTS)
         return unrolled(extent, body, UNROLLED // 2 if tile.group.border else UNROLLED)
 
     def _products(self, env: Env, rows: list[tuple[int, Env]], tile: Tile) -> Any:
         statements = []
         vector = self.plan.vector
-        pairs = self.plan.pairs
+        words = self.plan.words
         panel, number = tile.panel, tile.number
         if tile.ahead is not None:
             line = tile.ahead + as_index(self.layout.step(env) * LINE)
@@ -313,11 +320,14 @@ class Kernel:
         for i, row in rows:
             for start, width in tile.pieces:
                 buffer, place = tile.sums.at(i, start)
-                if pairs is not None:
-                    b_place = self.layout.offset(env, panel, number) + start
-                    a = (self.views.of(pairs.buffer), self._place_of_pair({**env, **row}))
-                    b = (self.packed, as_index(b_place))
-                    statements.append(add_products_of_pairs(buffer, place, a, b, width))
+                if words is not None:
+                    b_place = as_index(self.layout.offset(env, panel, number) + start)
+                    a = self._word(words, {**env, **row}, width)
+                    b = tirx.BufferLoad(self.packed, [tirx.Ramp(b_place, index(1), width)])
+                    first, second = (a, b) if words.rows_first else (b, a)
+                    statements.append(
+                        add_dot_products(words.instruction, (buffer, place), first, second, width)
+                    )
                     continue
 
                 def product(
@@ -338,10 +348,11 @@ class Kernel:
                 statements.append(lanes_loop(width, product))
         return sequence(statements)
 
-    def _place_of_pair(self, env: Env) -> Any:
-        """Return where a pair of the rows' operand is."""
+    def _word(self, words: Words, env: Env, lanes: int) -> Any:
+        """Return a word of the rows' operand, in each lane of a vector."""
         (access,) = self.contraction.a.accesses.values()
-        return at(access, env)
+        buffer = self.views.of(words.buffer)
+        return same_word(buffer, at(access, env), words.instruction, lanes)
 
     def _vector(self, env: Env, panel: Panel, number: Any, element: Any) -> Any:
         """Return an element of the vector operand."""

@@ -2,7 +2,9 @@
 
     [outer axes][panel][reduced axes][elements of the panel]
 
-The last panel of a row is narrower, and its width is rounded up to whole vectors with zeros.
+The last panel of a row is narrower, and its width is rounded up to whole vectors with zeros. Where
+sums do not begin with 0, these beginnings are after the panels, a row for each value of the
+outer axes.
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ from tvm import tirx
 
 from ....recognize.contraction import Contraction
 from ...scheduled import Packing
-from ..loops import FlatViews, loop, sequence
-from .pairs import PAIR
+from ..loops import FlatViews, index, loop, sequence
+from .dot_products import WORD, add_dot_products
 from .plan import Plan
-from .vectors import at
+from .vectors import as_index, at
 
 #: Elements that the kernel itself packs, from which it does that on all threads.
 PARALLEL_FROM = 1 << 16
@@ -69,12 +71,15 @@ class Layout:
         Reduced axes, in the order of the kernel's loops.
     row : int
         Elements along the vector with the zeros.
+    corrected : bool
+        Whether beginnings of sums are after the panels.
     """
 
     contraction: Contraction
     outer: tuple[int, ...]
     taps: tuple[int, ...]
     row: int
+    corrected: bool = False
 
     @staticmethod
     def of(plan: Plan, taps: tuple[int, ...]) -> Layout:
@@ -86,7 +91,8 @@ class Layout:
             if axis != plan.vector and contraction.b.has(axis)
         )
         row = sum(panel.width * panel.count for panel in panels_of(plan))
-        return Layout(contraction, outer, taps, row)
+        corrected = plan.words is not None and plan.words.shift != 0
+        return Layout(contraction, outer, taps, row, corrected)
 
     @property
     def depth(self) -> int:
@@ -95,9 +101,17 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """Number of elements, with zeros."""
-        outer = math.prod(self.contraction.extents[axis] for axis in self.outer)
-        return outer * self.depth * self.row
+        """Number of elements of the panels, with zeros."""
+        return self._rows * self.depth * self.row
+
+    @property
+    def allocated(self) -> int:
+        """Number of all elements."""
+        return self.size + (self._rows * self.row if self.corrected else 0)
+
+    @property
+    def _rows(self) -> int:
+        return math.prod(self.contraction.extents[axis] for axis in self.outer)
 
     def step(self, env: dict[int, Any]) -> Any:
         """Return the number of the reduced axes' values."""
@@ -108,11 +122,20 @@ class Layout:
 
     def offset(self, env: dict[int, Any], panel: Panel, number: Any) -> Any:
         """Return where the vectors of a panel begin, for some values of the axes."""
+        total = self._row(env) * (self.depth * self.row) + panel.start * self.depth
+        return total + number * (panel.width * self.depth) + self.step(env) * panel.width
+
+    def correction(self, env: dict[int, Any], panel: Panel, number: Any) -> Any:
+        """Return where the beginnings of a panel's sums are; None if they begin with 0."""
+        if not self.corrected:
+            return None
+        return self._row(env) * self.row + number * panel.width + (self.size + panel.start)
+
+    def _row(self, env: dict[int, Any]) -> Any:
         total: Any = 0
         for axis in self.outer:
             total = total * self.contraction.extents[axis] + env[axis]
-        total = total * (self.depth * self.row) + panel.start * self.depth
-        return total + number * (panel.width * self.depth) + self.step(env) * panel.width
+        return total
 
 
 @dataclass(frozen=True)
@@ -130,8 +153,12 @@ class PanelPacker:
         As :attr:`Layout.depth`.
     panels : tuple[tuple[int, int, int, int], ...]
         Each a :class:`Panel`.
-    paired : int
-        Axis of which two neighbours are one element of the packed array; -1 if there is none.
+    axis : int
+        Axis of which several neighbours are one word of the packed array; -1 if there is none.
+    count : int
+        Values of a word.
+    shift : int
+        What is added to the other operand: sums begin with the products of its opposite.
     """
 
     start: int
@@ -139,74 +166,96 @@ class PanelPacker:
     factors: tuple[int, ...]
     depth: int
     panels: tuple[tuple[int, int, int, int], ...]
-    paired: int = -1
+    axis: int = -1
+    count: int = 1
+    shift: int = 0
 
     def __call__(self, array: np.ndarray) -> np.ndarray:
         """Return the packed array."""
         flat = np.ascontiguousarray(array).reshape(-1)[self.start :]
         strides = [factor * flat.itemsize for factor in self.factors]
         view = np.lib.stride_tricks.as_strided(flat, self.extents, strides)
-        if self.paired >= 0:
-            view = in_pairs_of(view, self.paired)
-        rows = view.reshape(-1, self.depth, self.extents[-1])
+        words = view if self.axis < 0 else in_words_of(view, self.axis, self.count)
+        rows = words.reshape(-1, self.depth, self.extents[-1])
         parts = []
         for panel in (Panel(*each) for each in self.panels):
             for number in range(panel.count):
                 start = panel.start + number * panel.width
                 part = rows[:, :, start : start + panel.valid]
-                missing = panel.width - panel.valid
-                if missing:
-                    part = np.pad(part, ((0, 0), (0, 0), (0, missing)))
-                parts.append(part.reshape(len(rows), -1))
-        return np.concatenate(parts, axis=1).reshape(-1)
+                parts.append(_wider(part, panel.width).reshape(len(rows), -1))
+        packed = np.concatenate(parts, axis=1)
+        if not self.shift:
+            return packed.reshape(-1)
+        sums = view.reshape(len(rows), -1, self.extents[-1]).sum(axis=1, dtype="int32")
+        width = sum(Panel(*each).width * Panel(*each).count for each in self.panels)
+        begins = _wider(-self.shift * sums, width)
+        return np.concatenate([packed.reshape(-1), begins.reshape(-1)])
+
+
+def _wider(array: np.ndarray, width: int) -> np.ndarray:
+    """Return an array with zeros after its last axis."""
+    missing = width - array.shape[-1]
+    return np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, missing)]) if missing else array
 
 
 def packing_of(plan: Plan, layout: Layout) -> Packing:
     """Return how a constant operand is packed when the module is compiled."""
-    contraction = plan.contraction
+    contraction, words = plan.contraction, plan.words
     (access,) = contraction.b.accesses.values()
     order = (*layout.outer, *layout.taps, plan.vector)
-    whole = contraction if plan.pairs is None else plan.pairs.original
+    whole = contraction if words is None else words.original
+    of_words = () if words is None else (order.index(words.axis), words.count, words.shift)
     pack = PanelPacker(
         access.constant,
         tuple(whole.extents[axis] for axis in order),
         tuple(access.factors[axis] for axis in order),
         layout.depth,
         tuple((panel.start, panel.width, panel.valid, panel.count) for panel in panels_of(plan)),
-        -1 if plan.pairs is None else order.index(plan.pairs.axis),
+        *of_words,
     )
-    return Packing((layout.size,), packed_type(plan), pack)
+    return Packing((layout.allocated,), packed_type(plan), pack)
 
 
 def packed_type(plan: Plan) -> str:
-    """Return the type of a packed operand: two values of 16 bits are one of 32."""
-    return str(plan.contraction.b.only_load().source.dtype) if plan.pairs is None else "int32"
+    """Return the type of a packed operand: words are integers of 32 bits."""
+    if plan.words is not None:
+        return f"int{WORD}"
+    return str(plan.contraction.b.only_load().source.dtype)
 
 
-def in_pairs_of(array: np.ndarray, axis: int) -> np.ndarray:
-    """Return an array of 32 bits with two neighbours along an axis in each element.
+def in_words_of(array: np.ndarray, axis: int, count: int) -> np.ndarray:
+    """Return an array of 32 bits with neighbours along an axis in each element.
 
     Example
     -------
-    >>> in_pairs_of(np.array([[1, 2], [3, -1], [5, 6]]), 0).tolist()
+    >>> in_words_of(np.array([[1, 2], [3, -1], [5, 6]]), 0, 2).tolist()
     [[196609, -65534], [5, 6]]
     """
     ends = [(0, 0)] * array.ndim
-    ends[axis] = (0, array.shape[axis] % 2)
-    array = np.pad(array.astype("<i2"), ends)
-    shape = (*array.shape[:axis], array.shape[axis] // 2, 2, *array.shape[axis + 1 :])
-    pairs = np.moveaxis(array.reshape(shape), axis + 1, -1)
-    return np.ascontiguousarray(pairs).view("<i4")[..., 0]
+    ends[axis] = (0, -array.shape[axis] % count)
+    array = np.pad(array.astype(f"<i{WORD // 8 // count}"), ends)
+    shape = (*array.shape[:axis], array.shape[axis] // count, count, *array.shape[axis + 1 :])
+    words = np.moveaxis(array.reshape(shape), axis + 1, -1)
+    return np.ascontiguousarray(words).view("<i4")[..., 0]
 
 
 def packing_loops(plan: Plan, layout: Layout, views: FlatViews, packed: Any, threads: int) -> Any:
     """Return loops that pack the operand."""
+    nests = _panel_loops(plan, layout, views, packed, threads)
+    if layout.corrected:
+        nests.append(_corrections(plan, layout, packed))
+    return sequence(nests)
+
+
+def _panel_loops(
+    plan: Plan, layout: Layout, views: FlatViews, packed: Any, threads: int
+) -> list[Any]:
     contraction = plan.contraction
     load = contraction.b.only_load()
     (access,) = contraction.b.accesses.values()
     source = views.of(load.source)
     dtype = packed_type(plan)
-    pairs = plan.pairs
+    words = plan.words
     parallel = threads > 1 and layout.size >= PARALLEL_FROM
     todo: list[tuple[int | None, int, str]] = [
         (axis, contraction.extents[axis], contraction_name(contraction, axis))
@@ -215,17 +264,22 @@ def packing_loops(plan: Plan, layout: Layout, views: FlatViews, packed: Any, thr
 
     def element(env: dict[int, Any], panel: Panel, number: Any, lane: Any) -> Any:
         env = {**env, plan.vector: number * panel.width + (panel.start + lane)}
-        if pairs is None:
+        if words is None:
             return tirx.BufferLoad(source, [at(access, env)])
-        first = env[pairs.axis] * PAIR
-        both = [
-            tirx.BufferLoad(source, [at(access, {**env, pairs.axis: first + k})]).astype(dtype)
-            for k in range(PAIR)
-            # The last pair of an odd number is made for a number, not for a variable.
-            if not isinstance(first, int) or first + k < pairs.extent
-        ]
-        low = both[0] & tirx.const(0xFFFF, dtype)
-        return low | (both[1] << tirx.const(16, dtype)) if len(both) == PAIR else low
+        first = env[words.axis] * words.count
+        bits = WORD // words.count
+        word: Any = None
+        for k in range(words.count):
+            # The last word of an axis is made for a number, not for a variable.
+            if isinstance(first, int) and first + k >= words.extent:
+                break
+            value = tirx.BufferLoad(source, [at(access, {**env, words.axis: first + k})])
+            value = value.astype(dtype)
+            if k + 1 < words.count:
+                value = value & tirx.const((1 << bits) - 1, dtype)
+            value = value << tirx.const(bits * k, dtype) if k else value
+            word = value if word is None else word | value
+        return word
 
     def vectors(env: dict[int, Any], panel: Panel, number: Any) -> Any:
         base = layout.offset(env, panel, number)
@@ -258,7 +312,7 @@ def packing_loops(plan: Plan, layout: Layout, views: FlatViews, packed: Any, thr
             return inner({**env, taps[0]: tap}, panel, number, taps[1:])
 
         extent = contraction.extents[taps[0]]
-        if pairs is not None and taps[0] == pairs.axis and pairs.extent % PAIR:
+        if words is not None and taps[0] == words.axis and words.extent % words.count:
             rest = of(extent - 1)
             return sequence([loop("p", 0, extent - 1, of), rest] if extent > 1 else [rest])
         return loop("p", 0, extent, of)
@@ -278,7 +332,56 @@ def packing_loops(plan: Plan, layout: Layout, views: FlatViews, packed: Any, thr
         axis, extent, name = left[0]
         return loop(name, 0, extent, lambda var: outer({**env, axis: var}, left[1:], panel), kind)
 
-    return sequence([outer({}, todo, panel) for panel in panels_of(plan)])
+    return [outer({}, todo, panel) for panel in panels_of(plan)]
+
+
+def _corrections(plan: Plan, layout: Layout, packed: Any) -> Any:
+    """Return loops that sum up what is packed, for what the sums of the kernel begin with."""
+    words, lanes = plan.words, plan.lanes
+    assert words is not None
+    bits = WORD // words.count
+    ones = sum(words.shift << (bits * k) for k in range(words.count))
+    every = tirx.Broadcast(tirx.const(ones - (1 << WORD), f"int{WORD}"), lanes)
+
+    def vector(env: dict[int, Any], panel: Panel, number: Any, start: Any) -> Any:
+        sums = tirx.decl_buffer((index(lanes),), f"int{WORD}", "sums")
+        zero = tirx.Broadcast(tirx.const(0, f"int{WORD}"), lanes)
+        whole = [tirx.Ramp(index(0), index(1), lanes)]
+
+        def steps(env: dict[int, Any], taps: tuple[int, ...]) -> Any:
+            if taps:
+                extent = plan.contraction.extents[taps[0]]
+                return loop("p", 0, extent, lambda p: steps({**env, taps[0]: p}, taps[1:]))
+            place = as_index(layout.offset(env, panel, number) + start)
+            values = tirx.BufferLoad(packed, [tirx.Ramp(place, index(1), lanes)])
+            return add_dot_products(words.instruction, (sums, 0), every, values, lanes)
+
+        place = as_index(layout.correction(env, panel, number) + start)
+        total = zero - tirx.BufferLoad(sums, whole)
+        return sequence(
+            [
+                tirx.AllocBuffer(sums),
+                tirx.BufferStore(sums, zero, whole),
+                steps(env, layout.taps),
+                tirx.BufferStore(packed, total, [tirx.Ramp(place, index(1), lanes)]),
+            ]
+        )
+
+    def panels(env: dict[int, Any], panel: Panel) -> Any:
+        def vectors(number: Any) -> Any:
+            count = panel.width // lanes
+            return loop("v", 0, count, lambda v: vector(env, panel, number, v * index(lanes)))
+
+        return loop("panel", 0, panel.count, vectors)
+
+    def outer(env: dict[int, Any], left: tuple[int, ...], panel: Panel) -> Any:
+        if not left:
+            return panels(env, panel)
+        extent = plan.contraction.extents[left[0]]
+        name = contraction_name(plan.contraction, left[0])
+        return loop(name, 0, extent, lambda var: outer({**env, left[0]: var}, left[1:], panel))
+
+    return sequence([outer({}, layout.outer, panel) for panel in panels_of(plan)])
 
 
 def contraction_name(contraction: Contraction, axis: int) -> str:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
 
 from ....recognize.contraction import Contraction
-from .pairs import Pairs, in_pairs
+from .dot_products import Instruction
 from .tiles import Group, groups
+from .words import Words, in_words
 
 #: Rows of the tallest tile. With 14 rows of two vectors of 512 bits, too few registers are left for
 #: broadcasts (convolution of 3 channels, 7 x 7: 174 GF/s with 12 rows, 140 with 14).
@@ -22,10 +23,10 @@ LATENCY = 4.0
 TILE_CYCLES = 30.0
 #: Cycles per second where nothing is known about the clock.
 CLOCK_HZ = 3.2e9
-#: Cycles in which an element is widened to 16 bits and copied.
+#: Cycles in which an element of the rows' operand is copied in the type of an instruction.
 COPY_CYCLES = 0.25
-#: Lanes of the shortest instruction on pairs.
-LEAST_PAIR_LANES = 4
+#: Sums of the shortest vector of an instruction on words.
+LEAST_WORD_LANES = 4
 #: Bytes in a cycle that one core is assumed to get from memory or the last cache (20 GB/s), and
 #: from the second cache.
 BYTES_PER_CYCLE, L2_BYTES_PER_CYCLE = 6.25, 32.0
@@ -54,14 +55,14 @@ class Machine:
     registers : int
         Vector registers.
     threads : int
-    pair_lanes : int
-        Sums of 32 bits to which one instruction adds products of pairs; 0 if there is none.
+    instructions : tuple[tuple[Instruction, int], ...]
+        Those that add up products of short integers, each with the sums in its longest vector.
     """
 
     lanes: int
     registers: int
     threads: int
-    pair_lanes: int = 0
+    instructions: tuple[tuple[Instruction, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,8 @@ class Plan:
         "constant", "kernel" (the kernel packs) or "none".
     cycles : float
         Predicted.
-    pairs : Pairs or None
-        Where products are summed in pairs, along an axis of the contraction that is in pairs.
+    words : Words or None
+        Where an instruction sums products of words, along an axis that is counted in words.
     """
 
     contraction: Contraction
@@ -99,7 +100,7 @@ class Plan:
     lanes: int
     packing: str
     cycles: float
-    pairs: Pairs | None = None
+    words: Words | None = None
 
     @property
     def width(self) -> int:
@@ -125,33 +126,37 @@ def choose(contraction: Contraction, machine: Machine, constants: tuple[bool, bo
             for place, (one, constant) in enumerate(
                 ((contraction, constants[1]), (contraction.swapped(), constants[0]))
             )
-            for plan in (*_plans(one, machine, constant), *_paired_plans(one, machine, constant))
+            for plan in (*_plans(one, machine, constant), *_word_plans(one, machine, constant))
         ),
-        key=lambda pair: pair[1].cycles,
+        # Where all wait for memory, wide tiles wait less: a product of one row with 4096 x 4096
+        # bytes takes 318 us with one vector and 226 with eight.
+        key=lambda pair: (pair[1].cycles, -pair[1].vectors),
     )
     kept: list[Plan] = []
     seen: set[Any] = set()
     for number, (place, plan) in enumerate(found):
-        axes = (place, plan.vector, plan.rows, plan.packing, plan.pairs is None)
+        instruction = None if plan.words is None else plan.words.instruction.name
+        axes = (place, plan.vector, plan.rows, plan.packing, instruction)
         if axes not in seen or number == 1:
             kept.append(plan)
         seen.add(axes)
     return kept
 
 
-def _paired_plans(contraction: Contraction, machine: Machine, constant: bool) -> Iterator[Plan]:
-    paired = in_pairs(contraction) if machine.pair_lanes else None
-    if paired is not None:
-        yield from _plans(paired[0], machine, constant, paired[1])
+def _word_plans(contraction: Contraction, machine: Machine, constant: bool) -> Iterator[Plan]:
+    for instruction, lanes in machine.instructions:
+        found = in_words(contraction, instruction)
+        if found is not None:
+            yield from _plans(found[0], replace(machine, lanes=lanes), constant, found[1])
 
 
 def _plans(
-    contraction: Contraction, machine: Machine, constant: bool, pairs: Pairs | None = None
+    contraction: Contraction, machine: Machine, constant: bool, words: Words | None = None
 ) -> Iterator[Plan]:
     if contraction.b.only_load() is None or contraction.b.bounds:
         return
     in_b = contraction.places(in_a=False, in_b=True)
-    batch = contraction.places(in_a=True, in_b=True) if pairs is None else []
+    batch = contraction.places(in_a=True, in_b=True) if words is None else []
     bound_axes = {bound.axis for bound in contraction.a.bounds}
     for vector in in_b or batch:
         if vector in bound_axes:
@@ -160,7 +165,7 @@ def _plans(
             outer = tuple(
                 axis for axis in range(len(contraction.axes)) if axis != vector and axis not in rows
             )
-            yield from _tiles(contraction, machine, constant, vector, rows, outer, pairs)
+            yield from _tiles(contraction, machine, constant, vector, rows, outer, words)
 
 
 def _row_axes(contraction: Contraction, vector: int) -> list[tuple[int, ...]]:
@@ -184,12 +189,12 @@ def _tiles(
     vector: int,
     rows: tuple[int, ...],
     outer: tuple[int, ...],
-    pairs: Pairs | None,
+    words: Words | None,
 ) -> Iterator[Plan]:
     extent = contraction.extents[vector]
     bytes_of_sum = tvm.DataType(contraction.dtype).bits // 8
-    lanes = machine.lanes * 4 // bytes_of_sum if pairs is None else machine.pair_lanes
-    while lanes > (1 if pairs is None else LEAST_PAIR_LANES) and lanes >= 2 * extent:
+    lanes = machine.lanes * 4 // bytes_of_sum
+    while lanes > (1 if words is None else LEAST_WORD_LANES) and lanes >= 2 * extent:
         lanes //= 2
     total = math.prod(contraction.extents[axis] for axis in rows)
     shared = contraction.a.has(vector)
@@ -200,9 +205,9 @@ def _tiles(
         for most in range(1, min(MOST_ROWS, total) + 1):
             sums = most * vectors
             registers = sums + 1 + (vectors if most > 1 else 0)
-            if pairs is not None:
-                # A product is in a register of its own before it is added.
-                registers = sums + vectors + 2
+            if words is not None:
+                # Products are in a register of their own before they are added.
+                registers = sums + vectors + (1 if words.instruction.adds else 2)
             if shared:
                 # Windows overlap: LLVM keeps what it has loaded for the next taps.
                 registers = 2 * sums
@@ -216,11 +221,11 @@ def _tiles(
             if cut is None:
                 continue
             packing = "constant" if constant else "kernel"
-            if pairs is None:
+            if words is None:
                 packing = _packing(contraction, vector, total, constant)
-            cycles = _cycles(contraction, vector, rows, outer, cut, vectors, lanes, packing, pairs)
+            cycles = _cycles(contraction, vector, rows, outer, cut, vectors, lanes, packing, words)
             yield Plan(
-                contraction, vector, rows, outer, tuple(cut), vectors, lanes, packing, cycles, pairs
+                contraction, vector, rows, outer, tuple(cut), vectors, lanes, packing, cycles, words
             )
 
 
@@ -252,7 +257,7 @@ def _cycles(
     vectors: int,
     lanes: int,
     packing: str,
-    pairs: Pairs | None,
+    words: Words | None,
 ) -> float:
     """Return the predicted cycles on one core."""
     extents = contraction.extents
@@ -275,7 +280,9 @@ def _cycles(
                 step = max(step, L2_CYCLES * group.rows)
             if contraction.dtype == "float32" or contraction.dtype == "float64":
                 step = max(step, LATENCY)
-            elif pairs is None:
+            elif words is not None:
+                step = max(step, LATENCY) if words.instruction.adds else step
+            else:
                 # Products of 32 bits are two operations, and operands are widened.
                 step = 3 * step
             tiles = again * group.count
@@ -294,9 +301,9 @@ def _cycles(
     # A padded copy is written and read again.
     copied = sum(math.prod(stage.shape) for stage in contraction.before)
     cycles += 12 * copied / BYTES_PER_CYCLE
-    cycles += 0.0 if pairs is None else pairs.copied * COPY_CYCLES
+    cycles += 0.0 if words is None else words.copied * COPY_CYCLES
     # An operand that is small stays near while it is read for the other panels.
-    rows_bytes = 4 * contraction.a.elements
+    rows_bytes = contraction.a.bytes
     several_panels = not shared and extents[vector] > vectors * lanes
     times = 2 if several_panels and rows_bytes >= NEAR_BYTES else 1
     result_bytes = 4 * math.prod(axis.extent for axis in contraction.axes)

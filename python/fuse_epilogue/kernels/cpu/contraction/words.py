@@ -1,12 +1,14 @@
-"""Contractions of integers of up to 16 bits: products of pairs along a reduced axis.
+"""Contractions of short integers: dot products of words of 32 bits along a reduced axis.
 
-    pairs[...] = the rows' operand in 16 bits, copied so that the reduced axis is innermost
-    packed[...] = the vector operand in 16 bits, two values of the reduced axis in 32 bits
-    sums[lane] += pairs[k, 0] * packed[k, 0, lane] + pairs[k, 1] * packed[k, 1, lane]
+    words[...] = the rows' operand in 8 or 16 bits, copied so that the reduced axis is innermost
+    packed[...] = the vector operand in 8 or 16 bits, two or four values of that axis in 32 bits
+    sums[lane] += words[k, 0] * packed[k, 0, lane] + words[k, 1] * packed[k, 1, lane] + ...
 
-x86 has that as one instruction, vpmaddwd. Its sums of two products wrap around at 2^32 as the sums
-of the function do: it is exact for all values of 16 bits. The instruction on bytes, vpmaddubsw, is
-not used: it saturates at 16 bits.
+x86 has that as one instruction, for words of two values (vpmaddwd) or, on recent processors, of
+four (vpdpbusd). Sums wrap around at 2^32 as the sums of the function do: the result is exact for
+all values. vpdpbusd takes unsigned values on one side and signed ones on the other. Where both
+sides are signed, 128 is added to the rows' operand, and the sums begin with -128 times the sums of
+the vector operand, which are packed beside it.
 """
 
 from __future__ import annotations
@@ -25,12 +27,11 @@ from ....recognize.integer_ranges import type_range, value_range
 from ....recognize.stages import Axis, Stage, Store
 from ....tir.walk import handle, substitute
 from ..loops import FlatViews, index
+from .dot_products import Instruction
 from .vectors import at, typed
 
-#: Values of the reduced axis that one instruction sums.
-PAIR = 2
-#: Types whose values fit in 16 bits with a sign.
-LEAST, MOST = -(1 << 15), (1 << 15) - 1
+#: What is added to signed values of 8 bits to have unsigned ones.
+SHIFT = 128
 
 
 @dataclass(frozen=True)
@@ -52,28 +53,41 @@ class Dimension:
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """The pairs of a contraction.
+class Words:
+    """The words of a contraction.
 
     Attributes
     ----------
     original : Contraction
         As it was read: the axis has all of its values.
+    instruction : Instruction
+    rows_first : bool
+        Whether the rows' operand is the first factor of the instruction.
+    shift : int
+        Number that is added to the rows' operand.
     axis : int
-        The reduced axis that is counted in pairs.
+        The reduced axis that is counted in words.
     main : Linear
         Offset of the rows' operand in its source.
     dimensions : tuple[Dimension, ...]
-        Dimensions of the copy, that of `axis` last; none if the operand is in 16 bits and in order.
+        Dimensions of the copy, that of `axis` last; none if the operand has the type and order.
     buffer : tvm.tirx.Buffer
-        The rows' operand in 16 bits.
+        The rows' operand in the type of the instruction.
     """
 
     original: Contraction
+    instruction: Instruction
+    rows_first: bool
+    shift: int
     axis: int
     main: Linear
     dimensions: tuple[Dimension, ...]
     buffer: Any
+
+    @property
+    def count(self) -> int:
+        """Number of values in a word."""
+        return self.instruction.count
 
     @property
     def extent(self) -> int:
@@ -96,9 +110,9 @@ class Pairs:
         value = self._element(axes, views)
         last = self.dimensions[-1].extent
         if axes[-1].extent != last:
-            zero = tirx.const(0, "int16")
+            zero = tirx.const(0, str(self.buffer.dtype))
             value = tirx.if_then_else(axes[-1].var < index(last), value, zero)
-        return Stage("pairs", axes, (), (Store(self.buffer, value),), tuple(range(len(axes))))
+        return Stage("words", axes, (), (Store(self.buffer, value),), tuple(range(len(axes))))
 
     def _element(self, axes: tuple[Axis, ...], views: FlatViews) -> Any:
         """Return an element of the copy in its axes."""
@@ -117,49 +131,73 @@ class Pairs:
             return tirx.BufferLoad(views.of(node.source), [at(linear, values)])
 
         if isinstance(operand.value, TensorLoad):
-            return load(operand.value).astype("int16")
+            return self._narrowed(load(operand.value))
         value = tvm_ffi.structural_map(operand.value, (TensorLoad, load))
         every = (*contraction.axes, *contraction.reduced)
         table = {every[p].var: typed(number, every[p].var) for p, number in values.items()}
         table.update({var: typed(0, var) for var in contraction.zeros})
-        return substitute(value, table).astype("int16")
+        return self._narrowed(substitute(value, table))
+
+    def _narrowed(self, value: Any) -> Any:
+        """Return a value in the type of the copy."""
+        dtype = str(self.buffer.dtype)
+        narrow = value.astype(dtype)
+        # Of 8 bits, adding 128 is the same as the other sign bit.
+        return narrow ^ tirx.const(self.shift, dtype) if self.shift else narrow
 
 
-def in_pairs(contraction: Contraction) -> tuple[Contraction, Pairs] | None:
-    """Return a contraction with a reduced axis that is counted in pairs.
+def in_words(
+    contraction: Contraction, instruction: Instruction
+) -> tuple[Contraction, Words] | None:
+    """Return a contraction with a reduced axis that is counted in words.
 
     Parameters
     ----------
     contraction : Contraction
+    instruction : Instruction
 
     Returns
     -------
-    tuple[Contraction, Pairs] or None
-        None if an operand is not known to fit in 16 bits, the sums are not of 32, an operand has
-        bounds, or the rows' operand cannot be copied in such an order.
+    tuple[Contraction, Words] or None
+        None if an operand is not known to fit in the types of the instruction, the sums are not of
+        32 bits, an operand has bounds, or the rows' operand cannot be copied in such an order.
     """
     if contraction.dtype != "int32" or contraction.a.bounds or contraction.b.bounds:
         return None
-    a, b = contraction.a.value, contraction.b.value
-    if not _is_widened(b) or not _fits(a) or not _fits(b):
+    roles = _roles(contraction.a.value, contraction.b.value, instruction)
+    words = None if roles is None else _words(contraction, instruction, *roles)
+    if words is None:
         return None
-    found = _pairs(contraction)
-    if found is None:
-        return None
-    copy, access = found
     count = len(contraction.axes)
     reduced = list(contraction.reduced)
-    old = reduced[copy.axis - count]
-    reduced[copy.axis - count] = Axis(old.var, -(-old.extent // PAIR))
-    element = tirx.BufferLoad(copy.buffer, [index(0)] * len(copy.buffer.shape))
-    rows = Operand(element, {handle(element): access})
-    return replace(contraction, reduced=tuple(reduced), a=rows), copy
+    old = reduced[words.axis - count]
+    reduced[words.axis - count] = Axis(old.var, -(-old.extent // words.count))
+    element = tirx.BufferLoad(words.buffer, [index(0)] * len(words.buffer.shape))
+    rows = Operand(element, {handle(element): _access(words)})
+    return replace(contraction, reduced=tuple(reduced), a=rows), words
 
 
-def _fits(value: Any) -> bool:
-    """Return whether every value of an expression fits in 16 bits with a sign."""
-    found = value_range(value)
-    return found is not None and found[0] >= LEAST and found[1] <= MOST
+def _roles(rows: Any, vector: Any, instruction: Instruction) -> tuple[bool, int] | None:
+    """Return whether the rows are the first factor, and what is added to them; None if unfit."""
+    first, second = instruction.factors
+    if not _is_widened(vector):
+        return None
+    if _fits(rows, first) and _fits(vector, second):
+        return True, 0
+    if _fits(rows, second) and _fits(vector, first):
+        return False, 0
+    signed = first == "uint8" and _fits(rows, "int8") and _fits(vector, second)
+    return (True, SHIFT) if signed else None
+
+
+def _fits(value: Any, dtype: str) -> bool:
+    """Return whether every value of an expression fits in a type."""
+    found, whole = value_range(value), type_range(dtype)
+    return found is not None and whole is not None and _within(found, whole)
+
+
+def _within(inner: tuple[int, int], outer: tuple[int, int]) -> bool:
+    return outer[0] <= inner[0] and inner[1] <= outer[1]
 
 
 def _is_widened(value: Any) -> bool:
@@ -167,14 +205,16 @@ def _is_widened(value: Any) -> bool:
     while isinstance(value, prim.Cast):
         inner = value_range(value.value)
         whole = type_range(str(value.ty.dtype))
-        if inner is None or whole is None or inner[0] < whole[0] or inner[1] > whole[1]:
+        if inner is None or whole is None or not _within(inner, whole):
             return False
         value = value.value
     return isinstance(value, TensorLoad)
 
 
-def _pairs(contraction: Contraction) -> tuple[Pairs, Linear] | None:
-    """Return the pairs, and the access to them in pairs of the axis."""
+def _words(
+    contraction: Contraction, instruction: Instruction, rows_first: bool, shift: int
+) -> Words | None:
+    """Return the words of a contraction, None if its rows' operand is not in a fit order."""
     operand, count = contraction.a, len(contraction.axes)
     main = max(operand.accesses.values(), key=lambda each: sum(map(abs, each.factors)))
     reduced = [p for p in range(count, len(contraction.extents)) if main.factors[p]]
@@ -182,39 +222,47 @@ def _pairs(contraction: Contraction) -> tuple[Pairs, Linear] | None:
     dimensions = _dimensions(contraction, main)
     if axis is None or dimensions is None:
         return None
-    (paired,) = [each for each in dimensions if axis in each.places]
+    (innermost,) = [each for each in dimensions if axis in each.places]
     alone = {each.places[0] for each in dimensions if len(each.places) == 1} - {axis}
     for linear in operand.accesses.values():
         # A load beside the main one, such as a zero point, has at most a value for each row.
         others = {place for place, factor in enumerate(linear.factors) if factor}
         if linear.factors != main.factors and not others <= alone:
             return None
-    odd = contraction.extents[axis] % PAIR
+    dtype = instruction.factors[0 if rows_first else 1]
+    missing = -contraction.extents[axis] % instruction.count
+
+    def words(order: tuple[Dimension, ...], buffer: Any) -> Words:
+        return Words(contraction, instruction, rows_first, shift, axis, main, order, buffer)
+
     load = operand.only_load()
-    if load is not None and str(load.source.dtype) == "int16" and main.factors[axis] == 1:
-        if not odd and _is_widened(operand.value):
-            return Pairs(contraction, axis, main, (), load.source), _doubled(main, axis)
-    if main.factors[axis] != paired.step:
+    if load is not None and str(load.source.dtype) == dtype and main.factors[axis] == 1:
+        if not missing and not shift and _is_widened(operand.value):
+            return words((), load.source)
+    if main.factors[axis] != innermost.step:
         return None
-    order = (*(each for each in dimensions if each is not paired), paired)
+    order = (*(each for each in dimensions if each is not innermost), innermost)
     shape = [each.extent for each in order]
-    shape[-1] += odd
-    factors = [0] * len(main.factors)
-    stride = 1
-    for each, extent in zip(reversed(order), reversed(shape), strict=True):
-        for place in each.places:
-            factors[place] = main.factors[place] // each.step * stride
-        stride *= extent
-    buffer = tirx.decl_buffer(list(map(index, shape)), "int16", "pairs", layout=None)
-    access = _doubled(Linear(tuple(factors), 0), axis)
-    return Pairs(contraction, axis, main, order, buffer), access
+    shape[-1] += missing
+    return words(order, tirx.decl_buffer(list(map(index, shape)), dtype, "words", layout=None))
 
 
-def _doubled(linear: Linear, axis: int) -> Linear:
-    """Return a linear offset with an axis that is counted in pairs."""
-    factors = list(linear.factors)
-    factors[axis] *= PAIR
-    return replace(linear, factors=tuple(factors))
+def _access(words: Words) -> Linear:
+    """Return the access to the rows' operand in which the axis is counted in words."""
+    if words.dimensions:
+        factors = [0] * len(words.main.factors)
+        stride = 1
+        for each, extent in zip(
+            reversed(words.dimensions), reversed(words.buffer.shape), strict=True
+        ):
+            for place in each.places:
+                factors[place] = words.main.factors[place] // each.step * stride
+            stride *= int(extent)
+        constant = 0
+    else:
+        factors, constant = list(words.main.factors), words.main.constant
+    factors[words.axis] *= words.count
+    return Linear(tuple(factors), constant)
 
 
 def _dimensions(contraction: Contraction, access: Linear) -> list[Dimension] | None:

@@ -1,4 +1,4 @@
-"""Products of short integers: summed in pairs, exactly, for every value of their types."""
+"""Products of short integers: summed by words, exactly, for every value of their types."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ from fuse_epilogue.schedules import host
 from fuse_epilogue.schedules.cpu import with_vector_functions
 from test_kernels_contraction import assembly, innermost_loops, run
 
-AVX2 = Target({"kind": "llvm", "mcpu": "core-avx2", "mtriple": "x86_64-linux-gnu"})
+
+def x86(mcpu: str) -> Target:
+    return Target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux-gnu"})
+
+
+#: Pairs only, and words of four bytes.
+AVX2, VNNI = x86("core-avx2"), x86("sapphirerapids")
 
 
 def product(
@@ -55,14 +61,19 @@ def extremes(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np
     return chosen.astype(dtype)
 
 
+def instruction_of(found: Any) -> str | None:
+    """Return the instruction of a kernel, None if it multiplies one by one."""
+    return next((name for name in ("vpdpbusd", "pmadd") if name in str(found.func)), None)
+
+
 def computed(func: Any, arrays: list[np.ndarray], constants: set[int]) -> np.ndarray:
     program = read_program(func)
     assert program is not None
     found = contraction.schedule(program, host(1), 1, frozenset(constants))
     assert found is not None
     # On the machine of the tests, whatever it is, instructions may be missing.
-    if contraction.machine_of(host(1), 1).pair_lanes:
-        assert "pmadd" in str(found.func)
+    if contraction.machine_of(host(1), 1).instructions:
+        assert instruction_of(found) is not None
     packed = [
         found.packing[place].pack(array) if place in found.packing else array
         for place, array in enumerate(arrays)
@@ -78,6 +89,9 @@ def computed(func: Any, arrays: list[np.ndarray], constants: set[int]) -> np.nda
         (("uint8", "uint8"), 33, 2, 6, set()),
         (("int8", "int8"), 1, 3, 129, {1}),
         (("int16", "int16"), 7, 19, 64, {0}),
+        (("int8", "uint8"), 9, 33, 30, {1}),
+        (("int8", "int8"), 31, 70, 64, set()),
+        (("int8", "int8"), 13, 5, 7, {0}),
     ],
 )
 def test_products_are_exact_at_the_ends_of_the_types(
@@ -120,7 +134,7 @@ def test_convolutions_are_those_of_the_unscheduled_function(
 @pytest.mark.parametrize(
     "change", ["sums of 16 bits", "operands of 32 bits", "wraps around", "floats"]
 )
-def test_other_types_are_not_summed_in_pairs(change: str) -> None:
+def test_other_types_are_not_summed_by_words(change: str) -> None:
     a = te.placeholder((8, 8), {"operands of 32 bits": "int32"}.get(change, "int8"), "a")
     b = te.placeholder((8, 16), "int8", "b")
     total = {"sums of 16 bits": "int16", "floats": "float32"}.get(change, "int32")
@@ -137,8 +151,37 @@ def test_other_types_are_not_summed_in_pairs(change: str) -> None:
         "y",
     )
     program = read_program(te.create_prim_func([a, b, y]))
-    found = contraction.schedule(program, AVX2, 1, frozenset({1}))
-    assert found is None or "pmadd" not in str(found.func)
+    for target in (AVX2, VNNI):
+        found = contraction.schedule(program, target, 1, frozenset({1}))
+        assert found is None or instruction_of(found) is None
+
+
+@pytest.mark.parametrize("constants", [{1}, set()])
+@pytest.mark.parametrize(
+    ("types", "instruction"),
+    [
+        (("uint8", "int8"), "vpdpbusd"),
+        (("int8", "int8"), "vpdpbusd"),
+        (("int8", "uint8"), "vpdpbusd"),
+        # vpdpbusd has a signed factor.
+        (("uint8", "uint8"), "pmadd"),
+        (("int8", "int16"), "pmadd"),
+    ],
+)
+def test_the_instruction_is_that_of_the_types(
+    types: tuple[str, str], instruction: str, constants: set[int]
+) -> None:
+    program = read_program(product(61, 72, 200, types))
+    found = contraction.schedule(program, VNNI, 1, frozenset(constants))
+    assert instruction_of(found) == instruction
+    older = contraction.schedule(program, AVX2, 1, frozenset(constants))
+    assert instruction_of(older) == "pmadd"
+
+
+def test_a_range_that_needs_nine_bits_is_summed_in_pairs() -> None:
+    program = read_program(product(61, 72, 200, ("uint8", "int8"), zero=True, turned=True))
+    found = contraction.schedule(program, VNNI, 1, frozenset({1}))
+    assert instruction_of(found) == "pmadd"
 
 
 @pytest.mark.parametrize(
@@ -146,13 +189,16 @@ def test_other_types_are_not_summed_in_pairs(change: str) -> None:
     [
         ("core-avx2", r"vpmaddwd"),
         ("skylake-avx512", r"vpmaddwd"),
-        # A product and a sum in one, of the same values.
-        ("sapphirerapids", r"vpdpwssd"),
+        ("sapphirerapids", r"vpdpbusd"),
+        ("alderlake", r"vpdpbusd"),
     ],
 )
-def test_the_innermost_loop_has_the_instruction_and_no_stack(mcpu: str, instruction: str) -> None:
-    target = Target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux-gnu"})
-    program = read_program(product(61, 72, 200, ("uint8", "int8")))
+@pytest.mark.parametrize("kind", ["uint8", "int8"])
+def test_the_innermost_loop_has_the_instruction_and_no_stack(
+    mcpu: str, instruction: str, kind: str
+) -> None:
+    target = x86(mcpu)
+    program = read_program(product(61, 72, 200, (kind, "int8")))
     found = contraction.schedule(program, target, 1, frozenset({1}))
     func = with_vector_functions(found.func).with_attr("global_symbol", "main")
     loops = [body for body in innermost_loops(assembly(func, target)) if instruction in body]
@@ -164,4 +210,4 @@ def test_processors_without_the_instruction_compute_single_products() -> None:
     target = Target({"kind": "llvm", "mtriple": "aarch64-linux-gnu"})
     program = read_program(product(17, 40, 33, ("int8", "int8")))
     found = contraction.schedule(program, target, 1, frozenset({1}))
-    assert found is not None and "pmadd" not in str(found.func)
+    assert found is not None and instruction_of(found) is None
