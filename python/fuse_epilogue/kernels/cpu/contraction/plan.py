@@ -267,10 +267,13 @@ def _cycles(
     panels = [(vectors, full), (-(-rest // lanes), 1)] if rest else [(vectors, full)]
     again = math.prod(extents[axis] for axis in outer if not contraction.b.has(axis))
     evicted = _evicts(contraction, rows, max(group.rows for group in cut))
+    size = math.prod(e for p, e in enumerate(extents) if contraction.b.has(p))
+    # Of windows that overlap, only what is new comes from far away.
+    new = 1.0 if packing != "none" else min(1.0, contraction.b.bytes / (4 * size))
     one_row_of_panels = 0.0
     for wide, number in panels:
         panel = 4 * steps * wide * lanes
-        far = panel / BYTES_PER_CYCLE
+        far = new * panel / BYTES_PER_CYCLE
         near = panel / L2_BYTES_PER_CYCLE if panel <= L2_BYTES else far
         of_panel = 0.0
         for group in cut:
@@ -295,7 +298,6 @@ def _cycles(
     cycles = one_row_of_panels * math.prod(
         extents[axis] for axis in outer if contraction.b.has(axis)
     )
-    size = math.prod(e for p, e in enumerate(extents) if contraction.b.has(p))
     if packing == "kernel":
         cycles += 2.0 * size
     # A padded copy is written and read again.
