@@ -153,9 +153,11 @@ def nest(stage: Stage, views: FlatViews, lanes: int, threads: int) -> Any:
         return tirx.BufferStore(views.of(stage.output), stage.value, [index(0)])
     accesses = [_access(load, stage) for load in stage.loads]
     across = _transposed_axis(stage, accesses)
-    vectorized = _may_be_vector(stage)
     elements = math.prod(stage.shape)
     parallel = threads > 1 and elements >= PARALLEL_FROM
+    vectorized = _may_be_vector(stage)
+    if _is_interleaved(stage, accesses, across):
+        across, vectorized = None, False
     if across is None:
         order = list(range(len(axes)))
         return _rows(stage, views, order, lanes if vectorized else 1, threads if parallel else 1)
@@ -455,6 +457,19 @@ def _transposed_axis(stage: Stage, accesses: Sequence[Access]) -> int | None:
             if stride == 1 and stage.axes[place].extent > 1:
                 return place
     return None
+
+
+def _is_interleaved(stage: Stage, accesses: Sequence[Access], across: int | None) -> bool:
+    """Return whether single elements are better than vectors: LLVM makes vectors of them.
+
+    Its vectors are loaded and shuffled where few neighbours belong to different vectors (3 channels
+    of an image, every second element); those of TVM are gathered.
+    """
+    if parts_of(stage.value, Call):
+        return False
+    if across is not None:
+        return min(stage.axes[-1].extent, stage.axes[across].extent) < EDGE
+    return any(access.strides is not None and 1 < access.strides[-1] < EDGE for access in accesses)
 
 
 def _may_be_vector(stage: Stage) -> bool:
