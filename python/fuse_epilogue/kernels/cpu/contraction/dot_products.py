@@ -54,7 +54,7 @@ class Instruction:
         Parameters
         ----------
         target : tvm.target.Target
-            Of kind "llvm".
+            Target of kind "llvm".
         """
         has = tvm.get_global_func("target.llvm_cpu_has_feature")
         lookup = tvm.get_global_func("target.llvm_lookup_intrinsic_id")
