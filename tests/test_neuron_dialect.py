@@ -169,9 +169,11 @@ def test_files_beside_the_kernel(tmp_path: Path) -> None:
     folder = tmp_path / "pack"
     (folder / "tools").mkdir(parents=True)
     (folder / "__init__.py").write_text("")
+    (folder / "constants.py").write_text("THREE = 3\n")
     (folder / "tools" / "__init__.py").write_text("from .scale import FACTOR\n")
     (folder / "tools" / "scale.py").write_text(
-        "import nki.isa as nisa\nimport nki.language as nl\nimport not_there\n\nFACTOR = 5\n\n\n"
+        "import nki.isa as nisa\nimport nki.language as nl\nimport not_there\n"
+        "from ..constants import THREE\n\nFACTOR = THREE + 2\n\n\n"
         "def scale(tile, by):\n    nisa.tensor_scalar(tile, tile, nl.multiply, by)\n\n\n"
         "def broken(tile):\n    nisa.tensor_copy(tile, tile[:, 0:1])\n\n\n"
         "def absent():\n    return not_there.value\n"

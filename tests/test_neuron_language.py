@@ -289,3 +289,12 @@ def test_powers_that_fit(base: int, exponent: float) -> None:
 def test_powers_that_do_not(base: int, exponent: float) -> None:
     with pytest.raises(Refused):
         power(base, exponent)
+
+
+def test_stars_in_lists_and_tuples() -> None:
+    text = copied(
+        "for v in [*(1.0, 2.0), 3.0]:\n    nisa.tensor_scalar(t, t, nl.add, v)\n"
+        "for v in (4.0, *[5.0], *()):\n    nisa.tensor_scalar(t, t, nl.add, v)\n"
+    )
+    x = np.ones((128, 64), "float32")
+    np.testing.assert_array_equal(neuron.load(text)(x), x + 15)

@@ -197,6 +197,28 @@ def test_symbolic_number_of_blocks_of_one_key_is_proved(more: int) -> None:
         check_certificate(before, other, certificate)
 
 
+@pytest.mark.parametrize("branch", [False, True])
+@pytest.mark.parametrize("place", range(2))
+def test_block_with_a_condition_is_not_proved(place: int, branch: bool) -> None:
+    """A block that leaves out instances computes less than its statement says."""
+    given = by_hand(6)
+    seen = []
+
+    def conditional(realize: Any, *_: Any) -> Any:
+        seen.append(realize)
+        if len(seen) != place + 1:
+            return realize
+        condition = realize.iter_values[0] < 1
+        if branch:
+            return tirx.IfThenElse(condition, realize, None)
+        return with_fields(realize, predicate=condition)
+
+    body = tvm_ffi.structural_map(given.after.body, (s_tir.SBlockRealize, conditional))
+    assert len(seen) > place
+    with pytest.raises(CertificateError):
+        check(replace(given, after=given.after.with_body(body)))
+
+
 def _dropped(given: ByHand, is_guard: Callable[[Any], bool]) -> ByHand:
     """The functions and claims with choices replaced by what they are elsewhere."""
 

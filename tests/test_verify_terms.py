@@ -341,3 +341,13 @@ def test_a_choice_of_a_literal_is_a_logical_operation(place: str, chosen: bool) 
     }
     prover = Prover(table)
     assert [form for form, term in forms.items() if prover.equal(choice, term)] == [(place, chosen)]
+
+
+@pytest.mark.parametrize("name", ["int8", "uint32", "int64"])
+def test_an_integer_as_a_bool_is_whether_it_is_not_zero(name: str) -> None:
+    table, type = TermArithmetic(exact=False), scalar_type(name)
+    x = table.unknown("x", 0, type)
+    truth = table.cast(x, type, scalar_type("bool"))
+    prover = Prover(table)
+    assert prover.equal(truth, table.compare("ne", type, x, table.integer(0, type)))
+    assert not prover.equal(truth, table.compare("ne", type, x, table.integer(1, type)))
