@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from tvm import relax, te, tirx
+from tvm import relax, te, tirx, topi
 
 from fuse_epilogue.kernels.cpu import attention
 from fuse_epilogue.recognize.attention import attention_of
@@ -232,3 +232,14 @@ def test_sums_of_one_function_do_not_share_memory_that_is_still_read(n: int) -> 
 
 def arrays_of(arrays: list[np.ndarray]) -> list[Any]:
     return [tvm.runtime.tensor(each) for each in arrays]
+
+
+def test_a_chain_of_functions_is_not_written_out() -> None:
+    """Each value is read twice: written out, the last one has 2^40 loads of the first."""
+    x = te.placeholder((4, 4), "float32", "x")
+    y = x
+    for _ in range(40):
+        y = topi.multiply(y, topi.exp(y))
+    program = read_program(te.create_prim_func([x, y]))
+    assert program is not None
+    assert attention_of(program) is None
