@@ -52,6 +52,9 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten._cdist_forward.default: _cdist,
         aten.convolution.default: _transposed_convolution,
         aten.linalg_vector_norm.default: _vector_norm,
+        aten.native_layer_norm.default: _layer_norm,
+        aten.fake_quantize_per_tensor_affine_cachemask.default: _fake_quantize,
+        aten.fake_quantize_per_channel_affine_cachemask.default: _fake_quantize_channels,
     }
 
 
@@ -134,6 +137,36 @@ def _var_mean(
 def _aminmax(x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     dims = list(range(x.dim())) if dim is None else [dim]
     return torch.amin(x, dims, keepdim), torch.amax(x, dims, keepdim)
+
+
+def _layer_norm(
+    x: Tensor, sizes: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> Any:
+    """Write out a normalisation in 64 bits, which Relax has no operator for."""
+    if x.dtype != torch.float64:
+        return NotImplemented
+    dims = list(range(x.dim() - len(sizes), x.dim()))
+    mean = torch.mean(x, dims, True)
+    away = x - mean
+    scale = torch.rsqrt(torch.mean(away * away, dims, True) + eps)
+    result = away * scale
+    if weight is not None:
+        result = result * weight
+    return (result if bias is None else result + bias), mean, scale
+
+
+def _fake_quantize(x: Tensor, scale: Any, zero: Any, low: int, high: int) -> tuple[Tensor, Tensor]:
+    # torch multiplies by the reciprocal, and rounds before it adds the zero.
+    places = torch.round(x * (1.0 / scale)) + zero
+    inside = (places >= low) & (places <= high)
+    return (torch.clamp(places, low, high) - zero) * scale, inside
+
+
+def _fake_quantize_channels(
+    x: Tensor, scale: Tensor, zero: Tensor, axis: int, low: int, high: int
+) -> tuple[Tensor, Tensor]:
+    shape = [-1 if dim == axis else 1 for dim in range(x.dim())]
+    return _fake_quantize(x, scale.reshape(shape), zero.reshape(shape), low, high)
 
 
 def _bilinear(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

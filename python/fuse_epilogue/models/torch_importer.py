@@ -6,11 +6,13 @@ the type that torch says.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from tvm import ir, prim, relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
+
+from .torch_constants import constant_converters, with_tensors_only
 
 #: Types that values are converted between without another meaning.
 _GROUPS = (
@@ -38,12 +40,44 @@ def relax_module(exported: Any, converters: dict[str, Converter]) -> ir.IRModule
     ValueError
         An operator is not known, or becomes something of another shape or type than in torch.
     """
+    exported = with_tensors_only(exported)
     importer = ExportedProgramImporter()
     known = {name: _of_node(convert) for name, convert in importer.convert_map.items()}
-    checked = {
-        name: _checked(convert, importer) for name, convert in {**known, **converters}.items()
-    }
+    known |= converters
+    known |= constant_converters(exported, known)
+    _refuse_unknown(exported, known)
+    checked = {name: _checked(convert, importer) for name, convert in known.items()}
     return importer.from_exported_program(exported, False, True, False, checked)
+
+
+def _refuse_unknown(exported: Any, known: Collection[str]) -> None:
+    """Refuse operators that have no converter, by their names and with the reason."""
+    reasons: dict[str, str] = {}
+    for node in exported.graph.nodes:
+        if node.op == "call_function" and node.target.__name__ not in known:
+            name = str(node.target).removesuffix(".default")
+            reasons.setdefault(name, f"{name}{_reason(node)}")
+    if reasons:
+        raise ValueError(
+            f"not supported: {', '.join(reasons.values())}; compute that outside of the model, or "
+            'use torch.compile(model, backend="fuse_epilogue"), which leaves such graphs to torch'
+        )
+
+
+def _reason(node: Any) -> str:
+    """Return why there is no operator like it in Relax, as far as that can be said."""
+    import torch
+
+    values = [each.meta.get("val") for each in (node, *node.all_input_nodes)]
+    tensors = [each for each in values if isinstance(each, torch.Tensor)]
+    tags = getattr(node.target, "tags", ())
+    if any(each.dtype.is_complex for each in tensors):
+        return " (complex numbers)"
+    if torch.Tag.nondeterministic_seeded in tags:
+        return " (random numbers)"
+    if torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags:
+        return " (its size depends on data)"
+    return ""
 
 
 def _of_node(convert: Callable[[Any], Any]) -> Converter:

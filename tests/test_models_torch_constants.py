@@ -1,0 +1,101 @@
+"""Arguments and results of torch modules that are no tensors, and operators of numbers alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import fuse_epilogue
+from fuse_epilogue.models import ImportRefusal
+
+torch = pytest.importorskip("torch", reason="the models are modules of PyTorch: install torch")
+
+pytestmark = [pytest.mark.full, pytest.mark.slow]
+
+
+class Applied(torch.nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *arguments: Any) -> Any:
+        return self.function(*arguments)
+
+
+def compiled(function: Callable[..., Any], *arguments: Any) -> Any:
+    return fuse_epilogue.compile(Applied(function).eval(), example_inputs=arguments, threads=1)
+
+
+X = torch.arange(-6.0, 6.0).reshape(3, 4)
+
+
+def test_arguments_that_are_no_tensors_are_in_the_model() -> None:
+    def function(x: Any, mask: Any, factor: int, y: Any) -> Any:
+        return (x if mask is None else x * mask) * factor + y
+
+    model = compiled(function, X, None, 3, X + 1)
+    assert len(model.signature.inputs) == 2
+    assert torch.equal(model(X, X + 1), function(X, None, 3, X + 1))
+
+
+def test_results_that_are_none_are_left_out() -> None:
+    found = compiled(lambda x: (x + 1, None, {"twice": x * 2}), X)(X)
+    assert [each.tolist() for each in found] == [(X + 1).tolist(), (X * 2).tolist()]
+
+
+def test_a_result_that_is_a_number_is_refused() -> None:
+    with pytest.raises(ImportRefusal, match="result that is 3 is not supported"):
+        compiled(lambda x: (x, 3), X)
+
+
+def test_operators_of_numbers_are_computed_once() -> None:
+    def pairs(x: Any) -> Any:
+        i, j = torch.tril_indices(3, 4)
+        return x[i, j] + torch.hann_window(len(i))
+
+    assert torch.allclose(compiled(pairs, X)(X), pairs(X), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("axis", [None, 1])
+def test_values_rounded_as_if_they_were_quantised(axis: int | None) -> None:
+    def function(x: Any) -> Any:
+        if axis is None:
+            return torch.fake_quantize_per_tensor_affine(x, 0.3, 2, -8, 7)
+        scales = torch.tensor([0.1, 0.3, 0.5, 2.0])
+        zeros = torch.tensor([0, 1, 2, -1], dtype=torch.int32)
+        return torch.fake_quantize_per_channel_affine(x, scales, zeros, axis, -8, 7)
+
+    assert torch.allclose(compiled(function, X)(X), function(X), rtol=0, atol=1e-6)
+
+
+def test_a_normalisation_in_64_bits() -> None:
+    x = X.double() + 0.1
+    layer = torch.nn.LayerNorm(4).double()
+    with torch.no_grad():
+        layer.weight.copy_(x[0])
+        expected = layer(x)
+    model = fuse_epilogue.compile(layer.eval(), example_inputs=(x,), threads=1)
+    assert torch.allclose(model(x), expected, rtol=0, atol=1e-14)
+
+
+REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
+    "complex": (lambda x: torch.fft.fft(x).abs(), r"aten._fft_r2c \(complex numbers\)"),
+    "random": (torch.rand_like, r"aten.rand_like \(random numbers\)"),
+    "random-numbers-alone": (lambda x: x + torch.rand(4), r"aten.rand \(random numbers\)"),
+    "size": (torch.nonzero, r"aten.nonzero \(its size depends on data\)"),
+    "unknown": (
+        lambda x: x.mode(-1).values,
+        "aten.mode; compute that outside of the model",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_operators_without_a_twin_are_named_with_a_way_out(name: str) -> None:
+    function, message = REFUSED[name]
+    with pytest.raises(ImportRefusal, match=message):
+        compiled(function, X)
