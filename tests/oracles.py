@@ -461,7 +461,7 @@ def check_fused(case: Case, unfused: Any, fused: Any) -> None:
     for sizes in case.sizes:
         inputs = make_inputs(case, "exact", sizes)
         before, after = run(unfused, case, inputs, sizes), run(fused, case, inputs, sizes)
-        for name in before:
+        for name in before if not case.inexact else ():
             assert_same_bits(after[name], before[name], f"{case.name} {dict(sizes)}, {name}")
         if case.approximate:
             assert_within_rounding(case, after, inputs, sizes)

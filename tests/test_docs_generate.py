@@ -83,6 +83,8 @@ def test_every_refusal_has_a_cause_and_a_cure(code: str) -> None:
         ("logical and", "not x", "bool", "distributed", True, "logical or"),
         ("bit-wise xor", "x ^ c", "int32", "absorbed", False, "bit-wise xor"),
         ("product", "x + c", "float32", "tail", False, "product"),
+        # log(exp(t0) + exp(t1)) + 3 = log(exp(t0 + 3) + exp(t1 + 3))
+        ("logaddexp", "x + 3.0", "float32", "distributed", True, "logaddexp"),
     ],
 )
 def test_the_algebra_is_asked(

@@ -10,11 +10,9 @@
 #ifndef FUSE_EPILOGUE_ANALYSIS_ALGEBRA_H_
 #define FUSE_EPILOGUE_ANALYSIS_ALGEBRA_H_
 
-#include <optional>
 #include <string>
-#include <vector>
 
-#include "analysis/pattern.h"
+#include "analysis/peel_steps.h"
 
 namespace fuse_epilogue {
 
@@ -28,20 +26,6 @@ struct Options {
    *         compiler vectorizes them there, where nobody has scheduled the loops. */
   bool rows = false;
 };
-
-/*! \brief One node that was peeled. */
-struct PeelStep {
-  /*! \brief Absorbed into the init; otherwise distributed over the terms as well. */
-  bool absorbs;
-  ir::NodeKind node;
-  ir::Fn make;
-  /*! \brief The operand beside x, in the reduction's axes; nothing for a unary node. */
-  std::optional<ir::Expr> operand;
-  bool x_first;
-  /*! \brief The monoid of the reduction from here on. */
-  const Monoid* after;
-};
-using PeelSteps = std::vector<PeelStep>;
 
 /*! \brief A sentence about an expression. Printing one takes longer than proving much about it, and
  *         most sentences nobody asks for. */
@@ -81,26 +65,6 @@ struct Peeled {
  */
 Peeled Peel(const ir::Expr& f, const ir::Var& hole, const Reduction& reduction,
             const Options& options, const Epilogue& epilogue);
-
-/*! \brief F(x), and H(x), with TVM's constant folding. */
-ir::Expr ApplyAll(const PeelSteps& steps, ir::Expr x);
-ir::Expr ApplyDistributed(const PeelSteps& steps, ir::Expr x);
-
-/*!
- * \brief The reduction's update value with H applied to every term, and the combiner of the last
- *        step; the load of the accumulator stays.
- */
-ir::Expr MapTerms(const ir::Expr& update, const Reduction& reduction, const PeelSteps& steps);
-
-/*!
- * \brief What was absorbed, as text for a report: "C[vi, vj]", "-C[vi, vj] + 1"; empty if nothing.
- */
-std::string AbsorbedText(const PeelSteps& steps);
-/*! \brief H(x) as text for a report; empty if nothing was distributed. */
-std::string DistributedText(const PeelSteps& steps, const ir::Var& hole);
-
-/*! \brief Throw a Refusal unless every call in the block, also in its init, has no effect. */
-void CheckPure(const ir::SBlock& block);
 
 }  // namespace fuse_epilogue
 

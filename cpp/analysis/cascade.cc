@@ -5,12 +5,12 @@
 #include <unordered_map>
 #include <utility>
 
-#include "analysis/algebra.h"
 #include "analysis/cascade_laws.h"
 #include "analysis/dataflow.h"
 #include "analysis/defined.h"
 #include "analysis/domain.h"
 #include "analysis/hazards.h"
+#include "analysis/purity.h"
 #include "analysis/region.h"
 #include "analysis/row_factors.h"
 #include "ir/functor.h"
@@ -28,11 +28,12 @@ constexpr int64_t kLargestFactor = int64_t{1} << 30;
 // The term of `acc = acc (+) t`: the update without its accumulator.
 std::optional<Expr> WithoutAccumulator(const Expr& update, const Reduction& reduction) {
   if (LoadsOf(update, reduction.accumulator).empty()) return update;
-  if (update.kind() != reduction.monoid->combiner) return std::nullopt;
-  auto [a, b] = *Operands(update);
-  auto left = WithoutAccumulator(a, reduction), right = WithoutAccumulator(b, reduction);
+  auto both = reduction.monoid->match(update);
+  if (!both) return std::nullopt;
+  auto left = WithoutAccumulator(both->x, reduction);
+  auto right = WithoutAccumulator(both->y, reduction);
   if (!left || !right) return left ? left : right;
-  return CallGlobal(reduction.monoid->make_node, *left, *right, nullptr).cast<Expr>();
+  return both->of(*left, *right);
 }
 
 // A block that reduces several values at once, like an argmax: what each part starts from and
@@ -185,7 +186,7 @@ class StageReader {
     auto [a, b] = *Operands(value);
     if (!DeepEqual(a, old) && !DeepEqual(b, old)) return std::nullopt;
     stage->part = Part::kValue;
-    stage->reduction.monoid = MonoidOf(value.kind());
+    stage->reduction.monoid = MonoidOf(value);
     return DeepEqual(a, old) ? b : a;
   }
 

@@ -455,8 +455,7 @@ class Laws {
     stage_.correction = stage_.accumulated;
     stage_.state_init = Worst();
     Expr tail = around.empty() ? stage_.finished : ReplacePart(around[0], rest, stage_.finished);
-    stage_.tail =
-        CallGlobal(stage_.reduction.monoid->make, stage_.init, tail, nullptr).cast<Expr>();
+    stage_.tail = stage_.reduction.monoid->make(stage_.init, tail);
     stage_.deferred = tail;
   }
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "analysis/algebra.h"
 #include "analysis/domain.h"
+#include "analysis/purity.h"
 #include "analysis/refusal.h"
 #include "ir/functor.h"
 

@@ -47,19 +47,18 @@ bool IsTupleReduction(const SBlock& block) {
   return stores > 1;
 }
 
-// The number of loads of the element among the leaves of a tree of the combiner; on the right of a
-// subtraction it would be negated, and does not count.
+// The number of loads of the element among the leaves of a tree of the combiner. More than one if
+// the buffer is read anywhere else, on the right of a subtraction for example, which negates it.
 size_t CombinedLoads(const Expr& value, const Monoid& monoid, const Var& buffer,
                      const ffi::Array<Expr>& indices) {
-  if (auto sub = As<Sub>(value); sub && monoid.id == MonoidId::kSum) {
-    return CombinedLoads(sub->a(), monoid, buffer, indices);
-  }
-  if (value.kind() == monoid.combiner) {
-    auto [a, b] = *Operands(value);
-    return CombinedLoads(a, monoid, buffer, indices) + CombinedLoads(b, monoid, buffer, indices);
+  if (auto both = Split(value, monoid)) {
+    size_t right = CombinedLoads(both->y, monoid, buffer, indices);
+    if (value.kind() == NodeKind::kSub && right > 0) return 2;
+    return CombinedLoads(both->x, monoid, buffer, indices) + right;
   }
   auto load = As<TensorLoad>(value);
-  return load && load->source().same_as(buffer) && DeepEqual(load->indices(), indices);
+  if (load && load->source().same_as(buffer) && DeepEqual(load->indices(), indices)) return 1;
+  return LoadsOf(value, buffer).empty() ? 0 : 2;
 }
 
 // Whether a subtraction stands between the root of the value and the accumulator.
@@ -73,14 +72,8 @@ bool HasSubtraction(const Expr& value, const VarSet& around) {
 // Booleans are combined by logic, numbers by arithmetic.
 void CheckAccumulatorType(const Reduction& reduction, const SBlock& block) {
   DLDataType dtype = BufferTypeOf(reduction.accumulator).dtype().dtype();
-  bool logical = reduction.monoid->id == MonoidId::kAnd || reduction.monoid->id == MonoidId::kOr;
-  bool bitwise = reduction.monoid->id == MonoidId::kBitAnd ||
-                 reduction.monoid->id == MonoidId::kBitOr ||
-                 reduction.monoid->id == MonoidId::kBitXor;
   bool vector = dtype.lanes != 1;
-  bool fits = vector    ? false
-              : logical ? IsBool(dtype)
-                        : IsInteger(dtype) || (!bitwise && IsFloat(dtype));
+  bool fits = !vector && (reduction.monoid->types & TypesOf(dtype));
   if (fits) return;
   Refusal refusal(
       Code::kReductionForm, block,
@@ -179,14 +172,15 @@ Reduction MatchReduction(const Site& site) {
   }
 
   // The body: acc = acc (+) t for a known (+), and acc read nowhere else.
-  reduction.monoid = MonoidOf(update->value().kind());
+  reduction.monoid = MonoidOf(update->value());
   if (reduction.monoid == nullptr) {
     throw Refusal(Code::kReductionForm, block,
                   name + " does not combine the accumulator with a term: its value is " +
                       Print(update->value()),
                   {*update});
   }
-  if (LoadsOf(block.body(), reduction.accumulator).size() != 1 ||
+  if (LoadsOf(block.body(), reduction.accumulator).size() !=
+          LoadsOf(update->value(), reduction.accumulator).size() ||
       !IsCombination(update->value(), *reduction.monoid, reduction.accumulator,
                      reduction.indices)) {
     Refuse(Code::kReductionForm, block,

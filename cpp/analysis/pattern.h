@@ -51,7 +51,7 @@ ir::VarSet NodesAround(const ir::Expr& value, const ir::Var& buffer);
 
 /*!
  * \brief Whether \p value is one combination of an element with terms: a tree of the combiner of
- *        \p monoid with exactly one load of \p buffer at \p indices among its leaves.
+ *        \p monoid with exactly one load of \p buffer among its leaves, at \p indices.
  */
 bool IsCombination(const ir::Expr& value, const Monoid& monoid, const ir::Var& buffer,
                    const ffi::Array<ir::Expr>& indices);

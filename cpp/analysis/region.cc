@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "analysis/algebra.h"
 #include "analysis/hazards.h"
+#include "analysis/purity.h"
 #include "analysis/refusal.h"
 
 namespace fuse_epilogue {

@@ -194,6 +194,12 @@ Expr MakeDiv(const Expr& a, const Expr& b) {
 Expr MakeSelect(const Expr& condition, const Expr& yes, const Expr& no) {
   return CallGlobal(Fn::Select, condition, yes, no, nullptr).cast<Expr>();
 }
+Expr MakeCall(const char* op, const Expr& argument) {
+  ffi::Array<ffi::Any> args{argument}, type_args;
+  return CallGlobal(Fn::Call, ExprBase(argument).ty(), CallGlobal(Fn::GetOp, op), args, nullptr,
+                    type_args, nullptr)
+      .cast<Expr>();
+}
 Var MakeVar(const std::string& name, const Expr& like) {
   return CallGlobal(Fn::Var, name, ExprBase(like).ty(), nullptr).cast<Var>();
 }

@@ -70,6 +70,8 @@ Expr MakeSub(const Expr& a, const Expr& b);
 Expr MakeMul(const Expr& a, const Expr& b);
 Expr MakeDiv(const Expr& a, const Expr& b);
 Expr MakeSelect(const Expr& condition, const Expr& yes, const Expr& no);
+/*! \brief The operator called \p op of \p argument, of the same type. */
+Expr MakeCall(const char* op, const Expr& argument);
 /*! \brief A fresh variable of the type of \p like. */
 Var MakeVar(const std::string& name, const Expr& like);
 Expr MakeLoad(const Var& buffer, const ffi::Array<Expr>& indices);

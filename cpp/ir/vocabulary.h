@@ -144,6 +144,11 @@ inline constexpr const char* kAddressOf = "tirx.address_of";
 inline constexpr const char* kIfThenElse = "prim.if_then_else";
 inline constexpr const char* kLikely = "prim.likely";
 inline constexpr const char* kAssume = "tirx.assume";
+/*! \brief Functions of numbers that a combination is made of. */
+inline constexpr const char* kExp = "tirx.exp";
+inline constexpr const char* kLog = "tirx.log";
+inline constexpr const char* kLog1p = "tirx.log1p";
+inline constexpr const char* kFabs = "tirx.fabs";
 /*! \brief The annotation of sch.storage_align. */
 inline constexpr const char* kBufferDimAlign = "buffer_dim_align";
 /*! \brief The operators that leave a loop or a function early. */

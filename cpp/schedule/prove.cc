@@ -6,6 +6,7 @@
 #include "analysis/hoisting.h"
 #include "analysis/library.h"
 #include "analysis/lifetime.h"
+#include "analysis/purity.h"
 #include "analysis/refusal.h"
 #include "ir/functor.h"
 

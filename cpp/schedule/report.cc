@@ -1,5 +1,7 @@
 #include "schedule/report.h"
 
+#include "analysis/peel_text.h"
+
 namespace fuse_epilogue {
 
 using namespace ir;  // NOLINT(build/namespaces)

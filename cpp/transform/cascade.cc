@@ -286,9 +286,8 @@ class Builder {
     step = Substitute(Substitute(step, weight_keys(inside)), inside.at);
     Expr next = MakeLoad(next_[i], inside.own_indices);
     const Monoid& monoid = *stage.reduction.monoid;
-    Expr sum = stage.accumulator_first
-                   ? CallGlobal(monoid.make_node, next, step, nullptr).cast<Expr>()
-                   : CallGlobal(monoid.make_node, step, next, nullptr).cast<Expr>();
+    Expr sum =
+        stage.accumulator_first ? monoid.make_node(next, step) : monoid.make_node(step, next);
     BlockParts parts;
     parts.name = std::string(stage.block().name_hint()) + "_next";
     parts.predicate = inside.predicate;

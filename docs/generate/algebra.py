@@ -27,6 +27,7 @@ TYPES = {
     "bool": "booleans",
 }
 
+_LOG_ADD_EXP = "T.max({a}, {b}) + T.log1p(T.exp(-T.abs({a} - {b})))"
 #: Reductions: the name of the monoid, its init and its combiner in TVMScript, and the types.
 MONOIDS = {
     "sum": ("0", "{a} + {b}", NUMBERS),
@@ -38,6 +39,7 @@ MONOIDS = {
     "bit-wise and": ("0", "T.bitwise_and({a}, {b})", INTEGERS),
     "bit-wise or": ("0", "T.bitwise_or({a}, {b})", INTEGERS),
     "bit-wise xor": ("0", "T.bitwise_xor({a}, {b})", INTEGERS),
+    "logaddexp": ("T.min_value({dtype!r})", _LOG_ADD_EXP, (FLOATS,)),
 }
 
 #: Functions of the finished element x and an operand c, as the page shows them, in TVMScript, and
@@ -53,6 +55,8 @@ FUNCTIONS = {
     "x / 3.0": ("{x} / T.float32(3)", (FLOATS,)),
     "max(x, c)": ("T.max({x}, {c})", NUMBERS),
     "min(x, c)": ("T.min({x}, {c})", NUMBERS),
+    "x + 3.0": ("{x} + T.float32(3)", (FLOATS,)),
+    "logaddexp(x, c)": (_LOG_ADD_EXP.format(a="{x}", b="{c}"), (FLOATS,)),
     "x & c": ("T.bitwise_and({x}, {c})", INTEGERS),
     "x | c": ("T.bitwise_or({x}, {c})", INTEGERS),
     "x ^ c": ("T.bitwise_xor({x}, {c})", INTEGERS),

@@ -72,8 +72,7 @@ class Certificate:
     reduction : str
         The name of the reduction block.
     monoid, monoid_after : str
-        The combiner before and after: ``"sum"``, ``"product"``, ``"max"``, ``"min"``, ``"logical
-        and"``, ``"logical or"``, ``"bit-wise and"``, ``"bit-wise or"`` or ``"bit-wise xor"``.
+        Name of the combiner before and after, such as ``"sum"``, ``"max"`` or ``"logical and"``.
     accumulator : tvm.ir.Var
         The buffer the reduction accumulates in before.
     indices : tuple[tvm.ir.Expr, ...]

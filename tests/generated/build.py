@@ -11,45 +11,13 @@ from . import expressions
 from .expressions import TABLE, literal
 from .hazards import hazard_block
 from .layouts import ALL_READS, ALL_WRITES, Dims
+from .monoids import ROWS
 from .nests import COMM_REDUCE, SPATIAL, Block, Nests, cast, inside, like, point, whole
-from .spec import Epilogue, Expr, Program, is_float
+from .spec import Epilogue, Expr, Program
 from .stages import Stage, stages_of
 
 REDUCTION = "reduce"
 RESULT = "result"
-
-# A reduction's combiner, as an operation of `expressions`.
-COMBINERS = {
-    "sum": "add",
-    "product": "mul",
-    "max": "max",
-    "min": "min",
-    "logical and": "and",
-    "logical or": "or",
-    "bit-wise and": "bitand",
-    "bit-wise or": "bitor",
-    "bit-wise xor": "bitxor",
-}
-# The largest finite number of a floating type; TVM's own of bfloat16 is rounded to infinity.
-LARGEST = {
-    "float16": 65504.0,
-    "bfloat16": 3.3895313892515355e38,
-    "float32": 3.4028234663852886e38,
-    "float64": 1.7976931348623157e308,
-}
-
-
-def identity_of(monoid: str, dtype: str) -> Any:
-    """Return the identity of a monoid as a literal."""
-    if monoid in ("sum", "bit-wise or", "bit-wise xor", "logical or"):
-        return literal(dtype, 0)
-    if monoid in ("product", "logical and"):
-        return literal(dtype, 1)
-    if is_float(dtype):
-        return literal(dtype, -LARGEST[dtype] if monoid == "max" else LARGEST[dtype])
-    if monoid == "bit-wise and":
-        return tirx.max_value(dtype) if dtype.startswith("u") else literal(dtype, -1)
-    return tirx.min_value(dtype) if monoid == "max" else tirx.max_value(dtype)
 
 
 def epilogue_name(number: int) -> str:
@@ -173,7 +141,7 @@ class Builder(Nests):
         if reduction.term in ("product", "two loads"):
             second = self.parameter("W", (self.spatial[-1], *self.reduce), reduction.source)
             other = cast(dtype, block.load(second, (s[-1], *r)))
-            name = "mul" if reduction.term == "product" else COMBINERS[reduction.monoid]
+            name = "mul" if reduction.term == "product" else ROWS[reduction.monoid].operation
             return expressions.BINARY[name](value, other)
         if reduction.term == "masked":
             return tirx.Select(tirx.GE(r[0], like(r[0], 1)), value, literal(dtype, 1))
@@ -190,7 +158,7 @@ class Builder(Nests):
             return block.load(self.parameter("G", (self.spatial[-1],), dtype), (s[-1],))
         if reduction.init == "scalar":
             return block.load(self.parameter("G", (), dtype), ())
-        return identity_of(reduction.monoid, dtype)
+        return ROWS[reduction.monoid].identity(dtype)
 
     def reduction(self) -> list[Any]:
         reduction = self.program.reduction
@@ -198,7 +166,7 @@ class Builder(Nests):
         result = self.buffers[0]
         rank = len(self.spatial)
         write = ALL_WRITES[reduction.layout]
-        combine = expressions.BINARY[COMBINERS[reduction.monoid]]
+        combine = expressions.BINARY[ROWS[reduction.monoid].operation]
         second = None
         if fault == "tuple":
             second = self.parameter("result2", self.stages[0].shape, dtype)
@@ -254,7 +222,7 @@ class Builder(Nests):
         fill = self.element_nest(
             "fill",
             self.stages[0].shape,
-            lambda block, axes: identity_of(reduction.monoid, dtype),
+            lambda block, axes: ROWS[reduction.monoid].identity(dtype),
             result,
         )
         return [fill, nest]

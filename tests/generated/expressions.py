@@ -30,6 +30,14 @@ from .spec import Expr, bits
 
 TABLE = 16
 
+
+def _logaddexp(a: Any, b: Any) -> Any:
+    """Return log(exp(a) + exp(b)), as it is written so that nothing overflows."""
+    one = literal(str(a.ty.dtype), 1)
+    distance = tirx.Sub(tirx.Min(a, b), tirx.Max(a, b))
+    return tirx.Add(tirx.Max(a, b), tirx.log(tirx.Add(one, tirx.exp(distance))))
+
+
 UNARY: Mapping[str, Callable[[Any], Any]] = {
     "sigmoid": tirx.sigmoid,
     "tanh": tirx.tanh,
@@ -54,6 +62,7 @@ BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
     "bitor": tirx.BitwiseOr,
     "bitxor": tirx.BitwiseXor,
     "shl": tirx.LShift,
+    "logaddexp": _logaddexp,
     "shr": tirx.RShift,
 }
 COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {

@@ -9,6 +9,7 @@ import numpy as np
 
 from .expressions import CHOICES, DIVISIONS, SHIFTS, children, uses, walk
 from .layouts import ALL_READS, ALL_WRITES
+from .monoids import ROWS
 from .spec import Epilogue, Expr, Program, Step, bits, is_float
 
 
@@ -162,7 +163,7 @@ def _absorbs(facts: Facts, number: int) -> str:
     narrow = is_float(dtype) and bits(dtype) < 32
     if is_float(dtype) and program.numerics == "exact":
         return "no"
-    if narrow and reduction.monoid in ("sum", "product"):
+    if narrow and ROWS[reduction.monoid].rounds:
         # A large bias would swallow the small terms: it is a tail.
         return "no"
     expr = facts.epilogue(number).expr
@@ -184,6 +185,9 @@ def _absorbs(facts: Facts, number: int) -> str:
     found = absorbs(reduction.monoid, expr, program.distribute)
     if found == "yes" and _decides_about_faults(expr):
         return "maybe"
+    if ROWS[reduction.monoid].clashes and reduction.init not in ("identity", "literal"):
+        # It may be an infinity, as what is absorbed may be.
+        return "maybe" if found == "yes" else found
     # What might overflow on the way is left as a tail.
     wide = not is_float(dtype) and bits(dtype) >= 32 and reduction.monoid in ("sum", "product")
     if wide and (uses(expr, "sub") or reduction.update == "subtracted" or _has_huge(expr)):
@@ -211,19 +215,6 @@ def _only_reader(facts: Facts, stage: int, number: int) -> bool:
     return not others and not any(facts.any_hazard(kind) for kind in kinds)
 
 
-_OWN_OPERATION = {
-    "sum": "add",
-    "product": "mul",
-    "max": "max",
-    "min": "min",
-    "logical and": "and",
-    "logical or": "or",
-    "bit-wise and": "bitand",
-    "bit-wise or": "bitor",
-    "bit-wise xor": "bitxor",
-}
-
-
 def absorbs(monoid: str, expr: Expr, distribute: bool) -> str:
     """Whether the innermost operation on x is one that a reduction absorbs or distributes.
 
@@ -241,11 +232,11 @@ def absorbs(monoid: str, expr: Expr, distribute: bool) -> str:
     name, operands = parent[0], children(parent)
     with_x = [uses(operand, "x", "y") for operand in operands]
     if all(with_x):
-        return "maybe" if name in (_OWN_OPERATION[monoid], "sub") else "no"
+        return "maybe" if name in (ROWS[monoid].operation, "sub") else "no"
     if _guarded(expr):
         # Only if the operand is defined without its guard; it need not be found out.
         return "maybe"
-    if name == _OWN_OPERATION[monoid]:
+    if name == ROWS[monoid].operation:
         return "yes"
     if monoid == "sum" and name == "sub":
         return "yes" if with_x[0] else "maybe"

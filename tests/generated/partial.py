@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from .expressions import TABLE, is_lazy
+from .monoids import ROWS
 from .reached import FACTOR
 from .spec import SIGNED, Expr, bits, is_float
 
@@ -186,22 +187,10 @@ def _choose_lazily(d: Drawing, guard: Expr, yes: Expr, no: Expr) -> Expr:
 
 # ---- Where an operand goes -----------------------------------------------------------------------
 
-_OWN_OPERATION = {
-    "sum": ("add", "add", "sub"),
-    "product": ("mul",),
-    "max": ("max", "add"),
-    "min": ("min", "sub"),
-    "logical and": ("and",),
-    "logical or": ("or",),
-    "bit-wise and": ("bitand",),
-    "bit-wise or": ("bitor",),
-    "bit-wise xor": ("bitxor",),
-}
-
 
 def _combined(d: Drawing, monoid: str, value: Expr, operand: Expr) -> Expr:
     """Return an operation on the value and an operand, mostly one that is absorbed."""
-    names = _OWN_OPERATION.get(monoid, ())
+    names = ROWS[monoid].operands if monoid else ()
     if not names or d.source.chance(15):
         names = ("and", "or") if d.dtype == "bool" else ("add", "sub", "max", "min")
     name = d.source.pick(names)

@@ -9,17 +9,6 @@ from typing import Any
 # An expression is a tuple: its operator, then literals, types and further expressions.
 Expr = tuple[Any, ...]
 
-MONOIDS = (
-    "sum",
-    "product",
-    "max",
-    "min",
-    "logical and",
-    "logical or",
-    "bit-wise and",
-    "bit-wise or",
-    "bit-wise xor",
-)
 SIGNED = ("int8", "int16", "int32", "int64")
 UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -107,7 +96,7 @@ class Reduction:
     Attributes
     ----------
     monoid : str
-        One of `MONOIDS`.
+        A name of ``monoids.ROWS``.
     source, accumulator : str
         Types of what is read and of the result.
     spatial, reduce : tuple[int, ...]

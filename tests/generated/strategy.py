@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from . import layouts
 from .expressions import uses
+from .monoids import ROWS
 from .spec import (
     EPILOGUE_FAULTS,
     FLOATS,
-    MONOIDS,
     REDUCTION_FAULTS,
     SIGNED,
     STEPS,
@@ -152,8 +152,8 @@ def draw_program(source: Source) -> Program:
 
 
 def _draw_reduction(source: Source, symbolic: bool) -> Reduction:
-    monoid = source.pick(("sum", "sum", "sum", "max", "product", *MONOIDS))
-    accumulator = _draw_accumulator(source, monoid)
+    monoid = source.pick(("sum", "sum", "sum", "max", "product", *ROWS))
+    accumulator = source.pick(ROWS[monoid].accumulators)
     rank = source.pick((2, 1, 2, 2, 3))
     depth = source.pick((1, 1, 1, 2))
     spatial, reduce = _draw_extents(source, rank, depth)
@@ -186,15 +186,6 @@ def _draw_reduction(source: Source, symbolic: bool) -> Reduction:
         order=tuple(order),
         parameter=source.chance(8),
     )
-
-
-def _draw_accumulator(source: Source, monoid: str) -> str:
-    if monoid.startswith("logical"):
-        return "bool"
-    integers = ("int32", "int32", "int32", "int64", *SIGNED, *UNSIGNED)
-    if monoid.startswith("bit-wise"):
-        return source.pick(integers)
-    return source.pick((*integers, "float32", "float32", "float32", "float32", *FLOATS, *FLOATS))
 
 
 def _draw_source_type(source: Source, accumulator: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from .monoids import ROWS
 from .partial import apply_partial
 from .spec import FLOATS, SIGNED, UNSIGNED, Expr, bits, is_float
 
@@ -87,6 +88,10 @@ def _binary(name: str, swapped: bool = False) -> Operation:
 
 def _scale(d: Drawing) -> None:
     d.expr = ("mul", d.expr, d.literal(d.number()))
+
+
+def _shifted(d: Drawing) -> None:
+    d.expr = ("add", d.expr, d.literal(d.number()))
 
 
 def _divide(d: Drawing) -> None:
@@ -241,17 +246,24 @@ _INTEGER: Sequence[Operation] = (
 )
 _FLOAT: Sequence[Operation] = (*_COMMON, _transcendental, _transcendental, _gated, _compare)
 _BOOL: Sequence[Operation] = (_binary("and"), _binary("or"), _invert, _cast, _cast)
-# What may be absorbed, by the monoid.
-_OWN: dict[str, Sequence[Operation]] = {
-    "sum": (_ADD, _binary("add", swapped=True), _SUB, _FROM, _scale),
-    "product": (_binary("mul"), _binary("mul", swapped=True), _scale),
-    "max": (_binary("max"), _binary("max", swapped=True), _relu, _clip, _ADD, _scale, _FROM),
-    "min": (_binary("min"), _binary("min", swapped=True), _clip, _SUB, _scale, _negate),
-    "logical and": (_binary("and"), _binary("or"), _invert),
-    "logical or": (_binary("or"), _binary("and"), _invert),
-    "bit-wise and": (_binary("bitand"), _binary("bitor"), _invert),
-    "bit-wise or": (_binary("bitor"), _binary("bitand"), _invert),
-    "bit-wise xor": (_binary("bitxor"), _binary("bitand"), _invert),
+# What may be absorbed, by the names of `monoids`.
+_OWN: dict[str, Operation] = {
+    **{name: _binary(name) for name in ("mul", "max", "min", "and", "or", "logaddexp")},
+    **{name: _binary(name) for name in ("bitand", "bitor", "bitxor")},
+    "add": _ADD,
+    "added": _binary("add", swapped=True),
+    "sub": _SUB,
+    "from": _FROM,
+    "scale": _scale,
+    "shifted": _shifted,
+    "multiplied": _binary("mul", swapped=True),
+    "maximized": _binary("max", swapped=True),
+    "minimized": _binary("min", swapped=True),
+    "logaddexped": _binary("logaddexp", swapped=True),
+    "relu": _relu,
+    "clip": _clip,
+    "negate": _negate,
+    "invert": _invert,
 }
 _BITS = ("bit-wise and", "bit-wise or", "bit-wise xor")
 
@@ -271,7 +283,7 @@ def draw_value(source: Source, monoid: str, x: str, y: str, last: int) -> tuple[
         Extent of the last axis.
     """
     drawing = Drawing(source, x, y, last)
-    own = _OWN.get(monoid, ())
+    own = [_OWN[name] for name in ROWS[monoid].likely] if monoid else []
     count = source.pick((1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 4, 4, 0))
     partial_at = source.pick((0, 0, 1, count)) if source.chance(PERCENT_PARTIAL) else -1
     for number in range(count + 1):

@@ -102,6 +102,9 @@ class Case:
         reference itself, evaluated on absolute values, is no such bound (a sigmoid).
     approximate
         Whether the reference differs from the program by rounding on all data (a sigmoid).
+    inexact
+        Whether so does the fused program, since its reduction rounds on all data: it need not agree
+        with the unfused build bit for bit.
     twin
         For an accepting case: a refusing case that differs in the one thing that matters.
     either
@@ -132,6 +135,7 @@ class Case:
     special: str = "all"
     magnitude: Reference | None = None
     approximate: bool = False
+    inexact: bool = False
     twin: str = ""
     either: bool = False
 

@@ -165,4 +165,146 @@ def _short_sums_and_products() -> list[Case]:
     return accepting
 
 
-ACCEPT = [*_absorbing(), *_short_sums_and_products()]
+# ---- Sums of exponentials, as logarithms ---------------------------------------------------------
+
+# Ways to write log(exp(a) + exp(b)); all but the last are those in which nothing overflows.
+LOG_ADD_EXP: dict[str, Callable[[Any, Any], Any]] = {
+    "log1p": lambda a, b: T.max(a, b) + T.log1p(T.exp(-T.abs(a - b))),
+    "log": lambda a, b: T.max(a, b) + T.log(1 + T.exp(-T.abs(b - a))),
+    "negated": lambda a, b: T.log1p(T.exp(0 - T.abs(a - b))) + T.max(b, a),
+    "min_less_max": lambda a, b: T.max(a, b) + T.log(T.exp(T.min(a, b) - T.max(a, b)) + 1),
+    "naive": lambda a, b: T.log(T.exp(a) + T.exp(b)),
+}
+# Only looks like one: the maximum is of other numbers.
+_NO_LOG_ADD_EXP: dict[str, Callable[[Any, Any], Any]] = {
+    "of_others": lambda a, b: T.max(a, b) + T.log1p(T.exp(-T.abs(a - b - b))),
+    "of_two": lambda a, b: T.max(a, b) + T.log(2 + T.exp(-T.abs(a - b))),
+    "grows": lambda a, b: T.max(a, b) + T.log1p(T.exp(T.abs(a - b))),
+    "smaller": lambda a, b: T.min(a, b) + T.log1p(T.exp(-T.abs(a - b))),
+}
+
+
+def _log_add_exp(
+    name: str,
+    function: Callable[..., Any],
+    formula: Callable[..., Any],
+    *,
+    combine: Callable[[Any, Any], Any] = LOG_ADD_EXP["log1p"],
+    start: Callable[[Any], Any] | None = None,
+    acc: str = "float32",
+    **more: Any,
+) -> Case:
+    """The logarithm of the sum of the exponentials of each row, and a function of it."""
+
+    def reference(A: np.ndarray, C: np.ndarray, E: np.ndarray) -> np.ndarray:
+        total = np.logaddexp.reduce(A, axis=1)
+        return formula(total if start is None else np.logaddexp(total, E), C, E)
+
+    return Case(
+        name=f"log_add_exp_{name}",
+        func=rows_then(
+            function,
+            update=combine,
+            start=start or (lambda e: literal(-np.inf, acc)),
+            acc=acc,
+            depth=DEPTH,
+        ),
+        reference=reference,
+        # Each step is five operations; what is combined is at most that much larger than the rest.
+        magnitude=lambda A, C, E: 8 * (np.abs(A).sum(axis=1) + np.abs(C) + np.abs(E) + 4),
+        special="finite",
+        approximate=True,
+        inexact=True,
+        **more,
+    )
+
+
+def _log_sums() -> list[Case]:
+    absorbed = [
+        _log_add_exp(
+            f"{name}_{acc}",
+            lambda x, c, e, combine=combine: combine(x, c),
+            lambda x, c, e: np.logaddexp(x, c),
+            combine=combine,
+            acc=acc,
+            absorbed=("C[vi]",),
+            init="C[vi]",
+        )
+        for name, combine in LOG_ADD_EXP.items()
+        for acc in WIDE_FLOATS
+    ]
+    stable = LOG_ADD_EXP["log1p"]
+    return [
+        *absorbed,
+        _log_add_exp(
+            "plus_a_literal",
+            lambda x, c, e: x + literal(1.5, "float32"),
+            lambda x, c, e: x + 1.5,
+            distribute=True,
+            distributed={"add": "x + T.float32(1.5)"},
+            absorbed=("",),
+        ),
+        # An infinity in C would make NaN of terms that are infinities of the other sign.
+        _log_add_exp(
+            "plus_a_load",
+            lambda x, c, e: x + c,
+            lambda x, c, e: x + c,
+            distribute=True,
+            absorbed=("",),
+            tails={"add": "x + C[vi]"},
+        ),
+        _log_add_exp(
+            "less_a_literal_and_more",
+            lambda x, c, e: stable(c, x - literal(0.5, "float32")),
+            lambda x, c, e: np.logaddexp(x - 0.5, c),
+            distribute=True,
+            distributed={"add": "x - T.float32(0.5)"},
+            absorbed=("C[vi]",),
+        ),
+        # With E, C would be combined before any term is: -inf with -inf is NaN.
+        _log_add_exp(
+            "from_a_value",
+            lambda x, c, e: stable(x, c),
+            lambda x, c, e: np.logaddexp(x, c),
+            start=lambda e: e,
+            absorbed=("",),
+            tails={"add": "T.log1p("},
+        ),
+        _log_add_exp(
+            "twice",
+            lambda x, c, e: stable(stable(x, c), e),
+            lambda x, c, e: np.logaddexp(np.logaddexp(x, c), e),
+            absorbed=("C[vi]",),
+            tails={"add": "T.log1p("},
+        ),
+        _log_add_exp(
+            "exactly",
+            lambda x, c, e: stable(x, c),
+            lambda x, c, e: np.logaddexp(x, c),
+            numerics="exact",
+            absorbed=("",),
+            tails={"add": "T.log1p("},
+        ),
+        _log_add_exp(
+            "short",
+            lambda x, c, e: LOG_ADD_EXP["log"](x, c),
+            lambda x, c, e: np.logaddexp(x, c),
+            combine=LOG_ADD_EXP["log"],
+            acc="float16",
+            absorbed=("",),
+            tails={"add": "T.log("},
+        ),
+    ]
+
+
+ACCEPT = [*_absorbing(), *_short_sums_and_products(), *_log_sums()]
+REFUSE = [
+    Case(
+        name=f"no_log_add_exp_{name}",
+        func=rows_then(
+            lambda x, c, e: x + c, update=combine, acc="float32", start=0.0, depth=DEPTH
+        ),
+        code="reduction-form",
+    )
+    for name, combine in _NO_LOG_ADD_EXP.items()
+]

@@ -297,6 +297,33 @@ def bias_replaced_by_the_next_tail(
             D[vi] = clipped[vi] * 2
 
 
+# Start values and operands that are -inf, which only a finite term may be combined with.
+@T.prim_func(s_tir=True)
+def log_sum_from_minus_infinity(
+    A: T.Buffer((M, K), "float32"),
+    C: T.Buffer((M,), "float32"),
+    E: T.Buffer((M,), "float32"),
+    D: T.Buffer((M,), "float32"),
+):
+    temp = T.sblock_alloc_buffer((M,), "float32")
+    for i, k in T.grid(M, K):
+        with T.sblock("mm"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[vi] = E[vi]
+            temp[vi] = T.max(temp[vi], A[vi, vk]) + T.log1p(T.exp(-T.abs(temp[vi] - A[vi, vk])))
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = T.max(temp[vi], C[vi]) + T.log1p(T.exp(-T.abs(temp[vi] - C[vi])))
+
+
+def nothing_but_terms() -> Arrays:
+    rng = np.random.default_rng(0)
+    nothing = np.full(M, -np.inf, "float32")
+    return {"A": rng.random((M, K), "float32"), "C": nothing, "E": nothing, "D": 0 * nothing}
+
+
 DECISIONS: list[Mutant] = [
     mutant("kept-for-its-init", "a buffer that the init reads stays", zero_of_itself),
     mutant("kept-for-the-caller", "the caller gets the bare sum", sum_for_the_caller, keeps=("P",)),
@@ -335,6 +362,12 @@ DECISIONS: list[Mutant] = [
         distribute=True,
     ),
     *mutants_faults.DECISIONS,
+    mutant(
+        "infinite-start",
+        "two start values of which both may be -inf are not combined before a term is",
+        log_sum_from_minus_infinity,
+        inputs=nothing_but_terms,
+    ),
     mutant(
         "merged-for-the-caller",
         "the caller gets what is between",

@@ -19,16 +19,22 @@ class Monoid:
     Attributes
     ----------
     operation : str
-        The binary operation.
+        The binary operation, by its name among the operations of terms.
     kinds : str
         Kinds of types it is for: float, int, unsigned, bool.
     identity : Callable[[ScalarType], float]
         The value that changes nothing.
+    rounds : bool
+        Whether floats are rounded where they are combined.
+    clashes : bool
+        Whether two infinities of the same sign may give NaN, where a program combines them.
     """
 
     operation: str
     kinds: str
     identity: Callable[[ScalarType], float]
+    rounds: bool = False
+    clashes: bool = False
 
 
 def _lowest(type: ScalarType) -> float:
@@ -46,8 +52,8 @@ def _ones(type: ScalarType) -> float:
 #: Commutative monoids by the name a certificate gives them. All are associative and commutative:
 #: on integers modulo 2**n (sum, product), on any order (max, min), bit by bit (the rest).
 MONOIDS: dict[str, Monoid] = {
-    "sum": Monoid("add", "fiu", lambda _: 0),
-    "product": Monoid("mul", "fiu", lambda _: 1),
+    "sum": Monoid("add", "fiu", lambda _: 0, rounds=True),
+    "product": Monoid("mul", "fiu", lambda _: 1, rounds=True),
     "max": Monoid("max", "fiu", _lowest),
     "min": Monoid("min", "fiu", _highest),
     "logical and": Monoid("and", "b", lambda _: 1),
@@ -55,6 +61,8 @@ MONOIDS: dict[str, Monoid] = {
     "bit-wise and": Monoid("and", "iub", _ones),
     "bit-wise or": Monoid("or", "iub", lambda _: 0),
     "bit-wise xor": Monoid("xor", "iub", lambda _: 0),
+    # exp takes it to the sum of positive numbers, of which it has the laws: -inf is their 0.
+    "logaddexp": Monoid("logaddexp", "f", _lowest, rounds=True, clashes=True),
 }
 
 

@@ -17,8 +17,10 @@ from tvm.ir import prim
 from ..tir.walk import handle, same, substitute, uses
 from .algebra import MONOIDS, combine, identity_of
 from .claim_domains import injective
+from .log_sums import exponents_of
 from .scalars import scalar_type
 from .subject import CertificateError, Subject, demand, is_new, is_unchanged, observed
+from .terms import Term
 from .value_terms import Values, attempt
 
 
@@ -88,15 +90,15 @@ def _check_rounding(values: Values) -> None:
     certificate = values.certificate
     rounds = [values.rounds(var) for var in (certificate.accumulator, certificate.result)]
     demand(
-        rounds[0] == rounds[1] or certificate.monoid in ("max", "min"),
+        rounds[0] == rounds[1] or not MONOIDS[certificate.monoid].rounds,
         "result",
         f"'{certificate.result.name}' and '{certificate.accumulator.name}' round differently",
     )
 
 
 def _is_narrow(values: Values) -> bool:
-    """Whether the reduction adds or multiplies floats of less than 32 bits."""
-    return values.type.bits < 32 and values.certificate.monoid in ("sum", "product")
+    """Whether the reduction rounds floats of less than 32 bits where it combines them."""
+    return values.type.bits < 32 and MONOIDS[values.certificate.monoid].rounds
 
 
 def _check_places(subject: Subject, values: Values) -> None:
@@ -180,6 +182,8 @@ def _check_algebra(values: Values) -> None:
     demand(values.equal(claimed, found), "init", "it is not what T.init stores")
     lifted = attempt(lambda: values.at(certificate.absorbed, start, old=True), "absorbed")
     demand(values.equal(lifted, claimed), "absorbed", "init after is not F of init before")
+    if new.clashes and not is_unchanged(certificate):
+        _check_infinities(values, claimed)
     moved = not same(certificate.result, certificate.accumulator) or not is_unchanged(certificate)
     if moved and uses(certificate.init, certificate.result):
         # It reads what the first update overwrites.
@@ -197,6 +201,20 @@ def _check_algebra(values: Values) -> None:
         "absorbed",
         "F(x + t) = F(x) + H(t) is not proved",
     )
+
+
+def _check_infinities(values: Values, start: Term) -> None:
+    """Prove that no two infinities meet that did not meet before.
+
+    The start, if it is combined of several values, has a finite one among them; and what is added
+    to each term is finite.
+    """
+    table, certificate = values.table, values.certificate
+    parts = exponents_of(table, start)
+    finite = len(parts) == 1 or any(table.constant(part) is not None for part in parts)
+    demand(finite, "init", "two infinities may be combined in it")
+    shift = table.binary("sub", values.type, values.at(certificate.distributed, values.t), values.t)
+    demand(table.constant(shift) is not None, "distributed", "it may make infinities of all terms")
 
 
 def _init_is_first(subject: Subject) -> bool:

@@ -15,8 +15,9 @@ from fractions import Fraction
 from typing import Any
 
 from .abstract import Arithmetic
+from .log_sums import add_to_log_sum, log_sum, logarithm, magnitude
 from .scalars import POISON, EvaluationError, ScalarType, UnsupportedError, largest_of, rounded
-from .terms import BOOL, REAL, Term, TermTable, number_of
+from .terms import BOOL, REAL, Polynomial, Term, TermTable, number_of
 
 # Loads at an index that is a term become a selection among at most so many elements.
 _ELEMENTS = 256
@@ -32,6 +33,7 @@ _FOLDED = {
 }
 
 
+_INFINITE = (math.inf, -math.inf)
 # Operations of which a NaN makes a NaN.
 _POISONED = ("add", "sub", "mul", "div")
 
@@ -79,6 +81,10 @@ class TermArithmetic(TermTable, Arithmetic):
 
     # ---- Operations --------------------------------------------------------------------------
 
+    def real_sum(self, poly: Polynomial) -> Term | None:
+        """Return the normal form of a sum that is not a polynomial, None if it is one."""
+        return add_to_log_sum(self, poly) or super().real_sum(poly)
+
     def _binary(self, name: str, type: ScalarType, a: Term, b: Term) -> Term:
         if type.kind == "b":
             return self.bits({"max": "or", "min": "and"}.get(name, name), type, (a, b))
@@ -102,6 +108,11 @@ class TermArithmetic(TermTable, Arithmetic):
             if known and name in _FOLDED and (name != "div" or right):
                 # As whoever folds literals does.
                 return self.literal(fold(name, left, right, type), type)
+            if name == "logaddexp":
+                return log_sum(self, (a, b))
+            if name in ("add", "sub") and (left in _INFINITE) != (right in _INFINITE):
+                # The other one is a number.
+                return a if left in _INFINITE else self.literal(fold(name, 0, right, type), type)
         type = self._sort(type)
         if name in ("add", "sub"):
             total = self.polynomial(a)
@@ -300,8 +311,20 @@ class TermArithmetic(TermTable, Arithmetic):
     ) -> Term:
         if name == "fma" and not self.exact:
             return self._binary("add", type, self._binary("mul", type, *args[:2]), args[2])
+        if not self.exact and (known := self._real_call(name, args)) is not None:
+            return known
         names = (name, *(source.name for source in sources))
         return self.node("call", self._sort(type), args, names if self.exact else name)
+
+    def _real_call(self, name: str, args: Sequence[Term]) -> Term | None:
+        """Return a function of a real number, None where only its name is known."""
+        if name == "fabs":
+            return magnitude(self, args[0])
+        if name == "exp" and self.ordered(args[0], REAL) == -math.inf:
+            return self.number(0, REAL)
+        if name == "log1p":
+            return logarithm(self, self._binary("add", REAL, args[0], self.number(1, REAL)))
+        return logarithm(self, args[0]) if name == "log" else None
 
     def _gather(self, buffer: list[Any], type: ScalarType, name: str, axes: Sequence[Any]) -> Any:
         choices: list[list[tuple[int, Term | None]]] = []

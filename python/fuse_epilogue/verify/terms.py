@@ -120,12 +120,20 @@ class TermTable:
             if coefficient == 1 and (single := single_factor(monomial)) is not None:
                 return self.by_number[single]
         if type.kind == "f":
-            pushed = self._push_into_extremum(poly)
+            pushed = self.real_sum(poly)
             if pushed is not None:
                 return pushed
+        return self.polynomial_node(poly, type)
+
+    def polynomial_node(self, poly: Polynomial, type: ScalarType) -> Term:
+        """Return the node of a polynomial that is in normal form."""
         factors = sorted({number for monomial in poly for number, _ in monomial})
         args = [self.by_number[number] for number in factors]
         return self.node("poly", type, args, tuple(sorted(poly.items())))
+
+    def real_sum(self, poly: Polynomial) -> Term | None:
+        """Return the normal form of a sum that is not a polynomial, None if it is one."""
+        return self._push_into_extremum(poly)
 
     def _push_into_extremum(self, poly: Polynomial) -> Term | None:
         """``k max(a, b) + p`` is ``max(k a + p, k b + p)``, a minimum where k is negative."""
