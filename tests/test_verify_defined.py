@@ -182,6 +182,12 @@ DEFINED: dict[str, Finish] = {
     "load": lambda x, C, I, F, S, i, j: if_then_else(C[j] != 0, x + C[j], 0),
     "unguarded division": lambda x, C, I, F, S, i, j: x + truncdiv(1000, C[j]),
     "by a number": lambda x, C, I, F, S, i, j: if_then_else(C[j] != 0, x + truncdiv(C[j], 7), 0),
+    "by more than an index": lambda x, C, I, F, S, i, j: if_then_else(
+        C[j] != 0, x + truncdiv(j, j + 1), 0
+    ),
+    "lowest number": lambda x, C, I, F, S, i, j: if_then_else(
+        C[j] != 0, x + truncdiv(j + T.int32(-(1 << 31)), j + 1), 0
+    ),
     "clipped index": lambda x, C, I, F, S, i, j: if_then_else(
         C[j] != 0, x + S[T.max(0, T.min(2, I[j]))], 0
     ),

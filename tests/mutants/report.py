@@ -52,7 +52,7 @@ def lines(found: Mapping[str, Any]) -> list[str]:
     for kind, counts in found["counts"].items():
         table.append(f"{kind:24}" + "".join(f"{counts.get(each, 0):22}" for each in verdicts))
     left = [
-        f"  {name}: {' -> '.join(fault.get('change', []))}"
+        f"  {name}: {' '.join(fault.get('change', []))}"
         for name, fault in found["faults"].items()
         if fault["verdict"] != KILLED
     ]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import itertools
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -54,10 +56,12 @@ class Mutation:
         return str(changed)
 
     def difference(self) -> list[str]:
-        """The changed lines, before and after."""
+        """The changed lines: those that go with a minus, those that come with a plus."""
         before = (SOURCES / self.file).read_text(encoding="utf-8").splitlines()
-        pairs = zip(before, self.source().splitlines(), strict=True)
-        return [line.strip() for pair in pairs if pair[0] != pair[1] for line in pair]
+        lines = difflib.unified_diff(before, self.source().splitlines(), n=0, lineterm="")
+        return [
+            f"{line[0]} {line[1:].strip()}" for line in lines if re.match(r"[-+](?![-+]{2} )", line)
+        ]
 
     def as_json(self) -> dict[str, object]:
         """The mutant as it is written down."""
