@@ -184,7 +184,7 @@ def test_it_says_who_reads_what() -> None:
     message = str(caught.value).rpartition("Error message: ")[2]
     assert message.startswith(
         "[carried-value] block 'other' in loop 'i' reads S[vc, vi // 2], which another iteration "
-        "may have computed, and but for block 'after' all that uses 'S' stands in that loop. "
+        "may have computed, and but for block 'after' all that uses 'S' is in that loop. "
     )
 
 

@@ -70,6 +70,12 @@ def test_a_docstring_begins_with_a_noun_or_a_verb(head: str, tmp_path: Path) -> 
     assert in_code("The cost of a point.\n\nHow it is computed depends on the machine.") == []
 
 
+def test_messages_of_cpp_are_read_as_one(tmp_path: Path) -> None:
+    text = '// nobody cares\nthrow Refusal("the block is read "\n  "by nobody else", "told");\n'
+    assert [each.split(":")[0] for each in found(tmp_path, text, "refusal.cc")] == ["1"]
+    assert found(tmp_path, text.replace("nobody else", "no other"), "refusal.cc") == []
+
+
 def test_code_on_pages_is_left_out(tmp_path: Path) -> None:
     assert found(tmp_path, "Text:\n\n```python\n# nobody\n```\n\nMore.\n") == []
     assert found(tmp_path, "Text::\n\n    nobody\n\nMore.\n", "page.rst") == []

@@ -3,7 +3,7 @@
     python -m wording [PATH ...]      files or folders, from the root of the repository
 
 A rule is a pattern and what to write instead. Checked are the prose of pages (Markdown and
-reStructuredText), docstrings, the strings of Python code that are sentences, and the text of
+reStructuredText), docstrings, the strings of Python and C++ that are sentences, and the text of
 tutorials, which are comments. Code in backquotes and in literal blocks is left out.
 """
 
@@ -31,6 +31,7 @@ CHECKED = (
     "examples",
     "tutorials",
     "python/fuse_epilogue",
+    "cpp",
 )
 #: Made by other programs, or read by none.
 LEFT_OUT = ("docs/generated", "docs/tutorials", "docs/_build")
@@ -64,6 +65,8 @@ RULES: dict[str, str] = {
     r"^(?:Of (?!course)|That (?!is|takes|needs))\b": "begin with a noun",
     r"^(?:It|They) (?:is|are|has|have|was|were|cannot|can|does|may|must)\b": "name the subject",
 }
+#: Files of which the strings are messages.
+_CPP = (".cc", ".h", ".def")
 _RULES = [(re.compile(pattern), instead) for pattern, instead in RULES.items()]
 #: The same for the first line of a docstring, which names or does something.
 _HEADS = [(re.compile(r"^(?:What|How|Which|Where|Who|Why)\b"), "begin with a noun or a verb")]
@@ -118,6 +121,8 @@ def pieces(path: Path) -> Iterator[Piece]:
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
         yield from _of_python(path, text)
+    elif path.suffix in _CPP:
+        yield from _of_cpp(text)
     else:
         yield from _paragraphs(_prose_lines(path, text))
 
@@ -163,6 +168,15 @@ def _of_python(path: Path, text: str) -> Iterator[Piece]:
                 yield Piece(node.lineno, " ".join(node.value.split()))
     if "tutorials" in path.parts:
         yield from _of_comments(text)
+
+
+def _of_cpp(text: str) -> Iterator[Piece]:
+    """Yield the messages in C++: strings, with those that follow each other as one."""
+    string = r'"(?:[^"\\\n]|\\.)*"'
+    for found in re.finditer(rf"{string}(?:\s*{string})*", re.sub(r"//.*", "", text)):
+        message = "".join(re.findall(string, found[0])).replace('""', "").strip('"')
+        if _is_sentence(message):
+            yield Piece(text[: found.start()].count("\n") + 1, message)
 
 
 def _is_sentence(text: str) -> bool:
@@ -217,7 +231,7 @@ def files(paths: Iterable[str]) -> Iterator[Path]:
         below = sorted(path.rglob("*")) if path.is_dir() else [path]
         for each in below:
             relative = str(each.relative_to(ROOT))
-            if each.suffix in (".py", ".md", ".rst") and not relative.startswith(LEFT_OUT):
+            if each.suffix in (".py", ".md", ".rst", *_CPP) and not relative.startswith(LEFT_OUT):
                 yield each
 
 

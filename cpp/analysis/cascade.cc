@@ -436,7 +436,7 @@ class Finder {
     if (nearest == nullptr) {
       throw Refusal(Code::kNoCascade, block_,
                     "block " + Quoted(block_) +
-                        " is not a reduction and reads no reduction's "
+                        " neither is a reduction nor reads a reduction's "
                         "result");
     }
     return *nearest;

@@ -103,7 +103,7 @@ void CheckStructure(const Scope& scope, const Site& producer, const Site& consum
   if (!in_sequence) {
     throw Refusal(Code::kStructure, block,
                   "blocks " + Quoted(producer.block()) + " and " + Quoted(block) +
-                      " do not stand in one sequence");
+                      " are not in one sequence");
   }
 }
 

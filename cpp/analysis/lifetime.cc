@@ -206,7 +206,7 @@ void CheckLifetimes(const Scope& scope, const SBlock& root, const Region& region
       Refuse(Code::kCarriedValue, site->is_block() ? site->block() : block,
              who + " in loop " + Quoted(loops.back().loop_var()) + " reads " + what +
                  ", which another iteration may have computed, and but for block " + Quoted(block) +
-                 " all that uses " + Quoted(one.buffer) + " stands in that loop",
+                 " all that uses " + Quoted(one.buffer) + " is in that loop",
              carried ? std::vector<ffi::ObjectRef>{*carried} : std::vector<ffi::ObjectRef>{});
     }
   }

@@ -236,7 +236,7 @@ Epilogue MatchEpilogue(const Scope& scope, const Site& site, const Reduction& re
     if (scope.local_vars.count(var)) {
       Refuse(Code::kStructure, block,
              name + " uses " + Quoted(Var(ffi::GetRef<ffi::ObjectRef>(var))) +
-                 ", which is bound where the block stands",
+                 ", which is bound at the block's place",
              {*store});
     }
   }

@@ -333,7 +333,7 @@ class Fuser {
     if (producers.empty()) {
       throw Refusal(
           Code::kNotAReduction, block_,
-          "block " + Quoted(block_) + " is not a reduction and reads no reduction's result");
+          "block " + Quoted(block_) + " neither is a reduction nor reads a reduction's result");
     }
     // An epilogue of two reductions belongs to one of them: the later one, if it may. Consumers
     // that stand before it come first: it may read what they compute.

@@ -293,7 +293,7 @@ FusionPlan Prove(const Surroundings& around, const Region& full, const Site& con
   bool in_place = full.place.Holds(consumer, producer);
   if (in_place && !plan.gone && plan.peeled.steps.empty() && plan.merged.empty()) {
     throw Refusal(Code::kAlreadyFused, block,
-                  "block " + Quoted(block) + " stands behind the reduction loops of block " +
+                  "block " + Quoted(block) + " is after the reduction loops of block " +
                       Quoted(producer.block()));
   }
   return plan;
