@@ -76,9 +76,10 @@ def test_a_wrong_row_changes_one_place(row: WrongRow) -> None:
 
 def test_what_is_recorded_is_read_again(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    store.record("a", {"t/a.py::x": 2.0, "t/a.py::y": 1.0}, {"f.py": {3: ["t/a.py::x", "lost"]}})
-    store.record("b", {"t/b.py::z": 9.0}, {"f.py": {3: ["t/b.py::z"], 4: ["t/b.py::z"]}})
-    assert store.recorded_groups() == {"a", "b"}
+    seconds = {"t/a.py::x": 2.0, "t/a.py::y": 1.0}
+    store.record(seconds, {"f.py": {3: ["t/a.py::x", "failed"]}}, {"failed"})
+    store.record({"t/b.py::z": 9.0}, {"f.py": {3: ["t/b.py::z"], 4: ["t/b.py::z"]}})
+    assert store.recorded_tests() == {"t/a.py::x", "t/a.py::y", "t/b.py::z", "failed"}
     recorded = store.recorded()
     assert set(recorded.covering("f.py", [3])) == {"t/a.py::x", "t/b.py::z"}
     assert recorded.covering("f.py", [4, 5]) == ["t/b.py::z"]

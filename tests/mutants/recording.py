@@ -24,12 +24,11 @@ class Recorder:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Run group after group, and keep each."""
-        groups = by_group(session.items)
-        known = self.store.recorded_groups()
-        todo = sorted(groups.keys() - known, key=lambda group: (not concerns(group), group))
-        for done, group in enumerate(todo, start=len(groups) - len(todo)):
-            print(f"recording {done}/{len(groups)}: {group}", file=sys.__stderr__, flush=True)
-            self._group(group, groups[group])
+        known = self.store.recorded_tests()
+        groups = by_group([item for item in session.items if item.nodeid not in known])
+        for number, group in enumerate(sorted(groups, key=lambda name: (not concerns(name), name))):
+            print(f"recording {number}/{len(groups)}: {group}", file=sys.__stderr__, flush=True)
+            self._group(groups[group])
         return True
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -37,7 +36,7 @@ class Recorder:
         if report.outcome != "passed":
             self.failed.add(report.nodeid)
 
-    def _group(self, group: str, items: list[pytest.Item]) -> None:
+    def _group(self, items: list[pytest.Item]) -> None:
         cover = coverage.Coverage(
             data_file=None,
             config_file=False,
@@ -58,7 +57,7 @@ class Recorder:
             for file in data.measured_files()
         }
         passed = {test: time for test, time in seconds.items() if test not in self.failed}
-        self.store.record(group, passed, lines)
+        self.store.record(passed, lines, seconds.keys() - passed.keys())
 
 
 def by_group(items: list[pytest.Item]) -> dict[str, list[pytest.Item]]:

@@ -29,7 +29,7 @@ class WrongRow:
     tests: tuple[str, ...] = ()
 
 
-_ALGEBRA = "cpp/analysis/algebra.cc"
+_DISTRIBUTIONS = "cpp/analysis/distributions.cc"
 _MONOIDS = "cpp/analysis/monoid.cc"
 _NEURON = "python/fuse_epilogue/neuron"
 _STEPS = "python/fuse_epilogue/kernels/steps.py"
@@ -39,33 +39,33 @@ _SCHEDULES = ("tests/test_schedules_", "tests/test_planner_")
 ROWS = (
     WrongRow(
         "distributions",
-        _ALGEBRA,
+        _DISTRIBUTIONS,
         "kEither, M::kMax, M::kMax, kFloats, kWork, kPositive},",
         "kEither, M::kMax, M::kMax, kFloats, kWork, kAnything},",
     ),
     WrongRow(
         "distributions",
-        _ALGEBRA,
+        _DISTRIBUTIONS,
         "{N::kSub, Fn::Sub, kRight, M::kMax, M::kMin,",
         "{N::kSub, Fn::Sub, kRight, M::kMax, M::kMax,",
     ),
     WrongRow(
         "distributions",
-        _ALGEBRA,
+        _DISTRIBUTIONS,
         "{N::kBitwiseNot, Fn::BitwiseNot, kUnary, M::kBitOr, M::kBitAnd,",
         "{N::kBitwiseNot, Fn::BitwiseNot, kUnary, M::kBitOr, M::kBitOr,",
     ),
     WrongRow(
         "monoids",
         _MONOIDS,
-        '"product", NodeKind::kMul, Fn::Mul, Fn::MulNode, true}',
-        '"product", NodeKind::kMul, Fn::Mul, Fn::MulNode, false}',
+        '"product", kNumbers, true, 1, false, NODE(Mul), Is<1>',
+        '"product", kNumbers, false, 1, false, NODE(Mul), Is<1>',
     ),
     WrongRow(
         "monoids",
         _MONOIDS,
-        '"min", NodeKind::kMin, Fn::Min, Fn::MinNode',
-        '"min", NodeKind::kMin, Fn::Max, Fn::MaxNode',
+        '"min", kNumbers, false, 1, false, NODE(Min), IsHighest',
+        '"min", kNumbers, false, 1, false, NODE(Min), IsLowest',
     ),
     WrongRow(
         "NKI rules",

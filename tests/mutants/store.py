@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,17 +63,24 @@ class Store:
     def _recordings(self) -> Path:
         return self.folder / f"recorded-{digest()}"
 
-    def recorded_groups(self) -> set[str]:
-        """The groups of tests whose lines are recorded."""
-        return {json.loads(path.read_text())["group"] for path in self._files()}
+    def recorded_tests(self) -> set[str]:
+        """The tests that were run to record their lines, also those that failed."""
+        found: set[str] = set()
+        for path in self._files():
+            data = json.loads(path.read_text())
+            found.update(data["seconds"], data["failed"])
+        return found
 
     def _files(self) -> list[Path]:
         return sorted(self._recordings().glob("*.json"))
 
     def record(
-        self, group: str, seconds: dict[str, float], lines: dict[str, dict[int, list[str]]]
+        self,
+        seconds: dict[str, float],
+        lines: dict[str, dict[int, list[str]]],
+        failed: Collection[str] = (),
     ) -> None:
-        """Keep what the tests of a group execute; tests are written as numbers."""
+        """Keep what some tests execute; those that passed are written as numbers."""
         numbers = {test: number for number, test in enumerate(seconds)}
         short = {
             file: {
@@ -82,10 +89,10 @@ class Store:
             }
             for file, of_file in lines.items()
         }
-        name = hashlib.sha256(group.encode()).hexdigest()[:12]
+        name = hashlib.sha256("\n".join([*seconds, *failed]).encode()).hexdigest()[:12]
         write(
             self._recordings() / f"{name}.json",
-            {"group": group, "seconds": seconds, "lines": short},
+            {"seconds": seconds, "failed": sorted(failed), "lines": short},
         )
 
     def recorded(self) -> Recorded:
