@@ -79,7 +79,8 @@ def test_arrays_that_are_not_aligned_or_contiguous_or_writeable(compiled: tuple[
         np.testing.assert_allclose(model(shifted), reference(x), rtol=0, atol=1e-5)
     frozen = x.copy()
     frozen.flags.writeable = False
-    for other in (np.asfortranarray(x), np.repeat(x, 2, axis=0)[::2], frozen):
+    swapped = x.astype(x.dtype.newbyteorder())
+    for other in (np.asfortranarray(x), np.repeat(x, 2, axis=0)[::2], frozen, swapped):
         np.testing.assert_allclose(model(other), reference(x), rtol=0, atol=1e-5)
 
 
@@ -99,6 +100,15 @@ def test_tensors_of_torch(compiled: tuple[Any, Any]) -> None:
     result = model(x)
     assert isinstance(result, torch.Tensor)
     np.testing.assert_allclose(result.numpy(), reference(np.ones((4, 5))), rtol=0, atol=1e-5)
+
+
+def test_tensors_of_torch_that_are_not_dense(compiled: tuple[Any, Any]) -> None:
+    torch = pytest.importorskip("torch")
+    model, _ = compiled
+    with pytest.raises(TypeError, match=r"of layout torch.sparse_coo: .* x.to_dense\(\)"):
+        model(torch.ones(4, 5).to_sparse())
+    with pytest.raises(TypeError, match=r"is quantized: .* x.dequantize\(\)"):
+        model(torch.quantize_per_tensor(torch.ones(4, 5), 0.1, 0, torch.qint8))
 
 
 def test_a_result_stays_when_the_model_runs_again(compiled: tuple[Any, Any]) -> None:

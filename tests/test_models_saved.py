@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import threading
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -82,6 +84,8 @@ def test_a_shared_library_for_tvm_as_well(saved: Path, tmp_path: Path) -> None:
         (lambda m: m.update(sha256="0"), "machine code has another hash"),
         (lambda m: m.pop("signature"), "its manifest is wrong .KeyError"),
         (lambda m: m["signature"].update(inputs=3), "its manifest is wrong"),
+        (lambda m: m["signature"]["inputs"][0].__setitem__(1, [-8, 8]), "is not a shape"),
+        (lambda m: m["signature"]["inputs"][0].__setitem__(2, "real"), "its manifest is wrong"),
         (lambda m: m.update(report={"functions": 3}), "its manifest is wrong"),
     ],
 )
@@ -248,3 +252,25 @@ def test_a_database_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
         fuse_epilogue.compile(layer(), database=tmp_path / "file")
+
+
+def test_a_pipe_gets_the_model_and_stays_a_pipe(tmp_path: Path) -> None:
+    pipe, copy = tmp_path / "pipe", tmp_path / "copy.fe"
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: copy.write_bytes(pipe.read_bytes()))
+    reader.start()
+    made = fuse_epilogue.compile(tvm.IRModule({"main": workloads.matmul(8, 8, 8)}), threads=1)
+    made.save(pipe)
+    reader.join()
+    assert pipe.is_fifo()
+    assert fuse_epilogue.load(copy).signature == made.signature
+
+
+def test_saving_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = fuse_epilogue.compile(tvm.IRModule({"main": workloads.matmul(8, 8, 8)}), threads=1)
+    for name in ("CXX", "CC"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RuntimeError, match="there is no C\\+\\+ compiler.*; install"):
+        made.save(tmp_path / "model.fe")
+    assert not list(tmp_path.iterdir())

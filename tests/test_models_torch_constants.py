@@ -60,6 +60,15 @@ def test_operators_of_numbers_are_computed_once() -> None:
     assert torch.allclose(compiled(pairs, X)(X), pairs(X), rtol=0, atol=1e-6)
 
 
+def test_ranges_that_count_down_or_by_fractions() -> None:
+    def function(x: Any) -> Any:
+        return x + torch.arange(8, 0, -2), x + torch.arange(0.0, 1.0, 0.25), x + torch.arange(4)
+
+    model = compiled(function, X)
+    for found, expected in zip(model(X), function(X), strict=True):
+        assert torch.allclose(found, expected, rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize("axis", [None, 1])
 def test_values_rounded_as_if_they_were_quantised(axis: int | None) -> None:
     def function(x: Any) -> Any:

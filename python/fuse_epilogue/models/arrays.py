@@ -64,6 +64,8 @@ def _on_gpu(array: Any) -> Any:
 def _from_numpy(array: np.ndarray) -> Any:
     if not array.flags.writeable or not array.flags.c_contiguous or array.ctypes.data % ALIGNMENT:
         return aligned_copy(array)
+    if not array.dtype.isnative:
+        return aligned_copy(array)
     return tvm_ffi.from_dlpack(array)
 
 
@@ -71,12 +73,22 @@ def aligned_copy(array: np.ndarray) -> Any:
     """Return a copy of an array as a tensor that begins at a multiple of :data:`ALIGNMENT`."""
     memory = np.empty(array.nbytes + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
-    copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy = (
+        memory[start : start + array.nbytes]
+        .view(array.dtype.newbyteorder("="))
+        .reshape(array.shape)
+    )
     copy[...] = array
     return tvm_ffi.from_dlpack(copy)
 
 
 def _from_torch(array: Any) -> Any:
+    if array.is_quantized or array.layout is not sys.modules["torch"].strided:
+        kind = "quantized" if array.is_quantized else f"of layout {array.layout}"
+        raise TypeError(
+            f"an argument is a tensor that is {kind}: a compiled model takes dense ones, "
+            f"{'x.dequantize()' if array.is_quantized else 'x.to_dense()'}"
+        )
     if array.device.type != "cpu":
         raise TypeError(
             f"an argument is on the device '{array.device}': a model compiled for a processor "

@@ -13,6 +13,7 @@ from typing import Any
 import tvm
 from tvm import ir, relax
 from tvm.ir import Call
+from tvm.support import cc
 from tvm.target import Target
 
 from ..transform import FunctionSchedule, schedules_of
@@ -269,6 +270,8 @@ class CompiledModel:
         >>> model.export_library("model.so")
         """
         if self._library is None:
+            if not cc.get_cc():  # TVM's own error is that None is no path.
+                raise RuntimeError("there is no C++ compiler, nor is CXX the path of one")
             self._module.export_library(str(path))
         else:
             Path(path).write_bytes(self._library)

@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import io
 import json
-import os
 import tempfile
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import tvm
 
 from .. import _version
-from .._files import try_to_write
+from .._files import try_to_write, write_bytes
 from .compiled import CompiledModel
 from .report import ModelReport
 from .signature import ArrayType, Signature
@@ -67,15 +66,13 @@ def save_entry(model: CompiledModel, path: str | Path, key: dict[str, Any] | Non
         "sha256": hashlib.sha256(code).hexdigest(),
     }
 
-    def write(name: str) -> None:
-        before = code if file.suffix == LIBRARY_SUFFIX else b""
-        Path(name).write_bytes(before)
-        with zipfile.ZipFile(name, "a" if before else "w") as archive:
-            archive.writestr(_MANIFEST, json.dumps(manifest, indent=1))
-            if not before:
-                archive.writestr(_LIBRARY, code)
-
-    _replace(file, write)
+    before = code if file.suffix == LIBRARY_SUFFIX else b""
+    data = io.BytesIO(before)
+    with zipfile.ZipFile(data, "a" if before else "w") as archive:
+        archive.writestr(_MANIFEST, json.dumps(manifest, indent=1))
+        if not before:
+            archive.writestr(_LIBRARY, code)
+    write_bytes(file, data.getvalue())
 
 
 def load(path: str | Path) -> Any:
@@ -159,22 +156,6 @@ def _link(model: CompiledModel, library: Path) -> None:
             f"saving links a shared library with a C++ compiler, which failed: {last}; install "
             "g++ or clang++"
         ) from error
-
-
-def _replace(file: Path, write: Callable[[str], Any]) -> None:
-    """Have a file written beside its place, and move it there when it is complete."""
-    target = file.resolve()
-    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    os.close(descriptor)
-    try:
-        write(name)
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(name).chmod(0o666 & ~mask)
-        Path(name).replace(target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def _read(file: Path) -> tuple[dict[str, Any], bytes]:
@@ -267,6 +248,10 @@ def signature_from(data: dict[str, Any]) -> Signature:
     """Return the signature that :func:`signature_data` has made data of."""
 
     def arrays(types: list[Any]) -> tuple[ArrayType, ...]:
+        for _, shape, dtype in types:
+            tvm.DataType(dtype)  # or an error
+            if any(type(size) is not str and (type(size) is not int or size < 0) for size in shape):
+                raise ValueError(f"{shape} is not a shape")
         return tuple(ArrayType(name, tuple(shape), dtype) for name, shape, dtype in types)
 
     if not isinstance(data["is_tuple"], bool):

@@ -70,7 +70,7 @@ def _drop_results(exported: Any) -> None:
 def constant_converters(
     exported: Any, known: Collection[str]
 ) -> dict[str, Callable[[Any, Any], Any]]:
-    """Return converters of operators that are not known and have numbers alone as operands.
+    """Return converters of operators that have numbers alone as operands.
 
     Parameters
     ----------
@@ -89,7 +89,16 @@ def constant_converters(
         constant = not node.all_input_nodes and not is_random
         if name not in known:
             found[name] = found.get(name, True) and constant
-    return {name: _constant for name, constant in found.items() if constant}
+    return {
+        **{name: _constant for name, constant in found.items() if constant},
+        "arange.start_step": _range,
+    }
+
+
+def _range(node: Any, importer: Any) -> Any:
+    """Return a range; Relax has those that count upwards one by one."""
+    is_constant = not node.all_input_nodes and len(node.args) > 2 and node.args[2] != 1
+    return _constant(node, importer) if is_constant else importer._arange(node)
 
 
 def _constant(node: Any, _importer: Any) -> Any:
