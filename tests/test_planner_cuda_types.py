@@ -121,7 +121,7 @@ def test_several_threads_of_a_row_would_be_a_race_without_shuffles():
     found = FIND["rows"](func, machine())
     assert set(found.space.feasible()[0]["lanes"].tolist()) == {1}
     several = {"fusion": 0, "lanes": 32, "rows": 1, "vector": 1, "unroll": 1}
-    with pytest.raises(ValueError, match="'shuffles', which has 1: TVM shuffles no int8"):
+    with pytest.raises(ValueError, match="'shuffles', which has 1: TVM does not shuffle int8"):
         found.apply(several)
     x = np.random.default_rng(0).integers(-2, 3, (4, 64)).astype("int8")
     y = np.empty(4, "int8")

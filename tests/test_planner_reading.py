@@ -58,7 +58,7 @@ def changed(text, path, value):
         ("kind", None, "kind must be a text"),
         ("sizes", None, "sizes must be an object"),
         ("sizes.m", 0, "sizes.m must be from 1"),
-        ("known", {"func": 1}, "it has 'known', which is nothing of a Plan"),
+        ("known", {"func": 1}, "it has 'known', which is not a field of Plan"),
         ("finite", "x", "finite must be true or false"),
         ("finite", True, "finite is for Trainium"),
         ("resolution", -1, "resolution must be 0 or above"),
@@ -135,7 +135,7 @@ def members(data, path=()):
 def test_nothing_may_be_left_out(kind, text):
     paths = list(members(json.loads(text)))
     assert {("weights",), ("weights", "alpha"), ("machine", "launch_s")} <= set(paths)
-    told = "lacks '{}'|has no version|machine must be one of|nothing of a Cpu"
+    told = "lacks '{}'|has no version|machine must be one of|not a field of Cpu"
     for path in paths:
         data = json.loads(text)
         place = data
@@ -273,7 +273,7 @@ def test_a_reader_follows_the_types():
         ([{"left": 2}], "it[0] lacks 'right'"),
         ([{"left": 2, "right": 0.0}], "it[0].right must be above 0, not 0.0"),
         ([{"right": 1.0}], "it[0] lacks 'left'"),
-        ([{"left": 2, "up": 1}], "it[0] has 'up', which is nothing of a Pair"),
+        ([{"left": 2, "up": 1}], "it[0] has 'up', which is not a field of Pair"),
         ({}, "it must be a list, not {}"),
     ):
         with pytest.raises(ValueError, match=re.escape(told)):

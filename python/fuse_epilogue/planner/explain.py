@@ -71,7 +71,7 @@ def text(plan: Plan, problem: Problem | None) -> str:
         *_pruning(plan, problem),
     ]
     if len(found.ranked) > 1:
-        lines += ["", f"runners-up ({_how(plan)}), and what they have otherwise than the chosen:"]
+        lines += ["", f"runners-up ({_how(plan)}), and their differences from the chosen:"]
         lines += [_runner_up(plan, each, problem) for each in found.runners_up]
     if problem is None:
         told = "what binds, what another size would change, and what the words mean"

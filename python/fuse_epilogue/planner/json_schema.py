@@ -195,7 +195,7 @@ def _dataclass(kind: Any, data: Any, name: str) -> Any:
     types = get_type_hints(kind, include_extras=True)
     given = {each.name: each for each in fields(kind) if each.metadata != ABSENT}
     if unknown := [key for key in data if key not in given]:
-        raise ValueError(f"{name} has {unknown[0]!r}, which is nothing of a {kind.__name__}")
+        raise ValueError(f"{name} has {unknown[0]!r}, which is not a field of {kind.__name__}")
     for each in given.values():
         if each.name not in data:
             raise ValueError(f"{name} lacks '{each.name}'")

@@ -181,7 +181,7 @@ def _check_arguments(problem: Problem) -> None:
         if any(loads(index) for index in each.indices):
             raise ValueError(
                 f"an index of '{_name(each)}' is read from memory: points are timed with data "
-                "that are made up, which would be no indices; plan without measuring"
+                "that are made up, which are not valid indices; plan without measuring"
             )
 
 

@@ -294,6 +294,6 @@ RULES = (
     Rule("found.evaluated does not fit its size and what was pruned", _counts),
     Rule("found.ranked has fewer points than are shown, and more were evaluated", _runners_up),
     Rule("found.gap is not what a search in full, or in part, says of other points", _gap),
-    Rule("found.exhaustive says so, and found.evaluated and found.pruned are fewer", _all_points),
+    Rule("found.exhaustive is true, but found.evaluated and found.pruned are fewer", _all_points),
     Rule("found.estimated is of Trainium, where points were left out", _estimated),
 )

@@ -98,7 +98,7 @@ def find_epilogue(sch: s_tir.Schedule, reduction: Any) -> Epilogue | None:
         if took and mode == TAIL:
             continue  # of integers: the same as what the other way gives
         if mode == ABSORBED and not took:
-            why.append("no absorbed: the reduction can take nothing of it into its start")
+            why.append("absorbed is left out: the reduction cannot start from any part of it")
             continue
         if mode == ABSORBED:
             absorbed = took

@@ -141,7 +141,7 @@ class ConvProblem:
                 0,
                 "bytes",
                 lambda p: (p["stores"] == STREAMED) * max(0, last.bytes - size),
-                f"readers of a result that {last.name} holds is to find it there",
+                f"a result that fits into {last.name} stays there for its readers",
             ),
         )
         return Space(variables, constraints)

@@ -102,8 +102,8 @@ class CudaRows(Rows[Gpu]):
                 1,
                 "threads of a row",
                 lambda p: np.where(shuffled, 1, p["lanes"]),
-                f"TVM shuffles no {accumulator}: it reduces across threads in shared memory, and "
-                "counts on threads of a warp to be in step, which they need not be",
+                f"TVM does not shuffle {accumulator}: it reduces across threads in shared memory, "
+                "and counts on threads of a warp to be in step, which they need not be",
             ),
             Constraint(
                 "whole warps",
