@@ -88,7 +88,7 @@ def judge(store: Store, faults: Sequence[Fault], args: argparse.Namespace, **mor
 
 def in_a_fresh_process(store: Store, fault: Fault, args: argparse.Namespace) -> None:
     """Judge a fault in a process that uses changed copies of the sources."""
-    chosen = fault.tests(store.recorded(), [])
+    chosen = fault.tests(store.recorded(), {})
     files = sorted({test.partition("::")[0] for test in chosen}) or args.tests
     variables = environment(FOLDER / "copied", fault.changes())
     command = [sys.executable, "-m", "mutants", "--judge", fault.name, "--budget", str(args.budget)]

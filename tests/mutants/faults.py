@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,8 +27,12 @@ class Fault(Protocol):
     def kind(self) -> str:
         """Kind under which it is counted."""
 
-    def tests(self, recorded: Recorded, cpp: Sequence[str]) -> list[str]:
-        """Return the tests to run, in order; `cpp` are those that exercise the library."""
+    def tests(self, recorded: Recorded, cpp: Mapping[str, tuple[str, ...]]) -> list[str]:
+        """Return the tests to run, in order.
+
+        `cpp` has those that exercise the library, with the refusal codes of the program that each
+        is about.
+        """
 
     def install(self) -> None:
         """Put it into a process that has the package loaded, or raise `NotAFunctionError`."""
@@ -51,7 +55,7 @@ class Mutated:
     def name(self) -> str:
         return self.mutation.name
 
-    def tests(self, recorded: Recorded, cpp: Sequence[str]) -> list[str]:
+    def tests(self, recorded: Recorded, cpp: Mapping[str, tuple[str, ...]]) -> list[str]:
         file, first, last = self.mutation.file, self.mutation.line, self.mutation.last
         covering = recorded.covering(file, range(first, last + 1))
         # Lines of a module's own code run while it is imported: for no test in particular.
@@ -80,9 +84,14 @@ class SwitchedOff:
     def name(self) -> str:
         return f"{self.kind}: {self.code}"
 
-    def tests(self, recorded: Recorded, cpp: Sequence[str]) -> list[str]:
-        named = [test for test in cpp if self.code in test or self.code.replace("-", "_") in test]
-        return recorded.in_order(named) + recorded.in_order(set(cpp) - set(named))
+    def tests(self, recorded: Recorded, cpp: Mapping[str, tuple[str, ...]]) -> list[str]:
+        spelled = (self.code, self.code.replace("-", "_"))
+        named = [
+            test
+            for test, codes in cpp.items()
+            if self.code in codes or any(each in test for each in spelled)
+        ]
+        return recorded.in_order(named) + recorded.in_order(cpp.keys() - set(named))
 
     def install(self) -> None:
         tvm_ffi.get_global_func("fuse_epilogue.testing.SwitchOffChecks")([self.code])
@@ -105,7 +114,7 @@ class Wrong:
     def name(self) -> str:
         return f"{self.row.table}: {self.row.before}"
 
-    def tests(self, recorded: Recorded, cpp: Sequence[str]) -> list[str]:
+    def tests(self, recorded: Recorded, cpp: Mapping[str, tuple[str, ...]]) -> list[str]:
         if self.row.file.startswith("cpp/"):
             return recorded.in_order(cpp)
         return recorded.in_order(

@@ -55,13 +55,13 @@ class Judge:
         """Judge one fault after the other."""
         recorded = self.store.recorded()
         items = {item.nodeid: item for item in session.items}
-        cpp = [
-            name
+        cpp = {
+            name: codes_of(item)
             for name, item in items.items()
             if name in recorded.seconds
             and item.get_closest_marker("cpp")
             and not uses_the_switch(item.path)
-        ]
+        }
         if not self.fresh:
             load_packages()
         for number, fault in enumerate(self.faults, start=1):
@@ -145,6 +145,13 @@ class Judge:
             if session.testsfailed:
                 return {"verdict": KILLED, "by": item.nodeid}
         return {"verdict": SURVIVED, "left": 0}
+
+
+def codes_of(item: pytest.Item) -> tuple[str, ...]:
+    """Return the refusal codes of the program of the corpus that a test is about."""
+    parameters = getattr(item, "callspec", None)
+    case = parameters.params.get("case") if parameters is not None else None
+    return tuple(getattr(case, "codes", ()))
 
 
 def load_packages() -> None:
