@@ -52,6 +52,18 @@ def test_a_result_that_is_a_number_is_refused() -> None:
         compiled(lambda x: (x, 3), X)
 
 
+class Box:
+    """A result that is not made of tensors, as far as torch knows."""
+
+    def __init__(self, content: Any) -> None:
+        self.content = content
+
+
+def test_a_result_of_an_unknown_class_is_refused_with_a_way_out() -> None:
+    with pytest.raises(ImportRefusal, match="Box'> in output.*; return tensors, for a model of"):
+        compiled(Box, X)
+
+
 def test_operators_of_numbers_are_computed_once() -> None:
     def pairs(x: Any) -> Any:
         i, j = torch.tril_indices(3, 4)
@@ -67,6 +79,16 @@ def test_ranges_that_count_down_or_by_fractions() -> None:
     model = compiled(function, X)
     for found, expected in zip(model(X), function(X), strict=True):
         assert torch.allclose(found, expected, rtol=0, atol=1e-6)
+
+
+def test_an_empty_vector_beside_tensors_of_any_shape() -> None:
+    """A cache of keys that holds none yet."""
+
+    def function(x: Any) -> Any:
+        return torch.cat([torch.tensor([]), x, x], 1), torch.cat([torch.tensor([]), x[0]])
+
+    for found, expected in zip(compiled(function, X)(X), function(X), strict=True):
+        assert torch.equal(found, expected)
 
 
 @pytest.mark.parametrize("axis", [None, 1])

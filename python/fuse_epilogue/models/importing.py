@@ -141,7 +141,10 @@ def _from_torch(
                 module, tuple(example_inputs), dynamic_shapes=dynamic_shapes
             )
     except Exception as error:
-        raise _refusal(f"torch.export cannot export {name}", error) from error
+        way_out = ""
+        if "in output, which is not a known type" in str(error):
+            way_out = "; return tensors, for a model of transformers with config.use_cache = False"
+        raise _refusal(f"torch.export cannot export {name}", error, way_out) from error
     mod = _from_exported(exported)
     names = dimension_names(exported, dynamic_shapes)
     return relax.transform.BindSymbolicVars(names, "main")(mod) if names else mod
@@ -198,7 +201,7 @@ def _from_onnx(model: Any, what: str) -> ir.IRModule:
         raise _refusal(f"Relax cannot import {what}", error) from error
 
 
-def _refusal(what: str, error: Exception) -> ImportRefusal:
+def _refusal(what: str, error: Exception, way_out: str = "") -> ImportRefusal:
     """Return a refusal with the reason that a frontend gives, without its backtrace."""
     if is_interrupt(error):
         raise KeyboardInterrupt from error
@@ -208,4 +211,4 @@ def _refusal(what: str, error: Exception) -> ImportRefusal:
     reason = (reasons or lines or ["no message"])[0 if reasons else -1]
     if isinstance(error, KeyError):
         reason = f"{reason} is not known to the importer"
-    return ImportRefusal(f"{what}: {reason} ({type(error).__name__})")
+    return ImportRefusal(f"{what}: {reason} ({type(error).__name__}){way_out}")

@@ -53,6 +53,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.convolution.default: _transposed_convolution,
         aten.linalg_vector_norm.default: _vector_norm,
         aten.native_layer_norm.default: _layer_norm,
+        aten.cat.default: _cat,
         aten.fake_quantize_per_tensor_affine_cachemask.default: _fake_quantize,
         aten.fake_quantize_per_channel_affine_cachemask.default: _fake_quantize_channels,
     }
@@ -137,6 +138,15 @@ def _var_mean(
 def _aminmax(x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     dims = list(range(x.dim())) if dim is None else [dim]
     return torch.amin(x, dims, keepdim), torch.amax(x, dims, keepdim)
+
+
+def _cat(tensors: Sequence[Tensor], dim: int = 0) -> Any:
+    """Leave out empty vectors, which torch takes beside tensors of any shape.
+
+    A cache of keys and values begins as one.
+    """
+    kept = [each for each in tensors if tuple(each.shape) != (0,)]
+    return NotImplemented if len(kept) in (0, len(tensors)) else aten.cat.default(kept, dim)
 
 
 def _layer_norm(

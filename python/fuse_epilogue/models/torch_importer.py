@@ -55,7 +55,9 @@ def _refuse_unknown(exported: Any, known: Collection[str]) -> None:
     reasons: dict[str, str] = {}
     for node in exported.graph.nodes:
         if node.op == "call_function" and node.target.__name__ not in known:
+            is_operator = hasattr(node.target, "tags")
             name = str(node.target).removesuffix(".default")
+            name = name if is_operator else str(node.target.__name__)
             reasons.setdefault(name, f"{name}{_reason(node)}")
     if reasons:
         raise ValueError(
