@@ -7,11 +7,10 @@
 #include "analysis/refusal.h"
 #include "schedule/cascade.h"
 #include "schedule/function.h"
-#include "schedule/guards.h"
+#include "schedule/guarded_call.h"
 #include "schedule/init_reads.h"
 #include "schedule/instruction.h"
 #include "schedule/primitive.h"
-#include "schedule/rewriting.h"
 #include "schedule/search.h"
 #include "schedule/state.h"
 
@@ -96,30 +95,14 @@ void SwitchOff(const Strings& codes) {
   SwitchOffChecks(std::vector<std::string>(codes.begin(), codes.end()));
 }
 
-ffi::ObjectRef Decompose(const ffi::ObjectRef& schedule, const ffi::ObjectRef& block,
-                         const ffi::ObjectRef& loop) {
-  return DecomposeReduction(schedule, block, loop, [&] {
-    return ir::CallGlobal(ir::Fn::DecomposeReduction, schedule, block, loop).cast<ffi::ObjectRef>();
-  });
-}
-
 // The guarded primitives by the names of their instructions, each with TVM's own arguments.
 ffi::Map<ffi::String, ffi::Function> Guarded() {
   ffi::Map<ffi::String, ffi::Function> guarded;
   for (const Guard& guard : Guards()) {
-    auto check_and_call = [guard](ffi::PackedArgs args, ffi::Any* result) {
-      ffi::Array<ffi::Any> arguments;
-      for (int i = 1; i < args.size(); ++i) arguments.push_back(ffi::Any(args[i]));
-      if (guard.function == ir::Fn::Tensorize && arguments.size() > 1 &&
-          NamesRewriting(arguments[1])) {
-        Rewrite(args[0].cast<ffi::ObjectRef>(), arguments[0].cast<ffi::ObjectRef>(),
-                arguments[1].cast<ffi::String>());
-        return;
-      }
-      if (args.size() > 0) CheckGuard(guard, args[0].cast<ffi::ObjectRef>(), arguments);
-      ir::Global(guard.function).CallPacked(args, result);
+    auto call = [guard](ffi::PackedArgs args, ffi::Any* result) {
+      CallGuarded(guard, args, result);
     };
-    guarded.Set(guard.instruction, ffi::Function::FromPacked(check_and_call));
+    guarded.Set(guard.instruction, ffi::Function::FromPacked(call));
   }
   return guarded;
 }
@@ -142,7 +125,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("fuse_epilogue.FuseFunction", FuseFunction)
       .def("fuse_epilogue.testing.SwitchOffChecks", SwitchOff)
       .def("fuse_epilogue.testing.Decisions", [] { return ToStrings(AllDecisions()); })
-      .def("fuse_epilogue.DecomposeReduction", Decompose)
+      .def("fuse_epilogue.DecomposeReduction", CallDecomposeReduction)
       .def("fuse_epilogue.DecomposeInitReads", DecomposeInitReads)
       .def("fuse_epilogue.Guarded", Guarded)
       .def("fuse_epilogue.Refusals", Refusals);

@@ -1,0 +1,94 @@
+"""Every field of a TVM node that Python reads is in the vocabulary, which loading checks."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import pathlib
+import re
+from collections.abc import Iterator
+
+import pytest
+import tvm
+from tvm.ir import prim
+
+import fuse_epilogue
+
+PACKAGE = pathlib.Path(fuse_epilogue.__file__).parent
+VOCABULARY = pathlib.Path(__file__).parents[1] / "cpp/ir/vocabulary.def"
+MODULES = (tvm.ir, tvm.tirx, tvm.s_tir, tvm.sym, prim)
+
+
+def entries() -> set[str]:
+    """Names of the fields of the vocabulary."""
+    return set(re.findall(r"^FIELD\(\w+, .*, (\w+)\)$", VOCABULARY.read_text(), re.MULTILINE))
+
+
+def fields_of_tvm() -> dict[str, set[str]]:
+    """The types with a field, by its name."""
+    found: dict[str, set[str]] = {}
+    for module in MODULES:
+        for _, each in inspect.getmembers(module, inspect.isclass):
+            info = getattr(each, "__tvm_ffi_type_info__", None)
+            while info is not None:
+                for field in info.fields:
+                    found.setdefault(field.name, set()).add(info.type_key)
+                info = info.parent_type_info
+    return {name: types for name, types in found.items() if not name.startswith("__")}
+
+
+def made(tree: ast.AST) -> Iterator[str]:
+    """Names of the attributes that a module's own classes have."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AnnAssign):
+            target = node.target
+            yield target.id if isinstance(target, ast.Name) else getattr(target, "attr", "")
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+        elif isinstance(node, ast.FunctionDef):
+            yield node.name
+
+
+def read(tree: ast.AST) -> Iterator[str]:
+    """Names of the attributes that a module reads."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            yield node.attr
+
+
+def unknown(trees: dict[str, ast.AST]) -> dict[str, list[str]]:
+    """Fields of TVM's nodes that modules read and the vocabulary lacks, with the modules.
+
+    What a class of the package is known to have may be its own, and is left out.
+    """
+    own = {name for tree in trees.values() for name in made(tree)}
+    wanted = fields_of_tvm().keys() - entries() - own
+    found: dict[str, list[str]] = {}
+    for module, tree in trees.items():
+        for name in wanted & set(read(tree)):
+            found.setdefault(name, []).append(module)
+    return found
+
+
+def package() -> dict[str, ast.AST]:
+    return {
+        str(path.relative_to(PACKAGE)): ast.parse(path.read_text())
+        for path in PACKAGE.rglob("*.py")
+    }
+
+
+def test_python_reads_no_field_that_loading_does_not_check():
+    assert unknown(package()) == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "fields"),
+    [
+        ("def f(node): return node.value_cache_of_nothing", []),
+        ("def f(node): return node.loop_var", []),
+        ("def f(node): return node.attr_key", ["attr_key"]),
+        ("class A:\n    attr_key: int\ndef f(a): return a.attr_key", []),
+    ],
+)
+def test_what_is_found(source, fields):
+    assert list(unknown({"a.py": ast.parse(source)})) == fields
