@@ -118,6 +118,7 @@ def test_exact(instruction: str, inputs: tuple[np.ndarray, ...], expected: np.nd
     [
         ("sigmoid", lambda x: 1 / (1 + np.exp(-x))),
         ("silu", lambda x: x / (1 + np.exp(-x))),
+        ("gelu_apprx_sigmoid", lambda x: x / (1 + np.exp(-1.702 * x))),
         ("tanh", np.tanh),
         ("exp", np.exp),
         ("gelu", lambda x: 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))),

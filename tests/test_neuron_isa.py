@@ -422,6 +422,15 @@ def test_a_result_that_is_added_to_must_be_written() -> None:
         unwritten.check()
 
 
+def test_a_vector_is_loaded_to_one_column() -> None:
+    text = kernel(
+        "y = nl.ndarray((128, 1), x.dtype, buffer=nl.shared_hbm)\n"
+        "nl.store(y, nl.load(x))\nreturn y\n"
+    )
+    x = np.arange(128, dtype="float32")
+    np.testing.assert_array_equal(neuron.load(text)(x), x[:, None])
+
+
 def test_loops_whose_length_is_data() -> None:
     text = kernel(
         """\

@@ -351,3 +351,23 @@ def test_an_integer_as_a_bool_is_whether_it_is_not_zero(name: str) -> None:
     prover = Prover(table)
     assert prover.equal(truth, table.compare("ne", type, x, table.integer(0, type)))
     assert not prover.equal(truth, table.compare("ne", type, x, table.integer(1, type)))
+
+
+@pytest.mark.parametrize("name", ["int32", "float32"])
+def test_comparisons_can_be_written_from_either_side(name: str) -> None:
+    table, type = TermArithmetic(exact=False), scalar_type(name)
+    x, y = (table.unknown(each, 0, type) for each in "xy")
+    prover = Prover(table)
+    for one, other in (("gt", "lt"), ("ge", "le")):
+        term = table.compare(one, type, x, y)
+        assert prover.equal(term, table.compare(other, type, y, x))
+        assert not prover.equal(term, table.compare(other, type, x, y))
+
+
+def test_what_wraps_to_zero_vanishes() -> None:
+    table, type = TermArithmetic(exact=False), scalar_type("uint8")
+    x = table.unknown("x", 0, type)
+    half = table.binary("mul", type, x, table.integer(128, type))
+    assert table.binary("add", type, half, half) is table.integer(0, type)
+    y = table.unknown("y", 0, type)
+    assert table.binary("add", type, table.binary("add", type, half, y), half) is y
