@@ -113,19 +113,33 @@ def layers_of(name: str) -> list[Layer]:
 
 def of_us(module: nn.Module, x: torch.Tensor) -> tuple[np.ndarray, Timer]:
     """The functions of the compiled layer that are no conversions of its layout."""
-    compiled = fuse_epilogue.compile(module, host(1), example_inputs=(x,))
-    result = compiled(x).numpy()
+    # As in a network, whose images have the layout that its convolutions need.
+    nhwc = x.permute(0, 2, 3, 1).contiguous()
+    compiled = fuse_epilogue.compile(_ChannelsLast(module).eval(), host(1), example_inputs=(nhwc,))
+    result = compiled(nhwc).permute(0, 3, 1, 2).numpy()
 
     def timed(count: int) -> list[float]:
         seconds = []
         for _ in range(count):
-            rows = compiled.profile(x, repeats=1).functions
+            rows = compiled.profile(nhwc, repeats=1).functions
             seconds.append(
                 sum(row.measured_s for row in rows if not row.name.startswith("transpose"))
             )
         return seconds
 
     return result, timed
+
+
+class _ChannelsLast(nn.Module):
+    """A layer on images of layout NHWC."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Run the layer."""
+        return self.layer(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
 
 
 def of_onednn(module: nn.Module, x: torch.Tensor) -> tuple[np.ndarray, Timer]:

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tvm import relax
+from tvm import relax, tirx
 
-from fuse_epilogue.models.pipeline import ChannelsLast, SinkTransposes
+from fuse_epilogue.models.channels_last import ChannelsLast
+from fuse_epilogue.models.transposes import SinkTransposes
 from test_models_reshapes import X, module, operators, run
 
 op = relax.op
@@ -71,8 +72,8 @@ def test_transpositions(body: Callable[..., Any], left: list[str]) -> None:
 @pytest.mark.parametrize("activation", ["clip", "nn.leakyrelu"])
 def test_between_convolutions_nothing_is_transposed(activation: str) -> None:
     builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((1, 4, 8, 8), "float32"))
-    weight = relax.const(np.ones((4, 4, 3, 3), "float32"))
+    x = relax.Var("x", relax.TensorType((1, 32, 8, 8), "float32"))
+    weight = relax.const(np.ones((32, 32, 3, 3), "float32"))
     with builder.function("main", [x]):
         with builder.dataflow():
             y = builder.emit(op.nn.conv2d(x, weight, padding=1))
@@ -80,7 +81,8 @@ def test_between_convolutions_nothing_is_transposed(activation: str) -> None:
             out = op.nn.conv2d(builder.emit(y), weight, padding=1)
             out = builder.emit_output(builder.emit(out))
         builder.emit_func_output(out)
-    names = operators(SinkTransposes()(ChannelsLast()(builder.get())))
+    names = operators(ChannelsLast()(builder.get()))
+    assert "permute_dims" in names
     inside = names[names.index("nn.conv2d") : len(names) - names[::-1].index("nn.conv2d")]
     assert [name for name in inside if name != "permute_dims"] == [
         "nn.conv2d",
@@ -89,3 +91,30 @@ def test_between_convolutions_nothing_is_transposed(activation: str) -> None:
     ]
     # The weight's layout may be converted in between.
     assert inside.count("permute_dims") <= 1
+
+
+@pytest.mark.parametrize(
+    ("filters", "kernel", "dtype", "height", "converts"),
+    [
+        (64, 3, "float32", 16, True),
+        # The image has 64 values for each product of a filter, and is transposed before.
+        (1, 1, "float32", 16, False),
+        (64, 1, "float32", 16, False),
+        # Products of bytes need neighbours of a sum side by side.
+        (1, 1, "uint8", 16, True),
+        (1, 1, "float32", "height", True),
+    ],
+)
+def test_the_layout_is_converted_where_that_pays(
+    filters: int, kernel: int, dtype: str, height: Any, converts: bool
+) -> None:
+    height = tirx.Var(height, "int64") if isinstance(height, str) else height
+    x = relax.Var("x", relax.TensorType((1, 64, height, 16), dtype))
+    of_weights, total = ("int8", "int32") if dtype == "uint8" else (dtype, dtype)
+    weight = relax.const(np.ones((filters, 64, kernel, kernel), of_weights))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            out = builder.emit_output(op.nn.conv2d(x, weight, padding=kernel // 2, out_dtype=total))
+        builder.emit_func_output(out)
+    assert ("permute_dims" in operators(ChannelsLast()(builder.get()))) == converts

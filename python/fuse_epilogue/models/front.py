@@ -73,7 +73,7 @@ def compile(  # noqa: A001 - as tvm.compile
         For models with sizes that may differ from call to call: those to have kernels for, as
         ``{"batch": (1, 8)}``. The model is right for all others, by loops that TVM gives it.
     channels_last : bool
-        For models: whether 2-D convolutions run on layout NHWC.
+        For models: whether 2-D convolutions run on layout NHWC where that pays.
     measure : optional
         For a model the seconds, for a PrimFunc the number of points, to time on this machine. Of a
         model, the functions that are predicted to take most of the time come first; TVM's own loops

@@ -12,49 +12,15 @@ from tvm import ir, relax
 from tvm.target import Target
 
 from .._arguments import flag
-from .._interrupts import is_interrupt
 from ..targets import host
 from ..transform import ScheduleModule
 from .bools import BoolsAsNumbers
+from .channels_last import ChannelsLast
 from .cleanup import FoldNoOps
 from .narrow_products import NarrowProducts
 from .reshapes import SinkReshapes
 from .transposed import TransposedConvolutions
 from .transposes import SinkTransposes
-
-
-@tvm.transform.module_pass(opt_level=0, name="ChannelsLast")
-class ChannelsLast:
-    """Compute 2-D convolutions on images of layout NHWC, where Relax can convert the layout.
-
-    Its conversion fails on some operators that follow a convolution: then nothing is converted.
-    """
-
-    def transform_module(
-        self, mod: ir.IRModule, _context: tvm.transform.PassContext
-    ) -> ir.IRModule:
-        """Return the module with converted layouts, or the module itself.
-
-        Parameters
-        ----------
-        mod : tvm.ir.IRModule
-            Stays as it is.
-        """
-        found: list[Any] = []
-        for func in mod.functions.values():
-            if isinstance(func, relax.Function):
-                relax.analysis.post_order_visit(func, found.append)
-        convolution = "relax.nn.conv2d"
-        names = {getattr(getattr(node, "op", None), "name", "") for node in found}
-        # TVM has no transposed convolution on images of layout NHWC.
-        if convolution not in names or f"{convolution}_transpose" in names:
-            return mod
-        try:
-            return relax.transform.ConvertLayout({convolution: ["NHWC", "OHWI"]})(mod)
-        except Exception as error:  # noqa: BLE001 - TVM's errors are of several types
-            if is_interrupt(error):
-                raise KeyboardInterrupt from error
-            return mod
 
 
 def graph_passes(channels_last: bool = True) -> list[Any]:
@@ -63,8 +29,8 @@ def graph_passes(channels_last: bool = True) -> list[Any]:
     Parameters
     ----------
     channels_last : bool
-        Whether 2-D convolutions are computed on images of layout NHWC. Operators before and after
-        them are moved to this layout where possible, the others are transposed.
+        Whether 2-D convolutions are computed on images of layout NHWC where that pays. Operators
+        before and after them are moved to this layout where possible, the others are transposed.
     """
     flag("channels_last", channels_last)
     transform = relax.transform
