@@ -39,8 +39,16 @@ TILE = 16
 PARALLEL_FROM = 1 << 15
 #: Bytes per second that one core moves, read and written: measured with caches warm.
 BYTES_PER_S = 3e10
-#: Seconds of a node of an expression, for one element.
-NODE_S = 5e-11
+#: Seconds of a node of an expression, for a vector: half a clock.
+NODE_S = 1.2e-10
+#: Nodes of a function such as exp, and functions that are one instruction or two.
+NODES_OF_FUNCTION = 20
+INSTRUCTIONS = frozenset(
+    {
+        *("ceil", "fabs", "floor", "if_then_else", "nearbyint"),
+        *("reinterpret", "round", "rsqrt", "sqrt", "trunc"),
+    }
+)
 
 
 def schedule(
@@ -89,16 +97,40 @@ def schedule(
     nests = [nest(stage, views, lanes, threads) for stage in small.stages]
     body = sequence([*allocated, *views.declare(sequence(nests))])
     func = with_fields(program.func, body=body)
-    return Scheduled(func, "elementwise", predicted_s=sum(map(predicted_s, small.stages)))
+    seconds = sum(predicted_s(stage, lanes) for stage in small.stages)
+    return Scheduled(func, "elementwise", predicted_s=seconds)
 
 
-def predicted_s(stage: Stage) -> float:
-    """Return the seconds that a stage is predicted to take on one thread."""
+def predicted_s(stage: Stage, lanes: int) -> float:
+    """Return the seconds that a stage is predicted to take on one thread.
+
+    Parameters
+    ----------
+    stage : Stage
+    lanes : int
+        Number of elements of a vector.
+    """
     elements = math.prod(stage.shape)
     width = sum(
         element_bytes(buffer) for buffer in [stage.output, *(x.source for x in stage.loads)]
     )
-    return elements * max(width / BYTES_PER_S, _nodes(stage.value) * NODE_S)
+    lanes = lanes if _may_be_vector(stage) else 1
+    return elements * max(width / BYTES_PER_S, _work(stage.value) * NODE_S / lanes)
+
+
+def _work(value: Any) -> int:
+    """Return the instructions of an element, about: addresses are not among them."""
+    value = with_loads(value, prim_zero)
+    return len(parts_of(value, tirx.Expr)) + NODES_OF_FUNCTION * len(functions_of(value))
+
+
+def functions_of(value: Any) -> list[Any]:
+    """Return the calls of functions such as exp in an expression."""
+    return [
+        call
+        for call in parts_of(value, Call)
+        if getattr(call.op, "name", "").rpartition(".")[2] not in INSTRUCTIONS
+    ]
 
 
 def element_bytes(buffer: Any) -> int:

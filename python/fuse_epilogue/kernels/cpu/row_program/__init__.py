@@ -90,7 +90,7 @@ def schedule(
             nests.append(GroupKernel(group, stored, views, bits, threads).body())
         else:
             lanes = max(1, bits // 32)
-            predicted += sum(map(elementwise.predicted_s, stages))
+            predicted += sum(elementwise.predicted_s(stage, lanes) for stage in stages)
             nests += [elementwise.nest(stage, views, lanes, threads) for stage in stages]
     body = sequence([*allocated, *views.declare(sequence(nests))])
     func = with_fields(program.func, body=body)

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import Call, Var
+from tvm.ir import Var
 
 from ....recognize.row_program import Group
 from ....recognize.row_stages import elements_of
 from ....recognize.stages import Axis
-from ....tir.walk import parts_of
-from ..elementwise import PARALLEL_FROM
+from ..elementwise import PARALLEL_FROM, functions_of
 from ..loops import FlatViews, index, loop, sequence
 from .accumulators import Values
 from .merging import collapsed, has_divisions, may_be_vector
@@ -164,7 +163,9 @@ class GroupKernel:
         known = [*self.outer.values()]
         if lanes is not None:
             known += [Axis(lanes.at, lanes.end), Axis(lanes.place, lanes.width)]
-        writers = [self.writer(collapsed(one), lanes, known) for one in maker.passes]
+        passes = [collapsed(one) for one in maker.passes]
+        scalar = lanes is None and all(map(_is_short, passes))
+        writers = [self.writer(one, lanes, known, scalar) for one in passes]
         buffers = [buffer for buffer, _ in maker.rows.values()]
         return _Part(lanes, Axis(Var("block", "int64"), blocks), writers, buffers)
 
@@ -183,10 +184,12 @@ class GroupKernel:
         rows = [tirx.AllocBuffer(buffer) for part in parts for buffer in part.buffers]
         return _rows(axes, self.threads, rows, row)
 
-    def writer(self, one: Pass, lanes: Lanes | None, known: Sequence[Axis]) -> PassWriter:
+    def writer(
+        self, one: Pass, lanes: Lanes | None, known: Sequence[Axis], scalar: bool
+    ) -> PassWriter:
         """Return what writes the loops of a pass."""
         count = _power_of_two(max(1, self.bits // element_bits(one)))
-        vectors = may_be_vector(one, known) and not (lanes is None and _is_short(one))
+        vectors = not scalar and may_be_vector(one, known)
         return PassWriter(one, count if vectors else 1, lanes)
 
 
@@ -199,7 +202,7 @@ def _is_short(one: Pass) -> bool:
     if math.prod(axis.extent for axis in one.domain) > SHORT:
         return False
     values = [value for work in one.works for value in work.values]
-    return not any(parts_of(value, Call) for value in values)
+    return not any(map(functions_of, values))
 
 
 def _power_of_two(most: int) -> int:
