@@ -56,6 +56,11 @@ DEPENDS_ON: dict[str, tuple[str, ...]] = {
         f"{PACKAGE}/kernels/trainium",
         "benchmarks/published_products.py",
     ),
+    "operators": (
+        *(f"{PACKAGE}/{folder}" for folder in ("models", "transform")),
+        *SCHEDULES,
+        "benchmarks/operators.py",
+    ),
     "pass_time": ("cpp", f"{PACKAGE}/transform", "benchmarks/pass_time.py"),
     "planner": ("cpp", *SCHEDULES, "benchmarks/planner.py"),
     "planner_znver5": ("cpp", *SCHEDULES, "benchmarks/planner.py"),
