@@ -23,7 +23,7 @@ from .panels import Layout, packed_type, packing_loops, packing_of
 from .plan import CLOCK_HZ, Machine, Plan, choose
 from .taps import tap_order
 
-__all__ = ["alternatives", "machine_of", "schedule"]
+__all__ = ["alternatives", "machine_of", "schedule", "scheduled"]
 
 #: Ways of a function that are worth a measurement.
 ALTERNATIVES = 4
@@ -96,7 +96,7 @@ def alternatives(
             continue
         found += choose(contraction, machine, constant)
     for plan in sorted(found, key=lambda plan: plan.cycles)[:ALTERNATIVES]:
-        yield _scheduled(plan, target, threads)
+        yield scheduled(plan, target, threads)
 
 
 def _is_known(contraction: Contraction) -> bool:
@@ -119,7 +119,8 @@ def _constant(contraction: Contraction, constants: frozenset[int]) -> tuple[bool
     return is_constant(contraction.a.only_load()), is_constant(contraction.b.only_load())
 
 
-def _scheduled(plan: Plan, target: Target, threads: int) -> Scheduled:
+def scheduled(plan: Plan, target: Target, threads: int) -> Scheduled:
+    """Return the kernel of a plan."""
     contraction = plan.contraction
     func = contraction.program.func
     views = FlatViews()
