@@ -485,6 +485,26 @@ def _peers(data: Data) -> Iterator[str]:
         )
 
 
+def _kinds(data: Data) -> Iterator[str]:
+    yield table(
+        ("workload", "plans", "chosen / best", "rank correlation"),
+        [
+            (
+                text(name),
+                len(row["measured_s"]),
+                f"{row['chosen/best']:.2f}",
+                "-" if row["rank_correlation"] is None else f"{row['rank_correlation']:.2f}",
+            )
+            for name, row in data["workloads"].items()
+        ],
+    )
+    yield (
+        f"Rank correlation over all {data['points']} points: {data['rank_correlation']:.3f}. The "
+        f"chosen plan is within 5 % of the best for {data['chosen_within_5_percent']} of "
+        f"{len(data['workloads'])}.\n\n"
+    )
+
+
 def _tuned(data: Data) -> Iterator[str]:
     summary = data["summary"]
     yield table(
@@ -664,6 +684,15 @@ beside the loops that TVM's default pipeline gives the same function: processor 
 alone. A call by itself takes 0.1 us. *Difference* is from TVM's, as a part of the largest result.
 """,
         _peers,
+    ),
+    "kinds": Told(
+        "Predictions of contractions",
+        """
+Plans for products and convolutions, predicted and timed: those that are predicted to be the fastest
+of each choice of axes, packing and instruction. *Chosen / best*: time of the plan that is predicted
+to be the fastest, and of the fastest by the clock.
+""",
+        _kinds,
     ),
     "model_fusion": Told(
         "Epilogues of whole models",
