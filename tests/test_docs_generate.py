@@ -272,7 +272,7 @@ def test_a_result_that_nobody_knows_is_shown(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_result_is_named(tmp_path: Path) -> None:
     (tmp_path / "list.json").write_text("[1]")
-    with pytest.raises(ValueError, match="list.json holds no JSON object"):
+    with pytest.raises(ValueError, match="list.json is not a JSON object"):
         benchmarks.pages(tmp_path)
 
 
