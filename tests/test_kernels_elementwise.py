@@ -14,6 +14,7 @@ from tvm import te, tirx
 from fuse_epilogue.kernels.cpu import elementwise
 from fuse_epilogue.recognize.stages import read_program
 from fuse_epilogue.schedules import host
+from fuse_epilogue.schedules.cpu import with_vector_functions
 from generated.fences import Fenced
 
 Inputs = dict[str, tuple[tuple[int, ...], str]]
@@ -143,3 +144,31 @@ def test_a_reduction_is_not_elementwise() -> None:
     program = read_program(te.create_prim_func([x, te.compute((4,), lambda i: te.sum(x[i, k], k))]))
     assert program is not None
     assert elementwise.schedule(program, host(1)) is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "shape", "by_llvm"),
+    [
+        # Three channels of an image, in either layout, and every second element.
+        (lambda x: lambda i, j: x[j, i], (300, 3), True),
+        (lambda x: lambda i, j: x[j, i], (3, 300), True),
+        (lambda x: lambda i, j: x[i, 2 * j + 1], (33, 40), True),
+        (lambda x: lambda i, j: x[j, i], (300, 16), False),
+        (lambda x: lambda i, j: x[i, 9 * j], (33, 40), False),
+        (lambda x: lambda i, j: te.exp(x[i, 2 * j + 1]), (33, 40), False),
+    ],
+)
+def test_few_neighbours_are_left_to_llvm(
+    rule: Callable[..., Any], shape: tuple[int, int], by_llvm: bool
+) -> None:
+    x = te.placeholder((33, 400) if shape == (33, 40) else shape[::-1], "float32", "x")
+    func = te.create_prim_func([x, te.compute(shape, rule(x), "y")])
+    found = elementwise.schedule(read_program(func), host(1))
+    assert ("T.vectorized" not in str(found.func) and "T.Ramp" not in str(found.func)) == by_llvm
+    values = np.random.default_rng(0).standard_normal([int(n) for n in x.shape], "float32")
+    arrays = [tvm.runtime.tensor(values) for _ in range(2)]
+    results = [tvm.runtime.tensor(np.zeros(shape, "float32")) for _ in range(2)]
+    for each, array, result in zip((func, found.func), arrays, results, strict=True):
+        built = tvm.compile(with_vector_functions(each).with_attr("global_symbol", "main"), host(1))
+        built["main"](array, result)
+    np.testing.assert_allclose(results[0].numpy(), results[1].numpy(), rtol=1e-6)

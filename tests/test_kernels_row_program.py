@@ -206,3 +206,20 @@ def test_taps_beside_each_other_share_their_loads() -> None:
     counts = Counter(found)
     assert counts
     assert all(count % 2 == 0 for count in counts.values())
+
+
+@pytest.mark.parametrize(
+    ("rule", "length", "by_llvm"),
+    [
+        (lambda x: topi.sum(x, 1), 7, True),
+        (lambda x: topi.nn.rms_norm(x, te.compute((7,), lambda _: 1.0, "one"), [1]), 7, True),
+        (lambda x: topi.sum(x, 1), 9, False),
+        (lambda x: topi.nn.softmax(x), 7, True),
+        (lambda x: topi.nn.softmax(x), 9, False),
+    ],
+)
+def test_short_rows_are_left_to_llvm(rule: Callable[..., Any], length: int, by_llvm: bool) -> None:
+    x = te.placeholder((100, length), "float32", "x")
+    found = row_program.schedule(read_program(te.create_prim_func([x, rule(x)])), host(1))
+    assert found is not None
+    assert ("T.vectorized" not in str(found.func) and "T.Ramp" not in str(found.func)) == by_llvm

@@ -121,16 +121,12 @@ def predicted_s(stage: Stage, lanes: int) -> float:
 def _work(value: Any) -> int:
     """Return the instructions of an element, about: addresses are not among them."""
     value = with_loads(value, prim_zero)
-    return len(parts_of(value, tirx.Expr)) + NODES_OF_FUNCTION * len(functions_of(value))
-
-
-def functions_of(value: Any) -> list[Any]:
-    """Return the calls of functions such as exp in an expression."""
-    return [
+    functions = [
         call
         for call in parts_of(value, Call)
         if getattr(call.op, "name", "").rpartition(".")[2] not in INSTRUCTIONS
     ]
+    return len(parts_of(value, tirx.Expr)) + NODES_OF_FUNCTION * len(functions)
 
 
 def element_bytes(buffer: Any) -> int:

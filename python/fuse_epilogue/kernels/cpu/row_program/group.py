@@ -13,7 +13,7 @@ from tvm.ir import Var
 from ....recognize.row_program import Group
 from ....recognize.row_stages import elements_of
 from ....recognize.stages import Axis
-from ..elementwise import PARALLEL_FROM, functions_of
+from ..elementwise import PARALLEL_FROM
 from ..loops import FlatViews, index, loop, sequence
 from .accumulators import Values
 from .merging import collapsed, has_divisions, may_be_vector
@@ -196,13 +196,9 @@ class GroupKernel:
 def _is_short(one: Pass) -> bool:
     """Return whether a row is so short that LLVM's vectors of several rows are better.
 
-    It writes out the loop over the row, and shuffles neighbours of different rows; that does not
-    pay where it would call a function for each element.
+    It writes out the loop over the row, and shuffles neighbours of different rows.
     """
-    if math.prod(axis.extent for axis in one.domain) > SHORT:
-        return False
-    values = [value for work in one.works for value in work.values]
-    return not any(map(functions_of, values))
+    return math.prod(axis.extent for axis in one.domain) <= SHORT
 
 
 def _power_of_two(most: int) -> int:
