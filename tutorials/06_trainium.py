@@ -424,8 +424,9 @@ assert 8 * merged.latency_ms < published
 # Past step 6
 # -----------
 # Step 6 is bound by the vector engine, which multiplies and sums every product separately. It can
-# be used better: the first tap on the scalar engine, with the bias, and the others as one
-# instruction each. ``schedules.apply`` does that, and plans the tiles. Here with a bias:
+# be used better: the scalar engine multiplies, the first tap with the bias, the others into PSUM,
+# and the vector engine only adds them up. ``schedules.apply`` does that, and plans the tiles. Here
+# with a bias:
 
 
 def layer(dtype: str) -> tvm.tirx.PrimFunc:
@@ -442,13 +443,13 @@ assert ours.latency_ms < 0.6 * predicted[6].latency_ms
 show("trainium_ours", written(ours.plot))
 
 # %%
-# A tile is half of the columns of 128 channels: one half is loaded and stored while the other is
-# computed. It holds every fourth channel: then the weights of a partition are neighbours in HBM,
-# and one transfer brings all of them. The planner chose that among tiles of other sizes, in parts
+# A tile is all columns of 128 channels, computed in two parts, while the next one is loaded. It
+# holds every fourth channel: then the weights of a partition are neighbours in HBM, and one
+# transfer brings all of them. The planner chose that among tiles of other sizes, in parts
 # or not. The most promising were timed by the model itself, and the checker let the chosen one
 # pass; tutorial 07 shows how to read its reasons.
 #
-# Both the DMA engines and the vector engine are busy nearly all the time. Nothing that reads x and
+# The DMA engines are busy nearly all the time, the others half of it. Nothing that reads x and
 # writes y can be faster than their bytes, at the 272 GB/s that long transfers sustain by AWS's
 # guide (in theory the DMA engines reach 435, and HBM 410):
 
@@ -464,12 +465,13 @@ print(f"predicted {ours.latency_ms:.3f} ms, its bytes alone {floor:.3f} ms")
 assert ours.bound_by == "dma" and floor < ours.latency_ms < 1.1 * floor
 
 # %%
-# In ``bfloat16`` there is half as much to move, but a tap keeps the vector engine busy for as long
-# as before:
+# In ``bfloat16`` there is half as much to move, but a tap keeps the other engines busy for as long
+# as before. On trn1 the scalar and the vector engine cannot both be in PSUM, and take turns there:
 
 narrow = neuron.emit(schedules.apply(layer("bfloat16"), "trn1")).predict("trn1")
 print(narrow)
-assert narrow.bound_by == "vector" and narrow.utilisation["dma"] < 0.6
+assert narrow.utilisation["dma"] < 0.6
+assert narrow.utilisation["scalar"] + narrow.utilisation["vector"] > 1
 
 # %%
 # There is an engine that has done nothing so far. The tensor engine multiplies matrices, and a tap
@@ -506,12 +508,10 @@ for machine in ("trn1", "trn2"):
         print("  " + ", ".join(f"{name} {part:.0%}" for name, part in told.utilisation.items()))
 
 # %%
-# The vector engine of trn2 has a slower clock and its DMA engines are faster, so that there one tap
-# goes to the tensor engine in ``float32`` too. It remains bound by the vector engine; elsewhere the
-# DMA engines are what limits, as they should.
+# In ``float32`` a tap takes the tensor engine four times as long, and the scalar engine has time
+# enough for all of them. Everywhere the DMA engines are what limits, as they should.
 
-bounds = {key: told.bound_by for key, told in best.items()}
-assert bounds.pop(("trn2", "float32")) == "vector" and set(bounds.values()) == {"dma"}
+assert {told.bound_by for told in best.values()} == {"dma"}
 assert best["trn1", "bfloat16"].latency_ms < 0.6 * narrow.latency_ms
 for (machine, dtype), told in best.items():
     assert 1 < told.latency_ms / bytes_ms(dtype, told) < 1.3

@@ -167,6 +167,10 @@ REWRITINGS: dict[str, Rewriting] = {
     "neuron_conv": Rewriting(
         {"partitions": int, "on_tensor": int, "loops": int, "alone": bool}, neuron.conv
     ),
+    "neuron_conv_taps": Rewriting(
+        {"partitions": int, "on_tensor": int, "on_scalar": int, "loops": int, "alone": bool},
+        neuron.conv_taps,
+    ),
     "neuron_once": Rewriting({"loop": int}, once),
 }
 

@@ -13,6 +13,11 @@ one tap on the diagonal of a matrix, times the channels of x, is that tap for 12
     products  the sum over those taps and over k of  diagonal[tap, k, p] * loaded[channel of k, ..]
     out       what follows  conv + products
 
+Others may be left to the scalar engine, which multiplies while the vector engine adds:
+
+    scaled    the last taps, each in PSUM, whose operands are added at the speed of one
+    out       what follows  conv + scaled[0] + scaled[1] ..., in the order of the taps
+
 0 times infinity is NaN: with such data, or weights, taps on the tensor engine would spoil the other
 channels. So they are for finite values only.
 """
@@ -135,7 +140,9 @@ def conv_in(sch: s_tir.Schedule, reduction: Any) -> ChannelConv | None:
     return ChannelConv(sch, name, fused, channels[0], images, weight)
 
 
-def rewritten(conv: ChannelConv, partitions: int, on_tensor: int = 0) -> tirx.PrimFunc:
+def rewritten(
+    conv: ChannelConv, partitions: int, on_tensor: int = 0, on_scalar: int = 0
+) -> tirx.PrimFunc:
     """Rewrite the convolution.
 
     Parameters
@@ -147,6 +154,8 @@ def rewritten(conv: ChannelConv, partitions: int, on_tensor: int = 0) -> tirx.Pr
         them: channel ``p * rest + r``, so that the weights of a partition are neighbours.
     on_tensor : int
         How many taps are products of matrices, the first ones.
+    on_scalar : int
+        How many taps the scalar engine multiplies, the last ones.
 
     Returns
     -------
@@ -156,20 +165,22 @@ def rewritten(conv: ChannelConv, partitions: int, on_tensor: int = 0) -> tirx.Pr
     Raises
     ------
     ValueError
-        There are fewer taps, or the partitions do not divide the channels though there are taps on
-        the tensor engine.
+        There are fewer taps, no tap is left to begin the sum, or the partitions do not divide the
+        channels though there are taps on the tensor engine.
     """
     if not 0 <= on_tensor <= conv.conv.taps:
         raise ValueError(f"on_tensor is 0 to {conv.conv.taps}, not {on_tensor}")
     if on_tensor and conv.channels % partitions:
         raise ValueError(f"{partitions} partitions do not divide {conv.channels} channels")
-    return _Rewriter(conv, partitions, on_tensor).write()
+    if on_scalar and not 0 < on_scalar < conv.conv.taps - on_tensor:
+        raise ValueError(f"on_scalar is 0 to {conv.conv.taps - on_tensor - 1}, not {on_scalar}")
+    return _Rewriter(conv, partitions, on_tensor, on_scalar).write()
 
 
 class _Rewriter:
-    def __init__(self, conv: ChannelConv, partitions: int, on_tensor: int) -> None:
+    def __init__(self, conv: ChannelConv, partitions: int, on_tensor: int, on_scalar: int) -> None:
         self.conv = conv
-        self.on_tensor = on_tensor
+        self.on_tensor, self.on_scalar = on_tensor, on_scalar
         self.partitions = partitions
         self.rest = conv.channels // partitions if conv.channels % partitions == 0 else 0
         letters = [f"n{i}" if i else "n" for i in range(len(conv.images))]
@@ -185,7 +196,7 @@ class _Rewriter:
         # Where all that follows is rounding, the last tap rounds its sum while it stores it.
         result, taps = conv.fused.result, conv.conv.taps
         rounds = isinstance(result, prim.Cast) and result.value.same_as(conv.fused.sum)
-        self.with_out = 1 if rounds and taps > 1 and not on_tensor else 0
+        self.with_out = 1 if rounds and taps > 1 and not (on_tensor or on_scalar) else 0
 
     def write(self) -> tirx.PrimFunc:
         """Write everything."""
@@ -196,7 +207,8 @@ class _Rewriter:
             loaded = self.load()
             products = self.products(loaded) if self.on_tensor else None
             total = self.sum(loaded) if self.on_tensor < taps else None
-            tile = self.out(loaded, total, products)
+            scaled = self.scaled(loaded) if self.on_scalar else None
+            tile = self.out(loaded, total, products, scaled)
             with writer.block("stored", writer.dims) as at:
                 places = [substitute(i, self.axes(at)) for i in fused.indices]
                 T.buffer_store(self.renamed[fused.buffer], tile[tuple(at)], places)
@@ -243,7 +255,7 @@ class _Rewriter:
         """Write block "conv": the taps that are summed one by one."""
         conv, writer, fused = self.conv.conv, self.writer, self.conv.fused
         total = writer.buffer("conv", "total", writer.dims, "float32")
-        taps = conv.taps - self.on_tensor - self.with_out
+        taps = conv.taps - self.on_tensor - self.with_out - self.on_scalar
         with writer.block("conv", writer.dims, {"f": taps}) as index:
             *at, tap = index
             tap = tap + self.on_tensor
@@ -258,6 +270,16 @@ class _Rewriter:
         window = conv.cast(self.window(loaded, at, tap))
         term = substitute_part(conv.term, conv.window, window)
         return self.placed(term, self.axes(at, tap))
+
+    def scaled(self, loaded: Any) -> Any:
+        """Write block "scaled": the taps that the scalar engine multiplies."""
+        writer, first = self.writer, self.conv.conv.taps - self.on_scalar
+        dims = {"g": self.on_scalar, **writer.dims}
+        scaled = writer.buffer("scaled", "scaled", dims, "float32")
+        with writer.block("scaled", dims) as index:
+            tap, *at = index
+            T.buffer_store(scaled, self.term(loaded, at, tap + first), index)
+        return scaled
 
     def products(self, loaded: Any) -> Any:
         """Write the taps that are products of matrices."""
@@ -285,16 +307,18 @@ class _Rewriter:
             T.buffer_store(products, products[tuple(at)] + left * right, at)
         return products
 
-    def out(self, loaded: Any, total: Any, products: Any) -> Any:
+    def out(self, loaded: Any, total: Any, products: Any, scaled: Any) -> Any:
         """Write block "out"; return the buffer that holds what is stored."""
         writer, fused = self.writer, self.conv.fused
-        if products is None and fused.result.same_as(fused.sum):
+        if products is None and scaled is None and fused.result.same_as(fused.sum):
             return total
         tile = writer.buffer("out", "y_tile", writer.dims, str(fused.buffer.ty.dtype))
         with writer.block("out", writer.dims) as at:
             start = self.placed(fused.start, self.axes(at))
             finished = start if total is None else total[tuple(at)]
             finished = finished if products is None else finished + products[tuple(at)]
+            for tap in range(self.on_scalar):
+                finished = finished + scaled[(tirx.const(tap, "int32"), *at)]
             if self.with_out:
                 last = tirx.const(self.conv.conv.taps - 1, "int32")
                 finished = finished + self.term(loaded, at, last)

@@ -20,6 +20,8 @@ COLUMNS = 2048
 
 #: Columns that are computed together where the results are stored in parts.
 PART = 1024
+#: Taps in PSUM at most: each takes a part of it twice.
+MOST_ON_SCALAR = 3
 
 
 class DepthwiseConv1d(NeuronRule):
@@ -87,6 +89,10 @@ def tilings(conv: ChannelConv, core: Machine, finite: bool) -> Iterator[Tiling]:
         for part in sorted({columns, min(columns, PART)}, reverse=True):
             for all_channels in (False, True) if whole else (False,):
                 yield Tiling(partitions, images, columns, part, on_tensor, all_channels)
+    on_scalar = min(conv.conv.taps - 1, 2)
+    sums = 2 * 4 * min(columns, PART) * images
+    if on_scalar > 0 and sums * on_scalar <= core.psum_bytes:
+        yield Tiling(partitions, images, columns, min(columns, PART), on_scalar=on_scalar)
 
 
 def channels_of_a_tile(channels: int, most: int) -> int:

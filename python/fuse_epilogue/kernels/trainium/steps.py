@@ -76,15 +76,35 @@ def conv(
     func: tirx.PrimFunc, block: str, partitions: int, on_tensor: int, loops: int, alone: bool
 ) -> tirx.PrimFunc:
     """Rewrite a depthwise convolution, in n loops, see :mod:`.channel_conv`."""
+    return _conv(func, block, (partitions, on_tensor, 0), loops, alone)
+
+
+def _conv(
+    func: tirx.PrimFunc, block: str, taps: tuple[int, int, int], loops: int, alone: bool
+) -> tirx.PrimFunc:
+    partitions = taps[0]
     if not 1 <= partitions <= PARTITIONS:
         raise NotRewritten(f"a tile has from 1 to {PARTITIONS} channels, not {partitions}")
     part = _part(func, block, alone)
     found = _found(channel_conv.conv_in, part, block, "a depthwise convolution in float32")
     _check_loops(found.loops(partitions), loops)
     try:
-        return put_back(func, part, channel_conv.rewritten(found, partitions, on_tensor))
+        return put_back(func, part, channel_conv.rewritten(found, *taps))
     except ValueError as why:
         raise NotRewritten(str(why)) from why
+
+
+def conv_taps(
+    func: tirx.PrimFunc,
+    block: str,
+    partitions: int,
+    on_tensor: int,
+    on_scalar: int,
+    loops: int,
+    alone: bool,
+) -> tirx.PrimFunc:
+    """Rewrite a depthwise convolution with taps on the scalar engine, see :mod:`.channel_conv`."""
+    return _conv(func, block, (partitions, on_tensor, on_scalar), loops, alone)
 
 
 def _part(func: tirx.PrimFunc, block: str, alone: bool) -> tirx.PrimFunc:

@@ -30,6 +30,8 @@ class Tiling:
         and weights only.
     whole_images : bool
         Whether all channels of an image are loaded at once.
+    on_scalar : int
+        Taps that the scalar engine multiplies, besides the one that begins the sum.
     """
 
     partitions: int
@@ -38,6 +40,7 @@ class Tiling:
     part: int
     on_tensor: int = 0
     whole_images: bool = False
+    on_scalar: int = 0
 
     def said(self) -> str:
         """Say it in a few words."""
@@ -45,6 +48,9 @@ class Tiling:
         parts = f" in parts of {self.part}" if self.part < self.columns else ""
         taps = "tap" if self.on_tensor == 1 else "taps"
         tensor = f"; {self.on_tensor} {taps} on the tensor engine" if self.on_tensor else ""
+        if self.on_scalar:
+            taps = "tap" if self.on_scalar == 1 else "taps"
+            tensor += f"; {self.on_scalar} {taps} on the scalar engine"
         return f"tiles of {self.partitions} channels{images}, {self.columns} columns{parts}{tensor}"
 
 
@@ -74,12 +80,12 @@ def scheduled(conv: ChannelConv, tiling: Tiling) -> s_tir.Schedule:
 
 def tile(sch: s_tir.Schedule, conv: ChannelConv, tiling: Tiling, alone: bool = False) -> None:
     """Rewrite a convolution, and schedule it: `write`, then `cut`."""
-    write(sch, conv, tiling.partitions, tiling.on_tensor, alone)
+    write(sch, conv, (tiling.partitions, tiling.on_tensor, tiling.on_scalar), alone)
     cut(sch, conv, tiling)
 
 
 def write(
-    sch: s_tir.Schedule, conv: ChannelConv, partitions: int, on_tensor: int, alone: bool = False
+    sch: s_tir.Schedule, conv: ChannelConv, taps: tuple[int, int, int], alone: bool = False
 ) -> None:
     """Rewrite a convolution.
 
@@ -88,17 +94,20 @@ def write(
     sch : tvm.s_tir.Schedule
         As that of `conv`; or, if it is `alone`, one that has its block and others.
     conv : ChannelConv
-    partitions, on_tensor : int
-        As of :class:`Tiling`.
+    taps : tuple[int, int, int]
+        `partitions`, `on_tensor` and `on_scalar` of :class:`Tiling`.
     alone : bool
         Whether the other blocks stay as they are.
     """
+    partitions, on_tensor, on_scalar = taps
+    own = {"on_scalar": on_scalar} if on_scalar else {}
     rewrite(
         sch,
         sch.get_sblock(conv.block),
-        "neuron_conv",
+        "neuron_conv_taps" if on_scalar else "neuron_conv",
         partitions=partitions,
         on_tensor=on_tensor,
+        **own,
         loops=conv.loops(partitions),
         alone=alone,
     )
@@ -112,6 +121,8 @@ def cut(sch: s_tir.Schedule, conv: ChannelConv, tiling: Tiling) -> None:
         blocks.append(_elementwise(sch, "out", part, conv))
     if tiling.on_tensor < conv.conv.taps:
         blocks.append(_elementwise(sch, "conv", part, conv))
+    if tiling.on_scalar:
+        blocks.append(_scaled(sch, part, conv))
     if tiling.on_tensor:
         blocks.append(_products(sch, part))
         for name in ("identity", "diagonal"):
@@ -153,6 +164,20 @@ def _elementwise(sch: s_tir.Schedule, name: str, part: Any, conv: ChannelConv) -
     count = len(conv.images)
     images, channel, columns = loops[:count], loops[count:-1], loops[-1]
     sch.reorder(*channel[:-1], *taps, channel[-1], *images, columns)
+    mark(sch, channel[-1], *images, columns)
+    return block
+
+
+def _scaled(sch: s_tir.Schedule, part: Any, conv: ChannelConv) -> Any:
+    """Place the taps that the scalar engine multiplies."""
+    block = sch.get_sblock("scaled")
+    sch.set_scope(block, 0, "trn.psum")
+    sch.annotate(block, "nki_engine", "scalar")
+    sch.compute_at(block, part, preserve_unit_loops=True)
+    tap, *loops = _own(sch, block, part)
+    count = len(conv.images)
+    images, channel, columns = loops[:count], loops[count:-1], loops[-1]
+    sch.reorder(*channel[:-1], tap, channel[-1], *images, columns)
     mark(sch, channel[-1], *images, columns)
     return block
 

@@ -11,7 +11,7 @@ import numpy as np
 from tvm import s_tir, tirx
 
 from ....kernels.trainium.channel_conv import ChannelConv, find_channel_conv
-from ....kernels.trainium.depthwise import PART, channels_of_a_tile, tilings
+from ....kernels.trainium.depthwise import MOST_ON_SCALAR, PART, channels_of_a_tile, tilings
 from ....kernels.trainium.tiling import Tiling, cut, write
 from ....neuron.costs import FLOAT32_PASSES
 from ....neuron.machine import Machine
@@ -39,7 +39,7 @@ class TrainiumConv(OnTrainium):
     finite: bool = False
 
     kind = "conv"
-    written_by = (*OnTrainium.written_by, "on_tensor")
+    written_by = (*OnTrainium.written_by, "on_tensor", "on_scalar")
 
     @property
     def conv(self) -> ChannelConv:
@@ -104,6 +104,12 @@ class TrainiumConv(OnTrainium):
                 labels,
             ),
             Variable("on_tensor", tuple(range(taps)), "taps", "taps on the tensor engine"),
+            Variable(
+                "on_scalar",
+                tuple(range(min(sizes["taps"] - 1, MOST_ON_SCALAR) + 1)),
+                "taps",
+                "taps that the scalar engine multiplies, besides the first",
+            ),
             Variable("load", (0, 1), "", "what one transfer loads", ("a tile", "all channels")),
             buffers(),
         )
@@ -126,6 +132,13 @@ class TrainiumConv(OnTrainium):
                     "",
                     lambda p: (p["on_tensor"] > 0) & (self._part(p) == 1),
                     "the tensor engine multiplies by more than one column",
+                ),
+                Constraint(
+                    "taps",
+                    max(0, sizes["taps"] - 1),
+                    "taps",
+                    lambda p: np.where(p["on_scalar"] > 0, p["on_tensor"] + p["on_scalar"], 0),
+                    "one tap begins the sum",
                 ),
                 *in_flight(self.core, self._tile_bytes),
                 Constraint(
@@ -160,7 +173,8 @@ class TrainiumConv(OnTrainium):
 
     def _psum(self, points: Points) -> np.ndarray:
         part = self._part(points)
-        used: np.ndarray = np.where(points["on_tensor"] > 0, 2 * 4 * part, 0)
+        sums = (points["on_tensor"] > 0) + points["on_scalar"]
+        used: np.ndarray = sums * (2 * 4) * part * points["images"]
         return used
 
     def _part(self, points: Points | Point) -> Any:
@@ -191,10 +205,12 @@ class TrainiumConv(OnTrainium):
         parts = tiles * -(-columns // part)
         passes = FLOAT32_PASSES if self.dtype == "float32" else 1
         banks = -(-part // core.matmul_moving)
-        # One tap begins the sum on the scalar engine; each further one takes two cycles an element.
-        steps = np.maximum(taps - on_tensor - 1, 0)
-        added = steps * 2.0 + np.where(on_tensor > 0, 1.0, 0.0)
-        steps = steps + (on_tensor > 0)
+        # One tap begins the sum on the scalar engine; each further one takes two cycles an element,
+        # or one if it is in PSUM.
+        on_scalar = points["on_scalar"]
+        steps = np.maximum(taps - on_tensor - on_scalar - 1, 0)
+        added = steps * 2.0 + on_scalar + np.where(on_tensor > 0, 1.0, 0.0)
+        steps = steps + on_scalar + (on_tensor > 0)
         reach = (columns - 1) * conv.conv.stride + (taps - 1) * conv.conv.dilation + 1
         # What the engines wait for: the first tile, and the last one on its way back.
         tile = self.partitions * several * size
@@ -215,10 +231,13 @@ class TrainiumConv(OnTrainium):
             {
                 "vector": elements * added * cycle(core, "vector"),
                 "tensor": elements * passes * on_tensor * cycle(core, "tensor"),
+                "scalar": elements * (on_scalar + (on_tensor < taps)) * cycle(core, "scalar"),
             },
             {
                 "dma": short + chain + start(core) + made,
                 "vector": parts * steps * core.access_cycles * cycle(core, "vector") + waits + made,
+                "scalar": parts * (1 + on_scalar) * core.access_cycles * cycle(core, "scalar")
+                + waits,
                 "tensor": parts * banks * on_tensor * core.access_cycles * cycle(core, "tensor")
                 + waits
                 + made,
@@ -258,8 +277,9 @@ class TrainiumConv(OnTrainium):
         return ITEMSIZE[str(self.ways.func.params[-1].ty.dtype)]
 
     def write(self, sch: s_tir.Schedule, found: ChannelConv, point: Point, alone: bool) -> None:
-        """Write a convolution again, with as many taps on the tensor engine as a point says."""
-        write(sch, found, self.partitions, point["on_tensor"], alone)
+        """Write a convolution again, with taps on the engines that a point says."""
+        taps = (self.partitions, point["on_tensor"], point["on_scalar"])
+        write(sch, found, taps, alone)
 
     def cut(self, sch: s_tir.Schedule, found: ChannelConv, point: Point, alone: bool) -> None:
         """Cut a convolution into tiles as a point says."""
@@ -275,6 +295,7 @@ class TrainiumConv(OnTrainium):
             part,
             point["on_tensor"],
             bool(point["load"]),
+            point["on_scalar"],
         )
 
 
