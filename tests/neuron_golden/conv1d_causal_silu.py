@@ -16,7 +16,7 @@ def conv1d_causal_silu(x, weight, bias):
     nisa.memset(padded_sbuf[0:128, 0:3], 0.0, engine=nisa.gpsimd_engine)
     nisa.dma_copy(padded_sbuf[0:128, 3:67], x[0, 0:128, 0:64])
     # bias_trn.sbuf
-    nisa.dma_copy(bias_sbuf, bias)
+    nisa.dma_copy(bias_sbuf, bias.ap([[1, 128], [1, 1]], offset=0))
     # weight_trn.sbuf
     nisa.dma_copy(weight_sbuf, weight)
     for i_f in range(4):

@@ -18,7 +18,7 @@ def conv1d_halo(x, weight, bias):
             nisa.memset(padded_sbuf[0:128, 65:66], 0.0, engine=nisa.gpsimd_engine)
             nisa.dma_copy(padded_sbuf[0:128, 1:65], x[i_n, i_c_0 * 128 : i_c_0 * 128 + 128, 0:64])
             # bias_trn.sbuf
-            nisa.dma_copy(bias_sbuf, bias[i_c_0 * 128 : i_c_0 * 128 + 128])
+            nisa.dma_copy(bias_sbuf, bias.ap([[1, 128], [1, 1]], offset=i_c_0 * 128))
             # weight_trn.sbuf
             nisa.dma_copy(weight_sbuf, weight[i_c_0 * 128 : i_c_0 * 128 + 128, 0:3])
             for i_f in range(3):

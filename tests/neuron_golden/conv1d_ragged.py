@@ -22,7 +22,9 @@ def conv1d_ragged(x, weight, bias):
                 padded_sbuf[0:row_stop, 1:65], x[i_n, i_c_0 * 128 : i_c_0 * 128 + row_stop, 0:64]
             )
             # bias_trn.sbuf
-            nisa.dma_copy(bias_sbuf[0:row_stop, 0:1], bias[i_c_0 * 128 : i_c_0 * 128 + row_stop])
+            nisa.dma_copy(
+                bias_sbuf[0:row_stop, 0:1], bias.ap([[1, row_stop], [1, 1]], offset=i_c_0 * 128)
+            )
             # weight_trn.sbuf
             nisa.dma_copy(
                 weight_sbuf[0:row_stop, 0:3], weight[i_c_0 * 128 : i_c_0 * 128 + row_stop, 0:3]

@@ -31,5 +31,7 @@ def row_sum(x):
                 )
         # y_trn.sbuf
         row_stop_2 = min(128, 200 - i_m_0 * 128)
-        nisa.dma_copy(y[i_m_0 * 128 : i_m_0 * 128 + row_stop_2], y_sbuf[0:row_stop_2, 0:1])
+        nisa.dma_copy(
+            y.ap([[1, row_stop_2], [1, 1]], offset=i_m_0 * 128), y_sbuf[0:row_stop_2, 0:1]
+        )
     return y

@@ -111,7 +111,7 @@ class Moves:
         self.text.add(line)
         self.text.call("nisa.dma_copy", [far, here])
         self.text.call(
-            "nisa.dma_copy", [f"{far}.ap((({size + 1}, {size}), (1, 1)), offset=0)", spots]
+            "nisa.dma_copy", [f"{far}.ap([[{size + 1}, {size}], [1, 1]], offset=0)", spots]
         )
         self.text.call("nisa.dma_copy", [here, far])
 

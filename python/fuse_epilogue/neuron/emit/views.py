@@ -92,7 +92,10 @@ def written(operand: Operand, area: Area, free: tuple[str, ...], block: str) -> 
     found = [[name for name in names if each.of(name)] for each in operand.index]
     flat = [name for dim in found for name in dim]
     wanted = list(names)
-    if flat == wanted and all(len(dim) <= 1 for dim in found):
+    # One number for each partition: documents promise no more of a transfer than that both sides
+    # have as many elements, so that the one of a vector in HBM has two dimensions, too.
+    column = not on_chip and names == (area.partition,) and len(operand.shape) == 1
+    if flat == wanted and all(len(dim) <= 1 for dim in found) and not column:
         return _slices(operand, area, found, on_chip, bool(free))
     return _pattern(operand, area, names, on_chip)
 
@@ -157,8 +160,9 @@ def _pattern(operand: Operand, area: Area, names: tuple[str, ...], on_chip: bool
     pairs = []
     for name in names:
         stride = sum(each.of(name) * s for each, s in zip(operand.index, strides, strict=True))
-        pairs.append(f"({stride}, {area.size(name)})")
+        pairs.append(f"[{stride}, {area.size(name)}]")
     if on_chip and area.partition is None:
-        pairs.insert(0, f"({strides[0]}, 1)")
-    comma = "," if len(pairs) == 1 else ""
-    return f"{operand.name}.ap(({', '.join(pairs)}{comma}), offset={offset})"
+        pairs.insert(0, f"[{strides[0]}, 1]")
+    if not on_chip and area.partition is not None and len(pairs) == 1:
+        pairs.append("[1, 1]")
+    return f"{operand.name}.ap([{', '.join(pairs)}], offset={offset})"
