@@ -215,15 +215,20 @@ class TrainiumProduct(OnTrainium):
             "scalar": np.where(engine, results, 0.0) * cycle(core, "scalar"),
             "dma": short + done,
         }
+        # The busier the DMA engines are, the more often products wait for them. The exponent is an
+        # assumption: with it, blocks of 256 and of 512 rows are in the order of their exact costs.
+        busy = (turning + products) * cycle(core, "tensor")
+        moving = (inputs + outputs + others) / bandwidth + short
+        held = busy * ((1 + (moving / busy) ** 8) ** (1 / 8) - 1)
         groups = batch * blocks * across * -(-deep // chunk)
-        together = inputs / bandwidth + (turning + products) * cycle(core, "tensor")
+        together = inputs / bandwidth + busy
         work = Work(
             (inputs + outputs + others) / bandwidth,
-            {"tensor": (turning + products) * cycle(core, "tensor")},
+            {"tensor": busy},
             {
                 **{name: value + waits for name, value in more.items()},
                 "dma": more["dma"],
-                "tensor": waits,
+                "tensor": waits + held,
             },
             steps + 500 + 450 * self._ragged,
             in_turns(points, groups, start(core) + together / groups),
@@ -282,9 +287,9 @@ class TrainiumProduct(OnTrainium):
             * wide
             * np.where(points["engine"] > 0, cycle(core, "scalar"), cycle(core, "vector"))
         )
-        # Where PSUM has no room for two blocks, the next one waits for the results of this one.
+        # Where PSUM has no room for two blocks, the next one waits for the results of a tile.
         full = 2 * self._banks(points) > core.psum_bytes // core.psum_bank_bytes
-        waits = np.where(full, blocks - 1, 0) * results
+        waits = np.where(full, blocks - 1, 0) * results / tiles
         # The first products of a block wait for the last tiles that are transposed for it.
         transposed = BANK * cycle(core, "vector") + 2 * core.semaphore_cycles * cycle(
             core, "tensor"
