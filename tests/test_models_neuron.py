@@ -115,27 +115,56 @@ def test_arguments_are_checked(package: NeuronPackage, x: np.ndarray) -> None:
 
 
 def with_integers() -> tvm.IRModule:
+    """Rows of a table, and integers that are summed, which no kernel does."""
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((8, 16), "float32"))
     i = relax.Var("i", relax.TensorType((4,), "int64"))
     with builder.function("main", [x, i]):
         with builder.dataflow():
-            rows = builder.emit(relax.op.take(x, i, 0))
-            out = builder.emit_output(relax.op.nn.softmax(rows))
+            rows = builder.emit(relax.op.nn.softmax(relax.op.take(x, i, 0)))
+            total = builder.emit(relax.op.cumsum(i))
+            out = builder.emit_output(relax.Tuple([rows, total]))
         builder.emit_func_output(out)
     return builder.get()
 
 
-def test_what_no_kernel_computes_is_named_and_computed_by_the_processor(x: np.ndarray) -> None:
+def test_what_no_kernel_computes_is_named_and_computed_by_the_processor() -> None:
     made = fuse_epilogue.compile(with_integers(), "trn2")
     (host,) = made.not_on_trainium
-    assert host.name == "take"
+    assert host.name == "cumsum"
     assert host.why.startswith("not on Trainium: ")
     assert host.predicted_s == 0
-    assert "take: not on Trainium" in str(made.report)
+    assert "cumsum: not on Trainium" in str(made.report)
     table, index = np.arange(128, dtype="float32").reshape(8, 16), np.array([7, 0, 0, 3])
     e = np.exp(table[index] - table[index].max(1, keepdims=True))
-    np.testing.assert_allclose(made(table, index), e / e.sum(1, keepdims=True), rtol=1e-5)
+    rows, total = made(table, index)
+    np.testing.assert_allclose(rows, e / e.sum(1, keepdims=True), rtol=1e-5)
+    assert total.tolist() == [7, 7, 7, 10]
+
+
+@pytest.mark.parametrize("places", [(10,), (3, 90), (1,)])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_rows_of_a_table_are_one_indirect_transfer(places: tuple[int, ...], dtype: str) -> None:
+    builder = relax.BlockBuilder()
+    table = relax.const(np.arange(5000).reshape(50, 100), dtype)
+    i = relax.Var("i", relax.TensorType(places, "int64"))
+    with builder.function("main", [i]):
+        with builder.dataflow():
+            out = builder.emit_output(relax.op.take(table, i, 0))
+        builder.emit_func_output(out)
+    package = fuse_epilogue.compile(builder.get(), "trn2")
+    assert [each.kind for each in package.report.functions] == ["gather"]
+    (kernel,) = package.kernels.values()
+    tiles = -(-int(np.prod(places)) // 128)
+    for machine in ("trn1", "trn2", "trn3"):
+        assert kernel.check(machine).instructions == {"dma_copy": 3 * tiles}
+    rows = np.random.default_rng(0).integers(0, 50, places)
+    wanted = np.arange(5000).reshape(50, 100)[rows].astype("float32")
+    if dtype == "bfloat16":
+        wanted = wanted.astype(ml_dtypes.bfloat16)
+    assert package(rows).tobytes() == wanted.tobytes()
+    with pytest.raises(neuron.KernelError, match="elements"):
+        package(np.full(places, 50))
 
 
 def test_a_function_without_a_rule_becomes_several_kernels() -> None:
@@ -295,9 +324,10 @@ def test_the_text_for_frameworks_calls_the_kernels(package: NeuronPackage, x: np
 def test_the_text_names_what_has_no_kernel(tmp_path: Path) -> None:
     fuse_epilogue.compile(with_integers(), "trn2").save(tmp_path / "rows")
     text = (tmp_path / "rows" / "glue_torch.py").read_text()
-    assert 'host["take"](x, i)' in text
+    assert 'host["cumsum"](i)' in text
+    assert "= take(x, int32(i))" in text
     assert "def model(weights, x, i, host=None):" in text
-    assert "T.prim_func" in (tmp_path / "rows" / "host" / "take.py").read_text()
+    assert "T.prim_func" in (tmp_path / "rows" / "host" / "cumsum.py").read_text()
 
 
 # ---- Options ------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ A function that no kernel computes is left to the processor, and the reason is k
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
 from tvm.sym import Analyzer
 
+from ..kernels.trainium.gather import find_gather
 from ..kernels.trainium.outline import pieces_of
 from ..neuron import CheckError, EmitError, emit
 from ..neuron.emit.names import RESERVED
@@ -118,38 +120,38 @@ def _simplified(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 @dataclass(frozen=True)
 class _Made:
-    """A piece before it has a name: its schedule, None if there is none."""
+    """A piece before it has a name: what makes a kernel of that name, None if there is none."""
 
     func: tirx.PrimFunc
     kind: str = HOST
     fusion: str = "none"
-    scheduled: Any = None
+    kernel: Callable[[str], Kernel] | None = None
     why: str = ""
 
 
 def _piece(made: _Made, name: str) -> Piece:
     kernel = None
-    if made.scheduled is not None:
+    if made.kernel is not None:
         taken = any(param.name == name for param in made.func.params)
-        kernel = emit(made.scheduled, f"{name}_kernel" if taken else name)
+        kernel = made.kernel(f"{name}_kernel" if taken else name)
     return Piece(name, made.func, made.kind, made.fusion, kernel, made.why)
 
 
 def _parts(func: tirx.PrimFunc, core: Machine, finite: bool) -> list[_Made]:
     whole = _made(func, core, finite)
-    if whole.scheduled is None and not (simple := _simplified(func)).same_as(func):
+    if whole.kernel is None and not (simple := _simplified(func)).same_as(func):
         again = _made(simple, core, finite)
-        whole, func = (again, simple) if again.scheduled is not None else (whole, func)
+        whole, func = (again, simple) if again.kernel is not None else (whole, func)
     count = len(statements(func.body.block.body)) if _has_root(func) else 1
-    if whole.scheduled is not None or count < 2 or not _has_floats(func):
+    if whole.kernel is not None or count < 2 or not _has_floats(func):
         return [whole]
     for first in range(count - 1, 0, -1):
         begin, rest = pieces_of(func, first)
         found = _made(begin, core, finite)
-        if found.scheduled is not None or first == 1:
+        if found.kernel is not None or first == 1:
             parts = [found, *_parts(rest, core, finite)]
             # One call on the processor is better than several.
-            return parts if any(each.scheduled is not None for each in parts) else [whole]
+            return parts if any(each.kernel is not None for each in parts) else [whole]
     return [whole]
 
 
@@ -162,9 +164,9 @@ def _has_floats(func: tirx.PrimFunc) -> bool:
 
 
 def _made(func: tirx.PrimFunc, core: Machine, finite: bool) -> _Made:
-    """Return a function with the schedule of one kernel, or why there is none."""
+    """Return a function as one kernel, or why there is none."""
     func = without_name(func)
-    tries: tuple[Callable[..., _Made], ...] = (_planned, _by_rule)
+    tries: tuple[Callable[..., _Made], ...] = (_gathered, _planned, _by_rule)
     reason = ""
     for attempt in tries:
         try:
@@ -172,16 +174,24 @@ def _made(func: tirx.PrimFunc, core: Machine, finite: bool) -> _Made:
         except (ValueError, EmitError, CheckError, s_tir.ScheduleError) as error:
             reason = (str(error).strip().splitlines() or ["no message"])[-1]
             continue
-        if found.scheduled is not None:
+        if found.kernel is not None:
             return found
         reason = found.why
     return _Made(func, why=reason)
 
 
+def _gathered(func: tirx.PrimFunc, core: Machine, _finite: bool) -> _Made:
+    found = find_gather(func)
+    if found is None:
+        return _Made(func)
+    found.kernel("rows").check(core)
+    return _Made(func, "gather", "none", found.kernel)
+
+
 def _planned(func: tirx.PrimFunc, core: Machine, finite: bool) -> _Made:
     chosen = plan(func, core, finite=finite)
-    scheduled = _checked(chosen.apply(func), core)
-    return _Made(func, chosen.kind, "tail" if chosen.fused else "none", scheduled)
+    kernel = _checked(chosen.apply(func), core)
+    return _Made(func, chosen.kind, "tail" if chosen.fused else "none", kernel)
 
 
 def _by_rule(func: tirx.PrimFunc, core: Machine, finite: bool) -> _Made:
@@ -197,10 +207,10 @@ def _by_rule(func: tirx.PrimFunc, core: Machine, finite: bool) -> _Made:
     return _Made(func, why="; ".join(own or reasons))
 
 
-def _checked(scheduled: Any, core: Machine) -> Any:
-    """Return a schedule whose kernel keeps the rules of a machine."""
+def _checked(scheduled: Any, core: Machine) -> Callable[[str], Kernel]:
+    """Return what emits a schedule, whose kernel keeps the rules of a machine."""
     emit(scheduled).check(core)
-    return scheduled
+    return functools.partial(emit, scheduled)
 
 
 def _short(name: str) -> str:

@@ -40,6 +40,11 @@ def load_weights(device="cpu"):
                 tensor = torch.from_numpy(array)
             found[name] = tensor.to(device)
     return found
+
+
+def int32(tensor):
+    """Return integers as kernels take them."""
+    return tensor.to(torch.int32)
 '''
 _JAX = '''"""{title}, for JAX.
 
@@ -72,6 +77,11 @@ def load_weights():
                 array = array.view(ml_dtypes.bfloat16)
             found[name] = jnp.asarray(array)
     return found
+
+
+def int32(array):
+    """Return integers as kernels take them."""
+    return array.astype(jnp.int32)
 '''
 _HOSTED = """
 No kernel computes these: give a function for each as ``host={{"name": function}}``; their code in
@@ -141,6 +151,8 @@ def _step(graph: Graph, step: Step, names: Mapping[str, str]) -> list[str]:
     arguments = []
     for name in step.inputs:
         value = _value(graph, name)
+        if is_kernel and graph.arrays[name].dtype == "int64":
+            value = f"int32({value})"
         # A kernel's tensors have a dimension.
         scalar = is_kernel and not graph.arrays[name].shape
         arguments.append(f"{value}.reshape((1,))" if scalar else value)

@@ -135,7 +135,10 @@ class NeuronPackage:
         if not step.function:
             return [arrays[0].reshape(shapes[0])]
         if step.function in self.kernels:
-            found = self.kernels[step.function](*arrays)
+            # Kernels have no int64: places in a table are int32.
+            found = self.kernels[step.function](
+                *(each.astype("int32") if each.dtype == "int64" else each for each in arrays)
+            )
             outputs = list(found) if isinstance(found, tuple) else [found]
         else:
             outputs = self._on_host(step, arrays)

@@ -191,7 +191,7 @@ def _kernel(file: Path, function: str, graph: Graph) -> Kernel:
     parameters = Kernel(text).parameters
     types = [graph.arrays[name] for name in step.inputs]
     inputs = {
-        parameter: (each.shape or (1,), each.dtype)
+        parameter: (each.shape or (1,), "int32" if each.dtype == "int64" else each.dtype)
         for parameter, each in zip(parameters, types, strict=True)
     }
     return Kernel(text, inputs)
