@@ -176,6 +176,27 @@ def _certificates(data: Data) -> Iterator[str]:
     yield table(("field", "changes"), [(code(name), f"{number:,}") for name, number in changes])
 
 
+def _faults(data: Data) -> Iterator[str]:
+    names = sorted({name for verdicts in data["counts"].values() for name in verdicts})
+    yield table(
+        ("faults", *names),
+        [(prose(kind), *_numbers(found, names)) for kind, found in data["counts"].items()],
+    )
+    yield title("Not noticed", 1)
+    yield table(
+        ("fault", "change", "why"),
+        [
+            (text(name), _change(each.get("change", ())), text(each.get("why", "")))
+            for name, each in data["faults"].items()
+            if each["verdict"] != "killed"
+        ],
+    )
+
+
+def _change(lines: Sequence[str]) -> str:
+    return "; ".join(code(line) for line in lines)
+
+
 def _planned(data: Data) -> Iterator[str]:
     counts = data["ours"]
     totals = ("functions", "guarded", "scheduled", "schedules_compared")
@@ -606,6 +627,15 @@ it where the field says what a block stores. What :func:`fuse_epilogue.verify.ch
 compute what the function before computes: *accepted and different* must never be.
 """,
         _certificates,
+    ),
+    "mutants": Told(
+        "Faults put into the package",
+        """
+Whether the quick tests notice faults: checks of the library switched off, wrong rows of tables, and
+mutants of Python drawn from those of cosmic-ray. Each fault is judged by the tests that execute its
+lines. *Killed*: a test failed.
+""",
+        _faults,
     ),
     "fuzz_cuda": Told(
         "Guarded functions for CUDA",
