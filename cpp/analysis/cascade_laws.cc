@@ -401,16 +401,33 @@ class Laws {
       stage_.state_init = stage_.init;
       return;
     }
-    Expr tail = stage_.finished;
     for (const RowFactor* factor : deferred) {
       CheckDefinedAlone(*factor);
-      tail = factor->divides ? MakeDiv(tail, factor->node) : MakeMul(tail, factor->node);
       Expr eta = factor->divides ? MakeDiv(MakeOne(factor->node), factor->node) : factor->node;
       stage_.deferred = stage_.deferred ? MakeMul(*stage_.deferred, eta) : eta;
     }
+    Expr tail = WithFactors(stage_.finished, deferred);
     if (!starts_from_zero) tail = MakeAdd(stage_.init, tail);
     if (starts_at_infinity_ != nullptr) tail = NaNAtStart(*starts_at_infinity_, tail);
     stage_.tail = tail;
+  }
+
+  // r * sum / s may overflow where r / s does not, which the program computes for each key: what is
+  // multiplied and what is divided by is combined first.
+  static Expr WithFactors(const Expr& sum, const std::vector<const RowFactor*>& factors) {
+    auto divides = [](const RowFactor* factor) { return factor->divides; };
+    std::optional<Expr> eta;
+    if (!std::all_of(factors.begin(), factors.end(), divides)) {
+      for (const RowFactor* factor : factors) {
+        if (factor->divides) continue;
+        eta = eta ? MakeMul(*eta, factor->node) : factor->node;
+      }
+    }
+    Expr scaled = eta ? *eta : sum;
+    for (const RowFactor* factor : factors) {
+      if (factor->divides) scaled = MakeDiv(scaled, factor->node);
+    }
+    return eta ? MakeMul(sum, scaled) : scaled;
   }
 
   // At the end the factor is computed for every row, whatever conditions its terms have: where they

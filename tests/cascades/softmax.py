@@ -116,6 +116,27 @@ def min_shift(n: int) -> Any:
     return [x, row_sum(exps(x, m, n), n)]
 
 
+def _times_the_maximum(x: Bounded, v: Bounded) -> dict[str, Any]:
+    m = expand(x.max())
+    t = (x - m).exp() * m
+    return {"o": (t / expand(t.sum()) * v).sum()}
+
+
+@accept(
+    "o",
+    _times_the_maximum,
+    "two factors of the row, of which one alone may overflow: m / s is combined first",
+    logits=X,
+)
+def times_the_maximum(n: int) -> Any:
+    x, v, c = rows(n), te.placeholder((ROWS, n), F, name="v"), keys(n)
+    m = row_max(x, n)
+    t = te.compute((ROWS, n), lambda i, k: te.exp(x[i, k] - m[i]) * m[i], name="t")
+    s = row_sum(t, n)
+    o = te.compute((ROWS,), lambda i: te.sum(t[i, c] / s[i] * v[i, c], axis=c), name="o")
+    return [x, v, o]
+
+
 def _log_softmax(x: Bounded) -> dict[str, Any]:
     m = x.max()
     return {"y": x - expand(m) - expand((x - expand(m)).exp().sum().log())}
