@@ -442,7 +442,11 @@ AxisMap MatchElements(const Reduction& reduction, const std::vector<Produced>& p
       several.push_back(axis);
     }
   }
-  ffi::Array<Expr> pattern = Substitute(first.indices(), single);
+  Prover consumed = Knowing(epilogue.axes);
+  ffi::Array<Expr> pattern;
+  for (const Expr& index : Substitute(first.indices(), single)) {
+    pattern.push_back(BeforeCasts(index, consumed));
+  }
   bool from_memory = std::any_of(pattern.begin(), pattern.end(), ReadsMemory);
   Prover prover = Knowing(reduction.spatial);
   std::optional<InjectiveMap> read;
@@ -489,7 +493,7 @@ AxisMap MatchElements(const Reduction& reduction, const std::vector<Produced>& p
   }
   for (const ProducedLoad& one : loads) {
     for (size_t i = 0; i < one.indices.size(); ++i) {
-      Expr read = Substitute(one.load.indices()[i], axes);
+      Expr read = BeforeCasts(Substitute(one.load.indices()[i], axes), prover);
       Expr finished = BeforeCasts(one.indices[i], prover);
       bool holds = Holds(read, finished, reduction, prover);
       if (holds && prover.Equal(read, MakeCast(finished, read))) continue;

@@ -288,6 +288,47 @@ def short_rows_long_columns(
                 D[vi, vj] = temp[vi, vj] + C[vi, vj]
 
 
+# The epilogue's axes are converted where it reads the sum.
+@lazy.prim_func(s_tir=True)
+def short_axes_of_a_long_sum(
+    A: T.Buffer((T.int64(M), T.int64(K)), "int8"),
+    B: T.Buffer((T.int64(N), T.int64(K)), "int8"),
+    C: T.Buffer((M, N), "int32"),
+    D: T.Buffer((M, N), "int32"),
+):
+    temp = T.sblock_alloc_buffer((T.int64(M), T.int64(N)), "int32")
+    for i, j, k in T.grid(T.int64(M), T.int64(N), T.int64(K)):
+        with T.sblock("mm"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                temp[vi, vj] = 0
+            temp[vi, vj] += T.Cast("int32", A[vi, vk]) * T.Cast("int32", B[vj, vk])
+    for i, j in T.grid(M, N):
+        with T.sblock("add"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            D[vi, vj] = temp[T.Cast("int64", vi), T.Cast("int64", vj)] + C[vi, vj]
+
+
+@lazy.prim_func(s_tir=True)
+def long_axes_of_a_short_sum(
+    A: T.Buffer((M, K), "int8"),
+    B: T.Buffer((N, K), "int8"),
+    C: T.Buffer((M, N), "int32"),
+    D: T.Buffer((M, N), "int32"),
+):
+    temp = T.sblock_alloc_buffer((M, N), "int32")
+    for i, j, k in T.grid(M, N, K):
+        with T.sblock("mm"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                temp[vi, vj] = 0
+            temp[vi, vj] += T.Cast("int32", A[vi, vk]) * T.Cast("int32", B[vj, vk])
+    for i, j in T.grid(T.int64(M), T.int64(N)):
+        with T.sblock("add"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            D[vi, vj] = temp[T.Cast("int32", vi), T.Cast("int32", vj)] + C[vi, vj]
+
+
 @lazy.prim_func(s_tir=True)
 def symbolic(a: T.handle, b: T.handle, c: T.handle, d: T.handle):
     n, m, k = T.int32(), T.int32(), T.int32()
@@ -484,6 +525,19 @@ ACCEPT = [
         "C[vi, vj]",
         "C[vi, vj]",
         "mixed_index_types",
+    ),
+    *(
+        accepted(
+            func,
+            lambda A, B, C: matmul(A, B) + C,
+            f'C[T.Cast("{index}", vi), T.Cast("{index}", vj)]',
+            f'C[T.Cast("{index}", vi), T.Cast("{index}", vj)]',
+            "mixed_index_types",
+        )
+        for func, index in (
+            (short_axes_of_a_long_sum, "int32"),
+            (long_axes_of_a_short_sum, "int64"),
+        )
     ),
     accepted(
         symbolic,
