@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 import pytest
 import tvm
@@ -9,13 +12,16 @@ from tvm.s_tir import Schedule
 from tvm.script import tirx as T
 from tvm.tirx import PrimFunc
 
+from calls import calls
 from fuse_epilogue import verify
 
 ROWS, DEPTH, COUNT = 8, 5, 12
+# Counts of consumers from which it shows whether work grows with them or with their square.
+COUNTS = (16, 32, 64)
 
 _HEAD = """
 @T.prim_func(s_tir=True)
-def main(A: T.Buffer((8, 5), "int32"), C: T.Buffer((12, 8), "int32"), {outputs}):
+def main(A: T.Buffer((8, 5), "int32"), C: T.Buffer(({count}, 8), "int32"), {outputs}):
     total = T.sblock_alloc_buffer((8,), "int32")
 {buffers}
     for i, k in T.grid(8, 5):
@@ -41,24 +47,24 @@ def _function(names: list[str], stores: list[str], num_outputs: int) -> PrimFunc
     blocks = "".join(
         _BLOCK.format(number=number, store=store) for number, store in enumerate(stores)
     )
-    text = _HEAD.format(outputs=outputs, buffers=buffers) + blocks
+    text = _HEAD.format(outputs=outputs, buffers=buffers, count=len(names)) + blocks
     return tvm.script.from_source(text, {"T": T})
 
 
-def _chain(value: str) -> PrimFunc:
-    names = [f"t{number}" for number in range(COUNT)]
+def _chain(value: str, count: int = COUNT) -> PrimFunc:
+    names = [f"t{number}" for number in range(count)]
     reads = ["total", *names]
     stores = [
         f"{names[n]}[vi] = " + value.format(x=f"{reads[n]}[vi]", c=f"C[{n}, vi]")
-        for n in range(COUNT)
+        for n in range(count)
     ]
     return _function(names, stores, 1)
 
 
-def _siblings() -> PrimFunc:
-    names = [f"t{number}" for number in range(COUNT)]
+def _siblings(count: int = COUNT) -> PrimFunc:
+    names = [f"t{number}" for number in range(count)]
     stores = [f"{name}[vi] = total[vi] * C[{n}, vi]" for n, name in enumerate(names)]
-    return _function(names, stores, COUNT)
+    return _function(names, stores, count)
 
 
 def _run(func: PrimFunc) -> list[np.ndarray]:
@@ -88,6 +94,26 @@ def test_one_call_fuses_all_of_them(func: PrimFunc, num_blocks: int) -> None:
     verify.check(func, after, report.certificate)
     for unfused, fused in zip(_run(func), _run(after), strict=True):
         np.testing.assert_array_equal(fused, unfused)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda count: _chain("{x} + {c}", count),
+        lambda count: _chain("T.max({x} * {c}, 3)", count),
+        _siblings,
+    ],
+    ids=["absorbed", "merged", "siblings"],
+)
+def test_checking_takes_as_much_for_each_of_them(make: Callable[[int], PrimFunc]) -> None:
+    taken = []
+    for count in COUNTS:
+        func = make(count)
+        sch = Schedule(func)
+        certificate = sch.fuse_reduction_epilogue("sum").certificate
+        taken.append(calls(partial(verify.check, func, sch.mod["main"], certificate)))
+    few, many = taken[1] - taken[0], taken[2] - taken[1]
+    assert many < 2.15 * few
 
 
 def test_random_variables_of_what_is_gone_are_not_valid() -> None:

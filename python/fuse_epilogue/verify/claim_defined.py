@@ -77,7 +77,7 @@ def _before(values: Values) -> list[Need]:
     for at in subject.in_order:
         first = len(made.needs)
         _store(made, values.stores[at], f"epilogues[{at}].h", values)
-        over = crossed(subject.trees[0], subject.reduction, subject.epilogues[at], subject.fused)
+        over = crossed(subject.others, subject.reduction, subject.epilogues[at])
         for part in over:
             if id(part) not in ends:
                 ends[id(part)] = may_end(part)

@@ -12,8 +12,8 @@ from ..tir.walk import handle, same, substitute, variables
 from .between import conflicts, shared_loops
 from .domain import Domain, loop_domain, one_to_one
 from .standing import reads_later, stays_ahead
-from .subject import SPATIAL, CertificateError, Subject, demand, is_new
-from .tree import Block, Loose, Tree
+from .subject import SPATIAL, CertificateError, Subject, demand
+from .tree import Block, Loose
 
 
 def check_order(subject: Subject) -> None:
@@ -24,21 +24,19 @@ def check_order(subject: Subject) -> None:
     CertificateError
         Naming order.
     """
-    tree = subject.trees[0]
     certificate = subject.certificate
     left = [subject.reduction_after, *subject.tails]
+    rest = subject.trees[1].besides(left)
     # What comes between the reduction and a tail, with the buffers that both use.
     beside = [
         (block, set(conflicts(tail.touched(), block)))
         for tail in subject.tails
-        for block in crossed(subject.trees[1], left[0], tail, left)
+        for block in crossed(rest, left[0], tail)
     ]
     for place, epilogue in enumerate(subject.epilogues):
         moved = epilogue.touched()
         h = _at(certificate.epilogues[place])
-        over = [
-            (block, None) for block in crossed(tree, subject.reduction, epilogue, subject.fused)
-        ]
+        over = [(block, None) for block in crossed(subject.others, subject.reduction, epilogue)]
         for block, shared in [*over, *beside]:
             used = conflicts(moved, block)
             matters = [var for key, var in used.items() if shared is None or key in shared]
@@ -124,7 +122,7 @@ def check_placement(subject: Subject) -> None:
             demand(
                 later, claim, f"'{tail.name}' is inside the reduction loop '{loop.loop_var.name}'"
             )
-        if is_new(subject):
+        if subject.is_new:
             # It may be the memory of one thread: whoever reads an element has computed it.
             threads = {
                 handle(loop.loop_var)
@@ -214,7 +212,7 @@ def _is_one(extent: Any) -> bool:
 
 
 def crossed(
-    tree: Tree, reduction: Block, epilogue: Block, fused: Sequence[Block]
+    pieces: Sequence[Block | Loose], reduction: Block, epilogue: Block
 ) -> list[Block | Loose]:
     """Return the blocks that may run between a reduction and its epilogue.
 
@@ -223,12 +221,10 @@ def crossed(
 
     Parameters
     ----------
-    tree : Tree
-        Block of the function before.
+    pieces : sequence of Block or Loose
+        Pieces of the function, without the blocks that move together.
     reduction, epilogue : Block
         The two.
-    fused : sequence of Block
-        Blocks that are left out: those that move together.
 
     Returns
     -------
@@ -237,16 +233,13 @@ def crossed(
 
     Example
     -------
-    >>> crossed(tree, matmul, relu, [matmul, bias, relu])                 # doctest: +SKIP
+    >>> crossed(subject.others, matmul, relu)                             # doctest: +SKIP
     []
     """
     first, last = reduction.every_loop, epilogue.every_loop
     alone = {key for key in {*first, *last} if not (key in first and key in last)}
-    moving = {block.place for block in fused}
     found = []
-    for piece in tree.pieces():
-        if isinstance(piece, Block) and piece.place in moving:
-            continue
+    for piece in pieces:
         # A loose statement has the place of the block that comes next.
         last_place = epilogue.place + isinstance(piece, Loose)
         between = reduction.place < piece.place < last_place

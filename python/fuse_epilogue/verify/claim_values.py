@@ -19,7 +19,7 @@ from .algebra import MONOIDS, combine, identity_of
 from .claim_domains import injective
 from .log_sums import exponents_of
 from .scalars import scalar_type
-from .subject import CertificateError, Subject, demand, is_new, is_unchanged, observed
+from .subject import CertificateError, Subject, demand, is_unchanged, observed
 from .terms import Term
 from .value_terms import Values, attempt
 
@@ -136,7 +136,7 @@ def _check_types(subject: Subject, values: Values) -> None:
         "result",
         f"the accumulator is narrowed from {values.type.name} to {kind.name}",
     )
-    if is_new(subject):
+    if subject.is_new:
         shapes = [list(var.ty.shape) for var in (certificate.accumulator, certificate.result)]
         places = certificate.indices, certificate.result_indices
         alike = subject.elements.equal(*shapes) and subject.elements.equal(*places)

@@ -174,9 +174,14 @@ class Subject:
     @cached_property
     def others(self) -> list[Block | Loose]:
         """Blocks of the function before besides the fused ones."""
-        fused = {block.place for block in self.fused}
-        pieces = self.trees[0].pieces()
-        return [p for p in pieces if isinstance(p, Loose) or p.place not in fused]
+        return self.trees[0].besides(self.fused)
+
+    @cached_property
+    def is_new(self) -> bool:
+        """Whether the reduction accumulates in a buffer that was made for it."""
+        result = handle(self.certificate.result)
+        known = {handle(param) for param in self.trees[0].func.params}
+        return result not in known and result not in self.trees[0].allocated()
 
     @cached_property
     def read_by_others(self) -> set[int]:
@@ -226,13 +231,6 @@ def is_unchanged(certificate: Any) -> bool:
     """Whether F and H are the identity."""
     parts = certificate.absorbed, certificate.distributed
     return all(same(part, certificate.hole) for part in parts)
-
-
-def is_new(subject: Subject) -> bool:
-    """Whether the reduction accumulates in a buffer that was made for it."""
-    result = handle(subject.certificate.result)
-    known = {handle(param) for param in subject.trees[0].func.params}
-    return result not in known and result not in subject.trees[0].allocated()
 
 
 def others(subject: Subject) -> list[Block | Loose]:

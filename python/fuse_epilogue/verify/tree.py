@@ -257,13 +257,18 @@ class Tree:
 
     def _note(self, node: Any, around: tuple[Any, ...], outer: Block | None) -> None:
         """Remember what may turn out to be in no innermost block."""
-        if node is not None:
+        if node is not None and not isinstance(node, prim.IntImm):
             self._loose.append((Loose(node, around, len(self.blocks)), outer))
 
     def pieces(self) -> list[Block | Loose]:
         """Return the innermost blocks, and what is outside of all of them."""
         loose = [piece for piece, outer in self._loose if outer is None or not outer.leaf]
         return [*(block for block in self.blocks if block.leaf), *loose]
+
+    def besides(self, blocks: Sequence[Block]) -> list[Block | Loose]:
+        """Return the pieces without some blocks."""
+        places = {block.place for block in blocks}
+        return [p for p in self.pieces() if isinstance(p, Loose) or p.place not in places]
 
     def named(self, name: str) -> list[Block]:
         """Return the blocks of that name."""
