@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -160,6 +161,26 @@ def test_options_of_another_type(options: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match=f"^{name} must be .*: {value!r}$"):
         analyze(sch, "mm", **options)
     assert not sch.trace.insts
+
+
+@pytest.mark.cpp
+@pytest.mark.parametrize("call", [analyze, Schedule.fuse_reduction_epilogue])
+def test_what_is_of_another_schedule(call: Callable[..., Any]) -> None:
+    sch, other = (BY_NAME["bias_then_relu"].scheduled() for _ in range(2))
+    module = sch.mod
+    for blocks in ((other.get_sblock("mm"),), ("mm", other.get_sblock("add"))):
+        with pytest.raises(IndexError, match="random variable of another schedule, .* name the"):
+            call(sch, *blocks)
+    assert sch.mod.same_as(module)
+    assert not sch.trace.insts
+
+
+@pytest.mark.cpp
+def test_what_is_not_a_schedule() -> None:
+    func = BY_NAME["bias_then_relu"].func
+    for what in (func, tvm.IRModule({"main": func}), None):
+        with pytest.raises(TypeError, match=r"must be a tvm.s_tir.Schedule, .* make one by"):
+            analyze(what, "mm")
 
 
 def test_is_public() -> None:

@@ -237,7 +237,19 @@ def _as_block_rv(
     named: list[SBlockRV],
     primitive: str = "fuse_reduction_epilogue",
 ) -> SBlockRV:
+    if not isinstance(sch, Schedule):
+        raise TypeError(
+            f"{primitive}: the schedule must be a tvm.s_tir.Schedule, not {type(sch).__name__}; of "
+            "a function or a module, make one by tvm.s_tir.Schedule"
+        )
     if isinstance(block, SBlockRV):
+        try:
+            sch.get_sref(block)
+        except (IndexError, ValueError) as error:
+            raise type(error)(
+                f"{primitive}: {argument} is a random variable of another schedule, or of a block "
+                f"that is gone; name the block, or take it by sch.get_sblock"
+            ) from error
         return block
     if isinstance(block, str):
         named.append(sch.get_sblock(block))
