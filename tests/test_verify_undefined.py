@@ -88,17 +88,20 @@ def test_a_trap_after_is_a_difference(what: str) -> None:
     assert all(found.elements for found in report.data.values())
 
 
-def test_a_trap_before_leaves_data_out() -> None:
+@pytest.mark.parametrize("dtype", ["int32", "uint8"])
+def test_a_trap_before_leaves_data_out(dtype: str) -> None:
     """LLVM evaluates both operands of "and": some data have no result."""
 
     def both(a: Any, C: Any, S: Any, j: Any) -> Any:
-        return T.cast(T.And(C[j] != 0, truncdiv(9, C[j]) > a), "int32")
+        decided = T.And(C[j] != 0, truncdiv(9, C[j]) > T.cast(a, "int32"))
+        return T.cast(decided, dtype)
 
-    report = equivalent(mapped(both), mapped(both))
+    before = mapped(both, dtype=dtype)
+    report = equivalent(before, before)
     assert any(found.undefined for found in report.data.values())
     assert all(found.elements for found in report.data.values())
     with pytest.raises(NotEquivalent):
-        equivalent(mapped(both), mapped(lambda *args: both(*args) + 1))
+        equivalent(before, mapped(lambda *args: both(*args) + T.cast(1, dtype), dtype=dtype))
 
 
 def assuming(factor: int, more: int = 0) -> PrimFunc:

@@ -80,6 +80,7 @@ def make(
     """
     if type.kind != "f":
         low, high = limits or (type.low, type.high)
+        low, high = max(low, type.low), min(high, type.high)
         storage = np.dtype("uint8") if type.kind == "b" else np.dtype(type.name)
         values = rng.integers(low, high, size=shape, dtype=storage, endpoint=True)
         if limits is None and type.kind != "b":
@@ -168,6 +169,7 @@ def make_literals(
         filler: float = 0
     else:
         low, high = limits or (type.low, type.high)
+        low, high = max(low, type.low), min(high, type.high)
         pool = [value for value in literals if value == int(value) and low <= value <= high]
         filler = min(max(0, low), high)
     with np.errstate(over="ignore"):
