@@ -61,8 +61,8 @@ def _refuse_unknown(exported: Any, known: Collection[str]) -> None:
             reasons.setdefault(name, f"{name}{_reason(node)}")
     if reasons:
         raise ValueError(
-            f"not supported: {', '.join(reasons.values())}; compute that outside of the model, or "
-            'use torch.compile(model, backend="fuse_epilogue"), which leaves such graphs to torch'
+            f"not supported: {', '.join(reasons.values())}; compute that outside of the model: "
+            'torch.compile(model, backend="fuse_epilogue") leaves such graphs to torch'
         )
 
 
