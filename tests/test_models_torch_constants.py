@@ -11,6 +11,7 @@ import fuse_epilogue
 from fuse_epilogue.models import ImportRefusal
 
 torch = pytest.importorskip("torch", reason="the models are modules of PyTorch: install torch")
+functional = torch.nn.functional
 
 pytestmark = [pytest.mark.full, pytest.mark.slow]
 
@@ -111,6 +112,24 @@ def test_a_normalisation_in_64_bits() -> None:
         expected = layer(x)
     model = fuse_epilogue.compile(layer.eval(), example_inputs=(x,), threads=1)
     assert torch.allclose(model(x), expected, rtol=0, atol=1e-14)
+
+
+NORMS: dict[str, Callable[[Any], Any]] = {
+    "groups": lambda x: functional.group_norm(x, 2),
+    "groups-with-factors": lambda x: functional.group_norm(x, 2, x[0, :, 0], x[1, :, 0]),
+    "images": functional.instance_norm,
+    "batch": lambda x: functional.batch_norm(x, None, None, x[0, :, 0], x[1, :, 0], True),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", NORMS)
+def test_normalisations_without_factors_and_in_64_bits(name: str, dtype: Any) -> None:
+    x = torch.randn(2, 4, 6, generator=torch.Generator().manual_seed(0)).to(dtype)
+    result = compiled(NORMS[name], x)(x)
+    assert result.dtype == dtype
+    bound = 1e-5 if dtype is torch.float32 else 1e-13
+    assert torch.allclose(result, NORMS[name](x), rtol=0, atol=bound)
 
 
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .torch_norms import norm_decompositions
+
 aten = torch.ops.aten
 #: Below this, the difference of an exponential and one loses more than a series does.
 _SMALL = 0.25
@@ -52,7 +54,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten._cdist_forward.default: _cdist,
         aten.convolution.default: _transposed_convolution,
         aten.linalg_vector_norm.default: _vector_norm,
-        aten.native_layer_norm.default: _layer_norm,
+        **norm_decompositions(),
         aten.cat.default: _cat,
         aten.fake_quantize_per_tensor_affine_cachemask.default: _fake_quantize,
         aten.fake_quantize_per_channel_affine_cachemask.default: _fake_quantize_channels,
@@ -147,22 +149,6 @@ def _cat(tensors: Sequence[Tensor], dim: int = 0) -> Any:
     """
     kept = [each for each in tensors if tuple(each.shape) != (0,)]
     return NotImplemented if len(kept) in (0, len(tensors)) else aten.cat.default(kept, dim)
-
-
-def _layer_norm(
-    x: Tensor, sizes: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
-) -> Any:
-    """Write out a normalisation in 64 bits, which Relax has no operator for."""
-    if x.dtype != torch.float64:
-        return NotImplemented
-    dims = list(range(x.dim() - len(sizes), x.dim()))
-    mean = torch.mean(x, dims, True)
-    away = x - mean
-    scale = torch.rsqrt(torch.mean(away * away, dims, True) + eps)
-    result = away * scale
-    if weight is not None:
-        result = result * weight
-    return (result if bias is None else result + bias), mean, scale
 
 
 def _fake_quantize(x: Tensor, scale: Any, zero: Any, low: int, high: int) -> tuple[Tensor, Tensor]:
