@@ -115,8 +115,8 @@ ROWS = (
         lambda r: (*measured.means(r), measured.worst(r)),
     ),
     Row(
-        "Products of bytes take {:.2f} of the time of ONNX Runtime's, convolutions {:.2f}, depthwise "
-        "ones {:.2f}, and none more than {:.2f}",
+        "Products of bytes take {:.2f} of the time of ONNX Runtime's, convolutions {:.2f}, "
+        "depthwise ones {:.2f}, and none more than {:.2f}",
         "quantised.json",
         measured.quantised,
     ),
