@@ -96,7 +96,7 @@ class Contraction:
         return [p for p in count if self.a.has(p) == in_a and self.b.has(p) == in_b]
 
 
-def read_contraction(program: Program, pad: bool = False) -> Contraction | None:
+def read_contraction(program: Program, pad: bool = False, merge: bool = True) -> Contraction | None:
     """Return a program as a contraction.
 
     Parameters
@@ -104,6 +104,8 @@ def read_contraction(program: Program, pad: bool = False) -> Contraction | None:
     program : Program
     pad : bool
         Leave padding to a stage of its own; by default it is read as bounds.
+    merge : bool
+        Leave out axes of one value, and make one axis of neighbours where that is possible.
 
     Returns
     -------
@@ -135,7 +137,11 @@ def read_contraction(program: Program, pad: bool = False) -> Contraction | None:
     if factors is None:
         return None
     final = after[0] if after else None
-    return _of(program, before, reduction, factors, final)
+    found = _of(program, before, reduction, factors, final)
+    if found is None:
+        return None
+    found = _simplified(found) if merge else found
+    return found if _has_all_axes(found) else None
 
 
 def _is_cheap(value: Any) -> bool:
@@ -201,7 +207,7 @@ def _of(
     if a is None or b is None or epilogue is None or target is None:
         return None
     (place,) = target.accesses.values()
-    found = Contraction(
+    return Contraction(
         program,
         before,
         tuple(reader.axes),
@@ -214,13 +220,16 @@ def _of(
         epilogue,
         reader.may_be_vectors(reader.values[2]),
     )
-    found = _simplified(found)
-    if any(not (found.a.has(p) or found.b.has(p)) for p in range(len(found.axes))):
-        return None
+
+
+def _has_all_axes(found: Contraction) -> bool:
+    """Whether each axis of the result is in an operand, and each reduced one in both."""
     count = len(found.axes)
-    if any(not (found.a.has(p) and found.b.has(p)) for p in range(count, len(found.extents))):
-        return None
-    return found
+    several = [place for place, extent in enumerate(found.extents) if extent > 1]
+    return all(
+        found.a.has(p) or found.b.has(p) if p < count else found.a.has(p) and found.b.has(p)
+        for p in several
+    )
 
 
 def _sum_indices(final: Stage, reduction: Stage) -> list[Any] | None:

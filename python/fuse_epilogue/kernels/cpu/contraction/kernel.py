@@ -20,14 +20,14 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from ....recognize.accesses import Operand
-from ....tir.walk import handle, substitute
 from ..loops import FlatViews, index, loop, sequence
 from .dot_products import add_dot_products, same_word
+from .operands import value_at
 from .panels import Layout, Panel, contraction_name, panels_of
 from .plan import Plan
 from .taps import Env, limits, tap_order, unrolled
 from .tiles import Group, inside, row_values
-from .vectors import as_index, at, fetch, lanes_loop, pieces_of, typed
+from .vectors import as_index, at, fetch, lanes_loop, pieces_of
 from .words import Words
 
 #: Bytes of a buffer up to which LLVM keeps it in registers.
@@ -364,23 +364,7 @@ class Kernel:
         return tvm_ffi.structural_map(operand.value, (TensorLoad, lambda _: loaded))
 
     def _value(self, operand: Operand, env: Env, sums: Any = None) -> Any:
-        """Return the value of an operand, loaded through flat views."""
-
-        def load(node: Any) -> Any:
-            access = operand.accesses.get(handle(node))
-            if access is None:
-                return sums
-            return tirx.BufferLoad(self.views.of(node.source), [at(access, env)])
-
-        if isinstance(operand.value, TensorLoad):
-            return load(operand.value)
-        value = tvm_ffi.structural_map(operand.value, (TensorLoad, load))
-        axes = (*self.contraction.axes, *self.contraction.reduced)
-        table = {
-            axis.var: typed(env[place], axis.var) for place, axis in enumerate(axes) if place in env
-        }
-        table.update({var: typed(0, var) for var in self.contraction.zeros})
-        return substitute(value, table)
+        return value_at(self.contraction, operand, env, self.views, sums)
 
     def _stores(
         self, env: Env, rows: list[Env], panel: Panel, number: Any, sums: Sums

@@ -126,7 +126,7 @@ def choose(contraction: Contraction, machine: Machine, constants: tuple[bool, bo
             for place, (one, constant) in enumerate(
                 ((contraction, constants[1]), (contraction.swapped(), constants[0]))
             )
-            for plan in (*_plans(one, machine, constant), *_word_plans(one, machine, constant))
+            for plan in (*plans_of(one, machine, constant), *_word_plans(one, machine, constant))
         ),
         # Where all wait for memory, wide tiles wait less: a product of one row with 4096 x 4096
         # bytes takes 318 us with one vector and 226 with eight.
@@ -147,12 +147,23 @@ def _word_plans(contraction: Contraction, machine: Machine, constant: bool) -> I
     for instruction, lanes in machine.instructions:
         found = in_words(contraction, instruction)
         if found is not None:
-            yield from _plans(found[0], replace(machine, lanes=lanes), constant, found[1])
+            yield from plans_of(found[0], replace(machine, lanes=lanes), constant, found[1])
 
 
-def _plans(
+def plans_of(
     contraction: Contraction, machine: Machine, constant: bool, words: Words | None = None
 ) -> Iterator[Plan]:
+    """Yield the ways in which `b` is the operand with the vector.
+
+    Parameters
+    ----------
+    contraction : Contraction
+    machine : Machine
+    constant : bool
+        Whether `b` is constant at every call.
+    words : Words, optional
+        Words of the contraction, if one of its axes is counted in words.
+    """
     if contraction.b.only_load() is None or contraction.b.bounds:
         return
     in_b = contraction.places(in_a=False, in_b=True)
@@ -223,10 +234,10 @@ def _tiles(
             packing = "constant" if constant else "kernel"
             if words is None:
                 packing = _packing(contraction, vector, total, constant)
-            cycles = _cycles(contraction, vector, rows, outer, cut, vectors, lanes, packing, words)
-            yield Plan(
-                contraction, vector, rows, outer, tuple(cut), vectors, lanes, packing, cycles, words
+            plan = Plan(
+                contraction, vector, rows, outer, tuple(cut), vectors, lanes, packing, 0.0, words
             )
+            yield replace(plan, cycles=_cycles(plan))
 
 
 def _packing(contraction: Contraction, vector: int, rows: int, constant: bool) -> str:
@@ -248,35 +259,26 @@ def _b_bytes(contraction: Contraction) -> int:
     return size * 4
 
 
-def _cycles(
-    contraction: Contraction,
-    vector: int,
-    rows: tuple[int, ...],
-    outer: tuple[int, ...],
-    cut: list[Group],
-    vectors: int,
-    lanes: int,
-    packing: str,
-    words: Words | None,
-) -> float:
-    """Return the predicted cycles on one core."""
+def loop_cycles(plan: Plan) -> float:
+    """Return the predicted cycles of the loops on one core, with the vector operand's way there."""
+    contraction, lanes, words = plan.contraction, plan.lanes, plan.words
     extents = contraction.extents
     steps = math.prod(axis.extent for axis in contraction.reduced)
-    shared = contraction.a.has(vector)
-    full, rest = divmod(extents[vector], vectors * lanes)
-    panels = [(vectors, full), (-(-rest // lanes), 1)] if rest else [(vectors, full)]
-    again = math.prod(extents[axis] for axis in outer if not contraction.b.has(axis))
-    evicted = _evicts(contraction, rows, max(group.rows for group in cut))
-    size = math.prod(e for p, e in enumerate(extents) if contraction.b.has(p))
+    shared = contraction.a.has(plan.vector)
+    full, rest = divmod(extents[plan.vector], plan.width)
+    panels = [(plan.vectors, full), (-(-rest // lanes), 1)] if rest else [(plan.vectors, full)]
+    again = math.prod(extents[axis] for axis in plan.outer if not contraction.b.has(axis))
+    evicted = _evicts(contraction, plan.rows, max(group.rows for group in plan.groups))
     # Of windows that overlap, only what is new comes from far away.
-    new = 1.0 if packing != "none" else min(1.0, contraction.b.bytes / (4 * size))
+    size = _b_elements(contraction)
+    new = 1.0 if plan.packing != "none" else min(1.0, contraction.b.bytes / (4 * size))
     one_row_of_panels = 0.0
     for wide, number in panels:
         panel = 4 * steps * wide * lanes
         far = new * panel / BYTES_PER_CYCLE
         near = panel / L2_BYTES_PER_CYCLE if panel <= L2_BYTES else far
         of_panel = 0.0
-        for group in cut:
+        for group in plan.groups:
             loads = group.rows * (wide if shared else 1) + wide
             step = max(group.rows * wide / 2, loads / 2)
             if evicted:
@@ -290,26 +292,46 @@ def _cycles(
                 step = 3 * step
             tiles = again * group.count
             of_group = tiles * (max(steps * step, near) + TILE_CYCLES)
-            if contraction.stored.factors[vector] != 1:
+            if contraction.stored.factors[plan.vector] != 1:
                 of_group += tiles * group.rows * wide * lanes
             # Groups have loops of their own, and each reads the panel from far away.
             of_panel += max(of_group, far)
         one_row_of_panels += number * of_panel
-    cycles = one_row_of_panels * math.prod(
-        extents[axis] for axis in outer if contraction.b.has(axis)
+    return one_row_of_panels * math.prod(
+        extents[axis] for axis in plan.outer if contraction.b.has(axis)
     )
-    if packing == "kernel":
+
+
+def _cycles(plan: Plan) -> float:
+    """Return the predicted cycles on one core."""
+    contraction = plan.contraction
+    cycles = loop_cycles(plan)
+    size = _b_elements(contraction)
+    if plan.packing == "kernel":
         cycles += 2.0 * size
     # A padded copy is written and read again.
     copied = sum(math.prod(stage.shape) for stage in contraction.before)
     cycles += 12 * copied / BYTES_PER_CYCLE
-    cycles += 0.0 if words is None else words.copied * COPY_CYCLES
+    cycles += 0.0 if plan.words is None else plan.words.copied * COPY_CYCLES
     # An operand that is small stays near while it is read for the other panels.
     rows_bytes = contraction.a.bytes
-    several_panels = not shared and extents[vector] > vectors * lanes
+    several_panels = (
+        not contraction.a.has(plan.vector) and contraction.extents[plan.vector] > plan.width
+    )
     times = 2 if several_panels and rows_bytes >= NEAR_BYTES else 1
     result_bytes = 4 * math.prod(axis.extent for axis in contraction.axes)
-    moved = (4 * size + times * rows_bytes + result_bytes) / BYTES_PER_CYCLE
+    return with_moves(cycles, 4 * size + times * rows_bytes + result_bytes)
+
+
+def _b_elements(contraction: Contraction) -> int:
+    """Return the elements that the vector operand has where no two of its windows overlap."""
+    extents = contraction.extents
+    return math.prod(extent for p, extent in enumerate(extents) if contraction.b.has(p))
+
+
+def with_moves(cycles: float, size: float) -> float:
+    """Return the cycles of computing and of moving some bytes from and to far away."""
+    moved = size / BYTES_PER_CYCLE
     return max(cycles, moved) + OVERLAPPED * min(cycles, moved)
 
 
