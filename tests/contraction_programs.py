@@ -47,19 +47,28 @@ def conv(
     dilation: int = 1,
     groups: int = 1,
     layout: str = "NHWC",
+    dtype: str = "float32",
+    residual: bool = False,
 ) -> Any:
-    """Return ``relu(conv(x, w) + bias)``; `kernel` is the filters' number and their sizes."""
+    """Return ``relu(conv(x, w) + bias)``; `kernel` is the filters' number and their sizes.
+
+    With `residual`, a further argument of the result's shape is added before ``relu``.
+    """
     weights = {"NHWC": "OHWI", "NCHW": "OIHW", "NWC": "OWI", "NDHWC": "ODHWI"}[layout]
     channels = shape[layout.index("C")] // groups
     sizes = iter(kernel[1:])
     of_weight = tuple(
         kernel[0] if axis == "O" else channels if axis == "I" else next(sizes) for axis in weights
     )
-    x = te.placeholder(shape, "float32", "x")
-    w = te.placeholder(of_weight, "float32", "w")
-    bias = te.placeholder((kernel[0],), "float32", "bias")
-    y = topi.nn.conv(x, w, stride, padding, dilation, groups, layout, weights, "float32")
-    return _finished([x, w, bias], y, bias, layout.index("C"))
+    x = te.placeholder(shape, dtype, "x")
+    w = te.placeholder(of_weight, dtype, "w")
+    bias = te.placeholder((kernel[0],), dtype, "bias")
+    y = topi.nn.conv(x, w, stride, padding, dilation, groups, layout, weights, dtype)
+    if not residual:
+        return _finished([x, w, bias], y, bias, layout.index("C"))
+    other = te.placeholder(y.shape, dtype, "other")
+    added = te.compute(y.shape, lambda *index: y[index] + other[index], "added")
+    return _finished([x, w, bias, other], added, bias, layout.index("C"))
 
 
 def permuted(m: int, heads: int, width: int, k: int) -> Any:

@@ -205,6 +205,7 @@ def test_what_cannot_be_compiled_is_refused(tmp_path: Path, capsys: Any) -> None
         (["profile", "none.so", "--html", "r.pdf"], "a page is HTML"),
         (["profile", "MODEL", "--repeats", "0"], "a whole number from 1, not '0'"),
         (["run", "SAVED", "--size", "rows=2"], "--size is for a model to compile"),
+        (["run", "SAVED", "--winograd"], "--winograd is for a model to compile"),
         (["run", "SAVED", "--input", "none.npy"], "--input 'none.npy': no file of that name"),
         (["run", "SAVED", "--input", "X", "--input", "X"], r"takes 1 arrays \(x\), each once"),
         (["run", "SAVED", "--input", "TEXT"], "is not an array in .npy"),

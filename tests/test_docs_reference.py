@@ -80,6 +80,7 @@ def test_every_public_name_is_in_the_reference() -> None:
     }
     internal = {
         "fuse_epilogue.kernels.cpu.contraction",
+        "fuse_epilogue.kernels.cpu.contraction.winograd",
         "fuse_epilogue.kernels.cpu.row_program",
         "fuse_epilogue.neuron.emit",
         "fuse_epilogue.neuron.isa",

@@ -353,8 +353,9 @@ def test_options_are_those_of_compile(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(mod, target, options)
 
     monkeypatch.setattr(torch_backend, "compile_imported", noted)
-    compiled(lambda x: x + 1, options={"threads": 1, "channels_last": False})(torch.ones(3))
-    assert asked == [torch_backend.Options(threads=1, channels_last=False)]
+    options = {"threads": 1, "channels_last": False, "winograd": True}
+    compiled(lambda x: x + 1, options=options)(torch.ones(3))
+    assert asked == [torch_backend.Options(threads=1, channels_last=False, winograd=True)]
     with warnings.catch_warnings():
         warnings.simplefilter("error", EagerFallback)
         compiled(lambda x: x + 2)(torch.ones(3))

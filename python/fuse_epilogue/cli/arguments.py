@@ -83,6 +83,12 @@ def add_compiling(parser: argparse.ArgumentParser) -> None:
         help="time ways to compute the functions for so long, those first that take most time",
     )
     parser.add_argument(
+        "--winograd",
+        action="store_true",
+        help="allow Winograd's algorithms for convolutions, which round otherwise than sums of "
+        "products; an infinity or a NaN spreads over a tile",
+    )
+    parser.add_argument(
         "--database",
         metavar="FOLDER",
         help="keep what is compiled there, and find it again (its machine code runs: trust it)",

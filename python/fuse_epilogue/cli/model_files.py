@@ -51,6 +51,7 @@ def compiled(given: argparse.Namespace) -> CompiledModel:
                 measure=given.measure,
                 on_progress=bar,
                 database=given.database,
+                winograd=given.winograd,
             ),
         )
     except DatabaseError as error:
@@ -84,6 +85,7 @@ def loaded(given: argparse.Namespace) -> CompiledModel:
         ("--sizes", given.sizes),
         ("--measure", given.measure),
         ("--threads", given.threads),
+        ("--winograd", given.winograd),
     ):
         if value:
             raise output.InputError(f"{option} is for a model to compile: '{path}' is compiled")

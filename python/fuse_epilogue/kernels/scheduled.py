@@ -49,6 +49,8 @@ class Scheduled:
         By the index of a parameter that is constant at every call.
     trials : int
         Number of ways that were timed to choose this one; 0 if it was chosen by prediction.
+    why : str
+        Reason why it does not make use of what the caller allows; empty otherwise.
     """
 
     func: Any
@@ -57,3 +59,4 @@ class Scheduled:
     predicted_s: float = 0.0
     packing: Mapping[int, Packing] = field(default_factory=dict)
     trials: int = 0
+    why: str = ""

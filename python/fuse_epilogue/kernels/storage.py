@@ -10,10 +10,11 @@ import tvm
 from tvm import tirx
 
 from .cpu.contraction.panels import PanelPacker
+from .cpu.contraction.winograd.packing import WinogradPacker
 from .scheduled import Packing, Scheduled
 
 #: What packs constants, by the name that a value has for it.
-PACKERS: dict[str, type] = {"panels": PanelPacker}
+PACKERS: dict[str, type] = {"panels": PanelPacker, "winograd": WinogradPacker}
 
 
 def to_data(scheduled: Scheduled) -> dict[str, Any] | None:
@@ -42,6 +43,7 @@ def to_data(scheduled: Scheduled) -> dict[str, Any] | None:
         "fusion": scheduled.fusion,
         "predicted_s": scheduled.predicted_s,
         "trials": scheduled.trials,
+        "why": scheduled.why,
         "packing": packings,
         "func": tvm.ir.save_json(scheduled.func),
     }
@@ -74,6 +76,7 @@ def from_data(data: Mapping[str, Any]) -> Scheduled:
             float(data["predicted_s"]),
             packings,
             int(data["trials"]),
+            str(data["why"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise ValueError(f"not a scheduled function ({type(error).__name__}: {error})") from error

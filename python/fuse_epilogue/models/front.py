@@ -41,6 +41,7 @@ def compile(  # noqa: A001 - as tvm.compile
     dynamic_shapes: Any = None,
     sizes: Sizes | None = None,
     channels_last: bool = True,
+    winograd: bool = False,
     measure: float | None = None,
     on_progress: Callable[[int, int], Any] | None = None,
     database: Database | str | os.PathLike[str] | None = None,
@@ -74,6 +75,11 @@ def compile(  # noqa: A001 - as tvm.compile
         ``{"batch": (1, 8)}``. The model is right for all others, by loops that TVM gives it.
     channels_last : bool
         For models: whether 2-D convolutions run on layout NHWC where that pays.
+    winograd : bool
+        For models and processors: whether convolutions of float32 with constant filters of 3 x 3
+        and stride 1 may be computed by Winograd's algorithms, where these are predicted to be
+        faster. F(2x2, 3x3) rounds less than sums of products do, F(4x4, 3x3) about twice as much.
+        An infinity or a NaN in an image spreads over the tiles of results that read it.
     measure : optional
         For a model the seconds, for a PrimFunc the number of points, to time on this machine. Of a
         model, the functions that are predicted to take most of the time come first; TVM's own loops
@@ -120,6 +126,7 @@ def compile(  # noqa: A001 - as tvm.compile
     if unknown:
         raise TypeError(f"compile() got an unexpected keyword argument '{unknown[0]}'")
     flag("channels_last", channels_last)
+    flag("winograd", winograd)
     if isinstance(model, tirx.PrimFunc):
         for name, value in (
             ("threads", threads),
@@ -128,6 +135,7 @@ def compile(  # noqa: A001 - as tvm.compile
             ("sizes", sizes),
             ("on_progress", on_progress),
             ("database", database),
+            ("winograd", winograd or None),
         ):
             if value is not None:
                 raise ValueError(f"{name} is for models: leave it out for a PrimFunc")
@@ -136,13 +144,16 @@ def compile(  # noqa: A001 - as tvm.compile
         return choose.compile(model, here, measure=points, **of_function)  # type: ignore[arg-type]
     if core is not None:
         given = {"threads": threads, "sizes": sizes, "measure": measure, "database": database}
+        given["winograd"] = winograd or None
         return _package(
             model, core, example_inputs, dynamic_shapes, on_progress, given, of_function
         )
     if of_function:
         name = next(iter(of_function))
         raise ValueError(f"{name} is for a PrimFunc: leave it out for a model")
-    options = Options(threads, channels_last, sizes, measure, on_progress, database)
+    options = Options(
+        threads, channels_last, sizes, measure, on_progress, database, winograd=winograd
+    )
     mod = import_model(model, example_inputs, dynamic_shapes)
     return compile_imported(mod, processor(target, threads), options)
 
@@ -213,6 +224,7 @@ class Options:
     measure: float | None = None
     on_progress: Callable[[int, int], Any] | None = None
     database: Database | str | os.PathLike[str] | None = None
+    winograd: bool = False
 
 
 _DEFAULTS = Options()
@@ -231,11 +243,13 @@ def compile_imported(
         threads=options.threads,
         on_progress=options.on_progress,
         measure=options.measure,
+        winograd=options.winograd,
         plans=kept,
     )
     key: dict[str, Any] = {
         "threads": options.threads,
         "channels_last": options.channels_last,
+        "winograd": options.winograd,
         "sizes": wanted,
         "timed": options.measure is not None,
     }

@@ -127,7 +127,8 @@ def model_pipeline(
     target : tvm.target.Target or dict, optional
         The one that is current when the pipeline runs, or else this machine, if None.
     threads, **of_schedule
-        As for :class:`fuse_epilogue.transform.ScheduleModule`: `on_progress`, `measure`, `plans`.
+        As for :class:`fuse_epilogue.transform.ScheduleModule`: `on_progress`, `measure`,
+        `winograd`, `plans`.
     channels_last : bool
         As for :func:`graph_passes`.
 

@@ -40,7 +40,8 @@ class FunctionReport:
     measured_s : float or None
         Seconds that all its calls of a run took; None if not measured.
     why : str
-        Reason why nothing scheduled it; empty otherwise.
+        Reason why nothing scheduled it, or why it is computed directly where Winograd's algorithms
+        are allowed; empty otherwise.
     trials : int
         Number of ways to compute it that were timed to choose one; 0 if it was chosen by
         prediction.

@@ -18,7 +18,7 @@ from .importing import import_model
 from .torch_graph import CompiledGraph
 
 #: Options of torch.compile(..., options={...}).
-_OPTIONS = ("target", "threads", "channels_last", "measure", "database")
+_OPTIONS = ("target", "threads", "channels_last", "winograd", "measure", "database")
 
 
 class EagerFallback(UserWarning):
@@ -40,7 +40,7 @@ def fuse_epilogue_backend(
     example_inputs : Sequence
         Tensors and sizes that the graph is to be called with.
     options : Mapping, optional
-        `target`, `threads`, `channels_last`, `measure` and `database` of
+        `target`, `threads`, `channels_last`, `winograd`, `measure` and `database` of
         :func:`fuse_epilogue.compile`. The number of threads is torch's own by default.
     mode : str, optional
         Mode of torch's own compiler; this backend has none.

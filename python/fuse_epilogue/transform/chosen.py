@@ -53,7 +53,11 @@ class Group:
 
 
 def groups(
-    mod: ir.IRModule, names: Sequence[GlobalVar], target: Target, threads: int
+    mod: ir.IRModule,
+    names: Sequence[GlobalVar],
+    target: Target,
+    threads: int,
+    winograd: bool = False,
 ) -> list[Group]:
     """Return functions of a module by what they compute, of which arguments are constants."""
     constants, calls = constant_parameters(mod), call_counts(mod)
@@ -65,7 +69,7 @@ def groups(
         same = found[tvm_ffi.structural_hash(func), fixed]
         group = next((g for g in same if tvm_ffi.structural_equal(_bare(g), func)), None)
         if group is None:
-            group = Group(Work(mod[var], target, threads, fixed), [])
+            group = Group(Work(mod[var], target, threads, fixed, winograd), [])
             same.append(group)
         group.names.append(var)
         group.calls += calls[handle(var)]
@@ -142,4 +146,9 @@ def keep(plans: Plans | None, work: Work, outcome: Outcome, timed: bool) -> None
 
 
 def _options(work: Work, timed: bool) -> dict[str, Any]:
-    return {"threads": work.threads, "constants": sorted(work.constants), "timed": timed}
+    return {
+        "threads": work.threads,
+        "constants": sorted(work.constants),
+        "timed": timed,
+        "winograd": work.winograd,
+    }

@@ -49,12 +49,15 @@ class Work:
         Number of threads that parallel loops are made for.
     constants : frozenset[int]
         Indices of the parameters that are constants at every call.
+    winograd : bool
+        Whether convolutions may be computed by Winograd's algorithms, which round otherwise.
     """
 
     func: tirx.PrimFunc
     target: Target
     threads: int
     constants: frozenset[int]
+    winograd: bool = False
 
     @cached_property
     def program(self) -> Program | None:
@@ -99,7 +102,7 @@ def _kernel(kind: kinds.Kind) -> Kind:
 
     def found(work: Work) -> Iterator[Scheduled]:
         if work.program is not None:
-            yield from kind(work.program, work.target, work.threads, work.constants)
+            yield from kind(work.program, work.target, work.threads, work.constants, work.winograd)
 
     return found
 

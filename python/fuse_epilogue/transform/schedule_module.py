@@ -12,7 +12,7 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import GlobalVar
 from tvm.target import Target
 
-from .._arguments import seconds
+from .._arguments import flag, seconds
 from ..kernels.cpu.vector_math import with_vector_functions
 from ..kernels.scheduled import Packing, Scheduled
 from ..planner.trials import check_here
@@ -49,7 +49,8 @@ class FunctionSchedule:
     packed : tuple[int, ...]
         Indices of the parameters that are packed when the module is compiled.
     why : str
-        Reason why the function is as it was; empty otherwise.
+        Reason why the function is as it was, or is computed directly where Winograd's algorithms
+        are allowed; empty otherwise.
     trials : int
         Number of ways that were timed to choose this one; 0 if it was chosen by prediction.
     """
@@ -120,6 +121,11 @@ class ScheduleModule:
     measure : float, optional
         Seconds to time ways to compute the functions on this machine, TVM's own loops among them:
         those first that are predicted to take the largest share of the time. None is timed if None.
+    winograd : bool
+        Whether convolutions of float32 with constant filters of 3 x 3 and stride 1 may be computed
+        by Winograd's algorithms where these are predicted to be faster. Results are rounded
+        otherwise, and an infinity or a NaN in an image spreads over the tiles of results that read
+        it.
     plans : Plans, optional
         Where what is chosen is kept and found again, such as a
         :class:`fuse_epilogue.models.Database`.
@@ -128,7 +134,8 @@ class ScheduleModule:
     ------
     TypeError, ValueError
         The target is of another kind, `threads` is below 1, `measure` is not a number above 0,
-        or there is something to measure for another machine than this.
+        there is something to measure for another machine than this, or `winograd` is not a bool or
+        is for a GPU.
 
     Example
     -------
@@ -147,6 +154,7 @@ class ScheduleModule:
         threads: int | None = None,
         on_progress: Callable[[int, int], Any] | None = None,
         measure: float | None = None,
+        winograd: bool = False,
         plans: Plans | None = None,
     ) -> None:
         """Check the options."""
@@ -164,6 +172,10 @@ class ScheduleModule:
         self.measure = None if measure is None else seconds("measure", measure)
         if self.measure is not None:
             check_here(self.target)
+        flag("winograd", winograd)
+        if winograd and self.target.kind.name != "llvm":
+            raise ValueError("winograd is for processors: leave it out for a GPU")
+        self.winograd = winograd
         self.plans = plans
 
     if TYPE_CHECKING:
@@ -215,7 +227,7 @@ class ScheduleModule:
         timed = self.measure is not None
         steps = len(todo) * (2 if timed else 1)
         choices, is_kept, done = [], [], 0
-        for group in groups(mod, todo, self.target, self.threads):
+        for group in groups(mod, todo, self.target, self.threads, self.winograd):
             found = kept(self.plans, group.work, timed)
             is_kept.append(found is not None)
             choices.append(Choice(group, by_prediction(group.work) if found is None else found))
@@ -249,6 +261,7 @@ def _report(name: str, outcome: Outcome) -> FunctionSchedule:
         outcome.predicted_s,
         tuple(sorted(outcome.packing)),
         trials=outcome.trials,
+        why=outcome.why,
     )
 
 

@@ -11,9 +11,10 @@ from ..scheduled import Scheduled
 from . import attention, contraction, elementwise, row_program
 
 #: Takes a program, a target of kind "llvm", a number of threads that parallel loops are made for,
-#: and the indices of the parameters that are constants at every call. Yields nothing for a function
-#: that is not of its kind; else the way that it predicts to be the fastest, and further ones.
-Kind = Callable[[Program, Target, int, frozenset[int]], Iterator[Scheduled]]
+#: the indices of the parameters that are constants at every call, and whether Winograd's algorithms
+#: are allowed. Yields nothing for a function that is not of its kind; else the way that it predicts
+#: to be the fastest, and further ones.
+Kind = Callable[[Program, Target, int, frozenset[int], bool], Iterator[Scheduled]]
 
 
 def _single(
@@ -22,7 +23,11 @@ def _single(
     """Return a kind of which there is one way."""
 
     def ways(
-        program: Program, target: Target, threads: int, constants: frozenset[int]
+        program: Program,
+        target: Target,
+        threads: int,
+        constants: frozenset[int],
+        _winograd: bool,
     ) -> Iterator[Scheduled]:
         found = schedule(program, target, threads, constants)
         if found is not None:

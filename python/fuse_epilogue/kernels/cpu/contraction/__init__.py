@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import tvm
@@ -22,6 +23,7 @@ from .kernel import Kernel
 from .panels import Layout, packed_type, packing_loops, packing_of
 from .plan import CLOCK_HZ, Machine, Plan, choose
 from .taps import tap_order
+from .winograd import WinogradPlan, scheduled_winograd, winograd_plans
 
 __all__ = ["alternatives", "machine_of", "schedule", "scheduled"]
 
@@ -77,11 +79,19 @@ def alternatives(
     target: Target,
     threads: int = 1,
     constants: frozenset[int] = frozenset(),
+    winograd: bool = False,
 ) -> Iterator[Scheduled]:
     """Yield ways to schedule a function, as :func:`schedule`, the fastest by prediction first.
 
     Each differs from those before it in more than the size of its tile, or has another tile that is
     predicted to be nearly as fast.
+
+    Parameters
+    ----------
+    program, target, threads, constants
+        As for :func:`schedule`.
+    winograd : bool
+        Whether convolutions may be computed by Winograd's algorithms, which round otherwise.
     """
     machine = machine_of(target, threads)
     found: list[Plan] = []
@@ -95,8 +105,17 @@ def alternatives(
         if (contraction.a.bounds and not constant[1]) or (contraction.b.bounds and not constant[0]):
             continue
         found += choose(contraction, machine, constant)
-    for plan in sorted(found, key=lambda plan: plan.cycles)[:ALTERNATIVES]:
-        yield scheduled(plan, target, threads)
+    plans: list[Plan | WinogradPlan] = []
+    plans += sorted(found, key=lambda plan: plan.cycles)[:ALTERNATIVES]
+    why = ""
+    if winograd and plans:
+        transformed, why = winograd_plans(program, machine, constants, plans[0].cycles)
+        plans = sorted([*plans, *transformed], key=lambda plan: plan.cycles)
+    for plan in plans:
+        if isinstance(plan, WinogradPlan):
+            yield scheduled_winograd(plan, machine)
+        else:
+            yield replace(scheduled(plan, target, threads), why=why)
 
 
 def _is_known(contraction: Contraction) -> bool:
