@@ -3,7 +3,8 @@
 Each layer of `models_transformers.py`, followed by ReLU, is run by three parties:
 
 - ours: the scheduled convolution of `fuse_epilogue.compile`, without the conversions of layouts,
-  which a whole model has at its ends only;
+  which a whole model has at its ends only; those with 3 x 3 filters and stride 1 also with
+  `winograd=True`;
 - oneDNN: torch's fused operator on weights that are packed for it, channels last;
 - ONNX Runtime: the node of the convolution alone, by its own profiler, which counts microseconds.
 
@@ -29,6 +30,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +47,7 @@ import fuse_epilogue
 from fuse_epilogue.schedules import host
 
 RESULTS = Path(__file__).resolve().parent / "results" / "conv_layers.json"
-OURS, ONEDNN, ONNX = "ours", "oneDNN", "ONNX Runtime"
+OURS, WINOGRAD, ONEDNN, ONNX = "ours", "ours, Winograd", "oneDNN", "ONNX Runtime"
 TOLERANCE = 1e-5  # of the largest result
 TURNS = 15
 SAMPLE_S = 0.005
@@ -74,6 +76,12 @@ class Layer:
         """Whether every channel has a filter of its own."""
         channels, _, _, _, _, groups = self.options
         return bool(groups == channels and groups > 1)
+
+    @property
+    def winograd(self) -> bool:
+        """Whether Winograd's algorithms are for it."""
+        _, _, kernel, stride, _, groups = self.options
+        return bool(kernel == (3, 3) and stride == (1, 1) and groups == 1)
 
     @property
     def name(self) -> str:
@@ -111,11 +119,13 @@ def layers_of(name: str) -> list[Layer]:
     return list(found)
 
 
-def of_us(module: nn.Module, x: torch.Tensor) -> tuple[np.ndarray, Timer]:
+def of_us(module: nn.Module, x: torch.Tensor, winograd: bool = False) -> tuple[np.ndarray, Timer]:
     """The functions of the compiled layer that are no conversions of its layout."""
     # As in a network, whose images have the layout that its convolutions need.
     nhwc = x.permute(0, 2, 3, 1).contiguous()
-    compiled = fuse_epilogue.compile(_ChannelsLast(module).eval(), host(1), example_inputs=(nhwc,))
+    compiled = fuse_epilogue.compile(
+        _ChannelsLast(module).eval(), host(1), example_inputs=(nhwc,), winograd=winograd
+    )
     result = compiled(nhwc).permute(0, 3, 1, 2).numpy()
 
     def timed(count: int) -> list[float]:
@@ -206,7 +216,12 @@ def of_onnx_runtime(module: nn.Module, x: torch.Tensor) -> tuple[np.ndarray, Tim
     return plain.run(None, feed)[0], timed
 
 
-PARTIES = {OURS: of_us, ONEDNN: of_onednn, ONNX: of_onnx_runtime}
+PARTIES: dict[str, Callable[..., tuple[np.ndarray, Timer]]] = {
+    OURS: of_us,
+    WINOGRAD: partial(of_us, winograd=True),
+    ONEDNN: of_onednn,
+    ONNX: of_onnx_runtime,
+}
 
 
 def measure(layer: Layer, turns: int) -> dict[str, Any]:
@@ -215,7 +230,11 @@ def measure(layer: Layer, turns: int) -> dict[str, Any]:
     module, x = layer.module(), torch.randn(layer.shape)
     with torch.no_grad():
         expected = module(x).numpy().astype("float64")
-        made = {name: make(module, x) for name, make in PARTIES.items()}
+        made = {
+            name: make(module, x)
+            for name, make in PARTIES.items()
+            if name != WINOGRAD or layer.winograd
+        }
     differences = {
         name: float(np.abs(result - expected).max() / np.abs(expected).max())
         for name, (result, _) in made.items()
@@ -226,15 +245,16 @@ def measure(layer: Layer, turns: int) -> dict[str, Any]:
     counts = {}
     for name, (_, timed) in made.items():
         counts[name] = max(1, min(200, round(SAMPLE_S / max(min(timed(3)), 1e-6))))
-    samples: Samples = {name: [] for name in PARTIES}
-    order = list(PARTIES)
+    samples: Samples = {name: [] for name in made}
+    order = list(made)
     for turn in range(turns):
         first = turn % len(order)
         for name in order[first:] + order[:first]:
             samples[name].append(statistics.median(made[name][1](counts[name])))
     medians = {name: statistics.median(each) for name, each in samples.items()}
-    best = min((name for name in PARTIES if name != OURS), key=medians.__getitem__)
-    return {
+    best = min((ONEDNN, ONNX), key=medians.__getitem__)
+    allowed = {"winograd/best": ratio(samples, WINOGRAD, best)} if WINOGRAD in made else {}
+    return allowed | {
         "parties": {name: {"difference": each} for name, each in differences.items()},
         "median_s": medians,
         "best": best,
@@ -267,6 +287,7 @@ def main() -> None:
     }
     rows: dict[str, dict[str, Any]] = {}
     ratios: dict[str, list[float]] = {"dense": [], "depthwise": []}
+    allowed: list[float] = []
     for name, layer in layers.items():
         if args.only and not name.startswith(tuple(args.only)):
             continue
@@ -276,8 +297,11 @@ def main() -> None:
         rows[name] = {"1": row}
         median = row["ours/best"]["median"]
         ratios["depthwise" if layer.depthwise else "dense"].append(median)
-        times = "  ".join(f"{p} {row['median_s'][p] * 1e6:8.1f} us" for p in PARTIES)
+        times = "  ".join(f"{p} {each * 1e6:8.1f} us" for p, each in row["median_s"].items())
         print(f"{name:32} {times}   {median:.3f} of {row['best']}", flush=True)
+        if "winograd/best" in row:
+            allowed.append(row["winograd/best"]["median"])
+            print(f"{'':32} {WINOGRAD} {allowed[-1]:.3f} of {row['best']}", flush=True)
     report["geometric_mean_of_ours/best"] = {
         family: {"1": math.exp(statistics.mean(map(math.log, each)))}
         for family, each in ratios.items()
@@ -285,6 +309,10 @@ def main() -> None:
     }
     for family, means in report["geometric_mean_of_ours/best"].items():
         print(f"geometric mean of ours/best, {family}: {means['1']:.3f}")
+    if allowed:
+        mean = math.exp(statistics.mean(map(math.log, allowed)))
+        report["geometric_mean_of_winograd/best"] = {"dense, 3x3": {"1": mean}}
+        print(f"geometric mean of winograd/best, 3x3: {mean:.3f}")
     report["models"] = rows
     if not args.only:
         RESULTS.write_text(to_json(report))

@@ -13,12 +13,15 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 EAGER, COMPILED, ONNX, OURS = "torch eager", "torch.compile", "ONNX Runtime", "ours"
 PARTIES = (EAGER, COMPILED, ONNX, OURS)
+#: Ours where the caller allows Winograd's algorithms.
+WINOGRAD = "ours, Winograd"
 
 #: Seconds that a sample takes about, or one run.
 SAMPLE_S = 0.02
@@ -72,19 +75,25 @@ def of_onnx_runtime(module: Any, x: Any, threads: int) -> tuple[Run, dict[str, A
     return lambda: session.run(None, inputs)[0], {}
 
 
-def of_us(module: Any, x: Any, threads: int) -> tuple[Run, dict[str, Any]]:
+def of_us(module: Any, x: Any, threads: int, winograd: bool = False) -> tuple[Run, dict[str, Any]]:
     """The module compiled by this package; called as a user calls it, with torch's tensors."""
     import fuse_epilogue
     from fuse_epilogue.schedules import host
 
     begin = time.perf_counter()
-    compiled = fuse_epilogue.compile(module, host(threads), example_inputs=(x,))
+    compiled = fuse_epilogue.compile(module, host(threads), example_inputs=(x,), winograd=winograd)
     seconds = time.perf_counter() - begin
     report = json.loads(compiled.profile(x).to_json())
     return lambda: compiled(x).numpy(), {"compile_s": round(seconds, 2), "report": report}
 
 
-MAKERS = dict(zip(PARTIES, (of_torch, of_torch_compile, of_onnx_runtime, of_us), strict=True))
+MAKERS: dict[str, Callable[..., tuple[Run, dict[str, Any]]]] = {
+    EAGER: of_torch,
+    COMPILED: of_torch_compile,
+    ONNX: of_onnx_runtime,
+    OURS: of_us,
+    WINOGRAD: partial(of_us, winograd=True),
+}
 
 
 def count_of(run: Run) -> int:

@@ -3,7 +3,8 @@
 The blocks of `models_torch.py`, in float32 (one in int8), and the architectures of
 `models_transformers.py` are run by four parties (`model_parties.py`), each in a process of its own:
 two pools of threads that wait in one process slow each other down. Ours is
-`fuse_epilogue.compile(module, example_inputs=(x,))`, called with torch's tensors.
+`fuse_epilogue.compile(module, example_inputs=(x,))`, called with torch's tensors. Networks with
+convolutions have a fifth party: ours with `winograd=True`.
 
     python benchmarks/models.py            half an hour; writes results/models.json
     python benchmarks/models.py --quick    fewer turns, one thread; writes nothing
@@ -16,7 +17,8 @@ runs as take 20 ms, after one that is not timed. Finished models are kept in
 build/models_benchmark.jsonl: the same command at the same commit resumes where it was stopped.
 
 What to read: `ours/best` is the median of the ratios within the turns, ours over the party that is
-fastest by its median, with its quartiles; below 1 ours is faster. `--clock cpu` takes the time on
+fastest by its median, with its quartiles; below 1 ours is faster. `winograd/best` is the same of
+the fifth party. `--clock cpu` takes the time on
 the processors instead of the time that passed: on a machine that others use, at one thread.
 """
 
@@ -36,7 +38,7 @@ from typing import Any
 
 import numpy as np
 from fusion import Others, conditions
-from model_parties import EAGER, OURS, PARTIES, environment
+from model_parties import EAGER, OURS, PARTIES, WINOGRAD, environment
 from models_torch import MODELS
 from models_transformers import ARCHITECTURES
 from primitive import Samples, progress, ratio, to_json
@@ -48,6 +50,8 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "models.json"
 JOURNAL = HERE.parent / "build" / "models_benchmark.jsonl"
 
+#: Models that Winograd's algorithms are measured on.
+CONVOLUTIONAL = ("resnet18", "resnet50", "ResNet-18", "ResNet-50", "MobileNetV2")
 TOLERANCE = 1e-5  # of the largest result, in float32; whole numbers must be equal
 TURNS, QUICK_TURNS = 31, 7
 REST_S = 0.005  # before a sample, so that the threads of the one before have gone to sleep
@@ -132,20 +136,25 @@ def measure(
     name: str, parties: dict[str, Party], turns: int, clock: str, small: bool
 ) -> dict[str, Any]:
     """One model at one number of threads: compared, timed."""
+    if name not in CONVOLUTIONAL:
+        parties = {party: parties[party] for party in PARTIES}
     facts = loaded(name, parties, small)
-    able = {party: parties[party] for party in parties if "error" not in facts[party]}
+    able = {party: parties[party] for party in facts if "error" not in facts[party]}
     result: dict[str, Any] = {"parties": facts}
     if OURS not in able or len(able) < 2:
         return result
     others = Others()
     samples = time_in_turns(able, turns, clock)
     medians = {party: statistics.median(times) for party, times in samples.items()}
-    best = min((party for party in able if party != OURS), key=medians.__getitem__)
+    peers = [party for party in able if party not in (OURS, WINOGRAD)]
+    best = min(peers, key=medians.__getitem__)
+    if WINOGRAD in able:
+        result["winograd/best"] = ratio(samples, WINOGRAD, best)
     return result | {
         "median_s": medians,
         "best": best,
         "ours/best": ratio(samples, OURS, best),
-        "ours/": {party: ratio(samples, OURS, party) for party in able if party != OURS},
+        "ours/": {party: ratio(samples, OURS, party) for party in peers},
         "others_share_of_processors": others.share(),
         "samples_s": {p: [float(f"{t:.4g}") for t in times] for p, times in samples.items()},
     }
@@ -166,6 +175,15 @@ def show(name: str, threads: int, result: dict[str, Any]) -> None:
             f"{result['best']}, difference {result['parties'][OURS]['difference']:.1e}",
             flush=True,
         )
+        if "winograd/best" in result:
+            ratios = result["winograd/best"]
+            print(
+                f"{'':14} {threads}  {WINOGRAD}: {result['median_s'][WINOGRAD] * 1e3:.3f}, "
+                f"{ratios['median']:.3f} ({ratios['lower_quartile']:.3f} to "
+                f"{ratios['upper_quartile']:.3f}) of {result['best']}, difference "
+                f"{result['parties'][WINOGRAD]['difference']:.1e}",
+                flush=True,
+            )
     for party, facts in result["parties"].items():
         if "error" in facts:
             print(f"{name:14} {threads}  {party}: {facts['error']}", flush=True)
@@ -207,14 +225,16 @@ class Journal:
             journal.write(json.dumps(entry) + "\n")
 
 
-def geometric_means(models: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """The geometric mean of `ours/best`, of blocks and of architectures, by number of threads."""
+def geometric_means(
+    models: dict[str, dict[str, Any]], which: str = "ours/best"
+) -> dict[str, dict[str, float]]:
+    """The geometric mean of ratios, of blocks and of architectures, by number of threads."""
     ratios: dict[str, dict[str, list[float]]] = {}
     for name, by_threads in models.items():
         family = ratios.setdefault("blocks" if name in MODELS else "architectures", {})
         for threads, result in by_threads.items():
-            if "ours/best" in result:
-                family.setdefault(threads, []).append(result["ours/best"]["median"])
+            if which in result:
+                family.setdefault(threads, []).append(result[which]["median"])
     return {
         family: {t: math.exp(statistics.mean(map(math.log, each))) for t, each in found.items()}
         for family, found in ratios.items()
@@ -270,7 +290,7 @@ def main() -> None:
     journal = Journal({key: report[key] for key in settings} | {"small": args.small})
     for threads in counts:
         left = [name for name in names if (name, threads) not in journal.results]
-        parties = {name: Party(name, threads) for name in PARTIES if left}
+        parties = {name: Party(name, threads) for name in (*PARTIES, WINOGRAD) if left}
         try:
             for name in names:
                 if name in left:
@@ -284,10 +304,11 @@ def main() -> None:
         finally:
             for party in parties.values():
                 party.close()
-    report["geometric_mean_of_ours/best"] = geometric_means(models)
-    for family, means in report["geometric_mean_of_ours/best"].items():
-        for threads, mean in means.items():
-            print(f"geometric mean of ours/best, {family}, {threads} threads: {mean:.3f}")
+    for which in ("ours/best", "winograd/best"):
+        report[f"geometric_mean_of_{which}"] = geometric_means(models, which)
+        for family, means in report[f"geometric_mean_of_{which}"].items():
+            for threads, mean in means.items():
+                print(f"geometric mean of {which}, {family}, {threads} threads: {mean:.3f}")
     report["models"] = models
     whole = not args.only and not args.quick and not args.small and counts == [1, 2]
     failed = any(

@@ -500,8 +500,9 @@ def _peers(data: Data) -> Iterator[str]:
             ],
         )
         yield "".join(
-            f"Geometric mean of ours / best other, {family}: {means[threads]:.2f}.\n\n"
-            for family, means in data["geometric_mean_of_ours/best"].items()
+            f"Geometric mean of {which} / best other, {family}: {means[threads]:.2f}.\n\n"
+            for which in ("ours", "winograd")
+            for family, means in data.get(f"geometric_mean_of_{which}/best", {}).items()
             if threads in means
         )
 
