@@ -414,3 +414,18 @@ def test_a_prediction_is_made_of_the_same_walk() -> None:
     assert read.trace(*specs) is read.trace(*specs)
     assert "predicted" in str(read.predict("trn1", *specs))
     assert read.predict("trn2", *specs).latency_ms > 0
+
+
+@pytest.mark.parametrize(("machine", "kib"), [("trn1", 192), ("trn2", 224), ("trn3", 256)])
+def test_sbuf_has_room_for_that_much(machine: str, kib: int) -> None:
+    def filled(columns: int) -> neuron.Kernel:
+        text = kernel(
+            f"t = nl.ndarray((128, {columns}), nl.float32, buffer=nl.sbuf)\n"
+            "nisa.memset(t, 0.0)\ny = nl.ndarray((128, 1), nl.float32, buffer=nl.shared_hbm)\n"
+            "nisa.dma_copy(y, t[:, 0:1])\nreturn y\n"
+        )
+        return neuron.load(text, {"x": ((1, 1), "float32")})
+
+    filled(kib * 256).check(machine)
+    with pytest.raises(neuron.CheckError, match=f"there are {kib * 1024}"):
+        filled(kib * 256 + 1).check(machine)
