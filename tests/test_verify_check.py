@@ -373,7 +373,7 @@ def test_variables_that_an_epilogue_defines(what: str) -> None:
         (1, "after must be a PrimFunc, not NoneType"),
         (
             2,
-            "certificate must be a Certificate or a CascadeCertificate, not NoneType: .*certificate",
+            "certificate must be a Certificate or a CascadeCertificate, not NoneType: .*report.*",
         ),
     ],
 )
