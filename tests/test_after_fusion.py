@@ -228,6 +228,15 @@ def decomposed_and_tensorized(sch: Schedule) -> None:
     sch.tensorize(loops(sch, "mm_update")[3], INTRINSIC)
 
 
+def partial_sums(sch: Schedule) -> None:
+    sch.rfactor(loops(sch, "mm")[2], 0)
+
+
+def partial_sums_decomposed(sch: Schedule) -> None:
+    sch.rfactor(loops(sch, "mm")[2], 0)
+    decompose(sch, 2)
+
+
 ACCEPTED: list[Steps] = [
     loop_kinds,
     fused_and_split_loops,
@@ -260,6 +269,8 @@ ACCEPTED: list[Steps] = [
     decomposed_with_other_layouts,
     decomposed_and_in_blocks,
     decomposed_and_tensorized,
+    partial_sums,
+    partial_sums_decomposed,
 ]
 
 
@@ -297,7 +308,7 @@ REFUSED: dict[str, tuple[Steps, Steps, str | None]] = {
     "vectors over the reduction": (nothing, lambda s: s.vectorize(loops(s, "mm")[2]), None),
     "inlining the reduction": (nothing, lambda s: s.compute_inline("mm"), None),
     "relu into the reduction": (nothing, lambda s: s.reverse_compute_inline("relu"), None),
-    "rfactor": (nothing, lambda s: s.rfactor(loops(s, "mm")[2], 0), None),
+    # Of a split that leaves a rest, where TVM's primitive leaves inits unwritten.
     "rfactor of a part": (tile, lambda s: s.rfactor(loops(s, "mm")[5], 2), None),
     "reindexed bias": (nothing, lambda s: s.reindex("mm", ("read", 0)), None),
     "blockize all": (nothing, lambda s: s.blockize(loops(s, "mm")[0]), "init-reads"),

@@ -306,6 +306,13 @@ ANYWHERE: list[Steps] = [
     annotated,
     decomposed_at_the_top,
 ]
+
+
+def partial_sums(sch: Schedule) -> None:
+    """Before the row: its tail stays after the sum of the partial sums."""
+    sch.rfactor(loops(sch, "mm")[1], 0)
+
+
 ACCEPTED: dict[str, tuple[Steps, Steps]] = {
     f"{prepare.__name__}-{steps.__name__}": (prepare, steps)
     for prepare, sequences in {
@@ -316,6 +323,7 @@ ACCEPTED: dict[str, tuple[Steps, Steps]] = {
             vectorized,
             split_and_vectorized,
             bound_to_threads,
+            partial_sums,
             tail_in_a_block,
             decomposed_in_the_row,
         ],
@@ -406,7 +414,6 @@ REFUSED: dict[str, tuple[Steps, Steps, str | None]] = {
     "tail before the reduction": (row, lambda s: move(s, "narrow", "mm", 1), None),
     "accumulator inlined": (row, lambda s: s.compute_inline("mm"), None),
     "rfactor": (as_it_is, lambda s: s.rfactor(loops(s, "mm")[2], 0), "not-alone"),
-    "rfactor in the row": (row, lambda s: s.rfactor(loops(s, "mm")[1], 0), None),
     "vectors around both": (as_it_is, lambda s: s.vectorize(tail_loop(s)), "vector-lanes"),
     "padded": (as_it_is, lambda s: s.pad_einsum("mm", [1, 5, 1]), "not-alone"),
     "blockize both": (as_it_is, lambda s: s.blockize(tail_loop(s)), "init-reads"),

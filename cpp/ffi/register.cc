@@ -104,6 +104,8 @@ ffi::Map<ffi::String, ffi::Function> Guarded() {
     };
     guarded.Set(guard.instruction, ffi::Function::FromPacked(call));
   }
+  guarded.Set(kBindInstruction,
+              ffi::Function::FromPacked([](ffi::PackedArgs args, ffi::Any*) { CallBind(args); }));
   return guarded;
 }
 

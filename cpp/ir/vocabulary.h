@@ -165,6 +165,7 @@ inline constexpr int64_t kPureCall = 1;
 /*! \brief The instruction kinds that are taken over. */
 inline constexpr const char* kFuseInstruction = "FuseReductionEpilogue";
 inline constexpr const char* kDecomposeInstruction = "DecomposeReduction";
+inline constexpr const char* kBindInstruction = "Bind";
 inline constexpr const char* kTensorizeInstruction = "Tensorize";
 
 /*!

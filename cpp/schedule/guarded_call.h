@@ -15,6 +15,9 @@ namespace fuse_epilogue {
  */
 void CallGuarded(const Guard& guard, ffi::PackedArgs args, ffi::Any* result);
 
+/*! \brief TVM's bind, with the preparation of bind.h. */
+void CallBind(ffi::PackedArgs args);
+
 /*! \brief TVM's decompose_reduction, with the checks and repairs of init_reads.h. */
 ffi::ObjectRef CallDecomposeReduction(const ffi::ObjectRef& schedule, const ffi::ObjectRef& block,
                                       const ffi::ObjectRef& loop);

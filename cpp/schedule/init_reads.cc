@@ -13,23 +13,6 @@ using namespace ir;  // NOLINT(build/namespaces)
 
 namespace {
 
-class BlockReplacer : public StmtExprMutator {
- public:
-  explicit BlockReplacer(const BlockReuse& reuse) : reuse_(reuse) {}
-
- protected:
-  using StmtExprMutator::VisitStmt_;
-  Stmt VisitStmt_(const SBlockRealize& op) override {
-    auto it = reuse_.find(op.block());
-    if (it == reuse_.end()) return op;
-    return CallGlobal(Fn::SBlockRealize, op.iter_values(), op.predicate(), (*it).second, nullptr)
-        .cast<Stmt>();
-  }
-
- private:
-  const BlockReuse& reuse_;
-};
-
 class InitReadFinder : public StmtExprVisitor {
  public:
   explicit InitReadFinder(bool in_place_only) : in_place_only_(in_place_only) {}
@@ -113,12 +96,7 @@ void DeclareReads(const ffi::ObjectRef& schedule, const ffi::ObjectRef& init_rv,
   BlockReuse reuse;
   reuse.Set(init, WithParts(init, init_reads, init.writes(), init.init(), init.body()));
   reuse.Set(update, WithParts(update, update_reads, update.writes(), update.init(), update.body()));
-  StmtSRef scope = ScopeOf(init_sref);
-  SBlock old_scope(StmtOf(scope));
-  Stmt body = BlockReplacer(reuse).Rewrite(old_scope.body());
-  ReplaceScope(state, scope,
-               WithParts(old_scope, old_scope.reads(), old_scope.writes(), old_scope.init(), body),
-               reuse);
+  ReplaceBlocks(state, ScopeOf(init_sref), reuse);
 }
 
 }  // namespace

@@ -3,12 +3,14 @@
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/error.h>
 
+#include "schedule/bind.h"
 #include "schedule/cascade.h"
 #include "schedule/guards.h"
 #include "schedule/init_reads.h"
 #include "schedule/needs_package.h"
 #include "schedule/primitive.h"
 #include "schedule/rewriting.h"
+#include "schedule/rfactor.h"
 
 namespace fuse_epilogue {
 
@@ -171,7 +173,7 @@ void InstallRewritings() {
 }  // namespace
 
 std::vector<std::string> CheckInstructionKinds() {
-  std::vector<const char*> names = {kFuseInstruction, kDecomposeInstruction};
+  std::vector<const char*> names = {kFuseInstruction, kDecomposeInstruction, kBindInstruction};
   for (const Guard& guard : Guards()) names.push_back(guard.instruction);
   std::vector<std::string> wrong;
   for (const char* name : names) {
@@ -199,15 +201,27 @@ void InstallInstructionKinds() {
         return Anys{DecomposeReduction(schedule, inputs[0].cast<ffi::ObjectRef>(),
                                        inputs[1].cast<ffi::ObjectRef>(), decompose)};
       });
+  WrapApply(kBindInstruction, [](const ffi::Function& original, const ffi::ObjectRef& schedule,
+                                 const Anys& inputs, const Anys& attrs, const ffi::Any& decision) {
+    BindLoop(schedule, inputs[0], attrs[0].cast<ffi::String>(),
+             [&](const ffi::ObjectRef& on) { original(on, inputs, attrs, decision); });
+    return Anys{};
+  });
   for (const Guard& guard : Guards()) {
-    WrapApply(guard.instruction,
-              [guard](const ffi::Function& original, const ffi::ObjectRef& schedule,
-                      const Anys& inputs, const Anys& attrs, const ffi::Any& decision) {
-                Anys arguments(inputs.begin(), inputs.end());
-                for (const ffi::Any& attr : attrs) arguments.push_back(attr);
-                CheckGuard(guard, schedule, arguments);
-                return original(schedule, inputs, attrs, decision).cast<Anys>();
-              });
+    WrapApply(guard.instruction, [guard](const ffi::Function& original,
+                                         const ffi::ObjectRef& schedule, const Anys& inputs,
+                                         const Anys& attrs, const ffi::Any& decision) {
+      Anys arguments(inputs.begin(), inputs.end());
+      for (const ffi::Any& attr : attrs) arguments.push_back(attr);
+      CheckGuard(guard, schedule, arguments);
+      if (guard.function == Fn::RFactor) {
+        auto rfactor = [&](const ffi::ObjectRef& on) {
+          return original(on, inputs, attrs, decision).cast<Anys>()[0].cast<ffi::ObjectRef>();
+        };
+        return Anys{RFactor(schedule, inputs[0], rfactor)};
+      }
+      return original(schedule, inputs, attrs, decision).cast<Anys>();
+    });
   }
   // Outside of the guard: these steps have no intrinsic to check a block for.
   InstallNeedsPackage();

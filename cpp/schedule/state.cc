@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 #include <tvm/ffi/error.h>
 
+#include "ir/functor.h"
+
 namespace fuse_epilogue {
 
 using namespace ir;  // NOLINT(build/namespaces)
@@ -15,6 +17,23 @@ constexpr const char* kUpdateScope =
     "_ZN3tvm5s_tir17ScheduleStateNode21UpdateScopeSBlockInfoERKNS_4tirx4StmtE";
 using UpdateScopeFn = void (*)(ffi::Object* state, const ffi::ObjectRef& stmt);
 UpdateScopeFn update_scope = nullptr;
+
+class BlockReplacer : public StmtExprMutator {
+ public:
+  explicit BlockReplacer(const BlockReuse& reuse) : reuse_(reuse) {}
+
+ protected:
+  using StmtExprMutator::VisitStmt_;
+  Stmt VisitStmt_(const SBlockRealize& op) override {
+    auto it = reuse_.find(op.block());
+    if (it == reuse_.end()) return op;
+    return CallGlobal(Fn::SBlockRealize, op.iter_values(), op.predicate(), (*it).second, nullptr)
+        .cast<Stmt>();
+  }
+
+ private:
+  const BlockReuse& reuse_;
+};
 
 }  // namespace
 
@@ -66,6 +85,16 @@ void ReplaceScope(const ScheduleState& state, const StmtSRef& scope, const SBloc
       CallGlobal(Fn::SBlockRealize, ffi::Array<Expr>(), true, StmtOf(RootOf(scope)), nullptr)
           .cast<ffi::ObjectRef>();
   update_scope(const_cast<ffi::Object*>(state.get()), realize);
+}
+
+void ReplaceBlocks(const ScheduleState& state, const StmtSRef& scope, const BlockReuse& reuse) {
+  SBlock old(StmtOf(scope));
+  Stmt body = BlockReplacer(reuse).Rewrite(old.body());
+  SBlock now =
+      CallGlobal(Fn::SBlock, old.iter_vars(), old.reads(), old.writes(), old.name_hint(), body,
+                 old.init(), old.alloc_buffers(), old.match_buffers(), old.annotations(), nullptr)
+          .cast<SBlock>();
+  ReplaceScope(state, scope, now, reuse);
 }
 
 std::string ResolveExportedSymbols() {

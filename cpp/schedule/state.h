@@ -33,6 +33,10 @@ using BlockReuse = ffi::Map<ffi::ObjectRef, ffi::ObjectRef>;
 void ReplaceScope(const ir::ScheduleState& state, const ir::StmtSRef& scope,
                   const ir::SBlock& new_scope, BlockReuse reuse);
 
+/*! \brief Replace blocks that are directly in the block of \p scope, each by its partner. */
+void ReplaceBlocks(const ir::ScheduleState& state, const ir::StmtSRef& scope,
+                   const BlockReuse& reuse);
+
 /*!
  * \brief Find the one function of TVM that is needed and not registered.
  * \return What is missing, or an empty string.

@@ -42,13 +42,14 @@ Stmt MakeLoops(const std::vector<Axis>& axes, Stmt body) {
 }
 
 Var MakeBuffer(const std::string& name, const Var& like, const Expr& element,
-               const ffi::Array<Expr>& shape) {
+               const ffi::Array<Expr>& shape, const std::optional<ffi::String>& scope) {
   BufferType type = BufferTypeOf(like);
   auto offset = As<IntImm>(type.elem_offset());
   ffi::Any zero = offset && offset->value() == 0 ? type.elem_offset() : ffi::Any(nullptr);
-  ffi::Any made = CallGlobal(Fn::BufferType, type.storage_scope(), ExprBase(element).ty(), shape,
-                             ffi::Array<Expr>(), zero, type.data_alignment(), type.offset_factor(),
-                             nullptr, ffi::Array<Expr>(), nullptr);
+  ffi::Any made =
+      CallGlobal(Fn::BufferType, scope.value_or(type.storage_scope()), ExprBase(element).ty(),
+                 shape, ffi::Array<Expr>(), zero, type.data_alignment(), type.offset_factor(),
+                 nullptr, ffi::Array<Expr>(), nullptr);
   return CallGlobal(Fn::Var, name, made, nullptr).cast<Var>();
 }
 

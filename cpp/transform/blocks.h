@@ -5,6 +5,7 @@
 #ifndef FUSE_EPILOGUE_TRANSFORM_BLOCKS_H_
 #define FUSE_EPILOGUE_TRANSFORM_BLOCKS_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,9 +18,11 @@ ir::Stmt MakeStore(const ir::Var& buffer, const ir::Expr& value,
 ir::Stmt MakeSequence(const std::vector<ir::Stmt>& statements);
 /*! \brief Serial loops over \p axes, the first one outermost, around \p body. */
 ir::Stmt MakeLoops(const std::vector<Axis>& axes, ir::Stmt body);
-/*! \brief A dense buffer in the memory of \p like, with elements of type \p dtype. */
+/*! \brief A dense buffer with elements of the type of \p element, in the memory of \p like, or in
+ *         the one that \p scope names. */
 ir::Var MakeBuffer(const std::string& name, const ir::Var& like, const ir::Expr& element,
-                   const ffi::Array<ir::Expr>& shape);
+                   const ffi::Array<ir::Expr>& shape,
+                   const std::optional<ffi::String>& scope = std::nullopt);
 
 /*! \brief An axis of a block, and the value that it is bound to. */
 struct BoundAxis {
