@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 import tvm
 from tvm import s_tir
@@ -15,7 +16,7 @@ from cascades import ACCEPT, BY_NAME, EITHER, REFUSE, Cascade
 from cascades.case import FACTOR, KEYS
 from cascades.data import inputs, run
 from cascades.judge import judge
-from oracles import compile_together
+from oracles import compile_together, parameters
 
 
 def scheduled(case: Cascade, keys: int = KEYS) -> Schedule:
@@ -114,3 +115,18 @@ def test_rows_of_all_lengths(name: str, keys: int) -> None:
         before, after = (run(built[which], case, arrays, keys) for which in ("before", "after"))
         right = case.expected(arrays, -(-keys // factor))
         judge(f"{name} on {kind} data, {keys} keys", right, before, after)
+
+
+@pytest.mark.cpp
+@pytest.mark.parametrize(("x", "v"), [(3e38, 1), (3e37, 100)])
+def test_factors_of_a_row_are_combined_before_the_sum_is_scaled(x: float, v: float) -> None:
+    """The sum times the maximum overflows; the maximum divided by the other sum does not."""
+    case = BY_NAME["times_the_maximum"]
+    shapes = {p.name: p.shape for p in parameters(case.func(), {}) if p.name in ("x", "v")}
+    values = {"x": x, "v": v}
+    arrays = {name: np.full(shape, values[name], "float32") for name, shape in shapes.items()}
+    before, after = (
+        run(builds()[name], case, arrays)["o"] for name in (case.name, f"{case.name}_fused")
+    )
+    assert np.isfinite(before).all()
+    np.testing.assert_allclose(after, before, rtol=1e-5)
