@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from fuse_epilogue.planner.exact import LONGEST, costed
+from fuse_epilogue.planner.problems.problem import ExactCosts
 from fuse_epilogue.planner.space import Points
 
 
-class Stub:
+class Stub(ExactCosts):
     """A problem whose costs are given."""
 
     def __init__(self, costs: list[float], fusion: list[int], impossible: tuple[int, ...] = ()):

@@ -99,4 +99,4 @@ def _least(
     if least.cost >= cheapest(plan).cost:
         return least, False
     # Where a problem has an exact cost, this one is only a lower bound of it.
-    return least, None if hasattr(problem, "exact") else True
+    return least, True if problem.exact_costs is None else None

@@ -11,10 +11,10 @@ Where one exact cost alone would take too long, all costs are the estimates.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from .problems.problem import ExactCosts
 from .space import Points
 
 #: Steps for the points of the way to fuse whose most promising point is best, and of each other
@@ -56,13 +56,13 @@ class Costed:
     estimated: bool = False
 
 
-def costed(problem: Any, points: Points, bounds: np.ndarray) -> Costed:
+def costed(problem: ExactCosts, points: Points, bounds: np.ndarray) -> Costed:
     """Return the exact costs of the most promising points.
 
     Parameters
     ----------
-    problem : Problem
-        With ``exact``; see :class:`.problems.problem.Problem`.
+    problem : ExactCosts
+        See :class:`.problems.problem.Problem`.
     points : Points
         Feasible ones.
     bounds : numpy.ndarray
@@ -99,16 +99,16 @@ def _estimated(search: _Search, ways: list[int]) -> Costed:
 
 
 class _Search:
-    def __init__(self, problem: Any, points: Points, bounds: np.ndarray) -> None:
+    def __init__(self, problem: ExactCosts, points: Points, bounds: np.ndarray) -> None:
         self.problem, self.points, self.bounds = problem, points, bounds
         size = points.size
-        self.estimates = problem.estimate(points) if hasattr(problem, "estimate") else bounds
+        estimates = problem.estimate(points)
+        self.estimates = bounds if estimates is None else estimates
         self.order = np.argsort(self.estimates, kind="stable")
         self.ways = points.values.get("fusion", np.zeros(size, np.int64))
-        self.steps = problem.steps(points) if hasattr(problem, "steps") else np.full(size, 1_000)
-        self.usual = problem.is_usual(points) if hasattr(problem, "is_usual") else None
-        plain = problem.is_plain(points) if hasattr(problem, "is_plain") else True
-        self.plain = np.broadcast_to(plain, (size,))
+        self.steps = problem.steps(points)
+        self.usual = problem.is_usual(points)
+        self.plain = np.broadcast_to(problem.is_plain(points), (size,))
         self.costs, self.known = np.full(size, np.inf), np.zeros(size, bool)
         self.possible: set[int] = set()
         self.spent = dict.fromkeys(self.ways.tolist(), 0.0)
@@ -170,7 +170,6 @@ class _Search:
 
     def is_possible(self, index: int) -> bool:
         """Whether a point whose cost is known can be had."""
-        check = getattr(self.problem, "is_possible", None)
-        if index not in self.possible and (check is None or check(self.points.at(index))):
+        if index not in self.possible and self.problem.is_possible(self.points.at(index)):
             self.possible.add(index)
         return index in self.possible

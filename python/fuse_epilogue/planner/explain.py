@@ -111,7 +111,8 @@ def table(plan: Plan, problem: Problem | None = None) -> str:
 
 def range_of(best: Candidate, problem: Problem | None) -> list[str]:
     """Return the ends of a predicted latency, where the machine's documents leave it open."""
-    found = getattr(problem, "range_of", lambda _: None)(best.point)
+    costs = None if problem is None else problem.exact_costs
+    found = None if costs is None else costs.range_of(best.point)
     if found is None:
         return []
     least, most = map(us, found)
@@ -221,8 +222,8 @@ def _pruning(plan: Plan, problem: Problem | None) -> list[str]:
     if problem is None:
         return []
     constraints = [c for c in problem.space.constraints if plan.found.pruned.get(c.name)]
-    missing = getattr(problem, "missing", ())
-    return [f"  {c.name}: {c.meaning}" for c in constraints] + [f"  {each}" for each in missing]
+    told = [f"  {c.name}: {c.meaning}" for c in constraints]
+    return told + [f"  {each}" for each in problem.missing]
 
 
 def _runner_up(plan: Plan, each: Candidate, problem: Problem | None) -> str:

@@ -142,13 +142,13 @@ def search(
     costs = weights.cost(terms)
     evaluated, left, estimated = points.size, False, False
     gap: float | None = 0.0
-    if hasattr(problem, "exact"):
-        exact = costed(problem, points, costs)
+    if problem.exact_costs is not None:
+        exact = costed(problem.exact_costs, points, costs)
         costs, evaluated, gap, left = exact.costs, exact.count, exact.gap, not exact.complete
         estimated = exact.estimated
     order = np.argsort(costs, kind="stable")
     if np.isinf(costs[order[0]]):
-        why = getattr(problem, "why_impossible", "")
+        why = "" if problem.exact_costs is None else problem.exact_costs.why_impossible
         raise ValueError(
             f"no kernel of the {evaluated} that were tried is possible for this {problem.kind}: "
             f"{why and why + '; '}schedule it by hand, or plan for another target"

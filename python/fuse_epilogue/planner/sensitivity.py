@@ -67,7 +67,7 @@ def solve(problem: Problem, weights: Weights, here: Found) -> dict[str, list[Sol
         forms.
     """
     found: dict[str, dict[int, Solved]] = {}
-    if hasattr(problem, "exact"):
+    if problem.exact_costs is not None:
         return {}
     steps = max(2, _POINTS // (here.size * len(problem.sizes)))
     hidden = _NOT_TOLD.get(problem.kind, ())

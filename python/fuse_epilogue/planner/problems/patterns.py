@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import tvm
 from tvm import s_tir, tirx
@@ -39,6 +39,9 @@ class Matched(Generic[On]):
         Type of a result before the epilogue.
     epilogue : Epilogue
     """
+
+    missing: ClassVar[tuple[str, ...]] = ()
+    exact_costs: ClassVar[None] = None
 
     request: Request
     machine: On

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Protocol
 
+import numpy as np
 from tvm import s_tir, tirx
 
 from ...rewrites.epilogue import LABELS, Epilogue
@@ -11,24 +13,48 @@ from ..cost import Terms
 from ..space import Point, Points, Space, Variable
 
 
+class ExactCosts(ABC):
+    """Exact costs of points, for a problem whose `cost` is only a lower bound of them."""
+
+    @abstractmethod
+    def exact(self, point: Point) -> float:
+        """Return seconds, weights included; ``inf`` for a point that is not possible after all."""
+
+    def estimate(self, points: Points) -> np.ndarray | None:
+        """Return about those seconds, for the order of trying points, None for the bounds."""
+        return None
+
+    def is_usual(self, points: Points) -> np.ndarray | None:
+        """Return which points come first of all, None if there are none of that kind."""
+        return None
+
+    def is_plain(self, points: Points) -> np.ndarray:
+        """Return which points are searched as if there were no others, before those are."""
+        return np.ones(points.size, bool)
+
+    def steps(self, points: Points) -> np.ndarray:
+        """Return how much work the exact costs are."""
+        return np.full(points.size, 1_000)
+
+    def is_possible(self, point: Point) -> bool:
+        """Return whether a point is possible: asked last, of the best point alone."""
+        return True
+
+    def range_of(self, point: Point) -> tuple[float, float] | None:
+        """Return the least and the most seconds by what is not known of the machine.
+
+        None where finding out takes too long.
+        """
+        return None
+
+    @property
+    def why_impossible(self) -> str:
+        """The reason of the first of its points found to be impossible, or ""."""
+        return ""
+
+
 class Problem(Protocol):
-    """A function to schedule as an optimisation problem.
-
-    A problem may also have
-
-    - ``exact(point) -> float``: seconds, weights included, where `cost` is only a lower bound of
-      it; ``inf`` for a point that turns out to be impossible. With it, also
-    - ``estimate(points) -> numpy.ndarray``: about those seconds, for the order of trying points;
-    - ``is_usual(points) -> numpy.ndarray``: which of them come first of all;
-    - ``is_plain(points) -> numpy.ndarray``: which are searched as if there were no others, then
-      those as well;
-    - ``steps(points) -> numpy.ndarray``: how much work their exact costs are;
-    - ``is_possible(point) -> bool``: asked last, of the best point alone;
-    - ``range_of(point) -> tuple[float, float] or None``: the least and the most seconds by what is
-      not known of the machine, None where finding out takes too long;
-    - ``why_impossible``, a str: the reason of the first of its points found to be so;
-    - ``missing``, a tuple of str: what its space lacks, each with the reason.
-    """
+    """A function to schedule as an optimisation problem."""
 
     @property
     def kind(self) -> str:
@@ -49,6 +75,14 @@ class Problem(Protocol):
     @property
     def space(self) -> Space:
         """The space of choices."""
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Gaps of the space, each with the reason."""
+
+    @property
+    def exact_costs(self) -> ExactCosts | None:
+        """The exact costs, where `cost` is only a lower bound of them; otherwise None."""
 
     def cost(self, points: Points) -> Terms:
         """Return the terms of the cost of feasible points, in seconds, for all at once."""

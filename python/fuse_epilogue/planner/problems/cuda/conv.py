@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import tvm
@@ -62,6 +62,9 @@ class CudaConv:
     forms : tuple[Form, ...]
         The work of one pass, and the loops of TVM.
     """
+
+    missing: ClassVar[tuple[str, ...]] = ()
+    exact_costs: ClassVar[None] = None
 
     request: Request
     machine: Gpu

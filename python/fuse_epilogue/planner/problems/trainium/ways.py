@@ -29,6 +29,7 @@ from ...cost import Terms
 from ...exact import LONGEST
 from ...space import Constraint, Point, Points, Space, Variable
 from ..patterns import refuse_empty
+from ..problem import ExactCosts
 from .buffers import IN_FLIGHT
 from .refused import beyond, check_in_place, read_beyond, reason
 from .work import Work, cycle, rate, start, stretched
@@ -117,7 +118,7 @@ def find_ways(func: tirx.PrimFunc, find: Callable[[tirx.PrimFunc], Any]) -> Ways
 
 
 @dataclass(frozen=True)
-class OnTrainium:
+class OnTrainium(ExactCosts):
     """The part that all problems on Trainium share.
 
     Attributes
@@ -133,6 +134,12 @@ class OnTrainium:
 
     #: The variables on which it depends what a schedule begins with: see `write`.
     written_by: ClassVar[tuple[str, ...]] = ("fusion", "rest")
+    missing: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def exact_costs(self) -> ExactCosts:
+        """Its own: predictions of kernels."""
+        return self
 
     @property
     def func(self) -> tirx.PrimFunc:
