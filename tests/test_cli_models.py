@@ -193,7 +193,10 @@ def test_what_cannot_be_compiled_is_refused(tmp_path: Path, capsys: Any) -> None
     [
         (["compile", "none.onnx"], "'none.onnx': no file of that name"),
         (["run", "none.so"], "'none.so': no file of that name"),
-        (["compile", "MODEL", "--target", "trn1"], "models are compiled for processors"),
+        (
+            ["compile", "MODEL", "--target", "trn1"],
+            "a processor or a GPU is needed here, not trn1: fuse_epilogue.compile makes packages",
+        ),
         (["compile", "MODEL", "--target", "c"], "targets of kind 'llvm' and 'cuda', not 'c'"),
         (["compile", "MODEL", "--threads", "0"], "a whole number from 1, not '0'"),
         (["compile", "MODEL", "--size", "rows"], "it must be NAME=N"),

@@ -79,6 +79,7 @@ def test_every_public_name_is_in_the_reference() -> None:
         if "__all__" in path.read_text()
     }
     internal = {
+        "fuse_epilogue.cli",  # the commands have a page of their own
         "fuse_epilogue.kernels.cpu.contraction",
         "fuse_epilogue.kernels.cpu.contraction.winograd",
         "fuse_epilogue.kernels.cpu.row_program",

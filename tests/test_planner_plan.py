@@ -189,8 +189,8 @@ def test_vectors_of_a_row_are_worth_more_than_an_absorbed_bias():
             (SMALL["product"][1], {**GPU, "model": model}, ValueError, told)
             for model, told in (
                 ("V100", "'V100', .* 'sm_70', .* 'sm_90' .*: state 'sm_70', or leave"),
-                ("nope", "no GPU of model 'nope', only .*V100.*H200"),
-                ("h100", "no GPU of model 'h100', only .*H100"),
+                ("nope", "a GPU of model 'nope', only .*V100.*H200"),
+                ("h100", "a GPU of model 'h100', only .*H100"),
             )
         ),
     ],

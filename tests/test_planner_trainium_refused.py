@@ -5,12 +5,15 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import numpy as np
 import pytest
+import tvm
 from tvm import s_tir
 from tvm.script import from_source
 
 import fuse_epilogue
 from fuse_epilogue import neuron, schedules, workloads
+from fuse_epilogue.neuron import emit
 from fuse_epilogue.planner.problems.trainium.matmul import TrainiumProduct
 
 _PRODUCT = """@T.prim_func(s_tir=True)
@@ -76,7 +79,6 @@ IN_PLACE = {
     "left": ("a", product(target="a")),
     "right": ("b", product(target="b")),
     "rows": ("x", from_source(_ROWS)),
-    "data": ("x", conv(32, 32, _SAME, "x[vn, vc, vi]")),
     "part of the data": ("x", conv(34, 32, "x[vn, vc, vi + vk]", "x[vn, vc, vi]")),
     "weights": ("w", conv(3, 1, "x[vn, vc, vi + vk]", "w[vc, vn]")),
 }
@@ -94,6 +96,17 @@ def test_what_overwrites_an_operand_is_refused(name: str, machine: str) -> None:
         schedules.apply(func, machine)
     assert "T.prim_func" not in str(refused.value)
     assert schedules.explain(func, machine).startswith("no plan: what follows the reduction writes")
+
+
+def test_data_that_is_overwritten_whole_is_a_result_of_its_own() -> None:
+    """A kernel returns what it computes, and reads the data as it was."""
+    func = conv(32, 32, _SAME, "x[vn, vc, vi]")
+    kernel = emit(schedules.apply(func, "trn2"))
+    rng = np.random.default_rng(0)
+    x, w = (rng.integers(-8, 9, shape).astype("float32") for shape in ((2, 4, 32), (4, 3)))
+    overwritten = tvm.runtime.tensor(x)
+    tvm.compile(func, target="llvm")["main"](overwritten, tvm.runtime.tensor(w))
+    np.testing.assert_array_equal(kernel(x, w), overwritten.numpy())
 
 
 #: What is read beyond its end but for a condition, and the function.

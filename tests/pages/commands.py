@@ -71,6 +71,15 @@ def _make(words: list[str], folder: Path) -> str | None:
     return None
 
 
+def _pytest(words: list[str], folder: Path) -> str | None:
+    """The tests are chosen by a marker that pyproject.toml declares."""
+    declared = [
+        line.partition(":")[0] for line in pyproject()["tool"]["pytest"]["ini_options"]["markers"]
+    ]
+    known = len(words) == 2 and words[0] == "-m" and words[1] in declared
+    return None if known else f"{' '.join(words)} is no marker of the tests"
+
+
 def _pip_install(words: list[str], folder: Path) -> str | None:
     """What is installed is this package with extras that it has, or a group of its tools."""
     project = pyproject()
@@ -129,6 +138,7 @@ RULES: dict[tuple[str, ...], Callable[[list[str], Path], str | None]] = {
     ("python", "-m", "fuse_epilogue"): _command_line,
     ("python", "-m"): _module,
     ("python",): _script,
+    ("pytest",): _pytest,
 }
 
 
