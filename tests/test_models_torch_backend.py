@@ -333,7 +333,7 @@ def test_a_compiler_that_fails_changes_no_result(monkeypatch: pytest.MonkeyPatch
     ("options", "message"),
     [
         ({"options": {"thread": 1}}, "no option 'thread': it has target, threads"),
-        ({"options": {"target": "trn1"}}, "compiled for processors"),
+        ({"options": {"target": "trn1"}}, "a processor or a GPU is needed here, not trn1"),
         ({"mode": "max-autotune"}, "has no mode 'max-autotune'"),
     ],
 )

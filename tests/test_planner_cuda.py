@@ -83,7 +83,7 @@ def test_a_gpu_survives_json():
     ("target", "message"),
     [
         ("llvm", "of kind 'cuda', not for 'llvm'"),
-        ({"kind": "cuda", "arch": "sm_61"}, "no GPU of architecture 'sm_61', only sm_70"),
+        ({"kind": "cuda", "arch": "sm_61"}, "a GPU of architecture 'sm_61', only sm_70"),
     ],
 )
 def test_an_unknown_gpu_is_named(target, message):

@@ -20,6 +20,7 @@ it has to say. It needs no more than the LLVM target.
 import os
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import tvm
@@ -119,6 +120,9 @@ class TiledProduct:
     sizes: dict[str, int]
     kind: str = "tiled product"
     dtype: str = "float32"
+    #: Its cost is exact, and no part of the space is left out.
+    exact_costs: ClassVar[None] = None
+    missing: ClassVar[tuple[str, ...]] = ()
 
     @cached_property
     def space(self) -> Space:

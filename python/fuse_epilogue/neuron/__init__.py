@@ -12,7 +12,7 @@ Example
 >>> y.shape
 (1, 128, 64)
 >>> kernel.check("trn1").instructions["activation"]
-1
+2
 >>> kernel.predict("trn1").latency_ms > 0
 True
 """
