@@ -4,6 +4,7 @@
 
 #include "analysis/refusal.h"
 #include "ir/functor.h"
+#include "ir/tools.h"
 
 namespace fuse_epilogue {
 
