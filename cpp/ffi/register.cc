@@ -104,7 +104,7 @@ ffi::Map<ffi::String, ffi::Function> Guarded() {
     };
     guarded.Set(guard.instruction, ffi::Function::FromPacked(call));
   }
-  guarded.Set(kBindInstruction,
+  guarded.Set(ir::kBindInstruction,
               ffi::Function::FromPacked([](ffi::PackedArgs args, ffi::Any*) { CallBind(args); }));
   return guarded;
 }
