@@ -76,6 +76,26 @@ def _fusions(data: Data) -> Iterator[str]:
         )
 
 
+def _cascades(data: Data) -> Iterator[str]:
+    counts = data["counts"]
+    fusable = counts["fusable"]
+    rows = [
+        *counts["verdicts"].items(),
+        ("can be fused", fusable["programs"]),
+        ("of these, are fused", fusable["fused"]),
+        ("certificates checked", counts["certificates"]),
+        ("certificates refused", counts["certificates_refused"]),
+    ]
+    yield title("Verdicts", 1)
+    yield table(("verdict", "programs"), [(name, f"{count:,}") for name, count in rows])
+    yield title("Refusals by code", 1)
+    codes = counts["refusals"].items()
+    yield table(
+        ("code", "programs"),
+        [(f":ref:`{name} <refusal-{name}>`", f"{count:,}") for name, count in codes],
+    )
+
+
 def _generated(data: Data) -> Iterator[str]:
     contenders = [name for name in ("ours", "tvm") if name in data]
     yield title("Verdicts", 1)
@@ -619,6 +639,14 @@ entry point hidden and with it loaded. Tests differ only where they demand what 
 ``fuse_reduction_epilogue`` does wrong; those are listed with the reason.
 """,
         _tests_of_tvm,
+    ),
+    "fuzz_cascades": Told(
+        "Generated cascades",
+        """
+Generated chains of reductions that read each other's results by rows, and what became of each:
+*accepted and different* must never be.
+""",
+        _cascades,
     ),
     "fuzz_certificates": Told(
         "Changed certificates",
