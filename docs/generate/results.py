@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from . import judged
 from .numbers import NONE, ratio, seconds
 from .rst import code, prose, table, text, title
 
@@ -74,164 +75,6 @@ def _fusions(data: Data) -> Iterator[str]:
                 for row in family["programs"]
             ],
         )
-
-
-def _cascades(data: Data) -> Iterator[str]:
-    counts = data["counts"]
-    fusable = counts["fusable"]
-    rows = [
-        *counts["verdicts"].items(),
-        ("can be fused", fusable["programs"]),
-        ("of these, are fused", fusable["fused"]),
-        ("certificates checked", counts["certificates"]),
-        ("certificates refused", counts["certificates_refused"]),
-    ]
-    yield title("Verdicts", 1)
-    yield table(("verdict", "programs"), [(name, f"{count:,}") for name, count in rows])
-    yield title("Refusals by code", 1)
-    codes = counts["refusals"].items()
-    yield table(
-        ("code", "programs"),
-        [(f":ref:`{name} <refusal-{name}>`", f"{count:,}") for name, count in codes],
-    )
-
-
-def _generated(data: Data) -> Iterator[str]:
-    contenders = [name for name in ("ours", "tvm") if name in data]
-    yield title("Verdicts", 1)
-    yield table(
-        ("verdict", *contenders),
-        [
-            ("programs", *(f"{data[name]['programs']:,}" for name in contenders)),
-            ("can be fused", *(f"{data[name]['fusable']:,}" for name in contenders)),
-            ("are fused", *(f"{data[name]['fused']:,}" for name in contenders)),
-            *(
-                (verdict, *(f"{data[name]['verdicts'][verdict]:,}" for name in contenders))
-                for verdict in data["ours"]["verdicts"]
-            ),
-        ],
-    )
-    yield title("Refusals by code", 1)
-    yield table(
-        ("code", "programs"),
-        [
-            (f":ref:`{name} <refusal-{name}>`", f"{count:,}")
-            for name, count in data["ours"]["refusal_codes"].items()
-        ],
-    )
-    yield title("By reduction", 1)
-    verdicts = [name for name, count in data["ours"]["verdicts"].items() if count]
-    yield table(
-        ("reduction", *verdicts),
-        [
-            (monoid, *(f"{counts.get(name, 0):,}" for name in verdicts))
-            for monoid, counts in data["ours"]["by_monoid"].items()
-        ],
-    )
-
-
-def _tests_of_tvm(data: Data) -> Iterator[str]:
-    tests = data["tests"]
-    kinds = sorted(tests["hidden"].keys() | tests["loaded"].keys())
-    yield title("Outcomes", 1)
-    yield table(
-        ("outcome", "without the extension", "with it"),
-        [(kind, *(f"{tests[s].get(kind, 0):,}" for s in ("hidden", "loaded"))) for kind in kinds],
-    )
-    parts = {"Listed differences": "expected", "Differences": "unexpected"}
-    for heading, part in {**parts, "Outcomes that vary by themselves": "unstable"}.items():
-        if data[part]:
-            yield title(heading, 1)
-            yield table(
-                ("test", "with the extension", "reason"),
-                [
-                    (code(one["test"].rpartition("/")[2]), one["loaded"], text(one["reason"]))
-                    for one in data[part]
-                ],
-            )
-
-
-def _modules(data: Data) -> Iterator[str]:
-    counts = data["ours"]
-    yield title("Verdicts", 1)
-    yield table(
-        ("verdict", "modules"),
-        [(name, f"{number:,}") for name, number in counts["verdicts"].items()],
-    )
-    yield title("What the pass did", 1)
-    fused = [
-        (name, f"{found['found']:,}", f"{found['fused']:,}")
-        for name, found in counts["passes"].items()
-    ]
-    yield table(("numerics", "reductions", "fused"), fused)
-    yield title("ONNX Runtime", 1)
-    yield table(
-        ("its result", "modules"),
-        [(text(name), f"{number:,}") for name, number in counts["onnx_runtime"].items()],
-    )
-
-
-def _guarded(data: Data) -> Iterator[str]:
-    counts = data["counts"]
-    yield title("Verdicts", 1)
-    verdicts = counts["verdicts"].items()
-    yield table(("verdict", "functions"), [(name, f"{number:,}") for name, number in verdicts])
-    yield title("Refusals by reason", 1)
-    reasons = counts["refusals"].items()
-    yield table(
-        ("asked for: reason", "functions"),
-        [(prose(reason), f"{number:,}") for reason, number in reasons],
-    )
-
-
-def _certificates(data: Data) -> Iterator[str]:
-    fusions = data["fusions"]
-    names = sorted({name for verdicts in fusions.values() for name in verdicts})
-    yield table(
-        ("fusion", *names),
-        [(code(name), *_numbers(found, names)) for name, found in fusions.items()],
-    )
-    yield title("Changes by field", 1)
-    changes = data["fields"].items()
-    yield table(("field", "changes"), [(code(name), f"{number:,}") for name, number in changes])
-
-
-def _faults(data: Data) -> Iterator[str]:
-    names = sorted({name for verdicts in data["counts"].values() for name in verdicts})
-    yield table(
-        ("faults", *names),
-        [(prose(kind), *_numbers(found, names)) for kind, found in data["counts"].items()],
-    )
-    yield title("Not noticed", 1)
-    yield table(
-        ("fault", "change", "why"),
-        [
-            (text(name), _change(each.get("change", ())), text(each.get("why", "")))
-            for name, each in data["faults"].items()
-            if each["verdict"] != "killed"
-        ],
-    )
-
-
-def _change(lines: Sequence[str]) -> str:
-    return "; ".join(code(line) for line in lines)
-
-
-def _planned(data: Data) -> Iterator[str]:
-    counts = data["ours"]
-    totals = ("functions", "guarded", "scheduled", "schedules_compared")
-    yield title("Functions", 1)
-    yield table(tuple(prose(name.replace("_", " ")) for name in totals), [_numbers(counts, totals)])
-    yield title("Verdicts", 1)
-    verdicts = counts["verdicts"].items()
-    yield table(("verdict", "functions"), [(name, f"{number:,}") for name, number in verdicts])
-    yield title("Schedules by source", 1)
-    sources = counts["schedules_by_source"].items()
-    yield table(("source", "schedules"), [(name, f"{number:,}") for name, number in sources])
-
-
-def _numbers(counts: Data, names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(f"{counts.get(name, 0):,}" for name in names)
 
 
 def _published(data: Data) -> Iterator[str]:
@@ -629,7 +472,7 @@ Generated reductions with epilogues, and what became of each: *accepted-differen
 computes something else after the call, the only verdict that must never be. *tvm* is TVM's own
 primitive on those programs that it can be called for.
 """,
-        _generated,
+        judged.generated,
     ),
     "tvm_tests": Told(
         "TVM's own tests",
@@ -638,7 +481,7 @@ The tests of schedules, MetaSchedule, dlight and FuseTIR from TVM's sources, run
 entry point hidden and with it loaded. Tests differ only where they demand what TVM's own
 ``fuse_reduction_epilogue`` does wrong; those are listed with the reason.
 """,
-        _tests_of_tvm,
+        judged.tests_of_tvm,
     ),
     "fuzz_cascades": Told(
         "Generated cascades",
@@ -646,7 +489,7 @@ entry point hidden and with it loaded. Tests differ only where they demand what 
 Generated chains of reductions that read each other's results by rows, and what became of each:
 *accepted and different* must never be.
 """,
-        _cascades,
+        judged.cascades,
     ),
     "fuzz_certificates": Told(
         "Changed certificates",
@@ -655,7 +498,7 @@ Certificates of right fusions with one field changed at random, and the function
 it where the field says what a block stores. What :func:`fuse_epilogue.verify.check` accepts must
 compute what the function before computes: *accepted and different* must never be.
 """,
-        _certificates,
+        judged.certificates,
     ),
     "mutants": Told(
         "Faults put into the package",
@@ -664,7 +507,7 @@ Whether the quick tests notice faults: checks of the library switched off, wrong
 mutants of Python drawn from those of cosmic-ray. Each fault is judged by the tests that execute its
 lines. *Killed*: a test failed.
 """,
-        _faults,
+        judged.faults,
     ),
     "fuzz_cuda": Told(
         "Guarded functions for CUDA",
@@ -674,7 +517,7 @@ and executed by the CPU next to memory that cannot be read. *Equal* is bit for b
 unscheduled function computes; *different* and *fault* must never be. *Undefined*: the unscheduled
 function does not compile, or dies, in TVM itself.
 """,
-        _guarded,
+        judged.guarded,
     ),
     "fuzz_neuron": Told(
         "Guarded functions for Trainium",
@@ -682,7 +525,7 @@ function does not compile, or dies, in TVM itself.
 The same functions scheduled for Trainium and run by this package's interpreter of NKI, which checks
 every access. A function for which no kernel can be emitted is *refused*, with its reason.
 """,
-        _guarded,
+        judged.guarded,
     ),
     "fuzz_modules": Told(
         "Random modules",
@@ -692,7 +535,7 @@ Random modules of Relax, valid by construction, through
 with those without the pass, with NumPy and with ONNX Runtime: *different* and *crashed* are of
 modules that are right without the pass, and must never be.
 """,
-        _modules,
+        judged.modules,
     ),
     "fuzz_schedules": Told(
         "Generated functions for LLVM",
@@ -703,7 +546,7 @@ rules, and executed next to memory that cannot be read. *Same* is bit for bit wh
 function computes, up to the sign of a zero; *different*, *died* and *error* must never be.
 *Not-compiled*: TVM does not compile the unscheduled function.
 """,
-        _planned,
+        judged.planned,
     ),
     "models": Told(
         "Whole models",
