@@ -39,7 +39,7 @@ import torch
 from fusion import conditions
 from models import versions
 from models_transformers import ARCHITECTURES
-from primitive import Samples, progress, ratio, to_json
+from primitive import in_turns, progress, ratio, to_json
 from provenance import provenance
 from torch import nn
 
@@ -245,12 +245,8 @@ def measure(layer: Layer, turns: int) -> dict[str, Any]:
     counts = {}
     for name, (_, timed) in made.items():
         counts[name] = max(1, min(200, round(SAMPLE_S / max(min(timed(3)), 1e-6))))
-    samples: Samples = {name: [] for name in made}
-    order = list(made)
-    for turn in range(turns):
-        first = turn % len(order)
-        for name in order[first:] + order[:first]:
-            samples[name].append(statistics.median(made[name][1](counts[name])))
+    by_party = {name: partial(timed, counts[name]) for name, (_, timed) in made.items()}
+    samples = in_turns(by_party, turns)
     medians = {name: statistics.median(each) for name, each in samples.items()}
     best = min((ONEDNN, ONNX), key=medians.__getitem__)
     allowed = {"winograd/best": ratio(samples, WINOGRAD, best)} if WINOGRAD in made else {}

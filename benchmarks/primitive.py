@@ -236,6 +236,17 @@ def progress(text: str = "") -> None:
 # ---- The evaluation ------------------------------------------------------------------------------
 
 
+def in_turns(timed: dict[str, Callable[[], list[float]]], turns: int) -> Samples:
+    """Time contenders one after the other; another one is the first in each turn."""
+    samples: Samples = {name: [] for name in timed}
+    order = list(timed)
+    for turn in range(turns):
+        first = turn % len(order)
+        for name in order[first:] + order[:first]:
+            samples[name].append(statistics.median(timed[name]()))
+    return samples
+
+
 def ratio(samples: Samples, name: str, base: str) -> dict[str, float]:
     """Return the quartiles of the ratios of two contenders within the repetitions."""
     ratios = [a / b for a, b in zip(samples[name], samples[base], strict=True)]

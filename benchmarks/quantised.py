@@ -27,6 +27,7 @@ import statistics
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ import onnxruntime
 from fusion import conditions
 from models import versions
 from onnx import TensorProto, helper, numpy_helper
-from primitive import Samples, progress, ratio, to_json
+from primitive import in_turns, progress, ratio, to_json
 from provenance import provenance
 from tvm import ir, relax
 
@@ -331,12 +332,8 @@ def measure(layer: Layer, turns: int) -> dict[str, Any]:
     counts = {}
     for name, (_, timed) in made.items():
         counts[name] = max(1, min(200, round(SAMPLE_S / max(min(timed(3)), 1e-6))))
-    samples: Samples = {name: [] for name in PARTIES}
-    order = list(PARTIES)
-    for turn in range(turns):
-        first = turn % len(order)
-        for name in order[first:] + order[:first]:
-            samples[name].append(statistics.median(made[name][1](counts[name])))
+    by_party = {name: partial(timed, counts[name]) for name, (_, timed) in made.items()}
+    samples = in_turns(by_party, turns)
     medians = {name: statistics.median(each) for name, each in samples.items()}
     return {
         "parties": {name: {"difference": each} for name, each in differences.items()},
