@@ -22,7 +22,7 @@ enum Literal { kAnything, kPositive, kNegative, kFinite };
 struct Distribution {
   ir::NodeKind node;
   ir::Fn make;
-  Side x;  // where x stands
+  Side x;  // the operand that x is
   MonoidId from;
   MonoidId to;
   unsigned types;

@@ -127,13 +127,13 @@ def _pair(d: Values, root: float, point: float) -> Any:
 
 
 def _output4(m: Values, wanted: Sequence[int]) -> list[Any]:
-    both, apart = _sum((1, m[1]), (1, m[2])), _sum((1, m[1]), (-1, m[2]))
-    far_both, far_apart = _sum((1, m[3]), (1, m[4])), _sum((1, m[3]), (-1, m[4]))
+    near_sum, near_difference = _sum((1, m[1]), (1, m[2])), _sum((1, m[1]), (-1, m[2]))
+    far_sum, far_difference = _sum((1, m[3]), (1, m[4])), _sum((1, m[3]), (-1, m[4]))
     rows: tuple[Callable[[], Any], ...] = (
-        lambda: _sum((1, both), (1, far_both), (1, m[0])),
-        lambda: _sum((NEAR, apart), (FAR, far_apart)),
-        lambda: _sum((NEAR**2, both), (FAR**2, far_both)),
-        lambda: _sum((NEAR**3, apart), (FAR**3, far_apart), (1, m[5])),
+        lambda: _sum((1, near_sum), (1, far_sum), (1, m[0])),
+        lambda: _sum((NEAR, near_difference), (FAR, far_difference)),
+        lambda: _sum((NEAR**2, near_sum), (FAR**2, far_sum)),
+        lambda: _sum((NEAR**3, near_difference), (FAR**3, far_difference), (1, m[5])),
     )
     return [rows[place]() for place in wanted]
 
