@@ -240,3 +240,23 @@ def test_a_nan_becomes_a_bound(name: str) -> None:
     model = fuse_epilogue.compile(relax_model((4,), build=build), host(1))
     result = np.from_dlpack(model(np.array([np.nan, -1, 2, 5], "float32")))
     assert result[0] in (0, 6) and np.array_equal(result[1:], [0, 2, 5])
+
+
+@pytest.mark.parametrize("target", [None, "trn2"])
+def test_a_function_that_updates_a_parameter_is_no_model(target: str | None) -> None:
+    """The state would be a result alone, made of what its memory happens to hold."""
+    update = workloads.depthwise_conv1d_update(2, 8, 4)
+    with pytest.raises(ValueError, match="'main' updates 'state' in place.*tvm.compile"):
+        fuse_epilogue.compile(tvm.IRModule({"main": update}), target)
+
+
+def test_a_function_that_returns_a_state_is_a_model() -> None:
+    forward = workloads.depthwise_conv1d(1, 4, 9, 3, padding="causal", final_state=True)
+    model = fuse_epilogue.compile(tvm.IRModule({"main": forward}))
+    x, weight, bias = (
+        np.ones((1, 4, 9), "float32"),
+        np.ones((4, 3), "float32"),
+        np.ones(4, "float32"),
+    )
+    y, state = model(x, weight, bias)
+    assert y[0, 0].tolist() == [2.0, 3.0, *[4.0] * 7] and state.tolist() == x[:, :, 7:].tolist()

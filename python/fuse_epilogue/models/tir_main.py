@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import tvm_ffi
-from tvm import ir, relax, tirx
+from tvm import ir, relax, s_tir, tirx
 
-from ..tir.walk import handle
+from ..tir.walk import handle, loads, parts_of
 
 
 def with_relax_main(mod: ir.IRModule) -> ir.IRModule:
@@ -24,8 +23,8 @@ def with_relax_main(mod: ir.IRModule) -> ir.IRModule:
     Raises
     ------
     ValueError
-        There is no such PrimFunc, a parameter is not a buffer, or those that are written do not
-        come last.
+        There is no such PrimFunc, a parameter is not a buffer, those that are written do not come
+        last, or one of them is read before.
     """
     name, func = _entry(mod)
     stored = written(func)
@@ -37,6 +36,13 @@ def with_relax_main(mod: ir.IRModule) -> ir.IRModule:
     if not outputs or any(handle(param) in stored for param in params[:count]):
         raise ValueError(
             f"the last parameters of '{name}' must be its outputs, and it must only write those"
+        )
+    early = _read_early(func)
+    updated = [param.name for param in outputs if handle(param) in early]
+    if updated:
+        raise ValueError(
+            f"'{name}' updates '{updated[0]}' in place, and a model returns arrays of its own: "
+            "compile the function alone, tvm.compile(schedules.apply(func, target), target)"
         )
     inner = f"{name}_kernel"
     builder = relax.BlockBuilder()
@@ -81,8 +87,23 @@ def written(func: Any) -> set[int]:
     ----------
     func : tvm.tirx.PrimFunc
     """
-    found: set[int] = set()
-    tvm_ffi.structural_walk(
-        func.body, (tirx.BufferStore, lambda node: found.add(handle(node.buffer)))
-    )
-    return found
+    return _stored(func.body)
+
+
+def _stored(statement: Any) -> set[int]:
+    return {handle(store.buffer) for store in parts_of(statement, tirx.BufferStore)}
+
+
+def _read_early(func: Any) -> set[int]:
+    """Return the handles of the buffers that a block reads although none has stored them yet."""
+    early: set[int] = set()
+    stored: set[int] = set()
+    for block in parts_of(func.body, s_tir.SBlock):
+        if len(parts_of(block.body, s_tir.SBlock)) > 0:
+            continue
+        own = _stored(block)
+        read = {handle(load.source) for load in (*loads(block.init), *loads(block.body))}
+        # A sum reads itself after it has stored its start.
+        early |= read - stored - (own if block.init is not None else set())
+        stored |= own
+    return early
