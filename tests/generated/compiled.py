@@ -32,6 +32,7 @@ from .verdict import (
     ILL_FORMED,
     Verdict,
     evaluable,
+    outside_bounds,
     unequal,
 )
 from .watched import Watched
@@ -223,9 +224,11 @@ def _disagreement(
         after = _run(function_after, entry.after, entry.arrays, side)
         # What an access out of bounds gives on this side, the page on the other one may forbid.
         different = different or unequal(before, after, signed_zeros=False)
-    # A reduction that rounds in every step is compared where its bounds are known: see `verdict`.
     if not ROWS[program.reduction.monoid].is_exact:
-        return ""
+        # It rounds in every step, and in another way where a term comes first.
+        functions = (evaluable(program, each) for each in (entry.before, entry.after))
+        found = outside_bounds(program, *functions, entry.arrays, before, after, sizes_of(program))
+        return f"compiled: {found}" if found else ""
     if different:
         return _TVMS_OWN if _is_tvms_own(entry, after) else f"compiled: {different}"
     if any(uses(epilogue.expr, *TRANSCENDENTAL) for epilogue in program.epilogues):

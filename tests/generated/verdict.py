@@ -254,9 +254,9 @@ def _compare(
     if reorders and not monoid.is_exact:
         if kind == "nasty":
             return _more_undefined(arrays, changed)
-        return _outside_bounds(program, before[0], after[0], initial, arrays, changed, sizes)
+        return outside_bounds(program, before[0], after[0], initial, arrays, changed, sizes)
     if reorders and kind == "normal" and monoid.rounds:
-        return _outside_bounds(program, before[0], after[0], initial, arrays, changed, sizes)
+        return outside_bounds(program, before[0], after[0], initial, arrays, changed, sizes)
     return unequal(arrays, changed, signed_zeros=not reorders)
 
 
@@ -343,7 +343,7 @@ def _operations(program: Program, sizes: dict[str, int]) -> int:
     return steps + nodes + 4
 
 
-def _outside_bounds(
+def outside_bounds(
     program: Program,
     before: tirx.PrimFunc,
     after: tirx.PrimFunc,
