@@ -36,6 +36,7 @@ def _half(expr: Expr, **fields: Any) -> Program:
 
 PLAIN = program()
 _RELU: Expr = ("max", ("x",), ("lit", "int32", 0))
+_DIVIDED: Expr = ("max", ("x",), ("truncdiv", ("lit", "int32", 7), ("scalar", "int32", 1)))
 _HALF_ADD: Expr = ("add", ("x",), ("elem", "float16", 1))
 _TWO_ROWS = program(replace(PLAIN.epilogues[0], write="transposed"))
 
@@ -72,6 +73,10 @@ EXAMPLES: Mapping[str, tuple[Program, Program]] = {
     "block in a block": (program(Epilogue(expr=ADD, fault="nested")), PLAIN),
     "matched region": (program(Epilogue(expr=ADD, fault="matched")), PLAIN),
     "side effects": (program(Epilogue(expr=("impure", ADD), fault="impure")), PLAIN),
+    "operand after a call with effects": (
+        program(Epilogue(expr=("impure", ("x",)), fault="impure"), Epilogue(expr=_DIVIDED)),
+        program(Epilogue(expr=ADD), Epilogue(expr=_DIVIDED)),
+    ),
     "scattered store": (program(Epilogue(fault="scatter")), program(Epilogue())),
     "after axes of another integer type": (
         program(Epilogue(expr=ADD, fault="int64 axes"), Epilogue(expr=ADD)),

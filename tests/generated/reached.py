@@ -343,14 +343,16 @@ def _tame(one: Demand, wanted: list[Demand]) -> np.ndarray:
 
 def has_partial(program: Program) -> bool:
     """Whether an operand somewhere is undefined on some data, or outside of its elements."""
-    stages = stages_of(program)
-    for epilogue in program.epilogues:
-        types = (
-            stages[epilogue.stage].dtype,
-            stages[epilogue.other].dtype if epilogue.other >= 0 else "",
-        )
-        if any(node[0] in ("short", "table") for node in walk(epilogue.expr)):
-            return True
-        if any(True for _ in demands(epilogue.expr, types)):
-            return True
-    return False
+    return any(is_partial(program, number) for number in range(len(program.epilogues)))
+
+
+def is_partial(program: Program, number: int) -> bool:
+    """Whether an operand of an epilogue is undefined on some data, or outside of its elements."""
+    stages, epilogue = stages_of(program), program.epilogues[number]
+    types = (
+        stages[epilogue.stage].dtype,
+        stages[epilogue.other].dtype if epilogue.other >= 0 else "",
+    )
+    if any(node[0] in ("short", "table") for node in walk(epilogue.expr)):
+        return True
+    return any(True for _ in demands(epilogue.expr, types))

@@ -21,6 +21,7 @@ from .facts import (
     touched_by_view,
 )
 from .layouts import READS_BEYOND, WRITES_BEYOND
+from .reached import is_partial
 
 # What a rule says.
 REFUSE = "refuse"
@@ -172,9 +173,18 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "side effects",
-        ("impure", "structure"),
+        ("impure",),
         has_fault("impure"),
-        "a call that may have effects cannot be moved, and what comes after it may not be reached",
+        "a call that may have effects cannot be moved",
+    ),
+    Rule(
+        "operand after a call with effects",
+        ("structure",),
+        lambda f, n: (
+            is_partial(f.program, n) and any(f.epilogue(k).fault == "impure" for k in range(n))
+        ),
+        "the call may end the program before an operand is computed that is not defined everywhere",
+        EITHER,
     ),
     Rule(
         "scattered store",
