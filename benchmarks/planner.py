@@ -43,13 +43,13 @@ from provenance import provenance
 
 from fuse_epilogue import workloads
 from fuse_epilogue.planner.backends import CPU
-from fuse_epilogue.planner.cost import NAMES, Weights
-from fuse_epilogue.planner.machine import cpu
-from fuse_epilogue.planner.measure import arguments, build, places, seconds, shares
-from fuse_epilogue.planner.profile import Profile, profile_of, weights_elsewhere
-from fuse_epilogue.planner.search import EXHAUSTIVE, search
-from fuse_epilogue.planner.space import Points
-from fuse_epilogue.planner.trials import trials
+from fuse_epilogue.planner.machines.cpu import cpu
+from fuse_epilogue.planner.measurement.measure import arguments, build, places, seconds, shares
+from fuse_epilogue.planner.measurement.profile import Profile, profile_of, weights_elsewhere
+from fuse_epilogue.planner.problems.cost import NAMES, Weights
+from fuse_epilogue.planner.problems.space import Points
+from fuse_epilogue.planner.search.search import EXHAUSTIVE, search
+from fuse_epilogue.planner.search.trials import trials
 from fuse_epilogue.schedules import host
 
 RESULTS = Path(__file__).resolve().parent / "results" / "planner.json"

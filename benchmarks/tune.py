@@ -47,7 +47,7 @@ from provenance import provenance
 from tvm.s_tir import meta_schedule as ms
 
 from fuse_epilogue import tune, workloads
-from fuse_epilogue.planner.measure import arguments
+from fuse_epilogue.planner.measurement.measure import arguments
 from fuse_epilogue.schedules import host
 
 HERE = Path(__file__).resolve().parent

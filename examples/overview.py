@@ -18,7 +18,7 @@ from tvm.tirx import PrimFunc
 import checking
 import fuse_epilogue  # noqa: F401 - where TVM does not load it by itself
 from fuse_epilogue import workloads
-from fuse_epilogue.planner.svg import LINE, Svg, length
+from fuse_epilogue.planner.explanation.svg import LINE, Svg, length
 
 PICTURE = Path(__file__).resolve().parent.parent / "docs" / "_static" / "overview.svg"
 

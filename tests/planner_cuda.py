@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from tvm.tirx import PrimFunc
 
-from fuse_epilogue.planner.gpu import Gpu, gpu
+from fuse_epilogue.planner.machines.gpu import Gpu, gpu
 from fuse_epilogue.planner.problems import cuda
-from fuse_epilogue.planner.space import Point
+from fuse_epilogue.planner.problems.space import Point
 from fuse_epilogue.workloads import depthwise_conv1d, matmul, row_reduce
 from planner_problems import SMALL as ON_CPU
 

@@ -9,10 +9,10 @@ import numpy as np
 import tvm
 from tvm.tirx import PrimFunc
 
-from fuse_epilogue.planner.machine import Cpu, cpu
-from fuse_epilogue.planner.problems.conv import find_conv
-from fuse_epilogue.planner.problems.product import find_product
-from fuse_epilogue.planner.problems.row_reduction import find_rows
+from fuse_epilogue.planner.machines.cpu import Cpu, cpu
+from fuse_epilogue.planner.problems.cpu.conv import find_conv
+from fuse_epilogue.planner.problems.cpu.product import find_product
+from fuse_epilogue.planner.problems.cpu.row_reduction import find_rows
 from fuse_epilogue.schedules import host
 from fuse_epilogue.workloads import depthwise_conv1d, matmul, row_reduce
 

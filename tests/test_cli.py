@@ -19,7 +19,7 @@ from fuse_epilogue.cli import arguments as options
 from fuse_epilogue.cli import inputs, output
 from fuse_epilogue.neuron.machine import MACHINES
 from fuse_epilogue.planner import Plan
-from fuse_epilogue.planner.measure import arguments
+from fuse_epilogue.planner.measurement.measure import arguments
 from fuse_epilogue.schedule import NUMERICS
 from fuse_epilogue.transform import POLICIES, FuseReductionEpilogue
 from fuse_epilogue.transform.find import DEFAULT_NUMERICS

@@ -86,6 +86,7 @@ def test_every_public_name_is_in_the_reference() -> None:
         "fuse_epilogue.neuron.emit",
         "fuse_epilogue.neuron.isa",
         "fuse_epilogue.neuron.language",
+        "fuse_epilogue.planner.problems.cpu",
         "fuse_epilogue.planner.problems.cuda",
         "fuse_epilogue.planner.problems.trainium",
     }

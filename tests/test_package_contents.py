@@ -32,7 +32,7 @@ def source(tmp_path: Path) -> Path:
     """A source tree with two modules, one file of data and a C++ file."""
     for name in (
         "python/fuse_epilogue/__init__.py",
-        "python/fuse_epilogue/planner/profiles/znver5.json",
+        "python/fuse_epilogue/planner/measurement/profiles/znver5.json",
         "python/fuse_epilogue/lib/libfuse_epilogue.so",
         "python/fuse_epilogue/__pycache__/__init__.pyc",
         "cpp/analysis/monoid.cc",
@@ -45,7 +45,7 @@ def source(tmp_path: Path) -> Path:
 
 GOOD = {
     "fuse_epilogue/__init__.py": b"",
-    "fuse_epilogue/planner/profiles/znver5.json": b"",
+    "fuse_epilogue/planner/measurement/profiles/znver5.json": b"",
     contents.LIBRARY: library(1, 3, text=b"tvm/ffi/any.h\0"),
     LICENSE: b"",
 }

@@ -11,7 +11,7 @@ from tvm import tirx
 import fuse_epilogue
 from fuse_epilogue import schedules, workloads
 from fuse_epilogue.planner import Plan
-from fuse_epilogue.planner.gpu_table import CHIPS
+from fuse_epilogue.planner.machines.gpu_table import CHIPS
 from fuse_epilogue.targets import GPUS
 
 FUNCTIONS = {

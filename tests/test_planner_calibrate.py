@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from fuse_epilogue import plan
-from fuse_epilogue.planner.calibrate import calibrate
-from fuse_epilogue.planner.machine import cpu
-from fuse_epilogue.planner.profile import SHIPPED, Profile
-from fuse_epilogue.planner.space import Point
+from fuse_epilogue.planner.machines.cpu import cpu
+from fuse_epilogue.planner.measurement.calibrate import calibrate
+from fuse_epilogue.planner.measurement.profile import SHIPPED, Profile
+from fuse_epilogue.planner.problems.space import Point
 from fuse_epilogue.workloads import matmul
 
 TARGETS = {

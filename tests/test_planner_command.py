@@ -8,9 +8,10 @@ import pytest
 
 from cli_runs import run
 from fuse_epilogue import _files
-from fuse_epilogue.planner import Profile, calibrate
-from fuse_epilogue.planner.calibrate import POINTS
-from fuse_epilogue.planner.cost import Weights
+from fuse_epilogue.planner import Profile
+from fuse_epilogue.planner.measurement import calibrate
+from fuse_epilogue.planner.measurement.calibrate import POINTS
+from fuse_epilogue.planner.problems.cost import Weights
 from planner_problems import machine
 
 

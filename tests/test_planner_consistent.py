@@ -11,7 +11,7 @@ import pytest
 
 import fuse_epilogue
 from fuse_epilogue.planner import Plan, Profile
-from fuse_epilogue.planner.cost import Weights
+from fuse_epilogue.planner.problems.cost import Weights
 from fuse_epilogue.planner.validate_plan import RULES, check
 from fuse_epilogue.workloads import depthwise_conv1d, matmul, row_reduce
 from planner_cuda import SMALL as ON_GPU

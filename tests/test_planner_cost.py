@@ -7,10 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fuse_epilogue.planner.cost import Terms, Weights, overlapped, traffic_seconds, usable_cores
-from fuse_epilogue.planner.machine import Level
-from fuse_epilogue.planner.nest import Access, Nest
-from fuse_epilogue.planner.space import Points
+from fuse_epilogue.planner.machines.cpu import Level
+from fuse_epilogue.planner.problems.cost import (
+    Terms,
+    Weights,
+    overlapped,
+    traffic_seconds,
+    usable_cores,
+)
+from fuse_epilogue.planner.problems.nest import Access, Nest
+from fuse_epilogue.planner.problems.space import Points
 from planner_problems import SMALL, machine, problem
 
 LINE = 64
@@ -196,7 +202,7 @@ def test_one_core_saves_nothing():
 
 
 def test_fusing_moves_no_more():
-    from fuse_epilogue.planner.problems.product import find_product
+    from fuse_epilogue.planner.problems.cpu.product import find_product
     from fuse_epilogue.workloads import matmul
 
     found = find_product(matmul(512, 512, 8, activation="relu"), machine())

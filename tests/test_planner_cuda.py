@@ -12,12 +12,13 @@ import tvm
 
 import fuse_epilogue
 from fuse_epilogue import workloads
-from fuse_epilogue.planner import Plan, Profile, gpu_table
-from fuse_epilogue.planner.cost import Weights
-from fuse_epilogue.planner.gpu import Gpu, gpu
-from fuse_epilogue.planner.gpu_table import CHIPS
-from fuse_epilogue.planner.search import search
-from fuse_epilogue.planner.space import Points
+from fuse_epilogue.planner import Plan, Profile
+from fuse_epilogue.planner.machines import gpu_table
+from fuse_epilogue.planner.machines.gpu import Gpu, gpu
+from fuse_epilogue.planner.machines.gpu_table import CHIPS
+from fuse_epilogue.planner.problems.cost import Weights
+from fuse_epilogue.planner.problems.space import Points
+from fuse_epilogue.planner.search.search import search
 from planner_cuda import SMALL, TARGET, machine, problem
 from planner_problems import machine as processor
 

@@ -17,10 +17,10 @@ import fuse_epilogue
 from cuda_on_cpu import nvcc
 from cuda_on_cpu.lowered import lower
 from cuda_runs import on_machines
-from fuse_epilogue.planner.cost import Weights
-from fuse_epilogue.planner.measure import arguments
+from fuse_epilogue.planner.measurement.measure import arguments
+from fuse_epilogue.planner.problems.cost import Weights
 from fuse_epilogue.planner.problems.cuda.product_cost import kernel
-from fuse_epilogue.planner.space import Points
+from fuse_epilogue.planner.problems.space import Points
 from fuse_epilogue.workloads import matmul
 from planner_cuda import FIND, SMALL, TARGET, machine, problem, shared_bytes
 from planner_problems import as_it_is

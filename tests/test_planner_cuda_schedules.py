@@ -16,8 +16,8 @@ from cuda_on_cpu import nvcc
 from cuda_on_cpu.lowered import lower
 from cuda_runs import CUDA, no_gpu, no_gxx, on_machines
 from fuse_epilogue import workloads
-from fuse_epilogue.planner.measure import arguments
-from fuse_epilogue.planner.request import Request
+from fuse_epilogue.planner.measurement.measure import arguments
+from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.rewrites.epilogue import ABSORBED, NONE, TAIL
 from planner_cuda import NUMPY, SMALL, TARGET, covering, machine, problem, shared_bytes
 from planner_problems import as_it_is

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from fuse_epilogue.planner.cost import Weights
+from fuse_epilogue.planner.problems.cost import Weights
 from fuse_epilogue.planner.problems.cuda.kernel import (
     Kernel,
     beyond_cache,
@@ -16,7 +16,7 @@ from fuse_epilogue.planner.problems.cuda.kernel import (
     near_powers,
     terms,
 )
-from fuse_epilogue.planner.space import Points
+from fuse_epilogue.planner.problems.space import Points
 from fuse_epilogue.rewrites.epilogue import ABSORBED, NONE, TAIL
 from fuse_epilogue.workloads import depthwise_conv1d, matmul, row_reduce
 from planner_cuda import FIND, SMALL, machine, problem
@@ -93,7 +93,7 @@ def test_limits_come_from_the_machine(kind, constraint, wide, narrow):
 
 
 def test_a_limit_of_the_target_is_that_of_the_space():
-    from fuse_epilogue.planner.gpu import gpu
+    from fuse_epilogue.planner.machines.gpu import gpu
 
     few = gpu({"kind": "cuda", "arch": "sm_80", "max_shared_memory_per_block": 8192})
     pruned_by = []

@@ -10,7 +10,7 @@ from tvm.script import tirx as T
 from tvm.target import Target
 
 import fuse_epilogue
-from fuse_epilogue.planner.gpu import gpu
+from fuse_epilogue.planner.machines.gpu import gpu
 from fuse_epilogue.planner.problems.cuda import find_conv
 from fuse_epilogue.planner.problems.cuda.conv_forms import LABELS
 from fuse_epilogue.rewrites.prepare import prepare

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fuse_epilogue.planner.exact import LONGEST, costed
 from fuse_epilogue.planner.problems.problem import ExactCosts
-from fuse_epilogue.planner.space import Points
+from fuse_epilogue.planner.problems.space import Points
+from fuse_epilogue.planner.search.exact import LONGEST, costed
 
 
 class Stub(ExactCosts):
@@ -36,7 +36,7 @@ def test_a_bound_above_the_best_leaves_a_point_out() -> None:
 
 
 def test_what_was_left_out_is_the_gap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fuse_epilogue.planner.exact.FIRST", 3_000)
+    monkeypatch.setattr("fuse_epilogue.planner.search.exact.FIRST", 3_000)
     stub = Stub([3.0, 2.0, 1.9, 1.0], [0, 0, 0, 0])
     found = costed(stub, stub.points, np.array([0.5, 0.6, 0.7, 0.8]))
     assert not found.complete and found.count == 3

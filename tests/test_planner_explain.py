@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 import fuse_epilogue
-from fuse_epilogue.planner import Plan, Profile, sensitivity
-from fuse_epilogue.planner.compare import differs, indifferent, most, terms, tips, us
-from fuse_epilogue.planner.cost import NAMES, Weights
-from fuse_epilogue.planner.problems.product import find_product
-from fuse_epilogue.planner.search import Candidate, search
-from fuse_epilogue.planner.sensitivity import solve
-from fuse_epilogue.planner.space import Points
+from fuse_epilogue.planner import Plan, Profile
+from fuse_epilogue.planner.explanation import sensitivity
+from fuse_epilogue.planner.explanation.compare import differs, indifferent, most, terms, tips, us
+from fuse_epilogue.planner.explanation.sensitivity import solve
+from fuse_epilogue.planner.problems.cost import NAMES, Weights
+from fuse_epilogue.planner.problems.cpu.product import find_product
+from fuse_epilogue.planner.problems.space import Points
+from fuse_epilogue.planner.search.search import Candidate, search
 from fuse_epilogue.workloads import depthwise_conv1d, matmul, row_reduce
 from planner_problems import SMALL, machine
 

@@ -12,10 +12,10 @@ import pytest
 
 import fuse_epilogue
 from fuse_epilogue.planner import Plan, Profile
-from fuse_epilogue.planner.cost import Weights
-from fuse_epilogue.planner.picture import candidates
-from fuse_epilogue.planner.roofline import roofline
-from fuse_epilogue.planner.svg import fitted
+from fuse_epilogue.planner.explanation.picture import candidates
+from fuse_epilogue.planner.explanation.roofline import roofline
+from fuse_epilogue.planner.explanation.svg import fitted
+from fuse_epilogue.planner.problems.cost import Weights
 from fuse_epilogue.workloads import depthwise_conv1d, matmul, row_reduce
 from planner_problems import machine
 

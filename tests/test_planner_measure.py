@@ -9,7 +9,7 @@ import pytest
 import tvm
 
 from fuse_epilogue import workloads
-from fuse_epilogue.planner.measure import arguments, places, shares
+from fuse_epilogue.planner.measurement.measure import arguments, places, shares
 
 
 def addresses(tensors):
@@ -32,7 +32,7 @@ def test_large_arrays_are_copied_less_often(monkeypatch):
     made = arguments(workloads.matmul(16, 32, 8))
     size = sum(tensor.numpy().nbytes for tensor in made)
     for room, count in ((size - 1, 1), (2 * size, 3), (100 * size, 9)):
-        monkeypatch.setattr("fuse_epilogue.planner.measure._COPIES", room)
+        monkeypatch.setattr("fuse_epilogue.planner.measurement.measure._COPIES", room)
         assert len(places(made, 9)) == count
 
 

@@ -14,13 +14,13 @@ import tvm
 import fuse_epilogue
 from fuse_epilogue import schedules, workloads
 from fuse_epilogue.planner import Plan, Profile, choose
-from fuse_epilogue.planner.calibrate import Sample, fitted
-from fuse_epilogue.planner.cost import Weights
-from fuse_epilogue.planner.machine import Cpu
-from fuse_epilogue.planner.measure import arguments
+from fuse_epilogue.planner.machines.cpu import Cpu
+from fuse_epilogue.planner.measurement.calibrate import Sample, fitted
+from fuse_epilogue.planner.measurement.measure import arguments
 from fuse_epilogue.planner.plans import identity_of
+from fuse_epilogue.planner.problems.cost import Weights
 from fuse_epilogue.planner.problems.problem import ExactCosts
-from fuse_epilogue.planner.search import search
+from fuse_epilogue.planner.search.search import search
 from planner_problems import SMALL, as_it_is, machine, problem
 
 TARGET = {"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2}
@@ -98,7 +98,7 @@ def test_bounds_save_exact_costs():
 
 
 def _one(point):
-    from fuse_epilogue.planner.space import Points
+    from fuse_epilogue.planner.problems.space import Points
 
     return Points.of([point])
 
@@ -128,7 +128,7 @@ def test_an_explanation_compares_fused_with_unfused():
 
 
 def test_an_explanation_names_what_binds():
-    from fuse_epilogue.planner.problems.product import find_product
+    from fuse_epilogue.planner.problems.cpu.product import find_product
 
     func = workloads.matmul(512, 512, 512, activation="relu")
     few, free = replace(machine(), registers=8), Weights(gamma=0.0)

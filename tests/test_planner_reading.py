@@ -11,11 +11,11 @@ import pytest
 
 import fuse_epilogue
 from fuse_epilogue.planner import Plan, Profile
-from fuse_epilogue.planner.cost import Weights
-from fuse_epilogue.planner.gpu import Gpu, gpu
 from fuse_epilogue.planner.json_schema import Must, Positive, read
-from fuse_epilogue.planner.machine import Cpu
+from fuse_epilogue.planner.machines.cpu import Cpu
+from fuse_epilogue.planner.machines.gpu import Gpu, gpu
 from fuse_epilogue.planner.plans import ANY
+from fuse_epilogue.planner.problems.cost import Weights
 from fuse_epilogue.workloads import matmul
 from planner_problems import SMALL, machine
 

@@ -13,10 +13,10 @@ import pytest
 
 import fuse_epilogue
 from fuse_epilogue.planner import Profile
-from fuse_epilogue.planner.compare import indifferent
-from fuse_epilogue.planner.cost import Weights
-from fuse_epilogue.planner.problems.product import find_product
-from fuse_epilogue.planner.search import search
+from fuse_epilogue.planner.explanation.compare import indifferent
+from fuse_epilogue.planner.problems.cost import Weights
+from fuse_epilogue.planner.problems.cpu.product import find_product
+from fuse_epilogue.planner.search.search import search
 from fuse_epilogue.workloads import depthwise_conv1d, matmul, row_reduce
 from planner_problems import machine
 

@@ -8,8 +8,8 @@ import tvm
 from tvm.s_tir import Schedule
 
 from fuse_epilogue import schedules, workloads
-from fuse_epilogue.planner.measure import arguments, build
-from fuse_epilogue.planner.problems.conv_problem import TILES
+from fuse_epilogue.planner.measurement.measure import arguments, build
+from fuse_epilogue.planner.problems.cpu.conv_problem import TILES
 from fuse_epilogue.rewrites.epilogue import ABSORBED, NONE, TAIL
 from fuse_epilogue.tir.nest import child_blocks
 from planner_problems import SMALL, as_it_is, here, problem
@@ -44,7 +44,7 @@ def test_every_kind_of_point_is_right(name):
 
 def test_a_sigmoid_is_close():
     func = workloads.matmul(16, 32, 8, activation="silu")
-    from fuse_epilogue.planner.problems.product import find_product
+    from fuse_epilogue.planner.problems.cpu.product import find_product
 
     found = find_product(func, here())
     arrays = arguments(func)

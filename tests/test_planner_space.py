@@ -8,9 +8,9 @@ from math import prod
 import numpy as np
 import pytest
 
-from fuse_epilogue.planner.problems.product import find_product
-from fuse_epilogue.planner.problems.row_reduction import find_rows
-from fuse_epilogue.planner.space import Constraint, Points, Space, Variable, divisors
+from fuse_epilogue.planner.problems.cpu.product import find_product
+from fuse_epilogue.planner.problems.cpu.row_reduction import find_rows
+from fuse_epilogue.planner.problems.space import Constraint, Points, Space, Variable, divisors
 from fuse_epilogue.workloads import matmul, row_reduce
 from planner_problems import SMALL, machine, problem
 
@@ -96,10 +96,10 @@ def test_every_size_has_a_plan(n, k, bits):
 
 
 def test_lanes_come_from_the_target():
-    from fuse_epilogue.planner.machine import cpu
+    from fuse_epilogue.planner.machines.cpu import cpu
 
     func = SMALL["product"][1]
-    from fuse_epilogue.planner.problems.product import find_product
+    from fuse_epilogue.planner.problems.cpu.product import find_product
 
     for mcpu, lanes, registers in (("skylake-avx512", 16, 32), ("haswell", 8, 16)):
         found = find_product(func, cpu({"kind": "llvm", "mcpu": mcpu}))

@@ -17,10 +17,10 @@ from fuse_epilogue import workloads
 from fuse_epilogue.kernels.trainium.unfused import is_followed, unfused_parts
 from fuse_epilogue.neuron.machine import TRN1, TRN2
 from fuse_epilogue.planner import Plan
-from fuse_epilogue.planner.cost import Weights
+from fuse_epilogue.planner.problems.cost import Weights
+from fuse_epilogue.planner.problems.space import Points
 from fuse_epilogue.planner.problems.trainium import find_conv, find_product, find_rows
-from fuse_epilogue.planner.search import search
-from fuse_epilogue.planner.space import Points
+from fuse_epilogue.planner.search.search import search
 
 DTYPES: dict[str, Any] = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16}
 

@@ -10,10 +10,10 @@ import pytest
 
 from fuse_epilogue import workloads
 from fuse_epilogue.neuron.machine import TRN1, Machine
-from fuse_epilogue.planner.cost import Weights
+from fuse_epilogue.planner.problems.cost import Weights
 from fuse_epilogue.planner.problems.trainium import find_conv, find_product, find_rows
 from fuse_epilogue.planner.problems.trainium.buffers import IN_FLIGHT
-from fuse_epilogue.planner.search import search
+from fuse_epilogue.planner.search.search import search
 
 KIB = 1024
 #: name -> what finds the problem, and the function.

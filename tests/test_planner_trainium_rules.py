@@ -15,10 +15,10 @@ from fuse_epilogue.kernels.trainium.matmul import tilings as tilings_of_product
 from fuse_epilogue.kernels.trainium.products import find_product as product_of
 from fuse_epilogue.kernels.trainium.row_reduction import WIDTHS
 from fuse_epilogue.neuron.machine import MACHINES
-from fuse_epilogue.planner.exact import BEYOND, FIRST, LONGEST, OTHERS
+from fuse_epilogue.planner.problems.space import Points
 from fuse_epilogue.planner.problems.trainium import find_conv, find_product, find_rows
 from fuse_epilogue.planner.problems.trainium.ways import OnTrainium
-from fuse_epilogue.planner.space import Points
+from fuse_epilogue.planner.search.exact import BEYOND, FIRST, LONGEST, OTHERS
 from fuse_epilogue.schedules.neuron import DepthwiseConv1d, Elementwise, Matmul, RowReduce
 from tiers import crossed
 

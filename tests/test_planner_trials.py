@@ -12,9 +12,10 @@ from tvm.target import Target
 
 import fuse_epilogue
 from fuse_epilogue import schedules, workloads
-from fuse_epilogue.planner import Plan, trials
-from fuse_epilogue.planner.measure import arguments
-from fuse_epilogue.planner.trials import TILE
+from fuse_epilogue.planner import Plan
+from fuse_epilogue.planner.measurement.measure import arguments
+from fuse_epilogue.planner.search import trials
+from fuse_epilogue.planner.search.trials import TILE
 
 COUNT = 9
 

@@ -17,7 +17,7 @@ from conv_traces import stored
 from fuse_epilogue import schedules
 from fuse_epilogue.neuron import Kernel, emit
 from fuse_epilogue.planner import Plan
-from fuse_epilogue.planner.cost import Weights
+from fuse_epilogue.planner.problems.cost import Weights
 from fuse_epilogue.schedules.neuron import Matmul
 from row_operators import function
 

@@ -23,10 +23,10 @@ import test_workloads_relax as relax
 from depthwise import Options
 from fuse_epilogue import planner, schedules
 from fuse_epilogue.planner import Plan
-from fuse_epilogue.planner.machine import cpu as machine_of
-from fuse_epilogue.planner.problems.conv import find_conv
-from fuse_epilogue.planner.problems.conv_problem import ELEMENTS, ROWS, STREAMED, TILES
-from fuse_epilogue.planner.space import Points
+from fuse_epilogue.planner.machines.cpu import cpu as machine_of
+from fuse_epilogue.planner.problems.cpu.conv import find_conv
+from fuse_epilogue.planner.problems.cpu.conv_problem import ELEMENTS, ROWS, STREAMED, TILES
+from fuse_epilogue.planner.problems.space import Points
 from fuse_epilogue.schedules.cpu import DepthwiseConv1d, with_vector_functions
 from fuse_epilogue.workloads import depthwise_conv1d, elementwise, matmul, row_reduce
 from oracles import assert_same_bits, assert_same_special_values, compile_together, make

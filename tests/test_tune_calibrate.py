@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from fuse_epilogue import cli
-from fuse_epilogue.planner import calibrate
-from fuse_epilogue.planner.machine import cpu
-from fuse_epilogue.planner.measurement_log import SUFFIX, Kept, NotMeasured
-from fuse_epilogue.planner.problems.row_reduction import find_rows
-from fuse_epilogue.planner.system import System
+from fuse_epilogue.planner.machines.cpu import cpu
+from fuse_epilogue.planner.machines.system import System
+from fuse_epilogue.planner.measurement import calibrate
+from fuse_epilogue.planner.measurement.measurement_log import SUFFIX, Kept, NotMeasured
+from fuse_epilogue.planner.problems.cpu.row_reduction import find_rows
 from fuse_epilogue.rewrites.epilogue import NONE
 from fuse_epilogue.schedules import host
 from fuse_epilogue.workloads import row_reduce

@@ -15,12 +15,13 @@ import pytest
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
 from fuse_epilogue import _rpc, cli, tune
-from fuse_epilogue.planner import Profile, remote
-from fuse_epilogue.planner.machine import cpu
-from fuse_epilogue.planner.measure import SAMPLES
-from fuse_epilogue.planner.measurement_log import NotMeasured
-from fuse_epilogue.planner.remote import Remote
-from fuse_epilogue.planner.system import System, here
+from fuse_epilogue.planner import Profile
+from fuse_epilogue.planner.machines.cpu import cpu
+from fuse_epilogue.planner.machines.system import System, here
+from fuse_epilogue.planner.measurement import remote
+from fuse_epilogue.planner.measurement.measure import SAMPLES
+from fuse_epilogue.planner.measurement.measurement_log import NotMeasured
+from fuse_epilogue.planner.measurement.remote import Remote
 from fuse_epilogue.schedules import host
 from test_tune_calibrate import POINT, refused, rows, small
 from tuning import kill, no_process_stays

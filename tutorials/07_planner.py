@@ -29,12 +29,19 @@ from tvm import s_tir, tirx
 import fuse_epilogue
 from fuse_epilogue import schedules, workloads
 from fuse_epilogue.planner import Plan
-from fuse_epilogue.planner.cost import Terms, Weights, traffic_seconds
-from fuse_epilogue.planner.machine import Cpu, cpu
-from fuse_epilogue.planner.measure import seconds
-from fuse_epilogue.planner.nest import Access, Nest
-from fuse_epilogue.planner.search import search
-from fuse_epilogue.planner.space import Constraint, Point, Points, Space, Variable, divisors
+from fuse_epilogue.planner.machines.cpu import Cpu, cpu
+from fuse_epilogue.planner.measurement.measure import seconds
+from fuse_epilogue.planner.problems.cost import Terms, Weights, traffic_seconds
+from fuse_epilogue.planner.problems.nest import Access, Nest
+from fuse_epilogue.planner.problems.space import (
+    Constraint,
+    Point,
+    Points,
+    Space,
+    Variable,
+    divisors,
+)
+from fuse_epilogue.planner.search.search import search
 
 try:
     from pictures import bars, show, written

@@ -15,7 +15,7 @@ from itertools import zip_longest
 from math import ceil, floor, log10
 from pathlib import Path
 
-from fuse_epilogue.planner.svg import FONT, LINE, Svg, length
+from fuse_epilogue.planner.explanation.svg import FONT, LINE, Svg, length
 
 MARGIN = 16
 COLOURS = ("#1f6f8b", "#c9a227", "#8b3a62", "#4f8a4c", "#5b5ea6")

@@ -32,12 +32,12 @@ PACKAGES = {
 ALSO = {
     "fuse_epilogue.schedules": ("Choice",),
     "fuse_epilogue.planner": (
-        "cost.Weights",
-        "machine.Cpu",
-        "machine.Level",
-        "gpu.Gpu",
-        "search.Found",
-        "space.Space",
+        "problems.cost.Weights",
+        "machines.cpu.Cpu",
+        "machines.cpu.Level",
+        "machines.gpu.Gpu",
+        "search.search.Found",
+        "problems.space.Space",
         "problems.problem.Problem",
     ),
     "fuse_epilogue.neuron": ("prediction.Prediction", "machine.Machine", "trace.Trace"),

@@ -14,7 +14,7 @@ from tvm.s_tir import ScheduleError
 import cuda_on_cpu
 from cuda_on_cpu import CudaFault, CudaProgram, UnsupportedCuda
 from fuse_epilogue import schedules
-from fuse_epilogue.planner.gpu import gpu
+from fuse_epilogue.planner.machines.gpu import gpu
 from fuse_epilogue.planner.problems import cuda as problems
 
 from .draw import draw

@@ -111,14 +111,14 @@ ROWS = (
     ),
     WrongRow(
         "processors",
-        f"{_PLANNER}/cpu_table.py",
+        f"{_PLANNER}/machines/cpu_table.py",
         '"znver3": Core(issue=6.0,',
         '"znver3": Core(issue=1.0,',
         ("tests/test_planner_",),
     ),
     WrongRow(
         "processors",
-        f"{_PLANNER}/gpu_table.py",
+        f"{_PLANNER}/machines/gpu_table.py",
         "multiprocessors=108,  # [A100]",
         "multiprocessors=54,  # [A100]",
         ("tests/test_planner_",),

@@ -16,14 +16,14 @@ from . import output
 from .output import Answer, InputError
 
 if TYPE_CHECKING:
-    from ..planner.machine import Cpu
-    from ..planner.measurement_log import Measure
+    from ..planner.machines.cpu import Cpu
+    from ..planner.measurement.measurement_log import Measure
 
 
 def run(given: argparse.Namespace) -> Answer:
     """Measure, and write the profile."""
-    from ..planner import calibrate as calibration
-    from ..planner.measurement_log import Kept
+    from ..planner.measurement import calibrate as calibration
+    from ..planner.measurement.measurement_log import Kept
 
     if given.points < 2:
         raise InputError(f"--points must be 2 or more, not {given.points}: kernels are compared")
@@ -64,8 +64,8 @@ def run(given: argparse.Namespace) -> Answer:
 
 
 def _here() -> tuple[Cpu, Target, Measure]:
-    from ..planner.calibrate import here
-    from ..planner.machine import cpu
+    from ..planner.machines.cpu import cpu
+    from ..planner.measurement.calibrate import here
 
     # Before TVM's threads exist: without this it takes half of the processors.
     os.environ.setdefault("TVM_NUM_THREADS", str(os.cpu_count() or 1))
@@ -74,8 +74,8 @@ def _here() -> tuple[Cpu, Target, Measure]:
 
 
 def _remote(given: argparse.Namespace) -> tuple[Cpu, Target, Measure]:
-    from ..planner.machine import cpu
-    from ..planner.remote import Remote
+    from ..planner.machines.cpu import cpu
+    from ..planner.measurement.remote import Remote
 
     name, _, port = given.tracker.rpartition(":")
     if not name or not port.isdigit():

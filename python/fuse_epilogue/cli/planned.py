@@ -69,7 +69,7 @@ def run(given: argparse.Namespace) -> Answer:
 
 def _check_measure(target: Any) -> None:
     """Refuse to time on another machine than this one."""
-    from ..planner.trials import check_here
+    from ..planner.search.trials import check_here
 
     if not isinstance(target, Target):
         raise output.InputError(f"--measure is for this machine: leave it out for {target}")

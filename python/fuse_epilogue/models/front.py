@@ -16,7 +16,7 @@ from .._arguments import flag
 from .._log import logger
 from ..neuron.machine import MACHINES, Machine
 from ..planner import choose
-from ..planner.gpu import Gpu
+from ..planner.machines.gpu import Gpu
 from ..targets import host, named
 from ..transform import ScheduleModule
 from ..transform.schedule_module import KINDS_OF_TARGETS

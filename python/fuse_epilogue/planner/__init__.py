@@ -6,8 +6,8 @@
 """
 
 from .choose import compile, plan
+from .measurement.profile import Profile
 from .plans import Plan
-from .profile import Profile
 
 __all__ = ["Plan", "Profile", "compile", "plan"]
 

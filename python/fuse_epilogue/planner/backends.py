@@ -15,18 +15,18 @@ from ..neuron import emit
 from ..neuron.machine import MACHINES, Machine
 from ..rewrites.epilogue import LABELS
 from ..targets import GPUS, named
-from .cost import Weights
-from .gpu import Gpu, gpu
-from .machine import Cpu, cpu
-from .measure import compiled, compiled_for_gpu
+from .machines.cpu import Cpu, cpu
+from .machines.gpu import Gpu, gpu
+from .measurement.measure import compiled, compiled_for_gpu
+from .measurement.profile import UNKNOWN, Profile, profile_of, weights_elsewhere
 from .problems import cuda, trainium
-from .problems.conv import find_conv
+from .problems.cost import Weights
+from .problems.cpu.conv import find_conv
+from .problems.cpu.product import find_product
+from .problems.cpu.row_reduction import find_rows
 from .problems.problem import Problem
-from .problems.product import find_product
-from .problems.row_reduction import find_rows
+from .problems.request import Request
 from .problems.trainium.ways import LABELS as ON_TRAINIUM
-from .profile import UNKNOWN, Profile, profile_of, weights_elsewhere
-from .request import Request
 
 #: Returns the problem that a function is on a machine.
 Finder = Callable[[tirx.PrimFunc | Request, Any], Problem | None]
@@ -247,7 +247,7 @@ def described(target: Any, profile: Profile | None) -> tuple[Cpu | Gpu | Machine
     if profile is not None and not (
         isinstance(profile.machine, Cpu) and isinstance(profile.weights, Weights)
     ):
-        raise TypeError("profile must have a planner.machine.Cpu and planner.cost.Weights")
+        raise TypeError("profile must have a planner.machines.cpu.Cpu and problems.cost.Weights")
     machine = _machine_named(target)
     backend = backend_of(machine)
     if backend is not CPU:

@@ -12,13 +12,13 @@ from .._arguments import prim_func
 from .._log import logger
 from ..neuron.machine import Machine
 from .backends import backend_of, described, finders_for
-from .gpu import Gpu
 from .json_schema import whole_number
+from .machines.gpu import Gpu
+from .measurement.profile import Profile
 from .plans import Plan, identity_of
-from .profile import Profile
-from .request import Request
-from .search import EXHAUSTIVE, search
-from .trials import trials
+from .problems.request import Request
+from .search.search import EXHAUSTIVE, search
+from .search.trials import trials
 
 
 def plan(

@@ -18,18 +18,19 @@ from tvm import s_tir, tirx
 
 from .._arguments import flag, prim_func
 from ..neuron.machine import Machine
-from . import brief, validate_plan
-from . import explain as reasons
-from . import picture as drawing
+from . import validate_plan
 from .backends import finders_for, machine_data, machine_of
-from .cost import Weights
-from .gpu import Gpu
+from .explanation import brief
+from .explanation import explain as reasons
+from .explanation import picture as drawing
 from .json_schema import ABSENT, Count, Must, Name, NotNegative, loaded, read
-from .machine import Cpu
+from .machines.cpu import Cpu
+from .machines.gpu import Gpu
+from .measurement.profile import UNKNOWN
+from .problems.cost import Weights
 from .problems.problem import Problem
-from .profile import UNKNOWN
-from .search import Found
-from .space import Point
+from .problems.space import Point
+from .search.search import Found
 
 #: Of the JSON of a plan; another one is refused.
 VERSION = 3

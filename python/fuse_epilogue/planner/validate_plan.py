@@ -17,10 +17,10 @@ import numpy as np
 import tvm_ffi
 
 from .backends import backend_of
-from .cost import NAMES
+from .problems.cost import NAMES
 from .problems.problem import Problem
-from .search import RUNNERS_UP, Candidate
-from .space import Points, Space
+from .problems.space import Points, Space
+from .search.search import RUNNERS_UP, Candidate
 
 if TYPE_CHECKING:
     from .plans import Plan

@@ -20,8 +20,8 @@ from ..kernels.cuda import stream as gpu_stream
 from ..kernels.scheduled import Scheduled
 from ..planner import plan
 from ..planner.backends import CPU, GPU, Backend
-from ..planner.gpu import gpu
-from ..planner.machine import cpu
+from ..planner.machines.cpu import cpu
+from ..planner.machines.gpu import gpu
 from ..recognize.scan import read_scan
 from ..recognize.stages import Program, read_program
 from ..rewrites.branches import with_branches

@@ -15,7 +15,7 @@ from tvm.target import Target
 from .._arguments import flag, seconds
 from ..kernels.cpu.vector_math import with_vector_functions
 from ..kernels.scheduled import Packing, Scheduled
-from ..planner.trials import check_here
+from ..planner.search.trials import check_here
 from ..targets import host
 from ..tir.build import in_root
 from ..tir.walk import handle

@@ -21,7 +21,7 @@ from tvm.ir import prim
 from .._interrupts import is_interrupt
 from ..kernels.cpu.vector_math import with_vector_functions
 from ..kernels.scheduled import Scheduled
-from ..planner.measure import arguments, seconds, shares
+from ..planner.measurement.measure import arguments, seconds, shares
 from ..tir.walk import loads
 from .chosen import Group, Outcome
 from .kinds import DEFAULT, VIEW, candidates

@@ -28,7 +28,7 @@ def scheduled(
     b : Operand
         The right matrix.
     point : Mapping[str, int]
-        Tile sizes and ways, see :class:`fuse_epilogue.planner.problems.product.ProductProblem`.
+        Tile sizes and ways, see :class:`fuse_epilogue.planner.problems.cpu.product.ProductProblem`.
     """
     mode, parallel = point["fusion"], point["threads"] > 1
     root = child_names(sch.mod["main"])

@@ -20,7 +20,8 @@ def scheduled(sch: s_tir.Schedule, lanes: int, point: Mapping[str, int]) -> s_ti
     lanes : int
         Elements of a vector of the machine, for what follows the reduction unfused.
     point : Mapping[str, int]
-        Tile sizes and ways, see :class:`fuse_epilogue.planner.problems.row_reduction.RowsProblem`.
+        Tile sizes and ways, see
+        :class:`fuse_epilogue.planner.problems.cpu.row_reduction.RowsProblem`.
     """
     names = child_names(sch.mod["main"])
     make = _in_vectors if point["lanes"] > 1 else _one_by_one

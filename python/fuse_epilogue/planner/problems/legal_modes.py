@@ -16,7 +16,7 @@ from tvm import s_tir, tirx
 from ...rewrites.epilogue import LABELS
 from ...tir.nest import child_blocks
 from ...tir.walk import same
-from ..space import Point, Points, Space
+from .space import Point, Points, Space
 
 Same = TypeVar("Same")
 

@@ -15,7 +15,7 @@ from ...rewrites.epilogue import Epilogue
 from ...rewrites.prepare import why_empty
 from ...tir.affine import as_constant
 from ...tir.nest import child_blocks
-from ..request import Request
+from .request import Request
 
 Found = TypeVar("Found")
 On = TypeVar("On")

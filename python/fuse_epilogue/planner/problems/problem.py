@@ -9,8 +9,8 @@ import numpy as np
 from tvm import s_tir, tirx
 
 from ...rewrites.epilogue import LABELS, Epilogue
-from ..cost import Terms
-from ..space import Point, Points, Space, Variable
+from .cost import Terms
+from .space import Point, Points, Space, Variable
 
 
 class ExactCosts(ABC):

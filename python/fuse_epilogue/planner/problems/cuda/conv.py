@@ -25,13 +25,13 @@ from ....recognize.depthwise import find_depthwise_conv
 from ....rewrites.epilogue import NONE, Epilogue
 from ....rewrites.step import rewrite
 from ....tir.affine import as_constant
-from ...cost import Terms
-from ...gpu import Gpu
-from ...request import Request
-from ...space import Constraint, Point, Points, Space, Variable
+from ...machines.gpu import Gpu
+from ..cost import Terms
 from ..legal_modes import applicable
 from ..patterns import refuse_empty
 from ..problem import fusion_variable
+from ..request import Request
+from ..space import Constraint, Point, Points, Space, Variable
 from .conv_forms import CHANNELS, LABELS, LOOPS, ROWS, Form, one_pass_forms
 from .kernel import ADDRESSES, Kernel, beyond_cache, elementwise, limits, terms, under_way
 

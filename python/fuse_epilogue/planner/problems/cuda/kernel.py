@@ -5,8 +5,8 @@ for blocks allow. Their warps share its units: a kernel takes at least the clock
 is used most. Each warp also waits for its own instructions, one after the other: a wave of blocks
 takes at least the clocks of that chain, so that few warps leave the units idle.
 
-All of this is predicted from :mod:`fuse_epilogue.planner.gpu_table`. Nothing was measured on a GPU:
-the weights of the terms are 1.
+All of this is predicted from :mod:`fuse_epilogue.planner.machines.gpu_table`. Nothing was measured
+on a GPU: the weights of the terms are 1.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from ...cost import Terms
-from ...gpu import Gpu
-from ...space import Constraint, Points, divisors
+from ...machines.gpu import Gpu
+from ..cost import Terms
+from ..space import Constraint, Points, divisors
 
 #: A number for each point, or one for all.
 Array = Any

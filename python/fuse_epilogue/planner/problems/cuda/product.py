@@ -30,13 +30,13 @@ from ....kernels.cuda.depthwise.code import VECTOR_BYTES, has_vectors, is_compac
 from ....kernels.cuda.fusing import in_plain_loops
 from ....kernels.cuda.product import scheduled
 from ....tir.affine import as_constant
-from ...cost import Terms
-from ...gpu import Gpu
-from ...request import Request
-from ...space import Constraint, Point, Points, Space, Variable
+from ...machines.gpu import Gpu
+from ..cost import Terms
 from ..legal_modes import applicable
 from ..patterns import Product, match_product
 from ..problem import fusion_variable
+from ..request import Request
+from ..space import Constraint, Point, Points, Space, Variable
 from .kernel import element_threads, limits, near_powers
 from .product_cost import costs, kernel
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....rewrites.epilogue import ABSORBED, NONE
-from ...cost import Terms
-from ...gpu_table import Chip
-from ...space import Points
+from ...machines.gpu_table import Chip
+from ..cost import Terms
+from ..space import Points
 from .kernel import ADDRESSES, SECTOR, Kernel, elementwise, terms, under_way
 
 if TYPE_CHECKING:

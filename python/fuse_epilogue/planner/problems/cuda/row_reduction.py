@@ -25,13 +25,13 @@ from ....kernels.cuda.depthwise.code import VECTOR_BYTES, has_vectors
 from ....kernels.cuda.fusing import in_plain_loops
 from ....kernels.cuda.row_reduction import scheduled
 from ....rewrites.epilogue import ABSORBED, NONE
-from ...cost import Terms
-from ...gpu import Gpu
-from ...request import Request
-from ...space import Constraint, Point, Points, Space, Variable
+from ...machines.gpu import Gpu
+from ..cost import Terms
 from ..legal_modes import applicable
 from ..patterns import Rows, match_rows
 from ..problem import fusion_variable
+from ..request import Request
+from ..space import Constraint, Point, Points, Space, Variable
 from .kernel import (
     ADDRESSES,
     LINE,

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ....neuron.machine import Machine
-from ...space import Constraint, Points, Variable
+from ..space import Constraint, Points, Variable
 
 #: Tiles in flight from which on more are not told apart.
 IN_FLIGHT = 3

@@ -16,8 +16,8 @@ from ....kernels.trainium.tiling import Tiling, cut, write
 from ....neuron.costs import FLOAT32_PASSES
 from ....neuron.machine import Machine
 from ....neuron.trace import ITEMSIZE
-from ...request import Request
-from ...space import Constraint, Point, Points, Space, Variable
+from ..request import Request
+from ..space import Constraint, Point, Points, Space, Variable
 from .buffers import buffers, in_flight, in_turns
 from .refused import check_sizes
 from .ways import OnTrainium, find_ways

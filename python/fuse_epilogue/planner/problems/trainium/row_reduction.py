@@ -13,8 +13,8 @@ from ....kernels.trainium.row_blocks import Rows
 from ....kernels.trainium.row_reduction import WIDTHS, cut, find_reduced, write
 from ....neuron.machine import Machine
 from ....neuron.trace import ITEMSIZE
-from ...request import Request
-from ...space import Point, Points, Space, Variable
+from ..request import Request
+from ..space import Point, Points, Space, Variable
 from .buffers import buffers, in_flight, in_turns
 from .refused import check_sizes
 from .ways import OnTrainium, find_ways

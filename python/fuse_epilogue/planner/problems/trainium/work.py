@@ -20,7 +20,7 @@ import numpy as np
 
 from ....neuron.machine import Machine
 from ....neuron.trace import ITEMSIZE
-from ...cost import Terms
+from ..cost import Terms
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,86 @@
+"""The roofline of a machine, and the places of a plan's candidates below it, in numbers.
+
+A machine offers ``roofs(bits)``, operations and bytes in a second by name; and, if bytes come from
+several levels of memory, ``only(name)``: itself with a second for each byte out of one of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tvm
+from tvm.s_tir.analysis import estimate_tir_flops
+
+from ..problems.problem import Problem
+from ..problems.space import Points
+from ..search.search import Candidate
+
+if TYPE_CHECKING:
+    from ..plans import Plan
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Candidates as points below roofs; operations are those that the function as written has.
+
+    Attributes
+    ----------
+    flops : dict[str, float]
+        Operations in a second at most, by what executes them.
+    bandwidths : dict[str, float]
+        Bytes in a second at most, by the level of memory that they come from.
+    level : str
+        Name of the level that the intensity is about: the one whose bytes take longest.
+    intensity : tuple[float, ...]
+        For each candidate, operations for each byte out of that level; infinite if there is none.
+    speed : tuple[float, ...]
+        For each candidate, operations in a second, as predicted.
+    """
+
+    flops: dict[str, float]
+    bandwidths: dict[str, float]
+    level: str
+    intensity: tuple[float, ...]
+    speed: tuple[float, ...]
+
+
+def roofline(plan: Plan, problem: Problem, candidates: list[Candidate]) -> Roofline | None:
+    """Return the roofline of a plan, None where the machine has no roofs.
+
+    Parameters
+    ----------
+    plan : Plan
+        ``plan.machine.roofs(bits)`` are the roofs.
+    problem : Problem
+        The problem of the plan.
+    candidates : list[Candidate]
+        Points of its space.
+    """
+    roofs = getattr(plan.machine, "roofs", None)
+    if roofs is None:
+        return None
+    bits = getattr(problem, "bits", None) or tvm.DataType(problem.dtype).bits
+    flops, bandwidths = roofs(int(bits))
+    operations = float(estimate_tir_flops(tvm.IRModule({"main": problem.func})))
+    moved = _moved(plan.machine, problem, bandwidths, candidates)
+    level = max(bandwidths, key=lambda name: moved[name].sum() / bandwidths[name])
+    with np.errstate(divide="ignore"):
+        intensity = operations / moved[level]
+    speed = tuple(operations / each.cost for each in candidates)
+    return Roofline(flops, bandwidths, level, tuple(map(float, intensity)), speed)
+
+
+def _moved(
+    machine: Any, problem: Any, bandwidths: dict[str, float], candidates: list[Candidate]
+) -> dict[str, np.ndarray]:
+    """Return the bytes that each candidate moves out of each level of memory."""
+    points = Points.of([each.point for each in candidates])
+    if len(bandwidths) == 1:
+        ((name, rate),) = bandwidths.items()
+        return {name: rate * problem.cost(points).traffic}
+    return {
+        name: np.asarray(replace(problem, machine=machine.only(name)).cost(points).traffic)
+        for name in bandwidths
+    }

@@ -1,0 +1,130 @@
+"""Finds a depthwise convolution along one dimension in a function, for a processor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+from typing import Any
+
+import tvm
+from tvm import s_tir, tirx
+
+from ....kernels.cpu.depthwise import forms
+from ....kernels.cpu.depthwise.contiguous_conv import streams
+from ....kernels.cpu.depthwise.forms import Form
+from ....kernels.cpu.depthwise.loops import channel_axis
+from ....kernels.cpu.depthwise.row_limits import why_not_rows
+from ....recognize.depthwise import find_depthwise_conv
+from ....rewrites.epilogue import NONE, Epilogue, fuse
+from ....rewrites.fused import find_fused_conv
+from ....tir.affine import as_constant
+from ...machines.cpu import Cpu
+from ..patterns import refuse_empty
+from ..request import Request
+from .conv_problem import ELEMENTS, NAMES, ROWS, TILES, ConvProblem, Way, follow
+
+
+def find_conv(func: tirx.PrimFunc | Request, machine: Cpu) -> ConvProblem | None:
+    """Return the depthwise convolution that a function is, None if it is something else.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc or Request
+        Not scheduled.
+    machine : Cpu
+
+    Raises
+    ------
+    ValueError
+        The function has a reduction, and an axis of size 0.
+    """
+    request = Request.of(func)
+    refuse_empty(request.func)
+    prepared = request.prepared()
+    if prepared is None:
+        return None
+    sch, conv = prepared
+    found = find_depthwise_conv(sch.get(conv))
+    if found is None:
+        return None
+    outer = [as_constant(axis.dom.extent) for axis in found.outer]
+    if not all(isinstance(size, int) for size in (*outer, found.columns, found.width)):
+        return None
+    epilogue = request.epilogue
+    # Something follows that only a part of can be fused: the rule knows better than not to fuse.
+    if epilogue is None or (epilogue.blocks and epilogue.modes == (NONE,)):
+        return None
+    bits = int(tvm.DataType(str(found.out.ty.dtype)).bits)
+    dtype = str(found.data.source.ty.dtype)
+    blocks = [sch.get(rv) for rv in sch.get_child_blocks(sch.get_sblock("root"))]
+    channels = channel_axis(found)
+    widest = machine.lanes(bits)
+    rows, streamed, why = _rows(sch, conv, epilogue, _lanes(widest), machine)
+    others = _others(sch, conv, epilogue, _lanes(widest))
+    if not rows | others:
+        return None
+    return ConvProblem(
+        request,
+        machine,
+        {"rows": prod(outer), "columns": found.columns, "taps": found.taps},
+        dtype,
+        bits,
+        _bytes(found.data.source),
+        _bytes(blocks[-1].writes[0].source),
+        epilogue,
+        rows | others,
+        streamed,
+        why,
+        0 if channels is None else int(channels.dom.extent),
+        found.stride,
+    )
+
+
+def _bytes(buffer: Any) -> int:
+    return int(tvm.DataType(str(buffer.ty.dtype)).bits) // 8
+
+
+def _lanes(widest: int) -> tuple[int, ...]:
+    return tuple(dict.fromkeys((max(1, widest // 2), widest)))
+
+
+def _rows(
+    sch: s_tir.Schedule, conv: Any, epilogue: Epilogue, lanes: Sequence[int], machine: Cpu
+) -> tuple[frozenset[Way], frozenset[Way], str]:
+    """Return ways that are rows, those of them that can be streamed, and why there are none."""
+    name, possible, streamed = sch.get(conv).name_hint, set(), set()
+    why = "what follows does not compute one element from each sum"
+    for mode in epilogue.modes:
+        if mode == NONE and epilogue.blocks:
+            continue
+        copy = sch.copy()
+        fuse(copy, name, mode)
+        fused = find_fused_conv(copy, copy.get_sblock(name))
+        if fused is None:
+            continue
+        for each in lanes:
+            against = why_not_rows(fused, each)
+            if against is not None:
+                why = against
+                continue
+            possible.add((mode, ROWS, each))
+            if machine.streams and streams(fused, each):
+                streamed.add((mode, ROWS, each))
+    return frozenset(possible), frozenset(streamed), "" if possible else why
+
+
+def _others(
+    sch: s_tir.Schedule, conv: Any, epilogue: Epilogue, lanes: Sequence[int]
+) -> frozenset[Way]:
+    """Return ways that are tiles or elements: those that TVM's primitives do not refuse."""
+    name, possible = sch.get(conv).name_hint, set()
+    for mode, (form, some) in product(epilogue.modes, ((TILES, lanes), (ELEMENTS, lanes[-1:]))):
+        point = {"fusion": mode, "lanes": some[0], "threads": 2}
+        copy = sch.copy()
+        try:
+            forms.written(copy, copy.get_sblock(name), Form(NAMES[form], some[0]), follow(point))
+        except s_tir.ScheduleError:
+            continue
+        possible |= {(mode, form, each) for each in some}
+    return frozenset(possible)

@@ -1,0 +1,209 @@
+"""A depthwise convolution along one dimension, on a processor.
+
+    y[.., i] = epilogue(sum_f x[.., i + f - left] * weight[.., f])
+
+The forms that it may have, and how they are written, are those of
+:mod:`fuse_epilogue.kernels.cpu.depthwise.forms`, which the rule for LLVM has too. "rows": every
+element of x is loaded once, and the windows of the taps are put together in registers. "tiles":
+TVM's loops, with a load for every tap. "elements": one sum after the other. Rows are written with
+all that follows; the others can leave it in loops of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from tvm import s_tir, tirx
+
+from ....kernels.cpu.depthwise import forms
+from ....kernels.cpu.depthwise.forms import Form
+from ....rewrites.epilogue import NONE, Epilogue, fuse, in_vectors, unfused
+from ....tir.nest import child_names
+from ...machines.cpu import Cpu
+from ..cost import Terms
+from ..problem import fusion_variable
+from ..request import Request
+from ..space import Constraint, Point, Points, Space, Variable
+from .conv_cost import cost
+
+TILES, ROWS, ELEMENTS = 0, 1, 2
+NAMES = {TILES: forms.TILES, ROWS: forms.ROWS, ELEMENTS: forms.ELEMENTS}
+_LABELS = {TILES: "tiles", ROWS: "rows", ELEMENTS: "elements"}
+PLAIN, STREAMED = 0, 1
+_VECTORS = (1, 2, 4, 8)
+
+#: A way to fuse, a form and lanes.
+Way = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class ConvProblem:
+    """A depthwise convolution and a processor; see :class:`.problem.Problem`.
+
+    Attributes
+    ----------
+    request : Request
+        The function, not scheduled.
+    machine : Cpu
+    sizes : dict[str, int]
+        "rows": images times channels; "columns" of the result; "taps".
+    dtype : str
+        Type of x.
+    bits : int
+        Bytes of a sum.
+    bytes, result : int
+        Bytes of an element of x, and of one of y.
+    epilogue : Epilogue
+    ways : frozenset[tuple[int, int, int]]
+        The ways to fuse, forms and lanes that go together.
+    streamed : frozenset[tuple[int, int, int]]
+        Those of which the result can be stored around the caches.
+    why_not_rows : str
+        Why there are no rows; "" if there are.
+    neighbours : int
+        Channels, where they are neighbours in memory; 0 where columns are.
+    stride : int
+        Columns of x from a column of the result to the next one.
+    """
+
+    exact_costs: ClassVar[None] = None
+
+    request: Request
+    machine: Cpu
+    sizes: dict[str, int]
+    dtype: str
+    bits: int
+    bytes: int
+    result: int
+    epilogue: Epilogue
+    ways: frozenset[Way]
+    streamed: frozenset[Way]
+    why_not_rows: str
+    neighbours: int
+    stride: int
+    kind: str = "conv"
+
+    @cached_property
+    def space(self) -> Space:
+        """The variables, and what forbids some of their values."""
+        known = sorted({form for _, form, _ in self.ways})
+        lanes = tuple(sorted({lanes for _, _, lanes in self.ways}))
+        threads = tuple(dict.fromkeys((1, self.machine.cores)))
+        stores = (PLAIN, STREAMED) if self.streamed else (PLAIN,)
+        size = self.sizes["rows"] * self.sizes["columns"] * self.result
+        last = self.machine.caches[-1]
+        variables = (
+            fusion_variable(self.epilogue),
+            Variable(
+                "form",
+                tuple(known),
+                "",
+                "how x is loaded: tiles, for every tap again; rows, once for all taps; elements, "
+                "for one sum after the other",
+                tuple(_LABELS[form] for form in known),
+            ),
+            Variable("vectors", _VECTORS, "vectors", "vectors of a tile"),
+            Variable("lanes", lanes, "elements", "elements of a vector"),
+            Variable(
+                "stores",
+                stores,
+                "",
+                "of the result: into the caches, or around them",
+                ("plain", "streamed")[: len(stores)],
+            ),
+            Variable("threads", threads, "cores", "cores that compute rows"),
+        )
+        constraints = (
+            Constraint(
+                "form",
+                0,
+                "",
+                lambda p: ~_among(p, self.ways),
+                "rows are written with all that follows; of elements LLVM chooses the lanes",
+            ),
+            Constraint(
+                "one way",
+                1,
+                "vectors",
+                lambda p: np.where(p["form"] == TILES, 1, p["vectors"]),
+                "of rows LLVM chooses how many vectors it unrolls",
+            ),
+            Constraint(
+                "whole vectors",
+                0,
+                "",
+                lambda p: (p["stores"] == STREAMED) & ~_among(p, self.streamed),
+                "only rows are streamed, in whole aligned vectors",
+            ),
+            Constraint(
+                "kept",
+                0,
+                "bytes",
+                lambda p: (p["stores"] == STREAMED) * max(0, last.bytes - size),
+                f"a result that fits into {last.name} stays there for its readers",
+            ),
+        )
+        return Space(variables, constraints)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Choices that the space lacks, each with the reason."""
+        rows = (f"not in rows: {self.why_not_rows}",) if self.why_not_rows else ()
+        tiles = ("not in tiles: one of TVM's primitives refuses the loops",)
+        return rows + (() if any(form == TILES for _, form, _ in self.ways) else tiles)
+
+    @property
+    def func(self) -> tirx.PrimFunc:
+        """The function, not scheduled."""
+        return self.request.func
+
+    def cost(self, points: Points) -> Terms:
+        """Return the terms of the cost of points."""
+        return cost(self, points)
+
+    def resized(self, name: str, size: int) -> ConvProblem | None:
+        """Return the problem with another size and the same forms; its function stays."""
+        if name not in self.sizes or size < 1:
+            return None
+        return replace(self, sizes={**self.sizes, name: size})
+
+    def apply(self, point: Point) -> s_tir.Schedule:
+        """Return the function scheduled, with all its steps as the trace."""
+        self.space.check(point)
+        form = Form(
+            NAMES[point["form"]],
+            point["lanes"],
+            point["vectors"],
+            point["stores"] == STREAMED,
+            point["threads"] > 1,
+        )
+        return forms.written(*self.request.scheduled(), form, follow(point))
+
+
+def _among(p: Points, ways: frozenset[Way]) -> Any:
+    """Return for each point whether its way to fuse, form and lanes are among some."""
+    codes = [_code(*way) for way in ways]
+    return np.isin(_code(p["fusion"], p["form"], p["lanes"]), codes)
+
+
+def _code(fusion: Any, form: Any, lanes: Any) -> Any:
+    return (lanes * 3 + form) * 3 + fusion
+
+
+def follow(point: Point) -> Any:
+    """Return what a point makes of what follows the convolution."""
+    mode, lanes = point["fusion"], point["lanes"]
+
+    def after(sch: s_tir.Schedule, conv: Any) -> None:
+        if mode != NONE:
+            fuse(sch, conv, mode)
+            return
+        blocks = child_names(sch.mod["main"])
+        last = unfused(sch, blocks[blocks.index(sch.get(conv).name_hint) + 1 :])
+        if last is not None:
+            in_vectors(sch, last, lanes, point["threads"] > 1)
+
+    return after
