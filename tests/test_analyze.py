@@ -12,6 +12,7 @@ import pytest
 import tvm
 from tvm import s_tir
 from tvm.s_tir import Schedule
+from tvm.script import tirx as T
 
 import fuse_epilogue
 from corpus.calls import plain
@@ -133,6 +134,18 @@ def test_says_why_nothing_is_absorbed() -> None:
 # ---------------------------------------------------------------------------------------------
 
 
+@T.prim_func(s_tir=True)
+def named_alike(a: T.Buffer((4,), "float32"), b: T.Buffer((4,), "float32")) -> None:
+    for i in range(4):
+        with T.sblock("twice"):
+            v = T.axis.spatial(4, i)
+            b[v] = a[v]
+    for i in range(4):
+        with T.sblock("twice"):
+            v = T.axis.spatial(4, i)
+            b[v] = b[v] + a[v]
+
+
 @pytest.mark.cpp
 @pytest.mark.parametrize("names", [("nobody",), ("mm", "nobody"), ("nobody", "add")])
 def test_unknown_blocks(names: tuple[str, ...]) -> None:
@@ -142,6 +155,26 @@ def test_unknown_blocks(names: tuple[str, ...]) -> None:
         analyze(sch, *names)
     assert sch.mod.same_as(module)
     assert not sch.trace.insts
+
+
+@pytest.mark.cpp
+@pytest.mark.parametrize(
+    ("name", "listed"),
+    [("m", "'mm'"), ("relus", "'relu'"), ("nobody", "'mm', 'add', 'relu'")],
+)
+def test_the_message_lists_the_blocks_that_are_there(name: str, listed: str) -> None:
+    sch = BY_NAME["bias_then_relu"].scheduled()
+    with pytest.raises(s_tir.ScheduleError) as caught:
+        analyze(sch, name)
+    first, *others = str(caught.value).splitlines()
+    assert not others and first.startswith("fuse_reduction_epilogue: function 'main' has no block")
+    assert f"'{name}'; it has {listed}" in first
+
+
+@pytest.mark.cpp
+def test_a_name_of_several_blocks_keeps_the_message_of_tvm() -> None:
+    with pytest.raises(s_tir.ScheduleError, match="2 blocks"):
+        analyze(Schedule(named_alike), "twice")
 
 
 @pytest.mark.cpp

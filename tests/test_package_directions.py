@@ -29,13 +29,16 @@ LAYERS = (
     "report",
     "_extend",
     "certificate cascade_certificate _core _rpc",
-    "_arguments _files _html _interrupts _lib _log _version tir",
+    "_arguments _files _html _interrupts _lib _log _printed _version tir",
 )
 #: The primitives are one unit: the class of the schedule has them all.
 SAME = {"cascade": "schedule"}
 LEVEL = {name: level for level, line in enumerate(LAYERS) for name in line.split()}
 #: These import nothing of the package but what is named: other checks rest on that.
-ALONE = {"neuron": set(), "verify": {"_arguments", "cascade_certificate", "certificate", "tir"}}
+ALONE = {
+    "neuron": set(),
+    "verify": {"_arguments", "_printed", "cascade_certificate", "certificate", "tir"},
+}
 
 
 def unit(module: tuple[str, ...]) -> str:

@@ -7,6 +7,7 @@ import logging
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -109,6 +110,33 @@ def test_a_verdict_names_what_was_proved() -> None:
     head, *claims = str(verdict).splitlines()
     assert head == "proved: 'matmul' with 'bias', 'relu', numerics reassociate"
     assert len(claims) == len(verdict.claims) > 0
+
+
+# ---- Shells --------------------------------------------------------------------------------------
+
+
+def test_a_shell_shows_one_line_and_a_notebook_the_text() -> None:
+    sch, before, report = fused()
+    kernel = neuron.emit(schedules.apply(workloads.row_reduce(128, 64), "trn1"))
+    mod = transform.FuseReductionEpilogue()(tvm.IRModule({"main": workloads.matmul(16, 16, 16)}))
+    passed = transform.report_of(mod)
+    for shown in (
+        report,
+        verify.check(before, sch.mod["main"], report.certificate),
+        verify.equivalent(before, sch.mod["main"]),
+        passed,
+        passed.functions[0],
+        kernel.check("trn1"),
+        kernel.predict("trn1"),
+        ModelReport((FunctionReport("f", "default", "none", 2, 0.0),), "llvm"),
+    ):
+        assert "\n" not in repr(shown) and repr(shown).startswith(f"<{type(shown).__name__}")
+    assert "'bias' into T.init" in repr(report)
+    assert repr(ModelReport(target="llvm")) == "<ModelReport: 0 functions for llvm, 1 thread>"
+    printed: list[str] = []
+    printer = types.SimpleNamespace(text=printed.append)
+    report._repr_pretty_(printer, False)
+    assert printed == [str(report)]
 
 
 # ---- Log -----------------------------------------------------------------------------------------

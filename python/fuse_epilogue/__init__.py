@@ -116,7 +116,10 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module, or what one has
     if name in _NAMES:
         module, there = _NAMES[name]
         return getattr(importlib.import_module(f".{module}", __name__), there)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # With both names, Python 3.12 and later add a similar name of __dir__ to the message.
+    raise AttributeError(
+        f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__]
+    )
 
 
 def __dir__() -> list[str]:

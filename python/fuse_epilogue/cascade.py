@@ -11,6 +11,7 @@ from tvm.s_tir.schedule import LoopRV
 from . import _core
 from ._arguments import Numerics
 from ._log import logger
+from ._printed import Printed
 from .cascade_certificate import (
     CascadeCertificate,
     CascadeStage,
@@ -21,8 +22,8 @@ from .report import Refusal
 from .schedule import BlockRV, _as_block_rv, _exact, _take_back
 
 
-@dataclass(frozen=True)
-class CascadeReport:
+@dataclass(frozen=True, repr=False)
+class CascadeReport(Printed):
     """The result of one call of ``fuse_cascaded_reductions``, or its prediction.
 
     Attributes

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from . import _core, _html
 from ._arguments import Numerics
+from ._printed import Printed
 from .certificate import Certificate, certificate_from_core
 
 #: Every refusal code, with one explanation each: what it means and the way out.
@@ -72,8 +73,8 @@ class FusionStep:
     merged_into: str = ""
 
 
-@dataclass(frozen=True)
-class FusionReport:
+@dataclass(frozen=True, repr=False)
+class FusionReport(Printed):
     """The result of one call of ``fuse_reduction_epilogue``, or its prediction by ``analyze``.
 
     Attributes

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tvm.s_tir import Schedule
+from tvm.s_tir import SBlock, Schedule, ScheduleError
 from tvm.s_tir.schedule import SBlockRV, _ffi_api
 
 from . import _core
 from ._arguments import Numerics, check_numerics, flag
 from ._log import logger
 from .report import FusionReport, report_from_core
+from .tir.walk import parts_of
 
 #: What ``numerics`` may be, and whether it asks for every float bit for bit.
 NUMERICS: dict[Numerics, bool] = {"reassociate": False, "exact": True}
+# Names of blocks in the message that a block is not there, if none of them is like it.
+_NAMES_SHOWN = 8
 
 
 class BlockRV(Protocol):
@@ -252,11 +256,35 @@ def _as_block_rv(
             ) from error
         return block
     if isinstance(block, str):
-        named.append(sch.get_sblock(block))
+        named.append(_get_sblock(sch, block, primitive))
         return named[-1]
     raise TypeError(
         f"{primitive}: {argument} must be a block's name or an SBlockRV, not {type(block).__name__}"
     )
+
+
+def _get_sblock(sch: Schedule, name: str, primitive: str) -> SBlockRV:
+    """Return the block of a name; where there is none, TVM says so below the whole module."""
+    try:
+        return sch.get_sblock(name)
+    except ScheduleError:
+        function = sch.func_working_on
+        names = [each.name_hint for each in _blocks(sch)] if function is not None else []
+        if not names or name in names:
+            raise
+        listed = get_close_matches(name, names, n=3) or names[:_NAMES_SHOWN]
+        more = ", ..." if len(listed) < len(names) else ""
+        raise ScheduleError(
+            f"{primitive}: function '{function.name_hint}' has no block '{name}'; it has "
+            + ", ".join(f"'{each}'" for each in listed)
+            + more
+        ) from None
+
+
+def _blocks(sch: Schedule) -> list[SBlock]:
+    """Return the blocks of the function that a schedule works on, without that around them all."""
+    root = sch.mod[sch.func_working_on].body.block
+    return [each for each in parts_of(root, SBlock) if not each.same_as(root)]
 
 
 def _take_back(sch: Schedule, named: list[SBlockRV]) -> None:

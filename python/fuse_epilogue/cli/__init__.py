@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,17 +22,20 @@ from .commands import COMMANDS
 
 __all__ = ["main", "parser", "program_name"]
 
+#: Name of the console script.
+SCRIPT = "fuse-epilogue"
 _DESCRIPTION = """
-Fuse reductions with what follows them, plan and emit kernels, compile whole models: for modules in
-files.
-INPUT is an IRModule as JSON (tvm.ir.save_json), a TVMScript in .py (which is Python and is
-executed: only with --run-python), an ONNX model, or - for JSON on standard input.
+Fuse reductions with the elementwise work that follows them, plan and emit kernels, compile whole
+models.
+
+INPUT is an IRModule as JSON (tvm.ir.save_json), TVMScript (.py; it is executed, which --run-python
+must allow), an ONNX model, or - for JSON on standard input.
 """
 _EXIT_CODES = """
 exit codes:
   0    done
-  1    something was refused, or could not be done: the output says what
-  2    the command line or INPUT is wrong: nothing was done
+  1    something was refused or failed: the output says what
+  2    the command line or INPUT is wrong; nothing was done
   130  interrupted
 """
 
@@ -44,15 +48,21 @@ def __dir__() -> list[str]:
 def program_name() -> str:
     """Return how this command line was started: as the script, or as a module of Python."""
     name = Path(sys.argv[0]).name
-    return name if name == "fuse-epilogue" else "python -m fuse_epilogue"
+    return name if name == SCRIPT else "python -m fuse_epilogue"
+
+
+def _filled(text: str) -> str:
+    """Return paragraphs in lines of a terminal's width."""
+    paragraphs = text.strip().split("\n\n")
+    return "\n\n".join(textwrap.fill(" ".join(each.split()), 79) for each in paragraphs)
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     made = argparse.ArgumentParser(
         prog=program_name(),
-        description=_DESCRIPTION,
-        epilog=f"{_EXIT_CODES}\nCOMMAND --help says more",
+        description=_filled(_DESCRIPTION),
+        epilog=f"{_EXIT_CODES}\nCOMMAND --help describes a command",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -60,21 +70,23 @@ def parser() -> argparse.ArgumentParser:
         command = commands.add_parser(
             name,
             help=row.help,
-            description=row.description,
-            epilog=f"examples:{row.examples}{_EXIT_CODES}",
+            description=_filled(row.description),
+            epilog=f"examples:{row.examples.replace(SCRIPT, program_name())}{_EXIT_CODES}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if row.reads_input:
             command.add_argument(
-                "input", metavar="INPUT", help="a .json, .py or .onnx file, or - or a pipe for JSON"
+                "input", metavar="INPUT", help="a .json, .py or .onnx file; - or a pipe for JSON"
             )
             command.add_argument(
-                "--run-python", action="store_true", help="execute INPUT if it is Python: trust it"
+                "--run-python",
+                action="store_true",
+                help="allow a .py INPUT, which is executed: use only files that you trust",
             )
         command.add_argument(
             "--json",
             action="store_true",
-            help="print one JSON document instead of text; all else goes to standard error",
+            help="print one JSON document instead of text; messages go to standard error",
         )
         row.add(command)
     return made

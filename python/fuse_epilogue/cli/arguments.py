@@ -23,8 +23,10 @@ TARGETS = (
 )
 
 
-#: What the commands take besides what others do.
-SAVED = "a model that `compile` has saved (.so or .fe; its machine code runs: trust it)"
+#: INPUT of the commands that run a model, for their help.
+SAVED = """INPUT is a model saved by `compile` (.so or .fe; it contains
+machine code that is run: use only files that you trust), or any INPUT of `compile`, which is then
+compiled first."""
 
 
 def natural(text: str) -> int:
@@ -46,8 +48,8 @@ def add_numerics(parser: argparse.ArgumentParser) -> None:
         "--numerics",
         choices=NUMERICS,
         default=DEFAULT_NUMERICS,
-        help="exact: every float stays bit for bit; reassociate: floating sums may also start "
-        "from what is added to them, which rounds in another order (default: %(default)s)",
+        help="exact: every float is equal bit for bit; reassociate: a floating sum may also start "
+        "from the bias added to it, which changes the order of rounding (default: %(default)s)",
     )
 
 
@@ -58,7 +60,7 @@ def add_compiling(parser: argparse.ArgumentParser) -> None:
         "--threads",
         metavar="N",
         type=positive,
-        help="threads that parallel loops are made for (default: the target's cores)",
+        help="number of threads of parallel loops (default: the target's cores)",
     )
     parser.add_argument(
         "--size",
@@ -66,7 +68,7 @@ def add_compiling(parser: argparse.ArgumentParser) -> None:
         type=_named_size,
         action="append",
         default=[],
-        help="give a size of the inputs that has a name a value, such as batch=1",
+        help="set a named size of the inputs, such as batch=1",
     )
     parser.add_argument(
         "--sizes",
@@ -74,24 +76,25 @@ def add_compiling(parser: argparse.ArgumentParser) -> None:
         type=_named_sizes,
         action="append",
         default=[],
-        help="have kernels for these values of a size that has a name; others stay possible",
+        help="compile kernels for these values of a named size; other values still run",
     )
     parser.add_argument(
         "--measure",
         metavar="SECONDS",
         type=_seconds,
-        help="time ways to compute the functions for so long, those first that take most time",
+        help="time alternative schedules for SECONDS, the slowest functions first",
     )
     parser.add_argument(
         "--winograd",
         action="store_true",
-        help="allow Winograd's algorithms for convolutions, which round otherwise than sums of "
-        "products; an infinity or a NaN spreads over a tile",
+        help="allow Winograd's algorithms for convolutions: rounding differs from that of sums of "
+        "products, and an infinity or a NaN spreads over a tile",
     )
     parser.add_argument(
         "--database",
         metavar="FOLDER",
-        help="keep what is compiled there, and find it again (its machine code runs: trust it)",
+        help="cache compiled functions in FOLDER (their machine code is run: use only a "
+        "folder that you trust)",
     )
 
 
@@ -103,10 +106,10 @@ def add_inputs(parser: argparse.ArgumentParser) -> None:
         metavar="[NAME=]FILE",
         action="append",
         default=[],
-        help="an input as .npy, in order or by name (default: all are random)",
+        help="a .npy file with an input, in order or by name (default: all are random)",
     )
     parser.add_argument(
-        "--seed", metavar="N", type=natural, default=0, help="of random inputs (default: 0)"
+        "--seed", metavar="N", type=natural, default=0, help="seed of random inputs (default: 0)"
     )
 
 

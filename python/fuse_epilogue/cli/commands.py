@@ -36,7 +36,7 @@ class Command:
     help : str
         One line, for the list of commands.
     description, examples : str
-        For its own ``--help``.
+        Texts of its own ``--help``; the examples call the script.
     add : Callable
         Adds the command's arguments to its parser.
     reads_input : bool
@@ -52,7 +52,9 @@ class Command:
 
 
 def _explain(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--function", metavar="NAME", help="look at this one only (default: all)")
+    parser.add_argument(
+        "--function", metavar="NAME", help="explain only this function (default: all)"
+    )
     add_numerics(parser)
 
 
@@ -61,13 +63,15 @@ def _fuse(parser: argparse.ArgumentParser) -> None:
         "--policy",
         choices=POLICIES,
         default="planner",
-        help="what to fuse (planner: by the costs of a plan where the planner knows the function "
-        "for the target, and by what the intermediates are worth elsewhere; always: whatever is "
-        "not refused; never: nothing, for the report of what could be fused; default: planner)",
+        help="which fusions to apply: planner: those that the planner's costs favour, or, for "
+        "functions it does not know, those that remove enough intermediate memory; always: all "
+        "that are not refused; never: none, only report what could be fused (default: planner)",
     )
     add_numerics(parser)
-    parser.add_argument("--target", help="what to plan for; " + TARGETS + " (default: none)")
-    parser.add_argument("-o", "--out", metavar="FILE", help="write the module there, as JSON")
+    parser.add_argument("--target", help="machine to plan for; " + TARGETS + " (default: none)")
+    parser.add_argument(
+        "-o", "--out", metavar="FILE", help="write the fused module to FILE, as JSON"
+    )
     parser.add_argument(
         "--show", action="store_true", help="print the TIR of each fused function before and after"
     )
@@ -75,68 +79,86 @@ def _fuse(parser: argparse.ArgumentParser) -> None:
 
 def _plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", default="host", help=TARGETS + " (default: host)")
-    parser.add_argument("--function", metavar="NAME", help="plan this one only (default: all)")
-    parser.add_argument("--finite", action="store_true", help="for Trainium: all data are finite")
+    parser.add_argument("--function", metavar="NAME", help="plan only this function (default: all)")
+    parser.add_argument(
+        "--finite", action="store_true", help="Trainium: assume that all data are finite"
+    )
     parser.add_argument(
         "--measure",
         metavar="N",
         type=natural,
         default=0,
-        help="time N points on this machine, a quarter of a second each or so",
+        help="time the N best candidates on this machine, about a quarter of a second each",
     )
     parser.add_argument(
-        "-o", "--out", metavar="FILE", help="write the plan as JSON; of one function"
+        "-o", "--out", metavar="FILE", help="write the plan to FILE as JSON (one function only)"
     )
     parser.add_argument(
-        "--verbose", action="store_true", help="explain every term, all limits and other sizes"
+        "--verbose",
+        action="store_true",
+        help="also explain every cost term, all limits and other sizes",
     )
-    parser.add_argument("--picture", metavar="FILE", help="draw it as SVG; of one function")
+    parser.add_argument(
+        "--picture", metavar="FILE", help="draw the plan as SVG (one function only)"
+    )
 
 
 def _tune(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-o", "--out", metavar="FOLDER", required=True, help="where the database is"
+        "-o", "--out", metavar="FOLDER", required=True, help="folder of the database"
     )
     parser.add_argument(
-        "--trials", type=int, default=64, help="measurements of each function (default: 64)"
+        "--trials",
+        type=int,
+        default=64,
+        help="number of measurements for each function (default: 64)",
     )
     parser.add_argument(
-        "--target", default="host", help=f"{TARGETS}; with num-cores (default: host)"
+        "--target", default="host", help=f"{TARGETS}; it must give num-cores (default: host)"
     )
-    parser.add_argument("--function", metavar="NAME", help="tune this one only (default: all)")
+    parser.add_argument("--function", metavar="NAME", help="tune only this function (default: all)")
     parser.add_argument(
-        "--servers", type=int, default=0, help="processes that measure (default: 0, this one does)"
+        "--servers",
+        type=int,
+        default=0,
+        help="number of processes that measure (default: 0, measure in this process)",
     )
     parser.add_argument(
         "--cost-model",
         choices=["xgb", "random"],
         default="xgb",
-        help="what chooses what is measured; xgb needs the package xgboost (default: xgb)",
+        help="model that chooses the candidates to measure; xgb needs the package xgboost "
+        "(default: xgb)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the search (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the search (default: 0)")
 
 
 def _nki(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--machine", choices=MACHINES, default="trn1", help="which core (default: trn1)"
+        "--machine",
+        choices=MACHINES,
+        default="trn1",
+        help="machine to emit the kernel for (default: trn1)",
     )
-    parser.add_argument("--function", metavar="NAME", help="which function, if there are several")
-    parser.add_argument("--finite", action="store_true", help="all data and weights are finite")
+    parser.add_argument("--function", metavar="NAME", help="function to emit, if INPUT has several")
     parser.add_argument(
-        "-o", "--out", metavar="FILE", help="write the kernel there, and not to stdout"
+        "--finite", action="store_true", help="assume that all data and weights are finite"
+    )
+    parser.add_argument(
+        "-o", "--out", metavar="FILE", help="write the kernel to FILE instead of standard output"
     )
 
 
 def _compile(parser: argparse.ArgumentParser) -> None:
     add_compiling(parser)
-    parser.add_argument("-o", "--out", metavar="FILE", help="save the model there: .so or .fe")
+    parser.add_argument("-o", "--out", metavar="FILE", help="save the model to FILE (.so or .fe)")
 
 
 def _run(parser: argparse.ArgumentParser) -> None:
     add_compiling(parser)
     add_inputs(parser)
     parser.add_argument(
-        "-o", "--out", metavar="FILE", help="write the result as .npy, or all of them as .npz"
+        "-o", "--out", metavar="FILE", help="write one result as .npy, or all results as .npz"
     )
 
 
@@ -148,20 +170,27 @@ def _profile(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=positive,
         default=11,
-        help="runs of which the median counts (default: %(default)s)",
+        help="number of runs; the median is reported (default: %(default)s)",
     )
-    parser.add_argument("--html", metavar="FILE", help="write the report as a page")
+    parser.add_argument("--html", metavar="FILE", help="also write the report as an HTML page")
 
 
 def _calibrate(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", metavar="FILE", type=Path, required=True, help="the JSON file")
     parser.add_argument(
-        "--points", type=int, default=40, help="points of each kernel (default: 40)"
+        "--out", metavar="FILE", type=Path, required=True, help="write the profile to FILE"
     )
     parser.add_argument(
-        "--tracker", metavar="HOST:PORT", help="of TVM's RPC (default: measure here)"
+        "--points",
+        type=int,
+        default=40,
+        help="number of sizes measured for each kernel (default: 40)",
     )
-    parser.add_argument("--key", help="what the servers are called at the tracker")
+    parser.add_argument(
+        "--tracker",
+        metavar="HOST:PORT",
+        help="tracker of TVM's RPC (default: measure this machine)",
+    )
+    parser.add_argument("--key", help="key of the servers at the tracker")
 
 
 #: The commands by name, in the order of the help.
@@ -169,22 +198,21 @@ COMMANDS: MappingProxyType[str, Command] = MappingProxyType(
     {
         "explain": Command(
             "explained",
-            "say of each reduction what can be fused into it, and why the rest cannot",
+            "report what can be fused into each reduction, and why the rest cannot",
             """
-Look at every reduction of every function: what follows it, what of that the reduction can start
-from, what is left for each finished element, and what is refused, with the code of the reason and
-the way out. Fusions of earlier runs are listed separately from what can still be fused. Nothing is
-changed and nothing is written.
+Report for every reduction of every function which of the blocks after it the reduction can absorb,
+which run once on each finished element, and which are refused, with the code of the reason and the
+way out. Fusions of earlier runs are listed separately. No module is changed or written.
 """,
             """
-  python -m fuse_epilogue explain model.json
-  python -m fuse_epilogue explain model.onnx --json
+  fuse-epilogue explain model.json
+  fuse-epilogue explain model.onnx --json
 """,
             _explain,
         ),
         "fuse": Command(
             "fused",
-            "fuse every reduction of a module with what follows it, and say what was done",
+            "fuse every reduction with the work that follows it, and report the outcome",
             """
 Run the pass fuse_epilogue.transform.FuseReductionEpilogue over a module. Reductions whose fusion
 cannot be proved are left as they are, and the report says why. Floats stay bit for bit unless
@@ -192,41 +220,41 @@ cannot be proved are left as they are, and the report says why. Floats stay bit 
 reads; without --out only the report is printed, and the module is discarded.
 """,
             """
-  python -m fuse_epilogue fuse model.json --out fused.json
-  python -m fuse_epilogue fuse model.json --show
-  python -m fuse_epilogue fuse model.onnx --policy planner --target host --out fused.json
+  fuse-epilogue fuse model.json --out fused.json
+  fuse-epilogue fuse model.json --show
+  fuse-epilogue fuse model.onnx --policy planner --target host --out fused.json
 """,
             _fuse,
         ),
         "plan": Command(
             "planned",
-            "choose a schedule for each function by what it costs on a machine, and say why",
+            "choose a schedule for each function by its predicted cost, and explain the choice",
             """
-Choose a schedule for each function of a module: the problem as loops, tile sizes and ways to fuse,
-the machine as constraints, and a cost that is predicted. With --measure the most promising points
-are timed on this machine, and the fastest is taken. Prints the explanation; a plan is also data
-(--out), and a picture (--picture).
+Choose a schedule for each function of a module: loop orders, tile sizes and ways to fuse are
+searched within the limits of the machine, for the lowest predicted cost. With --measure the best
+candidates are timed on this machine, and the fastest is taken. The explanation is printed; --out
+writes the plan as data, --picture as a drawing.
 """,
             """
-  python -m fuse_epilogue plan matmul.json --target host
-  python -m fuse_epilogue plan matmul.json --measure 24
-  python -m fuse_epilogue plan conv.json --target trn1 --out plan.json --picture plan.svg
+  fuse-epilogue plan matmul.json --target host
+  fuse-epilogue plan matmul.json --measure 24
+  fuse-epilogue plan conv.json --target trn1 --out plan.json --picture plan.svg
 """,
             _plan,
         ),
         "tune": Command(
             "tuned",
-            "search schedules by measuring them, fused and unfused; goes on if stopped",
+            "search fused and unfused schedules by measuring them; an interrupted search resumes",
             """
 Tune each function with TVM's MetaSchedule, with fused and unfused reductions in the search space.
-Every measurement is in the database in FOLDER as soon as it is made: a run that was stopped goes on
-when it is started again with the same folder. With --servers, measurements run in processes of
-TVM's RPC on this machine, which listen on the loopback interface only: TVM's RPC trusts its
-network, and anyone who reaches a server may run code there.
+Every measurement is written to the database in FOLDER at once: an interrupted run resumes when it
+is started again with the same folder. With --servers, measurements run in processes of TVM's RPC on
+this machine, which listen on the loopback interface only: TVM's RPC trusts its network, and anyone
+who reaches a server may run code there.
 """,
             """
-  python -m fuse_epilogue tune model.json --out tuned --trials 64
-  python -m fuse_epilogue tune model.json --out tuned --trials 256 --servers 1 --function matmul
+  fuse-epilogue tune model.json --out tuned --trials 64
+  fuse-epilogue tune model.json --out tuned --trials 256 --servers 1 --function matmul
 """,
             _tune,
         ),
@@ -238,7 +266,7 @@ Plan a function for one NeuronCore, emit its NKI kernel, check it against the li
 and predict its latency with the model that comes with this package. No Trainium is needed.
 """,
             """
-  python -m fuse_epilogue nki conv.json --machine trn2 --out kernel.py
+  fuse-epilogue nki conv.json --machine trn2 --out kernel.py
 """,
             _nki,
         ),
@@ -246,14 +274,14 @@ and predict its latency with the model that comes with this package. No Trainium
             "compiled",
             "compile a whole model for a processor, and save it to one file",
             """
-Compile a model, every function of it with its epilogue and a schedule, and save it. INPUT is an
-ONNX model, or a module of Relax whose function "main" is the model. Prints what each function has
-become. The file is read by `run`, `profile` and fuse_epilogue.load; one that ends in .so is a
-shared library for TVM's runtime as well.
+Fuse, schedule and compile every function of a model, and save it. INPUT is an ONNX model, or a
+Relax module whose function "main" is the model. A table with a row for each function is printed.
+The file is read by `run`, `profile` and fuse_epilogue.load; a .so file is also a shared library for
+TVM's runtime.
 """,
             """
-  python -m fuse_epilogue compile model.onnx -o model.so
-  python -m fuse_epilogue compile model.onnx --size batch=1 --threads 2 -o model.so
+  fuse-epilogue compile model.onnx -o model.so
+  fuse-epilogue compile model.onnx --size batch=1 --threads 2 -o model.so
 """,
             _compile,
         ),
@@ -261,12 +289,11 @@ shared library for TVM's runtime as well.
             "executed",
             "run a compiled model on arrays in files, or on random ones",
             f"""
-Run a model once and say what it returns. INPUT is {SAVED}, or what
-`compile` takes, which is compiled first. Results can be written as NumPy has them.
+Run a model once and describe its results. {SAVED}
 """,
             """
-  python -m fuse_epilogue run model.so --input x.npy --out y.npy
-  python -m fuse_epilogue run model.so --input ids=ids.npy --input mask=mask.npy --json
+  fuse-epilogue run model.so --input x.npy --out y.npy
+  fuse-epilogue run model.so --input ids=ids.npy --input mask=mask.npy --json
 """,
             _run,
         ),
@@ -274,13 +301,13 @@ Run a model once and say what it returns. INPUT is {SAVED}, or what
             "profiled",
             "measure each function of a compiled model on this machine",
             f"""
-Run a model some times and report what each function of it is and takes: kind, fusion, predicted
-and measured time, share of the whole. INPUT is {SAVED},
-or what `compile` takes, which is compiled first. Threads: the environment variable TVM_NUM_THREADS.
+Run a model several times and print a table of its functions: kind, fusion, predicted and measured
+time, share of the total. {SAVED} The environment variable TVM_NUM_THREADS sets the number of
+threads.
 """,
             """
-  python -m fuse_epilogue profile model.so
-  python -m fuse_epilogue profile model.onnx --repeats 31 --html report.html
+  fuse-epilogue profile model.so
+  fuse-epilogue profile model.onnx --repeats 31 --html report.html
 """,
             _profile,
         ),
@@ -288,14 +315,14 @@ or what `compile` takes, which is compiled first. Threads: the environment varia
             "calibrated",
             "measure a machine for the planner and write its profile",
             """
-Measure a machine and write its profile. It takes minutes; every measurement is kept beside FILE as
-soon as it is made, and the same command goes on after it was stopped. With --tracker and --key the
-machine is another one, on which a server of TVM's RPC runs; servers of one key have to be of one
+Measure a machine and write its profile. It takes minutes; every measurement is written beside FILE
+at once, so that the same command resumes an interrupted run. With --tracker and --key another
+machine is measured, on which a server of TVM's RPC runs; all servers of one key must be of one
 kind. TVM's RPC trusts its network: anyone who reaches a tracker or a server may run code there.
 """,
             """
-  python -m fuse_epilogue calibrate --out profile.json
-  python -m fuse_epilogue calibrate --out xeon.json --tracker 10.0.0.1:9190 --key xeon
+  fuse-epilogue calibrate --out profile.json
+  fuse-epilogue calibrate --out xeon.json --tracker 10.0.0.1:9190 --key xeon
 """,
             _calibrate,
             reads_input=False,

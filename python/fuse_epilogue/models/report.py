@@ -9,6 +9,7 @@ from html import escape
 from typing import Any
 
 from .. import _html
+from .._printed import Printed
 
 #: The kind of a function that is a view at run time, and takes no time.
 _VIEW = "view"
@@ -65,8 +66,8 @@ class FunctionReport:
     most_s: float = 0.0
 
 
-@dataclass(frozen=True)
-class ModelReport:
+@dataclass(frozen=True, repr=False)
+class ModelReport(Printed):
     """The functions of a compiled model, in the order of their first calls.
 
     A model that was compiled for several sizes has the functions for each. Totals and shares
@@ -177,6 +178,11 @@ class ModelReport:
         reasons = [f"{each.name}: {each.why}" for each in self.functions if each.why]
         return "\n".join([*lines, *([""] if reasons else []), *reasons])
 
+    def __repr__(self) -> str:
+        """Return how many functions there are, and for what."""
+        count = f"{len(self.functions)} function{'' if len(self.functions) == 1 else 's'}"
+        return f"<ModelReport: {count} for {self._setting()}>"
+
     def _repr_html_(self) -> str:
         """Return the table for notebooks."""
         rows = [(*self._row(each), each.why) for each in self.functions]
@@ -195,12 +201,15 @@ class ModelReport:
         >>> ModelReport(target="llvm").to_html().startswith("<!DOCTYPE html>")
         True
         """
-        threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
         return (
             '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>Report</title>'
-            f"<style>{_STYLE}</style></head><body><p>{escape(self.target)}, {threads}</p>"
+            f"<style>{_STYLE}</style></head><body><p>{escape(self._setting())}</p>"
             f"{self._repr_html_()}</body></html>\n"
         )
+
+    def _setting(self) -> str:
+        """Return the target and the number of threads, for people."""
+        return f"{self.target}, {self.threads} thread{'s' if self.threads > 1 else ''}"
 
     def _heads(self) -> list[str]:
         """Return the heads of the columns that say something."""

@@ -18,7 +18,7 @@ from .trace import ITEMSIZE, Access, BufferInfo, Step, Trace
 from .written import Written
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Resources:
     """Resources of a kernel on a machine that it was checked for.
 
@@ -61,6 +61,13 @@ class Resources:
                 f"  instructions: {counts or 'none'}",
                 f"  by engine: {engines or 'none'}",
             )
+        )
+
+    def __repr__(self) -> str:
+        """Return what it is for, and the memory that it takes."""
+        return (
+            f"<Resources on {self.machine}: {self.sbuf_bytes:,} bytes of SBUF and "
+            f"{self.psum_bytes:,} of PSUM in each partition>"
         )
 
 

@@ -16,7 +16,7 @@ from .trace import Step, Trace
 BOUND = 0.8
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Prediction:
     """The predicted time of a kernel, and where it goes.
 
@@ -123,6 +123,10 @@ class Prediction:
             f" PSUM {self.psum_peak:,} of {self.machine.psum_bytes:,}"
         )
         return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        """Return the first line of the table."""
+        return f"<Prediction: {str(self).splitlines()[0]}>"
 
     def _repr_html_(self) -> str:
         """Return how busy each engine is as a table, for notebooks."""

@@ -15,10 +15,11 @@ from tvm.s_tir import Schedule
 from .._arguments import Numerics, check_numerics, flag, word
 from .._interrupts import is_interrupt
 from .._log import logger
+from .._printed import Printed
 from ..cascade import CascadeReport, analyze_cascade, check_factor
 from .find import LEFT_ALONE, reductions_of
 from .move_inputs import move_inputs
-from .report import FAILED, NOT_CHOSEN
+from .report import FAILED, NOT_CHOSEN, counted
 
 #: The module's attribute that holds the report, and that of each changed function with its part.
 MODULE_ATTR = "fuse_epilogue.cascades"
@@ -65,8 +66,8 @@ class CascadeOutcome:
     text: str
 
 
-@dataclass(frozen=True)
-class FunctionCascades:
+@dataclass(frozen=True, repr=False)
+class FunctionCascades(Printed):
     """The cascades of one function, and what became of them.
 
     Attributes
@@ -94,7 +95,8 @@ class FunctionCascades:
             return f"{self.name}: left alone [{self.left_alone}]: {self.reason}."
         if not self.cascades:
             return f"{self.name}: no cascade."
-        lines = [f"{self.name}:"]
+        count = sum(each.fused for each in self.cascades)
+        lines = [f"{self.name}: {count} of {counted(len(self.cascades), 'cascade')} fused"]
         for each in self.cascades:
             verdict = "fused" if each.fused else f"not fused [{each.code}]"
             lines.append(f"    {' -> '.join(each.reductions)}: {verdict}")
@@ -180,7 +182,7 @@ class FuseCascadedReductions:
     >>> x = te.placeholder((4, 128), name="x")
     >>> mod = tvm.IRModule({"main": te.create_prim_func([x, topi.nn.softmax(x)])})
     >>> print(*cascades_of(FuseCascadedReductions("always")(mod)))
-    main:
+    main: 1 of 1 cascade fused
         T_softmax_maxelem -> T_softmax_expsum: fused
             'T_softmax_maxelem' is computed in blocks of 64 keys.
             'T_softmax_expsum' is corrected in each block by T.exp(...).

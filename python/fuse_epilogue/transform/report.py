@@ -11,6 +11,7 @@ from tvm import ir
 
 from .. import _html
 from .._arguments import Numerics
+from .._printed import Printed
 from ..report import FusionReport, FusionStep, Refusal
 from .decide import PolicyName
 
@@ -37,8 +38,8 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-@dataclass(frozen=True)
-class ReductionReport:
+@dataclass(frozen=True, repr=False)
+class ReductionReport(Printed):
     """The outcome for one reduction.
 
     Attributes
@@ -96,8 +97,8 @@ class ReductionReport:
         return f"{text}\nFused: {self.decision}." if self.fused else text
 
 
-@dataclass(frozen=True)
-class FunctionReport:
+@dataclass(frozen=True, repr=False)
+class FunctionReport(Printed):
     """The outcome for one function.
 
     Attributes
@@ -142,8 +143,8 @@ class FunctionReport:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class Report:
+@dataclass(frozen=True, repr=False)
+class Report(Printed):
     """The result of the pass for a module.
 
     Attributes

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tvm import tirx
 
 from .._arguments import prim_func
+from .._printed import Printed
 from ..cascade_certificate import CascadeCertificate
 from ..certificate import Certificate
 from .cascade import check_cascade
@@ -31,8 +32,8 @@ CLAIMS = (
 )
 
 
-@dataclass(frozen=True)
-class Verdict:
+@dataclass(frozen=True, repr=False)
+class Verdict(Printed):
     """The claims of a certificate that :func:`check` has proved.
 
     Attributes

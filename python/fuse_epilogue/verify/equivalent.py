@@ -12,6 +12,7 @@ import numpy as np
 from tvm import tirx
 
 from .._arguments import Numerics, check_numerics, prim_func
+from .._printed import Printed
 from .abstract import AbstractProgram
 from .compare import Comparison, NotEquivalent, same_bits, same_numbers, within_bounds
 from .compiled import Compiled
@@ -36,8 +37,8 @@ _DENSITIES = (0.15, 0.03, 0.4)
 _LITERAL_DENSITIES = (1.0, 0.15, 0.4)
 
 
-@dataclass(frozen=True)
-class Equivalence:
+@dataclass(frozen=True, repr=False)
+class Equivalence(Printed):
     """The result for two functions in which no difference was found.
 
     That is a proof only where `proved` says so. Otherwise nothing but the data says that they are
