@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
 import tvm
+from tvm.script import from_source
 from tvm.script import tirx as T
 
 from depthwise import Options
 from fuse_epilogue import schedules
 from fuse_epilogue.kernels.cpu import stream
+from fuse_epilogue.kernels.cpu.stream.repairs import repairs
+from fuse_epilogue.kernels.scheduled import Scheduled
 from fuse_epilogue.transform import ScheduleModule, schedules_of
 from oracles import compile_together
+from planned_functions.memory import fenced, in_child
 from streaming import HALF_ULP, assert_forward, assert_update, draw, run
 from test_workloads_gradients import GRADIENTS, backward
 from test_workloads_streaming import CASES, UPDATES, forward, name_of, rng_of, updating
@@ -182,3 +187,71 @@ def test_rules_leave_a_parameter_alone_that_they_would_read_late() -> None:
     """Inlined, the copy would be read after the state has changed."""
     with pytest.raises(ValueError, match="'state' writes 's', which 'pad' reads"):
         schedules.apply(neighbour, "llvm")
+
+
+MASKED = """
+@T.prim_func(s_tir=True)
+def main(
+    x: T.Buffer((1, 6, 42)),
+    w: T.Buffer((6, 3)),
+    s: T.Buffer((1, 40), "int32"),
+    y: T.Buffer((1, 6, 40)),
+):
+    p = T.sblock_alloc_buffer((1, 6, 42))
+    total = T.sblock_alloc_buffer((1, 6, 40))
+    for n, c, i in T.grid(1, 6, 42):
+        with T.sblock("pad"):
+            vn, vc, vi = T.axis.remap("SSS", [n, c, i])
+            p[vn, vc, vi] = T.if_then_else(
+                vi >= 2, T.if_then_else(s[vn, vi - 2] == s[vn, 0], x[vn, vc, COLUMN], 0.0), 0.0
+            )
+    for n, c, i, k in T.grid(1, 6, 40, 3):
+        with T.sblock("conv"):
+            vn, vc, vi, vk = T.axis.remap("SSSR", [n, c, i, k])
+            with T.init():
+                total[vn, vc, vi] = T.float32(0)
+            total[vn, vc, vi] = total[vn, vc, vi] + p[vn, vc, vi + vk] * w[vc, vk]
+    for n, c, i in T.grid(1, 6, 40):
+        with T.sblock("relu"):
+            vn, vc, vi = T.axis.remap("SSS", [n, c, i])
+            y[vn, vc, vi] = T.max(total[vn, vc, vi], 0.0)
+"""
+
+
+def masked(column: str) -> Any:
+    """Return the stream kernel of a masked sum, with an unscheduled core, or None."""
+    func = from_source(MASKED.replace("COLUMN", column))
+    return stream.schedule(func, 1, lambda core: Scheduled(core, "sum", "none"))
+
+
+def test_a_mask_is_evaluated_only_behind_its_guard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first column there is no number to compare, and no memory to read."""
+    rng = np.random.default_rng(1)
+    x, w = (rng.integers(-4, 5, shape).astype("float32") for shape in ((1, 6, 42), (6, 3)))
+    numbers = np.repeat(np.arange(4, dtype="int32"), 10)[None]
+    taps = np.zeros((1, 6, 42), "float32")
+    taps[..., 2:] = np.where(numbers == 0, x[..., 2:], 0)
+    total = sum(taps[..., k : k + 40] * w[None, :, k, None] for k in range(3))
+    arrays = [fenced(each, False, 4) for each in (x, w, numbers, np.zeros_like(total))]
+
+    def end() -> str:
+        kernel = compiled(masked("vi").func)
+
+        def call() -> str:
+            kernel(*map(tvm.runtime.from_dlpack, arrays))
+            return "right" if np.array_equal(arrays[-1], np.maximum(total, 0)) else "wrong"
+
+        return in_child([call])[0]
+
+    assert end() == "right"
+    monkeypatch.setattr(sys.modules[repairs.__module__], "where", lambda _, condition: condition)
+    assert end() == "died of signal 11"
+
+
+def test_a_mask_stays_where_its_operand_is_not_defined_without_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert masked("vi") is not None
+    assert masked("vi - 2") is None
+    monkeypatch.setattr(stream, "may_be_discarded", lambda *_: True)
+    assert masked("vi - 2") is not None

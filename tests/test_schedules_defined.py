@@ -199,6 +199,35 @@ DYING = {
 }
 
 
+#: A product that a stage replaces by its operand.
+CHOOSING = Function(
+    "product",
+    {"m": 17, "n": 2, "k": 3},
+    "int8",
+    "int32",
+    {"transposed": [False, False]},
+    stages=(Stage("choose", Operand("short, strided", "row", "whole")),),
+    tight=False,
+)
+
+
+def test_a_choice_by_data_is_not_that_of_a_state() -> None:
+    """Its condition is guarded, and is not evaluated once more outside of its guard."""
+    verdict = judge(CHOOSING, seed=1)
+    assert (verdict.kind, verdict.detail) == (SAME, "")
+
+
+def test_a_padding_is_not_computed_in_a_divisor() -> None:
+    """TVM does not compile ``12 / 0`` behind a guard that is never true, as in a first vector."""
+    form = {"stride": 2, "dilation": 2, "left": 8, "right": 0, "padding": "block"}
+    form |= {"channels_last": False, "guard": "quotient of x, select"}
+    sizes = {"n": 1, "c": 7, "w": 8, "k": 5}
+    # The target of every third seed has vectors of four.
+    verdict = judge(Function("conv", sizes, "float16", "float32", form, tight=False), seed=3)
+    assert (verdict.kind, verdict.detail) == (SAME, "")
+    assert "module with a kernel of kind row program" in verdict.ways
+
+
 @pytest.mark.parametrize("name", DYING)
 def test_schedules_are_right_next_to_unreadable_memory(name: str) -> None:
     function, *_ = DYING[name]

@@ -20,7 +20,8 @@ from tvm.ir import Call, Range, TensorLoad, prim
 from tvm.sym import Analyzer
 
 from ..tir.nest import Nest, all_nests
-from ..tir.walk import handle, loads, substitute, uses
+from ..tir.walk import handle, loads, parts_of, substitute, uses
+from .defined import DIVISIONS, is_integer
 
 
 @dataclass(frozen=True)
@@ -222,7 +223,8 @@ def inlined(
 ) -> Program:
     """Return a program whose elementwise intermediates are computed by their readers.
 
-    A value is then computed as often as it is read, and only where it is read.
+    A value is then computed as often as it is read, and only where it is read. A divisor is not
+    inlined: TVM fails to compile a division by a constant 0, even one that a guard excludes.
 
     Parameters
     ----------
@@ -242,11 +244,25 @@ def inlined(
         if stage.reduced or len(stage.stores) > 1 or program.is_param(stage.output):
             continue
         readers = [each for each in stages if each is not stage and each.reads(stage.output)]
+        if any(_divides_by(each, stage.output) for each in readers):
+            continue
         if wanted is not None and not wanted(stage, readers):
             continue
         stages = [_with_inlined(each, stage) for each in stages if each is not stage]
         changed = True
     return replace(program, stages=tuple(stages)) if changed else program
+
+
+def _divides_by(reader: Stage, buffer: Any) -> bool:
+    """Whether a stage divides integers by a value of a buffer, or takes a remainder by one."""
+    values = [each for store in reader.stores for each in (store.value, store.init)]
+    divisions = [node for each in values if each is not None for node in parts_of(each, *DIVISIONS)]
+    return any(
+        handle(load.source) == handle(buffer)
+        for each in divisions
+        if is_integer(each)
+        for load in loads(each.b)
+    )
 
 
 def _with_inlined(reader: Stage, stage: Stage) -> Stage:

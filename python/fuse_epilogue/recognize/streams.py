@@ -174,7 +174,7 @@ def is_mask(condition: Any) -> bool:
 
 
 def is_of_state(node: Any) -> bool:
-    """Whether an if_then_else chooses between two buffers, as between a state and columns."""
-    _, inside, outside = node.args
+    """Whether an if_then_else chooses by its axes between two buffers: a state and columns."""
+    condition, inside, outside = node.args
     both = isinstance(inside, TensorLoad) and isinstance(outside, TensorLoad)
-    return both and handle(inside.source) != handle(outside.source)
+    return both and handle(inside.source) != handle(outside.source) and not loads(condition)

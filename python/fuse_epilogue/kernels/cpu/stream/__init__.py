@@ -21,6 +21,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Call
 
+from ....recognize.defined import analyzer_of, may_be_discarded
 from ....recognize.stream_elements import read_element
 from ....recognize.streams import (
     Piece,
@@ -128,14 +129,16 @@ def schedule_sums(func: tirx.PrimFunc, part: Core) -> Scheduled | None:
 def _without_streams(piece: Piece) -> Any:
     """Return a statement without masks of sequences, and with zeros for a state.
 
-    Nothing is claimed of it: wherever the two are not the same, the repairs follow.
+    Nothing is claimed of its values: wherever the two are not the same, the repairs follow. Without
+    a mask its operand is computed everywhere, so a mask stays unless the operand is defined there.
     """
+    analyzer = analyzer_of(piece.block.iter_vars)
 
     def choice(node: Any) -> Any:
         if not is_choice(node):
             return node
         condition, inside, outside = node.args
-        if is_mask(condition):
+        if is_mask(condition) and may_be_discarded(inside, analyzer):
             return inside
         if is_of_state(node):
             return tirx.if_then_else(condition, inside, tirx.const(0, inside.ty.dtype))

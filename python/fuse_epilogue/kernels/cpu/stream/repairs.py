@@ -7,17 +7,18 @@ for the channels:                             for the columns:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Call, TensorLoad, prim
+from tvm.ir import Call, prim
 
 from ....recognize.stages import Axis, analyzer_of
 from ....recognize.stream_elements import Element
-from ....recognize.streams import is_choice
-from ....tir.walk import loads, substitute, uses
+from ....recognize.streams import is_choice, is_mask, is_of_state
+from ....tir.walk import substitute, uses
 from ...stream.elements import stored
 
 #: First columns that are written out one by one, at most.
@@ -39,9 +40,11 @@ def repairs(element: Element, threads: int) -> list[Any] | None:
     Returns
     -------
     list[tvm.tirx.Stmt] or None
-        None if it cannot be said where the result is to be repaired.
+        None if it cannot be said where the result is to be repaired, or only after its sums.
     """
-    masks, states = conditions(element)
+    wrong, states = conditions(element)
+    if any(uses(each, var) for each in wrong for var, _ in element.sums):
+        return None
     made: list[Any] = []
     if states:
         found = first_columns(element, states)
@@ -55,36 +58,66 @@ def repairs(element: Element, threads: int) -> list[Any] | None:
         others = [axis for axis in element.axes if axis is not column]
         body = tirx.SeqStmt(elements) if count > 1 else elements[0]
         made.append(loops(others, body, threads))
-    if masks:
-        outer = [axis for axis in element.axes if any(uses(each, axis.var) for each in masks)]
+    if wrong:
+        outer = [axis for axis in element.axes if any(uses(each, axis.var) for each in wrong)]
         inner = [axis for axis in element.axes if not any(axis is each for each in outer)]
-        wrong = reduce(prim.Or, [prim.Not(each) for each in masks])
-        body = tirx.IfThenElse(wrong, loops(inner, stored(element), 1), None)
+        body = tirx.IfThenElse(reduce(prim.Or, wrong), loops(inner, stored(element), 1), None)
         made.append(loops(outer, body, threads))
     return made
 
 
 def conditions(element: Element) -> tuple[list[Any], list[Any]]:
-    """Return the conditions of an element: those that compare sequences, those before a state."""
-    masks: list[Any] = []
+    """Return where an element is wrong by a mask, and the conditions that choose a state.
+
+    A mask is evaluated only where the element evaluates it: the conditions around it come first.
+    """
+    wrong: list[Any] = []
     states: list[Any] = []
 
-    def call(node: Any) -> None:
-        if not is_choice(node):
-            return
-        condition, inside, outside = node.args
-        if any(str(load.ty.dtype) == "int32" for load in loads(condition)):
-            found = masks
-        elif isinstance(inside, TensorLoad) and isinstance(outside, TensorLoad):
-            found = states
-        else:
-            return
-        if not any(tvm_ffi.structural_equal(condition, each) for each in found):
-            found.append(condition)
+    def visit(expr: Any, around: tuple[Any, ...]) -> None:
+        for node in outermost_choices(expr):
+            condition, inside, outside = node.args
+            visit(condition, around)
+            if is_mask(condition):
+                add(wrong, where(around, prim.Not(condition)))
+            elif is_of_state(node):
+                add(states, condition)
+            visit(inside, (*around, condition))
+            visit(outside, (*around, prim.Not(condition)))
 
     for each in element.expressions:
-        tvm_ffi.structural_walk(each, (Call, call))
-    return masks, states
+        visit(each, ())
+    return wrong, states
+
+
+def add(found: list[Any], condition: Any) -> None:
+    """Append a condition that is not among those that were found."""
+    if not any(tvm_ffi.structural_equal(condition, each) for each in found):
+        found.append(condition)
+
+
+def where(around: Sequence[Any], condition: Any) -> Any:
+    """Return whether a condition holds where those around it do; it is not evaluated elsewhere.
+
+    TVM evaluates both sides of an ``and``, hence the choices.
+    """
+    for each in reversed(around):
+        condition = tirx.if_then_else(each, condition, tirx.const(False, "bool"))
+    return condition
+
+
+def outermost_choices(expr: Any) -> list[Any]:
+    """Return the choices of an expression that are in no other choice."""
+    found = []
+
+    def choice(node: Any) -> Any:
+        if not is_choice(node):
+            return node
+        found.append(node)
+        return tirx.Var("chosen", node.ty)
+
+    tvm_ffi.structural_map(expr, (Call, choice), order="pre")
+    return found
 
 
 def first_columns(element: Element, states: list[Any]) -> tuple[Axis, int] | None:
