@@ -13,7 +13,7 @@ from tvm.tirx import PrimFunc
 from certified import buffers
 from fuse_epilogue import CascadeCertificate, CascadeStage
 from fuse_epilogue.tir.walk import substitute
-from fuse_epilogue.verify.tree import Tree
+from fuse_epilogue.verify.certificate.tree import Tree
 
 F = "float32"
 ROWS, COLUMNS, FACTOR = 2, 2, 3

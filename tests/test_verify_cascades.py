@@ -9,7 +9,7 @@ import pytest
 
 from cascade_by_hand import WRONG, Form, after, before
 from fuse_epilogue import verify
-from fuse_epilogue.verify.field import Field, Ratio
+from fuse_epilogue.verify.proof.field import Field, Ratio
 
 KEYS = 5
 

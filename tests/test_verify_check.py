@@ -271,7 +271,7 @@ def test_what_is_nested_too_deeply_is_given_up(monkeypatch: pytest.MonkeyPatch) 
     def deep(*_: object, **__: object) -> None:
         raise RecursionError("too deep")
 
-    monkeypatch.setattr("fuse_epilogue.verify.claim_values.Values", deep)
+    monkeypatch.setattr("fuse_epilogue.verify.certificate.claim_values.Values", deep)
     with pytest.raises(CertificateError, match="too large .*: too deep"):
         checked(certified(BIAS))
 
@@ -333,7 +333,7 @@ def test_external_functions_are_what_they_are_called() -> None:
 
 
 def test_too_many_terms_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fuse_epilogue.verify.value_terms._TERMS", 12)
+    monkeypatch.setattr("fuse_epilogue.verify.certificate.value_terms._TERMS", 12)
     with pytest.raises(CertificateError, match="too many terms"):
         checked(certified(BIAS))
 
@@ -401,5 +401,5 @@ def test_one_certificate_does_not_do_for_another_function() -> None:
 
 @pytest.mark.parametrize("name", [BIAS, SCALED, SWAPPED, LOCAL, "int8_masked_or_if_asked"])
 def test_z3_is_not_needed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fuse_epilogue.verify.prover.has_z3", lambda: False)
+    monkeypatch.setattr("fuse_epilogue.verify.proof.prover.has_z3", lambda: False)
     checked(certified(name))

@@ -299,7 +299,7 @@ def test_a_rare_difference_is_found_by_z3() -> None:
 
 
 def test_without_z3_normal_forms_still_prove(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("prover", "unknowns"):
+    for module in ("proof.prover", "unknowns"):
         monkeypatch.setattr(f"fuse_epilogue.verify.{module}.has_z3", lambda: False)
     assert equivalent(BIAS_LAST, BIAS_FIRST, compiled=False).proved
     assert equivalent(CLIPPED_LAST, CLIPPED_TERMS, compiled=False).proved

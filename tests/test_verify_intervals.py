@@ -10,10 +10,10 @@ import pytest
 
 import oracles
 from fuse_epilogue.verify import EvaluationError, compile_function
-from fuse_epilogue.verify.abstract import AbstractProgram
-from fuse_epilogue.verify.intervals import IntervalArithmetic
-from fuse_epilogue.verify.rounding import ANYTHING, NAN, is_nan, is_unknown
-from fuse_epilogue.verify.scalars import POISON, WorkLimit, scalar_type
+from fuse_epilogue.verify.evaluation.abstract import AbstractProgram
+from fuse_epilogue.verify.evaluation.intervals import IntervalArithmetic
+from fuse_epilogue.verify.evaluation.rounding import ANYTHING, NAN, is_nan, is_unknown
+from fuse_epilogue.verify.evaluation.scalars import POISON, WorkLimit, scalar_type
 from programs import ACCEPT, Case
 
 X = IntervalArithmetic()

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from fuse_epilogue.verify.scalars import POISON, float_to_int
+from fuse_epilogue.verify.evaluation.scalars import POISON, float_to_int
 
 # The number, the type, and what x86 converts it to: toward zero, and to the smallest integer of the
 # instruction where it does not fit. Narrow types take the low bits of 32, uint32 those of 64.

@@ -12,9 +12,9 @@ from tvm.tirx import PrimFunc
 
 from certified import Certified, loaded, value
 from fuse_epilogue.verify import CertificateError, check
-from fuse_epilogue.verify.prover import Prover
-from fuse_epilogue.verify.scalars import scalar_type
-from fuse_epilogue.verify.symbolic import TermArithmetic
+from fuse_epilogue.verify.evaluation.scalars import scalar_type
+from fuse_epilogue.verify.proof.prover import Prover
+from fuse_epilogue.verify.proof.symbolic import TermArithmetic
 
 N, K = 8, 3
 
@@ -144,7 +144,7 @@ def test_spellings_of_one_value_are_believed_and_others_refused(
     name: str, use: str, with_z3: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not with_z3:
-        monkeypatch.setattr("fuse_epilogue.verify.prover.has_z3", lambda: False)
+        monkeypatch.setattr("fuse_epilogue.verify.proof.prover.has_z3", lambda: False)
     spellings, twin = SPELLINGS[name]
     given = fused(program(stores(USES[use], spellings[0])))
     for spelling in spellings:

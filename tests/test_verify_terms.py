@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fuse_epilogue.verify.intervals import IntervalArithmetic
-from fuse_epilogue.verify.prover import Prover
-from fuse_epilogue.verify.scalars import ScalarType, scalar_type
-from fuse_epilogue.verify.symbolic import TermArithmetic
-from fuse_epilogue.verify.tables import equal_by_table
+from fuse_epilogue.verify.evaluation.intervals import IntervalArithmetic
+from fuse_epilogue.verify.evaluation.scalars import ScalarType, scalar_type
+from fuse_epilogue.verify.proof.prover import Prover
+from fuse_epilogue.verify.proof.symbolic import TermArithmetic
+from fuse_epilogue.verify.proof.tables import equal_by_table
 
 VARIABLES = ("x", "y", "c")
 OPERATIONS = {
@@ -182,7 +182,7 @@ LAWS: dict[str, tuple[str, Expression, Expression, Expression]] = {
 @pytest.mark.parametrize("with_z3", [True, False])
 def test_laws(law: str, with_z3: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not with_z3:
-        monkeypatch.setattr("fuse_epilogue.verify.prover.has_z3", lambda: False)
+        monkeypatch.setattr("fuse_epilogue.verify.proof.prover.has_z3", lambda: False)
     name, *sides = LAWS[law]
     type = scalar_type(name)
     table = TermArithmetic(exact=False)
@@ -314,7 +314,7 @@ def test_a_nan_is_a_nan_whatever_it_meets() -> None:
 
 
 def test_a_limit_on_terms() -> None:
-    from fuse_epilogue.verify.scalars import WorkLimit
+    from fuse_epilogue.verify.evaluation.scalars import WorkLimit
 
     type = scalar_type("int32")
     table = TermArithmetic(exact=False, limit=5)

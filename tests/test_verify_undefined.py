@@ -17,10 +17,10 @@ from tvm.tirx import For, PrimFunc
 from tvm.tirx.stmt import ForKind
 
 from fuse_epilogue.verify import EvaluationError, NotEquivalent, compile_function, equivalent
-from fuse_epilogue.verify.compiled import Compiled, without_threads
-from fuse_epilogue.verify.isolated import Died, run_isolated
-from fuse_epilogue.verify.scalars import UnsupportedError
-from fuse_epilogue.verify.watched import REPORT, watched
+from fuse_epilogue.verify.evaluation.compiled import Compiled, without_threads
+from fuse_epilogue.verify.evaluation.isolated import Died, run_isolated
+from fuse_epilogue.verify.evaluation.scalars import UnsupportedError
+from fuse_epilogue.verify.evaluation.watched import REPORT, watched
 
 Value = Callable[..., Any]
 if_then_else, truncdiv, Select = T.if_then_else, T.truncdiv, T.Select

@@ -14,11 +14,11 @@ from tvm import s_tir, tirx
 from tvm.ir import Call
 
 from fuse_epilogue.report import refusal_code
-from fuse_epilogue.verify.abstract import AbstractProgram
 from fuse_epilogue.verify.evaluate import EvaluationError, UnsupportedError
-from fuse_epilogue.verify.intervals import IntervalArithmetic
-from fuse_epilogue.verify.rounding import FORMATS
-from fuse_epilogue.verify.scalars import ScalarType
+from fuse_epilogue.verify.evaluation.abstract import AbstractProgram
+from fuse_epilogue.verify.evaluation.intervals import IntervalArithmetic
+from fuse_epilogue.verify.evaluation.rounding import FORMATS
+from fuse_epilogue.verify.evaluation.scalars import ScalarType
 
 from .build import REDUCTION, build, epilogue_name, sizes_of
 from .data import Arrays, make_arrays

@@ -15,14 +15,19 @@ from typing import Any
 from tvm import tirx
 
 from fuse_epilogue.verify.evaluate import Program
-from fuse_epilogue.verify.expressions import ExpressionWriter
-from fuse_epilogue.verify.integers import integer_operation
-from fuse_epilogue.verify.machine import RUNTIME, MachineDialect
-from fuse_epilogue.verify.parameters import declare_parameters
-from fuse_epilogue.verify.scalars import POISON, EvaluationError, ScalarType, float_to_int
-from fuse_epilogue.verify.scalars import round_bfloat16 as stored
-from fuse_epilogue.verify.statements import StatementWriter, unwritten
-from fuse_epilogue.verify.values import Value
+from fuse_epilogue.verify.evaluation.expressions import ExpressionWriter
+from fuse_epilogue.verify.evaluation.integers import integer_operation
+from fuse_epilogue.verify.evaluation.parameters import declare_parameters
+from fuse_epilogue.verify.evaluation.scalar_ops import RUNTIME, MachineDialect
+from fuse_epilogue.verify.evaluation.scalars import (
+    POISON,
+    EvaluationError,
+    ScalarType,
+    float_to_int,
+)
+from fuse_epilogue.verify.evaluation.scalars import round_bfloat16 as stored
+from fuse_epilogue.verify.evaluation.statements import StatementWriter, unwritten
+from fuse_epilogue.verify.evaluation.values import Value
 
 from .data import Arrays
 

@@ -10,14 +10,14 @@ from .._arguments import prim_func
 from .._printed import Printed
 from ..cascade_certificate import CascadeCertificate
 from ..certificate import Certificate
-from .cascade import check_cascade
-from .claim_defined import check_defined
-from .claim_domains import check_loops, check_variables
-from .claim_order import check_order, check_placement
-from .claim_structure import check_regions, check_structure
-from .claim_values import check_values
-from .scalars import WorkLimit
-from .subject import CertificateError, Subject, demand
+from .cascades.checker import check_cascade
+from .certificate.claim_defined import check_defined
+from .certificate.claim_domains import check_loops, check_variables
+from .certificate.claim_order import check_order, check_placement
+from .certificate.claim_structure import check_regions, check_structure
+from .certificate.claim_values import check_values
+from .certificate.subject import CertificateError, Subject, demand
+from .evaluation.scalars import WorkLimit
 
 __all__ = ["CertificateError", "Verdict", "check"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .rounding import Interval, is_nan, is_unknown
+from .evaluation.rounding import Interval, is_nan, is_unknown
 
 
 class NotEquivalent(Exception):

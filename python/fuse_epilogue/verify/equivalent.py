@@ -13,17 +13,17 @@ from tvm import tirx
 
 from .._arguments import Numerics, check_numerics, prim_func
 from .._printed import Printed
-from .abstract import AbstractProgram
 from .compare import Comparison, NotEquivalent, same_bits, same_numbers, within_bounds
-from .compiled import Compiled
-from .data import KINDS, LITERALS, TAME, Arrays, copies, literals_of, make_arrays
 from .evaluate import Program, compile_function
-from .intervals import IntervalArithmetic
-from .isolated import Died, run_isolated
-from .parameters import Parameter, shape_of, work_of
-from .scalars import EvaluationError, UnsupportedError
+from .evaluation.abstract import AbstractProgram
+from .evaluation.compiled import Compiled
+from .evaluation.data import KINDS, LITERALS, TAME, Arrays, copies, literals_of, make_arrays
+from .evaluation.intervals import IntervalArithmetic
+from .evaluation.isolated import Died, run_isolated
+from .evaluation.parameters import Parameter, shape_of, work_of
+from .evaluation.scalars import EvaluationError, UnsupportedError
+from .evaluation.watched import REPORT, watched
 from .unknowns import Symbolic, prove
-from .watched import REPORT, watched
 
 # Stores above which the evaluator is not used: it takes some microseconds for each.
 _EFFORT = 60_000

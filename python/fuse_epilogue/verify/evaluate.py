@@ -17,17 +17,12 @@ import numpy as np
 from tvm import tirx
 
 from .._arguments import prim_func, word
-from .expressions import ExpressionWriter
-from .machine import RUNTIME, MachineDialect
-from .parameters import Parameter, declare_parameters
-from .scalars import (
-    EvaluationError,
-    ScalarType,
-    UnsupportedError,
-    round_bfloat16,
-)
-from .statements import StatementWriter, compile_source, unwritten
-from .values import Value
+from .evaluation.expressions import ExpressionWriter
+from .evaluation.parameters import Parameter, declare_parameters
+from .evaluation.scalar_ops import RUNTIME, MachineDialect
+from .evaluation.scalars import EvaluationError, ScalarType, UnsupportedError, round_bfloat16
+from .evaluation.statements import StatementWriter, compile_source, unwritten
+from .evaluation.values import Value
 
 __all__ = ["EvaluationError", "Parameter", "Program", "UnsupportedError", "compile_function"]
 

@@ -11,13 +11,13 @@ from typing import Any
 from tvm import tirx
 
 from .._arguments import Numerics, check_numerics, prim_func
-from .abstract import AbstractProgram
-from .field_arithmetic import FieldArithmetic
-from .parameters import Parameter, shape_of, work_of
-from .prover import Prover, has_z3
-from .scalars import POISON, EvaluationError, UnsupportedError, WorkLimit
-from .symbolic import TermArithmetic
-from .terms import Term
+from .evaluation.abstract import AbstractProgram
+from .evaluation.parameters import Parameter, shape_of, work_of
+from .evaluation.scalars import POISON, EvaluationError, UnsupportedError, WorkLimit
+from .proof.field_arithmetic import FieldArithmetic
+from .proof.prover import Prover, has_z3
+from .proof.symbolic import TermArithmetic
+from .proof.terms import Term
 
 # Stores and terms above which a function is not unrolled.
 _EFFORT = 20_000

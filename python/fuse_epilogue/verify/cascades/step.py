@@ -1,0 +1,233 @@
+"""The fused block of a cascade, held against the stages of its certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import TensorLoad, prim
+
+from ...tir.walk import handle, loads, same, uses
+from ..certificate.subject import CertificateError, demand
+from ..certificate.tree import Block
+from ..proof.field import Ratio
+from .loop import Loop, Nest, nests, update_of
+from .stages import BLOCK, StageChecker
+from .terms import runs_once, variable
+
+
+class StepChecker(StageChecker):
+    """Proves that the loop makes of its states what the stages claim."""
+
+    def check_loop(self) -> None:
+        """Prove that the fused block starts and steps its states as the stages claim."""
+        certificate = self.certificate
+        found = self.trees[1].named(certificate.block)
+        demand(len(found) == 1, "block", f"there are {len(found)} such blocks after")
+        self.fused = found[0]
+        demand(runs_once(self.fused), "block", "its loops are not serial from 0")
+        loop = self._loop(self.fused)
+        self._check_start(loop)
+        pending = list(nests(self.fused.block.body, Nest((), (), None)))
+        for place in range(len(certificate.stages)):
+            pending = self._check_step(loop, pending, place)
+        self._check_written(loop, pending)
+
+    def _loop(self, block: Block) -> Loop:
+        certificate = self.certificate
+        axes = list(block.block.iter_vars)
+        kinds = [int(axis.iter_type) for axis in axes]
+        count = len(certificate.rows)
+        demand(kinds == [0] * count + [2], "block", "its axes are not the rows and a block of keys")
+        values, pairs = {}, zip(axes, certificate.rows, certificate.rows_extents, strict=False)
+        for axis, row, extent in pairs:
+            same_extent = self._same(axis.dom.extent, extent)
+            demand(same_extent, "rows_extents", f"'{axis.var.name}' has another extent")
+            values[handle(axis.var)] = self.point(row, extent)
+        number = self.field.atom(BLOCK)
+        values[handle(axes[-1].var)] = number
+        factor, shared = int(certificate.factor), int(certificate.shared)
+        demand(factor >= 1 and 0 <= shared < len(certificate.keys), "factor", "out of range")
+        extents = certificate.keys_extents
+        self._check_blocks(axes[-1].dom.extent, extents[shared], factor)
+        serial = [
+            loop
+            for loop in self.fused.loops
+            if uses(self.fused.realize.iter_values[-1], loop.loop_var)
+        ]
+        kept = all(loop.kind == tirx.ForKind.SERIAL for loop in serial)
+        demand(kept, "block", "the loop over blocks of keys is not serial")
+        every = self.field.mul(number, self.field.literal(factor))
+        for place, extent in enumerate(extents):
+            if place != shared:
+                every = self.field.mul(every, self._terms().number(extent))
+        self.count = every
+        after = self.field.mul(self.field.add(number, self.field.one), self.field.literal(factor))
+        limit = extents[shared]
+        if not (isinstance(limit, prim.IntImm) and int(limit) % factor == 0):
+            after = self.field.extremum("min", [after, self._terms().number(limit)])
+        for place, extent in enumerate(extents):
+            if place != shared:
+                after = self.field.mul(after, self._terms().number(extent))
+        self.total = after
+        known = {handle(param) for param in self.functions[0].params}
+        known |= set(self.trees[0].allocated())
+        loop = Loop(self.program, values, shared, factor, number, self.names, list(extents), known)
+        for place, proof in enumerate(certificate.stages):
+            indices = [self._terms().number(index) for index in proof.indices]
+            key = handle(proof.state)
+            fresh = key not in loop.states and (
+                key not in known or same(proof.state, proof.accumulator)
+            )
+            demand(fresh, f"stages[{place}].state", "it is another buffer of the program")
+            axes = [variable(axis) for axis in proof.axes]
+            loop.states[key] = indices, ("state", place), axes
+        return loop
+
+    def _check_blocks(self, found: Any, extent: Any, factor: int) -> None:
+        """Prove that there are as many blocks as hold all keys, and no more."""
+        if isinstance(extent, prim.IntImm):
+            right = isinstance(found, prim.IntImm) and int(found) == -(-int(extent) // factor)
+        else:
+            candidates = [
+                prim.FloorDiv(extent + (factor - 1), prim.IntImm(extent.ty, factor)),
+                tirx.ceildiv(extent, factor),
+            ]
+            right = any(self._same(found, each) for each in candidates)
+            right = right or (factor == 1 and self._same(found, extent))
+        demand(right, "factor", "there are more or fewer blocks of keys")
+
+    def _check_start(self, loop: Loop) -> None:
+        """Prove that T.init stores the start of each state."""
+        init = self.fused.block.init
+        demand(init is not None, "block", "it has no T.init")
+        left = dict(loop.states)
+        for nest in nests(init, Nest((), (), None)):
+            key = handle(nest.store.buffer)
+            demand(key in left and not nest.conditions, "block", "T.init stores something else")
+            place = left.pop(key)[1][1]
+            claim = f"stages[{place}].state_init"
+            values = self._at_axes(loop, nest, place, claim)
+            found = loop.terms(values).number(nest.store.value)
+            demand(self.field.equal(found, self.stages[place].state_init), claim, "not in T.init")
+            self._check_element(loop, nest, place, values, claim)
+        demand(not left, "block", "T.init leaves a state without a start")
+
+    def _at_axes(self, loop: Loop, nest: Nest, place: int, claim: str) -> dict[int, Ratio]:
+        """Return what loops over a stage's own axes stand for."""
+        proof = self.certificate.stages[place]
+        demand(len(nest.loops) == len(proof.axes), claim, "its loops are not those of its axes")
+        values = dict(loop.values)
+        for (var, extent), axis, own in zip(
+            nest.loops, proof.axes, proof.axes_extents, strict=True
+        ):
+            demand(self._same(extent, own), claim, f"loop '{var.name}' has another extent")
+            values[handle(var)] = self.point(axis, own)
+        return values
+
+    def _check_element(
+        self, loop: Loop, nest: Nest, place: int, values: dict[int, Ratio], claim: str
+    ) -> None:
+        indices = [loop.terms(values).number(index) for index in nest.store.indices]
+        key = handle(self.certificate.stages[place].state)
+        demand(self._equal(indices, loop.states[key][0]), claim, "another element of the state")
+
+    def _check_step(self, loop: Loop, pending: list[Nest], place: int) -> list[Nest]:
+        """Prove the step of one stage; returns the stores that come after it."""
+        proof, stage = self.certificate.stages[place], self.stages[place]
+        claim = stage.claim
+        while pending:
+            nest = pending.pop(0)
+            key = handle(nest.store.buffer)
+            demand(key not in loop.states, f"{claim}.step", "a state is overwritten too early")
+            demand(key not in loop.nexts and key not in loop.known, "block", "it stores elsewhere")
+            own = [one for one in loads(nest.store.value) if same(one.source, nest.store.buffer)]
+            if not own:
+                demand(nest.start is None, "block", "a T.init of a plain store")
+                demand(
+                    key not in loop.plain or not _combines(pending, key), "block", "stored twice"
+                )
+                self._define(loop, nest, place)
+                continue
+            axes = [
+                (variable(axis), extent)
+                for axis, extent in zip(proof.axes, proof.axes_extents, strict=True)
+            ]
+            at = loop.at(nest, axes, f"{claim}.step")
+            loop.check_conditions(nest, at, f"{claim}.step")
+            indices = [loop.terms(at).number(index) for index in nest.store.indices]
+            self._check_correction(loop, nest, place, at, indices)
+            loop.plain.pop(key, None)
+            term = loop.terms(at).number(update_of(nest.store, stage.monoid, f"{claim}.monoid"))
+            right = self._in_loop(stage.step, place)
+            demand(self.field.equal(term, right), f"{claim}.step", "the loop adds something else")
+            loop.nexts[key] = indices, variable(proof.value)
+            self.next_of[place] = nest.store.buffer
+            return pending
+        raise CertificateError(f"{claim}.step", "the loop has no step for it")
+
+    def _define(self, loop: Loop, nest: Nest, place: int) -> None:
+        loop.define(nest, "block")
+
+    def _check_correction(
+        self, loop: Loop, nest: Nest, place: int, at: dict[int, Ratio], indices: list[Ratio]
+    ) -> None:
+        """Prove what the accumulator of a step starts from."""
+        stage, claim = self.stages[place], f"{self.stages[place].claim}.correction"
+        if nest.start is not None:
+            starts = nest.start
+            own = [loop.terms(at).number(index) for index in starts.indices]
+            demand(self._equal(own, indices), claim, "it starts another element")
+            found = loop.terms(at).number(starts.value)
+        else:
+            load = tirx.BufferLoad(nest.store.buffer, list(nest.store.indices))
+            demand(handle(nest.store.buffer) in loop.plain, claim, "it starts from nothing")
+            found = loop.terms(at).number(load)
+        right = self._in_loop(stage.correction, place)
+        demand(self.field.equal(found, right), claim, "the loop starts from something else")
+
+    def _in_loop(self, number: Ratio, place: int) -> Ratio:
+        """Return a claim's number in the states of the loop."""
+        values: dict[Any, Ratio] = {
+            variable(self.certificate.count): self.count,
+            variable(self.certificate.total): self.total,
+        }
+        for other in range(place + 1):
+            proof = self.certificate.stages[other]
+            pairs = zip(proof.axes, proof.axes_extents, strict=True)
+            axes = [self.point(axis, extent) for axis, extent in pairs]
+            state = self.field.atom(("state", other), axes)
+            values[self.stages[other].previous] = state
+        values[self.stages[place].accumulated] = state
+        return self.field.substitute(number, values)
+
+    def _check_written(self, loop: Loop, pending: list[Nest]) -> None:
+        """Prove that each state becomes what has been computed for it, once."""
+        left = dict(loop.states)
+        for nest in pending:
+            key = handle(nest.store.buffer)
+            demand(
+                key in left and not nest.conditions, "block", "it stores something else at its end"
+            )
+            place = left.pop(key)[1][1]
+            claim = f"stages[{place}].state"
+            demand(nest.start is None, claim, "a T.init of a plain store")
+            values = self._at_axes(loop, nest, place, claim)
+            self._check_element(loop, nest, place, values, claim)
+            value = nest.store.value
+            loaded = isinstance(value, TensorLoad) and same(value.source, self.next_of[place])
+            demand(loaded, claim, "it is not what has been computed for it")
+            found = loop.terms(values).number(value)
+            right = self.field.atom(self.stages[place].value)
+            demand(self.field.equal(found, right), claim, "it is not what has been computed for it")
+        demand(not left, "block", "a state stays as it was")
+
+    @property
+    def next_of(self) -> dict[int, Any]:
+        """The scratch memory in which each stage's next state is computed."""
+        return self.__dict__.setdefault("_next_of", {})  # type: ignore[no-any-return]
+
+
+def _combines(pending: Sequence[Nest], key: int) -> bool:
+    return any(handle(nest.store.buffer) == key for nest in pending)

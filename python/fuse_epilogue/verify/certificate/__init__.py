@@ -1,0 +1,7 @@
+"""The claims of an epilogue's certificate, each proved again from the two functions.
+
+- :mod:`.subject`, :mod:`.tree`, :mod:`.between`, :mod:`.skeleton`, :mod:`.regions`: what the
+  functions are made of.
+- :mod:`.value_terms`, :mod:`.partial`, :mod:`.ranges`, :mod:`.standing`: what claims speak of.
+- ``claim_*``: the claims.
+"""

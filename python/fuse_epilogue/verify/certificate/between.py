@@ -1,0 +1,55 @@
+"""Relations between two pieces of a function: loops around both, shared buffers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm_ffi
+from tvm import ir, tirx
+
+from ...tir.walk import handle
+from .tree import Accesses, Block, Loose
+
+# Calls of what is not TIR, which may raise, or end the program.
+_FOREIGN = (
+    *("call_extern", "call_pure_extern", "call_packed", "call_cpacked"),
+    *("tvm_call_packed", "tvm_call_cpacked"),
+)
+
+
+def may_end(piece: Block | Loose) -> bool:
+    """Return whether what comes after a block, or a statement outside of blocks, may not run.
+
+    Example
+    -------
+    >>> may_end(relu)                                                     # doctest: +SKIP
+    False
+    """
+    found: list[Any] = []
+
+    def call(expr: ir.Call) -> None:
+        if str(getattr(expr.op, "name", "")).removeprefix("tirx.") in _FOREIGN:
+            found.append(expr)
+
+    node = piece.realize if isinstance(piece, Block) else piece.node
+    tvm_ffi.structural_walk(node, [(tirx.AssertStmt, found.append), (ir.Call, call)])
+    return bool(found)
+
+
+def shared_loops(a: Block, b: Block) -> list[Any]:
+    """Return the loops around both blocks, within their scope."""
+    inner = {handle(loop.loop_var) for loop in b.loops}
+    return [loop for loop in a.loops if handle(loop.loop_var) in inner]
+
+
+def conflicts(moved: Accesses, block: Block | Loose) -> dict[int, Any]:
+    """Return the buffers for which it matters who comes first, by handle.
+
+    Example
+    -------
+    >>> conflicts(relu.touched(), other)                                  # doctest: +SKIP
+    {}
+    """
+    other = block.touched()
+    found = {k: v for k, v in other.writes.items() if k in moved.reads or k in moved.writes}
+    return found | {k: v for k, v in moved.writes.items() if k in other.reads}

@@ -1,0 +1,81 @@
+"""Whether blocks declare what they access."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import prim
+
+from ...tir.walk import handle, loads, same
+from ..proof.domain import Domain, block_axes, in_range
+
+
+def undeclared(block: Any, sizes: Sequence[Any]) -> str:
+    """Find an access of a block that its declared regions do not hold.
+
+    A reduction need not declare that it reads what it accumulates in.
+
+    Parameters
+    ----------
+    block : tvm.s_tir.SBlock
+        A block with stores, and no block inside.
+    sizes : sequence of Var
+        Symbolic dimensions.
+
+    Returns
+    -------
+    str
+        The access as text; empty if all are declared.
+
+    Example
+    -------
+    >>> undeclared(sch.get(sch.get_sblock("matmul")), [])                 # doctest: +SKIP
+    ''
+    """
+    domain = Domain(block_axes(block), sizes=sizes)
+    written = {handle(region.source) for region in block.writes}
+    for part in (block.init, block.body):
+        for load in loads(part):
+            if block.init is not None and part is not block.init and handle(load.source) in written:
+                continue
+            if not _declared(domain, block.reads, load.source, load.indices):
+                return str(load)
+        for store in _stores(part):
+            if not _declared(domain, block.writes, store.buffer, store.indices):
+                return f"{store.buffer.name}{list(store.indices)}"
+    return ""
+
+
+def _stores(stmt: Any) -> list[Any]:
+    found: list[Any] = []
+    if stmt is not None:
+        tvm_ffi.structural_walk(stmt, (tirx.BufferStore, found.append))
+    return found
+
+
+def _declared(domain: Domain, regions: Any, buffer: Any, indices: Any) -> bool:
+    """Whether an element lies in one of several regions, whatever the axes are."""
+    return any(
+        same(region.source, buffer)
+        and all(
+            _is_all(part, size) or _inside(domain, index, part.min, part.extent)
+            for index, part, size in zip(indices, region.region, buffer.ty.shape, strict=True)
+        )
+        for region in regions
+    )
+
+
+def _is_all(part: Any, size: Any) -> bool:
+    """Whether a range is all of an axis: an index into that may be anything."""
+    first = isinstance(part.min, prim.IntImm) and int(part.min.value) == 0
+    return first and bool(prim.expr_deep_equal(part.extent, size))
+
+
+def _inside(domain: Domain, index: Any, start: Any, extent: Any) -> bool:
+    single = isinstance(extent, prim.IntImm) and int(extent.value) == 1
+    if single and prim.expr_deep_equal(index, start):
+        return True
+    return domain.holds(in_range(index, start, extent))

@@ -1,0 +1,168 @@
+"""Parameters of programs, their shapes for given sizes, and how much work a run is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import Var, prim
+
+from .scalar_ops import RUNTIME
+from .scalars import ScalarType, scalar_type
+from .statements import StatementWriter
+from .values import Value
+
+
+class Parameter:
+    """A parameter of a program.
+
+    Attributes
+    ----------
+    name : str
+        As in the function.
+    type : ScalarType
+        Type of the number, or of the elements.
+    shape : tuple or None
+        Extents, each a number, the name of a variable, or None where it is an expression; None
+        for a number.
+    codes : tuple[str, ...]
+        The extents as source, in the argument names of sizes.
+    written : bool
+        Whether the program stores to it.
+    """
+
+    __slots__ = ("codes", "name", "shape", "type", "written")
+
+    def __init__(
+        self,
+        name: str,
+        type: ScalarType,
+        shape: tuple[Any, ...] | None,
+        codes: tuple[str, ...] = (),
+    ) -> None:
+        self.name = name
+        self.type = type
+        self.shape = shape
+        self.codes = codes
+        self.written = False
+
+
+def declare_parameters(
+    func: tirx.PrimFunc, writer: StatementWriter
+) -> tuple[list[Parameter], dict[str, str], list[str]]:
+    """Bring the parameters of a function into scope.
+
+    Returns
+    -------
+    tuple
+        The parameters, the symbolic dimensions by name, each with its argument name, and the
+        argument names of the generated function: sizes first, then parameters.
+    """
+    expressions = writer.expressions
+    parameters: list[Parameter] = []
+    sizes: dict[str, str] = {}
+    names: list[str] = []
+    dimensions = {
+        extent.__chandle__(): extent
+        for var in func.params
+        if isinstance(var.ty, tirx.BufferType)
+        for extent in _variables_in(var.ty.shape)
+    }
+    for handle, extent in dimensions.items():
+        type = scalar_type(extent.ty.dtype)
+        sizes[str(extent.name)] = code = expressions.fresh("n")
+        expressions.variables[handle] = Value(code, type, True, 0, type.high)
+    for var in func.params:
+        code = expressions.fresh("p")
+        names.append(code)
+        if isinstance(var.ty, tirx.BufferType):
+            shape = tuple(_extent(extent) for extent in var.ty.shape)
+            buffer = writer.declare(var, code)
+            codes = tuple(extent.code for extent in buffer.shape)
+            parameters.append(Parameter(str(var.name), buffer.type, shape, codes))
+        else:
+            type = scalar_type(var.ty.dtype)
+            parameters.append(Parameter(str(var.name), type, None))
+            expressions.variables.setdefault(var.__chandle__(), Value(code, type))
+    return parameters, sizes, [*sizes.values(), *names]
+
+
+def _variables_in(shape: Any) -> list[Any]:
+    """Return the variables that extents are made of."""
+    found: list[Any] = []
+    pending = list(shape)
+    while pending:
+        node = pending.pop(0)
+        if isinstance(node, Var):
+            found.append(node)
+        elif hasattr(node, "a") and hasattr(node, "b"):
+            pending += [node.a, node.b]
+        elif isinstance(node, prim.Cast):
+            pending.append(node.value)
+    return found
+
+
+def _extent(extent: Any) -> Any:
+    """Return a number, the name of a variable, or None for an expression."""
+    if isinstance(extent, tirx.IntImm):
+        return int(extent.value)
+    return str(extent.name) if isinstance(extent, Var) else None
+
+
+def shape_of(program: Any, param: Parameter, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the extents of a parameter of a program for given sizes.
+
+    Parameters
+    ----------
+    program : Program or AbstractProgram
+        The program.
+    param : Parameter
+        One of its parameters, a buffer.
+    sizes : mapping of str to int
+        Every symbolic dimension.
+
+    Returns
+    -------
+    tuple[int, ...]
+
+    Example
+    -------
+    >>> shape_of(program, program.parameters[0], {"n": 5})                # doctest: +SKIP
+    (5, 8)
+    """
+    names = {code: sizes[name] for name, code in program.sizes.items()}
+    return tuple(int(eval(code, dict(RUNTIME), names)) for code in param.codes)
+
+
+def work_of(program: Any, sizes: Mapping[str, int]) -> int:
+    """Return how many stores a run of a program executes, at most.
+
+    Parameters
+    ----------
+    program : Program or AbstractProgram
+        The program.
+    sizes : mapping of str to int
+        Every symbolic dimension.
+
+    Returns
+    -------
+    int
+
+    Example
+    -------
+    >>> work_of(program, {"n": 5})                                        # doctest: +SKIP
+    245
+    """
+    names = {code: sizes[name] for name, code in program.sizes.items()}
+    total = 0
+    for extents in program.stores:
+        count = 1
+        for extent in extents:
+            try:
+                count *= int(eval(extent.code, dict(RUNTIME), names))
+            except NameError:
+                # The extent of an inner loop changes with an outer one.
+                count *= extent.high
+        total += count
+    return total

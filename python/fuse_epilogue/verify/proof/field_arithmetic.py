@@ -1,0 +1,118 @@
+"""Functions run over a field: floats are real numbers, and exponentials multiply."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from ..evaluation.abstract import Arithmetic
+from ..evaluation.scalars import ScalarType, WorkLimit
+from .field import Field, Ratio
+
+_COMPARISONS = {
+    "lt": operator.lt,
+    "le": operator.le,
+    "eq": operator.eq,
+}
+
+
+class FieldArithmetic(Arithmetic):
+    """Operations on numbers of a field.
+
+    Integers are whole numbers in it: two that are equal here are equal modulo 2**n too. Numbers are
+    equal wherever no divisor is zero.
+
+    Parameters
+    ----------
+    limit : int
+        How many operations may be done before `WorkLimit` is raised.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.field = Field()
+        self._left = limit
+
+    def unknown(self, name: str, element: int) -> Ratio:
+        """Return the unknown that stands for an element of a buffer, or for a number (-1)."""
+        return self.field.atom((name, element))
+
+    def literal(self, value: float, type: ScalarType) -> Ratio:
+        """Return a literal."""
+        return self.field.literal(value)
+
+    def integer(self, value: int, type: ScalarType) -> Ratio:
+        """Return a known integer or bool."""
+        return self.field.literal(Fraction(int(value)))
+
+    def _binary(self, name: str, type: ScalarType, a: Ratio, b: Ratio) -> Ratio:
+        self._left -= 1
+        if self._left < 0:
+            raise WorkLimit("too many operations in a field")
+        field = self.field
+        if name in ("add", "sub", "mul"):
+            return getattr(field, name)(a, b)  # type: ignore[no-any-return]
+        if name == "div" and type.kind == "f":
+            return field.div(a, b)
+        if name in ("max", "min"):
+            known, other = a.constant, b.constant
+            if known is not None and other is not None:
+                return field.literal(max(known, other) if name == "max" else min(known, other))
+            return field.extremum(name, [a, b])
+        return field.atom((name, type.name), (a, b))
+
+    def _compare(self, name: str, type: ScalarType, a: Ratio, b: Ratio) -> Ratio:
+        field = self.field
+        if name in ("gt", "ge"):
+            return self._compare("lt" if name == "gt" else "le", type, b, a)
+        if name == "ne":
+            return self._logical("not", [self._compare("eq", type, a, b)])
+        apart = field.sub(a, b).constant
+        if apart is not None:
+            return field.literal(Fraction(int(_COMPARISONS[name](apart, 0))))
+        if name == "le":
+            return self._logical("not", [self._compare("lt", type, b, a)])
+        if name == "eq":
+            return field.equality(a, b)
+        return field.condition(name, (a, b))
+
+    def _logical(self, name: str, operands: Sequence[Ratio]) -> Ratio:
+        field, a = self.field, operands[0]
+        if name == "not":
+            return field.sub(field.one, a)
+        both = field.mul(a, operands[1])
+        return both if name == "and" else field.sub(field.add(a, operands[1]), both)
+
+    def _cast(self, a: Ratio, source: ScalarType, target: ScalarType) -> Ratio:
+        wider = source.kind == target.kind and target.bits >= source.bits
+        if source.name == target.name or (wider and source.kind == "f") or source.kind == "b":
+            return a
+        known = a.constant
+        if known is not None and known.denominator == 1 and abs(known) < 2**11:
+            return a
+        return self.field.atom(("cast", source.name, target.name), (a,))
+
+    def _choose(self, type: ScalarType, condition: Ratio, a: Any, b: Any) -> Any:
+        known = condition.constant
+        if known is not None:
+            return a if known else b
+        return self.field.choose(condition, a, b)
+
+    def _call(
+        self, name: str, type: ScalarType, sources: Sequence[ScalarType], args: Sequence[Ratio]
+    ) -> Ratio:
+        field = self.field
+        if name == "exp":
+            return field.exp(args[0])
+        if name == "exp2":
+            return field.exp(field.mul(args[0], field.atom("log of 2")))
+        if name == "rsqrt":
+            return field.div(field.one, field.atom("sqrt", args))
+        if name == "fma":
+            return field.add(field.mul(args[0], args[1]), args[2])
+        if name == "pow":
+            exponent = args[1].constant
+            if exponent is not None and exponent.denominator == 1 and abs(exponent) <= 8:
+                return field.power(args[0], int(exponent))
+        return field.atom(name, args)
