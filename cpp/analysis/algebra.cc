@@ -45,7 +45,7 @@ class Peeler {
 
   Peeled Run(const Expr& f) {
     Spine spine(f, hole_);
-    bound_ = BoundIn(f);
+    f_ = f;
     while (!spine.IsEmpty()) {
       std::optional<Expr> node;
       if (monoid_->height > 1) node = spine.ClimbToCombination(*monoid_);
@@ -138,8 +138,13 @@ class Peeler {
     return monoid_->rounds && IsFloat(dtype_) && dtype_.bits < 32 && !options_.exact;
   }
 
+  bool UsesBound(const Expr& operand) {
+    if (!bound_) bound_ = BoundIn(f_);
+    return !bound_->empty() && UsesAny(operand, *bound_);
+  }
+
   bool Allowed(const PeelStep& step, const Expr& node) {
-    if (step.operand && UsesAny(*step.operand, bound_)) {
+    if (step.operand && UsesBound(*step.operand)) {
       reason_ = Name(node) + " uses a variable that is bound inside the expression";
       return false;
     }
@@ -214,7 +219,8 @@ class Peeler {
   OverflowCheck overflow_;
   // The last node, once it is reached.
   Expr root_;
-  VarSet bound_;
+  Expr f_;
+  std::optional<VarSet> bound_;
   bool always_evaluated_ = true;
   Reason reason_;
 };

@@ -1,5 +1,6 @@
 #include "analysis/pattern.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "analysis/refusal.h"
@@ -130,10 +131,18 @@ bool LooksLikeReduction(const SBlock& block) {
   return false;
 }
 
-Reduction MatchReduction(const Site& site) {
+bool InitUses(const Reduction& reduction, const Var& buffer) {
+  const Site& site = *reduction.site;
+  if (!site.init.same_as(reduction.init)) return UsesAny(reduction.init, {buffer.get()});
+  auto end = site.accesses.begin() + site.num_init_accesses;
+  return std::any_of(site.accesses.begin(), end,
+                     [&](const Access& access) { return access.buffer == buffer.get(); });
+}
+
+Reduction MatchReduction(const Site& site, const Expr& proved_init) {
   SBlock block = site.block();
   std::string name = "block " + Quoted(block);
-  Reduction reduction{&site, Var(), {}, Expr(), Expr(), nullptr, false, {}, {}};
+  Reduction reduction{&site, Var(), {}, Expr(), Expr(), nullptr, false, {}, {}, proved_init};
   for (const IterVar& iter : block.iter_vars()) {
     if (iter.iter_type() == kDataPar) {
       reduction.spatial.push_back(AxisOf(iter));
@@ -190,7 +199,8 @@ Reduction MatchReduction(const Site& site) {
       HasSubtraction(update->value(), NodesAround(update->value(), reduction.accumulator));
   VarSet reduce_vars;
   for (const Axis& axis : reduction.reduce) reduce_vars.insert(axis.var.get());
-  if (UsesAny(reduction.indices, reduce_vars) || UsesAny(reduction.init, reduce_vars)) {
+  if (UsesAny(reduction.indices, reduce_vars) ||
+      UsesAny(reduction.init, reduce_vars, proved_init)) {
     Refuse(Code::kReductionForm, block,
            name + " stores to, or starts from, an element that depends on a reduction axis");
   }

@@ -26,6 +26,9 @@ struct Reduction {
   bool subtracts;
   std::vector<Axis> spatial;
   std::vector<Axis> reduce;
+  /*! \brief A part of the init for which an earlier step of the call has proved what a reduction's
+   *         init has to be: pure, and without reduction axes. May be undefined. */
+  ir::Expr proved_init;
 };
 
 /*! \brief `for v: output[out_indices(v)] = value(v)`. */
@@ -40,8 +43,11 @@ struct Epilogue {
 /*! \brief Whether \p block has the iteration kinds of a reduction: an init, or a reduction axis. */
 bool LooksLikeReduction(const ir::SBlock& block);
 
-/*! \brief Match the reduction side, or throw a Refusal. */
-Reduction MatchReduction(const Site& site);
+/*! \brief Match the reduction side, or throw a Refusal. \p proved_init: see Reduction. */
+Reduction MatchReduction(const Site& site, const ir::Expr& proved_init = {});
+
+/*! \brief Whether the init of \p reduction reads, or points to, \p buffer. */
+bool InitUses(const Reduction& reduction, const ir::Var& buffer);
 
 /*! \brief The loads of \p buffer inside \p node, in the order in which they stand there. */
 std::vector<ir::TensorLoad> LoadsOf(ffi::AnyView node, const ir::Var& buffer);

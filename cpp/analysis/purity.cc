@@ -10,9 +10,10 @@ namespace fuse_epilogue {
 
 using namespace ir;  // NOLINT(build/namespaces)
 
-void CheckPure(const SBlock& block) {
+void CheckPure(const SBlock& block, const Expr& pure) {
   class Finder : public StmtExprVisitor {
    public:
+    explicit Finder(const Expr& pure) : pure_(pure) {}
     std::optional<Call> impure;
 
    protected:
@@ -26,8 +27,14 @@ void CheckPure(const SBlock& block) {
       if (!kind || *kind > kPureCall) impure = op;
       VisitChildren(op);
     }
+    void VisitOther(const Node& op) override {
+      if (!op.same_as(pure_)) VisitChildren(op);
+    }
+
+   private:
+    Expr pure_;
   };
-  Finder finder;
+  Finder finder(pure);
   if (auto init = ObjectIn(block.init())) finder(*init);
   finder(block.body());
   if (finder.impure) {

@@ -9,8 +9,11 @@
 
 namespace fuse_epilogue {
 
-/*! \brief Throw a Refusal unless every call in the block, also in its init, has no effect. */
-void CheckPure(const ir::SBlock& block);
+/*!
+ * \brief Throw a Refusal unless every call in the block, also in its init, has no effect.
+ * \param pure A part of it of which that is known; may be undefined.
+ */
+void CheckPure(const ir::SBlock& block, const ir::Expr& pure = {});
 
 }  // namespace fuse_epilogue
 

@@ -93,8 +93,9 @@ bool KnownLoops::HoldFor(const Site& site) const {
 }
 
 Region FindRegion(const Scope& scope, const Site& site, const KnownTails& known,
-                  const std::optional<KnownLoops>& known_loops, bool rows) {
-  Reduction reduction = MatchReduction(site);
+                  const std::optional<KnownLoops>& known_loops, const Expr& proved_init,
+                  bool rows) {
+  Reduction reduction = MatchReduction(site, proved_init);
   CheckNoPointer(scope, reduction.accumulator, site);
   CheckOnlyWriter(scope, reduction.accumulator, site);
   bool proved = known_loops && known_loops->HoldFor(site);

@@ -84,11 +84,13 @@ struct KnownLoops {
  * \brief Prove a reduction to be what tails and absorbed terms rely on, and find its tails.
  * \param known Tails that have been made by the same call.
  * \param known_loops Of the reduction, if an earlier step of the same call has proved them.
+ * \param proved_init See Reduction.
  * \param rows Whether the innermost spatial loop belongs to the nest, too; see Options.
  * \throws Refusal if \p site is not a complete reduction.
  */
 Region FindRegion(const Scope& scope, const Site& site, const KnownTails& known = {},
-                  const std::optional<KnownLoops>& known_loops = std::nullopt, bool rows = false);
+                  const std::optional<KnownLoops>& known_loops = std::nullopt,
+                  const ir::Expr& proved_init = {}, bool rows = false);
 
 /*! \brief The sites besides the reduction that read \p buffer, in program order. */
 std::vector<const Site*> ReadersOf(const Scope& scope, const Site& reduction,

@@ -20,6 +20,7 @@ class ScopeBuilder : public StmtExprVisitor {
   ScopeBuilder(Scope* scope, std::vector<Site>* before) : ScopeBuilder(scope) {
     for (Site& site : *before) {
       if (site.is_block()) known_[site.realize.get()] = &site;
+      if (site.init.defined()) known_inits_[site.init.get()] = &site;
     }
   }
 
@@ -45,8 +46,12 @@ class ScopeBuilder : public StmtExprVisitor {
       Site* site = OpenSite(op);
       auto known = known_.find(op.get());
       if (known != known_.end()) {
-        site->accesses = std::move(known->second->accesses);
-        site->may_end = known->second->may_end;
+        Site& same = *known->second;
+        known_inits_.erase(same.init.get());
+        site->accesses = std::move(same.accesses);
+        site->init = same.init;
+        site->num_init_accesses = same.num_init_accesses;
+        site->may_end = same.may_end;
         site_ = nullptr;
         return;
       }
@@ -63,10 +68,10 @@ class ScopeBuilder : public StmtExprVisitor {
     for (const MatchBufferRegion& match : op.match_buffers()) {
       Record(match.source().source(), Use::kOpaque);
     }
+    VisitInit(op);
     // What the block declares counts too: an external call may access it out of sight.
     for (const TensorRegion& region : op.reads()) Record(region.source(), Use::kRead);
     for (const TensorRegion& region : op.writes()) Record(region.source(), Use::kWrite);
-    if (auto init = ObjectIn(op.init())) (*this)(*init);
     (*this)(op.body());
   }
 
@@ -80,7 +85,7 @@ class ScopeBuilder : public StmtExprVisitor {
     if (jump) scope_->has_jump = true;
     if (kind == NodeKind::kAssertStmt) MayEnd();
     if (auto bind = As<Bind>(op)) scope_->local_vars.insert(bind->var().get());
-    NotPlain(op);
+    if (!VisitKnownInit(op)) NotPlain(op);
   }
 
   // ---- What they touch ----
@@ -124,6 +129,36 @@ class ScopeBuilder : public StmtExprVisitor {
     path_.pop_back();
   }
 
+  // The value of the init first: of a block that has nothing before it, what is recorded is its.
+  void VisitInit(const SBlock& op) {
+    auto init = ObjectIn(op.init());
+    if (!init) return;
+    auto store = As<BufferStore>(*init);
+    if (store && site_->accesses.empty()) {
+      (*this)(store->value());
+      site_->init = store->value();
+      site_->num_init_accesses = site_->accesses.size();
+    }
+    if (store && site_->init.same_as(store->value())) {
+      (*this)(store->indices());
+      Record(store->buffer(), Use::kWrite);
+    } else {
+      (*this)(*init);
+    }
+  }
+
+  // An absorbed operand leaves the init before it as a part of the new one.
+  bool VisitKnownInit(const Node& op) {
+    auto known = known_inits_.find(op.get());
+    if (site_ == nullptr || known == known_inits_.end()) return false;
+    const Site& before = *known->second;
+    for (size_t i = 0; i < before.num_init_accesses; ++i) {
+      Record(before.accesses[i].buffer, before.accesses[i].use);
+    }
+    if (before.may_end) MayEnd();
+    return true;
+  }
+
   void NotPlain(const Node& op) {
     ++not_plain_;
     VisitChildren(op);
@@ -142,14 +177,15 @@ class ScopeBuilder : public StmtExprVisitor {
     return site_;
   }
 
-  void Record(const Expr& buffer, Use use) {
+  void Record(const Expr& buffer, Use use) { Record(buffer.get(), use); }
+  void Record(VarKey buffer, Use use) {
     if (site_ != nullptr) {
-      bool is_new = recorded_[static_cast<size_t>(use)].insert(buffer.get()).second;
-      if (is_new) site_->accesses.push_back({buffer.get(), use});
+      bool is_new = recorded_[static_cast<size_t>(use)].insert(buffer).second;
+      if (is_new) site_->accesses.push_back({buffer, use});
       return;
     }
     // A statement outside any block: a site of its own, closed at once.
-    OpenSite(SBlockRealize())->accesses.push_back({buffer.get(), use});
+    OpenSite(SBlockRealize())->accesses.push_back({buffer, use});
     site_ = nullptr;
   }
 
@@ -169,6 +205,7 @@ class ScopeBuilder : public StmtExprVisitor {
   // What is recorded of the present site: many loads of one buffer are one access.
   std::array<VarSet, 3> recorded_;
   std::unordered_map<VarKey, Site*> known_;
+  std::unordered_map<VarKey, Site*> known_inits_;
   int not_plain_ = 0;
 };
 

@@ -37,6 +37,9 @@ struct Site {
   /*! \brief Whether only loops and sequences lead here. */
   bool plain = true;
   std::vector<Access> accesses;
+  /*! \brief The value that the block's init stores, or undefined; the first accesses are its. */
+  ir::Expr init;
+  size_t num_init_accesses = 0;
   /*! \brief Whether the program may end there: an assertion, or a call of foreign code. */
   bool may_end = false;
 

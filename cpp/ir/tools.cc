@@ -17,6 +17,24 @@ class VarCollector : public StmtExprVisitor {
   void VisitExpr_(const Var& op) override { vars.insert(op.get()); }
 };
 
+// Leaves out a part of the expression.
+class VarFinder : public StmtExprVisitor {
+ public:
+  VarFinder(const VarSet& vars, const Expr& free) : vars_(vars), free_(free) {}
+  bool found = false;
+
+ protected:
+  using StmtExprVisitor::VisitExpr_;
+  void VisitExpr_(const Var& op) override { found = found || vars_.count(op.get()) > 0; }
+  void VisitOther(const Node& op) override {
+    if (!op.same_as(free_)) VisitChildren(op);
+  }
+
+ private:
+  const VarSet& vars_;
+  Expr free_;
+};
+
 class MemoryFinder : public StmtExprVisitor {
  public:
   bool found = false;
@@ -154,6 +172,12 @@ bool UsesAny(ffi::AnyView node, const VarSet& vars) {
     if (vars.count(var)) return true;
   }
   return false;
+}
+
+bool UsesAny(const Expr& expr, const VarSet& vars, const Expr& free) {
+  VarFinder finder(vars, free);
+  finder(expr);
+  return finder.found;
 }
 
 bool ReadsMemory(const Expr& expr) {

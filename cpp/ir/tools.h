@@ -50,6 +50,8 @@ bool IsConst(const Expr& expr, int64_t value);
 /*! \brief Variables that occur in \p node, buffers included. */
 VarSet VarsIn(ffi::AnyView node);
 bool UsesAny(ffi::AnyView node, const VarSet& vars);
+/*! \brief The same, where the part \p free of the expression is known to use none of them. */
+bool UsesAny(const Expr& expr, const VarSet& vars, const Expr& free);
 
 /*! \brief Whether there is a load or a call in \p expr: its value is not one of its variables
  * alone. */

@@ -150,6 +150,7 @@ class Fuser {
     } else {
       FuseConsumer();
     }
+    DeclareRegions();
     MakePrivate();
   }
 
@@ -206,6 +207,8 @@ class Fuser {
     reduction_ = block;
     region_.reset();
     tails_.clear();
+    proved_init_ = Expr();
+    declared_ = SBlock();
   }
 
   bool IsTail(const Region& region, const Site& site) const {
@@ -246,7 +249,7 @@ class Fuser {
     if (region_) return &*region_;
     const Site& site = SiteIn(CurrentScope(), reduction_);
     try {
-      region_ = FindRegion(CurrentScope(), site, tails_, loops_, report.options.rows);
+      region_ = FindRegion(CurrentScope(), site, tails_, loops_, proved_init_, report.options.rows);
       loops_ = KnownLoops{site.realize, site.Loops(), region_->loops};
       return &*region_;
     } catch (const Refusal& refusal) {
@@ -299,6 +302,14 @@ class Fuser {
     // If something was done, it need not be said, unless all that is read is there in full.
     if (!*refusal && (!report.before || !IsInLoops(region))) *refusal = in_place;
     return false;
+  }
+
+  // The regions of a reduction that takes in one operand after the other are computed once.
+  void DeclareRegions() {
+    if (!declared_.defined()) return;
+    SBlock block = WithItsRegions(declared_, reduction_, declared_result_);
+    BlockReuse reuse{{reduction_, block}};
+    Replace(WithBlocks(CurrentScope().root, reuse), reuse);
   }
 
   // What is left of the intermediates, in GPU threads, moves to the threads' own memory.
@@ -401,7 +412,14 @@ class Fuser {
     Fused fused = Fuse(CurrentScope(), plan);
     Record(plan);
     BlockReuse reuse;
-    for (const auto& [old, now] : fused.blocks) reuse.Set(old, now);
+    for (const auto& [old, now] : fused.blocks) {
+      reuse.Set(old, now);
+      if (!old.same_as(reduction_)) continue;
+      proved_init_ = plan.region.reduction.init;
+      if (declared_.defined()) continue;
+      declared_ = old;
+      declared_result_ = plan.region.reduction.accumulator;
+    }
     Replace(fused.scope_root, reuse);
     if (fused.tail) tails_.emplace(fused.tail->block.get(), *fused.tail);
   }
@@ -484,6 +502,11 @@ class Fuser {
   std::optional<Region> region_;
   KnownTails tails_;
   std::optional<KnownLoops> loops_;
+  // The init before the last step, which has proved it.
+  Expr proved_init_;
+  // The reduction before the call has changed it, from then on, and the buffer that it wrote.
+  SBlock declared_;
+  Var declared_result_;
 };
 
 }  // namespace

@@ -116,7 +116,7 @@ bool MayMerge(const Surroundings& around, const Region& region, const Tail& tail
 std::string WhyKept(const Surroundings& around, const FusionPlan& plan) {
   const Reduction& reduction = plan.region.reduction;
   const Var& accumulator = reduction.accumulator;
-  if (UsesAny(reduction.init, {accumulator.get()}) && !IsSwitchedOff(Decision::kKeptForItsInit)) {
+  if (InitUses(reduction, accumulator) && !IsSwitchedOff(Decision::kKeptForItsInit)) {
     return "it cannot be absorbed, because the init of " + Quoted(reduction.site->block()) +
            " reads " + Quoted(accumulator);
   }
@@ -251,7 +251,7 @@ FusionPlan Prove(const Surroundings& around, const Region& full, const Site& con
   CheckStructure(around.scope, producer, consumer);
   CheckPure(block);
   // It may raise, or see what the epilogue stores: nothing may move over it.
-  CheckPure(producer.block());
+  CheckPure(producer.block(), reduction.proved_init);
   CheckStorage(reduction, epilogue);
   // The same elements, each once, in the same iterations.
   size_t shared = CommonSteps(producer, consumer);

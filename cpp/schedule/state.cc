@@ -4,6 +4,7 @@
 #include <tvm/ffi/error.h>
 
 #include "ir/functor.h"
+#include "transform/regions.h"
 
 namespace fuse_epilogue {
 
@@ -87,14 +88,13 @@ void ReplaceScope(const ScheduleState& state, const StmtSRef& scope, const SBloc
   update_scope(const_cast<ffi::Object*>(state.get()), realize);
 }
 
+SBlock WithBlocks(const SBlock& scope, const BlockReuse& reuse) {
+  Stmt body = BlockReplacer(reuse).Rewrite(scope.body());
+  return WithParts(scope, scope.reads(), scope.writes(), scope.init(), body);
+}
+
 void ReplaceBlocks(const ScheduleState& state, const StmtSRef& scope, const BlockReuse& reuse) {
-  SBlock old(StmtOf(scope));
-  Stmt body = BlockReplacer(reuse).Rewrite(old.body());
-  SBlock now =
-      CallGlobal(Fn::SBlock, old.iter_vars(), old.reads(), old.writes(), old.name_hint(), body,
-                 old.init(), old.alloc_buffers(), old.match_buffers(), old.annotations(), nullptr)
-          .cast<SBlock>();
-  ReplaceScope(state, scope, now, reuse);
+  ReplaceScope(state, scope, WithBlocks(SBlock(StmtOf(scope)), reuse), reuse);
 }
 
 std::string ResolveExportedSymbols() {

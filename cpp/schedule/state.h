@@ -33,6 +33,9 @@ using BlockReuse = ffi::Map<ffi::ObjectRef, ffi::ObjectRef>;
 void ReplaceScope(const ir::ScheduleState& state, const ir::StmtSRef& scope,
                   const ir::SBlock& new_scope, BlockReuse reuse);
 
+/*! \brief \p scope with blocks that are directly in it replaced, each by its partner. */
+ir::SBlock WithBlocks(const ir::SBlock& scope, const BlockReuse& reuse);
+
 /*! \brief Replace blocks that are directly in the block of \p scope, each by its partner. */
 void ReplaceBlocks(const ir::ScheduleState& state, const ir::StmtSRef& scope,
                    const BlockReuse& reuse);

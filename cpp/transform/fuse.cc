@@ -120,16 +120,19 @@ class ScopeRewriter {
   size_t after_ = 0;
 };
 
-// The reduction after the fusion; the old one if nothing of the epilogue goes into it.
+// The reduction after the fusion; the old one if nothing of the epilogue goes into it. It declares
+// what is left of the old one's reads: see Fuse.
 SBlock RewriteReduction(const FusionPlan& plan, const Produced& result) {
   const Reduction& reduction = plan.region.reduction;
   const SBlock old = reduction.site->block();
   if (plan.peeled.steps.empty() && !plan.gone) return old;
   Stmt init = MakeStore(result.buffer, ApplyAll(plan.peeled.steps, reduction.init), result.indices);
   Stmt body = UpdateRewriter(reduction, plan.peeled.steps, result).Rewrite(old.body());
-  SBlock fused = WithParts(old, old.reads(), old.writes(), init, body);
-  auto [reads, writes] = RegionsOf(fused);
-  return WithParts(fused, MergeReads(old, reads, reduction.accumulator), writes, init, body);
+  Regions reads;
+  for (const TensorRegion& region : old.reads()) {
+    if (!region.source().same_as(reduction.accumulator)) reads.push_back(region);
+  }
+  return WithParts(old, reads, {PointRegion(result.buffer, result.indices)}, init, body);
 }
 
 }  // namespace

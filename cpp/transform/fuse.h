@@ -41,7 +41,8 @@ struct Fused {
 };
 
 /*!
- * \brief Fuse an epilogue into its reduction.
+ * \brief Fuse an epilogue into its reduction, whose reads are to be declared (WithItsRegions) after
+ *        the last fusion of a call.
  *
  *     T.init: acc[I(s)] = init                     T.init: R[...] = F(init)
  *     acc[I(s)] = acc[I(s)] (+) t          ->      R[...] = R[...] (+)' H(t)

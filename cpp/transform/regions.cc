@@ -10,9 +10,7 @@ namespace fuse_epilogue {
 
 using namespace ir;  // NOLINT(build/namespaces)
 
-namespace {
-
-TensorRegion Point(const Var& buffer, const ffi::Array<Expr>& indices) {
+TensorRegion PointRegion(const Var& buffer, const ffi::Array<Expr>& indices) {
   ffi::Array<ffi::ObjectRef> ranges;
   for (const Expr& index : indices) {
     ranges.push_back(
@@ -20,6 +18,8 @@ TensorRegion Point(const Var& buffer, const ffi::Array<Expr>& indices) {
   }
   return CallGlobal(Fn::TensorRegion, buffer, ranges).cast<TensorRegion>();
 }
+
+namespace {
 
 TensorRegion Whole(const Var& buffer) {
   ffi::Array<ffi::ObjectRef> ranges;
@@ -43,7 +43,7 @@ class AccessCollector : public StmtExprVisitor {
     VisitChildren(op);
   }
   void VisitStmt_(const BufferStore& op) override {
-    stored.push_back(Point(op.buffer(), op.indices()));
+    stored.push_back(PointRegion(op.buffer(), op.indices()));
     VisitChildren(op);
   }
 
@@ -159,7 +159,7 @@ std::pair<Regions, Regions> RegionsOf(const SBlock& block) {
     LoadFinder in_place(init->buffer());
     in_place(init->value());
     if (in_place.found) {
-      reads.insert(reads.begin(), Point(init->buffer(), in_place.found->indices()));
+      reads.insert(reads.begin(), PointRegion(init->buffer(), in_place.found->indices()));
     }
   }
   return {reads, writes};
@@ -185,6 +185,11 @@ Regions MergeReads(const SBlock& old, const Regions& computed, const Var& gone) 
     if (in_merged.insert(region.source().get()).second) merged.push_back(region);
   }
   return merged;
+}
+
+SBlock WithItsRegions(const SBlock& old, const SBlock& block, const Var& gone) {
+  auto [reads, writes] = RegionsOf(block);
+  return WithParts(block, MergeReads(old, reads, gone), writes, block.init(), block.body());
 }
 
 }  // namespace fuse_epilogue

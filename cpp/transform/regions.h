@@ -32,6 +32,12 @@ bool DeclaresItsReads(const ir::SBlock& block);
  */
 Regions MergeReads(const ir::SBlock& old, const Regions& computed, const ir::Var& gone);
 
+/*! \brief \p block, which was \p old and may declare anything, with the regions to declare. */
+ir::SBlock WithItsRegions(const ir::SBlock& old, const ir::SBlock& block, const ir::Var& gone);
+
+/*! \brief One element. */
+ir::TensorRegion PointRegion(const ir::Var& buffer, const ffi::Array<ir::Expr>& indices);
+
 /*! \brief \p block with other reads, writes, init and body. */
 ir::SBlock WithParts(const ir::SBlock& block, const Regions& reads, const Regions& writes,
                      const ffi::Any& init, const ir::Stmt& body);
