@@ -15,6 +15,7 @@ import tvm
 from tvm.s_tir import Schedule
 
 from fuse_epilogue import workloads
+from fuse_epilogue.neuron import EmitError
 from fuse_epilogue.neuron.emit import emit
 from fuse_epilogue.neuron.emit.areas import Areas
 from fuse_epilogue.neuron.emit.layout import Layout, layout_of
@@ -99,6 +100,53 @@ def main(nl: T.Buffer((64, 32), "float32"), nisa: T.Buffer((64,), "float32"),
     y = np.arange(64, dtype="float32")
     np.testing.assert_array_equal(kernel(x, y), x + y[:, None])
     assert kernel.parameters == ("nl_2", "nisa_2")
+
+
+UNMARKED = """
+@T.prim_func(s_tir=True)
+def main(x: T.Buffer(SHAPE, "float32"), y: T.Buffer(SHAPE, "float32")):
+    t = T.sblock_alloc_buffer(SHAPE, "float32", scope="trn.sbuf")
+    r = T.sblock_alloc_buffer(SHAPE, "float32", scope="trn.sbuf")
+    for LOOPS:
+        with T.sblock("load"):
+            AXES
+            t[INDEX] = x[INDEX]
+    for LOOPS:
+        with T.sblock("double"):
+            AXES
+            r[INDEX] = t[INDEX] * T.float32(2)
+    for LOOPS:
+        with T.sblock("store"):
+            AXES
+            y[INDEX] = r[INDEX]
+"""
+
+
+def unmarked(*shape: int) -> str:
+    """A program without marks, of loops as long as the shape."""
+    loops, axes = "ijk"[: len(shape)], [f"v{name}" for name in "ijk"[: len(shape)]]
+    words = {
+        "SHAPE": str(shape),
+        "LOOPS": f"{', '.join(loops)} in T.grid({', '.join(map(str, shape))})",
+        "AXES": f'{", ".join(axes)} = T.axis.remap("{"S" * len(shape)}", [{", ".join(loops)}])',
+        "INDEX": ", ".join(axes),
+    }
+    text = UNMARKED
+    for word, value in words.items():
+        text = text.replace(word, value)
+    return text
+
+
+def test_a_single_loop_that_is_too_long_runs_in_one_partition():
+    x = np.arange(300, dtype="float32")
+    np.testing.assert_array_equal(emit(tvm.script.from_source(unmarked(300)))(x), x * 2)
+
+
+def test_of_several_loops_one_has_to_fit_the_partitions():
+    x = np.arange(300 * 100, dtype="float32").reshape(300, 100)
+    np.testing.assert_array_equal(emit(tvm.script.from_source(unmarked(300, 100)))(x), x * 2)
+    with pytest.raises(EmitError, match="none of its loops can run over at most 128 partitions"):
+        emit(tvm.script.from_source(unmarked(300, 200)))
 
 
 def test_names_are_given_once():

@@ -218,6 +218,10 @@ def test_refused_in_execution_and_trace(middle: str, line: int, reason: str) -> 
         assert (error.line, reason in error.reason) == (MIDDLE + line, True), error
 
 
+def test_dimensions_up_to_the_limit() -> None:
+    loaded("r = nl.ndarray((" + "1, " * limits.MOST_DIMS + "), nl.int8, buffer=nl.hbm)").trace()
+
+
 def test_tuples_up_to_the_limit() -> None:
     middle = "b = (1,)\nfor i in range(12):\n    b = b + b\nassert b[4095] == 1\n"
     middle += "c = 1\nfor i in range(16):\n    c = (c,)\nassert c == c"

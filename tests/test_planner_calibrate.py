@@ -38,6 +38,7 @@ def test_what_is_measured_is_in_the_space(name: str, cores: int) -> None:
 
     profile = calibrate(machine, None, 2, measure)  # type: ignore[arg-type]
     assert len(measured) > len(profile.residuals) > 0
+    assert {name.split()[0] for name, _ in profile.residuals} == {"product", "rows", "conv"}
 
 
 def test_without_a_profile_weights_are_the_means_of_those_that_come_along() -> None:

@@ -17,6 +17,7 @@ from fuse_epilogue.planner.machines import gpu_table
 from fuse_epilogue.planner.machines.gpu import Gpu, gpu
 from fuse_epilogue.planner.machines.gpu_table import CHIPS
 from fuse_epilogue.planner.problems.cost import Weights
+from fuse_epilogue.planner.problems.cuda.kernel import elementwise
 from fuse_epilogue.planner.problems.space import Points
 from fuse_epilogue.planner.search.search import search
 from planner_cuda import SMALL, TARGET, machine, problem
@@ -226,3 +227,10 @@ def test_each_term_counts():
     for name in ("alpha", "beta", "gamma", "delta"):
         other = search(plan.known, replace(Weights(), **{name: 0.0})).best.point
         assert other != plan.point, name
+
+
+def test_an_elementwise_kernel_waits_for_memory_and_for_each_operation():
+    chip = machine().chip
+    chains = [elementwise(machine(), 4096, n, 1, 4, 4).chain for n in (0, 1, 5)]
+    assert chains[0] == chip.memory_latency
+    assert [chain - chains[0] for chain in chains] == [0, chip.latency, 5 * chip.latency]

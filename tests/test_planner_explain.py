@@ -414,6 +414,21 @@ def test_a_plan_remembers_what_it_was_made_for():
         plan.explain(SMALL["product"][1], verbose=True)
 
 
+def test_every_way_that_was_measured_is_in_the_table():
+    plan = planned(SMALL["product"][1])
+    found = plan.found
+    assert len(found.by_fusion) > 2
+    by_fusion = {
+        name: replace(each, measured=1e-6 * (1 + place))
+        for place, (name, each) in enumerate(found.by_fusion.items())
+    }
+    ranked = (next(iter(by_fusion.values())), *found.ranked)
+    timed = replace(plan, found=replace(found, by_fusion=by_fusion, ranked=ranked))
+    text = timed.explain(verbose=True)
+    assert "(measured)" in text
+    assert all(re.search(rf"^  {name} +\S+ us", text, re.M) for name in by_fusion), text
+
+
 def test_a_table_names_what_was_chosen():
     plan = planned(SMALL["product"][1])
     assert f"| {plan.known.space.by_name['fusion'].label(plan.point['fusion'])} |" in plan.table()

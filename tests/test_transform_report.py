@@ -14,9 +14,18 @@ from tvm import relax, tirx
 from tvm.ir import IRModule
 from tvm.script import tirx as T
 
-from fuse_epilogue import REFUSALS, planner, schedules, transform, workloads
+from fuse_epilogue import (
+    REFUSALS,
+    FusionReport,
+    FusionStep,
+    planner,
+    schedules,
+    transform,
+    workloads,
+)
 from fuse_epilogue.transform import POLICIES, FuseReductionEpilogue, Report, report_of
-from fuse_epilogue.transform.report import MODULE_ATTR
+from fuse_epilogue.transform.previous_runs import with_earlier
+from fuse_epilogue.transform.report import MODULE_ATTR, ReductionReport
 
 
 def absorbing(*args: Any, **options: Any) -> Any:
@@ -292,3 +301,21 @@ def test_examples_in_docstrings(name: str) -> None:
 def test_a_target_that_is_none_is_refused(target):
     with pytest.raises(ValueError, match="cannot be planned for"):
         transform.FuseReductionEpilogue(target=target)
+
+
+def test_a_part_absorbed_before_stays_when_its_tail_is_fused_again() -> None:
+    """An earlier run absorbed a bias and left a tail; this one tells again of the tail alone."""
+
+    def fused(*steps: FusionStep) -> ReductionReport:
+        fusion = FusionReport(True, "sum", "y", "reassociate", steps, (), None, None)
+        return ReductionReport("sum", True, fusion, 0, "", 0)
+
+    left = FusionStep("relu", "bias[vi]", "", "T.max(x, 0)", "", "it does not distribute")
+    now = fused(FusionStep("relu", "", "T.max(x, 0)", "", "summed", ""))
+    steps = with_earlier(now, fused(left)).fusion.steps
+    assert [(each.absorbed, each.distributed, each.tail) for each in steps] == [
+        ("bias[vi]", "", ""),
+        ("", "T.max(x, 0)", ""),
+    ]
+    only_tail = replace(left, absorbed="")
+    assert with_earlier(now, fused(only_tail)).fusion.steps == now.fusion.steps

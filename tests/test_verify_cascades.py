@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from tvm.ir import prim
 
 from cascade_by_hand import WRONG, Form, after, before
 from fuse_epilogue import verify
+from fuse_epilogue.verify.cascades.limits import _OPERATIONS
 from fuse_epilogue.verify.proof.field import Field, Ratio
 
 KEYS = 5
@@ -34,6 +37,23 @@ def test_from_infinity_is_the_same_with_guards_alone() -> None:
         assert np.isnan(arrays["o"]).any() == wrong
         if not wrong:
             np.testing.assert_allclose(arrays["o"], weights @ v, rtol=1e-5)
+
+
+@pytest.mark.parametrize("node", [prim.Add, prim.Sub, prim.Mul, prim.Div])
+def test_limits_are_nan_unknown_or_a_value(node: type) -> None:
+    combine = _OPERATIONS[node]
+    for other in (None, 0.0, 2.0, math.inf, math.nan):
+        assert all(
+            math.isnan(found) for found in (combine(math.nan, other), combine(other, math.nan))
+        )
+    assert combine(None, 2.0) is combine(2.0, None) is None
+    assert combine(6.0, 2.0) == {"Add": 8, "Sub": 4, "Mul": 12, "Div": 3}[node.__name__]
+    assert combine(-math.inf, 2.0) == -math.inf
+
+
+def test_infinities_that_cancel_are_nan() -> None:
+    assert math.isnan(_OPERATIONS[prim.Sub](-math.inf, -math.inf))
+    assert _OPERATIONS[prim.Div](1.0, 0.0) is None
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -295,6 +295,15 @@ def test_a_child_returns_raises_or_is_ended() -> None:
         run_isolated(lambda: time.sleep(30), limit=1)
 
 
+def test_a_handler_of_this_process_does_not_keep_a_child_alive() -> None:
+    before = signal.signal(signal.SIGFPE, signal.SIG_IGN)
+    try:
+        with pytest.raises(Died, match="SIGFPE"):
+            run_isolated(lambda: os.kill(os.getpid(), signal.SIGFPE))
+    finally:
+        signal.signal(signal.SIGFPE, before)
+
+
 def test_parallel_loops_run_in_a_child() -> None:
     """A child has none of TVM's threads: loops that wait for them would not end."""
 
