@@ -41,7 +41,7 @@ class Nest:
 def nests(func: PrimFunc) -> Iterator[Nest]:
     """Yield the loop nests of a function, from its script: loops, inits and stores."""
     lines: list[tuple[int, str]] = []
-    depths: list[int] = []  # where the loops and inits around a line stand in the script
+    depths: list[int] = []  # where the loops and inits around a line are in the script
     for line in func.script().split("\n"):
         depth, text = len(line) - len(line.lstrip()), line.strip()
         while depths and depths[-1] >= depth:

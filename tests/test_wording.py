@@ -44,6 +44,19 @@ def test_a_habit_is_found(text: str, tmp_path: Path) -> None:
     assert found(tmp_path, text)
 
 
+def test_comments_of_python_are_read(tmp_path: Path) -> None:
+    text = "#: Bytes that nobody\n#: reads.\nSIZE = 4\n\nMOST = 5  # so many\n"
+    assert found(tmp_path, text, "code.py") == [
+        "1: say who: the caller, no reader; or use the passive",
+        "5: say: n",
+    ]
+
+
+def test_comments_may_begin_without_a_subject(tmp_path: Path) -> None:
+    text = "# What a row holds.\n# Of rows that are far apart.\n"
+    assert not found(tmp_path, text, "code.py")
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -110,7 +123,7 @@ def f(x):
 
 def test_docstrings_fields_and_messages_of_python(tmp_path: Path) -> None:
     lines = [each.split(":")[0] for each in found(tmp_path, PYTHON, "module.py")]
-    assert lines == ["1", "10", "19"]
+    assert lines == ["1", "10", "19", "17"]
 
 
 def test_the_comments_of_tutorials_are_their_text(tmp_path: Path) -> None:

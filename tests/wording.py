@@ -3,8 +3,8 @@
     python -m wording [PATH ...]      files or folders, from the root of the repository
 
 A rule is a pattern and what to write instead. Checked are the prose of pages (Markdown and
-reStructuredText), docstrings, the strings of Python and C++ that are sentences, and the text of
-tutorials, which are comments. Code in backquotes and in literal blocks is left out.
+reStructuredText), docstrings, the strings of Python and C++ that are sentences, and the comments of
+Python. Code in backquotes and in literal blocks is left out.
 """
 
 from __future__ import annotations
@@ -68,6 +68,9 @@ RULES: dict[str, str] = {
 #: Files of which the strings are messages.
 _CPP = (".cc", ".h", ".def")
 _RULES = [(re.compile(pattern), instead) for pattern, instead in RULES.items()]
+#: Rules for comments: fragments are allowed there, and distances in memory.
+_ALLOWED_IN_COMMENTS = ("name the subject", "begin with a noun", "say: separate")
+_IN_COMMENTS = [rule for rule in _RULES if not rule[1].startswith(_ALLOWED_IN_COMMENTS)]
 #: The same for the first line of a docstring, which names or does something.
 _HEADS = [(re.compile(r"^(?:What|How|Which|Where|Who|Why)\b"), "begin with a noun or a verb")]
 
@@ -84,11 +87,14 @@ class Piece:
         The text in one line.
     head : bool
         Whether it is the summary of a docstring.
+    comment : bool
+        Whether it is a comment, which may begin without a subject.
     """
 
     line: int
     text: str
     head: bool = False
+    comment: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,7 +116,8 @@ def findings(path: Path) -> Iterator[Finding]:
     name = str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
     for piece in pieces(path):
         text = re.sub(r"``[^`]*``|`[^`]*`", "`x`", piece.text)
-        for pattern, instead in [*_RULES, *(_HEADS if piece.head else ())]:
+        rules = _IN_COMMENTS if piece.comment else _RULES
+        for pattern, instead in [*rules, *(_HEADS if piece.head else ())]:
             for found in pattern.finditer(text):
                 around = text[found.start() : found.end() + 30].strip()
                 yield Finding(name, piece.line, around, instead)
@@ -166,8 +173,8 @@ def _of_python(path: Path, text: str) -> Iterator[Piece]:
         if isinstance(node, ast.Constant) and node not in docstrings:
             if isinstance(node.value, str) and _is_sentence(node.value):
                 yield Piece(node.lineno, " ".join(node.value.split()))
-    if "tutorials" in path.parts:
-        yield from _of_comments(text)
+    for piece in _of_comments(text):
+        yield dataclasses.replace(piece, comment="tutorials" not in path.parts)
 
 
 def _of_cpp(text: str) -> Iterator[Piece]:

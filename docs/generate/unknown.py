@@ -8,7 +8,7 @@ from typing import Any
 from .numbers import is_spread, number, ratio
 from .rst import table, text, title
 
-#: What a page says already, or is no figure.
+#: Names that a page shows already, or that are not figures.
 _SAID = {
     "benchmark",
     "date",

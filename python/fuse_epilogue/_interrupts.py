@@ -49,7 +49,7 @@ def as_keyboard_interrupt() -> Iterator[None]:
         pressed = True
         signal.default_int_handler(number, frame)
 
-    # Somebody may have chosen otherwise, such as a shell that ignores it for what runs behind.
+    # The parent may have chosen otherwise: a shell ignores it for background processes.
     chosen = signal.getsignal(signal.SIGINT) is not signal.default_int_handler
     if chosen or threading.current_thread() is not threading.main_thread():
         yield

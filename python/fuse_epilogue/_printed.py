@@ -18,5 +18,5 @@ class Printed:
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ANN401 - IPython's printer
         """Print the whole text, for IPython and notebooks."""
-        del cycle  # a text holds no object
+        del cycle  # a text does not contain objects
         printer.text(str(self))

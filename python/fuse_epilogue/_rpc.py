@@ -14,7 +14,7 @@ from typing import Any
 from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, RPCConfig, RPCRunner
 from tvm.support.popen_pool import PopenPoolExecutor
 
-#: After how long a machine that does not answer is no tracker, in seconds.
+#: Seconds after which a machine that does not answer is not taken for a tracker.
 _ANSWER_S = 30.0
 
 #: How often to look whether there is a server, and whether a process has ended, in seconds.
@@ -178,7 +178,7 @@ def end(runner: RPCRunner) -> None:
     """End a runner's processes, whatever they wait for; it gets new ones when it is used again."""
     pool = runner.pool
     runner.pool = PopenPoolExecutor(max_workers=pool._threadpool._max_workers)
-    # What has not begun would start processes anew.
+    # Work that has not begun would start processes again.
     pool._threadpool.shutdown(wait=False, cancel_futures=True)
     while any(thread.is_alive() for thread in pool._threadpool._threads):
         for worker in list(pool._worker_map.values()):

@@ -264,7 +264,7 @@ def _as_block_rv(
 
 
 def _get_sblock(sch: Schedule, name: str, primitive: str) -> SBlockRV:
-    """Return the block of a name; where there is none, TVM says so below the whole module."""
+    """Return a block by name; for a missing one, name the blocks that there are."""
     try:
         return sch.get_sblock(name)
     except ScheduleError:

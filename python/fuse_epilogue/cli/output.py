@@ -14,7 +14,7 @@ from typing import Any, TextIO
 from .._files import try_to_write
 
 #: Exit codes: all went well; something was refused, or could not be done; the command line or the
-#: input is wrong, and nothing was done; somebody pressed Ctrl-C.
+#: input is wrong, and nothing was done; Ctrl-C was pressed.
 DONE, REFUSED, WRONG, INTERRUPTED = 0, 1, 2, 130
 
 _BAR = 30

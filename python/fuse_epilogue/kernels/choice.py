@@ -35,7 +35,7 @@ class Choice:
         return f"{self.form}; {self.why}" if self.why else self.form
 
 
-#: What stands in the way of a form.
+#: Reasons that exclude a form.
 NO_CONVOLUTION = "its reduction is not a convolution of each channel with its own filter"
 NO_TAIL = "what follows it does not compute one element from each of its sums"
 

@@ -138,7 +138,7 @@ def _in_vectors(func: tirx.PrimFunc, _: str) -> tirx.PrimFunc:
 
 #: By name. The names and the parameters are in stored traces: they stay.
 REWRITINGS: dict[str, Rewriting] = {
-    # See rewrites.prepare: T.Let is gone, nothing is computed that nobody reads, the reduction has
+    # See rewrites.prepare: T.Let is gone, unread results are not computed, the reduction has
     # a loop for each of its axes, and every block a name of its own.
     "prepare": Rewriting({}, _prepared),
     # Every block has a name of its own.
@@ -226,7 +226,7 @@ def _read(name: str) -> tuple[Rewriting, list[int | bool]]:
 
 
 def _blocks(func: tirx.PrimFunc) -> dict[str, Any]:
-    """Return the blocks of a function whose name no other one has, by their names."""
+    """Return the blocks with a unique name, by their names."""
     found: dict[str, list[Any]] = {}
 
     def find(block: Any) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import tvm
 import tvm_ffi
 
-#: Compiled code loads and stores vectors of arrays that begin at a multiple of so many bytes.
+#: Compiled code loads and stores vectors of arrays that begin at a multiple of these bytes.
 ALIGNMENT = 64
 
 

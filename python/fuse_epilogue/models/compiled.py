@@ -270,7 +270,7 @@ class CompiledModel:
         >>> model.export_library("model.so")
         """
         if self._library is None:
-            if not cc.get_cc():  # TVM's own error is that None is no path.
+            if not cc.get_cc():  # TVM's own error is that None is not a path.
                 raise RuntimeError("there is no C++ compiler, nor is CXX the path of one")
             self._module.export_library(str(path))
         else:

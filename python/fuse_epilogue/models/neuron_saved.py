@@ -198,7 +198,7 @@ def _kernel(file: Path, function: str, graph: Graph) -> Kernel:
 
 
 def _check(graph: Graph, functions: set[str]) -> None:
-    """Refuse steps that call nothing, or read what was not computed before them."""
+    """Refuse steps that call no kernel, or read results not computed before them."""
     known = {*graph.inputs, *graph.weights}
     for step in graph.steps:
         if step.function and step.function not in functions:

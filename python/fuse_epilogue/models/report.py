@@ -18,7 +18,7 @@ _HEADS = (
     *("function", "sizes", "kind", "fusion", "calls", "timed", "predicted", "from", "to"),
     *("measured", "share"),
 )
-#: Columns of text, at the left of their place; the others are of numbers.
+#: Columns of text, which are aligned at the left; the others hold numbers.
 _TEXTS = ("function", "kind", "fusion", "sizes")
 
 

@@ -123,7 +123,7 @@ def _as_in_torch(node: Any, value: Any, emit: Callable[[Any], Any]) -> Any:
 
 
 def _same_shape(found: Any, expected: Any) -> bool:
-    """Return whether no dimension that both know is of another size."""
+    """Return whether all dimensions known to both have equal sizes."""
     sizes = list(found)
     if len(sizes) != len(expected):
         return False

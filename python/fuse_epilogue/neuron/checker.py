@@ -239,7 +239,7 @@ def _impossible(trace: Trace, machine: Machine) -> Iterator[tuple[BufferInfo, Vi
 def _unused(
     impossible: list[tuple[BufferInfo, Violation]], sbuf: Peak, psum: Peak
 ) -> Iterator[Violation]:
-    """Yield what the peaks do not say: tensors that are in use at no time, and those in HBM."""
+    """Yield what the peaks do not show: tensors that are never in use, and those in HBM."""
     said = {info.id for most in (sbuf, psum) for info in most.live}
     for info, violation in impossible:
         if info.id not in said:
@@ -247,7 +247,7 @@ def _unused(
 
 
 def _accumulate(trace: Trace) -> Iterator[Violation]:
-    """Find matmuls that accumulate on what something else wrote."""
+    """Find matmuls that accumulate onto a value that another instruction wrote."""
     written: dict[int, list[Step]] = {}
     for step in trace.steps:
         dst = step.dst

@@ -38,7 +38,7 @@ def narrow(step: Step) -> bool:
     return all(
         a.dtype in ("bfloat16", "float16") and a.buffer.space == "sbuf"
         for a in _operands(step)
-        # A column is one number for each partition: it is no stream of elements.
+        # A column is one number for each partition: it is not a stream of elements.
         if a.free_elements > 1
     )
 

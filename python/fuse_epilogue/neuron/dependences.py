@@ -98,7 +98,7 @@ class Intervals:
         starts: list[int] = [start]
         histories: list[History] = [(index, {})]
         if last == len(self.starts) or self.starts[last] != end:
-            # What lies behind the end keeps its history.
+            # Elements after the end keep their history.
             writer, readers = self.histories[last - 1]
             starts.append(end)
             histories.append((writer, readers.copy()))

@@ -25,7 +25,7 @@ from .search.search import RUNNERS_UP, Candidate
 if TYPE_CHECKING:
     from .plans import Plan
 
-#: How the names of types begin that are no handles.
+#: Beginnings of the names of types that are not handles.
 _NUMBERS = ("bool", "int", "uint", "float", "bfloat")
 #: The share of a cost that the sum of its terms may be off by: what rounding makes of it.
 _ROUNDING = 1e-9
@@ -171,7 +171,7 @@ def _sums(plan: Plan) -> bool:
 
 
 def _weighed(plan: Plan) -> bool:
-    """Return whether a term that weighs nothing adds nothing."""
+    """Return whether every term of weight 0 adds 0."""
     weights = zip(NAMES, astuple(plan.weights), strict=True)
     none = [name for name, weight in weights if not weight]
     return not any(each.parts[name] for each in _candidates(plan) for name in none)

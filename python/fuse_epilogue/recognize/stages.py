@@ -408,7 +408,7 @@ def _stores(block: Any) -> list[tuple[Any, Store]] | None:
     for statement in _flat(block.body):
         if isinstance(statement, tirx.Bind):
             value = substitute(statement.value, table)
-            # A store in between would change what a load behind it reads.
+            # A store in between would change what a load after it reads.
             if found and loads(value):
                 return None
             table[handle(statement.var)] = value

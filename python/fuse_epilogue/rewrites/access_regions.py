@@ -20,7 +20,7 @@ from ..tir.build import replace, with_fields
 from ..tir.nest import child_blocks
 from ..tir.walk import handle, loads
 
-#: Calls behind which accesses are that no load or store tells of.
+#: Calls that hide accesses from loads and stores.
 _OPAQUE = ("tirx.address_of", "tirx.tvm_access_ptr")
 
 

@@ -38,7 +38,7 @@ def with_opaque_zeros(func: tirx.PrimFunc, found: DepthwiseConv) -> tirx.PrimFun
     dtype = tvm.DataType(str(found.window.ty.dtype))
     if found.outside is None or str(dtype) not in _ONES:
         return func
-    # As it stands in the block: `found` may be simpler, without axes of one value.
+    # As it is in the block: `found` may be simpler, without axes of one value.
     update = found.block.body.value
     [data] = [
         load
@@ -47,7 +47,7 @@ def with_opaque_zeros(func: tirx.PrimFunc, found: DepthwiseConv) -> tirx.PrimFun
     ]
     whole, _ = window_of(update, data)
     guard = uncast(whole)
-    # 1.0, bit by bit, minus 1.0: compilers behind TVM fold that. (TVM cannot reinterpret a 0.)
+    # 1.0, bit by bit, minus 1.0: compilers after TVM fold that. (TVM cannot reinterpret a 0.)
     one = tirx.reinterpret(str(dtype), tirx.const(_ONES[str(dtype)], f"int{dtype.bits}"))
     zero = one - tirx.const(1, str(dtype))
     inside = substitute_part(whole, guard, guard.args[1])

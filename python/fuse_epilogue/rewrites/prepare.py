@@ -28,7 +28,7 @@ from .branches import with_branches
 from .shrink_buffers import without_unread
 from .step import rewrite
 
-#: What stands in the way of all forms.
+#: Reason that excludes all forms.
 NOT_PREPARED = (
     "it must have exactly one reduction, in loops over all of its axes and not scheduled, and "
     "before it only blocks that can be inlined"
@@ -164,7 +164,7 @@ def _alias_in(func: tirx.PrimFunc) -> str | None:
     return names[0] if names else None
 
 
-# Of TVM's effects of calls, those that are none: an annotation, a pure function, a read.
+# TVM's kinds of calls without an effect: an annotation, a pure function, a read.
 _NO_EFFECT = (0, 1, 2)
 
 

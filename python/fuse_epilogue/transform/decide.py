@@ -21,9 +21,9 @@ POLICIES: dict[PolicyName, str] = {
     "never": "nothing: for the report of what could be fused",
 }
 
-#: Terms of later sums that a processor can be ahead of the one that it finishes: it holds some 450
+#: Terms of later sums that a processor can begin while it finishes one: it holds some 450
 #: to 510 instructions (AMD Zen 5 has a reorder buffer of 448, Intel Golden Cove of 512), and a
-#: term in a loop that nobody has scheduled takes about four of them.
+#: term in an unscheduled loop takes about four of them.
 TERMS_AHEAD = 128
 
 

@@ -18,12 +18,12 @@ from .. import _core
 from .._arguments import Numerics
 from ..report import FusionReport, report_from_core
 
-#: What may happen to floats unless somebody says otherwise: nothing, they stay bit for bit.
+#: Floats stay bit for bit unless the caller allows more.
 DEFAULT_NUMERICS: Numerics = "exact"
 
 _stringify = tvm_ffi.get_global_func("ffi.json.Stringify")
 
-#: Function attributes that say that somebody has scheduled it.
+#: Function attributes that mark a function as scheduled.
 _SCHEDULED = ("tirx.is_scheduled", "tir.is_scheduled", "tirx.kernel_launch_params")
 
 #: Why a function is left alone, by what it is.

@@ -119,7 +119,7 @@ def _planned(name: str, backend: Backend = CPU) -> Kind:
             problem = kind.find(work.func, cpu(target) if backend is CPU else gpu(target))
             chosen = None if problem is None else plan(work.func, target)
         except ValueError:
-            return  # an axis of size 0, no point is feasible, or the planner knows no such GPU
+            return  # an axis of size 0, no point is feasible, or the planner does not know the GPU
         if problem is None or chosen is None or chosen.kind != name:
             return
         for each in chosen.found.ranked[:_POINTS]:
@@ -135,7 +135,7 @@ def _rule(rule: Any) -> Kind:
 
     def found(work: Work) -> Iterator[Scheduled]:
         if parts_of(work.func.body, tirx.AssertStmt):
-            return  # TVM writes no CUDA for an assertion
+            return  # TVM does not write CUDA for assertions
         try:
             with work.target:
                 made = rule.apply(work.func, work.target, False)

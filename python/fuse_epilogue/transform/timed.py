@@ -32,7 +32,7 @@ TURNS = 5
 GAIN = 0.02
 #: How much slower than the fastest a way may be at first, to be timed again.
 _NEAR = 1.5
-#: The reason of a function that keeps TVM's loops because of what the clock said.
+#: Reason of a function that keeps TVM's loops because they were measured to be faster.
 FASTER = "TVM's own loops are faster by the clock"
 
 

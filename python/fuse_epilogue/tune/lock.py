@@ -31,7 +31,7 @@ def locked(folder: Path, *, shared: bool = False) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / LOCK).open("ab")
     except OSError:
-        if shared and folder.is_dir():  # nobody writes where this process may not, or it is theirs
+        if shared and folder.is_dir():  # no process writes where this one may not, or it is theirs
             yield
             return
         raise

@@ -26,7 +26,7 @@ from .lock import locked
 WORKLOADS = "database_workload.json"
 RECORDS = "database_tuning_record.json"
 
-#: What is cut off a file is appended to one of the same name with this behind it.
+#: Suffix of the file to which the lines cut off a file are appended.
 CUT = ".cut"
 
 #: What to do about a line, by its file: a record names its workload by the number of its line.
@@ -188,7 +188,7 @@ def _appended(file: Path) -> Iterator[None]:
         The record is not, or the file is gone or may not be written. The file is then as it was
         before.
     """
-    if _torn(file):  # by somebody else: what this process tears it mends
+    if _torn(file):  # by another process: this one mends what it tears
         _mended(file, lambda line: "")
     before = file.stat().st_size
     yield

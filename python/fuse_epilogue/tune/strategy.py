@@ -17,7 +17,7 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.schedule import Instruction, Trace
 
-#: Of so many trials one is for a schedule that was measured unfused before.
+#: One in this many trials is for a schedule that was measured unfused before.
 SHARE = 16
 
 _FUSION = "FuseReductionEpilogue"

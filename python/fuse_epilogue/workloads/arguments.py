@@ -30,9 +30,9 @@ CONV_ACTIVATIONS = (*ACTIVATIONS, "gelu")
 #: Those that integers have.
 INTEGER_ACTIVATIONS = (None, "relu")
 
-#: From so many elements on, an index into a buffer does not fit into 32 bits.
+#: From this many elements on, an index into a buffer does not fit into 32 bits.
 TOO_MANY_FOR_INT32 = 2**31
-#: From so many on, there is no index at all.
+#: From this many on, there is no index at all.
 TOO_MANY = 2**63
 
 #: A number, or an expression in the symbolic sizes.

@@ -9,7 +9,7 @@ from tvm.tirx import PrimFunc
 from .arguments import ACTIVATIONS, check_below, one_of
 from .convolution import convolution
 
-# The types that the layer has in Relax as it stands; int8 has no requantising there.
+# The types that the layer has in Relax today; int8 has no requantising there.
 DTYPES = ("float32", "float16", "bfloat16")
 
 

@@ -439,7 +439,7 @@ def _collapsed(stage: Stage) -> Stage:
 
 
 def _merged(stage: Stage, place: int) -> Stage | None:
-    """Return a stage in which an axis and the next one are one, None where they cannot be."""
+    """Return the stage with an axis merged into the next one, or None if that cannot be."""
     outer, inner = stage.axes[place], stage.axes[place + 1]
     accesses = [_access(load, stage) for load in stage.loads]
     for access in accesses:

@@ -54,7 +54,7 @@ _LEAST, _MOST = -104.0, 89.0
 # exp(-80) is less than half a unit in the last place of 1.
 _LEAST_BESIDE_ONE = -80.0
 
-# The remainder of the Taylor series behind r**7, for |r| <= ln(2)/2, is 5e-9.
+# The remainder of the Taylor series after r**7, for |r| <= ln(2)/2, is 5e-9.
 _TERMS = 8
 
 # Of exp(-r) for |r| <= ln(2)/2: at the zeros of a Chebyshev polynomial, off by less than 3e-6.

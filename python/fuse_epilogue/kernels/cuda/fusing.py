@@ -24,7 +24,7 @@ def fuse_as_one(sch: s_tir.Schedule, name: str, mode: int) -> Any:
     if mode == TAIL:
         unfused(sch, _behind(sch, name))
     fuse(sch, name, mode)
-    # What the reduction has absorbed is no block any more.
+    # Epilogues that the reduction has absorbed are gone.
     return unfused(sch, _behind(sch, name))
 
 

@@ -79,7 +79,7 @@ class ChannelConv(Found):
         return int(self.channel.dom.extent)
 
     def loops(self, partitions: int) -> int:
-        """Return how many loops the rewritten function is in: see :func:`rewritten`."""
+        """Return the number of loops of the rewritten function: see :func:`rewritten`."""
         return len(self.images) + (1 if self.channels % partitions else 2) + 1
 
     @property

@@ -1,4 +1,4 @@
-"""Rows of a table by an array of places, as an embedding: kernels for Trainium.
+"""Kernels for Trainium that gather rows of a table by their indices, as an embedding does.
 
 for tiles of 128 places:
     load them, one for each partition

@@ -23,7 +23,7 @@ from .row_blocks import REST, Rows
 from .rule import NeuronRule
 from .tiles import PARTITIONS, axis_loads, best, fuse_all, is_fixed, mark, split
 
-#: Elements of a row in a tile: a transfer of so many is efficient, and several tiles fit into SBUF.
+#: Elements of a row in a tile: such a transfer is efficient, and several tiles fit into SBUF.
 WIDTHS = (2048, 4096, 1024)
 #: Letters of axes outside of a matrix.
 MATRICES = "abcdefgh"

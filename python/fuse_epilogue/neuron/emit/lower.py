@@ -296,7 +296,7 @@ class _Reader:
                 return self._stores(stmt.then_case, (*conditions, *found))
             case tirx.BufferStore():
                 if stmt.buffer.__chandle__() not in self.values.tensors:
-                    return []  # TVM allocates nothing for what nobody reads.
+                    return []  # TVM allocates nothing for unread values.
                 target = self.values.known(stmt.buffer, self.block)
                 if target.kind == "input":
                     target.kind = "output"

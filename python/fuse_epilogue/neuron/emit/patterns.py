@@ -28,7 +28,7 @@ class Column:
     operand: Operand
 
 
-#: What stands in an instruction: a tile, a column, or text.
+#: Argument of an instruction: a tile, a column, or text.
 Argument: TypeAlias = Tile | Column | str
 #: Arguments by parameter; an empty name is one given by position.
 Arguments: TypeAlias = tuple[tuple[str, Argument], ...]

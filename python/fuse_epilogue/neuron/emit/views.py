@@ -10,7 +10,7 @@ from .linear import Interval, Linear
 from .program import Axis, Operand
 from .refusals import EmitError
 
-#: From where to where an axis runs, by its name; the end is not included.
+#: Start and end of each axis, by its name; the end is not included.
 Box = Mapping[str, tuple[Linear, Linear]]
 
 

@@ -58,7 +58,7 @@ def _bits(args: Arguments) -> None:
         if isinstance(value, Tile):
             continue
         dtype = args["data"].dtype
-        # Constants stay integers: 1.0 is none.
+        # Constants stay integers; 1.0 is not one of them.
         if "int" not in dtype or not isinstance(value, int):
             raise Refused("operand-types", f"nl.{op} takes integers, not {value} with {dtype}")
         if not holds(dtype, value):

@@ -36,7 +36,7 @@ class Svg:
         self.parts.append(f'<polyline points="{at}" fill="none" stroke="{colour}" {rest}/>')
 
     def box(self, x: float, y: float, width: float, height: float, fill: str, of: str = "") -> None:
-        """Draw a box; `of` is what one reads where the pointer is on it."""
+        """Draw a box; `of` is the text shown under the pointer."""
         self.parts.append(
             f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" '
             f'fill="{fill}"><title>{escape(of)}</title></rect>'

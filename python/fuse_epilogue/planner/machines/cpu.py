@@ -154,7 +154,7 @@ class Cpu:
             levels.append(
                 replace(each, shared=True, at_once=1.0, bytes_per_s=rate, alone_per_s=rate)
             )
-        # No function translates so many addresses that this is a byte.
+        # No function translates enough addresses for this to be a byte.
         return replace(self, levels=tuple(levels), core=replace(self.core, page=1e-30))
 
     @property

@@ -32,7 +32,7 @@ _STATED = MappingProxyType(
         "thread_warp_size": "warp",
     }
 )
-#: What is no name of a product, but said where a target has none.
+#: Values of a target's attribute that do not name a product.
 _UNNAMED = ("", "unknown")
 #: More than any GPU has of these: what is beyond is a mistake.
 _MOST = 1 << 31

@@ -18,7 +18,7 @@ from ..problems.space import Point
 #: What measures a point: a problem, a point of it, a target, and seconds to measure for at least.
 Measure = Callable[[Problem, Point, Target, float], float]
 
-#: What is behind the name of a profile in that of the file.
+#: Suffix of the file, after the name of the profile.
 SUFFIX = ".measured"
 
 

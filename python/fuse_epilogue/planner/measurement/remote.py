@@ -154,7 +154,7 @@ def _asked(session: Any, name: str) -> tuple[System, str]:
 
     def read(place: Path) -> str:
         try:
-            # A file of the system's is shorter than it says.
+            # Files of the system are shorter than the size that they report.
             files[place] = bytes(session.download(str(place))).rstrip(b"\0").decode().strip()
         except (RuntimeError, ValueError):
             return ""
@@ -170,7 +170,7 @@ def _asked(session: Any, name: str) -> tuple[System, str]:
     threads = int(call("runtime.NumThreads"))
     processors = int(present.rpartition("-")[2]) + 1 if present else threads
     system = System(cpu, processors, threads, read)
-    # Asked for now: a server works for nobody else as long as its session is open.
+    # Asked for now: an open session keeps the server from serving others.
     _ = system.line, system.clock_hz, system.caches
     return replace(system, read=lambda place: files.get(place, "")), triple
 

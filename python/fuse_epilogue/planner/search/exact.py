@@ -24,7 +24,7 @@ FIRST, OTHERS = 6_500, 2_500
 #: Steps for what a problem allows beyond its plain points.
 BEYOND = 4_500
 #: Steps of a point whose exact cost is computed, at most. Where all points of a way that have no
-#: more are estimated to cost so many times as much as its best one, none is computed.
+#: more are estimated to cost this many times as much as its best one, none is computed.
 LONGEST, NEAR = 5_000, 1.1
 #: Points of a way that are costed before those beside the best one, where no rule says which.
 ALONG = 4
@@ -169,7 +169,7 @@ class _Search:
         return int(left[0]) if left.size else None
 
     def is_possible(self, index: int) -> bool:
-        """Whether a point whose cost is known can be had."""
+        """Return whether a point with a known cost is possible."""
         if index not in self.possible and self.problem.is_possible(self.points.at(index)):
             self.possible.add(index)
         return index in self.possible

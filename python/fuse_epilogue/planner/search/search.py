@@ -22,7 +22,7 @@ from .exact import costed
 
 #: Points of a space that is searched in full.
 EXHAUSTIVE = 400_000
-#: Points behind the best one that are shown.
+#: Number of points shown after the best one.
 RUNNERS_UP = 4
 #: Starts of a partial search, and rounds over the variables from each at most.
 _STARTS, _ROUNDS = 12, 20

@@ -26,7 +26,7 @@ from .search import Candidate, Found, search
 
 #: Variables that make the innermost loops of a kernel, in all kinds of problems.
 TILE = ("form", "rows", "vectors", "lanes")
-#: Times that all points so far are timed in turn, whenever some were added. The shortest of these
+#: Number of times that all points are timed in turn, whenever some are added. The shortest of these
 #: counts, and no earlier one: what else the machine does changes from second to second, and those
 #: that were timed more often would have had more luck.
 _TURNS = 2
@@ -79,7 +79,7 @@ def trials(
     timed.add(_each_tile(found.ranked), 2 * count // 3)
     fastest = timed.ranked()[0]
     near = [each for each in found.ranked if _tile(each) == _tile(fastest)]
-    timed.add([*near, *found.ranked], count)  # any, where not so many have that tile
+    timed.add([*near, *found.ranked], count)  # any, where too few have that tile
     timed.decide()
     if on_trial is not None:
         on_trial(len(timed.candidates), len(timed.candidates))
@@ -133,7 +133,7 @@ class _Timed:
         for turn in range(_LAST_TURNS):
             for key in keys:
                 turns[key].append(seconds(self.built[key], self.places[turn % len(self.places)]))
-        # The shortest time is that of the fastest: the others keep behind it, whatever the clock
+        # The shortest time is that of the fastest: the others stay after it, whatever the clock
         # did before.
         taken = shares(turns)
         least = min(min(self.seconds[key], *turns[key]) for key in keys) / min(taken.values())

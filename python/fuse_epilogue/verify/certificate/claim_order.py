@@ -123,7 +123,7 @@ def check_placement(subject: Subject) -> None:
                 later, claim, f"'{tail.name}' is inside the reduction loop '{loop.loop_var.name}'"
             )
         if subject.is_new:
-            # It may be the memory of one thread: whoever reads an element has computed it.
+            # It may be the memory of one thread: the reader of an element has computed it.
             threads = {
                 handle(loop.loop_var)
                 for loop in reduction.loops
@@ -173,7 +173,7 @@ def _covers(subject: Subject, tail: Block, inverse: dict[int, Any], common: set[
                 if not _may_be(loop, original):
                     return f"the loop '{loop.loop_var.name}' is of another kind"
             elif key in used and key not in direct and not _is_one(loop.extent):
-                # What the reduction runs its steps in, too, is no loop of a tail.
+                # A loop that runs steps of the reduction as well is not a loop of a tail.
                 if block is tail or _other_steps(subject, inverse[key]):
                     copied[-1].append(loop)
     if len(copied[0]) != len(copied[1]):

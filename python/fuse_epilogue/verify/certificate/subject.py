@@ -35,7 +35,7 @@ class CertificateError(Exception):
 
 
 def demand(holds: bool, claim: str, reason: str) -> None:
-    """Raise unless something holds."""
+    """Raise an error unless a condition holds."""
     if not holds:
         raise CertificateError(claim, reason)
 

@@ -16,7 +16,7 @@ from .scalars import ScalarType
 
 #: The kinds of data, in the order in which they are tried.
 KINDS = ("exact", "normal", "nasty")
-#: The kind that is tried besides where results must have the same bits.
+#: The additional kind of data where results must have the same bits.
 LITERALS = "literals"
 
 # Small integers, and the part of all that they are.

@@ -26,7 +26,7 @@ from ..evaluation.scalars import (
 from .log_sums import add_to_log_sum, log_sum, logarithm, magnitude
 from .terms import BOOL, REAL, Polynomial, Term, TermTable, number_of
 
-# Loads at an index that is a term become a selection among at most so many elements.
+# Loads at an index that is a term become a selection among at most this many elements.
 _ELEMENTS = 256
 # Integers up to this are exact in every float type.
 _SMALL = 256
@@ -113,7 +113,7 @@ class TermArithmetic(TermTable, Arithmetic):
             left, right = self.ordered(a, type), self.ordered(b, type)
             known = left is not None and right is not None
             if known and name in _FOLDED and (name != "div" or right):
-                # As whoever folds literals does.
+                # As a compiler that folds literals does.
                 return self.literal(fold(name, left, right, type), type)
             if name == "logaddexp":
                 return log_sum(self, (a, b))

@@ -19,7 +19,7 @@ from .terms import Term
 
 _BOOL = scalar_type("bool")
 _SUMS = {prim.Add: "add", prim.Sub: "sub"}
-# The last of TVM's kinds of effects that is none (CallEffectKind::kPure).
+# The last of TVM's kinds of calls without an effect (CallEffectKind::kPure).
 _PURE = 1
 # Terms from which a sum is not made one by one.
 _LONG_SUM = 8

@@ -27,7 +27,7 @@ from ....tir.affine import as_constant
 from ....tir.walk import handle, loads, parts_of, uses
 from .borders import Borders
 
-# Columns of a tile where channels are the vectors, if not more are unrolled: for so many the filter
+# Columns of a tile where channels are the vectors, if not more are unrolled: for these the filter
 # is loaded once.
 COLUMNS = 32
 # Taps times vectors that are unrolled, at most: LLVM takes minutes for thousands, and where each is

@@ -19,7 +19,7 @@ from ....tir.affine import as_constant
 _TYPES = {"float32": "float", "float16": "half", "int8": "i8", "int32": "i32"}
 
 #: Results from this size on are streamed, in bytes: the last-level cache of a large server core
-#: complex. Below, whoever reads the result next finds it in a cache.
+#: complex. Below, the next reader of the result finds it in a cache.
 STREAM_FROM = 32 << 20
 
 

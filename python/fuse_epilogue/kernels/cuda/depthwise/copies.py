@@ -75,7 +75,7 @@ def in_copies(func: PrimFunc, name: str) -> PrimFunc:
             f"'{name}' copies {lanes} of {dtype}: an instruction copies 4, 8 or 16 bytes"
         )
     try:
-        # A loop of one step is none to TVM.
+        # TVM does not keep a loop of one step.
         sch.tensorize(loops[-1] if lanes > 1 else block, _instruction(dtype, lanes))
     except s_tir.ScheduleError as error:
         raise NotRewritten(f"'{name}' does not copy {lanes} elements side by side") from error

@@ -21,7 +21,7 @@ _CONDITION = 1.0
 #: Clocks for one tap of a vector near a border, written out: before AVX-512 there are no masks, and
 #: what is inside is put together. Measured, on znver3.
 _BLENDED = 5.0
-#: Share of the time that a vector waits for its own sums which those behind it do not fill.
+#: Share of the time that a vector waits for its own sums which later vectors do not fill.
 _EXPOSED = 0.5
 #: Clocks for one tap of one element where no vector is written, by how many taps there are: LLVM
 #: writes the few out, and finds the vectors itself, of rows that have some.
@@ -78,7 +78,7 @@ def _clocks(
     vectors = p["vectors"]
     apart = (p["fusion"] == NONE) & (epilogue.blocks > 0)
     # Of a vector. A load at an odd place is one of two lines every other time or more; elements
-    # that are no neighbours are loaded one by one.
+    # that are not neighbours are loaded one by one.
     crossing = 1 + core.crossing * np.minimum(1.0, lanes * problem.bytes / machine.line)
     if problem.neighbours:
         crossing = np.ones(p.size)

@@ -35,11 +35,11 @@ _ROWS, _VECTORS, _UNROLL = 16, 8, (1, 2, 4, 8)
 #: Rows that LLVM makes a vector of, where steps are written out and where they are not, and clocks
 #: for each of its elements: measured, on znver5.
 _LANES, _LANES_UNROLLED, _GATHERED = 4, 8, 1.4
-#: Steps that LLVM writes out, whether told to or not.
+#: Steps that LLVM unrolls, with or without a mark.
 _WRITTEN = 8
 #: Columns of rows that LLVM writes out.
 _SHORT = 16
-#: Instructions that wait for one another behind a row's sum: to add the last partial results, what
+#: Instructions that wait for one another after a row's sum: to add the last partial results, what
 #: follows, to store.
 _AFTER_SUM = 4
 #: Partial results that are reduced one by one, at most: more make LLVM slow.
@@ -138,7 +138,7 @@ class RowsProblem(Rows[Cpu]):
         steps = n // _width(p)
         issued = 2 * sums + converts + 3 / _WRITTEN
         waits = core.add_latency / np.maximum(1.0, core.window / (steps * issued))
-        # LLVM makes vectors of rows that are one behind the other, element by element.
+        # LLVM makes vectors of rows that are one after the other, element by element.
         lanes = np.where(unroll == 1, _LANES, _LANES_UNROLLED)
         gathered = np.where(p["lanes"] == 1, rows // lanes * lanes, 0)
         step = np.maximum.reduce(
@@ -156,7 +156,7 @@ class RowsProblem(Rows[Cpu]):
         # LLVM makes vectors of neighbouring rows where each is written out, with what follows.
         rolled = (p["lanes"] > 1) | (n > _SHORT)
         vector = np.where(apart | ~rolled, machine.lanes(self.bits), 1)
-        # The partial results are added one after the other; rows behind one another overlap.
+        # The partial results are added one after the other; consecutive rows overlap.
         width = np.where(p["lanes"] > 1, _width(p), 0)
         whole = np.maximum(1.0, core.window / (steps * issued + 2 * width))
         finish = width * core.add_latency / whole + width / core.load

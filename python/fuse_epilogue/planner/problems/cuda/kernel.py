@@ -27,11 +27,11 @@ Array = Any
 #: Registers of a thread for indices and addresses, besides the values that a schedule names. nvcc
 #: decides how many there are: an estimate.
 ADDRESSES = 24
-#: Values loaded and not used yet that have a register each; of more, one in so many: nvcc puts the
-#: loads that a schedule would have under way all at once behind each other. Chosen after what it
+#: Values loaded and not used yet that have a register each, and one in this many of more: nvcc puts
+#: the loads that a schedule would have under way all at once after each other. Chosen after what it
 #: gave to the kernels of benchmarks/results/cuda_registers.json.
 _UNDER_WAY, _BEYOND = 16, 4
-#: Registers are given out in steps of so many for a thread: CUDA's occupancy calculator.
+#: Registers are given out in steps of this many for a thread: CUDA's occupancy calculator.
 _STEP = 8
 #: Bytes that a load of global memory moves at least: a sector, and a line that the first cache
 #: keeps together. CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory".
@@ -102,7 +102,7 @@ class Kernel:
         )
 
     def idle_warps(self, gpu: Gpu) -> Array:
-        """Return for how many warps a multiprocessor has places that no block can take."""
+        """Return the number of warp slots of a multiprocessor that no block can fill."""
         return gpu.warps - self.resident(gpu) * -(-np.asarray(self.threads) // gpu.warp)
 
     def clocks(self, gpu: Gpu, multiprocessors: int) -> Array:
@@ -123,7 +123,7 @@ class Kernel:
         return np.maximum(each * warps * gpu.warp * busy, waves * self.chain)
 
     def spilled(self, gpu: Gpu) -> Array:
-        """Return the clocks of all multiprocessors for what has no register."""
+        """Return the clocks of all multiprocessors for spilled registers."""
         over = np.maximum(0, np.asarray(self.live) - self.registers(gpu))
         words = 2.0 * over * self.held * self.threads * self.blocks
         return words / gpu.chip.load / gpu.chip.multiprocessors

@@ -137,7 +137,7 @@ def _memory(problem: CudaProduct, p: Points, blocks: Any, out: Any) -> Any:
     gpu = problem.machine
     m, n, k = (problem.sizes[letter] for letter in "mnk")
     all_a, all_b, y = m * k * problem.a.bytes, n * k * problem.b.bytes, m * n * out
-    wave = gpu.chip.multiprocessors  # at least so many blocks at a time
+    wave = gpu.chip.multiprocessors  # at least this many blocks at a time
     wide = np.maximum(1, n // problem.block_columns(p))
     waves = np.ceil(blocks / wave)
     columns = np.minimum(wide, wave)

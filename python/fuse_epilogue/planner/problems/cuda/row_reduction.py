@@ -154,7 +154,7 @@ class CudaRows(Rows[Gpu]):
         chain = chain + shuffles * chip.shared_latency + after * chip.latency
         read = m * n * self.bytes
         # Where the lanes of a row take less than a sector, the rest of it is loaded again unless
-        # the first cache still has it: it has room for a line of so many rows.
+        # the first cache still has it: it has room for a line of that many rows.
         whole = min(row, SECTOR)
         near = np.minimum(lanes * vector * self.bytes, whole)
         at_once = np.minimum(chip.threads // np.maximum(lanes, 1), m)
@@ -180,13 +180,13 @@ class CudaRows(Rows[Gpu]):
         warp, lanes, rows = self.machine.warp, p["lanes"], p["rows"]
         rounds = np.ceil(np.log2(lanes))
         several = np.ceil(lanes / warp)
-        # Halves by shuffles; warps leave what they have in shared memory, behind a barrier.
+        # Halves by shuffles; warps leave what they have in shared memory, after a barrier.
         by_shuffles = rounds + np.where(several > 1, 4, 0)
         in_warps = np.where(lanes < warp, warp % lanes, lanes % warp) == 0
         in_warps |= (lanes < warp) & (rows == 1)
         size = self.bits // 8
         staged = np.where(several > 1, (several + 1) * rows * size, 0)
-        # Otherwise halves go through shared memory, each behind a barrier.
+        # Otherwise halves go through shared memory, each after a barrier.
         return (
             np.where(in_warps, by_shuffles, 3 * rounds + 2),
             np.where(in_warps, staged, lanes * rows * size),

@@ -20,7 +20,7 @@ import numpy as np
 from ....neuron.machine import Machine
 from ..space import Constraint, Points, Variable
 
-#: Tiles in flight from which on more are not told apart.
+#: Tiles in flight from which on more are not distinguished.
 IN_FLIGHT = 3
 
 

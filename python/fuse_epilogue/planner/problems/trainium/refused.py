@@ -95,7 +95,7 @@ def reason(error: Exception) -> str:
     """Return in one line why there is no kernel of a point."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     if isinstance(error, s_tir.ScheduleError):
-        # What comes behind this line explains its terms; it may be missing.
+        # The lines after this one explain its terms; they may be missing.
         start = "Error message: "
         told = next((line for line in lines if line.startswith(start)), lines[-1])
         return f"TVM refuses its loops: {told.removeprefix(start)}"

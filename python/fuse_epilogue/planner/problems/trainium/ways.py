@@ -38,7 +38,7 @@ from .work import Work, cycle, rate, start, stretched
 FUSED = 1
 #: What its values are called.
 LABELS = ("none", "fused")
-#: Why a point has no kernel: its loops cannot be made, the kernel not be written, or not be run.
+#: Errors of a point without a kernel: in its loops, in emitting it, or in running it.
 NO_KERNEL = (s_tir.ScheduleError, EmitError, KernelError)
 #: Among the kernels that are kept: that of the last point.
 _LAST = -1
@@ -227,12 +227,12 @@ class OnTrainium(ExactCosts):
         return self.work(points).terms(points.size)
 
     def estimate(self, points: Points) -> np.ndarray:
-        """Return about what the latency is, in seconds."""
+        """Return an estimate of the latency, in seconds."""
         found: np.ndarray = np.broadcast_to(self.work(points).estimate(), (points.size,))
         return found
 
     def steps(self, points: Points) -> np.ndarray:
-        """Return about how long exact costs take: :attr:`.work.Work.steps`."""
+        """Return an estimate of the time that exact costs take: :attr:`.work.Work.steps`."""
         found: np.ndarray = np.broadcast_to(self.work(points).steps, (points.size,))
         return found
 
