@@ -211,9 +211,24 @@ def test_what_is_of_another_schedule(call: Callable[..., Any]) -> None:
 @pytest.mark.cpp
 def test_what_is_not_a_schedule() -> None:
     func = BY_NAME["bias_then_relu"].func
-    for what in (func, tvm.IRModule({"main": func}), None):
-        with pytest.raises(TypeError, match=r"must be a tvm.s_tir.Schedule, .* make one by"):
+    for what in (tvm.IRModule({"main": func}), None):
+        with pytest.raises(TypeError, match=r"must be a tvm.s_tir.Schedule, not .*: make one"):
             analyze(what, "mm")
+    with pytest.raises(TypeError, match=r"must be a tvm.s_tir.Schedule, not PrimFunc: make one"):
+        fuse_epilogue.fuse_reduction_epilogue(func, "mm")  # nothing would be left of it
+
+
+@pytest.mark.cpp
+def test_a_function_is_asked_about_as_a_schedule_is() -> None:
+    case = BY_NAME["bias_then_relu"]
+    sch = case.scheduled()
+    for numerics in ("exact", "reassociate"):
+        asked, of_schedule = (analyze(each, "mm", numerics=numerics) for each in (case.func, sch))
+        assert asked.fusable and str(asked) == str(of_schedule)
+    asked = fuse_epilogue.analyze_cascade(case.func, "mm")
+    assert asked == fuse_epilogue.analyze_cascade(sch, "mm")
+    with pytest.raises(IndexError, match="random variable of another schedule, .* name the"):
+        analyze(case.func, sch.get_sblock("mm"))
 
 
 def test_is_public() -> None:

@@ -176,7 +176,7 @@ def test_vectors_of_a_row_are_worth_more_than_an_absorbed_bias():
         (workloads.matmul("m", 8, 8), TARGET, ValueError, "does not know this function; it knows"),
         (workloads.elementwise(8, 8), TARGET, ValueError, "product, rows, conv"),
         (SMALL["product"][1], "c", ValueError, "kind 'c', only 'llvm'.* 'cuda'.* trn1"),
-        (None, TARGET, TypeError, "func must be a PrimFunc, not NoneType"),
+        (None, TARGET, TypeError, "func must be a PrimFunc or a Schedule, not NoneType"),
         (SMALL["product"][1], 7, TypeError, "target must be a Target, .* not int"),
         (SMALL["product"][1], "trn9", ValueError, "target 'trn9' is neither .* trn2 or trn3, nor"),
         (SMALL["product"][1], {"kind": "llvm", "mcpu": "a\nb"}, ValueError, r"'mcpu' .* 'a\\nb'"),
@@ -281,10 +281,22 @@ def test_an_identity_is_the_same_in_every_process():
     assert told.stdout.strip() == identity_of(func) == planned(func).identity
 
 
+def test_a_schedule_is_planned_and_explained_as_its_function():
+    func = SMALL["product"][1]
+    sch = tvm.s_tir.Schedule(func)
+    plan = planned(sch)
+    assert plan == planned(func)
+    assert plan.explain(sch) == plan.explain(func)
+    assert plan.picture(func=sch) == plan.picture(func=func)
+    assert schedules.explain(sch, TARGET) == schedules.explain(func, TARGET)
+
+
 @pytest.mark.parametrize("other", [None, 3, tvm.IRModule({"main": SMALL["product"][1]})], ids=repr)
 def test_what_is_no_function_has_no_plan(other):
     plan = planned(SMALL["product"][1])
-    with pytest.raises(TypeError, match=f"must be a PrimFunc, not {type(other).__name__}"):
+    with pytest.raises(
+        TypeError, match=f"must be a PrimFunc or a Schedule, not {type(other).__name__}"
+    ):
         plan.apply(other)
 
 

@@ -39,7 +39,9 @@ def test_apply_takes_any_form_of_target(target: Any) -> None:
 
 def test_apply_refuses() -> None:
     func = depthwise_conv1d(1, 2, 9, 3)
-    with pytest.raises(TypeError, match=f"^func must be a PrimFunc, not IRModule: {MODULE}$"):
+    with pytest.raises(
+        TypeError, match=f"^func must be a PrimFunc or a Schedule, not IRModule: {MODULE}$"
+    ):
         schedules.apply(tvm.IRModule({"main": func}), "llvm")
     with pytest.raises(TypeError, match="not Function$"):
         schedules.apply(relax.Function([], relax.ShapeExpr([1])), "llvm")
@@ -141,7 +143,9 @@ def test_a_follower_that_was_scheduled_before_has_no_kernel_of_its_own(change: s
 
 
 def test_explain_refuses_as_apply_does() -> None:
-    with pytest.raises(TypeError, match=f"^func must be a PrimFunc, not IRModule: {MODULE}$"):
+    with pytest.raises(
+        TypeError, match=f"^func must be a PrimFunc or a Schedule, not IRModule: {MODULE}$"
+    ):
         schedules.explain(tvm.IRModule(), "llvm")
     with pytest.raises(ValueError, match="target kind 'c', only for cuda, llvm"):
         schedules.explain(doubled, "c")

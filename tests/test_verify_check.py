@@ -369,8 +369,8 @@ def test_variables_that_an_epilogue_defines(what: str) -> None:
 @pytest.mark.parametrize(
     "place, told",
     [
-        (0, "before must be a PrimFunc, not NoneType"),
-        (1, "after must be a PrimFunc, not NoneType"),
+        (0, "before must be a PrimFunc or a Schedule, not NoneType"),
+        (1, "after must be a PrimFunc or a Schedule, not NoneType"),
         (
             2,
             "certificate must be a Certificate or a CascadeCertificate, not NoneType: .*report.*",

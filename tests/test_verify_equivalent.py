@@ -13,7 +13,7 @@ from tvm.script import tirx as T
 from tvm.tirx import PrimFunc
 
 import oracles
-from fuse_epilogue import workloads
+from fuse_epilogue import verify, workloads
 from fuse_epilogue.verify import (
     NotEquivalent,
     UnsupportedError,
@@ -468,12 +468,37 @@ def test_a_proof_refuses_what_it_cannot_compare() -> None:
 
 @pytest.mark.parametrize("compares", [equivalent, prove])
 def test_what_is_no_function_is_named(compares: Callable[..., object]) -> None:
-    with pytest.raises(TypeError, match="^before must be a PrimFunc, not NoneType$"):
+    with pytest.raises(TypeError, match="^before must be a PrimFunc or a Schedule, not NoneType$"):
         compares(None, BIAS_FIRST)
     with pytest.raises(TypeError, match=r"^after must be .*, not IRModule: .*pass mod\[name\]$"):
         compares(BIAS_LAST, tvm.IRModule({"main": BIAS_FIRST}))
     with pytest.raises(TypeError, match="^numerics must be .*: None$"):
         compares(BIAS_LAST, BIAS_FIRST, numerics=None)
+    with pytest.raises(ValueError, match="^sizes names 'm', which is not in the functions.*none$"):
+        compares(BIAS_LAST, BIAS_FIRST, sizes={"m": 3})
+
+
+def test_ranges_name_parameters() -> None:
+    with pytest.raises(ValueError, match="^ranges names 'index', which is not .* have 'A'"):
+        equivalent(BIAS_LAST, BIAS_FIRST, ranges={"index": (0, 3)})
+
+
+def test_a_schedule_is_compared_and_checked_as_its_function() -> None:
+    """The one that it works on: "main", or the only one, or the one that it was told."""
+    before = workloads.matmul(4, 4, 2)
+    mod = tvm.IRModule({"one": before, "other": workloads.matmul(2, 2, 2)})
+    sch = tvm.s_tir.Schedule(mod)
+    with pytest.raises(ValueError, match=r"^after: .*no function of one, other: call sch.work_on"):
+        equivalent(before, sch)
+    sch.work_on("one")
+    report = sch.fuse_reduction_epilogue("matmul")
+    assert equivalent(tvm.s_tir.Schedule(before), sch).proved
+    assert prove(before, sch)[0].status == "proved"
+    assert verify.check(before, sch, report.certificate).claims
+    assert list(verify.compile_function(sch).sizes) == []
+    sch.work_on("other")
+    with pytest.raises(NotEquivalent, match="parameters differ"):
+        equivalent(before, sch)
 
 
 @pytest.mark.parametrize("compares", [equivalent, prove])

@@ -422,7 +422,7 @@ def test_a_store_into_a_matched_region_is_one_into_what_it_is_part_of() -> None:
 @pytest.mark.parametrize(
     "arguments, error, told",
     [
-        ((None,), TypeError, "func must be a PrimFunc, not NoneType"),
+        ((None,), TypeError, "func must be a PrimFunc or a Schedule, not NoneType"),
         ((row_sums, "float16"), ValueError, "arithmetic must be one of .*: 'float16'"),
         ((row_sums, 16), TypeError, "arithmetic must be one of .*: 16"),
     ],

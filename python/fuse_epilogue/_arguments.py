@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Literal, TypeAlias, get_args
 
-from tvm import tirx
+from tvm import s_tir, tirx
 
 #: What may happen to a float.
 Numerics: TypeAlias = Literal["reassociate", "exact"]
@@ -56,22 +56,36 @@ def flag(argument: str, value: Any) -> None:  # noqa: ANN401
         raise TypeError(f"{argument} must be True or False: {value!r}")
 
 
-def prim_func(argument: str, value: Any) -> None:  # noqa: ANN401
-    """Return if a value is a function of TIR.
+def prim_func(argument: str, value: Any) -> tirx.PrimFunc:  # noqa: ANN401
+    """Return a function of TIR; of a schedule, the function that it works on.
 
     Raises
     ------
     TypeError
+        The value is neither a function nor a schedule.
+    ValueError
+        The schedule works on no function: it has several, and none is called "main".
 
     Example
     -------
     >>> prim_func("before", None)
     Traceback (most recent call last):
-    TypeError: before must be a PrimFunc, not NoneType
+    TypeError: before must be a PrimFunc or a Schedule, not NoneType
     """
+    if isinstance(value, s_tir.Schedule):
+        chosen = value.func_working_on
+        if chosen is None:
+            names = ", ".join(str(var.name_hint) for var in value.mod.get_global_vars())
+            raise ValueError(
+                f"{argument}: the schedule works on no function of {names or 'its module'}: call "
+                "sch.work_on(name) first, or pass the function, sch.mod[name]"
+            )
+        return value.mod[chosen]
     if not isinstance(value, tirx.PrimFunc):
         hint = ": of a module, pass mod[name]" if hasattr(value, "functions") else ""
-        raise TypeError(f"{argument} must be a PrimFunc, not {type(value).__name__}{hint}")
+        name = type(value).__name__
+        raise TypeError(f"{argument} must be a PrimFunc or a Schedule, not {name}{hint}")
+    return value
 
 
 def seconds(argument: str, value: Any) -> float:  # noqa: ANN401

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, cast
 
+from tvm import tirx
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
@@ -19,7 +20,7 @@ from .cascade_certificate import (
     certificate_from_core,
 )
 from .report import Refusal
-from .schedule import BlockRV, _as_block_rv, _exact, _take_back
+from .schedule import BlockRV, _as_block_rv, _exact, _take_back, as_schedule
 
 
 @dataclass(frozen=True, repr=False)
@@ -150,7 +151,7 @@ def fuse_cascaded_reductions(
 
 
 def analyze_cascade(
-    sch: Schedule,
+    sch: Schedule | tirx.PrimFunc,
     block: BlockRV | str,
     loop: Any = None,  # noqa: ANN401 - TVM's LoopRV, which type checkers take for anything
     *,
@@ -163,8 +164,8 @@ def analyze_cascade(
 
     Parameters
     ----------
-    sch : tvm.s_tir.Schedule
-        The schedule to ask about.
+    sch : tvm.s_tir.Schedule or tvm.tirx.PrimFunc
+        The schedule, or the function, to ask about.
     block, loop, factor, numerics
         As of :func:`fuse_cascaded_reductions`.
 
@@ -187,11 +188,12 @@ def analyze_cascade(
     >>> from tvm import te, topi
     >>> import fuse_epilogue
     >>> x = te.placeholder((4, 128), name="x")
-    >>> sch = tvm.s_tir.Schedule(te.create_prim_func([x, topi.nn.softmax(x)]))
-    >>> fuse_epilogue.analyze_cascade(sch, "T_softmax_expsum").fusable
+    >>> func = te.create_prim_func([x, topi.nn.softmax(x)])
+    >>> fuse_epilogue.analyze_cascade(func, "T_softmax_expsum").fusable
     True
     """
     exact, keys = _exact(numerics), check_factor(factor)
+    sch = as_schedule(sch)
     named: list[Any] = []
     try:
         block_rv = _as_block_rv(sch, block, "block", named, "analyze_cascade")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tvm import tirx
 from tvm.s_tir import SBlock, Schedule, ScheduleError
 from tvm.s_tir.schedule import SBlockRV, _ffi_api
 
@@ -150,7 +151,7 @@ def fuse_reduction_epilogue(
 
 
 def analyze(
-    sch: Schedule,
+    sch: Schedule | tirx.PrimFunc,
     block: BlockRV | str,
     epilogue_block: BlockRV | str | None = None,
     *,
@@ -163,8 +164,8 @@ def analyze(
 
     Parameters
     ----------
-    sch : tvm.s_tir.Schedule
-        The schedule to ask about.
+    sch : tvm.s_tir.Schedule or tvm.tirx.PrimFunc
+        The schedule, or the function, to ask about.
     block, epilogue_block, numerics, distribute
         As of :func:`fuse_reduction_epilogue`.
 
@@ -186,15 +187,14 @@ def analyze(
 
     Example
     -------
-    >>> import tvm
     >>> import fuse_epilogue
     >>> from fuse_epilogue import workloads
-    >>> sch = tvm.s_tir.Schedule(workloads.matmul(64, 64, 16, bias=False))
-    >>> print(fuse_epilogue.analyze(sch, "matmul"))
+    >>> print(fuse_epilogue.analyze(workloads.matmul(64, 64, 16, bias=False), "matmul"))
     Not fusable [no-consumer]: ...
     """
     exact = _exact(numerics)
     flag("distribute", distribute)
+    sch = as_schedule(sch)
     named: list[SBlockRV] = []
     try:
         first_rv = _as_block_rv(sch, block, "block", named)
@@ -221,6 +221,11 @@ else:
     FusingSchedule = Schedule
 
 
+def as_schedule(value: Schedule | tirx.PrimFunc) -> Schedule:
+    """Return a schedule to ask about; of a function, a new one."""
+    return Schedule(value) if isinstance(value, tirx.PrimFunc) else value
+
+
 def _reduction(block: Any, reduction_block: Any) -> Any:  # noqa: ANN401 - what the user passed
     if (block is None) == (reduction_block is None):
         raise TypeError(
@@ -243,8 +248,8 @@ def _as_block_rv(
 ) -> SBlockRV:
     if not isinstance(sch, Schedule):
         raise TypeError(
-            f"{primitive}: the schedule must be a tvm.s_tir.Schedule, not {type(sch).__name__}; of "
-            "a function or a module, make one by tvm.s_tir.Schedule"
+            f"{primitive}: the schedule must be a tvm.s_tir.Schedule, not {type(sch).__name__}: "
+            "make one, sch = tvm.s_tir.Schedule(func or module)"
         )
     if isinstance(block, SBlockRV):
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tvm import tirx
+from tvm import s_tir, tirx
 from tvm.target import Target
 
 from .._arguments import prim_func
@@ -22,7 +22,7 @@ from .search.trials import trials
 
 
 def plan(
-    func: tirx.PrimFunc,
+    func: tirx.PrimFunc | s_tir.Schedule,
     target: Target | Gpu | Machine | str | dict[str, Any] | None = None,
     *,
     profile: Profile | None = None,
@@ -35,8 +35,8 @@ def plan(
 
     Parameters
     ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled, with numbers for its sizes.
+    func : tvm.tirx.PrimFunc or tvm.s_tir.Schedule
+        Not scheduled, with numbers for its sizes. A schedule means the function that it works on.
     target : tvm.target.Target, Gpu, Machine, str or dict, optional
         This machine if None, or ``"host"`` or ``"cpu"``; else a target of kind "llvm". Of kind
         "cuda", or a GPU by its name such as ``"h100"``, see :func:`.gpu.gpu`: what a kernel costs
@@ -64,9 +64,9 @@ def plan(
     Raises
     ------
     TypeError
-        `func` is not a PrimFunc, `target` is not one of these, `profile` is not a Profile, `limit`
-        or `measure` is not an integer, `finite` is neither True nor False, or `on_trial` is not
-        callable.
+        `func` is neither a PrimFunc nor a Schedule, `target` is not one of these, `profile` is not
+        a Profile, `limit` or `measure` is not an integer, `finite` is neither True nor False, or
+        `on_trial` is not callable.
     ValueError
         The target is of another kind, the function is of no kind that the planner knows, TVM's
         primitives refuse every way to schedule it, one of its axes has the size 0, or no point is
@@ -83,7 +83,7 @@ def plan(
     >>> chosen.fused
     True
     """
-    prim_func("func", func)
+    func = prim_func("func", func)
     whole_number("limit", limit, 1, "points up to which a space is searched in full")
     whole_number("measure", measure, 0, "points that are timed")
     if not isinstance(finite, bool):
@@ -132,7 +132,7 @@ def plan(
 
 
 def compile(  # noqa: A001 - as tvm.compile
-    func: tirx.PrimFunc,
+    func: tirx.PrimFunc | s_tir.Schedule,
     target: Target | Gpu | Machine | str | dict[str, Any],
     *,
     profile: Profile | None = None,

@@ -105,13 +105,13 @@ class Plan:
         """Return the picture of the plan, for notebooks."""
         return drawing.drawn(self, self.known, 1000)
 
-    def problem(self, func: tirx.PrimFunc) -> Problem:
+    def problem(self, func: tirx.PrimFunc | s_tir.Schedule) -> Problem:
         """Return the problem that a function is.
 
         Parameters
         ----------
-        func : tvm.tirx.PrimFunc
-            The function that the plan is for.
+        func : tvm.tirx.PrimFunc or tvm.s_tir.Schedule
+            The function that the plan is for; a schedule means the function that it works on.
 
         Returns
         -------
@@ -121,7 +121,7 @@ class Plan:
         Raises
         ------
         TypeError
-            `func` is not a PrimFunc.
+            `func` is neither a PrimFunc nor a Schedule.
         ValueError
             The plan is for another function, or was searched in another space.
 
@@ -134,7 +134,7 @@ class Plan:
         >>> plan.problem(func).sizes
         {'m': 128, 'n': 128, 'k': 128}
         """
-        prim_func("func", func)
+        func = prim_func("func", func)
         if self.known is not None and self.known.func.same_as(func):
             return self.known
         find = finders_for(self.machine, self.finite).get(self.kind)
@@ -162,7 +162,7 @@ class Plan:
         Parameters
         ----------
         func : tvm.tirx.PrimFunc or tvm.s_tir.Schedule
-            Not scheduled. Of a schedule, its "main" is taken; it stays as it is.
+            Not scheduled. Of a schedule, the function that it works on is taken; it stays as it is.
 
         Returns
         -------
@@ -174,7 +174,7 @@ class Plan:
         TypeError
             `func` is something else.
         ValueError
-            The plan is for another function, or the schedule has none that is called "main".
+            The plan is for another function, or the schedule works on none.
 
         Example
         -------
@@ -186,22 +186,16 @@ class Plan:
         >>> neuron.emit(plan.apply(func)).parameters
         ('a', 'b', 'bias')
         """
-        if isinstance(func, s_tir.Schedule):
-            names = [str(var.name_hint) for var in func.mod.get_global_vars()]
-            if "main" not in names:
-                raise ValueError(
-                    f"the schedule has no function 'main', only {', '.join(names) or 'none'}: pass "
-                    "the function itself, sch.mod[name]"
-                )
-            func = func.mod["main"]
         return self.problem(func).apply(self.point)
 
-    def explain(self, func: tirx.PrimFunc | None = None, *, verbose: bool = False) -> str:
+    def explain(
+        self, func: tirx.PrimFunc | s_tir.Schedule | None = None, *, verbose: bool = False
+    ) -> str:
         """Return why this plan was chosen, as text of at most 20 lines.
 
         Parameters
         ----------
-        func : tvm.tirx.PrimFunc, optional
+        func : tvm.tirx.PrimFunc or tvm.s_tir.Schedule, optional
             The function that the plan is for. A plan that was read from JSON needs it: without it,
             the binding constraints and the sensitivity to sizes are left out.
         verbose : bool
@@ -216,7 +210,7 @@ class Plan:
         Raises
         ------
         TypeError
-            `func` is not a PrimFunc.
+            `func` is neither a PrimFunc nor a Schedule.
         ValueError
             The plan is for another function.
 
@@ -256,7 +250,7 @@ class Plan:
     def picture(
         self,
         path: str | Path | None = None,
-        func: tirx.PrimFunc | None = None,
+        func: tirx.PrimFunc | s_tir.Schedule | None = None,
         *,
         width: int = 1000,
     ) -> str:
@@ -266,7 +260,7 @@ class Plan:
         ----------
         path : str or Path, optional
             Path of the SVG to write. If None, it is only returned.
-        func : tvm.tirx.PrimFunc, optional
+        func : tvm.tirx.PrimFunc or tvm.s_tir.Schedule, optional
             As for :meth:`explain`; without it, there is no roofline.
         width : int
             Pixels; below 760 one part is under the other.
@@ -279,7 +273,8 @@ class Plan:
         Raises
         ------
         TypeError
-            `path` is not a path, `width` is not an integer, or `func` is not a PrimFunc.
+            `path` is not a path, `width` is not an integer, or `func` is neither a PrimFunc nor a
+            Schedule.
         ValueError
             The path does not end in ".svg", the width is below 360, or the plan is for another
             function.

@@ -80,15 +80,17 @@ RULES: dict[str, tuple[Rule, ...]] = {
 }
 
 
-def apply(func: tirx.PrimFunc, target: Target | Machine | str | dict) -> ir.IRModule:
+def apply(
+    func: tirx.PrimFunc | s_tir.Schedule, target: Target | Machine | str | dict
+) -> ir.IRModule:
     """Schedule a function by a plan, or with the first rule that knows it.
 
     Parameters
     ----------
-    func : tvm.tirx.PrimFunc
+    func : tvm.tirx.PrimFunc or tvm.s_tir.Schedule
         One reduction with elementwise work around it, not scheduled. For processors: a product of
         matrices or rows reduced to a number each, with fixed sizes, or a depthwise convolution of
-        any sizes.
+        any sizes. A schedule means the function that it works on.
     target : tvm.target.Target, Machine, str or dict
         Target of the schedule; the same target goes to ``tvm.compile``. A plain "llvm" is a
         processor with vectors of 128 bits: ``"host"``, or :func:`host`, is this machine, and
@@ -104,7 +106,7 @@ def apply(func: tirx.PrimFunc, target: Target | Machine | str | dict) -> ir.IRMo
     Raises
     ------
     TypeError
-        `func` is not a PrimFunc.
+        `func` is neither a PrimFunc nor a Schedule.
     ValueError
         The function is scheduled, there are no schedules for this kind of target, or neither the
         planner nor a rule knows the function; the message says what each knows.
@@ -117,6 +119,7 @@ def apply(func: tirx.PrimFunc, target: Target | Machine | str | dict) -> ir.IRMo
     >>> target = schedules.host()
     >>> built = tvm.compile(schedules.apply(conv, target), target=target)
     """
+    func = prim_func("func", func)
     target, rules = _rules(func, target)
     streamed = _streamed(func, target)
     if streamed is not None:
@@ -135,12 +138,12 @@ def apply(func: tirx.PrimFunc, target: Target | Machine | str | dict) -> ir.IRMo
     )
 
 
-def explain(func: tirx.PrimFunc, target: Target | Machine | str | dict) -> str:
+def explain(func: tirx.PrimFunc | s_tir.Schedule, target: Target | Machine | str | dict) -> str:
     """Say how :func:`apply` schedules a function, and why so.
 
     Parameters
     ----------
-    func : tvm.tirx.PrimFunc
+    func : tvm.tirx.PrimFunc or tvm.s_tir.Schedule
     target : tvm.target.Target, Machine, str or dict
         As for :func:`apply`.
 
@@ -155,7 +158,7 @@ def explain(func: tirx.PrimFunc, target: Target | Machine | str | dict) -> str:
     Raises
     ------
     TypeError
-        `func` is not a PrimFunc.
+        `func` is neither a PrimFunc nor a Schedule.
     ValueError
         The function is scheduled, or there are no schedules for this kind of target.
 
@@ -166,6 +169,7 @@ def explain(func: tirx.PrimFunc, target: Target | Machine | str | dict) -> str:
     >>> print(schedules.explain(conv, "llvm").splitlines()[-1])
     DepthwiseConv1d: tiles of loops; not in rows: the length of its rows is not known before it runs
     """
+    func = prim_func("func", func)
     target, rules = _rules(func, target)
     streamed = _streamed(func, target)
     if streamed is not None:
@@ -233,7 +237,6 @@ def _rules(
     func: tirx.PrimFunc, target: Target | Machine | str | dict
 ) -> tuple[Any, tuple[Rule, ...]]:
     """Return a target as TVM knows it, or a machine, and the rules for it."""
-    prim_func("func", func)
     if func.attrs is not None and func.attrs.get("tirx.is_scheduled"):
         raise ValueError("func is scheduled ('tirx.is_scheduled'): pass it as it was before")
     target = named(target)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tvm import tirx
+from tvm import s_tir, tirx
 
 from .._arguments import prim_func
 from .._printed import Printed
@@ -61,8 +61,8 @@ class Verdict(Printed):
 
 
 def check(
-    before: tirx.PrimFunc,
-    after: tirx.PrimFunc,
+    before: tirx.PrimFunc | s_tir.Schedule,
+    after: tirx.PrimFunc | s_tir.Schedule,
     certificate: Certificate | CascadeCertificate,
     *,
     timeout: float = 5.0,
@@ -102,8 +102,9 @@ def check(
 
     Parameters
     ----------
-    before, after : tvm.tirx.PrimFunc
-        The functions, ``sch.mod["main"]`` before and after the call. These very objects: the
+    before, after : tvm.tirx.PrimFunc or tvm.s_tir.Schedule
+        The functions, ``sch.mod["main"]`` before and after the call; a schedule means the function
+        that it works on. These very objects: the
         certificate speaks of their variables and buffers, which are compared by identity. A copy
         of one, printed and parsed again, or loaded from a file, has other buffers under the same
         names, and is refused however equal it looks.
@@ -120,7 +121,8 @@ def check(
     Raises
     ------
     TypeError
-        `before` or `after` is not a PrimFunc, or `certificate` is neither of the two.
+        `before` or `after` is neither a PrimFunc nor a Schedule, or `certificate` is none of the
+        two certificates.
     CertificateError
         Naming the claim that does not hold, or cannot be proved. Without z3 some true claims
         cannot be.
@@ -136,8 +138,7 @@ def check(
     proved: 'matmul' with 'bias', numerics reassociate
     ...
     """
-    prim_func("before", before)
-    prim_func("after", after)
+    before, after = prim_func("before", before), prim_func("after", after)
     if not isinstance(certificate, Certificate | CascadeCertificate):
         raise TypeError(
             "certificate must be a Certificate or a CascadeCertificate, not "

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-from tvm import tirx
+from tvm import s_tir, tirx
 
 from .._arguments import Numerics, check_numerics, prim_func
 from .._printed import Printed
@@ -20,7 +20,7 @@ from .evaluation.compiled import Compiled
 from .evaluation.data import KINDS, LITERALS, TAME, Arrays, copies, literals_of, make_arrays
 from .evaluation.intervals import IntervalArithmetic
 from .evaluation.isolated import Died, run_isolated
-from .evaluation.parameters import Parameter, shape_of, work_of
+from .evaluation.parameters import Parameter, check_names, shape_of, work_of
 from .evaluation.scalars import EvaluationError, UnsupportedError
 from .evaluation.watched import REPORT, watched
 from .unknowns import Symbolic, prove
@@ -124,8 +124,8 @@ class _Pair:
 
 
 def equivalent(
-    before: tirx.PrimFunc,
-    after: tirx.PrimFunc,
+    before: tirx.PrimFunc | s_tir.Schedule,
+    after: tirx.PrimFunc | s_tir.Schedule,
     *,
     numerics: Numerics = "reassociate",
     sizes: Mapping[str, int] | None = None,
@@ -167,8 +167,8 @@ def equivalent(
 
     Parameters
     ----------
-    before, after : tvm.tirx.PrimFunc
-        With the same parameters.
+    before, after : tvm.tirx.PrimFunc or tvm.s_tir.Schedule
+        With the same parameters. Of a schedule, the function that it works on.
     numerics : {"reassociate", "exact"}
     sizes : mapping of str to int, optional
         Symbolic dimensions by name; small different primes by default.
@@ -195,9 +195,9 @@ def equivalent(
     UnsupportedError
         One of the functions has something in it that cannot be evaluated; the message names it.
     TypeError
-        `before` or `after` is not a PrimFunc, or `numerics` is not a str.
+        `before` or `after` is neither a PrimFunc nor a Schedule, or `numerics` is not a str.
     ValueError
-        `numerics` is neither of its two values.
+        `numerics` is neither of its two values, or `sizes` or `ranges` names what is not there.
 
     Example
     -------
@@ -209,10 +209,11 @@ def equivalent(
     >>> verify.equivalent(before, sch.mod["main"]).proved
     True
     """
-    prim_func("before", before)
-    prim_func("after", after)
+    before, after = prim_func("before", before), prim_func("after", after)
     check_numerics(numerics)
     pair = _prepare(before, after, numerics, sizes)
+    check_names("sizes", sizes or (), pair.sizes)
+    check_names("ranges", ranges or (), pair.shapes)
     small = max(work_of(program, pair.sizes) for program in pair.programs) <= _EFFORT
     if compiled:
         _compile(pair, small)

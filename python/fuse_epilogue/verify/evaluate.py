@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
-from tvm import tirx
+from tvm import s_tir, tirx
 
 from .._arguments import prim_func, word
 from .evaluation.expressions import ExpressionWriter
@@ -177,13 +177,14 @@ def _numpy_type(type: ScalarType) -> Any:
 
 
 def compile_function(
-    func: tirx.PrimFunc, arithmetic: Literal["machine", "float64", "checked"] = "machine"
+    func: tirx.PrimFunc | s_tir.Schedule,
+    arithmetic: Literal["machine", "float64", "checked"] = "machine",
 ) -> Program:
     """Turn a function into a program.
 
     Parameters
     ----------
-    func : tvm.tirx.PrimFunc
+    func : tvm.tirx.PrimFunc or tvm.s_tir.Schedule
         Function of the stage in which there are blocks. Loops of all kinds run serially.
     arithmetic : {"machine", "float64", "checked"}
         ``"machine"``: as compiled code computes. ``"float64"``: floats of all widths are computed
@@ -200,7 +201,7 @@ def compile_function(
     UnsupportedError
         If the function has something in it that cannot be evaluated; the message names it.
     TypeError
-        `func` is not a PrimFunc, or `arithmetic` is not a str.
+        `func` is neither a PrimFunc nor a Schedule, or `arithmetic` is not a str.
     ValueError
         `arithmetic` is not one of its values.
 
@@ -211,7 +212,7 @@ def compile_function(
     >>> list(program.sizes)
     ['m']
     """
-    prim_func("func", func)
+    func = prim_func("func", func)
     word("arithmetic", arithmetic, ("machine", "float64", "checked"))
     reference = arithmetic == "float64"
     namespace = dict(RUNTIME)

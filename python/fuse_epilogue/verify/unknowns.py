@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tvm import tirx
+from tvm import s_tir, tirx
 
 from .._arguments import Numerics, check_numerics, prim_func
 from .evaluation.abstract import AbstractProgram
-from .evaluation.parameters import Parameter, shape_of, work_of
+from .evaluation.parameters import Parameter, check_names, shape_of, work_of
 from .evaluation.scalars import POISON, EvaluationError, UnsupportedError, WorkLimit
 from .proof.field_arithmetic import FieldArithmetic
 from .proof.prover import Prover, has_z3
@@ -73,8 +73,8 @@ class Symbolic:
 
 
 def prove(
-    before: tirx.PrimFunc,
-    after: tirx.PrimFunc,
+    before: tirx.PrimFunc | s_tir.Schedule,
+    after: tirx.PrimFunc | s_tir.Schedule,
     *,
     numerics: Numerics = "reassociate",
     sizes: Mapping[str, int] | None = None,
@@ -90,8 +90,8 @@ def prove(
 
     Parameters
     ----------
-    before, after : tvm.tirx.PrimFunc
-        With the same parameters.
+    before, after : tvm.tirx.PrimFunc or tvm.s_tir.Schedule
+        With the same parameters. Of a schedule, the function that it works on.
     numerics : {"reassociate", "exact"}
     sizes : mapping of str to int, optional
         Extents to try besides the usual small ones; taken where they are small.
@@ -109,9 +109,10 @@ def prove(
     UnsupportedError
         One of the functions has something in it that cannot be evaluated; the message names it.
     TypeError
-        `before` or `after` is not a PrimFunc, or `numerics` is not a str.
+        `before` or `after` is neither a PrimFunc nor a Schedule, or `numerics` is not a str.
     ValueError
-        `numerics` is neither of its two values, or the functions have different parameters.
+        `numerics` is neither of its two values, the functions have different parameters, or `sizes`
+        names what is no symbolic dimension of them.
 
     Example
     -------
@@ -124,11 +125,11 @@ def prove(
     >>> outcome.status
     'proved'
     """
-    prim_func("before", before)
-    prim_func("after", after)
+    before, after = prim_func("before", before), prim_func("after", after)
     check_numerics(numerics)
     programs = [AbstractProgram(before), AbstractProgram(after)]
     _check_parameters(programs)
+    check_names("sizes", sizes or (), programs[0].sizes)
     tried: list[dict[str, int]] = []
     counts = [0, 0, 0]
     candidates: list[tuple[dict[str, int], Values]] = []

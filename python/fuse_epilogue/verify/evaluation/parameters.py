@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from tvm import tirx
@@ -166,3 +166,25 @@ def work_of(program: Any, sizes: Mapping[str, int]) -> int:
                 count *= extent.high
         total += count
     return total
+
+
+def check_names(argument: str, given: Collection[str], known: Collection[str]) -> None:
+    """Return if an argument names only what is in the functions.
+
+    Raises
+    ------
+    ValueError
+
+    Example
+    -------
+    >>> check_names("sizes", ["batch"], ["m", "n"])
+    Traceback (most recent call last):
+    ValueError: sizes names 'batch', which is not in the functions: they have 'm', 'n'
+    """
+    wrong = [name for name in given if name not in known]
+    if wrong:
+        have = ", ".join(map(repr, known)) or "none"
+        raise ValueError(
+            f"{argument} names {', '.join(map(repr, wrong))}, which is not in the functions: they "
+            f"have {have}"
+        )
