@@ -170,3 +170,22 @@ def test_another_reduction_axis_is_blocked() -> None:
     sch = Schedule(func)
     with pytest.raises(s_tir.ScheduleError, match="cascade-loop"):
         sch.fuse_cascaded_reductions("m", sch.get_loops(sch.get_sblock("s"))[0])
+
+
+def test_a_softmax_that_is_no_epilogue_points_to_the_cascade() -> None:
+    func = softmax(128)
+    for block in ("T_softmax_maxelem", "T_softmax_expsum"):
+        refused = fuse_epilogue.analyze(func, block)
+        assert refused.stopped is not None and refused.stopped.code == "index-map"
+        assert "sch.fuse_cascaded_reductions fuses both" in refused.stopped.message
+    # The way out is one, and its report says first what it does to floats.
+    made = fuse_epilogue.analyze_cascade(func, "T_softmax_maxelem")
+    assert made.fusable
+    assert str(made).splitlines()[0].endswith("blocks of 64 keys. (numerics: reassociate)")
+    stopped = fuse_epilogue.analyze_cascade(func, "T_softmax_maxelem", numerics="exact")
+    assert str(stopped).endswith("(numerics: exact)")
+    # A read that is no read of rows has another cause, and another cure.
+    x, k = te.placeholder((ROWS, KEYS), name="x"), te.reduce_axis((0, KEYS), "k")
+    y = te.compute((ROWS, ROWS), lambda i, j: te.sum(x[i, k] * x[j, k], axis=k), name="y")
+    other = te.create_prim_func([x, te.compute((ROWS,), lambda i: y[i, i] + 1.0, name="z")])
+    assert "cascaded" not in str(fuse_epilogue.analyze(other, "y"))

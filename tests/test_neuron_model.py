@@ -205,10 +205,12 @@ def test_report() -> None:
         scale(build, b, a)
     prediction = predict(build.trace)
     text = str(prediction)
-    assert text.startswith("predicted 0.0169 ms for by_hand on trn1 (NeuronCore-v2)")
-    assert "  0.0165 to 0.0237 ms by what the documents leave open" in text.splitlines()
+    assert text.startswith("predicted 16.9 us for by_hand on trn1 (NeuronCore-v2)")
+    assert "  16.5 to 23.7 us by what the documents leave open" in text.splitlines()
     assert "9 tensor_scalar" in text
     assert prediction.bound_by == "vector"
+    long = str(dataclasses.replace(prediction, latency_ms=2.5)).splitlines()
+    assert long[0].startswith("predicted 2.5000 ms for by_hand") and "busy ms" in long[2]
     assert prediction.utilisation["vector"] == pytest.approx(1.0)
     assert prediction.op_ms == {"tensor_scalar": pytest.approx(9 * VECTOR * 1e3)}
 
@@ -216,7 +218,7 @@ def test_report() -> None:
 def test_nothing_to_do() -> None:
     prediction = predict(Builder().trace)
     assert prediction.latency_ms == 0.0
-    assert str(prediction).startswith("predicted 0.0000 ms")
+    assert str(prediction).startswith("predicted 0.0 us")
 
 
 def test_timeline(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 import tvm
 from tvm import relax, tirx
 from tvm.ir import IRModule
+from tvm.s_tir import Schedule
 from tvm.script import tirx as T
 
 from fuse_epilogue import (
@@ -162,7 +163,21 @@ def test_text(mod: IRModule) -> None:
         "because the caller, or another scope, may read 'total' as it is.)",
         "    ('total' stays alive in full: a block outside of the fusion, or the caller, reads "
         "it.)",
+        "Hint: the loops of b are not scheduled, and take most of the time: fusing alone gains "
+        "little there, or loses. Schedule them too, with fuse_epilogue.compile, "
+        "fuse_epilogue.schedules.apply or a pass of TVM's.",
     ]
+
+
+def test_no_hint_where_something_is_scheduled_or_nothing_is_fused(mod: IRModule) -> None:
+    assert report_of(absorbing()(mod)).hint
+    assert not report_of(absorbing("never")(mod)).hint
+    sch = Schedule(mod["b"])
+    sch.vectorize(sch.get_loops("relu")[-1])
+    report = report_of(absorbing()(IRModule({"b": sch.mod["main"]})))
+    assert report.functions[0].left_alone == "scheduled" and not report.hint
+    both = IRModule({"b": mod["b"], "c": mod["b"].with_attr("global_symbol", "c")})
+    assert "the loops of b and 1 more are not" in str(report_of(absorbing()(both)))
 
 
 def test_codes_are_known(mod: IRModule) -> None:

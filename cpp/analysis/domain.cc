@@ -458,7 +458,10 @@ AxisMap MatchElements(const Reduction& reduction, const std::vector<Produced>& p
         from_memory ? ", whose element depends on data" : ", which cannot be inverted";
     for (const Axis& axis : epilogue.axes) {
       bool repeats = !IsConst(axis.extent, 1) && !UsesAny(first.indices(), {axis.var.get()});
-      if (repeats && !from_memory) why = " again for every " + Quoted(axis.var);
+      if (!repeats || from_memory) continue;
+      why = " again for every " + Quoted(axis.var) +
+            "; if a reduction of the same rows follows, as in a softmax or a norm, "
+            "sch.fuse_cascaded_reductions fuses both";
     }
     throw Refusal(Code::kIndexMap, consumer,
                   "block " + Quoted(consumer) + " reads " + Print(first) + why, {first});

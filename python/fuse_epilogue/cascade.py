@@ -51,7 +51,7 @@ class CascadeReport(Printed):
     certificate: CascadeCertificate | None
 
     def __str__(self) -> str:
-        """One line for each reduction, and one for what was left and why."""
+        """One line for each reduction, the first with the mode of numerics, and what was left."""
         lines = []
         if self.certificate is not None:
             lines = [_sentence(stage, self.certificate) for stage in self.certificate.stages]
@@ -59,7 +59,8 @@ class CascadeReport(Printed):
         if self.stopped is not None:
             verdict = "Left as it is" if self.fusable else "Not fusable"
             lines.append(f"{verdict} [{self.stopped.code}]: {self.stopped.message}")
-        return "\n".join(lines)
+        first, *others = lines
+        return "\n".join((f"{first} (numerics: {self.numerics})", *others))
 
 
 def fuse_cascaded_reductions(
@@ -131,7 +132,7 @@ def fuse_cascaded_reductions(
     >>> x = te.placeholder((4, 128), name="x")
     >>> sch = tvm.s_tir.Schedule(te.create_prim_func([x, topi.nn.softmax(x)]))
     >>> print(sch.fuse_cascaded_reductions("T_softmax_expsum"))
-    'T_softmax_maxelem' is computed in blocks of 64 keys.
+    'T_softmax_maxelem' is computed in blocks of 64 keys. (numerics: reassociate)
     'T_softmax_expsum' is corrected in each block by T.exp(...).
     'T_softmax_exp' reads the results in a second pass.
     'T_softmax_norm' reads the results in a second pass.

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from . import timeline
 from .machine import Machine
+from .timeline import Unit
 from .trace import Step, Trace
 
 #: A resource that is busy for at least this part of the time bounds the kernel.
@@ -106,15 +107,17 @@ class Prediction:
 
     def __str__(self) -> str:
         """Return a table."""
+        unit = Unit.of(self.latency_ms)
         lines = [
-            f"predicted {self.latency_ms:.4f} ms for {self.kernel} on {self.machine.name}"
-            f" ({self.machine.core}), bound by {self.bound_by}",
-            "  {:.4f} to {:.4f} ms by what the documents leave open".format(*self.range_ms),
-            f"  {'':8} {'busy ms':>9} {'busy':>6}",
+            f"predicted {unit.text(self.latency_ms)} {unit.name} for {self.kernel} on"
+            f" {self.machine.name} ({self.machine.core}), bound by {self.bound_by}",
+            "  {} to {} {} by what the documents leave open".format(
+                *map(unit.text, self.range_ms), unit.name
+            ),
+            f"  {'':8} {f'busy {unit.name}':>9} {'busy':>6}",
         ]
         for name, part in self.utilisation.items():
-            ms = part * self.latency_ms
-            lines.append(f"  {name:8} {ms:9.4f} {part:6.1%}")
+            lines.append(f"  {name:8} {unit.text(part * self.latency_ms):>9} {part:6.1%}")
         counts = ", ".join(f"{count} {op}" for op, count in self.counts.items())
         lines.append(f"  instructions: {counts}")
         lines.append(f"  HBM: {self.hbm_read:,} bytes read, {self.hbm_written:,} written")
@@ -130,11 +133,13 @@ class Prediction:
 
     def _repr_html_(self) -> str:
         """Return how busy each engine is as a table, for notebooks."""
+        unit = Unit.of(self.latency_ms)
+        busy = {name: part * self.latency_ms for name, part in self.utilisation.items()}
         rows = "".join(
-            f"<tr><td>{name}</td><td>{part * self.latency_ms:.4f}</td><td>{part:.1%}</td></tr>"
-            for name, part in self.utilisation.items()
+            f"<tr><td>{name}</td><td>{unit.text(ms)}</td><td>{self.utilisation[name]:.1%}</td></tr>"
+            for name, ms in busy.items()
         )
-        head = "<tr><th>engine</th><th>busy, ms</th><th>busy</th></tr>"
+        head = f"<tr><th>engine</th><th>busy, {unit.name}</th><th>busy</th></tr>"
         caption = html.escape(str(self).splitlines()[0])
         return f"<table><caption>{caption}</caption>{head}{rows}</table>"
 

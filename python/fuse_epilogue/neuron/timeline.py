@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,31 @@ COLOURS = (
     *("#1f6f8b", "#c9a227", "#8b3a62", "#4f8a4c", "#5b5ea6"),
     *("#b5651d", "#777777", "#2b2b2b", "#6fa8dc", "#cc4125"),
 )
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The unit in which the times of a kernel are shown, and its digits: 0.1 us each."""
+
+    name: str
+    per_ms: float
+    places: int
+
+    @staticmethod
+    def of(latency_ms: float) -> Unit:
+        """Return microseconds for a kernel of less than a millisecond, milliseconds otherwise.
+
+        Example
+        -------
+        >>> unit = Unit.of(0.0169)
+        >>> unit.text(0.0169), unit.name
+        ('16.9', 'us')
+        """
+        return Unit("us", 1e3, 1) if latency_ms < 1 else Unit("ms", 1.0, 4)
+
+    def text(self, ms: float) -> str:
+        """Return a time in this unit."""
+        return f"{ms * self.per_ms:.{self.places}f}"
 
 
 def write_trace(prediction: Prediction, path: str | Path) -> None:
@@ -63,9 +89,10 @@ def plot(prediction: Prediction, path: str | Path) -> None:
     ops = sorted(prediction.counts)
     colour = {op: COLOURS[i % len(COLOURS)] for i, op in enumerate(ops)}
     height = TOP + ROW * len(used) + BOTTOM
+    unit = Unit.of(prediction.latency_ms)
     title = (
         f"predicted: {prediction.kernel} on {prediction.machine.name},"
-        f" {prediction.latency_ms:.4f} ms"
+        f" {unit.text(prediction.latency_ms)} {unit.name}"
     )
     size = f'width="{LEFT + WIDTH + 30}" height="{height}"'
     font = 'font-family="sans-serif" font-size="11"'
@@ -79,7 +106,8 @@ def plot(prediction: Prediction, path: str | Path) -> None:
         x = LEFT + WIDTH * tick / 5
         at = prediction.latency_ms * tick / 5
         parts.append(f'<line x1="{x}" x2="{x}" y1="{TOP - 6}" y2="{axis}" stroke="#cccccc"/>')
-        parts.append(f'<text x="{x}" y="{axis + 12}" text-anchor="middle">{at:.3f} ms</text>')
+        told = f"{unit.text(at)} {unit.name}"
+        parts.append(f'<text x="{x}" y="{axis + 12}" text-anchor="middle">{told}</text>')
     for place, queue in enumerate(used):
         y = TOP + ROW * place
         parts.append(f'<text x="6" y="{y + 13}">{escape(prediction.queues[queue])}</text>')

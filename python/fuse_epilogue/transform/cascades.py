@@ -184,7 +184,7 @@ class FuseCascadedReductions:
     >>> print(*cascades_of(FuseCascadedReductions("always")(mod)))
     main: 1 of 1 cascade fused
         T_softmax_maxelem -> T_softmax_expsum: fused
-            'T_softmax_maxelem' is computed in blocks of 64 keys.
+            'T_softmax_maxelem' is computed in blocks of 64 keys. (numerics: reassociate)
             'T_softmax_expsum' is corrected in each block by T.exp(...).
             'T_softmax_exp' reads the results in a second pass.
             'T_softmax_norm' reads the results in a second pass.

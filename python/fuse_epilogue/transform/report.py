@@ -206,7 +206,20 @@ class Report(Printed):
             + (f"; not fused: {refused}" if refused else "")
         ]
         shown = [each for each in self.functions if each.reductions or each.left_alone]
-        return "\n".join([*lines, *map(str, shown)])
+        return "\n".join([*lines, *map(str, shown), *([self.hint] if self.hint else [])])
+
+    @property
+    def hint(self) -> str:
+        """Advice for functions that were fused, whose loops are all serial; empty without them."""
+        names = [each.name for each in self.functions if each.fused]
+        if not names:
+            return ""
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        return (
+            f"Hint: the loops of {names[0]}{more} are not scheduled, and take most of the time: "
+            "fusing alone gains little there, or loses. Schedule them too, with "
+            "fuse_epilogue.compile, fuse_epilogue.schedules.apply or a pass of TVM's."
+        )
 
     def _repr_html_(self) -> str:
         """Return a row for each reduction, for notebooks."""

@@ -75,7 +75,7 @@ class Equivalence(Printed):
         return self.symbolic.status == "proved"
 
     def __str__(self) -> str:
-        """Return a line that says whether it is a proof, one for the data and one for the proof."""
+        """Return whether it is a proof, of which numerics; what ran on data; what was unrolled."""
         kinds = ", ".join(f"{kind}: {found}" for kind, found in self.data.items() if str(found))
         verdict = "proved equal at the extents tried"
         if self.symbolic.too_large:
@@ -83,8 +83,8 @@ class Equivalence(Printed):
             verdict = f"no difference on {count:,} values; too large to prove; use `check`"
         elif not self.proved:
             verdict = "NOT PROVED equal: no difference was found, and there may be one"
-        runs = f"{self.numerics}, {' and '.join(self.oracles) or 'not run'}: {kinds}"
-        return f"{verdict}\n{runs}\n{self.symbolic}"
+        runs = f"{' and '.join(self.oracles) or 'not run'}: {kinds}"
+        return f"{verdict} (numerics: {self.numerics})\n{runs}\n{self.symbolic}"
 
 
 @dataclass

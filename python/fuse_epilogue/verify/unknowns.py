@@ -112,7 +112,7 @@ def prove(
         `before` or `after` is neither a PrimFunc nor a Schedule, or `numerics` is not a str.
     ValueError
         `numerics` is neither of its two values, the functions have different parameters, or `sizes`
-        names what is no symbolic dimension of them.
+        names what is not a symbolic dimension of them.
 
     Example
     -------
