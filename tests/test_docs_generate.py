@@ -62,7 +62,12 @@ def test_every_refusal_has_a_cause_and_a_cure(code: str) -> None:
     # Nothing is lost between them but the mark where the text is cut.
     letters = re.sub(r"\W", "", meaning).lower()
     assert re.sub(r"\W", "", cause + cure).lower() == letters
-    assert f".. _refusal-{code}:" in refusals.pages()["refusals"]
+    page = refusals.pages()["refusals"]
+    assert f".. _refusal-{code}:" in page
+    # Beside each code of a single reduction is what is refused, and what is fused instead.
+    entry = page.partition(f".. _refusal-{code}:")[2].partition("\n.. _refusal-")[0]
+    if code not in _WITHOUT_EXAMPLE and not code.startswith(("cascade", "no-cascade")):
+        assert re.search(r"code-block:: diff\n\n(?:        -.*\n)*        [-+]", entry)
 
 
 # ---- The algebra ---------------------------------------------------------------------------------
@@ -352,7 +357,7 @@ def test_pictures_are_moved_in_the_order_they_were_written(
     pytest.importorskip("sphinx_gallery")
     monkeypatch.setattr(pictures, "PICTURES", tmp_path / "new")
     (tmp_path / "new").mkdir()
-    for number, name in enumerate(("b.svg", "a.svg", "no.txt")):
+    for number, name in enumerate(("b.svg", "a.svg", "text.html", "no.txt")):
         path = tmp_path / "new" / name
         path.write_text(name)
         os.utime(path, ns=(number, number))
@@ -360,7 +365,8 @@ def test_pictures_are_moved_in_the_order_they_were_written(
     markup = pictures.collect((), {"image_path_iterator": paths}, {"src_dir": str(tmp_path)})
     assert (tmp_path / "page_0.svg").read_text() == "b.svg"
     assert (tmp_path / "page_1.svg").read_text() == "a.svg"
-    assert markup.index("page_0.svg") < markup.index("page_1.svg")
+    assert markup.index("page_0.svg") < markup.index("page_1.svg") < markup.index("text.html")
+    assert markup.endswith(".. raw:: html\n\n    text.html\n\n")
     assert markup.count(".. container:: picture") == 2  # one below the other
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["no.txt"]
     assert pictures.collect((), {"image_path_iterator": paths}, {}) == ""

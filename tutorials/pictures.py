@@ -1,4 +1,4 @@
-"""Pictures of the tutorials: SVG, shown by a notebook and collected by the documentation's build.
+"""Pictures of the tutorials: SVG and HTML, for notebooks and for the documentation's build.
 
 Run from a terminal, a tutorial writes its pictures into the folder that the environment variable
 ``TUTORIAL_PICTURES`` names, and none without it.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import SequenceMatcher
 from html import escape
 from itertools import zip_longest
@@ -19,25 +19,26 @@ from fuse_epilogue.planner.explanation.svg import FONT, LINE, Svg, length
 
 MARGIN = 16
 COLOURS = ("#1f6f8b", "#c9a227", "#8b3a62", "#4f8a4c", "#5b5ea6")
-GREY, GONE, NEW = "#444444", "#fbe3df", "#dff0dc"
+GREY = "#444444"
 
 
 class Picture:
-    """A picture, as a notebook shows it."""
+    """A drawing in SVG, or text in HTML, as a notebook shows it."""
 
-    def __init__(self, svg: str) -> None:
-        self.svg = svg
+    def __init__(self, markup: str) -> None:
+        self.markup = markup
 
-    def _repr_svg_(self) -> str:
-        return self.svg
+    def _repr_html_(self) -> str:
+        return self.markup
 
 
-def show(name: str, svg: str) -> Picture:
-    """Show a picture; `name` is that of its file, without the ending."""
+def show(name: str, markup: str) -> Picture:
+    """Show SVG or HTML; `name` is that of its file, without the ending."""
     if folder := os.environ.get("TUTORIAL_PICTURES"):
         Path(folder).mkdir(parents=True, exist_ok=True)
-        (Path(folder) / f"{name}.svg").write_text(svg, encoding="utf-8")
-    return Picture(svg)
+        suffix = ".svg" if markup.startswith("<svg") else ".html"
+        (Path(folder) / f"{name}{suffix}").write_text(markup, encoding="utf-8")
+    return Picture(markup)
 
 
 def written(draw: Callable[[Path], object]) -> str:
@@ -50,52 +51,44 @@ def written(draw: Callable[[Path], object]) -> str:
 
 # ---- Two texts -----------------------------------------------------------------------------------
 
-COLUMN, SIZE = 58, 12  # letters in a line of a text, and pixels of a letter
+# Shades that can be read on a light page and on a dark one.
+_GONE, _NEW = "rgba(220, 80, 60, 0.2)", "rgba(80, 170, 80, 0.2)"
+_PAIR = "display: flex; flex-wrap: wrap; gap: 1em"
+_PROGRAM = "flex: 1 1 24em; min-width: 0; margin: 0"
+_TEXT = "overflow-x: auto; margin: 0; padding: 0.5em; font-size: 0.75em; line-height: 1.4"
 
 
 def side_by_side(before: str, after: str, titles: tuple[str, str] = ("before", "after")) -> str:
-    """Draw two programs beside each other; lines that only one of them has are marked."""
+    """Return two programs as columns of text, in HTML; lines that only one has are marked.
+
+    Where there is no room for two columns, the second is below the first.
+    """
     texts = [_lines(text) for text in (before, after)]
-    width = COLUMN * length("x", SIZE) + MARGIN
-    svg = Svg(2 * width + MARGIN)
-    lefts = (MARGIN, MARGIN + width)
-    for left, title in zip(lefts, titles, strict=True):
-        svg.text(left, MARGIN + FONT, title, size=FONT + 2)
-    top = MARGIN + 2 * LINE
+    columns: tuple[list[str], list[str]] = ([], [])
     stripped = [[line.strip() for line in text] for text in texts]
     for kind, *ranges in SequenceMatcher(None, *stripped, autojunk=False).get_opcodes():
         parts = [
-            [folded for line in text[start:end] for folded in _folded(line)]
+            text[start:end]
             for text, start, end in zip(texts, ranges[::2], ranges[1::2], strict=True)
         ]
         for pair in zip_longest(*parts):
-            for left, line, colour in zip(lefts, pair, (GONE, NEW), strict=True):
-                if line is None:
-                    continue
-                if kind != "equal":
-                    svg.box(left - 4, top, width - 8, LINE, colour)
-                svg.parts.append(
-                    f'<text x="{left}" y="{top + FONT}" font-family="monospace" '
-                    f'font-size="{SIZE}" xml:space="preserve">{escape(line)}</text>'
+            for column, line, colour in zip(columns, pair, (_GONE, _NEW), strict=True):
+                shade = f" background: {colour};" if kind != "equal" and line is not None else ""
+                column.append(
+                    f'<span style="display: block;{shade}">{escape(line or "")}&#8203;</span>'
                 )
-            top += LINE
-    return svg.document(top + MARGIN)
+    programs = (
+        f'<div style="{_PROGRAM}"><b>{escape(title)}</b>'
+        f'<pre style="{_TEXT}">{"".join(column)}</pre></div>'
+        for title, column in zip(titles, columns, strict=True)
+    )
+    return f'<div class="pair" style="{_PAIR}">{"".join(programs)}</div>\n'
 
 
 def _lines(text: str) -> list[str]:
     """Return the lines of a program, without what TVM writes above it, indented by half."""
     lines = text[max(text.find("@"), 0) :].splitlines()
     return [" " * ((len(line) - len(line.lstrip())) // 2) + line.lstrip() for line in lines]
-
-
-def _folded(line: str) -> Iterator[str]:
-    """Cut a line where it is too long, after a blank."""
-    indent = len(line) - len(line.lstrip()) + 4
-    while len(line) > COLUMN:
-        at = line.rfind(" ", indent + 1, COLUMN) + 1 or COLUMN
-        yield line[:at]
-        line = " " * indent + line[at:]
-    yield line
 
 
 # ---- Bars and lines ------------------------------------------------------------------------------

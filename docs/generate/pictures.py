@@ -15,8 +15,9 @@ from .rst import wide
 #: Below the folder of everything that is built.
 PICTURES = Path(__file__).resolve().parents[2] / "build" / "docs" / "pictures"
 
-#: What an image of sphinx may be.
-SUFFIXES = (".svg", ".png")
+#: Images, and texts that are put into the page as they are.
+TEXT = ".html"
+SUFFIXES = (".svg", ".png", TEXT)
 
 
 def collect(block: Any, block_vars: Any, gallery_conf: Any) -> str:
@@ -40,10 +41,26 @@ def collect(block: Any, block_vars: Any, gallery_conf: Any) -> str:
 
     PICTURES.mkdir(parents=True, exist_ok=True)
     written = [path for path in PICTURES.iterdir() if path.suffix in SUFFIXES]
-    moved = []
+    shown = []
     for picture in sorted(written, key=lambda path: path.stat().st_mtime_ns):
+        if picture.suffix == TEXT:
+            shown.append(raw_html(picture.read_text(encoding="utf-8")))
+            picture.unlink()
+            continue
         path = Path(next(block_vars["image_path_iterator"])).with_suffix(picture.suffix)
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(picture, path)
-        moved.append(str(path))
-    return "".join(wide(figure_rst([path], gallery_conf["src_dir"])) for path in moved)
+        shown.append(wide(figure_rst([str(path)], gallery_conf["src_dir"])))
+    return "".join(shown)
+
+
+def raw_html(text: str) -> str:
+    r"""Return markup that puts HTML into a page.
+
+    Example
+    -------
+    >>> raw_html("<b>\n</b>")
+    '.. raw:: html\n\n    <b>\n    </b>\n\n'
+    """
+    lines = "\n".join(f"    {line}" for line in text.rstrip().splitlines())
+    return f".. raw:: html\n\n{lines}\n\n"

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import io
+import itertools
 import re
-from collections.abc import Mapping
+import runpy
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
 import fuse_epilogue
 from fuse_epilogue.neuron import REFUSALS as EMITTER
 from fuse_epilogue.transform.find import LEFT_ALONE
 from fuse_epilogue.transform.report import FAILED, NOT_CHOSEN
 
-from .rst import code, page, prose, table, title
+from .rst import block, code, page, prose, table, title
+
+TUTORIAL = Path(__file__).resolve().parents[2] / "tutorials" / "02_fused_and_refused.py"
 
 _INTRODUCTION = """
 A refusal is a ``tvm.s_tir.ScheduleError``. It begins with ``[code] what failed, what to do
@@ -19,7 +27,9 @@ ends with the reason again. Module, trace and random variables are as they
 were. :func:`fuse_epilogue.refusal_code` gives the code of an error, and
 :func:`fuse_epilogue.analyze` the same without an error. The message names the block and the
 expression; what follows is the general explanation of each code,
-:data:`fuse_epilogue.REFUSALS`. Codes are stable: programs may depend on them.
+:data:`fuse_epilogue.REFUSALS`. Codes are stable: programs may depend on them. Where lines follow,
+the program with the lines ``-`` is refused, and with the lines ``+`` it is fused; the whole
+programs are in tutorial 02.
 """
 _PASS = """
 The report of :class:`fuse_epilogue.transform.FuseReductionEpilogue` has the codes above, for each
@@ -76,7 +86,61 @@ def pages() -> Mapping[str, str]:
     }
 
 
+@functools.cache
+def examples() -> Mapping[str, str]:
+    """Return for each code that has one its smallest example, as a difference of two programs.
+
+    They are what tutorial 02 prints while it runs.
+    """
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        runpy.run_path(str(TUTORIAL))
+    return differences(printed.getvalue())
+
+
+def differences(printed: str) -> dict[str, str]:
+    r"""Return the first difference in front of each code's message.
+
+    Example
+    -------
+    >>> print(differences("    -fuses\n    +does not\n[no-init] it has none")["no-init"])
+    -does not
+    +fuses
+    """
+    found: dict[str, str] = {}
+    lines: list[str] = []
+    for line in printed.splitlines():
+        message = re.match(r"\[([a-z-]+)\] ", line)
+        if re.match(r"    [-+]", line):
+            lines.append(line[4:])
+            continue
+        if message and lines:
+            found.setdefault(message[1], "\n".join(_reversed(lines)))
+        lines = []
+    return found
+
+
+def _reversed(lines: Iterable[str]) -> Iterator[str]:
+    """Yield a difference with what is removed and what is added exchanged, hunk by hunk."""
+    for _, hunk in itertools.groupby(_numbered(lines), key=lambda each: each[0]):
+        both = [line for _, line in hunk]
+        yield from (f"-{line[1:]}" for line in both if line.startswith("+"))
+        yield from (f"+{line[1:]}" for line in both if line.startswith("-"))
+
+
+def _numbered(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """Yield each line with its hunk: what is removed, followed by what is added."""
+    hunk, last = 0, ""
+    for line in lines:
+        hunk += last == "+" and line.startswith("-")
+        last = line[0]
+        yield hunk, line
+
+
 def _entry(name: str, meaning: str) -> str:
     cause, cure = cause_and_cure(meaning)
     told = f"{prose(cause)}\n    |br| **Instead:** {prose(cure)}" if cause else prose(cure)
-    return f".. _refusal-{name}:\n\n{code(name)}\n    {told}\n"
+    example = examples().get(name)
+    lines = block("diff", example) if example else ""
+    shown = "".join(f"    {line}".rstrip() + "\n" for line in lines.splitlines())
+    return f".. _refusal-{name}:\n\n{code(name)}\n    {told}\n\n{shown}"

@@ -20,8 +20,14 @@ from fuse_epilogue.neuron.isa.arithmetic import BINARY, FUNCTIONS, REDUCERS
 from fuse_epilogue.neuron.machine import MACHINES, Machine
 from fuse_epilogue.neuron.rules import INSTRUCTION_RULES, Rule
 
-from .rst import block, code, page, prose, table, text, title
+from .rst import block, code, page, prose, table, text, title, toctree
 
+_INDEX = """
+What the checker, the interpreter and the latency model know of NKI and of NeuronCores. How to emit
+a kernel and look at it: :doc:`the guide <../../howto/trainium>` and
+:doc:`tutorial 06 <../../tutorials/06_trainium>`. How far predictions are from published latencies:
+:doc:`../benchmarks/neuron_published` and :doc:`../benchmarks/neuron_ladder`.
+"""
 _INSTRUCTIONS = """
 The instructions of ``nki.isa`` that kernels may use, with their parameters, the engines that
 execute them (NKI's own choice first), and what the latency model takes them to cost. Nothing was
@@ -50,6 +56,9 @@ for. The figures are from the documentation; nothing of this was measured by the
 def pages() -> Mapping[str, str]:
     """Return the pages of instructions, rules and machines."""
     return {
+        "trainium/index": page(
+            title("Trainium"), _INDEX, toctree(("rules", "instructions", "machines"))
+        ),
         "trainium/instructions": _instructions(),
         "trainium/rules": _rules(),
         "trainium/machines": _machines(),
