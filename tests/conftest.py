@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,9 @@ import mutation_table
 # TVM would bind this process to the first core with its first parallel loop, and with it all that
 # the tests start: compilers, servers, other workers of pytest.
 os.environ.setdefault("TVM_BIND_THREADS", "0")
+
+# A profile that was calibrated on this machine would change plans.
+os.environ["FUSE_EPILOGUE_PROFILES"] = str(Path(__file__).parent / "no_profiles")
 
 # A shell has what it starts in the background ignore Ctrl-C; several tests are about it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -14,9 +14,9 @@ import pytest
 import tvm
 
 from cli_runs import product, run, saved, sum_of_part
-from fuse_epilogue import cli, neuron, tune, workloads
+from fuse_epilogue import _progress, cli, neuron, tune, workloads
 from fuse_epilogue.cli import arguments as options
-from fuse_epilogue.cli import inputs, output
+from fuse_epilogue.cli import inputs, output, tuned
 from fuse_epilogue.neuron.machine import MACHINES
 from fuse_epilogue.planner import Plan
 from fuse_epilogue.planner.measurement.measure import arguments
@@ -291,7 +291,7 @@ def test_tune_says_what_is_best_and_goes_on(tmp_path, capsys, monkeypatch):
             on_trial(trial)
 
         small = {"strategy": evolution(16, 1), **nothing_runs()}
-        return real(*args, on_trial=both, **options, **small)
+        return real(*args, on_trial=both, **options | small)
 
     monkeypatch.setattr(tune, "tune", quick)
     module = saved(tmp_path / "m.json", main=workloads.matmul(8, 8, 8))
@@ -301,12 +301,39 @@ def test_tune_says_what_is_best_and_goes_on(tmp_path, capsys, monkeypatch):
         code, said, _ = run(capsys, *command, *target, "--trials", "2")
         assert code == output.DONE and json.loads(said)["main"]["measured_s"] == 1.5e-3
         assert ran == [1, 2]  # the second time nothing is left to do
+    said = run(capsys, *command[:-1], *target, "--trials", "2")[1]
+    assert said.splitlines()[0].startswith("main: 1500.00 us measured, ")
+    more = f"  fuse-epilogue tune {module} --out {tmp_path / 'tuned'} --trials 4"
+    assert said.splitlines()[-1] == more
+
+
+def test_tune_shows_the_best_of_either_kind(capsys, monkeypatch):
+    monkeypatch.setattr(_progress, "EVERY_S", 0.0)
+    shown = tuned._Shown()
+    for trial in (
+        tune.Trial("mm", 1, 4, 3e-6, ""),
+        tune.Trial("mm", 2, 4, None, "it timed out\n", True),
+        tune.Trial("mm", 3, 4, 2e-6, "", True),
+        tune.Trial("other", 1, 1, 5e-6, ""),
+    ):
+        shown.show(trial)
+    lines = [re.sub(r"\(.* left\) ", "", line) for line in capsys.readouterr().err.splitlines()]
+    assert lines == [
+        "mm: 1 of 4 3.00 us; best unfused 3.00 us",
+        "mm: 2 of 4 it timed out; best unfused 3.00 us",
+        "mm: 3 of 4 2.00 us; best unfused 3.00 us; best fused 2.00 us",
+        "other: 1 of 1 5.00 us; best unfused 5.00 us",
+    ]
 
 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
         (["--target", "trn1"], "there is nothing to measure on"),
+        (["--tracker", "10.0.0.1:9190"], "--tracker and --key go together"),
+        (["--key", "xeon"], "--tracker and --key go together"),
+        (["--tracker", "9190", "--key", "xeon"], "--tracker must be HOST:PORT, not '9190'"),
+        (["--tracker", "127.0.0.1:1", "--key", "xeon"], "there is no RPC tracker at 127.0.0.1:1"),
         (["--trials", "0"], "trials must be at least 1"),
     ],
 )

@@ -10,7 +10,8 @@ import threading
 import pytest
 
 from cli_runs import product, run
-from fuse_epilogue import _files
+from fuse_epilogue import _files, _progress
+from fuse_epilogue._progress import Progress
 from fuse_epilogue.cli import output
 
 __all__ = ["product"]
@@ -105,13 +106,26 @@ def test_a_terminal_need_not_know_all_letters(monkeypatch):
 # ---- Progress ------------------------------------------------------------------------------------
 
 
-def test_progress_is_drawn_on_terminals_only(monkeypatch, capsys):
-    output.progress("main", 1, 2)
-    assert capsys.readouterr().err == ""
+def test_progress_is_drawn_on_terminals(monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "60")
-    output.progress("main", 1, 2, "5.0 us" + "!" * 80)
-    output.progress("main", 2, 2)
+    progress = Progress()
+    progress.show("main", 1, 2, "5.0 us" + "!" * 80)
+    progress.show("main", 2, 2)
     first, second = capsys.readouterr().err.removeprefix("\r").split("\r")
     assert first.startswith(f"main: [{'#' * 15}{' ' * 15}] 1/2 5.0 us!") and len(first) == 59
     assert second.rstrip(" \n") == f"main: [{'#' * 30}] 2/2" and second.endswith("\n")
+
+
+def test_progress_off_a_terminal_is_a_line_now_and_then(monkeypatch, capsys):
+    now = [100.0]
+    monkeypatch.setattr(_progress.time, "monotonic", lambda: now[0])
+    progress = Progress()
+    for number, at in enumerate((100, 101, 104, 106, 108, 700)):
+        now[0] = at
+        progress.show("main", number, 8, "5.0 us")
+    # One at 106 s and one at 700 s; 3 steps took 6 s, 5 steps took 600 s.
+    assert capsys.readouterr().err.splitlines() == [
+        "main: 3 of 8 (10 s left) 5.0 us",
+        "main: 5 of 8 (6 min left) 5.0 us",
+    ]

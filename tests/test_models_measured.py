@@ -14,6 +14,7 @@ from tvm import te
 import fuse_epilogue
 from fuse_epilogue import workloads
 from fuse_epilogue.models import Database, DatabaseError
+from fuse_epilogue.planner.measurement.profile import own_profile
 from fuse_epilogue.schedules import host
 from fuse_epilogue.transform import ScheduleModule, chosen, schedules_of, timed
 from test_models_saved import layer
@@ -152,6 +153,22 @@ def test_equal_functions_are_planned_once_and_never_again(
     # Other threads, targets and constants are other functions.
     ScheduleModule(host(2), plans=plans)(other)
     assert len(planned) > count
+
+
+def test_a_machine_that_was_calibrated_again_is_planned_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FUSE_EPILOGUE_PROFILES", str(tmp_path))
+    plans, func, target = Database(tmp_path / "plans"), workloads.matmul(8, 8, 8), host(1)
+    plans.put(func, target, "before")
+    assert plans.get(func, target) == "before"
+    own_profile(str(target.attrs["mcpu"])).write_text("{}")
+    assert plans.get(func, target) is None
+    # A profile of another processor is none of this one.
+    other = tvm.target.Target({"kind": "llvm", "mcpu": "skylake-avx512"})
+    plans.put(func, other, "other")
+    own_profile("haswell").write_text("{}")
+    assert plans.get(func, other) == "other"
 
 
 @pytest.mark.usefixtures("no_hurry")

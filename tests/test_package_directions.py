@@ -29,7 +29,7 @@ LAYERS = (
     "report",
     "_extend",
     "certificate cascade_certificate _core _rpc",
-    "_arguments _files _html _interrupts _lib _log _printed _version tir",
+    "_arguments _files _html _interrupts _lib _log _printed _progress _version tir",
 )
 #: The primitives are one unit: the class of the schedule has them all.
 SAME = {"cascade": "schedule"}

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from dataclasses import replace
 
 import pytest
 
+import fuse_epilogue
 from cli_runs import run
-from fuse_epilogue import _files
+from fuse_epilogue import _files, workloads
+from fuse_epilogue._progress import Progress
 from fuse_epilogue.planner import Profile
-from fuse_epilogue.planner.measurement import calibrate
+from fuse_epilogue.planner.machines.cpu import cpu
+from fuse_epilogue.planner.measurement import calibrate, load
 from fuse_epilogue.planner.measurement.calibrate import POINTS
+from fuse_epilogue.planner.measurement.profile import differences, profile_of
 from fuse_epilogue.planner.problems.cost import Weights
+from fuse_epilogue.schedules import host
 from planner_problems import machine
 
 
@@ -111,7 +118,65 @@ def test_a_full_disk_behind_standard_output_loses_no_profile(
     assert Profile.from_json(out.read_text()).machine == machine()
 
 
+def test_a_profile_without_a_name_is_the_one_that_planning_reads(
+    measured, tmp_path, capsys, monkeypatch
+):
+    folder = tmp_path / "profiles"
+    monkeypatch.setenv("FUSE_EPILOGUE_PROFILES", str(folder))
+    code, said, noted = run(capsys, "calibrate")
+    (file,) = folder.iterdir()
+    here = cpu(host())
+    assert code == 0 and file == folder / f"{here.name}.json" and f"is in {file}" in noted
+    assert f"planning for {here.name} reads it from now on" in said and "changed:" in said
+    assert profile_of(here) == Profile.from_json(file.read_text())
+    func = workloads.matmul(8, 8, 8)
+    assert fuse_epilogue.plan(func, host()).resolution == profile_of(here).resolution
+    # The second time it is compared with the first, and is the same.
+    assert "nothing changed" in run(capsys, "calibrate")[1]
+    monkeypatch.setenv("FUSE_EPILOGUE_PROFILES", str(tmp_path / "none"))
+    assert profile_of(here) is None or profile_of(here).machine != machine()
+
+
+def test_a_damaged_profile_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("FUSE_EPILOGUE_PROFILES", str(tmp_path))
+    here = cpu(host())
+    file = tmp_path / f"{here.name}.json"
+    file.write_text("{}")
+    with pytest.raises(ValueError, match=f"^'{file}': .*; calibrate again, or remove it$"):
+        fuse_epilogue.plan(workloads.matmul(8, 8, 8), host())
+
+
+def test_what_a_calibration_changed():
+    before = Profile(machine(), Weights(), (("f: a", 0.1), ("f: b", 0.2)))
+    assert differences(before, before) == []
+    faster = replace(before.machine, clock_hz=before.machine.clock_hz * 1.5)
+    clock = before.machine.clock_hz / 1e9
+    now = replace(before, machine=faster)
+    assert differences(before, now) == [f"clock, GHz: {clock:.4g} -> {1.5 * clock:.4g} (+50 %)"]
+    assert all("not measured before" in line for line in differences(None, now))
+
+
+def test_a_loaded_machine_is_noticed(measured, tmp_path, capsys, monkeypatch):
+    ticks = os.sysconf("SC_CLK_TCK")
+    stat, now = tmp_path / "stat", iter((0.0, 10.0, 30.0))
+    stat.write_text(f"cpu {1000 * ticks} 0 0 5 5 0 0 0 0 0\n")
+    with monkeypatch.context() as patched:
+        patched.setattr(load.time, "monotonic", lambda: next(now))
+        patched.setattr(load.os, "times", lambda: (0.0, 0.0, 0.0, 0.0, 0.0))
+        watch = load.Load(stat)
+        assert watch.others() == 0.0
+        # Idle processors do not count.
+        stat.write_text(f"cpu {1030 * ticks} 0 {15 * ticks} 9999 5 0 0 0 0 0\n")
+        assert watch.others() == 1.5  # 45 s of processors in 30 s
+    assert load.Load(tmp_path / "no such file").others() == 0.0
+    out = str(tmp_path / "profile.json")
+    monkeypatch.setattr(load.Load, "others", lambda self: 0.7)
+    assert "warning: other processes used 0.7 cores" in run(capsys, "calibrate", "--out", out)[1]
+    monkeypatch.setattr(load.Load, "others", lambda self: 0.05)
+    assert "warning" not in run(capsys, "calibrate", "--out", out)[1]
+
+
 def test_standard_error_may_be_closed(capsys, monkeypatch):
     monkeypatch.setattr(sys, "stderr", None)
-    calibrate._progress(1, 2, "a kernel")
+    Progress().show("calibrating", 1, 2, "a kernel")
     assert capsys.readouterr().out == ""

@@ -8,6 +8,11 @@ code; here is the smallest program for each of them, and the message that it get
 
 All programs of the second part are the same dozen lines with a line or two changed, so what is
 shown is the change.
+
+.. contents::
+    :local:
+    :depth: 1
+    :class: this-will-duplicate-information-and-it-is-still-useful-here
 """
 
 # %%

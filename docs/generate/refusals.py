@@ -90,7 +90,7 @@ def pages() -> Mapping[str, str]:
 def examples() -> Mapping[str, str]:
     """Return for each code that has one its smallest example, as a difference of two programs.
 
-    They are what tutorial 02 prints while it runs.
+    Tutorial 02 is run, and prints them.
     """
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):

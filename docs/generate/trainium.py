@@ -23,8 +23,8 @@ from fuse_epilogue.neuron.rules import INSTRUCTION_RULES, Rule
 from .rst import block, code, page, prose, table, text, title, toctree
 
 _INDEX = """
-What the checker, the interpreter and the latency model know of NKI and of NeuronCores. How to emit
-a kernel and look at it: :doc:`the guide <../../howto/trainium>` and
+The checker, the interpreter and the latency model of NKI rest on these pages. How to emit a kernel
+and look at it: :doc:`the guide <../../howto/trainium>` and
 :doc:`tutorial 06 <../../tutorials/06_trainium>`. How far predictions are from published latencies:
 :doc:`../benchmarks/neuron_published` and :doc:`../benchmarks/neuron_ladder`.
 """

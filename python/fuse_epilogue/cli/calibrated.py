@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,55 +13,122 @@ from tvm.target import Target
 from .._files import write
 from .._interrupts import is_interrupt
 from ..targets import host
-from . import output
+from . import output, targets
 from .output import Answer, InputError
 
 if TYPE_CHECKING:
     from ..planner.machines.cpu import Cpu
     from ..planner.measurement.measurement_log import Measure
+    from ..planner.measurement.profile import Profile
 
 
 def run(given: argparse.Namespace) -> Answer:
     """Measure, and write the profile."""
     from ..planner.measurement import calibrate as calibration
+    from ..planner.measurement.load import Load
     from ..planner.measurement.measurement_log import Kept
+    from ..planner.measurement.profile import differences
 
     if given.points < 2:
         raise InputError(f"--points must be 2 or more, not {given.points}: kernels are compared")
     # Measuring takes minutes: what cannot be written is refused before.
-    output.check_file("--out", str(given.out))
-    if (given.tracker is None) != (given.key is None):
-        raise InputError("--tracker and --key go together: the one names the other's servers")
+    if given.out is not None:
+        output.check_file("--out", str(given.out))
+    if given.tracker is not None or given.key is not None:
+        targets.tracker(given)
     try:
         calibration.solver()
         machine, target, measure = _remote(given) if given.tracker else _here()
     except (ImportError, ValueError) as error:
         raise InputError(str(error)) from error
+    out = given.out or _own(machine)
+    before = _before(machine)
     try:
-        kept = Kept(given.out, measure)
+        kept = Kept(out, measure)
     except OSError as error:
         raise InputError(
             f"--out needs another name, measurements cannot be kept beside it: {error}"
         ) from error
     if kept.found:
         output.note(f"going on with {kept.found} measurements in {kept.file}")
+    load = None if given.tracker else Load()
     try:
         profile = calibration.calibrate(machine, target, given.points, kept.measure)
-        write(given.out, profile.to_json())
+        write(out, profile.to_json())
     except (RuntimeError, OSError, KeyboardInterrupt) as error:
         output.note(f"what was measured is in {kept.file}")
         if isinstance(error, KeyboardInterrupt) or is_interrupt(error):
             raise KeyboardInterrupt from error
         return Answer(f"error: {error}", {"error": str(error)}, output.REFUSED)
+    others = 0.0 if load is None else load.others()
     kept.remove()
-    output.note(f"the profile is in {given.out}")
+    output.note(f"the profile is in {out}")
+    changed = differences(before, profile)
     ratios = np.abs([value for _, value in profile.residuals])
     half, most = float(np.exp(np.median(ratios))), float(np.exp(ratios.max()))
-    return Answer(
+    lines = [
         f"{profile.machine}: {profile.weights}; half of {len(ratios)} kernels are predicted "
         f"within a factor of {half:.2f}, all within {most:.2f}",
-        {"out": str(given.out), "kernels": len(ratios), "median": half, "largest": most},
+        "changed:" if changed else "nothing changed",
+        *(f"  {line}" for line in changed),
+        _read_by(given.out, machine),
+        *_loaded(others),
+    ]
+    data = {
+        "out": str(out),
+        "kernels": len(ratios),
+        "median": half,
+        "largest": most,
+        "changed": changed,
+        "cores_used_by_others": others,
+    }
+    return Answer("\n".join(lines), data)
+
+
+def _own(machine: Cpu) -> Path:
+    """Return where planning reads the profile of a machine, with the folder made."""
+    from ..planner.measurement.profile import own_profile
+
+    path = own_profile(machine.name)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"name a file with --out: there is no folder for it: {error}") from error
+    output.check_file("the profile", str(path))
+    return path
+
+
+def _before(machine: Cpu) -> Profile | None:
+    """Return the profile that planning has read for a machine; None if there was no good one."""
+    from ..planner.measurement.profile import profile_of
+
+    try:
+        return profile_of(machine)
+    except ValueError as error:
+        output.note(str(error))
+        return None
+
+
+def _read_by(out: Path | None, machine: Cpu) -> str:
+    """Return who reads the profile."""
+    if out is None:
+        return f"planning for {machine.name} reads it from now on"
+    return (
+        "planning reads it where it is passed, plan(func, profile=Profile.from_json(text)); "
+        "without --out it is written where planning finds it"
     )
+
+
+def _loaded(others: float) -> list[str]:
+    """Return what to say of a machine that other processes used meanwhile."""
+    from ..planner.measurement.load import LOADED
+
+    if others <= LOADED:
+        return []
+    return [
+        f"warning: other processes used {others:.1f} cores meanwhile, so that times are too long: "
+        "calibrate again when nothing else runs"
+    ]
 
 
 def _here() -> tuple[Cpu, Target, Measure]:
@@ -77,8 +145,5 @@ def _remote(given: argparse.Namespace) -> tuple[Cpu, Target, Measure]:
     from ..planner.machines.cpu import cpu
     from ..planner.measurement.remote import Remote
 
-    name, _, port = given.tracker.rpartition(":")
-    if not name or not port.isdigit():
-        raise ValueError(f"--tracker must be HOST:PORT, not '{given.tracker}'")
-    remote = Remote(name, int(port), given.key)
+    remote = Remote(*targets.tracker(given), given.key)
     return cpu(remote.target, remote.system), remote.target, remote.measure

@@ -121,8 +121,10 @@ def _tune(parser: argparse.ArgumentParser) -> None:
         "--servers",
         type=int,
         default=0,
-        help="number of processes that measure (default: 0, measure in this process)",
+        help="number of processes that measure (default: 0, measure in this process); with "
+        "--tracker, number of measurements that run at once",
     )
+    _add_tracker(parser)
     parser.add_argument(
         "--cost-model",
         choices=["xgb", "random"],
@@ -177,7 +179,10 @@ def _profile(parser: argparse.ArgumentParser) -> None:
 
 def _calibrate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--out", metavar="FILE", type=Path, required=True, help="write the profile to FILE"
+        "--out",
+        metavar="FILE",
+        type=Path,
+        help="write the profile to FILE (default: the file of the processor that planning reads)",
     )
     parser.add_argument(
         "--points",
@@ -185,6 +190,10 @@ def _calibrate(parser: argparse.ArgumentParser) -> None:
         default=40,
         help="number of sizes measured for each kernel (default: 40)",
     )
+    _add_tracker(parser)
+
+
+def _add_tracker(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tracker",
         metavar="HOST:PORT",
@@ -249,12 +258,14 @@ writes the plan as data, --picture as a drawing.
 Tune each function with TVM's MetaSchedule, with fused and unfused reductions in the search space.
 Every measurement is written to the database in FOLDER at once: an interrupted run resumes when it
 is started again with the same folder. With --servers, measurements run in processes of TVM's RPC on
-this machine, which listen on the loopback interface only: TVM's RPC trusts its network, and anyone
-who reaches a server may run code there.
+this machine, which listen on the loopback interface only; with --tracker and --key, on the servers
+of that tracker, which may come and go. TVM's RPC trusts its network: anyone who reaches a server
+may run code there.
 """,
             """
   fuse-epilogue tune model.json --out tuned --trials 64
   fuse-epilogue tune model.json --out tuned --trials 256 --servers 1 --function matmul
+  fuse-epilogue tune model.onnx --out tuned --tracker 10.0.0.1:9190 --key xeon --servers 8
 """,
             _tune,
         ),
@@ -315,12 +326,15 @@ threads.
             "calibrated",
             "measure a machine for the planner and write its profile",
             """
-Measure a machine and write its profile. It takes minutes; every measurement is written beside FILE
-at once, so that the same command resumes an interrupted run. With --tracker and --key another
-machine is measured, on which a server of TVM's RPC runs; all servers of one key must be of one
-kind. TVM's RPC trusts its network: anyone who reaches a tracker or a server may run code there.
+Measure a machine and write its profile. Without --out it is written where planning for such a
+processor reads it: the folder in FUSE_EPILOGUE_PROFILES, or ~/.config/fuse_epilogue/profiles. Says
+what has changed since the previous profile. It takes minutes; every measurement is written beside
+the profile at once, so that the same command resumes an interrupted run. With --tracker and --key
+another machine is measured, on which a server of TVM's RPC runs; all servers of one key must be of
+one kind. TVM's RPC trusts its network: anyone who reaches a tracker or a server may run code there.
 """,
             """
+  fuse-epilogue calibrate
   fuse-epilogue calibrate --out profile.json
   fuse-epilogue calibrate --out xeon.json --tracker 10.0.0.1:9190 --key xeon
 """,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tvm import ir, relax
 
+from .._progress import Progress
 from . import inputs, output, targets
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def compiled(given: argparse.Namespace) -> CompiledModel:
     except ValueError as error:
         raise output.InputError(f"--target '{given.target}': {error}") from error
     mod = _with_sizes(_imported(given.input, given.run_python), dict(given.size))
-    bar = functools.partial(output.progress, Path(given.input).name)
+    bar = functools.partial(Progress().show, Path(given.input).name)
     try:
         return front.compile_imported(
             mod,

@@ -1,4 +1,4 @@
-"""The output of a command: text or JSON, an exit code, and progress."""
+"""The output of a command: text or JSON, and an exit code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import io
 import json
 import os
-import shutil
 import sys
 from dataclasses import dataclass
 from typing import Any, TextIO
@@ -16,8 +15,6 @@ from .._files import try_to_write
 #: Exit codes: all went well; something was refused, or could not be done; the command line or the
 #: input is wrong, and nothing was done; Ctrl-C was pressed.
 DONE, REFUSED, WRONG, INTERRUPTED = 0, 1, 2, 130
-
-_BAR = 30
 
 
 class InputError(ValueError):
@@ -95,28 +92,6 @@ def finish() -> None:
         _abandon(sys.stdout)
     else:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-
-
-def progress(what: str, number: int, of: int, said: str = "") -> None:
-    """Redraw the progress bar on standard error, if that is a terminal.
-
-    Parameters
-    ----------
-    what : str
-        Name of the current work.
-    number, of : int
-        How many steps are done, of how many.
-    said : str
-        About the last of them.
-    """
-    if sys.stderr is None or not sys.stderr.isatty():
-        return
-    bar = "#" * (_BAR * number // of)
-    columns = shutil.get_terminal_size().columns - 1
-    text = f"{what[:30]}: [{bar:{_BAR}}] {number}/{of} {said}"[:columns]
-    end = "\n" if number == of else ""
-    with contextlib.suppress(OSError):
-        _print(f"\r{text:{columns}}", sys.stderr, end)
 
 
 def check_file(option: str, path: str | None) -> None:

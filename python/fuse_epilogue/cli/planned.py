@@ -10,6 +10,7 @@ from typing import Any
 from tvm.target import Target
 
 from .._files import write
+from .._progress import Progress
 from . import inputs, output, targets
 from .output import Answer
 
@@ -35,12 +36,12 @@ def run(given: argparse.Namespace) -> Answer:
         )
     texts: list[str] = []
     data: dict[str, Any] = {}
-    code = output.DONE
+    code, progress = output.DONE, Progress()
     for number, (name, func) in enumerate(funcs.items()):
         if not given.measure:
-            output.progress(name, number, len(funcs))
+            progress.show(name, number, len(funcs))
         what = f"{number + 1} of {len(funcs)}: {name}" if len(funcs) > 1 else name
-        bar = functools.partial(output.progress, what)
+        bar = functools.partial(progress.show, what)
         try:
             chosen = plan(func, target, finite=given.finite, measure=given.measure, on_trial=bar)
         except ValueError as error:
@@ -63,7 +64,7 @@ def run(given: argparse.Namespace) -> Answer:
         if given.picture:
             chosen.picture(given.picture)
     if not given.measure:
-        output.progress("planned", len(funcs), len(funcs))
+        progress.show("planned", len(funcs), len(funcs))
     return Answer("\n\n".join(texts), data, code)
 
 

@@ -36,6 +36,22 @@ def target(text: str) -> Any:
         raise InputError(f"--target '{text}' is not a target that TVM knows: {last}") from error
 
 
+def tracker(given: Any) -> tuple[str, int]:  # noqa: ANN401 - what the parser returns
+    """Return the host and the port of --tracker, which --key goes with.
+
+    Raises
+    ------
+    InputError
+        One of the two is missing, or the tracker is not HOST:PORT.
+    """
+    if given.tracker is None or given.key is None:
+        raise InputError("--tracker and --key go together: the one names the other's servers")
+    name, _, port = given.tracker.rpartition(":")
+    if not name or not port.isdigit():
+        raise InputError(f"--tracker must be HOST:PORT, not '{given.tracker}'")
+    return name, int(port)
+
+
 def planned_target(text: str) -> Any:
     """Return the target that a text names, if the planner knows its machine.
 

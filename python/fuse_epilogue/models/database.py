@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import tvm_ffi
 from tvm import ir, relax
 from tvm.ir import GenericConst
+from tvm.target import Target
 
 from .._files import write
+from ..planner.measurement.profile import own_profile
 
 if TYPE_CHECKING:
     from .compiled import CompiledModel
@@ -250,6 +252,7 @@ def _key(func: Any, target: Any, options: dict[str, Any]) -> dict[str, Any]:
         "target": str(target),
         "options": options,
         "versions": versions(),
+        **_calibrated(target),
     }
 
 
@@ -280,7 +283,17 @@ def _model_key(mod: ir.IRModule, target: Any, options: dict[str, Any]) -> dict[s
         "target": str(target),
         "options": options,
         "versions": versions(),
+        **_calibrated(target),
     }
+
+
+def _calibrated(target: Any) -> dict[str, str]:
+    """Return what tells a processor's profile of this machine from others; nothing without one."""
+    name = str(target.attrs.get("mcpu", "")) if isinstance(target, Target) else ""
+    file = own_profile(name)
+    if not name or not file.is_file():
+        return {}
+    return {"profile": hashlib.sha256(file.read_bytes()).hexdigest()}
 
 
 def _hash(value: Any) -> str:

@@ -39,9 +39,9 @@ def plan(
         Not scheduled, with numbers for its sizes. A schedule means the function that it works on.
     target : tvm.target.Target, Gpu, Machine, str or dict, optional
         This machine if None, or ``"host"`` or ``"cpu"``; else a target of kind "llvm". Of kind
-        "cuda", or a GPU by its name such as ``"h100"``, see :func:`.gpu.gpu`: what a kernel costs
-        there is predicted from NVIDIA's documents, and was measured on no GPU. Or ``"trn1"`` or
-        ``"trn2"``, for :func:`fuse_epilogue.neuron.emit`.
+        "cuda", or a GPU by its name such as ``"h100"``, see :func:`.machines.gpu.gpu`: the cost of
+        a kernel there is predicted from NVIDIA's documents, and was measured on no GPU. Or
+        ``"trn1"`` or ``"trn2"``, for :func:`fuse_epilogue.neuron.emit`.
     profile : Profile, optional
         The machine's description and weights, as ``python -m fuse_epilogue calibrate``
         measures them. The one that comes with this package for the processor of the target if

@@ -63,7 +63,7 @@ class Plan:
         Whether it takes data and weights to be finite; of Trainium only.
     resolution : float
         The share below which a difference of two costs means nothing; see
-        :attr:`.profile.Profile.resolution`.
+        :attr:`.measurement.profile.Profile.resolution`.
     identity : str
         Identity of the function it was made for, see :func:`identity_of`; :data:`ANY` for a plan
         that was put together by hand. JSON has to say so, too: it is refused where it has no

@@ -17,7 +17,7 @@ from tvm.target import Target
 from .._interrupts import held
 from .._rpc import Present, end
 from .records import commit, commit_workload
-from .strategy import mean
+from .strategy import fusions, mean
 
 #: How often a run looks whether a measurement is ready, in seconds.
 _POLL = 0.02
@@ -42,6 +42,8 @@ class Trial:
         The mean time of a call; None if it failed.
     error : str
         Why it failed; empty if it did not.
+    fused : bool
+        Whether a reduction of it is fused with an epilogue.
     """
 
     task: str
@@ -49,6 +51,7 @@ class Trial:
     of: int
     seconds: float | None
     error: str
+    fused: bool = False
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,8 @@ class Bench:
                 if seconds is not None:
                     self.keep(candidates[index], workload, [float(s) for s in result.run_secs])
                 failed = "" if result.error_msg is None else str(result.error_msg)
-                self.on_trial(Trial(context.task_name, done, trials, seconds, failed))
+                fused = fusions(candidates[index].sch.trace) > 0
+                self.on_trial(Trial(context.task_name, done, trials, seconds, failed, fused))
             with held():
                 context.notify_runner_results(candidates, results)
                 cost_model.update(context, candidates, results)

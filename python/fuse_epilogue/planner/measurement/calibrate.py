@@ -21,6 +21,7 @@ from tvm import tirx
 from tvm.target import Target
 
 from ... import workloads
+from ..._progress import Progress
 from ...rewrites.epilogue import NONE, TAIL
 from ..machines.cpu import Cpu, Level
 from ..machines.system import KIB
@@ -71,7 +72,7 @@ def here(problem: Problem, point: Point, target: Target, least: float = 0.0) -> 
 def calibrate(
     machine: Cpu, target: Target, points: int = POINTS, measure: Measure = here
 ) -> Profile:
-    """Measure a machine and return its profile; a progress bar goes to stderr.
+    """Measure a machine and return its profile; progress and what is left go to stderr.
 
     Parameters
     ----------
@@ -94,16 +95,16 @@ def calibrate(
     solver()
     machine = described(machine, target, measure)
     design = list(_design(machine, points))
-    samples, failed = [], 0
+    samples, failed, progress = [], 0, Progress()
     for done, (name, problem, point) in enumerate(design):
-        _progress(done, len(design), name)
+        progress.show("calibrating", done, len(design), name)
         terms = problem.cost(Points.of([point])).matrix()[0]
         try:
             samples.append(Sample(name, terms, measure(problem, point, target, 0.0)))
         except NotMeasured as error:
             failed += 1
             _say(f"\nleft out: {error}")
-    _progress(len(design), len(design), f"{failed} left out" if failed else "")
+    progress.show("calibrating", len(design), len(design), f"{failed} left out" * bool(failed))
     return fitted(machine, samples)
 
 
@@ -291,15 +292,8 @@ def solver() -> Any:
     return nnls
 
 
-def _progress(done: int, total: int, what: str) -> None:
-    width = 30
-    bar = "#" * (width * done // max(total, 1))
-    end = "\n" if done == total else ""
-    _say(f"\r[{bar:{width}}] {done}/{total} {what[:60]:60}", end)
-
-
-def _say(text: str, end: str = "\n") -> None:
+def _say(text: str) -> None:
     """Print on standard error; where that is closed or full, it is the measurements that count."""
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
-            print(text, end=end, file=sys.stderr, flush=True)
+            print(text, file=sys.stderr, flush=True)

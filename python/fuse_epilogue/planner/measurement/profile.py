@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 from dataclasses import asdict, astuple, dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -16,6 +17,8 @@ from ..problems.cost import Weights
 
 #: The profiles that come with this package, "<name of the processor>.json".
 SHIPPED = Path(__file__).resolve().parent / "profiles"
+#: The environment variable with the folder of profiles that were calibrated here.
+FOLDER = "FUSE_EPILOGUE_PROFILES"
 #: The resolution of costs of which none was measured: what the planner aims at.
 UNKNOWN = 0.05
 
@@ -149,10 +152,75 @@ class Profile:
         return made
 
 
+def own_profile(name: str) -> Path:
+    """Return where the profile of a processor is that was calibrated here.
+
+    The environment variable :data:`FOLDER` names the folder; without it, profiles are in
+    ``fuse_epilogue/profiles`` in the folder of the user's settings.
+
+    Parameters
+    ----------
+    name : str
+        LLVM's name of the processor.
+    """
+    given = os.environ.get(FOLDER)
+    settings = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    folder = Path(given) if given else settings / "fuse_epilogue" / "profiles"
+    return folder / f"{name}.json"
+
+
 def profile_of(machine: Cpu) -> Profile | None:
-    """Return the profile that comes with this package for a processor, None if there is none."""
-    path = SHIPPED / f"{machine.name}.json"
-    return Profile.from_json(path.read_text()) if path.is_file() else None
+    """Return the profile of a processor: calibrated here, or what comes with this package.
+
+    None if there is neither.
+
+    Raises
+    ------
+    ValueError
+        The file of the profile that was calibrated here is damaged.
+    """
+    for path in (own_profile(machine.name), SHIPPED / f"{machine.name}.json"):
+        if path.is_file():
+            try:
+                return Profile.from_json(path.read_text())
+            except ValueError as error:
+                raise ValueError(f"'{path}': {error}; calibrate again, or remove it") from error
+    return None
+
+
+def differences(before: Profile | None, now: Profile) -> list[str]:
+    """Return a line for each measured value of a machine that is another one than before.
+
+    Parameters
+    ----------
+    before : Profile or None
+        None if there was no profile; everything is new then.
+    now : Profile
+    """
+    old = {} if before is None else _values(before)
+    lines = []
+    for name, value in _values(now).items():
+        was = old.get(name)
+        if was is None:
+            lines.append(f"{name}: {value:.4g}, not measured before")
+        elif abs(value - was) > 1e-9 * abs(was):
+            percent = f" ({100 * (value / was - 1):+.0f} %)" if was else ""
+            lines.append(f"{name}: {was:.4g} -> {value:.4g}{percent}")
+    return lines
+
+
+def _values(profile: Profile) -> dict[str, float]:
+    """Return what was measured, by names with their units."""
+    machine = profile.machine
+    values = {
+        "clock, GHz": machine.clock_hz / 1e9,
+        "a call, us": machine.call_s * 1e6,
+        "starting threads, us": machine.launch_s * 1e6,
+        **{f"{level.name}, GB/s": level.bytes_per_s / 1e9 for level in machine.levels[1:]},
+        **{f"weight {name}": value for name, value in asdict(profile.weights).items()},
+        "resolution": profile.resolution,
+    }
+    return values
 
 
 @functools.cache
