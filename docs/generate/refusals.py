@@ -8,7 +8,8 @@ import io
 import itertools
 import re
 import runpy
-from collections.abc import Iterable, Iterator, Mapping
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import fuse_epilogue
@@ -115,9 +116,15 @@ def differences(printed: str) -> dict[str, str]:
             lines.append(line[4:])
             continue
         if message and lines:
-            found.setdefault(message[1], "\n".join(_reversed(lines)))
+            found.setdefault(message[1], "\n".join(_reversed(_dedented(lines))))
         lines = []
     return found
+
+
+def _dedented(lines: Sequence[str]) -> list[str]:
+    """Return lines of a difference without the blanks that all of them have after their mark."""
+    texts = textwrap.dedent("\n".join(line[1:] for line in lines)).split("\n")
+    return [line[0] + text for line, text in zip(lines, texts, strict=True)]
 
 
 def _reversed(lines: Iterable[str]) -> Iterator[str]:
