@@ -76,6 +76,11 @@ def refused(given: Certified, claim: str, reason: str) -> None:
         checked(given)
 
 
+def literal(value: float) -> Any:
+    """A literal that is converted when the program runs, unless TVM folds it."""
+    return T.Cast("int32", T.float32(value))
+
+
 # What is guarded, and why it may not be evaluated for all elements.
 UNDEFINED: dict[str, tuple[Finish, str]] = {
     "division": (
@@ -142,6 +147,34 @@ UNDEFINED: dict[str, tuple[Finish, str]] = {
         lambda x, C, I, F, S, i, j: if_then_else(C[j] < 100, x + C[j] * C[j], 0),
         "the result may overflow",
     ),
+    "remainder by a negative number": (
+        lambda x, C, I, F, S, i, j: if_then_else(C[j] > 0, x + S[T.truncmod(I[j], -3) + 1], 0),
+        "the index may be out of bounds",
+    ),
+    "floored remainder by a negative number": (
+        lambda x, C, I, F, S, i, j: if_then_else(C[j] > 0, x + S[T.floormod(I[j], -4) + 2], 0),
+        "the index may be out of bounds",
+    ),
+    "quotient by a negative number": (
+        lambda x, C, I, F, S, i, j: if_then_else(
+            C[j] > 0, x + S[truncdiv(T.bitwise_and(I[j], 15), -4) + 2], 0
+        ),
+        "the index may be out of bounds",
+    ),
+    "floored quotient by a negative number": (
+        lambda x, C, I, F, S, i, j: if_then_else(
+            C[j] > 0, x + S[T.floordiv(T.bitwise_and(I[j], 15), -7) + 2], 0
+        ),
+        "the index may be out of bounds",
+    ),
+    "converted literal as an index": (
+        lambda x, C, I, F, S, i, j: if_then_else(C[j] > 0, x + S[literal(3.5)], 0),
+        "the index may be out of bounds",
+    ),
+    "converted literal that does not fit": (
+        lambda x, C, I, F, S, i, j: if_then_else(C[j] > 0, x + literal(1e20), 0),
+        "the number may not fit",
+    ),
 }
 
 
@@ -196,6 +229,24 @@ DEFINED: dict[str, Finish] = {
     ),
     "masked shift": lambda x, C, I, F, S, i, j: if_then_else(
         C[j] > 0, x + T.shift_left(1, T.bitwise_and(C[j], 15)), 0
+    ),
+    "remainder by a negative number": lambda x, C, I, F, S, i, j: if_then_else(
+        C[j] > 0, x + S[T.truncmod(I[j], -2) + 1], 0
+    ),
+    "floored remainder by a negative number": lambda x, C, I, F, S, i, j: if_then_else(
+        C[j] > 0, x + S[T.floormod(I[j], -3) + 2], 0
+    ),
+    "quotient by a negative number": lambda x, C, I, F, S, i, j: if_then_else(
+        C[j] > 0, x + S[truncdiv(T.bitwise_and(I[j], 7), -4) + 1], 0
+    ),
+    "floored quotient by a negative number": lambda x, C, I, F, S, i, j: if_then_else(
+        C[j] > 0, x + S[T.floordiv(T.bitwise_and(I[j], 7), -7) + 2], 0
+    ),
+    "converted literal as an index": lambda x, C, I, F, S, i, j: if_then_else(
+        C[j] > 0, x + S[literal(2.5)], 0
+    ),
+    "converted literal as a divisor": lambda x, C, I, F, S, i, j: if_then_else(
+        C[j] > 0, x + truncdiv(C[j], literal(-2.5)), 0
     ),
     "of the finished sum": lambda x, C, I, F, S, i, j: if_then_else(x != 0, truncdiv(9, x), 0),
     "in both arms": lambda x, C, I, F, S, i, j: if_then_else(

@@ -64,6 +64,47 @@ def test_a_tail_of_another_element() -> None:
     refused(later().both(backwards), "order")
 
 
+def tiled() -> Certified:
+    """A block in tiles behind the reduction, and an epilogue that reads what it stores."""
+
+    @T.prim_func(s_tir=True)
+    def func(
+        A: T.Buffer((3, 3, 4), "int32"), D: T.Buffer((9,), "int32"), E: T.Buffer((9,), "int32")
+    ):
+        temp = T.sblock_alloc_buffer((3, 3), "int32")
+        for i in range(3):
+            for k, j in T.grid(4, 3):
+                with T.sblock("red"):
+                    vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                    with T.init():
+                        temp[vi, vj] = 0
+                    temp[vi, vj] = temp[vi, vj] | A[vi, vj, vk]
+            for j in range(3):
+                with T.sblock("first"):
+                    v = T.axis.spatial(9, i * 3 + j)
+                    D[v] = ~temp[v // 3, v % 3]
+        for i in range(9):
+            with T.sblock("second"):
+                v = T.axis.spatial(9, i)
+                E[v] = D[v] * D[v]
+
+    sch = tvm.s_tir.Schedule(func)
+    before = sch.mod["main"]
+    report = sch.fuse_reduction_epilogue("red")
+    return Certified(before, sch.mod["main"], report.certificate)
+
+
+def test_a_tail_that_reads_what_a_tile_before_it_stores() -> None:
+    given = tiled()
+    check(given.before, given.after, given.certificate)
+
+
+def test_a_tail_that_reads_what_another_tile_stores() -> None:
+    """The tiles are stored in the opposite order: the tail would read one that comes later."""
+    backwards = realized("first", lambda r: type(r)([6 - r.iter_values[0] + 2], True, r.block))
+    refused(tiled().both(backwards), "order")
+
+
 def test_others_between_a_reduction_and_a_late_tail() -> None:
     """The reduction stands where it was; only the tail comes behind what overwrites its output."""
     given = later()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
-from typing import Any
+import operator
+from collections.abc import Callable, Mapping
 
-from ..evaluation.scalars import ScalarType
+from ..evaluation.scalars import ScalarType, truncdiv
 from ..proof.terms import Term, TermTable, operands_first
 from .partial import Need
 
@@ -91,8 +91,8 @@ class Ranges:
             return (0, 1)
         if term.op == "ite":
             return min(parts[1][0], parts[2][0]), max(parts[1][1], parts[2][1])
-        if term.op in ("floordiv", "div", "floormod", "truncmod") and parts[1][0] > 0:
-            return _divided(term.op, parts[0], parts[1][0], parts[1][1])
+        if term.op in ("floordiv", "div", "floormod", "truncmod"):
+            return _divided(term.op, *parts)
         if term.op == "shr" and parts[1][0] >= 0 and parts[1][1] < term.type.bits:
             ends = [end >> by for end in parts[0] for by in parts[1]]
             return min(ends), max(ends)
@@ -128,13 +128,15 @@ def _corners(name: str, a: Range, b: Range) -> Range:
     return min(ends), max(ends)
 
 
-def _divided(name: str, a: Range, least: int, most: int) -> Range:
-    """Return the range of a quotient or remainder by a positive number."""
-    if name == "floormod":
-        return 0, most - 1
-    if name == "truncmod":
-        return (0 if a[0] >= 0 else 1 - most), (min(a[1], most - 1) if a[0] >= 0 else most - 1)
-    ends: list[Any] = [end // by for end in a for by in (least, most)]
-    if name == "div":
-        ends = [abs(end) // by * (1 if end >= 0 else -1) for end in a for by in (least, most)]
+def _divided(name: str, a: Range, by: Range) -> Range | None:
+    """Return the range of a quotient or remainder; None if the divisor may be 0."""
+    if by[0] <= 0 <= by[1]:
+        return None
+    if name == "floormod":  # has the sign of the divisor
+        return (0, by[1] - 1) if by[0] > 0 else (by[0] + 1, 0)
+    if name == "truncmod":  # has the sign of the dividend, and is not beyond it
+        most = max(abs(end) for end in by) - 1
+        return max(-most, min(a[0], 0)), min(most, max(a[1], 0))
+    divide: Callable[[int, int], int] = truncdiv if name == "div" else operator.floordiv
+    ends = [divide(x, y) for x, y in itertools.product(a, by)]
     return min(ends), max(ends)

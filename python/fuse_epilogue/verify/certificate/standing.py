@@ -6,8 +6,9 @@ from typing import Any
 
 import tvm_ffi
 from tvm import tirx
+from tvm.ir import prim
 
-from ...tir.walk import handle, loads, same, substitute
+from ...tir.walk import handle, loads, same, substitute, variables
 from ..proof.domain import Domain, block_axes, in_range, loop_domain
 from .between import conflicts, shared_loops
 from .claim_domains import injective
@@ -178,17 +179,42 @@ def _element_by_element(
     return all(_writes(subject, made.indices, element, around, own) for element in wanted)
 
 
+def _iteration(
+    subject: Subject, loop: Any, indices: Any, wanted: list[Any], values: dict[int, Any]
+) -> Any:
+    """Guess in which iteration of a loop indices are the wanted ones; None if none uses it.
+
+    The index is taken to be linear: what is missing is divided by the step of an iteration. The
+    caller proves that it is right.
+    """
+    key = handle(loop.loop_var)
+    for index, value in zip(indices, wanted, strict=True):
+        if key not in {handle(var) for var in variables(index)}:
+            continue
+        if not index.ty.dtype == value.ty.dtype == loop.loop_var.ty.dtype:
+            continue
+        start = substitute(index, values)
+        second = prim.Add(loop.min, prim.IntImm(loop.min.ty.dtype, 1))
+        next_one = substitute(index, values | {key: second})
+        step = subject.elements.simplify(prim.Sub(next_one, start))
+        if not isinstance(step, prim.IntImm) or int(step.value) <= 0:
+            continue
+        return prim.Add(loop.min, prim.FloorDiv(prim.Sub(value, start), step))
+    return None
+
+
 def _writes(
     subject: Subject, indices: Any, wanted: list[Any], around: dict[int, Any], own: list[Any]
 ) -> bool:
     """Whether an iteration of loops, with some of its own inside, writes an element."""
-    values = dict(around)
+    # The first iteration of the loops inside; then each of them in its turn.
+    values = around | {handle(loop.loop_var): loop.min for loop in own}
     for loop in own:
         key = handle(loop.loop_var)
-        places = [place for place, index in enumerate(indices) if same(index, loop.loop_var)]
-        if not places:
+        value = _iteration(subject, loop, indices, wanted, values)
+        if value is None:
             return False
-        values[key] = wanted[places[0]]
+        values[key] = value
         if not subject.elements.holds(in_range(values[key], loop.min, loop.extent)):
             return False
     return subject.elements.equal([substitute(index, values) for index in indices], wanted)

@@ -279,12 +279,30 @@ class TermArithmetic(TermTable, Arithmetic):
             return self._compare("ne", source, a, self.integer(0, source))
         if source.kind in "iu" and target.kind in "iu":
             return self._resize(a, source, target)
+        if source.kind == "f" and target.kind in "iu":
+            whole = self.whole(a, source, target)
+            if whole is not None:
+                return self.integer(whole, target)
         value = self.ordered(a, source) if source.kind != "f" else None
         if value is not None and target.kind in "iu":
             return self.integer(value, target)
         if value is not None and abs(value) <= _SMALL:
             return self.literal(float(value), target)
         return self.node("cast", self._sort(target), (a,), (source.name, target.name))
+
+    def whole(self, a: Term, source: ScalarType, target: ScalarType) -> int | None:
+        """Return what a float that is known becomes as an integer; None if it does not fit.
+
+        TVM folds a literal before it is rounded to its type, LLVM after that: where they differ,
+        it is not known.
+        """
+        value = self.ordered(a, source)
+        if value is None or not math.isfinite(value):
+            return None
+        found = math.trunc(value)
+        if math.trunc(rounded(float(value), source)) != found:
+            return None
+        return found if target.low <= found <= target.high else None
 
     def _one(self, type: ScalarType) -> Term:
         return self.literal(1.0, type) if type.kind == "f" else self.integer(1, type)

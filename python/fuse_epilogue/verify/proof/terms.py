@@ -229,7 +229,7 @@ class TermTable:
     def ordered(self, term: Term, type: ScalarType) -> Any:
         """Return the value of a constant as the comparison of its type sees it, or None."""
         if term.op == "literal":
-            value = float(term.data)
+            value = float.fromhex(term.data)
             return None if math.isnan(value) else value
         constant = self.constant(term)
         if constant is None:
