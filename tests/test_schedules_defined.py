@@ -261,6 +261,28 @@ def test_kernels_of_modules_keep_guards(operand: str, monkeypatch: pytest.Monkey
     assert judge(elements(operand), seed=1).kind == DIED
 
 
+#: Sizes that no vector and no tile divides, by what is done about the rest.
+ODD = {
+    "the last vector of a row": replace(elements("gather"), sizes={"m": 13, "n": 37}),
+    "rows of a last tile": Function(
+        "product",
+        {"m": 17, "n": 19, "k": 5},
+        "int8",
+        "int32",
+        {"transposed": [False, False]},
+        stages=(Stage("add", Operand("gather", "row", "select")),),
+    ),
+    "the last vector of a sum": replace(rows("quotient"), sizes={"m": 13, "n": 11}),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_sizes_are_right_next_to_unreadable_memory(name: str) -> None:
+    verdict = judge(ODD[name], seed=1)
+    assert (verdict.kind, verdict.detail) == (SAME, "")
+    assert verdict.schedules > 0
+
+
 @pytest.mark.parametrize("end", [False, True])
 def test_memory_around_an_array_cannot_be_read(end: bool) -> None:
     array = fenced(np.arange(5, dtype="int32"), end, 4)
