@@ -124,7 +124,7 @@ def test_says_why_a_function_is_left_to_tvm() -> None:
     }
     found = schedules_of(ScheduleModule(host(1))(tvm.IRModule(funcs))) or ()
     assert {each.name: each.why for each in found} == {
-        "sized": "its sizes are not constant",
+        "sized": "a size that is not constant is not that of independent rows",
         "shifted": "its loops are not blocks that compute every element of a buffer once",
         "known": "",
     }

@@ -72,7 +72,8 @@ def compile(  # noqa: A001 - as tvm.compile
         takes them. They have the names of their dimensions.
     sizes : Mapping[str, int or Sequence[int]], optional
         For models with sizes that may differ from call to call: those to have kernels for, as
-        ``{"batch": (1, 8)}``. The model is right for all others, by loops that TVM gives it.
+        ``{"batch": (1, 8)}``. The model is right for all others: functions of
+        independent rows run in kernels for constant numbers of rows, the rest in TVM's loops.
     channels_last : bool
         For models: whether 2-D convolutions run on layout NHWC where that pays.
     winograd : bool

@@ -9,13 +9,14 @@ from typing import Any, Protocol
 
 import tvm_ffi
 from tvm import ir
-from tvm.ir import GlobalVar, prim
+from tvm.ir import GlobalVar
 from tvm.target import Target
 
 from .._arguments import prim_func
 from .._interrupts import is_interrupt
 from ..kernels.scheduled import Scheduled
 from ..kernels.storage import from_data, to_data
+from ..recognize.row_axes import has_symbolic_sizes
 from ..tir.walk import handle
 from .constants import call_counts, constant_parameters
 from .kinds import Work, kinds_for
@@ -105,9 +106,8 @@ def by_prediction(work: Work) -> Outcome:
 def _why_unknown(work: Work) -> str:
     if work.program is not None:
         return "no kind of kernel knows it"
-    sizes = [size for param in work.func.params for size in getattr(param, "shape", ())]
-    if not all(isinstance(size, prim.IntImm) for size in sizes):
-        return "its sizes are not constant"
+    if has_symbolic_sizes(work.func):
+        return "a size that is not constant is not that of independent rows"
     return "its loops are not blocks that compute every element of a buffer once"
 
 

@@ -15,13 +15,14 @@ from tvm import relax, s_tir, tirx
 from tvm.s_tir import dlight
 from tvm.target import Target
 
-from ..kernels.cpu import kinds, scan, stream
+from ..kernels.cpu import kinds, row_blocks, scan, stream
 from ..kernels.cuda import stream as gpu_stream
 from ..kernels.scheduled import Scheduled
 from ..planner import plan
 from ..planner.backends import CPU, GPU, Backend
 from ..planner.machines.cpu import cpu
 from ..planner.machines.gpu import gpu
+from ..recognize.row_axes import has_symbolic_sizes
 from ..recognize.scan import read_scan
 from ..recognize.stages import Program, read_program
 from ..rewrites.branches import with_branches
@@ -167,11 +168,26 @@ def _scan(work: Work) -> Iterator[Scheduled]:
 
 def _sums(work: Work) -> Iterator[Scheduled]:
     """Yield a function with several sums that no kernel computes in one."""
+    if has_symbolic_sizes(work.func):
+        return
 
     def part(func: tirx.PrimFunc) -> Scheduled | None:
         return next(candidates(replace(work, func=func, constants=frozenset())), None)
 
     found = stream.schedule_sums(work.func, part)
+    if found is not None:
+        yield found
+
+
+def _row_blocks(work: Work) -> Iterator[Scheduled]:
+    """Yield a function of symbolic sizes by kernels for constant numbers of its rows."""
+
+    def part(func: tirx.PrimFunc, threads: int, constants: frozenset[int]) -> Scheduled | None:
+        alone = replace(work, func=func, threads=threads, constants=constants)
+        # The rows of a view are copied.
+        return next((each for each in candidates(alone) if each.kind != VIEW), None)
+
+    found = row_blocks.schedule(work.func, work.target, work.threads, work.constants, part)
     if found is not None:
         yield found
 
@@ -216,6 +232,7 @@ def _options(target: Target) -> dict[str, Any]:
 #: The planner's kernels load a row in vectors; a contraction's vectors are across channels.
 ON_CPU: tuple[Kind, ...] = (
     _view,
+    _row_blocks,
     _scan,
     _stream,
     _planned("conv"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,17 +16,17 @@ from ....recognize.stages import Program
 from ....targets import vector_bits
 from ....tir.build import with_fields
 from ....tir.walk import handle
-from ...scheduled import Scheduled
+from ...scheduled import Packing, Scheduled
 from .. import elementwise
 from ..loops import FlatViews, index, sequence
 from .dot_products import instructions_of
 from .kernel import Kernel
 from .panels import Layout, packed_type, packing_loops, packing_of
-from .plan import CLOCK_HZ, Machine, Plan, choose
+from .plan import CLOCK_HZ, Machine, Plan, all_plans, choose
 from .taps import tap_order
 from .winograd import WinogradPlan, scheduled_winograd, winograd_plans
 
-__all__ = ["alternatives", "machine_of", "schedule", "scheduled"]
+__all__ = ["alternatives", "machine_of", "packed_alike", "schedule", "scheduled"]
 
 #: Ways of a function that are worth a measurement.
 ALTERNATIVES = 4
@@ -94,17 +95,7 @@ def alternatives(
         Whether convolutions may be computed by Winograd's algorithms, which round otherwise.
     """
     machine = machine_of(target, threads)
-    found: list[Plan] = []
-    for pad in (False, True):
-        contraction = read_contraction(program, pad)
-        if contraction is None or not _is_known(contraction):
-            continue
-        constant = _constant(contraction, constants)
-        # What is left out at a border is 0 times a weight: NaN if the weight is infinite. Constant
-        # weights are taken to be finite.
-        if (contraction.a.bounds and not constant[1]) or (contraction.b.bounds and not constant[0]):
-            continue
-        found += choose(contraction, machine, constant)
+    found = list(_plans(program, machine, constants, choose))
     plans: list[Plan | WinogradPlan] = []
     plans += sorted(found, key=lambda plan: plan.cycles)[:ALTERNATIVES]
     why = ""
@@ -116,6 +107,68 @@ def alternatives(
             yield scheduled_winograd(plan, machine)
         else:
             yield replace(scheduled(plan, target, threads), why=why)
+
+
+def packed_alike(
+    programs: Sequence[Program], target: Target, threads: int, constants: frozenset[int]
+) -> list[Scheduled] | None:
+    """Schedule contractions that differ in the number of rows, with constants packed alike.
+
+    Parameters
+    ----------
+    programs : Sequence[Program]
+    target, threads, constants
+        As for :func:`schedule`.
+
+    Returns
+    -------
+    list[Scheduled] or None
+        None if a program is not a contraction, or no layout of the constants serves all of them. Of
+        several layouts, the one by which the programs lose the least against the best one of each.
+    """
+    machine = machine_of(target, threads)
+    best: list[dict[Packing | None, Plan]] = []
+    for program in programs:
+        of_layout: dict[Packing | None, Plan] = {}
+        for plan in _plans(program, machine, constants, all_plans):
+            key = None
+            if plan.packing == "constant":
+                key = packing_of(plan, Layout.of(plan, tap_order(plan)))
+            known = of_layout.get(key)
+            if known is None or (plan.cycles, -plan.vectors) < (known.cycles, -known.vectors):
+                of_layout[key] = plan
+        best.append(of_layout)
+    if not best:
+        return None
+    least = [min((plan.cycles for plan in each.values()), default=1.0) for each in best]
+    common = [key for key in best[0] if all(key in each for each in best)]
+    if not common:
+        return None
+
+    def loss(key: Packing | None) -> float:
+        return math.prod(each[key].cycles / one for each, one in zip(best, least, strict=True))
+
+    chosen = min(common, key=loss)
+    return [scheduled(each[chosen], target, threads) for each in best]
+
+
+def _plans(
+    program: Program,
+    machine: Machine,
+    constants: frozenset[int],
+    of: Callable[[Contraction, Machine, tuple[bool, bool]], Iterable[Plan]],
+) -> Iterator[Plan]:
+    """Yield the plans of a program as a contraction, with its padding as bounds and as a copy."""
+    for pad in (False, True):
+        contraction = read_contraction(program, pad)
+        if contraction is None or not _is_known(contraction):
+            continue
+        constant = _constant(contraction, constants)
+        # What is left out at a border is 0 times a weight: NaN if the weight is infinite. Constant
+        # weights are taken to be finite.
+        if (contraction.a.bounds and not constant[1]) or (contraction.b.bounds and not constant[0]):
+            continue
+        yield from of(contraction, machine, constant)
 
 
 def _is_known(contraction: Contraction) -> bool:

@@ -121,13 +121,7 @@ def choose(contraction: Contraction, machine: Machine, constants: tuple[bool, bo
         Whether each operand is constant at every call.
     """
     found = sorted(
-        (
-            (place, plan)
-            for place, (one, constant) in enumerate(
-                ((contraction, constants[1]), (contraction.swapped(), constants[0]))
-            )
-            for plan in (*plans_of(one, machine, constant), *_word_plans(one, machine, constant))
-        ),
+        _with_place(contraction, machine, constants),
         # Where all wait for memory, wide tiles wait less: a product of one row with 4096 x 4096
         # bytes takes 318 us with one vector and 226 with eight.
         key=lambda pair: (pair[1].cycles, -pair[1].vectors),
@@ -141,6 +135,24 @@ def choose(contraction: Contraction, machine: Machine, constants: tuple[bool, bo
             kept.append(plan)
         seen.add(axes)
     return kept
+
+
+def all_plans(
+    contraction: Contraction, machine: Machine, constants: tuple[bool, bool]
+) -> Iterator[Plan]:
+    """Yield every way, as :func:`choose` compares them."""
+    for _, plan in _with_place(contraction, machine, constants):
+        yield plan
+
+
+def _with_place(
+    contraction: Contraction, machine: Machine, constants: tuple[bool, bool]
+) -> Iterator[tuple[int, Plan]]:
+    """Yield every way with the place of the operand that has the rows."""
+    both = (contraction, constants[1]), (contraction.swapped(), constants[0])
+    for place, (one, constant) in enumerate(both):
+        for plan in (*plans_of(one, machine, constant), *_word_plans(one, machine, constant)):
+            yield place, plan
 
 
 def _word_plans(contraction: Contraction, machine: Machine, constant: bool) -> Iterator[Plan]:

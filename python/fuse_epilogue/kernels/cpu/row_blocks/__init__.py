@@ -1,0 +1,139 @@
+"""Functions of symbolic sizes, by kernels for constant numbers of their rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tvm import tirx
+from tvm.target import Target
+from tvm.tirx.buffer import BufferType
+
+from ....recognize.row_axes import RowAxes, read_row_axes
+from ....recognize.stages import read_program
+from ....rewrites.branches import with_branches
+from ...scheduled import Scheduled
+from .. import contraction
+from .assembly import joined
+
+#: Rows of a product of matrices that are computed together: the weights are read once for them.
+PRODUCT_ROWS = (32, 16, 8, 4, 2, 1)
+#: Elements of a block of rows of other functions, and the most rows of it.
+ELEMENTS, MOST_ROWS = 4096, 1024
+#: How many times fewer rows the next smaller block has.
+SHRINKAGE = 8
+#: Rows of which a product must be faster than one by one, by how much.
+TOGETHER, GAIN = 8, 1.1
+#: Elements that a kernel must have if it has a single row: fewer are left to TVM's loops.
+FEWEST = 64
+#: Seconds of a row from which its own loops run in parallel, not those over the rows.
+LONG_S = 50e-6
+
+#: Schedules a function of constant sizes for a number of threads, some parameters of which are
+#: constants at every call; None if it does not know it.
+Part = Callable[[tirx.PrimFunc, int, frozenset[int]], Scheduled | None]
+
+
+def schedule(
+    func: tirx.PrimFunc, target: Target, threads: int, constants: frozenset[int], part: Part
+) -> Scheduled | None:
+    """Schedule a function whose symbolic sizes are those of independent axes.
+
+    Parameters
+    ----------
+    func : tvm.tirx.PrimFunc
+        Not scheduled.
+    target : tvm.target.Target
+        Target of kind "llvm".
+    threads : int
+        Number of threads that parallel loops are made for.
+    constants : frozenset[int]
+        Indices of the parameters that are constants at every call.
+    part : callable
+        Schedules the function for a constant number of rows.
+
+    Returns
+    -------
+    Scheduled or None
+        None if a symbolic size is that of another axis, or `part` does not know the function. No
+        time is predicted: it depends on the sizes.
+    """
+    axes = read_row_axes(func)
+    if axes is None:
+        return None
+    # Kernels have no parameters that are sizes.
+    places = [at for at, each in enumerate(func.params) if isinstance(each.ty, BufferType)]
+    fixed = frozenset(at for at, place in enumerate(places) if place in constants)
+    parts = _Parts(axes, target, threads, fixed, part)
+    one = parts.of(1)
+    if one is None or (axes.inner is None and parts.elements < FEWEST):
+        return None
+    kernels, parallel = parts.of_product(one), False
+    if kernels is None and one.predicted_s < LONG_S:
+        kernels = parts.of_rows()
+        parallel = threads > 1 and kernels is not None
+    kernels = kernels or {1: one}
+    first = next(iter(kernels.values()))
+    if any(each.packing != first.packing for each in kernels.values()):
+        kernels, first, parallel = {1: one}, one, False
+    made = joined(
+        axes,
+        {rows: each.func for rows, each in kernels.items()},
+        frozenset(first.packing),
+        parallel,
+    )
+    packing = {places[at]: each for at, each in first.packing.items()}
+    return Scheduled(made, f"rows of {first.kind}", first.fusion, 0.0, packing)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Kernels for constant numbers of rows."""
+
+    axes: RowAxes
+    target: Target
+    threads: int
+    constants: frozenset[int]
+    part: Part
+
+    @property
+    def elements(self) -> int:
+        """The most elements that a parameter has in a row."""
+        return max(math.prod(map(int, self.axes.row_of(each))) for each in self.axes.buffers)
+
+    def of(self, rows: int, threads: int | None = None) -> Scheduled | None:
+        """Return the kernel for a number of rows, None if nothing knows the function."""
+        count = self.threads if threads is None else threads
+        return self.part(self.axes.function(rows), count, self.constants)
+
+    def of_product(self, one: Scheduled) -> dict[int, Scheduled] | None:
+        """Return kernels of a contraction, packed alike; None if the function is something else."""
+        if self.axes.inner is None:
+            return None
+        several = self.of(TOGETHER)
+        if several is None or several.kind != "contraction":
+            return None
+        if several.predicted_s * GAIN > TOGETHER * one.predicted_s:
+            return {1: one}
+        found = [read_program(with_branches(self.axes.function(rows))) for rows in PRODUCT_ROWS]
+        programs = [each for each in found if each is not None]
+        if len(programs) < len(found):
+            return None
+        made = contraction.packed_alike(programs, self.target, self.threads, self.constants)
+        return None if made is None else dict(zip(PRODUCT_ROWS, made, strict=True))
+
+    def of_rows(self) -> dict[int, Scheduled] | None:
+        """Return kernels for fewer and fewer rows, None if one is not known."""
+        if self.axes.inner is None:
+            return None
+        rows = min(MOST_ROWS, 1 << math.ceil(math.log2(max(1, ELEMENTS / self.elements))))
+        kernels: dict[int, Scheduled] = {}
+        while True:
+            made = self.of(rows, 1)
+            if made is None:
+                return None
+            kernels[rows] = made
+            if rows == 1:
+                return kernels
+            rows = max(1, rows // SHRINKAGE)
