@@ -18,6 +18,7 @@ from .bools import BoolsAsNumbers
 from .channels_last import ChannelsLast
 from .cleanup import FoldNoOps
 from .narrow_products import NarrowProducts
+from .pads import FoldPads
 from .reshapes import SinkReshapes
 from .transposed import TransposedConvolutions
 from .transposes import SinkTransposes
@@ -45,6 +46,7 @@ def graph_passes(channels_last: bool = True) -> list[Any]:
         TransposedConvolutions(),
         # Weights that are transposed, and batch norms that are folded, are constants again.
         transform.FoldConstant(),
+        FoldPads(),
         *([ChannelsLast(), SinkTransposes()] if channels_last else []),
         FoldNoOps(),
         SinkReshapes(),

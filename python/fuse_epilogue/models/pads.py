@@ -1,0 +1,83 @@
+"""Makes zeros around images the padding of the convolution that reads them.
+
+Models that pad as TensorFlow does, by more after an image than before it, have an operator for it.
+FuseOps joins that to the convolution before it, which no kernel computes together.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import ir, relax
+from tvm.ir import Call, GenericConst
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from .rewriting import rewritten
+
+#: By the name of a convolution, the operator and the layout of its images.
+_CONVOLUTIONS = {
+    "relax.nn.conv1d": (relax.op.nn.conv1d, "NCW"),
+    "relax.nn.conv2d": (relax.op.nn.conv2d, "NCHW"),
+    "relax.nn.conv3d": (relax.op.nn.conv3d, "NCDHW"),
+}
+
+
+@tvm.transform.module_pass(opt_level=0, name="FoldPads")
+class FoldPads:
+    """Add the widths of pads with zeros to the padding of convolutions with constant weights.
+
+    A weight that is infinite would make NaN of a zero that is read; constant weights are taken to
+    be finite.
+    """
+
+    def transform_module(
+        self, mod: ir.IRModule, _context: tvm.transform.PassContext
+    ) -> ir.IRModule:
+        """Return the module with such pads in its convolutions.
+
+        Parameters
+        ----------
+        mod : tvm.ir.IRModule
+            Stays as it is.
+        """
+        return rewritten(mod, _Folder)
+
+
+@mutator
+class _Folder(PyExprMutator):
+    def visit_call_(self, call: Any) -> Any:
+        """Return a convolution of the image that its operand pads."""
+        call = super().visit_call_(call)
+        convolution, layout = _CONVOLUTIONS.get(getattr(call.op, "name", ""), (None, ""))
+        if convolution is None or not isinstance(call.args[1], GenericConst):
+            return call
+        attrs = call.attrs
+        data, weight = call.args
+        source = self.lookup_binding(data) if isinstance(data, relax.Var) else None
+        if not isinstance(source, Call) or str(attrs.data_layout) != layout:
+            return call
+        widths = _zeros_around(source)
+        if widths is None or any(widths[:4]):
+            return call
+        around = [*widths[4::2], *widths[5::2]]
+        return convolution(
+            source.args[0],
+            weight,
+            strides=attrs.strides,
+            padding=[int(a) + b for a, b in zip(attrs.padding, around, strict=True)],
+            dilation=attrs.dilation,
+            groups=int(attrs.groups),
+            data_layout=layout,
+            kernel_layout=str(attrs.kernel_layout),
+            out_layout=str(attrs.out_layout),
+            out_dtype=attrs.out_dtype,
+        )
+
+
+def _zeros_around(call: Any) -> list[int] | None:
+    """Return the widths of a pad with zeros, two for each axis; None for anything else."""
+    if getattr(call.op, "name", "") != "relax.nn.pad" or str(call.attrs.pad_mode) != "constant":
+        return None
+    widths = [int(each) for each in call.attrs.pad_width]
+    return widths if float(call.attrs.pad_value) == 0 and min(widths) >= 0 else None
