@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -114,6 +116,19 @@ def test_files_that_are_no_saved_models(saved: Path, tmp_path: Path) -> None:
         fuse_epilogue.load(tmp_path / "none.fe")
     with pytest.raises(FileNotFoundError, match="there is no folder"):
         fuse_epilogue.load(saved).save(tmp_path / "no" / "model.fe")
+
+
+def test_folders_and_files_in_each_others_place(saved: Path, tmp_path: Path) -> None:
+    with pytest.raises(SavedModelError, match="is a folder without a 'manifest.json': name the"):
+        fuse_epilogue.load(tmp_path)
+    with pytest.raises(NotADirectoryError, match="is not a folder: a database is one"):
+        Database(saved)
+
+
+@pytest.mark.parametrize("method", [pickle.dumps, copy.deepcopy])
+def test_a_compiled_model_is_saved_not_pickled(saved: Path, method: Callable[[Any], Any]) -> None:
+    with pytest.raises(TypeError, match="neither pickled nor copied: save it"):
+        method(fuse_epilogue.load(saved))
 
 
 def test_a_database_finds_what_was_put(tmp_path: Path) -> None:

@@ -183,6 +183,12 @@ class CompiledModel:
                 return tuple(sorted(known.items()))
         return None
 
+    def __reduce__(self) -> Any:
+        """Refuse to be pickled or copied, as machine code cannot be."""
+        raise TypeError(
+            "a compiled model is neither pickled nor copied: save it, and load the file"
+        )
+
     def __repr__(self) -> str:
         """Return the signature and how many functions it was compiled to."""
         return f"<CompiledModel {self.signature}, {len(self.report.functions)} functions>"

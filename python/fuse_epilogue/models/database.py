@@ -62,6 +62,8 @@ class Database:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         """Make the folder if it is missing."""
         self.folder = Path(folder)
+        if self.folder.exists() and not self.folder.is_dir():
+            raise NotADirectoryError(f"'{folder}' is not a folder: a database is one, name it")
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def get(self, func: Any, target: Any, **options: Any) -> Any:

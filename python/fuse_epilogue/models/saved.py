@@ -107,6 +107,11 @@ def load(path: str | Path) -> Any:
     if Path(path).is_dir():
         from . import neuron_saved
 
+        if not Path(path, neuron_saved.MANIFEST).exists():
+            raise SavedModelError(
+                f"'{path}' is a folder without a '{neuron_saved.MANIFEST}': name the file of a "
+                "model, or the folder of a package for Trainium"
+            )
         return neuron_saved.load(Path(path))
     return _loaded(*_read(Path(path)))
 
