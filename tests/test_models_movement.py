@@ -11,18 +11,16 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 import tvm
 from tvm import relax
 
 from fuse_epilogue.models.pipeline import function_passes, graph_passes
 from fuse_epilogue.schedules import host
 from fuse_epilogue.transform import ScheduleModule, schedules_of
+from tiers import crossed
 
 SIZES = (1, 2, 3, 7, 17, 129)
 DTYPES = ("float32", "int32", "int8", "float64")
-#: What the quick tests have of them.
-QUICK = ((7, "float32"), (17, "int8"))
 #: Elements before and after an output, and their value.
 ZONE, UNTOUCHED = 64, 99
 
@@ -104,14 +102,7 @@ def lowered(inputs: list[tuple[tuple[int, ...], str]], build: Callable[..., Any]
         return tvm.transform.Sequential(passes)(builder.get())
 
 
-@pytest.mark.parametrize(
-    ("n", "dtype"),
-    [
-        pytest.param(n, dtype, marks=[] if (n, dtype) in QUICK else [pytest.mark.full])
-        for n in SIZES
-        for dtype in DTYPES
-    ],
-)
+@crossed(n=SIZES, dtype=DTYPES)
 def test_movement(n: int, dtype: str) -> None:
     rng = np.random.default_rng(n)
     functions: dict[str, Any] = {}
