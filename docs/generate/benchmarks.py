@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .results import SHOWN, Told
+from .results import SHOWN, ResultPage
 from .rst import code, page, picture, prose, text, title, toctree
 from .unknown import sections
 
@@ -44,12 +44,12 @@ def pages(folder: Path = RESULTS) -> Mapping[str, str]:
 
 
 def _page(path: Path, data: Mapping[str, Any]) -> str:
-    told = SHOWN.get(path.stem, Told(_name(path.stem), "", sections))
+    shown = SHOWN.get(path.stem, ResultPage(_name(path.stem), "", sections))
     chart = path.with_suffix(".svg")
-    parts = [title(told.title), told.about]
+    parts = [title(shown.title), shown.about]
     if chart.is_file():
-        parts.append(picture(_relative(chart), f"{told.title}, as a chart"))
-    return page(*parts, *told.show(data), title("Conditions", 1), _conditions(path, data))
+        parts.append(picture(_relative(chart), f"{shown.title}, as a chart"))
+    return page(*parts, *shown.show(data), title("Conditions", 1), _conditions(path, data))
 
 
 def _name(stem: str) -> str:

@@ -14,14 +14,16 @@ _TIED = "\u00a0"
 _QUARTILES = {"lower_quartile", "median", "upper_quartile"}
 
 
-def seconds(value: float) -> str:
-    r"""Return a time with its unit, in three digits.
+def seconds(value: float | None) -> str:
+    r"""Return a time with its unit, in three digits; :data:`NONE` without one.
 
     Example
     -------
     >>> seconds(0.00132819)
     '1.33\xa0ms'
     """
+    if value is None:
+        return NONE
     size, unit = next((each for each in _UNITS if abs(value) >= each[0]), _UNITS[-1])
     return f"{_three(value / size)}{_TIED}{unit}"
 
