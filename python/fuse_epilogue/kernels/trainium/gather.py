@@ -4,29 +4,24 @@ for tiles of 128 places:
     load them, one for each partition
     load the rows that they name       one indirect transfer: a descriptor for each row
     store the rows
-
-TIR has no loads whose places lie in another memory, so the text is written here, not emitted.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
 from tvm.ir import TensorLoad, prim
 
+from ...neuron.emit.gather import emit_gather
 from ...neuron.kernel import Kernel
 from ...neuron.trace import ITEMSIZE
 from ...recognize.stages import inlined, read_program
 from ...tir.walk import handle
-from .tiles import PARTITIONS
 
-#: Types of places, and the one that kernels take them in.
-_PLACES, _PLACE = ("int32", "int64"), "int32"
-#: Bytes of a row that are moved at once: several tiles fit into SBUF.
-_MOST_BYTES = 32 * 1024
+#: Types of places.
+_PLACES = ("int32", "int64")
 
 
 @dataclass(frozen=True)
@@ -53,64 +48,18 @@ class Gather:
         ----------
         name : str
         """
-        dtype = str(self.table.ty.dtype)
-        rows, width = math.prod(_shape(self.places)), math.prod(_shape(self.table)[1:])
-        inputs = {
-            "table": (_shape(self.table), dtype),
-            "places": (_shape(self.places) or (1,), _PLACE),
-        }
-        order = ("table", "places") if self.is_table_first else ("places", "table")
-        said = f"table[{_sizes(self.table)}] {dtype} by places[{_sizes(self.places)}]"
-        lines = [
-            "import nki",
-            "import nki.isa as nisa",
-            "import nki.language as nl",
-            "",
-            "",
-            "@nki.jit",
-            f"def {name}({', '.join(order)}):",
-            f'    """Rows of {said}."""',
-            f"    y = nl.ndarray({_tuple(_shape(self.result))}, nl.{dtype}, buffer=nl.shared_hbm)",
-        ]
-        whole, rest = divmod(rows, PARTITIONS)
-        if whole:
-            lines.append(f"    for tile in range({whole}):")
-            lines += _tile(PARTITIONS, width, dtype, f"tile * {PARTITIONS}", "        ")
-        if rest:
-            lines += _tile(rest, width, dtype, str(whole * PARTITIONS), "    ")
-        lines.append("    return y")
-        return Kernel("\n".join(lines) + "\n", {each: inputs[each] for each in order})
-
-
-def _tile(rows: int, width: int, dtype: str, first: str, indent: str) -> list[str]:
-    """Return the lines that move up to 128 rows."""
-    lines = [
-        f"at = nl.ndarray(({rows}, 1), nl.{_PLACE}, buffer=nl.sbuf)",
-        f"nisa.dma_copy(at, places.ap([[1, {rows}], [1, 1]], offset={first}))",
-    ]
-    most = _MOST_BYTES // ITEMSIZE[dtype]
-    for column in range(0, width, most):
-        size = min(most, width - column)
-        source = f"table.ap([[{width}, {rows}], [1, {size}]], offset={column}, vector_offset=at,"
-        start = f"({first}) * {width} + {column}" if " " in first else int(first) * width + column
-        lines += [
-            f"rows = nl.ndarray(({rows}, {size}), nl.{dtype}, buffer=nl.sbuf)",
-            f"nisa.dma_copy(rows, {source} indirect_dim=0))",
-            f"nisa.dma_copy(y.ap([[{width}, {rows}], [1, {size}]], offset={start}), rows)",
-        ]
-    return [indent + line for line in lines]
+        return emit_gather(
+            name,
+            _shape(self.table),
+            _shape(self.places),
+            _shape(self.result),
+            str(self.table.ty.dtype),
+            is_table_first=self.is_table_first,
+        )
 
 
 def _shape(buffer: Any) -> tuple[int, ...]:
     return tuple(int(size) for size in buffer.ty.shape)
-
-
-def _sizes(buffer: Any) -> str:
-    return ", ".join(map(str, _shape(buffer)))
-
-
-def _tuple(shape: tuple[int, ...]) -> str:
-    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
 def find_gather(func: tirx.PrimFunc) -> Gather | None:
