@@ -32,8 +32,8 @@ from fuse_epilogue.verify import (
     check,
     equivalent,
 )
-from generated.__main__ import conditions, to_json
 from generated.monoids import ROWS
+from generated.report import conditions, to_json
 from generated.runner import provenance
 from generated.state import Run
 from programs import BY_NAME

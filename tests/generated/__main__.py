@@ -2,60 +2,38 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import datetime
+import functools
 import json
-import os
-import platform
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 from .chunk import objection_to
-from .runner import ProgressBar, provenance, run_all
-from .state import CHUNK, FOLDER, Run, StateError
+from .command import finish, parser_of, positive, timed
+from .report import conditions
+from .runner import ProgressBar, run_all
+from .state import CHUNK, FOLDER, Run
+from .tally import Tally
 
 
 def main() -> int:
     """Run what the command line asks for; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m generated", description=__doc__)
-    parser.add_argument("-n", "--programs", type=_positive, default=10_000, metavar="N")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--workers", type=_positive, default=1, metavar="PROCESSES")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="JSON file for the counts")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="for the state")
-    parser.add_argument("--chunk", type=_positive, default=CHUNK, metavar="PROGRAMS")
+    parser = parser_of("generated", __doc__, 10_000, FOLDER)
+    parser.add_argument("--chunk", type=positive, default=CHUNK, metavar="PROGRAMS")
     parser.add_argument("--baseline", action="store_true", help="TVM's own primitive as well")
-    parser.add_argument("--show", type=Path, metavar="FILE", help="judge one counterexample again")
     args = parser.parse_args()
-    # The programs are tiny: threads would only wait for each other.
-    os.environ.setdefault("TVM_NUM_THREADS", "1")
     if args.show:
         return show(args.show)
     run = Run(args.seed, args.programs, folder=args.folder.resolve(), chunk=args.chunk)
-    try:
-        report = report_of(run, args.workers, args.baseline)
-    except StateError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("\nInterrupted; the same command goes on from here.", file=sys.stderr)
-        return 130
-    if args.output:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(to_json(report))
-    print_report(report)
-    refused = report["ours"]["certificates_refused"]
-    return 1 if refused or any(report["ours"]["verdicts"][kind] for kind in wrong_kinds()) else 0
+    report = functools.partial(report_of, run, args.workers, args.baseline)
+    return finish(report, args.output, print_report, is_wrong)
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be 1 or more")
-    return number
+def is_wrong(report: dict[str, Any]) -> bool:
+    """Return whether there is something in a report that must not be."""
+    ours = report["ours"]
+    return bool(ours["certificates_refused"] or any(ours["verdicts"][k] for k in wrong_kinds()))
 
 
 def wrong_kinds() -> tuple[str, ...]:
@@ -68,10 +46,7 @@ def wrong_kinds() -> tuple[str, ...]:
 def report_of(run: Run, workers: int, baseline: bool) -> dict[str, Any]:
     """Run it, and TVM's primitive if that is asked for; return the report."""
     report = conditions(run, workers)
-    start = time.monotonic()
-    total = run_all(run, workers, ProgressBar(run.programs))
-    report["wall_time_s"] = round(time.monotonic() - start, 1)
-    report["ours"] = total.summary()
+    report["ours"] = timed(run, workers, None, Tally, report).summary()
     if baseline:
         of_tvm = dataclasses.replace(run, baseline=True)
         print("TVM's own primitive:", file=sys.stderr)
@@ -82,65 +57,6 @@ def report_of(run: Run, workers: int, baseline: bool) -> dict[str, Any]:
             **counts,
         }
     return report
-
-
-def conditions(run: Run, workers: int) -> dict[str, Any]:
-    """Return what has to be known about a run to judge its counts."""
-    return {
-        "benchmark": "fuzz",
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "seed": run.seed,
-        "programs": run.programs,
-        **provenance("fuzz"),
-        **versions_and_machine(workers),
-    }
-
-
-def versions_and_machine(workers: int) -> dict[str, Any]:
-    """Return with what versions and on which machine this process runs."""
-    import tvm
-    import tvm_ffi
-
-    import fuse_epilogue
-
-    return {
-        "versions": {
-            "fuse_epilogue": fuse_epilogue.__version__,
-            "tvm": tvm.__version__,
-            "tvm_ffi": tvm_ffi.__version__,
-            "python": platform.python_version(),
-        },
-        "machine": {"cpu": _cpu(), "cores": os.cpu_count(), "processes": workers},
-    }
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
-
-
-def to_json(report: dict[str, Any]) -> str:
-    """Write the report as JSON, each feature on a line of its own."""
-    text = json.dumps(report, indent=1)
-    return _innermost_on_one_line(text) + "\n"
-
-
-def _innermost_on_one_line(text: str) -> str:
-    parts, depth = [], 0
-    for line in text.split("\n"):
-        stripped = line.strip()
-        indent = len(line) - len(stripped)
-        if indent >= 5 or (indent == 4 and stripped[0] in "}]"):
-            parts.append(" " * (not parts[-1].endswith("{") and depth > 0) + stripped)
-            depth += 1
-            continue
-        depth = 0
-        parts.append(("\n" if parts else "") + line)
-    return "".join(parts)
 
 
 def print_report(report: dict[str, Any]) -> None:

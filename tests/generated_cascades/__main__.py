@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
+import functools
 import json
-import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
-from generated.__main__ import conditions
-from generated.runner import ProgressBar, provenance, run_all
-from generated.state import ROOT, Run, StateError
+from generated.command import finish, parser_of, timed
+from generated.report import conditions
+from generated.state import ROOT, Run
 
 FOLDER = ROOT / "build" / "fuzz-cascades"
 CHUNK = 250
@@ -20,37 +18,13 @@ CHUNK = 250
 
 def main() -> int:
     """Run what the command line asks for; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m generated_cascades", description=__doc__)
-    parser.add_argument("-n", "--programs", type=int, default=10_000, metavar="N")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--workers", type=int, default=1, metavar="PROCESSES")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="JSON file for the counts")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="for the state")
-    parser.add_argument("--show", type=Path, metavar="FILE", help="judge one counterexample again")
-    args = parser.parse_args()
-    os.environ.setdefault("TVM_NUM_THREADS", "1")
+    args = parser_of("generated_cascades", __doc__, 10_000, FOLDER).parse_args()
     if args.show:
         return show(args.show)
-    run = Run(
-        args.seed,
-        args.programs,
-        folder=args.folder.resolve(),
-        chunk=CHUNK,
-        module="generated_cascades",
-    )
-    try:
-        report = report_of(run, args.workers)
-    except StateError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("\nInterrupted; the same command goes on from here.", file=sys.stderr)
-        return 130
-    if args.output:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(json.dumps(report, indent=1) + "\n")
-    print(json.dumps(report["counts"], indent=1))
-    return 1 if report["wrong"] else 0
+    folder = args.folder.resolve()
+    run = Run(args.seed, args.programs, folder=folder, chunk=CHUNK, module="generated_cascades")
+    report = functools.partial(report_of, run, args.workers)
+    return finish(report, args.output, print_report, lambda report: bool(report["wrong"]))
 
 
 def report_of(run: Run, workers: int) -> dict[str, Any]:
@@ -58,14 +32,14 @@ def report_of(run: Run, workers: int) -> dict[str, Any]:
     from .chunk import run_chunk
     from .tally import Tally
 
-    begun = time.monotonic()
-    total = run_all(run, workers, ProgressBar(run.programs), run_chunk, Tally)
-    report = {**conditions(run, workers), "benchmark": "fuzz of cascades"}
-    report |= provenance("fuzz_cascades")
-    report["wall_time_s"] = round(time.monotonic() - begun, 1)
-    report["wrong"] = total.wrong
-    report["counts"] = total.summary()
-    return report
+    report = conditions(run, workers, "fuzz_cascades", "fuzz of cascades")
+    total = timed(run, workers, run_chunk, Tally, report)
+    return {**report, "wrong": total.wrong, "counts": total.summary()}
+
+
+def print_report(report: dict[str, Any]) -> None:
+    """Print the counts."""
+    print(json.dumps(report["counts"], indent=1))
 
 
 def show(path: Path) -> int:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
+import functools
 import json
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
-from generated.__main__ import conditions
-from generated.runner import ProgressBar, provenance, run_all
-from generated.state import ROOT, Run, StateError
+from generated.command import finish, parser_of, timed
+from generated.report import conditions
+from generated.state import ROOT, Run
 
 from .chunk import module_of, oracle_if_any, run_chunk
 from .oracle import PYTHON_VARIABLE, Oracle, Unavailable
 from .spec import Module
 from .tally import Tally
+from .verdict import WRONG, judge
 
 FOLDER = ROOT / "build" / "fuzz-modules"
 CHUNK = 25
@@ -25,19 +25,13 @@ CHUNK = 25
 
 def main() -> int:
     """Run what the command line asks for; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m generated_modules", description=__doc__)
-    parser.add_argument("-n", "--modules", type=int, default=1000, metavar="N")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--workers", type=int, default=1, metavar="PROCESSES")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="JSON file for the counts")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="for the state")
+    parser = parser_of("generated_modules", __doc__, 1_000, FOLDER, "modules")
     parser.add_argument(
         "--oracle", metavar="PYTHON", help="the Python that has onnxruntime, if it is not this one"
     )
     parser.add_argument("--no-oracle", action="store_true", help="compare with NumPy alone")
-    parser.add_argument("--show", type=Path, metavar="FILE", help="judge one counterexample again")
     args = parser.parse_args()
-    # The modules are tiny, and a process that has threads must not be copied.
+    # A process that has threads must not be copied.
     for name in ("TVM_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = "1"
     if args.oracle:
@@ -49,34 +43,25 @@ def main() -> int:
     except Unavailable as error:
         print(f"{error}; or pass --no-oracle", file=sys.stderr)
         return 2
-    run = Run(
-        args.seed,
-        args.modules,
-        # A run with ONNX Runtime says more than one without.
-        folder=args.folder.resolve() / (version or "numpy"),
-        chunk=CHUNK,
-        module="generated_modules",
-    )
-    report = {**conditions(run, args.workers), "benchmark": "fuzz-modules"}
-    report |= provenance("fuzz_modules")
+    # A run with ONNX Runtime says more than one without.
+    folder = args.folder.resolve() / (version or "numpy")
+    run = Run(args.seed, args.programs, folder=folder, chunk=CHUNK, module="generated_modules")
+    report = functools.partial(report_of, run, args.workers, version)
+    return finish(report, args.output, print_report, is_wrong)
+
+
+def report_of(run: Run, workers: int, version: str) -> dict[str, Any]:
+    """Run it, beside a version of ONNX Runtime if there is one; return the report."""
+    report = conditions(run, workers, "fuzz_modules", "fuzz-modules")
     report["modules"] = report.pop("programs")
     report["versions"]["onnxruntime"] = version or "not used"
-    start = time.monotonic()
-    try:
-        total = run_all(run, args.workers, ProgressBar(run.programs), run_chunk, Tally)
-    except StateError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("\nInterrupted; the same command goes on from here.", file=sys.stderr)
-        return 130
-    report["wall_time_s"] = round(time.monotonic() - start, 1)
-    report["ours"] = total.summary()
-    if args.output:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(json.dumps(report, indent=1) + "\n")
-    print_report(report["ours"])
-    return 1 if total.wrong else 0
+    report["ours"] = timed(run, workers, run_chunk, Tally, report).summary()
+    return report
+
+
+def is_wrong(report: dict[str, Any]) -> bool:
+    """Return whether there is a verdict in a report that must not be."""
+    return any(report["ours"]["verdicts"][kind] for kind in WRONG)
 
 
 def oracle_version(unwanted: bool) -> str:
@@ -89,9 +74,9 @@ def oracle_version(unwanted: bool) -> str:
     return f"onnxruntime-{oracle.version}"
 
 
-def print_report(summary: dict[str, Any]) -> None:
+def print_report(report: dict[str, Any]) -> None:
     """Print the counts."""
-    for name, value in summary.items():
+    for name, value in report["ours"].items():
         if name == "by_operator":
             continue
         if not isinstance(value, dict):
@@ -106,7 +91,6 @@ def show(path: Path) -> int:
     """Judge a saved counterexample again, and print it."""
     from . import pipeline
     from .relax_module import build
-    from .verdict import WRONG, judge
 
     saved = json.loads(path.read_text())
     module = Module.from_json(saved["program"])

@@ -2,51 +2,32 @@
 
 from __future__ import annotations
 
-import argparse
+import functools
 import json
-import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
-from generated.__main__ import conditions, to_json
-from generated.runner import ProgressBar, provenance, run_all
-from generated.state import ROOT, Run, StateError
+from generated.command import finish, parser_of, timed
+from generated.report import conditions
+from generated.state import ROOT, Run
 
+FOLDER = ROOT / "build" / "fuzz-guarded"
 #: Functions that are compiled together, and lost together should the process die.
 CHUNK = 20
 
 
 def main() -> int:
     """Run what the command line asks for; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m guarded_functions", description=__doc__)
+    parser = parser_of("guarded_functions", __doc__, 100, FOLDER, "functions")
     parser.add_argument("machine", choices=("cuda", "neuron"))
-    parser.add_argument("-n", "--functions", type=int, default=100, metavar="N")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--workers", type=int, default=1, metavar="PROCESSES")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="JSON file for the counts")
-    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "fuzz-guarded")
-    parser.add_argument("--show", type=Path, metavar="FILE", help="judge one counterexample again")
     args = parser.parse_args()
-    os.environ.setdefault("TVM_NUM_THREADS", "1")
     if args.show:
         return show(args.show, args.machine)
     folder = args.folder.resolve() / args.machine
-    run = Run(args.seed, args.functions, folder=folder, chunk=CHUNK, module="guarded_functions")
-    try:
-        report = report_of(run, args.workers)
-    except StateError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("\nInterrupted; the same command goes on from here.", file=sys.stderr)
-        return 130
-    if args.output:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(to_json(report))
-    print(json.dumps({key: report["counts"][key] for key in ("functions", "verdicts", "refusals")}))
-    return 1 if report["wrong"] else 0
+    run = Run(args.seed, args.programs, folder=folder, chunk=CHUNK, module="guarded_functions")
+    report = functools.partial(report_of, run, args.workers)
+    return finish(report, args.output, print_report, lambda report: bool(report["wrong"]))
 
 
 def report_of(run: Run, workers: int) -> dict[str, Any]:
@@ -54,14 +35,15 @@ def report_of(run: Run, workers: int) -> dict[str, Any]:
     from .chunk import run_chunk
     from .verdicts import Tally
 
-    begun = time.monotonic()
-    total = run_all(run, workers, ProgressBar(run.programs), run_chunk, Tally)
-    report = {**conditions(run, workers), "benchmark": f"fuzz of guarded {run.folder.name}"}
-    report |= provenance(f"fuzz_{run.folder.name}")
-    report["wall_time_s"] = round(time.monotonic() - begun, 1)
-    report["wrong"] = total.wrong
-    report["counts"] = total.summary()
-    return report
+    machine = run.folder.name
+    report = conditions(run, workers, f"fuzz_{machine}", f"fuzz of guarded {machine}")
+    total = timed(run, workers, run_chunk, Tally, report)
+    return {**report, "wrong": total.wrong, "counts": total.summary()}
+
+
+def print_report(report: dict[str, Any]) -> None:
+    """Print the counts."""
+    print(json.dumps({key: report["counts"][key] for key in ("functions", "verdicts", "refusals")}))
 
 
 def show(path: Path, machine: str) -> int:

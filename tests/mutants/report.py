@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from generated.__main__ import versions_and_machine
+from generated.report import versions_and_machine
 
 from . import PACKAGES, ROOT
 from .judging import KILLED, SURVIVED, UNTESTED
