@@ -360,3 +360,17 @@ def test_options_are_those_of_compile(monkeypatch: pytest.MonkeyPatch) -> None:
         warnings.simplefilter("error", EagerFallback)
         compiled(lambda x: x + 2)(torch.ones(3))
     assert asked[1].threads == torch.get_num_threads()
+
+
+@pytest.mark.parametrize("shape", [(4, 6, 5, 5), (3, 6)])
+def test_batch_norm_in_training_uses_the_batch_and_updates_its_moments(shape: Any) -> None:
+    def norm(x: Any, mean: Any, var: Any) -> Any:
+        return functional.batch_norm(x, mean, var, training=True, momentum=0.3)
+
+    x = torch.randn(shape) * 2 + 1
+    found = [torch.zeros(6), torch.ones(6)]
+    expected = [torch.zeros(6), torch.ones(6)]
+    result = torch.compile(norm, backend="fuse_epilogue")(x, *found)
+    aim = norm(x, *expected)
+    for each, wanted in zip([result, *found], [aim, *expected], strict=True):
+        torch.testing.assert_close(each, wanted, rtol=1e-5, atol=1e-5)

@@ -17,6 +17,7 @@ def norm_decompositions() -> dict[Any, Callable[..., Any]]:
         aten.native_layer_norm.default: _layer_norm,
         aten.native_group_norm.default: _group_norm,
         aten._native_batch_norm_legit.no_stats: _batch_norm,
+        aten._native_batch_norm_legit_functional.default: _batch_norm_in_training,
     }
 
 
@@ -76,6 +77,40 @@ def _batch_norm(
     dims = [dim for dim in range(x.dim()) if dim != 1]
     result, mean, scale = _normalised(x, dims, eps)
     return _of_channels(result, weight, bias), mean.reshape(-1), scale.reshape(-1)
+
+
+def _batch_norm_in_training(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    """Write out a normalisation that also returns the new running moments.
+
+    TVM's importer takes it for one by the running moments, and returns others for these.
+    """
+    if not training:
+        return NotImplemented
+    dims = [dim for dim in range(x.dim()) if dim != 1]
+    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    result, mean, scale = _normalised(wide, dims, eps)
+    away = wide - mean
+    count = x.numel() // x.shape[1]
+    var = torch.sum(away * away, dims) / (count - 1)
+    means = running_mean * (1 - momentum) + mean.reshape(-1) * momentum
+    variances = running_var * (1 - momentum) + var * momentum
+    result = _of_channels(result, weight, bias).to(x.dtype)
+    return (
+        result,
+        mean.reshape(-1),
+        scale.reshape(-1),
+        means.to(running_mean.dtype),
+        variances.to(running_var.dtype),
+    )
 
 
 def _of_channels(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
