@@ -47,6 +47,7 @@ from fuse_epilogue.planner.machines.cpu import cpu
 from fuse_epilogue.planner.measurement.measure import arguments, build, places, seconds, shares
 from fuse_epilogue.planner.measurement.profile import Profile, profile_of, weights_elsewhere
 from fuse_epilogue.planner.problems.cost import NAMES, Weights
+from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.planner.problems.space import Points
 from fuse_epilogue.planner.search.search import EXHAUSTIVE, search
 from fuse_epilogue.planner.search.trials import trials
@@ -135,7 +136,8 @@ def function(name: str) -> tvm.tirx.PrimFunc:
 
 def problem_of(func: tvm.tirx.PrimFunc, machine: Any) -> Any:
     """Return the problem that a function is."""
-    return next(p for kind in CPU.kinds if (p := kind.find(func, machine)) is not None)
+    request = Request(func, machine)
+    return next(p for kind in CPU.kinds if (p := kind.find(request)) is not None)
 
 
 def _measured(

@@ -15,6 +15,7 @@ from tvm.target import Target
 
 from fuse_epilogue.planner.problems.cpu.conv import find_conv
 from fuse_epilogue.planner.problems.cpu.conv_problem import ELEMENTS, ROWS, TILES
+from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.rewrites.prepare import prepare
 from fuse_epilogue.workloads import depthwise_conv1d, relax_depthwise_conv1d
 from planner_problems import machine
@@ -80,7 +81,7 @@ def read(folder: Path, sch: Schedule, func: Any, package: str) -> Any:
 
 def scheduled(name: str, form: str) -> list[Schedule]:
     """One schedule for each way to fuse, with as many vectors as there may be."""
-    problem = find_conv(FUNCTIONS[name], machine())
+    problem = find_conv(Request(FUNCTIONS[name], machine()))
     assert problem is not None
     points, _ = problem.space.feasible()
     points = points.take(points["form"] == FORMS[form])

@@ -12,6 +12,7 @@ from tvm.tirx import PrimFunc
 
 from fuse_epilogue.planner.machines.gpu import Gpu, gpu
 from fuse_epilogue.planner.problems import cuda
+from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.planner.problems.space import Point
 from fuse_epilogue.workloads import depthwise_conv1d, matmul, row_reduce
 from planner_problems import SMALL as ON_CPU
@@ -64,7 +65,7 @@ def machine(**changed: Any) -> Gpu:
 def problem(name: str, on: Gpu | None = None) -> Any:
     """Return one of the small problems."""
     kind, func = SMALL[name]
-    found = FIND[kind](func, machine() if on is None else on)
+    found = FIND[kind](Request(func, machine() if on is None else on))
     assert found is not None, name
     return found
 

@@ -13,6 +13,7 @@ from fuse_epilogue.planner.machines.cpu import Cpu, cpu
 from fuse_epilogue.planner.problems.cpu.conv import find_conv
 from fuse_epilogue.planner.problems.cpu.product import find_product
 from fuse_epilogue.planner.problems.cpu.row_reduction import find_rows
+from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.schedules import host
 from fuse_epilogue.workloads import depthwise_conv1d, matmul, row_reduce
 
@@ -57,7 +58,7 @@ def here() -> Cpu:
 def problem(name: str, on: Cpu | None = None) -> Any:
     """Return one of the small problems."""
     kind, func = SMALL[name]
-    found = FIND[kind](func, machine() if on is None else on)
+    found = FIND[kind](Request(func, machine() if on is None else on))
     assert found is not None, name
     return found
 

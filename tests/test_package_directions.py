@@ -40,6 +40,17 @@ ALONE = {
     "verify": {"_arguments", "_printed", "cascade_certificate", "certificate", "tir"},
 }
 
+FOR_TYPES = "if TYPE_CHECKING:"
+#: The groups within a package, from the bottom up. All else in it is on top of them, and what is
+#: imported for type checkers alone does not count.
+GROUPS = {
+    "planner": (
+        *("json_schema", "machines", "problems", "measurement", "search", "backends"),
+        *("explanation", "validate_plan", "plans", "choose"),
+    ),
+    "verify": ("evaluation", "proof", "certificate", "cascades"),
+}
+
 
 def unit(module: tuple[str, ...]) -> str:
     """The package or module right below fuse_epilogue that a module belongs to."""
@@ -49,10 +60,13 @@ def unit(module: tuple[str, ...]) -> str:
     return name if name in LEVEL else "__init__"
 
 
-def imported(file: Path) -> Iterator[tuple[str, ...]]:
+def imported(file: Path, types: bool = True) -> Iterator[tuple[str, ...]]:
     """What a file imports of the package, anywhere in it: parts of the path from its root."""
     package = file.relative_to(ROOT).parts[:-1]
-    for node in ast.walk(ast.parse(file.read_text())):
+    tree = ast.parse(file.read_text())
+    if not types:
+        tree.body = [node for node in tree.body if not ast.unparse(node).startswith(FOR_TYPES)]
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names = [tuple(alias.name.split(".")) for alias in node.names]
             yield from (name[1:] or ("__init__",) for name in names if name[0] == ROOT.name)
@@ -87,3 +101,17 @@ def test_every_package_has_a_level() -> None:
 @pytest.mark.parametrize("name", ALONE)
 def test_what_stands_alone(name: str) -> None:
     assert {other for one, other in arrows() if one == name} == ALONE[name]
+
+
+@pytest.mark.parametrize("package", GROUPS)
+def test_groups_import_downwards(package: str) -> None:
+    """A group of a package imports what is listed before it, and nothing on top of all groups."""
+    level = {name: place for place, name in enumerate(GROUPS[package])}
+    upwards = set()
+    for file in (ROOT / package).rglob("*.py"):
+        own = file.relative_to(ROOT).with_suffix("").parts[1]
+        for other in imported(file, types=False):
+            if own in level and other[0] == package and other[1] != own:
+                if level.get(other[1], len(level)) >= level[own]:
+                    upwards.add(f"{own} -> {other[1]}")
+    assert upwards == set()

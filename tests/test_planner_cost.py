@@ -16,6 +16,7 @@ from fuse_epilogue.planner.problems.cost import (
     usable_cores,
 )
 from fuse_epilogue.planner.problems.nest import Access, Nest
+from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.planner.problems.space import Points
 from planner_problems import SMALL, machine, problem
 
@@ -205,7 +206,7 @@ def test_fusing_moves_no_more():
     from fuse_epilogue.planner.problems.cpu.product import find_product
     from fuse_epilogue.workloads import matmul
 
-    found = find_product(matmul(512, 512, 8, activation="relu"), machine())
+    found = find_product(Request(matmul(512, 512, 8, activation="relu"), machine()))
     points, _ = found.space.feasible()
     apart = points.take(points["fusion"] == 0)
     tail = Points({**apart.values, "fusion": np.full(apart.size, 1)})

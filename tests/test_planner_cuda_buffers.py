@@ -20,6 +20,7 @@ from cuda_runs import on_machines
 from fuse_epilogue.planner.measurement.measure import arguments
 from fuse_epilogue.planner.problems.cost import Weights
 from fuse_epilogue.planner.problems.cuda.product_cost import kernel
+from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.planner.problems.space import Points
 from fuse_epilogue.workloads import matmul
 from planner_cuda import FIND, SMALL, TARGET, machine, problem, shared_bytes
@@ -42,7 +43,7 @@ POINT = {
 
 
 def product(func, **changed):
-    found = FIND["product"](func, machine(**changed))
+    found = FIND["product"](Request(func, machine(**changed)))
     assert found is not None
     return found
 

@@ -212,7 +212,7 @@ def test_a_cross_thread_reduction_adds_the_bias_once():
 def test_a_row_of_broken_warps_would_be_a_race():
     """What the constraint "whole warps" forbids, the harness finds; its twin runs."""
     func = workloads.row_reduce(4, 200)
-    found = replace(problem("rows"), request=Request(func), sizes={"m": 4, "n": 200})
+    found = replace(problem("rows"), request=Request(func, machine()), sizes={"m": 4, "n": 200})
     point = {"fusion": NONE, "lanes": 50, "rows": 1, "vector": 1, "unroll": 1}
     with pytest.raises(ValueError, match="whole warps"):
         found.apply(point)

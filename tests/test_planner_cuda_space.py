@@ -16,6 +16,7 @@ from fuse_epilogue.planner.problems.cuda.kernel import (
     near_powers,
     terms,
 )
+from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.planner.problems.space import Points
 from fuse_epilogue.rewrites.epilogue import ABSORBED, NONE, TAIL
 from fuse_epilogue.workloads import depthwise_conv1d, matmul, row_reduce
@@ -58,7 +59,7 @@ LARGE = {
 
 
 def large(kind, **changed):
-    found = FIND[kind](LARGE[kind], machine(**changed))
+    found = FIND[kind](Request(LARGE[kind], machine(**changed)))
     assert found is not None
     return found
 
@@ -98,7 +99,7 @@ def test_a_limit_of_the_target_is_that_of_the_space():
     few = gpu({"kind": "cuda", "arch": "sm_80", "max_shared_memory_per_block": 8192})
     pruned_by = []
     for on, limit in ((machine(), 49152), (few, 8192)):
-        found = FIND["product"](LARGE["product"], on)
+        found = FIND["product"](Request(LARGE["product"], on))
         limits = {each.name: each.limit for each in found.space.constraints}
         assert limits["shared memory"] == limit
         kept, counts = found.space.feasible()
@@ -155,19 +156,19 @@ def test_several_threads_of_a_row_leave_the_bias_to_the_tail():
     assert np.any((kept["lanes"] > 1) & (kept["fusion"] == TAIL))
     [start] = [each for each in found.space.constraints if each.name == "start"]
     assert "cross-thread reduction starts from the neutral element" in start.meaning
-    twin = FIND["rows"](row_reduce(256, 1024), machine())
+    twin = FIND["rows"](Request(row_reduce(256, 1024), machine()))
     assert pruned(twin, "start") == 0
 
 
 def test_without_a_neutral_element_a_row_has_one_thread():
     largest = problem("rows, largest")
     assert not largest.splits and set(largest.space.feasible()[0]["lanes"].tolist()) == {1}
-    whole = FIND["rows"](row_reduce(16, 32, op="max", dtype="int8", bias=True), machine())
+    whole = FIND["rows"](Request(row_reduce(16, 32, op="max", dtype="int8", bias=True), machine()))
     assert whole.splits and whole.space.feasible()[0]["lanes"].max() == 32
 
 
 def test_rows_beyond_a_warp_have_whole_warps_or_company():
-    kept, counts = FIND["rows"](row_reduce(4, 200), machine()).space.feasible()
+    kept, counts = FIND["rows"](Request(row_reduce(4, 200), machine())).space.feasible()
     assert counts["whole warps"] > 0
     broken = (kept["lanes"] > 32) & (kept["lanes"] % 32 > 0)
     assert np.any(broken) and not np.any(broken & (kept["rows"] == 1))
@@ -211,7 +212,7 @@ def test_forms_of_a_convolution_are_those_that_can_be_written():
     # Only loops leave what follows in a kernel of its own.
     assert set(kept["form"][kept["fusion"] == NONE].tolist()) == {0}
     assert set(kept["parts"][kept["form"] < 2].tolist()) == {1}
-    twin = FIND["conv"](depthwise_conv1d(2, 3, 64, 3, bias=False), machine())
+    twin = FIND["conv"](Request(depthwise_conv1d(2, 3, 64, 3, bias=False), machine()))
     assert pruned(twin, "one pass") == 0
 
 

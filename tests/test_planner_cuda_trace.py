@@ -13,6 +13,7 @@ import fuse_epilogue
 from fuse_epilogue.planner.machines.gpu import gpu
 from fuse_epilogue.planner.problems.cuda import find_conv
 from fuse_epilogue.planner.problems.cuda.conv_forms import LABELS
+from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.rewrites.prepare import prepare
 from fuse_epilogue.rewrites.step import rewrite
 from fuse_epilogue.workloads import depthwise_conv1d, matmul
@@ -30,7 +31,7 @@ STEPS = {"rows": "cuda_rows", "channels": "cuda_channels", "elements": "cuda_ele
 
 def one_of_each_form(name):
     """Return a problem, and a point of each form that it has."""
-    problem = find_conv(FUNCTIONS[name], GPU)
+    problem = find_conv(Request(FUNCTIONS[name], GPU))
     points, _ = problem.space.feasible()
     each = {int(points["form"][i]): points.at(i) for i in range(points.size)}
     return problem, {problem.space.by_name["form"].label(form): at for form, at in each.items()}

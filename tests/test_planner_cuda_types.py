@@ -13,6 +13,7 @@ import cuda_on_cpu
 import fuse_epilogue
 from cuda_on_cpu.lowered import lower
 from cuda_runs import no_gxx
+from fuse_epilogue.planner.problems.request import Request
 from planner_cuda import FIND, TARGET, machine
 from planner_problems import as_it_is
 
@@ -118,7 +119,7 @@ def test_nothing_is_a_vector_of_bool(name):
 def test_several_threads_of_a_row_would_be_a_race_without_shuffles():
     """What the constraint "shuffles" forbids, the harness finds; one thread of a row is right."""
     func = rows_of_bytes
-    found = FIND["rows"](func, machine())
+    found = FIND["rows"](Request(func, machine()))
     assert set(found.space.feasible()[0]["lanes"].tolist()) == {1}
     several = {"fusion": 0, "lanes": 32, "rows": 1, "vector": 1, "unroll": 1}
     with pytest.raises(ValueError, match="'shuffles', which has 1: TVM does not shuffle int8"):

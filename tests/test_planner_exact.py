@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fuse_epilogue.planner.problems.problem import ExactCosts
+from fuse_epilogue.planner.problems.problem import LONGEST, ExactCosts
 from fuse_epilogue.planner.problems.space import Points
-from fuse_epilogue.planner.search.exact import LONGEST, costed
+from fuse_epilogue.planner.search.exact import costed
 
 
 class Stub(ExactCosts):

@@ -16,6 +16,7 @@ from fuse_epilogue.planner.explanation.compare import differs, indifferent, most
 from fuse_epilogue.planner.explanation.sensitivity import solve
 from fuse_epilogue.planner.problems.cost import NAMES, Weights
 from fuse_epilogue.planner.problems.cpu.product import find_product
+from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.planner.problems.space import Points
 from fuse_epilogue.planner.search.search import Candidate, search
 from fuse_epilogue.workloads import depthwise_conv1d, matmul, row_reduce
@@ -250,17 +251,17 @@ def test_what_is_too_expensive_to_solve_anew_is_said_not_to_be_known():
 def test_the_price_of_a_constraint_is_what_lifting_it_saves():
     func, free = matmul(512, 512, 512, activation="relu"), Weights(gamma=0.0)
     few = replace(machine(), registers=8)
-    found = search(find_product(func, few), free)
+    found = search(find_product(Request(func, few)), free)
     text = Plan("product", {}, "float32", few, free, found).explain(func=None, verbose=True)
     assert "binding constraints" not in text and "pass the function" in text
     plan = Plan("product", planned(func).sizes, "float32", few, free, found)
     told = re.search(
         r"registers: .* cost ([\d.]+) us \(-([\d.]+) %\)", plan.explain(func, verbose=True)
     )
-    space = find_product(func, few).space
+    space = find_product(Request(func, few)).space
     limits = [replace(c, limit=10**9) if c.name == "registers" else c for c in space.constraints]
     points, _ = replace(space, constraints=tuple(limits)).feasible()
-    least = free.cost(find_product(func, few).cost(points)).min()
+    least = free.cost(find_product(Request(func, few)).cost(points)).min()
     assert told[1] == f"{1e6 * least:.2f}"
     assert told[2] == f"{100 * (1 - least / found.best.cost):.2f}"
 

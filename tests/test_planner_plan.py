@@ -20,6 +20,7 @@ from fuse_epilogue.planner.measurement.measure import arguments
 from fuse_epilogue.planner.plans import identity_of
 from fuse_epilogue.planner.problems.cost import Weights
 from fuse_epilogue.planner.problems.problem import ExactCosts
+from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.planner.search.search import search
 from planner_problems import SMALL, as_it_is, machine, problem
 
@@ -132,11 +133,11 @@ def test_an_explanation_names_what_binds():
 
     func = workloads.matmul(512, 512, 512, activation="relu")
     few, free = replace(machine(), registers=8), Weights(gamma=0.0)
-    found = search(find_product(func, few), free)
+    found = search(find_product(Request(func, few)), free)
     plan = Plan("product", planned(func).sizes, "float32", few, free, found)
     text = plan.explain(func, verbose=True)
     assert "registers: 8 of 8 registers" in text
-    more = search(find_product(func, replace(few, registers=16)), free)
+    more = search(find_product(Request(func, replace(few, registers=16))), free)
     assert found.best.cost > more.best.cost
     assert "a point beyond it would cost" in text
     assert "none: every limit is far" in planned(SMALL["product"][1]).explain(verbose=True)

@@ -16,6 +16,7 @@ from fuse_epilogue.planner import Profile
 from fuse_epilogue.planner.explanation.compare import indifferent
 from fuse_epilogue.planner.problems.cost import Weights
 from fuse_epilogue.planner.problems.cpu.product import find_product
+from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.planner.search.search import search
 from fuse_epilogue.workloads import depthwise_conv1d, matmul, row_reduce
 from planner_problems import machine
@@ -103,7 +104,7 @@ def test_it_leaves_the_bias_of_long_rows_to_the_tail():
 def test_where_a_pass_of_its_own_costs_nothing_it_gains_nothing():
     """The reason is the pass over the sums: without its traffic and clocks, nothing is left."""
     func = matmul(512, 512, 8, activation="relu")
-    free = search(find_product(func, machine()), Weights(0, 0, 1, 0))
+    free = search(find_product(Request(func, machine())), Weights(0, 0, 1, 0))
     assert len({each.cost for each in free.by_fusion.values()}) == 1
     costly = fuse_epilogue.plan(func, TARGET, profile=Profile(machine(), Weights(1, 1, 0, 0)))
     assert costly.fused

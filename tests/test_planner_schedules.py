@@ -10,6 +10,7 @@ from tvm.s_tir import Schedule
 from fuse_epilogue import schedules, workloads
 from fuse_epilogue.planner.measurement.measure import arguments, build
 from fuse_epilogue.planner.problems.cpu.conv_problem import TILES
+from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.rewrites.epilogue import ABSORBED, NONE, TAIL
 from fuse_epilogue.tir.nest import child_blocks
 from planner_problems import SMALL, as_it_is, here, problem
@@ -46,7 +47,7 @@ def test_a_sigmoid_is_close():
     func = workloads.matmul(16, 32, 8, activation="silu")
     from fuse_epilogue.planner.problems.cpu.product import find_product
 
-    found = find_product(func, here())
+    found = find_product(Request(func, here()))
     arrays = arguments(func)
     right = as_it_is(func, arrays)
     for point in sampled(found, 6):

@@ -10,6 +10,7 @@ import pytest
 
 from fuse_epilogue.planner.problems.cpu.product import find_product
 from fuse_epilogue.planner.problems.cpu.row_reduction import find_rows
+from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.planner.problems.space import Constraint, Points, Space, Variable, divisors
 from fuse_epilogue.workloads import matmul, row_reduce
 from planner_problems import SMALL, machine, problem
@@ -76,7 +77,7 @@ def test_partial_results_leave_the_bias_to_the_tail():
 
 
 def test_partial_results_are_few_enough_to_be_reduced_one_by_one():
-    found = find_rows(row_reduce(8, 1024), machine(vector_bytes=128))
+    found = find_rows(Request(row_reduce(8, 1024), machine(vector_bytes=128)))
     kept, pruned = found.space.feasible()
     assert pruned["partial results"] > 0
     assert (kept["vectors"] * kept["lanes"]).max() == 128
@@ -89,7 +90,7 @@ def test_partial_results_are_few_enough_to_be_reduced_one_by_one():
 @pytest.mark.parametrize("bits", [128, 512])
 def test_every_size_has_a_plan(n, k, bits):
     """However many columns there are, a block may be one tile wide."""
-    found = find_product(matmul(8, n, k), machine(vector_bytes=bits // 8))
+    found = find_product(Request(matmul(8, n, k), machine(vector_bytes=bits // 8)))
     points, _ = found.space.feasible()
     assert points.size
     assert np.all(n % (points["vectors"] * points["lanes"]) == 0)
@@ -102,7 +103,7 @@ def test_lanes_come_from_the_target():
     from fuse_epilogue.planner.problems.cpu.product import find_product
 
     for mcpu, lanes, registers in (("skylake-avx512", 16, 32), ("haswell", 8, 16)):
-        found = find_product(func, cpu({"kind": "llvm", "mcpu": mcpu}))
+        found = find_product(Request(func, cpu({"kind": "llvm", "mcpu": mcpu})))
         assert max(found.space.by_name["lanes"].choices) == lanes
         limits = {c.name: c.limit for c in found.space.constraints}
         assert limits["registers"] == registers

@@ -18,6 +18,7 @@ from fuse_epilogue.kernels.trainium.unfused import is_followed, unfused_parts
 from fuse_epilogue.neuron.machine import TRN1, TRN2
 from fuse_epilogue.planner import Plan
 from fuse_epilogue.planner.problems.cost import Weights
+from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.planner.problems.space import Points
 from fuse_epilogue.planner.problems.trainium import find_conv, find_product, find_rows
 from fuse_epilogue.planner.search.search import search
@@ -25,8 +26,8 @@ from fuse_epilogue.planner.search.search import search
 DTYPES: dict[str, Any] = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16}
 
 
-def find_finite(func: Any, core: Any) -> Any:
-    return find_conv(func, core, True)
+def find_finite(request: Request) -> Any:
+    return find_conv(replace(request, finite=True))
 
 
 Reference = Callable[..., np.ndarray]
@@ -106,7 +107,7 @@ KINDS = ("conv, finite", "product", "rows")
 
 def problem(name: str, core: Any = TRN1) -> Any:
     find, func, _ = SMALL[name]
-    found = find(func, core)
+    found = find(Request(func, core))
     assert found is not None
     return found
 
@@ -257,7 +258,7 @@ def test_a_plan_says_that_its_costs_are_estimates() -> None:
     said = "the costs are only estimates: the latency model would take too long"
     assert said in plan.explain(verbose=True) and said not in small.explain(verbose=True)
     small = workloads.depthwise_conv1d(1, 4096, 8192, 4)
-    exact, known = fuse_epilogue.plan(small, "trn1"), find_conv(small, TRN1)
+    exact, known = fuse_epilogue.plan(small, "trn1"), find_conv(Request(small, TRN1))
     assert known is not None and not exact.found.estimated
     # The estimate of 32 images is about 32 times what is predicted of one.
     assert plan.cost == pytest.approx(32 * exact.cost, rel=0.1)

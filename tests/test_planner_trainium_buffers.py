@@ -11,6 +11,7 @@ import pytest
 from fuse_epilogue import workloads
 from fuse_epilogue.neuron.machine import TRN1, Machine
 from fuse_epilogue.planner.problems.cost import Weights
+from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.planner.problems.trainium import find_conv, find_product, find_rows
 from fuse_epilogue.planner.problems.trainium.buffers import IN_FLIGHT
 from fuse_epilogue.planner.search.search import search
@@ -26,7 +27,7 @@ PROBLEMS: dict[str, tuple[Any, Any]] = {
 
 def problem(name: str, core: Machine = TRN1) -> Any:
     find, func = PROBLEMS[name]
-    found = find(func, core)
+    found = find(Request(func, core))
     assert found is not None
     return found
 

@@ -15,10 +15,12 @@ from fuse_epilogue.kernels.trainium.matmul import tilings as tilings_of_product
 from fuse_epilogue.kernels.trainium.products import find_product as product_of
 from fuse_epilogue.kernels.trainium.row_reduction import WIDTHS
 from fuse_epilogue.neuron.machine import MACHINES
+from fuse_epilogue.planner.problems.problem import LONGEST
+from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.planner.problems.space import Points
 from fuse_epilogue.planner.problems.trainium import find_conv, find_product, find_rows
 from fuse_epilogue.planner.problems.trainium.ways import OnTrainium
-from fuse_epilogue.planner.search.exact import BEYOND, FIRST, LONGEST, OTHERS
+from fuse_epilogue.planner.search.exact import BEYOND, FIRST, OTHERS
 from fuse_epilogue.schedules.neuron import DepthwiseConv1d, Elementwise, Matmul, RowReduce
 from tiers import crossed
 
@@ -123,7 +125,7 @@ def test_every_tiling_of_a_convolution_is_a_point(
     shape: tuple[int, int, int, int], machine: str
 ) -> None:
     core, func = MACHINES[machine], workloads.depthwise_conv1d(*shape, activation="relu")
-    found = find_conv(func, core, True)
+    found = find_conv(Request(func, core, True))
     conv = find_channel_conv(func)
     assert found is not None and conv is not None
     points, _ = found.space.feasible()
@@ -138,7 +140,7 @@ def test_every_tiling_of_a_product_is_a_point(shape: tuple[int, int, int], machi
     core = MACHINES[machine]
     for turned in (False, True):
         func = workloads.matmul(*shape, activation="relu", transpose_b=turned)
-        found, product = find_product(func, core), product_of(func)
+        found, product = find_product(Request(func, core)), product_of(func)
         assert found is not None and product is not None
         points, _ = found.space.feasible()
         usual = points.take(found.is_usual(points) & (points["fusion"] == 1))
@@ -150,7 +152,7 @@ def test_every_tiling_of_a_product_is_a_point(shape: tuple[int, int, int], machi
 
 @pytest.mark.parametrize("columns", [100, 3000, 9000])
 def test_every_width_of_rows_is_a_point(columns: int) -> None:
-    found = find_rows(workloads.row_reduce(200, columns, bias=True), MACHINES["trn1"])
+    found = find_rows(Request(workloads.row_reduce(200, columns, bias=True), MACHINES["trn1"]))
     assert found is not None
     points, _ = found.space.feasible()
     assert {min(width, columns) for width in WIDTHS} <= set(points["columns"].tolist())

@@ -16,6 +16,7 @@ import fuse_epilogue
 from conv_traces import read, replayed, steps
 from fuse_epilogue import schedules
 from fuse_epilogue.kernels.trainium import ladder
+from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.rewrites.prepare import prepare
 from fuse_epilogue.rewrites.step import rewrite
 from fuse_epilogue.workloads import (
@@ -48,7 +49,7 @@ MOST = ("right", "on_tensor", "images", "width")
 def scheduled(name: str) -> list[Schedule]:
     """One schedule for each way to fuse."""
     find, func = FUNCTIONS[name]
-    found = find(func, TRN1)
+    found = find(Request(func, TRN1))
     points, _ = found.space.feasible()
     names = [name for name in MOST if name in found.space.by_name]
     most = sum((points[name] for name in names), np.zeros(points.size))

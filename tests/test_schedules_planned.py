@@ -26,6 +26,7 @@ from fuse_epilogue.planner import Plan
 from fuse_epilogue.planner.machines.cpu import cpu as machine_of
 from fuse_epilogue.planner.problems.cpu.conv import find_conv
 from fuse_epilogue.planner.problems.cpu.conv_problem import ELEMENTS, ROWS, STREAMED, TILES
+from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.planner.problems.space import Points
 from fuse_epilogue.schedules.cpu import DepthwiseConv1d, with_vector_functions
 from fuse_epilogue.workloads import depthwise_conv1d, elementwise, matmul, row_reduce
@@ -47,7 +48,7 @@ POINTS = 5
 
 
 def known(func: Any) -> Any:
-    return find_conv(func, machine_of(LLVM))
+    return find_conv(Request(func, machine_of(LLVM)))
 
 
 def some_points(problem: Any) -> list[Any]:
@@ -243,7 +244,7 @@ RULE: dict[str, tuple[Any, dict[str, int]]] = {
 @pytest.mark.parametrize("name", RULE)
 def test_the_rule_chooses_a_point_of_the_space(name: str) -> None:
     func, changed = RULE[name]
-    problem = find_conv(func, machine_of(WIDE))
+    problem = find_conv(Request(func, machine_of(WIDE)))
     modes = problem.epilogue.modes
     point = {"fusion": modes[-1], "vectors": 1, "stores": 0, "threads": 2} | changed
     point["lanes"] = max(problem.space.by_name["lanes"].choices)
@@ -251,14 +252,14 @@ def test_the_rule_chooses_a_point_of_the_space(name: str) -> None:
     tvm.ir.assert_structural_equal(with_vector_functions(problem.apply(point).mod["main"]), by_rule)
     # By its own cost, the plan is at least as good.
     plan = fuse_epilogue.plan(func, WIDE)
-    again = find_conv(func, plan.machine)
+    again = find_conv(Request(func, plan.machine))
     costs = plan.weights.cost(again.cost(Points.of([plan.point, point])))
     assert costs[0] <= costs[1]
 
 
 def test_elements_are_what_the_rule_writes_one_by_one() -> None:
     func = workload({**BASE, "stride": 2})
-    problem = find_conv(func, machine_of(LLVM))
+    problem = find_conv(Request(func, machine_of(LLVM)))
     lanes = max(problem.space.by_name["lanes"].choices)
     point = {"fusion": problem.epilogue.modes[-1], "form": ELEMENTS, "vectors": 1}
     text = problem.apply(point | {"lanes": lanes, "stores": 0, "threads": 2}).mod.script()
@@ -269,7 +270,7 @@ def test_elements_are_what_the_rule_writes_one_by_one() -> None:
 
 @pytest.mark.parametrize("form", [ROWS, TILES, ELEMENTS])
 def test_one_core_has_no_parallel_loop(form: int) -> None:
-    problem = find_conv(workload({**BASE, "w": 70}), machine_of(LLVM))
+    problem = find_conv(Request(workload({**BASE, "w": 70}), machine_of(LLVM)))
     points, _ = problem.space.feasible()
     for threads in (1, 2):
         some = points.take((points["form"] == form) & (points["threads"] == threads))
@@ -293,7 +294,7 @@ def f(x: T.Buffer((3, 22), "float64"), w: T.Buffer((3, 3), "float64"),
 
 def test_rows_have_at_least_two_lanes() -> None:
     """Of 64 bits two fit into a vector of 128: half of them is none."""
-    problem = find_conv(tvm.script.from_source(DOUBLE, {"T": T}), machine_of(LLVM))
+    problem = find_conv(Request(tvm.script.from_source(DOUBLE, {"T": T}), machine_of(LLVM)))
     points, _ = problem.space.feasible()
     rows = points.take(points["form"] == ROWS)
     assert rows.size and set(rows["lanes"].tolist()) == {2}
@@ -304,7 +305,7 @@ def test_rows_have_at_least_two_lanes() -> None:
 
 
 def streamed_points(func: Any, target: Any) -> tuple[int, dict[str, int]]:
-    problem = find_conv(func, machine_of(target))
+    problem = find_conv(Request(func, machine_of(target)))
     points, pruned = problem.space.feasible()
     return int(np.count_nonzero(points["stores"] == STREAMED)), pruned
 
@@ -323,7 +324,7 @@ def test_only_x86_streams() -> None:
     large = depthwise_conv1d(8, 512, 2048, 3)
     arm = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "num-cores": 2}
     assert machine_of(WIDE).streams and not machine_of(arm).streams
-    problem = find_conv(large, machine_of(arm))
+    problem = find_conv(Request(large, machine_of(arm)))
     assert problem.space.by_name["stores"].choices == (0,)
     assert "T.call_extern" not in schedules.apply(large, arm)["main"].script()
 

@@ -17,6 +17,7 @@ from fuse_epilogue.planner.machines.system import System
 from fuse_epilogue.planner.measurement import calibrate
 from fuse_epilogue.planner.measurement.measurement_log import SUFFIX, Kept, NotMeasured
 from fuse_epilogue.planner.problems.cpu.row_reduction import find_rows
+from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.rewrites.epilogue import NONE
 from fuse_epilogue.schedules import host
 from fuse_epilogue.workloads import row_reduce
@@ -28,7 +29,7 @@ POINT = {"fusion": NONE, "rows": 1, "vectors": 1, "lanes": 1, "unroll": 4, "thre
 
 
 def rows(m: int = 8, n: int = 1024) -> Any:
-    return find_rows(row_reduce(m, n), cpu(host()))
+    return find_rows(Request(row_reduce(m, n), cpu(host())))
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from cuda_on_cpu import CudaFault, CudaProgram, UnsupportedCuda
 from fuse_epilogue import schedules
 from fuse_epilogue.planner.machines.gpu import gpu
 from fuse_epilogue.planner.problems import cuda as problems
+from fuse_epilogue.planner.problems.request import Request
 
 from .draw import draw
 from .spec import Function
@@ -62,7 +63,8 @@ def scheduled(func: tirx.PrimFunc, way: str, seed: str, kind: str) -> tirx.PrimF
     try:
         if way == "applied":
             return schedules.apply(func, target)["main"]
-        found = [problem for find in _FIND if (problem := find(func, gpu(OPTIONS))) is not None]
+        request = Request(func, gpu(OPTIONS))
+        found = [problem for find in _FIND if (problem := find(request)) is not None]
     except ValueError as why:
         raise Refused(_first_line(why)) from why
     except ScheduleError as why:

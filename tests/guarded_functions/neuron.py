@@ -15,6 +15,7 @@ from fuse_epilogue import neuron, schedules
 from fuse_epilogue.neuron import CheckError, EmitError, KernelError
 from fuse_epilogue.neuron.machine import MACHINES
 from fuse_epilogue.planner.problems import trainium as problems
+from fuse_epilogue.planner.problems.request import Request
 
 from .draw import draw
 from .spec import Function
@@ -94,7 +95,8 @@ def scheduled(func: tirx.PrimFunc, way: str, seed: str, kind: str) -> Any:
 
 
 def _at_a_point(func: tirx.PrimFunc, machine: Any, rng: random.Random) -> Any:
-    found = [problem for find in _FIND if (problem := find(func, machine)) is not None]
+    request = Request(func, machine)
+    found = [problem for find in _FIND if (problem := find(request)) is not None]
     if not found:
         raise ValueError("the planner does not know it")
     points, _ = found[0].space.feasible()

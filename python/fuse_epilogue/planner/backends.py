@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any
 
-from tvm import s_tir, tirx
+from tvm import s_tir
 from tvm.target import Target
 
 from ..neuron import emit
@@ -28,8 +28,8 @@ from .problems.problem import Problem
 from .problems.request import Request
 from .problems.trainium.ways import LABELS as ON_TRAINIUM
 
-#: Returns the problem that a function is on a machine.
-Finder = Callable[[tirx.PrimFunc | Request, Any], Problem | None]
+#: Returns the problem that a function is on a machine, None if it is of another kind.
+Finder = Callable[[Request], Problem | None]
 
 #: Sizes of a product, of rows, and of a convolution along rows.
 _PRODUCT, _ROWS, _CONV = ("m", "n", "k"), ("m", "n"), ("rows", "columns", "taps")
@@ -53,14 +53,11 @@ class Kind:
         Names of the sizes of a problem.
     find : Callable
         Returns the problem that a function is on a machine, None if it is not of this kind.
-    find_finite : Callable, optional
-        The same where all data and weights are finite, if that makes a difference.
     """
 
     name: str
     sizes: tuple[str, ...]
     find: Finder
-    find_finite: Finder | None = None
 
 
 @dataclass(frozen=True)
@@ -83,6 +80,8 @@ class Backend:
         Whether a cost is the sum of its terms; otherwise that is a lower bound of it.
     is_timed : bool
         Whether points can be timed, on the machine at hand.
+    takes_finite : bool
+        Whether schedules may differ where all data and weights are finite.
     otherwise : str
         The way out for a function of no kind, for a message.
     compile : Callable
@@ -96,12 +95,17 @@ class Backend:
     terms: Mapping[str, str]
     is_sum: bool
     is_timed: bool
+    takes_finite: bool
     otherwise: str
     compile: Callable[[s_tir.Schedule, Any], Any]
 
     def kind(self, name: str) -> Kind | None:
         """Return the kind of that name, None if there is none."""
         return next((kind for kind in self.kinds if kind.name == name), None)
+
+    def way(self, fusion: int) -> str:
+        """Return the name of a way to fuse: a machine that has a single one fuses in that one."""
+        return self.fusions[min(fusion, len(self.fusions) - 1)]
 
 
 CPU = Backend(
@@ -124,6 +128,7 @@ CPU = Backend(
     ),
     is_sum=True,
     is_timed=True,
+    takes_finite=False,
     otherwise=_BY_HAND,
     compile=lambda sch, target: compiled(sch, _as_target(target)),
 )
@@ -147,6 +152,7 @@ GPU = Backend(
     ),
     is_sum=True,
     is_timed=False,
+    takes_finite=False,
     otherwise=_BY_HAND,
     compile=lambda sch, target: compiled_for_gpu(sch, _as_target(target)),
 )
@@ -154,12 +160,7 @@ NEURON_CORE = Backend(
     machine=Machine,
     label="Trainium",
     kinds=(
-        Kind(
-            "conv",
-            ("images", "channels", "columns", "taps"),
-            trainium.find_conv,
-            lambda func, core: trainium.find_conv(func, core, True),
-        ),
+        Kind("conv", ("images", "channels", "columns", "taps"), trainium.find_conv),
         Kind("product", _PRODUCT, trainium.find_product),
         Kind("products", ("batch", *_PRODUCT), trainium.find_products),
         Kind("rows", _ROWS, trainium.find_rows),
@@ -174,6 +175,7 @@ NEURON_CORE = Backend(
     ),
     is_sum=False,
     is_timed=False,
+    takes_finite=True,
     otherwise="schedule it by hand; elementwise functions have a rule in fuse_epilogue.schedules",
     compile=lambda sch, _: emit(sch),
 )
@@ -185,18 +187,16 @@ def backend_of(machine: Cpu | Gpu | Machine) -> Backend:
     return next(row for row in BACKENDS if isinstance(machine, row.machine))
 
 
-def finders_for(machine: Cpu | Gpu | Machine, finite: bool) -> dict[str, Finder]:
-    """Return what finds problems for a machine, by kind; `finite`: see :func:`.choose.plan`.
+def check_finite(machine: Cpu | Gpu | Machine, finite: bool) -> None:
+    """Refuse to take data to be finite on a machine where it changes nothing.
 
     Raises
     ------
     ValueError
-        `finite` is asked for on a machine where it changes nothing.
+        `finite` is asked for there.
     """
-    kinds = backend_of(machine).kinds
-    if finite and not any(kind.find_finite for kind in kinds):
+    if finite and not backend_of(machine).takes_finite:
         raise ValueError(f"finite is for Trainium: leave it out for {machine}")
-    return {kind.name: (finite and kind.find_finite) or kind.find for kind in kinds}
 
 
 def machine_of(data: Any) -> Cpu | Gpu | Machine:

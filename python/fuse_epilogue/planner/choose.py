@@ -11,7 +11,7 @@ from tvm.target import Target
 from .._arguments import prim_func
 from .._log import logger
 from ..neuron.machine import Machine
-from .backends import backend_of, described, finders_for
+from .backends import backend_of, check_finite, described
 from .json_schema import whole_number
 from .machines.gpu import Gpu
 from .measurement.profile import Profile
@@ -94,10 +94,10 @@ def plan(
     backend = backend_of(machine)
     if measure and not backend.is_timed:
         raise ValueError(f"measure is for the processor at hand: leave it out for {machine}")
-    finders = finders_for(machine, finite)
-    request = Request.of(func)
-    for kind, find in finders.items():
-        problem = find(request, machine)
+    check_finite(machine, finite)
+    request = Request(func, machine, finite)
+    for kind in backend.kinds:
+        problem = kind.find(request)
         if problem is not None:
             found = (
                 trials(problem, weights, Target(target), measure, limit, on_trial)
@@ -111,7 +111,7 @@ def plan(
                     "calibrate again, or plan without this profile"
                 )
             chosen = Plan(
-                kind,
+                kind.name,
                 problem.sizes,
                 problem.dtype,
                 machine,
@@ -124,7 +124,7 @@ def plan(
             )
             logger.info("planned %s", chosen)
             return chosen
-    known = ", ".join(finders)
+    known = ", ".join(kind.name for kind in backend.kinds)
     raise ValueError(
         f"the planner does not know this function; it knows {known}, each with one reduction, "
         f"fixed sizes, loops that start at 0 and nothing scheduled: {backend.otherwise}"

@@ -19,7 +19,7 @@ from tvm import s_tir, tirx
 from .._arguments import flag, prim_func
 from ..neuron.machine import Machine
 from . import validate_plan
-from .backends import finders_for, machine_data, machine_of
+from .backends import backend_of, check_finite, machine_data, machine_of
 from .explanation import brief
 from .explanation import explain as reasons
 from .explanation import picture as drawing
@@ -29,6 +29,7 @@ from .machines.gpu import Gpu
 from .measurement.profile import UNKNOWN
 from .problems.cost import Weights
 from .problems.problem import Problem
+from .problems.request import Request
 from .problems.space import Point
 from .search.search import Found
 
@@ -93,6 +94,32 @@ class Plan:
         """Seconds, as the model predicts them."""
         return self.found.best.cost
 
+    def cost_of(self, fusion: int) -> float | None:
+        """Return what the best schedule with one way to fuse costs.
+
+        Parameters
+        ----------
+        fusion : int
+            ``NONE``, ``TAIL`` or ``ABSORBED`` of :mod:`fuse_epilogue.rewrites.epilogue`. Trainium
+            has one way to fuse, which stands for both.
+
+        Returns
+        -------
+        float or None
+            Seconds, as the model predicts them; None where the function has no such schedule.
+
+        Example
+        -------
+        >>> import fuse_epilogue
+        >>> from fuse_epilogue import workloads
+        >>> from fuse_epilogue.rewrites.epilogue import NONE, TAIL
+        >>> plan = fuse_epilogue.plan(workloads.matmul(128, 128, 128), "trn1")
+        >>> plan.cost_of(TAIL) < plan.cost_of(NONE)
+        True
+        """
+        found = self.found.by_fusion.get(backend_of(self.machine).way(fusion))
+        return None if found is None else found.cost
+
     def __str__(self) -> str:
         """Return what was chosen and what it costs; :meth:`explain` says why."""
         return reasons.summary(self)
@@ -137,8 +164,8 @@ class Plan:
         func = prim_func("func", func)
         if self.known is not None and self.known.func.same_as(func):
             return self.known
-        find = finders_for(self.machine, self.finite).get(self.kind)
-        problem = None if find is None else find(func, self.machine)
+        kind = backend_of(self.machine).kind(self.kind)
+        problem = None if kind is None else kind.find(Request(func, self.machine, self.finite))
         if problem is None:
             raise ValueError(f"this plan is for a problem of kind '{self.kind}'; plan again")
         if (problem.sizes, problem.dtype) != (self.sizes, self.dtype):
@@ -357,7 +384,8 @@ class Plan:
             if type(version) is not int or version != VERSION:
                 raise ValueError(f"it is not of version {VERSION}; plan again")
             made: Plan = read(Plan, {**data, "machine": machine_of(data.get("machine"))}, "it")
-            kinds = finders_for(made.machine, made.finite)
+            check_finite(made.machine, made.finite)
+            kinds = [kind.name for kind in backend_of(made.machine).kinds]
             if made.kind not in kinds:
                 raise ValueError(f"its kind must be one of {', '.join(kinds)}, not '{made.kind}'")
             validate_plan.check(made)

@@ -95,24 +95,22 @@ class Policy:
         the fastest, but is not what would be done.
         """
         from ..planner import plan
-        from ..planner.problems.trainium import ways as trainium
-        from ..rewrites import epilogue
+        from ..planner.backends import backend_of
+        from ..rewrites.epilogue import ABSORBED, NONE, TAIL
 
         try:
-            costs = {way: c.cost for way, c in plan(func, self.target).found.by_fusion.items()}
+            planned = plan(func, self.target)
         except ValueError:  # the planner does not know the function, or no point is feasible
             return None
-        absorbs = any(step.absorbed for step in fusion.steps)
-        own = epilogue.LABELS[epilogue.ABSORBED if absorbs else epilogue.TAIL]
-        # On Trainium there is one way to fuse, whatever the numerics.
-        way = own if own in costs else trainium.LABELS[trainium.FUSED]
-        apart = costs.get(epilogue.LABELS[epilogue.NONE])
-        if apart is None or way not in costs:
+        way = ABSORBED if any(step.absorbed for step in fusion.steps) else TAIL
+        fused, unfused = planned.cost_of(way), planned.cost_of(NONE)
+        if fused is None or unfused is None:
             return None
-        told = f"{costs[way] * 1e6:.3g} us {way}, {apart * 1e6:.3g} us apart"
-        if costs[way] <= apart:
-            return Decision(True, f"the planner predicts {told}")
-        return Decision(False, f"the planner predicts that it costs more: {told}")
+        name = backend_of(planned.machine).way(way)
+        costs = f"{fused * 1e6:.3g} us {name}, {unfused * 1e6:.3g} us apart"
+        if fused <= unfused:
+            return Decision(True, f"the planner predicts {costs}")
+        return Decision(False, f"the planner predicts that it costs more: {costs}")
 
 
 def by_bytes(bytes_saved: int | None) -> Decision:

@@ -22,6 +22,7 @@ from ..planner import plan
 from ..planner.backends import CPU, GPU, Backend
 from ..planner.machines.cpu import cpu
 from ..planner.machines.gpu import gpu
+from ..planner.problems.request import Request
 from ..recognize.row_axes import has_symbolic_sizes
 from ..recognize.scan import read_scan
 from ..recognize.stages import Program, read_program
@@ -117,7 +118,8 @@ def _planned(name: str, backend: Backend = CPU) -> Kind:
         if backend is CPU:
             target = Target({**_options(target), "num-cores": work.threads})
         try:
-            problem = kind.find(work.func, cpu(target) if backend is CPU else gpu(target))
+            machine = cpu(target) if backend is CPU else gpu(target)
+            problem = kind.find(Request(work.func, machine))
             chosen = None if problem is None else plan(work.func, target)
         except ValueError:
             return  # an axis of size 0, no point is feasible, or the planner does not know the GPU

@@ -30,6 +30,7 @@ from ..problems.cpu.conv import find_conv
 from ..problems.cpu.product import find_product
 from ..problems.cpu.row_reduction import find_rows
 from ..problems.problem import Problem
+from ..problems.request import Request
 from ..problems.space import Point, Points
 from .measure import measure
 from .measurement_log import Measure, NotMeasured
@@ -157,13 +158,13 @@ def described(machine: Cpu, target: Target, measure: Measure = here) -> Cpu:
     widest = machine.lanes(32)
 
     def reduction(m: int, n: int, **changed: int) -> float:
-        problem = find_rows(workloads.row_reduce(m, n), machine)
+        problem = find_rows(Request(workloads.row_reduce(m, n), machine))
         assert problem is not None
         return measure(problem, {**base, **changed}, target, _LEAST_S)
 
     def product(m: int, n: int, k: int, **changed: int) -> float:
         """Return the seconds of a product on one core, in vectors of all lanes."""
-        problem = find_product(workloads.matmul(m, n, k), machine)
+        problem = find_product(Request(workloads.matmul(m, n, k), machine))
         assert problem is not None
         same = {"fusion": TAIL, "lanes": widest, "unroll": 1, "order": 0, "pack": 0, "threads": 1}
         return measure(problem, {**same, **changed}, target, _LEAST_S)
@@ -247,7 +248,7 @@ def _design(machine: Cpu, points: int) -> Iterator[tuple[str, Problem, Point]]:
     """Return name, problem and point of each kernel that is measured."""
     rng = np.random.default_rng(1)
     for name, func, find in _functions():
-        problem = find(func, machine)
+        problem = find(Request(func, machine))
         assert problem is not None, name
         feasible, _ = problem.space.feasible()
         order = np.argsort(Weights().cost(problem.cost(feasible)), kind="stable")
@@ -258,9 +259,7 @@ def _design(machine: Cpu, points: int) -> Iterator[tuple[str, Problem, Point]]:
                 yield f"{name}: {problem.space.describe(point)}", problem, point
 
 
-def _functions() -> Iterator[
-    tuple[str, tirx.PrimFunc, Callable[[tirx.PrimFunc, Cpu], Problem | None]]
-]:
+def _functions() -> Iterator[tuple[str, tirx.PrimFunc, Callable[[Request], Problem | None]]]:
     for m, n, k, kind in (
         (64, 96, 24, "relu"),
         (192, 192, 192, "relu"),

@@ -119,17 +119,12 @@ def refuse_empty(func: tirx.PrimFunc) -> None:
         raise ValueError(why)
 
 
-def match_product(
-    func: tirx.PrimFunc | Request, machine: Any, make: Callable[..., Found]
-) -> Found | None:
+def match_product(request: Request, make: Callable[..., Found]) -> Found | None:
     """Return a product of matrices as a problem for any machine, None for another function.
 
     Parameters
     ----------
-    func : tvm.tirx.PrimFunc or Request
-        Not scheduled.
-    machine : Any
-        Description of it for the problem.
+    request : Request
     make : Callable
         Makes the problem; it takes what :class:`Product` takes.
 
@@ -138,7 +133,6 @@ def match_product(
     ValueError
         The function has a reduction, and an axis of size 0: see :func:`refuse_empty`.
     """
-    request = Request.of(func)
     refuse_empty(request.func)
     prepared = request.prepared()
     if prepared is None:
@@ -153,7 +147,7 @@ def match_product(
     out = tvm.DataType(str(last.body.buffer.ty.dtype)).bits // 8
     return make(
         request,
-        machine,
+        request.machine,
         found.sizes,
         found.dtype,
         found.bits,
@@ -175,17 +169,12 @@ def _starts_at_zero(sch: s_tir.Schedule, reduction: Any) -> bool:
     )
 
 
-def match_rows(
-    func: tirx.PrimFunc | Request, machine: Any, make: Callable[..., Found]
-) -> Found | None:
+def match_rows(request: Request, make: Callable[..., Found]) -> Found | None:
     """Return a reduction of rows as a problem for any machine, None for another function.
 
     Parameters
     ----------
-    func : tvm.tirx.PrimFunc or Request
-        Not scheduled.
-    machine : Any
-        Description of it for the problem.
+    request : Request
     make : Callable
         Makes the problem; it takes what :class:`Rows` takes.
 
@@ -194,7 +183,6 @@ def match_rows(
     ValueError
         The function has a reduction, and an axis of size 0: see :func:`refuse_empty`.
     """
-    request = Request.of(func)
     refuse_empty(request.func)
     prepared = request.prepared()
     if prepared is None:
@@ -207,7 +195,7 @@ def match_rows(
         return None
     return make(
         request,
-        machine,
+        request.machine,
         found.sizes,
         found.dtype,
         found.bits,

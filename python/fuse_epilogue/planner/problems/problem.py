@@ -12,6 +12,9 @@ from ...rewrites.epilogue import LABELS, Epilogue
 from .cost import Terms
 from .space import Point, Points, Space, Variable
 
+#: Steps of a point whose exact cost is computed, at most.
+LONGEST = 5_000
+
 
 class ExactCosts(ABC):
     """Exact costs of points, for a problem whose `cost` is only a lower bound of them."""

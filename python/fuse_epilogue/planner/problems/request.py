@@ -1,4 +1,4 @@
-"""A function that is planned: prepared once, for all kinds of problems that it may be."""
+"""The request for a plan: a function and a machine, prepared once for all kinds of problems."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from ...rewrites.prepare import prepare
 
 @dataclass(frozen=True)
 class Request:
-    """A function, and what all finders of problems read of it.
+    """A function and a machine, with what all finders of problems read of the function.
 
     Attributes
     ----------
     func : tvm.tirx.PrimFunc
         Not scheduled.
+    machine : Cpu, Gpu or fuse_epilogue.neuron.machine.Machine
+    finite : bool
+        Whether all data and weights are finite; of Trainium only.
     """
 
     func: tirx.PrimFunc
-
-    @staticmethod
-    def of(given: tirx.PrimFunc | Request) -> Request:
-        """Return the request for a function; a request is returned as it is."""
-        return given if isinstance(given, Request) else Request(given)
+    machine: Any
+    finite: bool = False
 
     @cached_property
     def _prepared(self) -> tuple[s_tir.Schedule, Any] | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..problems.problem import ExactCosts
+from ..problems.problem import LONGEST, ExactCosts
 from ..problems.space import Points
 
 #: Steps for the points of the way to fuse whose most promising point is best, and of each other
@@ -23,9 +23,9 @@ from ..problems.space import Points
 FIRST, OTHERS = 6_500, 2_500
 #: Steps for what a problem allows beyond its plain points.
 BEYOND = 4_500
-#: Steps of a point whose exact cost is computed, at most. Where all points of a way that have no
-#: more are estimated to cost this many times as much as its best one, none is computed.
-LONGEST, NEAR = 5_000, 1.1
+#: Where all points of a way whose exact cost may be computed are estimated to cost this many times
+#: as much as its best one, none is computed.
+NEAR = 1.1
 #: Points of a way that are costed before those beside the best one, where no rule says which.
 ALONG = 4
 

@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 import tvm
-from tvm import s_tir, tirx
+from tvm import s_tir
 
 from ....kernels.cpu.depthwise import forms
 from ....kernels.cpu.depthwise.contiguous_conv import streams
@@ -25,26 +25,24 @@ from ..request import Request
 from .conv_problem import ELEMENTS, NAMES, ROWS, TILES, ConvProblem, Way, follow
 
 
-def find_conv(func: tirx.PrimFunc | Request, machine: Cpu) -> ConvProblem | None:
+def find_conv(request: Request) -> ConvProblem | None:
     """Return the depthwise convolution that a function is, None if it is something else.
 
     Parameters
     ----------
-    func : tvm.tirx.PrimFunc or Request
-        Not scheduled.
-    machine : Cpu
+    request : Request
 
     Raises
     ------
     ValueError
         The function has a reduction, and an axis of size 0.
     """
-    request = Request.of(func)
     refuse_empty(request.func)
     prepared = request.prepared()
     if prepared is None:
         return None
     sch, conv = prepared
+    machine: Cpu = request.machine
     found = find_depthwise_conv(sch.get(conv))
     if found is None:
         return None

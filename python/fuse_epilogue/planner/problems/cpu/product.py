@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from tvm import s_tir, tirx
+from tvm import s_tir
 
 from ....kernels.cpu.product import scheduled
 from ...machines.cpu import Cpu
@@ -158,14 +158,12 @@ class ProductProblem(Product[Cpu]):
         return scheduled(sch, reduction, self.epilogue, self.b, point)
 
 
-def find_product(func: tirx.PrimFunc | Request, machine: Cpu) -> ProductProblem | None:
+def find_product(request: Request) -> ProductProblem | None:
     """Return the product of matrices that a function is, None if it is something else.
 
     Parameters
     ----------
-    func : tvm.tirx.PrimFunc or Request
-        Not scheduled.
-    machine : Cpu
+    request : Request
 
     Raises
     ------
@@ -173,7 +171,7 @@ def find_product(func: tirx.PrimFunc | Request, machine: Cpu) -> ProductProblem 
         TVM's primitives refuse every way to schedule the product; or the function has a
         reduction, and an axis of size 0.
     """
-    return applicable(match_product(func, machine, ProductProblem))
+    return applicable(match_product(request, ProductProblem))
 
 
 def _outside_of_blocks(p: Points) -> Any:

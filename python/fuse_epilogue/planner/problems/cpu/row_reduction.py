@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from tvm import s_tir, tirx
+from tvm import s_tir
 
 from ....kernels.cpu.row_reduction import scheduled
 from ....rewrites.epilogue import ABSORBED, NONE
@@ -181,21 +181,19 @@ class RowsProblem(Rows[Cpu]):
         return scheduled(sch, self.machine.lanes(self.bits), point)
 
 
-def find_rows(func: tirx.PrimFunc | Request, machine: Cpu) -> RowsProblem | None:
+def find_rows(request: Request) -> RowsProblem | None:
     """Return the reduction of rows that a function is, None if it is something else.
 
     Parameters
     ----------
-    func : tvm.tirx.PrimFunc or Request
-        Not scheduled.
-    machine : Cpu
+    request : Request
 
     Raises
     ------
     ValueError
         TVM's primitives refuse every way to schedule the reduction of rows, or an axis has size 0.
     """
-    return applicable(match_rows(func, machine, RowsProblem), lambda p: p["lanes"] > 1)
+    return applicable(match_rows(request, RowsProblem), lambda p: p["lanes"] > 1)
 
 
 def _width(p: Points) -> Any:

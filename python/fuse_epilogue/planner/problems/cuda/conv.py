@@ -223,14 +223,12 @@ class CudaConv:
         return sch
 
 
-def find_conv(func: tirx.PrimFunc | Request, machine: Gpu) -> CudaConv | None:
+def find_conv(request: Request) -> CudaConv | None:
     """Return the depthwise convolution that a function is, None if it is something else.
 
     Parameters
     ----------
-    func : tvm.tirx.PrimFunc or Request
-        Not scheduled.
-    machine : Gpu
+    request : Request
 
     Raises
     ------
@@ -238,7 +236,6 @@ def find_conv(func: tirx.PrimFunc | Request, machine: Gpu) -> CudaConv | None:
         TVM's primitives refuse every way to schedule the convolution; or the function has a
         reduction, and an axis of size 0.
     """
-    request = Request.of(func)
     refuse_empty(request.func)
     prepared = request.prepared()
     if prepared is None:
@@ -257,7 +254,7 @@ def find_conv(func: tirx.PrimFunc | Request, machine: Gpu) -> CudaConv | None:
     dtype = str(found.data.source.ty.dtype)
     problem = CudaConv(
         request,
-        machine,
+        request.machine,
         {"rows": prod(outer), "columns": found.columns, "taps": found.taps},
         dtype,
         int(tvm.DataType(str(found.out.ty.dtype)).bits),

@@ -23,7 +23,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from tvm import s_tir, tirx
+from tvm import s_tir
 
 from ....kernels.cuda.depthwise import copies
 from ....kernels.cuda.depthwise.code import VECTOR_BYTES, has_vectors, is_compact
@@ -181,14 +181,12 @@ class CudaProduct(Product[Gpu]):
         return scheduled(sch, reduction, self.epilogue, operands, lanes, threads, point)
 
 
-def find_product(func: tirx.PrimFunc | Request, machine: Gpu) -> CudaProduct | None:
+def find_product(request: Request) -> CudaProduct | None:
     """Return the product of matrices that a function is, None if it is something else.
 
     Parameters
     ----------
-    func : tvm.tirx.PrimFunc or Request
-        Not scheduled.
-    machine : Gpu
+    request : Request
 
     Raises
     ------
@@ -196,7 +194,7 @@ def find_product(func: tirx.PrimFunc | Request, machine: Gpu) -> CudaProduct | N
         TVM's primitives refuse every way to schedule the product; or the function has a
         reduction, and an axis of size 0.
     """
-    found = match_product(func, machine, CudaProduct)
+    found = match_product(request, CudaProduct)
     # Of a matrix times itself there is one read, and the tiles of two are wanted.
     if (
         found is None

@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from tvm import s_tir, tirx
+from tvm import s_tir
 
 from ....kernels.cuda.depthwise.code import VECTOR_BYTES, has_vectors
 from ....kernels.cuda.fusing import in_plain_loops
@@ -208,21 +208,19 @@ class CudaRows(Rows[Gpu]):
         return scheduled(sch, reduction, self.epilogue, element_threads(self.machine), point)
 
 
-def find_rows(func: tirx.PrimFunc | Request, machine: Gpu) -> CudaRows | None:
+def find_rows(request: Request) -> CudaRows | None:
     """Return the reduction of rows that a function is, None if it is something else.
 
     Parameters
     ----------
-    func : tvm.tirx.PrimFunc or Request
-        Not scheduled.
-    machine : Gpu
+    request : Request
 
     Raises
     ------
     ValueError
         TVM's primitives refuse every way to schedule the reduction of rows, or an axis has size 0.
     """
-    found = match_rows(func, machine, CudaRows)
+    found = match_rows(request, CudaRows)
     if found is None or not in_plain_loops(*found.request.scheduled()):
         return None
     return applicable(found, lambda p: p["lanes"] > 1)

@@ -8,13 +8,12 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from tvm import s_tir, tirx
+from tvm import s_tir
 
 from ....kernels.trainium.channel_conv import ChannelConv, find_channel_conv
 from ....kernels.trainium.depthwise import MOST_ON_SCALAR, PART, channels_of_a_tile, tilings
 from ....kernels.trainium.tiling import Tiling, cut, write
 from ....neuron.costs import FLOAT32_PASSES
-from ....neuron.machine import Machine
 from ....neuron.trace import ITEMSIZE
 from ..request import Request
 from ..space import Constraint, Point, Points, Space, Variable
@@ -299,29 +298,22 @@ class TrainiumConv(OnTrainium):
         )
 
 
-def find_conv(
-    func: tirx.PrimFunc | Request, core: Machine, finite: bool = False
-) -> TrainiumConv | None:
+def find_conv(request: Request) -> TrainiumConv | None:
     """Return a convolution as a problem, None if the function is something else.
 
     Parameters
     ----------
-    func : tvm.tirx.PrimFunc or Request
-        Not scheduled.
-    core : Machine
-        Where it shall run.
-    finite : bool
-        Whether data and weights are finite.
+    request : Request
 
     Raises
     ------
     ValueError
         The sizes are more than is counted; or as of :func:`.ways.find_ways`.
     """
-    ways: Any = find_ways(Request.of(func).func, find_channel_conv)
+    ways: Any = find_ways(request.func, find_channel_conv)
     if ways is None:
         return None
-    problem = TrainiumConv(ways, core, finite)
+    problem = TrainiumConv(ways, request.machine, request.finite)
     images = prod(int(axis.dom.extent) for axis in problem.conv.images)
     check_sizes({**problem.sizes, "images": images})
     return problem

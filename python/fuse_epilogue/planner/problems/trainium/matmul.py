@@ -13,14 +13,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from tvm import s_tir, tirx
+from tvm import s_tir
 
 from ....kernels.trainium.matmul import BLOCKS, CHUNK, LONGEST_ROW, Tiling, cut, last_engine, write
 from ....kernels.trainium.products import Product, Side
 from ....kernels.trainium.products import find_product as find
 from ....kernels.trainium.tiles import BANK, BANK_BYTES, PARTITIONS
 from ....neuron.costs import FLOAT32_PASSES
-from ....neuron.machine import Machine
 from ....neuron.trace import ITEMSIZE
 from ..request import Request
 from ..space import Constraint, Point, Points, Space, Variable
@@ -344,36 +343,33 @@ def _powers(size: int) -> tuple[int, ...]:
     return tuple(count for count in (1, 2, 4, 8) if count < 2 * size)
 
 
-def find_product(func: tirx.PrimFunc | Request, core: Machine) -> TrainiumProduct | None:
+def find_product(request: Request) -> TrainiumProduct | None:
     """Return one product as a problem, None if the function is something else.
 
     Parameters
     ----------
-    func : tvm.tirx.PrimFunc or Request
-        Not scheduled.
-    core : Machine
-        Where it shall run.
+    request : Request
 
     Raises
     ------
     ValueError
         The sizes are more than is counted; or as of :func:`.ways.find_ways`.
     """
-    return _found(func, core, False)
+    return _found(request, False)
 
 
-def find_products(func: tirx.PrimFunc | Request, core: Machine) -> TrainiumProduct | None:
+def find_products(request: Request) -> TrainiumProduct | None:
     """Return the products of a batch as a problem, None if the function is something else.
 
     Parameters and errors are those of :func:`find_product`.
     """
-    return _found(func, core, True)
+    return _found(request, True)
 
 
-def _found(func: tirx.PrimFunc | Request, core: Machine, batch: bool) -> TrainiumProduct | None:
-    ways = find_ways(Request.of(func).func, find)
+def _found(request: Request, batch: bool) -> TrainiumProduct | None:
+    ways = find_ways(request.func, find)
     if ways is None or bool(ways.any.batch) != batch:
         return None
-    problem = TrainiumProducts(ways, core) if batch else TrainiumProduct(ways, core)
+    problem = (TrainiumProducts if batch else TrainiumProduct)(ways, request.machine)
     check_sizes(problem.sizes)
     return problem

@@ -7,11 +7,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from tvm import s_tir, tirx
+from tvm import s_tir
 
 from ....kernels.trainium.row_blocks import Rows
 from ....kernels.trainium.row_reduction import WIDTHS, cut, find_reduced, write
-from ....neuron.machine import Machine
 from ....neuron.trace import ITEMSIZE
 from ..request import Request
 from ..space import Point, Points, Space, Variable
@@ -134,24 +133,21 @@ class TrainiumRows(OnTrainium):
         cut(sch, found, point["columns"], alone)
 
 
-def find_rows(func: tirx.PrimFunc | Request, core: Machine) -> TrainiumRows | None:
+def find_rows(request: Request) -> TrainiumRows | None:
     """Return a reduction of rows as a problem, None if the function is something else.
 
     Parameters
     ----------
-    func : tvm.tirx.PrimFunc or Request
-        Not scheduled.
-    core : Machine
-        Where it shall run.
+    request : Request
 
     Raises
     ------
     ValueError
         The sizes are more than is counted; or as of :func:`.ways.find_ways`.
     """
-    ways = find_ways(Request.of(func).func, find_reduced)
+    ways = find_ways(request.func, find_reduced)
     if ways is None:
         return None
-    problem = TrainiumRows(ways, core)
+    problem = TrainiumRows(ways, request.machine)
     check_sizes(problem.sizes)
     return problem

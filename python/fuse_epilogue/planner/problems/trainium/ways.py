@@ -25,10 +25,9 @@ from ....neuron.kernel import Kernel
 from ....neuron.machine import Machine
 from ....neuron.trace import ITEMSIZE
 from ....rewrites.epilogue import NONE
-from ...search.exact import LONGEST
 from ..cost import Terms
 from ..patterns import refuse_empty
-from ..problem import ExactCosts
+from ..problem import LONGEST, ExactCosts
 from ..space import Constraint, Point, Points, Space, Variable
 from .buffers import IN_FLIGHT
 from .refused import beyond, check_in_place, read_beyond, reason
