@@ -119,6 +119,21 @@ def refuse_empty(func: tirx.PrimFunc) -> None:
         raise ValueError(why)
 
 
+def _matched(
+    request: Request, recognize: Callable[[Any], Any]
+) -> tuple[s_tir.Schedule, Any, Any] | None:
+    """Return a function prepared, its reduction and what that is, None if it is something else."""
+    refuse_empty(request.func)
+    prepared = request.prepared()
+    if prepared is None:
+        return None
+    sch, reduction = prepared
+    found = recognize(sch.get(reduction))
+    if found is None or not _starts_at_zero(sch, reduction) or request.epilogue is None:
+        return None
+    return sch, reduction, found
+
+
 def match_product(request: Request, make: Callable[..., Found]) -> Found | None:
     """Return a product of matrices as a problem for any machine, None for another function.
 
@@ -133,16 +148,10 @@ def match_product(request: Request, make: Callable[..., Found]) -> Found | None:
     ValueError
         The function has a reduction, and an axis of size 0: see :func:`refuse_empty`.
     """
-    refuse_empty(request.func)
-    prepared = request.prepared()
-    if prepared is None:
+    matched = _matched(request, matrix_product)
+    if matched is None:
         return None
-    sch, reduction = prepared
-    found = matrix_product(sch.get(reduction))
-    if found is None or not _starts_at_zero(sch, reduction):
-        return None
-    if request.epilogue is None:
-        return None
+    sch, _, found = matched
     last = sch.get(sch.get_child_blocks(sch.get_sblock("root"))[-1])
     out = tvm.DataType(str(last.body.buffer.ty.dtype)).bits // 8
     return make(
@@ -183,16 +192,10 @@ def match_rows(request: Request, make: Callable[..., Found]) -> Found | None:
     ValueError
         The function has a reduction, and an axis of size 0: see :func:`refuse_empty`.
     """
-    refuse_empty(request.func)
-    prepared = request.prepared()
-    if prepared is None:
+    matched = _matched(request, row_reduction)
+    if matched is None:
         return None
-    sch, reduction = prepared
-    found = row_reduction(sch.get(reduction))
-    if found is None or not _starts_at_zero(sch, reduction):
-        return None
-    if request.epilogue is None:
-        return None
+    sch, reduction, found = matched
     return make(
         request,
         request.machine,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -255,13 +255,7 @@ class Loop:
         """Return the state of this row, at any point of the stage's own axes."""
         place, name, axes = self.states[handle(expr.source)]
         number = self.program.arithmetic.field
-        points: dict[Any, Ratio] = {}
-        for wanted, given in zip(place, indices, strict=True):
-            atom = number.single(wanted)
-            if atom is not None and atom.op in axes:
-                points[atom.op] = given
-            elif not number.equal(wanted, given):
-                raise UnsupportedError(f"{expr} is not the state at hand")
+        points = self._values(axes, place, indices, f"{expr} is not the state at hand")
         if len(points) != len(axes):
             raise UnsupportedError(f"{expr} is not one element of the state")
         return number.atom(name, [points[axis] for axis in axes])
@@ -269,6 +263,13 @@ class Loop:
     def _defined(self, expr: Any, indices: list[Ratio]) -> Ratio:
         """Return what has been stored at an element."""
         places, names, value = self.plain[handle(expr.source)]
+        values = self._values(names, places, indices, f"{expr} has not been stored")
+        return self.program.arithmetic.field.substitute(value, values)
+
+    def _values(
+        self, names: Collection[Any], places: Iterable[Ratio], indices: Iterable[Ratio], why: str
+    ) -> dict[Any, Ratio]:
+        """Return the values of axes at which places are these indices; `why` says that none are."""
         number = self.program.arithmetic.field
         values: dict[Any, Ratio] = {}
         for place, given in zip(places, indices, strict=True):
@@ -276,5 +277,5 @@ class Loop:
             if atom is not None and atom.op in names:
                 values[atom.op] = given
             elif not number.equal(place, given):
-                raise UnsupportedError(f"{expr} has not been stored")
-        return number.substitute(value, values)
+                raise UnsupportedError(why)
+        return values
