@@ -119,10 +119,22 @@ def refuse_empty(func: tirx.PrimFunc) -> None:
         raise ValueError(why)
 
 
-def _matched(
+def match_reduction(
     request: Request, recognize: Callable[[Any], Any]
 ) -> tuple[s_tir.Schedule, Any, Any] | None:
-    """Return a function prepared, its reduction and what that is, None if it is something else."""
+    """Return a function prepared, its reduction and what that is, None if it is something else.
+
+    Parameters
+    ----------
+    request : Request
+    recognize : Callable
+        Returns what the block of a reduction computes, None if it is something else.
+
+    Raises
+    ------
+    ValueError
+        The function has a reduction, and an axis of size 0: see :func:`refuse_empty`.
+    """
     refuse_empty(request.func)
     prepared = request.prepared()
     if prepared is None:
@@ -148,7 +160,7 @@ def match_product(request: Request, make: Callable[..., Found]) -> Found | None:
     ValueError
         The function has a reduction, and an axis of size 0: see :func:`refuse_empty`.
     """
-    matched = _matched(request, matrix_product)
+    matched = match_reduction(request, matrix_product)
     if matched is None:
         return None
     sch, _, found = matched
@@ -192,7 +204,7 @@ def match_rows(request: Request, make: Callable[..., Found]) -> Found | None:
     ValueError
         The function has a reduction, and an axis of size 0: see :func:`refuse_empty`.
     """
-    matched = _matched(request, row_reduction)
+    matched = match_reduction(request, row_reduction)
     if matched is None:
         return None
     sch, reduction, found = matched
