@@ -22,6 +22,7 @@ from fuse_epilogue.planner.problems.cost import Weights
 from fuse_epilogue.planner.problems.problem import ExactCosts
 from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.planner.search.search import search
+from fuse_epilogue.rewrites.epilogue import ABSORBED, LABELS, NONE, TAIL
 from planner_problems import SMALL, as_it_is, machine, problem
 
 TARGET = {"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2}
@@ -452,3 +453,14 @@ def test_trainium_is_planned_by_the_same_call():
     assert plan.found.evaluated <= plan.found.size
     kernel = fuse_epilogue.compile(func, "trn1")
     assert kernel.predict(plan.machine).latency_ms * 1e-3 == pytest.approx(plan.cost)
+
+
+def test_the_cost_of_a_way_to_fuse():
+    """Each way has its own cost; a machine with one way to fuse fuses in that one."""
+    plan, trainium = planned(func := SMALL["product"][1]), fuse_epilogue.plan(func, "trn1")
+    for fusion, label in enumerate(LABELS):
+        assert plan.cost_of(fusion) == plan.found.by_fusion[label].cost
+    assert trainium.cost_of(ABSORBED) == trainium.cost_of(TAIL) != trainium.cost_of(NONE)
+    assert trainium.cost_of(TAIL) == trainium.found.by_fusion["fused"].cost
+    alone = planned(SMALL["product, nothing follows"][1])
+    assert alone.cost_of(NONE) == alone.cost and alone.cost_of(TAIL) is None
