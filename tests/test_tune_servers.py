@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -16,7 +18,9 @@ import psutil
 import pytest
 import tvm
 
-from fuse_epilogue import _rpc, tune
+from fuse_epilogue import _rpc, cli, tune, workloads
+from fuse_epilogue.cli import tuned
+from fuse_epilogue.schedules import host
 from fuse_epilogue.tune.records import CUT, RECORDS
 from test_tune_session import CPU, FUNC, QUICK, SMALL, assert_whole, lines_of
 from tuning import (
@@ -126,6 +130,42 @@ def test_a_killed_server_costs_its_measurement_only(cluster: tune.Cluster, tmp_p
     assert len(trials) == 6
     assert len(failed) <= 1
     assert_whole(lines_of(tmp_path), 6 - len(failed))
+
+
+def test_a_module_is_tuned_on_a_tracker_by_one_command(
+    cluster: tune.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """Two functions, on two servers, of which one goes."""
+    real, ran = tune.tune, []
+
+    def quick(*given: Any, on_trial: Any, runner: Any, **options: Any) -> Any:
+        assert runner.pool._threadpool._max_workers == 2
+
+        def both(trial: tune.Trial) -> None:
+            ran.append(trial)
+            if len(ran) == 1:
+                kill(cluster.processes[0])
+            on_trial(trial)
+
+        runner = tune.rpc_runner(cluster.host, cluster.port, cluster.key, 2, evaluator=QUICK)
+        small = {"strategy": SMALL["strategy"], "builder": HereBuilder(), "runner": runner}
+        return real(*given, on_trial=both, **options | small)
+
+    monkeypatch.setattr(tune, "tune", quick)
+    mod = tvm.IRModule({"one": workloads.matmul(8, 8, 8), "two": workloads.matmul(8, 4, 8)})
+    (tmp_path / "m.json").write_text(tvm.ir.save_json(mod))
+    tracker = ["--tracker", f"{cluster.host}:{cluster.port}", "--key", cluster.key]
+    # Without --target it is that of the servers; TVM's rules for it need its intrinsics.
+    named = argparse.Namespace(tracker=tracker[1], key=cluster.key, target="host")
+    assert tuned._remote_target(named, None).attrs["mcpu"] == host().attrs["mcpu"]
+    tracker += ["--target", '{"kind": "llvm", "num-cores": 2}']
+    command = ["tune", str(tmp_path / "m.json"), "--out", str(tmp_path / "tuned"), *tracker]
+    code = cli.main([*command, "--servers", "2", "--trials", "3", "--cost-model", "random"])
+    said, noted = capsys.readouterr()
+    assert code == 0, noted
+    assert {trial.task for trial in ran} == {"one", "two"}
+    assert re.search(r"^one: .* us measured", said) and re.search(r"\ntwo: .* us measured", said)
+    assert sum(trial.seconds is None for trial in ran) <= 1
 
 
 def test_without_any_server_it_stops_and_goes_on(
