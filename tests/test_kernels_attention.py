@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import tvm
 from tvm import relax, te, tirx, topi
 
+from fuse_epilogue import verify
 from fuse_epilogue.kernels.cpu import attention
 from fuse_epilogue.recognize.attention import attention_of
 from fuse_epilogue.recognize.stages import read_program
@@ -75,7 +77,7 @@ def reference(q: Any, k: Any, v: Any, bias: Any = 0.0) -> np.ndarray:
 
 
 SIZES = [
-    *[(1, 1, 1, 1, 8), (1, 2, 3, 2, 16), (2, 7, 17, 3, 24), (1, 33, 129, 2, 8)],
+    *[(1, 1, 2, 1, 8), (1, 2, 3, 2, 16), (2, 7, 17, 3, 24), (1, 33, 129, 2, 8)],
     # One and two queries, as in decoding.
     *[(2, 1, 67, 2, 16), (1, 2, 40, 1, 72)],
     # Longer than a block of keys: the result is rescaled.
@@ -172,10 +174,18 @@ def chain(change: str) -> Any:
     scores = te.compute((n, m), lambda i, j: te.sum(q[i, axis] * k[j, axis], axis), "scores")
     keys = [te.reduce_axis((0, m), f"key{i}") for i in range(3)]
     other = 2.0 if change == "another scale in the sum" else 1.0
-    top = te.compute((n,), lambda i: te.max(scores[i, keys[0]], keys[0]), "top")
+    greatest = te.max
+    if change == "a start at an infinity":
+        greatest = te.comm_reducer(
+            lambda a, b: tirx.max(a, b), lambda dtype: tirx.const(-INFINITY, dtype), "greatest"
+        )
+    top = te.compute((n,), lambda i: greatest(scores[i, keys[0]], keys[0]), "top")
 
     def share(i: Any, j: Any, scale: float = 1.0) -> Any:
-        return te.exp(scores[i, j] * tirx.const(scale, "float32") - top[i])
+        value = te.exp(scores[i, j] * tirx.const(scale, "float32") - top[i])
+        if change == "a mask by the maximum":
+            return tirx.Select(scores[i, j] > top[i] - 5.0, value, tirx.const(0.0, "float32"))
+        return value
 
     total = te.compute((n,), lambda i: te.sum(share(i, keys[1], other), keys[1]), "total")
     row = (lambda i: total[n - 1 - i]) if change == "another row's sum" else (lambda i: total[i])
@@ -197,6 +207,8 @@ def test_written_out_attention_is_found() -> None:
     "change",
     [
         "another scale in the sum",
+        "a mask by the maximum",
+        "a start at an infinity",
         "another row's sum",
         "values by query",
         "scores are an output",
@@ -204,6 +216,32 @@ def test_written_out_attention_is_found() -> None:
 )
 def test_what_is_almost_attention_is_not(change: str) -> None:
     assert attention_of(read_program(chain(change))) is None
+
+
+@pytest.mark.parametrize("causal", [None, "TopLeft"])
+@pytest.mark.parametrize("bias", [False, True])
+def test_it_rests_on_a_proof_that_the_checker_accepts(causal: str | None, bias: bool) -> None:
+    func = function(1, 9, 70, 2, 8, causal, bias)
+    found = attention_of(read_program(func))
+    assert found is not None
+    sch = tvm.s_tir.Schedule(func)
+    report = sch.fuse_cascaded_reductions(found.proof.stages[0].name)
+    verify.check(func, sch.mod["main"], report.certificate)
+    assert [stage.rule for stage in found.proof.stages] == ["head", "roll", "mix"]
+    assert report.certificate.as_json().keys() == found.proof.as_json().keys()
+
+
+def test_sums_are_corrected_as_the_proof_says() -> None:
+    found = attention_of(read_program(function(1, 9, 70, 2, 8)))
+    before, after = (tirx.Var(name, "float32") for name in ("before", "after"))
+    expected = tirx.Select(
+        before.equal(after), tirx.const(1.0, "float32"), tirx.exp(before - after)
+    )
+    tvm.ir.assert_structural_equal(found.factor(before, after), expected)
+    assert "same-carrier" in found.proof.stages[1].guards
+    stages = [replace(each, guards=()) for each in found.proof.stages]
+    bare = replace(found, proof=replace(found.proof, stages=tuple(stages)))
+    tvm.ir.assert_structural_equal(bare.factor(before, after), tirx.exp(before - after))
 
 
 def test_heads_that_are_no_multiple_of_a_vector_are_left() -> None:

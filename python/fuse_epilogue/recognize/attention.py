@@ -5,22 +5,29 @@
     l[b, i]    = sum_j p(s[b, i, j], m[b, i])
     o[b, i, d] = sum_j p(s[b, i, j], m[b, i]) / l[b, i] * v(b, j, d)
 
-`f` is any elementwise function of a score and its place: a scale, a mask, a bias. `p` is
-``exp(f(s) - m)``, or that under a mask of its own. `q`, `k` and `v` are any expressions of their
-axes, so that transposed and shared heads are attention as well.
+`f` is any elementwise function of a score and its place: a scale, a mask, a bias. `p` is whatever
+:func:`fuse_epilogue.analyze_cascade` proves to be correctable: ``exp(f(s) - m)``, or that under a
+mask of its own. The certificate says how, and kernels take it from there. `q`, `k` and `v` are any
+expressions of their axes, so that transposed and shared heads are attention as well.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Call, TensorLoad, prim
+from tvm.error import InternalError
+from tvm.ir import TensorLoad, prim
+from tvm.s_tir import Schedule
+from tvm.tirx import IndexMap
 
-from ..tir.affine import affine_of
+from ..cascade import analyze_cascade
+from ..cascade_certificate import CascadeCertificate
 from ..tir.walk import handle, loads, substitute, uses
 from .stages import Axis, Program, Stage, inlined
 
@@ -44,12 +51,15 @@ class Attention:
         A score before `f`.
     weight : Expr
         `f` of `score`.
+    weighed : tvm.ir.Var
+        `f` of a score.
     highest : tvm.ir.Var
         The maximum of a row.
     share : Expr
-        `p` of `score` and `highest`.
-    rolls : bool
-        Whether `p` for one maximum is `p` for another one, times the exponential of the difference.
+        `p` of `weighed` and `highest`.
+    proof : CascadeCertificate
+        The proof that the last three reductions are one loop: how sums are corrected where the
+        maximum changes, and that a division by the sum can wait.
     lowest : Expr
         The start of the maximum.
     output : tvm.tirx.Buffer
@@ -73,14 +83,29 @@ class Attention:
     v: Any
     score: Any
     weight: Any
+    weighed: Any
     highest: Any
     share: Any
-    rolls: bool
+    proof: CascadeCertificate
     lowest: Any
     output: Any
     place: tuple[Any, ...]
     element: Any
     result: Any
+
+    def factor(self, before: Any, after: Any) -> Any:
+        """Return the factor that corrects sums where a row's maximum has changed.
+
+        Parameters
+        ----------
+        before, after : Expr
+            The maximum so far, and the one with another block of keys.
+        """
+        head, total = self.proof.stages[:2]
+        quotient = substitute(total.quotient, {head.previous: before, head.value: after})
+        if "same-carrier" not in total.guards:
+            return quotient
+        return tirx.Select(before.equal(after), tirx.const(1.0, "float32"), quotient)
 
 
 def attention_of(program: Program) -> Attention | None:
@@ -119,10 +144,15 @@ def attention_of(program: Program) -> Attention | None:
     rows = _Rows((*batch, query), key, first, score)
     weight = rows.maximum(highest)
     share = None if weight is None else rows.addend(total, highest)
-    if share is None or not _is_sum_of_exponentials(share, rows.highest, weight):
+    if share is None:
         return None
     v, column = rows.weighted(second, highest, total, share)
     if v is None:
+        return None
+    weighed = tirx.Var("weighed", "float32")
+    share = _with_weighed(share, weight, weighed)
+    proof = None if uses(share, score) else _proof(program, highest, total, second)
+    if proof is None:
         return None
     stored = _stored(small, second, (*batch, query, column))
     if stored is None:
@@ -140,9 +170,10 @@ def attention_of(program: Program) -> Attention | None:
         v,
         score,
         weight,
+        weighed,
         rows.highest,
         share,
-        not uses(_condition(share), rows.highest),
+        proof,
         highest.init,
         output,
         place,
@@ -238,22 +269,35 @@ class _Rows:
         )
 
 
-def _is_sum_of_exponentials(share: Any, highest: Any, weight: Any) -> bool:
-    """Whether `p` is the exponential of `f` less the maximum, or that and zeros."""
-    if isinstance(share, prim.Select):
-        if not _is_zero(share.false_value):
-            return False
-        share = share.true_value
-    if not isinstance(share, Call) or getattr(share.op, "name", "") != "tirx.exp":
-        return False
-    less = share.args[0]
-    if not isinstance(less, prim.Sub) or handle(less.b) != handle(highest):
-        return False
-    return bool(tvm_ffi.structural_equal(less.a, weight))
+def _with_weighed(share: Any, weight: Any, weighed: Any) -> Any:
+    """Return `p` as a function of the value of `f`, so that this is computed once."""
+
+    def value(node: Any) -> Any:
+        return weighed if tvm_ffi.structural_equal(node, weight) else node
+
+    return tvm_ffi.structural_map(share, (type(weight), value))
 
 
-def _condition(share: Any) -> Any:
-    return share.condition if isinstance(share, prim.Select) else prim.IntImm("bool", 1)
+def _proof(program: Program, *stages: Stage) -> CascadeCertificate | None:
+    """Return the certificate of a maximum, a sum and a product as one cascade.
+
+    None if it is refused, or if terms in the loop are not those of the program, as where a maximum
+    starts at an infinity.
+    """
+    names = tuple(stage.name for stage in stages)
+    if len({stage.name for stage in program.stages}) != len(program.stages):
+        return None
+    sch = Schedule(tvm.IRModule({"main": program.func}))
+    proof = analyze_cascade(sch, names[0]).certificate
+    if proof is None or tuple(stage.name for stage in proof.stages) != names:
+        return None
+    highest, total, second = proof.stages
+    if (highest.monoid, highest.rule, total.rule, second.rule) != ("max", "head", "roll", "mix"):
+        return None
+    if not tvm_ffi.structural_equal(total.step, total.term):
+        return None
+    same = tvm_ffi.structural_equal(total.quotient, second.quotient)
+    return proof if same else None
 
 
 def _stored(
@@ -273,20 +317,10 @@ def _stored(
     others = {handle(stage.output) for stage in program.stages[:3]}
     if any(handle(load.source) in others for load in last.loads):
         return None
-    back: dict[Any, Any] = {}
-    for position, index in enumerate(own[0].indices):
-        parts = _digits(index, last.axes, axes[position].extent)
-        if parts is None or any(var in back for var in parts):
-            return None
-        number = table[second.axes[position].var]
-        for var, (stride, extent) in parts.items():
-            whole = tirx.floordiv(number, prim.IntImm(str(number.ty.dtype), stride))
-            back[var] = tirx.floormod(whole, prim.IntImm(str(number.ty.dtype), extent))
-    for axis in last.axes:
-        if axis.var not in back:
-            if axis.extent != 1:
-                return None
-            back[axis.var] = prim.IntImm(str(axis.var.ty.dtype), 0)
+    numbers = [table[axis.var] for axis in second.axes]
+    back = _inverse(own[0].indices, last.axes, numbers)
+    if back is None or math.prod(last.shape) != math.prod(second.shape):
+        return None
 
     def load(node: Any) -> Any:
         return element if handle(node.source) == handle(second.output) else node
@@ -298,20 +332,16 @@ def _stored(
     return last.output, place, element, value
 
 
-def _digits(index: Any, axes: Sequence[Axis], count: int) -> dict[Any, tuple[int, int]] | None:
-    """Return stride and extent of the axes whose digits an index below `count` is made of."""
-    found = affine_of(index, [axis.var for axis in axes])
-    if found is None or found.constant != 0:
-        return None
-    used = [(stride, axis) for stride, axis in zip(found.factors, axes, strict=True) if stride]
-    expected = 1
-    for stride, axis in sorted(used, key=lambda pair: pair[0]):
-        if stride != expected:
-            return None
-        expected *= axis.extent
-    if expected != count:
-        return None
-    return {axis.var: (stride, axis.extent) for stride, axis in used}
+def _inverse(indices: Sequence[Any], axes: Sequence[Axis], values: Sequence[Any]) -> Any:
+    """Return what each axis is where indices have some values, None if they do not tell."""
+    variables = [axis.var for axis in axes]
+    try:
+        found = IndexMap(variables, list(indices), None).inverse(
+            [prim.IntImm(str(axis.var.ty.dtype), axis.extent) for axis in axes]
+        )
+    except InternalError:
+        return None  # no bijection
+    return dict(zip(variables, found.map_indices(list(values)), strict=True))
 
 
 def _factors(stage: Stage) -> tuple[Any, Any] | None:

@@ -336,8 +336,7 @@ class _Writer:
         table[self.pattern.query.var] = _at(own.tile, at, "q")
         table[self.pattern.key.var] = first + at["key"]
         if highest is not None:
-            weight = own.weights[at["q"], first + at["key"]]
-            expr = _with_part(expr, self.pattern.weight, weight)
+            table[self.pattern.weighed] = own.weights[at["q"], first + at["key"]]
             table[self.pattern.highest] = highest[at["q"]]
 
         def load(node: Any) -> Any:
@@ -423,15 +422,6 @@ class _Writer:
         for axis in (*pattern.batch, pattern.query, pattern.column):
             analyzer.bind(axis.var, self._range(0, axis.extent))
         return analyzer.simplify(index)
-
-
-def _with_part(expr: Any, part: Any, by: Any) -> Any:
-    """Return an expression with all that equals a part of it replaced."""
-    if tvm_ffi.structural_equal(expr, part):
-        return by
-    return tvm_ffi.structural_map(
-        expr, (type(part), lambda node: by if tvm_ffi.structural_equal(node, part) else node)
-    )
 
 
 def _pieces(sizes: list[int]) -> list[tuple[int, int, int]]:

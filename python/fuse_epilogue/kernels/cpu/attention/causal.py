@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,17 +57,23 @@ class Causal:
 def causal_of(found: Attention) -> Causal | None:
     """Return the causal mask of attention, None if it has another one or none.
 
-    Hidden keys have the share 0, whatever their score, and count as a constant in the maximum.
+    Hidden keys have the share 0, whatever their score, and count as a constant in the maximum: the
+    mask is also that of the shares, or the constant is -inf, whose exponential is 0 since no
+    maximum is below the finite number that it starts from.
     """
     share, weight = found.share, found.weight
-    if not isinstance(share, prim.Select) or not isinstance(weight, prim.Select):
+    if not isinstance(weight, prim.Select):
         return None
-    if not tvm_ffi.structural_equal(share.condition, weight.condition):
-        return None
-    hidden = weight.false_value
+    hidden, condition = weight.false_value, weight.condition
     if not isinstance(hidden, prim.FloatImm) or hidden.value != hidden.value:
         return None
-    condition = share.condition
+    if isinstance(share, prim.Select):
+        if not tvm_ffi.structural_equal(share.condition, condition):
+            return None
+    elif not tvm_ffi.structural_equal(share, tirx.exp(found.weighed - found.highest)):
+        return None
+    elif hidden.value != -math.inf or not _is_finite(found.lowest):
+        return None
     if isinstance(condition, prim.LE):
         more = condition.b - condition.a
     elif isinstance(condition, prim.GE):
@@ -78,6 +85,10 @@ def causal_of(found: Attention) -> Causal | None:
         return None
     query, key, offset = map(int, linear)
     return Causal(offset, hidden) if (query, key) == (1, -1) else None
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, prim.FloatImm) and math.isfinite(value.value)
 
 
 def greatest_exponent(values: Any, lanes: int) -> tuple[Any, Any]:

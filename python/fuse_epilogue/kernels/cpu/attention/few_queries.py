@@ -157,7 +157,7 @@ class FewQueries:
         return sequence(parts)
 
     def maximum(self, own: dict[Any, Any]) -> Any:
-        """Return the loops that leave the maximum of `f` in the first lane."""
+        """Return the loops that put `f` in place of scores, and its maximum in the first lane."""
         found = self.found
 
         def store(key: Any, lane: Any) -> Any:
@@ -166,7 +166,13 @@ class FewQueries:
                 {found.score: tirx.BufferLoad(self.scores, [key])},
             )
             known = tirx.BufferLoad(self.highest, [lane])
-            return tirx.BufferStore(self.highest, tirx.max(known, weight), [lane])
+            highest = tirx.max(known, tirx.BufferLoad(self.scores, [key]))
+            return sequence(
+                [
+                    tirx.BufferStore(self.scores, weight, [key]),
+                    tirx.BufferStore(self.highest, highest, [lane]),
+                ]
+            )
 
         lanes = [tirx.BufferLoad(self.highest, [index(lane)]) for lane in range(EDGE)]
         return sequence(
@@ -186,7 +192,7 @@ class FewQueries:
             value = substitute(
                 self.at(found.share, {**own, found.key: key}),
                 {
-                    found.score: score,
+                    found.weighed: score,
                     found.highest: tirx.BufferLoad(self.highest, [index(0)]),
                 },
             )

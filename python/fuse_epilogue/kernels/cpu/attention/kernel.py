@@ -30,9 +30,9 @@ class Kernel(KeyBlock):
         least = -(-found.query.extent // width) * width
         self.queries = min(QUERIES if lanes <= QUERIES // VECTORS else width, least)
         keys = found.key.extent
-        whole_row = self.queries * keys * 4 <= SCORES_BYTES or not found.rolls
+        whole_row = self.queries * keys * 4 <= SCORES_BYTES
         # Where blocks of keys are skipped, there are several.
-        self.causal = causal_of(found) if found.rolls and keys > KEYS else None
+        self.causal = causal_of(found) if keys > KEYS else None
         self.keys = keys if whole_row and self.causal is None else KEYS
         self.rolling = self.keys < keys
 

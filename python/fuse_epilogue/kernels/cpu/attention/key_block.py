@@ -150,11 +150,15 @@ class KeyBlock:
                     found.key: place,
                 }
                 score = tirx.BufferLoad(sums, [at])
-                raw = tirx.BufferStore(own.scores, score, [key + index(row), column + lane])
                 weight = substitute(self.at(found.weight, axes), {found.score: score})
+                place_of = [key + index(row), column + lane]
                 known = tirx.BufferLoad(own.highest, [column + lane])
+                highest = tirx.max(known, tirx.BufferLoad(own.scores, place_of))
                 return sequence(
-                    [raw, tirx.BufferStore(own.highest, tirx.max(known, weight), [column + lane])]
+                    [
+                        tirx.BufferStore(own.scores, weight, place_of),
+                        tirx.BufferStore(own.highest, highest, [column + lane]),
+                    ]
                 )
 
             return sequence(
@@ -208,7 +212,7 @@ class KeyBlock:
                 value = substitute(
                     self.at(found.share, axes),
                     {
-                        found.score: tirx.BufferLoad(own.scores, [key, at]),
+                        found.weighed: tirx.BufferLoad(own.scores, [key, at]),
                         found.highest: tirx.BufferLoad(own.highest, [at]),
                     },
                 )
@@ -228,7 +232,7 @@ class KeyBlock:
                 if not self.rolling:
                     return tirx.BufferStore(own.total, total + part, [at])
                 before = tirx.BufferLoad(own.change, [at])
-                change = tirx.exp(before - tirx.BufferLoad(own.highest, [at]))
+                change = found.factor(before, tirx.BufferLoad(own.highest, [at]))
                 return sequence(
                     [
                         tirx.BufferStore(own.change, change, [at]),
