@@ -24,6 +24,11 @@ SCHEDULES = tuple(
 
 #: By the name of a file in benchmarks/results, without ".json": what can change its figures.
 DEPENDS_ON: dict[str, tuple[str, ...]] = {
+    "cascades": (
+        *(f"{PACKAGE}/{folder}" for folder in ("models", "transform")),
+        *SCHEDULES,
+        "benchmarks/cascades.py",
+    ),
     "conv1d_cpu": ("cpp", *SCHEDULES, "benchmarks/conv1d_cpu.py", "benchmarks/conv1d_cpu_cases.py"),
     "conv1d_cuda": ("cpp", *SCHEDULES, "benchmarks/conv1d_cuda.py"),
     "conv_layers": (
