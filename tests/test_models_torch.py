@@ -143,6 +143,29 @@ def test_attention(options: dict[str, Any], heads: int) -> None:
     near(model(query, key), module(query, key))
 
 
+class Masked(torch.nn.Module):
+    def forward(self, query: Any, key: Any, mask: Any) -> Any:
+        return torch.nn.functional.scaled_dot_product_attention(query, key, key, attn_mask=mask)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32], ids=["bool", "float"])
+@pytest.mark.parametrize("rows", [1, 7])
+def test_masked_attention(dtype: Any, rows: int) -> None:
+    """A row that the mask leaves no key is zero, as in torch."""
+    generator = torch.Generator().manual_seed(0)
+    query = torch.randn(2, 4, 7, 8, generator=generator)
+    key = torch.randn(2, 4, 9, 8, generator=generator)
+    mask = torch.rand(2, 1, rows, 9, generator=generator) > 0.4
+    mask[1, 0, 0] = False
+    if dtype != torch.bool:
+        mask = torch.where(mask, torch.randn(mask.shape, generator=generator), -torch.inf)
+    expected = Masked()(query, key, mask)
+    assert (expected[1, :, 0] == 0).all()
+    model = fuse_epilogue.compile(Masked().eval(), example_inputs=(query, key, mask), threads=1)
+    assert "attention" in str(model.report)
+    near(model(query, key, mask), expected)
+
+
 class Tokens(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -1,13 +1,18 @@
-"""Removes operators that change nothing, and joins transposes that follow each other."""
+"""Removes operators that change nothing, and joins transposes that follow each other.
+
+Ranges of numbers and their running sums, of which masks are made, become constants, so that TVM
+folds the masks.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+import numpy as np
 import tvm
 import tvm_ffi
-from tvm import ir, relax
+from tvm import ir, relax, tirx
 from tvm.ir import Call, GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
@@ -19,7 +24,7 @@ _KEEPING = frozenset({"relax.broadcast_to", "relax.reshape", "relax.astype"})
 
 @tvm.transform.module_pass(opt_level=0, name="FoldNoOps")
 class FoldNoOps:
-    """Remove reshapes, broadcasts and casts to the type an array has; join transposes.
+    """Remove reshapes, broadcasts and casts to the type an array has; join transposes; fold ranges.
 
     Frontends emit them, and each would become a pass over memory where it separates two operators
     that cannot be fused.
@@ -54,6 +59,10 @@ class _Folder(PyExprMutator):
             dtype = str(call.ty.dtype)
             value = relax.const(call.args[1].value.numpy().astype(dtype), dtype)
             return relax.op.broadcast_to(value, call.args[0])
+        if name == "relax.arange":
+            return _counted(call)
+        if name == "relax.cumsum" and isinstance(call.args[0], GenericConst):
+            return _summed(call)
         if name == "relax.clip" and "int" in str(call.args[0].ty.dtype):
             return self._clipped(call)
         return call
@@ -81,6 +90,23 @@ class _Folder(PyExprMutator):
         if axes == sorted(axes):
             return source
         return relax.op.permute_dims(source, axes)
+
+
+def _counted(call: Any) -> Any:
+    """Return numbers that are counted as a constant, so that masks of places are folded."""
+    if not all(isinstance(each, tirx.IntImm) for each in call.args):
+        return call
+    begin, end, step = map(int, call.args)
+    counted = np.arange(begin, end, step, dtype=str(call.ty.dtype))
+    return relax.const(counted, str(call.ty.dtype))
+
+
+def _summed(call: Any) -> Any:
+    """Return running sums of constant integers as a constant."""
+    values, dtype = call.args[0].value.numpy(), str(call.ty.dtype)
+    if values.dtype.kind != "i" or call.attrs.axis is None or bool(call.attrs.exclusive):
+        return call
+    return relax.const(np.cumsum(values, int(call.attrs.axis), dtype), dtype)
 
 
 def _axes(call: Any) -> list[int]:

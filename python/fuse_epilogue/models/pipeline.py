@@ -14,6 +14,7 @@ from tvm.target import Target
 from .._arguments import flag
 from ..targets import host
 from ..transform import ScheduleModule
+from .attention_groups import GroupAttention
 from .bools import BoolsAsNumbers
 from .channels_last import ChannelsLast
 from .cleanup import FoldNoOps
@@ -108,7 +109,9 @@ def scheduled(
     with schedule.target:
         # dlight's rules and the planner's kinds for GPUs know images of layout NCHW.
         channels_last = channels_last and schedule.target.kind.name == "llvm"
-        lowered = ir.transform.Sequential([*graph_passes(channels_last), *function_passes()])(mod)
+        grouping = [GroupAttention()] if schedule.target.kind.name == "llvm" else []
+        passes = [*graph_passes(channels_last), *grouping, *function_passes()]
+        lowered = ir.transform.Sequential(passes)(mod)
         # Reshapes become views. The pass must run here: it only reads unscheduled functions.
         lowered = relax.transform.RewriteDataflowReshape()(lowered)
         lowered = relax.transform.DeadCodeElimination()(lowered)

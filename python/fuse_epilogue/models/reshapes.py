@@ -19,7 +19,7 @@ from tvm import ir, relax
 from tvm.ir import Call, GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from .rewriting import BINARY, UNARY, rewritten, with_arguments
+from .rewriting import BINARY, UNARY, constant_shape, rewritten, with_arguments
 
 
 @tvm.transform.module_pass(opt_level=0, name="SinkReshapes")
@@ -70,16 +70,16 @@ class _Sinker(PyExprMutator):
         left, right = call.args
         matrix = self._bound(right, "relax.broadcast_to")
         matrix = right if matrix is None else matrix.args[0]
-        rows, shape = _shape(left), _shape(matrix)
+        rows, shape = constant_shape(left), constant_shape(matrix)
         while shape is not None and len(shape) > 2 and shape[0] == 1:
             shape = shape[1:]
-        result = _shape(self.builder_.normalize(call))
+        result = constant_shape(self.builder_.normalize(call))
         if rows is None or shape is None or result is None or len(shape) != 2 or len(rows) < 3:
             return call
         if result[:-1] != rows[:-1]:
             return call
         flat = self.builder_.emit(relax.op.reshape(left, (math.prod(rows[:-1]), rows[-1])))
-        if _shape(matrix) != shape:
+        if constant_shape(matrix) != shape:
             matrix = self.builder_.emit(relax.op.reshape(matrix, shape))
         product = self.builder_.emit(with_arguments(call, [flat, matrix]))
         return relax.op.reshape(product, result)
@@ -93,10 +93,10 @@ class _Sinker(PyExprMutator):
     def _binary(self, call: Any) -> Any:
         for place, other in ((0, 1), (1, 0)):
             source = self._reshaped(call.args[place])
-            shape, result = _shape(source), _shape(self.builder_.normalize(call))
+            shape, result = constant_shape(source), constant_shape(self.builder_.normalize(call))
             if source is None or shape is None or result is None:
                 continue
-            if _shape(call.args[place]) != result:
+            if constant_shape(call.args[place]) != result:
                 continue
             operand = self._operand(call.args[other], shape, result)
             if operand is not None:
@@ -106,7 +106,7 @@ class _Sinker(PyExprMutator):
 
     def _operand(self, operand: Any, shape: list[int], result: list[int]) -> Any:
         """Return the other operand for a result of another shape, None if there is none."""
-        own = _shape(operand)
+        own = constant_shape(operand)
         if own is None:
             return None
         while own and own[0] == 1 and len(own) > 1:
@@ -115,14 +115,14 @@ class _Sinker(PyExprMutator):
             if not isinstance(operand, GenericConst):
                 return None
             return relax.const(operand.value.numpy().reshape(()), operand.ty.dtype)
-        if _shape(operand) == result:
+        if constant_shape(operand) == result:
             source = self._reshaped(operand)
-            if source is not None and _shape(source) == shape:
+            if source is not None and constant_shape(source) == shape:
                 return source
             return self.builder_.emit(relax.op.reshape(operand, shape))
         # A bias: the axes that it has are the last ones before and after.
         if (
-            len(own) == len(_shape(operand) or [])
+            len(own) == len(constant_shape(operand) or [])
             and own == shape[-len(own) :] == result[-len(own) :]
         ):
             return operand
@@ -130,25 +130,12 @@ class _Sinker(PyExprMutator):
 
     def _after(self, moved: Any, call: Any) -> Any:
         """Return what was moved before a reshape, reshaped."""
-        shape = _shape(self.builder_.normalize(call))
+        shape = constant_shape(self.builder_.normalize(call))
         return relax.op.reshape(self.builder_.emit(moved), shape)
 
     def _reshaped(self, value: Any) -> Any:
         """Return what a reshape is of, None for any other value."""
         bound = self._bound(value, "relax.reshape")
-        if bound is None or _shape(bound.args[0]) is None or _shape(value) is None:
+        if bound is None or constant_shape(bound.args[0]) is None or constant_shape(value) is None:
             return None
         return bound.args[0]
-
-
-def _shape(value: Any) -> list[int] | None:
-    """Return the shape of a tensor, None where it is not constant."""
-    if value is None:
-        return None
-    shape = getattr(value.ty, "shape", None)
-    if shape is None or not hasattr(shape, "values"):
-        return None
-    sizes = list(shape.values)
-    if not all(isinstance(size, tvm.tirx.IntImm) for size in sizes):
-        return None
-    return [int(size) for size in sizes]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import ir, relax
+from tvm import ir, relax, tirx
 from tvm.ir import Call
 
 #: Elementwise operators, of one operand and of two.
@@ -44,3 +44,16 @@ def rewritten(mod: ir.IRModule, mutator: type[Any]) -> ir.IRModule:
 def with_arguments(call: Any, arguments: list[Any]) -> Any:
     """Return a call of the same operator on other arguments."""
     return Call(call.op, arguments, call.attrs, call.ty_args)
+
+
+def constant_shape(value: Any) -> list[int] | None:
+    """Return the shape of a tensor, None where it is not constant."""
+    if value is None:
+        return None
+    shape = getattr(value.ty, "shape", None)
+    if shape is None or not hasattr(shape, "values"):
+        return None
+    sizes = list(shape.values)
+    if not all(isinstance(size, tirx.IntImm) for size in sizes):
+        return None
+    return [int(size) for size in sizes]

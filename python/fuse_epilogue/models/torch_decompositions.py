@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .torch_attention import attention_decompositions
 from .torch_norms import norm_decompositions
 
 aten = torch.ops.aten
@@ -54,6 +55,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten._cdist_forward.default: _cdist,
         aten.convolution.default: _transposed_convolution,
         aten.linalg_vector_norm.default: _vector_norm,
+        **attention_decompositions(),
         **norm_decompositions(),
         aten.cat.default: _cat,
         aten.fake_quantize_per_tensor_affine_cachemask.default: _fake_quantize,

@@ -18,7 +18,6 @@ _WIDE = (
     *(*_SUMS, "aten.mean.", "aten.var.", "aten._softmax.", "aten._log_softmax."),
     *("aten.native_layer_norm.", "aten.native_group_norm.", "aten._native_batch_norm_legit"),
     *("aten.avg_pool", "aten._adaptive_avg_pool"),
-    *("aten.scaled_dot_product_attention.", "aten._scaled_dot_product_flash_attention_for_cpu."),
 )
 #: Elementwise operators whose operand at this place selects, and is not promoted.
 _SELECTORS = {"aten.where.": 0, "aten.masked_fill.": 1}

@@ -1,0 +1,78 @@
+"""Computes batches of products in the shape of their batch axes.
+
+torch.export makes one axis of all batch axes of a product, and several of them again after it:
+
+    y = reshape(matmul(reshape(a), reshape(b)))  ->  y = matmul(a, b)
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tvm
+from tvm import ir, relax
+from tvm.ir import Call
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from .rewriting import constant_shape, rewritten, with_arguments
+
+
+@tvm.transform.module_pass(opt_level=0, name="UnflattenProducts")
+class UnflattenProducts:
+    """Move reshapes that join the batch axes of an operand of a product after the product."""
+
+    def transform_module(
+        self, mod: ir.IRModule, _context: tvm.transform.PassContext
+    ) -> ir.IRModule:
+        """Return the module with products of all their batch axes.
+
+        Parameters
+        ----------
+        mod : tvm.ir.IRModule
+            Stays as it is.
+        """
+        return relax.transform.DeadCodeElimination()(rewritten(mod, _Unflattener))
+
+
+@mutator
+class _Unflattener(PyExprMutator):
+    def visit_call_(self, call: Any) -> Any:
+        """Return a product before a reshape instead of after it; join reshapes."""
+        call = super().visit_call_(call)
+        name = getattr(call.op, "name", "")
+        if name == "relax.reshape":
+            source = self._source(call.args[0])
+            return call if source is None else relax.op.reshape(source, call.args[1])
+        if name != "relax.matmul":
+            return call
+        batch = next(filter(None, map(self._joined, call.args)), None)
+        left, right = map(constant_shape, call.args)
+        if batch is None or left is None or right is None or len(left) != 3 or len(right) != 3:
+            return call
+        operands = [
+            self.builder_.emit(relax.op.reshape(self._origin(each), (*batch, *shape[-2:])))
+            for each, shape in zip(call.args, (left, right), strict=True)
+        ]
+        product = self.builder_.emit(with_arguments(call, operands))
+        return relax.op.reshape(product, (left[0], left[1], right[2]))
+
+    def _joined(self, value: Any) -> list[int] | None:
+        """Return the axes that a reshape makes the first one of three of, None if it does not."""
+        source = constant_shape(self._source(value))
+        shape = constant_shape(value)
+        if source is None or shape is None or len(source) < 4 or len(shape) != 3:
+            return None
+        if [math.prod(source[:-2]), *source[-2:]] != shape:
+            return None
+        return source[:-2]
+
+    def _origin(self, value: Any) -> Any:
+        source = self._source(value)
+        return value if source is None else source
+
+    def _source(self, value: Any) -> Any:
+        """Return what a reshape is of, None for any other value."""
+        bound: Any = self.lookup_binding(value) if isinstance(value, relax.Var) else None
+        same = isinstance(bound, Call) and getattr(bound.op, "name", "") == "relax.reshape"
+        return bound.args[0] if same else None
