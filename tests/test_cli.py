@@ -8,10 +8,12 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tvm
+from tvm import te, topi
 
 from cli_runs import product, run, saved, sum_of_part
 from fuse_epilogue import _progress, cli, neuron, tune, workloads
@@ -21,7 +23,7 @@ from fuse_epilogue.neuron.machine import MACHINES
 from fuse_epilogue.planner import Plan
 from fuse_epilogue.planner.measurement.measure import arguments
 from fuse_epilogue.schedule import NUMERICS
-from fuse_epilogue.transform import POLICIES, FuseReductionEpilogue
+from fuse_epilogue.transform import POLICIES, FuseCascadedReductions, FuseReductionEpilogue
 from fuse_epilogue.transform.find import DEFAULT_NUMERICS
 from fuse_epilogue.transform.report import FUNCTION_ATTR
 from tuning import evolution, nothing_runs, without_intrinsics
@@ -205,6 +207,23 @@ def test_explain_says_what_can_be_fused_and_what_not(tmp_path, capsys):
     assert data["bad"]["reductions"][0]["refused"]["code"] == "domain"
     code, said, _ = run(capsys, "explain", both, "--function", "good")
     assert code == output.DONE and "bad" not in said
+
+
+def test_explain_says_which_reductions_can_be_one_loop(tmp_path, capsys):
+    x = te.placeholder((4, 128), name="x")
+    module = saved(tmp_path / "m.json", soft=te.create_prim_func([x, topi.nn.softmax(x)]))
+    _, said, _ = run(capsys, "explain", module, "--numerics", "reassociate")
+    chain = "'T_softmax_maxelem' -> 'T_softmax_expsum'"
+    assert f"{chain} can be one loop (head, roll)" in said and "T.exp(" in said
+    _, said, _ = run(capsys, "explain", module)
+    assert f"{chain} cannot be one loop" in said and "[cascade-exact]" in said
+    _, said, _ = run(capsys, "explain", module, "--json")
+    (found,) = json.loads(said)["soft"]["cascades"]
+    assert found["code"] == "cascade-exact" and not found["fused"]
+    fused = FuseCascadedReductions("always")(tvm.ir.load_json(Path(module).read_text()))
+    Path(module).write_text(tvm.ir.save_json(fused))
+    _, said, _ = run(capsys, "explain", module)
+    assert f"{chain} are one loop already (head, roll)" in said
 
 
 def test_floats_stay_bit_for_bit_unless_asked(product, capsys):

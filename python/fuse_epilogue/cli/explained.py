@@ -9,7 +9,15 @@ from typing import Any
 from tvm import ir, tirx
 
 from ..report import FusionReport
-from ..transform import FunctionReport, FuseReductionEpilogue, ReductionReport, report_of
+from ..transform import (
+    CascadeOutcome,
+    FunctionReport,
+    FuseCascadedReductions,
+    FuseReductionEpilogue,
+    ReductionReport,
+    cascades_of,
+    report_of,
+)
 from ..transform.previous_runs import fused_before
 from ..transform.report import FUNCTION_ATTR
 from . import fused, inputs
@@ -23,6 +31,8 @@ def run(given: argparse.Namespace) -> Answer:
     bare = ir.IRModule({name: func.without_attr(FUNCTION_ATTR) for name, func in funcs.items()})
     looking = FuseReductionEpilogue("never", numerics=given.numerics)
     reports = report_of(ir.transform.Sequential([looking])(bare)).functions
+    chains = ir.transform.Sequential([FuseCascadedReductions("never", numerics=given.numerics)])
+    cascades = {each.name: each.cascades for each in cascades_of(chains(bare)) or ()}
     texts, data = [], {}
     for each in reports:
         head = f"{each.name}: {len(each.reductions)} reduction{'s' * (len(each.reductions) != 1)}"
@@ -30,9 +40,14 @@ def run(given: argparse.Namespace) -> Answer:
             head = f"{each.name}: not looked into: {each.reason}"
         earlier = _earlier(funcs[each.name], each)
         both = list(zip(each.reductions, earlier, strict=True))
-        texts.append("\n".join([head, *(line for now, was in both for line in _lines(now, was))]))
-        found = [_data(now, was) for now, was in both]
-        data[each.name] = {"left_alone": each.left_alone, "reductions": found}
+        lines = [line for now, was in both for line in _lines(now, was)]
+        lines += [line for found in cascades[each.name] for line in _chain(found)]
+        texts.append("\n".join([head, *lines]))
+        data[each.name] = {
+            "left_alone": each.left_alone,
+            "reductions": [_data(now, was) for now, was in both],
+            "cascades": [vars(found) for found in cascades[each.name]],
+        }
     return Answer("\n".join(texts), data, fused.code(reports))
 
 
@@ -53,6 +68,17 @@ def _lines(now: ReductionReport, earlier: FusionReport | None) -> Iterator[str]:
         yield from _under(f"{name} can be fused{more}:", now.fusion)
     elif earlier is None:
         yield from _under(f"{name} stays as it is:", now.fusion)
+
+
+def _chain(found: CascadeOutcome) -> list[str]:
+    """Return what becomes of reductions that read each other's results by rows."""
+    names = " -> ".join(f"'{name}'" for name in found.reductions)
+    verdict = "cannot be one loop"
+    if found.rules:
+        verdict = "are one loop already" if found.fused else "can be one loop"
+    laws = f" ({', '.join(found.rules)})" if found.rules else ""
+    lines = (f"        {line}" for line in found.text.splitlines())
+    return [f"    {names} {verdict}{laws}, by fuse_cascaded_reductions:", *lines]
 
 
 def _under(head: str, fusion: FusionReport) -> list[str]:
