@@ -54,6 +54,11 @@ FACTORS = [
     ("f = getattr(x, 'shape')[0] // 64 if hasattr(x, 'shape') else 0", 2),
     ("try:\n    f = 3\nexcept ValueError:\n    f = 4", 3),
     ("f = 4\nprint('nothing', f)", 4),
+    ("import numpy as np\nf = 2 if np.finfo(nl.float32).max.item() > 3.4e38 else 1", 2),
+    ("import numpy as np\nf = 2 if np.finfo(np.float32).min < np.finfo(nl.bfloat16).eps else 1", 2),
+    ("import numpy as np\nf = np.iinfo(nl.int8).max // 16 - np.iinfo(np.uint8).min", 7),
+    ("def early():\n    return 3\n    return nowhere\nf = early()", 3),
+    ("f = 5\nfor i in range(3):\n    continue\n    nowhere(i)", 5),
 ]  # fmt: skip
 
 

@@ -118,6 +118,8 @@ REFUSED_ON_THE_WALK = [
     ("r = t[0:128, -1]", "index -1"),
     ("r = x.shape[2]", "index 2 in a tuple"),
     ("r = 1 // 0", "division by zero"),
+    ("import numpy as np\nr = np.finfo(nl.int32)  # here", "numpy.finfo(int32) is not supported"),
+    ("import numpy as np\nr = np.iinfo(nl.int32).eps  # here", "numpy.iinfo has min, max here"),
     ("r = 9223372036854775807 + 1", "64 bits"),
     ("for i in range(0, 4, 0):\n    pass", "step of range"),
     ("for i in range(t):\n    pass", "an integer is needed"),

@@ -91,8 +91,9 @@ METHODS: dict[type, dict[str, Method]] = {
         },
         "replace": lambda text, old, new: small(text.replace(old, new)) if old else text,
     },
-    int: {"bit_length": int.bit_length},
-    float: {"is_integer": float.is_integer},
+    # Numbers of numpy are Python's here, which are their own item.
+    int: {"bit_length": int.bit_length, "item": lambda it: it},
+    float: {"is_integer": float.is_integer, "item": lambda it: it},
 }
 
 

@@ -6,13 +6,15 @@ import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..errors import Refused
 from ..isa import COLLECTIVES, ENGINES, ENUMERATIONS, INSTRUCTIONS
 from ..isa.arithmetic import BINARY, FUNCTIONS, REDUCERS
 from ..limits import MOST_DIMS
 from ..tile import Register, Tile
 from ..trace import DTYPES, ITEMSIZE, DType
-from ..values import Ds
+from ..values import Ds, numpy_dtype
 from .attributes import describe
 from .builtins import integer, make_range, plain
 from .grammar import INSTEAD, OLD_NAMES, SPACES, TILE_SIZE
@@ -269,9 +271,45 @@ NISA = Namespace(
     _missing_nisa,
 )
 
+
+def _finfo(dtype: np.dtype[Any]) -> Any:
+    if dtype.kind == "f":
+        return np.finfo(dtype)
+    import ml_dtypes  # which such a type is from
+
+    return ml_dtypes.finfo(dtype)
+
+
+def _limits(name: str, kind: str, fields: tuple[str, ...]) -> Builtin:
+    """Return ``numpy.finfo`` or ``numpy.iinfo``: limits of a type as Python's numbers."""
+
+    def run(walk: Walk, dtype: Any) -> Namespace:
+        known = dtype_of(dtype)
+        if kind not in known or known.endswith("_x4"):
+            raise Refused("language", f"numpy.{name}({known}) is not supported here")
+        limits = np.iinfo(known) if kind == "int" else _finfo(numpy_dtype(known))
+        # Of floats, numbers of numpy.
+        members = {
+            field: getattr(limits, field) if kind == "int" else getattr(limits, field).item()
+            for field in fields
+        }
+        return Namespace(
+            f"numpy.{name}", members, lambda other: f"numpy.{name} has {', '.join(fields)} here"
+        )
+
+    return Builtin(f"numpy.{name}", run)
+
+
 NUMPY = Namespace(
     "numpy",
-    {**DTYPES, "inf": math.inf, "nan": math.nan, "pi": math.pi},
+    {
+        **DTYPES,
+        "inf": math.inf,
+        "nan": math.nan,
+        "pi": math.pi,
+        "finfo": _limits("finfo", "float", ("min", "max", "eps", "tiny")),
+        "iinfo": _limits("iinfo", "int", ("min", "max")),
+    },
     lambda name: f"numpy.{name} is not supported here",
 )
 

@@ -19,10 +19,17 @@ from .scope import Scope
 
 Statement = Callable[[Frame], Any]
 
+#: Statements after which a block is over.
+_ENDS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
+
 
 def block(nodes: list[ast.stmt], scope: Scope) -> list[Statement]:
-    """Return statements as functions, which return a signal where the block ends early."""
-    return [statement(node, scope) for node in nodes]
+    """Return statements as functions, which return a signal where the block ends early.
+
+    Statements that no execution reaches are not read, as Python does not look up their names.
+    """
+    ends = (at for at, node in enumerate(nodes, 1) if isinstance(node, _ENDS))
+    return [statement(node, scope) for node in nodes[: next(ends, None)]]
 
 
 def statement(node: ast.stmt, scope: Scope) -> Statement:
