@@ -31,6 +31,14 @@ def product(a: str = F32, b: str = F32, n: int = 64, call: str = "p, a, b") -> s
     return M.format(a=a, b=b, n=n) + f"nisa.nc_matmul({call})"
 
 
+#: A product over pairs of rows.
+DOUBLE = """\
+a = nl.ndarray((128, 2, 64), nl.{t}, buffer=nl.sbuf); nisa.memset(a, 1.0)
+b = nl.ndarray((128, 2, 32), nl.{t}, buffer=nl.sbuf); nisa.memset(b, 1.0)
+p = nl.ndarray((64, 32), nl.float32, buffer=nl.psum)
+nisa.nc_matmul(p, a, b, perf_mode=nisa.matmul_perf_mode.double_row)"""
+
+
 def free(space: str, shape: str, dtype: str = F32, index: str = "") -> str:
     return f"big = nl.ndarray({shape}, nl.{dtype}, buffer=nl.{space})\nnisa.memset(big{index}, 0)"
 
@@ -254,15 +262,8 @@ CASES = [
     ),
     (
         "in-flight",
-        R + U + "nisa.tensor_copy(r.ap(((64, 128), (0, 2), (1, 32))), u)",
-        R + U + "nisa.tensor_copy(r.ap(((64, 128), (32, 2), (1, 32))), u)",
-        "trn1",
-    ),
-    (
-        "in-flight",
-        # Rows overlap.
-        R + U + "nisa.tensor_copy(r.ap(((64, 128), (2, 2), (1, 32))), u)",
-        R + U + "nisa.tensor_copy(r.ap(((64, 128), (32, 2), (1, 32))), u)",
+        "nisa.tensor_reduce(t[:, 0:2], nl.add, t.reshape((128, 2, 32)), axis=2)",
+        "nisa.tensor_reduce(t[:, 5:6], nl.add, t, axis=1)",
         "trn1",
     ),
     (
@@ -326,9 +327,67 @@ def test_rule(rule: str, broken: str, twin: str, machine: str) -> None:
 
 def test_every_rule_has_a_case() -> None:
     # An instruction's engine is known when the text is read: tests of the language.
-    assert {rule.name for rule in RULES} - {"engine"} == {case[0] for case in CASES}
+    # Products of numbers that share a scale are only on trn3: `test_products_by_machine`.
+    cases = {case[0] for case in CASES} | {"mx-operands"}
+    assert {rule.name for rule in RULES} - {"engine"} == cases
     assert len({rule.name for rule in RULES}) == len(RULES)
     assert all(rule.what and rule.source for rule in RULES)
+
+
+MX = """\
+a = nl.ndarray((128, {m}), nl.float8_e4m3fn_x4, buffer=nl.sbuf); nisa.memset(a.view(nl.uint32), 0)
+b = nl.ndarray((128, {n}), nl.float8_e4m3fn_x4, buffer=nl.sbuf); nisa.memset(b.view(nl.uint32), 0)
+sa = nl.ndarray((128, {m}), nl.uint8, buffer=nl.sbuf); nisa.memset(sa, 127)
+sb = nl.ndarray((128, {n}), nl.uint8, buffer=nl.sbuf); nisa.memset(sb, 127)
+p = nl.ndarray(({m}, {n}), nl.{r}, buffer=nl.psum)
+nisa.nc_matmul_mx(p, a, b, sa, sb)"""
+
+
+@pytest.mark.parametrize(
+    ("rule", "broken", "twin", "machine"),
+    [
+        ("mx-operands", MX.format(m=63, n=64, r=F32), MX.format(m=64, n=64, r=F32), "trn3"),
+        ("mx-operands", MX.format(m=64, n=64, r="float16"), MX.format(m=64, n=64, r=BF16), "trn3"),
+        ("matmul-size", MX.format(m=64, n=1024, r=F32), MX.format(m=64, n=1024, r=BF16), "trn3"),
+        ("matmul-size", MX.format(m=64, n=1025, r=BF16), MX.format(m=64, n=512, r=F32), "trn3"),
+        # From trn3 on, a product fills several banks, and is bfloat16 if asked.
+        ("matmul-size", product(n=4097), product(n=4096), "trn3"),
+        (
+            "matmul-types",
+            product(BF16, BF16).replace("nl.float32, buffer=nl.psum", "nl.float16, buffer=nl.psum"),
+            product(BF16, BF16).replace(
+                "nl.float32, buffer=nl.psum", "nl.bfloat16, buffer=nl.psum"
+            ),
+            "trn3",
+        ),
+        ("matmul-types", DOUBLE.format(t=BF16), DOUBLE.format(t="float8_e4m3"), "trn2"),
+    ],
+)
+def test_products_by_machine(rule: str, broken: str, twin: str, machine: str) -> None:
+    with pytest.raises(neuron.CheckError) as error:
+        loaded(broken).check(machine)
+    assert rule in {violation.rule for violation in error.value.violations}
+    loaded(twin).check(machine)
+
+
+def test_pairs_of_rows_are_there_from_trn2_on() -> None:
+    with pytest.raises(neuron.CheckError, match="double_row is there from trn2 on"):
+        loaded(DOUBLE.format(t="float8_e4m3")).check("trn1")
+
+
+def test_an_element_that_is_written_twice_has_no_value() -> None:
+    # Rows of r that overlap, and one row that all others go to: a place for what nobody needs.
+    for pattern in ("((64, 128), (2, 2), (1, 32))", "((64, 128), (0, 2), (1, 32))"):
+        text = R + U + f"nisa.tensor_copy(r.ap({pattern}), u)\n"
+        with pytest.raises(neuron.CheckError) as error:
+            loaded(text).check("trn1")
+        assert {violation.rule for violation in error.value.violations} == {"uninitialised"}
+        with pytest.raises(neuron.KernelError, match="r\\[0, 0\\], which was not written"):
+            loaded(text)(np.zeros((128, 64), F32))
+        kept = loaded(text + "nisa.tensor_copy(r, t)\n")
+        kept.check("trn1")
+        x = np.ones((128, 64), F32)
+        np.testing.assert_array_equal(kept(x), x)
 
 
 def test_a_stationary_operand_has_128_columns() -> None:

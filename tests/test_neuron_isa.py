@@ -266,6 +266,38 @@ def test_transposition_by_the_vector_engine() -> None:
     assert "at most 32 by 32" in refused(body.replace("0:32", "0:64"), (64, 64))
 
 
+def test_free_dimensions_are_taken_as_one() -> None:
+    body = (
+        "p = nl.ndarray((64, 2, 64), nl.float32, buffer=nl.psum)\n"
+        "nisa.nc_transpose(p, t.reshape((128, 2, 32)))\nnisa.tensor_copy(r, p)"
+    )
+    np.testing.assert_array_equal(run(body, (64, 128))[0], X.T)
+    assert "data (128, 2, 32)" in refused(body.replace("(64, 2, 64)", "(64, 64)"), (64, 128))
+    body = (
+        "p = nl.ndarray((64, 4, 16), nl.float32, buffer=nl.psum)\n"
+        "nisa.nc_matmul(p, t.reshape((128, 2, 32)), t.reshape((128, 8, 8)))\nnisa.tensor_copy(r, p)"
+    )
+    np.testing.assert_array_equal(run(body, (64, 64))[0], X.T @ X)
+    assert "stationary.T @ moving (64, 64)" in refused(body.replace("4, 16", "4, 8"), (64, 32))
+    body = "nisa.tensor_reduce(r[:, 3], nl.add, t, axis=1, keepdims=True)\n"
+    fill = "nisa.memset(r, 0.0)\n"
+    np.testing.assert_array_equal(run(fill + body, (128, 4))[0][:, 3], X.sum(axis=1))
+    assert "the reduction (128, 1)" in refused(fill + body.replace("r[:, 3]", "r"), (128, 4))
+
+
+def test_products_over_pairs_of_rows() -> None:
+    body = (
+        "h = nl.ndarray((128, 64), nl.float8_e4m3, buffer=nl.sbuf)\nnisa.tensor_copy(h, t)\n"
+        "p = nl.ndarray((32, 32), nl.float32, buffer=nl.psum)\n"
+        "pairs = h.reshape((128, 2, 32))\n"
+        "nisa.nc_matmul(p, pairs, pairs, perf_mode=nisa.matmul_perf_mode.double_row)\n"
+        "nisa.tensor_copy(r, p)"
+    )
+    pairs = X.reshape(256, 32)
+    np.testing.assert_array_equal(run(body, (32, 32))[0], pairs.T @ pairs)
+    assert "the first free dimension is 2" in refused(body.replace("(128, 2, 32)", "(128, 32, 2)"))
+
+
 # ---- trn3 ----------------------------------------------------------------------------------------
 
 
@@ -308,6 +340,28 @@ def test_products_of_numbers_that_share_a_scale() -> None:
     wrong = neuron.load(mx("nisa.quantize_mx(qa, a.view(nl.int16), sa)"))
     with pytest.raises(neuron.KernelError, match="float16 or bfloat16 become"):
         wrong(x, w)
+
+
+def test_scales_are_in_the_first_partitions_of_each_quadrant() -> None:
+    x, w = (np.ones((32, n), ml_dtypes.bfloat16) for n in (256, 128))
+    # Only these are written and read: a copy of all scales reads what nothing has written.
+    text = mx(QUANTISED + "nisa.nc_matmul_mx(p, qa, qb, sa, sb)")
+    read = neuron.load(text)
+    read.check("trn3", x, w)
+    copied = QUANTISED + (
+        "sc = nl.ndarray((32, 32), nl.uint8, buffer=nl.sbuf)\n"
+        "nisa.tensor_copy(sc[0:4], sb[0:4])\nnisa.nc_matmul_mx(p, qa, qb, sa, sc)"
+    )
+    neuron.load(mx(copied)).check("trn3", x, w)
+    np.testing.assert_array_equal(neuron.load(mx(copied))(x, w), read(x, w))
+    whole = neuron.load(mx(copied.replace("[0:4]", "")))
+    with pytest.raises(neuron.KernelError, match="sb\\[4, 0\\], which was not written"):
+        whole(x, w)
+    with pytest.raises(neuron.CheckError, match="sb\\[4, 0\\], which was not written"):
+        whole.check("trn3", x, w)
+    few = neuron.load(text.replace("sb = nl.ndarray((32, 32)", "sb = nl.ndarray((3, 32)"))
+    with pytest.raises(neuron.KernelError, match="dst_scale has 3 partitions, at least 4 for 32"):
+        few(x, w)
 
 
 def test_numbers_of_four_bits() -> None:

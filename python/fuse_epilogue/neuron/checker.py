@@ -278,6 +278,26 @@ def _other_writer(dst: Access, earlier: list[Step]) -> Step | None:
     return None
 
 
+def _touched(step: Step) -> tuple[list[Access], list[Access]]:
+    """Return what an instruction needs of its operands, and what it writes."""
+    row = INSTRUCTIONS.get(step.op)
+    if row is None or not (row.partly or row.leading):
+        return list(step.srcs), list(step.written)
+    results = [it.name for it in row.parameters if it.kind in ("dst", "result")]
+    read = [
+        part
+        for name, access in zip_longest(step.operands, step.srcs)
+        if name not in row.partly
+        for part in row.touched(name, access)
+    ]
+    changed = [
+        part
+        for name, access in zip(results, step.written, strict=False)
+        for part in row.touched(name, access)
+    ]
+    return read, changed
+
+
 def _uninitialised(trace: Trace, huge: set[int], others: Sequence[Trace]) -> Iterator[Violation]:
     """Find what is read or returned, but was not written; not in tensors without a place.
 
@@ -294,9 +314,9 @@ def _uninitialised(trace: Trace, huge: set[int], others: Sequence[Trace]) -> Ite
                 if own is not None and own.shape == access.buffer.shape and own.id not in huge:
                     written.write(replace(access, buffer=own))
     for step in trace.steps:
-        partly = INSTRUCTIONS[step.op].partly if step.op in INSTRUCTIONS else ()
-        for name, access in zip_longest(step.operands, step.srcs):
-            if access.buffer.id in huge or name in partly:
+        read, changed = _touched(step)
+        for access in read:
+            if access.buffer.id in huge:
                 continue
             missing = written.read(access)
             if missing is not None:
@@ -305,7 +325,7 @@ def _uninitialised(trace: Trace, huge: set[int], others: Sequence[Trace]) -> Ite
                     step.line,
                     f"{step.op} reads {missing}, which was not written",
                 )
-        for access in step.written:
+        for access in changed:
             if access.buffer.id not in huge:
                 written.write(access)
     for info in trace.buffers:

@@ -43,7 +43,9 @@ class Machine:
     free_dims : int
         Most free dimensions of an operand.
     matmul_stationary, matmul_moving : int
-        Most free elements of the two operands of a matmul.
+        Most free elements of the two operands of a matmul with results in float32.
+    matmul_results : tuple[str, ...]
+        Types that a matmul may have in PSUM.
     dma_engines : int
         Among which the pieces of a transfer are spread.
     dma_gb_per_s : float
@@ -93,7 +95,8 @@ class Machine:
     psum_elements: int = 4 * KIB  # kernel language reference
     free_dims: int = 4  # kernel language reference
     matmul_stationary: int = 128  # kernel language reference, nc_matmul
-    matmul_moving: int = 512  # kernel language reference, nc_matmul
+    matmul_moving: int = 512  # of float32; kernel language reference, nc_matmul
+    matmul_results: tuple[str, ...] = ("float32",)  # kernel language reference, nc_matmul
     dma_engines: int = 16  # DMA bandwidth guide
     # performance guide, its profiles on trn2: a piece of 512 bytes takes 31 to 34 ns and one of
     # 2 KiB about 90, of which 19 and 75 are the bytes at the theoretical bandwidth
@@ -189,6 +192,8 @@ TRN3 = Machine(
     dma_issue_us=0.6,  # descriptor generation, by hardware
     hbm_gb_per_s=587.5,  # architecture guide: 4.7 TB/s for eight cores
     hbm_bytes=144 * GIB,  # architecture guide
+    matmul_moving=4096,  # kernel language reference, nc_matmul from NeuronCore-v4 on
+    matmul_results=("float32", "bfloat16"),  # as above
     exclusive=(),  # as on trn2
 )
 

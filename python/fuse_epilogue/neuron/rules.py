@@ -102,6 +102,8 @@ def _bank_crossing(step: Step, machine: Machine) -> str | None:
     dst = step.dst
     if dst is None or dst.buffer.space != "psum":
         return None
+    if step.op == "nc_matmul" and machine.matmul_moving * 4 > machine.psum_bank_bytes:
+        return None
     bank = machine.psum_bank_bytes // ITEMSIZE[dst.dtype]
     # What no bank can hold breaks the rule about the size of a matmul.
     if dst.offset // bank == dst.last // bank or dst.free_elements > bank:
@@ -162,19 +164,34 @@ def _matmul_types(step: Step, machine: Machine) -> str | None:
     if step.constants.get("is_transpose"):
         if step.dst is not None and step.dst.dtype not in (*types, "float32"):
             return f"dst is {step.dst.dtype}, a transposition keeps the type"
-    elif step.dst is not None and step.dst.dtype != "float32":
-        return f"dst is {step.dst.dtype}, matmuls accumulate in float32"
+    elif step.dst is not None and step.dst.dtype not in machine.matmul_results:
+        return f"dst is {step.dst.dtype}, here it is {' or '.join(machine.matmul_results)}"
+    if step.constants.get("perf_mode") == "double_row" and machine.name == "trn1":
+        return "perf_mode=double_row is there from trn2 on"
+    if step.constants.get("perf_mode") == "double_row" and "float8" not in types[0]:
+        return f"{types[0]}: perf_mode=double_row is for numbers of 8 bits"
     return None
 
 
 def _matmul_size(step: Step, machine: Machine) -> str | None:
-    for name, most in (
-        ("stationary", machine.matmul_stationary),
-        ("moving", machine.matmul_moving),
-    ):
+    pairs = 2 if step.constants.get("perf_mode") == "double_row" else 1
+    moving = machine.psum_bank_bytes // 4 if step.op == "nc_matmul_mx" else machine.matmul_moving
+    if "bfloat16" in machine.matmul_results and step.dst is not None:
+        # As many results as there is room for.
+        moving = moving * 4 // ITEMSIZE[step.dst.dtype]
+    for name, most in (("stationary", machine.matmul_stationary), ("moving", moving)):
         access = operand(step, name)
-        if access is not None and access.free_elements > most:
-            return f"{name} has {access.free_elements} free elements, at most {most}"
+        if access is not None and access.free_elements > most * pairs:
+            return f"{name} has {access.free_elements} free elements, at most {most * pairs}"
+    return None
+
+
+def _mx_types(step: Step, machine: Machine) -> str | None:
+    left = operand(step, "stationary")
+    if step.dst is not None and step.dst.dtype not in machine.matmul_results:
+        return f"dst is {step.dst.dtype}, here it is {' or '.join(machine.matmul_results)}"
+    if left is not None and left.free_elements % 2:
+        return f"stationary has {left.free_elements} free elements, an even number"
     return None
 
 
@@ -224,11 +241,8 @@ def _in_flight(step: Step, machine: Machine) -> str | None:
     dst = step.dst
     if dst is None or step.op == "nc_stream_shuffle":
         return None
-    reach = 0
-    for stride, count in sorted(dst.pattern):
-        if stride <= reach:
-            return f"'{dst.buffer.name}': elements of dst are written more than once"
-        reach += stride * (count - 1)
+    if step.op == "tensor_reduce" and dst.free_elements == 1:
+        return None  # What it writes depends on all that it reads.
     for access in step.srcs:
         if access != dst and access.buffer.id == dst.buffer.id and access.overlaps(dst):
             return (
@@ -260,7 +274,7 @@ INSTRUCTION_RULES = (
     Rule("pattern-dims", "an operand has at most 4 free dimensions", LANGUAGE, _pattern_dims),
     Rule(
         "bank-crossing",
-        "what the tensor engine writes lies in one bank of PSUM",
+        "what the tensor engine writes lies in one bank of PSUM; nc_matmul on trn3 fills several",
         GUIDE,
         _bank_crossing,
         _TENSOR,
@@ -298,14 +312,23 @@ INSTRUCTION_RULES = (
     ),
     Rule(
         "matmul-types",
-        "float32 and narrower operands do not mix, the result is float32",
+        "float32 and narrower operands do not mix, the result is float32, on trn3 also bfloat16; "
+        "double_row is for numbers of 8 bits",
         f"{ISA}.nc_matmul",
         _matmul_types,
         _MATMUL,
     ),
     Rule(
+        "mx-operands",
+        "the result is float32 or bfloat16, the stationary columns are even in number",
+        f"{ISA}.nc_matmul_mx",
+        _mx_types,
+        frozenset({"nc_matmul_mx"}),
+    ),
+    Rule(
         "matmul-size",
-        "at most 128 stationary and 512 moving free elements",
+        "at most 128 stationary and 512 moving free elements; nc_matmul on trn3 as many moving as "
+        "PSUM holds results, nc_matmul_mx as many as a bank",
         f"{ISA}.nc_matmul",
         _matmul_size,
         _MATMUL | {"nc_matmul_mx"},
@@ -335,7 +358,7 @@ INSTRUCTION_RULES = (
     ),
     Rule(
         "in-flight",
-        "dst does not overlap an operand, unless it is the same, nor itself",
+        "dst does not overlap an operand, unless it is the same, or a reduction writes one element",
         GUIDE,
         _in_flight,
     ),

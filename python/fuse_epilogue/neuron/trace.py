@@ -151,6 +151,16 @@ class Access:
         return count if self.partitions is None else count * self.partitions[1]
 
     @property
+    def repeats(self) -> bool:
+        """Whether an element may be touched more than once; exact where dimensions are nested."""
+        reach = 0
+        for stride, count in sorted(self.pattern):
+            if stride <= reach:
+                return True
+            reach += stride * (count - 1)
+        return False
+
+    @property
     def bytes(self) -> int:
         """Number of bytes that are read or written, repeats counted."""
         return self.elements * ITEMSIZE[self.dtype]

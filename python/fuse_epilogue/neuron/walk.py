@@ -286,7 +286,8 @@ class Walk:
     ) -> None:
         for name, tile in read:
             if name not in it.partly:
-                self._known(it, tile.access)
+                for access in it.touched(name, tile.access):
+                    self._known(it, access)
         for tile in (*(tile for _, tile in read), *written):
             if tile.indirect is not None and isinstance(tile.indirect.places, Tile):
                 self._known(it, tile.indirect.places.access)
@@ -300,7 +301,8 @@ class Walk:
             if isinstance(value, Tile) and parameter.kind in ("dst", "result"):
                 if value.indirect is not None:
                     value.scatter(arrays[parameter.name])
-                self._marks(value.access).write(value.access)
+                for access in it.touched(parameter.name, value.access):
+                    self._marks(access).write(access)
 
     def _known(self, it: Instruction, access: Access) -> None:
         missing = self._marks(access).read(access)

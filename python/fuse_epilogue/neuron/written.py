@@ -17,8 +17,19 @@ class Written:
         self._complete: set[int] = set()
 
     def write(self, access: Access) -> None:
-        """Mark what an access writes."""
-        info, access = access.buffer, access.physical
+        """Mark what an access writes.
+
+        Elements that an instruction writes several times are as if they were not written: no
+        document says which of the values stays.
+        """
+        info, repeats = access.buffer, access.repeats and not access.indirect
+        access = access.physical
+        if repeats:
+            if info.id in self._complete:
+                self._complete.remove(info.id)
+                self._marks[info.id] = np.ones(math.prod(info.shape), bool)
+            self._view(access)[...] = False
+            return
         if info.id in self._complete:
             return
         if _whole(access):

@@ -8,7 +8,7 @@ quadrant of 32 partitions lie in its first four ones: that is how public kernels
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from ..values import numpy_dtype
 from . import shapes
 from .arithmetic import store, widened
 from .row import ASSUMED, Arguments, Cost, Instruction, parameters
+
+if TYPE_CHECKING:
+    from ..tile import Tile
 
 #: Values of the numbers of 4 bits without sign (OCP Microscaling, FP4 E2M1).
 FP4 = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0], np.float32)
@@ -42,7 +45,20 @@ def fit_quantize(args: Arguments) -> None:
         raise Refused("shapes", f"src {src.shape}, dst {dst.shape}: four numbers in an element")
     if dst.shape[0] != src.shape[0]:
         raise Refused("shapes", f"dst has {dst.shape[0]} partitions, src {src.shape[0]}")
-    shapes.free_like("dst_scale", scale, dst)
+    _fit_scale("dst_scale", scale, dst)
+
+
+def _fit_scale(name: str, scale: Tile, tile: Tile) -> None:
+    """Refuse scales without a place for each group of a tile."""
+    shapes.free_like(name, scale, tile)
+    last = tile.shape[0] // 8 - 1
+    least = last // 4 * 32 + last % 4 + 1
+    if scale.shape[0] < least:
+        raise Refused(
+            "shapes",
+            f"{name} has {scale.shape[0]} partitions, at least {least} for {tile.shape[0]}: the "
+            "scales of 32 partitions are in the first four of 32",
+        )
 
 
 def run_quantize(dst: np.ndarray, args: Arguments) -> None:
@@ -79,7 +95,7 @@ def fit_product(args: Arguments) -> None:
             )
         if tile.shape[0] % 32:
             raise Refused("shapes", f"{name} has {tile.shape[0]} partitions, a multiple of 32")
-        shapes.free_like(f"{name}_scale", scale, tile)
+        _fit_scale(f"{name}_scale", scale, tile)
 
 
 def unpacked(data: np.ndarray, scale: np.ndarray, dtype: str) -> np.ndarray:
@@ -117,6 +133,7 @@ ROWS = (
         run_quantize,
         Cost(1.0, ASSUMED),
         since="trn3",
+        leading=("dst_scale",),
     ),
     Instruction(
         "nc_matmul_mx",
@@ -132,5 +149,6 @@ ROWS = (
         ignored=("name", "tile_position", "tile_size"),
         reads_dst=lambda args: bool(args["accumulate"]),
         since="trn3",
+        leading=("stationary_scale", "moving_scale"),
     ),
 )

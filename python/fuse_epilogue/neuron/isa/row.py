@@ -7,12 +7,15 @@ Sources: AWS Neuron documentation, the pages of ``nki.isa`` (signatures of NKI 0
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .arithmetic import BINARY, FUNCTIONS, REDUCERS
+
+if TYPE_CHECKING:
+    from ..trace import Access
 
 Arguments = Mapping[str, Any]
 
@@ -122,6 +125,8 @@ class Instruction:
         Whether operands may be in HBM.
     partly : tuple[str, ...]
         Operands of which only some elements are read: the others may be uninitialised.
+    leading : tuple[str, ...]
+        Operands of which an instruction touches only the first four of every 32 partitions.
     between_machines : bool
         Whether other machines take part: then how long it takes is not known.
     """
@@ -138,7 +143,18 @@ class Instruction:
     since: str = "trn1"
     hbm: bool = False
     partly: tuple[str, ...] = ()
+    leading: tuple[str, ...] = ()
     between_machines: bool = False
+
+    def touched(self, name: str, access: Access) -> tuple[Access, ...]:
+        """Return what is touched of an operand."""
+        if name not in self.leading or access.partitions is None:
+            return (access,)
+        start, count = access.partitions
+        return tuple(
+            replace(access, partitions=(first, min(4, start + count - first)))
+            for first in range(start, start + count, 32)
+        )
 
 
 def parameters(text: str, **defaults: Any) -> tuple[Parameter, ...]:

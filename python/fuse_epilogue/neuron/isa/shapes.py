@@ -135,28 +135,34 @@ def fit_reduce(args: Arguments) -> None:
         )
     kept = data.shape[: over[0]]
     expected = kept + (1,) * len(over) if args["keepdims"] else kept
-    if dst.shape != expected and not (len(kept) == 1 and dst.shape == (*kept, 1)):
+    if dst.shape[0] != expected[0] or significant(dst.shape[1:]) != significant(expected[1:]):
         raise Refused("shapes", f"dst has shape {dst.shape}, the reduction {expected}")
 
 
 def fit_matmul(args: Arguments) -> None:
-    """Check a product of matrices."""
+    """Check a product of matrices; free dimensions are taken as one."""
     dst, left, right = args["dst"], args["stationary"], args["moving"]
+    pairs = 2 if args.get("perf_mode") == "double_row" else 1
+    if pairs == 2 and not left.shape[1] == right.shape[1] == 2:
+        raise Refused(
+            "shapes",
+            f"stationary {left.shape}, moving {right.shape}: with double_row, the first free "
+            "dimension is 2, and is summed over",
+        )
     if left.shape[0] != right.shape[0]:
         raise Refused(
             "shapes",
             f"stationary has {left.shape[0]} partitions and moving {right.shape[0]}: "
             "partitions are what is summed over",
         )
-    if len(left.shape) != 2:
-        raise Refused("shapes", f"stationary is a matrix, not of shape {left.shape}")
-    expected = (left.shape[1], *right.shape[1:])
-    if dst.shape != expected:
+    expected = (math.prod(left.shape[1:]) // pairs, math.prod(right.shape[1:]) // pairs)
+    if (dst.shape[0], math.prod(dst.shape[1:])) != expected:
         raise Refused("shapes", f"dst has shape {dst.shape}, stationary.T @ moving {expected}")
 
 
 def fit_transpose(args: Arguments) -> None:
-    """Check a transposition."""
+    """Check a transposition; free dimensions are taken as one."""
     dst, data = args["dst"], args["data"]
-    if len(data.shape) != 2 or dst.shape != data.shape[::-1]:
-        raise Refused("shapes", f"dst has shape {dst.shape}, data {data.shape}, two dimensions")
+    expected = (math.prod(data.shape[1:]), data.shape[0])
+    if (dst.shape[0], math.prod(dst.shape[1:])) != expected:
+        raise Refused("shapes", f"dst has shape {dst.shape}, data {data.shape} of {expected}")

@@ -203,7 +203,7 @@ class TrainiumConv(OnTrainium):
         tiles = tiles * -(-sizes["columns"] // columns)
         parts = tiles * -(-columns // part)
         passes = FLOAT32_PASSES if self.dtype == "float32" else 1
-        banks = -(-part // core.matmul_moving)
+        banks = -(-part * 4 // core.psum_bank_bytes)
         # One tap begins the sum on the scalar engine; each further one takes two cycles an element,
         # or one if it is in PSUM.
         on_scalar = points["on_scalar"]
