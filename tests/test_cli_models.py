@@ -170,6 +170,21 @@ def test_a_function_of_tir_is_a_model(tmp_path: Path, capsys: Any) -> None:
     assert code == output.DONE and "main_kernel" in said
 
 
+def test_a_package_for_trainium(dense: str, tmp_path: Path, capsys: Any) -> None:
+    folder = tmp_path / "dense_trn2"
+    options = ("--size", "rows=4", "--target", "trn2", "-o", str(folder))
+    code, said, _ = run(capsys, "compile", dense, *options)
+    assert code == output.DONE and f"wrote {folder}" in said
+    x = np.ones((4, 5), "float32")
+    expected = np.maximum(x @ WEIGHT, 0)
+    np.testing.assert_allclose(fuse_epilogue.load(folder)(x), expected, rtol=1e-5)
+    # The folder is there now, and stays as it is.
+    code, _, said = run(capsys, "compile", dense, *options)
+    assert code == output.WRONG and "is there already: name a new folder" in said
+    code, said, _ = run(capsys, "compile", dense, "--target", "trn2")
+    assert code == output.REFUSED and "rows" in said
+
+
 def test_what_cannot_be_compiled_is_refused(tmp_path: Path, capsys: Any) -> None:
     onnx = pytest.importorskip("onnx")
     from onnx import TensorProto, helper
@@ -194,8 +209,12 @@ def test_what_cannot_be_compiled_is_refused(tmp_path: Path, capsys: Any) -> None
         (["compile", "none.onnx"], "'none.onnx': no file of that name"),
         (["run", "none.so"], "'none.so': no file of that name"),
         (
-            ["compile", "MODEL", "--target", "trn1"],
+            ["run", "MODEL", "--target", "trn1"],
             "a processor or a GPU is needed here, not trn1: fuse_epilogue.compile makes packages",
+        ),
+        (
+            ["compile", "MODEL", "--target", "trn2", "--threads", "2"],
+            "--threads is not for models on Trainium: leave it out for trn2",
         ),
         (["compile", "MODEL", "--target", "c"], "targets of kind 'llvm' and 'cuda', not 'c'"),
         (["compile", "MODEL", "--threads", "0"], "a whole number from 1, not '0'"),

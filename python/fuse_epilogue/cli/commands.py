@@ -283,16 +283,18 @@ and predict its latency with the model that comes with this package. No Trainium
         ),
         "compile": Command(
             "compiled",
-            "compile a whole model for a processor, and save it to one file",
+            "compile a whole model and save it",
             """
 Fuse, schedule and compile every function of a model, and save it. INPUT is an ONNX model, or a
 Relax module whose function "main" is the model. A table with a row for each function is printed.
 The file is read by `run`, `profile` and fuse_epilogue.load; a .so file is also a shared library for
-TVM's runtime.
+TVM's runtime. For a Trainium machine, --out is a new folder: a kernel for each function, weights,
+and the order of calls.
 """,
             """
   fuse-epilogue compile model.onnx -o model.so
   fuse-epilogue compile model.onnx --size batch=1 --threads 2 -o model.so
+  fuse-epilogue compile model.onnx --size batch=1 --target trn2 -o model_trn2
 """,
             _compile,
         ),

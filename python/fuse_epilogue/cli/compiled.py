@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from ..neuron.machine import MACHINES
 from . import model_files, output
 from .output import Answer
+
+if TYPE_CHECKING:
+    from ..models import CompiledModel, NeuronPackage
 
 
 def run(given: argparse.Namespace) -> Answer:
     """Compile, save and report."""
+    on_trainium = given.target in MACHINES
+    if on_trainium and given.out and Path(given.out).exists():
+        raise output.InputError(f"--out '{given.out}' is there already: name a new folder")
     output.check_file("--out", given.out)
     try:
-        model = model_files.compiled(given)
+        model: CompiledModel | NeuronPackage = (
+            model_files.package(given) if on_trainium else model_files.compiled(given)
+        )
         if given.out:
             model.save(given.out)
     except (model_files.Refused, RuntimeError) as error:

@@ -13,10 +13,11 @@ import numpy as np
 from tvm import ir, relax
 
 from .._progress import Progress
+from ..neuron.machine import MACHINES
 from . import inputs, output, targets
 
 if TYPE_CHECKING:
-    from ..models import CompiledModel, Signature
+    from ..models import CompiledModel, NeuronPackage, Signature
     from ..models.signature import ArrayType
 
 
@@ -57,6 +58,31 @@ def compiled(given: argparse.Namespace) -> CompiledModel:
         )
     except DatabaseError as error:
         raise output.InputError(f"--database: {error}") from error
+    except ValueError as error:
+        raise Refused(f"'{given.input}': {error}") from error
+
+
+def package(given: argparse.Namespace) -> NeuronPackage:
+    """Return the model that a command line names as a package for its Trainium machine.
+
+    Raises
+    ------
+    InputError
+        There is no such file, or an option is for processors and GPUs.
+    Refused
+        The model has no package.
+    """
+    from ..models.neuron_package import package_of
+
+    for option in ("sizes", "measure", "database", "threads", "winograd"):
+        if getattr(given, option):
+            raise output.InputError(
+                f"--{option} is not for models on Trainium: leave it out for {given.target}"
+            )
+    mod = _with_sizes(_imported(given.input, given.run_python), dict(given.size))
+    bar = functools.partial(Progress().show, Path(given.input).name)
+    try:
+        return package_of(mod, MACHINES[given.target], on_progress=bar)
     except ValueError as error:
         raise Refused(f"'{given.input}': {error}") from error
 
