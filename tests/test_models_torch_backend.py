@@ -293,6 +293,29 @@ def test_attention(options: dict[str, Any]) -> None:
     torch.testing.assert_close(compiled(model)(x), model(x), rtol=1e-5, atol=1e-5)
 
 
+def test_heads_that_are_joined_after_attention() -> None:
+    """torch's attention keeps the layout of its queries, so that it views what it returns."""
+
+    def model(x: Any) -> Any:
+        q, k, v = (each.unflatten(-1, (4, 8)).transpose(1, 2) for each in (x, x * 2, x * 3))
+        mixed = functional.scaled_dot_product_attention(q, k, v)
+        return mixed.transpose(1, 2).reshape(x.shape) + 1
+
+    x = torch.randn(2, 6, 32)
+    same(compiled(model)(x), model(x))
+
+
+def test_constant_tensors(compilations: list[Any]) -> None:
+    def model(x: Any) -> Any:
+        return x.index_copy(1, torch.tensor([2]), x[:, :1] * torch.tensor([[2.0], [3.0]]))
+
+    fast = compiled(model)
+    for columns in (4, 7):
+        x = torch.randn(2, columns)
+        same(fast(x), model(x))
+    assert len(compilations) == 2
+
+
 def test_inference_mode() -> None:
     with torch.inference_mode():
         model = Dense().eval()

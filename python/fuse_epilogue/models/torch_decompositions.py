@@ -58,6 +58,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         **attention_decompositions(),
         **norm_decompositions(),
         aten.cat.default: _cat,
+        aten.view.default: _view,
         aten.fake_quantize_per_tensor_affine_cachemask.default: _fake_quantize,
         aten.fake_quantize_per_channel_affine_cachemask.default: _fake_quantize_channels,
     }
@@ -151,6 +152,15 @@ def _cat(tensors: Sequence[Tensor], dim: int = 0) -> Any:
     """
     kept = [each for each in tensors if tuple(each.shape) != (0,)]
     return NotImplemented if len(kept) in (0, len(tensors)) else aten.cat.default(kept, dim)
+
+
+def _view(x: Tensor, size: Sequence[int]) -> Any:
+    """Copy what is not contiguous first.
+
+    The operand may be the result of a decomposition, in another layout than that of the operator it
+    stands for; in Relax every tensor is contiguous.
+    """
+    return NotImplemented if x.is_contiguous() else aten.view.default(x.contiguous(), size)
 
 
 def _fake_quantize(x: Tensor, scale: Any, zero: Any, low: int, high: int) -> tuple[Tensor, Tensor]:

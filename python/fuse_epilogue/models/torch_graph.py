@@ -154,7 +154,8 @@ class _Bound(torch.nn.Module):
 
     def __init__(self, graph: Any, fixed: Mapping[int, Any], count: int) -> None:
         super().__init__()
-        self.graph, self.count = graph, count
+        # Not "graph", which every GraphModule has: torch.export names constants by their path.
+        self.body, self.count = graph, count
         self.sizes = {i: each for i, each in fixed.items() if not _is_tensor(each)}
         self.weights = [i for i in fixed if i not in self.sizes]
         for place in self.weights:
@@ -163,7 +164,7 @@ class _Bound(torch.nn.Module):
     def forward(self, *tensors: Any) -> Any:
         """Return the results of the graph."""
         remaining = iter(tensors)
-        return self.graph(*[self._argument(place, remaining) for place in range(self.count)])
+        return self.body(*[self._argument(place, remaining) for place in range(self.count)])
 
     def _argument(self, place: int, remaining: Any) -> Any:
         if place in self.sizes:
