@@ -328,9 +328,20 @@ def test_inference_mode() -> None:
 
 
 def test_an_operator_that_relax_does_not_know() -> None:
-    with pytest.warns(EagerFallback, match=r"graph of \d+ operators to torch: .*_linalg_svd"):
+    with pytest.warns(EagerFallback, match=r"graph of \d+ operators to torch: .*_linalg_svd$"):
         values = compiled(lambda x: torch.linalg.svd(x)[1] + 1)(torch.eye(3))
     same(values, torch.full((3,), 2.0))
+
+
+def test_a_reason_that_is_within_a_long_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch names the reason first, and then says where it was and what else to read."""
+
+    def fail(*_arguments: Any) -> Any:
+        raise RuntimeError("no such thing\n\nWhile executing %x\nUse tlparse to see full graph.")
+
+    monkeypatch.setattr("fuse_epilogue.models.torch_ops.decomposed", fail)
+    with pytest.warns(EagerFallback, match=r"program: no such thing \(RuntimeError\)$"):
+        same(compiled(lambda x: x + 1)(torch.ones(3)), torch.full((3,), 2.0))
 
 
 def test_gradients_are_left_to_torch() -> None:

@@ -17,7 +17,17 @@ from .torch_sizes import dimension_names
 
 
 class ImportRefusal(ValueError):
-    """A model that cannot be imported; the message names the model, the reason and a way out."""
+    """A model that cannot be imported; the message names the model, the reason and a way out.
+
+    Attributes
+    ----------
+    reason : str
+        The message without the way out, for callers that have one of their own.
+    """
+
+    def __init__(self, reason: str, way_out: str = "") -> None:
+        super().__init__(reason + way_out)
+        self.reason = reason
 
 
 def import_model(
@@ -206,9 +216,10 @@ def _refusal(what: str, error: Exception, way_out: str = "") -> ImportRefusal:
     if is_interrupt(error):
         raise KeyboardInterrupt from error
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    # Backtraces of TVM's C++ come before the message, explanations of torch after it.
     reasons = [line for line in lines if "nsupported" in line or "not supported" in line]
-    reason = (reasons or lines or ["no message"])[0 if reasons else -1]
+    # Backtraces of TVM's C++ come before the message, explanations of torch after it.
+    is_backtrace = bool(lines) and lines[0].startswith("Traceback")
+    reason = (reasons or (lines[-1:] if is_backtrace else lines) or ["no message"])[0]
     if isinstance(error, KeyError):
         reason = f"{reason} is not known to the importer"
-    return ImportRefusal(f"{what}: {reason} ({type(error).__name__}){way_out}")
+    return ImportRefusal(f"{what}: {reason} ({type(error).__name__})", way_out)

@@ -316,8 +316,8 @@ class CompiledGraph:
             except Exception as error:  # noqa: BLE001 - the program must run in any case
                 if is_interrupt(error):
                     raise KeyboardInterrupt from error
-                known = isinstance(error, ImportRefusal)
-                self._refuse(str(error) if known else f"{type(error).__name__}: {error}")
+                unknown = f"{type(error).__name__}: {error}"
+                self._refuse(error.reason if isinstance(error, ImportRefusal) else unknown)
                 self._refused = True
                 return None
             self._variants.append(made)

@@ -12,6 +12,7 @@ from typing import Any
 from tvm import ir, prim, relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
+from .importing import ImportRefusal
 from .torch_constants import constant_converters, with_tensors_only
 
 #: Types that values are converted between without another meaning.
@@ -37,8 +38,10 @@ def relax_module(exported: Any, converters: dict[str, Converter]) -> ir.IRModule
 
     Raises
     ------
+    ImportRefusal
+        An operator is not known.
     ValueError
-        An operator is not known, or becomes something of another shape or type than in torch.
+        An operator becomes something of another shape or type than in torch.
     """
     exported = with_tensors_only(exported)
     importer = ExportedProgramImporter()
@@ -60,9 +63,11 @@ def _refuse_unknown(exported: Any, known: Collection[str]) -> None:
             name = name if is_operator else str(node.target.__name__)
             reasons.setdefault(name, f"{name}{_reason(node)}")
     if reasons:
-        raise ValueError(
-            f"not supported: {', '.join(reasons.values())}; compute that outside of the model: "
-            'torch.compile(model, backend="fuse_epilogue") leaves such graphs to torch'
+        names = ", ".join(reasons.values())
+        raise ImportRefusal(
+            f"Relax cannot import the exported program: not supported: {names}",
+            "; compute that outside of the model: "
+            'torch.compile(model, backend="fuse_epilogue") leaves such graphs to torch',
         )
 
 
