@@ -1,18 +1,22 @@
-"""Predictions of the kernels of whole models against the clock, on one thread: products first.
+"""Predictions of the kernels of whole models against the clock, on one thread.
 
-For each workload (products and convolutions of float32 and of bytes, with constant weights), the
-plans that are predicted to be the fastest of each choice of axes, packing and instruction, and some
-tiles that are predicted to be slower, are compiled and timed in turns. Reported:
+For workloads of every kind (contractions, row programs, elementwise work, streams), the way that is
+chosen by prediction and others are compiled and timed in turns, with warm caches:
+
+- of contractions, the plans that are predicted to be the fastest of each choice of axes, packing
+  and instruction, the tiles that follow, and some that are predicted to be up to 4 times slower;
+- of the other kinds, of which one has a single way for each function, those with shorter vectors;
+- TVM's own loops, and the same operators unfused, each scheduled by itself.
+
+Reported:
 
 - the rank correlation (Spearman) of predicted and measured seconds, over all points and within each
   workload;
-- for how many workloads the plan that is chosen by prediction is within 5 % of the best measured.
+- for how many workloads the way that is chosen by prediction is within 5 % of the best measured;
+- its time over that of TVM's own loops and of the unfused operators.
 
-    python benchmarks/kinds.py                 five minutes; writes results/kinds.json
+    python benchmarks/kinds.py                 three minutes; writes results/kinds.json
     python benchmarks/kinds.py --only conv     a part; writes nothing
-
-Row programs and elementwise work have one plan for each function; how their predictions rank
-operators is in results/operators.json.
 """
 
 from __future__ import annotations
@@ -20,134 +24,199 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tvm
 from fusion import conditions
+from kinds_ways import ways
+from kinds_workloads import WORKLOADS
 from planner import spearman
 from primitive import progress, to_json
 from provenance import provenance
-from tvm import te, topi
 
-from fuse_epilogue.kernels.cpu import contraction
-from fuse_epilogue.kernels.cpu.contraction.plan import Plan, choose
 from fuse_epilogue.kernels.cpu.vector_math import with_vector_functions
-from fuse_epilogue.recognize.contraction import read_contraction
-from fuse_epilogue.recognize.stages import read_program
 from fuse_epilogue.schedules import host
+from fuse_epilogue.transform.kinds import Work, candidates
 
 RESULTS = Path(__file__).resolve().parent / "results" / "kinds.json"
-CONSTANT = 1  # the parameter of weights
-POINTS, TURNS = 8, 9
-NEAR = 1.05
+TURNS = 9
+#: Turns of the last round for each of the first, of the ways that may be the best, and how much
+#: slower those were in the first.
+LAST_TURNS, MAY_BE_BEST = 3, 1.2
+NEAR, BEHIND = 1.05, 1.03
 SAMPLE_S = 0.002
+TOLERANCE = 1e-5  # of the largest result
+TVM, UNFUSED = "TVM", "unfused"
+
+Run = Callable[[], Any]
+Samples = dict[str, list[float]]
 
 
-def product(m: int, n: int, k: int, dtype: str = "float32") -> Any:
-    """Return a product of matrices."""
-    x = te.placeholder((m, k), dtype, "x")
-    of_weights, total = ("int8", "int32") if dtype == "uint8" else (dtype, dtype)
-    w = te.placeholder((k, n), of_weights, "w")
-    at = te.reduce_axis((0, k), "k")
-    y = te.compute(
-        (m, n), lambda i, j: te.sum(x[i, at].astype(total) * w[at, j].astype(total), at), "y"
-    )
-    return te.create_prim_func([x, w, y]).with_attr("tirx.noalias", True)
-
-
-def conv(shape: tuple[int, ...], filters: int, size: int, stride: int = 1, **given: Any) -> Any:
-    """Return a convolution of images NHWC."""
-    dtype, groups = given.get("dtype", "float32"), given.get("groups", 1)
-    x = te.placeholder(shape, dtype, "x")
-    of_weights, total = ("int8", "int32") if dtype == "uint8" else (dtype, dtype)
-    w = te.placeholder((filters, size, size, shape[3] // groups), of_weights, "w")
-    y = topi.nn.conv(x, w, stride, size // 2, 1, groups, "NHWC", "OHWI", total)
-    return te.create_prim_func([x, w, y]).with_attr("tirx.noalias", True)
-
-
-WORKLOADS: dict[str, Callable[[], Any]] = {
-    "product-64x128x128": lambda: product(64, 128, 128),
-    "product-128x768x768": lambda: product(128, 768, 768),
-    "product-196x256x64": lambda: product(196, 256, 64),
-    "product-7x512x300": lambda: product(7, 512, 300),
-    "product-1x1024x1024": lambda: product(1, 1024, 1024),
-    "product-300x10x512": lambda: product(300, 10, 512),
-    "product-bytes-128x768x768": lambda: product(128, 768, 768, "uint8"),
-    "product-bytes-33x100x70": lambda: product(33, 100, 70, "uint8"),
-    "conv-64-64-3x3-56": lambda: conv((1, 56, 56, 64), 64, 3),
-    "conv-128-128-3x3s2-28": lambda: conv((1, 28, 28, 128), 128, 3, 2),
-    "conv-256-64-1x1-28": lambda: conv((1, 28, 28, 256), 64, 1),
-    "conv-512-512-3x3-7": lambda: conv((1, 7, 7, 512), 512, 3),
-    "conv-3-32-3x3s2-112": lambda: conv((1, 112, 112, 3), 32, 3, 2),
-    "conv-96-96-3x3-28-depthwise": lambda: conv((1, 28, 28, 96), 96, 3, groups=96),
-    "conv-bytes-64-64-3x3-28": lambda: conv((1, 28, 28, 64), 64, 3, dtype="uint8"),
-}
-
-
-def plans_of(func: Any) -> list[Plan]:
-    """Return the plans of a workload, the one that is chosen first."""
-    program, target = read_program(func), host(1)
-    found: list[Plan] = []
-    for pad in (False, True):
-        read = None if program is None else read_contraction(program, pad)
-        if read is not None:
-            machine = contraction.machine_of(target, 1)
-            found += choose(read, machine, (False, True))
-    return sorted(found, key=lambda plan: plan.cycles)[:POINTS]
-
-
-def measure(name: str, turns: int) -> dict[str, Any]:
-    """Compare the plans' results and time them in turns."""
-    func, target = WORKLOADS[name](), host(1)
+def arrays_of(func: Any) -> list[np.ndarray]:
+    """Return an array of small integers for each parameter."""
     rng = np.random.default_rng(0)
-    given = [
+    return [
         rng.integers(0, 4, tuple(map(int, param.shape))).astype(str(param.dtype))
         for param in func.params
     ]
-    runs, predicted = [], []
-    expected = None
-    for plan in plans_of(func):
-        made = contraction.scheduled(plan, target, 1)
-        packed = [
-            made.packing[place].pack(array) if place in made.packing else array
-            for place, array in enumerate(given)
-        ]
-        main = with_vector_functions(made.func).with_attr("global_symbol", "main")
-        arrays = [tvm.runtime.tensor(array) for array in packed]
-        run = tvm.compile(main, target=target)["main"]
-        run(*arrays)
-        result = arrays[-1].numpy()
-        if expected is not None and not np.array_equal(result, expected):
-            raise RuntimeError(f"{name}: two plans differ")
-        expected = result
-        runs.append((run, arrays))
-        predicted.append(made.predicted_s)
 
-    def sample(place: int, count: int) -> float:
-        run, arrays = runs[place]
-        begin = time.process_time()
-        for _ in range(count):
-            run(*arrays)
-        return (time.process_time() - begin) / count
 
-    counts = [max(1, min(500, round(SAMPLE_S / sample(place, 2)))) for place in range(len(runs))]
-    samples: list[list[float]] = [[] for _ in runs]
-    for turn in range(turns):
-        for number in range(len(runs)):
-            place = (turn + number) % len(runs)
-            samples[place].append(sample(place, counts[place]))
-    measured = [statistics.median(each) for each in samples]
-    return {
-        "predicted_s": predicted,
-        "measured_s": measured,
-        # Where memory decides, predictions are all equal.
-        "rank_correlation": spearman(predicted, measured) if len(set(predicted)) > 2 else None,
-        "chosen/best": measured[0] / min(measured),
-        "samples_s": [[float(f"{t:.4g}") for t in each] for each in samples],
+def compiled(func: Any) -> Any:
+    """Return a function that is compiled for this machine."""
+    named = func.with_attr("global_symbol", "main")
+    return tvm.compile(named, target=host(1))["main"]
+
+
+def started(run: Any, arrays: Sequence[np.ndarray]) -> tuple[Run, list[np.ndarray]]:
+    """Run a function once; return how to run it again, and what is in its arrays."""
+    given = [tvm.runtime.tensor(array) for array in arrays]
+    run(*given)
+    return lambda: run(*given), [each.numpy() for each in given]
+
+
+def of_way(scheduled: Any, arrays: Sequence[np.ndarray]) -> tuple[Run, list[np.ndarray]]:
+    """Return how to run a scheduled function, and its results."""
+    packed = [
+        scheduled.packing[place].pack(array) if place in scheduled.packing else array
+        for place, array in enumerate(arrays)
+    ]
+    run, results = started(compiled(with_vector_functions(scheduled.func)), packed)
+    return run, [
+        array if place in scheduled.packing else results[place]
+        for place, array in enumerate(arrays)
+    ]
+
+
+def unfused(workload: Any) -> Run:
+    """Return how to run the steps of a workload, each of which is scheduled by itself."""
+    runs = []
+    for func in workload.unfused:
+        constants = (
+            workload.constants if len(func.params) > max(workload.constants, default=0) + 1 else ()
+        )
+        scheduled = next(candidates(Work(func, host(1), 1, frozenset(constants))))
+        runs.append(of_way(scheduled, arrays_of(func))[0])
+
+    def run() -> None:
+        for each in runs:
+            each()
+
+    return run
+
+
+def check(what: str, results: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> None:
+    """Raise RuntimeError if the results of a way are not as expected."""
+    for one, other in zip(results, expected, strict=True):
+        a, b = one.astype("float64"), other.astype("float64")
+        if not np.abs(a - b).max() <= TOLERANCE * max(1.0, np.abs(b).max()):
+            raise RuntimeError(f"{what} has different results")
+
+
+def measure(name: str, turns: int) -> dict[str, Any]:
+    """Compare the results of the ways and time them in turns."""
+    workload = WORKLOADS[name]()
+    arrays = arrays_of(workload.func)
+    plain, expected = started(compiled(workload.func), arrays)
+    runs: dict[str, Run] = {}
+    found = ways(workload)
+    for way in found:
+        run, results = of_way(way.schedule(), arrays)
+        check(f"{name}: {way.name}", results, expected)
+        runs[way.name] = run
+    names = list(runs)
+    runs[TVM] = plain
+    if workload.unfused:
+        runs[UNFUSED] = unfused(workload)
+
+    samples = in_turns(runs, turns)
+    measured = {each: statistics.median(times) for each, times in samples.items()}
+    limit = MAY_BE_BEST * min(measured.values())
+    last = {each: run for each, run in runs.items() if measured[each] <= limit or each == names[0]}
+    more = in_turns(last, turns * LAST_TURNS)
+    ratios = {each: over(more, names[0], each) for each in last}
+    row = {
+        "kind": found[0].kind,
+        "ways": names,
+        "predicted_s": [way.predicted_s for way in found],
+        "measured_s": [measured[each] for each in names],
+        "chosen/best": max(ratios.values()),
+        "best": max(ratios, key=ratios.__getitem__),
+        "TVM_s": measured[TVM],
+        "chosen/TVM": ratios.get(TVM, over(samples, names[0], TVM)),
     }
+    if workload.unfused:
+        row["chosen/unfused"] = ratios.get(UNFUSED, over(samples, names[0], UNFUSED))
+    # Where memory decides, predictions are all equal.
+    several = len(set(row["predicted_s"])) > 2
+    row["rank_correlation"] = spearman(row["predicted_s"], row["measured_s"]) if several else None
+    row["samples_s"] = {p: [float(f"{t:.4g}") for t in each] for p, each in samples.items()}
+    return row
+
+
+def in_turns(runs: dict[str, Run], turns: int) -> Samples:
+    """Return the processor time of a run of each in every turn; another one is first in each."""
+
+    def sample(run: Run, count: int) -> float:
+        begin = time.thread_time()
+        for _ in range(count):
+            run()
+        return (time.thread_time() - begin) / count
+
+    counts = {
+        name: max(1, min(3000, round(SAMPLE_S / sample(run, 2)))) for name, run in runs.items()
+    }
+    samples: Samples = {name: [] for name in runs}
+    order = list(runs)
+    for turn in range(turns):
+        first = turn % len(order)
+        for name in order[first:] + order[:first]:
+            samples[name].append(sample(runs[name], counts[name]))
+    return samples
+
+
+def over(samples: Samples, one: str, other: str) -> float:
+    """Return the median of the ratios of two ways within the turns."""
+    pairs = zip(samples[one], samples[other], strict=True)
+    return statistics.median(a / b for a, b in pairs)
+
+
+def judged(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return the figures of some workloads together."""
+    points = [
+        pair
+        for row in rows.values()
+        for pair in zip(row["predicted_s"], row["measured_s"], strict=True)
+    ]
+    within = [row["rank_correlation"] for row in rows.values() if row["rank_correlation"]]
+    return {
+        "points": len(points),
+        "rank_correlation": spearman(*zip(*points, strict=True)) if len(points) > 2 else None,
+        "rank_correlation_within_median": statistics.median(within) if within else None,
+        "chosen_within_5_percent": sum(row["chosen/best"] <= NEAR for row in rows.values()),
+        "behind_TVM_by_3_percent": sum(row["chosen/TVM"] > BEHIND for row in rows.values()),
+        "behind_unfused_by_3_percent": sum(
+            row.get("chosen/unfused", 0.0) > BEHIND for row in rows.values()
+        ),
+    }
+
+
+def shown(name: str, row: dict[str, Any]) -> str:
+    """Return the line of a workload."""
+    ranks = row["rank_correlation"]
+    others = "".join(
+        f"   / {other} {row[f'chosen/{other}']:.3f}"
+        for other in (TVM, UNFUSED)
+        if f"chosen/{other}" in row
+    )
+    within = "" if ranks is None else f"   rank correlation {ranks:.2f}"
+    return (
+        f"{name:34} {row['kind']:14} {row['measured_s'][0] * 1e6:9.2f} us (predicted "
+        f"{row['predicted_s'][0] * 1e6:9.2f})   {len(row['ways']):2} ways   chosen / best "
+        f"{row['chosen/best']:.3f}{others}{within}"
+    )
 
 
 def main() -> None:
@@ -162,35 +231,26 @@ def main() -> None:
         "benchmark": "kinds",
         **provenance("kinds"),
         "turns": args.turns,
-        "clock": "time on the processors",
+        "clock": "time of the thread on its processor",
     }
     rows: dict[str, dict[str, Any]] = {}
     for name in WORKLOADS:
         if args.only and not name.startswith(tuple(args.only)):
             continue
         progress(name)
-        rows[name] = row = measure(name, args.turns)
+        rows[name] = measure(name, args.turns)
         progress()
-        ranks = row["rank_correlation"]
-        within = "" if ranks is None else f"rank correlation {ranks:.2f}"
-        print(
-            f"{name:30} {len(row['measured_s'])} plans   chosen / best {row['chosen/best']:.3f}   "
-            f"{within}",
-            flush=True,
-        )
-    points = [
-        pair
-        for row in rows.values()
-        for pair in zip(row["predicted_s"], row["measured_s"], strict=True)
-    ]
-    report["points"] = len(points)
-    report["rank_correlation"] = spearman(*zip(*points, strict=True))
-    report["chosen_within_5_percent"] = sum(row["chosen/best"] <= NEAR for row in rows.values())
+        print(shown(name, rows[name]), flush=True)
+    report |= judged(rows)
+    kinds = dict.fromkeys(row["kind"] for row in rows.values())
+    report["by_kind"] = {
+        kind: judged({name: row for name, row in rows.items() if row["kind"] == kind})
+        for kind in kinds
+    }
+    for kind, figures in {"all": judged(rows), **report["by_kind"]}.items():
+        count = sum(kind in ("all", row["kind"]) for row in rows.values())
+        print(f"{kind}, {count} workloads: {figures}")
     report["workloads"] = rows
-    print(
-        f"{report['points']} points: rank correlation {report['rank_correlation']:.3f}; chosen "
-        f"within 5 % of the best for {report['chosen_within_5_percent']} of {len(rows)}"
-    )
     if not args.only:
         RESULTS.write_text(to_json(report))
 

@@ -19,7 +19,7 @@ import argparse
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -151,9 +151,10 @@ CASES: dict[str, tuple[tuple[tuple[int, ...], ...], Callable[..., Any]]] = {
 }
 
 
-def lowered(name: str) -> ir.IRModule:
-    """Return an operator as a module of PrimFuncs, and of the Relax function that calls them."""
-    shapes, build = CASES[name]
+def lower(
+    shapes: Sequence[tuple[int, ...]], build: Callable[..., Any], fused: bool = True
+) -> ir.IRModule:
+    """Return operators as a module of PrimFuncs, and of the Relax function that calls them."""
     params = [
         relax.Var(f"x{place}", relax.TensorType(shape, "float32"))
         for place, shape in enumerate(shapes)
@@ -163,8 +164,11 @@ def lowered(name: str) -> ir.IRModule:
         with builder.dataflow():
             out = builder.emit_output(builder.normalize(build(*params)))
         builder.emit_func_output(out)
+    passes = [
+        each for each in function_passes() if fused or each.info.name not in ("FuseOps", "FuseTIR")
+    ]
     with host(1):
-        return ir.transform.Sequential(function_passes())(builder.get())
+        return ir.transform.Sequential(passes)(builder.get())
 
 
 def parties(mod: ir.IRModule) -> tuple[dict[str, Any], FunctionSchedule]:
@@ -196,7 +200,7 @@ def arrays_of(mod: ir.IRModule) -> list[np.ndarray]:
 
 def measure(name: str, turns: int) -> dict[str, Any]:
     """Compare the parties' results and time them in turns."""
-    mod = lowered(name)
+    mod = lower(*CASES[name])
     made, schedule = parties(mod)
     given = {party: [tvm.runtime.tensor(array) for array in arrays_of(mod)] for party in made}
     for party, function in made.items():

@@ -45,7 +45,13 @@ DEPENDS_ON: dict[str, tuple[str, ...]] = {
     "fuzz_modules": ("cpp", f"{PACKAGE}/transform", "tests/generated_modules"),
     "fuzz_neuron": ("cpp", f"{PACKAGE}/neuron", *SCHEDULES, "tests/guarded_functions"),
     "fuzz_schedules": ("cpp", *SCHEDULES, "tests/planned_functions"),
-    "kinds": (*SCHEDULES, "benchmarks/kinds.py"),
+    "kinds": (
+        f"{PACKAGE}/transform",
+        *SCHEDULES,
+        "benchmarks/kinds.py",
+        "benchmarks/kinds_ways.py",
+        "benchmarks/kinds_workloads.py",
+    ),
     "model_fusion": ("cpp", f"{PACKAGE}/transform", "benchmarks/model_fusion.py"),
     "models": (
         *(f"{PACKAGE}/{folder}" for folder in ("models", "transform")),

@@ -16,9 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import tvm
 from tvm import tirx
-from tvm.ir import Call, prim
+from tvm.ir import Call, TensorLoad, prim
 from tvm.target import Target
 
 from ...recognize.defined import may_be_discarded
@@ -28,6 +27,18 @@ from ...tir.affine import affine_of
 from ...tir.build import with_fields
 from ...tir.walk import handle, parts_of, substitute, uses
 from ..scheduled import Scheduled
+from .costs import (
+    CALL_S,
+    CLOCK_HZ,
+    NODE_CYCLES,
+    bytes_per_cycle,
+    element_bytes,
+    pieces,
+    together,
+    touched_bytes,
+    work,
+    zero,
+)
 from .loops import FlatViews, flat_index, index, loop, sequence, with_loads
 from .transposition import EDGE, transposed_block
 
@@ -37,18 +48,9 @@ CHEAP = 24
 TILE = 16
 #: Elements below which a second thread does not pay: starting it takes some microseconds.
 PARALLEL_FROM = 1 << 15
-#: Bytes per second that one core moves, read and written: measured with caches warm.
-BYTES_PER_S = 3e10
-#: Seconds of a node of an expression, for a vector: half a clock.
-NODE_S = 1.2e-10
-#: Nodes of a function such as exp, and functions that are one instruction or two.
-NODES_OF_FUNCTION = 20
-INSTRUCTIONS = frozenset(
-    {
-        *("ceil", "fabs", "floor", "if_then_else", "nearbyint"),
-        *("reinterpret", "round", "rsqrt", "sqrt", "trunc"),
-    }
-)
+#: Cycles of an element that is not next to the one before it: it is loaded or shuffled alone, about
+#: three in a cycle.
+JUMP_CYCLES = 0.35
 
 
 def schedule(
@@ -97,7 +99,7 @@ def schedule(
     nests = [nest(stage, views, lanes, threads) for stage in small.stages]
     body = sequence([*allocated, *views.declare(sequence(nests))])
     func = with_fields(program.func, body=body)
-    seconds = sum(predicted_s(stage, lanes) for stage in small.stages)
+    seconds = CALL_S + sum(predicted_s(stage, lanes) for stage in small.stages)
     return Scheduled(func, "elementwise", predicted_s=seconds)
 
 
@@ -110,28 +112,27 @@ def predicted_s(stage: Stage, lanes: int) -> float:
     lanes : int
         Number of elements of a vector.
     """
-    elements = math.prod(stage.shape)
-    width = sum(
-        element_bytes(buffer) for buffer in [stage.output, *(x.source for x in stage.loads)]
-    )
-    lanes = lanes if _may_be_vector(stage) else 1
-    return elements * max(width / BYTES_PER_S, _work(stage.value) * NODE_S / lanes)
+    size = sum(touched_bytes(stage).values())
+    flat = _collapsed(_flattened(stage, FlatViews()))
+    elements = math.prod(flat.shape)
+    extent = flat.shape[-1] if flat.shape else 1
+    inner = [axis.var for axis in flat.axes[-1:]]
+    vectors = pieces(extent, lanes) if _may_be_vector(flat) else extent
+    jumps = sum(_jumps(load, flat) for load in flat.loads)
+    computing = elements // extent * vectors * NODE_CYCLES * (1 + work(flat.value, *inner))
+    computing += elements * JUMP_CYCLES * jumps
+    return together(computing, size / bytes_per_cycle(size)) / CLOCK_HZ
 
 
-def _work(value: Any) -> int:
-    """Return the instructions of an element, about: addresses are not among them."""
-    value = with_loads(value, prim_zero)
-    functions = [
-        call
-        for call in parts_of(value, Call)
-        if getattr(call.op, "name", "").rpartition(".")[2] not in INSTRUCTIONS
-    ]
-    return len(parts_of(value, tirx.Expr)) + NODES_OF_FUNCTION * len(functions)
-
-
-def element_bytes(buffer: Any) -> int:
-    """Return the bytes of an element of a buffer."""
-    return max(1, int(tvm.DataType(str(buffer.dtype)).bits) // 8)
+def _jumps(load: Any, stage: Stage) -> bool:
+    """Return whether neighbours along the last axis are neither equal nor next to each other."""
+    at = load.indices[0]
+    if not stage.axes:
+        return False
+    if any(uses(each, stage.axes[-1].var) for each in parts_of(at, TensorLoad)):
+        return True
+    found = affine_of(with_loads(at, zero), [axis.var for axis in stage.axes])
+    return found is None or found.factors[-1] not in (0, 1)
 
 
 def _pays(stage: Stage, readers: Sequence[Stage]) -> bool:
@@ -448,7 +449,7 @@ def _merged(stage: Stage, place: int) -> Stage | None:
         if access.strides[place] != inner.extent * access.strides[place + 1]:
             return None
     value = stage.value
-    hidden = with_loads(value, lambda load: prim_zero(load))
+    hidden = with_loads(value, zero)
     if uses(hidden, outer.var, inner.var):
         return None
     together = Axis(
@@ -464,11 +465,6 @@ def _merged(stage: Stage, place: int) -> Stage | None:
     return replace(
         stage, axes=axes, stores=(replace(stage.stores[0], value=with_loads(value, load)),)
     )
-
-
-def prim_zero(load: Any) -> Any:
-    """Return a constant of a load's type."""
-    return tirx.const(0, str(load.ty.dtype))
 
 
 def _access(load: Any, stage: Stage) -> Access:

@@ -23,7 +23,8 @@ from tvm.target import Target
 from ...recognize.scan import Scan
 from ...targets import vector_bits
 from ..scheduled import Scheduled
-from .elementwise import BYTES_PER_S, PARALLEL_FROM
+from .costs import CALL_S, CLOCK_HZ, bytes_per_cycle
+from .elementwise import PARALLEL_FROM
 from .loops import FlatViews, index, loop, sequence
 
 #: Rows that are computed at once, and vectors of columns.
@@ -67,14 +68,15 @@ def schedule(scan: Scan, target: Target, threads: int = 1) -> Scheduled:
         widest = max(_bits(scan.source), _bits(scan.result))
         lanes = max(1, vector_bits(target) // widest)
         body = kernel.columns(outer, lanes)
-        predicted = elements * (_bits(scan.source) + _bits(scan.result)) / 8 / BYTES_PER_S
+        size = elements * (_bits(scan.source) + _bits(scan.result)) / 8
+        predicted = size / bytes_per_cycle(size) / CLOCK_HZ
     else:
         body = kernel.rows(outer)
         predicted = elements * _STEP_S / min(ROWS, outer)
     func = tirx.PrimFunc(
         params, sequence(views.declare(body)), scan.func.ret_type, attrs=scan.func.attrs
     )
-    return Scheduled(func, "scan", predicted_s=predicted / max(1, threads))
+    return Scheduled(func, "scan", predicted_s=CALL_S + predicted / max(1, threads))
 
 
 def _bits(buffer: Any) -> int:

@@ -18,15 +18,23 @@ from ....tir.build import with_fields
 from ....tir.walk import handle
 from ...scheduled import Packing, Scheduled
 from .. import elementwise
+from ..costs import CALL_S, CLOCK_HZ
 from ..loops import FlatViews, index, sequence
 from .dot_products import instructions_of
 from .kernel import Kernel
 from .panels import Layout, packed_type, packing_loops, packing_of
-from .plan import CLOCK_HZ, Machine, Plan, all_plans, choose
+from .plan import Machine, Plan, all_plans, choose
 from .taps import tap_order
 from .winograd import WinogradPlan, scheduled_winograd, winograd_plans
 
-__all__ = ["alternatives", "machine_of", "packed_alike", "schedule", "scheduled"]
+__all__ = [
+    "alternatives",
+    "constant_operands",
+    "machine_of",
+    "packed_alike",
+    "schedule",
+    "scheduled",
+]
 
 #: Ways of a function that are worth a measurement.
 ALTERNATIVES = 4
@@ -163,7 +171,7 @@ def _plans(
         contraction = read_contraction(program, pad)
         if contraction is None or not _is_known(contraction):
             continue
-        constant = _constant(contraction, constants)
+        constant = constant_operands(contraction, constants)
         # What is left out at a border is 0 times a weight: NaN if the weight is infinite. Constant
         # weights are taken to be finite.
         if (contraction.a.bounds and not constant[1]) or (contraction.b.bounds and not constant[0]):
@@ -179,7 +187,15 @@ def _is_known(contraction: Contraction) -> bool:
     )
 
 
-def _constant(contraction: Contraction, constants: frozenset[int]) -> tuple[bool, bool]:
+def constant_operands(contraction: Contraction, constants: frozenset[int]) -> tuple[bool, bool]:
+    """Return whether each operand is constant at every call.
+
+    Parameters
+    ----------
+    contraction : Contraction
+    constants : frozenset[int]
+        Indices of the parameters that are.
+    """
     params = contraction.program.params
 
     def is_constant(load: Any) -> bool:
@@ -224,6 +240,6 @@ def scheduled(plan: Plan, target: Target, threads: int) -> Scheduled:
         made,
         "contraction",
         "tail" if fused else "none",
-        plan.cycles / CLOCK_HZ,
+        CALL_S + plan.cycles / CLOCK_HZ,
         packing,
     )

@@ -10,8 +10,17 @@ from typing import Any
 import tvm
 
 from ....recognize.contraction import Contraction
+from ..costs import (
+    MEMORY_BYTES_PER_CYCLE,
+    NODE_CYCLES,
+    added,
+    bytes_per_cycle,
+    pieces,
+    together,
+    work,
+)
 from .dot_products import Instruction
-from .tiles import Group, groups
+from .tiles import Group, groups, row_values, share_inside
 from .words import Words, in_words
 
 #: Rows of the tallest tile. With 14 rows of two vectors of 512 bits, too few registers are left for
@@ -19,24 +28,28 @@ from .words import Words, in_words
 MOST_ROWS = 12
 #: Cycles of a fused multiply-add, two of which begin in a cycle.
 LATENCY = 4.0
-#: Cycles of a tile beyond its products: sums begin, are stored, addresses are computed.
-TILE_CYCLES = 30.0
-#: Cycles per second where nothing is known about the clock.
-CLOCK_HZ = 3.2e9
+#: Instructions in flight (Intel's Skylake; newer cores have more): while the last products of a
+#: short tile wait for its sums, those of the next tiles begin.
+WINDOW = 224
+#: Cycles of a tile beyond its products, for addresses and loops, and for a vector of sums, of which
+#: one is stored in a cycle.
+TILE_CYCLES, SUM_CYCLES = 8.0, 1.0
 #: Cycles in which an element of the rows' operand is copied in the type of an instruction.
 COPY_CYCLES = 0.25
 #: Sums of the shortest vector of an instruction on words.
 LEAST_WORD_LANES = 4
-#: Bytes in a cycle that one core is assumed to get from memory or the last cache (20 GB/s), and
-#: from the second cache.
-BYTES_PER_CYCLE, L2_BYTES_PER_CYCLE = 6.25, 32.0
-#: Share of the shorter one of computing and moving that adds to the longer one. Any value above 0
-#: tells tiles from each other that all wait for memory; 0.2 is an assumption, not a fit.
-OVERLAPPED = 0.2
+#: Bytes in a cycle of a panel that is in the second cache.
+L2_BYTES_PER_CYCLE = 32.0
+#: Powers by which the times of products and of loads add, from the second cache and from the first.
+#: Loads begin ahead and cost nothing until no time is left: on AMD's Zen 5, tiles of 4 x 6 vectors,
+#: which use up the rate of the second cache, take 1.05 to 1.16 times as long as those of 6 x 4,
+#: which need two thirds of it and take about as long as 9 x 3, which need less than half. Tiles of
+#: 12 x 2, with 14 loads for 24 products, take up to 1.05 times as long as 6 x 4, with 10.
+NEAR_POWER, LOADS_POWER = 10, 6
 #: Bytes of the rows' operand from which it is assumed to come from far away a second time.
 NEAR_BYTES = 1 << 18
-#: Bytes of a panel up to which it is assumed to stay in the second cache.
-L2_BYTES = 3 << 18
+#: Bytes of a panel up to which it is assumed to stay in the first cache, and in the second.
+L1_BYTES, L2_BYTES = 1 << 15, 3 << 18
 #: Cycles in which a line comes from the second cache, where each read needs one.
 L2_CYCLES = 2.0
 #: Bytes after which the sets of the first cache begin again, and lines of a set: the fewest of x86
@@ -149,13 +162,15 @@ def _with_place(
     contraction: Contraction, machine: Machine, constants: tuple[bool, bool]
 ) -> Iterator[tuple[int, Plan]]:
     """Yield every way with the place of the operand that has the rows."""
-    both = (contraction, constants[1]), (contraction.swapped(), constants[0])
+    both = (contraction, constants), (contraction.swapped(), constants[::-1])
     for place, (one, constant) in enumerate(both):
         for plan in (*plans_of(one, machine, constant), *_word_plans(one, machine, constant)):
             yield place, plan
 
 
-def _word_plans(contraction: Contraction, machine: Machine, constant: bool) -> Iterator[Plan]:
+def _word_plans(
+    contraction: Contraction, machine: Machine, constant: tuple[bool, bool]
+) -> Iterator[Plan]:
     for instruction, lanes in machine.instructions:
         found = in_words(contraction, instruction)
         if found is not None:
@@ -163,7 +178,10 @@ def _word_plans(contraction: Contraction, machine: Machine, constant: bool) -> I
 
 
 def plans_of(
-    contraction: Contraction, machine: Machine, constant: bool, words: Words | None = None
+    contraction: Contraction,
+    machine: Machine,
+    constant: tuple[bool, bool],
+    words: Words | None = None,
 ) -> Iterator[Plan]:
     """Yield the ways in which `b` is the operand with the vector.
 
@@ -171,8 +189,8 @@ def plans_of(
     ----------
     contraction : Contraction
     machine : Machine
-    constant : bool
-        Whether `b` is constant at every call.
+    constant : tuple[bool, bool]
+        Whether `a` and `b` are constant at every call.
     words : Words, optional
         Words of the contraction, if one of its axes is counted in words.
     """
@@ -208,7 +226,7 @@ def _row_axes(contraction: Contraction, vector: int) -> list[tuple[int, ...]]:
 def _tiles(
     contraction: Contraction,
     machine: Machine,
-    constant: bool,
+    constant: tuple[bool, bool],
     vector: int,
     rows: tuple[int, ...],
     outer: tuple[int, ...],
@@ -233,7 +251,7 @@ def _tiles(
                 registers = sums + vectors + (1 if words.instruction.adds else 2)
             if shared:
                 # Windows overlap: LLVM keeps what it has loaded for the next taps.
-                registers = 2 * sums
+                registers = 2 * sums + vectors
             if registers > machine.registers:
                 continue
             count = -(-total // most)
@@ -243,13 +261,13 @@ def _tiles(
             cut = groups(contraction, rows, most)
             if cut is None:
                 continue
-            packing = "constant" if constant else "kernel"
+            packing = "constant" if constant[1] else "kernel"
             if words is None:
-                packing = _packing(contraction, vector, total, constant)
+                packing = _packing(contraction, vector, total, constant[1])
             plan = Plan(
                 contraction, vector, rows, outer, tuple(cut), vectors, lanes, packing, 0.0, words
             )
-            yield replace(plan, cycles=_cycles(plan))
+            yield replace(plan, cycles=_cycles(plan, constant))
 
 
 def _packing(contraction: Contraction, vector: int, rows: int, constant: bool) -> str:
@@ -271,50 +289,85 @@ def _b_bytes(contraction: Contraction) -> int:
     return size * 4
 
 
-def loop_cycles(plan: Plan) -> float:
-    """Return the predicted cycles of the loops on one core, with the vector operand's way there."""
-    contraction, lanes, words = plan.contraction, plan.lanes, plan.words
+def loop_cycles(plan: Plan, far: bool = False) -> float:
+    """Return the predicted cycles of the loops on one core.
+
+    Parameters
+    ----------
+    plan : Plan
+    far : bool
+        Whether each panel comes from far away while the loops wait for it.
+    """
+    contraction, lanes = plan.contraction, plan.lanes
     extents = contraction.extents
     steps = math.prod(axis.extent for axis in contraction.reduced)
-    shared = contraction.a.has(plan.vector)
     full, rest = divmod(extents[plan.vector], plan.width)
-    panels = [(plan.vectors, full), (-(-rest // lanes), 1)] if rest else [(plan.vectors, full)]
+    # Without the zeros of a packed operand, the last vector is loaded and computed in parts.
+    whole = plan.packing != "none" and not contraction.a.has(plan.vector)
+    parts = -(-rest // lanes) if whole else pieces(rest, lanes)
+    panels = [(plan.vectors, full), (parts, 1)] if rest else [(plan.vectors, full)]
     again = math.prod(extents[axis] for axis in plan.outer if not contraction.b.has(axis))
-    evicted = _evicts(contraction, plan.rows, max(group.rows for group in plan.groups))
-    # Of windows that overlap, only what is new comes from far away.
-    size = _b_elements(contraction)
-    new = 1.0 if plan.packing != "none" else min(1.0, contraction.b.bytes / (4 * size))
     one_row_of_panels = 0.0
     for wide, number in panels:
         panel = 4 * steps * wide * lanes
-        far = new * panel / BYTES_PER_CYCLE
-        near = panel / L2_BYTES_PER_CYCLE if panel <= L2_BYTES else far
+        from_far = panel / MEMORY_BYTES_PER_CYCLE
+        near = panel / L2_BYTES_PER_CYCLE if panel <= L2_BYTES else from_far
         of_panel = 0.0
         for group in plan.groups:
-            loads = group.rows * (wide if shared else 1) + wide
-            step = max(group.rows * wide / 2, loads / 2)
-            if evicted:
-                step = max(step, L2_CYCLES * group.rows)
-            if contraction.dtype == "float32" or contraction.dtype == "float64":
-                step = max(step, LATENCY)
-            elif words is not None:
-                step = max(step, LATENCY) if words.instruction.adds else step
-            else:
-                # Products of 32 bits are two operations, and operands are widened.
-                step = 3 * step
             tiles = again * group.count
-            of_group = tiles * (max(steps * step, near) + TILE_CYCLES)
-            if contraction.stored.factors[plan.vector] != 1:
-                of_group += tiles * group.rows * wide * lanes
-            # Groups have loops of their own, and each reads the panel from far away.
-            of_panel += max(of_group, far)
+            products, results = _tile_cycles(plan, group, wide)
+            # Only the first tile waits for a panel that stays in the first cache.
+            waiting = 1 if panel <= L1_BYTES else tiles
+            of_group = waiting * added(products, near, NEAR_POWER)
+            of_group += (tiles - waiting) * products + tiles * results
+            of_panel += max(of_group, from_far) if far else of_group
         one_row_of_panels += number * of_panel
     return one_row_of_panels * math.prod(
         extents[axis] for axis in plan.outer if contraction.b.has(axis)
     )
 
 
-def _cycles(plan: Plan) -> float:
+def _tile_cycles(plan: Plan, group: Group, wide: int) -> tuple[float, float]:
+    """Return the cycles of a tile: of its products, and beyond them."""
+    contraction, words = plan.contraction, plan.words
+    steps = math.prod(axis.extent for axis in contraction.reduced)
+    loads = group.rows * (wide if contraction.a.has(plan.vector) else 1) + wide
+    step = added(group.rows * wide / 2, loads / 2, LOADS_POWER)
+    if _evicts(contraction, plan.rows, max(each.rows for each in plan.groups)):
+        step = max(step, L2_CYCLES * group.rows)
+    # Tiles that are in flight together wait at the same time.
+    latency = LATENCY / max(1.0, WINDOW / (steps * (group.rows * wide + loads)))
+    if contraction.dtype == "float32" or contraction.dtype == "float64":
+        step = max(step, latency)
+    elif words is not None:
+        step = max(step, latency) if words.instruction.adds else step
+    else:
+        # Products of 32 bits are two operations, and operands are widened.
+        step = 3 * step
+    one_by_one = contraction.stored.factors[plan.vector] != 1
+    results = group.rows * wide * (plan.lanes if one_by_one else 1)
+    of_result = SUM_CYCLES + NODE_CYCLES * work(contraction.epilogue.value)
+    return steps * _share_inside(plan, group) * step, TILE_CYCLES + results * of_result
+
+
+def _share_inside(plan: Plan, group: Group) -> float:
+    """Return the share of the products of a tile that are not left out, about."""
+    contraction, extents = plan.contraction, plan.contraction.extents
+    outer = [bound for bound in contraction.a.bounds if bound.axis not in plan.rows]
+    share = math.prod(
+        share_inside(bound, extents, range(extents[bound.axis]) if bound.axis >= 0 else (0,))
+        for bound in outer
+    )
+    if group.border:
+        inner = [bound for bound in contraction.a.bounds if bound.axis in plan.rows]
+        rows = range(group.start, group.start + group.rows)
+        values = [row_values(extents, plan.rows, row) for row in rows]
+        for bound in inner:
+            share *= share_inside(bound, extents, [each[bound.axis] for each in values])
+    return share
+
+
+def _cycles(plan: Plan, constant: tuple[bool, bool]) -> float:
     """Return the predicted cycles on one core."""
     contraction = plan.contraction
     cycles = loop_cycles(plan)
@@ -322,8 +375,8 @@ def _cycles(plan: Plan) -> float:
     if plan.packing == "kernel":
         cycles += 2.0 * size
     # A padded copy is written and read again.
-    copied = sum(math.prod(stage.shape) for stage in contraction.before)
-    cycles += 12 * copied / BYTES_PER_CYCLE
+    copied = 4 * sum(math.prod(stage.shape) for stage in contraction.before)
+    cycles += 3 * copied / bytes_per_cycle(2 * copied)
     cycles += 0.0 if plan.words is None else plan.words.copied * COPY_CYCLES
     # An operand that is small stays near while it is read for the other panels.
     rows_bytes = contraction.a.bytes
@@ -332,7 +385,11 @@ def _cycles(plan: Plan) -> float:
     )
     times = 2 if several_panels and rows_bytes >= NEAR_BYTES else 1
     result_bytes = 4 * math.prod(axis.extent for axis in contraction.axes)
-    return with_moves(cycles, 4 * size + times * rows_bytes + result_bytes)
+    # Of windows that overlap, only what is new comes from elsewhere.
+    b_bytes = 4 * size if plan.packing != "none" else min(4 * size, contraction.b.bytes)
+    moved = (times * rows_bytes, b_bytes)
+    far = sum(size for size, each in zip(moved, constant, strict=True) if each)
+    return with_moves(cycles, sum(moved) - far + result_bytes, far)
 
 
 def _b_elements(contraction: Contraction) -> int:
@@ -341,10 +398,21 @@ def _b_elements(contraction: Contraction) -> int:
     return math.prod(extent for p, extent in enumerate(extents) if contraction.b.has(p))
 
 
-def with_moves(cycles: float, size: float) -> float:
-    """Return the cycles of computing and of moving some bytes from and to far away."""
-    moved = size / BYTES_PER_CYCLE
-    return max(cycles, moved) + OVERLAPPED * min(cycles, moved)
+def with_moves(cycles: float, given: float, constant: float = 0.0) -> float:
+    """Return the cycles of computing and of moving data meanwhile.
+
+    Parameters
+    ----------
+    cycles : float
+        Cycles of computing.
+    given : float
+        Number of bytes of arguments and results. In a model, the function before has just written
+        them, and the next one reads them: they are in the nearest cache that they fit into.
+    constant : float
+        Number of bytes of constants, which are far away: a model has others, too.
+    """
+    moving = given / bytes_per_cycle(given) + constant / MEMORY_BYTES_PER_CYCLE
+    return together(cycles, moving)
 
 
 def _evicts(contraction: Contraction, rows: tuple[int, ...], count: int) -> bool:

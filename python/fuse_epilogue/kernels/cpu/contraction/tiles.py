@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ....recognize.accesses import Bound
 from ....recognize.contraction import Contraction
@@ -107,3 +108,24 @@ def row_values(extents: Sequence[int], row_axes: Sequence[int], row: int) -> dic
     for axis in reversed(row_axes):
         row, values[axis] = divmod(row, extents[axis])
     return values
+
+
+def share_inside(bound: Bound, extents: Sequence[int], values: Sequence[int]) -> float:
+    """Return the share of the products that are inside of a bound.
+
+    Parameters
+    ----------
+    bound : Bound
+    extents : Sequence[int]
+    values : Sequence[int]
+        Values of the bound's axis.
+    """
+    taps = extents[bound.tap] if bound.tap >= 0 else 1
+    return _count_inside(bound, tuple(extents), tuple(values), taps) / (len(values) * taps)
+
+
+@lru_cache(maxsize=1024)
+def _count_inside(
+    bound: Bound, extents: tuple[int, ...], values: tuple[int, ...], taps: int
+) -> int:
+    return sum(inside(bound, extents, value, tap) for value in values for tap in range(taps))

@@ -12,26 +12,39 @@ of different rows, a vector is of as many rows, and nothing is combined over lan
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from tvm.target import Target
 
-from ....recognize.row_program import Group, RowProgram, read_row_program
-from ....recognize.row_stages import elements_of, node_count
+from ....recognize.row_program import Group, RowProgram, RowStage, read_row_program
+from ....recognize.row_stages import elements_of
 from ....recognize.stages import Program
 from ....targets import vector_bits
 from ....tir.build import with_fields
 from ....tir.walk import handle
 from ...scheduled import Scheduled
 from .. import elementwise
+from ..costs import (
+    CALL_S,
+    CLOCK_HZ,
+    NODE_CYCLES,
+    bytes_per_cycle,
+    element_bytes,
+    pieces,
+    together,
+    touched_bytes,
+    work,
+)
 from ..loops import FlatViews, sequence
 from .group import GroupKernel
 
 __all__ = ["predicted_s", "schedule"]
 
-#: Seconds of a node of an expression, for an element of a vector of one bit: measured for softmax
-#: and layer norm, from the second cache.
-NODE_BIT_S = 3e-9
+#: Nodes of a step that combines the halves of a vector: a shuffle and an operation.
+NODES_OF_HALVES = 2
+#: Nodes that choose one of two pairs: less, equal, less, both of these, either, two choices.
+NODES_OF_TUPLE = 7
 
 
 def schedule(
@@ -82,11 +95,11 @@ def schedule(
     ]
     bits = vector_bits(target)
     nests = []
-    predicted = 0.0
+    predicted = CALL_S
     for group in found.groups:
         stages = [each.stage for each in group.stages]
         if group.reduces:
-            predicted += predicted_s(group, bits) / max(1, threads)
+            predicted += predicted_s(group, stored, bits) / max(1, threads)
             nests.append(GroupKernel(group, stored, views, bits, threads).body())
         else:
             lanes = max(1, bits // 32)
@@ -97,21 +110,42 @@ def schedule(
     return Scheduled(func, "row program", _fusion(found.groups), predicted_s=predicted)
 
 
-def predicted_s(group: Group, bits: int) -> float:
+def predicted_s(group: Group, stored: frozenset[int], bits: int) -> float:
     """Return the seconds that a group is predicted to take on one thread.
 
     Parameters
     ----------
     group : Group
+    stored : frozenset[int]
+        Buffers that are stored whole; others that it computes stay near.
     bits : int
         Bits of a vector.
     """
-    seconds = 0.0
+    computing = 0.0
+    touched: dict[int, int] = {}
+    near = set()
     for each in group.stages:
-        values = each.reduction.elements if each.reduction else [each.stage.value]
-        nodes = 1 + sum(map(node_count, values))
-        seconds += elements_of(each.stage) * nodes * NODE_BIT_S / bits
-    return seconds
+        computing += _cycles(each, group, bits)
+        touched |= touched_bytes(each.stage)
+        near |= {handle(store.buffer) for store in each.stage.stores} - stored
+    size = sum(count for buffer, count in touched.items() if buffer not in near)
+    return together(computing, size / bytes_per_cycle(size)) / CLOCK_HZ
+
+
+def _cycles(each: RowStage, group: Group, bits: int) -> float:
+    """Return the cycles that a stage computes."""
+    elements = elements_of(each.stage)
+    widest = max(element_bytes(store.buffer) for store in each.stage.stores)
+    lanes = max(1, bits // (8 * widest))
+    rows = math.prod(each.stage.axes[place].extent for place in each.outer.values())
+    along_rows = group.lane is None
+    vectors = rows * pieces(elements // rows, lanes) if along_rows else elements / lanes
+    values = each.reduction.elements if each.reduction else [each.stage.value]
+    # A result is stored, or added to what is known.
+    nodes = vectors * (sum(map(work, values)) + (1 if len(values) == 1 else NODES_OF_TUPLE))
+    if each.reduction and along_rows:
+        nodes += rows * NODES_OF_HALVES * len(values) * math.log2(lanes)
+    return float(nodes * NODE_CYCLES)
 
 
 def _stored(found: RowProgram) -> frozenset[int]:

@@ -24,10 +24,8 @@ from ....tir.build import in_root, sequence
 from ....tir.walk import substitute
 from ...scheduled import Scheduled
 from ...stream.elements import updated_channel
+from ..costs import CALL_S, CLOCK_HZ, bytes_per_cycle
 from .repairs import PARALLEL_FROM
-
-#: Bytes per second that one core moves.
-BYTES_PER_S = 1e10
 
 
 def update(streams: Streams, threads: int) -> Scheduled | None:
@@ -52,7 +50,8 @@ def update(streams: Streams, threads: int) -> Scheduled | None:
     body.append(_pass(found, threads))
     func = streams.func.with_body(in_root(sequence(body), []))
     touched = sum(prod(map(int, buffer.shape)) for buffer in streams.func.params) * 4
-    return Scheduled(func, "stream update", "tail", touched / BYTES_PER_S)
+    seconds = CALL_S + touched / bytes_per_cycle(touched) / CLOCK_HZ
+    return Scheduled(func, "stream update", "tail", seconds)
 
 
 def _pass(update: Update, threads: int) -> Any:

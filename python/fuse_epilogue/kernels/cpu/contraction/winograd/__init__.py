@@ -12,9 +12,10 @@ from .....recognize.stages import Program
 from .....tir.build import with_fields
 from .....tir.walk import handle
 from ....scheduled import Packing, Scheduled
+from ...costs import CALL_S, CLOCK_HZ
 from ...loops import FlatViews, index, sequence
 from ..panels import Layout, panels_of
-from ..plan import CLOCK_HZ, Machine
+from ..plan import Machine
 from ..taps import tap_order
 from .kernel import WinogradKernel
 from .layer import read_layer
@@ -82,6 +83,6 @@ def scheduled_winograd(plan: WinogradPlan, machine: Machine) -> Scheduled:
         made,
         plan.transform.name,
         "tail" if fused else "none",
-        plan.cycles / CLOCK_HZ,
+        CALL_S + plan.cycles / CLOCK_HZ,
         packing,
     )

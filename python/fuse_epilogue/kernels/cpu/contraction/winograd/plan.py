@@ -13,8 +13,9 @@ from .....recognize.accesses import Linear, Operand
 from .....recognize.contraction import Contraction
 from .....recognize.stages import Axis
 from .....tir.walk import handle
+from ...costs import MEMORY_BYTES_PER_CYCLE
 from ...loops import index
-from ..plan import BYTES_PER_CYCLE, L2_BYTES, Machine, Plan, loop_cycles, plans_of, with_moves
+from ..plan import L2_BYTES, Machine, Plan, loop_cycles, plans_of, with_moves
 from .layer import Layer
 from .transforms import TRANSFORMS, Transform
 
@@ -77,15 +78,23 @@ def _plans(layer: Layer, transform: Transform, machine: Machine) -> Iterator[Win
         blocks = -(-total // tiles)
         if tiles < most and blocks * tiles > (1 + MOST_WASTE) * total:
             continue
-        products = min(_products(layer, transform, tiles, machine), key=loop_cycles)
+        products = min(
+            _products(layer, transform, tiles, machine),
+            key=lambda plan: loop_cycles(plan, far=True),
+        )
         cycles = _cycles(layer, transform, tiles, blocks, products, machine)
         yield WinogradPlan(layer, transform, tiles, blocks, products, cycles)
+
+
+def _product_cycles(products: Plan) -> float:
+    # Each block of tiles needs all transformed filters again, which the last cache holds at best.
+    return loop_cycles(products, far=True)
 
 
 def _products(layer: Layer, transform: Transform, tiles: int, machine: Machine) -> Iterator[Plan]:
     """Yield the ways to multiply the transformed tiles by the transformed filters."""
     contraction = product_of(layer, transform, tiles, machine.lanes)
-    for plan in plans_of(contraction, machine, True):
+    for plan in plans_of(contraction, machine, (False, True)):
         if plan.vector == 2:
             yield plan
 
@@ -138,12 +147,12 @@ def _cycles(
     channels, filters = layer.extent(layer.channels), layer.extent(layer.filters)
     vectors = (-(-channels // machine.lanes), -(-filters // machine.lanes))
     outputs = transform.outputs
-    block = loop_cycles(products)
+    block = _product_cycles(products)
     block += tiles * vectors[0] * IMAGE_CYCLES[outputs]
     block += tiles * vectors[1] * OUTPUT_CYCLES[outputs]
     between = 4 * tiles * transform.products * sum(vectors) * machine.lanes
     if between > L2_BYTES:
-        block += 2 * between / BYTES_PER_CYCLE
+        block += 2 * between / MEMORY_BYTES_PER_CYCLE
     # Threads take a block at a time.
     rounds = -(-blocks // machine.threads) * machine.threads
     axes = layer.contraction.axes
