@@ -12,6 +12,7 @@ from tvm import ir, relax, tirx
 
 from .._interrupts import is_interrupt
 from . import torch_ops
+from .onnx_nodes import with_known_nodes
 from .tir_main import with_relax_main
 from .torch_sizes import dimension_names
 
@@ -206,7 +207,7 @@ def _from_onnx(model: Any, what: str) -> ir.IRModule:
 
     try:
         # Initializers become constants; the opset is the model's own.
-        return from_onnx(model, keep_params_in_input=False)
+        return from_onnx(with_known_nodes(model), keep_params_in_input=False)
     except Exception as error:
         raise _refusal(f"Relax cannot import {what}", error) from error
 

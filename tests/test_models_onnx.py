@@ -1,0 +1,128 @@
+"""Nodes of ONNX models that are written in others first, beside ONNX's own reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fuse_epilogue
+from fuse_epilogue.models import ImportRefusal, import_model
+
+onnx = pytest.importorskip("onnx", reason="the models are of ONNX: install onnx")
+pytest.importorskip("onnx.reference")
+helper = onnx.helper
+pytestmark = [pytest.mark.full, pytest.mark.slow]
+
+ROWS, KEYS, SIZE = 5, 7, 8
+SHAPES = {"q": (2, 4, ROWS, SIZE), "k": (2, 4, KEYS, SIZE), "v": (2, 4, KEYS, SIZE)}
+VISIBLE = np.random.default_rng(1).random((2, 1, ROWS, KEYS)) < 0.6
+VISIBLE[0, 0, 2] = False  # no key
+BIAS = np.where(VISIBLE, np.float32(0.5), np.float32(-np.inf))
+
+
+def model(nodes: list[Any], opset: int, results: int = 1, **inputs: Any) -> Any:
+    """A model of nodes, the last of which has the result."""
+    typed = [
+        helper.make_tensor_value_info(
+            name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+        )
+        for name, array in inputs.items()
+    ]
+    outputs = [onnx.ValueInfoProto(name=each) for each in nodes[-1].output[:results]]
+    graph = helper.make_graph(nodes, "nodes", typed, outputs)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    return onnx.shape_inference.infer_shapes(made)
+
+
+def drawn(**shapes: Any) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def attention(mask: Any = None, groups: int = 4, **attributes: Any) -> tuple[Any, dict[str, Any]]:
+    """Attention in one node, and its arguments."""
+    own = {name: (2, groups, KEYS, SIZE) for name in "kv"}
+    arrays = drawn(**{**SHAPES, **own})
+    if mask is not None:
+        arrays["mask"] = mask
+    node = helper.make_node("Attention", list(arrays), ["o"], name="mixes", **attributes)
+    return model([node], 23, **arrays), arrays
+
+
+def near(found: Any, made: Any, arrays: dict[str, Any]) -> None:
+    (expected,) = onnx.reference.ReferenceEvaluator(made).run(None, arrays)
+    assert np.asarray(found).shape == expected.shape
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=0, atol=2e-6)
+
+
+ATTENTION = {
+    "no mask": {},
+    "scale": {"scale": 0.3},
+    "causal": {"is_causal": 1},
+    "bools": {"mask": VISIBLE},
+    "bias": {"mask": BIAS},
+    "bools of rows and keys": {"mask": VISIBLE[1, 0]},
+    "causal bools": {"mask": VISIBLE, "is_causal": 1},
+    "causal bias": {"mask": BIAS, "is_causal": 1},
+    "finite bias": {"mask": np.where(BIAS > 0, BIAS, np.float32(-3))},
+    "groups": {"groups": 2, "mask": VISIBLE},
+    "one head of keys": {"groups": 1},
+}
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_attention_is_one_function(name: str) -> None:
+    made, arrays = attention(**ATTENTION[name])
+    before = made.SerializeToString()
+    compiled = fuse_epilogue.compile(made, threads=1)
+    near(compiled(*arrays.values()), made, arrays)
+    assert made.SerializeToString() == before
+    assert [each.kind for each in compiled.report.functions].count("attention") == 1
+
+
+def with_cache() -> Any:
+    arrays = drawn(**SHAPES, past_k=(2, 4, 3, SIZE), past_v=(2, 4, 3, SIZE))
+    inputs = ["q", "k", "v", "", "past_k", "past_v"]
+    node = helper.make_node("Attention", inputs, ["o", "keys", "values"], name="mixes")
+    return model([node], 23, 3, **arrays)
+
+
+def of_rows() -> Any:
+    arrays = drawn(q=(2, ROWS, 32), k=(2, KEYS, 32), v=(2, KEYS, 32))
+    node = helper.make_node(
+        "Attention", list(arrays), ["o"], name="mixes", q_num_heads=4, kv_num_heads=4
+    )
+    return model([node], 23, **arrays)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: attention(softcap=2.0)[0], "the attribute softcap"),
+        (with_cache, "a cache of keys and values"),
+        (of_rows, "an operand that is not known to have 4 dimensions"),
+    ],
+    ids=["soft-cap", "cache", "rows"],
+)
+def test_what_attention_does_besides_is_refused(make: Any, reason: str) -> None:
+    with pytest.raises(ImportRefusal, match=f"Attention, 'mixes': {reason} is not supported"):
+        import_model(make())
+
+
+@pytest.mark.parametrize("value", [None, np.full(1, 3, np.int64)], ids=["zero", "three"])
+@pytest.mark.parametrize("sizes", [(), (2,), (2, 3)])
+def test_constants_of_a_shape(sizes: tuple[int, ...], value: Any) -> None:
+    """One without dimensions is a number, which exporters of torch write so."""
+    kind = {} if value is None else {"value": onnx.numpy_helper.from_array(value)}
+    shape = onnx.numpy_helper.from_array(np.array(sizes, np.int64))
+    nodes = [
+        helper.make_node("Constant", [], ["shape"], value=shape),
+        helper.make_node("ConstantOfShape", ["shape"], ["c"], **kind),
+        helper.make_node("Cast", ["c"], ["f"], to=onnx.TensorProto.FLOAT),
+        helper.make_node("Add", ["x", "f"], ["y"]),
+    ]
+    arrays = drawn(x=(2, 3)) if sizes != (2,) else drawn(x=(3, 2))
+    made = model(nodes, 17, **arrays)
+    near(fuse_epilogue.compile(made, threads=1)(*arrays.values()), made, arrays)
