@@ -196,14 +196,23 @@ def planning(data: Data) -> Iterator[str]:
 
 
 def kinds(data: Data) -> Iterator[str]:
-    """Yield costs of contractions beside measured times."""
+    """Yield figures of predicted and measured times of kernels of all kinds."""
     yield table(
-        ("workload", "plans", "chosen / best", "rank correlation"),
+        (
+            "workload",
+            "kind",
+            "ways",
+            *(f"chosen / {other}" for other in ("best", "TVM", "unfused")),
+            "rank correlation",
+        ),
         [
             (
                 text(name),
+                text(row["kind"]),
                 len(row["measured_s"]),
                 f"{row['chosen/best']:.2f}",
+                _share(row["chosen/TVM"]),
+                _share(row.get("chosen/unfused")),
                 "-" if row["rank_correlation"] is None else f"{row['rank_correlation']:.2f}",
             )
             for name, row in data["workloads"].items()
@@ -211,7 +220,7 @@ def kinds(data: Data) -> Iterator[str]:
     )
     yield (
         f"Rank correlation over all {data['points']} points: {data['rank_correlation']:.3f}. The "
-        f"chosen plan is within 5 % of the best for {data['chosen_within_5_percent']} of "
+        f"chosen way is within 5 % of the best for {data['chosen_within_5_percent']} of "
         f"{len(data['workloads'])}.\n\n"
     )
 

@@ -181,11 +181,13 @@ alone. A call by itself takes 0.1 us. *Difference* is from TVM's, as a part of t
         timed.peers,
     ),
     "kinds": ResultPage(
-        "Predictions of contractions",
+        "Predictions of kernels",
         """
-Plans for products and convolutions, predicted and timed: those that are predicted to be the fastest
-of each choice of axes, packing and instruction. *Chosen / best*: time of the plan that is predicted
-to be the fastest, and of the fastest by the clock.
+Ways to compute single functions on one thread, predicted and timed: of products and convolutions,
+plans that are predicted to be the fastest and others up to 4 times slower; of other functions, the
+kernel with vectors of each length. *Chosen / best*: time of the way that is predicted to be the
+fastest over that of the fastest by the clock, TVM's own loops among them. *Chosen / unfused*: over
+that of the same operators, each scheduled by itself.
 """,
         predicted.kinds,
     ),

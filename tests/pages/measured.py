@@ -205,6 +205,12 @@ def planner_elsewhere(results: Any) -> tuple[int, ...]:  # noqa: ANN401
     return plan["within_5_percent"], plan["workloads"], timed["within_5_percent"]
 
 
+def kinds(results: Any) -> tuple[float, ...]:  # noqa: ANN401
+    rows = results["workloads"].values()
+    worst = max(row["chosen/best"] for row in rows)
+    return len(rows), results["chosen_within_5_percent"], worst
+
+
 def tuned(results: Any) -> tuple[int, ...]:  # noqa: ANN401
     assert results["summary"]["worst_gain"] >= 1, "README says that none is slower"
     tasks = results["results"].values()

@@ -156,6 +156,12 @@ ROWS = (
         "planner_znver5.json",
         measured.planner_elsewhere,
     ),
+    Row(
+        "For {} single functions on a Zen 5 (``benchmarks/results/kinds.json``), the chosen way is "
+        "within 5 % of the best measured one for {}, and at worst takes {:.2f} times as long",
+        "kinds.json",
+        measured.kinds,
+    ),
     *(
         Row(
             f"{title} {{}} of {{}} {{:,}} {{:.2f}}",
