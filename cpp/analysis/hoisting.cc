@@ -78,7 +78,7 @@ size_t Count(const std::vector<Expr>& divisions, const Expr& division, const Pro
 }  // namespace
 
 std::optional<Expr> FindHoisted(const Expr& expr, const std::vector<Expr>& others, size_t parts,
-                                const std::vector<Axis>& axes,
+                                bool copied, const std::vector<Axis>& axes,
                                 const std::vector<Expr>& assumptions) {
   DivisionFinder here, elsewhere;
   here(expr);
@@ -91,7 +91,7 @@ std::optional<Expr> FindHoisted(const Expr& expr, const std::vector<Expr>& other
     known.push_back(CallGlobal(Fn::GreaterEqual, size, MakeInt(1, size), nullptr).cast<Expr>());
   }
   for (const Expr& division : here.divisions) {
-    bool repeated = Count(elsewhere.divisions, division, prover) > 0 ||
+    bool repeated = copied || Count(elsewhere.divisions, division, prover) > 0 ||
                     (parts > 1 && Count(here.divisions, division, prover) > 1);
     if (!repeated || IsAlwaysEvaluated(division, expr)) continue;
     if (FindFault(division, axes, known)) return division;

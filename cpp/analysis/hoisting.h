@@ -21,9 +21,10 @@ namespace fuse_epilogue {
  *        compute outside of the guard.
  * \param others What else is computed in the same loops, in the same axes.
  * \param parts How many expressions \p expr was made of; TVM sees what the same one repeats before.
+ * \param copied Whether TVM copies a loop around \p expr, so that all of it is repeated.
  */
 std::optional<ir::Expr> FindHoisted(const ir::Expr& expr, const std::vector<ir::Expr>& others,
-                                    size_t parts, const std::vector<Axis>& axes,
+                                    size_t parts, bool copied, const std::vector<Axis>& axes,
                                     const std::vector<ir::Expr>& assumptions);
 
 }  // namespace fuse_epilogue

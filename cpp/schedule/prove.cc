@@ -194,6 +194,19 @@ bool Reads(const Site& site, const std::vector<Produced>& produced) {
   });
 }
 
+// Whether TVM copies what is in a loop around the tails, so that their values are repeated there.
+bool IsCopied(const Region& region) {
+  const std::vector<Step>& path = region.reduction.site->path;
+  return std::any_of(path.begin(), path.begin() + region.place.nest, [](const Step& step) {
+    auto loop = As<For>(step.stmt);
+    if (!loop) return false;
+    if (loop->kind() == kUnrolled) return true;
+    auto annotations = loop->annotations().as<ffi::Map<ffi::String, ffi::Any>>();
+    return annotations && std::any_of(std::begin(kCopies), std::end(kCopies),
+                                      [&](const char* key) { return annotations->count(key) > 0; });
+  });
+}
+
 // Nothing that a condition guards may be repeated in the loops where TVM would not heed it.
 void CheckNotHoisted(const FusionPlan& plan, const Expr& f) {
   const Reduction& reduction = plan.region.reduction;
@@ -205,10 +218,18 @@ void CheckNotHoisted(const FusionPlan& plan, const Expr& f) {
   }
   // What divides by the finished element loads it.
   Substitution finished{{plan.hole.get(), MakeLoad(reduction.accumulator, reduction.indices)}};
-  auto division = FindHoisted(Substitute(f, finished), others, 1 + plan.merged.size(),
+  bool copied = IsCopied(plan.region);
+  auto division = FindHoisted(Substitute(f, finished), others, 1 + plan.merged.size(), copied,
                               reduction.spatial, AssumptionsBefore(*reduction.site));
   if (!division) return;
   SBlock block = plan.epilogue.site->block();
+  if (copied) {
+    Refuse(Code::kHoistedDivision, block,
+           "block " + Quoted(block) + " computes " + Print(*division) +
+               " only under a condition, and would be in an unrolled or partitioned loop of the "
+               "reduction",
+           {block.body()});
+  }
   Refuse(Code::kHoistedDivision, block,
          "block " + Quoted(block) + " computes " + Print(*division) +
              " only under a condition, and so does another block that would share its loops",

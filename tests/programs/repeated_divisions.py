@@ -1,4 +1,4 @@
-"""Two consumers that repeat a division behind a condition.
+"""Divisions behind conditions, which two consumers or an unrolled loop repeat.
 
 In one loop TVM computes an operation that is repeated once, in front of both conditions, unless it
 loads or calls something. It simplifies first: how an operation is written does not matter.
@@ -64,6 +64,39 @@ def quotients_of_data(
             D[vi, vj] = T.if_then_else(C[vj] != 0, T.min(temp[vi, vj], T.truncdiv(1000, C[vj])), 1)
 
 
+@lazy.prim_func(s_tir=True)
+def quotient_in_unrolled_rows(
+    A: T.Buffer((M, K, N), "int32"), n: T.int32, D: T.Buffer((M, N), "int32")
+):
+    temp = T.sblock_alloc_buffer((M, N), "int32")
+    for i in T.unroll(M):
+        for j, k in T.grid(N, K):
+            with T.sblock("mm"):
+                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                with T.init():
+                    temp[vi, vj] = 0
+                temp[vi, vj] = temp[vi, vj] + A[vi, vk, vj]
+    for i, j in T.grid(M, N):
+        with T.sblock("add"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            D[vi, vj] = T.if_then_else(n != 0, temp[vi, vj] + T.truncdiv(1000, n), 0)
+
+
+@lazy.prim_func(s_tir=True)
+def quotient_in_rows(A: T.Buffer((M, K, N), "int32"), n: T.int32, D: T.Buffer((M, N), "int32")):
+    temp = T.sblock_alloc_buffer((M, N), "int32")
+    for i, j, k in T.grid(M, N, K):
+        with T.sblock("mm"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                temp[vi, vj] = 0
+            temp[vi, vj] = temp[vi, vj] + A[vi, vk, vj]
+    for i, j in T.grid(M, N):
+        with T.sblock("add"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            D[vi, vj] = T.if_then_else(n != 0, temp[vi, vj] + T.truncdiv(1000, n), 0)
+
+
 def quotients(divisor: np.ndarray) -> np.ndarray:
     """``1000 / divisor``, rounded to zero; anything for a divisor of 0."""
     return np.trunc(1000 / np.where(divisor == 0, 1, divisor)).astype("int32")
@@ -82,7 +115,19 @@ ACCEPT = [
         absorbed=("", ""),
         tails={"largest": "T.Div(1000, C[vj])", "add": "T.Div(1000, C[vj])"},
         twin="quotients_of_two_consumers",
-    )
+    ),
+    Case(
+        name="quotient_in_rows",
+        func=quotient_in_rows,
+        epilogues=("add",),
+        reference=lambda A, n: {
+            "D": A.sum(1, dtype="int32") + np.trunc(1000 / n).astype("int32") if n else A[:, 0] * 0
+        },
+        outputs=("D",),
+        absorbed=("",),
+        tails={"add": "T.Div(1000, n)"},
+        twin="quotient_in_unrolled_rows",
+    ),
 ]
 
 # Its first consumer is a tail; the second one would repeat the division in the same loops.
@@ -94,5 +139,13 @@ REFUSE = [
         schedule=lambda sch: sch.fuse_reduction_epilogue("mm", "largest"),
         calls=(("mm", "add"),),
         outputs=("P", "D"),
-    )
+    ),
+    # A loop that is written out repeats it in every iteration.
+    Case(
+        name="quotient_in_unrolled_rows",
+        func=quotient_in_unrolled_rows,
+        code="hoisted-division",
+        calls=(("mm", "add"),),
+        outputs=("D",),
+    ),
 ]
