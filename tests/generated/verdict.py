@@ -389,6 +389,8 @@ def outside_bounds(
             strict=True,
         )
         for place, (a, b, (low, high), bound) in enumerate(values):
+            if exact and a == b:
+                continue  # intervals do not wrap as the integers of a type do
             allowed = low - abs(low) * relative - tiny, high + abs(high) * relative + tiny
             # Bounds of a difference of two numbers that both depend on a third are wider than those
             # of the numbers: where the combiner has one, only a common value is asked for.
