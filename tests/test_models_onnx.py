@@ -82,6 +82,55 @@ def test_attention_is_one_function(name: str) -> None:
     assert [each.kind for each in compiled.report.functions].count("attention") == 1
 
 
+UNGUARDED = ("one instead of zero", "unknown number", "over queries")
+
+
+def guarded(change: str = "") -> tuple[Any, dict[str, Any]]:
+    """Attention as torch's exporters write it; `change` says what is otherwise."""
+    arrays = drawn(**SHAPES) | {"bias": BIAS}
+    if change == "wild":
+        arrays["v"][0, 1, 3, 4] = np.inf
+        arrays["v"][1, 2, 0, 1] = np.nan
+        arrays["q"][1, 0, 1, 1] = np.nan
+        arrays["k"][1, 3, 2, 0] = np.inf
+    if change == "unknown number":
+        arrays["number"] = np.zeros((), np.float32)
+    number = 1.0 if change == "one instead of zero" else 0.0
+    zero = onnx.numpy_helper.from_array(np.array(number, np.float32))
+    axis = 2 if change == "over queries" else -1
+    nodes = [
+        helper.make_node("Identity", ["number"], ["zero"])
+        if change == "unknown number"
+        else helper.make_node("Constant", [], ["zero"], value=zero),
+        helper.make_node("Transpose", ["k"], ["turned"], perm=[0, 1, 3, 2]),
+        helper.make_node("MatMul", ["q", "turned"], ["s"]),
+        helper.make_node("Add", ["s", "bias"], ["masked"]),
+        helper.make_node("Softmax", ["masked"], ["p"], axis=axis),
+        helper.make_node("IsNaN", ["p"], ["none"]),
+        helper.make_node("Where", ["none", "zero", "p"], ["w"]),
+        helper.make_node("MatMul", ["w", "v"], ["o"]),
+    ]
+    return model(nodes, 18, **arrays), arrays
+
+
+@pytest.mark.parametrize("change", ["", "wild", *UNGUARDED])
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_a_guard_against_rows_without_keys(change: str) -> None:
+    made, arrays = guarded(change)
+    compiled = fuse_epilogue.compile(made, threads=1)
+    near(compiled(*arrays.values()), made, arrays)
+    count = [each.kind for each in compiled.report.functions].count("attention")
+    assert count == (0 if change in UNGUARDED else 1)
+
+
+def test_a_mask_that_is_a_weight() -> None:
+    made, arrays = attention(VISIBLE)
+    mask = onnx.numpy_helper.from_array(arrays.pop("mask"), "mask")
+    made.graph.initializer.append(mask)
+    del made.graph.input[3]
+    near(fuse_epilogue.compile(made, threads=1)(*arrays.values()), made, arrays)
+
+
 def with_cache() -> Any:
     arrays = drawn(**SHAPES, past_k=(2, 4, 3, SIZE), past_v=(2, 4, 3, SIZE))
     inputs = ["q", "k", "v", "", "past_k", "past_v"]

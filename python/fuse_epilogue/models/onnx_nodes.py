@@ -11,8 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from .onnx_guards import with_guards_after
+
 #: Attributes of Attention that are read, or say nothing where there is one result.
 _READ = frozenset({"scale", "is_causal", "qk_matmul_output_mode", "q_num_heads", "kv_num_heads"})
+
+#: Number of elements up to which a constant may be a shape.
+_SMALL = 64
 
 
 def with_known_nodes(model: Any) -> Any:
@@ -34,12 +39,15 @@ def with_known_nodes(model: Any) -> Any:
         "Attention": _attention,
         "ConstantOfShape": _scalar,
     }
-    if not any(_is(node, *rewrites) for node in model.graph.node):
+    if not any(_is(node, *rewrites, "IsNaN") for node in model.graph.node):
         return model
     facts = _Facts(model)
     nodes: list[Any] = []
     for node in model.graph.node:
         nodes += rewrites[node.op_type](node, facts) if _is(node, *rewrites) else [node]
+    if max(each.version for each in model.opset_import if each.domain in ("", "ai.onnx")) >= 13:
+        results = {each.name for each in model.graph.output}
+        nodes = with_guards_after(nodes, facts, results)
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
     del changed.graph.node[:]
@@ -52,27 +60,28 @@ def _is(node: Any, *names: str) -> bool:
 
 
 class _Facts:
-    """Types and sizes of a model's values, and which constants are empty."""
+    """Types and sizes of a model's values, and its constants."""
 
     def __init__(self, model: Any) -> None:
         import onnx
 
         self._types: dict[str, Any] = {}
-        if any(_is(node, "Attention") for node in model.graph.node):
-            graph = onnx.shape_inference.infer_shapes(model).graph
+        if any(_is(node, "Attention", "IsNaN") for node in model.graph.node):
+            graph = onnx.shape_inference.infer_shapes(_without_weights(model)).graph
             for each in (*graph.value_info, *graph.input, *graph.output):
                 self._types[each.name] = each.type.tensor_type
-            for each in graph.initializer:
-                made = onnx.helper.make_tensor_type_proto(each.data_type, each.dims)
-                self._types[each.name] = made.tensor_type
-        self._empty = {each.name for each in model.graph.initializer if 0 in each.dims}
+        self._constants = {each.name: each for each in model.graph.initializer}
         for node in model.graph.node:
-            if _is(node, "Constant") and any(0 in each.t.dims for each in node.attribute):
-                self._empty.add(node.output[0])
+            if _is(node, "Constant") and node.attribute[0].name == "value":
+                self._constants[node.output[0]] = node.attribute[0].t
 
-    def is_empty(self, name: str) -> bool:
-        """Return whether a value is a constant without elements."""
-        return name in self._empty
+    def constant(self, name: str) -> Any:
+        """Return a constant of one element at most as an array, None for any other value."""
+        import onnx
+
+        found = self._constants.get(name)
+        small = found is not None and math.prod(found.dims) <= 1
+        return onnx.numpy_helper.to_array(found) if small else None
 
     def dtype(self, name: str) -> Any:
         """Return the type of a value's elements, of numpy."""
@@ -90,11 +99,37 @@ class _Facts:
         )
 
 
+def _without_weights(model: Any) -> Any:
+    """Return a model whose constants are inputs too, without the values of the large ones.
+
+    Shapes are inferred from it, for which weights would be copied.
+    """
+    import onnx
+
+    graph = model.graph
+    weights = {each.name: each for each in graph.initializer}
+    bare = onnx.ModelProto(ir_version=model.ir_version)
+    bare.opset_import.extend(model.opset_import)
+    bare.functions.extend(model.functions)
+    bare.graph.node.extend(graph.node)
+    bare.graph.input.extend(each for each in graph.input if each.name not in weights)
+    bare.graph.input.extend(
+        onnx.helper.make_tensor_value_info(name, each.data_type, each.dims)
+        for name, each in weights.items()
+    )
+    bare.graph.output.extend(graph.output)
+    bare.graph.value_info.extend(graph.value_info)
+    small = [each for each in graph.initializer if math.prod(each.dims) <= _SMALL]
+    bare.graph.initializer.extend(small)
+    return bare
+
+
 def _scalar(node: Any, facts: _Facts) -> list[Any]:
     """Return a constant for a number of no dimensions, which TVM takes for one of one dimension."""
     import onnx
 
-    if not facts.is_empty(node.input[0]):
+    sizes = facts.constant(node.input[0])
+    if sizes is None or sizes.size:
         return [node]
     value = [onnx.numpy_helper.to_array(each.t) for each in node.attribute]
     array = (value[0] if value else np.zeros(1, np.float32)).reshape(())
