@@ -63,6 +63,7 @@ DEPENDS_ON: dict[str, tuple[str, ...]] = {
         "tests/mutants",
     ),
     "neuron_ladder": (f"{PACKAGE}/neuron", f"{PACKAGE}/kernels/trainium"),
+    "neuron_public": (f"{PACKAGE}/neuron",),
     "neuron_published": (
         f"{PACKAGE}/neuron",
         f"{PACKAGE}/kernels/trainium",

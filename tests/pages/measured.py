@@ -211,6 +211,11 @@ def kinds(results: Any) -> tuple[float, ...]:  # noqa: ANN401
     return len(rows), results["chosen_within_5_percent"], worst
 
 
+def public_kernels(results: Any) -> tuple[int, ...]:  # noqa: ANN401
+    checked, functions = results["load_and_check"], results["functions"]
+    return checked, functions, round(100 * checked / functions), functions - checked
+
+
 def tuned(results: Any) -> tuple[int, ...]:  # noqa: ANN401
     assert results["summary"]["worst_gain"] >= 1, "README says that none is slower"
     tasks = results["results"].values()

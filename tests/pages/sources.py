@@ -121,6 +121,12 @@ ROWS = (
         measured.quantised,
     ),
     Row(
+        "{} of {}, {} %, load and check for at least one choice of arguments. This says that they "
+        "obey the rules; what they compute was not compared. The other {}:",
+        "neuron_public.json",
+        measured.public_kernels,
+    ),
+    Row(
         f"any data: ``schedules.apply(layer, machine)`` {MILLISECONDS}",
         "planning.json",
         measured.plans_for_trainium,
