@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .rst import code, prose, table, text, title
 
 Data = Mapping[str, Any]
+
+#: The outcome of a kernel that obeys the rules, in results of public kernels.
+CHECKS = "checks"
 
 
 def cascades(data: Data) -> Iterator[str]:
@@ -174,3 +178,21 @@ def planned(data: Data) -> Iterator[str]:
 
 def _numbers(counts: Data, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"{counts.get(name, 0):,}" for name in names)
+
+
+def public_kernels(data: Data) -> Iterator[str]:
+    """Yield how many kernels of others check, and what became of each."""
+    yield title("How many check", 1)
+    rest = Counter(why for why in data["outcomes"].values() if why != CHECKS)
+    rows = [(CHECKS, data["load_and_check"]), *rest.most_common()]
+    yield table(("outcome", "functions"), [(prose(what), count) for what, count in rows])
+    yield title("Each function", 1)
+    yield table(
+        ("function", "outcome"),
+        [(text(name), prose(what)) for name, what in sorted(data["outcomes"].items())],
+    )
+    yield title("Repositories", 1)
+    yield table(
+        ("repository", "commit"),
+        [(text(name), text(commit)) for name, commit in data["repositories"].items()],
+    )

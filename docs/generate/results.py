@@ -120,6 +120,15 @@ every access. A function for which no kernel can be emitted is *refused*, with i
 """,
         judged.guarded,
     ),
+    "neuron_public": ResultPage(
+        "NKI kernels that others wrote",
+        """
+Functions with ``@nki.jit`` in AWS's public repositories, loaded and checked with shapes that their
+documentation allows. *Checks*: for at least one choice of arguments they obey the rules; what they
+compute was not compared.
+""",
+        judged.public_kernels,
+    ),
     "fuzz_modules": ResultPage(
         "Random modules",
         """
