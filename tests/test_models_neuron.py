@@ -244,7 +244,7 @@ def test_damaged_packages_are_refused(folder: Path, tmp_path: Path, change: Any,
 
 
 def test_other_folders_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(SavedModelError, match="a folder without a 'manifest.json'"):
         fuse_epilogue.load(tmp_path)
 
 
