@@ -12,6 +12,7 @@ from tvm.script import tirx as T
 import fuse_epilogue
 from fuse_epilogue import neuron, schedules
 from fuse_epilogue.neuron.machine import TRN1
+from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.planner.problems.trainium import find_conv, find_product, find_rows
 
 #: What is computed of x, the result of a reduction: as a function's text, and by numpy.
@@ -103,7 +104,7 @@ def expected(kind: str, epilogue: tuple[str, ...], arrays: list[np.ndarray]) -> 
 def test_no_epilogue_changes_what_is_summed(kind: str, epilogue: tuple[str, ...]) -> None:
     """Subtracted from something, a sum would become a difference: each way to fuse is right."""
     func = function(kind, epilogue)
-    found = KINDS[kind][0](func, TRN1)
+    found = KINDS[kind][0](Request(func, TRN1))
     assert found is not None
     arrays = drawn(func)
     right = expected(kind, epilogue, arrays)
@@ -124,7 +125,7 @@ def test_a_parameter_that_nobody_reads() -> None:
         func = function(kind, ("x * -2", "max(x, 0)"))
         arrays = drawn(func)
         right = expected(kind, ("x * -2", "max(x, 0)"), arrays)
-        found = KINDS[kind][0](func, TRN1)
+        found = KINDS[kind][0](Request(func, TRN1))
         points, _ = found.space.feasible()
         point = points.take(points["fusion"] == 0).at(0)
         np.testing.assert_array_equal(found.kernel(point)(*arrays), right)
