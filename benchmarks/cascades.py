@@ -1,4 +1,4 @@
-"""Attention, softmax and layer norms of float32 beside torch and ONNX Runtime, on one thread and on two.
+"""Attention, softmax and layer norms of float32 beside torch and ONNX Runtime, on one thread.
 
 Each case is computed by
 
@@ -12,7 +12,8 @@ Each case is computed by
 What is several kernels of ours, such as torch's RMS norm, is not among the cases.
 
 Results are compared before anything is timed. A sample is the mean of as many calls as take 10 ms;
-parties take turns. Every number of threads has a process of its own. Finished cases are kept in
+parties take turns. On two threads the parties' pools would wait for each other in one process, as
+`models.py` explains: whole models are measured there. Finished cases are kept in
 build/cascades_benchmark.jsonl: the same command at the same commit resumes where it was stopped.
 
 What to read: `ours/best` is the median of the ratios within the turns; below 1 ours is faster.
@@ -57,7 +58,7 @@ JOURNAL = ROOT / "build" / "cascades_benchmark.jsonl"
 OURS, TORCH, ONNX, ONE_BY_ONE = "ours", "torch", "ONNX Runtime", "ONNX Runtime, one by one"
 TOLERANCE = 1e-5  # of the largest result
 TURNS, SAMPLE_S = 15, 0.01
-THREADS = (1, 2)
+THREADS = (1,)
 OPSET = 23
 
 

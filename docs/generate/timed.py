@@ -197,3 +197,17 @@ def tuned(data: Data) -> Iterator[str]:
             for name, task in data["results"].items()
         ],
     )
+
+
+def cascades(data: Data) -> Iterator[str]:
+    """Yield the times of attention, softmax and norms beside those of the parties."""
+    yield title("Times of a call", 1)
+    rows = []
+    for name, by_threads in data["cases"].items():
+        for row in by_threads.values():
+            rest = {party: s for party, s in row["median_s"].items() if party != "ours"}
+            others = ", ".join(f"{party} {seconds(each)}" for party, each in rest.items())
+            rows.append(
+                (text(name), seconds(row["median_s"]["ours"]), others, ratio(row["ours/best"]))
+            )
+    yield table(("case", "ours", "others", "ours / best of the others"), rows)
