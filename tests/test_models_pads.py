@@ -17,7 +17,11 @@ WEIGHT = np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype("float32"
 
 
 def model(
-    widths: list[int], value: float = 0.0, constant: bool = True, mode: str = "constant"
+    widths: list[int],
+    value: float = 0.0,
+    constant: bool = True,
+    mode: str = "constant",
+    scale: float = 1.0,
 ) -> Any:
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((2, 3, 9, 8), "float32"))
@@ -25,7 +29,7 @@ def model(
     with builder.function("main", [x] if constant else [x, w]):
         with builder.dataflow():
             padded = builder.emit(relax.op.nn.pad(x, widths, pad_value=value, pad_mode=mode))
-            weight = relax.const(WEIGHT) if constant else w
+            weight = relax.const(WEIGHT * np.float32(scale)) if constant else w
             y = relax.op.nn.conv2d(padded, weight, strides=2, padding=(1, 0, 0, 1))
             out = builder.emit_output(relax.op.nn.relu(builder.emit(y)))
         builder.emit_func_output(out)
@@ -62,8 +66,10 @@ def test_zeros_become_padding(widths: list[int]) -> None:
         model([0, 0, 0, 0, 0, 1, 0, 1], mode="reflect"),
         model([0, 1, 0, 0, 0, 1, 0, 1]),
         model([0, 0, 0, 0, 0, -1, 0, 1]),
+        model([0, 0, 0, 0, 0, 1, 0, 1], scale=np.inf),
+        model([0, 0, 0, 0, 0, 1, 0, 1], scale=np.nan),
     ],
-    ids=["ones", "weight of the call", "reflected", "batch", "cut"],
+    ids=["ones", "weight of the call", "reflected", "batch", "cut", "infinite", "NaN"],
 )
 def test_other_pads_stay(mod: Any) -> None:
     assert operators(FoldPads()(mod)) == ["relax.nn.pad", "relax.nn.conv2d", "relax.nn.relu"]

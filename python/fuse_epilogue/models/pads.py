@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import ir, relax
 from tvm.ir import Call, GenericConst
@@ -27,8 +28,8 @@ _CONVOLUTIONS = {
 class FoldPads:
     """Add the widths of pads with zeros to the padding of convolutions with constant weights.
 
-    A weight that is infinite would make NaN of a zero that is read; constant weights are taken to
-    be finite.
+    A weight that is infinite or NaN makes NaN of a zero that is read, and nothing of padding that
+    is not: such weights keep their pad.
     """
 
     def transform_module(
@@ -50,7 +51,7 @@ class _Folder(PyExprMutator):
         """Return a convolution of the image that its operand pads."""
         call = super().visit_call_(call)
         convolution, layout = _CONVOLUTIONS.get(getattr(call.op, "name", ""), (None, ""))
-        if convolution is None or not isinstance(call.args[1], GenericConst):
+        if convolution is None or not _is_finite(call.args[1]):
             return call
         attrs = call.attrs
         data, weight = call.args
@@ -73,6 +74,11 @@ class _Folder(PyExprMutator):
             out_layout=str(attrs.out_layout),
             out_dtype=attrs.out_dtype,
         )
+
+
+def _is_finite(weight: Any) -> bool:
+    """Whether a weight is a constant without infinite values and NaN."""
+    return isinstance(weight, GenericConst) and bool(np.isfinite(weight.value.numpy()).all())
 
 
 def _zeros_around(call: Any) -> list[int] | None:
