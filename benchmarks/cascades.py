@@ -147,7 +147,7 @@ CASES: dict[str, Callable[[], Case]] = {
     },
 }
 
-#: Returns the result as an array, and a function that calls as often as it is told.
+#: Returns the result as an array, and a function that makes the given number of calls.
 Party = tuple[np.ndarray, Callable[[int], None]]
 
 

@@ -218,7 +218,7 @@ def test_a_choice_by_data_is_not_that_of_a_state() -> None:
 
 
 def test_a_padding_is_not_computed_in_a_divisor() -> None:
-    """TVM does not compile ``12 / 0`` behind a guard that is never true, as in a first vector."""
+    """TVM does not compile ``12 / 0`` under a guard that is never true, as in a first vector."""
     form = {"stride": 2, "dilation": 2, "left": 8, "right": 0, "padding": "block"}
     form |= {"channels_last": False, "guard": "quotient of x, select"}
     sizes = {"n": 1, "c": 7, "w": 8, "k": 5}

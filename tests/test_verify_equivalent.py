@@ -485,7 +485,7 @@ def test_ranges_name_parameters() -> None:
 
 
 def test_a_schedule_is_compared_and_checked_as_its_function() -> None:
-    """The one that it works on: "main", or the only one, or the one that it was told."""
+    """Its function is "main", the only one, or the one that ``work_on`` named."""
     before = workloads.matmul(4, 4, 2)
     mod = tvm.IRModule({"one": before, "other": workloads.matmul(2, 2, 2)})
     sch = tvm.s_tir.Schedule(mod)

@@ -1,4 +1,4 @@
-"""Divisions behind conditions, which two consumers or an unrolled loop repeat.
+"""Divisions under conditions, which two consumers or an unrolled loop repeat.
 
 In one loop TVM computes an operation that is repeated once, in front of both conditions, unless it
 loads or calls something. It simplifies first: how an operation is written does not matter.

@@ -90,7 +90,7 @@ def _module(group: Sequence[Any], inputs: list[Any]) -> ir.IRModule:
 
 
 def _of(call: Any, table: dict[int, Any]) -> Any:
-    """Return a call on what stands for its operands."""
+    """Return a call with its operands replaced."""
 
     def operand(each: Any) -> Any:
         if isinstance(each, GenericConst) and _is_written_out(call, each):

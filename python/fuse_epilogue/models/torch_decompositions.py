@@ -157,8 +157,8 @@ def _cat(tensors: Sequence[Tensor], dim: int = 0) -> Any:
 def _view(x: Tensor, size: Sequence[int]) -> Any:
     """Copy what is not contiguous first.
 
-    The operand may be the result of a decomposition, in another layout than that of the operator it
-    stands for; in Relax every tensor is contiguous.
+    The operand may come from a decomposition, in another layout than that of the operator it
+    replaces. In Relax every tensor is contiguous.
     """
     return NotImplemented if x.is_contiguous() else aten.view.default(x.contiguous(), size)
 

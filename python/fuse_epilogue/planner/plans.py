@@ -101,7 +101,7 @@ class Plan:
         ----------
         fusion : int
             ``NONE``, ``TAIL`` or ``ABSORBED`` of :mod:`fuse_epilogue.rewrites.epilogue`. Trainium
-            has one way to fuse, which stands for both.
+            has one way to fuse, returned for either of the two.
 
         Returns
         -------

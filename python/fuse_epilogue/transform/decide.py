@@ -107,7 +107,7 @@ class Policy:
         if fused is None or unfused is None:
             return None
         name = backend_of(planned.machine).way(way)
-        costs = f"{fused * 1e6:.3g} us {name}, {unfused * 1e6:.3g} us apart"
+        costs = f"{fused * 1e6:.3g} us {name}, {unfused * 1e6:.3g} us unfused"
         if fused <= unfused:
             return Decision(True, f"the planner predicts {costs}")
         return Decision(False, f"the planner predicts that it costs more: {costs}")
