@@ -125,7 +125,7 @@ class StageReader {
   }
 
   static Reduction AxesOf(const Site& site) {
-    Reduction reduction{&site, Var(), {}, Expr(), Expr(), nullptr, false, {}, {}};
+    Reduction reduction{&site, Var(), {}, Expr(), Expr(), nullptr, false, {}, {}, {}};
     for (const IterVar& iter : site.block().iter_vars()) {
       Axis axis{iter.var(), iter.dom().min(), iter.dom().extent()};
       bool spatial = iter.iter_type() == kDataPar;
