@@ -148,12 +148,16 @@ def reduce(drawing: Drawing) -> int | None:
         for axis, extent in enumerate(x.shape)
         if keepdims or axis not in axes
     )
-    bound = {"sum": x.bound * count, "mean": x.bound * count, "prod": max(x.bound, 1) ** count}
+    bound = x.bound
+    if kind in ("sum", "mean"):
+        bound *= count
+    elif kind == "prod":
+        bound = max(bound, 1) ** count
     return drawing.node(
         kind,
         (source,),
         shape,
-        bound.get(kind, x.bound),
+        bound,
         exact=x.exact and kind != "mean",
         axes=axes,
         keepdims=keepdims,
