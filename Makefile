@@ -63,15 +63,17 @@ bench: $(VENV)/.group-bench lib ## time the primitive, what fusing gains, and de
 stale: $(VENV)/.tools ## list the results in benchmarks/results that are older than what they depend on
 	$(PY) benchmarks/provenance.py
 
-# What is finished is kept in build/fuzz: the same command goes on where it was stopped.
+# What is finished is kept in build/fuzz: the same command goes on where it was stopped. After a change
+# AGAIN=1 judges only those programs again that were drawn with something wrong, and says so.
 N ?= 10000
 SEED ?= 1
 WORKERS ?= 1
 OUT ?=
+AGAIN ?=
+fuzz_options = --seed $(SEED) --workers $(WORKERS) $(if $(OUT),--output $(OUT)) $(if $(AGAIN),--again)
 BASELINE ?=
 fuzz: install ## judge N generated programs (SEED, WORKERS: processes, OUT: a JSON file, BASELINE=1: TVM's primitive too)
-	PYTHONPATH=tests $(PY) -m generated --programs $(N) --seed $(SEED) --workers $(WORKERS) \
-	  $(if $(OUT),--output $(OUT)) $(if $(BASELINE),--baseline)
+	PYTHONPATH=tests $(PY) -m generated --programs $(N) $(fuzz_options) $(if $(BASELINE),--baseline)
 
 EACH ?= 1000
 fuzz-certificates: install ## check certificates with one field changed (EACH: how many of a fusion, SEED, OUT)
@@ -82,22 +84,19 @@ fuzz-certificates: install ## check certificates with one field changed (EACH: h
 ONNX_RUNTIME ?=
 fuzz-modules: N = 1000
 fuzz-modules: install ## judge N random Relax modules (SEED, WORKERS, OUT; ONNX_RUNTIME: a Python that has onnxruntime)
-	PYTHONPATH=tests $(PY) -m generated_modules --modules $(N) --seed $(SEED) --workers $(WORKERS) \
-	  $(if $(OUT),--output $(OUT)) $(if $(ONNX_RUNTIME),--oracle $(ONNX_RUNTIME),--no-oracle)
+	PYTHONPATH=tests $(PY) -m generated_modules --modules $(N) $(fuzz_options) \
+	  $(if $(ONNX_RUNTIME),--oracle $(ONNX_RUNTIME),--no-oracle)
 
 fuzz-cascades: install ## judge N generated cascades (SEED, WORKERS, OUT: as for fuzz); kept in build/fuzz-cascades
-	PYTHONPATH=tests $(PY) -m generated_cascades --programs $(N) --seed $(SEED) --workers $(WORKERS) \
-	  $(if $(OUT),--output $(OUT))
+	PYTHONPATH=tests $(PY) -m generated_cascades --programs $(N) $(fuzz_options)
 
 # The same for schedules of LLVM; in build/fuzz-schedules.
 fuzz-schedules: N = 5000
 fuzz-schedules: install ## judge schedules of N generated functions (SEED, WORKERS, OUT: as for fuzz)
-	PYTHONPATH=tests $(PY) -m planned_functions --programs $(N) --seed $(SEED) --workers $(WORKERS) \
-	  $(if $(OUT),--output $(OUT))
+	PYTHONPATH=tests $(PY) -m planned_functions --programs $(N) $(fuzz_options)
 
 # Functions whose operands are defined under guards only; finished ones are in build/fuzz-guarded.
-fuzz_guarded = PYTHONPATH=tests $(PY) -m guarded_functions $(1) --functions $(N) --seed $(SEED) \
-  --workers $(WORKERS) $(if $(OUT),--output $(OUT))
+fuzz_guarded = PYTHONPATH=tests $(PY) -m guarded_functions $(1) --functions $(N) $(fuzz_options)
 
 fuzz-cuda: N = 1000
 fuzz-cuda: install ## judge N guarded functions scheduled for CUDA, executed by the CPU (SEED, WORKERS, OUT)

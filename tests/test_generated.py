@@ -28,9 +28,11 @@ from generated.examples import (
     ADD,
     CANCELLING_SEED,
     EXAMPLES,
+    NEGATING_SEED,
     PLAIN,
     cancelling,
     counterexamples,
+    negating,
     once_wrong,
     overflowing,
     program,
@@ -373,6 +375,13 @@ def test_a_product_is_compiled_on_data_on_which_it_does_not_overflow() -> None:
     assert sampled(0, longer, judge(longer)) is None
 
 
+def test_what_tvm_makes_of_a_negated_comparison_is_no_difference() -> None:
+    one = negating()
+    entry = sampled(NEGATING_SEED, one, judge(one, seed=NEGATING_SEED))
+    assert entry is not None
+    assert not list(disagreements([entry]))
+
+
 def test_unwritten_memory_is_noticed() -> None:
     before, after = functions(PLAIN)
     without_init = changed(
@@ -509,6 +518,30 @@ def test_the_state_of_other_code_is_not_used(
     assert len(State(run).finished) == 1
     monkeypatch.setattr(state, "fingerprint", lambda _: "other")
     assert not State(run).finished
+
+
+def test_only_chunks_with_something_wrong_are_judged_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = small_run(tmp_path)
+    judged: list[int] = []
+
+    def counting(run: Run, start: int, stop: int, fatal: tuple[int, ...]) -> dict[str, Any]:
+        judged.append(start)
+        wrong = [{"verdict": "crashed", "number": 25, "program": {}}] * (start == 20)
+        return {**Tally().to_json(), "failures": wrong}
+
+    run_all(run, 0, quiet, counting)
+    assert judged == [0, 20, 40]
+    first_commit = json.loads(State(run).path.read_text().splitlines()[0])["commit"]
+
+    monkeypatch.setattr(state, "fingerprint", lambda _: "other")
+    again = replace(run, again=True)
+    run_all(again, 0, quiet, counting)
+    assert judged == [0, 20, 40, 20]
+    assert State(again).kept == [{"commit": first_commit, "programs": 40}]
+    # Of other programs nothing is kept.
+    assert not State(replace(again, chunk=30)).finished
 
 
 def dying_chunk(run: Run, start: int, stop: int, fatal: tuple[int, ...]) -> dict[str, Any]:

@@ -25,7 +25,9 @@ def main() -> int:
     args = parser.parse_args()
     if args.show:
         return show(args.show)
-    run = Run(args.seed, args.programs, folder=args.folder.resolve(), chunk=args.chunk)
+    run = Run(
+        args.seed, args.programs, folder=args.folder.resolve(), chunk=args.chunk, again=args.again
+    )
     report = functools.partial(report_of, run, args.workers, args.baseline)
     return finish(report, args.output, print_report, is_wrong)
 
@@ -48,7 +50,7 @@ def report_of(run: Run, workers: int, baseline: bool) -> dict[str, Any]:
     report = conditions(run, workers)
     report["ours"] = timed(run, workers, None, Tally, report).summary()
     if baseline:
-        of_tvm = dataclasses.replace(run, baseline=True)
+        of_tvm = dataclasses.replace(run, baseline=True, again=False)
         print("TVM's own primitive:", file=sys.stderr)
         counts = run_all(of_tvm, workers, ProgressBar(run.programs)).summary()
         report["tvm"] = {

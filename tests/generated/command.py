@@ -12,7 +12,7 @@ from typing import Any
 
 from .report import to_json
 from .runner import ChunkFunction, ProgressBar, run_all
-from .state import Run, StateError
+from .state import Run, State, StateError
 
 
 def parser_of(
@@ -42,6 +42,12 @@ def parser_of(
     parser.add_argument("--workers", type=positive, default=1, metavar="PROCESSES")
     parser.add_argument("--output", type=Path, metavar="FILE", help="JSON file for the counts")
     parser.add_argument("--folder", type=Path, default=folder, help="for the state")
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="after a change of the code, judge only those again that were drawn with something "
+        "wrong; the report names the commits that judged the others",
+    )
     parser.add_argument("--show", type=Path, metavar="FILE", help="judge one counterexample again")
     return parser
 
@@ -61,10 +67,15 @@ def timed(
     tally: Callable[[], Any],
     report: dict[str, Any],
 ) -> Any:
-    """Run what is left of a run, note in its report how long that took; return the tally."""
+    """Run what is left of a run, note in its report how long that took; return the tally.
+
+    Where another commit judged a part of the programs, the report says so, as ``kept``.
+    """
     start = time.monotonic()
     total = run_all(run, workers, ProgressBar(run.programs), function, tally)
     report["wall_time_s"] = round(time.monotonic() - start, 1)
+    if kept := State(run).kept:
+        report["kept"] = kept
     return total
 
 

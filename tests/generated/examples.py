@@ -226,3 +226,25 @@ def overflowing() -> Program:
         Epilogue(expr=("max", ("mul", ("x",), ("lit", "int32", -3)), ("lit", "int32", 0))),
         reduction={"monoid": "product", "term": "product", "reduce": (8,)},
     )
+
+
+def negating() -> Program:
+    """Return a rounding reduction whose condition TVM negates: for NaN it holds then."""
+    inside: Expr = ("ge", ("elem", "float32", 1), ("lit", "float32", 0.0))
+    whole: Expr = ("cast", "float64", ("cast", "int64", ("elem", "float32", 1)))
+    value: Expr = ("ite", ("not", inside), ("lit", "float64", 0), ("logaddexp", ("x",), whole))
+    return program(
+        Epilogue(expr=value, dtype="float64"),
+        reduction={
+            "monoid": "logaddexp",
+            "source": "float64",
+            "accumulator": "float64",
+            "spatial": (2, 2),
+            "reduce": (3, 3),
+            "order": (0, 1, 2, 3),
+        },
+    )
+
+
+# Data with a NaN in the negated comparison.
+NEGATING_SEED = 74595

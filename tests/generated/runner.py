@@ -13,11 +13,8 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TextIO
 
 from .chunk import run_chunk
-from .state import ROOT, Chunk, Run, State
+from .state import Chunk, Run, State, commit, provenance
 from .tally import Tally
-
-sys.path.append(str(ROOT / "benchmarks"))
-from provenance import commit, provenance  # noqa: E402
 
 __all__ = ["ProgressBar", "commit", "provenance", "run_all"]
 

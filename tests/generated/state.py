@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -12,6 +13,10 @@ from typing import Any, TextIO
 CHUNK = 500
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "fuzz"
+sys.path.append(str(ROOT / "benchmarks"))
+from provenance import commit, provenance  # noqa: E402
+
+__all__ = ["Chunk", "Run", "State", "StateError", "commit", "fingerprint", "provenance"]
 
 # The first program, and the first that does not belong to it.
 Chunk = tuple[int, int]
@@ -34,6 +39,8 @@ class Run:
         How many programs are done together.
     module : str
         The package of the tests that generates and judges them.
+    again : bool
+        After a change of the code, judge only those chunks again in which something was wrong.
     """
 
     seed: int
@@ -42,6 +49,7 @@ class Run:
     folder: Path = FOLDER
     chunk: int = CHUNK
     module: str = "generated"
+    again: bool = False
 
     @property
     def chunks(self) -> list[Chunk]:
@@ -72,6 +80,11 @@ class State:
     """The chunks that are finished, in a file to which one line is added for each.
 
     A line that was not written to its end is ignored: that chunk is run again.
+
+    Attributes
+    ----------
+    kept : list
+        Of each earlier commit: how many programs it judged that are not judged again.
     """
 
     def __init__(self, run: Run) -> None:
@@ -83,14 +96,24 @@ class State:
             "fingerprint": fingerprint(run.module),
         }
         self.finished: dict[Chunk, dict[str, Any]] = {}
+        self.kept: list[dict[str, Any]] = []
         self.ignored = 0
         run.folder.mkdir(parents=True, exist_ok=True)
-        if not self._read():
-            with self.path.open("w") as file:
-                _write_line(file, self._header)
+        if not self._read(run.again):
+            self._start()
 
-    def _read(self) -> bool:
-        """Read what an earlier run has left; whether it goes on from there."""
+    def _start(self) -> None:
+        """Write the file anew: this code's header, and what is kept of other code's chunks."""
+        new = self.path.with_suffix(".new")
+        new.unlink(missing_ok=True)
+        with new.open("w") as file:
+            _write_line(file, {**self._header, "commit": commit(ROOT), "kept": self.kept})
+            for (start, stop), result in self.finished.items():
+                _write_line(file, {"start": start, "stop": stop, "result": result})
+        new.replace(self.path)
+
+    def _read(self, again: bool) -> bool:
+        """Read what an earlier run has left; whether it goes on from there as it is."""
         try:
             lines = self.path.read_text().splitlines()
         except FileNotFoundError:
@@ -102,16 +125,30 @@ class State:
         header = _parse(lines[0]) if lines else None
         if header is None or "fingerprint" not in header:
             raise StateError(f"{self.path} is no state of a run; remove it to start again")
-        if header != self._header:
+        other = {name for name, value in self._header.items() if header.get(name) != value}
+        if other and not (again and other == {"fingerprint"}):
             # Of another version of the code: its verdicts say nothing about this one.
             return False
-        for line in lines[1:]:
+        self._read_chunks(lines[1:])
+        self.kept = header.get("kept", [])
+        if other:
+            self._keep_what_was_right(header.get("commit", "unknown"))
+        return not other
+
+    def _read_chunks(self, lines: list[str]) -> None:
+        for line in lines:
             entry = _parse(line)
             if entry is None or not {"start", "stop", "result"} <= entry.keys():
                 self.ignored += 1
                 continue
             self.finished[entry["start"], entry["stop"]] = entry["result"]
-        return True
+
+    def _keep_what_was_right(self, judged_at: str) -> None:
+        right = {chunk: r for chunk, r in self.finished.items() if not r["failures"]}
+        programs = sum(stop - start for start, stop in right)
+        earlier = sum(each["programs"] for each in self.kept)
+        self.finished = right
+        self.kept = [*self.kept, {"commit": judged_at, "programs": programs - earlier}]
 
     def add(self, start: int, stop: int, result: dict[str, Any]) -> None:
         """Keep a finished chunk."""

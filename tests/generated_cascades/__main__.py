@@ -22,7 +22,14 @@ def main() -> int:
     if args.show:
         return show(args.show)
     folder = args.folder.resolve()
-    run = Run(args.seed, args.programs, folder=folder, chunk=CHUNK, module="generated_cascades")
+    run = Run(
+        args.seed,
+        args.programs,
+        folder=folder,
+        chunk=CHUNK,
+        again=args.again,
+        module="generated_cascades",
+    )
     report = functools.partial(report_of, run, args.workers)
     return finish(report, args.output, print_report, lambda report: bool(report["wrong"]))
 

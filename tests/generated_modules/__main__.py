@@ -45,7 +45,14 @@ def main() -> int:
         return 2
     # A run with ONNX Runtime says more than one without.
     folder = args.folder.resolve() / (version or "numpy")
-    run = Run(args.seed, args.programs, folder=folder, chunk=CHUNK, module="generated_modules")
+    run = Run(
+        args.seed,
+        args.programs,
+        folder=folder,
+        chunk=CHUNK,
+        again=args.again,
+        module="generated_modules",
+    )
     report = functools.partial(report_of, run, args.workers, version)
     return finish(report, args.output, print_report, is_wrong)
 

@@ -25,7 +25,14 @@ def main() -> int:
     if args.show:
         return show(args.show, args.machine)
     folder = args.folder.resolve() / args.machine
-    run = Run(args.seed, args.programs, folder=folder, chunk=CHUNK, module="guarded_functions")
+    run = Run(
+        args.seed,
+        args.programs,
+        folder=folder,
+        chunk=CHUNK,
+        again=args.again,
+        module="guarded_functions",
+    )
     report = functools.partial(report_of, run, args.workers)
     return finish(report, args.output, print_report, lambda report: bool(report["wrong"]))
 

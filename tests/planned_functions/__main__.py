@@ -28,7 +28,14 @@ def main() -> int:
     if args.show:
         return show(args.show)
     folder = args.folder.resolve()
-    run = Run(args.seed, args.programs, folder=folder, chunk=CHUNK, module="planned_functions")
+    run = Run(
+        args.seed,
+        args.programs,
+        folder=folder,
+        chunk=CHUNK,
+        again=args.again,
+        module="planned_functions",
+    )
     report = functools.partial(report_of, run, args.workers)
     return finish(report, args.output, print_report, is_wrong)
 
