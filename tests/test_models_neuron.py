@@ -15,10 +15,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tvm
-from tvm import relax
+from tvm import relax, te
 
 import fuse_epilogue
 from fuse_epilogue import neuron, workloads
+from fuse_epilogue.kernels.trainium.gather import Gather, find_gather
 from fuse_epilogue.models import ImportRefusal, NeuronPackage, SavedModelError, import_model
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -165,6 +166,21 @@ def test_rows_of_a_table_are_one_indirect_transfer(places: tuple[int, ...], dtyp
     assert package(rows).tobytes() == wanted.tobytes()
     with pytest.raises(neuron.KernelError, match="elements"):
         package(np.full(places, 50))
+    with pytest.raises(ValueError, match="places in a table as int32"):
+        package(rows + 2**32)
+
+
+def test_places_of_other_types_are_not_taken() -> None:
+    """A conversion to int8 wraps: only those between places' own types are left out."""
+
+    def gather(dtype: str) -> Gather | None:
+        table = te.placeholder((200, 64), "float32", "table")
+        places = te.placeholder((10,), "int64", "places")
+        out = te.compute((10, 64), lambda i, j: table[places[i].astype(dtype), j], "out")
+        return find_gather(te.create_prim_func([table, places, out]))
+
+    assert gather("int32") is not None
+    assert gather("int8") is None
 
 
 def test_a_function_without_a_rule_becomes_several_kernels() -> None:

@@ -135,9 +135,8 @@ class NeuronPackage:
         if not step.function:
             return [arrays[0].reshape(shapes[0])]
         if step.function in self.kernels:
-            # Kernels have no int64: places in a table are int32.
             found = self.kernels[step.function](
-                *(each.astype("int32") if each.dtype == "int64" else each for each in arrays)
+                *(_narrow(each) if each.dtype == "int64" else each for each in arrays)
             )
             outputs = list(found) if isinstance(found, tuple) else [found]
         else:
@@ -199,6 +198,14 @@ class NeuronPackage:
         from .neuron_saved import save
 
         save(self, Path(folder))
+
+
+def _narrow(places: np.ndarray) -> np.ndarray:
+    """Return places in a table as int32: kernels have no int64."""
+    narrow = places.astype("int32")
+    if not np.array_equal(narrow, places):
+        raise ValueError("a kernel takes places in a table as int32, and one of these is not")
+    return narrow
 
 
 def _as_array(array: Any) -> np.ndarray:

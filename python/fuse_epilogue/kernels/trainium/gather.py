@@ -88,7 +88,7 @@ def find_gather(func: tirx.PrimFunc) -> Gather | None:
     if not isinstance(value, TensorLoad) or not program.is_param(value.source):
         return None
     first, *others = value.indices
-    while isinstance(first, prim.Cast):
+    while isinstance(first, prim.Cast) and str(first.ty.dtype) in _PLACES:
         first = first.value
     if not isinstance(first, TensorLoad) or not program.is_param(first.source):
         return None
