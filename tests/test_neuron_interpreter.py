@@ -179,6 +179,10 @@ def test_integers() -> None:
     np.testing.assert_array_equal(
         run("nisa.memset(r, 200)", x, dtype="uint8"), np.full_like(x, 200)
     )
+    # Two tiles are combined natively by GpSimd, which is NKI's choice; not by the vector engine.
+    for engine, last in (("", 2**25 + 2), (", engine=nisa.vector_engine", 2**25)):
+        total = run(f"nisa.tensor_tensor(r, a, a, nl.add{engine})", x, dtype="int32")
+        np.testing.assert_array_equal(total[0], [-600, -2, 0, 10, 600, last])
     for op, expected in (("and", x & 6), ("or", x | 6), ("xor", x ^ 6)):
         call = f"nisa.tensor_scalar(r, a, nl.bitwise_{op}, 6)"
         np.testing.assert_array_equal(run(call, x, dtype="int32"), expected)
@@ -191,6 +195,16 @@ def test_integers() -> None:
         ("nisa.memset(r, 0.5)", "int32", "0.5 is not a value of int32"),
         ("nisa.tensor_scalar(r, a, nl.divide, 0)", "int32", "a NaN is stored as int32"),
         ("nisa.tensor_tensor(r, a, a, nl.bitwise_or)", F32, "takes integers"),
+        (
+            "nisa.memset(r, 2**16); nisa.tensor_tensor(r, r, r, nl.multiply)",
+            "int32",
+            "leaves the values of int32",
+        ),
+        (
+            "nisa.memset(r, 7); nisa.tensor_tensor(r, r, r, nl.divide)",
+            "int32",
+            "nl.divide of int32 on GpSimd: not supported here",
+        ),
     ],
 )
 def test_values_without_a_meaning(instruction: str, dtype: str, reason: str) -> None:

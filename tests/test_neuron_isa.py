@@ -213,6 +213,34 @@ def test_reduction_over_partitions() -> None:
     assert "the reduction (1, (64,))" in refused("nisa.tensor_partition_reduce(r, nl.add, t)")
 
 
+def test_choices_of_integers_are_not_rounded() -> None:
+    big = 2**24 + 1
+    make = (
+        "i = nl.ndarray((128, 64), nl.int32, buffer=nl.sbuf)\n"
+        f"nisa.iota(i, pattern=[[2, 64]], offset={big}, channel_multiplier=0)\n"
+        "p = nl.ndarray((128, 64), nl.uint8, buffer=nl.sbuf)\n"
+        "nisa.tensor_scalar(p, t, nl.greater, 0.0)\n"
+    )
+    places = np.broadcast_to(big + 2 * np.arange(64), X.shape)
+    body = make + f"nisa.memset(r, {big + 4})\nnisa.tensor_copy_predicated(r, i, p)"
+    y, _ = run(body, dtype="int32")
+    np.testing.assert_array_equal(y, np.where(X > 0, places, big + 4))
+    body = make + f"nisa.tensor_copy(r, i)\nnisa.tensor_copy_predicated(r, {big}, p)"
+    y, _ = run(body, dtype="int32")
+    np.testing.assert_array_equal(y, np.where(X > 0, big, places))
+    assert "0.5 is not a value of int32" in refused(
+        body.replace(f"(r, {big}, p)", "(r, 0.5, p)"), dtype="int32"
+    )
+    select = (
+        "nisa.affine_select(r, pattern=[[-1, 64]], channel_multiplier=1, on_true_tile={}, "
+        "on_false_value=-9.0, cmp_op=nl.greater_equal)"
+    )
+    y, _ = run(make + select.format("t"), dtype="int16")
+    np.testing.assert_array_equal(y, np.where(np.arange(128)[:, None] >= np.arange(64), X, -9))
+    reason = "on_true_tile is int32: affine_select takes floats, and integers of 8 or 16 bits"
+    assert reason in refused(make + select.format("i"), dtype="int32")
+
+
 def test_the_eight_largest() -> None:
     y, _ = run("nisa.max8(r, t)", (128, 8))
     np.testing.assert_array_equal(y, np.sort(X, axis=1)[:, :-9:-1])

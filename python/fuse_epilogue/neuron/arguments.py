@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from .errors import Refused
@@ -21,10 +22,10 @@ def reachable(it: Instruction, name: str, tile: Tile) -> None:
         )
 
 
-def engine_of(it: Instruction, value: Any) -> str:
-    """Return the engine that a kernel asks for."""
+def engine_of(it: Instruction, value: Any, args: Mapping[str, Any]) -> str:
+    """Return the engine that a kernel asks for, or else NKI's choice."""
     if value is None:
-        return it.engines[0]
+        return it.choose(args) if it.choose is not None else it.engines[0]
     name = value.name if isinstance(value, Symbol) and value.kind == "engine" else ""
     engine = ENGINES.get(name)
     if engine not in it.engines:

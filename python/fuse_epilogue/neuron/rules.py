@@ -199,6 +199,11 @@ def _transpose(step: Step, machine: Machine) -> str | None:
     data, dst = step.srcs[0], step.dst
     if dst is not None and data.dtype != dst.dtype:
         return f"dst is {dst.dtype} and data {data.dtype}: a transposition keeps the type"
+    if step.engine == "tensor" and machine.name == "trn1" and data.dtype in ("int32", "uint32"):
+        return (
+            f"data is {data.dtype}: the tensor engine of trn1 multiplies with the identity, which "
+            "does not keep all integers of 32 bits"
+        )
     if step.engine == "vector" and max(data.free_elements, dst.free_elements if dst else 0) > 32:
         return "the vector engine transposes at most 32 by 32 elements"
     if data.free_elements > machine.partitions:

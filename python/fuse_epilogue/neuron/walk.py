@@ -196,12 +196,10 @@ class Walk:
 
             names = self._names[key] = bind_names(it, len(args), list(named))
         given = dict(zip(names, (*args, *named.values()), strict=True))
-        engine = it.engines[0]
-        if "engine" in given and "engine" not in it.ignored:
-            engine = engine_of(it, given.pop("engine"))
-        self._issue(it, engine, given)
+        wanted = given.pop("engine", None) if "engine" not in it.ignored else None
+        self._issue(it, wanted, given)
 
-    def _issue(self, it: Instruction, engine: str, given: dict[str, Any]) -> None:
+    def _issue(self, it: Instruction, wanted: Any, given: dict[str, Any]) -> None:
         args: dict[str, Any] = {}
         written: list[Tile] = []
         read: list[tuple[str, Tile]] = []
@@ -237,6 +235,7 @@ class Walk:
             args["accumulate"] = accumulate_of(args["accumulate"], dst)
             constants["accumulate"] = args["accumulate"]
         it.fit(args)
+        engine = engine_of(it, wanted, args)
         self.collective = self.collective or it.between_machines
         if it.reads_dst(args):
             read.append(("dst", dst))
@@ -246,7 +245,7 @@ class Walk:
             if tile.space == "psum":
                 tile.buffer.written.append((it.name, tile.access))
         if self.execute:
-            self._execute(it, args, read, written)
+            self._execute(it, engine, args, read, written)
         else:
             self._record(it, engine, written, read, constants)
 
@@ -280,6 +279,7 @@ class Walk:
     def _execute(
         self,
         it: Instruction,
+        engine: str,
         args: dict[str, Any],
         read: list[tuple[str, Tile]],
         written: list[Tile],
@@ -293,6 +293,7 @@ class Walk:
                 self._known(it, tile.indirect.places.access)
         arrays = {key: _array(value) for key, value in args.items()}
         arrays["peers"], arrays["program"] = self.peers, self.program
+        arrays["engine"] = engine
         arrays["types"] = {k: v.dtype for k, v in args.items() if isinstance(v, Tile)}
         dst: Any = arrays.get("dst")
         it.run(dst, arrays)

@@ -172,7 +172,11 @@ class Elementwise(Moves):
         return replace(value, a=Binary("add", inside.a, made, "float32"))
 
     def _none(self, value: Expression, site: Site, block: str) -> EmitError:
-        what = f"{value.op} in {value.dtype}" if isinstance(value, Binary) else type(value).__name__
+        what = type(value).__name__
+        if isinstance(value, Binary):
+            what = f"{value.op} in {value.dtype}"
+        elif isinstance(value, Operand):
+            what = f"a copy of {value.dtype} that does not round"
         if site.engine is not None and select(value, replace(site, engine=None)) is not None:
             reason = f"the {site.engine} engine has no instruction for {what}"
             return EmitError("engine", f"block '{block}'", reason)

@@ -20,6 +20,7 @@ from .linear import Linear
 from .masks import Mask, mask_of
 from .matmul import Matmul
 from .program import (
+    WIDE,
     Binary,
     Choose,
     Convert,
@@ -175,6 +176,9 @@ class Instructions:
                 f"what a condition of several loops chooses goes to SBUF, not to {target.space}"
             )
             raise EmitError("not-affine", subject, reason)
+        if target.dtype in WIDE:
+            reason = f"a condition of several loops chooses {target.dtype}, which would be rounded"
+            raise EmitError("dtype", subject, reason)
         for condition in mask.conditions:
             self.elementwise.select(target, condition, mask.otherwise, place.area, leaf.block)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from .program import COMMUTATIVE, Binary, Expression, Function, Number, Operand
+from .program import COMMUTATIVE, WIDE, Binary, Expression, Function, Number, Operand
 from .refusals import EmitError
 
 
@@ -97,7 +97,9 @@ def _flag(name: str, value: bool) -> Arguments:
 
 def memset(term: Expression, site: Site) -> Arguments | None:
     """Fit ``s``."""
-    return (("", number(term.value)),) if isinstance(term, Number) else None
+    if not isinstance(term, Number):
+        return None
+    return (("", str(int(term.value)) if "int" in term.dtype else number(term.value)),)
 
 
 def copy(term: Expression, site: Site) -> Arguments | None:
@@ -178,7 +180,7 @@ def _both_psum(a: Operand, b: Operand) -> bool:
 def _scaled(term: Expression, site: Site) -> Arguments | None:
     """Return the arguments for ``t * s + b``, ``t * s``, ``t + b`` or ``t``."""
     if isinstance(term, Operand):
-        return (("", Tile(term)),)
+        return None if term.dtype in WIDE else (("", Tile(term)),)
     for data, other, _ in _sides(term, "add"):
         bias = site.column(other)
         if bias is None or bias.space == "psum" or not (isinstance(data, Operand) or inner(data)):

@@ -16,6 +16,9 @@ ROLES: tuple[Role, ...] = ("P", "F", "lhs_F", "rhs_F")
 #: Types the engines compute with; others can only be moved.
 FLOATS = frozenset({"float32", "float16", "bfloat16"})
 
+#: Integers of which float32 does not have all: instructions that compute in it would round them.
+WIDE = frozenset({"int32", "uint32"})
+
 #: Type of what comparisons give: `nisa.tensor_copy_predicated` takes no float.
 MASK = "uint8"
 

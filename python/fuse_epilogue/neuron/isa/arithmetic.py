@@ -77,6 +77,23 @@ BINARY: dict[str, Binary] = {
 #: Operations on bits: operands stay integers, all of one type.
 BITWISE = frozenset({"bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift"})
 
+#: Operations of integers of 32 bits that GpSimd computes as such.
+NATIVE = frozenset(
+    {
+        "add",
+        "subtract",
+        "multiply",
+        "maximum",
+        "minimum",
+        "equal",
+        "not_equal",
+        "less",
+        "less_equal",
+        "greater",
+        "greater_equal",
+    }
+)
+
 #: Reductions, by the elementwise operation they repeat.
 REDUCERS: dict[str, Any] = {
     "add": np.add.reduce,
@@ -143,6 +160,23 @@ def combine(name: str, left: Any, right: Any) -> Any:
     if not all(isinstance(value, (int, np.ndarray)) for value in (left, right)):
         raise Refused("operand-types", f"nl.{name} takes integers")
     return BINARY[name](left, right)
+
+
+def native(name: str, left: np.ndarray, right: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Return ``left op right`` of integers of 32 bits, not rounded.
+
+    Raises
+    ------
+    Refused
+        The documents do not say what the result is.
+    """
+    if name not in NATIVE:
+        raise Refused("operand-types", f"nl.{name} of {dtype.name} on GpSimd: not supported here")
+    value = np.asarray(BINARY[name](left.astype(np.int64), right.astype(np.int64)))
+    limits = np.iinfo(dtype)
+    if value.dtype != np.bool_ and ((value < limits.min) | (value > limits.max)).any():
+        raise Refused("operand-types", f"nl.{name} leaves the values of {dtype.name}")
+    return value
 
 
 def store(dst: np.ndarray, value: Any) -> None:

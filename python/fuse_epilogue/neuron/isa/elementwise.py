@@ -6,8 +6,8 @@ import numpy as np
 
 from ..errors import Refused
 from . import shapes
-from .arithmetic import BINARY, FUNCTIONS, REDUCERS, store, widened
-from .execute import column, like, ordered, run_activation, run_tensor_tensor, run_two_ops
+from .arithmetic import BINARY, BITWISE, FUNCTIONS, REDUCERS, store, widened
+from .execute import column, like, ordered, run_activation, run_tensor_tensor, run_two_ops, wide
 from .row import ASSUMED, Arguments, Cost, Instruction, parameters
 
 
@@ -135,6 +135,13 @@ def _continues(args: Arguments) -> bool:
     return args.get("reduce_cmd") == "reduce"
 
 
+def tiles_engine(args: Arguments) -> str:
+    """Return where two tiles are combined: integers of 32 bits on GpSimd, which does not round."""
+    tiles = [args[name] for name in ("dst", "data1", "data2")]
+    near = all(tile.space == "sbuf" for tile in tiles)
+    return "gpsimd" if near and wide(tiles) and args["op"] not in BITWISE else "vector"
+
+
 ROWS = (
     Instruction(
         "tensor_tensor",
@@ -142,6 +149,8 @@ ROWS = (
         parameters("dst:dst data1:tile data2:tile op:op"),
         shapes.elementwise("data1", "data2"),
         run_tensor_tensor,
+        # nki.isa.tensor_tensor: native arithmetic is the default for integers of 32 bits in SBUF
+        choose=tiles_engine,
     ),
     Instruction(
         "tensor_scalar",

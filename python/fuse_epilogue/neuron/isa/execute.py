@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from ..errors import Refused
-from .arithmetic import FUNCTIONS, REDUCERS, combine, store, widened
+from .arithmetic import BITWISE, FUNCTIONS, REDUCERS, combine, native, store, widened
 from .shapes import axes
 
 Arguments = Mapping[str, Any]
@@ -33,6 +33,11 @@ def ordered(name: str, left: Any, right: Any, reverse: bool) -> Any:
     return combine(name, right, left) if reverse else combine(name, left, right)
 
 
+def wide(tiles: Iterable[Any]) -> bool:
+    """Tell whether all tiles are of integers of 32 bits, of which float32 does not have all."""
+    return all(str(tile.dtype) in ("int32", "uint32") for tile in tiles)
+
+
 def run_copy(dst: np.ndarray, args: Arguments) -> None:
     """Copy; the same type bit for bit."""
     src = args["src"].reshape(dst.shape)
@@ -52,8 +57,12 @@ def run_memset(dst: np.ndarray, args: Arguments) -> None:
 
 
 def run_tensor_tensor(dst: np.ndarray, args: Arguments) -> None:
-    """Combine two tiles."""
-    store(dst, combine(args["op"], like(args["data1"], dst), like(args["data2"], dst)))
+    """Combine two tiles: GpSimd does it natively for integers of 32 bits."""
+    left, right = like(args["data1"], dst), like(args["data2"], dst)
+    if args["engine"] == "gpsimd" and args["op"] not in BITWISE and wide((dst, left, right)):
+        store(dst, native(args["op"], left, right, dst.dtype))
+    else:
+        store(dst, combine(args["op"], left, right))
 
 
 def run_two_ops(dst: np.ndarray, args: Arguments) -> None:

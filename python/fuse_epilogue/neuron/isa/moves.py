@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import Refused
 from . import shapes
-from .arithmetic import REDUCERS, store, widened
+from .arithmetic import BINARY, REDUCERS, holds, store, widened
 from .execute import like, run_copy, run_memset
 from .row import ASSUMED, Arguments, Cost, Instruction, parameters
 
@@ -96,6 +96,8 @@ def fit_predicated(args: Arguments) -> None:
     if str(predicate.dtype) not in ("uint8", "uint16", "uint32"):
         raise Refused("operand-types", f"predicate is {predicate.dtype}, not uint8, 16 or 32")
     shapes.same("predicate", args["predicate"], dst)
+    if isinstance(src, (int, float)) and "int" in dst.dtype and not holds(dst.dtype, src):
+        raise Refused("operand-types", f"{src} is not a value of {dst.dtype}")
 
 
 def run_predicated(dst: np.ndarray, args: Arguments) -> None:
@@ -103,9 +105,11 @@ def run_predicated(dst: np.ndarray, args: Arguments) -> None:
     where = like(args["predicate"], dst) != 0
     if args["reverse_pred"]:
         where = ~where
-    source = like(args["src"], dst)
     new = np.empty_like(dst)
-    store(new, np.broadcast_to(widened(source), dst.shape))
+    if isinstance(args["src"], np.ndarray):
+        new[...] = like(args["src"], dst)  # of the same type: bit for bit
+    else:
+        run_memset(new, {"value": args["src"]})
     dst[where] = new[where]
 
 
@@ -128,8 +132,19 @@ def fit_pattern(args: Arguments) -> None:
     free = math.prod(args["dst"].shape[1:])
     if count != free:
         raise Refused("shapes", f"pattern counts {count} elements, dst has {free} in a partition")
-    if "on_true_tile" in args:
-        shapes.same("on_true_tile", args["on_true_tile"], args["dst"])
+
+
+def fit_affine_select(args: Arguments) -> None:
+    """Check a choice by the place: of floats, or of integers that float32 has."""
+    fit_pattern(args)
+    shapes.same("on_true_tile", args["on_true_tile"], args["dst"])
+    for name in ("on_true_tile", "dst"):
+        if args[name].dtype in ("int32", "uint32"):
+            raise Refused(
+                "operand-types",
+                f"{name} is {args[name].dtype}: affine_select takes floats, and integers of 8 or "
+                "16 bits",
+            )
 
 
 def run_iota(dst: np.ndarray, args: Arguments) -> None:
@@ -139,8 +154,6 @@ def run_iota(dst: np.ndarray, args: Arguments) -> None:
 
 def run_affine_select(dst: np.ndarray, args: Arguments) -> None:
     """Choose by comparing an affine function of the place with zero."""
-    from .arithmetic import BINARY
-
     values = pattern_values(args, dst.shape[0]).reshape(dst.shape)
     chosen = BINARY[args["cmp_op"]](values, 0)
     store(dst, np.where(chosen, widened(like(args["on_true_tile"], dst)), args["on_false_value"]))
@@ -229,7 +242,7 @@ ROWS = (
             cmp_op="equal",
             offset=0,
         ),
-        fit_pattern,
+        fit_affine_select,
         run_affine_select,
         Cost(1.0, ASSUMED),
     ),

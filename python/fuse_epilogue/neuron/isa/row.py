@@ -129,6 +129,8 @@ class Instruction:
         Operands of which an instruction touches only the first four of every 32 partitions.
     between_machines : bool
         Whether other machines take part: then how long it takes is not known.
+    choose : Callable[[Arguments], str] or None
+        Returns NKI's choice of an engine, where it depends on the operands.
     """
 
     name: str
@@ -145,6 +147,7 @@ class Instruction:
     partly: tuple[str, ...] = ()
     leading: tuple[str, ...] = ()
     between_machines: bool = False
+    choose: Callable[[Arguments], str] | None = None
 
     def touched(self, name: str, access: Access) -> tuple[Access, ...]:
         """Return what is touched of an operand."""
