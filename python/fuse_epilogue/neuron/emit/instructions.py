@@ -146,7 +146,7 @@ class Instructions:
             return False
         target = self.terms.operand(store.tensor, store.index, f"block '{leaf.block}'")
         area = Areas.whole(leaf.axes, rows)
-        if target.space != "sbuf" or leaf.axes[0].role != "P":
+        if target.space != "sbuf" or leaf.axes[0].role != "P" or target.dtype in WIDE:
             return False
         self.elementwise.diagonal(target, a, b, area, leaf.block)
         return True

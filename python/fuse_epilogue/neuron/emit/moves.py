@@ -92,28 +92,22 @@ class Moves:
         )
 
     def diagonal(self, target: Operand, on: Number, off: Number, area: Area, block: str) -> None:
-        """Write one number on the diagonal of a square, another one elsewhere.
-
-        No access pattern goes along a diagonal on the chip, where each partition is a memory of
-        its own; in HBM it is a column with a larger stride.
-        """
-        assert area.partition is not None
+        """Write one number on the diagonal of a square, another one elsewhere."""
         (column,) = area.free
-        size = self._extent(area, area.partition)
-        far = self.names.unique(f"{target.name}_hbm")
-        spots = self.names.unique(f"{target.name}_diagonal")
         here = self.view(target, area, (column,), block)
-        self.text.call("nisa.memset", [here, number(off.value)])
-        line = f"{spots} = nl.ndarray(({size}, 1), nl.{target.dtype}, buffer=nl.sbuf)"
-        self.text.add(line)
-        self.text.call("nisa.memset", [spots, number(on.value)])
-        line = f"{far} = nl.ndarray(({size}, {size}), nl.{target.dtype}, buffer=nl.hbm)"
-        self.text.add(line)
-        self.text.call("nisa.dma_copy", [far, here])
+        self.text.call("nisa.memset", [here, number(on.value)])
         self.text.call(
-            "nisa.dma_copy", [f"{far}.ap([[{size + 1}, {size}], [1, 1]], offset=0)", spots]
+            "nisa.affine_select",
+            [
+                here,
+                f"pattern=[[-1, {area.size(column)}]]",
+                "channel_multiplier=1",
+                f"on_true_tile={here}",
+                f"on_false_value={number(off.value)}",
+                "cmp_op=nl.equal",
+                "offset=0",
+            ],
         )
-        self.text.call("nisa.dma_copy", [here, far])
 
     def select(
         self, target: Operand, condition: Linear, otherwise: Number, area: Area, block: str
