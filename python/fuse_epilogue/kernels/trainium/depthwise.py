@@ -12,7 +12,7 @@ from ..choice import NO_CONVOLUTION, Choice, not_fused
 from .channel_conv import ChannelConv, find_channel_conv
 from .rule import NeuronRule
 from .tiles import best
-from .tiling import Tiling, scheduled
+from .tiling import IMAGE, IMAGES, TILE, Tiling, scheduled
 
 #: Columns of a tile, so that several tiles are in flight; a transfer of 8 KiB a partition in
 #: float32 is long enough for the full bandwidth (source: AWS Neuron's DMA bandwidth guide).
@@ -84,11 +84,15 @@ def tilings(conv: ChannelConv, core: Machine, finite: bool) -> Iterator[Tiling]:
     rest = -(-conv.channels // partitions)
     loaded = rest * conv.reach * ITEMSIZE[conv.dtype]
     whole = count == 1 and images == 1 < number and 3 * loaded <= core.sbuf_bytes // 2
+    loads = [TILE] + [IMAGE] * whole
+    # Beside all images there is room for results that wait to be stored.
+    if whole and conv.images == conv.images[-1:] and 4 * number * loaded <= 3 * core.sbuf_bytes:
+        loads.append(IMAGES)
     tensor = finite and conv.channels % partitions == 0 and images == 1
     for on_tensor in range(conv.conv.taps + 1) if tensor else (0,):
         for part in sorted({columns, min(columns, PART)}, reverse=True):
-            for all_channels in (False, True) if whole else (False,):
-                yield Tiling(partitions, images, columns, part, on_tensor, all_channels)
+            for each in loads:
+                yield Tiling(partitions, images, columns, part, on_tensor, each)
     on_scalar = min(conv.conv.taps - 1, 2)
     sums = 2 * 4 * min(columns, PART) * images
     if on_scalar > 0 and sums * on_scalar <= core.psum_bytes:

@@ -12,6 +12,9 @@ from ...tir.nest import child_names
 from .channel_conv import ChannelConv
 from .tiles import BANK, mark
 
+#: What is loaded together: a tile, all channels of an image, or all images.
+TILE, IMAGE, IMAGES = 0, 1, 2
+
 
 @dataclass(frozen=True)
 class Tiling:
@@ -28,8 +31,9 @@ class Tiling:
     on_tensor : int
         Taps that the tensor engine computes, as products with diagonal matrices; for finite data
         and weights only.
-    whole_images : bool
-        Whether all channels of an image are loaded at once.
+    loads : int
+        What is loaded together: `TILE`, `IMAGE` or `IMAGES`. All images are loaded before anything
+        is stored: at the end only results are still to be moved.
     on_scalar : int
         Taps that the scalar engine multiplies, besides the one that begins the sum.
     """
@@ -39,7 +43,7 @@ class Tiling:
     columns: int
     part: int
     on_tensor: int = 0
-    whole_images: bool = False
+    loads: int = TILE
     on_scalar: int = 0
 
     def said(self) -> str:
@@ -115,7 +119,7 @@ def write(
 
 def cut(sch: s_tir.Schedule, conv: ChannelConv, tiling: Tiling) -> None:
     """Cut a convolution into tiles, in a schedule as `write` left it."""
-    image, columns, part = _cut(sch, conv, tiling)
+    images, columns, part = _cut(sch, conv, tiling)
     blocks = [sch.get_sblock("stored")]
     if "out" in child_names(sch.mod["main"]):
         blocks.append(_elementwise(sch, "out", part, conv))
@@ -127,17 +131,22 @@ def cut(sch: s_tir.Schedule, conv: ChannelConv, tiling: Tiling) -> None:
         blocks.append(_products(sch, part))
         for name in ("identity", "diagonal"):
             sch.set_scope(sch.get_sblock(name), 0, "trn.sbuf")
-            if tiling.whole_images:
+            if tiling.loads != TILE:
                 sch.annotate(sch.get_sblock(name), "nki_late", 1)
         blocks.append(sch.get_sblock("diagonal"))
     loaded = sch.get_sblock("loaded")
     sch.set_scope(loaded, 0, "trn.sbuf")
     sch.annotate(loaded, "nki_engine", "gpsimd")
-    sch.compute_at(loaded, image if tiling.whole_images and image is not None else columns)
+    if tiling.loads == TILE or not images:
+        sch.compute_at(loaded, columns)
+    elif tiling.loads == IMAGE:
+        sch.compute_at(loaded, images[-1])
+    elif len(images) > 1:
+        sch.compute_at(loaded, images[-2])
     _bring(sch, blocks)
 
 
-def _cut(sch: s_tir.Schedule, conv: ChannelConv, tiling: Tiling) -> tuple[Any, Any, Any]:
+def _cut(sch: s_tir.Schedule, conv: ChannelConv, tiling: Tiling) -> tuple[list[Any], Any, Any]:
     """Cut up the block that stores; return the loops over images, tiles and parts of a tile."""
     stored, count = sch.get_sblock("stored"), len(conv.images)
     *rest, columns = sch.get_loops(stored)
@@ -151,7 +160,7 @@ def _cut(sch: s_tir.Schedule, conv: ChannelConv, tiling: Tiling) -> tuple[Any, A
     tile, part, column = sch.split(columns, [None, -(-tiling.columns // tiling.part), tiling.part])
     sch.reorder(*images, channel[0], tile, part, channel[1], *inner, column)
     mark(sch, channel[1], *inner, column)
-    return images[-1] if images else None, tile, part
+    return images, tile, part
 
 
 def _elementwise(sch: s_tir.Schedule, name: str, part: Any, conv: ChannelConv) -> Any:

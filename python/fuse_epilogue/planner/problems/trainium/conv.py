@@ -12,7 +12,7 @@ from tvm import s_tir
 
 from ....kernels.trainium.channel_conv import ChannelConv, find_channel_conv
 from ....kernels.trainium.depthwise import MOST_ON_SCALAR, PART, channels_of_a_tile, tilings
-from ....kernels.trainium.tiling import Tiling, cut, write
+from ....kernels.trainium.tiling import IMAGE, IMAGES, TILE, Tiling, cut, write
 from ....neuron.costs import FLOAT32_PASSES
 from ....neuron.trace import ITEMSIZE
 from ..request import Request
@@ -109,7 +109,13 @@ class TrainiumConv(OnTrainium):
                 "taps",
                 "taps that the scalar engine multiplies, besides the first",
             ),
-            Variable("load", (0, 1), "", "what one transfer loads", ("a tile", "all channels")),
+            Variable(
+                "load",
+                (TILE, IMAGE, IMAGES),
+                "",
+                "what is loaded together",
+                ("a tile", "all channels", "all images"),
+            ),
             buffers(),
         )
         return Space(
@@ -139,7 +145,7 @@ class TrainiumConv(OnTrainium):
                     lambda p: np.where(p["on_scalar"] > 0, p["on_tensor"] + p["on_scalar"], 0),
                     "one tap begins the sum",
                 ),
-                *in_flight(self.core, self._tile_bytes),
+                *in_flight(self.core, self._tile_bytes, self._staying_bytes),
                 Constraint(
                     "PSUM",
                     self.core.psum_bytes,
@@ -153,22 +159,36 @@ class TrainiumConv(OnTrainium):
     def _mixed(self, points: Points) -> np.ndarray:
         several = points["images"] > 1
         cut = points["columns"] < self.sizes["columns"]
-        other = (points["on_tensor"] > 0) | (points["load"] > 0)
-        alone = (points["load"] > 0) & (cut | (self.sizes["images"] == 1))
+        other = (points["on_tensor"] > 0) | (points["load"] != TILE)
+        alone = (points["load"] != TILE) & (cut | (self.sizes["images"] == 1))
         same = (points["parts"] == 0) & (points["columns"] <= PART)
         wrong: np.ndarray = (several & (cut | other)) | alone | same
         return wrong.astype(np.int64)
 
     def _tile_bytes(self, points: Points) -> np.ndarray:
         """Return the bytes of a partition for what is loaded, summed and stored of a tile."""
-        conv = self.conv.conv
-        reach = (points["columns"] - 1) * conv.stride + (conv.taps - 1) * conv.dilation + 1
-        rest = -(-self.conv.channels // self.partitions)
-        tiles = np.where(points["load"] > 0, rest, points["images"])
+        tiles = np.where(points["load"] == TILE, points["images"], self._tiles_of_an_image)
+        tiles = np.where(points["load"] == IMAGES, 0, tiles)
         elements = points["images"] * self._part(points)
         size = ITEMSIZE[self.dtype]
-        used: np.ndarray = tiles * reach * size + elements * (4 + size)
+        used: np.ndarray = tiles * self._reach(points) * size + elements * (4 + size)
         return used
+
+    def _staying_bytes(self, points: Points) -> np.ndarray:
+        """Return the bytes of a partition for all images, where they are loaded together."""
+        tiles = self.sizes["images"] * self._tiles_of_an_image
+        used: np.ndarray = tiles * self._reach(points) * ITEMSIZE[self.dtype]
+        return np.where(points["load"] == IMAGES, used, 0)
+
+    def _reach(self, points: Points) -> Any:
+        """Return the columns that a tile reads."""
+        conv = self.conv.conv
+        return (points["columns"] - 1) * conv.stride + (conv.taps - 1) * conv.dilation + 1
+
+    @property
+    def _tiles_of_an_image(self) -> int:
+        """Tiles of channels."""
+        return -(-self.conv.channels // self.partitions)
 
     def _psum(self, points: Points) -> np.ndarray:
         part = self._part(points)
@@ -192,8 +212,8 @@ class TrainiumConv(OnTrainium):
         """
         conv, core, sizes = self.conv, self.core, self.sizes
         taps, size, bandwidth = sizes["taps"], ITEMSIZE[self.dtype], rate(core)
+        together, rest = points["load"] != TILE, self._tiles_of_an_image
         images = sizes["images"] * int(np.prod([int(a.dom.extent) for a in conv.images[:-1]]))
-        rest = -(-conv.channels // self.partitions)
         elements = images * rest * sizes["columns"]
         read = images * conv.channels * self._read * size
         written = np.where(self.is_apart(points), 4, self._out) * images * conv.channels
@@ -210,19 +230,19 @@ class TrainiumConv(OnTrainium):
         steps = np.maximum(taps - on_tensor - on_scalar - 1, 0)
         added = steps * 2.0 + on_scalar + np.where(on_tensor > 0, 1.0, 0.0)
         steps = steps + on_scalar + (on_tensor > 0)
-        reach = (columns - 1) * conv.conv.stride + (taps - 1) * conv.conv.dilation + 1
+        reach = self._reach(points)
         # What the engines wait for: the first tile, and the last one on its way back.
         tile = self.partitions * several * size
-        waits = np.where(points["load"] > 0, rest, 1) * tile * reach + tile * part
+        waits = np.where(together, rest, 1) * tile * reach + tile * part
         waits = waits / bandwidth + 2 * start(core)
         # What the DMA engines wait for: the sums of the last tile; before the first one, the
         # matrices with weights on their diagonals.
         chain = (added * cycle(core, "vector") + cycle(core, "scalar")) * several * part
-        made = np.where((on_tensor > 0) & (points["load"] == 0), 2 * start(core), 0.0)
+        made = np.where((on_tensor > 0) & ~together, 2 * start(core), 0.0)
         short = read / bandwidth * (stretched(core, columns * size) - 1)
         wide = np.where(self.is_apart(points), 4, self._out)
         short = short + written * sizes["columns"] / bandwidth * (stretched(core, part * wide) - 1)
-        at_once = np.where(points["load"] > 0, rest, 1)
+        at_once = np.where(together, rest, 1)
         moved = tile * reach + self.partitions * several * columns * wide
         one = at_once * (moved / bandwidth + chain * columns / part) + 2 * start(core)
         work = Work(
@@ -293,7 +313,7 @@ class TrainiumConv(OnTrainium):
             point["columns"],
             part,
             point["on_tensor"],
-            bool(point["load"]),
+            point["load"],
             point["on_scalar"],
         )
 
