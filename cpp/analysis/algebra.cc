@@ -1,5 +1,6 @@
 #include "analysis/algebra.h"
 
+#include "analysis/assumptions.h"
 #include "analysis/defined.h"
 #include "analysis/distributions.h"
 #include "analysis/overflow.h"

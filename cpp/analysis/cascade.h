@@ -88,9 +88,10 @@ struct Cascade {
   ir::Var count;
   ir::Var total;
   std::vector<CascadeStage> stages;
-  /*! \brief Blocks between stages that nobody reads any more, and those that stay behind. */
+  /*! \brief Blocks between stages that have no reader any more, and those that run after the loop.
+   */
   std::vector<const Site*> gone;
-  std::vector<const Site*> behind;
+  std::vector<const Site*> after;
   /*! \brief Why a reduction that reads a stage's result is not one of them. */
   std::optional<Refusal> stopped;
 

@@ -57,11 +57,14 @@ class LimitReader {
   const CascadeStage& carrier_;
 };
 
-Expr IsAtStart(const CascadeStage& carrier) {
-  return CallGlobal(Fn::Equal, carrier.value, carrier.init, nullptr).cast<Expr>();
-}
+Expr IsAtStart(const CascadeStage& carrier) { return MakeEqual(carrier.value, carrier.init); }
 
 }  // namespace
+
+bool StartsFinite(const CascadeStage& carrier) {
+  auto start = LiteralOf(carrier.init);
+  return start && std::isfinite(*start);
+}
 
 bool StartsAtInfinity(const CascadeStage& carrier) {
   auto start = As<FloatImm>(carrier.init);

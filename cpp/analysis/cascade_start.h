@@ -18,6 +18,9 @@
 
 namespace fuse_epilogue {
 
+/*! \brief Whether the start is a finite literal. */
+bool StartsFinite(const CascadeStage& carrier);
+
 /*! \brief Whether a maximum starts at -inf, or a minimum at +inf. */
 bool StartsAtInfinity(const CascadeStage& carrier);
 

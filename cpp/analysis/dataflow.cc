@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "analysis/domain.h"
+#include "analysis/block_loops.h"
 #include "analysis/purity.h"
 #include "analysis/refusal.h"
 #include "ir/functor.h"

@@ -1,16 +1,16 @@
 #include "analysis/defined.h"
 
+#include <utility>
+
+#include "analysis/comparison.h"
 #include "analysis/interval.h"
-#include "analysis/refusal.h"
-#include "ir/functor.h"
+#include "ir/calls.h"
 
 namespace fuse_epilogue {
 
 using namespace ir;  // NOLINT(build/namespaces)
 
 namespace {
-
-// ---- Calls -------------------------------------------------------------------------------------
 
 // Functions of numbers that have a result for every argument, if only a NaN.
 constexpr const char* kTotalFunctions[] = {
@@ -23,11 +23,6 @@ constexpr const char* kTotalFunctions[] = {
     "tirx.sqrt",  "tirx.tan",   "tirx.tanh",  "tirx.trunc",     "tirx.reinterpret", "prim.likely",
 };
 
-std::string CalleeOf(const Call& call) {
-  auto op = As<Op>(call.op());
-  return op ? std::string(op->name()) : std::string();
-}
-
 bool IsTotal(const std::string& callee) {
   for (const char* name : kTotalFunctions) {
     if (callee == name) return true;
@@ -35,61 +30,13 @@ bool IsTotal(const std::string& callee) {
   return false;
 }
 
-std::vector<Expr> Arguments(const Call& call) {
-  std::vector<Expr> arguments;
-  for (const ffi::Any& argument : call.args()) {
-    if (auto object = ObjectIn(argument)) arguments.push_back(Expr(*object));
-  }
-  return arguments;
-}
-
-/*! \brief `condition ? yes : no`, as a call or as a node. */
-struct Choice {
-  Expr condition;
-  Expr yes;
-  Expr no;
-};
-
-std::optional<Choice> ChoiceOf(const Expr& expr) {
-  if (auto select = As<Select>(expr)) {
-    return Choice{select->condition(), select->true_value(), select->false_value()};
-  }
-  auto call = As<Call>(expr);
-  if (!call || CalleeOf(*call) != kIfThenElse) return std::nullopt;
-  std::vector<Expr> arguments = Arguments(*call);
-  if (arguments.size() != 3) return std::nullopt;
-  return Choice{arguments[0], arguments[1], arguments[2]};
-}
-
-// ---- Operators ---------------------------------------------------------------------------------
-
-struct Pair {
-  Expr a;
-  Expr b;
-};
-
-std::optional<Pair> Comparands(const Expr& expr) {
-  switch (expr.kind()) {
-#define CASE(T)        \
-  case NodeKind::k##T: \
-    return Pair{T(expr).a(), T(expr).b()};
-    CASE(Less)
-    CASE(LessEqual)
-    CASE(Greater)
-    CASE(GreaterEqual)
-    CASE(Equal)
-    CASE(NotEqual)
-#undef CASE
-    default:
-      return std::nullopt;
-  }
-}
+using Pair = std::pair<Expr, Expr>;
 
 std::optional<Pair> Divided(const Expr& expr) {
   switch (expr.kind()) {
 #define CASE(T)        \
   case NodeKind::k##T: \
-    return Pair{T(expr).a(), T(expr).b()};
+    return Pair(T(expr).a(), T(expr).b());
     CASE(Div)
     CASE(Mod)
     CASE(FloorDiv)
@@ -101,65 +48,10 @@ std::optional<Pair> Divided(const Expr& expr) {
 }
 
 std::optional<Pair> Shifted(const Expr& expr) {
-  if (auto left = As<LShift>(expr)) return Pair{left->a(), left->b()};
-  if (auto right = As<RShift>(expr)) return Pair{right->a(), right->b()};
+  if (auto left = As<LShift>(expr)) return Pair(left->a(), left->b());
+  if (auto right = As<RShift>(expr)) return Pair(right->a(), right->b());
   return std::nullopt;
 }
-
-// The comparison that holds where this one does not.
-NodeKind Opposite(NodeKind comparison) {
-  switch (comparison) {
-    case NodeKind::kLess:
-      return NodeKind::kGreaterEqual;
-    case NodeKind::kLessEqual:
-      return NodeKind::kGreater;
-    case NodeKind::kGreater:
-      return NodeKind::kLessEqual;
-    case NodeKind::kGreaterEqual:
-      return NodeKind::kLess;
-    case NodeKind::kEqual:
-      return NodeKind::kNotEqual;
-    default:
-      return NodeKind::kEqual;
-  }
-}
-
-// The comparison with the operands exchanged.
-NodeKind Mirrored(NodeKind comparison) {
-  switch (comparison) {
-    case NodeKind::kLess:
-      return NodeKind::kGreater;
-    case NodeKind::kLessEqual:
-      return NodeKind::kGreaterEqual;
-    case NodeKind::kGreater:
-      return NodeKind::kLess;
-    case NodeKind::kGreaterEqual:
-      return NodeKind::kLessEqual;
-    default:
-      return comparison;
-  }
-}
-
-// The numbers for which a comparison with one of `bound` may hold.
-Interval Satisfying(NodeKind comparison, const Interval& bound) {
-  constexpr WideInt kAny = WideInt{1} << 100;
-  switch (comparison) {
-    case NodeKind::kLess:
-      return Interval{-kAny, bound.high - 1};
-    case NodeKind::kLessEqual:
-      return Interval{-kAny, bound.high};
-    case NodeKind::kGreater:
-      return Interval{bound.low + 1, kAny};
-    case NodeKind::kGreaterEqual:
-      return Interval{bound.low, kAny};
-    case NodeKind::kEqual:
-      return bound;
-    default:
-      return Interval{-kAny, kAny, bound.low == 0 && bound.high == 0};
-  }
-}
-
-// ---- The proof ---------------------------------------------------------------------------------
 
 /*! \brief What counts as undefined: all of it, or what ends a program on the machine. */
 enum class Undefined { kAnything, kFaults };
@@ -247,8 +139,8 @@ class DefinednessProof {
     if (auto operands = Divided(expr)) return VisitDivision(expr, *operands);
     if (auto operands = Shifted(expr)) return VisitShift(expr, *operands);
     if (auto operands = Comparands(expr)) {
-      Visit(operands->a);
-      Visit(operands->b);
+      Visit(operands->first);
+      Visit(operands->second);
       return type;
     }
     if (auto inverted = As<Not>(expr)) {
@@ -326,8 +218,8 @@ class DefinednessProof {
       return widens && IsPlainIndex(cast->value(), extent);
     }
     if (auto operands = Divided(index)) {
-      auto divisor = As<IntImm>(operands->b);
-      return divisor && divisor->value() > 0 && IsPlainIndex(operands->a, extent);
+      auto divisor = As<IntImm>(operands->second);
+      return divisor && divisor->value() > 0 && IsPlainIndex(operands->first, extent);
     }
     switch (index.kind()) {
       case NodeKind::kAdd:
@@ -355,7 +247,7 @@ class DefinednessProof {
   std::optional<Interval> VisitCall(const Call& call) {
     std::string callee = CalleeOf(call);
     if (!IsTotal(callee)) return Fault(call, "the call need not have a result");
-    for (const Expr& argument : Arguments(call)) Visit(argument);
+    for (const Expr& argument : ArgumentsOf(call)) Visit(argument);
     return RangeOfType(DTypeOf(call));
   }
 
@@ -377,7 +269,7 @@ class DefinednessProof {
   }
 
   std::optional<Interval> VisitDivision(const Expr& expr, const Pair& operands) {
-    auto a = Visit(operands.a), b = Visit(operands.b);
+    auto a = Visit(operands.first), b = Visit(operands.second);
     auto type = RangeOfType(DTypeOf(expr));
     if (partial || !a || !b || !type) return std::nullopt;  // a float has a quotient, if only a NaN
     if (b->HasZero()) return Fault(expr, "its divisor may be 0");
@@ -389,7 +281,7 @@ class DefinednessProof {
   }
 
   std::optional<Interval> VisitShift(const Expr& expr, const Pair& operands) {
-    auto a = Visit(operands.a), b = Visit(operands.b);
+    auto a = Visit(operands.first), b = Visit(operands.second);
     auto type = RangeOfType(DTypeOf(expr));
     if (partial || !a || !b || !type) return std::nullopt;
     if (!b->Within(Interval{0, DTypeOf(expr).bits - 1})) {
@@ -402,7 +294,7 @@ class DefinednessProof {
   void Assume(const Expr& condition, bool holds) {
     if (auto inverted = As<Not>(condition)) return Assume(inverted->a(), !holds);
     auto call = As<Call>(condition);
-    if (call && CalleeOf(*call) == kLikely) return Assume(Arguments(*call)[0], holds);
+    if (call && CalleeOf(*call) == kLikely) return Assume(ArgumentsOf(*call)[0], holds);
     bool both = holds ? condition.kind() == NodeKind::kAnd : condition.kind() == NodeKind::kOr;
     if (both) {
       auto operands = Operands(condition);
@@ -417,8 +309,8 @@ class DefinednessProof {
     auto operands = Comparands(condition);
     if (!operands) return;
     NodeKind comparison = holds ? condition.kind() : Opposite(condition.kind());
-    Learn(operands->a, comparison, operands->b);
-    Learn(operands->b, Mirrored(comparison), operands->a);
+    Learn(operands->first, comparison, operands->second);
+    Learn(operands->second, Mirrored(comparison), operands->first);
   }
 
   void Learn(const Expr& subject, NodeKind comparison, const Expr& other) {
@@ -440,66 +332,6 @@ class DefinednessProof {
   std::vector<Expr> conditions_;
 };
 
-class LazyChoices : public StmtExprMutator {
- public:
-  LazyChoices(const std::vector<Axis>& axes, const std::vector<Expr>& assumptions)
-      : axes_(axes), assumptions_(assumptions) {}
-
- protected:
-  ffi::Any VisitOther(const Node& op) override {
-    ffi::Any rewritten = MutateChildren(op);
-    if (auto select = As<Select>(rewritten)) {
-      if (!MayFault(select->true_value()) && !MayFault(select->false_value())) return rewritten;
-      return IfThenElse(select->condition(), select->true_value(), select->false_value());
-    }
-    bool conjunction = op.kind() == NodeKind::kAnd;
-    if (!conjunction && op.kind() != NodeKind::kOr) return rewritten;
-    auto [a, b] = *Operands(rewritten.cast<Expr>());
-    if (!MayFault(b)) return rewritten;
-    return conjunction ? IfThenElse(a, b, MakeInt(0, b)) : IfThenElse(a, MakeInt(1, b), b);
-  }
-
- private:
-  static ffi::Any IfThenElse(const Expr& condition, const Expr& yes, const Expr& no) {
-    return CallGlobal(Fn::IfThenElse, condition, yes, no, nullptr);
-  }
-
-  bool MayFault(const Expr& expr) const { return FindFault(expr, axes_, assumptions_).has_value(); }
-
-  const std::vector<Axis>& axes_;
-  const std::vector<Expr>& assumptions_;
-};
-
-// Looks for a node, but not where it would be evaluated under a condition only.
-class UnguardedFinder : public StmtExprVisitor {
- public:
-  explicit UnguardedFinder(const Expr& node) : node_(node) {}
-  bool found = false;
-
- protected:
-  using StmtExprVisitor::VisitExpr_;
-  void VisitExpr_(const Var& op) override { Look(op); }
-  void VisitExpr_(const Call& op) override { Look(op); }
-  void VisitExpr_(const TensorLoad& op) override { Look(op); }
-  void VisitOther(const Node& op) override { Look(op); }
-
- private:
-  void Look(const Node& op) {
-    if (found) return;
-    Expr expr(op);
-    found = op.same_as(node_) || (op.kind() == node_.kind() && DeepEqual(expr, node_));
-    if (found) return;
-    if (op.type_index() == TVMFFITypeIndex::kTVMFFIArray) return VisitChildren(op);
-    if (auto choice = ChoiceOf(expr)) return (*this)(choice->condition);
-    if (op.kind() == NodeKind::kAnd || op.kind() == NodeKind::kOr) {
-      return (*this)(Operands(expr)->first);
-    }
-    VisitChildren(op);
-  }
-
-  const Expr& node_;
-};
-
 }  // namespace
 
 std::optional<Partial> FindPartial(const Expr& expr, const std::vector<Axis>& axes,
@@ -514,36 +346,6 @@ std::optional<Partial> FindFault(const Expr& expr, const std::vector<Axis>& axes
   DefinednessProof proof(axes, assumptions, Undefined::kFaults);
   proof.Visit(expr);
   return proof.partial;
-}
-
-Expr MakeChoicesLazy(const Expr& expr, const std::vector<Axis>& axes,
-                     const std::vector<Expr>& assumptions) {
-  if (IsSwitchedOff(Decision::kLazySelect)) return expr;
-  return LazyChoices(axes, assumptions).Rewrite(expr);
-}
-
-bool IsAlwaysEvaluated(const Expr& node, const Expr& root) {
-  UnguardedFinder finder(node);
-  finder(root);
-  return finder.found;
-}
-
-std::vector<Expr> AssumptionsBefore(const Site& site) {
-  std::vector<Expr> assumptions;
-  for (const Step& step : site.path) {
-    auto sequence = As<SeqStmt>(step.stmt);
-    if (!sequence) continue;
-    size_t child = 0;
-    for (const Stmt& stmt : sequence->seq()) {
-      if (child++ == step.child) break;
-      auto statement = As<Evaluate>(stmt);
-      auto call = statement ? As<Call>(statement->value()) : std::nullopt;
-      if (!call || CalleeOf(*call) != kAssume) continue;
-      Expr condition = Arguments(*call)[0];
-      if (!ReadsMemory(condition)) assumptions.push_back(condition);
-    }
-  }
-  return assumptions;
 }
 
 }  // namespace fuse_epilogue

@@ -1,6 +1,6 @@
 /*!
  * \file analysis/defined.h
- * \brief Where the operations of an expression are defined, and where an expression is evaluated.
+ * \brief Where the operations of an expression are defined.
  *
  * Not every expression can be evaluated at every point: a load needs its element, a division a
  * divisor that is not zero, a shift an amount within the width, wide integer arithmetic a result
@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "analysis/prover.h"
-#include "analysis/scope.h"
 
 namespace fuse_epilogue {
 
@@ -44,29 +43,6 @@ std::optional<Partial> FindPartial(const ir::Expr& expr, const std::vector<Axis>
 /*! \brief The same for what ends a program where it is evaluated: loads, divisions and calls. */
 std::optional<Partial> FindFault(const ir::Expr& expr, const std::vector<Axis>& axes,
                                  const std::vector<ir::Expr>& assumptions);
-
-/*!
- * \brief Whether some part of \p root that equals \p node is evaluated whenever \p root is.
- *
- * What is guarded: both values of if_then_else and of Select, and the right operand of a logical
- * and or or.
- */
-bool IsAlwaysEvaluated(const ir::Expr& node, const ir::Expr& root);
-
-/*!
- * \brief Make each Select, `and` and `or` an if_then_else if what it does not need may fault.
- *
- * TVM makes a Select lazy itself, but only where the condition is one boolean: in a vectorized loop
- * both values are computed, for all lanes. `and` and `or` compute both operands on LLVM; a load
- * that nothing uses may be left out there, and need not be elsewhere. What moves into the loops of
- * a reduction may meet either. (An overflow, a shift or a cast in a value that is not selected
- * faults nowhere: those stay in vectors.)
- */
-ir::Expr MakeChoicesLazy(const ir::Expr& expr, const std::vector<Axis>& axes,
-                         const std::vector<ir::Expr>& assumptions);
-
-/*! \brief The conditions of each `T.assume` that runs before \p site, if they read no memory. */
-std::vector<ir::Expr> AssumptionsBefore(const Site& site);
 
 }  // namespace fuse_epilogue
 

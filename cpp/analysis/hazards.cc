@@ -1,5 +1,6 @@
 #include "analysis/hazards.h"
 
+#include "analysis/assumptions.h"
 #include "analysis/defined.h"
 #include "analysis/refusal.h"
 #include "ir/functor.h"

@@ -7,7 +7,7 @@
 
 #include <functional>
 
-#include "analysis/domain.h"
+#include "analysis/element_map.h"
 
 namespace fuse_epilogue {
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "analysis/defined.h"
+#include "analysis/guarded.h"
 #include "ir/functor.h"
 
 namespace fuse_epilogue {

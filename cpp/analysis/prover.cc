@@ -115,6 +115,8 @@ class ConvertedAxes : public StmtExprMutator {
 
 Prover::Prover() = default;
 
+Prover::Prover(const std::vector<Axis>& axes) : known_(axes) {}
+
 const ffi::ObjectRef& Prover::Analyzer() const {
   if (!analyzer_.defined()) analyzer_ = CallGlobal(Fn::Analyzer).cast<ffi::ObjectRef>();
   for (; num_bound_ < known_.size(); ++num_bound_) {

@@ -23,6 +23,7 @@ struct Axis {
 class Prover {
  public:
   Prover();
+  explicit Prover(const std::vector<Axis>& axes);
   void Bind(const Axis& axis);
   ir::Expr Simplify(const ir::Expr& expr) const;
   bool Equal(const ir::Expr& a, const ir::Expr& b) const;

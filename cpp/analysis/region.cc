@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "analysis/block_loops.h"
+#include "analysis/common_loops.h"
 #include "analysis/hazards.h"
 #include "analysis/purity.h"
 #include "analysis/refusal.h"

@@ -10,12 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include "analysis/domain.h"
+#include "analysis/element_map.h"
 
 namespace fuse_epilogue {
 
 /*!
- * \brief Where tails go: behind the nest of all the reduction loops.
+ * \brief Where tails go: after the nest of all the reduction loops.
  *
  *     for i in range(M):                     <- the innermost loop around all reduction loops
  *         for k, j in T.grid(K, N):          <- the nest
@@ -32,7 +32,7 @@ struct Place {
   /*! \brief Whether the nest is already one of several statements in a sequence. */
   bool in_sequence;
 
-  /*! \brief Whether \p site stands at this place, behind the nest of \p reduction. */
+  /*! \brief Whether \p site stands at this place, after the nest of \p reduction. */
   bool Holds(const Site& site, const Site& reduction) const;
   /*! \brief Which statement of the sequence \p site is, or is in. */
   size_t ChildOf(const Site& site) const { return site.path[nest - 1].child; }

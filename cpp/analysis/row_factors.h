@@ -5,22 +5,14 @@
 #ifndef FUSE_EPILOGUE_ANALYSIS_ROW_FACTORS_H_
 #define FUSE_EPILOGUE_ANALYSIS_ROW_FACTORS_H_
 
-#include <utility>
+#include <optional>
 #include <vector>
 
 #include "analysis/cascade.h"
+#include "analysis/known_choices.h"
+#include "analysis/linear_form.h"
 
 namespace fuse_epilogue {
-
-/*! \brief A condition, and whether it holds. */
-using Known = std::pair<ir::Expr, bool>;
-
-/*! \brief c * x for each, and c * r for each result r: a sum of those. No x is a sum itself, or a
- *         product with a literal. */
-struct LinearForm {
-  std::vector<std::pair<double, ir::Expr>> terms;
-  std::vector<std::pair<size_t, double>> results;
-};
 
 enum class FactorKind {
   /*! \brief Reads no key: f(r), or 1 / f(r). */
@@ -71,18 +63,6 @@ struct SplitTerm {
  * \throws Refusal where it depends on a result in another way.
  */
 SplitTerm SplitIntoFactors(const Cascade& cascade, const CascadeStage& stage);
-
-/*! \brief \p expr as a sum, or nothing if a result occurs in it otherwise. */
-std::optional<LinearForm> LinearFormOf(const Cascade& cascade, const ir::Expr& expr);
-
-/*! \brief A choice between two values, by a Select or an if_then_else. */
-struct Choice {
-  ir::Expr condition, yes, no;
-};
-std::optional<Choice> ChoiceOf(const ir::Expr& expr);
-
-/*! \brief \p expr with every choice made whose condition is known. */
-ir::Expr Resolve(const ir::Expr& expr, const std::vector<Known>& known);
 
 }  // namespace fuse_epilogue
 

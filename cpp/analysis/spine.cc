@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "analysis/defined.h"
+#include "analysis/guarded.h"
 
 namespace fuse_epilogue {
 

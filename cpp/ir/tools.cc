@@ -161,6 +161,12 @@ bool IsConst(const Expr& expr, int64_t value) {
   return false;
 }
 
+std::optional<double> LiteralOf(const Expr& expr) {
+  if (auto imm = As<FloatImm>(expr)) return imm->value();
+  if (auto imm = As<IntImm>(expr)) return static_cast<double>(imm->value());
+  return std::nullopt;
+}
+
 VarSet VarsIn(ffi::AnyView node) {
   VarCollector collector;
   collector(node);
@@ -215,6 +221,9 @@ Expr MakeMul(const Expr& a, const Expr& b) {
 Expr MakeDiv(const Expr& a, const Expr& b) {
   return CallGlobal(Fn::Div, a, b, nullptr).cast<Expr>();
 }
+Expr MakeEqual(const Expr& a, const Expr& b) {
+  return CallGlobal(Fn::Equal, a, b, nullptr).cast<Expr>();
+}
 Expr MakeSelect(const Expr& condition, const Expr& yes, const Expr& no) {
   return CallGlobal(Fn::Select, condition, yes, no, nullptr).cast<Expr>();
 }
@@ -236,6 +245,9 @@ Expr MakeZero(const Expr& like) {
 }
 Expr MakeFloat(double value, const Expr& like) {
   return CallGlobal(Fn::FloatImm, DTypeOf(like), value, nullptr).cast<Expr>();
+}
+Expr MakeOne(const Expr& like) {
+  return IsFloat(DTypeOf(like)) ? MakeFloat(1, like) : MakeInt(1, like);
 }
 Expr MakeInt(int64_t value, const Expr& like) {
   return CallGlobal(Fn::IntImm, DTypeOf(like), value, nullptr).cast<Expr>();

@@ -47,6 +47,9 @@ bool DeepEqual(const ffi::Array<Expr>& a, const ffi::Array<Expr>& b);
 /*! \brief Whether \p expr is the literal \p value. */
 bool IsConst(const Expr& expr, int64_t value);
 
+/*! \brief The value of a literal, or nothing. */
+std::optional<double> LiteralOf(const Expr& expr);
+
 /*! \brief Variables that occur in \p node, buffers included. */
 VarSet VarsIn(ffi::AnyView node);
 bool UsesAny(ffi::AnyView node, const VarSet& vars);
@@ -71,6 +74,7 @@ Expr MakeAdd(const Expr& a, const Expr& b);
 Expr MakeSub(const Expr& a, const Expr& b);
 Expr MakeMul(const Expr& a, const Expr& b);
 Expr MakeDiv(const Expr& a, const Expr& b);
+Expr MakeEqual(const Expr& a, const Expr& b);
 Expr MakeSelect(const Expr& condition, const Expr& yes, const Expr& no);
 /*! \brief The operator called \p op of \p argument, of the same type. */
 Expr MakeCall(const char* op, const Expr& argument);
@@ -79,6 +83,8 @@ Var MakeVar(const std::string& name, const Expr& like);
 Expr MakeLoad(const Var& buffer, const ffi::Array<Expr>& indices);
 /*! \brief 0 in the type of \p like. */
 Expr MakeZero(const Expr& like);
+/*! \brief 1 in the type of \p like. */
+Expr MakeOne(const Expr& like);
 /*! \brief The integer \p value in the type of \p like. */
 Expr MakeInt(int64_t value, const Expr& like);
 /*! \brief The float \p value in the type of \p like. */

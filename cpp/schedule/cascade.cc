@@ -207,7 +207,7 @@ AnyMap CascadeReportAsMap(const CascadeReport& report) {
   map.Set("certificate", CertificateAsMap(report));
   map.Set("removed", removed);
   map.Set("gone", NamesOf(report.cascade->gone));
-  map.Set("behind", NamesOf(report.cascade->behind));
+  map.Set("after", NamesOf(report.cascade->after));
   return map;
 }
 

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <memory>
-#include <unordered_map>
-#include <unordered_set>
 
+#include "schedule/candidates.h"
 #include "schedule/prove.h"
+#include "schedule/recording.h"
 #include "transform/privatize.h"
 #include "transform/regions.h"
 
@@ -14,114 +14,6 @@ namespace fuse_epilogue {
 using namespace ir;  // NOLINT(build/namespaces)
 
 namespace {
-
-const Site& SiteIn(const Scope& scope, const SBlock& block) {
-  if (const Site* site = scope.Find(block)) return *site;
-  if (block.same_as(scope.root)) {
-    throw Refusal(Code::kWrongPair, block,
-                  "block " + Quoted(block) + " is the scope of the other block");
-  }
-  throw Refusal(Code::kStructure, block,
-                "block " + Quoted(block) + " is not directly in block " + Quoted(scope.root));
-}
-
-// The reductions whose result \p consumer reads, the nearest one first; if there are none, those
-// whose tails' outputs it reads.
-std::vector<SBlock> ReductionsReadBy(const Scope& scope, const Site& consumer) {
-  std::vector<SBlock> direct, through_tails;
-  for (auto it = scope.sites.rbegin(); it != scope.sites.rend(); ++it) {
-    if (!it->is_block() || &*it == &consumer || !LooksLikeReduction(it->block())) continue;
-    bool reads = false;
-    for (const TensorRegion& region : it->block().writes()) {
-      reads = reads || consumer.Touches(region.source().get(), Use::kRead);
-    }
-    if (reads) {
-      direct.push_back(it->block());
-      continue;
-    }
-    try {
-      for (const Tail& tail : FindRegion(scope, *it).tails) {
-        if (!consumer.Touches(tail.output.get(), Use::kRead)) continue;
-        through_tails.push_back(it->block());
-        break;
-      }
-    } catch (const Refusal&) {
-      // Not a reduction that has tails.
-    }
-  }
-  return direct.empty() ? through_tails : direct;
-}
-
-bool IsReadOutside(const Scope& scope, const SBlock& root, const Var& buffer) {
-  if (root.same_as(scope.root)) return false;
-  // The reduction itself reads its accumulator: any further statement is another reader.
-  size_t readers = 0;
-  for (const Site& site : Scope(root).sites) readers += site.Touches(buffer.get(), Use::kRead);
-  return readers > 1;
-}
-
-// There is no block to fuse: say why.
-[[noreturn]] void RefuseWithoutCandidates(const Scope& scope, const SBlock& root,
-                                          const Region& region) {
-  const Reduction& reduction = region.reduction;
-  SBlock block = reduction.site->block();
-  std::string result = "the result " + Quoted(reduction.accumulator) + " of block " + Quoted(block);
-  if (!ReadersOf(scope, *reduction.site, reduction.accumulator).empty()) {
-    throw Refusal(Code::kConsumerForm, block,
-                  result + " is read by a statement outside of any block");
-  }
-  if (IsReadOutside(scope, root, reduction.accumulator)) {
-    throw Refusal(Code::kStructure, block,
-                  result + " is read outside of block " + Quoted(scope.root));
-  }
-  throw Refusal(Code::kNoConsumer, block,
-                "nothing in its scope reads " + Quoted(reduction.accumulator) +
-                    ", the result of block " + Quoted(block));
-}
-
-// The blocks that may be fused next, in program order: those that read something behind its writer.
-// What stands in front of the writer reads something older; in front of the reduction it is a
-// candidate (to be refused) only if there is no other.
-std::vector<const Site*> Candidates(const Scope& scope, const Region& region) {
-  std::vector<const Site*> before, behind;
-  const Site& reduction = *region.reduction.site;
-  std::unordered_map<VarKey, size_t> produced;
-  for (size_t i = 0; i < region.produced.size(); ++i) {
-    produced.emplace(region.produced[i].buffer.get(), i);
-  }
-  for (const Site& site : scope.sites) {
-    if (&site == &reduction || !site.is_block()) continue;
-    // The first in the order of the region, wherever it is read.
-    const Site* writer = nullptr;
-    size_t first = region.produced.size();
-    for (const Access& access : site.accesses) {
-      auto read = access.use == Use::kRead ? produced.find(access.buffer) : produced.end();
-      if (read == produced.end() || read->second >= first) continue;
-      size_t i = read->second;
-      const Site& by = i == 0 ? reduction : *region.tails[i - 1].site;
-      if (&site == &by || (i > 0 && site.position < by.position)) continue;
-      first = i;
-      writer = &by;
-    }
-    if (writer) (site.position < writer->position ? before : behind).push_back(&site);
-  }
-  return behind.empty() ? before : behind;
-}
-
-// The loops around a block, and each as a function of the block's axes.
-struct LoopProof {
-  ffi::Array<Var> loops;
-  ffi::Array<Expr> inverse;
-};
-
-LoopProof ProofOf(const Site& site, const InjectiveMap& map) {
-  ffi::Array<Expr> vars;
-  for (const IterVar& iter : site.block().iter_vars()) vars.push_back(iter.var());
-  LoopProof proof;
-  for (const For& loop : site.Loops()) proof.loops.push_back(loop.loop_var());
-  if (auto inverse = map.Inverse(vars)) proof.inverse = *inverse;
-  return proof;
-}
 
 /*! \brief One call on the scope of the blocks that it names. */
 class Fuser {
@@ -156,38 +48,8 @@ class Fuser {
 
   // What is known only when all is done.
   void Finish() {
-    const Region* found = report.before ? CurrentRegion() : nullptr;
-    if (found == nullptr) return;
-    const Region& region = *found;
-    const Scope& scope = CurrentScope();
-    report.rounds = RoundsAround(region);
-    VarSet tails;
-    std::unordered_set<std::string> fused;
-    for (const FusionStep& step : report.steps) fused.insert(step.epilogue.name_hint());
-    for (const Tail& tail : region.tails) {
-      tails.insert(tail.site->realize.get());
-      std::string name = tail.site->block().name_hint();
-      if (fused.count(name)) report.tails.push_back({name, tail.output, tail.indices, tail.value});
-    }
-    // The accumulator if there are tails, to which alone it would matter; what a tail stores if it
-    // is no output of the function.
-    for (const Produced& one : region.produced) {
-      bool is_accumulator = &one == &region.produced[0];
-      bool owned = Owns(scope.root, one.buffer);
-      bool kept = is_accumulator && !owned;
-      for (const Site* site : ReadersOf(scope, *region.reduction.site, one.buffer)) {
-        kept = kept || ((is_accumulator || owned) && !tails.count(site->realize.get()));
-      }
-      if (tails.empty()) continue;
-      // What an earlier tail stores is none of this call's intermediates.
-      size_t place = &one - &region.produced[0];
-      bool earlier = place > 0 && !fused.count(region.tails[place - 1].site->block().name_hint());
-      if (kept) {
-        if (!earlier) report.kept.push_back(one.buffer);
-      } else if (owned) {
-        report.shrunk.push_back({one.buffer, report.rounds});
-      }
-    }
+    const Region* region = report.before ? CurrentRegion() : nullptr;
+    if (region != nullptr) RecordOutcome(CurrentScope(), *region, &report);
   }
 
   FusionReport report;
@@ -220,18 +82,6 @@ class Fuser {
     const std::vector<Step>& path = region.reduction.site->path;
     return std::any_of(path.begin(), path.begin() + region.place.nest,
                        [](const Step& step) { return step.stmt.kind() == NodeKind::kFor; });
-  }
-  // How often the place of the tails is come to; 0 if that is not a number.
-  static int64_t RoundsAround(const Region& region) {
-    int64_t rounds = 1;
-    const std::vector<Step>& path = region.reduction.site->path;
-    for (size_t i = 0; i < region.place.nest; ++i) {
-      auto loop = As<For>(path[i].stmt);
-      if (!loop) continue;
-      auto extent = As<IntImm>(loop->extent());
-      rounds *= extent ? extent->value() : 0;
-    }
-    return rounds;
   }
   bool MadeHere(const Site& site) const { return tails_.count(site.block().get()) > 0; }
 
@@ -410,7 +260,7 @@ class Fuser {
 
   void CarryOut(const FusionPlan& plan) {
     Fused fused = Fuse(CurrentScope(), plan);
-    Record(plan);
+    RecordFusion(plan, &report);
     BlockReuse reuse;
     for (const auto& [old, now] : fused.blocks) {
       reuse.Set(old, now);
@@ -430,66 +280,6 @@ class Fuser {
     if (now != reuse.end()) reduction_ = SBlock((*now).second);
     region_.reset();
     if (scope_) previous_ = std::move(scope_);
-  }
-
-  static FusionStep StepOf(const Site& site, const Var& output, const AxisMap& map,
-                           const InjectiveMap& loops) {
-    FusionStep step;
-    step.epilogue = site.block();
-    step.output = output;
-    for (const IterVar& iter : site.block().iter_vars()) {
-      step.axes.push_back(iter.var());
-      step.h.push_back(map.axes().at(iter.var().get()));
-    }
-    LoopProof proof = ProofOf(site, loops);
-    step.loops = proof.loops;
-    step.inverse = proof.inverse;
-    return step;
-  }
-
-  // The step of this call that stores to \p output, or nullptr.
-  FusionStep* StepThatMade(const Var& output) {
-    for (FusionStep& step : report.steps) {
-      if (step.output.same_as(output)) return &step;
-    }
-    return nullptr;
-  }
-
-  void Record(const FusionPlan& plan) {
-    const Reduction& reduction = plan.region.reduction;
-    if (!report.before) {
-      report.before = reduction;
-      report.before->site = nullptr;  // it goes with its scope
-      report.reduction = reduction.site->block().name_hint();
-      LoopProof proof = ProofOf(*reduction.site, plan.region.loops);
-      report.loops = proof.loops;
-      report.inverse = proof.inverse;
-    }
-    for (const Tail* merged : plan.merged) {
-      report.removed.push_back(merged->output);
-      FusionStep* maker = StepThatMade(merged->output);
-      if (maker == nullptr) {
-        // It stood there before the call.
-        report.steps.push_back(
-            StepOf(*merged->site, merged->output, merged->proof->first, merged->proof->second));
-        maker = &report.steps.back();
-        maker->hole = plan.hole;
-      }
-      maker->merged_into = plan.epilogue.site->block().name_hint();
-      maker->removed = merged->output;
-    }
-    FusionStep step =
-        StepOf(*plan.epilogue.site, plan.epilogue.output, plan.axes, plan.epilogue_loops);
-    step.hole = plan.hole;
-    step.peeled = plan.peeled;
-    if (plan.gone) {
-      step.removed = reduction.accumulator;
-      report.removed.push_back(reduction.accumulator);
-    }
-    report.steps.push_back(step);
-    report.result =
-        plan.gone ? Produced{plan.epilogue.output, plan.indices} : plan.region.produced[0];
-    report.init = ApplyAll(plan.peeled.steps, reduction.init);
   }
 
   Ground* ground_;

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 
-#include "analysis/defined.h"
+#include "analysis/assumptions.h"
+#include "analysis/block_loops.h"
+#include "analysis/common_loops.h"
+#include "analysis/guarded.h"
 #include "analysis/hoisting.h"
 #include "analysis/library.h"
 #include "analysis/lifetime.h"
@@ -98,7 +101,7 @@ bool MayMerge(const Surroundings& around, const Region& region, const Tail& tail
     if (keeps(Decision::kMergedForAReader, reader != &consumer)) return false;
   }
   // What it reads it would read elsewhere: in the init, or later. What stands
-  // at the place of the tails stays where it is; all else goes behind the last
+  // at the place of the tails stays where it is; all else goes after the last
   // of them.
   std::vector<Produced> produced{region.produced[0]};
   for (size_t i = 0; i < region.tails.size() && region.tails[i].site != tail.site; ++i) {
@@ -164,7 +167,7 @@ void CheckNotAligned(const SBlock& reduction, const SBlock& consumer) {
              ", and would accumulate in what block " + Quoted(consumer) + " stores");
 }
 
-// The region as it is where the consumer stands: without the tails behind it,
+// The region as it is where the consumer stands: without the tails after it,
 // and itself.
 Region Before(const Region& region, const Site& consumer) {
   Region before{region.reduction, region.loops, region.place, {}, {region.produced[0]}};
@@ -176,7 +179,7 @@ Region Before(const Region& region, const Site& consumer) {
   return before;
 }
 
-// A tail goes behind the vectorized loops around the reduction loops. What
+// A tail goes after the vectorized loops around the reduction loops. What
 // stands inside of them would have to wait for that, and others in there might
 // wait for it.
 void CheckNotInVectors(const Region& region, const Site& consumer, size_t shared) {

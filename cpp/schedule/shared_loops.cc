@@ -31,7 +31,7 @@ class LifeFinder : public StmtExprVisitor {
     Var buffer;
     // The first block that stores to it what, or where, depends on the iteration of the loop.
     std::optional<SBlock> writer;
-    // A block that reads it behind that one.
+    // A block after that one that reads it.
     std::optional<SBlock> reader;
     bool outside = false;
   };

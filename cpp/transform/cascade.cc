@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "analysis/row_factors.h"
+#include "ir/calls.h"
 #include "ir/functor.h"
 #include "transform/blocks.h"
 
@@ -43,7 +43,7 @@ class WeightFinder : public StmtExprVisitor {
       if (Calls(op)) found.push_back(Expr(op));
       return;
     }
-    // What a condition on the stage's own axes guards stays behind it.
+    // What a condition on the stage's own axes guards stays under it.
     if (ChoiceOf(Expr(op))) return;
     VisitChildren(op);
   }

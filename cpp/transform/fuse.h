@@ -48,7 +48,7 @@ struct Fused {
  *     acc[I(s)] = acc[I(s)] (+) t          ->      R[...] = R[...] (+)' H(t)
  *     D[O(v)] = f(acc[R(v)])                       D[O(h(s))] = rest(R[...])
  *
- * Where something is left of f, R[...] is acc[I(s)] and the last line is a tail behind the nest;
+ * Where something is left of f, R[...] is acc[I(s)] and the last line is a tail after the nest;
  * otherwise R[...] is D[O(h(s))], and the last line and acc are gone.
  */
 Fused Fuse(const Scope& scope, const FusionPlan& plan);

@@ -1,5 +1,6 @@
 #include "transform/tail.h"
 
+#include "analysis/block_loops.h"
 #include "analysis/refusal.h"
 #include "transform/regions.h"
 

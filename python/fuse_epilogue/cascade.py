@@ -224,7 +224,7 @@ def report_from_core(raw: Any) -> CascadeReport:  # noqa: ANN401 - a map of the 
         fusable=fusable,
         numerics=cast(Numerics, str(raw["numerics"])),
         gone=tuple(map(str, raw["gone"])) if fusable else (),
-        second_pass=tuple(map(str, raw["behind"])) if fusable else (),
+        second_pass=tuple(map(str, raw["after"])) if fusable else (),
         stopped=None if stopped is None else Refusal(*map(str, stopped)),
         certificate=certificate_from_core(raw["certificate"], raw["removed"]) if fusable else None,
     )

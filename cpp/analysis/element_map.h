@@ -1,27 +1,16 @@
 /*!
- * \file analysis/domain.h
- * \brief Do the two blocks speak of the same elements, each exactly once, in the same iteration?
+ * \file analysis/element_map.h
+ * \brief The one-to-one map between what a reduction has finished and what an epilogue reads.
  */
-#ifndef FUSE_EPILOGUE_ANALYSIS_DOMAIN_H_
-#define FUSE_EPILOGUE_ANALYSIS_DOMAIN_H_
+#ifndef FUSE_EPILOGUE_ANALYSIS_ELEMENT_MAP_H_
+#define FUSE_EPILOGUE_ANALYSIS_ELEMENT_MAP_H_
 
 #include <utility>
+#include <vector>
 
 #include "analysis/pattern.h"
 
 namespace fuse_epilogue {
-
-/*! \brief The loops that the bindings of the reduction axes use. */
-ir::VarSet ReductionLoops(const Reduction& reduction);
-
-/*!
- * \brief Prove the reduction's own schedule: every point once, init first, serial reduction loops.
- * \return The (injective) bindings of the block as a map of the loops.
- */
-InjectiveMap CheckReductionLoops(const Reduction& reduction);
-
-/*! \brief Prove that the epilogue's loops visit every point of its axes exactly once. */
-InjectiveMap CheckEpilogueLoops(const Epilogue& epilogue);
 
 /*! \brief The epilogue's axes as functions of the reduction's. */
 class AxisMap {
@@ -59,20 +48,6 @@ struct Produced {
 AxisMap MatchElements(const Reduction& reduction, const std::vector<Produced>& produced,
                       const Epilogue& epilogue);
 
-/*!
- * \brief Prove that one iteration of the loops around both blocks consumes what it computes.
- *
- * The loops are functions of the block's axes (the bindings are injective): both functions must be
- * equal where s and h(s) are the axes, and must not depend on the reduction axes.
- */
-void CheckSharedLoops(const Reduction& reduction, const InjectiveMap& reduction_loops,
-                      const Epilogue& epilogue, const InjectiveMap& epilogue_loops,
-                      const AxisMap& axes, size_t common_steps);
-
-/*! \brief Throw a Refusal if a loop around both blocks is a reduction loop: sums are partial there.
- */
-void CheckCompleteSums(const Reduction& reduction, const Epilogue& epilogue, size_t common_steps);
-
 }  // namespace fuse_epilogue
 
-#endif  // FUSE_EPILOGUE_ANALYSIS_DOMAIN_H_
+#endif  // FUSE_EPILOGUE_ANALYSIS_ELEMENT_MAP_H_
