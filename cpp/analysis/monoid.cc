@@ -2,7 +2,8 @@
 
 #include <limits>
 
-#include "analysis/log_add_exp.h"
+#include "analysis/spellings.h"
+#include "ir/unify.h"
 
 namespace fuse_epilogue {
 
@@ -21,6 +22,27 @@ std::optional<Combination> MatchNode(const Expr& value) {
   if (value.kind() != kind) return std::nullopt;
   auto [x, y] = *Operands(value);
   return Combination{x, y, Make<node>};
+}
+
+// The combiner has several nodes, in one of several spellings.
+template <typename Spelled>
+std::optional<Combination> MatchSpelled(const Expr& value) {
+  if (!Spelled::MayBe(value)) return std::nullopt;
+  Var x = MakeVar("x", value), y = MakeVar("y", value);
+  for (const Expr& spelling : Spelled::Of(x, y)) {
+    auto found = Unify(spelling, value, {x.get(), y.get()});
+    if (!found) continue;
+    auto of = [spelling, x, y](const Expr& a, const Expr& b) {
+      return Substitute(spelling, {{x.get(), a}, {y.get(), b}});
+    };
+    return Combination{found->at(x.get()), found->at(y.get()), of};
+  }
+  return std::nullopt;
+}
+
+template <typename Spelled>
+Expr MakeSpelled(const Expr& x, const Expr& y) {
+  return Spelled::Of(x, y).front();
 }
 
 template <int value>
@@ -56,25 +78,15 @@ constexpr unsigned kNumbers = kFloats | kIntegers;
 
 // A combiner of one node, Name, that Fn::Name folds and Fn::NameNode does not.
 #define NODE(Name) \
-  MatchNode<NodeKind::k##Name, Fn::Name##Node>, Make<Fn::Name>, Make<Fn::Name##Node>
+  1, MatchNode<NodeKind::k##Name, Fn::Name##Node>, Make<Fn::Name>, Make<Fn::Name##Node>
+#define SPELLED(Name, height) \
+  height, MatchSpelled<spellings::Name>, MakeSpelled<spellings::Name>, MakeSpelled<spellings::Name>
 
-// Every row absorbs its own combiner: init (+) t_0 (+) ... (+) c == (init (+) c) (+) t_0 (+) ...
-// What distributes over a row is in distributions.cc. A row whose combinations are also those of
-// another one, which would take them for something else, is before that one.
 constexpr Monoid kMonoids[] = {
-    // id, name, types, rounds, height, clashes, match, make, make_node, is_identity
-    {MonoidId::kLogAddExp, "logaddexp", kFloats, true, 7, true, MatchLogAddExp, MakeLogAddExp,
-     MakeLogAddExp, IsLowest},
-    {MonoidId::kSum, "sum", kNumbers, true, 1, false, NODE(Add), Is<0>},
-    {MonoidId::kProduct, "product", kNumbers, true, 1, false, NODE(Mul), Is<1>},
-    {MonoidId::kMax, "max", kNumbers, false, 1, false, NODE(Max), IsLowest},
-    {MonoidId::kMin, "min", kNumbers, false, 1, false, NODE(Min), IsHighest},
-    {MonoidId::kAnd, "logical and", kBools, false, 1, false, NODE(And), Is<1>},
-    {MonoidId::kOr, "logical or", kBools, false, 1, false, NODE(Or), Is<0>},
-    {MonoidId::kBitAnd, "bit-wise and", kIntegers, false, 1, false, NODE(BitwiseAnd), IsAllOnes},
-    {MonoidId::kBitOr, "bit-wise or", kIntegers, false, 1, false, NODE(BitwiseOr), Is<0>},
-    {MonoidId::kBitXor, "bit-wise xor", kIntegers, false, 1, false, NODE(BitwiseXor), Is<0>},
+#define MONOID(Id, ...) {MonoidId::k##Id, __VA_ARGS__},
+#include "analysis/monoid.def"
 };
+#undef SPELLED
 #undef NODE
 
 }  // namespace
@@ -92,6 +104,12 @@ const Monoid* MonoidOf(const Expr& value) {
     if (Split(value, row)) return &row;
   }
   return nullptr;
+}
+
+std::string MonoidNames() {
+  std::string names;
+  for (const Monoid& row : kMonoids) names += (names.empty() ? "" : ", ") + std::string(row.name);
+  return names;
 }
 
 const Monoid& MonoidOf(MonoidId id) { return kMonoids[static_cast<int>(id)]; }

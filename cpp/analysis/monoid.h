@@ -7,13 +7,16 @@
 
 #include <functional>
 #include <optional>
+#include <string>
 
 #include "ir/tools.h"
 
 namespace fuse_epilogue {
 
-/*! \brief In the order of the rows in monoid.cc. */
-enum class MonoidId { kLogAddExp, kSum, kProduct, kMax, kMin, kAnd, kOr, kBitAnd, kBitOr, kBitXor };
+enum class MonoidId {
+#define MONOID(Id, ...) k##Id,
+#include "analysis/monoid.def"
+};
 
 /*! \brief Kinds of types, for sets of them. */
 enum Types : unsigned { kFloats = 1, kNarrow = 2, kSigned = 4, kUnsigned = 8, kBools = 16 };
@@ -29,7 +32,7 @@ struct Combination {
   std::function<ir::Expr(const ir::Expr&, const ir::Expr&)> of;
 };
 
-/*! \brief A row of the table in monoid.cc. */
+/*! \brief A row of monoid.def. */
 struct Monoid {
   MonoidId id;
   /*! \brief How it is called in messages and certificates. */
@@ -39,10 +42,10 @@ struct Monoid {
   /*! \brief Whether the order of the operands changes a float's result by more than the choice
    *         between equal values: sums and products round. */
   bool rounds;
-  /*! \brief How many nodes may be above an operand in a combination. */
-  int height;
   /*! \brief Whether two infinities of the same sign may combine to NaN. */
   bool clashes;
+  /*! \brief How many nodes may be above an operand in a combination. */
+  int height;
   /*! \brief The operands, if an expression is a combination. */
   std::optional<Combination> (*match)(const ir::Expr& value);
   /*! \brief x (+) y, with TVM's constant folding, and without, where a combination has to stay
@@ -55,6 +58,9 @@ struct Monoid {
 /*! \brief The monoid whose combination \p value is (acc - t is a sum), or nullptr. */
 const Monoid* MonoidOf(const ir::Expr& value);
 const Monoid& MonoidOf(MonoidId id);
+
+/*! \brief The names of all of them, for a message. */
+std::string MonoidNames();
 
 /*! \brief The operands of a combination; of a sum, those of a difference, too. */
 std::optional<Combination> Split(const ir::Expr& value, const Monoid& monoid);

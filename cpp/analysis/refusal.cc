@@ -3,6 +3,9 @@
 #include <tvm/ffi/error.h>
 
 #include <bitset>
+#include <cstring>
+
+#include "analysis/monoid.h"
 
 namespace fuse_epilogue {
 namespace {
@@ -14,6 +17,8 @@ constexpr Row kRows[] = {
 #define REFUSAL(Name, Text, Meaning) {Text, Meaning},
 #include "analysis/refusal.def"
 };
+// What a sentence has in the place of the list of monoids.
+constexpr const char* kMonoidNames = "{monoids}";
 constexpr size_t kNumCodes = sizeof(kRows) / sizeof(kRows[0]);
 constexpr const char* kDecisions[] = {
 #define DECISION(Name, Text) Text,
@@ -26,11 +31,18 @@ Switches switched_off;
 }  // namespace
 
 const char* CodeText(Code code) { return kRows[static_cast<int>(code)].text; }
-const char* CodeMeaning(Code code) { return kRows[static_cast<int>(code)].meaning; }
+std::string CodeMeaning(Code code) {
+  std::string meaning = kRows[static_cast<int>(code)].meaning;
+  size_t place = meaning.find(kMonoidNames);
+  if (place == std::string::npos) return meaning;
+  return meaning.replace(place, std::strlen(kMonoidNames), MonoidNames());
+}
 
 std::vector<std::pair<std::string, std::string>> AllCodes() {
   std::vector<std::pair<std::string, std::string>> all;
-  for (const Row& row : kRows) all.emplace_back(row.text, row.meaning);
+  for (size_t i = 0; i < kNumCodes; ++i) {
+    all.emplace_back(kRows[i].text, CodeMeaning(static_cast<Code>(i)));
+  }
   return all;
 }
 

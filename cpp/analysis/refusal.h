@@ -21,7 +21,7 @@ enum class Code {
 
 /*! \brief The stable text of a code, and its general explanation. */
 const char* CodeText(Code code);
-const char* CodeMeaning(Code code);
+std::string CodeMeaning(Code code);
 /*! \brief All codes with their explanations, in the order of the table. */
 std::vector<std::pair<std::string, std::string>> AllCodes();
 

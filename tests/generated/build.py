@@ -8,9 +8,10 @@ from typing import Any
 from tvm import ir, s_tir, tirx
 
 from . import expressions
-from .expressions import TABLE, literal
+from .expressions import TABLE
 from .hazards import hazard_block
 from .layouts import ALL_READS, ALL_WRITES, Dims
+from .literals import literal
 from .monoids import ROWS
 from .nests import COMM_REDUCE, SPATIAL, Block, Nests, cast, inside, like, point, whole
 from .spec import Epilogue, Expr, Program

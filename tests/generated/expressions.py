@@ -26,16 +26,11 @@ from typing import Any
 
 from tvm import tirx
 
+from .literals import literal
+from .monoids import ROWS
 from .spec import Expr, bits
 
 TABLE = 16
-
-
-def _logaddexp(a: Any, b: Any) -> Any:
-    """Return log(exp(a) + exp(b)), as it is written so that nothing overflows."""
-    one = literal(str(a.ty.dtype), 1)
-    distance = tirx.Sub(tirx.Min(a, b), tirx.Max(a, b))
-    return tirx.Add(tirx.Max(a, b), tirx.log(tirx.Add(one, tirx.exp(distance))))
 
 
 UNARY: Mapping[str, Callable[[Any], Any]] = {
@@ -62,8 +57,8 @@ BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
     "bitor": tirx.BitwiseOr,
     "bitxor": tirx.BitwiseXor,
     "shl": tirx.LShift,
-    "logaddexp": _logaddexp,
     "shr": tirx.RShift,
+    **{row.operation: row.spelled for row in ROWS.values() if row.spelled is not None},
 }
 COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
     "gt": tirx.GT,
@@ -132,15 +127,6 @@ def type_of(expr: Expr, x: str, y: str = "") -> str:
     if name in COMPARISONS or name == "not":
         return "bool"
     return type_of(expr[2] if name in CHOICES else expr[1], x, y)
-
-
-def literal(dtype: str, value: float) -> Any:
-    """Return a literal, wrapped into the range of its type."""
-    if dtype == "bool":
-        return tirx.IntImm("bool", int(bool(value)))
-    if "float" in dtype:
-        return tirx.FloatImm(dtype, float(value))
-    return tirx.IntImm(dtype, int(value))
 
 
 def build(expr: Expr, leaf: Callable[[Expr], Any]) -> Any:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from tvm import s_tir, tirx
 
 from . import expressions
-from .expressions import literal
 from .layouts import ALL_READS
+from .literals import literal
 from .nests import COMM_REDUCE, SPATIAL, Block, point
 from .spec import Hazard
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tvm import tirx
 
-from .expressions import literal
+from .literals import literal
 from .spec import FLOATS, SIGNED, UNSIGNED, is_float
 
 # The largest finite number of a floating type; TVM's own of bfloat16 is rounded to infinity.
@@ -46,6 +46,8 @@ class Monoid:
         Whether the order of exact floats makes no difference.
     clashes : bool
         Whether two infinities of the same sign may give NaN.
+    spelled : Callable[[Any, Any], Any] or None
+        Makes the combiner where it is not one node of TIR.
     """
 
     operation: str
@@ -56,6 +58,7 @@ class Monoid:
     rounds: bool = False
     is_exact: bool = True
     clashes: bool = False
+    spelled: Callable[[Any, Any], Any] | None = None
 
 
 def _number(value: float) -> Callable[[str], Any]:
@@ -74,30 +77,37 @@ def _ones(dtype: str) -> Any:
     return tirx.max_value(dtype) if dtype.startswith("u") else literal(dtype, -1)
 
 
+def _logaddexp(a: Any, b: Any) -> Any:
+    """Return log(exp(a) + exp(b)), as it is written so that nothing overflows."""
+    one = literal(str(a.ty.dtype), 1)
+    distance = tirx.Sub(tirx.Min(a, b), tirx.Max(a, b))
+    return tirx.Add(tirx.Max(a, b), tirx.log(tirx.Add(one, tirx.exp(distance))))
+
+
 ROWS: dict[str, Monoid] = {
     "sum": Monoid(
         "add",
         _number(0),
         _NUMBERS,
-        ("add", "added", "sub", "from", "scale"),
+        ("add", "swapped add", "sub", "from", "scale"),
         ("add", "add", "sub"),
         rounds=True,
     ),
     "product": Monoid(
-        "mul", _number(1), _NUMBERS, ("mul", "multiplied", "scale"), ("mul",), rounds=True
+        "mul", _number(1), _NUMBERS, ("mul", "swapped mul", "scale"), ("mul",), rounds=True
     ),
     "max": Monoid(
         "max",
         _lowest,
         _NUMBERS,
-        ("max", "maximized", "relu", "clip", "add", "scale", "from"),
+        ("max", "swapped max", "relu", "clip", "add", "scale", "from"),
         ("max", "add"),
     ),
     "min": Monoid(
         "min",
         _highest,
         _NUMBERS,
-        ("min", "minimized", "clip", "sub", "scale", "negate"),
+        ("min", "swapped min", "clip", "sub", "scale", "negate"),
         ("min", "sub"),
     ),
     "logical and": Monoid("and", _number(1), ("bool",), ("and", "or", "invert"), ("and",)),
@@ -113,10 +123,11 @@ ROWS: dict[str, Monoid] = {
         "logaddexp",
         _number(-math.inf),
         _FLOATS,
-        ("logaddexp", "logaddexped", "shifted", "add"),
+        ("logaddexp", "swapped logaddexp", "shifted", "add"),
         ("logaddexp", "logaddexp", "add"),
         rounds=True,
         is_exact=False,
         clashes=True,
+        spelled=_logaddexp,
     ),
 }

@@ -248,18 +248,13 @@ _FLOAT: Sequence[Operation] = (*_COMMON, _transcendental, _transcendental, _gate
 _BOOL: Sequence[Operation] = (_binary("and"), _binary("or"), _invert, _cast, _cast)
 # What may be absorbed, by the names of `monoids`.
 _OWN: dict[str, Operation] = {
-    **{name: _binary(name) for name in ("mul", "max", "min", "and", "or", "logaddexp")},
-    **{name: _binary(name) for name in ("bitand", "bitor", "bitxor")},
+    **{row.operation: _binary(row.operation) for row in ROWS.values()},
+    **{f"swapped {row.operation}": _binary(row.operation, swapped=True) for row in ROWS.values()},
     "add": _ADD,
-    "added": _binary("add", swapped=True),
     "sub": _SUB,
     "from": _FROM,
     "scale": _scale,
     "shifted": _shifted,
-    "multiplied": _binary("mul", swapped=True),
-    "maximized": _binary("max", swapped=True),
-    "minimized": _binary("min", swapped=True),
-    "logaddexped": _binary("logaddexp", swapped=True),
     "relu": _relu,
     "clip": _clip,
     "negate": _negate,

@@ -30,7 +30,7 @@ class WrongRow:
 
 
 _DISTRIBUTIONS = "cpp/analysis/distributions.cc"
-_MONOIDS = "cpp/analysis/monoid.cc"
+_MONOIDS = "cpp/analysis/monoid.def"
 _NEURON = "python/fuse_epilogue/neuron"
 _STEPS = "python/fuse_epilogue/kernels/steps.py"
 _PLANNER = "python/fuse_epilogue/planner"
@@ -58,14 +58,14 @@ ROWS = (
     WrongRow(
         "monoids",
         _MONOIDS,
-        '"product", kNumbers, true, 1, false, NODE(Mul), Is<1>',
-        '"product", kNumbers, false, 1, false, NODE(Mul), Is<1>',
+        '"product", kNumbers, true, false, NODE(Mul), Is<1>',
+        '"product", kNumbers, false, false, NODE(Mul), Is<1>',
     ),
     WrongRow(
         "monoids",
         _MONOIDS,
-        '"min", kNumbers, false, 1, false, NODE(Min), IsHighest',
-        '"min", kNumbers, false, 1, false, NODE(Min), IsLowest',
+        '"min", kNumbers, false, false, NODE(Min), IsHighest',
+        '"min", kNumbers, false, false, NODE(Min), IsLowest',
     ),
     WrongRow(
         "NKI rules",
