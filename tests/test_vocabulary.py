@@ -1,4 +1,7 @@
-"""Every field of a TVM node that Python reads is in the vocabulary, which loading checks."""
+"""Every field of a TVM node that Python reads is in the vocabulary, which loading checks.
+
+A field that TVM renames is one row of it: Python goes on reading the old name.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,13 @@ from collections.abc import Iterator
 
 import pytest
 import tvm
+from tvm import tirx
 from tvm.ir import prim
 
 import fuse_epilogue
+from fuse_epilogue import workloads
+from fuse_epilogue.tir.nest import all_nests
+from fuse_epilogue.tir.renamed import alias_fields
 
 PACKAGE = pathlib.Path(fuse_epilogue.__file__).parent
 VOCABULARY = pathlib.Path(__file__).parents[1] / "cpp/ir/vocabulary.def"
@@ -21,7 +28,9 @@ MODULES = (tvm.ir, tvm.tirx, tvm.s_tir, tvm.sym, prim)
 
 def entries() -> set[str]:
     """Names of the fields of the vocabulary."""
-    return set(re.findall(r"^FIELD\(\w+, .*, (\w+)\)$", VOCABULARY.read_text(), re.MULTILINE))
+    text = VOCABULARY.read_text()
+    kept = re.findall(r"^FIELD\(\w+, .*, (\w+)\)$", text, re.MULTILINE)
+    return {*kept, *re.findall(r"^RENAMED\(\w+, .*, (\w+), \w+\)$", text, re.MULTILINE)}
 
 
 def fields_of_tvm() -> dict[str, set[str]]:
@@ -92,3 +101,34 @@ def test_python_reads_no_field_that_loading_does_not_check():
 )
 def test_what_is_found(source, fields):
     assert list(unknown({"a.py": ast.parse(source)})) == fields
+
+
+@pytest.fixture
+def release(monkeypatch):
+    """TVM as in a release that calls the extent of a loop its length."""
+    extent = tirx.For.extent
+    monkeypatch.delattr(tirx.For, "extent")
+    monkeypatch.setattr(tirx.For, "length", extent, raising=False)
+    yield
+    if "extent" in vars(tirx.For):
+        del tirx.For.extent
+
+
+def extents() -> list[int]:
+    (nest,) = all_nests(workloads.matmul(8, 4, 2, bias=False).body.block)
+    return [int(loop.extent) for loop in nest.loops]
+
+
+def test_a_renamed_field_is_read_by_its_old_name(release):
+    with pytest.raises(AttributeError, match="extent"):
+        extents()
+    alias_fields([("tirx.For", "extent", "length")])
+    assert extents() == [8, 4, 2]
+
+
+def test_what_is_not_renamed_is_not_touched():
+    before = dict(vars(tirx.For))
+    alias_fields([])
+    assert dict(vars(tirx.For)) == before
+    with pytest.raises(KeyError, match="tirx.NoSuchNode"):
+        alias_fields([("tirx.NoSuchNode", "extent", "length")])

@@ -35,6 +35,15 @@ Strings Initialize() {
   return ToStrings(missing);
 }
 
+// Each as the type, our name and TVM's.
+ffi::Array<Strings> RenamedFields() {
+  ffi::Array<Strings> rows;
+  for (const ir::RenamedField& field : ir::RenamedFields()) {
+    rows.push_back(Strings{field.type, field.name, field.in_tvm});
+  }
+  return rows;
+}
+
 // The vocabulary's entries are resolved against the running TVM: for tests of the check itself.
 Strings MissingFrom(const Strings& names) {
   std::vector<std::string> entries(names.begin(), names.end());
@@ -118,6 +127,7 @@ ffi::Array<Strings> Refusals() {
 TVM_FFI_STATIC_INIT_BLOCK() {
   ffi::reflection::GlobalDef()
       .def("fuse_epilogue.Initialize", Initialize)
+      .def("fuse_epilogue.RenamedFields", RenamedFields)
       .def("fuse_epilogue.MissingFrom", MissingFrom)
       .def("fuse_epilogue.FuseReductionEpilogue", Fuse)
       .def("fuse_epilogue.AnalyzeReductionEpilogue", Analyze)

@@ -21,12 +21,14 @@ constexpr NodeEntry kNodes[] = {
 constexpr int kNumNodes = sizeof(kNodes) / sizeof(kNodes[0]);
 
 // A field names its class; the key is found through the class' kind.
-struct FieldOwner {
+struct FieldEntry {
   NodeKind kind;
   const char* name;
+  const char* in_tvm;
 };
-constexpr FieldOwner kFields[] = {
-#define FIELD(Class, Type, name) {NodeKind::k##Class, #name},
+constexpr FieldEntry kFields[] = {
+#define FIELD(Class, Type, name) {NodeKind::k##Class, #name, #name},
+#define RENAMED(Class, Type, name, other) {NodeKind::k##Class, #name, #other},
 #include "ir/vocabulary.def"
 };
 constexpr int kNumFields = static_cast<int>(FieldId::kCount);
@@ -95,9 +97,9 @@ std::vector<std::string> ResolveVocabulary() {
     const char* key = kNodes[static_cast<int>(kFields[i].kind)].key;
     const TVMFFITypeInfo* type = FindType(key);
     if (type == nullptr) continue;  // already reported
-    resolved->fields[i] = FindField(type, kFields[i].name);
+    resolved->fields[i] = FindField(type, kFields[i].in_tvm);
     if (resolved->fields[i] == nullptr) {
-      missing.push_back(std::string("field ") + key + "." + kFields[i].name);
+      missing.push_back(std::string("field ") + key + "." + kFields[i].in_tvm);
     }
   }
   for (int i = 0; i < kNumFunctions; ++i) {
@@ -108,6 +110,15 @@ std::vector<std::string> ResolveVocabulary() {
     }
   }
   return missing;
+}
+
+std::vector<RenamedField> RenamedFields() {
+  std::vector<RenamedField> renamed;
+  for (const FieldEntry& field : kFields) {
+    if (std::strcmp(field.name, field.in_tvm) == 0) continue;
+    renamed.push_back({kNodes[static_cast<int>(field.kind)].key, field.name, field.in_tvm});
+  }
+  return renamed;
 }
 
 std::vector<std::string> MissingFrom(const std::vector<std::string>& names) {

@@ -178,6 +178,12 @@ inline constexpr const char* kTensorizeInstruction = "Tensorize";
  */
 std::vector<std::string> ResolveVocabulary();
 
+/*! \brief A field of \p type that the vocabulary calls \p name. */
+struct RenamedField {
+  std::string type, name, in_tvm;
+};
+std::vector<RenamedField> RenamedFields();
+
 /*! \brief Entries of \p names that the running TVM lacks; each is written as above. */
 std::vector<std::string> MissingFrom(const std::vector<std::string>& names);
 

@@ -9,6 +9,7 @@ import tvm
 import tvm_ffi
 
 from . import _lib
+from .tir.renamed import alias_fields
 
 #: The TVM releases whose IR the core was written for.
 SUPPORTED_SERIES = "0.27"
@@ -39,6 +40,7 @@ def _initialize() -> None:
     missing = [str(item) for item in _function("Initialize")()]
     if missing:
         raise ImportError(unsupported_message(missing))
+    alias_fields([tuple(map(str, row)) for row in _function("RenamedFields")()])
 
 
 def _function(name: str) -> Any:  # noqa: ANN401 - an ffi function takes and returns anything
