@@ -46,7 +46,8 @@ FOR_TYPES = "if TYPE_CHECKING:"
 GROUPS = {
     "planner": (
         *("json_schema", "machines", "problems", "measurement", "search", "backends"),
-        *("explanation", "validate_plan", "plans", "choose"),
+        *("plan_record", "explanation", "validate_plan"),
+        *("plan_json", "plan_problem", "plans", "choose"),
     ),
     "verify": ("evaluation", "proof", "certificate", "cascades"),
 }

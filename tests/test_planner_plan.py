@@ -17,7 +17,7 @@ from fuse_epilogue.planner import Plan, Profile, choose
 from fuse_epilogue.planner.machines.cpu import Cpu
 from fuse_epilogue.planner.measurement.calibrate import Sample, fitted
 from fuse_epilogue.planner.measurement.measure import arguments
-from fuse_epilogue.planner.plans import identity_of
+from fuse_epilogue.planner.plan_problem import identity_of
 from fuse_epilogue.planner.problems.cost import Weights
 from fuse_epilogue.planner.problems.problem import ExactCosts
 from fuse_epilogue.planner.problems.request import Request
@@ -184,12 +184,12 @@ def test_vectors_of_a_row_are_worth_more_than_an_absorbed_bias():
         (SMALL["product"][1], {"kind": "llvm", "mcpu": "a\nb"}, ValueError, r"'mcpu' .* 'a\\nb'"),
         (workloads.elementwise(8, 8), "trn1", ValueError, "conv, product, products, rows"),
         *(
-            (SMALL["product"][1], {**TARGET, "num-cores": cores}, ValueError, told)
-            for cores, told in ((0, "'num-cores' .* not 0"), (-1, "'num-cores' .* not -1"))
+            (SMALL["product"][1], {**TARGET, "num-cores": cores}, ValueError, message)
+            for cores, message in ((0, "'num-cores' .* not 0"), (-1, "'num-cores' .* not -1"))
         ),
         *(
-            (SMALL["product"][1], {**GPU, "model": model}, ValueError, told)
-            for model, told in (
+            (SMALL["product"][1], {**GPU, "model": model}, ValueError, message)
+            for model, message in (
                 ("V100", "'V100', .* 'sm_70', .* 'sm_90' .*: state 'sm_70', or leave"),
                 ("nope", "a GPU of model 'nope', only .*V100.*H200"),
                 ("h100", "a GPU of model 'h100', only .*H100"),
@@ -266,13 +266,13 @@ def test_names_and_attributes_are_not_the_function():
 
 def test_an_identity_is_the_same_in_every_process():
     func = workloads.matmul(16, 16, 16, activation="relu")
-    told = subprocess.run(
+    done = subprocess.run(
         [
             sys.executable,
             "-c",
             """if True:
         from fuse_epilogue import workloads
-        from fuse_epilogue.planner.plans import identity_of
+        from fuse_epilogue.planner.plan_problem import identity_of
         print(identity_of(workloads.matmul(16, 16, 16, activation="relu")))""",
         ],
         capture_output=True,
@@ -280,7 +280,7 @@ def test_an_identity_is_the_same_in_every_process():
         check=True,
         env={**os.environ, "PYTHONHASHSEED": "7"},
     )
-    assert told.stdout.strip() == identity_of(func) == planned(func).identity
+    assert done.stdout.strip() == identity_of(func) == planned(func).identity
 
 
 def test_a_schedule_is_planned_and_explained_as_its_function():

@@ -14,7 +14,7 @@ from fuse_epilogue.planner import Plan, Profile
 from fuse_epilogue.planner.json_schema import Must, Positive, read
 from fuse_epilogue.planner.machines.cpu import Cpu
 from fuse_epilogue.planner.machines.gpu import Gpu, gpu
-from fuse_epilogue.planner.plans import ANY
+from fuse_epilogue.planner.plan_record import ANY
 from fuse_epilogue.planner.problems.cost import Weights
 from fuse_epilogue.workloads import matmul
 from planner_problems import SMALL, machine
@@ -38,7 +38,7 @@ def changed(text, path, value):
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "told"),
+    ("path", "value", "message"),
     [
         ("found.ranked", [], "found.ranked must be at least one candidate"),
         ("found.ranked", None, "found.ranked must be a list, not None"),
@@ -102,9 +102,9 @@ def changed(text, path, value):
         ("machine.levels.0.ways", 2**40, r"levels\[0\] must be of bytes for a set or more"),
     ],
 )
-def test_a_changed_plan_is_refused(path, value, told):
+def test_a_changed_plan_is_refused(path, value, message):
     assert Plan.from_json(PLAN).to_json() == PLAN
-    with pytest.raises(ValueError, match=f"this is not the JSON of a plan: .*{told}"):
+    with pytest.raises(ValueError, match=f"this is not the JSON of a plan: .*{message}"):
         Plan.from_json(changed(PLAN, path, value))
 
 
@@ -135,14 +135,14 @@ def members(data, path=()):
 def test_nothing_may_be_left_out(kind, text):
     paths = list(members(json.loads(text)))
     assert {("weights",), ("weights", "alpha"), ("machine", "launch_s")} <= set(paths)
-    told = "lacks '{}'|has no version|machine must be one of|not a field of Cpu"
+    message = "lacks '{}'|has no version|machine must be one of|not a field of Cpu"
     for path in paths:
         data = json.loads(text)
         place = data
         for step in path[:-1]:
             place = place[step]
         del place[path[-1]]
-        with pytest.raises(ValueError, match=told.format(path[-1])):
+        with pytest.raises(ValueError, match=message.format(path[-1])):
             kind.from_json(json.dumps(data))
 
 
@@ -268,7 +268,7 @@ def test_a_reader_follows_the_types():
     assert read(Pair, {"left": 2, "right": None}, "it") == Pair(2)
     assert read(tuple[Pair, ...], [{"left": 2, "right": 1}], "it") == (Pair(2, 1),)
     assert read(tuple[str, float], ["a", 1.5], "it") == ("a", 1.5)
-    for data, told in (
+    for data, message in (
         ([{"left": 3, "right": 1}], "it[0].left must be even, not 3"),
         ([{"left": 2}], "it[0] lacks 'right'"),
         ([{"left": 2, "right": 0.0}], "it[0].right must be above 0, not 0.0"),
@@ -276,5 +276,5 @@ def test_a_reader_follows_the_types():
         ([{"left": 2, "up": 1}], "it[0] has 'up', which is not a field of Pair"),
         ({}, "it must be a list, not {}"),
     ):
-        with pytest.raises(ValueError, match=re.escape(told)):
+        with pytest.raises(ValueError, match=re.escape(message)):
             read(tuple[Pair, ...], data, "it")

@@ -36,6 +36,7 @@ ALSO = {
         "machines.cpu.Cpu",
         "machines.cpu.Level",
         "machines.gpu.Gpu",
+        "plan_record.PlanRecord",
         "search.search.Found",
         "problems.space.Space",
         "problems.problem.Problem",

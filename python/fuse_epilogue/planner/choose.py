@@ -15,7 +15,8 @@ from .backends import backend_of, check_finite, described
 from .json_schema import whole_number
 from .machines.gpu import Gpu
 from .measurement.profile import Profile
-from .plans import Plan, identity_of
+from .plan_problem import identity_of
+from .plans import Plan
 from .problems.request import Request
 from .search.search import EXHAUSTIVE, search
 from .search.trials import trials

@@ -7,92 +7,23 @@ built = tvm.compile(plan.apply(func).mod, target=target)      # or fuse_epilogue
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
-from typing import Annotated
 
-import tvm_ffi
 from tvm import s_tir, tirx
 
-from .._arguments import flag, prim_func
-from ..neuron.machine import Machine
-from . import validate_plan
-from .backends import backend_of, check_finite, machine_data, machine_of
+from .._arguments import flag
+from .backends import backend_of
 from .explanation import brief
 from .explanation import explain as reasons
 from .explanation import picture as drawing
-from .json_schema import ABSENT, Count, Must, Name, NotNegative, loaded, read
-from .machines.cpu import Cpu
-from .machines.gpu import Gpu
-from .measurement.profile import UNKNOWN
-from .problems.cost import Weights
+from .plan_json import read_plan, written
+from .plan_problem import problem_of
+from .plan_record import PlanRecord
 from .problems.problem import Problem
-from .problems.request import Request
-from .problems.space import Point
-from .search.search import Found
-
-#: Of the JSON of a plan; another one is refused.
-VERSION = 3
-#: The identity of a plan that takes any function of its kind, sizes and type.
-ANY = "any"
-_IDENTITY = Must(
-    f"16 hexadecimal digits, or '{ANY}'",
-    lambda told: told == "any" or (len(told) == 16 and {*told} <= {*"0123456789abcdef"}),
-)
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Plan of a function's schedule.
-
-    Attributes
-    ----------
-    kind : str
-        Kind of the problem: the name of one of :data:`.backends.BACKENDS`' kinds.
-    sizes : dict[str, int]
-        Sizes of the function it was made for.
-    dtype : str
-        Type of the inputs.
-    machine : Cpu, Gpu or fuse_epilogue.neuron.machine.Machine
-    weights : Weights
-        Weights of the cost on this machine.
-    found : Found
-        Result of the search; ``found.best`` is the plan.
-    finite : bool
-        Whether it takes data and weights to be finite; of Trainium only.
-    resolution : float
-        The share below which a difference of two costs means nothing; see
-        :attr:`.measurement.profile.Profile.resolution`.
-    identity : str
-        Identity of the function it was made for, see :func:`identity_of`; :data:`ANY` for a plan
-        that was put together by hand. JSON has to say so, too: it is refused where it has no
-        identity.
-    known : Problem or None
-        The problem it was made for, if this process made it; JSON does not hold it.
-    """
-
-    kind: str
-    sizes: dict[Name, Count]
-    dtype: str
-    machine: Cpu | Gpu | Machine
-    weights: Weights
-    found: Found
-    finite: bool = False
-    resolution: NotNegative = UNKNOWN
-    identity: Annotated[str, _IDENTITY] = ANY
-    known: Problem | None = field(default=None, repr=False, compare=False, metadata=ABSENT)
-
-    @property
-    def point(self) -> Point:
-        """The values of the variables."""
-        return self.found.best.point
-
-    @property
-    def cost(self) -> float:
-        """Seconds, as the model predicts them."""
-        return self.found.best.cost
+class Plan(PlanRecord):
+    """Plan of a function's schedule; :class:`.plan_record.PlanRecord` has its fields."""
 
     def cost_of(self, fusion: int) -> float | None:
         """Return what the best schedule with one way to fuse costs.
@@ -161,25 +92,7 @@ class Plan:
         >>> plan.problem(func).sizes
         {'m': 128, 'n': 128, 'k': 128}
         """
-        func = prim_func("func", func)
-        if self.known is not None and self.known.func.same_as(func):
-            return self.known
-        kind = backend_of(self.machine).kind(self.kind)
-        problem = None if kind is None else kind.find(Request(func, self.machine, self.finite))
-        if problem is None:
-            raise ValueError(f"this plan is for a problem of kind '{self.kind}'; plan again")
-        if (problem.sizes, problem.dtype) != (self.sizes, self.dtype):
-            raise ValueError(
-                f"this plan is for {self.sizes} of {self.dtype}, not for {problem.sizes} of "
-                f"{problem.dtype}; plan again"
-            )
-        if self.identity not in (ANY, identity_of(func)):
-            raise ValueError(
-                f"this plan is for another function of kind '{self.kind}' and of these sizes: it "
-                "computes something else, or reads its parameters otherwise; plan again"
-            )
-        validate_plan.check_for(self, problem)
-        return problem
+        return problem_of(self, func)
 
     def apply(self, func: tirx.PrimFunc | s_tir.Schedule) -> s_tir.Schedule:
         """Return a function scheduled by this plan, as "main".
@@ -342,10 +255,7 @@ class Plan:
         >>> json.loads(plan.to_json())["machine"]
         'trn1'
         """
-        machine = machine_data(self.machine)
-        data = asdict(replace(self, machine=None, known=None))  # type: ignore[arg-type]
-        del data["known"]
-        return json.dumps({"version": VERSION, **data, "machine": machine}, indent=2)
+        return written(self)
 
     @staticmethod
     def from_json(text: str) -> Plan:
@@ -376,34 +286,4 @@ class Plan:
         >>> fuse_epilogue.planner.Plan.from_json(plan.to_json()) == plan
         True
         """
-        try:
-            data = loaded(text)
-            if not isinstance(data, dict) or "version" not in data:
-                raise ValueError("it has no version")
-            version = data.pop("version")
-            if type(version) is not int or version != VERSION:
-                raise ValueError(f"it is not of version {VERSION}; plan again")
-            made: Plan = read(Plan, {**data, "machine": machine_of(data.get("machine"))}, "it")
-            check_finite(made.machine, made.finite)
-            kinds = [kind.name for kind in backend_of(made.machine).kinds]
-            if made.kind not in kinds:
-                raise ValueError(f"its kind must be one of {', '.join(kinds)}, not '{made.kind}'")
-            validate_plan.check(made)
-        except ValueError as error:
-            raise ValueError(f"this is not the JSON of a plan: {error}") from error
-        return made
-
-    @cached_property
-    def fused(self) -> bool:
-        """Whether what follows the reduction is computed inside of its loops."""
-        return self.point.get("fusion", 0) != 0
-
-
-def identity_of(func: tirx.PrimFunc) -> str:
-    """Return what tells a function from others: a hash of what it computes, and how.
-
-    The hash is the same in every process, and does not depend on names or attributes.
-    """
-    for name in dict(func.attrs or {}):
-        func = func.without_attr(name)
-    return f"{tvm_ffi.structural_hash(func) % 2**64:016x}"
+        return read_plan(Plan, text)

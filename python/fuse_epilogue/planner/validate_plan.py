@@ -11,19 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Iterator
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import tvm_ffi
 
 from .backends import backend_of
+from .plan_record import PlanRecord
 from .problems.cost import NAMES
 from .problems.problem import Problem
 from .problems.space import Points, Space
 from .search.search import RUNNERS_UP, Candidate
-
-if TYPE_CHECKING:
-    from .plans import Plan
 
 #: Beginnings of the names of types that are not handles.
 _NUMBERS = ("bool", "int", "uint", "float", "bfloat")
@@ -39,16 +36,16 @@ class Rule:
 
     Attributes
     ----------
-    told : str
+    message : str
         Text of the error where it does not hold.
-    holds : Callable[[Plan], bool]
+    holds : Callable[[PlanRecord], bool]
     """
 
-    told: str
-    holds: Callable[[Plan], bool]
+    message: str
+    holds: Callable[[PlanRecord], bool]
 
 
-def check(plan: Plan) -> None:
+def check(plan: PlanRecord) -> None:
     """Do nothing for a plan whose parts fit together.
 
     Raises
@@ -58,10 +55,10 @@ def check(plan: Plan) -> None:
     """
     for rule in RULES:
         if not rule.holds(plan):
-            raise ValueError(rule.told)
+            raise ValueError(rule.message)
 
 
-def check_for(plan: Plan, problem: Problem) -> None:
+def check_for(plan: PlanRecord, problem: Problem) -> None:
     """Do nothing for a plan whose points and search are of a problem.
 
     Raises
@@ -99,17 +96,17 @@ def _missing_ways(space: Space, feasible: Points, known: Container[str]) -> list
     return [label for label in labels if label not in known]
 
 
-def _has_all_points(plan: Plan) -> bool:
+def _has_all_points(plan: PlanRecord) -> bool:
     """Return whether a search has the exact costs of all feasible points."""
     return plan.found.exhaustive and backend_of(plan.machine).is_sum
 
 
-def _candidates(plan: Plan) -> Iterator[Candidate]:
+def _candidates(plan: PlanRecord) -> Iterator[Candidate]:
     yield from plan.found.ranked
     yield from plan.found.by_fusion.values()
 
 
-def _labels(plan: Plan) -> tuple[str, ...]:
+def _labels(plan: PlanRecord) -> tuple[str, ...]:
     """Return what the ways to fuse are called on a machine, by the value of "fusion"."""
     return backend_of(plan.machine).fusions
 
@@ -117,7 +114,7 @@ def _labels(plan: Plan) -> tuple[str, ...]:
 # ---- What it is for ------------------------------------------------------------------------------
 
 
-def _has_type(plan: Plan) -> bool:
+def _has_type(plan: PlanRecord) -> bool:
     try:
         dtype = tvm_ffi.dtype(plan.dtype)
     except (TypeError, ValueError):
@@ -125,11 +122,11 @@ def _has_type(plan: Plan) -> bool:
     return str(dtype) == plan.dtype and plan.dtype.startswith(_NUMBERS) and dtype.lanes == 1
 
 
-def _has_resolution(plan: Plan) -> bool:
+def _has_resolution(plan: PlanRecord) -> bool:
     return plan.resolution <= _COARSEST
 
 
-def _has_sizes(plan: Plan) -> bool:
+def _has_sizes(plan: PlanRecord) -> bool:
     """Return whether the sizes are those of the kind, and no others."""
     kind = backend_of(plan.machine).kind(plan.kind)
     return kind is not None and {*plan.sizes} == {*kind.sizes}
@@ -138,11 +135,11 @@ def _has_sizes(plan: Plan) -> bool:
 # ---- Points --------------------------------------------------------------------------------------
 
 
-def _same_variables(plan: Plan) -> bool:
+def _same_variables(plan: PlanRecord) -> bool:
     return len({tuple(each.point) for each in _candidates(plan)}) == 1
 
 
-def _different_points(plan: Plan) -> bool:
+def _different_points(plan: PlanRecord) -> bool:
     points = [tuple(each.point.values()) for each in plan.found.ranked]
     return len(set(points)) == len(points)
 
@@ -150,7 +147,7 @@ def _different_points(plan: Plan) -> bool:
 # ---- Costs ---------------------------------------------------------------------------------------
 
 
-def _signs(plan: Plan) -> bool:
+def _signs(plan: PlanRecord) -> bool:
     """Return whether each term costs something, and parallelism saves something."""
     return all(
         value <= 0 if name == NAMES[-1] else value >= 0
@@ -159,7 +156,7 @@ def _signs(plan: Plan) -> bool:
     )
 
 
-def _sums(plan: Plan) -> bool:
+def _sums(plan: PlanRecord) -> bool:
     """Return whether terms add up to a cost, or to less where they are a bound of it."""
     for each in _candidates(plan):
         total, slack = math.fsum(each.parts.values()), _ROUNDING * each.cost
@@ -170,19 +167,19 @@ def _sums(plan: Plan) -> bool:
     return True
 
 
-def _weighed(plan: Plan) -> bool:
+def _weighed(plan: PlanRecord) -> bool:
     """Return whether every term of weight 0 adds 0."""
     weights = zip(NAMES, astuple(plan.weights), strict=True)
     none = [name for name, weight in weights if not weight]
     return not any(each.parts[name] for each in _candidates(plan) for name in none)
 
 
-def _all_or_none_timed(plan: Plan) -> bool:
+def _all_or_none_timed(plan: PlanRecord) -> bool:
     timed = {each.measured is not None for each in _candidates(plan)}
     return timed == {False} or (timed == {True} and backend_of(plan.machine).is_timed)
 
 
-def _in_order(plan: Plan) -> bool:
+def _in_order(plan: PlanRecord) -> bool:
     seconds = [each.seconds for each in plan.found.ranked]
     return seconds == sorted(seconds)
 
@@ -190,7 +187,7 @@ def _in_order(plan: Plan) -> bool:
 # ---- Ways to fuse --------------------------------------------------------------------------------
 
 
-def _known_ways(plan: Plan) -> bool:
+def _known_ways(plan: PlanRecord) -> bool:
     """Return whether the labels are those of the points, and all points have a way or none."""
     labels, ways = _labels(plan), plan.found.by_fusion
     if "fusion" not in plan.point:
@@ -200,7 +197,7 @@ def _known_ways(plan: Plan) -> bool:
     )
 
 
-def _best_of_ways(plan: Plan) -> bool:
+def _best_of_ways(plan: PlanRecord) -> bool:
     """Return whether no point costs less than the best of its way, and the plan is one of these."""
     best = {each.point.get("fusion"): each for each in plan.found.by_fusion.values()}
     if not best:
@@ -213,7 +210,7 @@ def _best_of_ways(plan: Plan) -> bool:
     )
 
 
-def _ways_ranked(plan: Plan) -> bool:
+def _ways_ranked(plan: PlanRecord) -> bool:
     """Return whether the best of a way is the first of it that is ranked, or follows all ranked.
 
     All points that were timed are ranked.
@@ -231,20 +228,20 @@ def _ways_ranked(plan: Plan) -> bool:
 # ---- The search ----------------------------------------------------------------------------------
 
 
-def _counts(plan: Plan) -> bool:
+def _counts(plan: PlanRecord) -> bool:
     """Return whether the points that were looked at are no more than there are."""
     found = plan.found
     looked = found.evaluated + (sum(found.pruned.values()) if found.exhaustive else 0)
     return len(found.ranked) <= found.evaluated and looked <= found.size
 
 
-def _all_points(plan: Plan) -> bool:
+def _all_points(plan: PlanRecord) -> bool:
     """Return whether a search in full, where all costs are exact, has looked at all points."""
     looked = plan.found.evaluated + sum(plan.found.pruned.values())
     return looked == plan.found.size or not _has_all_points(plan)
 
 
-def _runners_up(plan: Plan) -> bool:
+def _runners_up(plan: PlanRecord) -> bool:
     """Return whether as many points are ranked as are shown, where there are as many.
 
     How many were timed is not known, nor of how many Trainium's kernels are possible.
@@ -255,7 +252,7 @@ def _runners_up(plan: Plan) -> bool:
     return len(found.ranked) >= min(1 + RUNNERS_UP, found.evaluated)
 
 
-def _gap(plan: Plan) -> bool:
+def _gap(plan: PlanRecord) -> bool:
     """Return whether nothing is better than the best of all, or what may be, where that is known.
 
     Only on Trainium there are bounds below the costs of points that were left out.
@@ -268,7 +265,7 @@ def _gap(plan: Plan) -> bool:
     return gap <= least and (gap > 0 or plan.found.estimated)
 
 
-def _estimated(plan: Plan) -> bool:
+def _estimated(plan: PlanRecord) -> bool:
     return not plan.found.estimated or not (
         plan.found.exhaustive or backend_of(plan.machine).is_sum
     )

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..plan_record import PlanRecord
 from ..problems.problem import Problem
 from ..problems.space import Constraint, Points, Space
 from ..search.search import Candidate
-
-if TYPE_CHECKING:
-    from ..plans import Plan
 
 #: A constraint binds where a point uses more than this share of it.
 _BINDS = 0.75
@@ -50,7 +47,7 @@ class Limit:
         return close or bool(self.saves)
 
 
-def limits(plan: Plan, problem: Problem) -> Iterator[Limit]:
+def limits(plan: PlanRecord, problem: Problem) -> Iterator[Limit]:
     """Yield the constraints of a problem whose cost is known beyond them."""
     used, beyond = problem.space.used(plan.point), _beyond(problem.space)
     for constraint in problem.space.constraints:
@@ -60,7 +57,7 @@ def limits(plan: Plan, problem: Problem) -> Iterator[Limit]:
             yield Limit(constraint, used[constraint.name], least, saves)
 
 
-def cheapest(plan: Plan) -> Candidate:
+def cheapest(plan: PlanRecord) -> Candidate:
     """Return the candidate with the least predicted cost: the plan, where nothing was timed."""
     return min(plan.found.ranked, key=lambda each: each.cost)
 
@@ -84,7 +81,7 @@ def _within(constraint: Constraint, points: Points) -> np.ndarray:
 
 
 def _least(
-    problem: Problem, plan: Plan, broken: Points | None
+    problem: Problem, plan: PlanRecord, broken: Points | None
 ) -> tuple[Candidate | None, bool | None]:
     """Return the cheapest of some points, and whether it costs less than the plan."""
     if broken is None or broken.size > _PRICED:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from ..plan_record import PlanRecord
 from ..problems.problem import Problem
 from ..search.search import Candidate
 from .binding import cheapest, limits
@@ -17,19 +17,16 @@ from .compare import indifferent, point
 from .explain import head, is_timed, range_of
 from .glossary import terms
 
-if TYPE_CHECKING:
-    from ..plans import Plan
-
 #: Runners-up and limits that are shown.
 _RUNNERS_UP, _LIMITS = 3, 3
 
 
-def text(plan: Plan, problem: Problem | None) -> str:
+def text(plan: PlanRecord, problem: Problem | None) -> str:
     """Return the explanation of a plan in at most 20 lines.
 
     Parameters
     ----------
-    plan : Plan
+    plan : PlanRecord
     problem : Problem or None
         The problem of the plan. None: the limits that bind are left out.
     """
@@ -53,7 +50,7 @@ def text(plan: Plan, problem: Problem | None) -> str:
     )
 
 
-def _time(plan: Plan, seconds: float) -> str:
+def _time(plan: PlanRecord, seconds: float) -> str:
     """Return a time with the digits that the resolution of the cost allows."""
     digits = max(2, math.ceil(-math.log10(plan.resolution))) if plan.resolution > 0 else 4
     unit, scale = ("us", 1e6) if seconds < 1e-3 else ("ms", 1e3) if seconds < 1 else ("s", 1.0)
@@ -62,7 +59,7 @@ def _time(plan: Plan, seconds: float) -> str:
     return f"{scaled:,.{places}f} {unit}"
 
 
-def _cost(plan: Plan) -> str:
+def _cost(plan: PlanRecord) -> str:
     """Return the predicted time and what most of it is."""
     best, names = plan.found.best, terms(plan.machine)
     whole = max(best.cost, sum(max(0.0, best.parts[name]) for name in names))
@@ -82,7 +79,7 @@ def _cost(plan: Plan) -> str:
     )
 
 
-def _fusion(plan: Plan, problem: Problem | None) -> Iterator[str]:
+def _fusion(plan: PlanRecord, problem: Problem | None) -> Iterator[str]:
     """Yield fused against unfused, each at its best."""
     ways = sorted(plan.found.by_fusion.items(), key=lambda item: item[1].seconds)
     if ways and {name for name, _ in ways} != {"none"}:
@@ -95,7 +92,7 @@ def _fusion(plan: Plan, problem: Problem | None) -> Iterator[str]:
         yield f"  {why}"
 
 
-def _verdict(plan: Plan, each: Candidate) -> str:
+def _verdict(plan: PlanRecord, each: Candidate) -> str:
     """Return how a candidate compares with the chosen one."""
     best = plan.found.best
     if each.point == plan.point:
@@ -105,7 +102,7 @@ def _verdict(plan: Plan, each: Candidate) -> str:
     return f" (+{100 * (each.seconds / best.seconds - 1):.0f} %)"
 
 
-def _searched(plan: Plan) -> str:
+def _searched(plan: PlanRecord) -> str:
     found = plan.found
     ruled_out = {name: count for name, count in found.pruned.items() if count}
     how = "all" if found.exhaustive else "a part"
@@ -116,7 +113,7 @@ def _searched(plan: Plan) -> str:
     return text
 
 
-def _runners_up(plan: Plan, problem: Problem | None) -> Iterator[str]:
+def _runners_up(plan: PlanRecord, problem: Problem | None) -> Iterator[str]:
     """Yield the next best points, by what differs from the chosen one."""
     others = plan.found.runners_up[:_RUNNERS_UP]
     if others:
@@ -126,7 +123,7 @@ def _runners_up(plan: Plan, problem: Problem | None) -> Iterator[str]:
         yield f"  {_time(plan, each.seconds)}{_verdict(plan, each)}: {changed}"
 
 
-def _limits(plan: Plan, problem: Problem) -> Iterator[str]:
+def _limits(plan: PlanRecord, problem: Problem) -> Iterator[str]:
     """Yield the limits that bind."""
     binding = [limit for limit in limits(plan, problem) if limit.binds]
     if not binding:

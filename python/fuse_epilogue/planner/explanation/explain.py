@@ -6,17 +6,13 @@ are said to be measured.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ..plan_record import PlanRecord
 from ..problems.cost import NAMES
 from ..problems.problem import Problem
 from ..search.search import Candidate
 from . import glossary, sensitivity
 from .binding import Limit, cheapest, limits
 from .compare import differs, indifferent, label, most, point, tips, us, whole
-
-if TYPE_CHECKING:
-    from ..plans import Plan
 
 #: Said where no kernel was timed by the model that the costs are taken from elsewhere.
 _ESTIMATED = (
@@ -25,13 +21,13 @@ _ESTIMATED = (
 )
 
 
-def head(plan: Plan) -> str:
+def head(plan: PlanRecord) -> str:
     """Return the line that names what a plan is for."""
     sizes = ", ".join(f"{name} = {size}" for name, size in plan.sizes.items())
     return f"{plan.kind} of {plan.dtype}, {sizes}, on {plan.machine}"
 
 
-def summary(plan: Plan) -> str:
+def summary(plan: PlanRecord) -> str:
     """Return what was chosen and what it costs, in a few lines."""
     best = plan.found.best
     lines = [
@@ -44,12 +40,12 @@ def summary(plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def text(plan: Plan, problem: Problem | None) -> str:
+def text(plan: PlanRecord, problem: Problem | None) -> str:
     """Return the explanation of a plan with every term; :mod:`.brief` has the short one.
 
     Parameters
     ----------
-    plan : Plan
+    plan : PlanRecord
     problem : Problem or None
         The problem of the plan. None: everything that depends on the function is left out.
     """
@@ -74,8 +70,8 @@ def text(plan: Plan, problem: Problem | None) -> str:
         lines += ["", f"runners-up ({_how(plan)}), and their differences from the chosen:"]
         lines += [_runner_up(plan, each, problem) for each in found.runners_up]
     if problem is None:
-        told = "what binds, what another size would change, and what the words mean"
-        lines += ["", f"pass the function, explain(func, verbose=True), to read {told}"]
+        sentence = "what binds, what another size would change, and what the words mean"
+        lines += ["", f"pass the function, explain(func, verbose=True), to read {sentence}"]
         return "\n".join(lines)
     lines += ["", *_binding(plan, problem), ""]
     if is_timed(plan):
@@ -88,7 +84,7 @@ def text(plan: Plan, problem: Problem | None) -> str:
     return "\n".join(lines)
 
 
-def table(plan: Plan, problem: Problem | None = None) -> str:
+def table(plan: PlanRecord, problem: Problem | None = None) -> str:
     """Return the candidates with each term of their cost in microseconds, in Markdown."""
     rows = [("chosen", plan.found.best)]
     rows += [(f"{name}, at best", each) for name, each in plan.found.by_fusion.items()]
@@ -119,28 +115,28 @@ def range_of(best: Candidate, problem: Problem | None) -> list[str]:
     return [f"  {least} to {most} by what the documents of the machine leave open"]
 
 
-def is_timed(plan: Plan) -> bool:
+def is_timed(plan: PlanRecord) -> bool:
     """Return whether the plan is the fastest of some that were timed."""
     return plan.found.best.measured is not None
 
 
-def _how(plan: Plan) -> str:
+def _how(plan: PlanRecord) -> str:
     return "measured, predicted" if is_timed(plan) else "predicted"
 
 
-def _measured(plan: Plan) -> list[str]:
+def _measured(plan: PlanRecord) -> list[str]:
     """Return what the clock said of the plan."""
     if not is_timed(plan):
         return []
     ranked = plan.found.ranked
     first = cheapest(plan)
-    told = f"  measured {us(plan.found.best.seconds)}, the least of {len(ranked)} points timed"
+    sentence = f"  measured {us(plan.found.best.seconds)}, the least of {len(ranked)} points timed"
     if first is not plan.found.best:
-        told += f"; the cheapest, predicted {us(first.cost)}, took {us(first.seconds)}"
-    return [told]
+        sentence += f"; the cheapest, predicted {us(first.cost)}, took {us(first.seconds)}"
+    return [sentence]
 
 
-def _parts(plan: Plan, candidate: Candidate, every: bool = False) -> str:
+def _parts(plan: PlanRecord, candidate: Candidate, every: bool = False) -> str:
     """Return what the terms add up to; if not `every`, without those that add nothing."""
     terms = " ".join(
         f"{'-' if name == 'parallelism' else '+'} {name} {us(abs(candidate.parts[name]))}"
@@ -153,7 +149,7 @@ def _parts(plan: Plan, candidate: Candidate, every: bool = False) -> str:
     return f"{terms} + {more} more" + f", {_source(plan)}" * every
 
 
-def _source(plan: Plan) -> str:
+def _source(plan: PlanRecord) -> str:
     """Return what costs are taken from where they are more than their terms."""
     return "estimated" if plan.found.estimated else "by the latency model"
 
@@ -161,7 +157,7 @@ def _source(plan: Plan) -> str:
 # ---- Fused against unfused -----------------------------------------------------------------------
 
 
-def _fusion(plan: Plan, problem: Problem | None) -> list[str]:
+def _fusion(plan: PlanRecord, problem: Problem | None) -> list[str]:
     """Return fused against unfused, whichever was chosen."""
     ways, best = plan.found.by_fusion, plan.found.best
     why = getattr(getattr(problem, "epilogue", None), "why", "")
@@ -186,7 +182,7 @@ def _fusion(plan: Plan, problem: Problem | None) -> list[str]:
     return [*lines, *[f"  {why}"] * bool(why)]
 
 
-def _more(plan: Plan, other: Candidate) -> str:
+def _more(plan: PlanRecord, other: Candidate) -> str:
     best = plan.found.best
     more = f"+{100 * (other.cost - best.cost) / best.cost:.2f} %"
     if not (whole(best) and whole(other)):
@@ -198,7 +194,7 @@ def _more(plan: Plan, other: Candidate) -> str:
 # ---- The search ----------------------------------------------------------------------------------
 
 
-def _searched(plan: Plan) -> str:
+def _searched(plan: PlanRecord) -> str:
     found = plan.found
     counts = {name: count for name, count in found.pruned.items() if count}
     pruned = f" ({', '.join(f'{name} {count}' for name, count in counts.items())})" * bool(counts)
@@ -217,16 +213,16 @@ def _searched(plan: Plan) -> str:
     return f"searched {how}: {found.size} points{ruled_out}, {looked}; by this cost, {gap}"
 
 
-def _pruning(plan: Plan, problem: Problem | None) -> list[str]:
+def _pruning(plan: PlanRecord, problem: Problem | None) -> list[str]:
     """Return the reason for each constraint that pruned points, and for invalid combinations."""
     if problem is None:
         return []
     constraints = [c for c in problem.space.constraints if plan.found.pruned.get(c.name)]
-    told = [f"  {c.name}: {c.meaning}" for c in constraints]
-    return told + [f"  {each}" for each in problem.missing]
+    sentences = [f"  {c.name}: {c.meaning}" for c in constraints]
+    return sentences + [f"  {each}" for each in problem.missing]
 
 
-def _runner_up(plan: Plan, each: Candidate, problem: Problem | None) -> str:
+def _runner_up(plan: PlanRecord, each: Candidate, problem: Problem | None) -> str:
     best = plan.found.best
     more = 100 * (each.seconds - best.seconds) / best.seconds
     changed = point(each, problem, best) or "the same"
@@ -237,7 +233,7 @@ def _runner_up(plan: Plan, each: Candidate, problem: Problem | None) -> str:
 # ---- What binds ----------------------------------------------------------------------------------
 
 
-def _binding(plan: Plan, problem: Problem) -> list[str]:
+def _binding(plan: PlanRecord, problem: Problem) -> list[str]:
     """Return the constraints that the point comes close to, and those that forbid a cheaper one."""
     lines, unknown = [], []
     for limit in limits(plan, problem):
@@ -245,18 +241,18 @@ def _binding(plan: Plan, problem: Problem) -> list[str]:
         if limit.binds:
             amount = f"{limit.used} of {constraint.limit} {constraint.unit}; "
             rule = "" if constraint.limit > 1 else "if it could be written, "
-            told = constraint.meaning if rule else amount + constraint.meaning
-            lines.append(f"  {constraint.name}: {told}; {rule}{_price(plan, problem, limit)}")
+            sentence = constraint.meaning if rule else amount + constraint.meaning
+            lines.append(f"  {constraint.name}: {sentence}; {rule}{_price(plan, problem, limit)}")
         elif limit.saves is None:
             unknown.append(constraint.name)
     if unknown:
-        told = ", ".join(unknown)
-        lines.append(f"  whether a point beyond one of these would cost less is open: {told}")
+        sentence = ", ".join(unknown)
+        lines.append(f"  whether a point beyond one of these would cost less is open: {sentence}")
     none = "  none: every limit is far, and to break one alone would save nothing"
     return ["binding constraints:", *(lines or [none])]
 
 
-def _price(plan: Plan, problem: Problem, limit: Limit) -> str:
+def _price(plan: PlanRecord, problem: Problem, limit: Limit) -> str:
     """Return what a point beyond a constraint would cost."""
     if limit.beyond is None:
         if limit.saves is None:

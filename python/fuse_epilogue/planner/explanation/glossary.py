@@ -19,8 +19,8 @@ def terms(machine: Cpu | Gpu | Machine) -> tuple[str, ...]:
 def lines(machine: Cpu | Gpu | Machine, problem: Problem) -> list[str]:
     """Return what the terms and the variables of a problem are, in words."""
     variables = {each.name: _of(each) for each in problem.space.variables}
-    told = {**backend_of(machine).terms, **variables}
-    return ["what the words mean:", *(f"  {name}: {meaning}" for name, meaning in told.items())]
+    meanings = {**backend_of(machine).terms, **variables}
+    return ["what the words mean:", *(f"  {name}: {meaning}" for name, meaning in meanings.items())]
 
 
 def _of(variable: Variable) -> str:

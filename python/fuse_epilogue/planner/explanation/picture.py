@@ -6,18 +6,15 @@ import textwrap
 from collections.abc import Callable, Iterator
 from math import ceil, floor, isfinite, log10
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..._files import write
 from ..json_schema import whole_number
+from ..plan_record import PlanRecord
 from ..problems.problem import Problem
 from ..search.search import Candidate
 from .compare import point
 from .roofline import Roofline, roofline
 from .svg import FONT, LINE, Svg, fitted, length
-
-if TYPE_CHECKING:
-    from ..plans import Plan
 
 #: Pixels: the narrowest picture, that with one part under the other below, and the height of a
 #: roofline, of a candidate among the bars, and of a bar.
@@ -37,7 +34,7 @@ _RINGS = ("#2b2b2b", "#8b3a62", "#4f8a4c", "#5b5ea6", "#b5651d", "#6fa8dc", "#77
 Named = list[tuple[str, Candidate]]
 
 
-def draw(plan: Plan, problem: Problem | None, path: str | Path | None, width: int) -> str:
+def draw(plan: PlanRecord, problem: Problem | None, path: str | Path | None, width: int) -> str:
     """Draw a plan; see :meth:`fuse_epilogue.planner.Plan.picture`."""
     if path is not None and not isinstance(path, str | Path):
         raise TypeError(f"path must be a str or a Path, not {type(path).__name__}")
@@ -50,7 +47,7 @@ def draw(plan: Plan, problem: Problem | None, path: str | Path | None, width: in
     return picture
 
 
-def drawn(plan: Plan, problem: Problem | None, width: int) -> str:
+def drawn(plan: PlanRecord, problem: Problem | None, width: int) -> str:
     """Return the picture of a plan, as SVG."""
     named = candidates(plan, problem)
     roofs = None if problem is None else roofline(plan, problem, [each for _, each in named])
@@ -78,7 +75,7 @@ def drawn(plan: Plan, problem: Problem | None, width: int) -> str:
     return svg.document(max(left, bottom) + _MARGIN)
 
 
-def candidates(plan: Plan, problem: Problem | None) -> Named:
+def candidates(plan: PlanRecord, problem: Problem | None) -> Named:
     """Return what is drawn, with its name: the plan, the best of each way to fuse, runners-up."""
     found, best = plan.found, plan.found.best
     own = next((name for name, each in found.by_fusion.items() if each.point == best.point), "")
@@ -130,10 +127,10 @@ def _roofs(svg: Svg, roofs: Roofline, named: Named, x: float, y: float, width: f
     rows = zip(named, roofs.intensity, roofs.speed, strict=True)
     for place, ((name, _), intensity, speed) in enumerate(rows):
         at = across(intensity) if isfinite(intensity) else right - 24, up(speed)
-        told = f"{name}: {speed / 1e9:.3g} Gflop/s at {intensity:.3g} flop/byte, predicted"
+        caption = f"{name}: {speed / 1e9:.3g} Gflop/s at {intensity:.3g} flop/byte, predicted"
         # Points in one place are rings around one another.
         inside = sum(abs(x - at[0]) + abs(y - at[1]) < _SAME for x, y in drawn)
-        svg.ring(*at, 4 + 3 * inside, _ring(place), place == 0, told)
+        svg.ring(*at, 4 + 3 * inside, _ring(place), place == 0, caption)
         drawn.append(at)
     end = bottom + 2 * LINE + 4
     if len(finite) < len(roofs.intensity):
@@ -141,8 +138,8 @@ def _roofs(svg: Svg, roofs: Roofline, named: Named, x: float, y: float, width: f
         end += LINE
     rates = [min(peak, roofs.bandwidths[roofs.level] * each) for each in roofs.intensity]
     if any(speed > _ABOVE * rate for speed, rate in zip(roofs.speed, rates, strict=True)):
-        told = "above a roof: by its profile, the machine is faster than its description"
-        svg.text(x, end, fitted(told, width))
+        caption = "above a roof: by its profile, the machine is faster than its description"
+        svg.text(x, end, fitted(caption, width))
         end += LINE
     return _legend(svg, x, end, width, keys)
 
@@ -190,8 +187,8 @@ def _ring(place: int) -> str:
 def _bars(svg: Svg, named: Named, x: float, y: float, width: float) -> float:
     """Draw what each term is of the cost of each candidate; return where that ends."""
     saves = any(each.parts["parallelism"] for _, each in named)
-    told = "cost: terms add up" + ", parallelism takes some off" * saves
-    svg.text(x, y + FONT, fitted(told, width))
+    caption = "cost: terms add up" + ", parallelism takes some off" * saves
+    svg.text(x, y + FONT, fitted(caption, width))
     # Where thousands of threads save nearly all, what is left would not be seen: a bar ends there.
     longest = max(min(_gross(each), _SHOWN * each.cost) for _, each in named)
     scale = (width - 2) / longest
@@ -207,12 +204,14 @@ def _bars(svg: Svg, named: Named, x: float, y: float, width: float) -> float:
         svg.text(x + width, at + 11, cost, anchor="end")
         left, edge = x, x + width - 2
         for term, size, colour in _added(each):
-            told = f"{name}: {term} {1e6 * size:.2f} us, predicted"
-            svg.box(left, at + 16, min(scale * size, edge - left), _BAR, colour, told)
+            caption = f"{name}: {term} {1e6 * size:.2f} us, predicted"
+            svg.box(left, at + 16, min(scale * size, edge - left), _BAR, colour, caption)
             left = min(left + scale * size, edge)
         end = x + scale * each.cost
-        told = f"{name}: parallelism takes off {-1e6 * each.parts['parallelism']:.2f} us, predicted"
-        svg.box(end, at + 16, max(0.0, left - end), _BAR, "url(#saved)", told)
+        caption = (
+            f"{name}: parallelism takes off {-1e6 * each.parts['parallelism']:.2f} us, predicted"
+        )
+        svg.box(end, at + 16, max(0.0, left - end), _BAR, "url(#saved)", caption)
         if x + scale * _gross(each) > edge + 1:
             svg.line([(edge - 4, at + 18 + _BAR), (edge, at + 14)], colour="white", rest=_BROKEN)
         svg.line([(end, at + 13), (end, at + 19 + _BAR)], colour="#2b2b2b", rest='stroke-width="2"')

@@ -7,18 +7,16 @@ several levels of memory, ``only(name)``: itself with a second for each byte out
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tvm
 from tvm.s_tir.analysis import estimate_tir_flops
 
+from ..plan_record import PlanRecord
 from ..problems.problem import Problem
 from ..problems.space import Points
 from ..search.search import Candidate
-
-if TYPE_CHECKING:
-    from ..plans import Plan
 
 
 @dataclass(frozen=True)
@@ -46,12 +44,12 @@ class Roofline:
     speed: tuple[float, ...]
 
 
-def roofline(plan: Plan, problem: Problem, candidates: list[Candidate]) -> Roofline | None:
+def roofline(plan: PlanRecord, problem: Problem, candidates: list[Candidate]) -> Roofline | None:
     """Return the roofline of a plan, None where the machine has no roofs.
 
     Parameters
     ----------
-    plan : Plan
+    plan : PlanRecord
         ``plan.machine.roofs(bits)`` are the roofs.
     problem : Problem
         The problem of the plan.

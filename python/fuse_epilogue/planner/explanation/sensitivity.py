@@ -118,8 +118,8 @@ def lines(problem: Problem, weights: Weights, here: Found, resolution: float) ->
         ]
         made += [f"  {line}" for line in _ranges(name, each, resolution)]
     if hidden:
-        told = "not shown, as the forms depend on them: plan for that size"
-        made.append(f"  {', '.join(hidden)}: {told}")
+        sentence = "not shown, as the forms depend on them: plan for that size"
+        made.append(f"  {', '.join(hidden)}: {sentence}")
     return made
 
 
@@ -144,14 +144,14 @@ def _ranges(name: str, each: list[Solved], resolution: float) -> Iterator[str]:
     for close, group in groupby(each, lambda one: one.close(resolution)):
         run = list(group)
         ends = run if len(run) < 2 else [run[0], run[-1]]
-        told = " or ".join(close) + ", too close to call" * (len(close) > 1)
-        yield f"  {' to '.join(str(one.size) for one in ends)}: {told or 'no point is feasible'}"
+        which = " or ".join(close) + ", too close to call" * (len(close) > 1)
+        yield f"  {' to '.join(str(one.size) for one in ends)}: {which or 'no point is feasible'}"
         for one in ends:
             if one.found is None:
                 continue
             yield f"    at {one.size}: {_ways(one.found)}"
             if one is run[0]:
-                yield from (f"      {told}" for told in _declined(one.found))
+                yield from (f"      {sentence}" for sentence in _declined(one.found))
 
 
 def _ways(found: Found) -> str:
@@ -166,6 +166,6 @@ def _ways(found: Found) -> str:
 def _declined(found: Found) -> Iterator[str]:
     """Return which ways to fuse have less of a term and are not taken all the same."""
     for name, each in found.by_fusion.items():
-        told = differs(found.best, each)
-        if told.endswith("not taken"):
-            yield f"{name} has {told}"
+        sentence = differs(found.best, each)
+        if sentence.endswith("not taken"):
+            yield f"{name} has {sentence}"
