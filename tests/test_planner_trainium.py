@@ -22,6 +22,7 @@ from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.planner.problems.space import Points
 from fuse_epilogue.planner.problems.trainium import find_conv, find_product, find_rows
 from fuse_epilogue.planner.search.search import search
+from fuse_epilogue.rewrites.prepare import prepare
 
 DTYPES: dict[str, Any] = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16}
 
@@ -179,7 +180,7 @@ def test_where_nothing_follows_there_is_one_way() -> None:
     for name in SMALL:
         alone = "alone" in name
         found = problem(name)
-        assert is_followed(found.func) is not alone
+        assert is_followed(prepare(found.func)) is not alone
         assert (unfused_parts(found.func) is None) is alone
         assert found.space.by_name["fusion"].labels == (("none",) if alone else ("none", "fused"))
 

@@ -12,6 +12,7 @@ input itself, where there is one, and computes only what is read.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tvm_ffi
@@ -35,7 +36,14 @@ NOT_PREPARED = (
 )
 
 
-def prepare(func: tirx.PrimFunc) -> tuple[s_tir.Schedule, Any] | None:
+#: A schedule of a function in which only its reduction and what follows it are left, and that
+#: reduction; None where there is none.
+Prepared = tuple[s_tir.Schedule, Any] | None
+#: What makes one of a function.
+Prepare = Callable[[tirx.PrimFunc], Prepared]
+
+
+def prepare(func: tirx.PrimFunc) -> Prepared:
     """Inline the blocks before the only reduction of a function; drop elements that are never read.
 
     Parameters

@@ -33,7 +33,7 @@ from tvm.script.ir_builder import tirx as T
 
 from ...recognize.depthwise import DepthwiseConv, find_depthwise_conv, substitute_part, uncast
 from ...rewrites.fused import FusedConv, find_fused_conv
-from ...rewrites.prepare import prepare
+from ...rewrites.prepare import Prepare, prepare
 from ...tir.walk import substitute, uses
 from ...workloads.writer import Writer
 from .match import Found
@@ -89,24 +89,26 @@ class ChannelConv(Found):
         return int((conv.columns - 1) * conv.stride + (conv.taps - 1) * conv.dilation + 1)
 
 
-def find_channel_conv(func: tirx.PrimFunc) -> ChannelConv | None:
+def find_channel_conv(func: tirx.PrimFunc, prepared: Prepare = prepare) -> ChannelConv | None:
     """Return the convolution that a function is, None if it is something else.
 
     Parameters
     ----------
     func : tvm.tirx.PrimFunc
         Not scheduled.
+    prepared : Callable
+        Prepares it; as :func:`fuse_epilogue.rewrites.prepare.prepare`.
 
     Raises
     ------
     tvm.s_tir.ScheduleError
         The epilogue of the convolution cannot be fused.
     """
-    prepared = prepare(func)
-    if prepared is None or find_depthwise_conv(prepared[0].get(prepared[1])) is None:
+    found = prepared(func)
+    if found is None or find_depthwise_conv(found[0].get(found[1])) is None:
         return None
-    joined = fuse_all(*prepared)
-    return None if joined is None else conv_in(joined, prepared[1])
+    joined = fuse_all(*found)
+    return None if joined is None else conv_in(joined, found[1])
 
 
 def conv_in(sch: s_tir.Schedule, reduction: Any) -> ChannelConv | None:

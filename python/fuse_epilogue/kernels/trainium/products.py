@@ -18,7 +18,7 @@ from tvm.ir import TensorLoad, prim
 
 from ...recognize.depthwise import added_term, is_one_to_one, is_zero, uncast
 from ...rewrites.fused import Fused, find_fused
-from ...rewrites.prepare import prepare
+from ...rewrites.prepare import Prepare, prepare
 from ...tir.affine import as_constant
 from ...tir.walk import substitute, uses
 from .match import Found
@@ -138,23 +138,25 @@ def own_letters(letters: str) -> str:
     return "".join(letter for letter in letters if letter in "mn")
 
 
-def find_product(func: tirx.PrimFunc) -> Product | None:
+def find_product(func: tirx.PrimFunc, prepared: Prepare = prepare) -> Product | None:
     """Return the product of matrices that a function is, None if it is something else.
 
     Parameters
     ----------
     func : tvm.tirx.PrimFunc
         Not scheduled.
+    prepared : Callable
+        Prepares it; as :func:`fuse_epilogue.rewrites.prepare.prepare`.
 
     Raises
     ------
     tvm.s_tir.ScheduleError
         The epilogue of the product cannot be fused.
     """
-    prepared = prepare(func) if is_fixed(func) else None
-    if prepared is None:
+    found = prepared(func) if is_fixed(func) else None
+    if found is None:
         return None
-    sch, reduction = prepared
+    sch, reduction = found
     if _matrices(sch.get(reduction)) is None:
         return None
     joined = fuse_all(sch, reduction)

@@ -13,7 +13,7 @@ from tvm.ir import TensorLoad, prim
 from ...neuron.machine import Machine
 from ...recognize.depthwise import is_one_to_one
 from ...rewrites.fused import Fused, find_fused
-from ...rewrites.prepare import NOT_PREPARED, prepare
+from ...rewrites.prepare import NOT_PREPARED, Prepare, prepare
 from ...rewrites.step import rewrite
 from ...tir.affine import as_constant
 from ...tir.nest import all_names, child_names, nests
@@ -107,21 +107,23 @@ def _best(rows: Rows, core: Machine) -> Choice:
 # ---- Finding -----------------------------------------------------------------------------------
 
 
-def find_reduced(func: tirx.PrimFunc) -> Rows | None:
+def find_reduced(func: tirx.PrimFunc, prepared: Prepare = prepare) -> Rows | None:
     """Return the reduction of rows that a function is, None if it is something else.
 
     Parameters
     ----------
     func : tvm.tirx.PrimFunc
         Not scheduled.
+    prepared : Callable
+        Prepares it; as :func:`fuse_epilogue.rewrites.prepare.prepare`.
 
     Raises
     ------
     tvm.s_tir.ScheduleError
         The epilogue of the reduction cannot be fused.
     """
-    prepared = prepare(func) if is_fixed(func) else None
-    return None if prepared is None else _reduced(*prepared)
+    found = prepared(func) if is_fixed(func) else None
+    return None if found is None else _reduced(*found)
 
 
 def _reduced(sch: s_tir.Schedule, reduction: Any) -> Rows | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tvm import s_tir, tirx
 
-from ...rewrites.prepare import prepare
+from ...rewrites.prepare import Prepare, Prepared, prepare
 from ...tir.nest import child_names, nests, statements
 from ...tir.walk import handle
 from .outline import part_of
@@ -39,19 +39,20 @@ class Unfused:
     rest: tirx.PrimFunc
 
 
-def is_followed(func: tirx.PrimFunc) -> bool:
-    """Whether anything follows the only reduction of a function."""
-    prepared = prepare(func)
+def is_followed(prepared: Prepared) -> bool:
+    """Whether anything follows the only reduction of a function that is prepared."""
     return prepared is not None and len(child_names(prepared[0].mod["main"])) > 1
 
 
-def unfused_parts(func: tirx.PrimFunc) -> Unfused | None:
+def unfused_parts(func: tirx.PrimFunc, prepared: Prepare = prepare) -> Unfused | None:
     """Return a function as two, None where nothing follows its reduction in one block.
 
     Parameters
     ----------
     func : tvm.tirx.PrimFunc
         Not scheduled.
+    prepared : Callable
+        Prepares it; as :func:`fuse_epilogue.rewrites.prepare.prepare`.
 
     Example
     -------
@@ -60,10 +61,10 @@ def unfused_parts(func: tirx.PrimFunc) -> Unfused | None:
     >>> [param.name for param in parts.rest.params]
     ['bias', 'summed', 'y']
     """
-    prepared = prepare(func) if is_fixed(func) else None
-    if prepared is None:
+    found = prepared(func) if is_fixed(func) else None
+    if found is None:
         return None
-    sch, reduction = prepared
+    sch, reduction = found
     try:
         for name in child_names(sch.mod["main"])[1:-1]:
             sch.compute_inline(sch.get_sblock(name))

@@ -51,11 +51,11 @@ def applicable(found: Same | None, apart: Callable[[Points], Any] | None = None)
         return found
     epilogue = problem.epilogue
     modes = tuple(mode for mode in epilogue.modes if mode not in refused)
-    told = [epilogue.why] if epilogue.why else []
+    reasons = [epilogue.why] if epilogue.why else []
     for reason in dict.fromkeys(refused.values()):
         ways = (f"no {LABELS[mode]}" for mode, each in refused.items() if each == reason)
-        told.append(f"{' and '.join(ways)}: {reason}")
-    why = "; ".join(told)
+        reasons.append(f"{' and '.join(ways)}: {reason}")
+    why = "; ".join(reasons)
     if not modes:
         raise ValueError(
             f"no way to schedule this function of kind '{problem.kind}' is possible: {why}; "
@@ -86,5 +86,5 @@ def _reason(func: tirx.PrimFunc, error: s_tir.ScheduleError) -> str:
                     f"'{block.name_hint}' reads '{name}' and writes it, and TVM's primitives take "
                     "such a block for a reduction: let it write another buffer"
                 )
-    told = str(error).strip().splitlines()[-1].removeprefix("Error message: ")
-    return f"TVM refuses its loops: {told}"
+    message = str(error).strip().splitlines()[-1].removeprefix("Error message: ")
+    return f"TVM refuses its loops: {message}"

@@ -1,14 +1,16 @@
-"""Finds products of matrices and reductions of rows in functions, whatever machine they are for."""
+"""Finds products, reductions of rows and convolutions in functions, for any machine."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, ClassVar, Generic, TypeVar
 
 import tvm
 from tvm import s_tir, tirx
 
+from ...recognize.depthwise import DepthwiseConv, find_depthwise_conv
 from ...recognize.product import Operand, matrix_product
 from ...recognize.row_reduction import row_reduction
 from ...rewrites.epilogue import Epilogue
@@ -40,7 +42,6 @@ class Matched(Generic[On]):
     epilogue : Epilogue
     """
 
-    missing: ClassVar[tuple[str, ...]] = ()
     exact_costs: ClassVar[None] = None
 
     request: Request
@@ -54,6 +55,11 @@ class Matched(Generic[On]):
     def func(self) -> tirx.PrimFunc:
         """The function, not scheduled."""
         return self.request.func
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Choices that the space lacks, each with the reason."""
+        return ()
 
     def resized(self: Same, name: str, size: int) -> Same | None:
         """Return the problem with another size; it costs points, but its function stays."""
@@ -94,6 +100,22 @@ class Rows(Matched[On]):
     bytes: int
     splits: bool
     kind: str = "rows"
+
+
+@dataclass(frozen=True)
+class Conv(Matched[On]):
+    """A depthwise convolution: y[.., i] = epilogue(sum_f x[.., i + f - left] * weight[.., f]).
+
+    Its sizes are "rows", images times channels, "columns" of the result and "taps".
+
+    Attributes
+    ----------
+    bytes, out_bytes : int
+        Bytes of an element of x and of y.
+    """
+
+    bytes: int
+    out_bytes: int
 
 
 def refuse_empty(func: tirx.PrimFunc) -> None:
@@ -146,6 +168,47 @@ def match_reduction(
     return sch, reduction, found
 
 
+def match_conv(
+    request: Request,
+) -> tuple[s_tir.Schedule, Any, DepthwiseConv, dict[str, Any]] | None:
+    """Return a function prepared, its convolution, what that is, and the fields of a :class:`Conv`.
+
+    None for another function, and where a size is not constant.
+
+    Raises
+    ------
+    ValueError
+        The function has a reduction, and an axis of size 0: see :func:`refuse_empty`.
+    """
+    refuse_empty(request.func)
+    prepared = request.prepared()
+    if prepared is None:
+        return None
+    sch, conv = prepared
+    found = find_depthwise_conv(sch.get(conv))
+    if found is None or request.epilogue is None:
+        return None
+    outer = [as_constant(axis.dom.extent) for axis in found.outer]
+    if not all(isinstance(size, int) for size in (*outer, found.columns, found.width)):
+        return None
+    last = sch.get(sch.get_child_blocks(sch.get_sblock("root"))[-1])
+    fields = {
+        "request": request,
+        "machine": request.machine,
+        "sizes": {"rows": prod(outer), "columns": found.columns, "taps": found.taps},
+        "dtype": str(found.data.source.ty.dtype),
+        "bits": _bits(found.out),
+        "epilogue": request.epilogue,
+        "bytes": _bits(found.data.source) // 8,
+        "out_bytes": _bits(last.writes[0].source) // 8,
+    }
+    return sch, conv, found, fields
+
+
+def _bits(buffer: Any) -> int:
+    return int(tvm.DataType(str(buffer.ty.dtype)).bits)
+
+
 def match_product(request: Request, make: Callable[..., Found]) -> Found | None:
     """Return a product of matrices as a problem for any machine, None for another function.
 
@@ -165,7 +228,7 @@ def match_product(request: Request, make: Callable[..., Found]) -> Found | None:
         return None
     sch, _, found = matched
     last = sch.get(sch.get_child_blocks(sch.get_sblock("root"))[-1])
-    out = tvm.DataType(str(last.body.buffer.ty.dtype)).bits // 8
+    out = _bits(last.body.buffer) // 8
     return make(
         request,
         request.machine,

@@ -9,7 +9,7 @@ from typing import Any
 from tvm import s_tir, tirx
 
 from ...rewrites.epilogue import Epilogue, find_epilogue
-from ...rewrites.prepare import prepare
+from ...rewrites.prepare import Prepared, prepare
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class Request:
     finite: bool = False
 
     @cached_property
-    def _prepared(self) -> tuple[s_tir.Schedule, Any] | None:
+    def _prepared(self) -> Prepared:
         return prepare(self.func)
 
-    def prepared(self) -> tuple[s_tir.Schedule, Any] | None:
+    def prepared(self) -> Prepared:
         """Return a schedule of the function, prepared, and its reduction; the caller owns it.
 
         Returns
@@ -43,6 +43,10 @@ class Request:
         """
         made = self._prepared
         return None if made is None else (made[0].copy(), made[1])
+
+    def prepare(self, func: tirx.PrimFunc) -> Prepared:
+        """Return what :func:`~fuse_epilogue.rewrites.prepare.prepare` does, made once."""
+        return self.prepared() if func.same_as(self.func) else prepare(func)
 
     def scheduled(self) -> tuple[s_tir.Schedule, Any]:
         """Return what :meth:`prepared` does, of a function for which a problem was found."""

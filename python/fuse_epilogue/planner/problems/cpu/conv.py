@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from math import prod
 from typing import Any
 
-import tvm
 from tvm import s_tir
 
 from ....kernels.cpu.depthwise import forms
@@ -15,12 +13,10 @@ from ....kernels.cpu.depthwise.contiguous_conv import streams
 from ....kernels.cpu.depthwise.forms import Form
 from ....kernels.cpu.depthwise.loops import channel_axis
 from ....kernels.cpu.depthwise.row_limits import why_not_rows
-from ....recognize.depthwise import find_depthwise_conv
 from ....rewrites.epilogue import NONE, Epilogue, fuse
 from ....rewrites.fused import find_fused_conv
-from ....tir.affine import as_constant
 from ...machines.cpu import Cpu
-from ..patterns import refuse_empty
+from ..patterns import match_conv
 from ..request import Request
 from .conv_problem import ELEMENTS, NAMES, ROWS, TILES, ConvProblem, Way, follow
 
@@ -37,50 +33,29 @@ def find_conv(request: Request) -> ConvProblem | None:
     ValueError
         The function has a reduction, and an axis of size 0.
     """
-    refuse_empty(request.func)
-    prepared = request.prepared()
-    if prepared is None:
+    matched = match_conv(request)
+    if matched is None:
         return None
-    sch, conv = prepared
-    machine: Cpu = request.machine
-    found = find_depthwise_conv(sch.get(conv))
-    if found is None:
-        return None
-    outer = [as_constant(axis.dom.extent) for axis in found.outer]
-    if not all(isinstance(size, int) for size in (*outer, found.columns, found.width)):
-        return None
-    epilogue = request.epilogue
+    sch, conv, found, fields = matched
+    machine, epilogue = request.machine, request.epilogue
+    assert epilogue is not None, "it was matched"
     # Something follows that only a part of can be fused: the rule knows better than not to fuse.
-    if epilogue is None or (epilogue.blocks and epilogue.modes == (NONE,)):
+    if epilogue.blocks and epilogue.modes == (NONE,):
         return None
-    bits = int(tvm.DataType(str(found.out.ty.dtype)).bits)
-    dtype = str(found.data.source.ty.dtype)
-    blocks = [sch.get(rv) for rv in sch.get_child_blocks(sch.get_sblock("root"))]
     channels = channel_axis(found)
-    widest = machine.lanes(bits)
-    rows, streamed, why = _rows(sch, conv, epilogue, _lanes(widest), machine)
-    others = _others(sch, conv, epilogue, _lanes(widest))
+    lanes = _lanes(machine.lanes(fields["bits"]))
+    rows, streamed, why = _rows(sch, conv, epilogue, lanes, machine)
+    others = _others(sch, conv, epilogue, lanes)
     if not rows | others:
         return None
     return ConvProblem(
-        request,
-        machine,
-        {"rows": prod(outer), "columns": found.columns, "taps": found.taps},
-        dtype,
-        bits,
-        _bytes(found.data.source),
-        _bytes(blocks[-1].writes[0].source),
-        epilogue,
-        rows | others,
-        streamed,
-        why,
-        0 if channels is None else int(channels.dom.extent),
-        found.stride,
+        **fields,
+        ways=rows | others,
+        streamed=streamed,
+        why_not_rows=why,
+        neighbours=0 if channels is None else int(channels.dom.extent),
+        stride=found.stride,
     )
-
-
-def _bytes(buffer: Any) -> int:
-    return int(tvm.DataType(str(buffer.ty.dtype)).bits) // 8
 
 
 def _lanes(widest: int) -> tuple[int, ...]:

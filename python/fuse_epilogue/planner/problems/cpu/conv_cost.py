@@ -143,13 +143,13 @@ def _traffic(problem: ConvProblem, p: Points, apart: Any, cores: Any) -> Any:
     size = problem.bits // 8
     loops = (("r", problem.sizes["rows"] / cores), ("c", problem.sizes["columns"]))
     x = Access("x", at, problem.bytes)
-    y = Access("y", at, problem.result, True)
+    y = Access("y", at, problem.out_bytes, True)
     once, twice, read = (
         traffic_seconds(Nest(loops, accesses), machine, cores)
         for accesses in ((x, y), (Access("sums", at, size), y), (x,))
     )
     # Around the caches, the result goes to memory once, whatever the caches hold.
-    stored = problem.sizes["rows"] * problem.sizes["columns"] * problem.result
+    stored = problem.sizes["rows"] * problem.sizes["columns"] * problem.out_bytes
     memory = machine.levels[-1]
     around = read + stored / (memory.bytes_per_s * np.minimum(cores, memory.at_once))
     return np.where(p["stores"] == 1, around, once + apart * twice)

@@ -11,21 +11,21 @@ all that follows; the others can leave it in loops of its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-from tvm import s_tir, tirx
+from tvm import s_tir
 
 from ....kernels.cpu.depthwise import forms
 from ....kernels.cpu.depthwise.forms import Form
-from ....rewrites.epilogue import NONE, Epilogue, fuse, in_vectors, unfused
+from ....rewrites.epilogue import NONE, fuse, in_vectors, unfused
 from ....tir.nest import child_names
 from ...machines.cpu import Cpu
 from ..cost import Terms
+from ..patterns import Conv
 from ..problem import fusion_variable
-from ..request import Request
 from ..space import Constraint, Point, Points, Space, Variable
 from .conv_cost import cost
 
@@ -40,23 +40,11 @@ Way = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class ConvProblem:
+class ConvProblem(Conv[Cpu]):
     """A depthwise convolution and a processor; see :class:`.problem.Problem`.
 
     Attributes
     ----------
-    request : Request
-        The function, not scheduled.
-    machine : Cpu
-    sizes : dict[str, int]
-        "rows": images times channels; "columns" of the result; "taps".
-    dtype : str
-        Type of x.
-    bits : int
-        Bytes of a sum.
-    bytes, result : int
-        Bytes of an element of x, and of one of y.
-    epilogue : Epilogue
     ways : frozenset[tuple[int, int, int]]
         The ways to fuse, forms and lanes that go together.
     streamed : frozenset[tuple[int, int, int]]
@@ -69,16 +57,6 @@ class ConvProblem:
         Columns of x from a column of the result to the next one.
     """
 
-    exact_costs: ClassVar[None] = None
-
-    request: Request
-    machine: Cpu
-    sizes: dict[str, int]
-    dtype: str
-    bits: int
-    bytes: int
-    result: int
-    epilogue: Epilogue
     ways: frozenset[Way]
     streamed: frozenset[Way]
     why_not_rows: str
@@ -93,7 +71,7 @@ class ConvProblem:
         lanes = tuple(sorted({lanes for _, _, lanes in self.ways}))
         threads = tuple(dict.fromkeys((1, self.machine.cores)))
         stores = (PLAIN, STREAMED) if self.streamed else (PLAIN,)
-        size = self.sizes["rows"] * self.sizes["columns"] * self.result
+        size = self.sizes["rows"] * self.sizes["columns"] * self.out_bytes
         last = self.machine.caches[-1]
         variables = (
             fusion_variable(self.epilogue),
@@ -155,20 +133,9 @@ class ConvProblem:
         tiles = ("not in tiles: one of TVM's primitives refuses the loops",)
         return rows + (() if any(form == TILES for _, form, _ in self.ways) else tiles)
 
-    @property
-    def func(self) -> tirx.PrimFunc:
-        """The function, not scheduled."""
-        return self.request.func
-
     def cost(self, points: Points) -> Terms:
         """Return the terms of the cost of points."""
         return cost(self, points)
-
-    def resized(self, name: str, size: int) -> ConvProblem | None:
-        """Return the problem with another size and the same forms; its function stays."""
-        if name not in self.sizes or size < 1:
-            return None
-        return replace(self, sizes={**self.sizes, name: size})
 
     def apply(self, point: Point) -> s_tir.Schedule:
         """Return the function scheduled, with all its steps as the trace."""

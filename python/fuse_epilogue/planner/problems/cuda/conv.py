@@ -11,24 +11,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-import tvm
-from tvm import s_tir, tirx
+from tvm import s_tir
 
 from ....kernels.cuda.depthwise.loops import in_loops
 from ....kernels.cuda.depthwise.narrow import with_wrapping
 from ....kernels.cuda.fusing import fuse_as_one, in_plain_loops
-from ....recognize.depthwise import find_depthwise_conv
-from ....rewrites.epilogue import NONE, Epilogue
+from ....rewrites.epilogue import NONE
 from ....rewrites.step import rewrite
-from ....tir.affine import as_constant
 from ...machines.gpu import Gpu
 from ..cost import Terms
 from ..legal_modes import applicable
-from ..patterns import refuse_empty
+from ..patterns import Conv, match_conv
 from ..problem import fusion_variable
 from ..request import Request
 from ..space import Constraint, Point, Points, Space, Variable
@@ -40,40 +36,17 @@ _THREADS = (256, 128, 512, 64, 1024, 32)
 
 
 @dataclass(frozen=True)
-class CudaConv:
+class CudaConv(Conv[Gpu]):
     """A depthwise convolution and a GPU; see :class:`..problem.Problem`.
 
     Attributes
     ----------
-    request : Request
-        The function, not scheduled.
-    machine : Gpu
-    sizes : dict[str, int]
-        "rows": images times channels; "columns" of the result; "taps".
-    dtype : str
-        Type of x.
-    bits : int
-        Bytes of a sum.
-    bytes, out_bytes : int
-        Bytes of an element of x and of y.
-    epilogue : Epilogue
     one_pass : tuple[int, ...]
         The ways to fuse in which the convolution is one pass over memory.
     forms : tuple[Form, ...]
         The work of one pass, and the loops of TVM.
     """
 
-    missing: ClassVar[tuple[str, ...]] = ()
-    exact_costs: ClassVar[None] = None
-
-    request: Request
-    machine: Gpu
-    sizes: dict[str, int]
-    dtype: str
-    bits: int
-    bytes: int
-    out_bytes: int
-    epilogue: Epilogue
     one_pass: tuple[int, ...]
     forms: tuple[Form, ...]
     kind: str = "conv"
@@ -161,11 +134,6 @@ class CudaConv:
             cached=x * again + y,
         )
 
-    @property
-    def func(self) -> tirx.PrimFunc:
-        """The function, not scheduled."""
-        return self.request.func
-
     def cost(self, points: Points) -> Terms:
         """Return the terms of the cost of points, as predicted for the GPU."""
         epilogue = self.epilogue
@@ -236,32 +204,15 @@ def find_conv(request: Request) -> CudaConv | None:
         TVM's primitives refuse every way to schedule the convolution; or the function has a
         reduction, and an axis of size 0.
     """
-    refuse_empty(request.func)
-    prepared = request.prepared()
-    if prepared is None:
+    matched = match_conv(request)
+    if matched is None:
         return None
-    sch, conv = prepared
-    found = find_depthwise_conv(sch.get(conv))
-    epilogue = request.epilogue if found is not None else None
-    if found is None or epilogue is None or not in_plain_loops(sch, conv):
+    sch, conv, found, fields = matched
+    if not in_plain_loops(sch, conv):
         return None
-    outer = [as_constant(axis.dom.extent) for axis in found.outer]
-    if not all(isinstance(size, int) for size in (*outer, found.columns, found.width)):
-        return None
-    last = sch.get(sch.get_child_blocks(sch.get_sblock("root"))[-1])
-    one_pass, forms = one_pass_forms(sch, conv, epilogue)
-    elements = prod(outer) * found.columns
-    dtype = str(found.data.source.ty.dtype)
-    problem = CudaConv(
-        request,
-        request.machine,
-        {"rows": prod(outer), "columns": found.columns, "taps": found.taps},
-        dtype,
-        int(tvm.DataType(str(found.out.ty.dtype)).bits),
-        int(tvm.DataType(dtype).bits) // 8,
-        int(tvm.DataType(str(last.body.buffer.ty.dtype)).bits) // 8,
-        epilogue,
-        one_pass,
-        (Form(LOOPS, 1, 1, elements, found.taps), *forms),
-    )
+    assert request.epilogue is not None, "it was matched"
+    one_pass, forms = one_pass_forms(sch, conv, request.epilogue)
+    elements = fields["sizes"]["rows"] * found.columns
+    loops = Form(LOOPS, 1, 1, elements, found.taps)
+    problem = CudaConv(**fields, one_pass=one_pass, forms=(loops, *forms))
     return applicable(problem, lambda p: p["form"])

@@ -330,7 +330,7 @@ def find_conv(request: Request) -> TrainiumConv | None:
     ValueError
         The sizes are more than is counted; or as of :func:`.ways.find_ways`.
     """
-    ways: Any = find_ways(request.func, find_channel_conv)
+    ways: Any = find_ways(request, find_channel_conv)
     if ways is None:
         return None
     problem = TrainiumConv(ways, request.machine, request.finite)

@@ -367,7 +367,7 @@ def find_products(request: Request) -> TrainiumProduct | None:
 
 
 def _found(request: Request, batch: bool) -> TrainiumProduct | None:
-    ways = find_ways(request.func, find)
+    ways = find_ways(request, find)
     if ways is None or bool(ways.any.batch) != batch:
         return None
     problem = (TrainiumProducts if batch else TrainiumProduct)(ways, request.machine)

@@ -34,9 +34,9 @@ def check_sizes(sizes: Mapping[str, int]) -> None:
     """
     steps = prod(sizes.values())
     if steps > MOST_STEPS:
-        told = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+        which = ", ".join(f"{name} = {size}" for name, size in sizes.items())
         raise ValueError(
-            f"{told} are {steps:.3g} steps, more than the {MOST_STEPS:.3g} that are counted: make "
+            f"{which} are {steps:.3g} steps, more than the {MOST_STEPS:.3g} that are counted: make "
             "the function for a part of these sizes"
         )
 
@@ -97,7 +97,7 @@ def reason(error: Exception) -> str:
     if isinstance(error, s_tir.ScheduleError):
         # The lines after this one explain its terms; they may be missing.
         start = "Error message: "
-        told = next((line for line in lines if line.startswith(start)), lines[-1])
-        return f"TVM refuses its loops: {told.removeprefix(start)}"
+        message = next((line for line in lines if line.startswith(start)), lines[-1])
+        return f"TVM refuses its loops: {message.removeprefix(start)}"
     # These are about lines of its text.
     return f"its kernel, {lines[0]}" if isinstance(error, KernelError | CheckError) else lines[0]

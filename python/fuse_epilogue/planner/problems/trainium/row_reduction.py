@@ -145,7 +145,7 @@ def find_rows(request: Request) -> TrainiumRows | None:
     ValueError
         The sizes are more than is counted; or as of :func:`.ways.find_ways`.
     """
-    ways = find_ways(request.func, find_reduced)
+    ways = find_ways(request, find_reduced)
     if ways is None:
         return None
     problem = TrainiumRows(ways, request.machine)

@@ -25,9 +25,11 @@ from ....neuron.kernel import Kernel
 from ....neuron.machine import Machine
 from ....neuron.trace import ITEMSIZE
 from ....rewrites.epilogue import NONE
+from ....rewrites.prepare import Prepare, prepare
 from ..cost import Terms
 from ..patterns import refuse_empty
 from ..problem import LONGEST, ExactCosts
+from ..request import Request
 from ..space import Constraint, Point, Points, Space, Variable
 from .buffers import IN_FLIGHT
 from .refused import beyond, check_in_place, read_beyond, reason
@@ -76,16 +78,15 @@ class Ways:
         return self.fused if self.fused is not None else self.first
 
 
-def find_ways(func: tirx.PrimFunc, find: Callable[[tirx.PrimFunc], Any]) -> Ways | None:
+def find_ways(request: Request, find: Callable[[tirx.PrimFunc, Prepare], Any]) -> Ways | None:
     """Return what a function is, None if it is something else.
 
     Parameters
     ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled.
+    request : Request
     find : Callable
-        Finder of a rule: returns its match in a function or None, or raises ``ScheduleError`` where
-        what follows cannot be fused.
+        Finder of a rule: from a function and what prepares it, returns its match or None, or raises
+        ``ScheduleError`` where what follows cannot be fused.
 
     Raises
     ------
@@ -93,24 +94,25 @@ def find_ways(func: tirx.PrimFunc, find: Callable[[tirx.PrimFunc], Any]) -> Ways
         An axis is empty, what follows writes what the reduction reads, or only a condition keeps
         something from being read beyond its end.
     """
+    func = request.func
     refuse_empty(func)
     fused: Any = None
     with contextlib.suppress(s_tir.ScheduleError):
-        fused = find(func)
+        fused = find(func, request.prepare)
         if fused is None:
             return None
-    apart = unfused_parts(func)
+    apart = unfused_parts(func, request.prepare)
     first: Any = None
     rest: Rows | None = None
     if apart is not None:
-        first, rest = find(apart.reduction), elements.find_elements(apart.rest)
+        first, rest = find(apart.reduction, prepare), elements.find_elements(apart.rest)
     guarded = [read_beyond(part) for part in (fused, first, rest)]
     if apart is not None and first is not None and rest is not None:
         check_in_place(apart)
         if not any(guarded[1:]):
             return Ways(func, True, None if guarded[0] else fused, apart, first, rest)
     if fused is not None and not guarded[0]:
-        return Ways(func, apart is not None or is_followed(func), fused)
+        return Ways(func, apart is not None or is_followed(request.prepared()), fused)
     if guarded[0] or (first is not None and any(guarded)):
         raise beyond(next(filter(None, guarded)))
     return None
