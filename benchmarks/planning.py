@@ -125,8 +125,8 @@ def main() -> None:
     }
     progress()
     for target, each in planning.items():
-        told = {key: round(value, 4) for key, value in each["line"].items()}
-        print(f"{target:6}", told, max(case["points"] for case in each["cases"]), "points at most")
+        shown = {key: round(value, 4) for key, value in each["line"].items()}
+        print(f"{target:6}", shown, max(case["points"] for case in each["cases"]), "points at most")
     for row in report["trainium"]:
         print({key: round(v, 4) if isinstance(v, float) else v for key, v in row.items()})
     parsed.output.write_text(json.dumps(report, indent=1) + "\n")

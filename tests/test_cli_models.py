@@ -273,9 +273,9 @@ def test_a_database_is_filled_and_used(
     assert "1/1" in noted[0] and "1/1" not in noted[1]
     (entry,) = (tmp_path / "kept").glob("*.fe")
     entry.write_bytes(b"")
-    code, said, told = run(capsys, "compile", dense, *options)
+    code, said, noted = run(capsys, "compile", dense, *options)
     assert (code, said) == (output.WRONG, "")
-    assert re.search(rf"--database: .*{entry.name}' is not a saved model.*remove it", told)
+    assert re.search(rf"--database: .*{entry.name}' is not a saved model.*remove it", noted)
 
 
 def test_ctrl_c(dense: str, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -251,8 +251,8 @@ def test_the_aim_of_the_convolutions_is_that_of_the_benchmark() -> None:
     (aim,) = re.findall(r"^AT_MOST = ([\d.]+)", source, re.M)
     assert 'row["case"] in ("main", "l2") and row["dtype"] == "float32"' in source
     page = benchmarks.pages()["benchmarks/conv1d_cpu"]
-    told = "*main* and *l2* in ``float32`` take at most {} of the time of the\n``memcpy``"
-    assert told.format(aim) in page
+    sentence = "*main* and *l2* in ``float32`` take at most {} of the time of the\n``memcpy``"
+    assert sentence.format(aim) in page
 
 
 def test_a_result_that_nobody_knows_is_shown(tmp_path: Path) -> None:
@@ -327,8 +327,8 @@ def test_text_begins_no_list(plain: str) -> None:
 def test_a_cell_of_text_is_a_paragraph(plain: str) -> None:
     """As docutils reads it."""
     core = pytest.importorskip("docutils.core")
-    told = core.publish_doctree(rst.table(("head",), [(rst.text(plain),)]))
-    cells = [cell for row in told.findall(lambda n: n.tagname == "row") for cell in row]
+    tree = core.publish_doctree(rst.table(("head",), [(rst.text(plain),)]))
+    cells = [cell for row in tree.findall(lambda n: n.tagname == "row") for cell in row]
     (cell,) = cells[1].children
     assert (cell.tagname, cell.astext()) == ("paragraph", plain)
 

@@ -139,17 +139,17 @@ def test_class(name: str) -> None:
     if not fields and not issubclass(cls, Exception):
         assert ">>>" in found.get("Example", ""), "no example"
     for method, function in methods(cls):
-        told = sections(function)
-        assert told[""].strip(), f"{method} has no docstring"
+        parts = sections(function)
+        assert parts[""].strip(), f"{method} has no docstring"
         if not isinstance(function, property):
-            missing = parameters(function) - described(told.get("Parameters", ""))
-            whole = told[""] + "".join(told.values())
+            missing = parameters(function) - described(parts.get("Parameters", ""))
+            whole = parts[""] + "".join(parts.values())
             missing = {each for each in missing if f"`{each}`" not in whole}
             assert not missing, f"{method}: not described: {missing}"
             returns = inspect.signature(function).return_annotation
-            some = returns in (None, "None") or told.get("Returns", "").strip()
+            some = returns in (None, "None") or parts.get("Returns", "").strip()
             assert some, f"{method}: no section Returns"
-            assert ">>>" in told.get("Example", ""), f"{method}: no example"
+            assert ">>>" in parts.get("Example", ""), f"{method}: no example"
 
 
 def test_examples_are_not_skipped() -> None:
@@ -189,11 +189,11 @@ def test_example_runs(
         # Not half a minute of importing all of TVM's tensor intrinsics, which no example uses.
         request.getfixturevalue(without_intrinsics.__name__)
     monkeypatch.chdir(tmp_path)
-    told: list[str] = []
+    output: list[str] = []
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     # Nothing leaks from one example into another.
-    runner.run(doctest.DocTest(example.examples, {}, *_place(example)), out=told.append)
-    assert not runner.failures, "".join(told)
+    runner.run(doctest.DocTest(example.examples, {}, *_place(example)), out=output.append)
+    assert not runner.failures, "".join(output)
     assert os.getcwd() == str(tmp_path)
 
 

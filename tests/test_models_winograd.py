@@ -55,8 +55,8 @@ def test_only_where_the_caller_allows_it(tmp_path: Path, monkeypatch: pytest.Mon
     direct = fuse_epilogue.compile(mod, **options)
     assert kinds(allowed.report) == ["Winograd F(4x4, 3x3)", "contraction"]
     assert kinds(direct.report) == ["contraction", "contraction"]
-    told = [each.why for each in allowed.report.functions if each.why]
-    assert told == ["computed directly: its filters are not 3 x 3"]
+    reasons = [each.why for each in allowed.report.functions if each.why]
+    assert reasons == ["computed directly: its filters are not 3 x 3"]
     assert not any(each.why for each in direct.report.functions)
     expected = direct(x)
     difference = np.abs(allowed(x) - expected).max()

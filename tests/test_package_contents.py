@@ -136,7 +136,7 @@ def test_what_the_readme_links_to_is_in_the_source_distribution(source: Path) ->
 
 
 @pytest.mark.parametrize(
-    "pythons, told",
+    "pythons, message",
     [
         (["python3"], "tried on 1 of 1 Pythons: python3\n"),
         (
@@ -148,7 +148,7 @@ def test_what_the_readme_links_to_is_in_the_source_distribution(source: Path) ->
 )
 def test_the_last_line_says_which_pythons_have_tried_a_wheel(
     pythons: list[str],
-    told: str,
+    message: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -156,7 +156,7 @@ def test_the_last_line_says_which_pythons_have_tried_a_wheel(
     monkeypatch.setattr(fresh, "version_of", there.get)
     monkeypatch.setattr(fresh, "try_wheel", lambda *_: "all is well\n")
     assert try_on(Path(WHEEL), pythons) == ("python3" not in pythons)
-    assert told in capsys.readouterr().out.splitlines(keepends=True)[-1]
+    assert message in capsys.readouterr().out.splitlines(keepends=True)[-1]
 
 
 def test_no_tool_is_in_the_metadata() -> None:

@@ -48,7 +48,7 @@ def test_a_profile_is_written(measured, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("out", "points", "told"),
+    ("out", "points", "message"),
     [
         ("missing/profile.json", "16", "there is no folder"),
         (".", "16", "is a folder: name a file in it"),
@@ -56,14 +56,14 @@ def test_a_profile_is_written(measured, tmp_path, capsys):
         ("profile.json", "-1", "--points must be 2 or more, not -1"),
     ],
 )
-def test_what_cannot_be_written_is_not_measured(measured, tmp_path, capsys, out, points, told):
+def test_what_cannot_be_written_is_not_measured(measured, tmp_path, capsys, out, points, message):
     code, said, noted = run(capsys, "calibrate", "--out", str(tmp_path / out), "--points", points)
-    assert (code, said) == (2, "") and told in noted
+    assert (code, said) == (2, "") and message in noted
     assert measured == [] and list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "told"),
+    ("error", "code", "message"),
     [
         (KeyboardInterrupt(), 130, ("", "interrupted\n")),
         (RuntimeError(""), 130, ("", "interrupted\n")),  # what TVM makes of it
@@ -71,7 +71,7 @@ def test_what_cannot_be_written_is_not_measured(measured, tmp_path, capsys, out,
     ],
 )
 def test_a_profile_is_replaced_whole_or_not_at_all(
-    measured, tmp_path, monkeypatch, capsys, error, code, told
+    measured, tmp_path, monkeypatch, capsys, error, code, message
 ):
     out = tmp_path / "profile.json"
     out.write_text("before")
@@ -84,7 +84,7 @@ def test_a_profile_is_replaced_whole_or_not_at_all(
     monkeypatch.setattr(_files.os, "fdopen", dies)
     answered, said, noted = run(capsys, "calibrate", "--out", str(out))
     kept = f"what was measured is in {out}.measured\n"
-    assert (answered, said, noted) == (code, told[0], kept + told[1])
+    assert (answered, said, noted) == (code, message[0], kept + message[1])
     assert (
         measured == [POINTS] and out.read_text() == "before" and list(tmp_path.iterdir()) == [out]
     )

@@ -277,13 +277,13 @@ CHANGES: dict[str, tuple[str, Callable[[Any], Any], str]] = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_what_contradicts_itself_is_refused(name: str) -> None:
-    kind, change, told = CHANGES[name]
+    kind, change, message = CHANGES[name]
     text = PLANS[kind].to_json()
     assert Plan.from_json(text) == PLANS[kind]
     data = json.loads(text)
     change(data)
     assert json.dumps(data) != json.dumps(json.loads(text))
-    with pytest.raises(ValueError, match=f"not the JSON of a plan: .*({told})"):
+    with pytest.raises(ValueError, match=f"not the JSON of a plan: .*({message})"):
         Plan.from_json(json.dumps(data))
 
 
@@ -295,8 +295,8 @@ def test_every_rule_has_its_change() -> None:
         change(data)
         with pytest.raises(ValueError) as error:
             Plan.from_json(json.dumps(data))
-        broken |= {rule.told for rule in RULES if str(error.value).endswith(rule.told)}
-    assert broken >= {rule.told for rule in RULES}
+        broken |= {rule.message for rule in RULES if str(error.value).endswith(rule.message)}
+    assert broken >= {rule.message for rule in RULES}
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -67,9 +67,9 @@ def test_each_number_of_the_table_has_its_source():
     assert len(rows) == 3 * len(chips) and {name for name, _, _ in rows} == chips
     named = set()
     for name, value, comment in rows:
-        told = re.match(r"  # (?:\[([A-Z0-9]+)\]|as [VA]100)", comment)
-        assert told, (name, value)
-        named.add(told[1])
+        source = re.match(r"  # (?:\[([A-Z0-9]+)\]|as [VA]100)", comment)
+        assert source, (name, value)
+        named.add(source[1])
     assert named - {None} == sources
 
 

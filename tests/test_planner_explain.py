@@ -69,8 +69,8 @@ def test_less_parallelism_is_a_loss():
 
 
 def test_a_term_that_was_nothing_is_told_in_time():
-    told = differs(candidate(latency=6e-6), candidate(latency=6e-6, spill=1e-6))
-    assert told == "1.00 us more spill"
+    message = differs(candidate(latency=6e-6), candidate(latency=6e-6, spill=1e-6))
+    assert message == "1.00 us more spill"
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -80,10 +80,10 @@ def test_a_term_that_tips_the_choice_does_so(seed):
         candidate(**dict(zip(NAMES, rng.uniform(1, 2, 4), strict=True))) for _ in range(2)
     )
     best, other = sorted((best, other), key=lambda each: each.cost)
-    told = tips(best, other)
-    if not told:
+    message = tips(best, other)
+    if not message:
         return
-    term, factor = re.match(r"as good if (.*) weighed ([\d.]+) times", told).groups()
+    term, factor = re.match(r"as good if (.*) weighed ([\d.]+) times", message).groups()
     one, two = terms(best, other)[term]
     gap = (other.cost - best.cost) + (float(factor) - 1) * (two - one)
     assert abs(gap) <= 0.0051 * abs(two - one)
@@ -130,12 +130,12 @@ def test_the_resolution_compares_kernels_of_one_function():
 def test_indifference_follows_the_resolution():
     fine, coarse = planned(LARGE, 1e-9), planned(LARGE, 10.0)
     assert fine.point == coarse.point
-    told = []
+    close = []
     for plan in (fine, coarse):
         others = [each for each in plan.found.by_fusion.values() if each.point != plan.point]
-        told.append(sum(indifferent(each, plan.found.best, plan.resolution) for each in others))
-        assert plan.explain(verbose=True).count("indifferent: too close to call") == told[-1]
-    assert told[0] < told[1] == 2
+        close.append(sum(indifferent(each, plan.found.best, plan.resolution) for each in others))
+        assert plan.explain(verbose=True).count("indifferent: too close to call") == close[-1]
+    assert close[0] < close[1] == 2
     assert "apart are too close to call" in fine.explain(verbose=True)
 
 
@@ -204,14 +204,14 @@ def test_every_cost_in_the_text_is_one_of_a_search():
     for name in plan.sizes:
         part = text[text.index(f"fusion for {name} =") :].splitlines()[1:]
         for line in part:
-            told = re.match(r" +at (\d+): (.*)", line)
+            match = re.match(r" +at (\d+): (.*)", line)
             if line.startswith(f"  {name}") or not line.startswith("    "):
                 break
-            if told is None:
+            if match is None:
                 continue
-            ways = search(plan.known.resized(name, int(told[1])), plan.weights).by_fusion
+            ways = search(plan.known.resized(name, int(match[1])), plan.weights).by_fusion
             least = min(each.cost for each in ways.values())
-            for way in told[2].split(", "):
+            for way in match[2].split(", "):
                 label, cost, *more = way.split()
                 assert cost == f"{1e6 * ways[label].cost:.2f}"
                 if len(more) > 1:
@@ -236,8 +236,8 @@ def test_of_a_convolution_no_size_is_told_that_may_have_other_forms(target):
     assert "columns, taps: not shown, as the forms depend on them: plan for that size" in text
     assert "  columns = " not in text and "  taps = " not in text
     for images in (2, 8):
-        told = re.search(rf"^  rows = {512 * images}: .* \((.*)\)$", text, re.M)
-        assert told[1] == us(made(images).cost)
+        match = re.search(rf"^  rows = {512 * images}: .* \((.*)\)$", text, re.M)
+        assert match[1] == us(made(images).cost)
 
 
 def test_what_is_too_expensive_to_solve_anew_is_said_not_to_be_known():
@@ -255,15 +255,15 @@ def test_the_price_of_a_constraint_is_what_lifting_it_saves():
     text = Plan("product", {}, "float32", few, free, found).explain(func=None, verbose=True)
     assert "binding constraints" not in text and "pass the function" in text
     plan = Plan("product", planned(func).sizes, "float32", few, free, found)
-    told = re.search(
+    match = re.search(
         r"registers: .* cost ([\d.]+) us \(-([\d.]+) %\)", plan.explain(func, verbose=True)
     )
     space = find_product(Request(func, few)).space
     limits = [replace(c, limit=10**9) if c.name == "registers" else c for c in space.constraints]
     points, _ = replace(space, constraints=tuple(limits)).feasible()
     least = free.cost(find_product(Request(func, few)).cost(points)).min()
-    assert told[1] == f"{1e6 * least:.2f}"
-    assert told[2] == f"{100 * (1 - least / found.best.cost):.2f}"
+    assert match[1] == f"{1e6 * least:.2f}"
+    assert match[2] == f"{100 * (1 - least / found.best.cost):.2f}"
 
 
 PRICED = pytest.mark.parametrize(

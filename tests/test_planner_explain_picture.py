@@ -76,16 +76,16 @@ def test_bars_are_as_long_as_the_terms(name, tmp_path):
     for box in svg.iter(f"{SVG}rect"):
         title = box.find(f"{SVG}title")
         if title is not None and title.text:
-            what, _, told = title.text.rpartition(": ")
-            bars.setdefault(what, []).append((float(box.get("width")), told))
+            what, _, message = title.text.rpartition(": ")
+            bars.setdefault(what, []).append((float(box.get("width")), message))
     assert set(bars) == set(named)
     scales = []
     for what, each in named.items():
-        *terms, (saved, told) = bars[what]
-        assert "parallelism takes off" in told
+        *terms, (saved, message) = bars[what]
+        assert "parallelism takes off" in message
         scales.append((sum(width for width, _ in terms) - saved) / each.cost)
-        for width, told in terms:
-            term = told.split()[0]
+        for width, message in terms:
+            term = message.split()[0]
             assert width == pytest.approx(scales[0] * each.parts[term], abs=0.2)
         assert saved == pytest.approx(-scales[0] * each.parts["parallelism"], abs=0.2)
     np.testing.assert_allclose(scales, scales[0], rtol=0.01)
@@ -164,9 +164,9 @@ def test_points_above_a_roof_have_their_reason(tmp_path):
 def test_parallelism_is_told_of_where_it_saves_something(tmp_path):
     saves = planned("product")
     assert saves.found.best.parts["parallelism"] < 0
-    for plan, told in ((saves, True), (fuse_epilogue.plan(FUNCS["rows"], ONE), False)):
+    for plan, taken_off in ((saves, True), (fuse_epilogue.plan(FUNCS["rows"], ONE), False)):
         texts = _texts(drawn(plan, tmp_path))
-        assert ("parallelism takes some off" in texts) == ("taken off by" in texts) == told
+        assert ("parallelism takes some off" in texts) == ("taken off by" in texts) == taken_off
 
 
 def _texts(svg):

@@ -135,9 +135,9 @@ def test_a_point_that_fails_is_left_out_and_the_machine_is_asked_again(capsys: A
     profile = calibrate.calibrate(cpu(host()), host(), 12, measure)
     assert profile.machine == whole.machine
     assert len(profile.residuals) == len(whole.residuals) - 1
-    told = capsys.readouterr().err
-    assert told.count("again: the server died") == 2
-    assert told.count("left out: the server died") == 1
+    noted = capsys.readouterr().err
+    assert noted.count("again: the server died") == 2
+    assert noted.count("left out: the server died") == 1
 
     def dead(*_: Any) -> float:
         raise NotMeasured("the server died")
@@ -212,12 +212,12 @@ def test_what_is_no_tracker_is_said_at_once(tmp_path: Path, capsys: Any) -> None
     # Nobody listens there any more; and on no port of that number.
     for tracker, why in ((address, "start one with"), ("127.0.0.1:99999", "ports are from 1 to")):
         refused(tmp_path, ["--tracker", tracker, "--key", "there"])
-        told = " ".join(capsys.readouterr().err.split())
-        assert f"there is no RPC tracker at {tracker}" in told and why in told
+        noted = " ".join(capsys.readouterr().err.split())
+        assert f"there is no RPC tracker at {tracker}" in noted and why in noted
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (["--tracker", "127.0.0.1:9190"], "--tracker and --key go together"),
         (["--key", "there"], "--tracker and --key go together"),
@@ -225,9 +225,9 @@ def test_what_is_no_tracker_is_said_at_once(tmp_path: Path, capsys: Any) -> None
         (["--tracker", "localhost:x", "--key", "there"], "must be HOST:PORT, not 'localhost:x'"),
     ],
 )
-def test_mistakes(tmp_path: Path, capsys: Any, options: list[str], told: str) -> None:
+def test_mistakes(tmp_path: Path, capsys: Any, options: list[str], message: str) -> None:
     refused(tmp_path, options)
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def refused(folder: Path, options: list[str]) -> None:

@@ -253,9 +253,9 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize(("name", "damage", "told"), DAMAGE.values(), ids=list(DAMAGE))
+@pytest.mark.parametrize(("name", "damage", "message"), DAMAGE.values(), ids=list(DAMAGE))
 def test_a_damaged_line_is_named_and_nothing_is_changed(
-    tmp_path: Path, good: Path, name: str, damage: Callable[[Any], Any], told: str
+    tmp_path: Path, good: Path, name: str, damage: Callable[[Any], Any], message: str
 ) -> None:
     """Of many of these TVM's own reader dies, and this process with it."""
     folder = tmp_path / "damaged"
@@ -263,7 +263,9 @@ def test_a_damaged_line_is_named_and_nothing_is_changed(
     *before, last = (good / name).read_bytes().splitlines(keepends=True)
     bad = json.dumps(damage(json.loads(last))).encode() + b"\n"
     (folder / name).write_bytes(b"".join(before) + bad)
-    with pytest.raises(ValueError, match=f"(?s){name}, line {len(before) + 1} is not a .*{told}"):
+    with pytest.raises(
+        ValueError, match=f"(?s){name}, line {len(before) + 1} is not a .*{message}"
+    ):
         tune.open_database(folder)
     assert (folder / name).read_bytes() == b"".join(before) + bad
     assert not list(folder.rglob("*" + CUT))

@@ -160,7 +160,7 @@ def test_a_package_that_is_missing_is_named_before(
 
 
 @pytest.mark.parametrize(
-    "arguments, told",
+    "arguments, message",
     [
         ((0,), "workers must be an int >= 1: 0"),
         ((1.5,), "workers must be an int >= 1: 1.5"),
@@ -168,11 +168,11 @@ def test_a_package_that_is_missing_is_named_before(
     ],
 )
 def test_a_builder_that_could_not_build_is_never_made(
-    arguments: tuple[Any, ...], told: str, monkeypatch: pytest.MonkeyPatch
+    arguments: tuple[Any, ...], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """TVM's own is made by halves, and then complains once more when it is collected."""
     monkeypatch.setattr("fuse_epilogue.tune.build.LocalBuilder", lambda **_: pytest.fail("made"))
-    with pytest.raises(ValueError, match=f"^{re.escape(told)}$"):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         tune.local_builder(*arguments)
 
 
@@ -250,9 +250,11 @@ def test_what_cannot_be_tuned_is_left_out_and_named(tmp_path: Path) -> None:
     assert "tune before fusing" in left_out[0].reason
     assert "proposes no schedule" in left_out[1].reason
     # Who did not ask gets it as an error, when the others have their trials.
-    with pytest.raises(ValueError, match=r"(?s)2 of 3 functions.* a_fused: .* b_lowered: ") as told:
+    with pytest.raises(
+        ValueError, match=r"(?s)2 of 3 functions.* a_fused: .* b_lowered: "
+    ) as error:
         tune.tune(odd_module(), TARGET, tmp_path / "other", **given)
-    assert "c_plain" not in str(told.value)
+    assert "c_plain" not in str(error.value)
     assert len(tune.open_database(tmp_path / "other")) == 2
 
 

@@ -367,7 +367,7 @@ def test_variables_that_an_epilogue_defines(what: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "place, told",
+    "place, message",
     [
         (0, "before must be a PrimFunc or a Schedule, not NoneType"),
         (1, "after must be a PrimFunc or a Schedule, not NoneType"),
@@ -377,11 +377,11 @@ def test_variables_that_an_epilogue_defines(what: str) -> None:
         ),
     ],
 )
-def test_what_is_of_another_type_is_named(place: int, told: str) -> None:
+def test_what_is_of_another_type_is_named(place: int, message: str) -> None:
     given = certified(BIAS)
     arguments: list[Any] = [given.before, given.after, given.certificate]
     arguments[place] = None
-    with pytest.raises(TypeError, match=f"^{told}$"):
+    with pytest.raises(TypeError, match=f"^{message}$"):
         check(*arguments)
 
 

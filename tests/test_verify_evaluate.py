@@ -420,7 +420,7 @@ def test_a_store_into_a_matched_region_is_one_into_what_it_is_part_of() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments, error, told",
+    "arguments, error, message",
     [
         ((None,), TypeError, "func must be a PrimFunc or a Schedule, not NoneType"),
         ((row_sums, "float16"), ValueError, "arithmetic must be one of .*: 'float16'"),
@@ -428,7 +428,7 @@ def test_a_store_into_a_matched_region_is_one_into_what_it_is_part_of() -> None:
     ],
 )
 def test_arguments_that_are_none(
-    arguments: tuple[Any, ...], error: type[Exception], told: str
+    arguments: tuple[Any, ...], error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=f"^{told}$"):
+    with pytest.raises(error, match=f"^{message}$"):
         compile_function(*arguments)

@@ -182,10 +182,10 @@ assert refused.code == "reads-hbm" and "'weight'" in str(refused)
 # for whom. From that follow the times of all instructions, one by one. Here they are as a picture:
 # a row for each engine and each DMA queue.
 
-told = kernel.predict("trn1")
-print(told)
-assert told.bound_by == "latency"
-show("trainium_small", written(told.plot))
+prediction = kernel.predict("trn1")
+print(prediction)
+assert prediction.bound_by == "latency"
+show("trainium_small", written(prediction.plot))
 
 # %%
 # "Bound by latency": this layer is so small that every engine mostly waits. Some transfers bring
@@ -277,13 +277,13 @@ images = {step: one_image(steps[step]) for step in (0, 3, 4, 5)}
 assert all(is_right(kernel) for kernel in images.values())
 predicted = {step: kernel.predict("trn1") for step, kernel in images.items()}
 
-told = predicted[3]
-print(told)
-cycle_ms = 1e-6 / told.machine.clock_ghz["vector"]
-least = 2 * 65536 * told.machine.min_cycles * cycle_ms
-print(f"131,072 instructions of {told.machine.min_cycles} cycles: {least:.2f} ms")
-assert told.bound_by == "vector" and told.utilisation["dma"] < 0.05
-show("trainium_step_3", written(told.plot))
+prediction = predicted[3]
+print(prediction)
+cycle_ms = 1e-6 / prediction.machine.clock_ghz["vector"]
+least = 2 * 65536 * prediction.machine.min_cycles * cycle_ms
+print(f"131,072 instructions of {prediction.machine.min_cycles} cycles: {least:.2f} ms")
+assert prediction.bound_by == "vector" and prediction.utilisation["dma"] < 0.05
+show("trainium_step_3", written(prediction.plot))
 
 # %%
 # All the time goes into starting instructions of the vector engine. The DMA engines, which are what
@@ -384,15 +384,15 @@ show("trainium_step_6", written(predicted[6].plot))
 # constants of the model are the same for all of them.
 
 print("step  predicted  published   error   vector     dma   bound by")
-ladder_ms = {step: told.latency_ms * (1 if step == 6 else 8) for step, told in predicted.items()}
+ladder_ms = {step: each.latency_ms * (1 if step == 6 else 8) for step, each in predicted.items()}
 errors = {}
-for step, told in predicted.items():
+for step, prediction in predicted.items():
     published = ladder.PUBLISHED[step].latency_ms
     errors[step] = ladder_ms[step] / published - 1
-    busy = told.utilisation
+    busy = prediction.utilisation
     print(
         f"{step:4} {ladder_ms[step]:10.3f} {published:10.3f} {errors[step]:+7.1%}"
-        f" {busy['vector']:8.1%} {busy['dma']:7.1%}   {told.bound_by}"
+        f" {busy['vector']:8.1%} {busy['dma']:7.1%}   {prediction.bound_by}"
     )
 assert all(abs(error) < 0.1 for step, error in errors.items() if step != 4)
 chart = {
@@ -454,10 +454,10 @@ show("trainium_ours", written(ours.plot))
 # guide (in theory the DMA engines reach 435, and HBM 410):
 
 
-def bytes_ms(dtype: str, told) -> float:
+def bytes_ms(dtype: str, prediction) -> float:
     """Return how long x and y take at the rate of long transfers."""
     moved = 2 * ladder.N * ladder.C * ladder.W * {"float32": 4, "bfloat16": 2}[dtype]
-    return moved / (told.machine.dma_gb_per_s * 1e9) * 1e3
+    return moved / (prediction.machine.dma_gb_per_s * 1e9) * 1e3
 
 
 floor = bytes_ms("float32", ours)
@@ -502,19 +502,20 @@ for machine in ("trn1", "trn2"):
         made.check(machine)
         arrays = whole_numbers(made)
         assert np.array_equal(made(*arrays), expected(*arrays))
-        best[machine, dtype] = told = made.predict(machine)
+        best[machine, dtype] = prediction = made.predict(machine)
         print(f"{machine} {dtype}: {chosen}")
-        print(f"  predicted {told.latency_ms:.3f} ms, its bytes {bytes_ms(dtype, told):.3f} ms")
-        print("  " + ", ".join(f"{name} {part:.0%}" for name, part in told.utilisation.items()))
+        moved_ms, busy = bytes_ms(dtype, prediction), prediction.utilisation
+        print(f"  predicted {prediction.latency_ms:.3f} ms, its bytes {moved_ms:.3f} ms")
+        print("  " + ", ".join(f"{name} {part:.0%}" for name, part in busy.items()))
 
 # %%
 # In ``float32`` a tap takes the tensor engine four times as long, and the scalar engine has time
 # enough for all of them. Everywhere the DMA engines are what limits, as they should.
 
-assert {told.bound_by for told in best.values()} == {"dma"}
+assert {prediction.bound_by for prediction in best.values()} == {"dma"}
 assert best["trn1", "bfloat16"].latency_ms < 0.6 * narrow.latency_ms
-for (machine, dtype), told in best.items():
-    assert 1 < told.latency_ms / bytes_ms(dtype, told) < 1.3
+for (machine, dtype), prediction in best.items():
+    assert 1 < prediction.latency_ms / bytes_ms(dtype, prediction) < 1.3
 
 # %%
 # The timeline
@@ -522,20 +523,21 @@ for (machine, dtype), told in best.items():
 # Every prediction is a timeline: ``plot`` drew the pictures above, and ``write_trace`` writes one
 # for Perfetto (ui.perfetto.dev) and ``chrome://tracing``, with every instruction and its line.
 
-told = best["trn1", "bfloat16"]
+prediction = best["trn1", "bfloat16"]
 with tempfile.TemporaryDirectory() as folder:
     trace = Path(folder) / "timeline.json"
-    told.write_trace(trace)
+    prediction.write_trace(trace)
     events = json.loads(trace.read_text())["traceEvents"]
 boxes = [event for event in events if event["ph"] == "X"]
 print(len(boxes), "instructions; the first of each engine and queue, in microseconds:")
-for number, name in enumerate(told.queues):
+for number, name in enumerate(prediction.queues):
     first = next((box for box in boxes if box["tid"] == number), None)
     if first is not None:
         print(f"  {name:8} {first['ts']:7.2f}  {first['name']}, line {first['args']['line']}")
 end = max(box["ts"] + box["dur"] for box in boxes)
-assert abs(end / 1e3 - told.latency_ms) < 1e-6 and len(boxes) == sum(told.counts.values())
-show("trainium_bfloat16", written(told.plot))
+assert abs(end / 1e3 - prediction.latency_ms) < 1e-6
+assert len(boxes) == sum(prediction.counts.values())
+show("trainium_bfloat16", written(prediction.plot))
 
 # %%
 # The lines are those of ``kernel.source``: from a gap in the timeline one finds the instruction.

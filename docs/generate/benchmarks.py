@@ -81,7 +81,7 @@ def _conditions(path: Path, data: Mapping[str, Any]) -> str:
     if "what" in data:
         lines.append(("Figures", prose(str(data["what"]))))
     lines.append(("File", f":download:`{path.name} <{_relative(path)}>`"))
-    return "".join(f":{name}: {told}\n" for name, told in lines)
+    return "".join(f":{name}: {value}\n" for name, value in lines)
 
 
 def _relative(path: Path) -> str:

@@ -146,8 +146,8 @@ def _numbered(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
 
 def _entry(name: str, meaning: str) -> str:
     cause, cure = cause_and_cure(meaning)
-    told = f"{prose(cause)}\n    |br| **Instead:** {prose(cure)}" if cause else prose(cure)
+    advice = f"{prose(cause)}\n    |br| **Instead:** {prose(cure)}" if cause else prose(cure)
     example = examples().get(name)
     lines = block("diff", example) if example else ""
     shown = "".join(f"    {line}".rstrip() + "\n" for line in lines.splitlines())
-    return f".. _refusal-{name}:\n\n{code(name)}\n    {told}\n\n{shown}"
+    return f".. _refusal-{name}:\n\n{code(name)}\n    {advice}\n\n{shown}"

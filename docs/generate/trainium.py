@@ -169,8 +169,8 @@ def _machines() -> str:
 def _field(name: str, said: str) -> str:
     values = "; ".join(f"{each.name}: {_value(getattr(each, name))}" for each in MACHINES.values())
     shared = {_value(getattr(each, name)) for each in MACHINES.values()}
-    told = shared.pop() if len(shared) == 1 else values
-    return f"{code(name)}\n    {prose(said)} |br| **{told}**\n"
+    shown = shared.pop() if len(shared) == 1 else values
+    return f"{code(name)}\n    {prose(said)} |br| **{shown}**\n"
 
 
 def _value(value: Any) -> str:

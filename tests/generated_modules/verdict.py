@@ -77,8 +77,8 @@ def judge(module: Module, seed: str, oracle: Oracle | None = None) -> Verdict:
     reports = {name: found[f"report {name}"] for name in _FUSED if f"report {name}" in found}
     nasty = len(kinds) > 1
 
-    def verdict(kind: str, detail: str = "", told: str = "none") -> Verdict:
-        return Verdict(kind, detail, reports, told, nasty)
+    def verdict(kind: str, detail: str = "", message: str = "none") -> Verdict:
+        return Verdict(kind, detail, reports, message, nasty)
 
     if ended.fault:
         return verdict(*_of_fault(ended))
@@ -104,11 +104,11 @@ def judge(module: Module, seed: str, oracle: Oracle | None = None) -> Verdict:
         return verdict(EQUAL)
     answer = oracle.run(module, data["whole"])
     if isinstance(answer, str):
-        return verdict(EQUAL, told=answer.partition("\n")[0][:160])
+        return verdict(EQUAL, message=answer.partition("\n")[0][:160])
     beyond = outside(wanted, answer)
     if beyond:
         return verdict(ORACLE, f"ONNX Runtime: {beyond}")
-    return verdict(EQUAL, told="equal")
+    return verdict(EQUAL, message="equal")
 
 
 _FUSED = pipeline.VARIANTS[1:]

@@ -119,10 +119,10 @@ def ladder(results: Any) -> tuple[float, ...]:  # noqa: ANN401
 
 
 def published(results: Any) -> tuple[float, ...]:  # noqa: ANN401
-    told = results["judged"]["all"]
-    found = told["prediction"]
+    judged = results["judged"]["all"]
+    found = judged["prediction"]
     error = found["median_error"] * 100
-    return told["latencies"], found["within_15_percent"], error, told["inside_of_the_range"]
+    return judged["latencies"], found["within_15_percent"], error, judged["inside_of_the_range"]
 
 
 def published_ranges(results: Any) -> tuple[float, ...]:  # noqa: ANN401

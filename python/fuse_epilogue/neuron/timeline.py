@@ -106,8 +106,8 @@ def plot(prediction: Prediction, path: str | Path) -> None:
         x = LEFT + WIDTH * tick / 5
         at = prediction.latency_ms * tick / 5
         parts.append(f'<line x1="{x}" x2="{x}" y1="{TOP - 6}" y2="{axis}" stroke="#cccccc"/>')
-        told = f"{unit.text(at)} {unit.name}"
-        parts.append(f'<text x="{x}" y="{axis + 12}" text-anchor="middle">{told}</text>')
+        label = f"{unit.text(at)} {unit.name}"
+        parts.append(f'<text x="{x}" y="{axis + 12}" text-anchor="middle">{label}</text>')
     for place, queue in enumerate(used):
         y = TOP + ROW * place
         parts.append(f'<text x="6" y="{y + 13}">{escape(prediction.queues[queue])}</text>')

@@ -284,8 +284,8 @@ def _as_target(target: Any) -> Target:
 
 def _target(given: Any) -> Target:
     if not isinstance(given, str | dict):
-        told = type(given).__name__
-        raise TypeError(f"target must be a Target, a Gpu, a Machine, a str or a dict, not {told}")
+        kind = type(given).__name__
+        raise TypeError(f"target must be a Target, a Gpu, a Machine, a str or a dict, not {kind}")
     try:
         return Target(given)
     except Exception as error:  # TVM's errors are of several types

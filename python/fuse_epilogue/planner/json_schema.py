@@ -215,7 +215,7 @@ def _plain(kind: type, data: Any, name: str) -> Any:
 
 def _demand(right: bool, be: str, data: Any, name: str) -> None:
     if not right:
-        told = repr(data)
+        shown = repr(data)
         raise ValueError(
-            f"{name} must be {be}, not {told if len(told) < 60 else told[:56] + '...'}"
+            f"{name} must be {be}, not {shown if len(shown) < 60 else shown[:56] + '...'}"
         )
