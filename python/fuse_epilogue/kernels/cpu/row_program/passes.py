@@ -154,7 +154,8 @@ class PassMaker:
     def replacing(self, each: RowStage) -> RowStage | None:
         """Return the stage whose output has room for the elements of a stage until it reads them.
 
-        Its own elements replace them, one for one, and it is the last to read them.
+        Its own elements replace them, one for one, and it is the last to read them. There is room
+        for those of one stage.
         """
         if each.reduction is not None or self.lanes is not None:
             return None
@@ -163,6 +164,8 @@ class PassMaker:
         if not readers or readers[-1].reduction is not None:
             return None
         last = readers[-1]
+        if any(last is taken for _, taken in self.replaced.values()):
+            return None
         output = last.stage.output
         fits = (
             handle(output) in self.stored
