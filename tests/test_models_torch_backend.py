@@ -160,6 +160,17 @@ def test_other_types(dtype: str) -> None:
     same(compiled(model)(x), model(x))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64"])
+def test_a_graph_of_constants(dtype: str) -> None:
+    """No argument says that the results are tensors of torch."""
+
+    def model(x: Any) -> Any:
+        return torch.arange(1, 13, dtype=getattr(torch, dtype)).reshape(3, 4) * 2, x
+
+    x = torch.randn(2)
+    same(compiled(model)(x), model(x))
+
+
 def test_indices() -> None:
     table = torch.nn.Embedding(11, 3).eval()
     indices = torch.tensor([[0, 10, 3], [10, 7, 7]])

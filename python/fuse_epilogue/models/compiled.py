@@ -147,6 +147,22 @@ class CompiledModel:
         >>> model(a, a, bias).tolist()[0]
         [2.0, 1.0, 1.0, 1.0]
         """
+        return self.called(inputs, inputs[0] if inputs else None)
+
+    def called(self, inputs: Sequence[Any], like: Any) -> Any:
+        """Run the model; results are arrays of the library of another array.
+
+        Parameters
+        ----------
+        inputs : Sequence
+            As for a call.
+        like
+            An array of the library; None for numpy.
+
+        Returns
+        -------
+        array or tuple of arrays
+        """
         for ready, main in () if self._on_gpu else self._ready:
             if ready.numpy(inputs) or ready.torch(inputs):
                 results = main(*inputs)
@@ -154,7 +170,7 @@ class CompiledModel:
         else:
             arguments, sizes = self._checked(inputs)
             results = self._function(sizes)(*arguments)
-        back = returner(inputs[0] if inputs else None, self._on_gpu)
+        back = returner(like, self._on_gpu)
         if self.signature.is_tuple:
             return tuple(back(each) for each in results)
         return back(results)

@@ -24,6 +24,10 @@ MOST_VARIANTS = 32
 _CHANGES = 2
 
 
+#: A tensor, which results are to be as well.
+_TENSOR = torch.empty(0)
+
+
 class _Weight:
     """A tensor that code was compiled for, and how to see whether it still is what it was."""
 
@@ -226,7 +230,8 @@ class _Variant:
         )
 
     def __call__(self, arguments: Sequence[Any]) -> list[Any]:
-        results = self._model(*[arguments[i] for i in self._places])
+        # A graph of constants has no argument that would say whose arrays the results are.
+        results = self._model.called([arguments[i] for i in self._places], _TENSOR)
         arrays = list(results) if self._is_tuple else [results]
         # What comes after the graph may change a result in place, and no other with it.
         seen: set[int] = set()
