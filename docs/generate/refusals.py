@@ -17,6 +17,7 @@ from fuse_epilogue.neuron import REFUSALS as EMITTER
 from fuse_epilogue.transform.find import LEFT_ALONE
 from fuse_epilogue.transform.report import FAILED, NOT_CHOSEN
 
+from . import pairs
 from .rst import block, code, page, prose, table, title
 
 TUTORIAL = Path(__file__).resolve().parents[2] / "tutorials" / "02_fused_and_refused.py"
@@ -28,9 +29,9 @@ ends with the reason again. Module, trace and random variables are as they
 were. :func:`fuse_epilogue.refusal_code` gives the code of an error, and
 :func:`fuse_epilogue.analyze` the same without an error. The message names the block and the
 expression; what follows is the general explanation of each code,
-:data:`fuse_epilogue.REFUSALS`. Codes are stable: programs may depend on them. Where lines follow,
-the program with the lines ``-`` is refused, and with the lines ``+`` it is fused; the whole
-programs are in tutorial 02.
+:data:`fuse_epilogue.REFUSALS`. Codes are stable: programs may depend on them. In the lines that
+follow, the program with the lines ``-`` is refused, and with the lines ``+`` it is fused. The whole
+programs are in tutorial 02; those of cascades are made from this one:
 """
 _PASS = """
 The report of :class:`fuse_epilogue.transform.FuseReductionEpilogue` has the codes above, for each
@@ -67,6 +68,7 @@ def pages() -> Mapping[str, str]:
             ".. _refusal-codes:\n",
             title("Refusal codes"),
             _INTRODUCTION,
+            block("python", pairs.SOFTMAX),
             title("Of the primitive", 1),
             *entries,
             title("Of the pass", 1),
@@ -89,14 +91,16 @@ def pages() -> Mapping[str, str]:
 
 @functools.cache
 def examples() -> Mapping[str, str]:
-    """Return for each code that has one its smallest example, as a difference of two programs.
+    """Return for each code its smallest example, as a difference of two programs.
 
-    Tutorial 02 is run, and prints them.
+    Tutorial 02 is run, and prints most of them; the others are `pairs`. ``accumulator-type`` has
+    none: no call is refused with it any more.
     """
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         runpy.run_path(str(TUTORIAL))
-    return differences(printed.getvalue())
+    others = {name: pairs.difference(*pair) for name, pair in pairs.pairs().items()}
+    return {**others, **differences(printed.getvalue())}
 
 
 def differences(printed: str) -> dict[str, str]:
