@@ -13,10 +13,11 @@ from xml.etree import ElementTree
 
 import pytest
 import tvm
+from tvm import te, topi
 
 import fuse_epilogue
 from cli_runs import product, run, saved, sum_of_part
-from fuse_epilogue import _html, _log, neuron, schedules, transform, verify, workloads
+from fuse_epilogue import _html, _log, neuron, schedules, transform, tune, verify, workloads
 from fuse_epilogue.models import FunctionReport, ModelReport
 
 __all__ = ["product"]  # a fixture
@@ -137,6 +138,47 @@ def test_a_shell_shows_one_line_and_a_notebook_the_text() -> None:
     printer = types.SimpleNamespace(text=printed.append)
     report._repr_pretty_(printer, False)
     assert printed == [str(report)]
+
+
+def test_parts_of_results_are_no_dumps_of_their_fields() -> None:
+    _, _, report = fused()
+    assert str(report.certificate).splitlines() == [
+        "fusion of 'bias', 'relu' into 'matmul' (numerics: reassociate)",
+        "    sum into biased[v_m, v_n], from bias[v_n]",
+        "    after the loops, 'relu': y[v_m, v_n] = T.max(biased[v_m, v_n], T.float32(0.0))",
+        "    gone: 'summed'",
+        "    floats are combined in another order",
+    ]
+    assert str(report.steps[0]) == "'bias': bias[v_n] absorbed; 'summed' is gone"
+    stopped = fuse_epilogue.analyze(workloads.matmul(8, 8, 4, bias=False), "matmul").stopped
+    assert str(stopped).startswith("[no-consumer] nothing in its scope reads 'y'")
+    trial = tune.Trial("mm", 2, 4, None, "it timed out\n", True)
+    assert str(trial) == "mm 2/4: failed: it timed out, fused"
+    assert str(tune.Trial("mm", 1, 4, 3e-6, "")) == "mm 1/4: 3.00 us"
+    outcome = FunctionReport("f", "contraction", "tail", 1, 2e-6, why="it is small")
+    assert str(outcome) == "f: contraction, epilogue: tail, 1 call, 2.0 us predicted (it is small)"
+    for shown in (
+        *(report.certificate, *report.certificate.epilogues, *report.certificate.tails),
+        *(*report.steps, stopped, trial, outcome, tune.LeftOut("mm", "it has no loop")),
+        transform.FunctionSchedule("f", why="nothing knows it"),
+    ):
+        assert repr(shown) == f"<{type(shown).__name__}: {str(shown).splitlines()[0]}>"
+
+
+def test_parts_of_cascades_are_no_dumps_of_their_fields() -> None:
+    x = te.placeholder((4, 128), name="x")
+    func = te.create_prim_func([x, topi.nn.softmax(x)])
+    report = fuse_epilogue.analyze_cascade(tvm.s_tir.Schedule(func), "T_softmax_expsum")
+    head, first, *_ = str(report.certificate).splitlines()
+    assert head == (
+        "cascade of 'T_softmax_maxelem', 'T_softmax_expsum' in 'T_softmax_maxelem_cascade', "
+        "blocks of 64 of 128 keys (numerics: reassociate)"
+    )
+    assert first == "    'T_softmax_maxelem': max into T_softmax_maxelem[v_i0], law head"
+    assert "T.exp(x[v_i0, v_k] - T_softmax_maxelem)" in str(report.certificate.stages[1])
+    mod = transform.FuseCascadedReductions("always")(tvm.IRModule({"main": func}))
+    (outcome,) = transform.cascades_of(mod)[0].cascades
+    assert repr(outcome) == "<CascadeOutcome: T_softmax_maxelem -> T_softmax_expsum: fused>"
 
 
 # ---- Log -----------------------------------------------------------------------------------------

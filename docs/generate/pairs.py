@@ -1,7 +1,7 @@
 """Pairs of programs that differ in a few lines: one is refused with a code, the other is fused.
 
-They are for the codes that tutorial 02 has no difference for: those of cascades, and those of steps
-that are written in another order. Each program is executed when the page is made.
+Tutorial 02 has no such pair for the codes of cascades and of steps in another order. Each program
+is executed when the page is made.
 """
 
 from __future__ import annotations

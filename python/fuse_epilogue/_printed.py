@@ -2,7 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
+
+
+def as_line(expr: Any) -> str:  # noqa: ANN401 - TVM's
+    """Return an expression as one line of text.
+
+    Parameters
+    ----------
+    expr : tvm.ir.Expr
+
+    Returns
+    -------
+    str
+    """
+    return str(expr).strip().rpartition("\n")[2]
+
+
+def element(buffer: Any, indices: Iterable[Any]) -> str:  # noqa: ANN401 - TVM's
+    """Return an element of a buffer as text, such as ``C[i, j]``."""
+    return f"{buffer.name}[{', '.join(map(as_line, indices))}]"
+
+
+def quoted(names: Iterable[str]) -> str:
+    """Return names in quotes, with commas between them.
+
+    Example
+    -------
+    >>> quoted(["bias", "relu"])
+    "'bias', 'relu'"
+    """
+    return ", ".join(f"'{name}'" for name in names)
 
 
 class Printed:

@@ -12,11 +12,10 @@ from tvm.s_tir.schedule import LoopRV
 from . import _core
 from ._arguments import Numerics
 from ._log import logger
-from ._printed import Printed
+from ._printed import Printed, as_line
 from .cascade_certificate import (
     CascadeCertificate,
     CascadeStage,
-    as_line,
     certificate_from_core,
 )
 from .report import Refusal

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from ._arguments import Numerics
+from ._printed import Printed, as_line, element, quoted
 
 
-@dataclass(frozen=True)
-class CascadeStage:
+@dataclass(frozen=True, repr=False)
+class CascadeStage(Printed):
     """One reduction of a cascade, and what was proved about it.
 
     Expressions are TVM's, in the rows and keys of the certificate, the stage's own ``axes``, and
@@ -87,9 +88,22 @@ class CascadeStage:
     carriers: tuple[int, ...]
     guards: tuple[str, ...]
 
+    def __str__(self) -> str:
+        """Return the reduction, its law, and what is done with its state, one line each."""
+        result = element(self.accumulator, self.indices)
+        lines = [f"'{self.name}': {self.monoid} into {result}, law {self.rule}"]
+        if self.rule != "head":
+            lines.append(f"    before each block: {as_line(self.correction)}")
+        lines.append(f"    combined with each: {as_line(self.step)}")
+        if self.tail is not None:
+            lines.append(f"    at the end: {as_line(self.tail)}")
+        if self.guards:
+            lines.append(f"    guards: {', '.join(self.guards)}")
+        return "\n".join(lines)
 
-@dataclass(frozen=True)
-class CascadeCertificate:
+
+@dataclass(frozen=True, repr=False)
+class CascadeCertificate(Printed):
     """The claims of one call of ``fuse_cascaded_reductions``.
 
     Attributes
@@ -126,6 +140,17 @@ class CascadeCertificate:
     total: Any
     stages: tuple[CascadeStage, ...]
     removed: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return the loop over blocks of keys, and the claims about each reduction."""
+        keys = f"blocks of {self.factor} of {as_line(self.keys_extents[self.shared])} keys"
+        names = quoted(stage.name for stage in self.stages)
+        lines = [f"cascade of {names} in '{self.block}', {keys} (numerics: {self.numerics})"]
+        for stage in self.stages:
+            lines += [f"    {line}" for line in str(stage).splitlines()]
+        if self.removed:
+            lines.append(f"    gone: {quoted(self.removed)}")
+        return "\n".join(lines)
 
     def as_json(self) -> dict[str, Any]:
         """Return the certificate as texts, numbers and lists of them.
@@ -195,20 +220,6 @@ def _stage(raw: Any) -> CascadeStage:  # noqa: ANN401 - a map of the ffi
         guards=tuple(map(str, raw["guards"])),
         **{name: raw[name] for name in expressions},
     )
-
-
-def as_line(expr: Any) -> str:  # noqa: ANN401 - TVM's
-    """Return an expression as one line of text.
-
-    Parameters
-    ----------
-    expr : tvm.ir.Expr
-
-    Returns
-    -------
-    str
-    """
-    return str(expr).strip().rpartition("\n")[2]
 
 
 def _as_text(value: Any) -> Any:  # noqa: ANN401 - anything in, JSON out

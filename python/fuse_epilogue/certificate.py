@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from ._arguments import Numerics
+from ._printed import Printed, as_line, element, quoted
 
 
-@dataclass(frozen=True)
-class EpilogueProof:
+@dataclass(frozen=True, repr=False)
+class EpilogueProof(Printed):
     """One epilogue that was fused.
 
     Attributes
@@ -32,9 +33,15 @@ class EpilogueProof:
     loops: tuple[Any, ...]
     inverse: tuple[Any, ...]
 
+    def __str__(self) -> str:
+        """Return each axis as a function of the reduction's."""
+        pairs = zip(self.axes, self.h, strict=True)
+        axes = ", ".join(f"{axis.name} = {as_line(value)}" for axis, value in pairs)
+        return f"'{self.name}' at {axes}"
 
-@dataclass(frozen=True)
-class TailProof:
+
+@dataclass(frozen=True, repr=False)
+class TailProof(Printed):
     """One tail that the call left after the reduction loops.
 
     Attributes
@@ -54,9 +61,13 @@ class TailProof:
     indices: tuple[Any, ...]
     value: Any
 
+    def __str__(self) -> str:
+        """Return what is stored."""
+        return f"'{self.name}': {element(self.output, self.indices)} = {as_line(self.value)}"
 
-@dataclass(frozen=True)
-class Certificate:
+
+@dataclass(frozen=True, repr=False)
+class Certificate(Printed):
     """The claims of one call of ``fuse_reduction_epilogue``.
 
     All expressions are TVM's, in the variables of the function before the call: s are the spatial
@@ -131,6 +142,25 @@ class Certificate:
     tails: tuple[TailProof, ...]
     removed: tuple[Any, ...]
     kept: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        """Return the claims: the reduction, its start and terms, the tails and the buffers."""
+        names = quoted(each.name for each in self.epilogues)
+        result = element(self.result, self.result_indices)
+        lines = [
+            f"fusion of {names} into '{self.reduction}' (numerics: {self.numerics})",
+            f"    {self.monoid_after} into {result}, from {as_line(self.init)}",
+        ]
+        if not self.distributed.same_as(self.hole):
+            lines.append(f"    every term {self.hole.name} becomes {as_line(self.distributed)}")
+        lines += [f"    after the loops, {tail}" for tail in self.tails]
+        if self.removed:
+            lines.append(f"    gone: {quoted(buffer.name for buffer in self.removed)}")
+        if self.kept:
+            lines.append(f"    kept in full: {quoted(buffer.name for buffer in self.kept)}")
+        if self.reassociates:
+            lines.append("    floats are combined in another order")
+        return "\n".join(lines)
 
 
 def certificate_from_core(raw: Any) -> Certificate:  # noqa: ANN401 - a map of the ffi

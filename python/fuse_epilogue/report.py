@@ -22,8 +22,8 @@ REFUSALS: Mapping[str, str] = MappingProxyType(
 _CODE = re.compile(r"(?:Error message: |ScheduleError: |\(not rendered\) )\[([a-z-]+)\] ?")
 
 
-@dataclass(frozen=True)
-class Refusal:
+@dataclass(frozen=True, repr=False)
+class Refusal(Printed):
     """The reason why a consumer was not fused.
 
     Attributes
@@ -40,9 +40,13 @@ class Refusal:
     block: str
     message: str
 
+    def __str__(self) -> str:
+        """Return the code and the message."""
+        return f"[{self.code}] {self.message}"
 
-@dataclass(frozen=True)
-class FusionStep:
+
+@dataclass(frozen=True, repr=False)
+class FusionStep(Printed):
     """One epilogue that was fused.
 
     Attributes
@@ -71,6 +75,17 @@ class FusionStep:
     removed: str
     reason: str
     merged_into: str = ""
+
+    def __str__(self) -> str:
+        """Return the epilogue, and what became of it."""
+        did = [
+            f"{self.absorbed} absorbed" if self.absorbed else "",
+            f"{self.distributed} of every term" if self.distributed else "",
+            f"{self.tail} once for each finished x" if self.tail else "",
+            f"part of '{self.merged_into}'" if self.merged_into else "",
+            f"'{self.removed}' is gone" if self.removed else "",
+        ]
+        return f"'{self.epilogue}': " + "; ".join(text for text in did if text)
 
 
 @dataclass(frozen=True, repr=False)
@@ -139,8 +154,7 @@ class FusionReport(Printed):
             for each in self.steps
         ]
         if self.stopped is not None:
-            why = f"[{self.stopped.code}] {self.stopped.message}"
-            rows.append((self.stopped.block, "", "", "", "", why))
+            rows.append((self.stopped.block, "", "", "", "", str(self.stopped)))
         heads = ("epilogue", "absorbed", "every term", "tail", "buffer removed", "reason")
         return _html.table(heads, rows, self.reduction)
 

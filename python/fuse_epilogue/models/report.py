@@ -22,8 +22,8 @@ _HEADS = (
 _TEXTS = ("function", "kind", "fusion", "sizes")
 
 
-@dataclass(frozen=True)
-class FunctionReport:
+@dataclass(frozen=True, repr=False)
+class FunctionReport(Printed):
     """One function of a compiled model.
 
     Attributes
@@ -64,6 +64,22 @@ class FunctionReport:
     sizes: str = ""
     least_s: float = 0.0
     most_s: float = 0.0
+
+    def __str__(self) -> str:
+        """Return the kind of kernel, the calls and their time, in one line."""
+        did = [
+            f"{self.name}: {self.kind}",
+            f"epilogue: {self.fusion}",
+            f"{self.calls:,} call{'' if self.calls == 1 else 's'}",
+        ]
+        if self.measured_s is not None:
+            did.append(f"{_microseconds(self.measured_s)} measured")
+        elif self.predicted_s:
+            by = "timed" if self.trials else "predicted"
+            did.append(f"{_microseconds(self.predicted_s)} {by}")
+        if self.sizes:
+            did.append(f"for {self.sizes}")
+        return ", ".join(did) + (f" ({self.why})" if self.why else "")
 
 
 @dataclass(frozen=True, repr=False)

@@ -35,8 +35,8 @@ CASCADE_POLICIES: dict[CascadePolicy, str] = {
 }
 
 
-@dataclass(frozen=True)
-class CascadeOutcome:
+@dataclass(frozen=True, repr=False)
+class CascadeOutcome(Printed):
     """The outcome for one cascade of a function.
 
     Attributes
@@ -64,6 +64,12 @@ class CascadeOutcome:
     second_pass: tuple[str, ...]
     code: str
     text: str
+
+    def __str__(self) -> str:
+        """Return the reductions, whether they were fused, and the report of the primitive."""
+        verdict = "fused" if self.fused else f"not fused [{self.code}]"
+        lines = [f"    {line}" for line in self.text.splitlines()]
+        return "\n".join([f"{' -> '.join(self.reductions)}: {verdict}", *lines])
 
 
 @dataclass(frozen=True, repr=False)
@@ -98,9 +104,7 @@ class FunctionCascades(Printed):
         count = sum(each.fused for each in self.cascades)
         lines = [f"{self.name}: {count} of {counted(len(self.cascades), 'cascade')} fused"]
         for each in self.cascades:
-            verdict = "fused" if each.fused else f"not fused [{each.code}]"
-            lines.append(f"    {' -> '.join(each.reductions)}: {verdict}")
-            lines += [f"        {line}" for line in each.text.splitlines()]
+            lines += [f"    {line}" for line in str(each).splitlines()]
         return "\n".join(lines)
 
 

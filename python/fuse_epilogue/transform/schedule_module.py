@@ -13,6 +13,7 @@ from tvm.ir import GlobalVar
 from tvm.target import Target
 
 from .._arguments import flag, seconds
+from .._printed import Printed
 from ..kernels.cpu.vector_math import with_vector_functions
 from ..kernels.scheduled import Packing, Scheduled
 from ..planner.search.trials import check_here
@@ -32,8 +33,8 @@ KINDS_OF_TARGETS = ("llvm", "cuda")
 MODULE_ATTR = "fuse_epilogue.schedules"
 
 
-@dataclass(frozen=True)
-class FunctionSchedule:
+@dataclass(frozen=True, repr=False)
+class FunctionSchedule(Printed):
     """The outcome for one function.
 
     Attributes
@@ -62,6 +63,18 @@ class FunctionSchedule:
     packed: tuple[int, ...] = field(default_factory=tuple)
     why: str = ""
     trials: int = 0
+
+    def __str__(self) -> str:
+        """Return the kind of kernel, its time, and why it is as it is, in one line."""
+        if self.kind == DEFAULT:
+            return f"{self.name}: as it was" + (f": {self.why}" if self.why else "")
+        did = [f"{self.name}: {self.kind}", f"epilogue: {self.fusion}"]
+        if self.predicted_s:
+            by = f"best of {self.trials} timed" if self.trials else "predicted"
+            did.append(f"{self.predicted_s * 1e6:.1f} us {by}")
+        if self.packed:
+            did.append(f"parameters packed: {', '.join(map(str, self.packed))}")
+        return ", ".join(did) + (f" ({self.why})" if self.why else "")
 
 
 def schedules_of(mod: ir.IRModule) -> tuple[FunctionSchedule, ...] | None:

@@ -15,6 +15,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
 from .._interrupts import held
+from .._printed import Printed
 from .._rpc import Present, end
 from .records import commit, commit_workload
 from .strategy import fusions, mean
@@ -26,8 +27,8 @@ _POLL = 0.02
 _SAID = "Error message:"
 
 
-@dataclass(frozen=True)
-class Trial:
+@dataclass(frozen=True, repr=False)
+class Trial(Printed):
     """One candidate that was built and measured, or that failed.
 
     Attributes
@@ -53,9 +54,15 @@ class Trial:
     error: str
     fused: bool = False
 
+    def __str__(self) -> str:
+        """Return the number of the trial, and its time or why it failed."""
+        found = f"failed: {self.error}" if self.seconds is None else f"{self.seconds * 1e6:.2f} us"
+        fused = ", fused" if self.fused else ""
+        return f"{self.task} {self.number}/{self.of}: {found.strip()}{fused}"
 
-@dataclass(frozen=True)
-class LeftOut:
+
+@dataclass(frozen=True, repr=False)
+class LeftOut(Printed):
     """A function that MetaSchedule cannot take; the others of its module are tuned.
 
     Attributes
@@ -68,6 +75,10 @@ class LeftOut:
 
     task: str
     reason: str
+
+    def __str__(self) -> str:
+        """Return the function and the reason."""
+        return f"{self.task}: left out: {self.reason}"
 
 
 class Unfit(RuntimeError):
