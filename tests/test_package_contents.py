@@ -37,6 +37,7 @@ def source(tmp_path: Path) -> Path:
         "python/fuse_epilogue/__pycache__/__init__.pyc",
         "cpp/analysis/monoid.cc",
         "cpp/analysis/refusal.def",
+        "tests/test_report.py",
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
@@ -105,6 +106,7 @@ def test_a_wheel_for_too_few_machines(source: Path, tag: str) -> None:
 SDIST = (
     *("CMakeLists.txt", "CITATION.cff", "LICENSE", "README.md", "pyproject.toml", "setup.py"),
     *("cpp/analysis/monoid.cc", "cpp/analysis/refusal.def", "python/fuse_epilogue/__init__.py"),
+    "tests/test_report.py",
 )
 
 
@@ -117,11 +119,12 @@ def sdist(folder: Path, names: tuple[str, ...]) -> Path:
 
 def test_a_source_distribution(source: Path) -> None:
     assert contents.objections_to_sdist(sdist(source, SDIST), source) == []
-    found = contents.objections_to_sdist(sdist(source, (*SDIST[:-2], "tests/a.py")), source)
+    found = contents.objections_to_sdist(sdist(source, (*SDIST[:-3], "build/a.py")), source)
     assert found == [
-        "tests/a.py does not belong there",
+        "build/a.py does not belong there",
         "cpp/analysis/refusal.def is missing",
         "python/fuse_epilogue/__init__.py is missing",
+        "tests/test_report.py is missing",
     ]
 
 

@@ -64,7 +64,9 @@ def objections_to_sdist(sdist: Path, source: Path = ROOT) -> list[str]:
     wanted = {"CMakeLists.txt", "CITATION.cff", "LICENSE", "README.md"}
     wanted |= {"pyproject.toml", "setup.py"}
     wanted |= _linked(source / "README.md")
-    wanted |= _relative(source, "cpp", "*.cc", "*.h", "*.def") | _relative(source, "python", "*.py")
+    wanted |= _relative(source, "cpp", "*.cc", "*.h", "*.def") | _relative(source, "tests", "*.h")
+    for folder in ("python", "tests", "tutorials", "examples", "benchmarks"):
+        wanted |= _relative(source, folder, "*.py")
     return objections + [f"{name} is missing" for name in sorted(wanted - names)]
 
 
@@ -75,8 +77,7 @@ def _linked(page: Path) -> set[str]:
 
 
 def _is_alien(name: str) -> bool:
-    folders = ("tests/", "build/", "dist/", ".venv/")
-    return name.startswith(folders) or name.endswith((".so", ".pyc"))
+    return name.startswith(("build/", "dist/", ".venv/")) or name.endswith((".so", ".pyc"))
 
 
 def _relative(source: Path, folder: str, *patterns: str) -> set[str]:
