@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from fuse_epilogue.verify.evaluation import scalars
 from fuse_epilogue.verify.evaluation.scalars import POISON, float_to_int
 
 # The number, the type, and what x86 converts it to: toward zero, and to the smallest integer of the
@@ -41,3 +42,5 @@ def test_floats_become_integers_as_on_x86(number: float, name: str, result: int)
 
 def test_a_value_that_is_not_defined_stays_so() -> None:
     assert float_to_int(POISON, 32, True) is POISON
+    for function in (scalars.truncdiv, scalars.truncmod, scalars.ordered_not_equal):
+        assert function(POISON, 3) is POISON and function(3, POISON) is POISON

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from fuse_epilogue.verify.evaluation.intervals import IntervalArithmetic
 from fuse_epilogue.verify.evaluation.scalars import ScalarType, scalar_type
+from fuse_epilogue.verify.proof.field_arithmetic import FieldArithmetic
 from fuse_epilogue.verify.proof.prover import Prover
 from fuse_epilogue.verify.proof.symbolic import TermArithmetic
 from fuse_epilogue.verify.proof.tables import equal_by_table
+from fuse_epilogue.verify.proof.term_expressions import TermDialect, TermValue
 
 VARIABLES = ("x", "y", "c")
 OPERATIONS = {
@@ -191,6 +193,32 @@ def test_laws(law: str, with_z3: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     prover = Prover(table, 2)
     assert prover.equal(a, b)
     assert not prover.equal(a, other)
+
+
+@pytest.mark.parametrize(
+    ("target", "value", "kept"),
+    [
+        *(("float16", 2048, True), ("float16", -2048, True), ("float16", 2049, False)),
+        *(("bfloat16", 256, True), ("bfloat16", 257, False), ("float32", 2**24 + 1, False)),
+        *(("int8", 127, True), ("int8", 128, False), ("int8", -128, True), ("uint8", -1, False)),
+    ],
+)
+def test_a_number_is_converted_only_to_a_type_that_has_it(
+    target: str, value: int, kept: bool
+) -> None:
+    field, wide, narrow = FieldArithmetic(100), scalar_type("int32"), scalar_type(target)
+    number = field.integer(value, wide)
+    assert (field.cast(number, wide, narrow) == number) == kept
+
+
+@pytest.mark.parametrize("name", ["int8", "uint8", "int32"])
+def test_a_complement_is_that_of_all_bits(name: str) -> None:
+    type = scalar_type(name)
+    dialect = TermDialect(TermArithmetic(exact=False))
+    for value in (0, 1, 5, type.high):
+        wanted = ~value if type.kind == "i" else type.high - value
+        found = dialect.bitwise_not(TermValue(dialect.table.integer(value, type), type))
+        assert found.term == dialect.table.integer(wanted, type)
 
 
 def test_integers_wrap_so_a_shift_does_not_distribute_over_their_maximum() -> None:

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from ..evaluation.abstract import Arithmetic
+from ..evaluation.rounding import FORMATS
 from ..evaluation.scalars import ScalarType, WorkLimit
 from .field import Field, Ratio
 
@@ -16,6 +17,13 @@ _COMPARISONS = {
     "le": operator.le,
     "eq": operator.eq,
 }
+
+
+def _has(type: ScalarType, value: int) -> bool:
+    """Return whether an integer is a value of a type; of floats, those below the first gap."""
+    if type.kind == "f":
+        return abs(value) * FORMATS[type.name].unit <= 1
+    return type.low <= value <= type.high
 
 
 class FieldArithmetic(Arithmetic):
@@ -89,7 +97,7 @@ class FieldArithmetic(Arithmetic):
         if source.name == target.name or (wider and source.kind == "f") or source.kind == "b":
             return a
         known = a.constant
-        if known is not None and known.denominator == 1 and abs(known) < 2**11:
+        if known is not None and known.denominator == 1 and _has(target, int(known)):
             return a
         return self.field.atom(("cast", source.name, target.name), (a,))
 
