@@ -10,6 +10,7 @@ from tvm.ir import IRModule
 from fuse_epilogue.transform import FuseReductionEpilogue, report_of
 from generated.build import build
 from generated.spec import Program
+from generated.steps import scheduled
 
 pytestmark = pytest.mark.cpp
 
@@ -60,9 +61,18 @@ CONVERTED = {
 }
 
 
-@pytest.mark.parametrize("program", [SCALED, CONVERTED], ids=["scaled", "converted"])
+# The second one, with loops that were split before the pass.
+SPLIT = {**CONVERTED, "steps": [{"kind": "split", "numbers": [1, 1]}]}
+
+
+@pytest.mark.parametrize(
+    "program", [SCALED, CONVERTED, SPLIT], ids=["scaled", "converted", "converted and split"]
+)
 def test_a_second_run_finds_nothing_left(program: dict[str, Any]) -> None:
-    built = build(Program.from_json(program))
+    drawn = Program.from_json(program)
+    sch, done = scheduled(build(drawn), drawn)
+    assert done == drawn.steps
+    built = sch.mod["main"]
     fuse = FuseReductionEpilogue("always", numerics="reassociate", distribute=True)
     once = fuse(IRModule({"main": built}))
     assert report_of(once).fused == 1
