@@ -171,6 +171,19 @@ def test_the_message_lists_the_blocks_that_are_there(name: str, listed: str) -> 
     assert f"'{name}'; it has {listed}" in first
 
 
+@T.prim_func
+def without_blocks(a: T.Buffer((8, 8), "float32"), b: T.Buffer((8,), "float32")):
+    for i in range(8):
+        b[i] = a[i, 0]
+
+
+def test_a_function_without_blocks_is_told_how_to_get_some() -> None:
+    with pytest.raises(
+        s_tir.ScheduleError, match="'main' has no blocks; write it with .*s_tir=True"
+    ):
+        analyze(without_blocks, "b")
+
+
 @pytest.mark.cpp
 def test_a_name_of_several_blocks_keeps_the_message_of_tvm() -> None:
     with pytest.raises(s_tir.ScheduleError, match="2 blocks"):

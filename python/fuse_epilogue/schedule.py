@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tvm import tirx
-from tvm.s_tir import SBlock, Schedule, ScheduleError
+from tvm.s_tir import SBlock, SBlockRealize, Schedule, ScheduleError
 from tvm.s_tir.schedule import SBlockRV, _ffi_api
 
 from . import _core
@@ -274,8 +274,15 @@ def _get_sblock(sch: Schedule, name: str, primitive: str) -> SBlockRV:
         return sch.get_sblock(name)
     except ScheduleError:
         function = sch.func_working_on
-        names = [each.name_hint for each in _blocks(sch)] if function is not None else []
-        if not names or name in names:
+        if function is None:
+            raise
+        names = [each.name_hint for each in _blocks(sch)]
+        if not names:
+            raise ScheduleError(
+                f"{primitive}: function '{function.name_hint}' has no blocks; write it with "
+                "@T.prim_func(s_tir=True) and T.sblock, or make it with tvm.te.create_prim_func"
+            ) from None
+        if name in names:
             raise
         listed = get_close_matches(name, names, n=3) or names[:_NAMES_SHOWN]
         more = ", ..." if len(listed) < len(names) else ""
@@ -288,7 +295,10 @@ def _get_sblock(sch: Schedule, name: str, primitive: str) -> SBlockRV:
 
 def _blocks(sch: Schedule) -> list[SBlock]:
     """Return the blocks of the function that a schedule works on, without that around them all."""
-    root = sch.mod[sch.func_working_on].body.block
+    body = sch.mod[sch.func_working_on].body
+    if not isinstance(body, SBlockRealize):
+        return []
+    root = body.block
     return [each for each in parts_of(root, SBlock) if not each.same_as(root)]
 
 
