@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from tvm import relax
+from tvm import relax, te, topi
 
 import fuse_epilogue
 from fuse_epilogue import workloads
@@ -200,6 +200,36 @@ def test_a_primfunc_is_planned_as_before() -> None:
         fuse_epilogue.compile(func, threads=2)
     with pytest.raises(TypeError, match="unexpected keyword argument 'limits'"):
         fuse_epilogue.compile(func, limits=2)
+
+
+def softmax() -> tvm.tirx.PrimFunc:
+    x = te.placeholder((4, 128), name="x")
+    return te.create_prim_func([x, topi.nn.softmax(x)])
+
+
+def parallel(func: tvm.tirx.PrimFunc) -> tvm.s_tir.Schedule:
+    sch = tvm.s_tir.Schedule(func)
+    sch.parallel(sch.get_loops("T_softmax_norm")[0])
+    return sch
+
+
+def test_a_primfunc_that_the_planner_does_not_know_is_compiled_as_in_a_model() -> None:
+    values = np.random.default_rng(0).standard_normal((4, 128), "float32")
+    expected = np.exp(values) / np.exp(values).sum(1, keepdims=True)
+    for func in (softmax(), parallel(softmax())):
+        out = tvm.runtime.tensor(np.zeros_like(values))
+        fuse_epilogue.compile(func)["main"](tvm.runtime.tensor(values), out)
+        np.testing.assert_allclose(out.numpy(), expected, rtol=1e-5)
+    result = fuse_epilogue.compile(softmax(), "trn1")(values)
+    np.testing.assert_allclose(result, expected, rtol=1e-5)
+    # Options of a plan need one; and there is none without a kind.
+    for refused in (
+        lambda: fuse_epilogue.compile(softmax(), measure=2),
+        lambda: fuse_epilogue.compile(softmax(), limit=2),
+        lambda: fuse_epilogue.plan(softmax()),
+    ):
+        with pytest.raises(ValueError, match="compile it as it is with fuse_epilogue.compile"):
+            refused()
 
 
 def test_the_report(compiled: tuple[Any, Any]) -> None:

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm
-from tvm import ir, tirx
+from tvm import ir, s_tir, tirx
 from tvm.target import Target
 
-from .._arguments import flag
+from .. import schedules
+from .._arguments import flag, prim_func
 from .._log import logger
+from ..neuron.emit import emit
 from ..neuron.machine import MACHINES, Machine
 from ..planner import choose
 from ..planner.machines.gpu import Gpu
@@ -51,8 +53,11 @@ def compile(  # noqa: A001 - as tvm.compile
 
     Parameters
     ----------
-    model : PrimFunc, IRModule, ExportedProgram, torch.nn.Module, ModelProto or path
-        A PrimFunc is planned by :func:`fuse_epilogue.plan`. Everything else is a model: a module
+    model : PrimFunc, Schedule, IRModule, ExportedProgram, torch.nn.Module, ModelProto or path
+        A PrimFunc is planned by :func:`fuse_epilogue.plan`. One that the planner does not know, or
+        that is scheduled, gets the kernel that it would have in a model, or keeps its loops; on
+        Trainium, the rules of :func:`fuse_epilogue.schedules.apply` are tried. A Schedule means its
+        function. Everything else is a model: a module
         of Relax with a function "main", or of TIR with one PrimFunc or one named "main"; a program
         of torch.export; a torch module in inference mode, with `example_inputs`; an ONNX model or
         the path of one.
@@ -128,7 +133,7 @@ def compile(  # noqa: A001 - as tvm.compile
         raise TypeError(f"compile() got an unexpected keyword argument '{unknown[0]}'")
     flag("channels_last", channels_last)
     flag("winograd", winograd)
-    if isinstance(model, tirx.PrimFunc):
+    if isinstance(model, tirx.PrimFunc | s_tir.Schedule):
         for name, value in (
             ("threads", threads),
             ("example_inputs", example_inputs),
@@ -142,7 +147,15 @@ def compile(  # noqa: A001 - as tvm.compile
                 raise ValueError(f"{name} is for models: leave it out for a PrimFunc")
         points = 0 if measure is None else measure
         here = host() if target is None else target
-        return choose.compile(model, here, measure=points, **of_function)  # type: ignore[arg-type]
+        try:
+            return choose.compile(model, here, measure=points, **of_function)  # type: ignore[arg-type]
+        except choose.UnknownFunctionError:
+            if measure is not None or of_function:
+                raise
+            func = prim_func("model", model)
+            if core is not None:
+                return emit(schedules.apply(func, core))
+            return _as_in_a_model(func, processor(here))
     if core is not None:
         given = {"threads": threads, "sizes": sizes, "measure": measure, "database": database}
         given["winograd"] = winograd or None
@@ -157,6 +170,12 @@ def compile(  # noqa: A001 - as tvm.compile
     )
     mod = import_model(model, example_inputs, dynamic_shapes)
     return compile_imported(mod, processor(target, threads), options)
+
+
+def _as_in_a_model(func: tirx.PrimFunc, target: Target) -> Any:
+    """Compile a function by the kernel that it would have in a model, or in the loops it has."""
+    mod = ir.IRModule({"main": func.with_attr("global_symbol", "main")})
+    return tvm.compile(ScheduleModule(target)(mod), target=target)
 
 
 def _core(target: Any) -> Machine | None:

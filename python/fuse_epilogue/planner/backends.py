@@ -38,6 +38,7 @@ _BY_HAND = (
     "fuse_epilogue.tune; depthwise convolutions of any sizes have a rule in "
     "fuse_epilogue.schedules"
 )
+_BY_MODELS = "compile it as it is with fuse_epilogue.compile, which knows more kinds; "
 _SPILL = "storing and loading what the registers do not hold"
 
 
@@ -129,7 +130,7 @@ CPU = Backend(
     is_sum=True,
     is_timed=True,
     takes_finite=False,
-    otherwise=_BY_HAND,
+    otherwise=_BY_MODELS + _BY_HAND,
     compile=lambda sch, target: compiled(sch, _as_target(target)),
 )
 GPU = Backend(
@@ -176,7 +177,8 @@ NEURON_CORE = Backend(
     is_sum=False,
     is_timed=False,
     takes_finite=True,
-    otherwise="schedule it by hand; elementwise functions have a rule in fuse_epilogue.schedules",
+    otherwise="schedule it by hand; softmax, norms, attention and elementwise functions have rules "
+    "in fuse_epilogue.schedules",
     compile=lambda sch, _: emit(sch),
 )
 BACKENDS = (CPU, GPU, NEURON_CORE)

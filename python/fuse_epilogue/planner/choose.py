@@ -22,6 +22,10 @@ from .search.search import EXHAUSTIVE, search
 from .search.trials import trials
 
 
+class UnknownFunctionError(ValueError):
+    """A function is of no kind that the planner knows on a machine."""
+
+
 def plan(
     func: tirx.PrimFunc | s_tir.Schedule,
     target: Target | Gpu | Machine | str | dict[str, Any] | None = None,
@@ -69,11 +73,12 @@ def plan(
         a Profile, `limit` or `measure` is not an integer, `finite` is neither True nor False, or
         `on_trial` is not callable.
     ValueError
-        The target is of another kind, the function is of no kind that the planner knows, TVM's
-        primitives refuse every way to schedule it, one of its axes has the size 0, or no point is
-        feasible; `profile` is given for no processor, `finite` for no Trainium, or `measure` for
-        another machine than the processor at hand; `limit` is below 1, or `measure` below 0; by the
-        weights of `profile`, a point costs nothing.
+        The target is of another kind, the function is of no kind that the planner knows
+        (:class:`UnknownFunctionError`), TVM's primitives refuse every way to schedule it, one of
+        its axes has the size 0, or no point is feasible; `profile` is given for no processor,
+        `finite` for no Trainium, or `measure` for another machine than the processor at hand;
+        `limit` is below 1, or `measure` below 0; by the weights of `profile`, a point costs
+        nothing.
 
     Example
     -------
@@ -126,7 +131,7 @@ def plan(
             logger.info("planned %s", chosen)
             return chosen
     known = ", ".join(kind.name for kind in backend.kinds)
-    raise ValueError(
+    raise UnknownFunctionError(
         f"the planner does not know this function; it knows {known}, each with one reduction, "
         f"fixed sizes, loops that start at 0 and nothing scheduled: {backend.otherwise}"
     )
