@@ -261,6 +261,18 @@ def test_the_eight_largest() -> None:
     assert "which was not written" in refused(find + index + "nisa.nc_n_gather(r, t, i)", (128, 8))
 
 
+@pytest.mark.parametrize(("dtype", "nowhere"), [("uint32", 2**32 - 1), ("int32", -1)])
+def test_the_place_of_a_value_that_is_nowhere(dtype: str, nowhere: int) -> None:
+    for instruction in (
+        "nisa.nc_find_index8(r, t, m)",
+        "u = nl.ndarray((128, 64), nl.float32, buffer=nl.sbuf)\n"
+        "nisa.nc_match_replace8(u, t, m, imm=0.0, dst_idx=r)",
+    ):
+        values = "m = nl.ndarray((128, 8), nl.float32, buffer=nl.sbuf)\nnisa.memset(m, 1e9)\n"
+        y, _ = run(values + instruction, (128, 8), dtype)
+        np.testing.assert_array_equal(y, nowhere)
+
+
 def test_places_that_are_not_zero() -> None:
     y, _ = run(
         "nisa.memset(r, 77)\nnisa.nonzero_with_count(r, t, index_offset=10)", (128, 65), "int32"

@@ -11,7 +11,9 @@ from tvm import relax
 
 from fuse_epilogue import workloads
 from fuse_epilogue.schedules import host
+from fuse_epilogue.tir.walk import handle
 from fuse_epilogue.transform import ScheduleModule, schedules_of
+from fuse_epilogue.transform.constants import constant_parameters
 
 
 def lowered(mod: Any) -> Any:
@@ -92,6 +94,19 @@ def test_a_depthwise_convolution_is_vectorized_along_its_rows(columns: int) -> N
         tvm.compile(mod, target=host(1))["main"](*map(tvm.runtime.tensor, inputs), result)
         results.append(result.numpy())
     np.testing.assert_allclose(results[1], results[0], rtol=1e-5, atol=1e-6)
+
+
+def test_a_function_that_is_not_called_by_call_tir_alone_has_no_constants() -> None:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((4,), "float32"))
+    with builder.function("inner", [x]):
+        builder.emit_func_output(x)
+    (inner,) = (var for var in builder.get().get_global_vars() if var.name_hint == "inner")
+    y = relax.Var("y", relax.TensorType((4,), "float32"))
+    with builder.function("main", [y]):
+        builder.emit_func_output(builder.emit(relax.Call(inner, [y])))
+    found = constant_parameters(builder.get())
+    assert found == {handle(inner): frozenset()}
 
 
 def test_progress_counts_functions() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from generated.report import versions_and_machine
 
 from . import PACKAGES, ROOT
+from .equivalent import why_equivalent
 from .judging import KILLED, SURVIVED, UNTESTED
 
 sys.path.append(str(ROOT / "benchmarks"))
@@ -41,8 +42,14 @@ def report(outcomes: Mapping[str, dict[str, Any]], drawn: int, seed: int) -> dic
         "drawn": drawn,
         "packages": list(PACKAGES),
         "counts": {kind: dict(sorted(counts.items())) for kind, counts in sorted(kinds.items())},
-        "faults": {name: outcomes[name] for name in sorted(outcomes)},
+        "faults": {name: _judged(outcomes[name]) for name in sorted(outcomes)},
     }
+
+
+def _judged(outcome: dict[str, Any]) -> dict[str, Any]:
+    """Return an outcome, with the reason if the mutant could not be noticed."""
+    why = why_equivalent(outcome.get("change", []))
+    return {**outcome, "equivalent": why} if why and outcome["verdict"] != KILLED else outcome
 
 
 def lines(found: Mapping[str, Any]) -> list[str]:
@@ -54,6 +61,6 @@ def lines(found: Mapping[str, Any]) -> list[str]:
     left = [
         f"  {name}: {' '.join(fault.get('change', []))}"
         for name, fault in found["faults"].items()
-        if fault["verdict"] != KILLED
+        if fault["verdict"] != KILLED and "equivalent" not in fault
     ]
     return [*table, *(["not noticed:"] if left else []), *left]
