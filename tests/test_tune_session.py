@@ -10,6 +10,7 @@ import shutil
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from tvm.s_tir import meta_schedule as ms
 
 from fuse_epilogue import cli, tune, workloads
 from fuse_epilogue._interrupts import held
-from fuse_epilogue.tune import session
+from fuse_epilogue.tune import rpc, session
 from fuse_epilogue.tune.records import RECORDS
 from tuning import (
     TARGET,
@@ -378,3 +379,14 @@ def test_tvms_tune_relax_explores_fused_and_unfused(tmp_path: Path) -> None:
         built = ms.relax_integration.compile_relax(one, mod, TARGET, params={})
         found = relax.VirtualMachine(built, tvm.cpu())["main"](*arrays).numpy()
         np.testing.assert_allclose(found, np.maximum(x @ w + b, 0), rtol=1e-5, atol=1e-5)
+
+
+def test_a_process_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rpc, "_ANSWER", 0)
+    read, write = os.pipe()
+    with os.fdopen(read, "rb") as reader:
+        silent = SimpleNamespace(_reader=reader, send=lambda *_: None, recv=reader.read)
+        with pytest.raises(RuntimeError, match="did not answer .* a relative path in PYTHONPATH"):
+            rpc._end_with_this_process(silent)
+        os.close(write)
+        rpc._end_with_this_process(silent)

@@ -9,6 +9,7 @@ tunnel.
 from __future__ import annotations
 
 import os
+import select
 import socket
 import threading
 import time
@@ -31,6 +32,9 @@ MOST_SERVERS = PORTS[1] - PORTS[0] - 1
 
 #: How often a process looks whether the one that started it is still there, in seconds.
 _LOOK = 0.5
+
+#: Seconds in which a process that was started has to answer.
+_ANSWER = 120
 
 
 class Cluster:
@@ -241,6 +245,12 @@ def _need_address(host: str) -> None:
 def _end_with_this_process(worker: Any) -> None:  # noqa: ANN401 - a PopenWorker of TVM
     """Have a worker that runs a thread of TVM's end when this process does."""
     worker.send(_end_without, (os.getpid(),))
+    # One that cannot read the message ends its main thread only, and would be waited for forever.
+    if not select.select([worker._reader], [], [], _ANSWER)[0]:
+        raise RuntimeError(
+            f"a process of TVM's RPC did not answer within {_ANSWER} s; it must be able to import "
+            "fuse_epilogue: is there a relative path in PYTHONPATH?"
+        )
     worker.recv()
 
 
