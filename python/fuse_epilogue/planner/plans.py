@@ -23,7 +23,33 @@ from .problems.problem import Problem
 
 
 class Plan(PlanRecord):
-    """Plan of a function's schedule; :class:`.plan_record.PlanRecord` has its fields."""
+    """Plan of a function's schedule.
+
+    Attributes
+    ----------
+    kind : str
+        Kind of the problem: the name of one of :data:`.backends.BACKENDS`' kinds.
+    sizes : dict[str, int]
+        Sizes of the function it was made for.
+    dtype : str
+        Type of the inputs.
+    machine : Cpu, Gpu or fuse_epilogue.neuron.machine.Machine
+    weights : Weights
+        Weights of the cost on this machine.
+    found : Found
+        Result of the search; ``found.best`` is the plan.
+    finite : bool
+        Whether it takes data and weights to be finite; of Trainium only.
+    resolution : float
+        The share below which a difference of two costs means nothing; see
+        :attr:`.measurement.profile.Profile.resolution`.
+    identity : str
+        Identity of the function it was made for, see :func:`.plan_problem.identity_of`;
+        :data:`.plan_record.ANY` for a plan that was put together by hand. JSON has to say so, too:
+        it is refused where it has no identity.
+    known : Problem or None
+        The problem it was made for, if this process made it; JSON does not hold it.
+    """
 
     def cost_of(self, fusion: int) -> float | None:
         """Return what the best schedule with one way to fuse costs.
