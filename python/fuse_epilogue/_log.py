@@ -22,10 +22,6 @@ logger.addHandler(logging.NullHandler())
 def configure(environment: Mapping[str, str] = os.environ) -> logging.Handler | None:
     """Add the handler that the environment asks for.
 
-    Parameters
-    ----------
-    environment : Mapping[str, str]
-
     Returns
     -------
     logging.Handler or None

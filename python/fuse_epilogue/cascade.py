@@ -212,10 +212,6 @@ def report_from_core(raw: Any) -> CascadeReport:  # noqa: ANN401 - a map of the 
     raw : tvm_ffi.Map
         Texts and, under ``"certificate"``, an entry for every attribute of
         :class:`CascadeCertificate`.
-
-    Returns
-    -------
-    CascadeReport
     """
     stopped = raw["stopped"]
     fusable = "certificate" in raw
@@ -245,10 +241,6 @@ def _sentence(stage: CascadeStage, certificate: CascadeCertificate) -> str:
 
 def check_factor(factor: int | None) -> int:
     """Return a number of keys in a block for the core, 0 if none is given.
-
-    Parameters
-    ----------
-    factor : int or None
 
     Raises
     ------

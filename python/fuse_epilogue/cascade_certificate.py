@@ -182,10 +182,6 @@ def certificate_from_core(raw: Any, removed: Any) -> CascadeCertificate:  # noqa
         An entry for every attribute of :class:`CascadeCertificate` but the last.
     removed : tvm_ffi.Array
         Names of the buffers that are gone.
-
-    Returns
-    -------
-    CascadeCertificate
     """
     return CascadeCertificate(
         numerics=cast(Numerics, str(raw["numerics"])),

@@ -170,10 +170,6 @@ def certificate_from_core(raw: Any) -> Certificate:  # noqa: ANN401 - a map of t
     ----------
     raw : tvm_ffi.Map
         An entry for every attribute of :class:`Certificate`.
-
-    Returns
-    -------
-    Certificate
     """
     return Certificate(
         numerics=cast(Numerics, str(raw["numerics"])),

@@ -183,10 +183,6 @@ def report_from_core(raw: Any) -> FusionReport:  # noqa: ANN401 - a map of the f
     ----------
     raw : tvm_ffi.Map
         Texts for every attribute of :class:`FusionReport`, and the certificate's map or None.
-
-    Returns
-    -------
-    FusionReport
     """
     stopped, certificate = raw["stopped"], raw["certificate"]
     return FusionReport(

@@ -112,10 +112,6 @@ class Drawing:
 def random_module(seed: str) -> Module:
     """Return the module of a seed.
 
-    Parameters
-    ----------
-    seed : str
-
     Example
     -------
     >>> random_module("1/0") == random_module("1/0")

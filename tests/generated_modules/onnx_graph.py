@@ -27,12 +27,7 @@ _TYPES = {
 
 
 def graph_of(module: Module) -> onnx.ModelProto:
-    """Return the model of a module, checked by ONNX.
-
-    Parameters
-    ----------
-    module : Module
-    """
+    """Return the model of a module, checked by ONNX."""
     graph = _Graph()
     names = [f"p{number}" for number in range(len(module.parameters))]
     inputs = [

@@ -27,12 +27,7 @@ class Unavailable(Exception):
 
 
 class Oracle:
-    """ONNX Runtime in another process.
-
-    Attributes
-    ----------
-    version : str
-    """
+    """ONNX Runtime in another process."""
 
     def __init__(self, python: str | None = None) -> None:
         """Start the process.
@@ -76,13 +71,7 @@ class Oracle:
         return pickle.load(self._process.stdout)
 
     def run(self, module: Module, arrays: Sequence[np.ndarray]) -> list[np.ndarray] | str:
-        """Return the outputs of a module, or why ONNX Runtime cannot compute it.
-
-        Parameters
-        ----------
-        module : Module
-        arrays : sequence of numpy.ndarray
-        """
+        """Return the outputs of a module, or why ONNX Runtime cannot compute it."""
         assert self._process.stdin is not None
         pickle.dump((module.to_json(), list(arrays)), self._process.stdin)
         self._process.stdin.flush()

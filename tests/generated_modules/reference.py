@@ -74,13 +74,7 @@ class Expected:
 
 
 def expected(module: Module, arrays: Sequence[np.ndarray]) -> list[Expected]:
-    """Return what the outputs of a module are on whole numbers.
-
-    Parameters
-    ----------
-    module : Module
-    arrays : sequence of numpy.ndarray
-    """
+    """Return what the outputs of a module are on whole numbers."""
     values: list[Bounded] = [_given(array) for array in arrays]
     exact = [True] * len(arrays)
     dtypes = [each.value.dtype for each in module.parameters]

@@ -34,10 +34,6 @@ def read(path: str, run_python: bool = False) -> ir.IRModule:
     run_python : bool
         Whether a ``.py`` may be executed: there is no other way to read one.
 
-    Returns
-    -------
-    tvm.ir.IRModule
-
     Raises
     ------
     InputError

@@ -20,10 +20,6 @@ PACKERS: dict[str, type] = {"panels": PanelPacker, "winograd": WinogradPacker}
 def to_data(scheduled: Scheduled) -> dict[str, Any] | None:
     """Return a scheduled function as a value, None if a packing of it cannot be written.
 
-    Parameters
-    ----------
-    scheduled : Scheduled
-
     Example
     -------
     >>> from fuse_epilogue.workloads import matmul

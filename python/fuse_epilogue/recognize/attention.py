@@ -111,10 +111,6 @@ class Attention:
 def attention_of(program: Program) -> Attention | None:
     """Return the attention that a function computes in float32, None if it computes anything else.
 
-    Parameters
-    ----------
-    program : Program
-
     Example
     -------
     >>> from fuse_epilogue.recognize.stages import read_program

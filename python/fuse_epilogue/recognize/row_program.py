@@ -111,10 +111,6 @@ class RowProgram:
 def read_row_program(program: Program) -> RowProgram | None:
     """Return a program as groups of stages along the same rows.
 
-    Parameters
-    ----------
-    program : Program
-
     Returns
     -------
     RowProgram or None

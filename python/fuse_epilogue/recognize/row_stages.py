@@ -30,10 +30,6 @@ Views = tuple[tuple[Any, Any], ...]
 def prepared(program: Program) -> tuple[Program, Views]:
     """Return a program of the stages that a row program is made of.
 
-    Parameters
-    ----------
-    program : Program
-
     Returns
     -------
     Program

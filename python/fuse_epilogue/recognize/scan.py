@@ -52,10 +52,6 @@ def read_scan(func: tirx.PrimFunc) -> Scan | None:
 
     TVM writes scans as loops over flat offsets. A function is one if it equals what TVM writes.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-
     Returns
     -------
     Scan or None

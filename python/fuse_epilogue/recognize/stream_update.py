@@ -51,10 +51,6 @@ class Update:
 def read_update(streams: Streams) -> Update | None:
     """Read a function whose result is a parameter that it reads, too.
 
-    Parameters
-    ----------
-    streams : Streams
-
     Returns
     -------
     Update or None

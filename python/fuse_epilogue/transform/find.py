@@ -80,10 +80,6 @@ class Fused:
 def reductions_of(func: tirx.PrimFunc) -> tuple[list[Any], str]:
     """Return the reductions of a function in program order, or why it is left alone.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-
     Returns
     -------
     tuple[list[SBlock], str]

@@ -73,10 +73,6 @@ Kind = Callable[[Work], Iterator[Scheduled]]
 def candidates(work: Work) -> Iterator[Scheduled]:
     """Yield ways to schedule a function: by the first kind that knows it first.
 
-    Parameters
-    ----------
-    work : Work
-
     Example
     -------
     >>> from fuse_epilogue.schedules import host

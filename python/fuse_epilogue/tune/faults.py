@@ -22,10 +22,6 @@ def record_fault(line: Any, workloads: int) -> str:  # noqa: ANN401 - any JSON
         Content of the line.
     workloads : int
         How many workloads there are to name.
-
-    Returns
-    -------
-    str
     """
     if not _is(line, int, list):
         return "it is not a pair of a workload's number and a measurement"

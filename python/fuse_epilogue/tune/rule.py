@@ -151,17 +151,7 @@ class FuseReductionEpilogue(ms.schedule_rule.PyScheduleRule):
         """Take nothing from the context: whether a fusion is right depends on no target."""
 
     def apply(self, sch: s_tir.Schedule, block: SBlockRV) -> list[s_tir.Schedule]:
-        """Return the design spaces for one block: the schedule, and a fused copy if there is one.
-
-        Parameters
-        ----------
-        sch : tvm.s_tir.Schedule
-        block : SBlockRV
-
-        Returns
-        -------
-        list[tvm.s_tir.Schedule]
-        """
+        """Return the design spaces for a block: the schedule, and a fused copy if there is one."""
         fused = sch.copy()
         return [sch, fused] if absorb(fused, block, self.numerics) else [sch]
 

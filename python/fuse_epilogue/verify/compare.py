@@ -103,10 +103,6 @@ def same_bits(buffer: str, before: np.ndarray, after: np.ndarray, reason: str) -
     reason : str
         For the message.
 
-    Returns
-    -------
-    Comparison
-
     Raises
     ------
     NotEquivalent
@@ -172,10 +168,6 @@ def within_bounds(
     by_before : numpy.ndarray, optional
         Results of the same oracle for the function before. An element that is the same there is no
         difference, whatever the bounds say: TVM takes ``x == x`` for true, a NaN too.
-
-    Returns
-    -------
-    Comparison
 
     Raises
     ------

@@ -22,10 +22,6 @@ def stored(element: Element) -> Any:
 def updated_channel(update: Update) -> Any:
     """Return the statements for one channel of a stream: all loads of its state, then its stores.
 
-    Parameters
-    ----------
-    update : Update
-
     Returns
     -------
     tvm.tirx.Stmt

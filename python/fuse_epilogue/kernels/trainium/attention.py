@@ -87,14 +87,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Found:
-    """Attention that can be scheduled.
-
-    Attributes
-    ----------
-    func : tvm.tirx.PrimFunc
-    pattern : fuse_epilogue.recognize.attention.Attention
-    q, k, v : Part
-    """
+    """Attention that can be scheduled."""
 
     func: tirx.PrimFunc
     pattern: Pattern

@@ -42,12 +42,7 @@ class Gather:
     is_table_first: bool
 
     def kernel(self, name: str) -> Kernel:
-        """Return the kernel, which takes places as int32.
-
-        Parameters
-        ----------
-        name : str
-        """
+        """Return the kernel, which takes places as int32."""
         return emit_gather(
             name,
             _shape(self.table),

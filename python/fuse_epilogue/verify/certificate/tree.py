@@ -37,10 +37,6 @@ def accesses(*nodes: Any) -> Accesses:
     nodes : tvm.ir.Node or None
         Any; None is nothing.
 
-    Returns
-    -------
-    Accesses
-
     Example
     -------
     >>> accesses(block.init, block.body).reads                            # doctest: +SKIP

@@ -68,10 +68,6 @@ def make(
     density : float
         The part of the values that are special: infinities and so on, or the ends of a range.
 
-    Returns
-    -------
-    numpy.ndarray
-
     Example
     -------
     >>> from fuse_epilogue.verify.evaluation.scalars import scalar_type
@@ -154,10 +150,6 @@ def make_literals(
     density : float
         The part of the values that are literals.
 
-    Returns
-    -------
-    numpy.ndarray
-
     Example
     -------
     >>> from fuse_epilogue.verify.evaluation.scalars import scalar_type
@@ -210,10 +202,6 @@ def make_arrays(
         For `LITERALS`: the numbers to use.
     tame : tuple[int, int], optional
         Limits of all integers that have none.
-
-    Returns
-    -------
-    dict[str, Any]
 
     Example
     -------

@@ -168,10 +168,6 @@ class ExpressionWriter:
         expr : tvm.ir.Expr
             Value of a scalar type.
 
-        Returns
-        -------
-        Value
-
         Raises
         ------
         UnsupportedError

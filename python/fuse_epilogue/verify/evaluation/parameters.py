@@ -122,10 +122,6 @@ def shape_of(program: Any, param: Parameter, sizes: Mapping[str, int]) -> tuple[
     sizes : mapping of str to int
         Every symbolic dimension.
 
-    Returns
-    -------
-    tuple[int, ...]
-
     Example
     -------
     >>> shape_of(program, program.parameters[0], {"n": 5})                # doctest: +SKIP
@@ -144,10 +140,6 @@ def work_of(program: Any, sizes: Mapping[str, int]) -> int:
         The program.
     sizes : mapping of str to int
         Every symbolic dimension.
-
-    Returns
-    -------
-    int
 
     Example
     -------

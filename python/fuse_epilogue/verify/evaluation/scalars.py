@@ -76,10 +76,6 @@ def scalar_type(name: str) -> ScalarType:
     name : str
         For example ``"int32"``.
 
-    Returns
-    -------
-    ScalarType
-
     Raises
     ------
     UnsupportedError

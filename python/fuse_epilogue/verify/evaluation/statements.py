@@ -211,10 +211,6 @@ class StatementWriter:
             Variable of buffer type.
         code : str
             The list that holds its elements.
-
-        Returns
-        -------
-        Buffer
         """
         writer = self.expressions
         shape = []

@@ -205,10 +205,6 @@ class Domain:
         condition : tvm.ir.Expr
             Predicate on the axes and free variables, a bool.
 
-        Returns
-        -------
-        bool
-
         Example
         -------
         >>> Domain([(i, 0, 8)]).holds(i // 4 < 2)                         # doctest: +SKIP

@@ -158,10 +158,6 @@ class TermArithmetic(TermTable, Arithmetic):
             Sum that is added to.
         others : sequence of (str, Term)
             Each with ``"add"`` or ``"sub"``.
-
-        Returns
-        -------
-        Term
         """
         result = first
         plain = self._is_ring(type) and not any(

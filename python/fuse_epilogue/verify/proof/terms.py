@@ -300,10 +300,6 @@ def operands_first(term: Term, known: Container[int]) -> Iterator[Term]:
         Term of any depth.
     known : container of int
         The numbers of terms that are done; the caller adds each term that it receives.
-
-    Yields
-    ------
-    Term
     """
     pending = [term]
     while pending:

@@ -151,11 +151,6 @@ def in_words(
 ) -> tuple[Contraction, Words] | None:
     """Return a contraction with a reduced axis that is counted in words.
 
-    Parameters
-    ----------
-    contraction : Contraction
-    instruction : Instruction
-
     Returns
     -------
     tuple[Contraction, Words] or None
