@@ -94,10 +94,6 @@ def _conv_layer(x: Any, w: Any, b: Any) -> Any:
     return nn.relu(op.add(y, b))
 
 
-def _add_relu(x: Any, y: Any) -> Any:
-    return nn.relu(op.add(x, y))
-
-
 def _norm(x: Any, scale: Any, bias: Any) -> Any:
     return nn.layer_norm(x, scale, bias, axes=[-1])
 

@@ -39,7 +39,6 @@ from .values import draw_value
 Item = TypeVar("Item")
 
 MAX_POINTS = 90  # iterations of the reduction
-MAX_EPILOGUES = 4
 
 # Stands for an extent that is not known.
 UNKNOWN = 1009

@@ -12,8 +12,6 @@ from .spec import EXACT_LIMIT, FLOATS, INTEGERS, LARGE, Module, Node, Parameter,
 MAX_ELEMENTS = 1500
 MAX_WORK = 60_000
 
-Draft = tuple[str, tuple[int, ...], dict[str, Any], Value]
-
 
 class Drawing:
     """A module while it is drawn: shapes, types and magnitudes are known of each value.

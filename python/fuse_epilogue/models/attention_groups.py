@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import tvm
 from tvm import ir, relax
 from tvm.ir import Call, GenericConst
 
@@ -23,7 +22,7 @@ from ..recognize.attention import attention_of
 from ..recognize.stages import read_program
 from ..rewrites.branches import with_branches
 from .one_function import one_function, operands
-from .rewriting import BINARY, UNARY
+from .rewriting import BINARY, UNARY, graph_pass
 
 _PRODUCT = "relax.matmul"
 #: Operators that compute attention alone.
@@ -42,38 +41,27 @@ _AFTER = _MOVEMENTS | {"relax.where"}
 _SCALES = frozenset({"relax.multiply", "relax.divide"})
 
 
-@tvm.transform.module_pass(opt_level=0, name="GroupAttention")
-class GroupAttention:
+@graph_pass
+def GroupAttention(mod: ir.IRModule) -> ir.IRModule:
     """Make a PrimFunc of each attention in a module's Relax functions.
 
     Only attention that :func:`fuse_epilogue.recognize.attention.attention_of` knows is grouped.
     """
-
-    def transform_module(
-        self, mod: ir.IRModule, _context: tvm.transform.PassContext
-    ) -> ir.IRModule:
-        """Return the module with each attention in a function of its own.
-
-        Parameters
-        ----------
-        mod : tvm.ir.IRModule
-            Stays as it is.
-        """
-        builder = relax.BlockBuilder(mod)
-        changed = {}
-        for var, func in mod.functions.items():
-            if isinstance(func, relax.Function) and isinstance(func.body, relax.SeqExpr):
-                blocks = [_grouped(block, builder) for block in func.body.blocks]
-                if any(new is not old for new, old in zip(blocks, func.body.blocks, strict=True)):
-                    body = relax.SeqExpr(blocks, func.body.body)
-                    changed[var] = relax.Function(
-                        func.params, body, func.ret_ty, func.is_pure, func.attrs
-                    )
-        if not changed:
-            return mod
-        functions = {**builder.get().functions, **changed}
-        done = ir.IRModule(functions, mod.attrs, mod.global_infos)
-        return relax.transform.DeadCodeElimination()(done)
+    builder = relax.BlockBuilder(mod)
+    changed = {}
+    for var, func in mod.functions.items():
+        if isinstance(func, relax.Function) and isinstance(func.body, relax.SeqExpr):
+            blocks = [_grouped(block, builder) for block in func.body.blocks]
+            if any(new is not old for new, old in zip(blocks, func.body.blocks, strict=True)):
+                body = relax.SeqExpr(blocks, func.body.body)
+                changed[var] = relax.Function(
+                    func.params, body, func.ret_ty, func.is_pure, func.attrs
+                )
+    if not changed:
+        return mod
+    functions = {**builder.get().functions, **changed}
+    done = ir.IRModule(functions, mod.attrs, mod.global_infos)
+    return relax.transform.DeadCodeElimination()(done)
 
 
 def _grouped(block: Any, builder: Any) -> Any:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import tvm
 from tvm import ir, relax
 from tvm.ir import Call
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from .rewriting import rewritten
+from .rewriting import graph_pass, rewritten
 
 _COMPARISONS = frozenset(
     f"relax.{name}"
@@ -24,21 +23,10 @@ _LOGICAL = {
 }
 
 
-@tvm.transform.module_pass(opt_level=0, name="BoolsAsNumbers")
-class BoolsAsNumbers:
+@graph_pass
+def BoolsAsNumbers(mod: ir.IRModule) -> ir.IRModule:
     """Compare bools as numbers of 8 bits, and write their sums and products as or and and."""
-
-    def transform_module(
-        self, mod: ir.IRModule, _context: tvm.transform.PassContext
-    ) -> ir.IRModule:
-        """Return the module with such operators only as TVM can compile them.
-
-        Parameters
-        ----------
-        mod : tvm.ir.IRModule
-            Stays as it is.
-        """
-        return rewritten(mod, _Rewriter)
+    return rewritten(mod, _Rewriter)
 
 
 @mutator

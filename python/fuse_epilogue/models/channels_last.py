@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import tvm
 from tvm import ir, relax
 from tvm.ir import GenericConst, prim
 
 from .._interrupts import is_interrupt
 from .cleanup import FoldNoOps
+from .rewriting import graph_pass
 from .transposes import SinkTransposes
 
 #: Products of convolutions from which the layout NHWC pays for transposing one element. Measured on
@@ -20,38 +20,27 @@ from .transposes import SinkTransposes
 PRODUCTS_PER_ELEMENT = 64
 
 
-@tvm.transform.module_pass(opt_level=0, name="ChannelsLast")
-class ChannelsLast:
+@graph_pass
+def ChannelsLast(mod: ir.IRModule) -> ir.IRModule:
     """Compute 2-D convolutions on images of layout NHWC, where that pays.
 
     Relax's conversion fails on some operators that follow a convolution: then nothing is converted.
     Nor is it where transposing what comes in and goes out takes longer than the layout saves, as
     for a single convolution to one channel.
     """
-
-    def transform_module(
-        self, mod: ir.IRModule, _context: tvm.transform.PassContext
-    ) -> ir.IRModule:
-        """Return the module with converted layouts, or the module itself.
-
-        Parameters
-        ----------
-        mod : tvm.ir.IRModule
-            Stays as it is.
-        """
-        convolution = "relax.nn.conv2d"
-        names = {call.op.name for call in _calls(mod)}
-        # TVM has no transposed convolution on images of layout NHWC.
-        if convolution not in names or f"{convolution}_transpose" in names:
-            return mod
-        to_nhwc = relax.transform.ConvertLayout({convolution: ["NHWC", "OHWI"]})
-        try:
-            converted = ir.transform.Sequential([to_nhwc, SinkTransposes(), FoldNoOps()])(mod)
-        except Exception as error:  # noqa: BLE001 - TVM's errors are of several types
-            if is_interrupt(error):
-                raise KeyboardInterrupt from error
-            return mod
-        return converted if _pays(_calls(mod), _calls(converted)) else mod
+    convolution = "relax.nn.conv2d"
+    names = {call.op.name for call in _calls(mod)}
+    # TVM has no transposed convolution on images of layout NHWC.
+    if convolution not in names or f"{convolution}_transpose" in names:
+        return mod
+    to_nhwc = relax.transform.ConvertLayout({convolution: ["NHWC", "OHWI"]})
+    try:
+        converted = ir.transform.Sequential([to_nhwc, SinkTransposes(), FoldNoOps()])(mod)
+    except Exception as error:  # noqa: BLE001 - TVM's errors are of several types
+        if is_interrupt(error):
+            raise KeyboardInterrupt from error
+        return mod
+    return converted if _pays(_calls(mod), _calls(converted)) else mod
 
 
 def _calls(mod: ir.IRModule) -> list[Any]:

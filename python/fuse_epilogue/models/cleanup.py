@@ -10,37 +10,25 @@ import math
 from typing import Any
 
 import numpy as np
-import tvm
 import tvm_ffi
 from tvm import ir, relax, tirx
 from tvm.ir import Call, GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from .rewriting import rewritten
+from .rewriting import graph_pass, rewritten
 
 #: Operators that return their argument if the type of the result is that of the argument.
 _KEEPING = frozenset({"relax.broadcast_to", "relax.reshape", "relax.astype"})
 
 
-@tvm.transform.module_pass(opt_level=0, name="FoldNoOps")
-class FoldNoOps:
+@graph_pass
+def FoldNoOps(mod: ir.IRModule) -> ir.IRModule:
     """Remove reshapes, broadcasts and casts to the type an array has; join transposes; fold ranges.
 
     Frontends emit them, and each would become a pass over memory where it separates two operators
     that cannot be fused.
     """
-
-    def transform_module(
-        self, mod: ir.IRModule, _context: tvm.transform.PassContext
-    ) -> ir.IRModule:
-        """Return the module without such operators.
-
-        Parameters
-        ----------
-        mod : tvm.ir.IRModule
-            Stays as it is.
-        """
-        return rewritten(mod, _Folder)
+    return rewritten(mod, _Folder)
 
 
 @mutator

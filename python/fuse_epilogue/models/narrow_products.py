@@ -13,32 +13,20 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import ir, relax
 from tvm.ir import GenericConst, prim
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from .rewriting import rewritten
+from .rewriting import graph_pass, rewritten
 
 #: Types of factors for which kernels have instructions, the narrowest first.
 NARROW = ("int8", "uint8", "int16")
 
 
-@tvm.transform.module_pass(opt_level=0, name="NarrowProducts")
-class NarrowProducts:
+@graph_pass
+def NarrowProducts(mod: ir.IRModule) -> ir.IRModule:
     """Multiply narrow integers where both factors were widened to 32 bits before a product."""
-
-    def transform_module(
-        self, mod: ir.IRModule, _context: tvm.transform.PassContext
-    ) -> ir.IRModule:
-        """Return the module with narrow factors of products.
-
-        Parameters
-        ----------
-        mod : tvm.ir.IRModule
-            Stays as it is.
-        """
-        return rewritten(mod, _Rewriter)
+    return rewritten(mod, _Rewriter)
 
 
 @mutator

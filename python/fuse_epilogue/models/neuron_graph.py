@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import ir, relax, te, tirx
 from tvm.ir import Call, GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
@@ -25,7 +24,7 @@ from ..neuron.values import numpy_dtype
 from ..tir.walk import handle
 from .importing import ImportRefusal
 from .pipeline import function_passes, graph_passes
-from .rewriting import rewritten
+from .rewriting import graph_pass, rewritten
 from .signature import ArrayType, signature_of
 
 
@@ -119,21 +118,10 @@ def _lowered(mod: ir.IRModule) -> ir.IRModule:
 # ---- Elements of constant places ----------------------------------------------------------------
 
 
-@tvm.transform.module_pass(opt_level=0, name="SlicesOfTakes")
-class SlicesOfTakes:
+@graph_pass
+def SlicesOfTakes(mod: ir.IRModule) -> ir.IRModule:
     """Slice where ``take`` has one constant index: a slice is fused, and is a transfer."""
-
-    def transform_module(
-        self, mod: ir.IRModule, _context: tvm.transform.PassContext
-    ) -> ir.IRModule:
-        """Return the module with slices.
-
-        Parameters
-        ----------
-        mod : tvm.ir.IRModule
-            Stays as it is.
-        """
-        return rewritten(mod, _Slicer)
+    return rewritten(mod, _Slicer)
 
 
 @mutator

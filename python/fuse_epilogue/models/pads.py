@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import ir, relax
 from tvm.ir import Call, GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from .rewriting import rewritten
+from .rewriting import graph_pass, rewritten
 
 #: By the name of a convolution, the operator and the layout of its images.
 _CONVOLUTIONS = {
@@ -24,25 +23,14 @@ _CONVOLUTIONS = {
 }
 
 
-@tvm.transform.module_pass(opt_level=0, name="FoldPads")
-class FoldPads:
+@graph_pass
+def FoldPads(mod: ir.IRModule) -> ir.IRModule:
     """Add the widths of pads with zeros to the padding of convolutions with constant weights.
 
     A weight that is infinite or NaN makes NaN of a zero that is read, and nothing of padding that
     is not: such weights keep their pad.
     """
-
-    def transform_module(
-        self, mod: ir.IRModule, _context: tvm.transform.PassContext
-    ) -> ir.IRModule:
-        """Return the module with such pads in its convolutions.
-
-        Parameters
-        ----------
-        mod : tvm.ir.IRModule
-            Stays as it is.
-        """
-        return rewritten(mod, _Folder)
+    return rewritten(mod, _Folder)
 
 
 @mutator

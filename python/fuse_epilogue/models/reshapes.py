@@ -14,33 +14,21 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import tvm
 from tvm import ir, relax
 from tvm.ir import Call, GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from .rewriting import BINARY, UNARY, constant_shape, rewritten, with_arguments
+from .rewriting import BINARY, UNARY, constant_shape, graph_pass, rewritten, with_arguments
 
 
-@tvm.transform.module_pass(opt_level=0, name="SinkReshapes")
-class SinkReshapes:
+@graph_pass
+def SinkReshapes(mod: ir.IRModule) -> ir.IRModule:
     """Move reshapes after the elementwise operators that follow them, and join them.
 
     Only shapes of constants are looked at. A reshape of a whole array is a view at run time, so
     that the operand of another shape costs nothing either.
     """
-
-    def transform_module(
-        self, mod: ir.IRModule, _context: tvm.transform.PassContext
-    ) -> ir.IRModule:
-        """Return the module with reshapes as late as they can be.
-
-        Parameters
-        ----------
-        mod : tvm.ir.IRModule
-            Stays as it is.
-        """
-        return relax.transform.DeadCodeElimination()(rewritten(mod, _Sinker))
+    return relax.transform.DeadCodeElimination()(rewritten(mod, _Sinker))
 
 
 @mutator

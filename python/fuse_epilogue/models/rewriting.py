@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from tvm import ir, relax, tirx
+from tvm import ir, relax, tirx, transform
 from tvm.ir import Call
 
 #: Elementwise operators, of one operand and of two.
@@ -20,6 +21,21 @@ BINARY = frozenset(
     f"relax.{name}"
     for name in ("add", "divide", "maximum", "minimum", "multiply", "power", "subtract")
 )
+
+
+def graph_pass(rewrite: Callable[[ir.IRModule], ir.IRModule]) -> Callable[[], Any]:
+    """Return what makes a pass of a function from module to module, which has its name.
+
+    Parameters
+    ----------
+    rewrite : Callable[[tvm.ir.IRModule], tvm.ir.IRModule]
+        Leaves the module that it gets as it is.
+    """
+
+    def apply(mod: ir.IRModule, _context: transform.PassContext) -> ir.IRModule:
+        return rewrite(mod)
+
+    return lambda: transform.module_pass(apply, opt_level=0, name=rewrite.__name__)
 
 
 def rewritten(mod: ir.IRModule, mutator: type[Any]) -> ir.IRModule:

@@ -14,12 +14,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import ir, relax, tirx
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from .rewriting import rewritten
+from .rewriting import graph_pass, rewritten
 
 #: The operators, their layouts and the convolution of as many dimensions.
 _OPERATORS = {
@@ -28,25 +27,14 @@ _OPERATORS = {
 }
 
 
-@tvm.transform.module_pass(opt_level=0, name="TransposedConvolutions")
-class TransposedConvolutions:
+@graph_pass
+def TransposedConvolutions(mod: ir.IRModule) -> ir.IRModule:
     """Compute transposed convolutions of one and two dimensions as convolutions.
 
     Only where the weights are constant, the sizes of the image are numbers, and every phase has as
     many taps: a tap of 0 would make NaN of infinity. TVM's own way is left for the others.
     """
-
-    def transform_module(
-        self, mod: ir.IRModule, _context: tvm.transform.PassContext
-    ) -> ir.IRModule:
-        """Return the module with convolutions in place of transposed ones.
-
-        Parameters
-        ----------
-        mod : tvm.ir.IRModule
-            Stays as it is.
-        """
-        return rewritten(mod, _Converter)
+    return rewritten(mod, _Converter)
 
 
 @mutator

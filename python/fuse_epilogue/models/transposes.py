@@ -14,12 +14,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import tvm
 from tvm import ir, relax
 from tvm.ir import Call
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from .rewriting import BINARY, UNARY, rewritten, with_arguments
+from .rewriting import BINARY, UNARY, graph_pass, rewritten, with_arguments
 
 _TRANSPOSE = "relax.permute_dims"
 _SEVERAL = BINARY | frozenset(
@@ -31,25 +30,14 @@ _SEVERAL = BINARY | frozenset(
 )
 
 
-@tvm.transform.module_pass(opt_level=0, name="SinkTransposes")
-class SinkTransposes:
+@graph_pass
+def SinkTransposes(mod: ir.IRModule) -> ir.IRModule:
     """Move transpositions after elementwise operators, and join those that meet.
 
     An operator of several operands is moved where those that are not scalars are all transposed in
     the same way.
     """
-
-    def transform_module(
-        self, mod: ir.IRModule, _context: tvm.transform.PassContext
-    ) -> ir.IRModule:
-        """Return the module with transpositions as late as they can be.
-
-        Parameters
-        ----------
-        mod : tvm.ir.IRModule
-            Stays as it is.
-        """
-        return relax.transform.DeadCodeElimination()(rewritten(mod, _Sinker))
+    return relax.transform.DeadCodeElimination()(rewritten(mod, _Sinker))
 
 
 @mutator

@@ -10,29 +10,17 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import tvm
 from tvm import ir, relax
 from tvm.ir import Call
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from .rewriting import constant_shape, rewritten, with_arguments
+from .rewriting import constant_shape, graph_pass, rewritten, with_arguments
 
 
-@tvm.transform.module_pass(opt_level=0, name="UnflattenProducts")
-class UnflattenProducts:
+@graph_pass
+def UnflattenProducts(mod: ir.IRModule) -> ir.IRModule:
     """Move reshapes that join the batch axes of an operand of a product after the product."""
-
-    def transform_module(
-        self, mod: ir.IRModule, _context: tvm.transform.PassContext
-    ) -> ir.IRModule:
-        """Return the module with products of all their batch axes.
-
-        Parameters
-        ----------
-        mod : tvm.ir.IRModule
-            Stays as it is.
-        """
-        return relax.transform.DeadCodeElimination()(rewritten(mod, _Unflattener))
+    return relax.transform.DeadCodeElimination()(rewritten(mod, _Unflattener))
 
 
 @mutator

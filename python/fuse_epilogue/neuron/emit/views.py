@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from .linear import Interval, Linear
-from .program import Axis, Operand
+from .program import Operand
 from .refusals import EmitError
 
 #: Start and end of each axis, by its name; the end is not included.
@@ -45,11 +45,6 @@ class Area:
     def kept(self, ranges: Mapping[str, Interval]) -> tuple[str, ...]:
         """Return the free axes with more than one iteration."""
         return tuple(n for n in self.free if self.size(n).bounds(ranges) != (1, 1))
-
-
-def area_of(axes: list[Axis], partition: str | None, box: Box) -> Area:
-    """Return an area over all axes of a block."""
-    return Area(partition, tuple(a.name for a in axes if a.name != partition), box)
 
 
 def at_start(operand: Operand, area: Area, names: tuple[str, ...]) -> Operand:

@@ -113,10 +113,6 @@ def run_predicated(dst: np.ndarray, args: Arguments) -> None:
     dst[where] = new[where]
 
 
-def fit_dst_only(args: Arguments) -> None:
-    """Accept any destination."""
-
-
 def pattern_values(args: Arguments, partitions: int) -> np.ndarray:
     """Return offset + channel_multiplier * partition + what the pattern adds for each element."""
     values: Any = np.zeros((), np.int64)

@@ -15,7 +15,7 @@ from typing import Annotated
 import numpy as np
 
 from ..json_schema import Count, Must, Name, Natural, NotNegative, Positive
-from ..problems.cost import NAMES, Terms, Weights
+from ..problems.cost import NAMES, Weights
 from ..problems.problem import Problem
 from ..problems.space import Point, Points, Space
 from .exact import costed
@@ -210,8 +210,3 @@ def _starts(space: Space) -> Iterator[Point]:
     yield {variable.name: variable.choices[0] for variable in space.variables}
     for _ in range(_STARTS - 1):
         yield {v.name: int(v.choices[rng.integers(len(v.choices))]) for v in space.variables}
-
-
-def terms_of(problem: Problem, point: Point) -> Terms:
-    """Return the terms of one point."""
-    return problem.cost(Points.of([point]))

@@ -291,8 +291,3 @@ class Needs(TermExpressions):
         if not self._quiet:
             terms = tuple(operand.term for operand in operands)
             self.needs.append(Need(kind, terms, detail, self.path, expr, condition))
-
-
-def handle_of(expr: Any) -> int:
-    """Return what tells an expression from any other."""
-    return int(expr.__chandle__())

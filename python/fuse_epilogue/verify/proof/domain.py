@@ -113,14 +113,6 @@ def evaluate_index(expr: Any, values: Mapping[int, Any]) -> Any:
     raise NotIndex(type(expr).__name__)
 
 
-def conjunction(conditions: Sequence[Any]) -> Any:
-    """Return the conjunction of conditions."""
-    result = conditions[0]
-    for condition in conditions[1:]:
-        result = prim.And(result, condition)
-    return result
-
-
 class Domain:
     """Points: all values of some axes for which a condition holds.
 
