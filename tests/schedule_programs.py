@@ -6,6 +6,8 @@ a schedule must see. What is no such convolution is refused (None); never may a 
 
 from __future__ import annotations
 
+import re
+import textwrap
 import zlib
 from typing import Any
 
@@ -16,6 +18,47 @@ from fuse_epilogue.schedules import cpu
 from oracles import assert_same_bits, assert_same_special_values, compile_together, make
 
 LLVM = tvm.target.Target("llvm")
+
+
+#: The buffers of most programs: three channels of 22 columns, with three taps each.
+BUFFERS = "x: (3, 22), w: (3, 3), y: (3, 20)"
+
+
+def conv(
+    term: str = "x[vc, vi + vk] * w[vc, vk]",
+    *,
+    out: str = "y[vc, vi]",
+    update: str = "{out} + {term}",
+    init: str = "T.float32(0)",
+    loops: str = "c, i, k in T.grid(3, 20, 3)",
+    axes: str = 'vc, vi, vk = T.axis.remap("SSR", [c, i, k])',
+    name: str = "conv",
+) -> str:
+    """The statement of a sum, of which programs change a part."""
+    lines = [
+        f"for {loops}:",
+        f'    with T.sblock("{name}"):',
+        textwrap.indent(textwrap.dedent(axes).strip(), " " * 8),
+        "        with T.init():",
+        f"            {out} = {init}",
+        f"        {out} = {update.format(out=out, term=term)}",
+    ]
+    return "\n".join(lines)
+
+
+def each(
+    name: str,
+    store: str,
+    loops: str = "c, i in T.grid(3, 20)",
+    axes: str = 'vc, vi = T.axis.remap("SS", [c, i])',
+) -> str:
+    """A statement that stores element by element."""
+    body = textwrap.indent(textwrap.dedent(f"{axes}\n{store}"), " " * 8)
+    return f'for {loops}:\n    with T.sblock("{name}"):\n{body}'
+
+
+def parameter(name: str, shape: str, dtype: str) -> str:
+    return f"{name}: T.Buffer({shape}, {(dtype or 'float32')!r})"
 
 
 class Programs(dict[str, tuple[Any, str | None]]):
@@ -30,6 +73,17 @@ class Programs(dict[str, tuple[Any, str | None]]):
             return func
 
         return put
+
+    def write(
+        self, name: str, form: str | None, *statements: str, buffers: str = BUFFERS, own: str = ""
+    ) -> None:
+        """Add a program of statements, with buffers as "name: (sizes) type", some its own."""
+        found = re.findall(r"(\w+): (\([^)]*\)) ?(\w*)", buffers)
+        params = ", ".join(parameter(*each) for each in found)
+        made = re.findall(r"(\w+): (\([^)]*\))", own)
+        body = [*(f"{name} = T.sblock_alloc_buffer({shape})" for name, shape in made), *statements]
+        text = f"@T.prim_func(s_tir=True)\ndef {name}({params}):\n"
+        self.add(form)(tvm.script.from_source(text + textwrap.indent("\n".join(body), "    ")))
 
     def known(self) -> list[str]:
         """The names of those that are scheduled."""
