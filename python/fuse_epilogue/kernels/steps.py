@@ -160,7 +160,13 @@ REWRITINGS: dict[str, Rewriting] = {
     "neuron_rows": Rewriting({"alone": bool}, neuron.rows),
     "neuron_row_stages": Rewriting({}, neuron.row_stages),
     "neuron_attention": Rewriting({}, neuron.attention),
+    "neuron_attention_tiles": Rewriting(
+        {"pipelined": int, "together": int, "by_vector": bool}, neuron.attention_tiles
+    ),
     "neuron_conv2d": Rewriting({}, neuron.conv2d),
+    "neuron_conv2d_tiles": Rewriting(
+        {"rows": int, "whole": bool, "by_scalar": bool}, neuron.conv2d_tiles
+    ),
     "neuron_movement": Rewriting({"transposed": bool}, neuron.movement),
     "neuron_update": Rewriting({}, neuron.update),
     "neuron_elements": Rewriting({"loops": int, "alone": bool}, neuron.elements),

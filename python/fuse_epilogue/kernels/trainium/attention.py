@@ -1,7 +1,7 @@
 """The rule for attention on Trainium: both products and the softmax between them in one kernel.
 
     for each head:
-        transpose the keys                     depth on partitions
+        transpose the keys                     depth on partitions, 128 features at a time
         load the values                        keys on partitions
         for tiles of 128 queries:
             scores = queries @ keys            in PSUM, 512 keys at a time
@@ -124,11 +124,6 @@ def find_attention(func: tirx.PrimFunc) -> Found:
         raise NotRewritten(
             "it is not a product, a softmax along its rows and a product with that, all in float32"
         )
-    if pattern.depth.extent > PARTITIONS:
-        raise NotRewritten(
-            f"its heads have {pattern.depth.extent} features, the tensor engine sums over "
-            f"{PARTITIONS} at a time: split them, or schedule the products one by one"
-        )
     if pattern.column.extent > BANK:
         raise NotRewritten(
             f"its values have {pattern.column.extent} columns, a bank of PSUM has {BANK}: split "
@@ -184,8 +179,32 @@ def _check_other(pattern: Pattern, load: Any) -> None:
         )
 
 
-def scheduled(found: Found) -> s_tir.Schedule:
+@dataclass(frozen=True)
+class Tiling:
+    """The tiles of attention.
+
+    Attributes
+    ----------
+    pipelined : int
+        Tiles of queries that are written together: the scores of one come before the result of
+        the one before.
+    together : int
+        Transpositions of 128 x 128 that are copied from PSUM together.
+    by_vector : bool
+        Whether the vector engine copies the transposed shares, not the scalar engine.
+    """
+
+    pipelined: int = 8
+    together: int = BANK // PARTITIONS
+    by_vector: bool = False
+
+
+def scheduled(found: Found, tiling: Tiling = Tiling()) -> s_tir.Schedule:  # noqa: B008 - frozen
     """Schedule attention, for :func:`fuse_epilogue.neuron.emit`."""
     sch = s_tir.Schedule(found.func)
-    rewrite(sch, sch.get_sblock("root"), "neuron_attention")
+    root = sch.get_sblock("root")
+    if tiling == Tiling():
+        rewrite(sch, root, "neuron_attention")
+    else:
+        rewrite(sch, root, "neuron_attention_tiles", **vars(tiling))
     return sch

@@ -15,18 +15,13 @@ from tvm.sym import Analyzer
 
 from ...tir.build import replace as replace_nodes
 from ...tir.walk import substitute, uses
-from .attention import Found, Part
+from .attention import Found, Part, Tiling
 from .tile_writer import Span, TileWriter
 from .tiles import BANK, PARTITIONS
 
 #: Tiles of queries up to which those under a condition are written one by one, each for the keys
 #: that the condition leaves.
 _WRITTEN_OUT = 32
-#: Transpositions of 128 x 128 that are copied from PSUM together.
-_TOGETHER = BANK // PARTITIONS
-
-#: Tiles of queries that are written together.
-_PIPELINED = 8
 
 At = Mapping[str, Any]
 
@@ -41,13 +36,13 @@ class Tile:
         The first one.
     rows : int
         How many there are.
-    looped : bool
-        Whether it is the first of many in a loop over "t".
+    stride : int
+        Queries from one iteration of the loop over "t" to the next; 0 if it is in no loop.
     """
 
     start: int
     rows: int
-    looped: bool = False
+    stride: int = 0
 
 
 @dataclass
@@ -77,18 +72,18 @@ class Rows:
 
 def _at(tile: Tile, at: At, step: str) -> Any:
     """Return the place in a tile along an axis."""
-    start = at["t"] * (PARTITIONS * _PIPELINED) + tile.start if tile.looped else tile.start
+    start = at["t"] * tile.stride + tile.start if tile.stride else tile.start
     return at[step] + start
 
 
-def rewritten(found: Found) -> tirx.PrimFunc:
-    """Write the function: what the step "neuron_attention" does."""
-    return _Writer(found).write()
+def rewritten(found: Found, tiling: Tiling) -> tirx.PrimFunc:
+    """Write the function: what the steps "neuron_attention" and "neuron_attention_tiles" do."""
+    return _Writer(found, tiling).write()
 
 
 class _Writer:
-    def __init__(self, found: Found) -> None:
-        self.found, self.pattern = found, found.pattern
+    def __init__(self, found: Found, tiling: Tiling) -> None:
+        self.found, self.pattern, self.tiling = found, found.pattern, tiling
         self.writer = TileWriter(found.func, str(self.pattern.query.var.ty.dtype))
         self.queries, self.keys = self.pattern.query.extent, self.pattern.key.extent
         self.depth, self.columns = self.pattern.depth.extent, self.pattern.column.extent
@@ -111,18 +106,20 @@ class _Writer:
         )
         self.v = self._values()
         self._rows()
+        many = self.tiling.pipelined
         tiles, rest = divmod(self.queries, PARTITIONS)
         all_tiles = [Tile(tile * PARTITIONS, PARTITIONS) for tile in range(tiles)]
         if not self._depends_on_place() or tiles > _WRITTEN_OUT:
-            pairs = tiles // _PIPELINED
+            pairs = tiles // many
             if pairs:
                 with self.writer.loop("t", pairs):
-                    self._tiles([replace(each, looped=True) for each in all_tiles[:_PIPELINED]])
-            all_tiles = all_tiles[pairs * _PIPELINED :]
+                    stride = PARTITIONS * many
+                    self._tiles([replace(each, stride=stride) for each in all_tiles[:many]])
+            all_tiles = all_tiles[pairs * many :]
         if rest:
             all_tiles.append(Tile(tiles * PARTITIONS, rest))
-        for first in range(0, len(all_tiles), _PIPELINED):
-            self._tiles(all_tiles[first : first + _PIPELINED])
+        for first in range(0, len(all_tiles), many):
+            self._tiles(all_tiles[first : first + many])
 
     def _depends_on_place(self) -> bool:
         """Whether a condition of queries and keys decides about weights."""
@@ -140,33 +137,41 @@ class _Writer:
     def _transposed(
         self, name: str, part: Part, own: Any, tile: Tile, count: int, step: str
     ) -> Any:
-        """Write how an operand comes on the chip, with the depth on partitions."""
+        """Write how an operand comes on the chip, with the depth on partitions: tile, features."""
         writer = self.writer
-        made = writer.tile(f"{name}_tile", (self.depth, count), part.dtype)
+        parts = _cut(self.depth, PARTITIONS)
+        made = writer.tile(f"{name}_tile", (parts[0], len(parts), count), part.dtype)
         if not part.transposed:
-            spans = {"d": Span(self.depth, "P"), step: Span(count)}
-            with writer.block(f"{name}_load", spans) as at:
-                value = self._loaded(part.load, at, {own: _at(tile, at, step)})
-                T.buffer_store(made, value, (at["d"], at[step]))
+            for tile_of_depth, size in enumerate(parts):
+                spans = {"d": Span(size, "P"), step: Span(count)}
+                with writer.block(f"{name}_load", spans) as at:
+                    feature = tile_of_depth * PARTITIONS + at["d"]
+                    value = self._loaded(part.load, at, {own: _at(tile, at, step)}, feature)
+                    T.buffer_store(made, value, (at["d"], tile_of_depth, at[step]))
             return made
-        for first in range(0, count, PARTITIONS * _TOGETHER):
-            size = min(PARTITIONS * _TOGETHER, count - first)
-            transposed = writer.tile(f"{name}_psum", (self.depth, size), part.dtype, "trn.psum")
+        together = self.tiling.together * PARTITIONS
+        for first in range(0, count, together):
+            size = min(together, count - first)
+            natural = []
             for place in range(0, size, PARTITIONS):
                 rows = min(PARTITIONS, size - place)
                 here = replace(tile, start=tile.start + first + place)
-                natural = writer.tile(f"{name}_rows", (rows, self.depth), part.dtype)
-                with writer.block(
-                    f"{name}_load", {step: Span(rows, "P"), "d": Span(self.depth)}
-                ) as at:
-                    value = self._loaded(part.load, at, {own: _at(here, at, step)})
-                    T.buffer_store(natural, value, (at[step], at["d"]))
-                spans = {"d": Span(self.depth, "P"), step: Span(rows)}
-                with writer.block(f"{name}_transpose", spans) as at:
-                    value = natural[at[step], at["d"]]
-                    T.buffer_store(transposed, value, (at["d"], place + at[step]))
-            with writer.block(f"{name}_copy", {"d": Span(self.depth, "P"), step: Span(size)}) as at:
-                T.buffer_store(made, transposed[at["d"], at[step]], (at["d"], first + at[step]))
+                natural.append(writer.tile(f"{name}_rows", (rows, self.depth), part.dtype))
+                spans = {step: Span(rows, "P"), "d": Span(self.depth)}
+                with writer.block(f"{name}_load", spans) as at:
+                    value = self._loaded(part.load, at, {own: _at(here, at, step)}, at["d"])
+                    T.buffer_store(natural[-1], value, (at[step], at["d"]))
+            for tile_of_depth, depth in enumerate(parts):
+                transposed = writer.tile(f"{name}_psum", (depth, size), part.dtype, "trn.psum")
+                for place, rows in enumerate(natural):
+                    spans = {"d": Span(depth, "P"), step: Span(int(rows.shape[0]))}
+                    with writer.block(f"{name}_transpose", spans) as at:
+                        value = rows[at[step], tile_of_depth * PARTITIONS + at["d"]]
+                        T.buffer_store(transposed, value, (at["d"], place * PARTITIONS + at[step]))
+                spans = {"d": Span(depth, "P"), step: Span(size)}
+                with writer.block(f"{name}_copy", spans) as at:
+                    value = transposed[at["d"], at[step]]
+                    T.buffer_store(made, value, (at["d"], tile_of_depth, first + at[step]))
         return made
 
     def _values(self) -> Any:
@@ -177,9 +182,9 @@ class _Writer:
         made = loaded = writer.tile("v_tile", (rows, tiles, self.columns), part.dtype)
         if part.dtype != "float32":
             made = writer.tile("v_wide", (rows, tiles, self.columns), "float32")
-        whole = self.keys // PARTITIONS
+        whole, together = self.keys // PARTITIONS, self.tiling.together
         pieces = [
-            (tile, min(_TOGETHER, whole - tile), PARTITIONS) for tile in range(0, whole, _TOGETHER)
+            (tile, min(together, whole - tile), PARTITIONS) for tile in range(0, whole, together)
         ]
         if self.keys % PARTITIONS:
             pieces.append((whole, 1, self.keys % PARTITIONS))
@@ -220,11 +225,11 @@ class _Writer:
             T.buffer_store(made, value, (at["q"], at["key"] if along else 0))
         return made
 
-    def _loaded(self, load: Any, at: At, own: dict[Any, Any]) -> Any:
+    def _loaded(self, load: Any, at: At, own: dict[Any, Any], feature: Any = None) -> Any:
         """Return an element of a parameter at some place."""
         table = {**self._heads(at), **own}
-        if "d" in at:
-            table[self.pattern.depth.var] = at["d"]
+        if feature is not None:
+            table[self.pattern.depth.var] = feature
         return substitute(substitute(load, table), self.writer.parameters)
 
     def _heads(self, at: At) -> dict[Any, Any]:
@@ -288,7 +293,7 @@ class _Writer:
         The others are at the end; a condition must leave them out, for all of the queries.
         """
         weight, share = self.pattern.weight, self.pattern.share
-        if tile.looped or not isinstance(weight, prim.Select) or not isinstance(share, prim.Select):
+        if tile.stride or not isinstance(weight, prim.Select) or not isinstance(share, prim.Select):
             return self.keys, None
         constant = isinstance(weight.false_value, prim.FloatImm)
         if not constant or not tvm_ffi.structural_equal(weight.condition, share.condition):
@@ -313,16 +318,23 @@ class _Writer:
         """Write the product of queries and some keys, and the weights of that."""
         writer, rows = self.writer, own.tile.rows
         scores = writer.tile("scores", (rows, count), "float32", "trn.psum")
+        parts = _cut(self.depth, PARTITIONS)
         spans = {
+            "tile": Span(len(parts), "", summed=True),
             "q": Span(rows, "lhs_F"),
             "key": Span(count, "rhs_F"),
-            "d": Span(self.depth, "P", summed=True),
+            "d": Span(parts[0], "P", summed=True),
         }
         with writer.block("product", spans) as at:
+            if parts[-1] < parts[0]:
+                T.where(at.loops["tile"] * PARTITIONS + at.loops["d"] < self.depth)
             place = at["q"], at["key"]
             with T.init():
                 T.buffer_store(scores, tirx.const(0, "float32"), place)
-            factors = [q[at["d"], at["q"]], self.k[at["d"], first + at["key"]]]
+            factors = [
+                q[at["d"], at["tile"], at["q"]],
+                self.k[at["d"], at["tile"], first + at["key"]],
+            ]
             a, b = (T.cast(each, "float32") for each in factors)
             T.buffer_store(scores, scores[place] + a * b, place)
         with writer.block("weigh", {"q": Span(rows, "P"), "key": Span(count)}) as at:
@@ -369,8 +381,9 @@ class _Writer:
         tiles = math.ceil(keys / PARTITIONS)
         size = min(PARTITIONS, keys)
         copied = writer.tile("shares_tile", (size, tiles, rows), "float32")
-        for first in range(0, tiles, _TOGETHER):
-            parts = range(first, min(first + _TOGETHER, tiles))
+        together = self.tiling.together
+        for first in range(0, tiles, together):
+            parts = range(first, min(first + together, tiles))
             counts = [min(PARTITIONS, keys - part * PARTITIONS) for part in parts]
             psum = writer.tile("shares_psum", (size, len(parts), rows), "float32", "trn.psum")
             for place, (part, count) in enumerate(zip(parts, counts, strict=True)):
@@ -379,8 +392,9 @@ class _Writer:
                     T.buffer_store(psum, value, (at["key"], place, at["q"]))
             for place, many, count in _pieces(counts):
                 spans = {"key": Span(count, "P"), "tile": Span(many), "q": Span(rows)}
-                # The vector engine is busier than the scalar one.
-                with writer.block("copy", spans, engine="scalar") as at:
+                # The vector engine is busier than the scalar one, mostly.
+                engine = "vector" if self.tiling.by_vector else "scalar"
+                with writer.block("copy", spans, engine=engine) as at:
                     part = place + at["tile"]
                     value = psum[at["key"], part, at["q"]]
                     T.buffer_store(copied, value, (at["key"], first + part, at["q"]))
@@ -422,6 +436,11 @@ class _Writer:
         for axis in (*pattern.batch, pattern.query, pattern.column):
             analyzer.bind(axis.var, self._range(0, axis.extent))
         return analyzer.simplify(index)
+
+
+def _cut(size: int, most: int) -> list[int]:
+    """Return a size cut into pieces, of which the last one may be smaller."""
+    return [min(most, size - start) for start in range(0, size, most)]
 
 
 def _pieces(sizes: list[int]) -> list[tuple[int, int, int]]:

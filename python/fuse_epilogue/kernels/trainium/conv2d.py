@@ -12,6 +12,7 @@ The weights are transposed once, for all images.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from tvm import s_tir, tirx
 from tvm.ir import TensorLoad, prim
 
 from ...neuron.machine import Machine
+from ...neuron.trace import ITEMSIZE
 from ...recognize.stages import Axis, Program, Stage, inlined, read_program
 from ...rewrites.step import NotRewritten, rewrite
 from ...tir.affine import affine_of
@@ -26,7 +28,10 @@ from ...tir.build import replace
 from ...tir.walk import handle, loads, substitute, uses
 from ..choice import Choice
 from .rule import TransposingRule
-from .tiles import BANK, FLOATS, best, is_fixed
+from .tiles import BANK, FLOATS, PARTITIONS, best, is_fixed
+
+#: Bytes of a partition up to which an image stays in SBUF as a whole.
+_WHOLE_IMAGE = 1 << 16
 
 
 class Conv2d(TransposingRule):
@@ -276,8 +281,39 @@ def _check_other(found: Found, load: Any) -> None:
         raise NotRewritten(f"'{name}' has neither a value for a channel nor the result's shape")
 
 
-def scheduled(found: Found) -> s_tir.Schedule:
+@dataclass(frozen=True)
+class Tiling:
+    """The tiles of a convolution.
+
+    Attributes
+    ----------
+    rows : int
+        Rows of the result whose sums are in a bank of PSUM together.
+    whole : bool
+        Whether an image is loaded as a whole, not the rows of a block.
+    by_scalar : bool
+        Whether the scalar engine computes what follows the sums, not the usual one.
+    """
+
+    rows: int
+    whole: bool
+    by_scalar: bool = False
+
+
+def usual_tiling(found: Found) -> Tiling:
+    """Return a tiling that is good: as many rows as a bank holds, small images as a whole."""
+    rows = max(1, min(found.row.extent, BANK // found.column.extent))
+    tiles = math.ceil(found.channel.extent / PARTITIONS)
+    width = found.shape[3] * ITEMSIZE[found.dtype] * tiles
+    return Tiling(rows, width * found.shape[2] <= _WHOLE_IMAGE)
+
+
+def scheduled(found: Found, tiling: Tiling | None = None) -> s_tir.Schedule:
     """Schedule a convolution, for :func:`fuse_epilogue.neuron.emit`."""
     sch = s_tir.Schedule(found.func)
-    rewrite(sch, sch.get_sblock("root"), "neuron_conv2d")
+    root = sch.get_sblock("root")
+    if tiling is None or tiling == usual_tiling(found):
+        rewrite(sch, root, "neuron_conv2d")
+    else:
+        rewrite(sch, root, "neuron_conv2d_tiles", **vars(tiling))
     return sch

@@ -10,36 +10,32 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm.script.ir_builder import tirx as T
 
-from ...neuron.trace import ITEMSIZE
 from ...tir.build import replace
 from ...tir.walk import substitute, uses
-from .conv2d import Found
+from .conv2d import Found, Tiling
 from .tile_writer import Span, TileWriter
 from .tiles import BANK, PARTITIONS
 
-#: Bytes of a partition up to which an image stays in SBUF as a whole.
-_WHOLE_IMAGE = 1 << 16
 #: Transpositions of 128 x 128 that are copied from PSUM together.
 _TOGETHER = BANK // PARTITIONS
 
 At = Mapping[str, Any]
 
 
-def rewritten(found: Found) -> tirx.PrimFunc:
-    """Write the function: what the step "neuron_conv2d" does."""
-    return _Writer(found).write()
+def rewritten(found: Found, tiling: Tiling) -> tirx.PrimFunc:
+    """Write the function: what the steps "neuron_conv2d" and "neuron_conv2d_tiles" do."""
+    return _Writer(found, tiling).write()
 
 
 class _Writer:
-    def __init__(self, found: Found) -> None:
+    def __init__(self, found: Found, tiling: Tiling) -> None:
         self.found = found
         self.writer = TileWriter(found.func, str(found.row.var.ty.dtype))
         self.taps = found.tap_row.extent * found.tap_column.extent
         self.tiles = math.ceil(found.channel.extent / PARTITIONS)
         self.partitions = min(PARTITIONS, found.channel.extent)
-        self.rows = max(1, min(found.row.extent, BANK // found.column.extent))
-        width = found.shape[3] * ITEMSIZE[found.dtype] * self.tiles
-        self.whole = width * found.shape[2] <= _WHOLE_IMAGE
+        self.rows, self.whole = tiling.rows, tiling.whole
+        self.engine = "scalar" if tiling.by_scalar else ""
 
     def write(self) -> tirx.PrimFunc:
         """Write everything."""
@@ -212,7 +208,7 @@ class _Writer:
                 T.buffer_store(tiles[text], own(load, at), (at["o"], at["h"], at["w"]))
         shape = (size, rows, found.column.extent)
         made = writer.tile("result", shape, str(found.output.dtype))
-        with writer.block("out", spans) as at:
+        with writer.block("out", spans, self.engine) as at:
             index = at["o"], at["h"], at["w"]
 
             def load(node: Any) -> Any:

@@ -11,6 +11,7 @@ for tiles of 128 rows:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -291,8 +292,15 @@ class StagesWriter:
 # ---- Scheduling ---------------------------------------------------------------------------------
 
 
-def scheduled(found: Stages) -> s_tir.Schedule:
-    """Schedule stages along the same rows, for :func:`fuse_epilogue.neuron.emit`."""
+def scheduled(found: Stages, engines: Sequence[str] = ()) -> s_tir.Schedule:
+    """Schedule stages along the same rows, for :func:`fuse_epilogue.neuron.emit`.
+
+    Parameters
+    ----------
+    found : Stages
+    engines : Sequence[str]
+        Engine of each stage; the usual one where it is empty, or for all if there are none.
+    """
     sch = found.sch.copy()
     rewrite(sch, sch.get_sblock("root"), "neuron_row_stages")
     outer = len(found.matrices)
@@ -307,6 +315,8 @@ def scheduled(found: Stages) -> s_tir.Schedule:
         sch.compute_at(block, at, preserve_unit_loops=True)
         columns = bool(stage.reduced) or "n" in found.letters(stage)
         mark(sch, *sch.get_loops(block)[-1 - columns :])
+        if engines and engines[place]:
+            sch.annotate(block, "nki_engine", engines[place])
     for name, (_, letters) in found.tiles.items():
         block = sch.get_sblock(name)
         sch.set_scope(block, 0, "trn.sbuf")

@@ -39,6 +39,15 @@ class NeuronRule(ABC):
     def _choose(self, func: tirx.PrimFunc, core: Machine) -> Choice: ...
 
 
+#: Why data have to be finite where the tensor engine transposes.
+SPOILS = "the tensor engine of trn1 spoils elements beside infinities and NaN when it transposes"
+
+
+def spoils(core: Machine, finite: bool) -> bool:
+    """Return whether a machine's tensor engine cannot transpose the data as they are."""
+    return core.name == "trn1" and not finite
+
+
 class TransposingRule(NeuronRule):
     """A rule whose kernels transpose on the tensor engine.
 
@@ -55,11 +64,7 @@ class TransposingRule(NeuronRule):
 
     def _refused(self, core: Machine) -> Choice | None:
         """Return why a machine's tensor engine cannot transpose any data, None if it can."""
-        if core.name != "trn1" or self.finite:
+        if not spoils(core, self.finite):
             return None
         finite = f"schedules.neuron.{type(self).__name__}(finite=True)"
-        return Choice(
-            "",
-            "the tensor engine of trn1 spoils elements beside infinities and NaN when it "
-            f"transposes: use {finite} if there are none",
-        )
+        return Choice("", f"{SPOILS}: use {finite} if there are none")

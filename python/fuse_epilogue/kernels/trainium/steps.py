@@ -13,8 +13,10 @@ from tvm import s_tir, tirx
 
 from ...rewrites.step import NotRewritten
 from . import attention_blocks, channel_conv, conv2d_blocks, product_blocks
+from .attention import Tiling as AttentionTiling
 from .attention import find_attention
-from .conv2d import find_conv2d
+from .conv2d import Tiling as ConvTiling
+from .conv2d import find_conv2d, usual_tiling
 from .movement import moved
 from .outline import part_of, put_back
 from .products import product_in
@@ -22,7 +24,7 @@ from .row_blocks import REST, RowWriter
 from .row_reduction import elements_in, reduced_in
 from .row_stages import rewritten as stages_rewritten
 from .stream_update import rewritten as update_rewritten
-from .tiles import PARTITIONS
+from .tiles import BANK, PARTITIONS
 
 
 def product(func: tirx.PrimFunc, block: str, alone: bool) -> tirx.PrimFunc:
@@ -54,7 +56,20 @@ def row_stages(func: tirx.PrimFunc, _: str) -> tirx.PrimFunc:
 
 def attention(func: tirx.PrimFunc, _: str) -> tirx.PrimFunc:
     """Rewrite attention in tiles, see :mod:`.attention_blocks`."""
-    return put_back(func, func, attention_blocks.rewritten(find_attention(func)))
+    return put_back(func, func, attention_blocks.rewritten(find_attention(func), AttentionTiling()))
+
+
+def attention_tiles(
+    func: tirx.PrimFunc, _: str, pipelined: int, together: int, by_vector: bool
+) -> tirx.PrimFunc:
+    """Rewrite attention in other tiles than the usual ones, see :mod:`.attention`."""
+    if pipelined < 1 or not 1 <= together <= BANK // PARTITIONS:
+        raise NotRewritten(
+            f"it cannot be in {pipelined} tiles of queries, {together} transpositions together: at "
+            f"least 1, and from 1 to {BANK // PARTITIONS}"
+        )
+    tiling = AttentionTiling(pipelined, together, by_vector)
+    return put_back(func, func, attention_blocks.rewritten(find_attention(func), tiling))
 
 
 def update(func: tirx.PrimFunc, _: str) -> tirx.PrimFunc:
@@ -64,7 +79,20 @@ def update(func: tirx.PrimFunc, _: str) -> tirx.PrimFunc:
 
 def conv2d(func: tirx.PrimFunc, _: str) -> tirx.PrimFunc:
     """Rewrite a 2-D convolution in tiles, see :mod:`.conv2d_blocks`."""
-    return put_back(func, func, conv2d_blocks.rewritten(find_conv2d(func)))
+    found = find_conv2d(func)
+    return put_back(func, func, conv2d_blocks.rewritten(found, usual_tiling(found)))
+
+
+def conv2d_tiles(
+    func: tirx.PrimFunc, _: str, rows: int, whole: bool, by_scalar: bool
+) -> tirx.PrimFunc:
+    """Rewrite a 2-D convolution in other tiles than the usual ones, see :mod:`.conv2d`."""
+    found = find_conv2d(func)
+    most = usual_tiling(found).rows
+    if not 1 <= rows <= most:
+        raise NotRewritten(f"a bank of PSUM has room for 1 to {most} rows of its sums, not {rows}")
+    tiling = ConvTiling(rows, whole, by_scalar)
+    return put_back(func, func, conv2d_blocks.rewritten(found, tiling))
 
 
 def movement(func: tirx.PrimFunc, _: str, transposed: bool) -> tirx.PrimFunc:
