@@ -241,9 +241,7 @@ class Elementwise(Moves):
             self.view(value, ordered, (*free, *over), block),
             f"axis={axis}",
         ]
-        if engine == "gpsimd":
-            arguments.append("engine=nisa.gpsimd_engine")
-        elif engine not in (None, "vector"):
+        if engine not in (None, "vector"):
             raise EmitError("engine", f"block '{block}'", f"the {engine} engine does not reduce")
         self.text.call("nisa.tensor_reduce", arguments)
         self._widen(target, ordered, free, block)

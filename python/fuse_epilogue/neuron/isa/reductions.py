@@ -67,7 +67,7 @@ def run_partitions(dst: np.ndarray, args: Arguments) -> None:
 ROWS = (
     Instruction(
         "tensor_reduce",
-        ("vector", "gpsimd"),
+        ("vector",),
         parameters(
             "dst:dst op:reducer data:tile axis:axes negate:flag keepdims:flag",
             negate=False,
