@@ -280,6 +280,8 @@ def _side(sch: s_tir.Schedule, side: Side, at: Any, product: Product) -> None:
     rows, row = split(sch, row, PARTITIONS)
     sch.reorder(rows, outer, partition, depth, row)
     mark(sch, partition, depth, row)
+    # Its clock is faster than that of the vector engine, and it computes at most the results.
+    sch.annotate(tile, "nki_engine", "scalar")
     transposed = sch.get_sblock(f"{side.name}_turned")
     sch.set_scope(transposed, 0, "trn.psum")
     sch.compute_at(transposed, outer, preserve_unit_loops=True)

@@ -209,9 +209,8 @@ class TrainiumProduct(OnTrainium):
         engine = points["engine"] > 0
         waits, done = self._waits(points)
         more = {
-            "vector": (copying + np.where(engine & (last == "vector"), 0.0, results))
-            * cycle(core, "vector"),
-            "scalar": np.where(engine, results, 0.0) * cycle(core, "scalar"),
+            "vector": np.where(engine & (last == "vector"), 0.0, results) * cycle(core, "vector"),
+            "scalar": (copying + np.where(engine, results, 0.0)) * cycle(core, "scalar"),
             "dma": short + done,
         }
         # The busier the DMA engines are, the more often products wait for them. The exponent is an
@@ -290,7 +289,7 @@ class TrainiumProduct(OnTrainium):
         full = 2 * self._banks(points) > core.psum_bytes // core.psum_bank_bytes
         waits = np.where(full, blocks - 1, 0) * results / tiles
         # The first products of a block wait for the last tiles that are transposed for it.
-        transposed = BANK * cycle(core, "vector") + 2 * core.semaphore_cycles * cycle(
+        transposed = BANK * cycle(core, "scalar") + 2 * core.semaphore_cycles * cycle(
             core, "tensor"
         )
         again = np.where(points["left"] > 0, -(-m // rows), blocks)
