@@ -14,8 +14,8 @@ from tvm import s_tir, te
 from tvm.relax import op
 
 from conv_traces import stored
-from fuse_epilogue import schedules
-from fuse_epilogue.kernels.trainium import conv2d_blocks
+from fuse_epilogue import plan, schedules
+from fuse_epilogue.kernels.trainium import conv2d
 from fuse_epilogue.neuron import Kernel, emit
 from fuse_epilogue.schedules.neuron import Conv2d
 from row_operators import function
@@ -73,7 +73,7 @@ def test_computes_the_convolution(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["fused", "several blocks of rows"])
 def test_images_that_are_too_large_come_by_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conv2d_blocks, "_WHOLE_IMAGE", 0)
+    monkeypatch.setattr(conv2d, "_WHOLE_IMAGE", 0)
     compare(function(*CASES[name]))
 
 
@@ -177,9 +177,10 @@ def test_the_trace_replays() -> None:
     tvm.ir.assert_structural_equal(again.mod, sch.mod)
 
 
-def test_apply_takes_the_rule() -> None:
+def test_apply_takes_the_plan() -> None:
     func = function(*CASES["1 x 1"])
-    assert emit(schedules.apply(func, "trn2")).source == kernel_of(func).source
+    planned = emit(plan(func, "trn2").apply(func))
+    assert emit(schedules.apply(func, "trn2")).source == planned.source
 
 
 def test_the_tensor_engine_is_busy_most_of_the_time() -> None:

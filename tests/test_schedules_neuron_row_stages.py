@@ -12,7 +12,7 @@ import tvm
 from tvm import s_tir
 from tvm.relax import op
 
-from fuse_epilogue import schedules
+from fuse_epilogue import plan, schedules
 from fuse_epilogue.neuron import Kernel, emit
 from fuse_epilogue.schedules.neuron import RowStages
 from row_operators import ROWS, function
@@ -154,11 +154,11 @@ def test_the_trace_replays() -> None:
     tvm.ir.assert_structural_equal(again.mod, sch.mod)
 
 
-def test_apply_takes_the_rule() -> None:
+def test_apply_takes_the_plan() -> None:
     func = function(OPERATORS["layer-norm"][0], [(256, 64), (64,), (64,)])
     kernel = emit(schedules.apply(func, "trn2"))
-    assert kernel.source == kernel_of(func).source
-    assert schedules.explain(func, "trn2").splitlines()[-1].startswith("RowStages: all columns")
+    assert kernel.source == emit(plan(func, "trn2").apply(func)).source
+    assert schedules.explain(func, "trn2").startswith("plan: row stages: rows 128, stage_")
 
 
 def test_softmax_takes_its_exponentials_in_one_instruction() -> None:

@@ -165,6 +165,17 @@ NEURON_CORE = Backend(
         Kind("product", _PRODUCT, trainium.find_product),
         Kind("products", ("batch", *_PRODUCT), trainium.find_products),
         Kind("rows", _ROWS, trainium.find_rows),
+        Kind(
+            "attention",
+            ("heads", "queries", "keys", "features", "columns"),
+            trainium.find_attention,
+        ),
+        Kind(
+            "conv2d",
+            ("images", "out_channels", "rows", "columns", "channels", "taps"),
+            trainium.find_conv_2d,
+        ),
+        Kind("row stages", ("matrices", "m", "n"), trainium.find_stages),
     ),
     fusions=ON_TRAINIUM,
     terms=MappingProxyType(
@@ -177,7 +188,7 @@ NEURON_CORE = Backend(
     is_sum=False,
     is_timed=False,
     takes_finite=True,
-    otherwise="schedule it by hand; softmax, norms, attention and elementwise functions have rules "
+    otherwise="schedule it by hand; elementwise functions and those that move elements have rules "
     "in fuse_epilogue.schedules",
     compile=lambda sch, _: emit(sch),
 )

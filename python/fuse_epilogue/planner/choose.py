@@ -132,7 +132,7 @@ def plan(
             return chosen
     known = ", ".join(kind.name for kind in backend.kinds)
     raise UnknownFunctionError(
-        f"the planner does not know this function; it knows {known}, each with one reduction, "
+        f"the planner does not know this function; it knows {known}, each with "
         f"fixed sizes, loops that start at 0 and nothing scheduled: {backend.otherwise}"
     )
 

@@ -8,8 +8,10 @@ from typing import Any
 
 from tvm import s_tir
 
+from ....kernels.trainium.rule import SPOILS, spoils
 from ....kernels.trainium.unfused import Unfused
 from ....neuron import CheckError, KernelError
+from ....neuron.machine import Machine
 from ....tir.affine import as_constant
 from ....tir.walk import handle, loads
 
@@ -39,6 +41,18 @@ def check_sizes(sizes: Mapping[str, int]) -> None:
             f"{which} are {steps:.3g} steps, more than the {MOST_STEPS:.3g} that are counted: make "
             "the function for a part of these sizes"
         )
+
+
+def check_transposing(core: Machine, finite: bool) -> None:
+    """Do nothing where a machine's tensor engine transposes the data as they are.
+
+    Raises
+    ------
+    ValueError
+        The tensor engine spoils data that are not finite, and `finite` is not said.
+    """
+    if spoils(core, finite):
+        raise ValueError(f"{SPOILS}: say finite=True if there are none, {_WAY_OUT}")
 
 
 def check_in_place(apart: Unfused) -> None:

@@ -20,29 +20,22 @@ from tvm import s_tir, tirx
 from ....kernels.trainium import row_reduction as elements
 from ....kernels.trainium.row_blocks import Rows
 from ....kernels.trainium.unfused import Unfused, is_followed, unfused_parts
-from ....neuron import CheckError, EmitError, KernelError, emit
-from ....neuron.kernel import Kernel
 from ....neuron.machine import Machine
 from ....neuron.trace import ITEMSIZE
 from ....rewrites.epilogue import NONE
 from ....rewrites.prepare import Prepare, prepare
-from ..cost import Terms
 from ..patterns import refuse_empty
-from ..problem import LONGEST, ExactCosts
 from ..request import Request
-from ..space import Constraint, Point, Points, Space, Variable
+from ..space import Constraint, Point, Points, Variable
 from .buffers import IN_FLIGHT
-from .refused import beyond, check_in_place, read_beyond, reason
+from .predicted import Predicted
+from .refused import beyond, check_in_place, read_beyond
 from .work import Work, cycle, rate, start, stretched
 
 #: The value of "fusion" where there is one kernel without HBM in between.
 FUSED = 1
 #: What its values are called.
 LABELS = ("none", "fused")
-#: Errors of a point without a kernel: in its loops, in emitting it, or in running it.
-NO_KERNEL = (s_tir.ScheduleError, EmitError, KernelError)
-#: Among the kernels that are kept: that of the last point.
-_LAST = -1
 
 
 @dataclass(frozen=True)
@@ -119,7 +112,7 @@ def find_ways(request: Request, find: Callable[[tirx.PrimFunc, Prepare], Any]) -
 
 
 @dataclass(frozen=True)
-class OnTrainium(ExactCosts):
+class OnTrainium(Predicted):
     """The part that all problems on Trainium share.
 
     Attributes
@@ -135,26 +128,11 @@ class OnTrainium(ExactCosts):
 
     #: The variables on which it depends what a schedule begins with: see `write`.
     written_by: ClassVar[tuple[str, ...]] = ("fusion", "rest")
-    missing: ClassVar[tuple[str, ...]] = ()
-
-    @property
-    def exact_costs(self) -> ExactCosts:
-        """Its own: predictions of kernels."""
-        return self
 
     @property
     def func(self) -> tirx.PrimFunc:
         """The function, not scheduled."""
         return self.ways.func
-
-    @property
-    def space(self) -> Space:
-        """The space of choices."""
-        raise NotImplementedError
-
-    def work(self, points: Points) -> Work:
-        """Return what the kernels of points ask of the machine."""
-        raise NotImplementedError
 
     def write(self, sch: s_tir.Schedule, found: Any, point: Point, alone: bool) -> None:
         """Write the match again, fused or the reduction `alone`."""
@@ -221,97 +199,7 @@ class OnTrainium(ExactCosts):
             return work
         return work.and_then(_elements(rest, self.core, points["rest"]), self.is_apart(points))
 
-    # ---- Cost --------------------------------------------------------------------------------
-
-    def cost(self, points: Points) -> Terms:
-        """Return a bound below the latency: see :mod:`.work`."""
-        return self.work(points).terms(points.size)
-
-    def estimate(self, points: Points) -> np.ndarray:
-        """Return an estimate of the latency, in seconds."""
-        found: np.ndarray = np.broadcast_to(self.work(points).estimate(), (points.size,))
-        return found
-
-    def steps(self, points: Points) -> np.ndarray:
-        """Return an estimate of the time that exact costs take: :attr:`.work.Work.steps`."""
-        found: np.ndarray = np.broadcast_to(self.work(points).steps, (points.size,))
-        return found
-
-    def exact(self, point: Point) -> float:
-        """Return the predicted latency in seconds; infinite if no kernel can be made."""
-        try:
-            kernel = self.kernel(point)
-            seconds = kernel.predict(self.core).latency_ms * 1e-3
-        except NO_KERNEL as error:
-            self._reasons.append(reason(error))
-            return float("inf")
-        if seconds < self._least.get(point["fusion"], float("inf")):
-            # The best one of a way will be asked for again: whether it is possible.
-            self._least[point["fusion"]] = seconds
-            self._kernels[point["fusion"]] = dict(point), kernel
-        return seconds
-
-    def is_possible(self, point: Point) -> bool:
-        """Whether the kernel of a point keeps the rules of the machine.
-
-        Whether it can be written; all that is known of a kernel that takes too long to examine.
-        """
-        try:
-            kernel = self.kernel(point)
-            if self.steps(Points.of([point]))[0] <= LONGEST:
-                kernel.check(self.core)
-        except (*NO_KERNEL, CheckError) as error:
-            self._reasons.append(reason(error))
-            return False
-        return True
-
-    def range_of(self, point: Point) -> tuple[float, float] | None:
-        """Return the ends of a point's predicted latency in seconds, None for a long kernel."""
-        if self.steps(Points.of([point]))[0] > LONGEST:
-            return None
-        least, most = self.kernel(point).predict(self.core).range_ms
-        return least * 1e-3, most * 1e-3
-
-    def kernel(self, point: Point) -> Kernel:
-        """Return the kernel of a point of the space; the last and the best of a way are kept."""
-        for known, kernel in self._kernels.values():
-            if known == point:
-                return kernel
-        self._kernels.pop(_LAST, None)  # Its trace may be large: not two of them at once.
-        kernel = emit(self._scheduled(point))
-        self._kernels[_LAST] = dict(point), kernel
-        return kernel
-
-    @cached_property
-    def _kernels(self) -> dict[int, tuple[Point, Kernel]]:
-        """By the way to fuse, or `_LAST`."""
-        return {}
-
-    @cached_property
-    def _least(self) -> dict[int, float]:
-        return {}
-
-    @property
-    def why_impossible(self) -> str:
-        """Reason why the first of the points without a kernel has none, or ""."""
-        return next(iter(self._reasons), "")
-
-    @cached_property
-    def _reasons(self) -> list[str]:
-        return []
-
     # ---- Schedule ----------------------------------------------------------------------------
-
-    def apply(self, point: Point) -> s_tir.Schedule:
-        """Return the scheduled function.
-
-        Raises
-        ------
-        ValueError
-            The point is not one of the space.
-        """
-        self.space.check(point)
-        return self._scheduled(point)
 
     def _scheduled(self, point: Point) -> s_tir.Schedule:
         """Return the function scheduled for a point of the space."""
@@ -345,9 +233,6 @@ class OnTrainium(ExactCosts):
     @cached_property
     def _begun(self) -> dict[tuple[int, ...], s_tir.Schedule]:
         return {}
-
-    def resized(self, name: str, size: int) -> None:
-        """Return None: another size is another function."""
 
 
 def _elements(rest: Rows, core: Machine, width: Any) -> Work:

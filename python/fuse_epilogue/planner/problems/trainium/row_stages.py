@@ -1,0 +1,156 @@
+"""Reductions of the same rows and what is between them, on Trainium: softmax, norms.
+
+All columns of 128 rows are on the chip at once, one stage after the other. Which engine computes a
+stage is to be chosen: they work at the same time, each on another tile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+from tvm import s_tir, tirx
+
+from ....kernels.trainium.row_stages import Stages, find_row_stages, scheduled
+from ....neuron import emit
+from ....neuron.machine import Machine
+from ....neuron.trace import ITEMSIZE
+from ....rewrites.step import NotRewritten
+from ..patterns import refuse_empty
+from ..request import Request
+from ..space import Point, Points, Space, Variable
+from .predicted import NO_KERNEL, Predicted
+from .refused import check_sizes
+from .work import Work, cycle, rate, size_of, start
+
+#: Engines by the value of a variable: the usual one, and others.
+_ENGINES = ("", "scalar", "gpsimd")
+_LABELS = ("the usual one", "the scalar engine", "GpSimd")
+#: Stages up to which each is a variable; of more, the last ones.
+_MOST_STAGES = 6
+
+
+@dataclass(frozen=True)
+class TrainiumRowStages(Predicted):
+    """Stages along the same rows, on one NeuronCore.
+
+    Attributes
+    ----------
+    function : tvm.tirx.PrimFunc
+    stages : Stages
+        The match.
+    core : Machine
+    """
+
+    function: tirx.PrimFunc
+    stages: Stages
+    core: Machine
+
+    kind = "row stages"
+
+    @property
+    def func(self) -> tirx.PrimFunc:
+        """The function, not scheduled."""
+        return self.function
+
+    @property
+    def dtype(self) -> str:
+        """Type of what goes in."""
+        return str(self.func.params[0].ty.dtype)
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Matrices, rows and columns."""
+        found = self.stages
+        matrices = prod(found.size(letter) for letter in found.matrices)
+        return {"matrices": matrices, "m": found.size("m"), "n": found.size("n")}
+
+    @cached_property
+    def _chosen(self) -> dict[str, int]:
+        """The stages whose engine is chosen, by the names of the variables."""
+        # Only the vector engine reduces.
+        own = [at for at, stage in enumerate(self.stages.stages) if not stage.reduced]
+        return {f"stage_{at}": at for at in own[-_MOST_STAGES:]}
+
+    @cached_property
+    def space(self) -> Space:
+        """The space of choices: SBUF either holds all columns of 128 rows, or no point does."""
+        rows = min(self.core.partitions, self.sizes["m"])
+        variables = [Variable("rows", (rows,), "rows", "rows of a tile, one for each partition")]
+        for name, at in self._chosen.items():
+            meaning = f"what computes '{self.stages.stages[at].name}'"
+            choices = tuple(n for n in range(len(_ENGINES)) if not n or self._computes(at, n))
+            labels = tuple(_LABELS[n] for n in choices)
+            variables.append(Variable(name, choices, "", meaning, labels))
+        return Space(tuple(variables))
+
+    def _computes(self, at: int, engine: int) -> bool:
+        """Whether an engine has instructions for a stage."""
+        engines = [_ENGINES[engine] if at == place else "" for place in range(at + 1)]
+        engines += [""] * (len(self.stages.stages) - len(engines))
+        try:
+            emit(scheduled(self.stages, engines))
+        except NO_KERNEL:
+            return False
+        return True
+
+    def work(self, points: Points) -> Work:
+        """Return what the kernels of points ask of the machine."""
+        core, found = self.core, self.stages
+        matrices, m, n = self.sizes.values()
+        tiles = matrices * -(-m // core.partitions)
+        moved = size_of(found.result)
+        for load, letters in found.tiles.values():
+            elements = prod(found.size(x) for x in letters if x != "p")
+            moved += elements * ITEMSIZE[str(load.source.ty.dtype)]
+        busy: dict[str, Any] = {}
+        for at, stage in enumerate(found.stages):
+            wide = n if stage.reduced or "n" in found.letters(stage) else 1
+            cycles = tiles * (wide + core.access_cycles)
+            engine = np.zeros(points.size, np.int64)
+            for name, place in self._chosen.items():
+                engine = points[name] if place == at else engine
+            for value, own in enumerate(("vector", *_ENGINES[1:])):
+                spent = np.where(engine == value, cycles * cycle(core, own), 0.0)
+                busy[own] = busy.get(own, 0.0) + spent
+        waits = 2 * start(core) + moved / tiles / rate(core)
+        more = {name: seconds + waits for name, seconds in busy.items()}
+        steps = 300 + tiles * (len(found.stages) + len(found.tiles) + 1)
+        return Work(moved / rate(core), {}, {**more, "dma": waits}, steps)
+
+    def is_usual(self, points: Points) -> np.ndarray:
+        """Return which points the rule looks at."""
+        others = sum((points[name] for name in self._chosen), np.zeros(points.size, np.int64))
+        found: np.ndarray = others == 0
+        return found
+
+    def _scheduled(self, point: Point) -> s_tir.Schedule:
+        engines = [""] * len(self.stages.stages)
+        for name, at in self._chosen.items():
+            engines[at] = _ENGINES[point[name]]
+        return scheduled(self.stages, engines)
+
+
+def find_stages(request: Request) -> TrainiumRowStages | None:
+    """Return reductions of the same rows as a problem, None if the function is something else.
+
+    Parameters
+    ----------
+    request : Request
+
+    Raises
+    ------
+    ValueError
+        An axis is empty, or the sizes are more than is counted.
+    """
+    refuse_empty(request.func)
+    try:
+        found = find_row_stages(request.func)
+    except NotRewritten:
+        return None
+    problem = TrainiumRowStages(request.func, found, request.machine)
+    check_sizes(problem.sizes)
+    return problem
