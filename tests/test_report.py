@@ -27,7 +27,7 @@ CODES = {
     *("storage-scope", "index-type", "bias-written-between", "output-used-between"),
     *("output-aliases-input", "opaque-access", "impure", "init-reads"),
     *("vector-lanes", "not-alone", "rewriting", "storage-align", "carried-value"),
-    *("hoisted-division", "no-cascade", "cascade-form", "cascade-loops", "cascade-row"),
+    *("no-cascade", "cascade-form", "cascade-loops", "cascade-row"),
     *("cascade-domain", "cascade-empty", "cascade-start", "cascade-term", "cascade-cast"),
     *("cascade-condition", "cascade-expanding", "cascade-range", "cascade-narrow"),
     *("cascade-exact", "cascade-order", "cascade-loop"),

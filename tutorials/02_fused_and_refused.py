@@ -382,24 +382,6 @@ refuse("order", {SUM + ADD: ADD + SUM})
 refuse("impure", {"+ C[vi]": '+ T.call_extern("int32", "abs", C[vi])'})
 
 # %%
-# An operation that a condition guards stays guarded. TVM itself moves one kind of operation in
-# front of its condition: a division without loads that is repeated in a loop. Two consumers with
-# such a division may not share the loops of a reduction. Here ``add`` follows another one.
-
-HALF = ADD.replace('"add"', '"half"').replace("D[vi]", "E[vi]")
-GUARDED = "T.if_then_else(vi != 3, T.max(temp[vi], T.truncdiv(60, vi - 3)), 0)"
-twice = {
-    "    D: T.B": '    E: T.Buffer((8,), "int32"),\n    D: T.B',
-    ADD: (HALF + ADD).replace("temp[vi] + C[vi]", GUARDED),
-}
-refuse(
-    "hoisted-division",
-    twice,
-    lambda sch: sch.fuse_reduction_epilogue("sum", "add"),
-    lambda sch: sch.fuse_reduction_epilogue("sum", "half"),
-)
-
-# %%
 # Which result it reads may be permuted, split or shifted, but it must be known, and all results
 # must be read. A read whose place depends on data cannot be inverted. Of a slice, the rest would
 # never be written.

@@ -76,6 +76,7 @@ class DefinednessProof {
   // The range of the expression; nothing for a float. Sets `partial` where it is not defined.
   std::optional<Interval> Visit(const Expr& expr) {
     if (partial) return std::nullopt;
+    if (auto value = OpaqueOperand(expr)) return Visit(*value);
     std::optional<Interval> range = Compute(expr);
     if (partial || !range) return range;
     for (const Fact& fact : facts_) {

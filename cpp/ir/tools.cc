@@ -227,11 +227,41 @@ Expr MakeEqual(const Expr& a, const Expr& b) {
 Expr MakeSelect(const Expr& condition, const Expr& yes, const Expr& no) {
   return CallGlobal(Fn::Select, condition, yes, no, nullptr).cast<Expr>();
 }
-Expr MakeCall(const char* op, const Expr& argument) {
+namespace {
+
+Expr MakeCallOf(const char* op, const Expr& argument, const Expr& like) {
   ffi::Array<ffi::Any> args{argument}, type_args;
-  return CallGlobal(Fn::Call, ExprBase(argument).ty(), CallGlobal(Fn::GetOp, op), args, nullptr,
+  return CallGlobal(Fn::Call, ExprBase(like).ty(), CallGlobal(Fn::GetOp, op), args, nullptr,
                     type_args, nullptr)
       .cast<Expr>();
+}
+
+// What the bits are reinterpreted of, if this is such a call.
+std::optional<Expr> ReinterpretedIn(const Expr& expr) {
+  auto call = As<Call>(expr);
+  auto op = call ? As<Op>(call->op()) : std::nullopt;
+  if (!op || op->name() != kReinterpret) return std::nullopt;
+  auto argument = ObjectIn(call->args()[0]);
+  return argument ? std::optional<Expr>(Expr(*argument)) : std::nullopt;
+}
+
+}  // namespace
+
+Expr MakeCall(const char* op, const Expr& argument) { return MakeCallOf(op, argument, argument); }
+
+Expr MakeOpaque(const Expr& value) {
+  DLDataType other = DTypeOf(value);
+  other.code = other.code == kDLInt ? kDLUInt : kDLInt;
+  Expr zero = CallGlobal(Fn::IntImm, other, 0, nullptr).cast<Expr>();
+  return MakeCallOf(kReinterpret, MakeCallOf(kReinterpret, value, zero), value);
+}
+std::optional<Expr> OpaqueOperand(const Expr& expr) {
+  auto bits = ReinterpretedIn(expr);
+  auto value = bits ? ReinterpretedIn(*bits) : std::nullopt;
+  if (!value || !SameType(DTypeOf(*value), DTypeOf(expr)) || !IsInteger(DTypeOf(*bits))) {
+    return std::nullopt;
+  }
+  return value;
 }
 Var MakeVar(const std::string& name, const Expr& like) {
   return CallGlobal(Fn::Var, name, ExprBase(like).ty(), nullptr).cast<Var>();

@@ -78,6 +78,13 @@ Expr MakeEqual(const Expr& a, const Expr& b);
 Expr MakeSelect(const Expr& condition, const Expr& yes, const Expr& no);
 /*! \brief The operator called \p op of \p argument, of the same type. */
 Expr MakeCall(const char* op, const Expr& argument);
+/*!
+ * \brief The integer \p value with its bits taken for the other sign, and back: the same number,
+ * but behind calls, which TVM neither simplifies nor moves.
+ */
+Expr MakeOpaque(const Expr& value);
+/*! \brief The number that MakeOpaque was given to make \p expr; nothing if it was not. */
+std::optional<Expr> OpaqueOperand(const Expr& expr);
 /*! \brief A fresh variable of the type of \p like. */
 Var MakeVar(const std::string& name, const Expr& like);
 Expr MakeLoad(const Var& buffer, const ffi::Array<Expr>& indices);

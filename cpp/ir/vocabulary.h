@@ -151,9 +151,8 @@ inline constexpr const char* kLog1p = "tirx.log1p";
 inline constexpr const char* kFabs = "tirx.fabs";
 /*! \brief The annotation of sch.storage_align. */
 inline constexpr const char* kBufferDimAlign = "buffer_dim_align";
-/*! \brief Annotations of a loop of which TVM then makes copies, with all that is inside. */
-inline constexpr const char* kCopies[] = {"pragma_unroll_explicit", "pragma_auto_unroll_max_step",
-                                          "pragma_loop_partition_hint"};
+/*! \brief The operator that takes the bits of a number for another type. */
+inline constexpr const char* kReinterpret = "tirx.reinterpret";
 /*! \brief The operators that leave a loop or a function early. */
 inline constexpr const char* kJumps[] = {"tirx.break_loop", "tirx.continue_loop",
                                          "tirx.thread_return"};

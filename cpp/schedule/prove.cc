@@ -197,48 +197,6 @@ bool Reads(const Site& site, const std::vector<Produced>& produced) {
   });
 }
 
-// Whether TVM copies what is in a loop around the tails, so that their values are repeated there.
-bool IsCopied(const Region& region) {
-  const std::vector<Step>& path = region.reduction.site->path;
-  return std::any_of(path.begin(), path.begin() + region.place.nest, [](const Step& step) {
-    auto loop = As<For>(step.stmt);
-    if (!loop) return false;
-    if (loop->kind() == kUnrolled) return true;
-    auto annotations = loop->annotations().as<ffi::Map<ffi::String, ffi::Any>>();
-    return annotations && std::any_of(std::begin(kCopies), std::end(kCopies),
-                                      [&](const char* key) { return annotations->count(key) > 0; });
-  });
-}
-
-// Nothing that a condition guards may be repeated in the loops where TVM would not heed it.
-void CheckNotHoisted(const FusionPlan& plan, const Expr& f) {
-  const Reduction& reduction = plan.region.reduction;
-  std::vector<Expr> others{reduction.init, reduction.update};
-  for (const Tail& tail : plan.region.tails) {
-    bool merged = std::any_of(plan.merged.begin(), plan.merged.end(),
-                              [&](const Tail* one) { return one->site == tail.site; });
-    if (!merged) others.push_back(tail.value);
-  }
-  // What divides by the finished element loads it.
-  Substitution finished{{plan.hole.get(), MakeLoad(reduction.accumulator, reduction.indices)}};
-  bool copied = IsCopied(plan.region);
-  auto division = FindHoisted(Substitute(f, finished), others, 1 + plan.merged.size(), copied,
-                              reduction.spatial, AssumptionsBefore(*reduction.site));
-  if (!division) return;
-  SBlock block = plan.epilogue.site->block();
-  if (copied) {
-    Refuse(Code::kHoistedDivision, block,
-           "block " + Quoted(block) + " computes " + Print(*division) +
-               " only under a condition, and would be in an unrolled or partitioned loop of the "
-               "reduction",
-           {block.body()});
-  }
-  Refuse(Code::kHoistedDivision, block,
-         "block " + Quoted(block) + " computes " + Print(*division) +
-             " only under a condition, and so does another block that would share its loops",
-         {block.body()});
-}
-
 // The epilogue's value in the reduction's axes and the hole, with earlier tails
 // merged into it.
 Expr Compose(const Surroundings& around, FusionPlan* plan, bool rows) {
@@ -253,8 +211,11 @@ Expr Compose(const Surroundings& around, FusionPlan* plan, bool rows) {
     plan->merged.push_back(&*tail);
   }
   const Reduction& reduction = region.reduction;
+  std::vector<Expr> assumptions = AssumptionsBefore(*reduction.site);
+  // A division by the finished element loads it, and stays.
+  f = PinDivisions(f, {reduction.init, reduction.update}, assumptions);
   f = LoadReplacer(reduction.accumulator, plan->hole).Rewrite(f);
-  return MakeChoicesLazy(f, reduction.spatial, AssumptionsBefore(*reduction.site));
+  return MakeChoicesLazy(f, reduction.spatial, assumptions);
 }
 
 }  // namespace
@@ -298,7 +259,6 @@ FusionPlan Prove(const Surroundings& around, const Region& full, const Site& con
                   false};
   // Site pointers stay, but the tails are the plan's own from here on.
   Expr f = Compose(around, &plan, options.rows);
-  CheckNotHoisted(plan, f);
   std::string kept = UsesAny(f, {plan.hole.get()}) ? WhyKept(around, plan)
                                                    : std::string("it works on what a tail stores");
   if (kept.empty()) {

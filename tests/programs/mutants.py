@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from mutation import Mutant
 
-from . import mutants_faults, mutants_loops, mutants_memory
+from . import mutants_loops, mutants_memory
 
 MUTANTS: list[Mutant] = [
     *mutants_loops.MUTANTS,
     *mutants_memory.MUTANTS,
-    *mutants_faults.MUTANTS,
 ]

@@ -67,14 +67,10 @@ DECISIONS: list[Mutant] = [
         select_beside_vectors,
         judge=ends_the_process,
     ),
-]
-
-
-MUTANTS: list[Mutant] = [
-    Mutant(
-        "hoisted-division",
+    mutant(
+        "pinned-division",
         "a division that is repeated in a loop stays behind its conditions",
-        repeated_divisions.REFUSE[0],
+        repeated_divisions.quotients_of_two_consumers,
         judge=ends_the_process,
     ),
 ]

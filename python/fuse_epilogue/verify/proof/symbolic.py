@@ -334,6 +334,8 @@ class TermArithmetic(TermTable, Arithmetic):
             return self._binary("add", type, self._binary("mul", type, *args[:2]), args[2])
         if not self.exact and (known := self._real_call(name, args)) is not None:
             return known
+        if name == "reinterpret" and sources[0].kind in "iu" and type.kind in "iu":
+            return self._resize(args[0], sources[0], type)
         names = (name, *(source.name for source in sources))
         return self.node("call", self._sort(type), args, names if self.exact else name)
 

@@ -1,0 +1,213 @@
+"""Divisions behind conditions, where TVM copies the loops of the reduction after the fusion.
+
+What a loop repeats without loads and calls, TVM computes once, in front of the conditions around
+it. A loop that is unrolled or partitioned repeats all that is in it, and consumers of one reduction
+repeat what they have in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from tvm import s_tir
+from tvm.s_tir import Schedule
+
+from fuse_epilogue import verify
+from generated.child import Job, outcomes
+from mutation import without
+from oracles import compile_together
+
+pytestmark = pytest.mark.cpp
+
+ROWS, TERMS = 4, 8
+
+
+def program(values: tuple[str, ...], dtype: str = "int32", where: str = "m != 0") -> Any:
+    """Sums of rows, and consumers, each of a value under a condition."""
+    outputs = "DEF"[: len(values)]
+    text = f"""
+@T.prim_func(s_tir=True)
+def main(A: T.Buffer(({ROWS}, {TERMS}), "{dtype}"), m: T.{dtype}, x: T.{dtype},
+         {", ".join(f'{out}: T.Buffer(({ROWS},), "{dtype}")' for out in outputs)}):
+    temp = T.sblock_alloc_buffer(({ROWS},), "{dtype}")
+    for i, k in T.grid({ROWS}, {TERMS}):
+        with T.sblock("sum"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[vi] = T.{dtype}(0)
+            temp[vi] += A[vi, vk]
+"""
+    for out, value in zip(outputs, values, strict=True):
+        text += f"""
+    for i in range({ROWS}):
+        with T.sblock("{out}"):
+            vi = T.axis.spatial({ROWS}, i)
+            {out}[vi] = T.if_then_else({where}, {value}, T.{dtype}(7))
+"""
+    return tvm.script.from_source(text)
+
+
+def loop(sch: Schedule) -> Any:
+    return sch.get_loops("sum")[0]
+
+
+def annotate(sch: Schedule, *names: str) -> None:
+    for name in names:
+        sch.annotate(loop(sch), name, 512 if "step" in name else 1)
+
+
+WAYS: dict[str, Callable[[Schedule], Any]] = {
+    "unroll": lambda sch: sch.unroll(loop(sch)),
+    "pragmas": lambda sch: annotate(sch, "pragma_auto_unroll_max_step", "pragma_unroll_explicit"),
+    "hint": lambda sch: sch.annotate(
+        sch.split(loop(sch), [None, 3])[0], "pragma_loop_partition_hint", 1
+    ),
+    "split and unroll": lambda sch: sch.unroll(sch.split(loop(sch), [None, 3])[1]),
+    "decompose and unroll": lambda sch: (
+        sch.decompose_reduction("sum", sch.get_loops("sum")[1]),
+        sch.unroll(sch.get_loops("sum_update")[0]),
+    ),
+}
+
+
+def fused(func: Any, numerics: str = "reassociate") -> tuple[Schedule, Any]:
+    sch = Schedule(func, debug_mask="all")
+    report = sch.fuse_reduction_epilogue("sum", numerics=numerics)
+    assert len(report.steps) == len(func.params) - 3, str(report)
+    return sch, report
+
+
+def results(func: Any, after: Any, numbers: tuple[int, int]) -> list[Any]:
+    """Return what two functions, compiled, compute in processes that may die of it."""
+    built = compile_together({"before": func, "after": after})
+    dtype = str(func.params[0].ty.dtype)
+    data = np.arange(ROWS * TERMS).reshape(ROWS, TERMS).astype(dtype)
+
+    def job(name: str) -> Job:
+        outputs = [tvm.runtime.tensor(np.zeros(ROWS, dtype)) for _ in func.params[3:]]
+        given = (tvm.runtime.tensor(data), *numbers, *outputs)
+        return lambda _: built[name](*given) or str([each.numpy().tolist() for each in outputs])
+
+    return [each.crash or each.found for each in outcomes([job("before"), job("after")])]
+
+
+def same(func: Any, after: Any, numbers: tuple[int, int]) -> bool:
+    alone, together = results(func, after, numbers)
+    assert alone.startswith("[["), alone
+    return bool(alone == together)
+
+
+QUOTIENT = "temp[vi] + T.truncdiv(x, m)"
+# By a name: values, type and condition.
+PROGRAMS: dict[str, tuple[Any, ...]] = {
+    "divisor": ((QUOTIENT,), "int32", "m != 0"),
+    "select": (("T.Select(m != 0, temp[vi] + T.truncdiv(x, m), 1)",), "int32", "x != 12345"),
+    "condition": (("temp[vi]",), "int32", "T.if_then_else(m != 0, T.truncmod(x, m), 1) != 0"),
+    "remainder": (("temp[vi] + T.truncmod(x, m)",), "int32", "m != 0"),
+    "floor": (("T.max(temp[vi], T.floordiv(x, m))",), "int64", "m > 0"),
+    "floor remainder": (("T.max(temp[vi], T.floormod(x, m))",), "int16", "m > 0"),
+    "bytes": (("T.min(temp[vi], T.truncdiv(x, m))",), "int8", "m != T.int8(0)"),
+    "nested": (("temp[vi] + T.truncdiv(x, T.truncdiv(6, m))",), "int32", "m > 0 and m < 7"),
+    "its own guard": (
+        ("temp[vi] + T.if_then_else(m != 0, T.truncdiv(x, m), 1)",), "int32", "x != 12345",
+    ),
+    "two consumers": (
+        ("temp[vi] + T.truncdiv(x, m + vi)", "temp[vi] - T.truncdiv(x, m + vi)"), "int32", "m != 0",
+    ),
+    "axis": (("temp[vi] + T.truncdiv(x, vi - 2)",), "int32", "vi != 2"),
+    "twice by an axis": (
+        ("temp[vi] + T.truncdiv(x, 3 - vi)", "temp[vi] - T.truncdiv(x, 3 - vi)"), "int32", "vi < 3",
+    ),
+}  # fmt: skip
+NUMBERS = [(0, 5), (3, 100), (0, 0)]
+
+
+@pytest.mark.parametrize("numerics", ["reassociate", "exact"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_copied_loops_keep_guards(name: str, numerics: str) -> None:
+    func = program(*PROGRAMS[name])
+    sch, report = fused(func, numerics)
+    verify.check(func, sch.mod["main"], report.certificate)
+    for numbers in NUMBERS:
+        assert same(func, sch.mod["main"], numbers)
+    for way in WAYS.values():
+        copied = sch.copy()
+        way(copied)
+        for numbers in NUMBERS[:2]:
+            assert same(func, copied.mod["main"], numbers)
+
+
+@pytest.mark.parametrize("way", ["unroll", "pragmas", "hint", "split and unroll"])
+def test_they_are_lost_where_divisions_are_not_pinned(way: str) -> None:
+    func = program((QUOTIENT,))
+    with without("pinned-division"):
+        sch, _ = fused(func)
+    assert same(func, sch.mod["main"], NUMBERS[0])
+    WAYS[way](sch)
+    assert results(func, sch.mod["main"], NUMBERS[0])[1] == "SIGFPE"
+    assert same(func, sch.mod["main"], NUMBERS[1])
+
+
+def test_a_division_whose_loop_gets_a_predicate() -> None:
+    """Past the last row the divisor is 0, and two consumers divide by it."""
+    values = tuple(f"temp[vi] {sign} T.truncdiv(x, {ROWS} - vi)" for sign in "+-")
+    func = program(values, where="x != 12345")
+
+    sch, _ = fused(func, "exact")
+    sch.split(loop(sch), [None, 3])
+    assert same(func, sch.mod["main"], (0, 100))
+
+
+def test_the_quotient_that_overflows_stays_behind_its_condition() -> None:
+    func = program((QUOTIENT,), where="m > 0")
+    sch, _ = fused(func)
+    WAYS["unroll"](sch)
+    lowest = (-1, -(1 << 31))
+    assert same(func, sch.mod["main"], lowest)
+    with without("pinned-division"):
+        sch, _ = fused(func)
+    WAYS["unroll"](sch)
+    assert results(func, sch.mod["main"], lowest)[1] == "SIGFPE"
+
+
+def test_what_cannot_fault_is_left_as_it_is() -> None:
+    """Divisors that are literals, or read from memory, or known to be positive."""
+    values = ("T.truncdiv(temp[vi], m)", "temp[vi] + T.truncdiv(x, 3)", "temp[vi] + x // (vi + 1)")
+    for value in values[:2]:
+        sch, _ = fused(program((value,)), "exact")
+        assert "reinterpret" not in sch.mod.script()
+    # An axis is what its loop makes it, which may be more than its domain.
+    sch, _ = fused(program(values[2:]), "exact")
+    assert "reinterpret" in sch.mod.script()
+
+
+def test_scripts_and_certificates_of_it_are_read_back() -> None:
+    func = program((QUOTIENT,))
+    sch, report = fused(func)
+    after = sch.mod["main"]
+    again = tvm.script.from_source(after.script())
+    assert tvm_ffi.structural_equal(after, again, map_free_vars=True)
+    assert verify.equivalent(func, after, numerics="exact").proved
+    with pytest.raises(verify.NotEquivalent):
+        verify.equivalent(program((QUOTIENT.replace("x, m", "x + 1, m"),)), after)
+    replayed = Schedule(func)
+    s_tir.schedule.trace.Trace.apply_json_to_schedule(sch.trace.as_json(), replayed)
+    assert tvm_ffi.structural_equal(replayed.mod["main"], after)
+
+
+# The twin of all of them: a certificate for a divisor that is another one behind its call.
+@pytest.mark.parametrize("wrong", ["m + 1", "x", "T.int32(1)"])
+def test_a_pinned_divisor_that_is_another_one_is_rejected(wrong: str) -> None:
+    func = program((QUOTIENT,))
+    sch, report = fused(func)
+    pinned = 'T.reinterpret("int32", T.reinterpret("uint32", m))'
+    text = sch.mod["main"].script()
+    assert pinned in text
+    after = tvm.script.from_source(text.replace(pinned, pinned.replace(", m)", f", {wrong})")))
+    with pytest.raises(verify.CertificateError):
+        verify.check(func, after, report.certificate)
