@@ -267,6 +267,41 @@ def test_what_depends_on_the_order_is_counted_as_open() -> None:
     assert report.data["normal"].open == 0
 
 
+def bits(more: int, kind: str = "int32", scale: float = 1) -> PrimFunc:
+    """The bits of numbers, and some more."""
+
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((M,), "float32"), D: T.Buffer((M,), kind)):
+        for i in range(M):
+            with T.sblock("bits"):
+                vi = T.axis.spatial(M, i)
+                D[vi] = T.reinterpret(kind, A[vi] * f32(scale)) + T.cast(more, kind)
+
+    return func
+
+
+@pytest.mark.parametrize("kind", ["int32", "uint32"])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_the_bits_of_numbers_are_compared(kind: str, compiled: bool) -> None:
+    report = equivalent(bits(0, kind), bits(0, kind), compiled=compiled)
+    assert report.data["normal"].identical == report.data["normal"].elements
+    for more in (1, 1 << 20):
+        with pytest.raises(NotEquivalent, match="on exact data"):
+            equivalent(bits(0, kind), bits(more, kind), compiled=compiled)
+    # The last bits of a product are those of its rounding.
+    assert equivalent(bits(0, kind, 3), bits(0, kind, 3), compiled=compiled).data["normal"].bounded
+    with pytest.raises(NotEquivalent):
+        equivalent(bits(0, kind, 3), bits(1 << 20, kind, 3), compiled=compiled)
+
+
+def test_an_integer_of_which_nothing_is_known_is_counted_as_open() -> None:
+    """A number between two integers may become either; one that may be any becomes anything."""
+    huge = rows(plain, finish=lambda x, C, i: T.cast(x * f32(1e30), "int32"), out="int32")
+    report = equivalent(huge, huge)
+    assert report.data["normal"].open
+    assert all(found.bounded == 0 or found.open for found in report.data.values())
+
+
 def test_a_rounding_more_is_within_the_bound_and_an_error_is_not() -> None:
     """The bound is that of rounding: a relative error of 1e-5 in the bias is found."""
     after = rows(plain, start=lambda C, i, zero: C[i] * f32(1.00001))
@@ -415,7 +450,10 @@ def test_unwritten_memory_after_is_a_difference_and_before_there_is_no_result() 
     report = equivalent(partly(M - 1), partly(M - 1))
     assert not report.proved
     assert all(found.undefined and not found.elements for found in report.data.values())
+    assert str(report).startswith("NOT PROVED equal, and nothing was compared on data (")
     assert "undefined on" in str(report)
+    proved = str(equivalent(partly(M), partly(M)))
+    assert proved.startswith("proved equal") and "nothing" not in proved
 
 
 def test_elements_left_alone_must_be_left_alone() -> None:

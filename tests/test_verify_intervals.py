@@ -181,3 +181,28 @@ def test_what_is_not_defined_may_be_anything() -> None:
     assert X.binary("shl", I32, (1, 1), (32, 32)) == anything
     assert X.binary("shr", I32, (1, 1), (-1, 3)) == anything
     assert X.binary("div", I32, (9, 9), (2, 2)) == (4, 4)
+
+
+@pytest.mark.parametrize("target", ["int32", "uint32"])
+def test_bits_of_numbers(target: str) -> None:
+    """Of one number they are one, of an interval of one sign they are those between its ends."""
+    to = scalar_type(target)
+
+    def seen(low: float, high: float) -> Any:
+        return X.call("reinterpret", to, (F32,), (low, high))
+
+    def of(value: float) -> int:
+        return int(np.float32(value).view(target))
+
+    for value in (1.0, -1.0, 1e-45, -3e38, math.inf, -math.inf):
+        assert seen(value, value) == (of(value), of(value))
+    for low, high in ((1.0, 2.0), (-2.0, -1.0), (1e-60, 1e60), (-1e60, -1e-60)):
+        found = seen(low, high)
+        with np.errstate(over="ignore"):
+            assert found == tuple(sorted((of(low), of(high))))
+    for unknown in ((0.0, 0.0), (-1.0, 1.0), (0.0, 1.0), NAN, ANYTHING):
+        assert X.call("reinterpret", to, (F32,), unknown) == (to.low, to.high)
+    assert X.call("reinterpret", F32, (to,), (of(1.5), of(1.5))) == (1.5, 1.5)
+    assert is_unknown(X.call("reinterpret", F32, (to,), (1, 2)))
+    assert X.call("reinterpret", U8, (I8,), (-1, -1)) == (255, 255)
+    assert X.call("reinterpret", U8, (I8,), (-1, 1)) == (0, 255)

@@ -180,9 +180,12 @@ def within_bounds(
     1
     """
     counts = Comparison()
+    anything = _whole_range(result.dtype)
     wide = result.astype(np.float64) if result.dtype.kind not in "biu" else result
     for place, value in enumerate(wide.ravel().tolist()):
         verdict = _judge(value, before[place], after[place])
+        if anything in (before[place], after[place]):
+            verdict = Comparison(1, open=1)
         if verdict is None and by_before is not None and _is_same(by_before.flat[place], value):
             verdict = Comparison(1, identical=1)
         if verdict is None:
@@ -193,6 +196,16 @@ def within_bounds(
             )
         counts += verdict
     return counts
+
+
+def _whole_range(dtype: np.dtype) -> Interval | None:
+    """Return the interval that says nothing of an integer or a bool; None for floats."""
+    if dtype.kind == "b":
+        return (False, True)
+    if dtype.kind not in "iu":
+        return None
+    info = np.iinfo(dtype)
+    return (int(info.min), int(info.max))
 
 
 def _is_same(a: Any, b: Any) -> bool:

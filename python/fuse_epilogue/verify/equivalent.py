@@ -77,11 +77,14 @@ class Equivalence(Printed):
     def __str__(self) -> str:
         """Return whether it is a proof, of which numerics; what ran on data; what was unrolled."""
         kinds = ", ".join(f"{kind}: {found}" for kind, found in self.data.items() if str(found))
-        verdict = "proved equal at the extents tried"
-        if self.symbolic.too_large:
-            count = sum(found.elements for found in self.data.values())
-            verdict = f"no difference on {count:,} values; too large to prove; use `check`"
-        elif not self.proved:
+        compared = sum(found.elements - found.open for found in self.data.values())
+        if self.proved:
+            verdict = "proved equal at the extents tried"
+        elif not compared:
+            verdict = "NOT PROVED equal, and nothing was compared on data"
+        elif self.symbolic.too_large:
+            verdict = f"no difference on {compared:,} values; too large to prove; use `check`"
+        else:
             verdict = "NOT PROVED equal: no difference was found, and there may be one"
         runs = f"{' and '.join(self.oracles) or 'not run'}: {kinds}"
         return f"{verdict} (numerics: {self.numerics})\n{runs}\n{self.symbolic}"

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from .abstract import Arithmetic
+from .data import numpy_type
 from .functions import q_multiply_shift
 from .rounding import (
     ANYTHING,
@@ -153,6 +154,8 @@ class IntervalArithmetic(Arithmetic):
             return _TRUE if is_nan(args[0]) else _EITHER if is_unknown(args[0]) else _FALSE
         if name == "fma" and type.kind == "f":
             return self._binary("add", type, self._binary("mul", type, *args[:2]), args[2])
+        if name == "reinterpret":
+            return _reinterpreted(args[0], sources[0], type)
         if type.kind != "f":
             return (type.low, type.high)
         return function(name, FORMATS[type.name], args)
@@ -188,6 +191,26 @@ def _float_to_int(a: Interval, target: ScalarType) -> Interval:
     if a[1] == a[1] and target.low - 1 < a[0] and a[1] < target.high + 1:
         return (int(a[0]), int(a[1]))
     return (target.low, target.high)
+
+
+def _reinterpreted(a: Interval, source: ScalarType, target: ScalarType) -> Interval:
+    """Bound the bits of numbers: in the order of the numbers, or of negative floats reversed."""
+    if source.kind in "iu" and target.kind in "iu":
+        return _wrap(target, int(a[0]), int(a[1]))
+    if source.kind == "f" and target.kind in "iu" and (a[0] > 0 or a[1] < 0):
+        ends = sorted(int(_bits(float(end), source, target)) for end in a)
+        return (ends[0], ends[1])
+    if source.kind in "iu" and target.kind == "f" and a[0] == a[1]:
+        value = float(_bits(int(a[0]), source, target))
+        return (value, value)
+    # The sign of a zero, and all of a NaN, depend on the order of operations.
+    return _anything(target)
+
+
+def _bits(number: float, source: ScalarType, target: ScalarType) -> Any:
+    """Return what another type makes of the bits of a number that is rounded to its own."""
+    with np.errstate(over="ignore"):
+        return np.array(number).astype(numpy_type(source)).view(numpy_type(target))
 
 
 def _wrap(type: ScalarType, low: int, high: int) -> Interval:
