@@ -211,3 +211,66 @@ def test_a_pinned_divisor_that_is_another_one_is_rejected(wrong: str) -> None:
     after = tvm.script.from_source(text.replace(pinned, pinned.replace(", m)", f", {wrong})")))
     with pytest.raises(verify.CertificateError):
         verify.check(func, after, report.certificate)
+
+
+# ---- Cascades ------------------------------------------------------------------------------------
+
+
+def softmax(dividend: str) -> Any:
+    """A maximum of rows and a sum of exponentials, of a quotient where the divisor is not 0."""
+    quotient = f'T.Cast("float32", T.truncdiv(60, {dividend} - n))'
+    term = f"T.if_then_else({dividend} != n, A[vi, vj] + {quotient}, T.float32(0))"
+    return tvm.script.from_source(f"""
+@T.prim_func(s_tir=True)
+def main(A: T.Buffer((4, 8), "float32"), n: T.int32, S: T.Buffer((4,), "float32")):
+    M = T.sblock_alloc_buffer((4,), "float32")
+    for i, j in T.grid(4, 8):
+        with T.sblock("largest"):
+            vi, vj = T.axis.remap("SR", [i, j])
+            with T.init():
+                M[vi] = T.min_value("float32")
+            M[vi] = T.max(M[vi], {term})
+    for i, j in T.grid(4, 8):
+        with T.sblock("total"):
+            vi, vj = T.axis.remap("SR", [i, j])
+            with T.init():
+                S[vi] = T.float32(0)
+            S[vi] = S[vi] + T.exp({term} - M[vi])
+""")
+
+
+def softmax_ends(func: Any, n: int) -> str:
+    """Return what a softmax, compiled, computes in a process that may die of it."""
+    built = compile_together({"main": func})["main"]
+    data = np.arange(32).reshape(4, 8).astype("float32") % 5
+
+    def job(_: Any) -> str:
+        total = tvm.runtime.tensor(np.zeros(4, "float32"))
+        built(tvm.runtime.tensor(data), n, total)
+        return str(total.numpy().round(3).tolist())
+
+    (found,) = outcomes([job])
+    return found.crash or found.found
+
+
+@pytest.mark.parametrize("factor", [1, 8])
+@pytest.mark.parametrize("axis", ["vi", "vj"])
+def test_reductions_of_a_cascade_keep_guards(axis: str, factor: int) -> None:
+    func = softmax(axis)
+
+    def rolled() -> tuple[Any, Any]:
+        sch = Schedule(func, debug_mask="all")
+        report = sch.fuse_cascaded_reductions("largest", factor=factor)
+        before = sch.mod["main"]
+        for name in ("largest_next", "total_next"):
+            sch.unroll(sch.get_loops(name)[-1])
+        verify.check(func, before, report.certificate)
+        return before, sch.mod["main"]
+
+    for after in rolled():
+        for n in (3, 100):
+            found = softmax_ends(func, n)
+            assert found.startswith("[") and softmax_ends(after, n) == found
+    with without("pinned-division"):
+        _, unrolled = rolled()
+    assert softmax_ends(unrolled, 3) == "SIGFPE"

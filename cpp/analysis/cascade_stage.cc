@@ -7,6 +7,7 @@
 #include "analysis/assumptions.h"
 #include "analysis/block_loops.h"
 #include "analysis/cascade_axes.h"
+#include "analysis/hoisting.h"
 #include "analysis/purity.h"
 #include "analysis/tuple_reduction.h"
 
@@ -128,7 +129,7 @@ class StageReader {
       stages.push_back(AsHead(stage));
     }
     stages[0].parts = stages.size();
-    stages[0].update = Substitute(block_.body(), stage_.axes);
+    stages[0].update = Substitute(Pinned(block_.body()), stage_.axes);
     return stages;
   }
 
@@ -183,9 +184,15 @@ class StageReader {
     Throw(Code::kCascadeForm, "combines no term with its accumulator");
   }
 
+  // Stages that share a loop may divide alike.
+  template <typename T>
+  T Pinned(const T& node) const {
+    return PinDivisions(node, {}, AssumptionsBefore(*stage_.reduction.site));
+  }
+
   void Finish(const Expr& term) {
     const Reduction& reduction = stage_.reduction;
-    stage_.term = Substitute(term, stage_.axes);
+    stage_.term = Substitute(Pinned(term), stage_.axes);
     stage_.init = Substitute(reduction.init, stage_.axes);
     stage_.indices = Substitute(reduction.indices, stage_.axes);
     VarSet seen;

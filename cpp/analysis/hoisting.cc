@@ -62,17 +62,26 @@ class DivisionPinner : public StmtExprMutator {
   const std::vector<Expr>& known_;
 };
 
-}  // namespace
-
-Expr PinDivisions(const Expr& expr, const std::vector<Expr>& others,
-                  const std::vector<Expr>& assumptions) {
-  if (IsSwitchedOff(Decision::kPinnedDivision)) return expr;
+template <typename T>
+T Pinned(const T& node, const std::vector<Node>& others, const std::vector<Expr>& assumptions) {
+  if (IsSwitchedOff(Decision::kPinnedDivision)) return node;
   SizeFinder sizes;
-  sizes(expr);
-  for (const Expr& other : others) sizes(other);
+  sizes(node);
+  for (const Node& other : others) sizes(other);
   std::vector<Expr> known = assumptions;
   known.insert(known.end(), sizes.known.begin(), sizes.known.end());
-  return DivisionPinner(known).Rewrite(expr);
+  return DivisionPinner(known).Rewrite(node);
+}
+
+}  // namespace
+
+Expr PinDivisions(const Expr& expr, const std::vector<Node>& others,
+                  const std::vector<Expr>& assumptions) {
+  return Pinned(expr, others, assumptions);
+}
+Stmt PinDivisions(const Stmt& stmt, const std::vector<Node>& others,
+                  const std::vector<Expr>& assumptions) {
+  return Pinned(stmt, others, assumptions);
 }
 
 }  // namespace fuse_epilogue

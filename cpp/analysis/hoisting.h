@@ -20,7 +20,10 @@ namespace fuse_epilogue {
  *        behind a call (\see ir::MakeOpaque).
  * \param others What else the program computes: the sizes of its buffers are at least 1.
  */
-ir::Expr PinDivisions(const ir::Expr& expr, const std::vector<ir::Expr>& others,
+ir::Expr PinDivisions(const ir::Expr& expr, const std::vector<ir::Node>& others,
+                      const std::vector<ir::Expr>& assumptions);
+/*! \brief The same of all expressions of a statement. */
+ir::Stmt PinDivisions(const ir::Stmt& stmt, const std::vector<ir::Node>& others,
                       const std::vector<ir::Expr>& assumptions);
 
 }  // namespace fuse_epilogue

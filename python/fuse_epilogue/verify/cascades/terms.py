@@ -11,7 +11,7 @@ from tvm.ir import TensorLoad, prim
 from ...tir.walk import handle
 from ..certificate.subject import demand
 from ..certificate.tree import Block
-from ..evaluation.expressions import ExpressionWriter, Steps
+from ..evaluation.expressions import ExpressionWriter, Steps, without_round_trips
 from ..evaluation.scalars import UnsupportedError, scalar_type
 from ..evaluation.values import Value
 from ..proof.field import Ratio
@@ -62,7 +62,7 @@ class CascadeTerms(ExpressionWriter):
         UnsupportedError
             Something in it has none.
         """
-        value: Any = self.write(expr)
+        value: Any = self.write(without_round_trips(expr))
         return value.term  # type: ignore[no-any-return]
 
     def shortened(self, value: Value) -> Value:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
 
+import tvm_ffi
 from tvm.ir import Call, TensorLoad, Var, prim
 
 from ...tir.walk import loads
@@ -402,6 +403,38 @@ class ExpressionWriter:
     def called(self, name: str, expr: Any, args: list[Value], type: ScalarType) -> Value:
         """Write a call of a function whose operands are written."""
         return self.dialect.call(name, args, type)
+
+
+def without_round_trips(expr: Any) -> Any:
+    """Return an expression without numbers whose bits are taken for another type, and back.
+
+    Parameters
+    ----------
+    expr : tvm.ir.Expr
+
+    Returns
+    -------
+    tvm.ir.Expr
+        `expr` itself if there are none.
+
+    Example
+    -------
+    >>> without_round_trips(T.reinterpret("int32", T.reinterpret("uint32", n)))  # doctest: +SKIP
+    n
+    """
+
+    def value(call: Any) -> Any:
+        bits = _reinterpreted(call)
+        number = None if bits is None else _reinterpreted(bits)
+        return number if number is not None and number.ty.dtype == call.ty.dtype else call
+
+    return tvm_ffi.structural_map(expr, (Call, value))
+
+
+def _reinterpreted(expr: Any) -> Any:
+    """Return the number of which another type takes the bits; None for any other expression."""
+    is_call = isinstance(expr, Call) and str(getattr(expr.op, "name", "")) == "tirx.reinterpret"
+    return expr.args[0] if is_call else None
 
 
 def is_branch(select: Any) -> bool:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
-from tvm.ir import Call, StringImm, TensorLoad, Var, prim
+from tvm.ir import StringImm, TensorLoad, Var, prim
 
 from ...tir.walk import handle
-from ..evaluation.expressions import ExpressionWriter, Steps
+from ..evaluation.expressions import ExpressionWriter, Steps, without_round_trips
 from ..evaluation.scalars import EvaluationError, ScalarType, UnsupportedError, scalar_type
 from ..evaluation.values import Buffer, Value
 from .algebra import Finished, NotProved
@@ -173,7 +172,7 @@ class TermExpressions(ExpressionWriter):
             one at hand, or has something in it that has no terms.
         """
         try:
-            value = self.write(_without_round_trips(expr))
+            value = self.write(without_round_trips(expr))
         except EvaluationError as error:
             raise NotProved(str(error)) from error
         if not isinstance(value, TermValue) or not isinstance(value.term, Term):
@@ -307,23 +306,6 @@ class TermExpressions(ExpressionWriter):
         sort = type if self.table.exact or type.kind != "f" else scalar_type("float64")
         op = "held" if type.name == "bfloat16" and key in self.allocated else "load"
         return TermValue(self.table.node(op, sort, terms, key), type)
-
-
-def _without_round_trips(expr: Any) -> Any:
-    """Return an expression without numbers whose bits are taken for another type, and back."""
-
-    def value(call: Any) -> Any:
-        bits = _reinterpreted(call)
-        number = None if bits is None else _reinterpreted(bits)
-        return number if number is not None and number.ty.dtype == call.ty.dtype else call
-
-    return tvm_ffi.structural_map(expr, (Call, value))
-
-
-def _reinterpreted(expr: Any) -> Any:
-    """Return the number of which another type takes the bits; None for any other expression."""
-    is_call = isinstance(expr, Call) and str(getattr(expr.op, "name", "")) == "tirx.reinterpret"
-    return expr.args[0] if is_call else None
 
 
 def _index_operands(expr: Any) -> list[Any]:
