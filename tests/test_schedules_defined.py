@@ -80,6 +80,34 @@ def test_a_selection_whose_values_can_be_discarded_stays(operand: str) -> None:
     assert branches.with_branches(func).same_as(func)
 
 
+@pytest.mark.parametrize("numbers", [(-1, -(1 << 31)), (0, 7), (3, 100)])
+def test_a_quotient_that_overflows_stays_behind_its_condition(numbers: tuple[int, int]) -> None:
+    func = from_source("""
+@T.prim_func(s_tir=True)
+def main(A: T.Buffer((64, 8), "int32"), n: T.int32, x: T.int32, D: T.Buffer((64,), "int32")):
+    for i, j in T.grid(64, 8):
+        with T.sblock("total"):
+            vi, vj = T.axis.remap("SR", [i, j])
+            with T.init():
+                D[vi] = 0
+            D[vi] += A[vi, vj] + T.if_then_else(n > 0, T.truncdiv(x, n), 0)
+""")
+    made = prepare.in_order(func)
+    sch = tvm.s_tir.Schedule(made)
+    sch.unroll(sch.get_loops("total")[1])
+    built = tvm.compile(sch.mod, target=LLVM)["main"]
+    data = np.arange(512, dtype="int32").reshape(64, 8)
+
+    def run() -> str:
+        result = tvm.runtime.tensor(np.zeros(64, "int32"))
+        built(tvm.runtime.tensor(data), *numbers, result)
+        return str(result.numpy().tolist())
+
+    n, x = numbers
+    wanted = data.sum(1) + 8 * (x // n if n > 0 else 0)
+    assert in_child([run]) == [str(wanted.tolist())]
+
+
 def test_a_guard_in_a_selection_is_no_proof() -> None:
     # TVM's simplifier drops the inner one, which the outer one repeats.
     assert selections(prepared(rows("gather", "if_then_else in select"))) == 0
@@ -108,7 +136,7 @@ def test_a_division_by_an_axis_does_not_divide_by_zero() -> None:
     assert tvm_ffi.structural_equal(after, branches._not_zero(before), map_free_vars=True)
 
 
-@pytest.mark.parametrize("dtype", ["int32", "int64", "int8", "uint8"])
+@pytest.mark.parametrize("dtype", ["int32", "int64", "int8", "uint8", "uint32", "uint64"])
 def test_a_divisor_is_one_in_place_of_zero_and_else_itself(dtype: str) -> None:
     text = f"""@T.prim_func(s_tir=True)
 def main(y: T.Buffer((19,), "{dtype}"), x: T.Buffer((19,), "{dtype}")):
@@ -123,8 +151,9 @@ def main(y: T.Buffer((19,), "{dtype}"), x: T.Buffer((19,), "{dtype}")):
         return tvm.tirx.BufferStore(node.buffer, branches._not_zero(node.value), node.indices)
 
     func = func.with_body(tvm_ffi.structural_map(func.body, (tvm.tirx.BufferStore, store)))
-    least, most = (np.iinfo(dtype).min + 1, np.iinfo(dtype).max)
-    values = np.array([*range(-8, 8), least, most, most - 1]).astype(dtype)
+    info = np.iinfo(dtype)
+    small = np.arange(-8, 8).astype(dtype)
+    values = np.concatenate([small, np.array([info.min, info.max, info.max - 1], dtype)])
     y = tvm.runtime.tensor(np.zeros(19, dtype))
     tvm.compile(func, target=LLVM)(y, tvm.runtime.tensor(values))
     np.testing.assert_array_equal(y.numpy(), np.where(values == 0, 1, values))

@@ -14,6 +14,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, Op, prim
 from tvm.sym import Analyzer, ProofStrength
+from tvm.tirx import min_value
 
 from ..tir.walk import loads, parts_of, uses
 
@@ -108,6 +109,23 @@ def divides(division: Any, analyzer: Analyzer) -> bool:
     if isinstance(divisor, prim.IntImm):
         return int(divisor) not in (0, -1)
     return _proved(divisor > 0, analyzer) or _proved(divisor < -1, analyzer)
+
+
+def may_overflow(division: Any, analyzer: Analyzer) -> bool:
+    """Whether a division may be that of the smallest number of its type by -1.
+
+    Parameters
+    ----------
+    division : Expr
+        One of `DIVISIONS`, of integers.
+    analyzer : tvm.sym.Analyzer
+        Knows the domains of the axes, and nothing else.
+    """
+    dtype = str(division.ty.dtype)
+    if dtype.startswith("u"):
+        return False
+    above = _proved(division.a > min_value(dtype), analyzer)
+    return not (above or _proved(division.b > -1, analyzer) or _proved(division.b < -1, analyzer))
 
 
 def _proved(claim: Any, analyzer: Analyzer) -> bool:

@@ -11,6 +11,9 @@ times in front of its guards, unless there is a load in it.
 
     T.if_then_else(vj > 3, 100 // (vj - 3), 0)      divides by      1 where vj - 3 is 0
 
+The one quotient that overflows, of the smallest number by -1, ends a program too. Where it is not
+excluded, the divisor gets to the division by calls that change nothing, and that TVM does not move.
+
 Which values may be computed where they are not used: :mod:`..recognize.defined`.
 """
 
@@ -23,7 +26,14 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Call, prim
 
-from ..recognize.defined import DIVISIONS, analyzer_of, divides, is_integer, may_be_discarded
+from ..recognize.defined import (
+    DIVISIONS,
+    analyzer_of,
+    divides,
+    is_integer,
+    may_be_discarded,
+    may_overflow,
+)
 from ..tir.walk import handle, loads, parts_of, variables
 
 
@@ -86,7 +96,8 @@ def _in_block(block: Any, sizes: set[int]) -> Any:
     def total(division: Any) -> Any:
         if not _is_movable(division, sizes) or divides(division, analyzer):
             return division
-        return type(division)(division.a, _not_zero(division.b))
+        safe = _behind_calls if may_overflow(division, analyzer) else _not_zero
+        return type(division)(division.a, safe(division.b))
 
     made = tvm_ffi.structural_map(block, (prim.Select, branch)) if selections else block
     for kind in DIVISIONS if divisions else ():
@@ -97,12 +108,25 @@ def _in_block(block: Any, sizes: set[int]) -> Any:
 def _not_zero(value: Any) -> Any:
     """Return a value, but 1 for 0: in bits, since TVM would leave a condition out in its guard."""
     dtype = tvm.DataType(str(value.ty.dtype))
-    zero, one = (tirx.const(number, str(dtype)) for number in (0, 1))
-    # All ones of a negative number, and 1 of one without a sign; 0 of 0.
-    sign = prim.RShift(
-        prim.BitwiseOr(value, zero - value), tirx.const(int(dtype.bits) - 1, str(dtype))
+    name, signed = str(dtype), str(dtype).removeprefix("u")
+    # Half of the number, and not 0 for 1: its negative overflows for none. Without a sign, all
+    # negatives would.
+    half = prim.BitwiseOr(
+        prim.RShift(value, tirx.const(1, name)), prim.BitwiseAnd(value, tirx.const(1, name))
     )
-    return value + (one + sign if str(dtype).startswith("int") else one - sign)
+    half = half if name == signed else prim.Cast(signed, half)
+    zero, one, last = (tirx.const(number, signed) for number in (0, 1, int(dtype.bits) - 1))
+    # All ones, or 0 of 0.
+    sign = prim.RShift(prim.BitwiseOr(half, zero - half), last)
+    addend = one + sign
+    return value + (addend if name == signed else prim.Cast(name, addend))
+
+
+def _behind_calls(value: Any) -> Any:
+    """Return an integer with its bits taken for the other sign, and back: TVM moves no calls."""
+    dtype = str(value.ty.dtype)
+    other = dtype.removeprefix("u") if dtype.startswith("u") else f"u{dtype}"
+    return tirx.reinterpret(dtype, tirx.reinterpret(other, value))
 
 
 def _is_movable(division: Any, sizes: set[int]) -> bool:
