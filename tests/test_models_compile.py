@@ -230,6 +230,9 @@ def test_a_primfunc_that_the_planner_does_not_know_is_compiled_as_in_a_model() -
     ):
         with pytest.raises(ValueError, match="compile it as it is with fuse_epilogue.compile"):
             refused()
+    if not tvm.runtime.enabled("cuda"):
+        with pytest.raises(RuntimeError, match="this TVM is built without CUDA"):
+            fuse_epilogue.compile(softmax(), "h100")
 
 
 def test_the_report(compiled: tuple[Any, Any]) -> None:

@@ -19,6 +19,7 @@ from ..neuron.emit import emit
 from ..neuron.machine import MACHINES, Machine
 from ..planner import choose
 from ..planner.machines.gpu import Gpu
+from ..planner.measurement.measure import need_cuda
 from ..targets import host, named
 from ..transform import ScheduleModule
 from ..transform.schedule_module import KINDS_OF_TARGETS
@@ -174,6 +175,8 @@ def compile(  # noqa: A001 - as tvm.compile
 
 def _as_in_a_model(func: tirx.PrimFunc, target: Target) -> Any:
     """Compile a function by the kernel that it would have in a model, or in the loops it has."""
+    if target.kind.name == "cuda":
+        need_cuda()
     mod = ir.IRModule({"main": func.with_attr("global_symbol", "main")})
     return tvm.compile(ScheduleModule(target)(mod), target=target)
 

@@ -154,7 +154,7 @@ GPU = Backend(
     is_sum=True,
     is_timed=False,
     takes_finite=False,
-    otherwise=_BY_HAND,
+    otherwise=_BY_MODELS + _BY_HAND,
     compile=lambda sch, target: compiled_for_gpu(sch, _as_target(target)),
 )
 NEURON_CORE = Backend(

@@ -67,12 +67,23 @@ def compiled_for_gpu(sch: s_tir.Schedule, target: Target) -> Any:
     RuntimeError
         This TVM has no CUDA: it would make something that cannot be called.
     """
+    need_cuda()
+    return tvm.compile(sch.mod["main"].with_attr("tirx.is_scheduled", True), target=target)
+
+
+def need_cuda() -> None:
+    """Return if this TVM has CUDA.
+
+    Raises
+    ------
+    RuntimeError
+        It has not, and would make something that cannot be called.
+    """
     if not tvm.runtime.enabled("cuda"):
         raise RuntimeError(
             "this TVM is built without CUDA: planning and plan.apply(func) need none, but to "
             "compile take a TVM with CUDA, and nvcc or cuda-bindings"
         )
-    return tvm.compile(sch.mod["main"].with_attr("tirx.is_scheduled", True), target=target)
 
 
 def arguments(func: tirx.PrimFunc, seed: int = 0) -> list[Any]:
