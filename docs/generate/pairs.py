@@ -1,7 +1,7 @@
 """Pairs of programs that differ in a few lines: one is refused with a code, the other is fused.
 
-Tutorial 02 has no such pair for the codes of cascades and of steps in another order. Each program
-is executed when the page is made.
+These are for the codes of cascades and of steps in another order: tutorial 02 has changes of one
+program. Each program is executed when the page is made.
 """
 
 from __future__ import annotations
@@ -129,6 +129,8 @@ def pairs() -> dict[str, tuple[Written, Written]]:
     inner = 'loop = sch.get_loops("{}")[1]\n'
     blocked = "sch.blockize(loop)\n"
     split = 'sch.decompose_reduction("sum", sch.get_loops("sum")[1])\n'
+    lanes = 'sch.vectorize(sch.get_loops("sum")[0])\n'
+    parts = 'sch.rfactor(sch.get_loops("sum")[1], 0)\n'
     key = "T.if_then_else(vk < 7, x[vi, vk], T.float32(-1e30))"
     largest = {"T.max(m[vi], x[vi, vk])": f"T.max(m[vi], {key})"}
     summed = f"s[vi] = s[vi] + {_TERM}"
@@ -140,6 +142,8 @@ def pairs() -> dict[str, tuple[Written, Written]]:
             Written(BIASED, _FUSE + inner.format("sum") + blocked),
             Written(BIASED, _FUSE + split + inner.format("sum_update") + blocked),
         ),
+        "vector-lanes": (Written(BIASED, _FUSE + lanes), Written(BIASED, lanes + _FUSE)),
+        "not-alone": (Written(BIASED, _FUSE + parts), Written(BIASED, parts + _FUSE)),
         "rewriting": _recorded(),
         "no-cascade": _cascade({_TERM: "T.exp(x[vi, vk])"}),
         "cascade-form": _cascade(largest | condition, instead=_changed(largest | masked)),

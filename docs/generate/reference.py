@@ -115,7 +115,8 @@ def _short(name: str) -> str:
 def _package(name: str) -> str:
     parts = [title(name), f".. automodule:: {name}\n    :no-members:\n    :no-index:\n"]
     parts.append(f".. module:: {name}\n")
-    parts += [_member(name, each, member) for each, member in shown(name).items()]
+    for each, member in shown(name).items():
+        parts += [_place(name, each, member), _member(name, each, member)]
     parts += [
         f".. py:class:: {each.removeprefix(f'{name}.')}\n\n    {what}\n"
         for each, what in BORROWED.items()
@@ -134,6 +135,19 @@ def _package(name: str) -> str:
             for each in also
         ]
     return page(*parts)
+
+
+def _place(package: str, name: str, member: Any) -> str:
+    """Return a place that a page of source links to: it names one package for all of a module.
+
+    That is the first of them, "fuse_epilogue", if that shows something else of the module.
+    """
+    first = next(iter(PACKAGES))
+    module = getattr(member, "__module__", None)
+    others = {getattr(each, "__module__", None) for each in shown(first).values()}
+    if package == first or module not in others - {None}:
+        return ""
+    return f'.. raw:: html\n\n    <span id="{first}.{name}"></span>\n'
 
 
 def _member(package: str, name: str, member: Any) -> str:

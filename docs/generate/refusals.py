@@ -100,7 +100,7 @@ def examples() -> Mapping[str, str]:
     with contextlib.redirect_stdout(printed):
         runpy.run_path(str(TUTORIAL))
     others = {name: pairs.difference(*pair) for name, pair in pairs.pairs().items()}
-    return {**others, **differences(printed.getvalue())}
+    return {**differences(printed.getvalue()), **others}
 
 
 def differences(printed: str) -> dict[str, str]:
