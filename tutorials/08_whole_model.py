@@ -199,7 +199,7 @@ assert FuseReductionEpilogue()(after).same_as(after)
 # from them, are usual. (Most of the time is gone before the first: MetaSchedule imports all tensor
 # intrinsics of TVM.)
 
-TRIALS, BATCH = 16, 4
+TRIALS, BATCH = 8, 4
 layer = next(each.name for each in report.functions if each.name.endswith("add1_gelu"))
 missing = [p for p in ("cloudpickle", "psutil") if importlib.util.find_spec(p) is None]
 measured: dict[str, dict[str, float]] = {}

@@ -149,9 +149,9 @@ def faults(data: Data) -> Iterator[str]:
     )
     yield title("Not noticed", 1)
     yield table(
-        ("fault", "change", "why"),
+        ("fault", "the same, because", "change"),
         [
-            (text(name), _change(each.get("change", ())), text(each.get("why", "")))
+            (text(name), text(each.get("equivalent", "")), _change(each.get("change", ())))
             for name, each in data["faults"].items()
             if each["verdict"] != "killed"
         ],
