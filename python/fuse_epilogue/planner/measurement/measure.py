@@ -77,7 +77,7 @@ def need_cuda() -> None:
     Raises
     ------
     RuntimeError
-        It has not, and would make something that cannot be called.
+        This TVM has no CUDA: it would make something that cannot be called.
     """
     if not tvm.runtime.enabled("cuda"):
         raise RuntimeError(
