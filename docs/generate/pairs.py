@@ -7,7 +7,8 @@ program. Each program is executed when the page is made.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,10 +60,10 @@ _BLOCKS = 'sch.fuse_cascaded_reductions("s", factor=4)\n'
 _FUSE = 'sch.fuse_reduction_epilogue("sum")\n'
 _TERM = "T.exp(x[vi, vk] - m[vi])"
 _BETWEEN = """\
-    for i, k in T.grid(4, 8):
+    for i, j in T.grid(4, 8):
         with T.sblock("twice"):
-            vi, vk = T.axis.remap("SS", [i, k])
-            x[vi, vk] = x[vi, vk] * T.float32(2)
+            vi, vj = T.axis.remap("SS", [i, j])
+            x[vi, vj] = x[vi, vj] * T.float32(2)
 """
 _SECOND = SOFTMAX[SOFTMAX.rindex("    for i, k") :]
 _LARGEST = 'm[vi] = T.min_value("float32")'
@@ -193,8 +194,23 @@ def difference(refused: Written, fused: Written) -> str:
      go()
     -stop()
     """
-    lines = [*_lines(refused.func, fused.func, 0), *_lines(refused.calls, fused.calls, 3)]
+    lines = [
+        *dedented(_lines(refused.func, fused.func, 0)),
+        *_lines(refused.calls, fused.calls, 3),
+    ]
     return "\n".join(lines)
+
+
+def dedented(lines: Sequence[str]) -> list[str]:
+    """Return lines of a difference without the blanks that all of them have after their mark.
+
+    Example
+    -------
+    >>> dedented(["-    a", "+      b"])
+    ['-a', '+  b']
+    """
+    texts = textwrap.dedent("\n".join(line[1:] for line in lines)).split("\n")
+    return [line[0] + text for line, text in zip(lines, texts, strict=False)]
 
 
 def _lines(before: str, after: str, around: int) -> list[str]:

@@ -8,8 +8,7 @@ import io
 import itertools
 import re
 import runpy
-import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import fuse_epilogue
@@ -120,15 +119,9 @@ def differences(printed: str) -> dict[str, str]:
             lines.append(line[4:])
             continue
         if message and lines:
-            found.setdefault(message[1], "\n".join(_reversed(_dedented(lines))))
+            found.setdefault(message[1], "\n".join(_reversed(pairs.dedented(lines))))
         lines = []
     return found
-
-
-def _dedented(lines: Sequence[str]) -> list[str]:
-    """Return lines of a difference without the blanks that all of them have after their mark."""
-    texts = textwrap.dedent("\n".join(line[1:] for line in lines)).split("\n")
-    return [line[0] + text for line, text in zip(lines, texts, strict=True)]
 
 
 def _reversed(lines: Iterable[str]) -> Iterator[str]:
