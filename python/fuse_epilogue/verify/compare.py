@@ -56,7 +56,8 @@ class Comparison:
         Those that had to be within the bound of what rounding can do.
     open : int
         Those that were not compared: what they are depends on the order of the operations for
-        more than rounding (a NaN in a maximum, an overflow on the way).
+        more than rounding (a NaN in a maximum, an overflow on the way), or it is an integer or a
+        bool that may have any value.
     undefined : int
         Sets of data on which the function before does something that has no defined result: it
         divides by zero, say. Nothing was compared there.
