@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import mutation_table
+from fuse_epilogue.kernels.cpu import costs
 
 # TVM would bind this process to the first core with its first parallel loop, and with it all that
 # the tests start: compilers, servers, other workers of pytest.
@@ -20,6 +21,12 @@ os.environ["FUSE_EPILOGUE_PROFILES"] = str(Path(__file__).parent / "no_profiles"
 # A shell has what it starts in the background ignore Ctrl-C; several tests are about it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def free_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waking other threads takes no time: they share the smallest loop nests, too."""
+    monkeypatch.setattr(costs, "WAKE_S", 0.0)
 
 
 @pytest.hookimpl(tryfirst=True)

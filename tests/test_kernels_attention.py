@@ -87,6 +87,7 @@ SIZES = [
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.usefixtures("free_threads")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_computes_attention(sizes: tuple[int, ...], bias: bool, threads: int) -> None:
     b, n, m, h, d = sizes

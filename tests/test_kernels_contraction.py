@@ -73,6 +73,7 @@ def test_convolutions_are_those_of_the_unscheduled_function(
     compare(conv_of(kind, width, channels, filters), constants, width)
 
 
+@pytest.mark.usefixtures("free_threads")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_columns_are_stored_by_heads(threads: int) -> None:
     func = programs.permuted(33, 4, 24, 40)

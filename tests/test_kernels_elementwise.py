@@ -104,6 +104,7 @@ def cases() -> list[Any]:
 
 
 @pytest.mark.parametrize(("inputs", "shape", "rule"), cases())
+@pytest.mark.usefixtures("free_threads")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_computes_what_the_unscheduled_function_computes(
     inputs: Inputs, shape: tuple[int, ...], rule: Callable[..., Any], threads: int

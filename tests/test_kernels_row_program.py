@@ -17,7 +17,6 @@ from tvm.relax import op
 
 import row_operators
 from fuse_epilogue.kernels.cpu import row_program
-from fuse_epilogue.kernels.cpu.row_program import group
 from fuse_epilogue.recognize.stages import read_program
 from fuse_epilogue.rewrites.branches import with_branches
 from fuse_epilogue.schedules import host
@@ -75,11 +74,9 @@ def inputs_of(func: Any, draw: Callable[..., np.ndarray]) -> list[np.ndarray]:
     ]
 
 
+@pytest.mark.usefixtures("free_threads")
 @crossed(name=tuple({**row_operators.ROWS, **row_operators.AVERAGES}), n=SIZES, threads=(1, 2))
-def test_operators_of_floats(
-    name: str, n: int, threads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(group, "PARALLEL_FROM", 1)
+def test_operators_of_floats(name: str, n: int, threads: int) -> None:
     rule, shapes = {**row_operators.ROWS, **row_operators.AVERAGES}[name]
     func = row_operators.function(rule, shapes(n))
     rng = np.random.default_rng(n)
@@ -91,11 +88,9 @@ def test_operators_of_floats(
         np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.usefixtures("free_threads")
 @crossed(name=tuple({**row_operators.EXACT, **row_operators.POOLS}), n=SIZES, threads=(1, 2))
-def test_exact_operators_are_equal_in_every_bit(
-    name: str, n: int, threads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(group, "PARALLEL_FROM", 1)
+def test_exact_operators_are_equal_in_every_bit(name: str, n: int, threads: int) -> None:
     rule, shapes = {**row_operators.EXACT, **row_operators.POOLS}[name]
     func = row_operators.function(rule, shapes(n))
     rng = np.random.default_rng(n)

@@ -36,10 +36,10 @@ def run(func: Any, array: np.ndarray, dtype: str, threads: int) -> np.ndarray:
     return content[:size].reshape(shape)
 
 
+@pytest.mark.usefixtures("free_threads")
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_every_axis(shape: tuple[int, ...], threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan, "PARALLEL_FROM", 1)
+def test_every_axis(shape: tuple[int, ...], threads: int) -> None:
     rng = np.random.default_rng(0)
     for axis in range(len(shape)):
         for operator in (topi.cumsum, topi.cumprod):

@@ -88,6 +88,7 @@ def test_gradients(index: int) -> None:
             assert (np.abs(ours[name].astype("float64") - expected) <= bound).all(), name
 
 
+@pytest.mark.usefixtures("free_threads")
 @pytest.mark.parametrize("circular", [False, True])
 def test_large_enough_for_threads(circular: bool) -> None:
     """More than one thread shares the work: of several streams, and of one."""

@@ -95,6 +95,7 @@ def test_results_are_those_of_the_sums_of_products(number: int) -> None:
         assert np.array_equal(results(func, scheduled, whole), exact(whole, padding))
 
 
+@pytest.mark.usefixtures("free_threads")
 def test_threads_take_blocks() -> None:
     func = programs.conv((1, 29, 30, 8), (16, 3, 3), padding=1)
     rng = np.random.default_rng(1)

@@ -249,6 +249,27 @@ def test_the_report(compiled: tuple[Any, Any]) -> None:
         model.profile(np.ones((4, 5), "float32"), repeats=0)
 
 
+def test_the_reason_of_every_choice() -> None:
+    """Each kind says how it computes a function, what that takes, and what else there was."""
+
+    def build(builder: Any, x: Any, w: Any) -> Any:
+        y = builder.emit(relax.op.nn.softmax(builder.emit(relax.op.matmul(x, w))))
+        y = builder.emit(relax.op.sort(builder.emit(relax.op.permute_dims(y, [1, 0]))))
+        return builder.emit(relax.op.reshape(y, (2, 32, 40)))
+
+    model = fuse_epilogue.compile(relax_model((40, 48), (48, 64), build=build), host(1))
+    text = model.report.explain()
+    for each in model.report.functions:
+        assert each.name in text and each.explain() in text
+        assert bool(each.ways) == (each.kind not in ("default", "view"))
+    product = next(each for each in model.report.functions if each.kind == "contraction")
+    assert product.ways[0].seconds == pytest.approx(product.predicted_s)
+    assert {"products", "moving"} <= set(product.ways[0].parts)
+    assert "chosen: tiles of" in product.explain() and "instead: " in product.explain()
+    assert "TVM's own loops" in text and "a view, which takes no time" in text
+    assert ModelReport.from_json(model.report.to_json()) == model.report
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", json.dumps({"functions": [{"name": "f"}]})])
 def test_reports_that_are_none(text: str) -> None:
     with pytest.raises(ValueError, match="not the JSON of a model report"):

@@ -154,6 +154,9 @@ def _nki(parser: argparse.ArgumentParser) -> None:
 def _compile(parser: argparse.ArgumentParser) -> None:
     add_compiling(parser)
     parser.add_argument("-o", "--out", metavar="FILE", help="save the model to FILE (.so or .fe)")
+    parser.add_argument(
+        "--explain", action="store_true", help="print why each function is computed as it is"
+    )
 
 
 def _run(parser: argparse.ArgumentParser) -> None:

@@ -34,7 +34,8 @@ def run(given: argparse.Namespace) -> Answer:
         "report": json.loads(model.report.to_json()),
         "out": given.out,
     }
-    lines = [f"{model.signature}", "", str(model.report)]
+    report = model.report.explain() if given.explain else str(model.report)
+    lines = [f"{model.signature}", "", report]
     if given.out:
         lines += ["", f"wrote {given.out}"]
     return Answer("\n".join(lines), data)

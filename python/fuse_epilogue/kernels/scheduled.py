@@ -30,6 +30,25 @@ class Packing:
 
 
 @dataclass(frozen=True)
+class Way:
+    """A way to compute a function, for reports.
+
+    Attributes
+    ----------
+    text : str
+        Description of the loops.
+    seconds : float
+        By the cost model, or by the clock if ways were timed.
+    parts : Mapping[str, float]
+        Seconds that each part of the work takes on one thread by the cost model; some overlap.
+    """
+
+    text: str
+    seconds: float
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Scheduled:
     """A function with a schedule.
 
@@ -51,6 +70,8 @@ class Scheduled:
         Number of ways that were timed to choose this one; 0 if it was chosen by prediction.
     why : str
         Reason why it does not make use of what the caller allows; empty otherwise.
+    ways : tuple[Way, ...]
+        This way, and after it those that were considered instead, the fastest first.
     """
 
     func: Any
@@ -60,3 +81,4 @@ class Scheduled:
     packing: Mapping[int, Packing] = field(default_factory=dict)
     trials: int = 0
     why: str = ""
+    ways: tuple[Way, ...] = ()

@@ -11,7 +11,7 @@ from tvm import tirx
 
 from .cpu.contraction.panels import PanelPacker
 from .cpu.contraction.winograd.packing import WinogradPacker
-from .scheduled import Packing, Scheduled
+from .scheduled import Packing, Scheduled, Way
 
 #: What packs constants, by the name that a value has for it.
 PACKERS: dict[str, type] = {"panels": PanelPacker, "winograd": WinogradPacker}
@@ -40,6 +40,7 @@ def to_data(scheduled: Scheduled) -> dict[str, Any] | None:
         "predicted_s": scheduled.predicted_s,
         "trials": scheduled.trials,
         "why": scheduled.why,
+        "ways": [asdict(way) for way in scheduled.ways],
         "packing": packings,
         "func": tvm.ir.save_json(scheduled.func),
     }
@@ -73,6 +74,7 @@ def from_data(data: Mapping[str, Any]) -> Scheduled:
             packings,
             int(data["trials"]),
             str(data["why"]),
+            tuple(Way(**each) for each in data["ways"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise ValueError(f"not a scheduled function ({type(error).__name__}: {error})") from error

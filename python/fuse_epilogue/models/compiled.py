@@ -383,4 +383,5 @@ def _function_report(schedule: FunctionSchedule, calls: int, sizes: str) -> Func
         schedule.why,
         schedule.trials,
         sizes,
+        ways=schedule.ways,
     )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .compiled import CompiledModel
 
 #: What an entry says it is of, and the version of the format.
-FORMAT, FORMAT_VERSION = "fuse_epilogue plan", 1
+FORMAT, FORMAT_VERSION = "fuse_epilogue plan", 2
 
 
 @tvm_ffi.register_error

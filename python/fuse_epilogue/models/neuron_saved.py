@@ -27,7 +27,7 @@ from .saved import SavedModelError, signature_data, signature_from, versions
 from .signature import ArrayType
 
 #: What a manifest says it is of, and the version of the format.
-FORMAT, FORMAT_VERSION = "fuse_epilogue package for Trainium", 1
+FORMAT, FORMAT_VERSION = "fuse_epilogue package for Trainium", 2
 MANIFEST = "manifest.json"
 _WEIGHTS, _REPORT = "weights.npz", "report.html"
 

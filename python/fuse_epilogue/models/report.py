@@ -10,9 +10,13 @@ from typing import Any
 
 from .. import _html
 from .._printed import Printed
+from ..kernels.scheduled import Way
+from ..transform.kinds import DEFAULT
 
 #: The kind of a function that is a view at run time, and takes no time.
 _VIEW = "view"
+#: Kinds of functions without a kernel, for people.
+_KINDS = {DEFAULT: "TVM's own loops", _VIEW: "a view, which takes no time"}
 _STYLE = "body{font:14px sans-serif}td,th{padding:2px 8px;text-align:left}"
 _HEADS = (
     *("function", "sizes", "kind", "fusion", "calls", "timed", "predicted", "from", "to"),
@@ -51,6 +55,9 @@ class FunctionReport(Printed):
         for what serves all other sizes.
     least_s, most_s : float
         Bounds of `predicted_s`, for Trainium; 0 otherwise.
+    ways : tuple[Way, ...]
+        For one call, the way that was chosen to compute it, and after it those that were considered
+        instead, the fastest first; empty if its kind has no description.
     """
 
     name: str
@@ -64,6 +71,40 @@ class FunctionReport(Printed):
     sizes: str = ""
     least_s: float = 0.0
     most_s: float = 0.0
+    ways: tuple[Way, ...] = ()
+
+    def explain(self) -> str:
+        """Return how it is computed, and why so.
+
+        Returns
+        -------
+        str
+            Its kind and predicted time, the chosen way with its parts, and those that were
+            considered instead.
+
+        Example
+        -------
+        >>> from fuse_epilogue.models import FunctionReport
+        >>> report = FunctionReport("f", "default", "none", 1, 0.0, why="its loops are no blocks")
+        >>> print(report.explain())
+        f: TVM's own loops
+          its loops are no blocks
+        """
+        own = self.kind == DEFAULT
+        lines = [f"{self.name}: {_KINDS.get(self.kind, self.kind)}"]
+        if not own and self.predicted_s:
+            by = f"the fastest of {self.trials} that were timed" if self.trials else "predicted"
+            lines[0] += f", {_microseconds(self.predicted_s / max(1, self.calls))} {by}"
+        if self.why:
+            lines.append(f"  {self.why}")
+        if self.ways:
+            chosen, *others = self.ways
+            parts = ", ".join(f"{n} {_microseconds(s)}" for n, s in chosen.parts.items())
+            lines.append(f"  chosen: {chosen.text}{f' ({parts})' if parts else ''}")
+            for each in others:
+                more = f"{each.seconds / chosen.seconds - 1:+.0%}" if chosen.seconds else ""
+                lines.append(f"  instead: {_microseconds(each.seconds)} ({more}): {each.text}")
+        return "\n".join(lines)
 
     def __str__(self) -> str:
         """Return the kind of kernel, the calls and their time, in one line."""
@@ -194,6 +235,25 @@ class ModelReport(Printed):
         reasons = [f"{each.name}: {each.why}" for each in self.functions if each.why]
         return "\n".join([*lines, *([""] if reasons else []), *reasons])
 
+    def explain(self) -> str:
+        """Return how each function is computed, and why so.
+
+        Returns
+        -------
+        str
+            :meth:`FunctionReport.explain` of every function, in order.
+
+        Example
+        -------
+        >>> import tvm
+        >>> import fuse_epilogue
+        >>> from fuse_epilogue import workloads
+        >>> model = fuse_epilogue.compile(tvm.IRModule({"main": workloads.matmul(64, 64, 64)}))
+        >>> "chosen: tiles of" in model.report.explain()
+        True
+        """
+        return "\n".join(each.explain() for each in self.functions)
+
     def __repr__(self) -> str:
         """Return how many functions there are, and for what."""
         count = f"{len(self.functions)} function{'' if len(self.functions) == 1 else 's'}"
@@ -295,7 +355,10 @@ class ModelReport(Printed):
         """
         try:
             data: dict[str, Any] = json.loads(text)
-            functions = tuple(FunctionReport(**each) for each in data.pop("functions"))
+            functions = tuple(
+                FunctionReport(**{**each, "ways": tuple(Way(**way) for way in each["ways"])})
+                for each in data.pop("functions")
+            )
             return cls(functions, **data)
         except (TypeError, KeyError, AttributeError, json.JSONDecodeError) as error:
             raise ValueError(f"not the JSON of a model report: {error}") from error

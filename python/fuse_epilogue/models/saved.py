@@ -28,7 +28,7 @@ from .report import ModelReport
 from .signature import ArrayType, Signature
 
 #: What a manifest says it is of, and the version of the format.
-FORMAT, FORMAT_VERSION = "fuse_epilogue model", 2
+FORMAT, FORMAT_VERSION = "fuse_epilogue model", 3
 _MANIFEST, _LIBRARY = "manifest.json", "model.so"
 #: End of the name of a file that is a shared library as well.
 LIBRARY_SUFFIX = ".so"

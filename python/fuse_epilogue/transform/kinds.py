@@ -17,12 +17,15 @@ from tvm.target import Target
 
 from ..kernels.cpu import kinds, row_blocks, scan, stream
 from ..kernels.cuda import stream as gpu_stream
-from ..kernels.scheduled import Scheduled
+from ..kernels.scheduled import Scheduled, Way
 from ..planner import plan
 from ..planner.backends import CPU, GPU, Backend
+from ..planner.explanation.compare import point
 from ..planner.machines.cpu import cpu
 from ..planner.machines.gpu import gpu
+from ..planner.problems.problem import Problem
 from ..planner.problems.request import Request
+from ..planner.search.search import Candidate
 from ..recognize.row_axes import has_symbolic_sizes
 from ..recognize.scan import read_scan
 from ..recognize.stages import Program, read_program
@@ -121,12 +124,22 @@ def _planned(name: str, backend: Backend = CPU) -> Kind:
             return  # an axis of size 0, no point is feasible, or the planner does not know the GPU
         if problem is None or chosen is None or chosen.kind != name:
             return
-        for each in chosen.found.ranked[:_POINTS]:
+        ranked = chosen.found.ranked[:_POINTS]
+        described = [_described(each, problem) for each in ranked]
+        for place, each in enumerate(ranked):
             func = problem.apply(each.point).mod["main"]
             fusion = "tail" if each.point.get("fusion", 0) else "none"
-            yield Scheduled(func, name, fusion, each.cost)
+            others = described[:place] + described[place + 1 :]
+            yield Scheduled(func, name, fusion, each.cost, ways=(described[place], *others))
 
     return found
+
+
+def _described(candidate: Candidate, problem: Problem) -> Way:
+    """Return the description of a point of a plan."""
+    # What cores save is in the cost already.
+    parts = {name: s for name, s in candidate.parts.items() if s > 0.0}
+    return Way(point(candidate, problem), candidate.cost, parts)
 
 
 def _rule(rule: Any) -> Kind:

@@ -15,7 +15,7 @@ from tvm.target import Target
 from .._arguments import flag, seconds
 from .._printed import Printed
 from ..kernels.cpu.vector_math import with_vector_functions
-from ..kernels.scheduled import Packing, Scheduled
+from ..kernels.scheduled import Packing, Scheduled, Way
 from ..planner.search.trials import check_here
 from ..targets import host
 from ..tir.build import in_root
@@ -54,6 +54,8 @@ class FunctionSchedule(Printed):
         are allowed; empty otherwise.
     trials : int
         Number of ways that were timed to choose this one; 0 if it was chosen by prediction.
+    ways : tuple[Way, ...]
+        The chosen way, and after it those that were considered instead, the fastest first.
     """
 
     name: str
@@ -63,6 +65,7 @@ class FunctionSchedule(Printed):
     packed: tuple[int, ...] = field(default_factory=tuple)
     why: str = ""
     trials: int = 0
+    ways: tuple[Way, ...] = ()
 
     def __str__(self) -> str:
         """Return the kind of kernel, its time, and why it is as it is, in one line."""
@@ -105,8 +108,16 @@ def schedules_of(mod: ir.IRModule) -> tuple[FunctionSchedule, ...] | None:
     if text is None:
         return None
     try:
-        read = [{**each, "packed": tuple(each["packed"])} for each in json.loads(str(text))]
-        return tuple(FunctionSchedule(**each) for each in read)
+        return tuple(
+            FunctionSchedule(
+                **{
+                    **each,
+                    "packed": tuple(each["packed"]),
+                    "ways": tuple(Way(**way) for way in each["ways"]),
+                }
+            )
+            for each in json.loads(str(text))
+        )
     except (TypeError, KeyError, json.JSONDecodeError) as error:
         raise ValueError(f"the attribute '{MODULE_ATTR}' is damaged: {error}") from error
 
@@ -275,6 +286,7 @@ def _report(name: str, outcome: Outcome) -> FunctionSchedule:
         tuple(sorted(outcome.packing)),
         trials=outcome.trials,
         why=outcome.why,
+        ways=outcome.ways,
     )
 
 

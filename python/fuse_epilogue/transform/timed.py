@@ -20,7 +20,7 @@ from tvm.ir import prim
 
 from .._interrupts import is_interrupt
 from ..kernels.cpu.vector_math import with_vector_functions
-from ..kernels.scheduled import Scheduled
+from ..kernels.scheduled import Scheduled, Way
 from ..planner.measurement.measure import arguments, seconds, shares
 from ..tir.walk import loads
 from .chosen import Group, Outcome
@@ -122,9 +122,17 @@ def _time(choice: Choice, budget_s: float) -> None:
     best = min(part, key=lambda place: part[place])
     if part[best] > (1 - GAIN) * part[0]:
         best = 0
-    way = replace(ways[best], predicted_s=min(turns[best]), trials=len(ways))
+    order = sorted(turns, key=lambda place: (place != best, part[place]))
+    timed = tuple(_described(ways[place], min(turns[place])) for place in order)
+    way = replace(ways[best], predicted_s=min(turns[best]), trials=len(ways), ways=timed)
     choice.was_timed = True
     choice.outcome = FASTER if way.kind == DEFAULT else way
+
+
+def _described(way: Scheduled, seconds: float) -> Way:
+    """Return the description of a way that was timed."""
+    text = "TVM's own loops" if way.kind == DEFAULT else way.kind
+    return Way(f"{text}: {way.ways[0].text}" if way.ways else text, seconds)
 
 
 def _ways(choice: Choice) -> Iterator[Scheduled]:

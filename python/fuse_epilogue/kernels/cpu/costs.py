@@ -41,6 +41,9 @@ INSTRUCTIONS = frozenset(
 )
 #: Seconds that a call of a compiled function takes, without what it computes.
 CALL_S = 1e-7
+#: Seconds until a loop on several threads has begun on all of them, and until its end is known, if
+#: they sleep.
+WAKE_S = 5e-6
 
 
 def bytes_per_cycle(working_set: float) -> float:
@@ -55,8 +58,62 @@ def bytes_per_cycle(working_set: float) -> float:
 
 
 def together(computing: float, moving: float) -> float:
-    """Return the cycles of computing and of moving data meanwhile."""
+    """Return the time of computing and of moving data meanwhile."""
     return max(computing, moving) + OVERLAPPED * min(computing, moving)
+
+
+def threads_for(seconds: float, threads: int) -> int:
+    """Return the number of threads for a loop nest: 1 if others save less than waking them takes.
+
+    Parameters
+    ----------
+    seconds : float
+        Predicted time of the nest on one thread.
+    threads : int
+        Number of threads that there are.
+
+    Example
+    -------
+    >>> threads_for(2e-6, 8), threads_for(2e-3, 8)
+    (1, 8)
+    """
+    return threads if seconds - seconds / threads > WAKE_S else 1
+
+
+def on_threads(seconds: float, threads: int) -> float:
+    """Return the predicted seconds of a loop nest on as many threads as :func:`threads_for` says.
+
+    Parameters
+    ----------
+    seconds : float
+        Predicted time of the nest on one thread.
+    threads : int
+        Number of threads that there are.
+    """
+    used = threads_for(seconds, threads)
+    return seconds / used + (WAKE_S if used > 1 else 0.0)
+
+
+def sharing(seconds: float, threads: int) -> str:
+    """Return the end of a description: how many threads share a loop nest, if there are several.
+
+    Parameters
+    ----------
+    seconds : float
+        Predicted time of the nest on one thread.
+    threads : int
+        Number of threads that there are.
+
+    Example
+    -------
+    >>> sharing(2e-3, 2)
+    '; shared by 2 threads'
+    """
+    if threads < 2:
+        return ""
+    return (
+        f"; shared by {threads} threads" if threads_for(seconds, threads) > 1 else "; on one thread"
+    )
 
 
 def added(one: float, other: float, power: int) -> float:

@@ -26,14 +26,17 @@ from ...targets import vector_bits
 from ...tir.affine import affine_of
 from ...tir.build import with_fields
 from ...tir.walk import handle, parts_of, substitute, uses
-from ..scheduled import Scheduled
+from ..scheduled import Scheduled, Way
 from .costs import (
     CALL_S,
     CLOCK_HZ,
     NODE_CYCLES,
     bytes_per_cycle,
     element_bytes,
+    on_threads,
     pieces,
+    sharing,
+    threads_for,
     together,
     touched_bytes,
     work,
@@ -46,8 +49,6 @@ from .transposition import EDGE, transposed_block
 CHEAP = 24
 #: Rows and columns of a tile, where an input is transposed.
 TILE = 16
-#: Elements below which a second thread does not pay: starting it takes some microseconds.
-PARALLEL_FROM = 1 << 15
 #: Cycles of an element that is not next to the one before it: it is loaded or shuffled alone, about
 #: three in a cycle.
 JUMP_CYCLES = 0.35
@@ -99,12 +100,28 @@ def schedule(
     nests = [nest(stage, views, lanes, threads) for stage in small.stages]
     body = sequence([*allocated, *views.declare(sequence(nests))])
     func = with_fields(program.func, body=body)
-    seconds = CALL_S + sum(predicted_s(stage, lanes) for stage in small.stages)
-    return Scheduled(func, "elementwise", predicted_s=seconds)
+    each = [on_threads(predicted_s(stage, lanes), threads) for stage in small.stages]
+    seconds = CALL_S + sum(each)
+    texts = "; ".join(dict.fromkeys(described(stage, lanes, threads) for stage in small.stages))
+    costs = [cost(stage, lanes) for stage in small.stages]
+    way = Way(texts, seconds, {name: sum(part[name] for part in costs) for name in costs[0]})
+    return Scheduled(func, "elementwise", predicted_s=seconds, ways=(way,))
 
 
 def predicted_s(stage: Stage, lanes: int) -> float:
     """Return the seconds that a stage is predicted to take on one thread.
+
+    Parameters
+    ----------
+    stage : Stage
+    lanes : int
+        Number of elements of a vector.
+    """
+    return together(**cost(stage, lanes))
+
+
+def cost(stage: Stage, lanes: int) -> dict[str, float]:
+    """Return the predicted seconds of computing a stage and of moving its data, on one thread.
 
     Parameters
     ----------
@@ -121,7 +138,8 @@ def predicted_s(stage: Stage, lanes: int) -> float:
     jumps = sum(_jumps(load, flat) for load in flat.loads)
     computing = elements // extent * vectors * NODE_CYCLES * (1 + work(flat.value, *inner))
     computing += elements * JUMP_CYCLES * jumps
-    return together(computing, size / bytes_per_cycle(size)) / CLOCK_HZ
+    moving = size / bytes_per_cycle(size)
+    return {"computing": computing / CLOCK_HZ, "moving": moving / CLOCK_HZ}
 
 
 def _jumps(load: Any, stage: Stage) -> bool:
@@ -173,24 +191,52 @@ def nest(stage: Stage, views: FlatViews, lanes: int, threads: int) -> Any:
     lanes : int
         Number of elements of a vector.
     threads : int
-        Number of threads that the loops are made for.
+        Number of threads that there are.
     """
-    stage = _flattened(stage, views)
-    stage = _collapsed(stage)
+    threads = threads_for(predicted_s(stage, lanes), threads)
+    stage = _collapsed(_flattened(stage, views))
     axes = stage.axes
     if not axes:
         return tirx.BufferStore(views.of(stage.output), stage.value, [index(0)])
-    accesses = [_access(load, stage) for load in stage.loads]
-    across = _transposed_axis(stage, accesses)
-    elements = math.prod(stage.shape)
-    parallel = threads > 1 and elements >= PARALLEL_FROM
-    vectorized = _may_be_vector(stage)
-    if _is_interleaved(stage, accesses, across):
-        across, vectorized = None, False
+    across, vectorized = _loops_of(stage)
     if across is None:
         order = list(range(len(axes)))
-        return _rows(stage, views, order, lanes if vectorized else 1, threads if parallel else 1)
-    return _tiles(stage, views, across, lanes if vectorized else 1, threads if parallel else 1)
+        return _rows(stage, views, order, lanes if vectorized else 1, threads)
+    return _tiles(stage, views, across, lanes if vectorized else 1, threads)
+
+
+def _loops_of(stage: Stage) -> tuple[int | None, bool]:
+    """Return the axis that tiles are made along beside the last one, and whether there are vectors.
+
+    None for no tiles.
+    """
+    accesses = [_access(load, stage) for load in stage.loads]
+    across = _transposed_axis(stage, accesses)
+    if _is_interleaved(stage, accesses, across):
+        return None, False
+    return across, _may_be_vector(stage)
+
+
+def described(stage: Stage, lanes: int, threads: int) -> str:
+    """Return the description of the loops of a stage, for reports.
+
+    Parameters
+    ----------
+    stage : Stage
+    lanes : int
+        Number of elements of a vector.
+    threads : int
+        Number of threads that there are.
+    """
+    flat = _collapsed(_flattened(stage, FlatViews()))
+    if not flat.axes:
+        return "one element"
+    across, vectorized = _loops_of(flat)
+    extent = flat.axes[-1].extent
+    text = f"vectors of {min(lanes, extent)}" if vectorized else "one element after the other"
+    if across is not None:
+        text = f"tiles of {TILE} x {TILE}, as an operand is transposed"
+    return text + sharing(predicted_s(stage, lanes), threads)
 
 
 def _rows(stage: Stage, views: FlatViews, order: list[int], lanes: int, threads: int) -> Any:

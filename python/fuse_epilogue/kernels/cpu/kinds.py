@@ -39,6 +39,6 @@ def _single(
 KINDS: tuple[Kind, ...] = (
     _single(attention.schedule),
     contraction.alternatives,
-    _single(row_program.schedule),
+    row_program.alternatives,
     _single(elementwise.schedule),
 )

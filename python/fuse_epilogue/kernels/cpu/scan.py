@@ -22,9 +22,8 @@ from tvm.target import Target
 
 from ...recognize.scan import Scan
 from ...targets import vector_bits
-from ..scheduled import Scheduled
-from .costs import CALL_S, CLOCK_HZ, bytes_per_cycle
-from .elementwise import PARALLEL_FROM
+from ..scheduled import Scheduled, Way
+from .costs import CALL_S, CLOCK_HZ, bytes_per_cycle, on_threads, sharing, threads_for
 from .loops import FlatViews, index, loop, sequence
 
 #: Rows that are computed at once, and vectors of columns.
@@ -61,22 +60,24 @@ def schedule(scan: Scan, target: Target, threads: int = 1) -> Scheduled:
     # TVM's may lie anywhere in an array, which a view of the array would not know.
     params = [tirx.decl_buffer(each.shape, str(each.dtype), each.name) for each in scan.func.params]
     kernel = _Kernel(scan, params, views, extent, inner)
-    kernel.kind = (
-        tirx.ForKind.PARALLEL if threads > 1 and elements >= PARALLEL_FROM else tirx.ForKind.SERIAL
-    )
+    predicted = elements * _STEP_S / min(ROWS, outer)
     if inner > 1:
-        widest = max(_bits(scan.source), _bits(scan.result))
-        lanes = max(1, vector_bits(target) // widest)
-        body = kernel.columns(outer, lanes)
         size = elements * (_bits(scan.source) + _bits(scan.result)) / 8
         predicted = size / bytes_per_cycle(size) / CLOCK_HZ
+    if threads_for(predicted, threads) > 1:
+        kernel.kind = tirx.ForKind.PARALLEL
+    if inner > 1:
+        widest = max(_bits(scan.source), _bits(scan.result))
+        body = kernel.columns(outer, max(1, vector_bits(target) // widest))
     else:
         body = kernel.rows(outer)
-        predicted = elements * _STEP_S / min(ROWS, outer)
     func = tirx.PrimFunc(
         params, sequence(views.declare(body)), scan.func.ret_type, attrs=scan.func.attrs
     )
-    return Scheduled(func, "scan", predicted_s=CALL_S + predicted / max(1, threads))
+    text = "vectors of columns" if inner > 1 else f"{min(ROWS, outer)} rows at a time"
+    seconds = CALL_S + on_threads(predicted, threads)
+    way = Way(text + sharing(predicted, threads), seconds)
+    return Scheduled(func, "scan", predicted_s=seconds, ways=(way,))
 
 
 def _bits(buffer: Any) -> int:

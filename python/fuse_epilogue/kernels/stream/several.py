@@ -19,7 +19,7 @@ from tvm.ir import Call, TensorLoad, prim
 from ...recognize.streams import Piece, Streams, is_choice, is_sum
 from ...tir.build import in_root, sequence, with_fields
 from ...tir.walk import handle, substitute
-from ..scheduled import Scheduled
+from ..scheduled import Scheduled, Way
 
 #: Schedules a part; None if it does not know it.
 Part = Callable[[tirx.PrimFunc], Scheduled | None]
@@ -49,14 +49,12 @@ def several(streams: Streams, part: Part, checks: Sequence[Any]) -> Scheduled | 
     body = [*checks]
     results = {handle(param) for param in streams.func.params}
     allocated = [buffer for buffer in kept if handle(buffer) not in results]
-    kinds: list[str] = []
-    predicted = 0.0
+    made: list[Scheduled] = []
     for buffer in kept:
         func = _function(streams, buffer, kept)
         scheduled = part(func)
         if scheduled is not None:
-            kinds.append(scheduled.kind)
-            predicted += scheduled.predicted_s
+            made.append(scheduled)
             func = scheduled.func
             between = [each for each in func.params if handle(each) not in results]
             func = func.with_body(_openly(func.body, between))
@@ -66,10 +64,14 @@ def several(streams: Streams, part: Part, checks: Sequence[Any]) -> Scheduled | 
             allocated += func.body.block.alloc_buffers
         else:
             body.append(func.body)
-    if not kinds:
+    if not made:
         return None
     func = streams.func.with_body(in_root(sequence(body), allocated))
-    return Scheduled(func, f"several: {', '.join(kinds)}", "tail", predicted)
+    kind = f"several: {', '.join(each.kind for each in made)}"
+    predicted = sum(each.predicted_s for each in made)
+    texts = [f"{each.kind}: {each.ways[0].text}" for each in made if each.ways]
+    ways = (Way("; ".join(texts), predicted),) if texts else ()
+    return Scheduled(func, kind, "tail", predicted, ways=ways)
 
 
 def _openly(statement: Any, buffers: Sequence[Any]) -> Any:

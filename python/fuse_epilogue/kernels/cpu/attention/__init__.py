@@ -23,7 +23,8 @@ from ....recognize.attention import attention_of
 from ....recognize.stages import Program
 from ....targets import vector_bits
 from ....tir.build import with_fields
-from ...scheduled import Scheduled
+from ...scheduled import Scheduled, Way
+from ..costs import on_threads, sharing, threads_for
 from .few_queries import FewQueries, fits
 from .kernel import Kernel
 
@@ -66,9 +67,18 @@ def schedule(
         lanes //= 2
     if lanes < LEAST_LANES or found.column.extent % lanes:
         return None
-    kernel = FewQueries(found, threads) if fits(found) else Kernel(found, lanes, threads)
-    func = with_fields(program.func, body=kernel.body())
     steps = found.query.extent * found.key.extent * (found.depth.extent + found.column.extent)
     for axis in found.batch:
         steps *= axis.extent
-    return Scheduled(func, "attention", "tail", steps * FMA_S / max(1, threads))
+    used = threads_for(steps * FMA_S, threads)
+    kernel: FewQueries | Kernel
+    if fits(found):
+        kernel, text = FewQueries(found, used), "one query at a time, keys and columns as lanes"
+    else:
+        kernel = Kernel(found, lanes, used)
+        keys = f"blocks of {kernel.keys} keys" if kernel.rolling else "all keys"
+        text = f"blocks of {kernel.queries} queries as lanes x {keys}"
+    func = with_fields(program.func, body=kernel.body())
+    seconds = on_threads(steps * FMA_S, threads)
+    way = Way(text + sharing(steps * FMA_S, threads), seconds)
+    return Scheduled(func, "attention", "tail", seconds, ways=(way,))

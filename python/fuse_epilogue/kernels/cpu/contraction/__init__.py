@@ -18,8 +18,9 @@ from ....tir.build import with_fields
 from ....tir.walk import handle
 from ...scheduled import Packing, Scheduled
 from .. import elementwise
-from ..costs import CALL_S, CLOCK_HZ
+from ..costs import CALL_S, CLOCK_HZ, on_threads
 from ..loops import FlatViews, index, sequence
+from .described import ways
 from .dot_products import instructions_of
 from .kernel import Kernel
 from .panels import Layout, packed_type, packing_loops, packing_of
@@ -110,11 +111,13 @@ def alternatives(
     if winograd and plans:
         transformed, why = winograd_plans(program, machine, constants, plans[0].cycles)
         plans = sorted([*plans, *transformed], key=lambda plan: plan.cycles)
-    for plan in plans:
-        if isinstance(plan, WinogradPlan):
-            yield scheduled_winograd(plan, machine)
-        else:
-            yield replace(scheduled(plan, target, threads), why=why)
+    for place, plan in enumerate(plans):
+        made = (
+            scheduled_winograd(plan, machine)
+            if isinstance(plan, WinogradPlan)
+            else replace(scheduled(plan, target, threads), why=why)
+        )
+        yield replace(made, ways=ways(plans, place, threads))
 
 
 def packed_alike(
@@ -167,10 +170,15 @@ def _plans(
     of: Callable[[Contraction, Machine, tuple[bool, bool]], Iterable[Plan]],
 ) -> Iterator[Plan]:
     """Yield the plans of a program as a contraction, with its padding as bounds and as a copy."""
+    read: list[Contraction] = []
     for pad in (False, True):
         contraction = read_contraction(program, pad)
         if contraction is None or not _is_known(contraction):
             continue
+        # Without padding, both are the same.
+        if any(len(each.before) == len(contraction.before) for each in read):
+            continue
+        read.append(contraction)
         constant = constant_operands(contraction, constants)
         # What is left out at a border is 0 times a weight: NaN if the weight is infinite. Constant
         # weights are taken to be finite.
@@ -240,6 +248,6 @@ def scheduled(plan: Plan, target: Target, threads: int) -> Scheduled:
         made,
         "contraction",
         "tail" if fused else "none",
-        CALL_S + plan.cycles / CLOCK_HZ,
+        CALL_S + on_threads(plan.cycles / CLOCK_HZ, threads),
         packing,
     )

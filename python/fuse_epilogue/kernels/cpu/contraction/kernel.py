@@ -20,11 +20,12 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from ....recognize.accesses import Operand
+from ..costs import CLOCK_HZ, threads_for
 from ..loops import FlatViews, index, loop, sequence
 from .dot_products import add_dot_products, same_word
 from .operands import value_at
 from .panels import Layout, Panel, contraction_name, panels_of
-from .plan import Plan
+from .plan import Plan, loop_cycles
 from .taps import Env, limits, tap_order, unrolled
 from .tiles import Group, inside, row_values
 from .vectors import as_index, at, fetch, lanes_loop, pieces_of
@@ -124,7 +125,7 @@ class Kernel:
     packed : Buffer or None
         The packed operand.
     threads : int
-        Number of threads that the loops are made for.
+        Number of threads that there are.
     """
 
     def __init__(self, plan: Plan, views: FlatViews, packed: Any, threads: int) -> None:
@@ -159,7 +160,7 @@ class Kernel:
         if self._panels_inside():
             levels.append(levels.pop(len(shared)))
         levels = [level for level in levels if level[1] > 1]
-        chosen = self._parallel(levels)
+        chosen = self._parallel(levels, panel, group)
         if chosen is not None:
             levels.remove(chosen)
             levels.insert(0, chosen)
@@ -208,10 +209,17 @@ class Kernel:
         place = as_index(first + part * (self.layout.depth * LINE))
         return tirx.min(place, index(self.layout.size - self.layout.depth * LINE))
 
-    def _parallel(self, levels: Sequence[tuple[Any, int, str]]) -> Any:
+    def _seconds(self, panel: Panel, group: Group) -> float:
+        """Return the predicted seconds of a nest on one thread: its share of all results."""
+        rows = sum(each.rows * each.count for each in self.plan.groups)
+        columns = panel.valid * panel.count / self.extents[self.plan.vector]
+        share = columns * group.rows * group.count / rows
+        return share * loop_cycles(self.plan) / CLOCK_HZ
+
+    def _parallel(self, levels: Sequence[tuple[Any, int, str]], panel: Panel, group: Group) -> Any:
         """Return the loop that threads share, None if the work is too little."""
         threads = self.threads
-        if threads < 2 or self.contraction.products < 1 << 16:
+        if threads < 2 or threads_for(self._seconds(panel, group), threads) < 2:
             return None
         able = [level for level in levels if level[1] >= threads]
 

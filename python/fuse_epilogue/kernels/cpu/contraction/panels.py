@@ -18,13 +18,11 @@ from tvm import tirx
 
 from ....recognize.contraction import Contraction
 from ...scheduled import Packing
+from ..costs import CLOCK_HZ, threads_for
 from ..loops import FlatViews, index, loop, sequence
 from .dot_products import WORD, add_dot_products
-from .plan import Plan
+from .plan import PACK_CYCLES, Plan
 from .vectors import as_index, at
-
-#: Elements that the kernel itself packs, from which it does that on all threads.
-PARALLEL_FROM = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -256,7 +254,7 @@ def _panel_loops(
     source = views.of(load.source)
     dtype = packed_type(plan)
     words = plan.words
-    parallel = threads > 1 and layout.size >= PARALLEL_FROM
+    parallel = threads_for(layout.size * PACK_CYCLES / CLOCK_HZ, threads) > 1
     todo: list[tuple[int | None, int, str]] = [
         (axis, contraction.extents[axis], contraction_name(contraction, axis))
         for axis in layout.outer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import tvm
 
@@ -36,6 +36,8 @@ WINDOW = 224
 TILE_CYCLES, SUM_CYCLES = 8.0, 1.0
 #: Cycles in which an element of the rows' operand is copied in the type of an instruction.
 COPY_CYCLES = 0.25
+#: Cycles in which the kernel itself packs an element of the vector operand.
+PACK_CYCLES = 2.0
 #: Sums of the shortest vector of an instruction on words.
 LEAST_WORD_LANES = 4
 #: Bytes in a cycle of a panel that is in the second cache.
@@ -78,6 +80,32 @@ class Machine:
     instructions: tuple[tuple[Instruction, int], ...] = ()
 
 
+class Cost(NamedTuple):
+    """Predicted cycles of a way to compute a contraction, on one core.
+
+    Attributes
+    ----------
+    products : float
+        Cycles of the loops over products and results.
+    packing : float
+        Cycles in which the kernel itself packs an operand.
+    copying : float
+        Cycles of padded or converted copies of an operand.
+    moving : float
+        Cycles in which operands and results are moved meanwhile.
+    """
+
+    products: float = 0.0
+    packing: float = 0.0
+    copying: float = 0.0
+    moving: float = 0.0
+
+    @property
+    def cycles(self) -> float:
+        """Cycles of all that."""
+        return together(self.products + self.packing + self.copying, self.moving)
+
+
 @dataclass(frozen=True)
 class Plan:
     """A way to compute a contraction.
@@ -98,7 +126,7 @@ class Plan:
     lanes : int
     packing : str
         "constant", "kernel" (the kernel packs) or "none".
-    cycles : float
+    cost : Cost
         Predicted.
     words : Words or None
         Where an instruction sums products of words, along an axis that is counted in words.
@@ -112,8 +140,13 @@ class Plan:
     vectors: int
     lanes: int
     packing: str
-    cycles: float
+    cost: Cost
     words: Words | None = None
+
+    @property
+    def cycles(self) -> float:
+        """Predicted cycles on one core."""
+        return self.cost.cycles
 
     @property
     def width(self) -> int:
@@ -265,9 +298,9 @@ def _tiles(
             if words is None:
                 packing = _packing(contraction, vector, total, constant[1])
             plan = Plan(
-                contraction, vector, rows, outer, tuple(cut), vectors, lanes, packing, 0.0, words
+                contraction, vector, rows, outer, tuple(cut), vectors, lanes, packing, Cost(), words
             )
-            yield replace(plan, cycles=_cycles(plan, constant))
+            yield replace(plan, cost=_cost(plan, constant))
 
 
 def _packing(contraction: Contraction, vector: int, rows: int, constant: bool) -> str:
@@ -367,17 +400,15 @@ def _share_inside(plan: Plan, group: Group) -> float:
     return share
 
 
-def _cycles(plan: Plan, constant: tuple[bool, bool]) -> float:
+def _cost(plan: Plan, constant: tuple[bool, bool]) -> Cost:
     """Return the predicted cycles on one core."""
     contraction = plan.contraction
-    cycles = loop_cycles(plan)
     size = _b_elements(contraction)
-    if plan.packing == "kernel":
-        cycles += 2.0 * size
+    packing = PACK_CYCLES * size if plan.packing == "kernel" else 0.0
     # A padded copy is written and read again.
     copied = 4 * sum(math.prod(stage.shape) for stage in contraction.before)
-    cycles += 3 * copied / bytes_per_cycle(2 * copied)
-    cycles += 0.0 if plan.words is None else plan.words.copied * COPY_CYCLES
+    copying = 3 * copied / bytes_per_cycle(2 * copied)
+    copying += 0.0 if plan.words is None else plan.words.copied * COPY_CYCLES
     # An operand that is small stays near while it is read for the other panels.
     rows_bytes = contraction.a.bytes
     several_panels = (
@@ -389,7 +420,8 @@ def _cycles(plan: Plan, constant: tuple[bool, bool]) -> float:
     b_bytes = 4 * size if plan.packing != "none" else min(4 * size, contraction.b.bytes)
     moved = (times * rows_bytes, b_bytes)
     far = sum(size for size, each in zip(moved, constant, strict=True) if each)
-    return with_moves(cycles, sum(moved) - far + result_bytes, far)
+    moving = moving_cycles(sum(moved) - far + result_bytes, far)
+    return Cost(loop_cycles(plan), packing, copying, moving)
 
 
 def _b_elements(contraction: Contraction) -> int:
@@ -398,21 +430,18 @@ def _b_elements(contraction: Contraction) -> int:
     return math.prod(extent for p, extent in enumerate(extents) if contraction.b.has(p))
 
 
-def with_moves(cycles: float, given: float, constant: float = 0.0) -> float:
-    """Return the cycles of computing and of moving data meanwhile.
+def moving_cycles(given: float, constant: float = 0.0) -> float:
+    """Return the cycles of moving operands and results.
 
     Parameters
     ----------
-    cycles : float
-        Cycles of computing.
     given : float
         Number of bytes of arguments and results. In a model, the function before has just written
         them, and the next one reads them: they are in the nearest cache that they fit into.
     constant : float
         Number of bytes of constants, which are far away: a model has others, too.
     """
-    moving = given / bytes_per_cycle(given) + constant / MEMORY_BYTES_PER_CYCLE
-    return together(cycles, moving)
+    return given / bytes_per_cycle(given) + constant / MEMORY_BYTES_PER_CYCLE
 
 
 def _evicts(contraction: Contraction, rows: tuple[int, ...], count: int) -> bool:

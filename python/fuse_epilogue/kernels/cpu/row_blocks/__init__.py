@@ -13,7 +13,7 @@ from tvm.tirx.buffer import BufferType
 from ....recognize.row_axes import RowAxes, read_row_axes
 from ....recognize.stages import read_program
 from ....rewrites.branches import with_branches
-from ...scheduled import Scheduled
+from ...scheduled import Scheduled, Way
 from .. import contraction
 from .assembly import joined
 
@@ -84,7 +84,9 @@ def schedule(
         parallel,
     )
     packing = {places[at]: each for at, each in first.packing.items()}
-    return Scheduled(made, f"rows of {first.kind}", first.fusion, 0.0, packing)
+    each = f": {first.ways[0].text}" if first.ways else ""
+    way = Way(f"blocks of {', '.join(map(str, kernels))} rows{each}", 0.0)
+    return Scheduled(made, f"rows of {first.kind}", first.fusion, 0.0, packing, ways=(way,))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ of different rows, a vector is of as many rows, and nothing is combined over lan
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from tvm.target import Target
 
@@ -23,7 +24,7 @@ from ....recognize.stages import Program
 from ....targets import vector_bits
 from ....tir.build import with_fields
 from ....tir.walk import handle
-from ...scheduled import Scheduled
+from ...scheduled import Scheduled, Way
 from .. import elementwise
 from ..costs import (
     CALL_S,
@@ -31,7 +32,10 @@ from ..costs import (
     NODE_CYCLES,
     bytes_per_cycle,
     element_bytes,
+    on_threads,
     pieces,
+    sharing,
+    threads_for,
     together,
     touched_bytes,
     work,
@@ -39,10 +43,12 @@ from ..costs import (
 from ..loops import FlatViews, sequence
 from .group import GroupKernel
 
-__all__ = ["predicted_s", "schedule"]
+__all__ = ["alternatives", "predicted_s", "schedule"]
 
 #: Nodes of a step that combines the halves of a vector: a shuffle and an operation.
 NODES_OF_HALVES = 2
+#: Bits of the shortest vectors that are compared.
+LEAST_BITS = 256
 #: Nodes that choose one of two pairs: less, equal, less, both of these, either, two choices.
 NODES_OF_TUPLE = 7
 
@@ -80,9 +86,44 @@ def schedule(
     >>> schedule(read_program(func), host(1)).kind
     'row program'
     """
+    return next(alternatives(program, target, threads), None)
+
+
+def alternatives(
+    program: Program,
+    target: Target,
+    threads: int = 1,
+    constants: frozenset[int] = frozenset(),  # noqa: ARG001 - every kind has the same parameters
+    winograd: bool = False,  # noqa: ARG001
+) -> Iterator[Scheduled]:
+    """Yield ways to schedule a function, as :func:`schedule`, the fastest by prediction first.
+
+    They differ in the length of vectors: the last elements of a row, and the steps in which a
+    vector of sums becomes one, are fewer in shorter ones.
+
+    Parameters
+    ----------
+    program, target, threads, constants
+        As for :func:`schedule`.
+    winograd : bool
+        Unused here.
+    """
     found = read_row_program(program)
     if found is None:
-        return None
+        return
+    bits = vector_bits(target)
+    made = [_scheduled(found, bits, threads)]
+    while bits // 2 >= LEAST_BITS:
+        bits //= 2
+        made.append(_scheduled(found, bits, threads))
+    made.sort(key=lambda each: each.predicted_s)
+    for each in made:
+        others = [other.ways[0] for other in made if other is not each]
+        yield replace(each, ways=(*each.ways, *others))
+
+
+def _scheduled(found: RowProgram, bits: int, threads: int) -> Scheduled:
+    """Return the kernel in vectors of some bits."""
     views = FlatViews()
     for view, output in found.views:
         views.stand_for(view, output)
@@ -93,21 +134,32 @@ def schedule(
         for store in stage.stores
         if handle(store.buffer) in stored and not found.program.is_param(store.buffer)
     ]
-    bits = vector_bits(target)
     nests = []
     predicted = CALL_S
+    texts = []
+    parts = {"computing": 0.0, "moving": 0.0}
     for group in found.groups:
         stages = [each.stage for each in group.stages]
         if group.reduces:
-            predicted += predicted_s(group, stored, bits) / max(1, threads)
-            nests.append(GroupKernel(group, stored, views, bits, threads).body())
+            seconds = predicted_s(group, stored, bits)
+            predicted += on_threads(seconds, threads)
+            used = threads_for(seconds, threads)
+            kernel = GroupKernel(group, stored, views, bits, used)
+            nests.append(kernel.body())
+            texts.append(kernel.text + sharing(seconds, threads))
+            costs = [cost(group, stored, bits)]
         else:
             lanes = max(1, bits // 32)
-            predicted += sum(elementwise.predicted_s(stage, lanes) for stage in stages)
+            alone = [elementwise.predicted_s(stage, lanes) for stage in stages]
+            predicted += sum(on_threads(each, threads) for each in alone)
             nests += [elementwise.nest(stage, views, lanes, threads) for stage in stages]
+            texts += [elementwise.described(stage, lanes, threads) for stage in stages]
+            costs = [elementwise.cost(stage, lanes) for stage in stages]
+        parts = {name: parts[name] + sum(each[name] for each in costs) for name in parts}
     body = sequence([*allocated, *views.declare(sequence(nests))])
-    func = with_fields(program.func, body=body)
-    return Scheduled(func, "row program", _fusion(found.groups), predicted_s=predicted)
+    func = with_fields(found.program.func, body=body)
+    way = Way("; ".join(dict.fromkeys(texts)), predicted, parts)
+    return Scheduled(func, "row program", _fusion(found.groups), predicted_s=predicted, ways=(way,))
 
 
 def predicted_s(group: Group, stored: frozenset[int], bits: int) -> float:
@@ -121,6 +173,17 @@ def predicted_s(group: Group, stored: frozenset[int], bits: int) -> float:
     bits : int
         Bits of a vector.
     """
+    return together(**cost(group, stored, bits))
+
+
+def cost(group: Group, stored: frozenset[int], bits: int) -> dict[str, float]:
+    """Return the predicted seconds of computing a group and of moving its data, on one thread.
+
+    Parameters
+    ----------
+    group, stored, bits
+        As for :func:`predicted_s`.
+    """
     computing = 0.0
     touched: dict[int, int] = {}
     near = set()
@@ -129,7 +192,8 @@ def predicted_s(group: Group, stored: frozenset[int], bits: int) -> float:
         touched |= touched_bytes(each.stage)
         near |= {handle(store.buffer) for store in each.stage.stores} - stored
     size = sum(count for buffer, count in touched.items() if buffer not in near)
-    return together(computing, size / bytes_per_cycle(size)) / CLOCK_HZ
+    moving = size / bytes_per_cycle(size)
+    return {"computing": computing / CLOCK_HZ, "moving": moving / CLOCK_HZ}
 
 
 def _cycles(each: RowStage, group: Group, bits: int) -> float:

@@ -11,9 +11,7 @@ from tvm import tirx
 from tvm.ir import Var
 
 from ....recognize.row_program import Group
-from ....recognize.row_stages import elements_of
 from ....recognize.stages import Axis
-from ..elementwise import PARALLEL_FROM
 from ..loops import FlatViews, index, loop, sequence
 from .accumulators import Values
 from .merging import collapsed, has_divisions, may_be_vector
@@ -74,7 +72,15 @@ class GroupKernel:
     bits : int
         Lanes of a vector.
     threads : int
+        Number of threads that its loops are made for.
+
+    Attributes
+    ----------
+    text : str
+        Description of the loops; empty before they are made.
     """
+
+    text = ""
 
     def __init__(
         self, group: Group, stored: frozenset[int], views: FlatViews, bits: int, threads: int
@@ -84,8 +90,7 @@ class GroupKernel:
             key: Axis(Var(f"outer_{place}", "int64"), size)
             for place, (key, size) in enumerate(group.outer.items())
         }
-        work = sum(elements_of(each.stage) for each in group.stages)
-        self.threads = threads if work >= PARALLEL_FROM else 1
+        self.threads = threads
         self.keys: dict[int, int] = {}
         self.keys = self.keys_of_lanes()
 
@@ -119,10 +124,15 @@ class GroupKernel:
         """Return all loops."""
         outer = list(self.outer.values())
         if not self.keys:
-            return self.nest(outer, [self.part(None)])
+            part = self.part(None)
+            lanes = max(writer.lanes for writer in part.writers)
+            how = f"vectors of {lanes}" if lanes > 1 else "one element after the other"
+            self.text = f"{_passes(len(part.writers))} over each row, {how}"
+            return self.nest(outer, [part])
         every = self.all_rows()
         passes = self.passes(every).passes
         most = max(1, self.bits // max(map(element_bits, passes)))
+        self.text = f"{_passes(len(passes))}, {most} rows in a vector"
         conditions, inner = [], []
         for one in passes:
             conditions += guards([v for work in one.works for v in work.values], every.at)
@@ -199,6 +209,10 @@ def _is_short(one: Pass) -> bool:
     It writes out the loop over the row, and shuffles neighbours of different rows.
     """
     return math.prod(axis.extent for axis in one.domain) <= SHORT
+
+
+def _passes(count: int) -> str:
+    return "1 pass" if count == 1 else f"{count} passes"
 
 
 def _power_of_two(most: int) -> int:

@@ -97,6 +97,7 @@ def schedule(func: tirx.PrimFunc, threads: int, core: Core) -> Scheduled | None:
         f"stream of {scheduled.kind}",
         scheduled.fusion,
         scheduled.predicted_s,
+        ways=scheduled.ways,
     )
 
 

@@ -7,6 +7,7 @@ for the channels:                             for the columns:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any
@@ -18,13 +19,12 @@ from tvm.ir import Call, prim
 from ....recognize.stages import Axis, analyzer_of
 from ....recognize.stream_elements import Element
 from ....recognize.streams import is_choice, is_mask, is_of_state
-from ....tir.walk import substitute, uses
+from ....tir.walk import parts_of, substitute, uses
 from ...stream.elements import stored
+from ..costs import CLOCK_HZ, NODE_CYCLES, threads_for
 
 #: First columns that are written out one by one, at most.
 FIRST = 64
-#: Elements below which a second thread does not pay.
-PARALLEL_FROM = 1 << 15
 
 
 def repairs(element: Element, threads: int) -> list[Any] | None:
@@ -143,11 +143,13 @@ def loops(axes: list[Axis], body: Any, threads: int) -> Any:
         return body
     longest = max(axes, key=lambda axis: axis.extent)
     ordered = [longest, *(axis for axis in axes if axis is not longest)]
-    total = reduce(lambda a, b: a * b, (axis.extent for axis in axes))
+    # Elements are computed one by one.
+    nodes = len(parts_of(body, tirx.Expr)) * math.prod(axis.extent for axis in axes)
+    used = threads_for(nodes * NODE_CYCLES / CLOCK_HZ, threads)
     fresh = {axis.var: tirx.Var(axis.var.name, axis.var.ty) for axis in ordered}
     body = substitute(body, fresh)
     for axis in reversed(ordered):
-        parallel = axis is longest and threads > 1 and total >= PARALLEL_FROM
+        parallel = axis is longest and used > 1
         kind = tirx.ForKind.PARALLEL if parallel else tirx.ForKind.SERIAL
         var = fresh[axis.var]
         zero, extent = (prim.IntImm(str(var.ty.dtype), each) for each in (0, axis.extent))

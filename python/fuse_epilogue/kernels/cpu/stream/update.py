@@ -22,10 +22,9 @@ from ....recognize.stream_update import Update, read_update
 from ....recognize.streams import Streams
 from ....tir.build import in_root, sequence
 from ....tir.walk import substitute
-from ...scheduled import Scheduled
+from ...scheduled import Scheduled, Way
 from ...stream.elements import updated_channel
-from ..costs import CALL_S, CLOCK_HZ, bytes_per_cycle
-from .repairs import PARALLEL_FROM
+from ..costs import CALL_S, CLOCK_HZ, bytes_per_cycle, on_threads, sharing, threads_for
 
 
 def update(streams: Streams, threads: int) -> Scheduled | None:
@@ -47,22 +46,22 @@ def update(streams: Streams, threads: int) -> Scheduled | None:
     if found is None:
         return None
     body = [each.statement for each in streams.checks]
-    body.append(_pass(found, threads))
-    func = streams.func.with_body(in_root(sequence(body), []))
     touched = sum(prod(map(int, buffer.shape)) for buffer in streams.func.params) * 4
-    seconds = CALL_S + touched / bytes_per_cycle(touched) / CLOCK_HZ
-    return Scheduled(func, "stream update", "tail", seconds)
+    seconds = touched / bytes_per_cycle(touched) / CLOCK_HZ
+    body.append(_pass(found, threads_for(seconds, threads)))
+    func = streams.func.with_body(in_root(sequence(body), []))
+    predicted = CALL_S + on_threads(seconds, threads)
+    way = Way("one pass over the states" + sharing(seconds, threads), predicted)
+    return Scheduled(func, "stream update", "tail", predicted, ways=(way,))
 
 
 def _pass(update: Update, threads: int) -> Any:
     """Return the loops over streams and channels."""
     axes = update.axes
     body = updated_channel(update)
-    work = prod(axis.extent for axis in axes) * len(update.elements)
-    parallel = threads > 1 and work >= PARALLEL_FROM
     channels = axes[-1]
     parts = 1
-    if parallel and prod(axis.extent for axis in axes[:-1]) < threads:
+    if prod(axis.extent for axis in axes[:-1]) < threads:
         parts = next(k for k in range(threads, 0, -1) if channels.extent % k == 0)
     index = str(channels.var.ty.dtype)
 
@@ -85,6 +84,6 @@ def _pass(update: Update, threads: int) -> Any:
         whole = len(values) == len(outer) - 1
         values[var] = left if whole else tirx.floormod(left, extent)
         left = tirx.floordiv(left, extent)
-    kind = tirx.ForKind.PARALLEL if parallel else serial
+    kind = tirx.ForKind.PARALLEL if threads > 1 else serial
     total = prod(extent for _, extent in outer)
     return tirx.For(together, const(0), const(total), kind, substitute(body, values))

@@ -12,7 +12,7 @@ from .....recognize.stages import Program
 from .....tir.build import with_fields
 from .....tir.walk import handle
 from ....scheduled import Packing, Scheduled
-from ...costs import CALL_S, CLOCK_HZ
+from ...costs import CALL_S, CLOCK_HZ, on_threads
 from ...loops import FlatViews, index, sequence
 from ..panels import Layout, panels_of
 from ..plan import Machine
@@ -83,6 +83,6 @@ def scheduled_winograd(plan: WinogradPlan, machine: Machine) -> Scheduled:
         made,
         plan.transform.name,
         "tail" if fused else "none",
-        CALL_S + plan.cycles / CLOCK_HZ,
+        CALL_S + on_threads(plan.cycles / CLOCK_HZ, machine.threads),
         packing,
     )

@@ -17,6 +17,7 @@ from typing import Any
 
 from tvm import tirx
 
+from ...costs import CLOCK_HZ, threads_for
 from ...loops import FlatViews, index, loop, sequence
 from ..kernel import Kernel
 from ..operands import value_at
@@ -53,7 +54,7 @@ class WinogradKernel:
 
     def loops(self) -> Any:
         """Return the loops over all blocks."""
-        threads = self.machine.threads
+        threads = threads_for(self.plan.cycles / CLOCK_HZ, self.machine.threads)
         parallel = threads > 1 and self.plan.blocks >= threads
         kind = tirx.ForKind.PARALLEL if parallel else tirx.ForKind.SERIAL
         return loop("block", 0, self.plan.blocks, self._block, kind)

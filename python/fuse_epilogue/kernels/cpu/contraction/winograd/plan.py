@@ -13,9 +13,9 @@ from .....recognize.accesses import Linear, Operand
 from .....recognize.contraction import Contraction
 from .....recognize.stages import Axis
 from .....tir.walk import handle
-from ...costs import MEMORY_BYTES_PER_CYCLE
+from ...costs import MEMORY_BYTES_PER_CYCLE, together
 from ...loops import index
-from ..plan import L2_BYTES, Machine, Plan, loop_cycles, plans_of, with_moves
+from ..plan import L2_BYTES, Machine, Plan, loop_cycles, moving_cycles, plans_of
 from .layer import Layer
 from .transforms import TRANSFORMS, Transform
 
@@ -157,4 +157,4 @@ def _cycles(
     rounds = -(-blocks // machine.threads) * machine.threads
     axes = layer.contraction.axes
     results = 4 * math.prod(axis.extent for axis in axes)
-    return with_moves(rounds * block, layer.contraction.a.bytes + results)
+    return together(rounds * block, moving_cycles(layer.contraction.a.bytes + results))
