@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import tvm
 from tvm import relax
+from tvm.relax import op
 
+import row_operators
 from fuse_epilogue import workloads
 from fuse_epilogue.schedules import host
 from fuse_epilogue.tir.walk import handle
@@ -107,6 +109,38 @@ def test_a_function_that_is_not_called_by_call_tir_alone_has_no_constants() -> N
         builder.emit_func_output(builder.emit(relax.Call(inner, [y])))
     found = constant_parameters(builder.get())
     assert found == {handle(inner): frozenset()}
+
+
+def gates(image: tuple[int, ...]) -> Any:
+    """An image whose channels have gates, which a convolution computes from one value of each."""
+
+    def gated(x: Any, mean: Any, weight: Any) -> Any:
+        return op.nn.relu(op.multiply(x, op.sigmoid(op.nn.conv2d(mean, weight))))
+
+    channels = image[1]
+    shapes = [image, (image[0], channels, 1, 1), (channels, channels, 1, 1)]
+    func = row_operators.function(gated, shapes)
+    return tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+
+
+def test_a_sum_that_more_elements_read_is_computed_once() -> None:
+    before = gates((2, 20, 7, 9))
+    after = ScheduleModule(host(1))(before)
+    (report,) = schedules_of(after) or ()
+    assert report.kind == "several: contraction, elementwise"
+    # As many elements as sums: one kernel.
+    (report,) = schedules_of(ScheduleModule(host(1))(gates((2, 20, 1, 1)))) or ()
+    assert report.kind == "contraction"
+
+    rng = np.random.default_rng(0)
+    shapes = [[int(n) for n in param.ty.shape] for param in before["main"].params]
+    arrays = [rng.standard_normal(shape).astype("float32") for shape in shapes[:-1]]
+    results = []
+    for mod in (before, after):
+        result = tvm.runtime.tensor(np.full(shapes[-1], 7, "float32"))
+        tvm.compile(mod, target=host(1))["main"](*map(tvm.runtime.tensor, arrays), result)
+        results.append(result.numpy())
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-5, atol=1e-6)
 
 
 def test_progress_counts_functions() -> None:

@@ -10,6 +10,7 @@ part is a function of its own, is scheduled as such, and put back:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -98,9 +99,11 @@ def _kept(streams: Streams) -> list[Any]:
     """Return the buffers that are computed by parts of their own, in order.
 
     The results, and what is computed, other than by copying, and read by a sum or by several
-    statements.
+    statements. Where there is a single sum, also what is computed from it and read by a statement
+    with more elements, which would compute it again for each of them.
     """
     found = []
+    single = sum(map(is_sum, streams.pieces)) == 1
     for piece in streams.pieces:
         [written] = [
             buffer
@@ -110,11 +113,19 @@ def _kept(streams: Streams) -> list[Any]:
         readers = [each for each in streams.pieces if each is not piece and _reads(each, written)]
         of_sum = any(is_sum(each) for each in streams.needed(written))
         work = (of_sum or not _is_copy(piece)) and (
-            len(readers) > 1 or any(is_sum(each) for each in readers)
+            len(readers) > 1
+            or any(is_sum(each) for each in readers)
+            or (single and of_sum and any(_is_longer(each, written) for each in readers))
         )
         if work or any(handle(written) == handle(result) for result in streams.results):
             found.append(written)
     return found
+
+
+def _is_longer(piece: Piece, buffer: Any) -> bool:
+    """Whether a statement computes more elements than a buffer has."""
+    elements = math.prod(int(axis.dom.extent) for axis in piece.block.iter_vars)
+    return elements > math.prod(map(int, buffer.shape))
 
 
 def _is_copy(piece: Piece) -> bool:

@@ -104,6 +104,9 @@ def schedule(func: tirx.PrimFunc, threads: int, core: Core) -> Scheduled | None:
 def schedule_sums(func: tirx.PrimFunc, part: Core) -> Scheduled | None:
     """Schedule a function with several sums, such as gradients, sum by sum.
 
+    So is one whose only sum is followed by work on more elements, such as the gates of an image's
+    channels.
+
     A kind that computes several sums in one kernel, such as attention, is to be tried first.
 
     Parameters
@@ -116,13 +119,11 @@ def schedule_sums(func: tirx.PrimFunc, part: Core) -> Scheduled | None:
     Returns
     -------
     Scheduled or None
-        None if the function updates a state in place or has one sum, or if `part` cannot
-        schedule a part.
+        None if the function updates a state in place, has no sum, is a single part, or if `part`
+        cannot schedule any part.
     """
     streams = read_streams(func)
     if streams is None or streams.updated():
-        return None
-    if sum(map(is_sum, streams.pieces)) < 2:
         return None
     return several(streams, part, [each.statement for each in streams.checks])
 
