@@ -160,6 +160,23 @@ def test_other_types(dtype: str) -> None:
     same(compiled(model)(x), model(x))
 
 
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_the_fast_path_of_an_encoder_layer(norm_first: bool, activation: str) -> None:
+    """torch has one operator for the whole layer where no gradients are wanted."""
+    options = {"norm_first": norm_first, "activation": activation, "batch_first": True}
+    model = torch.nn.TransformerEncoderLayer(16, 4, 24, **options).eval()
+    x = torch.randn(2, 9, 16)
+    same(compiled(model)(x), model(x))
+
+
+def test_the_fast_path_with_a_mask_says_how_to_do_without_it() -> None:
+    model = torch.nn.TransformerEncoderLayer(16, 4, 24, batch_first=True).eval()
+    x, hidden = torch.randn(2, 9, 16), torch.arange(9).expand(2, 9) > 6
+    with pytest.warns(EagerFallback, match=r"mha.set_fastpath_enabled\(False\)"):
+        compiled(model)(x, src_key_padding_mask=hidden)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64"])
 def test_a_graph_of_constants(dtype: str) -> None:
     """No argument says that the results are tensors of torch."""

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .torch_attention import attention_decompositions
+from .torch_encoder import encoder_decompositions
 from .torch_norms import norm_decompositions
 
 aten = torch.ops.aten
@@ -56,6 +57,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.convolution.default: _transposed_convolution,
         aten.linalg_vector_norm.default: _vector_norm,
         **attention_decompositions(),
+        **encoder_decompositions(),
         **norm_decompositions(),
         aten.cat.default: _cat,
         aten.view.default: _view,

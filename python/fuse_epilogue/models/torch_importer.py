@@ -75,6 +75,10 @@ def _reason(node: Any) -> str:
     """Return why there is no operator like it in Relax, as far as that can be said."""
     import torch
 
+    name = node.target.__name__ if not hasattr(node.target, "tags") else str(node.target)
+    for beginning, hint in _HINTS.items():
+        if name.startswith(beginning):
+            return f" ({hint})"
     values = [each.meta.get("val") for each in (node, *node.all_input_nodes)]
     tensors = [each for each in values if isinstance(each, torch.Tensor)]
     tags = getattr(node.target, "tags", ())
@@ -85,6 +89,14 @@ def _reason(node: Any) -> str:
     if torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags:
         return " (its size depends on data)"
     return ""
+
+
+#: By the beginning of an operator's name, how a model does without it.
+_HINTS = {
+    "aten._transformer_encoder_layer_fwd": "torch.backends.mha.set_fastpath_enabled(False) "
+    "has it written out",
+    "grouped_mm": "with experts_implementation='batched_mm' a model of transformers does without",
+}
 
 
 def _of_node(convert: Callable[[Any], Any]) -> Converter:
