@@ -175,3 +175,21 @@ def test_constants_of_a_shape(sizes: tuple[int, ...], value: Any) -> None:
     arrays = drawn(x=(2, 3)) if sizes != (2,) else drawn(x=(3, 2))
     made = model(nodes, 17, **arrays)
     near(fuse_epilogue.compile(made, threads=1)(*arrays.values()), made, arrays)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "int64"])
+def test_one_hot_has_the_type_of_its_values(dtype: str) -> None:
+    depth, values = np.array(5, np.int64), np.array([2, 3], dtype)
+    constants = {"depth": depth, "values": values}
+    nodes = [
+        *(
+            helper.make_node("Constant", [], [name], value=onnx.numpy_helper.from_array(array))
+            for name, array in constants.items()
+        ),
+        helper.make_node("OneHot", ["x", "depth", "values"], ["y"], axis=0),
+    ]
+    arrays = {"x": np.array([0, 4, 2, -1], np.int64)}
+    made = model(nodes, 17, **arrays)
+    result = fuse_epilogue.compile(made, threads=1)(*arrays.values())
+    assert result.dtype == np.dtype(dtype)
+    near(result, made, arrays)

@@ -38,6 +38,7 @@ def with_known_nodes(model: Any) -> Any:
     rewrites: dict[str, Callable[[Any, _Facts], list[Any]]] = {
         "Attention": _attention,
         "ConstantOfShape": _scalar,
+        "OneHot": _one_hot,
     }
     if not any(_is(node, *rewrites, "IsNaN") for node in model.graph.node):
         return model
@@ -66,7 +67,7 @@ class _Facts:
         import onnx
 
         self._types: dict[str, Any] = {}
-        if any(_is(node, "Attention", "IsNaN") for node in model.graph.node):
+        if any(_is(node, "Attention", "IsNaN", "OneHot") for node in model.graph.node):
             graph = onnx.shape_inference.infer_shapes(_without_weights(model)).graph
             for each in (*graph.value_info, *graph.input, *graph.output):
                 self._types[each.name] = each.type.tensor_type
@@ -134,6 +135,22 @@ def _scalar(node: Any, facts: _Facts) -> list[Any]:
     value = [onnx.numpy_helper.to_array(each.t) for each in node.attribute]
     array = (value[0] if value else np.zeros(1, np.float32)).reshape(())
     return [_constant(node.output[0], array)]
+
+
+def _one_hot(node: Any, facts: _Facts) -> list[Any]:
+    """Return a node and the conversion to the type of its values, which TVM replaces by another."""
+    import onnx
+
+    try:
+        dtype = facts.dtype(node.input[2])
+    except KeyError:  # the type is not known
+        return [node]
+    changed = onnx.NodeProto()
+    changed.CopyFrom(node)
+    changed.output[0] = f"{node.output[0]} before its type"
+    to = onnx.helper.np_dtype_to_tensor_dtype(dtype)
+    cast = onnx.helper.make_node("Cast", list(changed.output), list(node.output), to=to)
+    return [changed, cast]
 
 
 def _constant(name: str, array: np.ndarray) -> Any:
