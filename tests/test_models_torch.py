@@ -143,6 +143,14 @@ def test_attention(options: dict[str, Any], heads: int) -> None:
     near(model(query, key), module(query, key))
 
 
+def test_one_tensor_for_two_example_inputs() -> None:
+    """torch.export would take the two arguments for one."""
+    x, key = torch.randn(2, 4, 7, 8), torch.randn(2, 4, 7, 8)
+    module = Attention().eval()
+    model = fuse_epilogue.compile(module, example_inputs=(x, x), threads=1)
+    near(model(x, key), module(x, key))
+
+
 class Masked(torch.nn.Module):
     def forward(self, query: Any, key: Any, mask: Any) -> Any:
         return torch.nn.functional.scaled_dot_product_attention(query, key, key, attn_mask=mask)

@@ -149,7 +149,7 @@ def _from_torch(
     try:
         with torch.no_grad():
             exported = torch.export.export(
-                module, tuple(example_inputs), dynamic_shapes=dynamic_shapes
+                module, _without_repeats(example_inputs), dynamic_shapes=dynamic_shapes
             )
     except Exception as error:
         way_out = ""
@@ -159,6 +159,25 @@ def _from_torch(
     mod = _from_exported(exported)
     names = dimension_names(exported, dynamic_shapes)
     return relax.transform.BindSymbolicVars(names, "main")(mod) if names else mod
+
+
+def _without_repeats(inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """Return arguments in which no tensor is there twice.
+
+    torch.export takes arguments that are one tensor for one argument, whatever a call passes.
+    """
+    import torch
+
+    seen: set[int] = set()
+
+    def own(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or id(value) not in seen:
+            seen.add(id(value))
+            return value
+        return value.clone()
+
+    made: tuple[Any, ...] = torch.utils._pytree.tree_map(own, tuple(inputs))
+    return made
 
 
 def _from_exported(exported: Any) -> ir.IRModule:
