@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import mutation_table
-from fuse_epilogue.kernels.cpu import costs
 
 # TVM would bind this process to the first core with its first parallel loop, and with it all that
 # the tests start: compilers, servers, other workers of pytest.
@@ -26,7 +25,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 @pytest.fixture
 def free_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waking other threads takes no time: they share the smallest loop nests, too."""
-    monkeypatch.setattr(costs, "WAKE_S", 0.0)
+    monkeypatch.setattr("fuse_epilogue.kernels.cpu.costs.WAKE_S", 0.0)
 
 
 @pytest.hookimpl(tryfirst=True)
