@@ -37,6 +37,17 @@ def padded(x: Any, n: int) -> Callable[..., Any]:
     return rule
 
 
+def padded_rows(x: Any, before: int, exponentials: bool) -> Callable[..., Any]:
+    n = int(x.shape[1])
+
+    def rule(i: Any, j: Any) -> Any:
+        inside = tirx.all(j >= before, j < before + n)
+        value = tirx.if_then_else(inside, x[i, j - before], tirx.const(0.0, "float32"))
+        return tirx.exp(value) if exponentials else value * 2.0
+
+    return rule
+
+
 def cases() -> list[Any]:
     found = []
     for n in SIZES:
@@ -60,6 +71,17 @@ def cases() -> list[Any]:
                 lambda x: lambda i, j, k: x[k, i, j] * 2,
             ),
             case(f"pad-{n}", {"x": ((n, n), f)}, (n + 2, n + 2), lambda x, n=n: padded(x, n)),
+            # Borders of a row, and more of them than are written out.
+            *(
+                case(
+                    f"pad-rows-{before}-{after}-{n}{'-exp' * exponentials}",
+                    {"x": ((3, n), f)},
+                    (3, before + n + after),
+                    lambda x, b=before, e=exponentials: padded_rows(x, b, e),
+                )
+                for before, after in ((3, 0), (0, 2), (16, 1), (20, 20))
+                for exponentials in (False, True)
+            ),
             case(
                 f"take-{n}",
                 {"t": ((n,), "int32"), "x": ((9, m), f)},

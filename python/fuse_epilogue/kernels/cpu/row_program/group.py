@@ -13,11 +13,11 @@ from tvm.ir import Var
 from ....recognize.row_program import Group
 from ....recognize.stages import Axis
 from ..loops import FlatViews, index, loop, sequence
+from ..windows import guards, segments
 from .accumulators import Values
 from .merging import collapsed, has_divisions, may_be_vector
 from .passes import Lanes, Pass, PassMaker
 from .vectors import PassWriter, element_bits
-from .windows import guards, segments
 
 #: Vectors of rows that are computed together, where lanes are rows.
 VECTORS_OF_ROWS = 4

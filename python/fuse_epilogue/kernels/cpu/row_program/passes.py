@@ -15,8 +15,8 @@ from ....recognize.row_program import Group, RowStage
 from ....recognize.stages import Axis, Stage, analyzer_of
 from ....tir.walk import handle, same, substitute
 from ..loops import FlatViews, flat_index, index, with_loads
+from ..windows import analyzer_with, without_proved_guards
 from .shares import Exponentials
-from .windows import analyzer_with, without_proved_guards
 
 
 @dataclass

@@ -13,9 +13,9 @@ from tvm.ir import Call, prim
 from ....recognize.stages import Axis
 from ....tir.walk import handle, loads, substitute
 from ..loops import index, loop, sequence
+from ..windows import has_stride, strided_vector
 from .accumulators import Accumulators, Values, in_lanes, pieces
 from .passes import Lanes, Pass
-from .windows import has_stride, strided_vector
 
 #: Accumulators of a cheap reduction, and of one with functions, whose constants need registers.
 CHEAP_ACCUMULATORS, DEAR_ACCUMULATORS = 8, 2

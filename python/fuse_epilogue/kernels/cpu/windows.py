@@ -18,10 +18,10 @@ from tvm import tirx
 from tvm.ir import Call, Range, TensorLoad, prim
 from tvm.sym import Analyzer
 
-from ....recognize.stages import Axis, analyzer_of
-from ....tir.affine import affine_of
-from ....tir.walk import conjuncts, loads, parts_of, substitute, uses
-from ..loops import index
+from ...recognize.stages import Axis, analyzer_of
+from ...tir.affine import affine_of
+from ...tir.walk import conjuncts, loads, parts_of, substitute, uses
+from .loops import index
 
 #: Rows at either end that may be computed one by one.
 BORDER = 16
@@ -45,7 +45,7 @@ def without_proved_guards(value: Any, analyzer: Analyzer) -> Any:
     """
 
     def rule(call: Any) -> Any:
-        if not _is_guard(call):
+        if not is_guard(call):
             return call
         left = [each for each in conjuncts(call.args[0]) if not analyzer.can_prove(each)]
         if not left:
@@ -61,7 +61,7 @@ def guards(values: Iterable[Any], at: Any) -> list[Any]:
     for value in values:
         calls = parts_of(value, Call)
         for call in calls:
-            if _is_guard(call):
+            if is_guard(call):
                 found += [each for each in conjuncts(call.args[0]) if uses(each, at)]
     return found
 
@@ -132,7 +132,7 @@ def strided_vector(
         if isinstance(node, TensorLoad):
             beside = begin if tap is not None and _stride(node, tap.var) == 1 else None
             return _load(node, _stride(node, at), table, count, beside)
-        if isinstance(node, Call) and _is_guard(node) and not uses(node.args[0], at):
+        if isinstance(node, Call) and is_guard(node) and not uses(node.args[0], at):
             # What is guarded by the tap's number must not be read for its neighbour.
             if tap is not None and uses(node.args[0], tap.var):
                 begin = -2
@@ -185,5 +185,6 @@ def _stride(load: Any, at: Any) -> int | None:
     return None if found is None else found.factors[0]
 
 
-def _is_guard(call: Any) -> bool:
+def is_guard(call: Any) -> bool:
+    """Return whether an expression evaluates one of two values by a condition."""
     return getattr(call.op, "name", "") == "prim.if_then_else"

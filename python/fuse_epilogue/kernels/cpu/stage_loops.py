@@ -1,0 +1,348 @@
+"""The loops of an elementwise stage: over rows in vectors, or over tiles where it transposes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tvm import tirx
+
+from ...recognize.stages import Axis, Stage
+from ...tir.affine import affine_of
+from ...tir.walk import handle, substitute
+from .costs import element_bytes
+from .loops import FlatViews, flat_index, index, loop, sequence, with_loads
+from .transposition import EDGE, transposed_block
+from .windows import analyzer_with, guards, segments, without_proved_guards
+
+#: Rows and columns of a tile, where an input is transposed.
+TILE = 16
+
+
+@dataclass(frozen=True)
+class Access:
+    """Place of a load or a store of a stage, for each axis.
+
+    Attributes
+    ----------
+    strides : tuple[int, ...] or None
+        Elements from one value of an axis to the next; None if that is not constant.
+    """
+
+    strides: tuple[int, ...] | None
+
+
+def access_of(load: Any, stage: Stage) -> Access:
+    """Return the place of a load, for each axis of its stage."""
+    found = affine_of(load.indices[0], [axis.var for axis in stage.axes])
+    return Access(None if found is None else found.factors)
+
+
+def rows_of(stage: Stage, views: FlatViews, lanes: int, threads: int) -> Any:
+    """Return loops over the outer axes, and over vectors of the last one.
+
+    Parameters
+    ----------
+    stage : Stage
+        With flat loads, and at least one axis.
+    views : FlatViews
+    lanes : int
+        Number of elements of a vector.
+    threads : int
+        Number of threads that the loops are made for.
+    """
+    *outer, last = stage.axes
+    extent = last.extent
+    segments_of_row = segments_of(stage) if lanes > 1 else [(0, extent, stage)]
+    if len(segments_of_row) > 1:
+
+        def every(values: dict[Any, Any]) -> Any:
+            segments = [_segment(*each, last, views, lanes, values) for each in segments_of_row]
+            return sequence(segments)
+
+        return _outer(outer, every, threads)
+    while lanes > 1 and extent < lanes:
+        lanes //= 2
+    vectors, rest = divmod(extent, lanes)
+
+    def store(values: dict[Any, Any]) -> Any:
+        return _store(stage, views, values)
+
+    def row(values: dict[Any, Any], begin: Any, count: Any) -> Any:
+        return loop(
+            "vector",
+            begin,
+            count,
+            lambda v: loop(
+                "lane",
+                0,
+                lanes,
+                lambda lane: store({**values, last.var: v * index(lanes) + lane}),
+                tirx.ForKind.VECTORIZED,
+            ),
+        )
+
+    def whole_row(values: dict[Any, Any]) -> Any:
+        body = [row(values, 0, vectors)] if vectors else []
+        if rest:
+            begin = index(vectors * lanes)
+            body.append(loop("left", 0, rest, lambda i: store({**values, last.var: begin + i})))
+        return sequence(body)
+
+    if threads > 1 and math.prod(axis.extent for axis in outer) < threads and not outer:
+        # One row: a part for each thread.
+        part = -(-vectors // threads)
+        tail = index(vectors * lanes)
+        parts = loop(
+            "part",
+            0,
+            threads,
+            lambda p: row(
+                {},
+                p * index(part),
+                tirx.max(index(0), tirx.min(index(part), index(vectors) - p * index(part))),
+            ),
+            tirx.ForKind.PARALLEL,
+        )
+        left = loop("left", 0, rest, lambda i: store({last.var: tail + i})) if rest else None
+        return sequence([parts, left])
+    return _outer(outer, whole_row, threads)
+
+
+def segments_of(stage: Stage) -> list[tuple[int, int, Stage]]:
+    """Return the parts of a row: where its guards hold, without them, and what is around it.
+
+    One part, the whole row, if there are no guards along the row, or more than the borders fail.
+
+    Parameters
+    ----------
+    stage : Stage
+        With flat loads, and at least one axis.
+
+    Returns
+    -------
+    list[tuple[int, int, Stage]]
+        Begin and end of each part, and the stage as it is there.
+    """
+    *outer, last = stage.axes
+    found = segments(guards([stage.value], last.var), outer, last.var, last.extent)
+    if len(found) == 1:
+        return [(0, last.extent, stage)]
+    made = []
+    for begin, end in found:
+        analyzer = analyzer_with(outer, last.var, begin, end)
+        value = without_proved_guards(stage.value, analyzer)
+        made.append((begin, end, _with_value(stage, value)))
+    return made
+
+
+def _segment(
+    begin: int,
+    end: int,
+    stage: Stage,
+    last: Axis,
+    views: FlatViews,
+    lanes: int,
+    values: dict[Any, Any],
+) -> Any:
+    """Return the loops over a part of a row: in vectors if nothing is guarded along it."""
+    lanes = 1 if guards([stage.value], last.var) else lanes
+    while lanes > end - begin:
+        lanes //= 2
+    count, rest = divmod(end - begin, lanes)
+
+    def store(at: Any) -> Any:
+        return _store(stage, views, {**values, last.var: at})
+
+    def vector(v: Any) -> Any:
+        first = v * index(lanes) + index(begin)
+        kind = tirx.ForKind.VECTORIZED
+        return loop("lane", 0, lanes, lambda lane: store(first + lane), kind)
+
+    parts = [loop("vector", 0, count, vector)]
+    if rest:
+        tail = index(begin + count * lanes)
+        parts.append(loop("left", 0, rest, lambda i: store(tail + i)))
+    return sequence(parts)
+
+
+def _with_value(stage: Stage, value: Any) -> Stage:
+    return replace(stage, stores=(replace(stage.stores[0], value=value),))
+
+
+def _outer(axes: Sequence[Axis], body: Any, threads: int) -> Any:
+    """Return loops over axes, the first two of which run in parallel as one if need be."""
+
+    def visit(rest: Sequence[Axis], values: dict[Any, Any]) -> Any:
+        if not rest:
+            return body(values)
+        first, *others = rest
+        return loop(
+            str(first.var.name), 0, first.extent, lambda i: visit(others, {**values, first.var: i})
+        )
+
+    if threads == 1 or not axes:
+        return visit(axes, {})
+    count = 1
+    together = 0
+    while together < len(axes) and count < 4 * threads:
+        count *= axes[together].extent
+        together += 1
+
+    def parallel(number: Any) -> Any:
+        values: dict[Any, Any] = {}
+        left = number
+        for place in range(together - 1, -1, -1):
+            extent = index(axes[place].extent)
+            values[axes[place].var] = tirx.floormod(left, extent) if place else left
+            left = tirx.floordiv(left, extent)
+        return visit(axes[together:], values)
+
+    return loop("parallel", 0, count, parallel, tirx.ForKind.PARALLEL)
+
+
+def tiles_of(stage: Stage, views: FlatViews, across: int, lanes: int, threads: int) -> Any:
+    """Return loops over tiles of the last axis and of the one that an input is contiguous in.
+
+    Parameters
+    ----------
+    stage, views, lanes, threads
+        As for :func:`rows_of`.
+    across : int
+        Place of the other axis.
+    """
+    tiles = _Tiles(stage, views, across, lanes)
+    axes = (tiles.other, tiles.last)
+    outer = [axis for axis in stage.axes if axis not in axes]
+    # The shorter axis inside: what is read and what is written of it stay in the cache.
+    first, second = axes if tiles.other.extent >= tiles.last.extent else axes[::-1]
+    parts = _parts(first.extent, tiles.edge)
+    return sequence([tiles.bands(outer, first, second, part, threads) for part in parts])
+
+
+def _parts(extent: int, edge: int) -> list[tuple[int, int, int]]:
+    """Return begin, number and size of the whole tiles of an axis, and of what is left."""
+    whole, rest = divmod(extent, edge)
+    parts = [(0, whole, edge), (whole * edge, 1, rest)]
+    return [(begin, count, size) for begin, count, size in parts if count and size]
+
+
+class _Tiles:
+    """The tiles of a stage with a transposed input."""
+
+    def __init__(self, stage: Stage, views: FlatViews, across: int, lanes: int) -> None:
+        self.stage, self.views = stage, views
+        self.last, self.other = stage.axes[-1], stage.axes[across]
+        self.lanes = min(lanes, TILE)
+        pairs = [(load, access_of(load, stage).strides) for load in stage.loads]
+        self.transposed = [
+            load for load, strides in pairs if strides and strides[across] == 1 < strides[-1]
+        ]
+        # Shuffles are of 32 bits; of more inputs than two, the vectors do not fit into registers.
+        in_registers = lanes >= EDGE and 0 < len(self.transposed) <= 2
+        self.in_registers = in_registers and all(
+            element_bytes(load.source) == 4 for load in self.transposed
+        )
+        self.edge = EDGE if self.in_registers else TILE
+
+    def bands(
+        self,
+        outer: Sequence[Axis],
+        first: Axis,
+        second: Axis,
+        part: tuple[int, int, int],
+        threads: int,
+    ) -> Any:
+        """Return the loops over a part of the first axis, each with all of the second."""
+        begin, count, size = part
+        band = Axis(tirx.Var("band", "int64"), count)
+
+        def tile(values: dict[Any, Any], start: int, wide: int) -> Callable[[Any], Any]:
+            at = (values[band.var] * index(size) + index(begin), size)
+            return lambda i: self.tile(
+                values, {first: at, second: (i * index(wide) + index(start), wide)}
+            )
+
+        def body(values: dict[Any, Any]) -> Any:
+            parts = _parts(second.extent, self.edge)
+            return sequence(
+                [loop("tile", 0, many, tile(values, start, wide)) for start, many, wide in parts]
+            )
+
+        return _outer([*outer, band], body, threads)
+
+    def tile(self, values: dict[Any, Any], at: dict[Axis, tuple[Any, int]]) -> Any:
+        """Return a tile that begins somewhere, and has some size, along each of its axes."""
+        (row, rows), (column, columns) = at[self.other], at[self.last]
+        if self.in_registers and (rows, columns) == (EDGE, EDGE):
+            return self.block(values, row, column)
+        return self.elements(values, row, rows, column, columns)
+
+    def elements(self, values: dict[Any, Any], at: Any, rows: int, begin: Any, columns: int) -> Any:
+        """Return the loops over a tile whose elements are loaded one by one."""
+        whole, rest = divmod(columns, self.lanes)
+
+        def row(i: Any) -> Any:
+            own = {**values, self.other.var: at + i}
+
+            def vector(v: Any) -> Any:
+                def store(lane: Any) -> Any:
+                    at = {**own, self.last.var: begin + v * index(self.lanes) + lane}
+                    return _store(self.stage, self.views, at)
+
+                return loop("lane", 0, self.lanes, store, tirx.ForKind.VECTORIZED)
+
+            def element(j: Any) -> Any:
+                at = {**own, self.last.var: begin + index(whole * self.lanes) + j}
+                return _store(self.stage, self.views, at)
+
+            body = [loop("vector", 0, whole, vector)] if whole else []
+            return sequence([*body, loop("left", 0, rest, element)] if rest else body)
+
+        return loop("row", 0, rows, row)
+
+    def block(self, values: dict[Any, Any], at: Any, begin: Any) -> Any:
+        """Return a tile that is loaded along one axis, transposed in registers, and stored."""
+        statements: list[Any] = []
+        table: dict[int, Any] = {}
+        for load in self.transposed:
+            kept = tirx.decl_buffer(
+                (index(EDGE * EDGE),), str(load.source.dtype), "tile", layout=None
+            )
+            statements.append(tirx.AllocBuffer(kept))
+            table[handle(load)] = kept
+            rows = []
+            for lane in range(EDGE):
+                own = {**values, self.other.var: at, self.last.var: begin + index(lane)}
+                first = substitute(load.indices[0], own)
+                rows.append(tirx.BufferLoad(load.source, [tirx.Ramp(first, index(1), EDGE)]))
+            moves, columns = transposed_block(rows)
+            statements += moves
+            for place, column in enumerate(columns):
+                ramp = tirx.Ramp(index(place * EDGE), index(1), EDGE)
+                statements.append(tirx.BufferStore(kept, column, [ramp]))
+
+        def row(i: int) -> Any:
+            def store(lane: Any) -> Any:
+                def kept(load: Any) -> Any:
+                    buffer = table.get(handle(load))
+                    if buffer is None:
+                        return load
+                    return tirx.BufferLoad(buffer, [index(i * EDGE) + lane])
+
+                value = with_loads(self.stage.value, kept)
+                stage = _with_value(self.stage, value)
+                own = {**values, self.other.var: at + index(i), self.last.var: begin + lane}
+                return _store(stage, self.views, own)
+
+            return loop("lane", 0, EDGE, store, tirx.ForKind.VECTORIZED)
+
+        return sequence([*statements, *map(row, range(EDGE))])
+
+
+def _store(stage: Stage, views: FlatViews, values: dict[Any, Any]) -> Any:
+    table = {var: value for var, value in values.items()}
+    at = substitute(flat_index([axis.var for axis in stage.axes], stage.shape), table)
+    return tirx.BufferStore(views.of(stage.output), substitute(stage.value, table), [at])
