@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+import tvm
 from tvm import tirx
 from tvm.script import tirx as T
 
+from fuse_epilogue.kernels.cpu import row_program
 from fuse_epilogue.recognize.stages import inlined, read_program
+from fuse_epilogue.schedules import host
 from fuse_epilogue.workloads import matmul
 
 
@@ -149,3 +153,55 @@ def test_other_functions_are_not_read(func: tirx.PrimFunc) -> None:
 
 def test_a_buffer_that_begins_anywhere_is_not_read() -> None:
     assert read_program(at_an_offset) is None
+
+
+@T.prim_func(s_tir=True)
+def cancelled(a: T.Buffer((8, 4), "float32"), b: T.Buffer((8,), "float32")) -> None:
+    c = T.sblock_alloc_buffer((8, 4))
+    for i, k in T.grid(8, 4):
+        with T.sblock("more"):
+            vi, vk = T.axis.remap("SS", [i, k])
+            c[vi, vk] = a[vi, vk] + T.float32(1)
+    for i, k in T.grid(8, 4):
+        with T.sblock("sum"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                b[vi] = T.float32(0)
+            b[vi] = b[vi] + (c[vi, vk] - a[vi, vk])
+
+
+@T.prim_func(s_tir=True)
+def multiplied(a: T.Buffer((8, 4), "float32"), b: T.Buffer((8,), "float32")) -> None:
+    c = T.sblock_alloc_buffer((8, 4))
+    for i, k in T.grid(8, 4):
+        with T.sblock("more"):
+            vi, vk = T.axis.remap("SS", [i, k])
+            c[vi, vk] = a[vi, vk] + T.float32(1)
+    for i, k in T.grid(8, 4):
+        with T.sblock("sum"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                b[vi] = T.float32(0)
+            b[vi] = b[vi] + c[vi, vk] * a[vi, vk]
+
+
+def test_what_would_cancel_in_its_reader_is_not_inlined() -> None:
+    """TVM's simplifier makes 1 of (x + 1) - x, which is NaN for an infinite x."""
+    program, twin = read_program(cancelled), read_program(multiplied)
+    assert program is not None and twin is not None
+    assert [each.name for each in inlined(program).stages] == ["more", "sum"]
+    assert [each.name for each in inlined(twin).stages] == ["sum"]
+
+
+def test_kernels_have_the_nan_of_infinite_elements_that_cancel() -> None:
+    x = np.ones((8, 4), "float32")
+    x[2, 3] = np.inf
+    program = read_program(cancelled)
+    assert program is not None
+    made = row_program.schedule(program, host(1))
+    assert made is not None
+    for func in (cancelled, made.func):
+        out = tvm.runtime.tensor(np.zeros(8, "float32"))
+        built = tvm.compile(func.with_attr("global_symbol", "main"), host(1))
+        built["main"](tvm.runtime.tensor(x), out)
+        assert np.isnan(out.numpy()[2]) and (np.delete(out.numpy(), 2) == 4).all()

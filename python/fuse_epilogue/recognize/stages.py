@@ -224,7 +224,8 @@ def inlined(
     """Return a program whose elementwise intermediates are computed by their readers.
 
     A value is then computed as often as it is read, and only where it is read. A divisor is not
-    inlined: TVM fails to compile a division by a constant 0, even one that a guard excludes.
+    inlined: TVM fails to compile a division by a constant 0, even one that a guard excludes. Nor is
+    what TVM would cancel in its reader, as if floats were numbers: ``(x + 1) - x`` is 1 for it.
 
     Parameters
     ----------
@@ -248,7 +249,11 @@ def inlined(
             continue
         if wanted is not None and not wanted(stage, readers):
             continue
-        stages = [_with_inlined(each, stage) for each in stages if each is not stage]
+        inlining = {handle(each.output): _with_inlined(each, stage) for each in readers}
+        if any(map(_cancels, inlining.values())):
+            continue
+        others = (each for each in stages if each is not stage)
+        stages = [inlining.get(handle(each.output), each) for each in others]
         changed = True
     return replace(program, stages=tuple(stages)) if changed else program
 
@@ -265,10 +270,29 @@ def _divides_by(reader: Stage, buffer: Any) -> bool:
     )
 
 
-def _with_inlined(reader: Stage, stage: Stage) -> Stage:
-    if not reader.reads(stage.output):
-        return reader
+def _cancels(stage: Stage) -> bool:
+    """Whether TVM's simplifier takes loads out of a float: an infinity or NaN there is lost."""
+    for store in stage.stores:
+        found = loads(store.value)
+        if "float" not in str(store.buffer.dtype) or not _has_same(found):
+            continue
+        if len(loads(Analyzer().simplify(store.value))) < len(found):
+            return True
+    return False
 
+
+def _has_same(found: Sequence[Any]) -> bool:
+    """Whether two of some loads are of the same element."""
+    by_buffer: dict[int, list[Any]] = {}
+    for load in found:
+        others = by_buffer.setdefault(handle(load.source), [])
+        if any(tvm_ffi.structural_equal(load, other) for other in others):
+            return True
+        others.append(load)
+    return False
+
+
+def _with_inlined(reader: Stage, stage: Stage) -> Stage:
     def value(load: Any) -> Any:
         if handle(load.source) != handle(stage.output):
             return load
