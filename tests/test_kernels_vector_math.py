@@ -126,7 +126,8 @@ TINIEST = float(np.finfo("float32").smallest_subnormal)
 # Name, exact function, interval, and the bound in units in the last place.
 RELATIVE = [
     ("exp2", np.exp2, (-150, 127.999), 2),
-    ("exp up to zero", np.exp, (-87.3, 0), 2),
+    ("exp up to zero", np.exp, (-20, 0), 3),
+    ("exp up to zero", np.exp, (-87.3, -20), 5),
     ("tanh", np.tanh, (-20, 20), 8),
     ("erf", exact_erf, (-6, 6), 8),
     ("log", np.log, (TINIEST, LARGEST), 2),
