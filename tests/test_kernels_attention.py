@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -16,9 +18,14 @@ from fuse_epilogue.recognize.attention import attention_of
 from fuse_epilogue.recognize.stages import read_program
 from fuse_epilogue.schedules import host
 from fuse_epilogue.schedules.cpu import with_vector_functions
+from fuse_epilogue.targets import of_processor
 from fuse_epilogue.transform.kinds import Work, candidates
+from generated.fences import Fenced
+from test_kernels_contraction import assembly, innermost_loops
 
 INFINITY = float("inf")
+#: Bytes that TVM asks a tensor to be aligned to.
+ALIGNED = 64
 
 
 def function(
@@ -55,9 +62,11 @@ def scheduled(func: Any, threads: int = 1) -> Any:
 
 
 def run(func: Any, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    """Run on inputs at unreadable pages; check the zone after the output."""
     built = tvm.compile(func, host(1))
     memory = tvm.runtime.tensor(np.full(int(np.prod(shape)) + 64, 99, "float32"))
-    built["main"](*map(tvm.runtime.tensor, arrays), memory._create_view(shape))
+    inputs = [Fenced(x, "beginning" if x.nbytes % ALIGNED else "end") for x in arrays]
+    built["main"](*(each.tensor() for each in inputs), memory._create_view(shape))
     result = memory.numpy()
     assert (result[-64:] == 99).all()
     return result[:-64].reshape(shape)
@@ -82,6 +91,10 @@ SIZES = [
     *[(2, 1, 67, 2, 16), (1, 2, 40, 1, 72)],
     # Longer than a block of keys: the result is rescaled.
     *[(1, 40, 300, 2, 32), (1, 17, 513, 1, 16)],
+    # Several blocks of queries, the last of which has fewer.
+    *[(1, 70, 131, 1, 64), (2, 150, 67, 1, 24)],
+    # Keys that are fetched ahead.
+    (1, 1, 1100, 1, 64),
 ]
 
 
@@ -94,6 +107,36 @@ def test_computes_attention(sizes: tuple[int, ...], bias: bool, threads: int) ->
     arrays = drawn(b, n, m, h, d, bias)
     result = run(scheduled(function(b, n, m, h, d, bias=bias), threads), arrays, (b, n, h, d))
     np.testing.assert_allclose(result, reference(*arrays), rtol=0, atol=2e-6)
+
+
+def test_rows_of_a_head_that_lie_together_are_not_copied() -> None:
+    assert "head_k" not in str(scheduled(function(1, 300, 300, 1, 16)))
+    assert "head_k" in str(scheduled(function(1, 300, 300, 2, 16)))
+
+
+@pytest.mark.parametrize("name", ["core-avx2", "skylake-avx512"])
+@pytest.mark.parametrize("keys", [64, 300])
+def test_innermost_loops_keep_vectors_in_registers(name: str, keys: int) -> None:
+    target = of_processor(name, 1, "x86_64", "x86_64-linux-gnu")
+    program = read_program(function(1, 150, keys, 2, 64))
+    assert program is not None
+    found = attention.schedule(program, target, 1)
+    assert found is not None
+    loops = innermost_loops(assembly(with_vector_functions(found.func), target))
+    products = [body for body in loops if "vfmadd" in body]
+    assert products
+    for body in products:
+        assert not re.search(r"%[xyz]mm\d+, [-0-9]*\(%r[sb]p[,)]", body), body
+
+
+def test_small_sums_of_shares_are_divided_by() -> None:
+    """A hidden key has the largest weight, 0: the sum of the others is below all normal numbers."""
+    sizes = (1, 40, 40, 1, 8)
+    func, arrays = function(*sizes, causal="TopLeft"), drawn(*sizes)
+    arrays[0][:], arrays[1][:] = 1, -95 / math.sqrt(8)
+    result = run(scheduled(func), arrays, (1, 40, 1, 8))
+    np.testing.assert_allclose(result, run(func, arrays, (1, 40, 1, 8)), rtol=0.01, atol=1e-3)
+    np.testing.assert_allclose(result[0, 0], arrays[2][0, 0], rtol=0.01)
 
 
 @pytest.mark.parametrize("causal", ["TopLeft", "BottomRight"])

@@ -9,10 +9,10 @@
         store result / sum
 
 Scores are transposed: queries are the lanes, so that the softmax needs no sum over lanes, and keys
-and values are read as they lie. One block of keys, if a row of scores fits: then nothing is
+and values are read as they lie. One block of keys, if the scores of a block fit: then nothing is
 rescaled. Blocks of keys that a causal mask hides are skipped. One or two queries, as in decoding,
-have a kernel of their own, with keys and columns as lanes. Register tiles are of 4 x 2 vectors;
-they are buffers of the default scope, of at most 1,024 bytes, which LLVM keeps in registers.
+have a kernel of their own, with keys and columns as lanes. Sizes of blocks and of register tiles
+are chosen by their cost.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from ....recognize.stages import Program
 from ....targets import vector_bits
 from ....tir.build import with_fields
 from ...scheduled import Scheduled, Way
+from ..contraction import machine_of
 from ..costs import on_threads, sharing, threads_for
 from .few_queries import FewQueries, fits
 from .kernel import Kernel
@@ -75,9 +76,10 @@ def schedule(
     if fits(found):
         kernel, text = FewQueries(found, used), "one query at a time, keys and columns as lanes"
     else:
-        kernel = Kernel(found, lanes, used)
-        keys = f"blocks of {kernel.keys} keys" if kernel.rolling else "all keys"
-        text = f"blocks of {kernel.queries} queries as lanes x {keys}"
+        kernel = Kernel(found, lanes, machine_of(target, threads).registers, used)
+        tiling = kernel.tiling
+        keys = f"blocks of {tiling.keys} keys" if tiling.rolling else "all keys"
+        text = f"blocks of {tiling.queries[0].queries} queries as lanes x {keys}"
     func = with_fields(program.func, body=kernel.body())
     seconds = on_threads(steps * FMA_S, threads)
     way = Way(text + sharing(steps * FMA_S, threads), seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,13 +92,17 @@ def _is_finite(value: Any) -> bool:
     return isinstance(value, prim.FloatImm) and math.isfinite(value.value)
 
 
-def greatest_exponent(values: Any, lanes: int) -> tuple[Any, Any]:
+def greatest_exponent(
+    value: Callable[[Any, Any], Any], keys: int, columns: int, lanes: int
+) -> tuple[Any, Any]:
     """Return statements that find the greatest exponent of a matrix, and a load of it.
 
     Parameters
     ----------
-    values : tvm.tirx.Buffer
-        Buffer of float32, [key][column], where columns are a multiple of `lanes`.
+    value : callable
+        Returns an element of float32 by key and column.
+    keys, columns : int
+        Columns are a multiple of `lanes`.
     lanes : int
 
     Returns
@@ -105,7 +110,6 @@ def greatest_exponent(values: Any, lanes: int) -> tuple[Any, Any]:
     tuple
         The load is of the exponent's bits: those of an infinity or NaN if there is one.
     """
-    keys, columns = (int(size) for size in values.shape)
     parts = buffer_of("exponents", lanes, dtype="int32")
     mask = tirx.const(EXPONENT, "int32")
 
@@ -114,7 +118,7 @@ def greatest_exponent(values: Any, lanes: int) -> tuple[Any, Any]:
 
     def one(key: Any, vector: Any) -> Any:
         def store(lane: Any) -> Any:
-            element = tirx.BufferLoad(values, [key, vector * index(lanes) + lane])
+            element = value(key, vector * index(lanes) + lane)
             bits = tirx.reinterpret("int32", element) & mask
             return tirx.BufferStore(parts, tirx.max(tirx.BufferLoad(parts, [lane]), bits), [lane])
 

@@ -17,6 +17,7 @@ from functools import reduce
 from typing import Any
 
 from tvm import tirx
+from tvm.ir import TensorLoad
 
 from ....recognize.attention import Attention
 from ....tir.walk import substitute
@@ -28,6 +29,8 @@ from .key_block import buffer_of, zero_at
 MOST_QUERIES = 2
 #: Vectors of columns that are summed together: as many as hide the latency of a multiply-add.
 COLUMNS = 8
+#: Bytes of a head's keys from which rows are fetched ahead, how far ahead, and bytes of a line.
+FETCH_FROM, AHEAD, LINE = 1 << 18, 4096, 64
 #: Vectors of the depth up to which they are written out.
 WRITTEN_OUT = 16
 
@@ -94,6 +97,30 @@ class FewQueries:
         """Return a loop over the lanes of a vector."""
         return loop("lane", 0, EDGE, store, tirx.ForKind.VECTORIZED)
 
+    def fetch(self, value: Any, own: dict[Any, Any], key: Any, axis: Any) -> list[Any]:
+        """Return statements that bring the row of a later key into the first cache.
+
+        Processors do not read as far ahead by themselves as the memory is away.
+        """
+        found = self.found
+        row_bytes = 4 * axis.extent
+        if not isinstance(value, TensorLoad) or row_bytes * found.key.extent < FETCH_FROM:
+            return []
+        ahead = -(-AHEAD // row_bytes)
+        later = tirx.min(key + index(ahead), index(found.key.extent - 1))
+        read, near, of_data = (tirx.const(number, "int32") for number in (0, 3, 1))
+        statements = []
+        for place in range(0, axis.extent, LINE // 4):
+            load = self.at(value, {**own, found.key: later, axis: index(place)})
+            statements.append(
+                tirx.Evaluate(
+                    tirx.call_llvm_intrin(
+                        "void", "llvm.prefetch", tirx.address_of(load), read, near, of_data
+                    )
+                )
+            )
+        return statements
+
     def dot_products(self, own: dict[Any, Any]) -> Any:
         """Return the loops that compute the scores before `f`."""
         found = self.found
@@ -116,7 +143,9 @@ class FewQueries:
 
             def row(r: int) -> Any:
                 # A row is read from its begin to its end, as it lies in memory.
-                return loop("depth", 0, depth, lambda d: add(sums, first + index(r), r, d), written)
+                key = first + index(r)
+                products = loop("depth", 0, depth, lambda d: add(sums, key, r, d), written)
+                return sequence([*self.fetch(found.k, own, key, found.depth), products])
 
             return [tirx.AllocBuffer(sums), *map(zero, range(count)), *map(row, range(count))]
 
@@ -249,7 +278,12 @@ class FewQueries:
                         "key",
                         0,
                         found.key.extent,
-                        lambda key: sequence([add(key, v) for v in range(vectors)]),
+                        lambda key: sequence(
+                            [
+                                *self.fetch(found.v, own, key, found.column),
+                                *(add(key, v) for v in range(vectors)),
+                            ]
+                        ),
                     ),
                     *each(store),
                 ]

@@ -3,86 +3,115 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from tvm import tirx
+from tvm.ir import TensorLoad, prim
+from tvm.sym import detect_linear_equation
 
 from ....recognize.attention import Attention
-from ....tir.walk import substitute
-from ..loops import index, loop, sequence
+from ..loops import flat_index, index, loop, sequence
+from ..transposition import EDGE, transposed_block
 from .causal import causal_of, greatest_exponent
-from .key_block import VECTORS, Block, KeyBlock, buffer_of
-
-#: Keys of a block where the scores of a row do not fit, and queries of a block.
-KEYS, QUERIES = 64, 32
-#: Bytes of scores that stay in the first cache, for which all keys are one block.
-SCORES_BYTES = 32 << 10
+from .key_block import Block, KeyBlock, buffer_of
+from .tiling import SKIPPED_KEYS, Queries, Sizes, choose
 
 
 class Kernel(KeyBlock):
-    """Writes the loops of one function."""
+    """Writes the loops of one function.
 
-    def __init__(self, found: Attention, lanes: int, threads: int) -> None:
-        super().__init__(found, lanes)
+    Parameters
+    ----------
+    found : Attention
+    lanes, registers : int
+        Elements of a vector, and number of vector registers.
+    threads : int
+        Number of threads that the loops are made for.
+    """
+
+    def __init__(self, found: Attention, lanes: int, registers: int, threads: int) -> None:
         self.threads = threads
-        width = VECTORS * lanes
-        least = -(-found.query.extent // width) * width
-        self.queries = min(QUERIES if lanes <= QUERIES // VECTORS else width, least)
-        keys = found.key.extent
-        whole_row = self.queries * keys * 4 <= SCORES_BYTES
-        # Where blocks of keys are skipped, there are several.
-        self.causal = causal_of(found) if keys > KEYS else None
-        self.keys = keys if whole_row and self.causal is None else KEYS
-        self.rolling = self.keys < keys
+        sizes = Sizes(
+            found.query.extent,
+            found.key.extent,
+            found.depth.extent,
+            found.column.extent,
+            lanes,
+            registers,
+        )
+        self.causal = causal_of(found) if found.key.extent > SKIPPED_KEYS else None
+        super().__init__(found, choose(sizes, self.causal is not None))
+        self.several = sum(each.count for each in self.tiling.queries) > 1
 
     def body(self) -> Any:
         """Return all loops."""
-        found = self.found
-        blocks = -(-found.query.extent // self.queries)
-        heads = math.prod(axis.extent for axis in found.batch)
-        # Keys and values of a head are copied once for all of its blocks: rows that lie as far
-        # apart as all heads are long would fall into a few sets of the cache.
-        packs = blocks > 1 and (self.threads == 1 or heads >= self.threads)
-        each = 1 if packs else blocks
+        heads = math.prod(axis.extent for axis in self.found.batch)
+        blocks = self.tiling.queries
+        # The blocks of a head one after the other, unless threads need more of them.
+        whole = self.threads == 1 or heads >= self.threads
+        if whole and (self.several or self.causal is not None):
+            return self.parallel(heads, lambda number: self.head(self.heads_of(number)))
 
-        def one(number: Any) -> Any:
-            left = tirx.floordiv(number, index(each))
-            own = {}
-            for axis in reversed(found.batch):
-                own[axis] = tirx.floormod(left, index(axis.extent))
-                left = tirx.floordiv(left, index(axis.extent))
-            if packs:
-                return self.head(own, blocks)
-            return self.block(own, tirx.floormod(number, index(each)) * index(self.queries))
+        def nest(size: Queries) -> Any:
+            def one(number: Any) -> Any:
+                head = tirx.floordiv(number, index(size.count))
+                place = tirx.floormod(number, index(size.count))
+                return self.block(size, self.heads_of(head), place)
 
-        parallel = self.threads > 1 and heads * each > 1
+            return self.parallel(heads * size.count, one)
+
+        return sequence([nest(size) for size in blocks])
+
+    def parallel(self, count: int, body: Callable[[Any], Any]) -> Any:
+        """Return a loop that is parallel if there are threads."""
+        parallel = self.threads > 1 and count > 1
         kind = tirx.ForKind.PARALLEL if parallel else tirx.ForKind.SERIAL
-        return loop("block", 0, heads * each, one, kind)
+        return loop("block", 0, count, body, kind)
 
-    def head(self, heads: dict[Any, Any], blocks: int) -> Any:
-        """Return the copies of a head's keys and values, and the loop over blocks of queries."""
+    def heads_of(self, number: Any) -> dict[Any, Any]:
+        """Return the value of each axis of heads."""
+        own = {}
+        for axis in reversed(self.found.batch):
+            own[axis] = tirx.floormod(number, index(axis.extent))
+            number = tirx.floordiv(number, index(axis.extent))
+        return own
+
+    def head(self, heads: dict[Any, Any]) -> Any:
+        """Return the loops over the blocks of queries of a head.
+
+        Rows of keys and values that do not follow one another are copied for all of them: a row of
+        all heads after the other, they would fall into a few sets of the cache.
+        """
         found = self.found
-        keys = buffer_of("head_keys", found.key.extent, found.depth.extent)
-        values = buffer_of("head_values", found.key.extent, found.column.extent)
-        statements: list[Any] = [tirx.AllocBuffer(keys), tirx.AllocBuffer(values)]
-        sources = ((keys, found.k, found.depth), (values, found.v, found.column))
-        for buffer, source, axis in sources:
-            statements.append(self.copied(buffer, source, heads, axis))
-        packed = replace(
-            found,
-            k=tirx.BufferLoad(keys, [found.key.var, found.depth.var]),
-            v=tirx.BufferLoad(values, [found.key.var, found.column.var]),
-        )
-        inner = Kernel(packed, self.lanes, self.threads)
+        statements: list[Any] = []
+        packed = {}
+        for name, source, axis in (("k", found.k, found.depth), ("v", found.v, found.column)):
+            if self.several and not _is_compact(source, found.key, axis):
+                buffer = buffer_of(f"head_{name}", found.key.extent, axis.extent)
+                statements += [tirx.AllocBuffer(buffer), self.copied(buffer, source, heads, axis)]
+                packed[name] = tirx.BufferLoad(buffer, [found.key.var, axis.var])
+        sizes = self.tiling.sizes
+        inner = Kernel(replace(found, **packed), sizes.lanes, sizes.registers, self.threads)
         greatest = None
         if self.causal is not None:
-            find, greatest = greatest_exponent(values, self.lanes)
+
+            def value(key: Any, column: Any) -> Any:
+                axes = {**heads, found.key: key, found.column: column}
+                return self.at(inner.found.v, axes)
+
+            find, greatest = greatest_exponent(
+                value, found.key.extent, found.column.extent, self.lanes
+            )
             statements.append(find)
-        blocks_of = loop(
-            "queries", 0, blocks, lambda i: inner.block(heads, i * index(self.queries), greatest)
-        )
-        return sequence([*statements, blocks_of])
+
+        def blocks(size: Queries) -> Any:
+            return loop(
+                "queries", 0, size.count, lambda place: inner.block(size, heads, place, greatest)
+            )
+
+        return sequence([*statements, *map(blocks, self.tiling.queries)])
 
     def copied(self, buffer: Any, source: Any, heads: dict[Any, Any], axis: Any) -> Any:
         """Return the loops that copy an operand of a head."""
@@ -97,48 +126,54 @@ class Kernel(KeyBlock):
             left = index(vectors * self.lanes)
             parts = []
             if vectors:
-                parts.append(self.vectors(vectors * self.lanes, lambda place: store(key, place)))
+                parts.append(self.vectors(vectors, lambda place: store(key, place)))
             if rest:
                 parts.append(loop("left", 0, rest, lambda place: store(key, left + place)))
             return sequence(parts)
 
         return loop("key", 0, found.key.extent, row)
 
-    def block(self, heads: dict[Any, Any], begin: Any, greatest: Any = None) -> Any:
-        """Return what is computed for a block of queries.
+    def block(self, size: Queries, heads: dict[Any, Any], place: Any, greatest: Any = None) -> Any:
+        """Return what is computed for a block of queries, by its place among those of its size.
 
         With the greatest exponent of the values, hidden blocks of keys are skipped.
         """
-        found = self.found
+        found, most = self.found, self.tiling.keys
+        begin = index(size.start) + place * index(size.queries)
+        queries = size.vectors * self.lanes
         own = Block(
-            buffer_of("queries", found.depth.extent, self.queries),
-            buffer_of("scores", self.keys, self.queries),
-            buffer_of("result", self.queries, found.column.extent),
-            *(buffer_of(name, self.queries) for name in ("highest", "total", "change")),
+            size,
+            buffer_of("queries", found.depth.extent, queries),
+            buffer_of("scores", most, queries),
+            buffer_of("result", queries, found.column.extent),
+            *(buffer_of(name, queries) for name in ("highest", "total", "change")),
         )
-        whole, rest = divmod(found.key.extent, self.keys)
+        whole, rest = divmod(found.key.extent, most)
         count = whole + (rest > 0)
         needed: Any = None
         chosen = []
         if greatest is not None and self.causal is not None:
             number = buffer_of("needed", 1, dtype="int64")
-            value = self.causal.needed(begin, self.queries, self.keys, count, greatest)
+            value = self.causal.needed(begin, size.queries, most, count, greatest)
             needed = tirx.BufferLoad(number, [index(0)])
             chosen = [tirx.AllocBuffer(number), tirx.BufferStore(number, value, [index(0)])]
 
-        def step(first: Any, keys: int) -> Any:
-            return self.step(own, heads, begin, first, keys)
+        # Where blocks may be skipped, it is not known which one is the last.
+        at_once = needed is None and (rest > 0 or not self.rolling)
+
+        def step(first: Any, keys: int, last: bool) -> Any:
+            return self.step(own, heads, begin, first, keys, last)
 
         steps = [
             loop(
                 "keys",
                 0,
                 index(whole) if needed is None else tirx.min(needed, index(whole)),
-                lambda i: step(i * index(self.keys), self.keys),
+                lambda i: step(i * index(most), most, at_once and not self.rolling),
             )
         ]
         if rest:
-            last = step(index(whole * self.keys), rest)
+            last = step(index(whole * most), rest, at_once)
             steps.append(
                 last if needed is None else tirx.IfThenElse(needed > index(whole), last, None)
             )
@@ -149,24 +184,67 @@ class Kernel(KeyBlock):
                 self.pack(own, heads, begin),
                 self.start(own, None if needed is None else needed < index(count)),
                 *steps,
-                self.finish(own, heads, begin),
+                None if at_once else self.finish(own, heads, begin),
             ]
         )
 
     def pack(self, own: Block, heads: dict[Any, Any], begin: Any) -> Any:
-        """Return the loops that transpose the queries of a block."""
+        """Return the loops that transpose the queries of a block, in blocks of 8 x 8."""
         found = self.found
+        whole, rest = divmod(found.depth.extent, EDGE)
+        queries = own.size.vectors * self.lanes
+        if queries % EDGE:
+            whole, rest = 0, found.depth.extent
 
-        def store(depth: Any, lane: Any) -> Any:
-            axes = {**heads, found.query: self.query(begin, lane), found.depth: depth}
-            return tirx.BufferStore(own.queries, self.at(found.q, axes), [depth, lane])
+        def element(depth: Any, lane: Any) -> Any:
+            axes = {**heads, found.query: self.query(own, begin, lane), found.depth: depth}
+            return self.at(found.q, axes)
 
-        return loop(
-            "query",
-            0,
-            self.queries,
-            lambda lane: loop("depth", 0, found.depth.extent, lambda d: store(d, lane)),
-        )
+        def square(first: Any, depth: Any) -> Any:
+            rows = buffer_of("rows", EDGE * EDGE)
+
+            def row(number: int) -> Any:
+                def store(lane: Any) -> Any:
+                    value = element(depth + lane, first + index(number))
+                    return tirx.BufferStore(rows, value, [index(number * EDGE) + lane])
+
+                return loop("lane", 0, EDGE, store, tirx.ForKind.VECTORIZED)
+
+            vectors = [
+                tirx.BufferLoad(rows, [tirx.Ramp(index(number * EDGE), index(1), EDGE)])
+                for number in range(EDGE)
+            ]
+            statements, columns = transposed_block(vectors)
+            stores = [
+                tirx.BufferStore(
+                    own.queries, column, [depth + index(d), tirx.Ramp(first, index(1), EDGE)]
+                )
+                for d, column in enumerate(columns)
+            ]
+            return sequence([tirx.AllocBuffer(rows), *map(row, range(EDGE)), *statements, *stores])
+
+        def left(lane: Any) -> Any:
+            def one(d: Any) -> Any:
+                depth = index(whole * EDGE) + d
+                return tirx.BufferStore(own.queries, element(depth, lane), [depth, lane])
+
+            return loop("depth", 0, rest, one)
+
+        parts = []
+        if whole:
+            parts.append(
+                loop(
+                    "query",
+                    0,
+                    queries // EDGE,
+                    lambda q: loop(
+                        "depth", 0, whole, lambda d: square(q * index(EDGE), d * index(EDGE))
+                    ),
+                )
+            )
+        if rest:
+            parts.append(loop("query", 0, queries, left))
+        return sequence(parts)
 
     def start(self, own: Block, skips: Any) -> Any:
         """Return the stores of the starts; `skips` is whether any block of keys is skipped."""
@@ -184,15 +262,16 @@ class Kernel(KeyBlock):
                 ]
             )
 
-        stores = [self.vectors(self.queries, store)]
+        stores = [self.vectors(own.size.vectors, store)]
         if self.rolling:
+            columns = found.column.extent // self.lanes
             stores.append(
                 loop(
                     "query",
                     0,
-                    self.queries,
+                    own.size.queries,
                     lambda i: self.vectors(
-                        found.column.extent, lambda d: tirx.BufferStore(own.result, zero, [i, d])
+                        columns, lambda d: tirx.BufferStore(own.result, zero, [i, d])
                     ),
                 )
             )
@@ -200,22 +279,35 @@ class Kernel(KeyBlock):
 
     def finish(self, own: Block, heads: dict[Any, Any], begin: Any) -> Any:
         """Return the loops that divide by the sums and store the queries that there are."""
-        found = self.found
+
+        def divide(lane: Any) -> Any:
+            total = self.divisor(tirx.BufferLoad(own.total, [lane]))
+            return tirx.BufferStore(own.total, total, [lane])
 
         def store(row: Any, column: Any) -> Any:
-            axes = {**heads, found.query: begin + row, found.column: column}
-            total = tirx.BufferLoad(own.total, [row])
-            value = tirx.BufferLoad(own.result, [row, column]) / total
-            element = substitute(self.at(found.result, axes), {found.element: value})
-            place = [self.at(each, axes) for each in found.place]
-            return tirx.BufferStore(found.output, element, place)
+            value = tirx.BufferLoad(own.result, [row, column])
+            return self.output(own, heads, begin, row, column, value)
 
-        count = tirx.min(index(self.queries), index(found.query.extent) - begin)
-        if found.query.extent % self.queries == 0:
-            count = index(self.queries)
-        return loop(
-            "query",
-            0,
-            count,
-            lambda row: self.vectors(found.column.extent, lambda column: store(row, column)),
+        columns = self.found.column.extent // self.lanes
+        return sequence(
+            [
+                self.vectors(own.size.vectors, divide) if self.of_maximum else None,
+                loop(
+                    "query",
+                    0,
+                    own.size.queries,
+                    lambda row: self.vectors(columns, lambda column: store(row, column)),
+                ),
+            ]
         )
+
+
+def _is_compact(source: Any, key: Any, axis: Any) -> bool:
+    """Return whether an operand is loaded from rows that follow one another in memory."""
+    if not isinstance(source, TensorLoad):
+        return False
+    flat = flat_index(source.indices, source.source.shape)
+    linear = detect_linear_equation(flat, [key.var, axis.var])
+    if len(linear) != 3 or not all(isinstance(each, prim.IntImm) for each in linear[:2]):
+        return False
+    return (int(linear[0]), int(linear[1])) == (axis.extent, 1)

@@ -10,14 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import tvm_ffi
 from tvm import tirx
 
 from ....recognize.attention import Attention
 from ....tir.walk import substitute
+from ..contraction.kernel import Sums
 from ..loops import index, loop, sequence
-
-#: Rows of a register tile, and vectors of each.
-ROWS, VECTORS = 4, 2
+from ..vector_math import exp_up_to_zero
+from .tiling import Queries, Tiling, tiles, widths
 
 
 @dataclass
@@ -26,11 +27,13 @@ class Block:
 
     Attributes
     ----------
+    size : Queries
     queries, scores, result, highest, total, change : tvm.tirx.Buffer
         Packed queries [depth][query], scores [key][query], result [query][column], and by query
         the maximum, the sum and the factor by which both were rescaled last.
     """
 
+    size: Queries
     queries: Any
     scores: Any
     result: Any
@@ -51,23 +54,29 @@ def buffer_of(name: str, *shape: int, dtype: str = "float32") -> Any:
     return tirx.decl_buffer([index(size) for size in shape], dtype, name, layout=None)
 
 
+def is_share_of_maximum(found: Attention) -> bool:
+    """Return whether each share is exp(weighed - maximum), so that none is above 1 and one is 1.
+
+    The sum of a row is at least 1 then, 0 if all keys weigh -inf, or NaN: its reciprocal neither
+    overflows nor underflows. A mask may leave out the keys with large shares.
+    """
+    plain = tirx.exp(found.weighed - found.highest)
+    return bool(tvm_ffi.structural_equal(found.share, plain))
+
+
 class KeyBlock:
     """Writes the loops over a block of keys.
 
     Parameters
     ----------
     found : Attention
-    lanes : int
-        Elements of a vector.
+    tiling : Tiling
     """
 
-    #: Whether there are several blocks of keys, so that what is known of one is rescaled.
-    rolling: bool
-    #: Queries of a block.
-    queries: int
-
-    def __init__(self, found: Attention, lanes: int) -> None:
-        self.found, self.lanes = found, lanes
+    def __init__(self, found: Attention, tiling: Tiling) -> None:
+        self.found, self.tiling = found, tiling
+        self.lanes, self.rolling = tiling.sizes.lanes, tiling.rolling
+        self.of_maximum = is_share_of_maximum(found)
 
     def at(self, value: Any, axes: dict[Any, Any]) -> Any:
         """Return an expression at some values of the axes, in the types that it has them in."""
@@ -79,77 +88,123 @@ class KeyBlock:
         }
         return substitute(value, table)
 
-    def query(self, begin: Any, lane: Any) -> Any:
+    def query(self, own: Block, begin: Any, lane: Any) -> Any:
         """Return a query of a block; lanes after the last one compute the last one again."""
+        if own.size.queries == own.size.vectors * self.lanes:
+            return begin + lane
         return tirx.min(begin + lane, index(self.found.query.extent - 1))
 
     # ---- statements -------------------------------------------------------------------------
 
-    def vectors(self, count: int, store: Callable[[Any], Any]) -> Any:
-        """Return a loop over vectors of a row, which is a multiple of them."""
-        return loop(
-            "vector",
-            0,
-            count // self.lanes,
-            lambda v: loop(
-                "lane",
-                0,
-                self.lanes,
-                lambda lane: store(v * index(self.lanes) + lane),
-                tirx.ForKind.VECTORIZED,
-            ),
-        )
+    def lane(self, store: Callable[[Any], Any]) -> Any:
+        """Return a loop over the lanes of a vector."""
+        return loop("lane", 0, self.lanes, store, tirx.ForKind.VECTORIZED)
 
-    def step(self, own: Block, heads: dict[Any, Any], begin: Any, first: Any, keys: int) -> Any:
-        """Return what is computed for a block of keys."""
+    def vectors(self, count: int, store: Callable[[Any], Any]) -> Any:
+        """Return a loop over vectors; `store` is called with the place of an element."""
+
+        def vector(number: Any) -> Any:
+            return self.lane(lambda lane: store(number * index(self.lanes) + lane))
+
+        return loop("vector", 0, count, vector)
+
+    def step(
+        self,
+        own: Block,
+        heads: dict[Any, Any],
+        begin: Any,
+        first: Any,
+        keys: int,
+        last: bool,
+    ) -> Any:
+        """Return what is computed for a block of keys; after the last one, results are stored."""
         return sequence(
             [
-                self.copy(own.change, own.highest) if self.rolling else None,
+                self.copy(own, own.change, own.highest) if self.rolling else None,
                 self.scores(own, heads, begin, first, keys),
-                self.shares(own, heads, begin, first, keys),
-                self.products(own, heads, first, keys),
+                self.shares(own, heads, begin, first, keys, last),
+                self.products(own, heads, begin, first, keys, last),
             ]
         )
 
-    def copy(self, target: Any, source: Any) -> Any:
+    def copy(self, own: Block, target: Any, source: Any) -> Any:
         """Return the loop that copies a buffer by query."""
         return self.vectors(
-            self.queries,
+            own.size.vectors,
             lambda lane: tirx.BufferStore(target, tirx.BufferLoad(source, [lane]), [lane]),
         )
 
-    def tiles(self, count: int, body: Callable[[Any, int], Any]) -> Any:
-        """Return a loop over tiles of rows, and the tile that is left."""
-        whole, rest = divmod(count, ROWS)
-        parts = [loop("tile", 0, whole, lambda t: body(t * index(ROWS), ROWS))] if whole else []
-        return sequence([*parts, body(index(whole * ROWS), rest)] if rest else parts)
+    def tiles(
+        self, rows: int, vectors: int, steps: int, body: Callable[[Any, int, Any, Sums], Any]
+    ) -> Any:
+        """Return loops over the register tiles of a product.
+
+        Parameters
+        ----------
+        rows, vectors : int
+            Number of rows of the product, and of vectors of each.
+        steps : int
+            Number of products of a sum.
+        body : callable
+            Returns the statements of a tile for its first row, its rows, its first element of each
+            row, and its sums.
+        """
+        registers = self.tiling.sizes.registers
+        parts, begin = [], 0
+        for width in widths(vectors, rows, steps, registers):
+            for each in tiles(rows, width, registers):
+                sums = Sums("float32", each.rows, width * self.lanes, self.lanes)
+
+                def tile(
+                    number: Any, each: Any = each, begin: int = begin, sums: Sums = sums
+                ) -> Any:
+                    row = number * index(each.rows) + index(each.start)
+                    statements = body(row, each.rows, index(begin * self.lanes), sums)
+                    return sequence([*sums.allocated(), statements])
+
+                parts.append(loop("tile", 0, each.count, tile))
+            begin += width
+        return sequence(parts)
+
+    def each(self, rows: int, sums: Sums, store: Callable[[int, Any, Any, Any], Any]) -> Any:
+        """Return the statements for each vector of a register tile, written out.
+
+        `store` is called with the row, the column, and the buffer and the place of the sum.
+        """
+
+        def vector(row: int, begin: int) -> Any:
+            buffer, first = sums.at(row, begin)
+            return self.lane(
+                lambda lane: store(row, index(begin) + lane, buffer, index(first) + lane)
+            )
+
+        starts = range(0, len(sums.buffers) * self.lanes, self.lanes)
+        return sequence([vector(row, begin) for row in range(rows) for begin in starts])
 
     def scores(self, own: Block, heads: dict[Any, Any], begin: Any, first: Any, keys: int) -> Any:
         """Return the product of keys and queries, `f`, and the maximum."""
-        found, width = self.found, VECTORS * self.lanes
+        found = self.found
 
-        def tile(key: Any, rows: int, column: Any) -> Any:
-            sums = buffer_of("sums", rows * width)
-
+        def tile(key: Any, rows: int, column: Any, sums: Sums) -> Any:
             def add(depth: Any) -> Any:
-                def one(row: int, lane: Any, at: Any) -> Any:
+                def one(row: int, lane: Any, buffer: Any, at: Any) -> Any:
                     k = self.at(
                         found.k,
                         {**heads, found.key: first + key + index(row), found.depth: depth},
                     )
                     q = tirx.BufferLoad(own.queries, [depth, column + lane])
-                    return tirx.BufferStore(sums, tirx.BufferLoad(sums, [at]) + k * q, [at])
+                    return tirx.BufferStore(buffer, tirx.BufferLoad(buffer, [at]) + k * q, [at])
 
-                return self.each(rows, width, one)
+                return self.each(rows, sums, one)
 
-            def finish(row: int, lane: Any, at: Any) -> Any:
+            def finish(row: int, lane: Any, buffer: Any, at: Any) -> Any:
                 place = first + key + index(row)
                 axes = {
                     **heads,
-                    found.query: self.query(begin, column + lane),
+                    found.query: self.query(own, begin, column + lane),
                     found.key: place,
                 }
-                score = tirx.BufferLoad(sums, [at])
+                score = tirx.BufferLoad(buffer, [at])
                 weight = substitute(self.at(found.weight, axes), {found.score: score})
                 place_of = [key + index(row), column + lane]
                 known = tirx.BufferLoad(own.highest, [column + lane])
@@ -163,43 +218,32 @@ class KeyBlock:
 
             return sequence(
                 [
-                    tirx.AllocBuffer(sums),
-                    self.each(rows, width, lambda _, __, at: zero_at(sums, at)),
+                    self.each(rows, sums, lambda _, __, buffer, at: zero_at(buffer, at)),
                     loop("depth", 0, found.depth.extent, add),
-                    self.each(rows, width, finish),
+                    self.each(rows, sums, finish),
                 ]
             )
 
-        def keys_of(column: Any) -> Callable[[Any, int], Any]:
-            return lambda key, rows: tile(key, rows, column)
+        return self.tiles(keys, own.size.vectors, found.depth.extent, tile)
 
-        return loop(
-            "column",
-            0,
-            self.queries // width,
-            lambda c: self.tiles(keys, keys_of(c * index(width))),
+    def share(self, score: Any, highest: Any, axes: dict[Any, Any]) -> Any:
+        """Return the share of a key."""
+        if self.of_maximum:
+            return exp_up_to_zero(score - highest)
+        found = self.found
+        return substitute(
+            self.at(found.share, axes), {found.weighed: score, found.highest: highest}
         )
 
-    def each(self, rows: int, width: int, store: Callable[[int, Any, Any], Any]) -> Any:
-        """Return the statements for each vector of a register tile, written out.
-
-        `store` is called with the row, the column, and the place in the tile.
-        """
-
-        def vector(row: int, begin: int) -> Any:
-            return loop(
-                "lane",
-                0,
-                self.lanes,
-                lambda lane: store(row, index(begin) + lane, index(row * width + begin) + lane),
-                tirx.ForKind.VECTORIZED,
-            )
-
-        return sequence(
-            [vector(row, begin) for row in range(rows) for begin in range(0, width, self.lanes)]
-        )
-
-    def shares(self, own: Block, heads: dict[Any, Any], begin: Any, first: Any, keys: int) -> Any:
+    def shares(
+        self,
+        own: Block,
+        heads: dict[Any, Any],
+        begin: Any,
+        first: Any,
+        keys: int,
+        last: bool,
+    ) -> Any:
         """Return the shares of a block in place of its scores, and their sum."""
         found, lanes = self.found, self.lanes
 
@@ -208,16 +252,10 @@ class KeyBlock:
 
             def share(key: Any, lane: Any) -> Any:
                 at = v * index(lanes) + lane
-                axes = {**heads, found.query: self.query(begin, at), found.key: first + key}
-                value = substitute(
-                    self.at(found.share, axes),
-                    {
-                        found.weighed: tirx.BufferLoad(own.scores, [key, at]),
-                        found.highest: tirx.BufferLoad(own.highest, [at]),
-                    },
-                )
-                known = tirx.BufferLoad(parts, [lane])
+                axes = {**heads, found.query: self.query(own, begin, at), found.key: first + key}
                 stored = tirx.BufferLoad(own.scores, [key, at])
+                value = self.share(stored, tirx.BufferLoad(own.highest, [at]), axes)
+                known = tirx.BufferLoad(parts, [lane])
                 return sequence(
                     [
                         tirx.BufferStore(own.scores, value, [key, at]),
@@ -227,20 +265,17 @@ class KeyBlock:
 
             def rescale(lane: Any) -> Any:
                 at = v * index(lanes) + lane
-                total = tirx.BufferLoad(own.total, [at])
-                part = tirx.BufferLoad(parts, [lane])
-                if not self.rolling:
-                    return tirx.BufferStore(own.total, total + part, [at])
-                before = tirx.BufferLoad(own.change, [at])
-                change = found.factor(before, tirx.BufferLoad(own.highest, [at]))
-                return sequence(
-                    [
-                        tirx.BufferStore(own.change, change, [at]),
-                        tirx.BufferStore(
-                            own.total, total * tirx.BufferLoad(own.change, [at]) + part, [at]
-                        ),
-                    ]
-                )
+                store_change = None
+                total = tirx.BufferLoad(parts, [lane])
+                if self.rolling:
+                    # The maximum before this block, then the factor that corrects what is known.
+                    change = tirx.BufferLoad(own.change, [at])
+                    factor = found.factor(change, tirx.BufferLoad(own.highest, [at]))
+                    store_change = tirx.BufferStore(own.change, factor, [at])
+                    total = tirx.BufferLoad(own.total, [at]) * change + total
+                if last:
+                    total = self.divisor(total)
+                return sequence([store_change, tirx.BufferStore(own.total, total, [at])])
 
             return sequence(
                 [
@@ -251,66 +286,72 @@ class KeyBlock:
                 ]
             )
 
-        return loop("vector", 0, self.queries // lanes, vector)
+        return loop("vector", 0, own.size.vectors, vector)
 
-    def lane(self, store: Callable[[Any], Any]) -> Any:
-        """Return a loop over the lanes of a vector."""
-        return loop("lane", 0, self.lanes, store, tirx.ForKind.VECTORIZED)
+    def divisor(self, total: Any) -> Any:
+        """Return what a row is multiplied with, or divided by, for its sum of shares."""
+        return tirx.const(1.0, "float32") / total if self.of_maximum else total
 
-    def products(self, own: Block, heads: dict[Any, Any], first: Any, keys: int) -> Any:
-        """Return the product of shares and values, added to the result so far."""
+    def output(
+        self, own: Block, heads: dict[Any, Any], begin: Any, row: Any, column: Any, value: Any
+    ) -> Any:
+        """Return the store of an element of the result, whose divisor is known."""
+        found = self.found
+        axes = {**heads, found.query: begin + row, found.column: column}
+        total = tirx.BufferLoad(own.total, [row])
+        value = value * total if self.of_maximum else value / total
+        element = substitute(self.at(found.result, axes), {found.element: value})
+        return tirx.BufferStore(
+            found.output, element, [self.at(each, axes) for each in found.place]
+        )
+
+    def products(
+        self,
+        own: Block,
+        heads: dict[Any, Any],
+        begin: Any,
+        first: Any,
+        keys: int,
+        last: bool,
+    ) -> Any:
+        """Return the product of shares and values, added to the result so far.
+
+        The last one is stored at once: what LLVM knows of sums in memory it keeps in registers.
+        """
         found = self.found
 
-        def tile(query: Any, rows: int, begin: Any, width: int) -> Any:
-            sums = buffer_of("sums", rows * width)
-
-            def start(row: int, lane: Any, at: Any) -> Any:
+        def tile(query: Any, rows: int, column: Any, sums: Sums) -> Any:
+            def start(row: int, lane: Any, buffer: Any, at: Any) -> Any:
                 if not self.rolling:
-                    return zero_at(sums, at)
-                known = tirx.BufferLoad(own.result, [query + index(row), begin + lane])
+                    return zero_at(buffer, at)
+                known = tirx.BufferLoad(own.result, [query + index(row), column + lane])
                 change = tirx.BufferLoad(own.change, [query + index(row)])
-                return tirx.BufferStore(sums, known * change, [at])
+                return tirx.BufferStore(buffer, known * change, [at])
 
             def add(key: Any) -> Any:
-                def one(row: int, lane: Any, at: Any) -> Any:
+                def one(row: int, lane: Any, buffer: Any, at: Any) -> Any:
                     share = tirx.BufferLoad(own.scores, [key, query + index(row)])
-                    axes = {**heads, found.key: first + key, found.column: begin + lane}
-                    known = tirx.BufferLoad(sums, [at])
-                    return tirx.BufferStore(sums, known + share * self.at(found.v, axes), [at])
+                    axes = {**heads, found.key: first + key, found.column: column + lane}
+                    known = tirx.BufferLoad(buffer, [at])
+                    return tirx.BufferStore(buffer, known + share * self.at(found.v, axes), [at])
 
-                return self.each(rows, width, one)
+                return self.each(rows, sums, one)
 
-            def store(row: int, lane: Any, at: Any) -> Any:
-                place = [query + index(row), begin + lane]
-                return tirx.BufferStore(own.result, tirx.BufferLoad(sums, [at]), place)
+            def store(row: int, lane: Any, buffer: Any, at: Any) -> Any:
+                place, value = (query + index(row), column + lane), tirx.BufferLoad(buffer, [at])
+                if last:
+                    return self.output(own, heads, begin, *place, value)
+                return tirx.BufferStore(own.result, value, list(place))
 
             return sequence(
                 [
-                    tirx.AllocBuffer(sums),
-                    self.each(rows, width, start),
+                    self.each(rows, sums, start),
                     loop("key", 0, keys, add),
-                    self.each(rows, width, store),
+                    self.each(rows, sums, store),
                 ]
             )
 
-        def rows_of(begin: Any, width: int) -> Callable[[Any, int], Any]:
-            return lambda query, rows: tile(query, rows, begin, width)
-
-        width = VECTORS * self.lanes
-        whole, rest = divmod(found.column.extent, width)
-        parts = []
-        if whole:
-            parts.append(
-                loop(
-                    "column",
-                    0,
-                    whole,
-                    lambda c: self.tiles(self.queries, rows_of(c * index(width), width)),
-                )
-            )
-        if rest:
-            parts.append(self.tiles(self.queries, rows_of(index(whole * width), rest)))
-        return sequence(parts)
+        return self.tiles(own.size.queries, found.column.extent // self.lanes, keys, tile)
 
 
 def zero_at(buffer: Any, at: Any) -> Any:

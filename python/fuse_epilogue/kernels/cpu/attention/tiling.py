@@ -1,0 +1,230 @@
+"""The sizes of attention: blocks of queries and of keys, and the register tiles of both products.
+
+Blocks of queries are whole vectors, all of one size but the last one. The sizes with the fewest
+predicted cycles are chosen:
+
+- register tiles: tall and narrow ones load more for a product, short ones wait for their sums;
+- blocks of keys: long ones leave the first cache, short ones correct the result more often.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ..contraction.plan import (
+    L1_BYTES,
+    L2_BYTES_PER_CYCLE,
+    LATENCY,
+    LOADS_POWER,
+    MOST_ROWS,
+    NEAR_POWER,
+    SUM_CYCLES,
+    TILE_CYCLES,
+)
+from ..costs import added
+
+#: Vectors of queries of the largest block, and vectors of the widest register tile.
+MOST_VECTORS, WIDEST = 8, 4
+#: Blocks of keys are of about as many, unless all are one block.
+KEYS = (32, 48, 64, 96, 128)
+#: Most keys of a block where blocks are skipped, of which there are several then.
+SKIPPED_KEYS = 64
+#: Cycles of a vector of exponentials, more where scores are not in the first cache (on AMD's Zen 3,
+#: rows of 2,048 scores take 1.1 to 1.2 times as long in one block as in blocks of 64, on Zen 5 as
+#: long), and of a vector of the result that is loaded, multiplied and stored.
+EXP_CYCLES, FAR_CYCLES, RESCALE_CYCLES = 5.0, 4.0, 2.0
+#: Cycles in which an element of a query is packed.
+PACK_CYCLES = 0.4
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Tiles of one height, one after the other.
+
+    Attributes
+    ----------
+    start : int
+        The first row.
+    rows : int
+        Rows of a tile.
+    count : int
+        Number of tiles.
+    """
+
+    start: int
+    rows: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Blocks of queries of one size, one after the other.
+
+    Attributes
+    ----------
+    start : int
+        The first query.
+    vectors : int
+        Vectors of a block.
+    queries : int
+        Number of queries in a block: the lanes of the last vector may be more.
+    count : int
+        Number of blocks.
+    """
+
+    start: int
+    vectors: int
+    queries: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Extents of attention, and what they are computed with.
+
+    Attributes
+    ----------
+    queries, keys, depth, columns : int
+    lanes : int
+        Elements of a vector, of which `columns` are a multiple.
+    registers : int
+        Number of vector registers.
+    """
+
+    queries: int
+    keys: int
+    depth: int
+    columns: int
+    lanes: int
+    registers: int
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Blocks of attention.
+
+    Attributes
+    ----------
+    sizes : Sizes
+    queries : tuple[Queries, ...]
+    keys : int
+        Keys of a block; the last one may have fewer.
+    """
+
+    sizes: Sizes
+    queries: tuple[Queries, ...]
+    keys: int
+
+    @property
+    def rolling(self) -> bool:
+        """Whether there are several blocks of keys, so that what is known of one is corrected."""
+        return self.keys < self.sizes.keys
+
+
+@lru_cache(maxsize=256)
+def choose(sizes: Sizes, skips: bool) -> Tiling:
+    """Return the blocks that are predicted to be the fastest.
+
+    Parameters
+    ----------
+    sizes : Sizes
+    skips : bool
+        Whether blocks of keys are skipped; then there are more than `SKIPPED_KEYS` keys.
+    """
+    found = []
+    for vectors in range(1, MOST_VECTORS + 1):
+        blocks = blocks_of_queries(sizes, vectors)
+        for most in (*KEYS, sizes.keys):
+            if most > sizes.keys or (skips and most > SKIPPED_KEYS):
+                continue
+            keys = -(-sizes.keys // -(-sizes.keys // most))
+            found.append(Tiling(sizes, blocks, keys))
+    return min(found, key=cycles)
+
+
+def blocks_of_queries(sizes: Sizes, vectors: int) -> tuple[Queries, ...]:
+    """Return the blocks of queries of at most a number of vectors."""
+    size = vectors * sizes.lanes
+    whole, rest = divmod(sizes.queries, size)
+    parts = [Queries(0, vectors, size, whole)] if whole else []
+    if rest:
+        parts.append(Queries(whole * size, -(-rest // sizes.lanes), rest, 1))
+    return tuple(parts)
+
+
+def tallest(vectors: int, registers: int) -> int:
+    """Return the rows of the tallest register tile of some vectors: one is for a broadcast."""
+    return max(1, min(MOST_ROWS, (registers - 1 - vectors) // vectors))
+
+
+def tiles(rows: int, vectors: int, registers: int) -> list[Tiles]:
+    """Return the tiles of all rows, as even as possible.
+
+    Example
+    -------
+    >>> tiles(64, 4, 32)
+    [Tiles(start=0, rows=6, count=9), Tiles(start=54, rows=5, count=2)]
+    """
+    count = -(-rows // tallest(vectors, registers))
+    base, larger = divmod(rows, count)
+    both = [Tiles(0, base + 1, larger), Tiles(larger * (base + 1), base, count - larger)]
+    return [each for each in both if each.count]
+
+
+def widths(vectors: int, rows: int, steps: int, registers: int) -> list[int]:
+    """Return the vectors of each column of register tiles, by the fewest cycles."""
+
+    def even(most: int) -> list[int]:
+        count = -(-vectors // most)
+        base, larger = divmod(vectors, count)
+        return [base + 1] * larger + [base] * (count - larger)
+
+    ways = [even(most) for most in range(1, WIDEST + 1)]
+    return min(
+        ways, key=lambda way: sum(_column_cycles(each, rows, steps, registers) for each in way)
+    )
+
+
+def _column_cycles(vectors: int, rows: int, steps: int, registers: int, panel: int = 0) -> float:
+    """Return the cycles of a column of tiles, each of which reads a panel of the second cache."""
+    total = 0.0
+    for each in tiles(rows, vectors, registers):
+        products, loads = each.rows * vectors / 2, (each.rows + vectors) / 2
+        step = max(LATENCY, added(products, loads, LOADS_POWER))
+        of_tile = added(steps * step, panel / L2_BYTES_PER_CYCLE, NEAR_POWER)
+        of_tile += TILE_CYCLES + SUM_CYCLES * each.rows * vectors
+        total += each.count * of_tile
+    return total
+
+
+def cycles(tiling: Tiling) -> float:
+    """Return the predicted cycles of a head."""
+    sizes = tiling.sizes
+    whole, rest = divmod(sizes.keys, tiling.keys)
+    columns = sizes.columns // sizes.lanes
+    total = 0.0
+    for block in tiling.queries:
+        of_block = PACK_CYCLES * block.vectors * sizes.lanes * sizes.depth
+        of_block += RESCALE_CYCLES * block.queries * columns
+        for keys, count in ((tiling.keys, whole), (rest, 1)):
+            if keys:
+                of_block += count * _step_cycles(tiling, block, keys, columns)
+        total += block.count * of_block
+    return total
+
+
+def _step_cycles(tiling: Tiling, block: Queries, keys: int, columns: int) -> float:
+    """Return the predicted cycles of a block of queries and one of keys."""
+    sizes = tiling.sizes
+    scores = 4 * keys * block.vectors * sizes.lanes
+    total = block.vectors * keys * (EXP_CYCLES + (FAR_CYCLES if scores > L1_BYTES else 0.0))
+    for width in widths(block.vectors, keys, sizes.depth, sizes.registers):
+        total += _column_cycles(width, keys, sizes.depth, sizes.registers)
+    near = scores + 4 * keys * sizes.columns > L1_BYTES
+    for width in widths(columns, block.queries, keys, sizes.registers):
+        panel = 4 * keys * width * sizes.lanes if near else 0
+        total += _column_cycles(width, block.queries, keys, sizes.registers, panel)
+    if tiling.rolling:
+        total += RESCALE_CYCLES * block.queries * columns
+    return total

@@ -1,0 +1,63 @@
+"""Blocks and register tiles of attention: they cover everything once, and fit into registers."""
+
+from __future__ import annotations
+
+import pytest
+
+from fuse_epilogue.kernels.cpu.attention import tiling
+from fuse_epilogue.kernels.cpu.attention.tiling import Sizes, choose
+
+LENGTHS = (1, 3, 15, 16, 17, 64, 197, 512, 2048)
+
+
+@pytest.mark.parametrize(("lanes", "registers"), [(4, 32), (8, 16), (16, 32)])
+@pytest.mark.parametrize("queries", LENGTHS)
+@pytest.mark.parametrize("keys", LENGTHS)
+def test_blocks_cover_all_queries_once(lanes: int, registers: int, queries: int, keys: int) -> None:
+    chosen = choose(Sizes(queries, keys, 64, 64, lanes, registers), skips=False)
+    place = 0
+    for block in chosen.queries:
+        assert block.start == place and block.count > 0
+        assert (block.vectors - 1) * lanes < block.queries <= block.vectors * lanes
+        place += block.queries * block.count
+    assert place == queries
+    assert 0 < chosen.keys <= keys
+
+
+@pytest.mark.parametrize("registers", [16, 32])
+@pytest.mark.parametrize("vectors", [1, 2, 3, 4])
+@pytest.mark.parametrize("rows", LENGTHS)
+def test_tiles_cover_all_rows_once_in_registers(registers: int, vectors: int, rows: int) -> None:
+    place = 0
+    for each in tiling.tiles(rows, vectors, registers):
+        assert each.start == place
+        assert each.rows * vectors + vectors + 1 <= registers
+        place += each.rows * each.count
+    assert place == rows
+
+
+@pytest.mark.parametrize("registers", [16, 32])
+@pytest.mark.parametrize("vectors", range(1, 9))
+def test_columns_of_tiles_are_all_vectors(registers: int, vectors: int) -> None:
+    widths = tiling.widths(vectors, 64, 64, registers)
+    assert sum(widths) == vectors
+    assert max(widths) <= tiling.WIDEST
+
+
+def test_what_is_chosen_has_the_fewest_cycles() -> None:
+    sizes = Sizes(197, 197, 64, 64, 16, 32)
+    chosen = choose(sizes, skips=False)
+    one = tiling.Tiling(sizes, tiling.blocks_of_queries(sizes, 1), 32)
+    assert tiling.cycles(chosen) < tiling.cycles(one)
+
+
+def test_scores_of_long_rows_stay_in_the_first_cache() -> None:
+    chosen = choose(Sizes(2048, 2048, 64, 64, 16, 32), skips=False)
+    assert chosen.rolling
+    assert 4 * chosen.keys * chosen.queries[0].queries <= tiling.L1_BYTES
+    assert not choose(Sizes(64, 64, 64, 64, 16, 32), skips=False).rolling
+
+
+def test_blocks_that_may_be_skipped_are_several() -> None:
+    assert choose(Sizes(128, 128, 64, 64, 16, 32), skips=True).rolling
+    assert not choose(Sizes(128, 128, 64, 64, 16, 32), skips=False).rolling
