@@ -133,8 +133,8 @@ def load(party: str, threads: int, request: dict[str, Any]) -> tuple[Run, dict[s
     return run, facts
 
 
-def main() -> None:
-    """Answer requests until standard input ends."""
+def serve(load: Callable[[str, int, dict[str, Any]], tuple[Run, dict[str, Any]]]) -> None:
+    """Answer requests until standard input ends; `load` makes what is asked for ready."""
     party, threads = sys.argv[1], int(sys.argv[2])
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print must not be between the answers
@@ -160,4 +160,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve(load)

@@ -58,10 +58,10 @@ REST_S = 0.005  # before a sample, so that the threads of the one before have go
 
 
 class Party:
-    """A process that runs the models of one party."""
+    """A process that runs the models of one party, by a script that serves requests."""
 
-    def __init__(self, name: str, threads: int) -> None:
-        command = [sys.executable, str(HERE / "model_parties.py"), name, str(threads)]
+    def __init__(self, name: str, threads: int, script: str = "model_parties.py") -> None:
+        command = [sys.executable, str(HERE / script), name, str(threads)]
         quiet = None if os.environ.get("MODELS_VERBOSE") else subprocess.DEVNULL
         self.process = subprocess.Popen(
             command,

@@ -28,6 +28,7 @@ DEPENDS_ON: dict[str, tuple[str, ...]] = {
         *(f"{PACKAGE}/{folder}" for folder in ("models", "transform")),
         *SCHEDULES,
         "benchmarks/cascades.py",
+        "benchmarks/cascade_parties.py",
     ),
     "conv1d_cpu": ("cpp", *SCHEDULES, "benchmarks/conv1d_cpu.py", "benchmarks/conv1d_cpu_cases.py"),
     "conv1d_cuda": ("cpp", *SCHEDULES, "benchmarks/conv1d_cuda.py"),

@@ -183,9 +183,9 @@ faster.
     "cascades": ResultPage(
         "Attention, softmax and layer norms",
         """
-Kernels of ``float32`` on one thread beside torch's functions and ONNX Runtime's operators, whose
+Kernels of ``float32`` beside torch's functions and ONNX Runtime's operators, whose
 attention is also written out as products and a softmax. Attention is heads × queries × size, with
-two numbers of heads if keys are grouped. Below 1 ours is faster.
+two numbers of heads if keys are grouped. Each party is a process. Below 1 ours is faster.
 """,
         timed.cascades,
     ),

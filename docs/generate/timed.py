@@ -201,14 +201,13 @@ def tuned(data: Data) -> Iterator[str]:
 
 def cascades(data: Data) -> Iterator[str]:
     """Yield the times of attention, softmax and norms beside those of the parties."""
-    yield title("Times of a call", 1)
-    found = [
-        (name, row) for name, by_threads in data["cases"].items() for row in by_threads.values()
-    ]
-    parties = list(dict.fromkeys(party for _, row in found for party in row["median_s"]))
-    rows = []
-    for name, row in found:
-        times = (row["median_s"].get(party) for party in parties)
-        cells = ("" if each is None else seconds(each) for each in times)
-        rows.append((text(name), *cells, ratio(row["ours/best"])))
-    yield table(("case", *map(text, parties), "ours / best of the others"), rows)
+    for threads in map(str, data["threads"]):
+        yield title(f"On {threads} thread{'s' if threads != '1' else ''}", 1)
+        found = {name: by_threads[threads] for name, by_threads in data["cases"].items()}
+        parties = list(dict.fromkeys(each for row in found.values() for each in row["median_s"]))
+        rows = []
+        for name, row in found.items():
+            times = (row["median_s"].get(party) for party in parties)
+            cells = ("" if each is None else seconds(each) for each in times)
+            rows.append((text(name), *cells, ratio(row["ours/best"])))
+        yield table(("case", *map(text, parties), "ours / best of the others"), rows)
