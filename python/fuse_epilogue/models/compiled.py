@@ -162,6 +162,17 @@ class CompiledModel:
         Returns
         -------
         array or tuple of arrays
+
+        Example
+        -------
+        >>> import numpy as np
+        >>> import tvm
+        >>> import fuse_epilogue
+        >>> from fuse_epilogue import workloads
+        >>> model = fuse_epilogue.compile(tvm.IRModule({"main": workloads.matmul(4, 4, 4)}))
+        >>> a, bias = np.eye(4, dtype="float32"), np.ones(4, "float32")
+        >>> type(model.called([a, a, bias], tvm.runtime.tensor(a))).__name__
+        'Tensor'
         """
         for ready, main in () if self._on_gpu else self._ready:
             if ready.numpy(inputs) or ready.torch(inputs):

@@ -185,7 +185,7 @@ def _sums(work: Work) -> Iterator[Scheduled]:
     def part(func: tirx.PrimFunc) -> Scheduled | None:
         return next(candidates(replace(work, func=func, constants=frozenset())), None)
 
-    found = stream.schedule_sums(work.func, part)
+    found = stream.schedule_sums(work.func, part, single=True)
     if found is not None:
         yield found
 

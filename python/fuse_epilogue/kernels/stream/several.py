@@ -26,7 +26,9 @@ from ..scheduled import Scheduled, Way
 Part = Callable[[tirx.PrimFunc], Scheduled | None]
 
 
-def several(streams: Streams, part: Part, checks: Sequence[Any]) -> Scheduled | None:
+def several(
+    streams: Streams, part: Part, checks: Sequence[Any], *, single: bool = False
+) -> Scheduled | None:
     """Schedule a function with several sums.
 
     Parameters
@@ -37,6 +39,9 @@ def several(streams: Streams, part: Part, checks: Sequence[Any]) -> Scheduled | 
         Schedules a function with one sum, or none.
     checks : Sequence[tvm.tirx.Stmt]
         The checks of the function, as they are executed before all else.
+    single : bool
+        Whether it has constant sizes and a single sum, whose results are kept where statements with
+        more elements read them.
 
     Returns
     -------
@@ -44,7 +49,7 @@ def several(streams: Streams, part: Part, checks: Sequence[Any]) -> Scheduled | 
         None if it is one part, or `part` knows none of the parts. A part that it does not know
         keeps the loops that it has.
     """
-    kept = _kept(streams)
+    kept = _kept(streams, single)
     if len(kept) < 2 or not any(is_sum(each) for each in streams.pieces):
         return None
     body = [*checks]
@@ -95,15 +100,14 @@ def _openly(statement: Any, buffers: Sequence[Any]) -> Any:
     return with_fields(statement, body=sequence([*named, statement.body]))
 
 
-def _kept(streams: Streams) -> list[Any]:
+def _kept(streams: Streams, single: bool) -> list[Any]:
     """Return the buffers that are computed by parts of their own, in order.
 
     The results, and what is computed, other than by copying, and read by a sum or by several
-    statements. Where there is a single sum, also what is computed from it and read by a statement
-    with more elements, which would compute it again for each of them.
+    statements. Of a single sum, also what is computed from it and read by a statement with more
+    elements, which would compute it again for each of them.
     """
     found = []
-    single = sum(map(is_sum, streams.pieces)) == 1
     for piece in streams.pieces:
         [written] = [
             buffer

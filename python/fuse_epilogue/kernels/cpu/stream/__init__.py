@@ -101,11 +101,8 @@ def schedule(func: tirx.PrimFunc, threads: int, core: Core) -> Scheduled | None:
     )
 
 
-def schedule_sums(func: tirx.PrimFunc, part: Core) -> Scheduled | None:
+def schedule_sums(func: tirx.PrimFunc, part: Core, *, single: bool = False) -> Scheduled | None:
     """Schedule a function with several sums, such as gradients, sum by sum.
-
-    So is one whose only sum is followed by work on more elements, such as the gates of an image's
-    channels.
 
     A kind that computes several sums in one kernel, such as attention, is to be tried first.
 
@@ -115,17 +112,24 @@ def schedule_sums(func: tirx.PrimFunc, part: Core) -> Scheduled | None:
         Not scheduled.
     part : callable
         Schedules a function with one sum.
+    single : bool
+        Whether a function of constant sizes with one sum is cut as well, where it is followed by
+        work on more elements, such as the gates of an image's channels.
 
     Returns
     -------
     Scheduled or None
-        None if the function updates a state in place, has no sum, is a single part, or if `part`
-        cannot schedule any part.
+        None if the function updates a state in place, has one sum or none that is to be cut, or if
+        `part` cannot schedule any part.
     """
     streams = read_streams(func)
     if streams is None or streams.updated():
         return None
-    return several(streams, part, [each.statement for each in streams.checks])
+    sums = sum(map(is_sum, streams.pieces))
+    if sums < (1 if single else 2):
+        return None
+    checks = [each.statement for each in streams.checks]
+    return several(streams, part, checks, single=sums == 1)
 
 
 def _without_streams(piece: Piece) -> Any:
