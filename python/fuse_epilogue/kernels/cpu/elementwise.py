@@ -203,7 +203,7 @@ def _loops_of(stage: Stage) -> tuple[int | None, bool]:
 
 
 def _is_scattered(stage: Stage) -> bool:
-    """Whether elements of rows that have gaps, or a border, are moved and nothing else.
+    """Whether elements at places that are not linear, or with a border, are moved and no more.
 
     A vector of them is put together one by one. LLVM makes better ones of a loop over elements: in
     a tiled array a vector would begin in one tile and end in the next (0.62 us, and 0.47 in a
@@ -211,7 +211,8 @@ def _is_scattered(stage: Stage) -> bool:
     """
     if not _is_moved(stage.value):
         return False
-    return any(_jumps(load, stage) for load in stage.loads) or len(segments_of(stage)) > 1
+    jumps = (_jumps(x, stage) and access_of(x, stage).strides is None for x in stage.loads)
+    return any(jumps) or len(segments_of(stage)) > 1
 
 
 def _is_moved(value: Any) -> bool:
