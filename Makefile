@@ -223,8 +223,9 @@ lib: build/release/build.ninja ## compile what has changed in cpp/ and put the l
 sanitizer_runtime = $(foreach name,libasan.so libubsan.so libstdc++.so.6,\
   $(shell $(SANITIZE_CXX) -print-file-name=$(name)))
 
-# No leak detection: Python and LLVM keep memory until the end on purpose.
-ASAN := detect_leaks=0
+# No leak detection: Python and LLVM keep memory until the end on purpose. And tests whose processes
+# end with a division by zero look at the signal.
+ASAN := detect_leaks=0:handle_sigfpe=0
 UBSAN := print_stacktrace=1
 
 # --capture=sys: the report of a sanitizer goes to the file descriptor, past pytest.
