@@ -12,6 +12,7 @@ from tvm.script import tirx as T
 from tvm.tirx import ForKind
 
 import fuse_epilogue
+from fuse_epilogue import verify
 from fused_block import blocks
 from oracles import assert_same_bits, compile_together, expected, fused, make_inputs, run
 from programs import BY_NAME, Case
@@ -234,3 +235,31 @@ def test_regions_that_tvm_cannot_compute() -> None:
     fused(tvm.runtime.tensor(x), tvm.runtime.tensor(table), result)
     index = (np.bitwise_xor.reduce(x, axis=1) ^ 6) - 5
     np.testing.assert_array_equal(result.numpy(), table[index])
+
+
+@T.prim_func(s_tir=True)
+def wrapped(X: T.Buffer((4, 3), "int64"), c: T.int64, D: T.Buffer((4,), "int64")) -> None:
+    """The product of the factors is no int64: TVM ends with a ValueError when it simplifies it."""
+    total = T.sblock_alloc_buffer((4,), "int64")
+    for i, k in T.grid(4, 3):
+        with T.sblock("total"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                total[vi] = T.int64(0)
+            total[vi] = total[vi] + X[vi, vk]
+    for i in range(4):
+        with T.sblock("chosen"):
+            vi = T.axis.spatial(4, i)
+            T.reads(total[vi])
+            T.writes(D[vi])
+            D[vi] = T.if_then_else(
+                total[vi] * T.int64(4) * T.int64(4611686018427387908) > T.int64(0), c, T.int64(5)
+            )
+
+
+def test_factors_whose_product_no_type_holds() -> None:
+    sch = Schedule(wrapped, debug_mask="all")
+    report = sch.fuse_reduction_epilogue("total")
+    verify.check(wrapped, sch.mod["main"], report.certificate)
+    # TVM compiles neither of the two.
+    verify.equivalent(wrapped, sch.mod["main"])

@@ -143,9 +143,9 @@ std::pair<Regions, Regions> AccessedBy(const SBlock& block) {
   try {
     return RegionsByTvm(block);
   } catch (const ffi::Error& error) {
-    // TVM bounds each index, and folds constants on the way: those of an unsigned difference that
-    // wraps end in an error.
-    if (error.kind() != "InternalError") throw;
+    // TVM bounds each index and simplifies conditions, and folds constants on the way: those of an
+    // unsigned difference that wraps end in one error, a product that no int64 holds in the other.
+    if (error.kind() != "InternalError" && error.kind() != "ValueError") throw;
     return RegionsByBuffer(block);
   }
 }
