@@ -18,7 +18,7 @@ from fuse_epilogue.planner import Plan
 from fuse_epilogue.planner.problems.cost import Weights
 from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.planner.problems.space import Points
-from fuse_epilogue.planner.problems.trainium import find_attention, find_conv_2d, find_stages
+from fuse_epilogue.planner.problems.trainium import find_attention, find_conv2d, find_row_stages
 from test_kernels_attention import drawn, function, reference
 
 Arrays = list[np.ndarray]
@@ -67,17 +67,17 @@ def convolved(x: np.ndarray, w: np.ndarray, bias: np.ndarray, stride: int) -> np
 
 #: What finds the problem, the rule, the function, what it computes.
 SMALL: dict[str, tuple[Any, Any, Any, Callable[..., np.ndarray]]] = {
-    "softmax": (find_stages, schedules.neuron.RowStages, softmax(), softmax_of),
-    "norm": (find_stages, schedules.neuron.RowStages, norm(), norm_of),
+    "softmax": (find_row_stages, schedules.neuron.RowStages, softmax(), softmax_of),
+    "norm": (find_row_stages, schedules.neuron.RowStages, norm(), norm_of),
     "attention": (
         find_attention,
         schedules.neuron.Attention,
         function(1, 300, 260, 1, 144),
         reference,
     ),
-    "conv2d": (find_conv_2d, schedules.neuron.Conv2d, conv2d(), lambda *a: convolved(*a, 1)),
+    "conv2d": (find_conv2d, schedules.neuron.Conv2d, conv2d(), lambda *a: convolved(*a, 1)),
     "conv2d, strided": (
-        find_conv_2d,
+        find_conv2d,
         schedules.neuron.Conv2d,
         conv2d(2),
         lambda *a: convolved(*a, 2),
@@ -200,5 +200,5 @@ def reduced(count: int) -> Any:
 
 def test_other_functions_are_none() -> None:
     request = Request(softmax(), MACHINES["trn2"])
-    assert find_attention(request) is None and find_conv_2d(request) is None
-    assert find_stages(Request(conv2d(), MACHINES["trn2"])) is None
+    assert find_attention(request) is None and find_conv2d(request) is None
+    assert find_row_stages(Request(conv2d(), MACHINES["trn2"])) is None

@@ -173,9 +173,9 @@ NEURON_CORE = Backend(
         Kind(
             "conv2d",
             ("images", "out_channels", "rows", "columns", "channels", "taps"),
-            trainium.find_conv_2d,
+            trainium.find_conv2d,
         ),
-        Kind("row stages", ("matrices", "m", "n"), trainium.find_stages),
+        Kind("row stages", ("matrices", "m", "n"), trainium.find_row_stages),
     ),
     fusions=ON_TRAINIUM,
     terms=MappingProxyType(

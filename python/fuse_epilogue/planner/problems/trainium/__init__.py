@@ -1,18 +1,18 @@
 """Problems on Trainium: what a point costs is what the latency model predicts for its kernel."""
 
-from .attention import find_one as find_attention
+from .attention import find_attention
 from .conv import find_conv
-from .conv2d import find_conv_2d
+from .conv2d import find_conv2d
 from .matmul import find_product, find_products
 from .row_reduction import find_rows
-from .row_stages import find_stages
+from .row_stages import find_row_stages
 
 __all__ = [
     "find_attention",
     "find_conv",
-    "find_conv_2d",
+    "find_conv2d",
     "find_product",
     "find_products",
+    "find_row_stages",
     "find_rows",
-    "find_stages",
 ]

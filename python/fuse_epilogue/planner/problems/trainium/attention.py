@@ -10,18 +10,16 @@ from typing import Any
 import numpy as np
 from tvm import s_tir, tirx
 
-from ....kernels.trainium.attention import Found, Tiling, find_attention, scheduled
+from ....kernels.trainium.attention import Found, Tiling, scheduled
+from ....kernels.trainium.attention import find_attention as match_attention
 from ....kernels.trainium.tiles import PARTITIONS
 from ....neuron.costs import FLOAT32_PASSES
 from ....neuron.machine import Machine
 from ....neuron.trace import ITEMSIZE
-from ....rewrites.step import NotRewritten
 from ....tir.walk import uses
-from ..patterns import refuse_empty
 from ..request import Request
 from ..space import Point, Points, Space, Variable
-from .predicted import Predicted
-from .refused import check_sizes, check_transposing
+from .predicted import Predicted, matched_problem
 from .work import Work, cycle, rate, size_of, start
 
 _USUAL = Tiling()
@@ -138,7 +136,7 @@ class TrainiumAttention(Predicted):
         return scheduled(self.found, tiling)
 
 
-def find_one(request: Request) -> TrainiumAttention | None:
+def find_attention(request: Request) -> TrainiumAttention | None:
     """Return attention as a problem, None if the function is something else.
 
     Parameters
@@ -148,15 +146,6 @@ def find_one(request: Request) -> TrainiumAttention | None:
     Raises
     ------
     ValueError
-        An axis is empty, the sizes are more than is counted, or the machine's tensor engine
-        transposes finite data only and nothing says that they are.
+        As for :func:`.predicted.matched_problem`.
     """
-    refuse_empty(request.func)
-    try:
-        found = find_attention(request.func)
-    except NotRewritten:
-        return None
-    problem = TrainiumAttention(found, request.machine)
-    check_sizes(problem.sizes)
-    check_transposing(request.machine, request.finite)
-    return problem
+    return matched_problem(request, match_attention, TrainiumAttention)

@@ -8,17 +8,15 @@ from functools import cached_property
 import numpy as np
 from tvm import s_tir, tirx
 
-from ....kernels.trainium.conv2d import Found, Tiling, find_conv2d, scheduled, usual_tiling
+from ....kernels.trainium.conv2d import Found, Tiling, scheduled, usual_tiling
+from ....kernels.trainium.conv2d import find_conv2d as match_conv2d
 from ....kernels.trainium.tiles import PARTITIONS
 from ....neuron.costs import FLOAT32_PASSES
 from ....neuron.machine import Machine
 from ....neuron.trace import ITEMSIZE
-from ....rewrites.step import NotRewritten
-from ..patterns import refuse_empty
 from ..request import Request
 from ..space import Constraint, Point, Points, Space, Variable
-from .predicted import Predicted
-from .refused import check_sizes, check_transposing
+from .predicted import Predicted, matched_problem
 from .work import Work, cycle, rate, size_of, start
 
 
@@ -153,7 +151,7 @@ class TrainiumConv2d(Predicted):
         return scheduled(self.found, tiling)
 
 
-def find_conv_2d(request: Request) -> TrainiumConv2d | None:
+def find_conv2d(request: Request) -> TrainiumConv2d | None:
     """Return a 2-D convolution as a problem, None if the function is something else.
 
     Parameters
@@ -163,15 +161,6 @@ def find_conv_2d(request: Request) -> TrainiumConv2d | None:
     Raises
     ------
     ValueError
-        An axis is empty, the sizes are more than is counted, or the machine's tensor engine
-        transposes finite weights only and nothing says that they are.
+        As for :func:`.predicted.matched_problem`.
     """
-    refuse_empty(request.func)
-    try:
-        found = find_conv2d(request.func)
-    except NotRewritten:
-        return None
-    problem = TrainiumConv2d(found, request.machine)
-    check_sizes(problem.sizes)
-    check_transposing(request.machine, request.finite)
-    return problem
+    return matched_problem(request, match_conv2d, TrainiumConv2d)

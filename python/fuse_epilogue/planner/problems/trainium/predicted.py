@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from tvm import s_tir, tirx
@@ -12,16 +13,20 @@ from tvm import s_tir, tirx
 from ....neuron import CheckError, EmitError, KernelError, emit
 from ....neuron.kernel import Kernel
 from ....neuron.machine import Machine
+from ....rewrites.step import NotRewritten
 from ..cost import Terms
+from ..patterns import refuse_empty
 from ..problem import LONGEST, ExactCosts
+from ..request import Request
 from ..space import Point, Points, Space
-from .refused import reason
+from .refused import check_sizes, check_transposing, reason
 from .work import Work
 
 #: Errors of a point without a kernel: in its loops, in emitting it, or in running it.
 NO_KERNEL = (s_tir.ScheduleError, EmitError, KernelError)
 #: Among the kernels that are kept: that of the last point.
 _LAST = -1
+AnyPredicted = TypeVar("AnyPredicted", bound="Predicted")
 
 
 class Predicted(ExactCosts):
@@ -45,6 +50,11 @@ class Predicted(ExactCosts):
     @abstractmethod
     def func(self) -> tirx.PrimFunc:
         """The function, not scheduled."""
+
+    @property
+    @abstractmethod
+    def sizes(self) -> dict[str, int]:
+        """Its sizes by name."""
 
     @property
     @abstractmethod
@@ -154,3 +164,39 @@ class Predicted(ExactCosts):
 
     def resized(self, name: str, size: int) -> None:
         """Return None: another size is another function."""
+
+
+def matched_problem(
+    request: Request,
+    match: Callable[[tirx.PrimFunc], Any],
+    problem_of: Callable[[Any, Machine], AnyPredicted],
+    transposes: bool = True,
+) -> AnyPredicted | None:
+    """Return a function as a problem, None if it does not match.
+
+    Parameters
+    ----------
+    request : Request
+    match : callable
+        Returns the match of a function, or raises :class:`.rewrites.step.NotRewritten`.
+    problem_of : callable
+        Returns the problem of a match on a machine.
+    transposes : bool
+        Whether the kernels transpose tiles by the tensor engine.
+
+    Raises
+    ------
+    ValueError
+        An axis is empty, the sizes are more than is counted, or the machine's tensor engine
+        transposes finite data only and the request does not say that they are.
+    """
+    refuse_empty(request.func)
+    try:
+        found = match(request.func)
+    except NotRewritten:
+        return None
+    problem = problem_of(found, request.machine)
+    check_sizes(problem.sizes)
+    if transposes:
+        check_transposing(request.machine, request.finite)
+    return problem

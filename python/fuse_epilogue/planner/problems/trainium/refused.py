@@ -27,7 +27,7 @@ def check_sizes(sizes: Mapping[str, int]) -> None:
     Parameters
     ----------
     sizes : Mapping[str, int]
-        Buffers of a reduction, by name.
+        Sizes of a reduction, by name.
 
     Raises
     ------

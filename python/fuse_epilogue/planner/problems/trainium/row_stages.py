@@ -14,16 +14,14 @@ from typing import Any
 import numpy as np
 from tvm import s_tir, tirx
 
-from ....kernels.trainium.row_stages import Stages, find_row_stages, scheduled
+from ....kernels.trainium.row_stages import Stages, scheduled
+from ....kernels.trainium.row_stages import find_row_stages as match_row_stages
 from ....neuron import emit
 from ....neuron.machine import Machine
 from ....neuron.trace import ITEMSIZE
-from ....rewrites.step import NotRewritten
-from ..patterns import refuse_empty
 from ..request import Request
 from ..space import Point, Points, Space, Variable
-from .predicted import NO_KERNEL, Predicted
-from .refused import check_sizes
+from .predicted import NO_KERNEL, Predicted, matched_problem
 from .work import Work, cycle, rate, size_of, start
 
 #: Engines by the value of a variable: the usual one, and others.
@@ -134,7 +132,7 @@ class TrainiumRowStages(Predicted):
         return scheduled(self.stages, engines)
 
 
-def find_stages(request: Request) -> TrainiumRowStages | None:
+def find_row_stages(request: Request) -> TrainiumRowStages | None:
     """Return reductions of the same rows as a problem, None if the function is something else.
 
     Parameters
@@ -144,13 +142,10 @@ def find_stages(request: Request) -> TrainiumRowStages | None:
     Raises
     ------
     ValueError
-        An axis is empty, or the sizes are more than is counted.
+        As for :func:`.predicted.matched_problem`.
     """
-    refuse_empty(request.func)
-    try:
-        found = find_row_stages(request.func)
-    except NotRewritten:
-        return None
-    problem = TrainiumRowStages(request.func, found, request.machine)
-    check_sizes(problem.sizes)
-    return problem
+
+    def problem_of(found: Stages, core: Machine) -> TrainiumRowStages:
+        return TrainiumRowStages(request.func, found, core)
+
+    return matched_problem(request, match_row_stages, problem_of, transposes=False)
