@@ -95,7 +95,8 @@ def _reason(node: Any) -> str:
 _HINTS = {
     "aten._transformer_encoder_layer_fwd": "torch.backends.mha.set_fastpath_enabled(False) "
     "has it written out",
-    "grouped_mm": "with experts_implementation='batched_mm' a model of transformers does without",
+    "transformers.grouped_mm": "a model of transformers needs none with "
+    "experts_implementation='batched_mm'",
 }
 
 
