@@ -158,7 +158,7 @@ def _verdict(entry: Sampled, outcome: Outcome) -> Verdict:
         return Verdict(ILL_FORMED, f"{outcome.crash} {outcome.doing}")
     if outcome.crash:
         return Verdict(CRASHED, f"{outcome.crash} {outcome.doing}", entry.fusable)
-    if outcome.found == _TVMS_OWN:
+    if outcome.found in (_TVMS_OWN, _TVMS_OF_BOTH):
         return Verdict(ILL_FORMED, outcome.found)
     if outcome.found:
         return Verdict(ACCEPTED_DIFFERENT, outcome.found, entry.fusable)
@@ -206,6 +206,8 @@ _BEFORE = "in the function before"
 _AFTER = "in the function after"
 #: The outcome where TVM compiles the function before into something else, and that after rightly.
 _TVMS_OWN = "TVM makes something else of the function before"
+#: The outcome where it compiles both into the same, which neither of them says: no fusion's fault.
+_TVMS_OF_BOTH = "TVM makes the same of both functions, and not what they say"
 
 
 def _negates_a_comparison_of_floats(expr: Expr) -> bool:
@@ -227,20 +229,19 @@ def _disagreement(
         after = _run(function_after, entry.after, entry.arrays, side)
         # What an access out of bounds gives on this side, the page on the other one may forbid.
         different = different or unequal(before, after, signed_zeros=False)
-    # TVM folds not (a >= b) into a < b, which is something else for a NaN, fused or not.
-    negates = any(_negates_a_comparison_of_floats(epilogue.expr) for epilogue in program.epilogues)
     if not ROWS[program.reduction.monoid].is_exact:
-        if negates and not different:
-            return ""
         # It rounds in every step, and in another way where a term comes first.
         functions = (evaluable(program, each) for each in (entry.before, entry.after))
         found = outside_bounds(program, *functions, entry.arrays, before, after, sizes_of(program))
+        if found and not different:
+            return _TVMS_OF_BOTH
         return f"compiled: {found}" if found else ""
     if different:
         return _TVMS_OWN if _is_tvms_own(entry, after) else f"compiled: {different}"
     if any(uses(epilogue.expr, *TRANSCENDENTAL) for epilogue in program.epilogues):
         return ""
-    if negates:
+    # TVM folds not (a >= b) into a < b, which is something else for a NaN, fused or not.
+    if any(_negates_a_comparison_of_floats(epilogue.expr) for epilogue in program.epilogues):
         return ""
     arrays = {name: array.copy() for name, array in entry.arrays.items()}
     Watched(evaluable(program, entry.before)).run(arrays, sizes_of(program))
