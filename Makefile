@@ -63,8 +63,8 @@ bench: $(VENV)/.group-bench lib ## time the primitive, what fusing gains, and de
 stale: $(VENV)/.tools ## list the results in benchmarks/results that are older than what they depend on
 	$(PY) benchmarks/provenance.py
 
-# What is finished is kept in build/fuzz: the same command goes on where it was stopped. After a change
-# AGAIN=1 judges only those programs again that were drawn with something wrong, and says so.
+# What is finished is kept in build/fuzz: the same command goes on where it was stopped. AGAIN=1 judges
+# only those chunks of programs again in which something was wrong; the result says who judged the others.
 N ?= 10000
 SEED ?= 1
 WORKERS ?= 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import sys
 import time
@@ -45,8 +46,8 @@ def parser_of(
     parser.add_argument(
         "--again",
         action="store_true",
-        help="after a change of the code, judge only those again that were drawn with something "
-        "wrong; the report names the commits that judged the others",
+        help="judge again only the chunks in which something was wrong, also after a change of "
+        "the code; the report names the commits that judged the others",
     )
     parser.add_argument("--show", type=Path, metavar="FILE", help="judge one counterexample again")
     return parser
@@ -67,14 +68,17 @@ def timed(
     tally: Callable[[], Any],
     report: dict[str, Any],
 ) -> Any:
-    """Run what is left of a run, note in its report how long that took; return the tally.
+    """Run what is left of a run; return the tally.
 
-    Where another commit judged a part of the programs, the report says so, as ``kept``.
+    The report gets the time that the whole took, if nothing was left of an earlier start; and, as
+    ``kept``, which other commits judged how many of the programs.
     """
+    is_whole = not State(run).finished
     start = time.monotonic()
     total = run_all(run, workers, ProgressBar(run.programs), function, tally)
-    report["wall_time_s"] = round(time.monotonic() - start, 1)
-    if kept := State(run).kept:
+    if is_whole:
+        report["wall_time_s"] = round(time.monotonic() - start, 1)
+    if kept := State(dataclasses.replace(run, again=False)).kept:
         report["kept"] = kept
     return total
 

@@ -40,7 +40,8 @@ class Run:
     module : str
         The package of the tests that generates and judges them.
     again : bool
-        After a change of the code, judge only those chunks again in which something was wrong.
+        Judge those chunks again in which something was wrong, and only those, whatever has changed
+        in the code since the others were judged.
     """
 
     seed: int
@@ -131,9 +132,18 @@ class State:
             return False
         self._read_chunks(lines[1:])
         self.kept = header.get("kept", [])
+        if again:
+            self.finished = {
+                c: found for c, found in self.finished.items() if not found["failures"]
+            }
         if other:
-            self._keep_what_was_right(header.get("commit", "unknown"))
-        return not other
+            programs = sum(stop - start for start, stop in self.finished)
+            programs -= sum(each["programs"] for each in self.kept)
+            self.kept = [
+                *self.kept,
+                {"commit": header.get("commit", "unknown"), "programs": programs},
+            ]
+        return not again
 
     def _read_chunks(self, lines: list[str]) -> None:
         for line in lines:
@@ -142,13 +152,6 @@ class State:
                 self.ignored += 1
                 continue
             self.finished[entry["start"], entry["stop"]] = entry["result"]
-
-    def _keep_what_was_right(self, judged_at: str) -> None:
-        right = {chunk: r for chunk, r in self.finished.items() if not r["failures"]}
-        programs = sum(stop - start for start, stop in right)
-        earlier = sum(each["programs"] for each in self.kept)
-        self.finished = right
-        self.kept = [*self.kept, {"commit": judged_at, "programs": programs - earlier}]
 
     def add(self, start: int, stop: int, result: dict[str, Any]) -> None:
         """Keep a finished chunk."""
