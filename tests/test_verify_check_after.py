@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+import tvm
+import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Var, prim
+from tvm.s_tir import Schedule
 from tvm.tirx import ForKind, PrimFunc
 
 from certified import (
@@ -292,3 +295,45 @@ def test_statements_outside_of_blocks_count() -> None:
         given.certificate,
     )
     assert "outside of blocks" in refused(between, "order")
+
+
+def test_the_kind_of_a_tails_loops() -> None:
+    """A loop of one iteration may be of any kind, but of a thread; others are as they were."""
+
+    def outcome(rows: int, kind: ForKind) -> str:
+        func = tvm.script.from_source(f"""
+@T.prim_func(s_tir=True)
+def main(A: T.Buffer((2, 3, {rows}), "int32"), D: T.Buffer((2, {rows}), "int32")):
+    temp = T.sblock_alloc_buffer((2, {rows}), "int32")
+    for o, k, i in T.grid(2, 3, {rows}):
+        with T.sblock("sum"):
+            vo, vi, vk = T.axis.remap("SSR", [o, i, k])
+            with T.init():
+                temp[vo, vi] = 0
+            temp[vo, vi] = temp[vo, vi] + A[vo, vk, vi]
+    for o, i in T.grid(2, {rows}):
+        with T.sblock("absolute"):
+            vo, vi = T.axis.remap("SS", [o, i])
+            D[vo, vi] = T.max(temp[vo, vi], 0 - temp[vo, vi])
+""")
+        sch = Schedule(func, debug_mask="all")
+        report = sch.fuse_reduction_epilogue("sum")
+
+        def changed(loop: tirx.For) -> tirx.For:
+            around = isinstance(loop.body, s_tir.SBlockRealize)
+            if not around or loop.body.block.name_hint != "absolute":
+                return loop
+            return tirx.For(loop.loop_var, loop.min, loop.extent, kind, loop.body)
+
+        after = tvm_ffi.structural_map(sch.mod["main"], (tirx.For, changed))
+        assert not tvm_ffi.structural_equal(after, sch.mod["main"])
+        try:
+            check(func, after, report.certificate)
+        except CertificateError as error:
+            return str(error)
+        return "accepted"
+
+    for kind in (ForKind.VECTORIZED, ForKind.PARALLEL, ForKind.UNROLLED):
+        assert outcome(1, kind) == "accepted"
+        assert "is of another kind" in outcome(4, kind)
+    assert "is of another kind" in outcome(1, ForKind.THREAD_BINDING)

@@ -196,8 +196,10 @@ def _loop_of(block: Block, var: Any) -> Any:
 
 
 def _may_be(loop: Any, original: Any) -> bool:
-    """Whether a loop of a tail is a plain one, or like the reduction's."""
-    return loop.kind == ForKind.SERIAL or (original is not None and _same_kind(loop, original))
+    """Whether a loop of a tail is serial, or like the reduction's, or has one iteration anyway."""
+    if loop.kind == ForKind.SERIAL or (original is not None and _same_kind(loop, original)):
+        return True
+    return loop.kind != ForKind.THREAD_BINDING and _is_one(loop.extent)
 
 
 def _same_kind(a: Any, b: Any) -> bool:
