@@ -177,7 +177,7 @@ def without_blocks(a: T.Buffer((8, 8), "float32"), b: T.Buffer((8,), "float32"))
         b[i] = a[i, 0]
 
 
-def test_a_function_without_blocks_is_told_how_to_get_some() -> None:
+def test_the_message_on_a_function_without_blocks_says_how_to_get_some() -> None:
     with pytest.raises(
         s_tir.ScheduleError, match="'main' has no blocks; write it with .*s_tir=True"
     ):

@@ -200,7 +200,7 @@ def test_scripts_and_certificates_of_it_are_read_back() -> None:
     assert tvm_ffi.structural_equal(replayed.mod["main"], after)
 
 
-# The twin of all of them: a certificate for a divisor that is another one behind its call.
+# The twin of all of them: a certificate for a divisor that is another one within its calls.
 @pytest.mark.parametrize("wrong", ["m + 1", "x", "T.int32(1)"])
 def test_a_pinned_divisor_that_is_another_one_is_rejected(wrong: str) -> None:
     func = program((QUOTIENT,))

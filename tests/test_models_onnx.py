@@ -102,8 +102,8 @@ def guarded(change: str = "") -> tuple[Any, dict[str, Any]]:
         helper.make_node("Identity", ["number"], ["zero"])
         if change == "unknown number"
         else helper.make_node("Constant", [], ["zero"], value=zero),
-        helper.make_node("Transpose", ["k"], ["turned"], perm=[0, 1, 3, 2]),
-        helper.make_node("MatMul", ["q", "turned"], ["s"]),
+        helper.make_node("Transpose", ["k"], ["transposed"], perm=[0, 1, 3, 2]),
+        helper.make_node("MatMul", ["q", "transposed"], ["s"]),
         helper.make_node("Add", ["s", "bias"], ["masked"]),
         helper.make_node("Softmax", ["masked"], ["p"], axis=axis),
         helper.make_node("IsNaN", ["p"], ["none"]),

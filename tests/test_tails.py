@@ -239,7 +239,7 @@ def test_regions_that_tvm_cannot_compute() -> None:
 
 @T.prim_func(s_tir=True)
 def wrapped(X: T.Buffer((4, 3), "int64"), c: T.int64, D: T.Buffer((4,), "int64")) -> None:
-    """The product of the factors is no int64: TVM ends with a ValueError when it simplifies it."""
+    """The product of the factors exceeds int64: TVM's simplifier raises a ValueError."""
     total = T.sblock_alloc_buffer((4,), "int64")
     for i, k in T.grid(4, 3):
         with T.sblock("total"):

@@ -17,7 +17,7 @@ namespace fuse_epilogue {
 
 /*!
  * \brief \p expr with the divisor of each division that TVM might move and that might then fault
- *        behind a call (\see ir::MakeOpaque).
+ *        through a call (\see ir::MakeOpaque).
  * \param others What else the program computes: the sizes of its buffers are at least 1.
  */
 ir::Expr PinDivisions(const ir::Expr& expr, const std::vector<ir::Node>& others,

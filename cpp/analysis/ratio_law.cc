@@ -23,7 +23,7 @@ class RatioLaw : private LawChecks {
     return true;
   }
 
-  // While r' is 0 all x are, and so is the sum: then x^p stands for (x / r')^p, which also keeps a
+  // While r' is 0 all x are, and so is the sum: then x^p replaces (x / r')^p, which also keeps a
   // NaN. The quotient (r / r')^p needs a first r that is not TVM's lowest value, so that nothing is
   // corrected before the first key. A row of zeros is 0 / 0 in the end, as in the program.
   void Apply(const std::vector<const RowFactor*>& factors) {

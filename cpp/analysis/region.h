@@ -32,7 +32,7 @@ struct Place {
   /*! \brief Whether the nest is already one of several statements in a sequence. */
   bool in_sequence;
 
-  /*! \brief Whether \p site stands at this place, after the nest of \p reduction. */
+  /*! \brief Whether \p site is at this place, after the nest of \p reduction. */
   bool Holds(const Site& site, const Site& reduction) const;
   /*! \brief Which statement of the sequence \p site is, or is in. */
   size_t ChildOf(const Site& site) const { return site.path[nest - 1].child; }

@@ -15,7 +15,7 @@ namespace fuse_epilogue {
  * The state starts from the true identity, and the program's start is combined at the end: f need
  * not keep it.
  *
- * \throws Refusal if the term is no such function.
+ * \throws Refusal if the term is not such a function.
  */
 void DeferSelection(const Cascade& cascade, CascadeStage* stage);
 

@@ -110,7 +110,7 @@ class SumLaw : private LawChecks {
     stage_.guards.push_back("same-carrier");
   }
 
-  // Times c; if that is 1 / 3, which is no float, by 3.
+  // Times c; by 3 if c is 1 / 3, which no float is.
   static Expr Scaled(const Expr& expr, double c) {
     if (c == 1) return expr;
     auto is_float = [](double value) { return static_cast<float>(value) == value; };

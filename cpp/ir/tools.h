@@ -80,7 +80,7 @@ Expr MakeSelect(const Expr& condition, const Expr& yes, const Expr& no);
 Expr MakeCall(const char* op, const Expr& argument);
 /*!
  * \brief The integer \p value with its bits taken for the other sign, and back: the same number,
- * but behind calls, which TVM neither simplifies nor moves.
+ * but through calls, which TVM neither simplifies nor moves.
  */
 Expr MakeOpaque(const Expr& value);
 /*! \brief The number that MakeOpaque was given to make \p expr; nothing if it was not. */

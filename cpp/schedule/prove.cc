@@ -167,7 +167,7 @@ void CheckNotAligned(const SBlock& reduction, const SBlock& consumer) {
              ", and would accumulate in what block " + Quoted(consumer) + " stores");
 }
 
-// The region as it is where the consumer stands: without the tails after it,
+// The region as it is at the consumer's place: without the tails after it,
 // and itself.
 Region Before(const Region& region, const Site& consumer) {
   Region before{region.reduction, region.loops, region.place, {}, {region.produced[0]}};

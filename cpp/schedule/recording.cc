@@ -109,7 +109,7 @@ void RecordOutcome(const Scope& scope, const Region& region, FusionReport* repor
     if (fused.count(name)) report->tails.push_back({name, tail.output, tail.indices, tail.value});
   }
   // The accumulator if there are tails, to which alone it would matter; what a tail stores if it
-  // is no output of the function.
+  // is not an output of the function.
   for (const Produced& one : region.produced) {
     bool is_accumulator = &one == &region.produced[0];
     bool owned = Owns(scope.root, one.buffer);

@@ -104,7 +104,7 @@ class State:
             self._start()
 
     def _start(self) -> None:
-        """Write the file anew: this code's header, and what is kept of other code's chunks."""
+        """Replace the file: this code's header, and the chunks that are kept."""
         new = self.path.with_suffix(".new")
         new.unlink(missing_ok=True)
         with new.open("w") as file:

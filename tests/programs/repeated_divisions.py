@@ -2,7 +2,7 @@
 
 In one loop TVM computes an operation that is repeated once, in front of both conditions, unless it
 loads or calls something. It simplifies first: how an operation is written does not matter. The
-divisor of such an operation is therefore behind calls in the fused program.
+divisor of such an operation is therefore passed through calls in the fused program.
 """
 
 from __future__ import annotations

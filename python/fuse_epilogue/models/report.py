@@ -85,10 +85,10 @@ class FunctionReport(Printed):
         Example
         -------
         >>> from fuse_epilogue.models import FunctionReport
-        >>> report = FunctionReport("f", "default", "none", 1, 0.0, why="its loops are no blocks")
+        >>> report = FunctionReport("f", "default", "none", 1, 0.0, why="its loops have no blocks")
         >>> print(report.explain())
         f: TVM's own loops
-          its loops are no blocks
+          its loops have no blocks
         """
         own = self.kind == DEFAULT
         lines = [f"{self.name}: {_KINDS.get(self.kind, self.kind)}"]

@@ -96,7 +96,7 @@ def _in_block(block: Any, sizes: set[int]) -> Any:
     def total(division: Any) -> Any:
         if not _is_movable(division, sizes) or divides(division, analyzer):
             return division
-        safe = _behind_calls if may_overflow(division, analyzer) else _not_zero
+        safe = _through_calls if may_overflow(division, analyzer) else _not_zero
         return type(division)(division.a, safe(division.b))
 
     made = tvm_ffi.structural_map(block, (prim.Select, branch)) if selections else block
@@ -122,7 +122,7 @@ def _not_zero(value: Any) -> Any:
     return value + (addend if name == signed else prim.Cast(name, addend))
 
 
-def _behind_calls(value: Any) -> Any:
+def _through_calls(value: Any) -> Any:
     """Return an integer with its bits taken for the other sign, and back: TVM moves no calls."""
     dtype = str(value.ty.dtype)
     other = dtype.removeprefix("u") if dtype.startswith("u") else f"u{dtype}"
