@@ -67,13 +67,15 @@ def loaded(name: str, parties: dict[str, Party]) -> dict[str, float]:
     return differences
 
 
-def measure(name: str, parties: dict[str, Party], turns: int, clock: str) -> dict[str, Any]:
+def measure(
+    name: str, threads: int, parties: dict[str, Party], turns: int, clock: str
+) -> dict[str, Any]:
     """Compare the results of the parties, and time them in turns."""
     graphs = CASES[name]().graphs
     able = {each: parties[each] for each in PARTIES if each in (OURS, TORCH) or each in graphs}
     differences = loaded(name, able)
     others = Others()
-    samples = time_in_turns(able, turns, clock)
+    samples = time_in_turns(able, threads, turns, clock)
     medians = {party: statistics.median(each) for party, each in samples.items()}
     best = min((party for party in able if party != OURS), key=medians.__getitem__)
     return {
@@ -113,7 +115,7 @@ def measure_all(
     try:
         for name in left:
             progress(f"{name}, {threads}")
-            row = rows[name] = measure(name, parties, settings["turns"], settings["clock"])
+            row = rows[name] = measure(name, threads, parties, settings["turns"], settings["clock"])
             progress()
             times = "  ".join(f"{p} {each * 1e6:8.1f} us" for p, each in row["median_s"].items())
             median = row["ours/best"]["median"]

@@ -54,7 +54,9 @@ JOURNAL = HERE.parent / "build" / "models_benchmark.jsonl"
 CONVOLUTIONAL = ("resnet18", "resnet50", "ResNet-18", "ResNet-50", "MobileNetV2")
 TOLERANCE = 1e-5  # of the largest result, in float32; whole numbers must be equal
 TURNS, QUICK_TURNS = 31, 7
-REST_S = 0.005  # before a sample, so that the threads of the one before have gone to sleep
+# Before a sample: threads that wait for work spin first, those of TVM for about 0.1 s, and what is
+# timed meanwhile shares its cores with them. One thread waits for nobody.
+REST_S, REST_OF_ONE_S = 0.25, 0.005
 
 
 class Party:
@@ -117,14 +119,15 @@ def loaded(name: str, parties: dict[str, Party], small: bool) -> dict[str, dict[
     return facts
 
 
-def time_in_turns(parties: dict[str, Party], turns: int, clock: str) -> Samples:
+def time_in_turns(parties: dict[str, Party], threads: int, turns: int, clock: str) -> Samples:
     """Seconds of one run, a sample for each turn; who is first changes."""
+    rest_s = REST_S if threads > 1 else REST_OF_ONE_S
     samples: Samples = {name: [] for name in parties}
     order = list(parties.items())
     for turn in range(turns):
         first = turn % len(order)
         for name, party in order[first:] + order[:first]:
-            time.sleep(REST_S)
+            time.sleep(rest_s)
             answer = party.ask(do="time")
             if "error" in answer:
                 raise RuntimeError(f"{name}: {answer['error']}")
@@ -133,7 +136,7 @@ def time_in_turns(parties: dict[str, Party], turns: int, clock: str) -> Samples:
 
 
 def measure(
-    name: str, parties: dict[str, Party], turns: int, clock: str, small: bool
+    name: str, threads: int, parties: dict[str, Party], turns: int, clock: str, small: bool
 ) -> dict[str, Any]:
     """One model at one number of threads: compared, timed."""
     if name not in CONVOLUTIONAL:
@@ -144,7 +147,7 @@ def measure(
     if OURS not in able or len(able) < 2:
         return result
     others = Others()
-    samples = time_in_turns(able, turns, clock)
+    samples = time_in_turns(able, threads, turns, clock)
     medians = {party: statistics.median(times) for party, times in samples.items()}
     peers = [party for party in able if party not in (OURS, WINOGRAD)]
     best = min(peers, key=medians.__getitem__)
@@ -294,7 +297,9 @@ def main() -> None:
         try:
             for name in names:
                 if name in left:
-                    result = measure(name, parties, report["turns"], args.clock, args.small)
+                    result = measure(
+                        name, threads, parties, report["turns"], args.clock, args.small
+                    )
                     journal.write(name, threads, result)
                 result = journal.results[name, threads]
                 models[name][str(threads)] = result
