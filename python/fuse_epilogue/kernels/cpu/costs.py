@@ -42,10 +42,9 @@ INSTRUCTIONS = frozenset(
 #: Seconds that a call of a compiled function takes, without what it computes.
 CALL_S = 1e-7
 #: Seconds that a loop on several threads takes beyond its work. Two threads on AMD's Zen 5, in a
-#: virtual machine with other programs beside: 3 us where one loop follows another, 30 us after a
-#: pause of 0.3 s. With idle cores, loops that follow each other begin within 1 us; work that is so
-#: short is not worth a core that others may need.
-WAKE_S = 5e-6
+#: virtual machine: 1 us on idle cores where one loop follows another, 3 us with other programs
+#: beside, 30 us after a pause of 0.3 s. Models are called again and again: between the first two.
+WAKE_S = 2e-6
 
 
 def bytes_per_cycle(working_set: float) -> float:
