@@ -128,6 +128,39 @@ def test_lanes_have_conditions_only_where_they_need_them(
     assert ("sums" in stores) == conditions
 
 
+@needs_gxx
+def test_threads_that_share_a_row_add_what_it_starts_from_once() -> None:
+    """TVM lets a sum across threads and what is computed from it share their memory."""
+    func = tvm.script.from_source("""
+@T.prim_func(s_tir=True)
+def main(
+    x: T.Buffer((16, 45), "float32"), p: T.Buffer((16,), "float32"),
+    d: T.Buffer((16,), "float32"), y: T.Buffer((16,), "float32"),
+):
+    s = T.sblock_alloc_buffer((16,), "float32")
+    for m, r in T.grid(16, 45):
+        with T.sblock("sum"):
+            vm, vr = T.axis.remap("SR", [m, r])
+            with T.init():
+                s[vm] = T.if_then_else(d[vm] > T.float32(0), p[vm], T.float32(1))
+            s[vm] = s[vm] + x[vm, vr]
+    for m in range(16):
+        with T.sblock("after"):
+            vm = T.axis.spatial(16, m)
+            y[vm] = T.if_then_else(vm < 15, s[vm] * d[vm], T.float32(2))
+""")
+    rng = np.random.default_rng(3)
+    arrays = [rng.integers(-4, 5, size).astype("float32") for size in ((16, 45), 16, 16, 16)]
+    made = schedules.apply(func, CUDA)["main"]
+    assert 'for r_1 in T.thread_binding(45, thread="threadIdx.x")' in made.script()
+    found = cuda_on_cpu.build(tvm.IRModule({"main": made}))
+    found(*arrays)
+    x, p, d, y = arrays
+    right = (np.where(d > 0, p, 1) + x.sum(axis=1)) * d
+    right[15] = 2
+    np.testing.assert_array_equal(y, right)
+
+
 # ---- Trainium: what is loaded once, and tiles ----------------------------------------------------
 
 

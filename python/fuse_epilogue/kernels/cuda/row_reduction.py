@@ -90,6 +90,12 @@ def _across_threads(sch: s_tir.Schedule, name: str, point: Mapping[str, int], sp
         sch.bind(loop, "threadIdx.x")
     sch.set_scope(partial, 0, "local")
     if split:
+        # Binding takes an absorbed start into a block of its own between the reduction and the
+        # tail. In a buffer of its own TVM would let the sum and that share their memory, which
+        # all threads of a row add to.
+        for block in sch.get_producers(tail):
+            if sch.get(block).name_hint != name:
+                sch.compute_inline(block)
         sch.set_scope(reduction, 0, "local")
         # Every thread has the result; the first one stores it.
         _, first = sch.split(sch.add_unit_loop(tail), [None, point["lanes"]])
