@@ -230,6 +230,15 @@ def test_bind_of_other_loops_and_of_identities_is_tvms() -> None:
     assert names(unfused) == before
 
 
+def test_an_accumulator_that_is_local_is_left_to_tvm() -> None:
+    """TVM gives the sum the memory of the accumulator, to which every thread would add the start."""
+    sch = Schedule(workloads.matmul(6, 5, KEYS, activation="relu"))
+    sch.fuse_reduction_epilogue("matmul")
+    sch.set_scope("matmul", 0, "local")
+    sch.bind(sch.get_loops("matmul")[-1], "threadIdx.x")
+    assert names(sch) == ["matmul", "relu"]
+
+
 def test_spatial_loops_inside_of_the_reduction_are_left_to_tvm() -> None:
     sch, block = fused("product of matrices")
     i, j, k = sch.get_loops(sch.get_sblock(block))

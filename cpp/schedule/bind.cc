@@ -134,8 +134,10 @@ std::optional<PeeledInit> FindBound(const ffi::ObjectRef& schedule, const ffi::A
   const Reduction& reduction = peeled->reduction;
   For loop(StmtOf(SRefOf(schedule, *ObjectIn(loop_rv))));
   auto nest = NestOf(*peeled, loop);
-  // Every thread runs the last block: it must not read what it writes.
-  bool in_place = !LoadsOf(reduction.init, reduction.accumulator).empty();
+  // Every thread runs the last block: it must not read what it writes. In one storage scope TVM may
+  // give both buffers one memory, which can be that in which the threads add.
+  bool in_place = !LoadsOf(reduction.init, reduction.accumulator).empty() ||
+                  ScopeOf(reduction.accumulator) != "global";
   if (!nest || in_place || UsesAny(reduction.site->realize.predicate(), nest->reduction_vars)) {
     return std::nullopt;
   }
