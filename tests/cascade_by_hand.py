@@ -258,6 +258,7 @@ def _claims(one: PrimFunc, other: PrimFunc, keys: int, form: Form) -> CascadeCer
             axes_extents=tuple(tirx.const(COLUMNS, "int32") for _ in axes),
             bindings=tuple(bindings),
             guards=(),
+            part_state=None,
             **more,
         )
 
@@ -283,6 +284,6 @@ def _claims(one: PrimFunc, other: PrimFunc, keys: int, form: Form) -> CascadeCer
     extents = (tirx.const(ROWS, "int32"),), (tirx.const(keys, "int32"),)
     count, total = (tirx.Var(name, "int32") for name in ("count", "total"))
     return CascadeCertificate(
-        "reassociate", "m_cascade", (i,), extents[0], (k,), extents[1], 0, FACTOR, count, total,
+        "reassociate", "m_cascade", (i,), extents[0], (k,), extents[1], 0, FACTOR, 1, count, total,
         stages, ("e", "p"),
     )  # fmt: skip

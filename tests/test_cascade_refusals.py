@@ -123,6 +123,12 @@ def summed_under_a_condition() -> Any:
     return func
 
 
+def product_first() -> Any:
+    x, product = rows(), te.comm_reducer(lambda a, b: a * b, lambda t: tirx.const(1, t))
+    m = largest(x, product)
+    return te.create_prim_func([x, total(x, lambda i, k: x[i, k] * m[i])])
+
+
 def parallel(sch: Any) -> None:
     sch.parallel(sch.get_loops(sch.get_sblock("s"))[0])
 
@@ -161,6 +167,7 @@ REFUSED = {
     "cascade-exact": Refused(softmax_sum, "exact"),
     "cascade-order": Refused(doubled_between),
     "cascade-loop": Refused(softmax_sum, arguments={"factor": 2**40}),
+    "cascade-parts": Refused(product_first, arguments={"parts": 2}),
 }
 
 #: Checks without which the primitive goes on, and data on which the result is another one then.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "analysis/cascade_laws.h"
+#include "analysis/cascade_parts.h"
 #include "analysis/cascade_stage.h"
 #include "analysis/dataflow.h"
 #include "analysis/hazards.h"
@@ -18,7 +19,7 @@ using namespace ir;  // NOLINT(build/namespaces)
 namespace {
 
 constexpr int64_t kDefaultFactor = 64;
-// So that no index of 32 bits overflows.
+// So that no index of 32 bits overflows: the keys of one block of each part.
 constexpr int64_t kLargestFactor = int64_t{1} << 30;
 
 class Finder {
@@ -58,6 +59,7 @@ class Finder {
                     "no reduction reads the result of block " + Quoted(head.block()) + " by rows");
     }
     Block();
+    if (cascade_.parts > 1) DivideIntoParts(options_, &cascade_);
     SortBetween();
     cascade_.expand = nullptr;
     return std::move(cascade_);
@@ -123,16 +125,28 @@ class Finder {
     cascade_.stages.push_back(std::move(stage));
   }
 
-  // Which axis is blocked, and by how many keys.
+  // Which axis is blocked, by how many keys, and in how many parts.
   void Block() {
     if (options_.loop) FindLoop();
-    int64_t factor = options_.factor;
+    int64_t factor = options_.factor, parts = options_.parts;
     if (factor < 0 || factor > kLargestFactor) {
       ThrowLoop("the factor is " + std::to_string(factor));
     }
-    if (factor == 0) factor = kDefaultFactor;
+    if (parts < 1 || parts > kLargestFactor) {
+      ThrowLoop("the number of parts is " + std::to_string(parts));
+    }
     auto extent = As<IntImm>(cascade_.keys[cascade_.shared].extent);
-    cascade_.factor = extent ? std::min(factor, extent->value()) : factor;
+    int64_t most = extent ? extent->value() : kLargestFactor;
+    if (factor == 0) {
+      factor = kDefaultFactor;
+      most = std::min(most, (most + parts - 1) / parts);
+    }
+    cascade_.factor = std::min(factor, most);
+    cascade_.parts = parts;
+    if (cascade_.factor > kLargestFactor / parts) {
+      ThrowLoop(std::to_string(parts) + " parts have blocks of " + std::to_string(cascade_.factor) +
+                " keys");
+    }
   }
 
   void FindLoop() {

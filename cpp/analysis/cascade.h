@@ -72,6 +72,7 @@ struct CascadeStage {
   std::vector<std::string> guards;
 
   ir::SBlock block() const { return reduction.site->block(); }
+  bool IsOneOfSeveral() const { return part != Part::kAll; }
   /*! \brief How results are combined, for messages. */
   const char* combiner() const { return part == Part::kIndex ? "index" : reduction.monoid->name; }
   bool Is(MonoidId id) const { return part != Part::kIndex && reduction.monoid->id == id; }
@@ -84,7 +85,9 @@ struct Cascade {
   /*! \brief Which of the keys is blocked, and by how many. */
   size_t shared = 0;
   int64_t factor = 0;
-  /*! \brief Stand for the number of keys before a block of them, and with it. */
+  /*! \brief The number of parts that the blocks are divided into, each with a state of its own. */
+  int64_t parts = 1;
+  /*! \brief Stand for the number of keys before a block of them, and with it, in its part. */
   ir::Var count;
   ir::Var total;
   std::vector<CascadeStage> stages;
@@ -109,6 +112,8 @@ struct CascadeOptions {
   bool exact = false;
   /*! \brief Keys in a block; 0: a default. */
   int64_t factor = 0;
+  /*! \brief Parts of the keys, each with a state of its own. */
+  int64_t parts = 1;
   /*! \brief The loop variable of the blocked reduction loop; nothing: the outermost one. */
   std::optional<ir::Var> loop;
   /*! \brief Variables that are extents of parameters, and therefore not negative. */

@@ -63,23 +63,24 @@ Report Analyze(const ffi::ObjectRef& schedule, const ffi::ObjectRef& block,
       AnalyzeReductionEpilogue(schedule, block, epilogue, Options{exact, distribute}));
 }
 
-CascadeOptions OptionsOf(bool exact, int64_t factor) {
+CascadeOptions OptionsOf(bool exact, int64_t factor, int64_t parts) {
   CascadeOptions options;
   options.exact = exact;
   options.factor = factor;
+  options.parts = parts;
   return options;
 }
 
 Report FuseCascade(const ffi::ObjectRef& schedule, const ffi::ObjectRef& block,
-                   const ffi::Any& loop, bool exact, int64_t factor) {
+                   const ffi::Any& loop, bool exact, int64_t factor, int64_t parts) {
   return CascadeReportAsMap(
-      FuseCascadedReductions(schedule, block, loop, OptionsOf(exact, factor)));
+      FuseCascadedReductions(schedule, block, loop, OptionsOf(exact, factor, parts)));
 }
 
 Report AnalyzeCascade(const ffi::ObjectRef& schedule, const ffi::ObjectRef& block,
-                      const ffi::Any& loop, bool exact, int64_t factor) {
+                      const ffi::Any& loop, bool exact, int64_t factor, int64_t parts) {
   return CascadeReportAsMap(
-      AnalyzeCascadedReductions(schedule, block, loop, OptionsOf(exact, factor)));
+      AnalyzeCascadedReductions(schedule, block, loop, OptionsOf(exact, factor, parts)));
 }
 
 Report Reductions(const ir::PrimFunc& func) {

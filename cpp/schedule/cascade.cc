@@ -72,6 +72,7 @@ void Record(const ffi::ObjectRef& schedule, const ffi::ObjectRef& block, const f
   if (auto rv = ObjectIn(loop)) inputs.push_back(*rv);
   ffi::Array<ffi::Any> attrs{ffi::String(kCascadeInstruction),
                              ffi::String(options.exact ? "exact" : "reassociate"), options.factor};
+  if (options.parts > 1) attrs.push_back(options.parts);
   ffi::Array<ffi::Any> outputs;
   auto kind = CallGlobal(Fn::InstructionKindGet, kFuseInstruction);
   CallGlobal(Fn::TraceAppend, *trace, CallGlobal(Fn::Instruction, kind, inputs, attrs, outputs),
@@ -98,7 +99,7 @@ void AddAxes(const std::vector<Axis>& axes, const std::string& name, AnyMap* map
   map->Set(name + "_extents", extents);
 }
 
-AnyMap StageAsMap(const CascadeStage& stage, const Var& state) {
+AnyMap StageAsMap(const CascadeStage& stage, const Var& state, const ffi::Any& part_state) {
   Anys bindings, carriers;
   for (const IterVar& iter : stage.block().iter_vars()) {
     bindings.push_back(Anys{iter.var(), stage.axes.at(iter.var().get())});
@@ -119,6 +120,7 @@ AnyMap StageAsMap(const CascadeStage& stage, const Var& state) {
              {"accumulated", stage.accumulated},
              {"finished", stage.finished},
              {"state", state},
+             {"part_state", part_state},
              {"state_init", stage.state_init},
              {"step", stage.step},
              {"correction", stage.correction},
@@ -136,12 +138,15 @@ AnyMap CertificateAsMap(const CascadeReport& report) {
   const Cascade& cascade = *report.cascade;
   Anys stages;
   for (size_t i = 0; i < cascade.stages.size(); ++i) {
-    stages.push_back(StageAsMap(cascade.stages[i], report.fused->states[i]));
+    const std::vector<Var>& of_parts = report.fused->part_states;
+    ffi::Any part_state = of_parts.empty() ? ffi::Any(nullptr) : ffi::Any(of_parts[i]);
+    stages.push_back(StageAsMap(cascade.stages[i], report.fused->states[i], part_state));
   }
   AnyMap map{{"numerics", ffi::String(report.options.exact ? "exact" : "reassociate")},
              {"block", report.fused->block.name_hint()},
              {"shared", static_cast<int64_t>(cascade.shared)},
              {"factor", cascade.factor},
+             {"parts", cascade.parts},
              {"count", cascade.count},
              {"total", cascade.total},
              {"stages", stages}};
@@ -218,17 +223,25 @@ std::optional<CascadeOptions> CascadeOptionsOf(const ffi::Array<ffi::Any>& attrs
     // For printing, TVM puts strings into quotes.
     return word.size() > 1 && word.front() == '"' ? word.substr(1, word.size() - 2) : word;
   };
-  if (attrs.size() != 3 || text(0) != kCascadeInstruction) return std::nullopt;
+  auto number = [&](size_t i) {
+    // From JSON it comes back as an IntImm.
+    auto imm = As<IntImm>(attrs[i]);
+    return imm ? imm->value() : attrs[i].as<int64_t>();
+  };
+  bool in_parts = attrs.size() == 4;
+  if (attrs.size() != 3 && !in_parts) return std::nullopt;
+  if (text(0) != kCascadeInstruction) return std::nullopt;
   CascadeOptions options;
   options.exact = text(1) == "exact";
-  auto factor = attrs[2].as<int64_t>();
-  // From JSON it comes back as an IntImm.
-  if (auto imm = As<IntImm>(attrs[2])) factor = imm->value();
-  if (!factor || *factor < 0 || (!options.exact && text(1) != "reassociate")) {
+  auto factor = number(2), parts = in_parts ? number(3) : std::optional<int64_t>(1);
+  bool wrong = !factor || *factor < 0 || !parts || *parts < 1;
+  if (wrong || (!options.exact && text(1) != "reassociate")) {
     TVM_FFI_THROW(ValueError) << "the attributes of a cascade in " << kFuseInstruction
-                              << " must be \"cascade\", numerics and a factor";
+                              << " must be \"cascade\", numerics, a factor and perhaps a number "
+                                 "of parts";
   }
   options.factor = *factor;
+  options.parts = *parts;
   return options;
 }
 

@@ -105,6 +105,7 @@ ffi::String PrintCascade(const Anys& inputs, const CascadeOptions& options) {
       "sch.fuse_cascaded_reductions(block=" + std::string(inputs[0].cast<ffi::String>());
   if (inputs.size() > 1) text += ", loop=" + std::string(inputs[1].cast<ffi::String>());
   if (options.factor > 0) text += ", factor=" + std::to_string(options.factor);
+  if (options.parts > 1) text += ", parts=" + std::to_string(options.parts);
   if (options.exact) text += ", numerics=\"exact\"";
   return text + ")";
 }

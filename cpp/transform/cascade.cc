@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "analysis/cascade_parts.h"
 #include "ir/calls.h"
 #include "ir/functor.h"
 #include "transform/blocks.h"
@@ -118,19 +119,27 @@ class Builder {
  public:
   explicit Builder(const Cascade& cascade) : cascade_(cascade) {
     const Axis& key = cascade.keys[cascade.shared];
-    Expr factor = MakeInt(cascade.factor, key.var);
-    blocks_ = Axis{MakeVar(std::string(key.var.name()) + "_block", key.var), MakeInt(0, key.var),
-                   CallGlobal(Fn::CeilDiv, key.extent, factor, nullptr).cast<Expr>()};
+    // Of the first block of each part.
+    int64_t together = cascade.factor * cascade.parts;
+    blocks_ = MakeAxis(
+        "block",
+        CallGlobal(Fn::CeilDiv, key.extent, MakeInt(together, key.var), nullptr).cast<Expr>());
     auto extent = As<IntImm>(key.extent);
-    divides_ = extent && extent->value() % cascade.factor == 0;
+    divides_ = extent && extent->value() % together == 0;
     one_ = MakeInt(1, key.var);
     zero_ = MakeInt(0, key.var);
+    if (IsSplit()) part_ = MakeAxis("part", MakeInt(cascade.parts, key.var));
     for (const CascadeStage& stage : cascade.stages) {
       const Var& accumulator = stage.reduction.accumulator;
       std::string name = accumulator.name();
       states_.push_back(stage.tail ? MakeBuffer(name + "_state", accumulator, stage.term,
                                                 BufferTypeOf(accumulator).shape())
                                    : accumulator);
+      if (IsSplit()) {
+        ffi::Array<Expr> of_parts{part_.extent};
+        for (const Expr& extent : BufferTypeOf(accumulator).shape()) of_parts.push_back(extent);
+        part_states_.push_back(MakeBuffer(name + "_part", accumulator, stage.term, of_parts));
+      }
       ffi::Array<Expr> shape;
       for (const Axis& own : stage.own_axes) shape.push_back(own.extent);
       if (shape.empty()) shape.push_back(one_);
@@ -155,8 +164,9 @@ class Builder {
     }
     for (size_t i = 0; i < cascade_.stages.size(); ++i) body.push_back(Keep(i));
     std::vector<Axis> axes = cascade_.rows;
+    if (IsSplit()) axes.push_back(part_);
+    std::vector<IterType> types(axes.size(), kDataPar);
     axes.push_back(blocks_);
-    std::vector<IterType> types(cascade_.rows.size(), kDataPar);
     types.push_back(kCommReduce);
     BlockParts parts;
     parts.name = std::string(cascade_.stages[0].block().name_hint()) + "_cascade";
@@ -165,9 +175,44 @@ class Builder {
     for (const Var& buffer : next_) parts.buffers.push_back(buffer);
     for (const Weight& weight : weights_) parts.buffers.push_back(weight.buffer);
     Stmt nest = MakeNest(axes, types, parts);
-    Stmt inner = nest;
-    while (auto loop = As<For>(inner)) inner = loop->body();
-    *block = SBlockRealize(inner).block();
+    *block = BlockIn(nest);
+    return nest;
+  }
+
+  // The states of all parts of one stage, each corrected to the carriers of all keys.
+  Stmt MakeMerge(size_t i, SBlock* block) const {
+    const CascadeStage& stage = cascade_.stages[i];
+    Substitution at;
+    std::vector<Axis> axes = Renamed(cascade_.rows, &at);
+    std::vector<IterType> types(axes.size(), kDataPar);
+    Axis part = Renamed({part_}, &at)[0];
+    axes.push_back(part);
+    types.push_back(kCommReduce);
+    for (const Axis& own : Renamed(stage.own_axes, &at)) {
+      axes.push_back(own);
+      types.push_back(kDataPar);
+    }
+    ffi::Array<Expr> element = Substitute(stage.indices, at);
+    at[stage.accumulated.get()] = MakeLoad(part_states_[i], InPart(part.var, element));
+    for (size_t k = 0; k < i; ++k) {
+      const CascadeStage& other = cascade_.stages[k];
+      if (!other.own_axes.empty()) continue;
+      ffi::Array<Expr> row = Substitute(other.indices, at);
+      at[other.previous.get()] = MakeLoad(part_states_[k], InPart(part.var, row));
+      at[other.value.get()] = MakeLoad(states_[k], row);
+    }
+    Expr all = cascade_.keys[cascade_.shared].extent;
+    at[cascade_.count.get()] = WithOtherKeys(KeysInPart(part.var, KeysOfPart()));
+    at[cascade_.total.get()] = WithOtherKeys(all);
+    Expr merged = MakeLoad(states_[i], element);
+    Expr corrected = Substitute(stage.correction, at);
+    BlockParts parts;
+    parts.name = std::string(stage.block().name_hint()) + "_merge";
+    parts.init = MakeStore(states_[i], Substitute(stage.state_init, at), element);
+    parts.body =
+        MakeStore(states_[i], stage.reduction.monoid->make_node(merged, corrected), element);
+    Stmt nest = MakeNest(axes, types, parts);
+    *block = BlockIn(nest);
     return nest;
   }
 
@@ -187,16 +232,57 @@ class Builder {
     parts.name = stage.block().name_hint();
     parts.body = MakeStore(stage.reduction.accumulator, Substitute(*stage.tail, at), element);
     Stmt nest = MakeNest(axes, std::vector<IterType>(axes.size(), kDataPar), parts);
-    Stmt inner = nest;
-    while (auto loop = As<For>(inner)) inner = loop->body();
-    *block = SBlockRealize(inner).block();
+    *block = BlockIn(nest);
     return nest;
   }
 
   const std::vector<Var>& states() const { return states_; }
-  const Var& block_of_keys() const { return blocks_.var; }
+  const std::vector<Var>& part_states() const { return part_states_; }
 
  private:
+  bool IsSplit() const { return cascade_.parts > 1; }
+
+  // An axis of the blocks of keys.
+  Axis MakeAxis(const std::string& suffix, const Expr& extent) const {
+    const Var& key = cascade_.keys[cascade_.shared].var;
+    return Axis{MakeVar(std::string(key.name()) + "_" + suffix, key), MakeInt(0, key), extent};
+  }
+
+  static SBlock BlockIn(Stmt nest) {
+    while (auto loop = As<For>(nest)) nest = loop->body();
+    return SBlockRealize(nest).block();
+  }
+
+  // Where the loop keeps the state of a stage: of its own part.
+  Expr StateAt(size_t i, const ffi::Array<Expr>& element) const {
+    return MakeLoad(KeptIn(i), PlaceOf(element));
+  }
+  const Var& KeptIn(size_t i) const { return IsSplit() ? part_states_[i] : states_[i]; }
+  ffi::Array<Expr> PlaceOf(const ffi::Array<Expr>& element) const {
+    return IsSplit() ? InPart(part_.var, element) : element;
+  }
+  static ffi::Array<Expr> InPart(const Var& part, const ffi::Array<Expr>& element) {
+    ffi::Array<Expr> indices{part};
+    for (const Expr& index : element) indices.push_back(index);
+    return indices;
+  }
+
+  // Values of the shared axis in a part, if the last ones are not missing.
+  Expr KeysOfPart() const { return MakeMul(blocks_.extent, MakeInt(cascade_.factor, blocks_.var)); }
+  // Of the first so many of a part those that there are.
+  Expr KeysInPart(const Var& part, const Expr& so_many) const {
+    if (divides_) return so_many;
+    Expr left = MakeSub(cascade_.keys[cascade_.shared].extent, MakeMul(part, KeysOfPart()));
+    Expr there = CallGlobal(Fn::Min, so_many, left, nullptr).cast<Expr>();
+    return CallGlobal(Fn::Max, there, zero_, nullptr).cast<Expr>();
+  }
+  Expr WithOtherKeys(Expr number) const {
+    for (size_t k = 0; k < cascade_.keys.size(); ++k) {
+      if (k != cascade_.shared) number = MakeMul(number, cascade_.keys[k].extent);
+    }
+    return number;
+  }
+
   static std::vector<Axis> Renamed(const std::vector<Axis>& axes, Substitution* at) {
     std::vector<Axis> renamed;
     for (const Axis& axis : axes) {
@@ -224,7 +310,9 @@ class Builder {
       Expr value = axis.var;
       if (k == cascade_.shared) {
         axis.extent = MakeInt(cascade_.factor, key.var);
-        value = MakeAdd(MakeMul(blocks_.var, axis.extent), axis.var);
+        Expr block = blocks_.var;
+        if (IsSplit()) block = MakeAdd(MakeMul(part_.var, blocks_.extent), block);
+        value = MakeAdd(MakeMul(block, axis.extent), axis.var);
         if (!divides_) inside.predicate = CallGlobal(Fn::Less, value, key.extent, nullptr);
       }
       inside.axes.push_back(axis);
@@ -249,22 +337,22 @@ class Builder {
     for (size_t i = 0; i <= stage; ++i) {
       const CascadeStage& other = cascade_.stages[i];
       ffi::Array<Expr> row = Substitute(other.indices, inside->at);
-      if (i == stage) inside->at[other.accumulated.get()] = MakeLoad(states_[i], row);
+      if (i == stage) inside->at[other.accumulated.get()] = StateAt(i, row);
       if (i == stage || !other.own_axes.empty()) continue;
-      inside->at[other.previous.get()] = MakeLoad(states_[i], row);
+      inside->at[other.previous.get()] = StateAt(i, row);
       inside->at[other.value.get()] = MakeLoad(next_[i], {zero_});
     }
     const Axis& key = cascade_.keys[cascade_.shared];
     Expr factor = MakeInt(cascade_.factor, key.var);
     Expr before = MakeMul(blocks_.var, factor), with = MakeAdd(before, factor);
-    if (!divides_) with = CallGlobal(Fn::Min, with, key.extent, nullptr).cast<Expr>();
-    for (size_t k = 0; k < cascade_.keys.size(); ++k) {
-      if (k == cascade_.shared) continue;
-      before = MakeMul(before, cascade_.keys[k].extent);
-      with = MakeMul(with, cascade_.keys[k].extent);
+    if (IsSplit()) {
+      before = KeysInPart(part_.var, before);
+      with = KeysInPart(part_.var, with);
+    } else if (!divides_) {
+      with = CallGlobal(Fn::Min, with, key.extent, nullptr).cast<Expr>();
     }
-    inside->at[cascade_.count.get()] = before;
-    inside->at[cascade_.total.get()] = with;
+    inside->at[cascade_.count.get()] = WithOtherKeys(before);
+    inside->at[cascade_.total.get()] = WithOtherKeys(with);
   }
 
   // state = identity, in the init of the fused block.
@@ -272,8 +360,9 @@ class Builder {
     const CascadeStage& stage = cascade_.stages[i];
     Substitution at;
     std::vector<Axis> own = Renamed(stage.own_axes, &at);
-    return MakeLoops(own, MakeStore(states_[i], Substitute(stage.state_init, at),
-                                    Substitute(stage.indices, at)));
+    Expr start = IsSplit() ? StartOfPart(stage) : stage.state_init;
+    return MakeLoops(
+        own, MakeStore(KeptIn(i), Substitute(start, at), PlaceOf(Substitute(stage.indices, at))));
   }
 
   // next = correction (+) step over a block of keys.
@@ -291,8 +380,25 @@ class Builder {
     BlockParts parts;
     parts.name = std::string(stage.block().name_hint()) + "_next";
     parts.predicate = inside.predicate;
-    parts.init = MakeStore(next_[i], Substitute(stage.correction, inside.at), inside.own_indices);
     parts.body = MakeStore(next_[i], sum, inside.own_indices);
+    if (MayHaveNoKey()) {
+      return MakeSequence({Correct(i), MakeNest(inside.axes, inside.types, parts)});
+    }
+    parts.init = MakeStore(next_[i], Substitute(stage.correction, inside.at), inside.own_indices);
+    return MakeNest(inside.axes, inside.types, parts);
+  }
+
+  // In the last parts, blocks may be empty: their T.init would not run.
+  bool MayHaveNoKey() const { return IsSplit() && !divides_; }
+
+  Stmt Correct(size_t i) const {
+    const CascadeStage& stage = cascade_.stages[i];
+    Inside inside;
+    EnterOwn(stage, &inside);
+    EnterResults(i, &inside);
+    BlockParts parts;
+    parts.name = std::string(stage.block().name_hint()) + "_corrected";
+    parts.body = MakeStore(next_[i], Substitute(stage.correction, inside.at), inside.own_indices);
     return MakeNest(inside.axes, inside.types, parts);
   }
 
@@ -321,12 +427,11 @@ class Builder {
     Inside inside;
     EnterOwn(stage, &inside);
     BlockParts parts;
-    bool is_part = stage.part != Part::kAll;
-    parts.name =
-        std::string(is_part ? stage.reduction.accumulator.name() : stage.block().name_hint()) +
-        "_state";
-    parts.body = MakeStore(states_[i], MakeLoad(next_[i], inside.own_indices),
-                           Substitute(stage.indices, inside.at));
+    parts.name = std::string(stage.IsOneOfSeveral() ? stage.reduction.accumulator.name()
+                                                    : stage.block().name_hint()) +
+                 "_state";
+    parts.body = MakeStore(KeptIn(i), MakeLoad(next_[i], inside.own_indices),
+                           PlaceOf(Substitute(stage.indices, inside.at)));
     return MakeNest(inside.axes, inside.types, parts);
   }
 
@@ -403,10 +508,10 @@ class Builder {
   }
 
   const Cascade& cascade_;
-  Axis blocks_;
+  Axis blocks_, part_;
   bool divides_ = false;
   Expr one_, zero_;
-  std::vector<Var> states_, next_;
+  std::vector<Var> states_, part_states_, next_;
   std::vector<Weight> weights_;
   std::vector<Var> weight_vars_;
   ffi::Array<Expr> cascade_keys_;
@@ -424,8 +529,8 @@ FusedCascade FuseCascade(const Scope& scope, const Cascade& cascade, const Casca
   FusedCascade fused;
   std::vector<Stmt> all = order.before;
   all.push_back(builder.MakeFused(&fused.block));
-  fused.block_of_keys = builder.block_of_keys();
   fused.states = builder.states();
+  fused.part_states = builder.part_states();
   fused.blocks.emplace_back(cascade.stages[0].block(), fused.block);
   ffi::Array<Var> buffers;
   VarSet gone;
@@ -439,6 +544,13 @@ FusedCascade FuseCascade(const Scope& scope, const Cascade& cascade, const Casca
   }
   for (const Var& buffer : scope.root.alloc_buffers()) {
     if (!gone.count(buffer.get())) buffers.push_back(buffer);
+  }
+  for (size_t i = 0; i < fused.part_states.size(); ++i) {
+    const CascadeStage& stage = cascade.stages[i];
+    SBlock block;
+    all.push_back(builder.MakeMerge(i, &block));
+    buffers.push_back(fused.part_states[i]);
+    if (i > 0 && !stage.tail) fused.blocks.emplace_back(stage.block(), block);
   }
   for (size_t i = 0; i < cascade.stages.size(); ++i) {
     const CascadeStage& stage = cascade.stages[i];

@@ -17,10 +17,10 @@ namespace fuse_epilogue {
 struct FusedCascade {
   ir::SBlock scope_root;
   ir::SBlock block;
-  /*! \brief The variable of the blocks of keys in it. */
-  ir::Var block_of_keys;
-  /*! \brief Where each stage keeps its state. */
+  /*! \brief Where each stage keeps its state, or the states of all parts merged. */
   std::vector<ir::Var> states;
+  /*! \brief The states of each part, the part first; empty if there are no parts. */
+  std::vector<ir::Var> part_states;
   std::vector<ir::Var> removed;
   /*! \brief What blocks have become. */
   std::vector<std::pair<ir::SBlock, ir::SBlock>> blocks;
@@ -39,6 +39,12 @@ struct FusedCascade {
  * The block is a reduction block of TVM with several outputs: TVM decomposes, splits and tiles it
  * as such, and refuses what is wrong for reductions that cannot be reordered (rfactor, threads).
  * What is deferred follows it as blocks of the reductions' names.
+ *
+ * With parts, the block has one more spatial axis, and reductions over the parts follow it, each of
+ * which corrects the states of the parts to the carriers that are merged before:
+ *
+ *     for i, p: m[i] = max(m[i], m_part[p, i])
+ *     for i, p: s[i] += s_part[p, i] * exp(m_part[p, i] - m[i])
  */
 FusedCascade FuseCascade(const Scope& scope, const Cascade& cascade, const CascadeOrder& order);
 

@@ -109,6 +109,12 @@ def _cascade(
     return Written(_changed(changes), calls), Written(instead or SOFTMAX, _BLOCKS)
 
 
+def _split(changes: Mapping[str, str]) -> tuple[Written, Written]:
+    """Return a changed `SOFTMAX` that is fused in one part, but not in two."""
+    func, parts = _changed(changes), _BLOCKS.replace(")", ", parts=2)")
+    return Written(func, parts), Written(func, _BLOCKS)
+
+
 def _recorded() -> tuple[Written, Written]:
     """Return a trace of rows on a convolution with strides, and a plan of that convolution."""
     conv, strided = (
@@ -136,6 +142,11 @@ def pairs() -> dict[str, tuple[Written, Written]]:
     largest = {"T.max(m[vi], x[vi, vk])": f"T.max(m[vi], {key})"}
     summed = f"s[vi] = s[vi] + {_TERM}"
     condition = {summed: f"if vk < 7:\n                {summed}"}
+    product = {
+        "T.max(m[vi], x[vi, vk])": "m[vi] * x[vi, vk]",
+        _LARGEST: "m[vi] = T.float32(1)",
+        _TERM: "x[vi, vk] * m[vi]",
+    }
     masked = {_TERM: f"T.if_then_else(vk < 7, {_TERM}, T.float32(0))"}
     return {
         "storage-align": (Written(BIASED, aligned + add), Written(BIASED, add + aligned)),
@@ -180,6 +191,7 @@ def pairs() -> dict[str, tuple[Written, Written]]:
         "cascade-loop": _cascade(
             {}, 'sch.fuse_cascaded_reductions("s", sch.get_loops("s")[0], factor=4)\n'
         ),
+        "cascade-parts": _split(product),
     }
 
 

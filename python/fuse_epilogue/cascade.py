@@ -68,6 +68,7 @@ def fuse_cascaded_reductions(
     loop: Any = None,  # noqa: ANN401 - TVM's LoopRV, which type checkers take for anything
     *,
     factor: int | None = None,
+    parts: int | None = None,
     numerics: Numerics = "reassociate",
 ) -> CascadeReport:
     """Make one loop of reductions that read each other's results by rows.
@@ -100,13 +101,18 @@ def fuse_cascaded_reductions(
         axes lie inside of a block. The outermost one without it.
     factor : int, optional
         Number of keys (values of that axis) in a block, at least 1; results are corrected once for
-        each block. 64, or the axis' extent if that is less.
+        each block. 64, or the axis' extent, or that of a part, if that is less.
+    parts : int, optional
+        Number of parts that the blocks are divided into, at least 1. Each part has a state of its
+        own, and its loop is a spatial one, which may be parallel or bound to threads; reductions
+        over the parts follow it. One part, and nothing to merge, without it.
     numerics : {"reassociate", "exact"}
         ``"reassociate"`` allows what corrections and deferred factors change of floats: with B
         blocks the error of a sum of exponentials grows by about B roundings, and a deferred
         division rounds once instead of once for each term. The first reduction of a cascade keeps
-        every bit. In a row with a NaN, what is compared with a maximum may differ.
-        ``"exact"`` accepts reductions of integers only after the first one.
+        every bit, unless there are parts. In a row with a NaN, what is compared with a maximum may
+        differ, and with parts the maximum, too.
+        ``"exact"`` accepts reductions of integers only after the first one, and in parts.
 
     Returns
     -------
@@ -119,9 +125,9 @@ def fuse_cascaded_reductions(
         The fusion is refused; :func:`fuse_epilogue.refusal_code` tells the reason's code.
     TypeError
         ``block`` is neither a name nor a block random variable, ``loop`` is not a loop
-        random variable, ``factor`` is not an int, or ``numerics`` is not a str.
+        random variable, ``factor`` or ``parts`` is not an int, or ``numerics`` is not a str.
     ValueError
-        ``factor`` is less than 1, or ``numerics`` is neither of its two values.
+        ``factor`` or ``parts`` is less than 1, or ``numerics`` is neither of its two values.
 
     Example
     -------
@@ -136,12 +142,12 @@ def fuse_cascaded_reductions(
     'T_softmax_exp' reads the results in a second pass.
     'T_softmax_norm' reads the results in a second pass.
     """
-    exact, keys = _exact(numerics), check_factor(factor)
+    exact, keys, several = _exact(numerics), check_factor(factor), check_parts(parts)
     named: list[Any] = []
     try:
         block_rv = _as_block_rv(self, block, "block", named, "fuse_cascaded_reductions")
         report = report_from_core(
-            _core.FuseCascadedReductions(self, block_rv, _loop(loop), exact, keys)
+            _core.FuseCascadedReductions(self, block_rv, _loop(loop), exact, keys, several)
         )
         logger.info("fused %s", report)
         return report
@@ -156,6 +162,7 @@ def analyze_cascade(
     loop: Any = None,  # noqa: ANN401 - TVM's LoopRV, which type checkers take for anything
     *,
     factor: int | None = None,
+    parts: int | None = None,
     numerics: Numerics = "reassociate",
 ) -> CascadeReport:
     """Tell what ``sch.fuse_cascaded_reductions`` would do, without doing it.
@@ -166,7 +173,7 @@ def analyze_cascade(
     ----------
     sch : tvm.s_tir.Schedule or tvm.tirx.PrimFunc
         The schedule, or the function, to ask about.
-    block, loop, factor, numerics
+    block, loop, factor, parts, numerics
         As of :func:`fuse_cascaded_reductions`.
 
     Returns
@@ -192,13 +199,13 @@ def analyze_cascade(
     >>> fuse_epilogue.analyze_cascade(func, "T_softmax_expsum").fusable
     True
     """
-    exact, keys = _exact(numerics), check_factor(factor)
+    exact, keys, several = _exact(numerics), check_factor(factor), check_parts(parts)
     sch = as_schedule(sch)
     named: list[Any] = []
     try:
         block_rv = _as_block_rv(sch, block, "block", named, "analyze_cascade")
         return report_from_core(
-            _core.AnalyzeCascadedReductions(sch, block_rv, _loop(loop), exact, keys)
+            _core.AnalyzeCascadedReductions(sch, block_rv, _loop(loop), exact, keys, several)
         )
     finally:
         _take_back(sch, named)
@@ -229,7 +236,8 @@ def _sentence(stage: CascadeStage, certificate: CascadeCertificate) -> str:
     name = f"'{stage.name}'"
     did = []
     if stage.rule == "head":
-        did.append(f"{name} is computed in blocks of {certificate.factor} keys")
+        parts = f", in {certificate.parts} parts" if certificate.parts > 1 else ""
+        did.append(f"{name} is computed in blocks of {certificate.factor} keys{parts}")
     if stage.quotient is not None:
         did.append(f"{name} is corrected in each block by {as_line(stage.quotient)}")
     elif stage.rule == "basis":
@@ -249,13 +257,28 @@ def check_factor(factor: int | None) -> int:
     ValueError
         `factor` is less than 1.
     """
-    if factor is None:
-        return 0
-    if isinstance(factor, bool) or not isinstance(factor, int):
-        raise TypeError(f"factor must be an int, not {type(factor).__name__}")
-    if factor < 1:
-        raise ValueError(f"factor must be at least 1, not {factor}")
-    return factor
+    return 0 if factor is None else _at_least_one("factor", factor)
+
+
+def check_parts(parts: int | None) -> int:
+    """Return a number of parts for the core, 1 if none is given.
+
+    Raises
+    ------
+    TypeError
+        `parts` is not an int.
+    ValueError
+        `parts` is less than 1.
+    """
+    return 1 if parts is None else _at_least_one("parts", parts)
+
+
+def _at_least_one(name: str, number: object) -> int:
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise TypeError(f"{name} must be an int, not {type(number).__name__}")
+    if number < 1:
+        raise ValueError(f"{name} must be at least 1, not {number}")
+    return number
 
 
 def _loop(loop: Any) -> Any:  # noqa: ANN401 - what the user passed

@@ -43,7 +43,9 @@ class CascadeStage(Printed):
     accumulated, finished : tvm.ir.Var
         Its state before a block of keys, and after all keys.
     state : tvm.ir.Var
-        The buffer of the state after the call.
+        The buffer of the state after the call; of parts, that in which their states are merged.
+    part_state : tvm.ir.Var or None
+        The buffer of the states of parts, the part first; None if there is one part.
     state_init : tvm.ir.Expr
         Start value of the state.
     step : tvm.ir.Expr
@@ -60,7 +62,8 @@ class CascadeStage(Printed):
         ``"same-carrier"``: nothing is corrected where the result has not changed;
         ``"first-block"``: nor where no key came before; ``"zero-carrier"``: a row's result of 0
         divides nothing in the loop; ``"finite-sum"``: assumes that the sum without its deferred
-        factor does not overflow.
+        factor does not overflow; ``"finite-parts"``: that no part's sum does where the row's
+        does not.
     """
 
     name: str
@@ -78,6 +81,7 @@ class CascadeStage(Printed):
     accumulated: Any
     finished: Any
     state: Any
+    part_state: Any
     state_init: Any
     step: Any
     correction: Any
@@ -120,8 +124,10 @@ class CascadeCertificate(Printed):
         The key that is blocked.
     factor : int
         The number of its values in a block.
+    parts : int
+        The number of parts that the blocks are divided into, each with a state of its own.
     count, total : tvm.ir.Var
-        The number of keys before a block of them, and with it.
+        The number of keys before a block of them, and with it, in its part.
     stages : tuple[CascadeStage, ...]
         The reductions, in program order.
     removed : tuple[str, ...]
@@ -136,6 +142,7 @@ class CascadeCertificate(Printed):
     keys_extents: tuple[Any, ...]
     shared: int
     factor: int
+    parts: int
     count: Any
     total: Any
     stages: tuple[CascadeStage, ...]
@@ -144,6 +151,8 @@ class CascadeCertificate(Printed):
     def __str__(self) -> str:
         """Return the loop over blocks of keys, and the claims about each reduction."""
         keys = f"blocks of {self.factor} of {as_line(self.keys_extents[self.shared])} keys"
+        if self.parts > 1:
+            keys += f" in {self.parts} parts"
         names = quoted(stage.name for stage in self.stages)
         lines = [f"cascade of {names} in '{self.block}', {keys} (numerics: {self.numerics})"]
         for stage in self.stages:
@@ -192,6 +201,7 @@ def certificate_from_core(raw: Any, removed: Any) -> CascadeCertificate:  # noqa
         keys_extents=tuple(raw["keys_extents"]),
         shared=int(raw["shared"]),
         factor=int(raw["factor"]),
+        parts=int(raw["parts"]),
         count=raw["count"],
         total=raw["total"],
         stages=tuple(_stage(stage) for stage in raw["stages"]),
@@ -202,7 +212,8 @@ def certificate_from_core(raw: Any, removed: Any) -> CascadeCertificate:  # noqa
 def _stage(raw: Any) -> CascadeStage:  # noqa: ANN401 - a map of the ffi
     expressions = (
         *("accumulator", "init", "term", "value", "previous", "accumulated", "finished", "state"),
-        *("state_init", "step", "correction", "tail", "rolled", "deferred", "quotient"),
+        *("part_state", "state_init", "step", "correction", "tail", "rolled", "deferred"),
+        "quotient",
     )
     return CascadeStage(
         name=str(raw["name"]),

@@ -105,7 +105,12 @@ def fused(program: Program, func: tirx.PrimFunc) -> Proof:
     before = sch.mod
     call: Any = sch.fuse_cascaded_reductions
     try:
-        report = call(block_called(program), factor=program.factor, numerics=program.numerics)
+        report = call(
+            block_called(program),
+            factor=program.factor,
+            parts=program.parts,
+            numerics=program.numerics,
+        )
     except s_tir.ScheduleError as error:
         code = fuse_epilogue.refusal_code(error)
         if code is None:
@@ -151,7 +156,7 @@ def compared(
 ) -> Verdict:
     """Compare two functions on all data; `run` gets which one it is to run, and the inputs."""
     after = proof.after
-    blocks = -(-program.keys // program.factor)
+    blocks = -(-program.keys // program.factor) + program.parts - 1
     factor = False
     for kind, arrays in inputs(program, seed, proof.finite):
         try:

@@ -140,6 +140,8 @@ class Program:
         How the primitive is called.
     fusable : bool
         Whether a law is known to cover it.
+    parts : int
+        How many parts of the keys have a state of their own.
     """
 
     rows: int
@@ -166,6 +168,7 @@ class Program:
     factor: int
     numerics: str
     fusable: bool
+    parts: int = 1
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -228,6 +231,7 @@ def draw(seed: str) -> Program:
         factor=rng.choice((1, 2, 3, 4, 64)),
         numerics=rng.choice(("reassociate",) * 6 + ("exact",)),
         fusable=False,
+        parts=rng.choice((1,) * 17 + (2, 3, 5)),
     )
     return replace(program, fusable=known and _covered(program))
 

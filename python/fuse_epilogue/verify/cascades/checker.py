@@ -13,7 +13,7 @@ from ..certificate.subject import CertificateError, demand
 from ..certificate.tree import Accesses, Block, Tree
 from ..evaluation.scalars import UnsupportedError, WorkLimit
 from ..proof.field import Ratio
-from .step import StepChecker
+from .merge import MergeChecker
 from .terms import CascadeTerms, runs_once, variable
 
 #: What is proved of every cascade, in the order of the proofs.
@@ -21,7 +21,7 @@ CLAIMS = (
     "the terms are those of the program, each elementwise block between in its place",
     "corrected and deferred states are the program's results, by the laws of cascades",
     "quotients are at most 1, and no term overflows at a partial carrier",
-    "the loop makes of its states what the laws say, in that order",
+    "the loop makes of its states what the laws say, in that order; parts are merged by them",
     "nothing else changed, and nothing is read before it is finished",
 )
 
@@ -56,6 +56,7 @@ def check_cascade(
         checker.read_stages()
         checker.check_laws()
         checker.check_loop()
+        checker.check_merges()
         checker.check_tails()
         checker.check_rest()
     except (UnsupportedError, WorkLimit, RecursionError) as error:
@@ -63,7 +64,7 @@ def check_cascade(
     return CLAIMS
 
 
-class _Checker(StepChecker):
+class _Checker(MergeChecker):
     """Proves what is after the loop, and that nothing else changed."""
 
     def check_tails(self) -> None:
@@ -127,7 +128,7 @@ class _Checker(StepChecker):
             if block.leaf and set(block.touched().writes) & set(gone)
         ]
         demand(not set(removed) & set(fused), "removed", "the result of a stage is gone")
-        tails = [block.name for block in self.tails]
+        tails = [block.name for block in (*self.merges, *self.tails)]
         rest = (
             skeleton(before, "", [*fused, *removed]),
             skeleton(after, "", [certificate.block, *tails]),

@@ -120,8 +120,10 @@ class Loop:
         Numbers that the axes of the block stand for, by handle.
     shared, factor : int
         Which key runs in blocks, and how many of them are one.
+    parts : int
+        How many parts of the keys there are.
     block_number : Ratio
-        Which block it is.
+        Which block it is, of those of all parts.
     key_names, key_extents : list
         Atoms of the keys of the program, and how many there are.
     known : set[int]
@@ -137,6 +139,7 @@ class Loop:
     values: Mapping[int, Ratio]
     shared: int
     factor: int
+    parts: int
     block_number: Ratio
     key_names: list[Any]
     key_extents: list[Any]
@@ -179,7 +182,8 @@ class Loop:
         extent = self.key_extents[self.shared]
         number = self.program.arithmetic
         if not nest.conditions:
-            known = isinstance(extent, prim.IntImm) and int(extent) % self.factor == 0
+            together = self.factor * self.parts
+            known = isinstance(extent, prim.IntImm) and int(extent) % together == 0
             demand(known, claim, "keys beyond the last one are not left out")
             return
         found = number.field.one

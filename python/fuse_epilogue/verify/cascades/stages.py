@@ -30,8 +30,12 @@ GUARDS = {"same-carrier", "first-block", "zero-carrier"}
 INFINITE = "infinite-start"
 #: The claim is for sums alone that stay finite without the deferred factor.
 FINITE = "finite-sum"
+#: The claim is for sums alone that overflow in no part.
+FINITE_PARTS = "finite-parts"
 #: Name of the atom that stands for the number of a block of keys.
 BLOCK = "block of keys"
+#: Name of the atom that stands for the number of a part of them.
+PART = "part of the keys"
 # Operations of one proof.
 _WORK = 200_000
 
@@ -69,7 +73,7 @@ class StageChecker:
             for name in names:
                 pair = getattr(owner, name), getattr(owner, f"{name}_extents")
                 demand(len(pair[0]) == len(pair[1]), name, "not one extent for each")
-        counts = {variable(certificate.count), variable(certificate.total), BLOCK}
+        counts = {variable(certificate.count), variable(certificate.total), BLOCK, PART}
         self.arithmetic = _CountingArithmetic(_WORK, counts)
         self.field = self.arithmetic.field
         self.program = Program(self.arithmetic, [b for b in self.trees[0].blocks if b.leaf])
@@ -130,7 +134,7 @@ class StageChecker:
             undefined = self._undefined(proof, update, values)
             self.stages[place] = self._stage(claim, proof, term, start, undefined)
             chosen = bool(_selections(proof.correction))
-            guards = set(proof.guards) - {FINITE, INFINITE}
+            guards = set(proof.guards) - {FINITE, FINITE_PARTS, INFINITE}
             known = guards <= GUARDS and chosen == bool(guards)
             # A factor is deferred from a sum that must stay finite without it.
             known &= FINITE not in proof.guards or proof.tail is not None

@@ -13,7 +13,7 @@ from ..certificate.subject import CertificateError, demand
 from ..certificate.tree import Block
 from ..proof.field import Ratio
 from .loop import Loop, Nest, nests, update_of
-from .stages import BLOCK, StageChecker
+from .stages import BLOCK, PART, StageChecker
 from .terms import runs_once, variable
 
 
@@ -38,8 +38,14 @@ class StepChecker(StageChecker):
         certificate = self.certificate
         axes = list(block.block.iter_vars)
         kinds = [int(axis.iter_type) for axis in axes]
-        count = len(certificate.rows)
-        demand(kinds == [0] * count + [2], "block", "its axes are not the rows and a block of keys")
+        parts, factor, shared = map(
+            int, (certificate.parts, certificate.factor, certificate.shared)
+        )
+        demand(factor >= 1 and 0 <= shared < len(certificate.keys), "factor", "out of range")
+        demand(parts >= 1, "parts", "out of range")
+        count, split = len(certificate.rows), parts > 1
+        reason = "its axes are not the rows and a block of keys"
+        demand(kinds == [0] * (count + split) + [2], "block", reason)
         values, pairs = {}, zip(axes, certificate.rows, certificate.rows_extents, strict=False)
         for axis, row, extent in pairs:
             same_extent = self._same(axis.dom.extent, extent)
@@ -47,10 +53,13 @@ class StepChecker(StageChecker):
             values[handle(axis.var)] = self.point(row, extent)
         number = self.field.atom(BLOCK)
         values[handle(axes[-1].var)] = number
-        factor, shared = int(certificate.factor), int(certificate.shared)
-        demand(factor >= 1 and 0 <= shared < len(certificate.keys), "factor", "out of range")
         extents = certificate.keys_extents
-        self._check_blocks(axes[-1].dom.extent, extents[shared], factor)
+        # Parts of as many blocks each, one after the other: each key is in one of them.
+        self._check_blocks(axes[-1].dom.extent, extents[shared], factor * parts)
+        if split:
+            same_extent = self._same(axes[count].dom.extent, prim.IntImm(axes[count].var.ty, parts))
+            demand(same_extent, "parts", f"'{axes[count].var.name}' has another extent")
+            values[handle(axes[count].var)] = self.field.atom(PART)
         serial = [
             loop
             for loop in self.fused.loops
@@ -58,32 +67,69 @@ class StepChecker(StageChecker):
         ]
         kept = all(loop.kind == tirx.ForKind.SERIAL for loop in serial)
         demand(kept, "block", "the loop over blocks of keys is not serial")
-        every = self.field.mul(number, self.field.literal(factor))
-        for place, extent in enumerate(extents):
-            if place != shared:
-                every = self.field.mul(every, self._terms().number(extent))
-        self.count = every
-        after = self.field.mul(self.field.add(number, self.field.one), self.field.literal(factor))
-        limit = extents[shared]
-        if not (isinstance(limit, prim.IntImm) and int(limit) % factor == 0):
-            after = self.field.extremum("min", [after, self._terms().number(limit)])
-        for place, extent in enumerate(extents):
-            if place != shared:
-                after = self.field.mul(after, self._terms().number(extent))
-        self.total = after
+        blocks = self._terms().number(axes[-1].dom.extent)
+        self._count_keys(number, blocks)
+        if split:
+            number = self.field.add(self.field.mul(self.field.atom(PART), blocks), number)
         known = {handle(param) for param in self.functions[0].params}
         known |= set(self.trees[0].allocated())
-        loop = Loop(self.program, values, shared, factor, number, self.names, list(extents), known)
-        for place, proof in enumerate(certificate.stages):
-            indices = [self._terms().number(index) for index in proof.indices]
-            key = handle(proof.state)
-            fresh = key not in loop.states and (
-                key not in known or same(proof.state, proof.accumulator)
+        loop = Loop(
+            self.program, values, shared, factor, parts, number, self.names, list(extents), known
+        )
+        self._name_states(loop)
+        return loop
+
+    def _name_states(self, loop: Loop) -> None:
+        """Note where each state is, and that no two of them are in one place."""
+        seen: set[int] = set()
+        for place, proof in enumerate(self.certificate.stages):
+            claim, key = f"stages[{place}]", handle(proof.state)
+            fresh = key not in seen and (
+                key not in loop.known or same(proof.state, proof.accumulator)
             )
-            demand(fresh, f"stages[{place}].state", "it is another buffer of the program")
+            demand(fresh, f"{claim}.state", "it is another buffer of the program")
+            seen.add(key)
+            indices = self.element(place)
+            split = loop.parts > 1
+            demand((proof.part_state is not None) == split, f"{claim}.part_state", "not of parts")
+            if split:
+                key = handle(proof.part_state)
+                fresh = key not in seen and key not in loop.known
+                demand(fresh, f"{claim}.part_state", "it is another buffer of the program")
+                seen.add(key)
+                indices = [self.field.atom(PART), *indices]
             axes = [variable(axis) for axis in proof.axes]
             loop.states[key] = indices, ("state", place), axes
-        return loop
+
+    def element(self, place: int) -> list[Ratio]:
+        """Return the indices of a stage's result."""
+        return [self._terms().number(index) for index in self.certificate.stages[place].indices]
+
+    def _count_keys(self, number: Ratio, blocks: Ratio) -> None:
+        """Note how many keys of its part are before a block, with it, and in all of the part."""
+        field, certificate = self.field, self.certificate
+        factor, parts = field.literal(int(certificate.factor)), int(certificate.parts)
+        limit = certificate.keys_extents[certificate.shared]
+        together = int(certificate.factor) * parts
+        whole = isinstance(limit, prim.IntImm) and int(limit) % together == 0
+        last = self._terms().number(limit)
+        size = field.mul(blocks, factor)
+        before = field.mul(number, factor)
+        after = field.mul(field.add(number, field.one), factor)
+        if parts == 1:
+            # Each block has a key.
+            after = after if whole else field.extremum("min", [after, last])
+        elif not whole:
+            left = field.sub(last, field.mul(field.atom(PART), size))
+            before, after, size = (
+                field.extremum("max", [field.extremum("min", [each, left]), field.zero])
+                for each in (before, after, size)
+            )
+        for place, extent in enumerate(certificate.keys_extents):
+            if place != certificate.shared:
+                more = self._terms().number(extent)
+                before, after, size = (field.mul(each, more) for each in (before, after, size))
+        self.count, self.total, self.in_part = before, after, size
 
     def _check_blocks(self, found: Any, extent: Any, factor: int) -> None:
         """Prove that there are as many blocks as hold all keys, and no more."""
@@ -110,7 +156,11 @@ class StepChecker(StageChecker):
             claim = f"stages[{place}].state_init"
             values = self._at_axes(loop, nest, place, claim)
             found = loop.terms(values).number(nest.store.value)
-            demand(self.field.equal(found, self.stages[place].state_init), claim, "not in T.init")
+            stage = self.stages[place]
+            # A sum's own start counts once; a maximum may start from it in every part.
+            again = loop.parts == 1 or stage.monoid in ("max", "min")
+            right = stage.state_init if again else self.field.zero
+            demand(self.field.equal(found, right), claim, "not in T.init")
             self._check_element(loop, nest, place, values, claim)
         demand(not left, "block", "T.init leaves a state without a start")
 
@@ -130,7 +180,8 @@ class StepChecker(StageChecker):
         self, loop: Loop, nest: Nest, place: int, values: dict[int, Ratio], claim: str
     ) -> None:
         indices = [loop.terms(values).number(index) for index in nest.store.indices]
-        key = handle(self.certificate.stages[place].state)
+        proof = self.certificate.stages[place]
+        key = handle(proof.state if loop.parts == 1 else proof.part_state)
         demand(self._equal(indices, loop.states[key][0]), claim, "another element of the state")
 
     def _check_step(self, loop: Loop, pending: list[Nest], place: int) -> list[Nest]:
@@ -176,6 +227,9 @@ class StepChecker(StageChecker):
         """Prove what the accumulator of a step starts from."""
         stage, claim = self.stages[place], f"{self.stages[place].claim}.correction"
         if nest.start is not None:
+            # Of one part, every block has a key.
+            runs = loop.parts == 1 or not nest.conditions
+            demand(runs, claim, "a block without keys starts from nothing")
             starts = nest.start
             own = [loop.terms(at).number(index) for index in starts.indices]
             demand(self._equal(own, indices), claim, "it starts another element")
