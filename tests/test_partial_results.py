@@ -231,7 +231,7 @@ def test_bind_of_other_loops_and_of_identities_is_tvms() -> None:
 
 
 def test_an_accumulator_that_is_local_is_left_to_tvm() -> None:
-    """TVM gives the sum the memory of the accumulator, to which every thread would add the start."""
+    """TVM gives the sum its memory, to which every thread would add the start."""
     sch = Schedule(workloads.matmul(6, 5, KEYS, activation="relu"))
     sch.fuse_reduction_epilogue("matmul")
     sch.set_scope("matmul", 0, "local")
