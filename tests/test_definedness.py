@@ -49,6 +49,15 @@ OPERANDS = {
         'T.Cast("float32", T.Cast("int64", C[vj]) + T.Cast("int64", C[vj]))',
     ),
     "an overflow in an index": ("G[T.min(T.max(vj + n, 0), 15)]", "G[T.min(T.max(n, 0), 15)]"),
+    # As whole numbers both are inside.
+    "an overflow that is divided": (
+        "G[T.floordiv(vj * 178956971, 178956972)]",
+        "G[T.floordiv(vj * 134217727, 134217728)]",
+    ),
+    "an overflow that is compared": (
+        "G[T.min(vj * 178956971, 15)]",
+        "G[T.min(vj * 134217728, 15)]",
+    ),
     # The overflow beside the division must not hide it.
     "a divisor in an index": (
         "G[T.floormod(n * n + T.truncdiv(1000, n), 16)]",

@@ -167,6 +167,20 @@ UNDEFINED: dict[str, tuple[Finish, str]] = {
         ),
         "the index may be out of bounds",
     ),
+    "index that overflows and is divided": (
+        lambda x, C, I, F, S, i, j: if_then_else(
+            j < 3, x + S[T.floordiv(j * 715827883, 2000000000)], 0
+        ),
+        "the index may be out of bounds",
+    ),
+    "index that overflows and is compared": (
+        lambda x, C, I, F, S, i, j: if_then_else(j < 3, x + S[T.min(j * 715827883, 2)], 0),
+        "the index may be out of bounds",
+    ),
+    "divisor that overflows": (
+        lambda x, C, I, F, S, i, j: if_then_else(j < 3, x + truncdiv(7, (j + 1) * 1073741824), 0),
+        "the divisor may be 0",
+    ),
     "converted literal as an index": (
         lambda x, C, I, F, S, i, j: if_then_else(C[j] > 0, x + S[literal(3.5)], 0),
         "the index may be out of bounds",
@@ -244,6 +258,9 @@ DEFINED: dict[str, Finish] = {
     ),
     "converted literal as an index": lambda x, C, I, F, S, i, j: if_then_else(
         C[j] > 0, x + S[literal(2.5)], 0
+    ),
+    "index that is divided": lambda x, C, I, F, S, i, j: if_then_else(
+        C[j] != 0, x + S[T.floordiv(j * 268435456, 805306368)], 0
     ),
     "converted literal as a divisor": lambda x, C, I, F, S, i, j: if_then_else(
         C[j] > 0, x + truncdiv(C[j], literal(-2.5)), 0

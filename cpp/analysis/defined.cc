@@ -123,6 +123,7 @@ class DefinednessProof {
     auto type = RangeOfType(dtype);
     if (!type) return std::nullopt;
     if (result && result->Within(*type)) return result;
+    wraps_ = true;
     if (dtype.bits < 32) return type;
     return Fail(expr, "it may overflow " + DTypeStr(dtype));
   }
@@ -199,8 +200,7 @@ class DefinednessProof {
     auto bound = As<IntImm>(extent);
     auto range = Visit(index);
     if (range && bound && range->Within(Interval{0, bound->value() - 1})) return true;
-    // Of axes and sizes alone TVM's analyzer knows more. Index arithmetic does not overflow where
-    // the index is in its buffer: every program with symbolic shapes rests on that.
+    // Of axes and sizes alone TVM's analyzer knows more. It takes them for whole numbers.
     if (!IsPlainIndex(index, extent)) return false;
     partial.reset();
     Expr from = CallGlobal(Fn::GreaterEqual, index, MakeInt(0, index), nullptr).cast<Expr>();
@@ -208,32 +208,47 @@ class DefinednessProof {
     return Follows(from) && Follows(to);
   }
 
-  // Whether an index is made of axes, sizes and literals, by operations that may overflow, but have
-  // a result at every point.
-  bool IsPlainIndex(const Expr& index, const Expr& extent) const {
+  // Whether an index is made of axes, sizes and literals, by operations that have a result at every
+  // point, and is in its buffer if the whole number is: sums and products that overflow wrap back.
+  bool IsPlainIndex(const Expr& index, const Expr& extent) {
     if (As<IntImm>(index)) return true;
     if (As<Var>(index)) return sizes_.count(index.get()) > 0 || UsesAny(extent, {index.get()});
     if (auto cast = As<Cast>(index)) {
       DLDataType to = DTypeOf(index), from = DTypeOf(cast->value());
       bool widens = to.code == kDLInt && from.code == kDLInt && to.bits >= from.bits;
-      return widens && IsPlainIndex(cast->value(), extent);
+      return widens && IsPlainOperand(cast->value(), extent);
     }
     if (auto operands = Divided(index)) {
       auto divisor = As<IntImm>(operands->second);
-      return divisor && divisor->value() > 0 && IsPlainIndex(operands->first, extent);
+      return divisor && divisor->value() > 0 && IsPlainOperand(operands->first, extent);
     }
     switch (index.kind()) {
       case NodeKind::kAdd:
       case NodeKind::kSub:
-      case NodeKind::kMul:
+      case NodeKind::kMul: {
+        auto [a, b] = *ir::Operands(index);
+        return IsPlainIndex(a, extent) && IsPlainIndex(b, extent);
+      }
       case NodeKind::kMax:
       case NodeKind::kMin: {
         auto [a, b] = *ir::Operands(index);
-        return IsPlainIndex(a, extent) && IsPlainIndex(b, extent);
+        return IsPlainOperand(a, extent) && IsPlainOperand(b, extent);
       }
       default:
         return false;
     }
+  }
+
+  // A part of an index that is divided, compared or converted: what it wraps around to would be
+  // another number there.
+  bool IsPlainOperand(const Expr& part, const Expr& extent) {
+    if (!IsPlainIndex(part, extent)) return false;
+    auto before = partial;
+    partial.reset();
+    wraps_ = false;
+    Visit(part);
+    partial = before;
+    return !wraps_;
   }
 
   // Whether a condition holds wherever all of those hold that lead here.
@@ -325,6 +340,8 @@ class DefinednessProof {
   }
 
   Undefined looks_for_;
+  // Whether the result of an operation may be cut to its type.
+  bool wraps_ = false;
   Prover prover_;
   // The axes, and what their ranges are made of.
   VarSet sizes_;

@@ -211,7 +211,7 @@ class _Known:
 
     def _defined(self, need: Need) -> bool:
         """Whether an operation is proved to be defined under its conditions."""
-        if need.condition is not None and self.values.subject.domain.holds(need.condition):
+        if need.condition is not None and self.values.subject.domain.holds(need.condition()):
             return True
         if self.ranges.defined(need):
             return True

@@ -6,11 +6,15 @@ room for it; signed and unsigned sums, differences and products of 32 and 64 bit
 they do not wrap around, since TVM marks them so for LLVM. Calls are defined where this module
 knows it.
 
-Index arithmetic, which is made of axes and sizes alone, is assumed not to wrap around.
+Index arithmetic, which is made of axes and sizes alone, is that of whole numbers where only sums,
+differences and products follow: an index that is inside its buffer as a whole number wraps back
+into it. A part that is divided, compared or converted must not wrap around.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +48,51 @@ _GUARDS = (prim.Select, prim.And, prim.Or)
 _TOTAL = {*FLOAT_FUNCTIONS, "isnan", "isinf", "isfinite", "fmod", "ldexp", "reinterpret"}
 _DIVISIONS = (prim.Div, prim.Mod, prim.FloorDiv, prim.FloorMod)
 _SHIFTS = (prim.LShift, prim.RShift)
+_RING = (prim.Add, prim.Sub, prim.Mul)
+
+Condition = Callable[[], Any]
+
+
+def _exactly(condition: Any, index: Any = None) -> Condition:
+    """Return a condition on an index, or on numbers, and that they do not wrap around on the way.
+
+    Callers make it only where they need it.
+    """
+
+    def make() -> Any:
+        parts = _do_not_wrap(condition, True) if index is None else _do_not_wrap(index, False)
+        return functools.reduce(prim.And, parts, condition)
+
+    return make
+
+
+def _do_not_wrap(index: Any, compared: bool) -> Iterator[Any]:
+    """Yield the conditions under which the parts of an index are what they are as whole numbers.
+
+    Parameters
+    ----------
+    index : tvm.ir.Expr
+        Expression of axes and sizes.
+    compared : bool
+        Whether its own operation must not wrap around.
+    """
+    # In 64 bits a domain is enumerated as the machine computes it.
+    if compared and isinstance(index, _RING) and str(index.ty.dtype) == "int32":
+        lowest, numbers = prim.IntImm("int64", -(1 << 31)), prim.IntImm("int64", 1 << 32)
+        yield in_range(_widened(index), lowest, numbers)
+    compared = compared or not isinstance(index, _RING)
+    for part in ("a", "b", "value"):
+        if not isinstance(index, prim.IntImm) and hasattr(index, part):
+            yield from _do_not_wrap(getattr(index, part), compared)
+
+
+def _widened(index: Any) -> Any:
+    """Return an index with its sums, differences and products in 64 bits."""
+    if isinstance(index, prim.IntImm):
+        return prim.IntImm("int64", index.value)
+    if isinstance(index, _RING):
+        return type(index)(_widened(index.a), _widened(index.b))
+    return prim.Cast("int64", index)
 
 
 def has_guard(store: Stored) -> bool:
@@ -94,8 +143,8 @@ class Need:
         The conditions under which it is evaluated, outermost first.
     expr : Expr or Stored
         The expression, or the store.
-    condition : Expr or None
-        When it is defined, where that depends on axes and sizes alone.
+    condition : Callable or None
+        Returns when it is defined, where that depends on axes and sizes alone.
     """
 
     kind: str
@@ -103,7 +152,7 @@ class Need:
     detail: str
     path: tuple[Guard, ...]
     expr: Any
-    condition: Any = None
+    condition: Condition | None = None
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -239,18 +288,19 @@ class Needs(TermExpressions):
             if known not in (None, 0, -1):
                 return
             zero = prim.IntImm(type.name, 0)
-            self._need("divisor", (b,), "", expr, prim.NE(operands[1], zero) if index else None)
+            nonzero = prim.NE(operands[1], zero)
+            self._need("divisor", (b,), "", expr, _exactly(nonzero) if index else None)
             if type.kind == "i":
                 lowest, minus = prim.IntImm(type.name, type.low), prim.IntImm(type.name, -1)
                 either = prim.Or(prim.NE(operands[0], lowest), prim.NE(operands[1], minus))
-                self._need("quotient", (a, b), "", expr, either if index else None)
+                self._need("quotient", (a, b), "", expr, _exactly(either) if index else None)
         elif name in ("shl", "shr"):
             if known is not None and 0 <= known < type.bits:
                 return
             inside = in_range(
                 operands[1], prim.IntImm(type.name, 0), prim.IntImm(type.name, type.bits)
             )
-            self._need("shift", (b,), "", expr, inside if index else None)
+            self._need("shift", (b,), "", expr, _exactly(inside) if index else None)
         elif self.wraps and name in ("add", "sub", "mul") and type.bits >= 32 and not index:
             ordered = (a, b) if name == "sub" or a.term.number <= b.term.number else (b, a)
             self._need("wrap", ordered, name, expr)
@@ -277,7 +327,8 @@ class Needs(TermExpressions):
             return
         condition = None
         if self.is_index(index):
-            condition = in_range(index, prim.IntImm(index.ty.dtype, 0), extent)
+            inside = in_range(index, prim.IntImm(index.ty.dtype, 0), extent)
+            condition = _exactly(inside, index)
         length = self.term(extent)
         constant = self.table.constant(length)
         if constant is not None:
@@ -286,7 +337,12 @@ class Needs(TermExpressions):
         self.needs.append(Need("inside", (term, length), "", self.path, expr, condition))
 
     def _need(
-        self, kind: str, operands: tuple[Any, ...], detail: str, expr: Any, condition: Any = None
+        self,
+        kind: str,
+        operands: tuple[Any, ...],
+        detail: str,
+        expr: Any,
+        condition: Condition | None = None,
     ) -> None:
         if not self._quiet:
             terms = tuple(operand.term for operand in operands)
