@@ -102,9 +102,13 @@ def provenance(name: str) -> dict[str, Any]:
 
 
 def commit(root: Path = ROOT) -> str:
-    """Return the commit of the working tree, with "-dirty" where it has changes."""
+    """Return the commit of the working tree, with "-dirty" where it has changes.
+
+    Other results, which one run writes after another, change nothing that is measured.
+    """
     try:
-        return _git(root, "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*").strip()
+        changed = _git(root, "status", "--porcelain", "-uno", "--", ".", ":!benchmarks/results")
+        return _git(root, "rev-parse", "HEAD").strip() + ("-dirty" if changed.strip() else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
 

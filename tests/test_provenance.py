@@ -99,8 +99,12 @@ def test_results_of_which_nothing_can_be_said_are_listed(
 
 
 def test_the_commit_of_a_tree_with_changes_says_so(repository: Path) -> None:
+    git(repository, "add", ".")
+    git(repository, "commit", "--quiet", "-m", "results")
     head = git(repository, "rev-parse", "HEAD")
     assert provenance.commit(repository) == head
+    record(repository, {"commit": head, "depends_on": ["other"]})
+    assert provenance.commit(repository) == head, "other results are not what is measured"
     (repository / "code" / "a.py").write_text("a = 3\n")
     assert provenance.commit(repository) == f"{head}-dirty"
     record(repository, {"commit": f"{head}-dirty", "depends_on": ["other"]})
