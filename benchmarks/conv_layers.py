@@ -18,42 +18,28 @@ call beside the kernel, except ONNX Runtime, which counts the kernel only.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
-import json
-import math
-import os
-import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+import layers
 import numpy as np
 import torch
-from fusion import conditions
-from models import versions
+from layers import ONNX, OURS, Timer, compare, our_timer, run
 from models_transformers import ARCHITECTURES
-from primitive import in_turns, progress, ratio, to_json
-from provenance import provenance
+from primitive import ratio
 from torch import nn
 
 import fuse_epilogue
 from fuse_epilogue.schedules import host
 
-RESULTS = Path(__file__).resolve().parent / "results" / "conv_layers.json"
-OURS, WINOGRAD, ONEDNN, ONNX = "ours", "ours, Winograd", "oneDNN", "ONNX Runtime"
+WINOGRAD, ONEDNN = "ours, Winograd", "oneDNN"
 TOLERANCE = 1e-5  # of the largest result
-TURNS = 15
-SAMPLE_S = 0.005
-
-#: Runs a layer a number of times and returns the seconds of each run.
-Timer = Callable[[int], list[float]]
 
 
 @dataclass(frozen=True)
@@ -126,18 +112,7 @@ def of_us(module: nn.Module, x: torch.Tensor, winograd: bool = False) -> tuple[n
     compiled = fuse_epilogue.compile(
         _ChannelsLast(module).eval(), host(1), example_inputs=(nhwc,), winograd=winograd
     )
-    result = compiled(nhwc).permute(0, 3, 1, 2).numpy()
-
-    def timed(count: int) -> list[float]:
-        seconds = []
-        for _ in range(count):
-            rows = compiled.profile(nhwc, repeats=1).functions
-            seconds.append(
-                sum(row.measured_s for row in rows if not row.name.startswith("transpose"))
-            )
-        return seconds
-
-    return result, timed
+    return compiled(nhwc).permute(0, 3, 1, 2).numpy(), our_timer(compiled, nhwc)
 
 
 class _ChannelsLast(nn.Module):
@@ -176,44 +151,12 @@ def of_onednn(module: nn.Module, x: torch.Tensor) -> tuple[np.ndarray, Timer]:
 
 
 def of_onnx_runtime(module: nn.Module, x: torch.Tensor) -> tuple[np.ndarray, Timer]:
-    """The node of the convolution, by ONNX Runtime's profiler."""
-    import onnxruntime
-
+    """The node of the convolution."""
     with contextlib.redirect_stdout(sys.stderr), contextlib.redirect_stderr(io.StringIO()):
         program = torch.onnx.export(module, (x,), dynamo=True, verbose=False)
     file = io.BytesIO()
     program.save(file)
-
-    def session(profile: str | None) -> Any:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-        options.log_severity_level = 3
-        if profile is not None:
-            options.enable_profiling, options.profile_file_prefix = True, profile
-        return onnxruntime.InferenceSession(
-            file.getvalue(), options, providers=["CPUExecutionProvider"]
-        )
-
-    plain = session(None)
-    feed = {plain.get_inputs()[0].name: x.numpy()}
-
-    def timed(count: int) -> list[float]:
-        with tempfile.TemporaryDirectory() as folder:
-            profiled = session(str(Path(folder) / "profile"))
-            for _ in range(count + 1):
-                profiled.run(None, feed)
-            events = json.loads(Path(profiled.end_profiling()).read_text())
-        durations = [
-            event["dur"] * 1e-6
-            for event in events
-            if event.get("cat") == "Node"
-            and event["name"].endswith("_kernel_time")
-            and "Conv" in event["args"].get("op_name", "")
-        ]
-        return durations[-count:]
-
-    return plain.run(None, feed)[0], timed
+    return layers.of_onnx_runtime(file.getvalue(), x.numpy(), lambda name: "Conv" in name)
 
 
 PARTIES: dict[str, Callable[..., tuple[np.ndarray, Timer]]] = {
@@ -229,90 +172,33 @@ def measure(layer: Layer, turns: int) -> dict[str, Any]:
     torch.manual_seed(0)
     module, x = layer.module(), torch.randn(layer.shape)
     with torch.no_grad():
-        expected = module(x).numpy().astype("float64")
+        expected = module(x).numpy()
         made = {
             name: make(module, x)
             for name, make in PARTIES.items()
             if name != WINOGRAD or layer.winograd
         }
-    differences = {
-        name: float(np.abs(result - expected).max() / np.abs(expected).max())
-        for name, (result, _) in made.items()
-    }
-    for name, difference in differences.items():
-        if not difference <= TOLERANCE:
-            raise RuntimeError(f"{layer.name}: {name} is {difference:.1e} off")
-    counts = {}
-    for name, (_, timed) in made.items():
-        counts[name] = max(1, min(200, round(SAMPLE_S / max(min(timed(3)), 1e-6))))
-    by_party = {name: partial(timed, counts[name]) for name, (_, timed) in made.items()}
-    samples = in_turns(by_party, turns)
-    medians = {name: statistics.median(each) for name, each in samples.items()}
-    best = min((ONEDNN, ONNX), key=medians.__getitem__)
-    allowed = {"winograd/best": ratio(samples, WINOGRAD, best)} if WINOGRAD in made else {}
-    return allowed | {
-        "parties": {name: {"difference": each} for name, each in differences.items()},
-        "median_s": medians,
-        "best": best,
-        "ours/best": ratio(samples, OURS, best),
-        "samples_s": {p: [float(f"{t:.4g}") for t in times] for p, times in samples.items()},
-    }
+    row, samples = compare(layer.name, made, expected, TOLERANCE, turns, (ONEDNN, ONNX))
+    if WINOGRAD in made:
+        row["winograd/best"] = ratio(samples, WINOGRAD, row["best"])
+    return row
 
 
-def main() -> None:
-    """Measure the layers that were asked for."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument(
-        "--only", action="append", metavar="NAME", help="layers whose names begin so; no file"
-    )
-    parser.add_argument("--turns", type=int, default=TURNS)
-    args = parser.parse_args()
-    os.environ.setdefault("TVM_NUM_THREADS", "1")
-    torch.set_num_threads(1)
-    report: dict[str, Any] = conditions(host(1), 1) | {
-        "benchmark": "conv_layers",
-        **provenance("conv_layers"),
-        "threads": [1],
-        "turns": args.turns,
-    }
-    report["versions"] |= versions()
-    layers = {
+def all_layers() -> dict[str, Layer]:
+    """Return the convolutions of all networks, by name."""
+    return {
         layer.name: layer
         for name in ("ResNet-50", "MobileNetV2", "ConvNeXt-T")
         for layer in layers_of(name)
     }
-    rows: dict[str, dict[str, Any]] = {}
-    ratios: dict[str, list[float]] = {"dense": [], "depthwise": []}
-    allowed: list[float] = []
-    for name, layer in layers.items():
-        if args.only and not name.startswith(tuple(args.only)):
-            continue
-        progress(name)
-        row = measure(layer, args.turns)
-        progress()
-        rows[name] = {"1": row}
-        median = row["ours/best"]["median"]
-        ratios["depthwise" if layer.depthwise else "dense"].append(median)
-        times = "  ".join(f"{p} {each * 1e6:8.1f} us" for p, each in row["median_s"].items())
-        print(f"{name:32} {times}   {median:.3f} of {row['best']}", flush=True)
-        if "winograd/best" in row:
-            allowed.append(row["winograd/best"]["median"])
-            print(f"{'':32} {WINOGRAD} {allowed[-1]:.3f} of {row['best']}", flush=True)
-    report["geometric_mean_of_ours/best"] = {
-        family: {"1": math.exp(statistics.mean(map(math.log, each)))}
-        for family, each in ratios.items()
-        if each
-    }
-    for family, means in report["geometric_mean_of_ours/best"].items():
-        print(f"geometric mean of ours/best, {family}: {means['1']:.3f}")
-    if allowed:
-        mean = math.exp(statistics.mean(map(math.log, allowed)))
-        report["geometric_mean_of_winograd/best"] = {"dense, 3x3": {"1": mean}}
-        print(f"geometric mean of winograd/best, 3x3: {mean:.3f}")
-    report["models"] = rows
-    if not args.only:
-        RESULTS.write_text(to_json(report))
+
+
+def families(layer: Layer) -> dict[str, str]:
+    """Return of which layers means of the ratios are taken."""
+    allowed = {"winograd/best": "dense, 3x3"} if layer.winograd else {}
+    return {"ours/best": "depthwise" if layer.depthwise else "dense", **allowed}
 
 
 if __name__ == "__main__":
-    main()
+    torch.set_num_threads(1)
+    run("conv_layers", __doc__, all_layers, measure, families)

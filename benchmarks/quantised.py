@@ -19,39 +19,21 @@ both, without transposes at the ends. What to read: `ours/best`, as in `models.p
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
-import os
-import statistics
-import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import Any
 
+import layers
 import numpy as np
-import onnxruntime
-from fusion import conditions
-from models import versions
+from layers import ONNX, OURS, Timer, compare, our_timer, run
 from onnx import TensorProto, helper, numpy_helper
-from primitive import in_turns, progress, ratio, to_json
-from provenance import provenance
 from tvm import ir, relax
 
 import fuse_epilogue
 from fuse_epilogue.schedules import host
 
-RESULTS = Path(__file__).resolve().parent / "results" / "quantised.json"
-OURS, ONNX = "ours", "ONNX Runtime"
-TURNS = 15
-SAMPLE_S = 0.005
 ZERO_POINT = 128  # of results of 8 bits
 TYPES = {"u8": "uint8", "s8": "int8", "f32": "float32"}
-
-#: Runs a layer a number of times and returns the seconds of each run.
-Timer = Callable[[int], list[float]]
 
 
 @dataclass(frozen=True)
@@ -261,50 +243,13 @@ def of_us(layer: Layer, x: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, Timer
     """The functions of the compiled layer that are no conversions of its layout."""
     program = onnx_model(layer, w) if layer.form == "dynamic" else relax_module(layer, w)
     compiled = fuse_epilogue.compile(program, host(1))
-    result = compiled(x)
-
-    def timed(count: int) -> list[float]:
-        seconds = []
-        for _ in range(count):
-            rows = compiled.profile(x, repeats=1).functions
-            seconds.append(
-                sum(row.measured_s for row in rows if not row.name.startswith("transpose"))
-            )
-        return seconds
-
-    return np.asarray(result), timed
+    return np.asarray(compiled(x)), our_timer(compiled, x)
 
 
 def of_onnx_runtime(layer: Layer, x: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, Timer]:
-    """The nodes, by ONNX Runtime's profiler."""
-    text = onnx_model(layer, w).SerializeToString()
-
-    def session(profile: str | None) -> Any:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-        options.log_severity_level = 3
-        if profile is not None:
-            options.enable_profiling, options.profile_file_prefix = True, profile
-        return onnxruntime.InferenceSession(text, options, providers=["CPUExecutionProvider"])
-
-    def timed(count: int) -> list[float]:
-        with tempfile.TemporaryDirectory() as folder:
-            profiled = session(str(Path(folder) / "profile"))
-            for _ in range(count + 1):
-                profiled.run(None, {"x": x})
-            events = json.loads(Path(profiled.end_profiling()).read_text())
-        nodes = [
-            event
-            for event in events
-            if event.get("cat") == "Node" and event["name"].endswith("_kernel_time")
-        ]
-        kept = [node for node in nodes if node["args"].get("op_name") != "Transpose"]
-        size = len(kept) // (count + 1)
-        runs = [kept[at : at + size] for at in range(size, len(kept), size)]
-        return [sum(node["dur"] for node in run) * 1e-6 for run in runs]
-
-    return session(None).run(None, {"x": x})[0], timed
+    """The nodes that are no transposes."""
+    model = onnx_model(layer, w).SerializeToString()
+    return layers.of_onnx_runtime(model, x, lambda name: name != "Transpose")
 
 
 PARTIES = {OURS: of_us, ONNX: of_onnx_runtime}
@@ -313,76 +258,20 @@ PARTIES = {OURS: of_us, ONNX: of_onnx_runtime}
 # ---- The measurement -----------------------------------------------------------------------------
 
 
-def difference(layer: Layer, expected: np.ndarray, result: np.ndarray) -> float:
-    """Return the largest difference, as a part of the largest result."""
-    largest = np.abs(expected.astype("float64")).max()
-    return float(np.abs(result.astype("float64") - expected).max() / largest)
-
-
 def measure(layer: Layer, turns: int) -> dict[str, Any]:
     """Compare the parties' results and time them in turns."""
     x, w = layer.arrays()
     made = {name: make(layer, x, w) for name, make in PARTIES.items()}
     expected = layer.sums(x, w) if layer.form == "sums" else made[ONNX][0]
     tolerance = 1e-6 if layer.form == "dynamic" else 0.0
-    differences = {name: difference(layer, expected, y) for name, (y, _) in made.items()}
-    for name, each in differences.items():
-        if not each <= tolerance:
-            raise RuntimeError(f"{layer.name}: {name} is {each:.1e} off")
-    counts = {}
-    for name, (_, timed) in made.items():
-        counts[name] = max(1, min(200, round(SAMPLE_S / max(min(timed(3)), 1e-6))))
-    by_party = {name: partial(timed, counts[name]) for name, (_, timed) in made.items()}
-    samples = in_turns(by_party, turns)
-    medians = {name: statistics.median(each) for name, each in samples.items()}
-    return {
-        "parties": {name: {"difference": each} for name, each in differences.items()},
-        "median_s": medians,
-        "best": ONNX,
-        "ours/best": ratio(samples, OURS, ONNX),
-        "samples_s": {p: [float(f"{t:.4g}") for t in times] for p, times in samples.items()},
-    }
-
-
-def main() -> None:
-    """Measure the layers that were asked for."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument(
-        "--only", action="append", metavar="NAME", help="layers whose names begin so; no file"
-    )
-    parser.add_argument("--turns", type=int, default=TURNS)
-    args = parser.parse_args()
-    os.environ.setdefault("TVM_NUM_THREADS", "1")
-    report: dict[str, Any] = conditions(host(1), 1) | {
-        "benchmark": "quantised",
-        **provenance("quantised"),
-        "threads": [1],
-        "turns": args.turns,
-    }
-    report["versions"] |= versions()
-    rows: dict[str, dict[str, Any]] = {}
-    ratios: dict[str, list[float]] = {}
-    for layer in LAYERS:
-        if args.only and not layer.name.startswith(tuple(args.only)):
-            continue
-        progress(layer.name)
-        row = measure(layer, args.turns)
-        progress()
-        rows[layer.name] = {"1": row}
-        median = row["ours/best"]["median"]
-        ratios.setdefault(layer.family, []).append(median)
-        times = "  ".join(f"{p} {row['median_s'][p] * 1e6:8.1f} us" for p in PARTIES)
-        print(f"{layer.name:48} {times}   {median:.3f}", flush=True)
-    report["geometric_mean_of_ours/best"] = {
-        family: {"1": math.exp(statistics.mean(map(math.log, each)))}
-        for family, each in ratios.items()
-    }
-    for family, means in report["geometric_mean_of_ours/best"].items():
-        print(f"geometric mean of ours/best, {family}: {means['1']:.3f}")
-    report["models"] = rows
-    if not args.only:
-        RESULTS.write_text(to_json(report))
+    return compare(layer.name, made, expected, tolerance, turns, (ONNX,))[0]
 
 
 if __name__ == "__main__":
-    main()
+    run(
+        "quantised",
+        __doc__,
+        lambda: {layer.name: layer for layer in LAYERS},
+        measure,
+        lambda layer: {"ours/best": layer.family},
+    )
