@@ -97,7 +97,9 @@ def compare(func: Any, constants: set[int], seed: int, threads: int = 1) -> None
     """Compare with the unscheduled function and, in float64, exactly."""
     program = read_program(func)
     assert program is not None
-    scheduled = contraction.schedule(program, host(threads), threads, frozenset(constants))
+    scheduled = next(
+        contraction.alternatives(program, host(threads), threads, frozenset(constants)), None
+    )
     assert scheduled is not None
     assert scheduled.kind == "contraction"
     assert set(scheduled.packing) <= constants
@@ -154,7 +156,9 @@ def test_innermost_loops_keep_sums_in_registers(name: str) -> None:
     target = Target({"kind": "llvm", "mcpu": "core-avx2", "mtriple": "x86_64-linux-gnu"})
     program = read_program(make())
     assert program is not None
-    scheduled = contraction.schedule(program, target, 1, frozenset({1} if constant else ()))
+    scheduled = next(
+        contraction.alternatives(program, target, 1, frozenset({1} if constant else ())), None
+    )
     assert scheduled is not None
     func = with_vector_functions(scheduled.func).with_attr("global_symbol", "main")
     loops = innermost_loops(assembly(func, target))

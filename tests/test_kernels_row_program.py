@@ -60,7 +60,7 @@ def run(func: Any, like: Any, arrays: list[np.ndarray]) -> list[np.ndarray]:
 def scheduled(func: Any, threads: int = 1) -> Any:
     program = read_program(with_branches(func))
     assert program is not None
-    found = row_program.schedule(program, host(threads), threads)
+    found = next(row_program.alternatives(program, host(threads), threads), None)
     assert found is not None
     return with_vector_functions(found.func)
 
@@ -195,7 +195,7 @@ def test_taps_beside_each_other_share_their_loads() -> None:
         if isinstance(node.indices[0], prim.Ramp) and not str(node.source.name).startswith("strid"):
             found.append(str(node))
 
-    made = row_program.schedule(program, host(1))
+    made = next(row_program.alternatives(program, host(1)), None)
     assert made is not None
     tvm_ffi.structural_walk(made.func.body, (TensorLoad, load))
     counts = Counter(found)
@@ -215,6 +215,8 @@ def test_taps_beside_each_other_share_their_loads() -> None:
 )
 def test_short_rows_are_left_to_llvm(rule: Callable[..., Any], length: int, by_llvm: bool) -> None:
     x = te.placeholder((100, length), "float32", "x")
-    found = row_program.schedule(read_program(te.create_prim_func([x, rule(x)])), host(1))
+    found = next(
+        row_program.alternatives(read_program(te.create_prim_func([x, rule(x)])), host(1)), None
+    )
     assert found is not None
     assert ("T.vectorized" not in str(found.func) and "T.Ramp" not in str(found.func)) == by_llvm

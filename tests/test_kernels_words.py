@@ -69,7 +69,7 @@ def instruction_of(found: Any) -> str | None:
 def computed(func: Any, arrays: list[np.ndarray], constants: set[int]) -> np.ndarray:
     program = read_program(func)
     assert program is not None
-    found = contraction.schedule(program, host(1), 1, frozenset(constants))
+    found = next(contraction.alternatives(program, host(1), 1, frozenset(constants)), None)
     assert found is not None
     # On the machine of the tests, whatever it is, instructions may be missing.
     if contraction.machine_of(host(1), 1).instructions:
@@ -152,7 +152,7 @@ def test_other_types_are_not_summed_by_words(change: str) -> None:
     )
     program = read_program(te.create_prim_func([a, b, y]))
     for target in (AVX2, VNNI):
-        found = contraction.schedule(program, target, 1, frozenset({1}))
+        found = next(contraction.alternatives(program, target, 1, frozenset({1})), None)
         assert found is None or instruction_of(found) is None
 
 
@@ -172,15 +172,15 @@ def test_the_instruction_is_that_of_the_types(
     types: tuple[str, str], instruction: str, constants: set[int]
 ) -> None:
     program = read_program(product(61, 72, 200, types))
-    found = contraction.schedule(program, VNNI, 1, frozenset(constants))
+    found = next(contraction.alternatives(program, VNNI, 1, frozenset(constants)), None)
     assert instruction_of(found) == instruction
-    older = contraction.schedule(program, AVX2, 1, frozenset(constants))
+    older = next(contraction.alternatives(program, AVX2, 1, frozenset(constants)), None)
     assert instruction_of(older) == "pmadd"
 
 
 def test_a_range_that_needs_nine_bits_is_summed_in_pairs() -> None:
     program = read_program(product(61, 72, 200, ("uint8", "int8"), zero=True, turned=True))
-    found = contraction.schedule(program, VNNI, 1, frozenset({1}))
+    found = next(contraction.alternatives(program, VNNI, 1, frozenset({1})), None)
     assert instruction_of(found) == "pmadd"
 
 
@@ -199,7 +199,7 @@ def test_the_innermost_loop_has_the_instruction_and_no_stack(
 ) -> None:
     target = x86(mcpu)
     program = read_program(product(61, 72, 200, (kind, "int8")))
-    found = contraction.schedule(program, target, 1, frozenset({1}))
+    found = next(contraction.alternatives(program, target, 1, frozenset({1})), None)
     func = with_vector_functions(found.func).with_attr("global_symbol", "main")
     loops = [body for body in innermost_loops(assembly(func, target)) if instruction in body]
     assert loops
@@ -209,5 +209,5 @@ def test_the_innermost_loop_has_the_instruction_and_no_stack(
 def test_processors_without_the_instruction_compute_single_products() -> None:
     target = Target({"kind": "llvm", "mtriple": "aarch64-linux-gnu"})
     program = read_program(product(17, 40, 33, ("int8", "int8")))
-    found = contraction.schedule(program, target, 1, frozenset({1}))
+    found = next(contraction.alternatives(program, target, 1, frozenset({1})), None)
     assert found is not None and instruction_of(found) is None

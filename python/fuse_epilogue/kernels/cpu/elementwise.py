@@ -53,12 +53,7 @@ CHEAP = 24
 JUMP_CYCLES = 0.35
 
 
-def schedule(
-    program: Program,
-    target: Target,
-    threads: int = 1,
-    constants: frozenset[int] = frozenset(),  # noqa: ARG001 - every kind has the same parameters
-) -> Scheduled | None:
+def schedule(program: Program, target: Target, threads: int = 1) -> Scheduled | None:
     """Schedule a function that reduces nothing.
 
     Parameters
@@ -69,8 +64,6 @@ def schedule(
         Target of kind "llvm".
     threads : int
         Number of threads that parallel loops are made for.
-    constants : frozenset[int]
-        Unused here.
 
     Returns
     -------

@@ -17,28 +17,19 @@ from . import attention, contraction, elementwise, row_program
 Kind = Callable[[Program, Target, int, frozenset[int], bool], Iterator[Scheduled]]
 
 
-def _single(
-    schedule: Callable[[Program, Target, int, frozenset[int]], Scheduled | None],
-) -> Kind:
+def _on_threads(ways: Callable[[Program, Target, int], Iterator[Scheduled]]) -> Kind:
+    """Return a kind for which neither constants nor Winograd's algorithms make a difference."""
+    return lambda program, target, threads, _constants, _winograd: ways(program, target, threads)
+
+
+def _single(schedule: Callable[[Program, Target, int], Scheduled | None]) -> Kind:
     """Return a kind of which there is one way."""
-
-    def ways(
-        program: Program,
-        target: Target,
-        threads: int,
-        constants: frozenset[int],
-        _winograd: bool,
-    ) -> Iterator[Scheduled]:
-        found = schedule(program, target, threads, constants)
-        if found is not None:
-            yield found
-
-    return ways
+    return _on_threads(lambda *asked: filter(None, [schedule(*asked)]))
 
 
 KINDS: tuple[Kind, ...] = (
     _single(attention.schedule),
     contraction.alternatives,
-    row_program.alternatives,
+    _on_threads(row_program.alternatives),
     _single(elementwise.schedule),
 )

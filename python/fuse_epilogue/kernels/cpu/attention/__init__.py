@@ -35,12 +35,7 @@ LEAST_LANES = 4
 FMA_S = 1 / 3e10
 
 
-def schedule(
-    program: Program,
-    target: Target,
-    threads: int = 1,
-    constants: frozenset[int] = frozenset(),  # noqa: ARG001 - every kind has the same parameters
-) -> Scheduled | None:
+def schedule(program: Program, target: Target, threads: int = 1) -> Scheduled | None:
     """Schedule attention.
 
     Parameters
@@ -50,8 +45,6 @@ def schedule(
         Target of kind "llvm".
     threads : int
         Number of threads that the loop over heads and blocks of queries is made for.
-    constants : frozenset[int]
-        Unused here.
 
     Returns
     -------

@@ -33,7 +33,6 @@ __all__ = [
     "constant_operands",
     "machine_of",
     "packed_alike",
-    "schedule",
     "scheduled",
 ]
 
@@ -49,41 +48,6 @@ def machine_of(target: Target, threads: int) -> Machine:
     return Machine(lanes, 16 if few else 32, threads, instructions_of(target))
 
 
-def schedule(
-    program: Program,
-    target: Target,
-    threads: int = 1,
-    constants: frozenset[int] = frozenset(),
-) -> Scheduled | None:
-    """Schedule a function whose only reduction is a sum of products.
-
-    Parameters
-    ----------
-    program : Program
-    target : tvm.target.Target
-        Target of kind "llvm".
-    threads : int
-        Number of threads that parallel loops are made for.
-    constants : frozenset[int]
-        Indices of the parameters that are constants at every call; an operand among them is packed
-        when the module is compiled.
-
-    Returns
-    -------
-    Scheduled or None
-        None if the function is no such contraction.
-
-    Example
-    -------
-    >>> from fuse_epilogue.recognize.stages import read_program
-    >>> from fuse_epilogue.schedules import host
-    >>> from fuse_epilogue.workloads import matmul
-    >>> schedule(read_program(matmul(64, 64, 64, activation="relu")), host(1)).fusion
-    'tail'
-    """
-    return next(alternatives(program, target, threads, constants), None)
-
-
 def alternatives(
     program: Program,
     target: Target,
@@ -91,17 +55,32 @@ def alternatives(
     constants: frozenset[int] = frozenset(),
     winograd: bool = False,
 ) -> Iterator[Scheduled]:
-    """Yield ways to schedule a function, as :func:`schedule`, the fastest by prediction first.
+    """Yield ways to schedule a function whose only reduction is a sum of products.
 
-    Each differs from those before it in more than the size of its tile, or has another tile that is
-    predicted to be nearly as fast.
+    The fastest by prediction comes first. Each differs from those before it in more than the size
+    of its tile, or has another tile that is predicted to be nearly as fast.
 
     Parameters
     ----------
-    program, target, threads, constants
-        As for :func:`schedule`.
+    program : Program
+        There is no way if it is another function.
+    target : tvm.target.Target
+        Target of kind "llvm".
+    threads : int
+        Number of threads that parallel loops are made for.
+    constants : frozenset[int]
+        Indices of the parameters that are constants at every call; an operand among them is packed
+        when the module is compiled.
     winograd : bool
         Whether convolutions may be computed by Winograd's algorithms, which round otherwise.
+
+    Example
+    -------
+    >>> from fuse_epilogue.recognize.stages import read_program
+    >>> from fuse_epilogue.schedules import host
+    >>> from fuse_epilogue.workloads import matmul
+    >>> next(alternatives(read_program(matmul(64, 64, 64, activation="relu")), host(1))).fusion
+    'tail'
     """
     machine = machine_of(target, threads)
     found = list(_plans(program, machine, constants, choose))

@@ -43,7 +43,7 @@ from ..costs import (
 from ..loops import FlatViews, sequence
 from .group import GroupKernel
 
-__all__ = ["alternatives", "predicted_s", "schedule"]
+__all__ = ["alternatives", "predicted_s"]
 
 #: Nodes of a step that combines the halves of a vector: a shuffle and an operation.
 NODES_OF_HALVES = 2
@@ -53,28 +53,20 @@ LEAST_BITS = 256
 NODES_OF_TUPLE = 7
 
 
-def schedule(
-    program: Program,
-    target: Target,
-    threads: int = 1,
-    constants: frozenset[int] = frozenset(),  # noqa: ARG001 - every kind has the same parameters
-) -> Scheduled | None:
-    """Schedule a function of reductions along rows, and elementwise work between them.
+def alternatives(program: Program, target: Target, threads: int = 1) -> Iterator[Scheduled]:
+    """Yield ways to schedule reductions along rows, and elementwise work between them.
+
+    The fastest by prediction comes first. They differ in the length of vectors: the last elements
+    of a row, and the steps in which a vector of sums becomes one, are fewer in shorter ones.
 
     Parameters
     ----------
     program : Program
+        There is no way if it has no reduction, or one that cannot be regrouped.
     target : tvm.target.Target
         Target of kind "llvm".
     threads : int
         Number of threads that parallel loops are made for.
-    constants : frozenset[int]
-        Unused here.
-
-    Returns
-    -------
-    Scheduled or None
-        None if the function has no reduction, or one that cannot be regrouped.
 
     Example
     -------
@@ -83,30 +75,8 @@ def schedule(
     >>> from fuse_epilogue.schedules import host
     >>> x = te.placeholder((7, 33), "float32")
     >>> func = te.create_prim_func([x, topi.nn.softmax(x)])
-    >>> schedule(read_program(func), host(1)).kind
+    >>> next(alternatives(read_program(func), host(1))).kind
     'row program'
-    """
-    return next(alternatives(program, target, threads), None)
-
-
-def alternatives(
-    program: Program,
-    target: Target,
-    threads: int = 1,
-    constants: frozenset[int] = frozenset(),  # noqa: ARG001 - every kind has the same parameters
-    winograd: bool = False,  # noqa: ARG001
-) -> Iterator[Scheduled]:
-    """Yield ways to schedule a function, as :func:`schedule`, the fastest by prediction first.
-
-    They differ in the length of vectors: the last elements of a row, and the steps in which a
-    vector of sums becomes one, are fewer in shorter ones.
-
-    Parameters
-    ----------
-    program, target, threads, constants
-        As for :func:`schedule`.
-    winograd : bool
-        Unused here.
     """
     found = read_row_program(program)
     if found is None:
