@@ -37,7 +37,7 @@ from ...rewrites.prepare import Prepare, prepare
 from ...tir.walk import substitute, uses
 from ...workloads.writer import Writer
 from .match import Found
-from .tiles import declared, fuse_all, is_fixed
+from .tiles import declared, is_fixed, matched_reduction
 
 
 @dataclass(frozen=True)
@@ -90,25 +90,10 @@ class ChannelConv(Found):
 
 
 def find_channel_conv(func: tirx.PrimFunc, prepared: Prepare = prepare) -> ChannelConv | None:
-    """Return the convolution that a function is, None if it is something else.
-
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled.
-    prepared : Callable
-        Prepares it; as :func:`fuse_epilogue.rewrites.prepare.prepare`.
-
-    Raises
-    ------
-    tvm.s_tir.ScheduleError
-        The epilogue of the convolution cannot be fused.
-    """
-    found = prepared(func)
-    if found is None or find_depthwise_conv(found[0].get(found[1])) is None:
-        return None
-    joined = fuse_all(*found)
-    return None if joined is None else conv_in(joined, found[1])
+    """Return the convolution that a function is; see :func:`.tiles.matched_reduction`."""
+    return matched_reduction(
+        prepared(func), lambda block: find_depthwise_conv(block) is not None, conv_in
+    )
 
 
 def conv_in(sch: s_tir.Schedule, reduction: Any) -> ChannelConv | None:

@@ -22,7 +22,7 @@ from ...rewrites.prepare import Prepare, prepare
 from ...tir.affine import as_constant
 from ...tir.walk import substitute, uses
 from .match import Found
-from .tiles import FLOATS, axis_loads, fuse_all, is_fixed
+from .tiles import FLOATS, axis_loads, is_fixed, matched_reduction
 
 #: Letters of the axes of a batch.
 _BATCH = "abcdefgh"
@@ -139,28 +139,9 @@ def own_letters(letters: str) -> str:
 
 
 def find_product(func: tirx.PrimFunc, prepared: Prepare = prepare) -> Product | None:
-    """Return the product of matrices that a function is, None if it is something else.
-
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled.
-    prepared : Callable
-        Prepares it; as :func:`fuse_epilogue.rewrites.prepare.prepare`.
-
-    Raises
-    ------
-    tvm.s_tir.ScheduleError
-        The epilogue of the product cannot be fused.
-    """
+    """Return the product of matrices that a function is; see :func:`.tiles.matched_reduction`."""
     found = prepared(func) if is_fixed(func) else None
-    if found is None:
-        return None
-    sch, reduction = found
-    if _matrices(sch.get(reduction)) is None:
-        return None
-    joined = fuse_all(sch, reduction)
-    return None if joined is None else product_in(joined, reduction)
+    return matched_reduction(found, lambda block: _matrices(block) is not None, product_in)
 
 
 def product_in(sch: s_tir.Schedule, reduction: Any) -> Product | None:

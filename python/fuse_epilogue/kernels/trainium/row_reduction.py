@@ -13,7 +13,7 @@ from tvm.ir import TensorLoad, prim
 from ...neuron.machine import Machine
 from ...recognize.depthwise import is_one_to_one
 from ...rewrites.fused import Fused, find_fused
-from ...rewrites.prepare import NOT_PREPARED, Prepare, prepare
+from ...rewrites.prepare import NOT_PREPARED, Prepare, Prepared, prepare
 from ...rewrites.step import rewrite
 from ...tir.affine import as_constant
 from ...tir.nest import all_names, child_names, nests
@@ -21,7 +21,7 @@ from ...tir.walk import substitute, uses
 from ..choice import Choice, not_fused
 from .row_blocks import REST, Rows
 from .rule import NeuronRule
-from .tiles import PARTITIONS, axis_loads, best, fuse_all, is_fixed, mark, split
+from .tiles import PARTITIONS, axis_loads, best, is_fixed, mark, matched_reduction, split
 
 #: Elements of a row in a tile: such a transfer is efficient, and several tiles fit into SBUF.
 WIDTHS = (2048, 4096, 1024)
@@ -47,7 +47,7 @@ class RowReduce(NeuronRule):
         if prepared is None:
             return Choice("", NOT_PREPARED)
         try:
-            rows = _reduced(*prepared)
+            rows = _reduced(prepared)
         except s_tir.ScheduleError as error:
             return Choice("", not_fused(error))
         if rows is None:
@@ -108,29 +108,12 @@ def _best(rows: Rows, core: Machine) -> Choice:
 
 
 def find_reduced(func: tirx.PrimFunc, prepared: Prepare = prepare) -> Rows | None:
-    """Return the reduction of rows that a function is, None if it is something else.
-
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled.
-    prepared : Callable
-        Prepares it; as :func:`fuse_epilogue.rewrites.prepare.prepare`.
-
-    Raises
-    ------
-    tvm.s_tir.ScheduleError
-        The epilogue of the reduction cannot be fused.
-    """
-    found = prepared(func) if is_fixed(func) else None
-    return None if found is None else _reduced(*found)
+    """Return the reduction of rows that a function is; see :func:`.tiles.matched_reduction`."""
+    return _reduced(prepared(func) if is_fixed(func) else None)
 
 
-def _reduced(sch: s_tir.Schedule, reduction: Any) -> Rows | None:
-    if _sums(sch.get(reduction)) is None:
-        return None
-    joined = fuse_all(sch, reduction)
-    return None if joined is None else reduced_in(joined, reduction)
+def _reduced(prepared: Prepared) -> Rows | None:
+    return matched_reduction(prepared, lambda block: _sums(block) is not None, reduced_in)
 
 
 def reduced_in(sch: s_tir.Schedule, reduction: Any) -> Rows | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import tvm_ffi
 from tvm import s_tir, tirx
@@ -15,6 +15,7 @@ from ...neuron.language.grammar import TILE_SIZE
 from ...neuron.machine import Machine
 from ...recognize.depthwise import added_term
 from ...rewrites.fused import fuse_followers
+from ...rewrites.prepare import Prepared
 from ...tir.affine import as_constant
 from ...tir.build import replace
 from ...tir.nest import child_names
@@ -86,6 +87,36 @@ def fuse_all(sch: s_tir.Schedule, reduction: Any) -> s_tir.Schedule | None:
     for name in child_names(sch.mod["main"])[1:-1]:
         sch.compute_inline(sch.get_sblock(name))
     return sch
+
+
+Matched = TypeVar("Matched")
+
+
+def matched_reduction(
+    prepared: Prepared,
+    is_kind: Callable[[Any], bool],
+    match: Callable[[s_tir.Schedule, Any], Matched | None],
+) -> Matched | None:
+    """Return what a function is whose reduction is of a kind; None if it is something else.
+
+    Parameters
+    ----------
+    prepared : tuple[tvm.s_tir.Schedule, SBlockRV] or None
+        The function as :func:`fuse_epilogue.rewrites.prepare.prepare` returns it.
+    is_kind : Callable
+        Whether the block of the reduction is of the kind.
+    match : Callable
+        Takes the fused schedule, see :func:`fuse_all`, and the reduction.
+
+    Raises
+    ------
+    tvm.s_tir.ScheduleError
+        The epilogue of the reduction cannot be fused.
+    """
+    if prepared is None or not is_kind(prepared[0].get(prepared[1])):
+        return None
+    joined = fuse_all(*prepared)
+    return None if joined is None else match(joined, prepared[1])
 
 
 def _same_step(before: Any, after: Any) -> bool:
