@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -116,3 +117,20 @@ def test_groups_import_downwards(package: str) -> None:
                 if level.get(other[1], len(level)) >= level[own]:
                     upwards.add(f"{own} -> {other[1]}")
     assert upwards == set()
+
+
+@pytest.mark.parametrize(
+    "package",
+    [
+        *("kernels", "kernels/cpu", "kernels/trainium", "models", "recognize", "rewrites", "tir"),
+        "transform",
+    ],
+)
+def test_the_head_of_a_package_names_its_modules(package: str) -> None:
+    head = (ROOT / package / "__init__.py").read_text().split("\nfrom ")[0]
+    named = set(re.findall(r"\b\w+(?:\.py|/)", head))
+    patterns = re.findall(r"\b(\w+_)\*\.py", head)
+    there = {f"{each.stem}.py" for each in (ROOT / package).glob("*.py")} - {"__init__.py"}
+    there |= {f"{each.parent.name}/" for each in (ROOT / package).glob("*/__init__.py")}
+    assert named <= there
+    assert {each for each in there - named if not each.startswith(tuple(patterns))} == set()

@@ -1,1 +1,7 @@
-"""Kernels by machine and kind: each turns what `recognize` has read into a scheduled PrimFunc."""
+"""Kernels by machine and kind: each turns what `recognize` has read into a scheduled PrimFunc.
+
+cpu/, cuda/, trainium/      the kernels; stream/ has what those for streams share
+scheduled.py, choice.py     what a kernel says of itself; what a rule has chosen, and why
+steps.py                    rewritings that a trace can replay
+storage.py                  scheduled functions as JSON
+"""

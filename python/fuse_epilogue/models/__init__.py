@@ -4,6 +4,22 @@
 a single function.
 """
 
+# Where things are:
+#   front.py, importing.py, pipeline.py                      the call, and its way to machine code
+#   compiled.py, signature.py, arrays.py, sizes.py, report.py     the compiled model
+#   saved.py, database.py                                    files
+#   torch_*.py        torch: operators that TVM imports otherwise (torch_ops.py names them by file),
+#                     the backend of torch.compile (torch_backend.py, torch_graph.py)
+#   onnx_*.py         ONNX: operators, and guards of its attention
+#   neuron_*.py       packages for Trainium
+#   tir_main.py       functions that are not models
+# Passes on Relax, which pipeline.py puts in order; rewriting.py is how one is written:
+#   cleanup.py, pads.py, bools.py                          operators that change nothing, or little
+#   channels_last.py, transposes.py                          layouts
+#   reshapes.py, unflattened.py, narrow_products.py          products
+#   transposed.py                                            transposed convolutions
+#   attention_groups.py, one_function.py, constant_masks.py  attention as one function
+
 from .compiled import CompiledModel
 from .database import Database, DatabaseError
 from .front import compile

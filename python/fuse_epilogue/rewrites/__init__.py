@@ -1,1 +1,7 @@
-"""Rewriting functions in ways that TVM's primitives do not express, as steps of a schedule."""
+"""Rewriting functions in ways that TVM's primitives do not express, as steps of a schedule.
+
+step.py                             what a step is
+prepare.py, padding.py, branches.py     before a reduction is scheduled
+epilogue.py, fused.py               the ways to fuse what follows it; what fusing left
+access_regions.py, shrink_buffers.py    after it: declared regions, unused elements
+"""

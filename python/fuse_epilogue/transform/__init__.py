@@ -8,6 +8,13 @@
 - :func:`report_of` returns what it did, as a :class:`Report`, from the module that it returned.
 """
 
+# Where things are:
+#   fuse.py, find.py, decide.py, previous_runs.py    the pass that fuses; whether it is worth it
+#   cascades.py, move_inputs.py                      the pass for cascades
+#   schedule_module.py, kinds.py                     kernels: which kinds a function is offered to
+#   chosen.py, timed.py, constants.py                which candidate is taken: predicted or timed
+#   report.py                                        what became of each function
+
 from .cascades import (
     CASCADE_POLICIES,
     CascadeOutcome,

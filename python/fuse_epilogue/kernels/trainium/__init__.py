@@ -1,1 +1,16 @@
-"""Kernels for AWS Trainium, as schedules that :func:`fuse_epilogue.neuron.emit` takes."""
+"""Kernels for AWS Trainium, as schedules that :func:`fuse_epilogue.neuron.emit` takes.
+
+A kind is a rule that finds a function, and a writer of its blocks:
+
+matmul.py, products.py, product_blocks.py           products of matrices
+depthwise.py, channel_conv.py, tiling.py, ladder.py     depthwise convolutions
+conv2d.py, conv2d_blocks.py                         2-D convolutions
+attention.py, attention_blocks.py                   attention
+row_reduction.py, row_blocks.py                     one reduction of rows; elementwise work
+row_stages.py                                       several reductions of rows: softmax, norms
+movement.py, moves.py, movement_blocks.py, transposes.py, gather.py     moving elements
+stream_update.py                                    states that are updated in place
+
+rule.py, match.py, tiles.py, tile_writer.py         shared by the kinds
+hoist_loads.py, outline.py, unfused.py, steps.py    steps that any of them may take
+"""
