@@ -97,7 +97,9 @@ def test_a_point_has_the_vectors_that_it_says(name):
     found = problem(name)
     points, _ = found.space.feasible()
     tiles = points.take(points["form"] == 0) if name == "conv" else points
-    for lanes in sorted(set(tiles["lanes"].tolist()) - {1}):
+    vectors = sorted(set(tiles["lanes"].tolist()) - {1})
+    assert vectors
+    for lanes in vectors:
         some = tiles.take(tiles["lanes"] == lanes)
         for index in range(0, some.size, max(1, some.size // 6)):
             text = found.apply(some.at(index)).mod.script()
@@ -107,7 +109,9 @@ def test_a_point_has_the_vectors_that_it_says(name):
 def test_sums_of_rows_are_all_in_vectors():
     found = problem("rows")
     points, _ = found.space.feasible()
-    for index in np.nonzero(points["lanes"] > 1)[0][::7]:
+    several = np.nonzero(points["lanes"] > 1)[0]
+    assert several.size
+    for index in several[::7]:
         point = points.at(int(index))
         text = found.apply(point).mod.script()
         update = text[: text.index('T.sblock("reduce_rf_update")')]
