@@ -24,11 +24,15 @@ def fit_activation(args: Arguments) -> None:
 
 def run_and_reduce(dst: np.ndarray, args: Arguments) -> None:
     """Compute an activation, and reduce what it gives before it is rounded."""
-    value = run_activation(dst, args)
-    if args["reduce_res"] is None:
-        return
-    total = REDUCERS[args["reduce_op"]](value.reshape(dst.shape[0], -1), axis=1)
+    _reduce_to(run_activation(dst, args), args)
+
+
+def _reduce_to(value: np.ndarray, args: Arguments) -> None:
+    """Reduce values along the free dimensions, where that is asked for."""
     into = args["reduce_res"]
+    if into is None:
+        return
+    total = REDUCERS[args["reduce_op"]](value.reshape(value.shape[0], -1), axis=1)
     if args.get("reduce_cmd") == "reduce":
         total = BINARY[args["reduce_op"]](widened(into).reshape(total.shape), total)
     store(into, total.reshape(into.shape))
@@ -45,9 +49,8 @@ def run_scalar_reduce(dst: np.ndarray, args: Arguments) -> None:
     """Compute ``data op0 operand0``, and reduce it along the free dimensions."""
     operand = like(args["operand0"], dst)
     value = ordered(args["op0"], like(args["data"], dst), operand, args["reverse0"])
-    total = REDUCERS[args["reduce_op"]](value.reshape(dst.shape[0], -1), axis=1)
     store(dst, value)
-    store(args["reduce_res"], total.reshape(args["reduce_res"].shape))
+    _reduce_to(value, args)
 
 
 def run_reciprocal(dst: np.ndarray, args: Arguments) -> None:
@@ -86,16 +89,6 @@ def fit_select(args: Arguments) -> None:
                 shapes.same(name, tile, args["dst"])
     if args["reduce_res"] is not None:
         shapes.vector("reduce_res", args["reduce_res"], args["dst"])
-
-
-def _reduce_to(value: np.ndarray, args: Arguments) -> None:
-    into = args["reduce_res"]
-    if into is None:
-        return
-    total = REDUCERS[args["reduce_op"]](value.reshape(value.shape[0], -1), axis=1)
-    if args["reduce_cmd"] == "reduce":
-        total = BINARY[args["reduce_op"]](widened(into).reshape(total.shape), total)
-    store(into, total.reshape(into.shape))
 
 
 def run_select(dst: np.ndarray, args: Arguments) -> None:
