@@ -1,4 +1,4 @@
-"""Find and load the C++ library, once per process.
+"""Finds and loads the C++ library, once per process.
 
 The library is in the package, in ``fuse_epilogue/lib``. The environment variable
 ``FUSE_EPILOGUE_LIBRARY`` names another file to load in its place, for example one that was built

@@ -1,4 +1,4 @@
-"""Recognise attention: a product, a softmax along its rows, a product with the weights.
+"""Recognises attention: a product, a softmax along its rows, a product with the weights.
 
     s[b, i, j] = sum_k q(b, i, k) * k(b, j, k)
     m[b, i]    = max_j f(s[b, i, j])

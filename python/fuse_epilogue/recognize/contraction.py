@@ -1,4 +1,4 @@
-"""Read a program as a contraction: sums of products, read from where its operands are accessed.
+"""Reads a program as a contraction: sums of products, read from where its operands are accessed.
 
     y[axes] = epilogue(sum over the reduced axes of a[...] * b[...])
 

@@ -1,4 +1,4 @@
-"""Read how a reduction combines its elements, so that parts of it can be combined afterwards.
+"""Reads how a reduction combines its elements, so that parts of it can be combined afterwards.
 
 total[i] = total[i] + x[i, k]            elements x[i, k]        merged left + right
 best[i] = select(v[i] > x, best[i], k)   elements k, x[i, k]     merged select(left_1 > right_1,

@@ -1,4 +1,4 @@
-"""Find the axes of a function along which every slice of its results is computed by itself.
+"""Finds the axes of a function along which every slice of its results is computed by itself.
 
 The dimensions of buffers that a block indexes by one axis belong together; so do those that share a
 dimension with them in another block. Such a class of dimensions is independent if every access

@@ -1,4 +1,4 @@
-"""Read a program as groups of stages that go along the same rows.
+"""Reads a program as groups of stages that go along the same rows.
 
     for i, k: highest[i] = max(highest[i], x[i, k])       One group with the outer axis i: its
     for i, j: e[i, j] = exp(x[i, j] - highest[i])         stages are computed for one i after the

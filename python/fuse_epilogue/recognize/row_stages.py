@@ -1,4 +1,4 @@
-"""Bring a program with reductions into the stages that are worth computing one by one.
+"""Arranges a program with reductions in the stages that are worth computing one by one.
 
 - A reshape of an intermediate into an output is left out: the intermediate is the output's memory.
 - Data movement, and arithmetic that its readers do not repeat more often, becomes part of readers.

@@ -1,4 +1,4 @@
-"""Read a PrimFunc as a list of stages, each of which computes all elements of its buffers.
+"""Reads a PrimFunc as a list of stages, each of which computes all elements of its buffers.
 
 Relax gives every operator a block, or several, and FuseTIR puts those of a group into one function.
 A stage is such a block without its loops: axes, and the expression of one element in these axes.

@@ -1,4 +1,4 @@
-"""Read a function that updates the states of streams in place, stream by stream.
+"""Reads a function that updates the states of streams in place, stream by stream.
 
 All that one channel of a stream reads and writes is written out. It is proved that no other stream
 or channel touches the same elements of the state, so that channels may be computed in any order.

@@ -1,4 +1,4 @@
-"""Read functions on streams: what is checked first, what each result needs, and one element of it.
+"""Reads functions on streams: what is checked first, what each result needs, and one element of it.
 
 A function on a stream has several results (those of its columns, and a state), blocks that check
 integers of the call, and may update a parameter in place. Here it is taken to pieces by what they

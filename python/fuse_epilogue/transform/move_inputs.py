@@ -1,4 +1,4 @@
-"""Compute the inputs of a fused cascade in its loop, a block of keys at a time."""
+"""Computes the inputs of a fused cascade in its loop, a block of keys at a time."""
 
 from __future__ import annotations
 

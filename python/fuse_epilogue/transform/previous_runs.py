@@ -1,4 +1,4 @@
-"""Merge the fusions of earlier runs of the pass with those of this one."""
+"""Merges the fusions of earlier runs of the pass with those of this one."""
 
 from __future__ import annotations
 

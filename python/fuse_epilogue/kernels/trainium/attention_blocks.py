@@ -1,4 +1,4 @@
-"""Write attention in tiles, with a block for each step: see :mod:`.attention`."""
+"""Writes attention in tiles, with a block for each step: see :mod:`.attention`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rewrite a depthwise convolution with a block for each operation of an engine.
+"""Rewrites a depthwise convolution with a block for each operation of an engine.
 
     loaded    x with its zeros, as far as the windows of the result reach
     conv      the sum over the taps, from T.init on

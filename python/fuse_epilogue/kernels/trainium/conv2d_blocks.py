@@ -1,4 +1,4 @@
-"""Write a 2-D convolution in tiles, with a block for each step: see :mod:`.conv2d`."""
+"""Writes a 2-D convolution in tiles, with a block for each step: see :mod:`.conv2d`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rewrite a function that only moves elements: transfers within HBM, or through the tensor engine.
+"""Rewrites a function that only moves elements: transfers within HBM, or through the tensor engine.
 
 A transfer takes a pattern as it is. Where neighbours in the result are not neighbours in the source
 it would move element by element, each as long as hundreds of bytes:

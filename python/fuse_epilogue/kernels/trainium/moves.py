@@ -1,4 +1,4 @@
-"""Read a function that only moves elements: which element goes where, in as few patterns as can be.
+"""Reads a function that only moves elements: which goes where, in as few patterns as possible.
 
 The source of every element of a result is computed, and what is regular is joined: first elements
 whose sources have one distance, then such runs, then runs of those.

@@ -1,4 +1,4 @@
-"""Rewrite a product of matrices with a block for each step.
+"""Rewrites a product of matrices with a block for each step.
 
 The tensor engine sums over partitions, so both operands are needed with k on them. Where memory
 has k next to k the engine transposes them, tile by tile:

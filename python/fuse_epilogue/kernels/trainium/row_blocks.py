@@ -1,4 +1,4 @@
-"""Rewrite work on the rows of matrices with a block for each step."""
+"""Rewrites work on the rows of matrices with a block for each step."""
 
 from __future__ import annotations
 

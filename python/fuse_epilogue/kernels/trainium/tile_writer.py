@@ -1,4 +1,4 @@
-"""Write functions for Trainium as they are scheduled: tiles on the chip, and a block for each step.
+"""Writes functions for Trainium as they are scheduled: tiles on chip, a block for each step.
 
 A rule that cuts everything into tiles itself writes its result here, loops and marks included,
 where others write blocks over whole buffers and cut them with TVM's primitives.

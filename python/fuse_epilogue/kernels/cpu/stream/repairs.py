@@ -1,4 +1,4 @@
-"""Compute again the columns that a convolution without states and sequences has wrong.
+"""Recomputes the columns that a convolution without states and sequences has wrong.
 
 for the channels:                             for the columns:
     for the first columns, written out:           if a tap is in another sequence:
