@@ -46,7 +46,17 @@ def model(weight: np.ndarray, shape: tuple[int, ...], **options: Any) -> tvm.IRM
 @pytest.mark.parametrize("rank", [1, 2])
 @pytest.mark.parametrize(
     ("taps", "stride", "padding", "more", "groups"),
-    [(2, 2, 0, 0, 1), (4, 2, 1, 0, 1), (4, 2, 0, 1, 2), (3, 1, 1, 0, 1), (3, 3, 1, 2, 1)],
+    [
+        (2, 2, 0, 0, 1),
+        (4, 2, 1, 0, 1),
+        (4, 2, 0, 1, 2),
+        (3, 1, 1, 0, 1),
+        (3, 3, 1, 2, 1),
+        # Phases with different numbers of taps.
+        (3, 2, 1, 1, 1),
+        (5, 2, 2, 0, 2),
+        (5, 3, 0, 2, 1),
+    ],
 )
 def test_phases(rank: int, taps: int, stride: int, padding: int, more: int, groups: int) -> None:
     rng = np.random.default_rng(taps)
@@ -65,8 +75,21 @@ def test_phases(rank: int, taps: int, stride: int, padding: int, more: int, grou
     assert "_transpose(" not in TransposedConvolutions()(mod).script()
 
 
-@pytest.mark.parametrize("options", [{"strides": 2}, {"dilation": 2}])
-def test_phases_of_different_taps_are_left_to_tvm(options: dict[str, Any]) -> None:
+def test_phases_of_each_dimension() -> None:
+    rng = np.random.default_rng(1)
+    weight = rng.integers(-3, 4, (3, 2, 3, 5)).astype("float32")
+    x = rng.integers(-3, 4, (1, 3, 4, 5)).astype("float32")
+    mod = model(weight, x.shape, strides=(3, 2))
+    right = np.zeros((1, 2, 12, 13), "float32")
+    for h, w in itertools.product(range(3), range(5)):
+        term = np.einsum("bihw,io->bohw", x, weight[:, :, h, w])
+        right[:, :, h : h + 10 : 3, w : w + 9 : 2] += term
+    assert np.array_equal(fuse_epilogue.compile(mod, host(1))(x), np.maximum(right, 0))
+    assert "_transpose(" not in TransposedConvolutions()(mod).script()
+
+
+@pytest.mark.parametrize("options", [{"strides": 4}, {"dilation": 2}])
+def test_phases_without_taps_are_left_to_tvm(options: dict[str, Any]) -> None:
     rng = np.random.default_rng(0)
     weight = rng.integers(-3, 4, (4, 2, 3, 3)).astype("float32")
     mod = model(weight, (1, 4, 5, 6), **options)

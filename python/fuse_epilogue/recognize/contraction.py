@@ -192,8 +192,9 @@ def _of(
     if final is not None:
         element = final.value
         indices = _sum_indices(final, reduction)
-        # Each sum is used once: otherwise, the stage after it broadcasts or leaves out some.
-        if indices is None or math.prod(final.shape) != math.prod(reduction.shape):
+        # A sum that is used several times would be computed as often; one that is left out, as by
+        # a slice, is not computed.
+        if indices is None or math.prod(final.shape) > math.prod(reduction.shape):
             return None
         table = {axis.var: at for axis, at in zip(reduction.axes, indices, strict=True)}
         factors = (substitute(factors[0], table), substitute(factors[1], table))

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from tvm import relax, s_tir, tirx
 from tvm.s_tir import dlight
 from tvm.target import Target
 
-from ..kernels.cpu import kinds, row_blocks, scan, stream
+from ..kernels.cpu import contraction, kinds, row_blocks, scan, stream
 from ..kernels.cuda import stream as gpu_stream
 from ..kernels.scheduled import Scheduled, Way
 from ..planner import plan
@@ -23,6 +24,7 @@ from ..planner.backends import CPU, GPU, Backend
 from ..planner.explanation.compare import point
 from ..planner.machines.cpu import cpu
 from ..planner.machines.gpu import gpu
+from ..planner.problems.cpu.conv import find_conv
 from ..planner.problems.problem import Problem
 from ..planner.problems.request import Request
 from ..planner.search.search import Candidate
@@ -113,9 +115,7 @@ def _planned(name: str, backend: Backend = CPU) -> Kind:
     kind = next(each for each in backend.kinds if each.name == name)
 
     def found(work: Work) -> Iterator[Scheduled]:
-        target = work.target
-        if backend is CPU:
-            target = Target({**_options(target), "num-cores": work.threads})
+        target = _threaded(work) if backend is CPU else work.target
         try:
             machine = cpu(target) if backend is CPU else gpu(target)
             problem = kind.find(Request(work.func, machine))
@@ -133,6 +133,28 @@ def _planned(name: str, backend: Backend = CPU) -> Kind:
             yield Scheduled(func, name, fusion, each.cost, ways=(described[place], *others))
 
     return found
+
+
+def _conv(work: Work) -> Iterator[Scheduled]:
+    """Yield convolutions along one axis by the planner's kernels.
+
+    Where several results are sums over one window, a contraction loads it once for all of them: it
+    comes first if it is predicted to be faster.
+    """
+    found = list(_planned("conv")(work))
+    if found and _shares_windows(work):
+        found += islice(_kernel(contraction.alternatives)(work), 1)
+        found.sort(key=lambda each: each.predicted_s)
+    yield from found
+
+
+def _shares_windows(work: Work) -> bool:
+    problem = find_conv(Request(work.func, cpu(_threaded(work))))
+    return problem is not None and problem.shared > 1
+
+
+def _threaded(work: Work) -> Target:
+    return Target({**_options(work.target), "num-cores": work.threads})
 
 
 def _described(candidate: Candidate, problem: Problem) -> Way:
@@ -246,7 +268,7 @@ ON_CPU: tuple[Kind, ...] = (
     _row_blocks,
     _scan,
     _stream,
-    _planned("conv"),
+    _conv,
     *map(_kernel, kinds.KINDS),
     _planned("product"),
     _planned("rows"),

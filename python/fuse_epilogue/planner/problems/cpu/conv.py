@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
+from math import prod
 from typing import Any
 
 from tvm import s_tir
@@ -13,8 +14,10 @@ from ....kernels.cpu.depthwise.contiguous_conv import streams
 from ....kernels.cpu.depthwise.forms import Form
 from ....kernels.cpu.depthwise.loops import channel_axis
 from ....kernels.cpu.depthwise.row_limits import why_not_rows
+from ....recognize.depthwise import DepthwiseConv
 from ....rewrites.epilogue import NONE, Epilogue, fuse
 from ....rewrites.fused import find_fused_conv
+from ....tir.walk import uses
 from ...machines.cpu import Cpu
 from ..patterns import match_conv
 from ..request import Request
@@ -55,7 +58,14 @@ def find_conv(request: Request) -> ConvProblem | None:
         why_not_rows=why,
         neighbours=0 if channels is None else int(channels.dom.extent),
         stride=found.stride,
+        shared=_sharing(found),
     )
+
+
+def _sharing(found: DepthwiseConv) -> int:
+    """Return how many channels of the result are sums over the same windows."""
+    alike = (axis for axis in found.outer if not uses(found.data, axis.var))
+    return prod(int(axis.dom.extent) for axis in alike)
 
 
 def _lanes(widest: int) -> tuple[int, ...]:

@@ -55,6 +55,8 @@ class ConvProblem(Conv[Cpu]):
         Channels, where they are neighbours in memory; 0 where columns are.
     stride : int
         Columns of x from a column of the result to the next one.
+    shared : int
+        Rows of the result that are sums over the same windows of x; 1 if it is depthwise.
     """
 
     ways: frozenset[Way]
@@ -62,6 +64,7 @@ class ConvProblem(Conv[Cpu]):
     why_not_rows: str
     neighbours: int
     stride: int
+    shared: int
     kind: str = "conv"
 
     @cached_property
