@@ -21,6 +21,7 @@ from cascades import ACCEPT, BY_NAME, Cascade
 from cascades.case import FACTOR, KEYS
 from cascades.data import inputs, run
 from cascades.judge import judge
+from cuda_runs import on_machines
 from fuse_epilogue.tir.build import with_fields
 from fuse_epilogue.verify import CertificateError, check
 from mutation import switch_off
@@ -173,6 +174,29 @@ def test_parts_run_in_parallel() -> None:
         sch.parallel(sch.get_loops(sch.get_sblock(name))[0])
     for before, after in zip(run_function(func), run_function(sch.mod["main"]), strict=True):
         np.testing.assert_allclose(after, before, rtol=2e-5, atol=2e-6)
+
+
+@on_machines
+def test_parts_run_on_threads(machine: Any) -> None:
+    func = PROGRAMS["attention"][0]()
+    sch = Schedule(func, debug_mask="all")
+    sch.fuse_cascaded_reductions("T_softmax_expsum", factor=2, parts=3)
+    for block in sch.get_child_blocks(sch.get_sblock("root")):
+        *rows, _ = sch.get_loops(block)[:3]
+        sch.bind(sch.fuse(*rows), "blockIdx.x")
+        if not sch.get(block).name_hint.endswith("_merge"):
+            sch.bind(sch.get_loops(block)[1], "threadIdx.x")
+    # Scratch memory of each thread, not of all.
+    for name in ("T_softmax_maxelem", "T_softmax_expsum", "T_batch_matmul_NN"):
+        sch.set_scope(sch.get_sblock(f"{name}_next"), 0, "local")
+    sch.set_scope(sch.get_sblock("T_softmax_maxelem_weight"), 0, "local")
+    rng = np.random.default_rng(0)
+    shapes = [[int(dim) for dim in param.ty.shape] for param in func.params]
+    arrays = [(rng.standard_normal(shape) * 3).astype("float32") for shape in shapes]
+    tensors = [tvm.runtime.tensor(array) for array in arrays]
+    machine(sch.mod["main"].with_attr("global_symbol", "main"))(*tensors)
+    expected = run_function(func)[-1]
+    np.testing.assert_allclose(tensors[-1].numpy(), expected, rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.cpp

@@ -30,7 +30,7 @@ CODES = {
     *("no-cascade", "cascade-form", "cascade-loops", "cascade-row"),
     *("cascade-domain", "cascade-empty", "cascade-start", "cascade-term", "cascade-cast"),
     *("cascade-condition", "cascade-expanding", "cascade-range", "cascade-narrow"),
-    *("cascade-exact", "cascade-order", "cascade-loop"),
+    *("cascade-exact", "cascade-order", "cascade-loop", "cascade-parts"),
 }
 
 # How a sentence tells the reader what to do.
