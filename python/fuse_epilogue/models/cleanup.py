@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import tvm_ffi
 from tvm import ir, relax, tirx
-from tvm.ir import Call, GenericConst
+from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from .rewriting import graph_pass, rewritten
+from .rewriting import axes_of, bound_call, graph_pass, rewritten
 
 #: Operators that return their argument if the type of the result is that of the argument.
 _KEEPING = frozenset({"relax.broadcast_to", "relax.reshape", "relax.astype"})
@@ -69,11 +69,10 @@ class _Folder(PyExprMutator):
         return value
 
     def _permuted(self, call: Any) -> Any:
-        axes = _axes(call)
-        source = call.args[0]
-        before = self.lookup_binding(source) if isinstance(source, relax.Var) else None
-        if isinstance(before, Call) and getattr(before.op, "name", "") == "relax.permute_dims":
-            inner = _axes(before)
+        axes, source = axes_of(call), call.args[0]
+        before = bound_call(self, source, "relax.permute_dims")
+        if before is not None:
+            inner = axes_of(before)
             axes, source = [inner[axis] for axis in axes], before.args[0]
         if axes == sorted(axes):
             return source
@@ -95,15 +94,6 @@ def _summed(call: Any) -> Any:
     if values.dtype.kind != "i" or call.attrs.axis is None or bool(call.attrs.exclusive):
         return call
     return relax.const(np.cumsum(values, int(call.attrs.axis), dtype), dtype)
-
-
-def _axes(call: Any) -> list[int]:
-    """Return the axes of a transpose; the reverse order is what no axes mean."""
-    rank = int(call.args[0].ty.ndim)
-    given = call.attrs.axes
-    if given is None:
-        return list(reversed(range(rank)))
-    return [int(axis) % rank for axis in given]
 
 
 def _same_type(one: Any, other: Any) -> bool:

@@ -17,7 +17,7 @@ from tvm import ir, relax
 from tvm.ir import GenericConst, prim
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from .rewriting import graph_pass, rewritten
+from .rewriting import bound_call, graph_pass, rewritten
 
 #: Types of factors for which kernels have instructions, the narrowest first.
 NARROW = ("int8", "uint8", "int16")
@@ -58,7 +58,7 @@ class _Rewriter(PyExprMutator):
         known = self._known(value)
         if known is not None:
             return _constant(known)
-        bound = self._call(value, "relax.astype")
+        bound = bound_call(self, value, "relax.astype")
         if bound is None:
             return None
         # Of a narrow type, and to 32 bits: every value is the value before.
@@ -67,7 +67,7 @@ class _Rewriter(PyExprMutator):
 
     def _without_zero_point(self, value: Any) -> tuple[Any, Any]:
         """Return a narrow value and what is subtracted from it, None if it is something else."""
-        bound = self._call(value, "relax.subtract")
+        bound = bound_call(self, value, "relax.subtract")
         narrow = None if bound is None else self._narrow(bound.args[0])
         if narrow is None or not isinstance(bound.args[1].ty.shape, relax.ShapeExpr):
             return None, None
@@ -87,7 +87,7 @@ class _Rewriter(PyExprMutator):
             return array if array.dtype.kind in "iu" else None
         dtype = str(getattr(value.ty, "dtype", ""))
         for operator in ("relax.astype", "relax.subtract"):
-            bound = self._call(value, operator)
+            bound = bound_call(self, value, operator)
             if bound is None or dtype != "int32":
                 continue
             parts = [self._known(each) for each in bound.args]
@@ -96,11 +96,6 @@ class _Rewriter(PyExprMutator):
                 wide = [np.asarray(part, "int64") for part in parts]
                 return (wide[0] if len(wide) == 1 else wide[0] - wide[1]).astype("int32")
         return None
-
-    def _call(self, value: Any, operator: str) -> Any:
-        """Return the call of an operator that a variable is bound to, None if it is not."""
-        bound = self.lookup_binding(value) if isinstance(value, relax.Var) else None
-        return bound if getattr(getattr(bound, "op", None), "name", "") == operator else None
 
 
 def _is_one(size: Any) -> bool:

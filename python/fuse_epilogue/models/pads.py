@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 from tvm import ir, relax
-from tvm.ir import Call, GenericConst
+from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from .rewriting import graph_pass, rewritten
+from .rewriting import bound_call, graph_pass, rewritten
 
 #: By the name of a convolution, the operator and the layout of its images.
 _CONVOLUTIONS = {
@@ -43,8 +43,8 @@ class _Folder(PyExprMutator):
             return call
         attrs = call.attrs
         data, weight = call.args
-        source = self.lookup_binding(data) if isinstance(data, relax.Var) else None
-        if not isinstance(source, Call) or str(attrs.data_layout) != layout:
+        source = bound_call(self, data, "relax.nn.pad")
+        if source is None or str(attrs.data_layout) != layout:
             return call
         widths = _zeros_around(source)
         if widths is None or any(widths[:4]):
@@ -70,8 +70,8 @@ def _is_finite(weight: Any) -> bool:
 
 
 def _zeros_around(call: Any) -> list[int] | None:
-    """Return the widths of a pad with zeros, two for each axis; None for anything else."""
-    if getattr(call.op, "name", "") != "relax.nn.pad" or str(call.attrs.pad_mode) != "constant":
+    """Return the widths of a pad with zeros, two for each axis; None for another pad."""
+    if str(call.attrs.pad_mode) != "constant":
         return None
     widths = [int(each) for each in call.attrs.pad_width]
     return widths if float(call.attrs.pad_value) == 0 and min(widths) >= 0 else None

@@ -15,10 +15,18 @@ import math
 from typing import Any
 
 from tvm import ir, relax
-from tvm.ir import Call, GenericConst
+from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from .rewriting import BINARY, UNARY, constant_shape, graph_pass, rewritten, with_arguments
+from .rewriting import (
+    BINARY,
+    UNARY,
+    bound_call,
+    constant_shape,
+    graph_pass,
+    rewritten,
+    with_arguments,
+)
 
 
 @graph_pass
@@ -56,7 +64,7 @@ class _Sinker(PyExprMutator):
         torch.export broadcasts the matrix first; as a constant, it would be folded into as many.
         """
         left, right = call.args
-        matrix = self._bound(right, "relax.broadcast_to")
+        matrix = bound_call(self, right, "relax.broadcast_to")
         matrix = right if matrix is None else matrix.args[0]
         rows, shape = constant_shape(left), constant_shape(matrix)
         while shape is not None and len(shape) > 2 and shape[0] == 1:
@@ -71,12 +79,6 @@ class _Sinker(PyExprMutator):
             matrix = self.builder_.emit(relax.op.reshape(matrix, shape))
         product = self.builder_.emit(with_arguments(call, [flat, matrix]))
         return relax.op.reshape(product, result)
-
-    def _bound(self, value: Any, name: str) -> Any:
-        """Return the call of an operator that a variable is bound to, None for anything else."""
-        bound = self.lookup_binding(value) if isinstance(value, relax.Var) else None
-        same = isinstance(bound, Call) and getattr(bound.op, "name", "") == name
-        return bound if same else None
 
     def _binary(self, call: Any) -> Any:
         for place, other in ((0, 1), (1, 0)):
@@ -123,7 +125,7 @@ class _Sinker(PyExprMutator):
 
     def _reshaped(self, value: Any) -> Any:
         """Return what a reshape is of, None for any other value."""
-        bound = self._bound(value, "relax.reshape")
+        bound = bound_call(self, value, "relax.reshape")
         if bound is None or constant_shape(bound.args[0]) is None or constant_shape(value) is None:
             return None
         return bound.args[0]

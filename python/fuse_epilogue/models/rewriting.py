@@ -73,3 +73,26 @@ def constant_shape(value: Any) -> list[int] | None:
     if not all(isinstance(size, tirx.IntImm) for size in sizes):
         return None
     return [int(size) for size in sizes]
+
+
+def bound_call(visitor: Any, value: Any, operator: str) -> Any:
+    """Return the call of an operator that a variable is bound to, None for anything else.
+
+    Parameters
+    ----------
+    visitor : tvm.relax.PyExprMutator
+    value : tvm.relax.Expr
+    operator : str
+        Name of the operator, such as "relax.reshape".
+    """
+    bound = visitor.lookup_binding(value) if isinstance(value, relax.Var) else None
+    same = isinstance(bound, Call) and getattr(bound.op, "name", "") == operator
+    return bound if same else None
+
+
+def axes_of(transpose: Any) -> list[int]:
+    """Return the axes of a ``permute_dims``, which TVM makes only where their number is known."""
+    count = int(transpose.args[0].ty.ndim)
+    if transpose.attrs.axes is None:
+        return list(range(count))[::-1]
+    return [int(axis) % count for axis in transpose.attrs.axes]

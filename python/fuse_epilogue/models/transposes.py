@@ -15,10 +15,9 @@ from __future__ import annotations
 from typing import Any
 
 from tvm import ir, relax
-from tvm.ir import Call
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from .rewriting import BINARY, UNARY, graph_pass, rewritten, with_arguments
+from .rewriting import BINARY, UNARY, axes_of, bound_call, graph_pass, rewritten, with_arguments
 
 _TRANSPOSE = "relax.permute_dims"
 _SEVERAL = BINARY | frozenset(
@@ -57,8 +56,8 @@ class _Sinker(PyExprMutator):
 
     def _joined(self, call: Any) -> Any:
         """Return two transpositions as one, or as none."""
-        source, axes = self._transposed(call.args[0]), _axes(call)
-        if source is None or axes is None:
+        source, axes = self._transposed(call.args[0]), axes_of(call)
+        if source is None:
             return call
         both = [source[1][axis] for axis in axes]
         return source[0] if both == sorted(both) else relax.op.permute_dims(source[0], both)
@@ -82,18 +81,5 @@ class _Sinker(PyExprMutator):
 
     def _transposed(self, value: Any) -> tuple[Any, list[int]] | None:
         """Return what a value is the transposition of, and its axes; None for any other value."""
-        bound = self.lookup_binding(value) if isinstance(value, relax.Var) else None
-        if not isinstance(bound, Call) or getattr(bound.op, "name", "") != _TRANSPOSE:
-            return None
-        axes = _axes(bound)
-        return None if axes is None else (bound.args[0], axes)
-
-
-def _axes(call: Any) -> list[int] | None:
-    """Return the axes of a transposition, None if the number of axes is unknown."""
-    count = call.args[0].ty.ndim
-    if count < 0:
-        return None
-    if call.attrs.axes is None:
-        return list(range(count))[::-1]
-    return [int(axis) % count for axis in call.attrs.axes]
+        bound = bound_call(self, value, _TRANSPOSE)
+        return None if bound is None else (bound.args[0], axes_of(bound))

@@ -11,10 +11,9 @@ import math
 from typing import Any
 
 from tvm import ir, relax
-from tvm.ir import Call
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from .rewriting import constant_shape, graph_pass, rewritten, with_arguments
+from .rewriting import bound_call, constant_shape, graph_pass, rewritten, with_arguments
 
 
 @graph_pass
@@ -61,6 +60,5 @@ class _Unflattener(PyExprMutator):
 
     def _source(self, value: Any) -> Any:
         """Return what a reshape is of, None for any other value."""
-        bound: Any = self.lookup_binding(value) if isinstance(value, relax.Var) else None
-        same = isinstance(bound, Call) and getattr(bound.op, "name", "") == "relax.reshape"
-        return bound.args[0] if same else None
+        bound = bound_call(self, value, "relax.reshape")
+        return None if bound is None else bound.args[0]
