@@ -129,6 +129,32 @@ def test_lanes_have_conditions_only_where_they_need_them(
 
 
 @needs_gxx
+def test_rows_are_loaded_into_registers_where_a_table_gives_what_they_start_from() -> None:
+    """The table's index is read first, and is no vector."""
+    func = tvm.script.from_source("""
+@T.prim_func(s_tir=True)
+def main(
+    x: T.Buffer((8, 64), "float32"), index: T.Buffer((8,), "int32"),
+    table: T.Buffer((3,), "float32"), y: T.Buffer((8,), "float32"),
+):
+    for m, r in T.grid(8, 64):
+        with T.sblock("sum"):
+            vm, vr = T.axis.remap("SR", [m, r])
+            with T.init():
+                y[vm] = T.if_then_else(index[vm] < 3, table[index[vm]], T.float32(-3))
+            y[vm] = y[vm] + x[vm, vr]
+""")
+    made = schedules.apply(func, CUDA)["main"]
+    assert "x_local" in made.script() and "index_local" not in made.script()
+    x = np.arange(512, dtype="float32").reshape(8, 64)
+    index, table = np.arange(8, dtype="int32"), np.array([1, 2, 3], "float32")
+    y = np.zeros(8, "float32")
+    cuda_on_cpu.build(tvm.IRModule({"main": made}))(x, index, table, y)
+    starts = np.where(index < 3, table[np.minimum(index, 2)], -3)
+    np.testing.assert_array_equal(y, starts + x.sum(axis=1))
+
+
+@needs_gxx
 def test_threads_that_share_a_row_add_what_it_starts_from_once() -> None:
     """TVM lets a sum across threads and what is computed from it share their memory."""
     func = tvm.script.from_source("""

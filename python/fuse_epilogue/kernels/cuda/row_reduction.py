@@ -48,9 +48,7 @@ def scheduled(
 def _in_a_thread(sch: s_tir.Schedule, name: str, point: Mapping[str, int], split: bool) -> Any:
     """Reduce each row in a thread; return what is left for a kernel of its own."""
     tail = None
-    # T.init may read something, too, and that comes first.
-    block = sch.get(sch.get_sblock(name))
-    x = next(read.source for read in block.reads if uses(block.body, read.source))
+    x = _data(sch, name)
     if not split:
         tail = fuse_as_one(sch, name, point["fusion"])
         store = sch.cache_write(name, 0, "local")
@@ -74,6 +72,7 @@ def _in_a_thread(sch: s_tir.Schedule, name: str, point: Mapping[str, int], split
 
 def _across_threads(sch: s_tir.Schedule, name: str, point: Mapping[str, int], split: bool) -> Any:
     """Reduce each row in several threads, and what they have across them; return the same."""
+    x = _data(sch, name)
     _, n = sch.get_loops(sch.get_sblock(name))
     _, lane, _ = sch.split(n, [None, point["lanes"], point["vector"]])
     partial = sch.rfactor(lane, 0)
@@ -101,11 +100,17 @@ def _across_threads(sch: s_tir.Schedule, name: str, point: Mapping[str, int], sp
         _, first = sch.split(sch.add_unit_loop(tail), [None, point["lanes"]])
         sch.bind(first, "threadIdx.x")
         tail = None
-    _loaded_first(sch, partial, 0, n1, point["vector"])
+    _loaded_first(sch, partial, place_of(sch, partial, x), n1, point["vector"])
     unroll(sch, n1)
     unroll(sch, vector)
     sch.decompose_reduction(partial, n0)
     return tail
+
+
+def _data(sch: s_tir.Schedule, name: str) -> Any:
+    """Return the buffer that is reduced; T.init may read others, and those come first."""
+    block = sch.get(sch.get_sblock(name))
+    return next(read.source for read in block.reads if uses(block.body, read.source))
 
 
 def _loaded_first(sch: s_tir.Schedule, reduction: Any, place: int, step: Any, vector: int) -> None:
