@@ -44,6 +44,7 @@ from tvm import tirx
 from tvm.ir import Call, prim
 
 from ...tir.walk import substitute
+from .conditional_division import with_conditional_divisions
 
 # ln 2 in two parts: a multiple of the first by an integer below 2**9 is exact in float32.
 _LN2_HIGH = 355 / 512
@@ -118,6 +119,9 @@ _TO_EXPONENT = 1.5 * 2**23 + 127
 def with_vector_functions(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return a function with the transcendental functions of float32 written out.
 
+    Integers are divided only where a choice asks for the quotient, see
+    :mod:`fuse_epilogue.kernels.cpu.conditional_division`.
+
     Parameters
     ----------
     func : tvm.tirx.PrimFunc
@@ -136,7 +140,7 @@ def with_vector_functions(func: tirx.PrimFunc) -> tirx.PrimFunc:
     >>> "T.sigmoid" in func.script(), "T.sigmoid" in cpu.with_vector_functions(func).script()
     (True, False)
     """
-    return func.with_body(in_vectors(func.body))
+    return func.with_body(with_conditional_divisions(in_vectors(func.body)))
 
 
 def in_vectors(node: Any) -> Any:

@@ -1,0 +1,49 @@
+"""Divisions of integers that a choice protects from a zero divisor.
+
+``Select(c, a // Select(c, b, 1), d)`` divides by 1 where c is false. TVM knows that c is true in
+the first arm, and simplifies it to ``a // b``; but a Select computes both arms, and processors trap
+where b is 0. In a program whose blocks are not inlined, the two choices are in different
+statements, and nothing is simplified: what inlines them has to keep what is protected.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import prim
+
+from ...tir.walk import parts_of
+
+__all__ = ["with_conditional_divisions"]
+
+_DIVISIONS = (prim.Div, prim.Mod, prim.FloorDiv, prim.FloorMod)
+
+
+def with_conditional_divisions(node: Any) -> Any:
+    """Return a node in which an arm that divides integers is computed only where it is chosen.
+
+    Parameters
+    ----------
+    node : Expr or Stmt
+
+    Returns
+    -------
+    Expr or Stmt
+        With ``if_then_else`` in place of such a ``Select``. Divisors that are literals never trap.
+    """
+    return tvm_ffi.structural_map(node, (prim.Select, _conditional))
+
+
+def _conditional(select: Any) -> Any:
+    if not any(_divides(arm) for arm in (select.true_value, select.false_value)):
+        return select
+    return tirx.if_then_else(select.condition, select.true_value, select.false_value)
+
+
+def _divides(arm: Any) -> bool:
+    divisions = (each for kind in _DIVISIONS for each in parts_of(arm, kind))
+    return any(
+        "int" in str(each.ty.dtype) and not isinstance(each.b, prim.IntImm) for each in divisions
+    )
