@@ -162,11 +162,11 @@ def test_apply_takes_the_plan() -> None:
 
 
 def test_softmax_takes_its_exponentials_in_one_instruction() -> None:
-    """The scalar engine subtracts the maximum on the way: a bias of minus it."""
+    """The scalar engine subtracts the maximum on the way, a bias of minus it, and sums them up."""
     kernel = kernel_of(function(OPERATORS["softmax"][0], [(128, 512)]))
     computed = [step for step in kernel.trace().steps if step.op != "dma_copy"]
     wide = [s.op for s in computed if max(a.free_elements for a in s.touched) == 512]
-    assert wide == ["tensor_reduce", "activation", "tensor_reduce", "tensor_scalar"]
+    assert wide == ["tensor_reduce", "activation_reduce", "tensor_scalar"]
 
 
 def test_predicted_near_what_moves() -> None:

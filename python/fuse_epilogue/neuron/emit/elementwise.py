@@ -21,9 +21,27 @@ from .program import (
     parts,
     with_parts,
 )
+from .reductions import Reduced
 from .refusals import EmitError
 from .select import Call, select
 from .views import Area
+
+#: Instructions that reduce what they compute on the way, and by which operations: those of the
+#: vector engine have no second operation then.
+REDUCING = {
+    "activation": ("activation_reduce", frozenset({"add"})),
+    "tensor_scalar": (
+        "tensor_scalar_reduce",
+        frozenset({"add", "maximum", "minimum", "multiply"}),
+    ),
+}
+
+
+def _squared(value: Expression) -> Expression:
+    """Return the square of something as a function, which the scalar engine sums up on the way."""
+    if isinstance(value, Binary) and value.op == "multiply" and value.a == value.b:
+        return Function("square", value.a, value.dtype) if value.dtype == "float32" else value
+    return value
 
 
 class Elementwise(Moves):
@@ -37,7 +55,8 @@ class Elementwise(Moves):
         block: str,
         engine: str | None,
         first: bool = False,
-    ) -> None:
+        reduced: Reduced | None = None,
+    ) -> bool:
         """Write the instructions for ``target = value``.
 
         Parameters
@@ -55,6 +74,13 @@ class Elementwise(Moves):
         first : bool
             Whether this begins a sum: the scalar engine is tried first, which adds a bias on the
             way while the vector engine is busy with the rest.
+        reduced : Reduced or None
+            A reduction of all that is computed, along partitions, if it is wanted as well.
+
+        Returns
+        -------
+        bool
+            Whether the last instruction reduces; if not, the reduction is still to be written.
 
         Raises
         ------
@@ -69,7 +95,7 @@ class Elementwise(Moves):
         value = self._narrow(value, target, area, site, block, top=True)
         if isinstance(value, Where):
             self._where(target, value, area, block, site)
-            return
+            return False
         call = None
         if first and engine is None and not isinstance(value, (Number, Operand)):
             call = select(value, replace(site, engine="scalar"))
@@ -77,7 +103,7 @@ class Elementwise(Moves):
         while call is None:
             value = self._simpler(value, area, site, block)
             call = select(value, site)
-        self._write(target, call, area, kept, block)
+        return self._write(target, call, area, kept, block, reduced)
 
     def _typed(self, target: Operand, value: Expression, block: str) -> None:
         """Refuse to compute with what is not a float."""
@@ -193,9 +219,15 @@ class Elementwise(Moves):
         return target
 
     def _write(
-        self, target: Operand, call: Call, area: Area, kept: tuple[str, ...], block: str
-    ) -> None:
-        """Write an instruction."""
+        self,
+        target: Operand,
+        call: Call,
+        area: Area,
+        kept: tuple[str, ...],
+        block: str,
+        reduced: Reduced | None,
+    ) -> bool:
+        """Write an instruction; return whether it reduces what it computes, as is wanted."""
         arguments = [self.view(target, area, kept, block)]
         # `activation` takes the operation before its data, the others after.
         for name, argument in call.arguments:
@@ -208,8 +240,20 @@ class Elementwise(Moves):
             arguments.append(f"{name}={text}" if name else text)
         if call.engine != INSTRUCTIONS[call.name].engines[0]:
             arguments.append(f"engine=nisa.{call.engine}_engine")
-        self.text.call(f"nisa.{call.name}", arguments)
+        name, operations = REDUCING.get(call.name, ("", frozenset()))
+        second = any(parameter == "op1" for parameter, _ in call.arguments)
+        both = reduced is not None and reduced.op in operations and not second
+        both = both and call.engine == INSTRUCTIONS[name].engines[0]
+        if both:
+            assert reduced is not None
+            column = self.view(reduced.target, replace(area, free=()), (), block)
+            arguments += [f"reduce_op=nl.{reduced.op}", f"reduce_res={column}"]
+        self.text.call(f"nisa.{name if both else call.name}", arguments)
         self._widen(target, area, kept, block)
+        if both:
+            assert reduced is not None
+            self._widen(reduced.target, replace(area, free=()), (), block)
+        return both
 
     # ---- Reductions --------------------------------------------------------------------------
 
@@ -232,7 +276,13 @@ class Elementwise(Moves):
             self.compute(target, value, replace(area, free=free), block, engine)
             return
         if not isinstance(value, Operand):
-            value = self._temporary(value, "float32", ordered, block, Site((), "sbuf", None))
+            made = self.tile("float32", ordered, ordered.kept(self.ranges))
+            wanted = None if free or engine is not None else Reduced(op, target)
+            if wanted is not None and op == "add":
+                value = _squared(value)
+            if self.compute(made, value, ordered, block, None, reduced=wanted):
+                return
+            value = made
         axes = tuple(range(1 + len(free), 1 + len(free) + len(over)))
         axis = str(axes[0]) if len(axes) == 1 else str(axes)
         arguments = [

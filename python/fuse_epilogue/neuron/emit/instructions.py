@@ -3,7 +3,7 @@
 d = t                     between HBM and the chip     dma_copy
 d[j, i] = t[i, j]         partitions become columns    nc_transpose
 d = d + a * b             summed over partitions       nc_matmul
-d = d + e                 summed along partitions      tensor_reduce
+d = d + e                 summed along partitions      tensor_reduce, or on the way: `reductions`
 d = e                     everything else              the table of `select`
 """
 
@@ -33,6 +33,7 @@ from .program import (
     loads,
     parts,
 )
+from .reductions import Reduced, Total
 from .refusals import EmitError
 from .terms import Terms, identity, merged
 from .text import Text
@@ -105,6 +106,32 @@ class Instructions:
             self._reduce(leaf, areas, summed)
         else:
             self._assign(leaf, areas)
+
+    def write_with_total(self, leaf: Leaf, total: Total) -> bool:
+        """Write a block, and in the same instruction the reduction of all that it stores.
+
+        Returns
+        -------
+        bool
+            Whether there is such an instruction; if not, the block is written alone.
+        """
+        subject = f"block '{leaf.block}'"
+        partition = next(axis.name for axis in leaf.axes if axis.role == "P")
+        update, place = leaf.update, self.areas(leaf, partition).place(leaf.update.conditions)
+        tensors = [update.tensor, total.load.tensor, *(x.tensor for x in loads(update.value))]
+        on_chip = all(tensor.space != "hbm" for tensor in tensors)
+        if place is not None and on_chip and mask_of(update, leaf.axes) is None:
+            value = self.terms.term(update.value, subject)
+            if len(pieces(update)) == 1 and not isinstance(value, (Operand, Choose)):
+                target = self.terms.operand(update.tensor, update.index, subject)
+                own = self.terms.operand(total.load.tensor, total.load.index, subject)
+                reduced = Reduced(total.op, own)
+                with self.text.when(place.guards):
+                    return self.elementwise.compute(
+                        target, value, place.area, leaf.block, leaf.engine, reduced=reduced
+                    )
+        self.write(leaf)
+        return False
 
     def areas(self, leaf: Leaf, partition: str | None) -> Areas:
         """Return what makes places for a block."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 from .instructions import Instructions
 from .layout import Layout
 from .program import Allocate, Leaf, Loop, Node, Once, Program, Tensor
+from .reductions import Total, total_of
 from .text import Text
 
 HEADER = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n\n\n@nki.jit\n"
@@ -76,7 +77,9 @@ class _Writer:
 
     def nodes(self, nodes: list[Node]) -> None:
         """Write statements."""
-        for node in nodes:
+        rest = list(nodes)
+        while rest:
+            node = rest.pop(0)
             match node:
                 case Loop(name, extent, body):
                     with self.loop(name, extent):
@@ -87,7 +90,16 @@ class _Writer:
                 case Allocate(tensor):
                     self.allocate(tensor)
                 case Leaf():
-                    self.leaf(node)
+                    after = next((each for each in rest if not isinstance(each, Allocate)), None)
+                    total = total_of(node, after) if isinstance(after, Leaf) else None
+                    if total is None or not isinstance(after, Leaf):
+                        self.leaf(node)
+                        continue
+                    at = rest.index(after)
+                    self.nodes(rest[:at])  # Where buffers begin to live.
+                    del rest[:at]
+                    if self.both(node, after, total):
+                        del rest[0]
 
     @contextmanager
     def loop(self, name: str, extent: int) -> Iterator[None]:
@@ -111,6 +123,21 @@ class _Writer:
         """Write a block."""
         covered = {axis.name for axis in leaf.axes}
         self._within([pair for pair in leaf.own if pair[0] not in covered], leaf)
+
+    def both(self, leaf: Leaf, after: Leaf, total: Total) -> bool:
+        """Write a block and, if one instruction does both, the one that reduces its elements.
+
+        Returns
+        -------
+        bool
+            Whether both are written, not the first one alone.
+        """
+        self.text.add(f"# {leaf.block}, {after.block}")
+        head = len(self.text.lines) - 1
+        together = self.instructions.write_with_total(leaf, total)
+        if not together:
+            self.text.lines[head] = self.text.lines[head].replace(f", {after.block}", "")
+        return together
 
     def _within(self, outer: list[tuple[str, int]], leaf: Leaf) -> None:
         if outer:

@@ -69,7 +69,7 @@ class TrainiumRowStages(Predicted):
     @cached_property
     def _chosen(self) -> dict[str, int]:
         """The stages whose engine is chosen, by the names of the variables."""
-        # Only the vector engine reduces.
+        # Where sums go is the emitter's choice: with what computes their terms, if that can.
         own = [at for at, stage in enumerate(self.stages.stages) if not stage.reduced]
         return {f"stage_{at}": at for at in own[-_MOST_STAGES:]}
 
@@ -106,6 +106,9 @@ class TrainiumRowStages(Predicted):
             moved += elements * ITEMSIZE[str(load.source.ty.dtype)]
         busy: dict[str, Any] = {}
         for at, stage in enumerate(found.stages):
+            # What is reduced first is read for that; later ones may ride on what computes them.
+            if stage.reduced and at:
+                continue
             wide = n if stage.reduced or "n" in found.letters(stage) else 1
             cycles = tiles * (wide + core.access_cycles)
             engine = np.zeros(points.size, np.int64)
