@@ -160,6 +160,9 @@ REWRITINGS: dict[str, Rewriting] = {
     "neuron_rows": Rewriting({"alone": bool}, neuron.rows),
     "neuron_row_stages": Rewriting({}, neuron.row_stages),
     "neuron_attention": Rewriting({}, neuron.attention),
+    "neuron_attention_rounded": Rewriting(
+        {"pipelined": int, "together": int, "by_vector": bool}, neuron.attention_rounded
+    ),
     "neuron_attention_tiles": Rewriting(
         {"pipelined": int, "together": int, "by_vector": bool}, neuron.attention_tiles
     ),

@@ -108,8 +108,14 @@ class Attention:
         return tirx.Select(before.equal(after), tirx.const(1.0, "float32"), quotient)
 
 
-def attention_of(program: Program) -> Attention | None:
+def attention_of(program: Program, narrow_result: bool = False) -> Attention | None:
     """Return the attention that a function computes in float32, None if it computes anything else.
+
+    Parameters
+    ----------
+    program : Program
+    narrow_result : bool
+        Whether the result may be stored in another type.
 
     Example
     -------
@@ -127,7 +133,8 @@ def attention_of(program: Program) -> Attention | None:
     first, highest, total, second = small.stages[:4]
     if not all(len(each.stores) == 1 and len(each.reduced) == 1 for each in small.stages[:4]):
         return None
-    if any(str(each.output.dtype) != "float32" for each in small.stages):
+    wide = small.stages[:4] if narrow_result else small.stages
+    if any(str(each.output.dtype) != "float32" for each in wide):
         return None
     batch, query, key = first.axes[:-2], first.axes[-2], first.axes[-1]
     factors = _factors(first)

@@ -13,11 +13,14 @@ from tvm.ir import Range, TensorLoad, prim
 from tvm.script.ir_builder import tirx as T
 from tvm.sym import Analyzer
 
+from ...neuron.trace import ITEMSIZE
 from ...tir.build import replace as replace_nodes
-from ...tir.walk import substitute, uses
+from ...tir.walk import handle, substitute, uses
 from .attention import Found, Part, Tiling
 from .tile_writer import Span, TileWriter
 from .tiles import BANK, PARTITIONS
+
+BANK_BYTES = BANK * ITEMSIZE["float32"]
 
 #: Tiles of queries up to which those under a condition are written one by one, each for the keys
 #: that the condition leaves.
@@ -59,7 +62,11 @@ class Rows:
         The operands that weights depend on besides scores, by their loads.
     rest : Expr or None
         The weight of the keys that are left out.
-    shares : tvm.tirx.Buffer or None
+    highest, shares : tvm.tirx.Buffer or None
+    highs : tvm.tirx.Buffer or None
+        The largest weight of each bank of scores, where that costs nothing.
+    total : tvm.tirx.Buffer or None
+        The sums of the shares.
     """
 
     tile: Tile
@@ -68,6 +75,9 @@ class Rows:
     others: dict[str, Any]
     rest: Any
     shares: Any = None
+    highs: Any = None
+    highest: Any = None
+    total: Any = None
 
 
 def _at(tile: Tile, at: At, step: str) -> Any:
@@ -77,7 +87,7 @@ def _at(tile: Tile, at: At, step: str) -> Any:
 
 
 def rewritten(found: Found, tiling: Tiling) -> tirx.PrimFunc:
-    """Write the function: what the steps "neuron_attention" and "neuron_attention_tiles" do."""
+    """Write the function: what the steps "neuron_attention", ... do."""
     return _Writer(found, tiling).write()
 
 
@@ -88,6 +98,7 @@ class _Writer:
         self.queries, self.keys = self.pattern.query.extent, self.pattern.key.extent
         self.depth, self.columns = self.pattern.depth.extent, self.pattern.column.extent
         self.rows: dict[str, Any] = {}
+        self.share_dtype = found.v.dtype if tiling.round_shares else "float32"
 
     def write(self) -> tirx.PrimFunc:
         """Write everything."""
@@ -149,7 +160,7 @@ class _Writer:
                     value = self._loaded(part.load, at, {own: _at(tile, at, step)}, feature)
                     T.buffer_store(made, value, (at["d"], tile_of_depth, at[step]))
             return made
-        together = self.tiling.together * PARTITIONS
+        together = min(self.tiling.together * PARTITIONS, BANK_BYTES // ITEMSIZE[part.dtype])
         for first in range(0, count, together):
             size = min(together, count - first)
             natural = []
@@ -180,7 +191,7 @@ class _Writer:
         tiles = math.ceil(self.keys / PARTITIONS)
         rows = min(PARTITIONS, self.keys)
         made = loaded = writer.tile("v_tile", (rows, tiles, self.columns), part.dtype)
-        if part.dtype != "float32":
+        if part.dtype != self.share_dtype:
             made = writer.tile("v_wide", (rows, tiles, self.columns), "float32")
         whole, together = self.keys // PARTITIONS, self.tiling.together
         pieces = [
@@ -240,8 +251,9 @@ class _Writer:
     def _tiles(self, tiles: list[Tile]) -> None:
         """Write everything for tiles of queries.
 
-        The scores of a tile come before the result of the one before: the tensor engine has
-        something to do while the others compute the softmax of that.
+        The scores of a tile, and their maximum, come before the result of the one before: the
+        tensor engine has something to do while the others compute the softmax of that, and no
+        exponential waits for the vector engine to divide that result.
         """
         before: Rows | None = None
         for tile in tiles:
@@ -263,29 +275,40 @@ class _Writer:
                 others[str(load)] = self._other(load, tile.rows, tile)
         weights = self.writer.tile("weights", (tile.rows, keys), "float32")
         own = Rows(tile, keys, weights, others, rest)
+        if keys > BANK and self._is_scaled():
+            own.highs = self.writer.tile("highs", (tile.rows, math.ceil(keys / BANK)), "float32")
         for first in range(0, keys, BANK):
             self._scores(q, own, first, min(BANK, keys - first))
+        own.highest = self._highest(own)
         return own
 
     def _softmax(self, own: Rows) -> None:
         """Write the shares of some queries, not yet divided."""
-        writer = self.writer
-        highest = self._highest(own)
-        own.shares = writer.tile("shares", (own.tile.rows, own.keys), "float32")
+        writer, highest = self.writer, own.highest
+        own.shares = writer.tile("shares", (own.tile.rows, own.keys), self.share_dtype)
+        own.total = writer.tile("total", (own.tile.rows,), "float32")
         spans = {"q": Span(own.tile.rows, "P"), "key": Span(own.keys)}
         with writer.block("exponentials", spans) as at:
             value = self._expression(self.pattern.share, at, own, 0, highest)
+            value = value if self.share_dtype == "float32" else T.cast(value, self.share_dtype)
             T.buffer_store(own.shares, value, (at["q"], at["key"]))
-
-    def _total(self, own: Rows) -> Any:
-        """Write the sums of the shares."""
-        total = self.writer.tile("total", (own.tile.rows,), "float32")
+        # The instruction before can do this, too: what it computes is summed before it is rounded.
         spans = {"q": Span(own.tile.rows, "P"), "key": Span(own.keys, summed=True)}
-        with self.writer.block("sums", spans) as at:
+        with writer.block("sums", spans) as at:
             with T.init():
-                T.buffer_store(total, tirx.const(0, "float32"), (at["q"],))
-            T.buffer_store(total, total[at["q"]] + own.shares[at["q"], at["key"]], (at["q"],))
-        return total
+                T.buffer_store(own.total, tirx.const(0, "float32"), (at["q"],))
+            value = self._expression(self.pattern.share, at, own, 0, highest)
+            if self.share_dtype == "float32":
+                value = own.shares[at["q"], at["key"]]
+            T.buffer_store(own.total, own.total[at["q"]] + value, (at["q"],))
+
+    def _is_scaled(self) -> bool:
+        """Whether a weight is a score and a constant: the vector engine finds maxima on the way."""
+        weight = self.pattern.weight
+        if not isinstance(weight, prim.Mul | prim.Add | prim.Sub):
+            return False
+        sides = {handle(weight.a): weight.b, handle(weight.b): weight.a}
+        return isinstance(sides.get(handle(self.pattern.score)), prim.FloatImm)
 
     def _keys(self, tile: Tile) -> tuple[int, Any]:
         """Return how many keys some queries need, and the weight of the others or None.
@@ -341,6 +364,14 @@ class _Writer:
             value = self._expression(self.pattern.weight, at, own, first)
             value = substitute(value, {self.pattern.score: scores[at["q"], at["key"]]})
             T.buffer_store(own.weights, value, (at["q"], first + at["key"]))
+        if own.highs is None:
+            return
+        with writer.block("highs", {"q": Span(rows, "P"), "key": Span(count, summed=True)}) as at:
+            place = at["q"], self.writer.number(first // BANK)
+            with T.init():
+                T.buffer_store(own.highs, tirx.const(-math.inf, "float32"), place)
+            value = T.max(own.highs[place], own.weights[at["q"], first + at["key"]])
+            T.buffer_store(own.highs, value, place)
 
     def _expression(self, expr: Any, at: At, own: Rows, first: int, highest: Any = None) -> Any:
         """Return an expression of the pattern for a block, over tiles, from the key `first` on."""
@@ -365,27 +396,31 @@ class _Writer:
         writer, rows, keys = self.writer, own.tile.rows, own.keys
         highest = writer.tile("highest", (rows,), "float32")
         start = self.pattern.lowest if own.rest is None else T.max(self.pattern.lowest, own.rest)
-        spans = {"q": Span(rows, "P"), "key": Span(keys, summed=True)}
+        source, count = own.weights, keys
+        if own.highs is not None:
+            source, count = own.highs, math.ceil(keys / BANK)
+        spans = {"q": Span(rows, "P"), "key": Span(count, summed=True)}
         with writer.block("maximum", spans) as at:
             with T.init():
                 T.buffer_store(highest, start, (at["q"],))
-            value = T.max(highest[at["q"]], own.weights[at["q"], at["key"]])
+            value = T.max(highest[at["q"]], source[at["q"], at["key"]])
             T.buffer_store(highest, value, (at["q"],))
         return highest
 
     def _result(self, own: Rows) -> None:
         """Write the product of shares and values, divided by the sums of the shares."""
         writer, tile, rows, keys = self.writer, own.tile, own.tile.rows, own.keys
-        shares, total = own.shares, self._total(own)
+        shares, total = own.shares, own.total
         made = writer.tile("out", (rows, self.columns), "float32", "trn.psum")
         tiles = math.ceil(keys / PARTITIONS)
         size = min(PARTITIONS, keys)
-        copied = writer.tile("shares_tile", (size, tiles, rows), "float32")
+        copied = writer.tile("shares_tile", (size, tiles, rows), self.share_dtype)
         together = self.tiling.together
         for first in range(0, tiles, together):
             parts = range(first, min(first + together, tiles))
             counts = [min(PARTITIONS, keys - part * PARTITIONS) for part in parts]
-            psum = writer.tile("shares_psum", (size, len(parts), rows), "float32", "trn.psum")
+            shape = (size, len(parts), rows)
+            psum = writer.tile("shares_psum", shape, self.share_dtype, "trn.psum")
             for place, (part, count) in enumerate(zip(parts, counts, strict=True)):
                 with writer.block("transpose", {"key": Span(count, "P"), "q": Span(rows)}) as at:
                     value = shares[at["q"], part * PARTITIONS + at["key"]]
@@ -427,6 +462,8 @@ class _Writer:
             with T.init():
                 T.buffer_store(made, tirx.const(0, "float32"), index)
             a, b = shares[at["key"], at["tile"], at["q"]], self.v[at["key"], at["tile"], at["c"]]
+            if self.share_dtype != "float32":
+                a, b = T.cast(a, "float32"), T.cast(b, "float32")
             T.buffer_store(made, made[index] + a * b, index)
 
     def _simple(self, index: Any) -> Any:

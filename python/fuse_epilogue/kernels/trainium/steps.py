@@ -63,13 +63,27 @@ def attention_tiles(
     func: tirx.PrimFunc, _: str, pipelined: int, together: int, by_vector: bool
 ) -> tirx.PrimFunc:
     """Rewrite attention in other tiles than the usual ones, see :mod:`.attention`."""
-    if pipelined < 1 or not 1 <= together <= BANK // PARTITIONS:
+    return _attention(func, AttentionTiling(pipelined, together, by_vector))
+
+
+def attention_rounded(
+    func: tirx.PrimFunc, _: str, pipelined: int, together: int, by_vector: bool
+) -> tirx.PrimFunc:
+    """Rewrite attention in tiles, with shares in the type of the values of 16 bits."""
+    return _attention(func, AttentionTiling(pipelined, together, by_vector, round_shares=True))
+
+
+def _attention(func: tirx.PrimFunc, tiling: AttentionTiling) -> tirx.PrimFunc:
+    found = find_attention(func)
+    if tiling.round_shares and found.v.dtype == "float32":
+        raise NotRewritten("its values are in float32: no share is rounded")
+    most = BANK * (2 if tiling.round_shares else 1) // PARTITIONS
+    if tiling.pipelined < 1 or not 1 <= tiling.together <= most:
         raise NotRewritten(
-            f"it cannot be in {pipelined} tiles of queries, {together} transpositions together: at "
-            f"least 1, and from 1 to {BANK // PARTITIONS}"
+            f"it cannot be in {tiling.pipelined} tiles of queries, {tiling.together} "
+            f"transpositions together: at least 1, and from 1 to {most}"
         )
-    tiling = AttentionTiling(pipelined, together, by_vector)
-    return put_back(func, func, attention_blocks.rewritten(find_attention(func), tiling))
+    return put_back(func, func, attention_blocks.rewritten(found, tiling))
 
 
 def update(func: tirx.PrimFunc, _: str) -> tirx.PrimFunc:

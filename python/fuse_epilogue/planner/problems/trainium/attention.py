@@ -112,7 +112,8 @@ class TrainiumAttention(Predicted):
         by_vector = points["copies"] > 0
         more: dict[str, Any] = {
             "tensor": products * cycle(core, "tensor"),
-            "vector": (tiles * 3 * keys + np.where(by_vector, shared, 0.0)) * vector,
+            # Scores are scaled, and their maxima found, in one instruction if nothing is masked.
+            "vector": (tiles * keys + np.where(by_vector, shared, 0.0)) * vector,
             "scalar": (tiles * keys + np.where(by_vector, 0.0, shared)) * scalar,
         }
         # Only where several tiles are written together does one engine not wait for the other.
