@@ -87,7 +87,7 @@ def identity(op: str, value: Expression) -> bool:
     if not isinstance(value, Number):
         return False
     # The least finite number, which TIR often starts a maximum with, is not neutral: -inf is less.
-    return value.value == _IDENTITIES[op]
+    return value.value == _IDENTITIES.get(op)
 
 
 def merged(update: Store, init: Store) -> Store:
