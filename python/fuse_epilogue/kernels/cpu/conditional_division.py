@@ -14,11 +14,10 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import prim
 
+from ...recognize.defined import DIVISIONS
 from ...tir.walk import parts_of
 
 __all__ = ["with_conditional_divisions"]
-
-_DIVISIONS = (prim.Div, prim.Mod, prim.FloorDiv, prim.FloorMod)
 
 
 def with_conditional_divisions(node: Any) -> Any:
@@ -43,7 +42,7 @@ def _conditional(select: Any) -> Any:
 
 
 def _divides(arm: Any) -> bool:
-    divisions = (each for kind in _DIVISIONS for each in parts_of(arm, kind))
+    divisions = (each for kind in DIVISIONS for each in parts_of(arm, kind))
     return any(
         "int" in str(each.ty.dtype) and not isinstance(each.b, prim.IntImm) for each in divisions
     )
