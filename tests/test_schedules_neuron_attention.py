@@ -311,21 +311,18 @@ def test_apply_takes_the_plan() -> None:
 
 @pytest.mark.full
 def test_the_tensor_engine_is_busy_most_of_the_time() -> None:
-    """Products and transpositions in float32; a causal mask leaves out almost half of both.
-
-    Its short rows leave less to do beside each other.
-    """
+    """Products and transpositions in float32; a causal mask leaves out almost half of both."""
     whole = kernel_of(function(1, 2048, 2048, 2, 128)).predict("trn2")
     assert whole.latency_ms < 1.35 * whole.busy_ms["tensor"]
     causal = kernel_of(function(1, 2048, 2048, 2, 128, causal="TopLeft")).predict("trn2")
-    assert causal.busy_ms["tensor"] < 0.58 * whole.busy_ms["tensor"]
-    assert causal.latency_ms < 0.85 * whole.latency_ms
+    assert causal.latency_ms < 0.65 * whole.latency_ms
 
 
-def test_rounded_shares_take_as_long_as_one_engine_and_a_half() -> None:
-    """The tensor engine takes one pass for products of bfloat16, four of float32."""
+def test_rounded_shares_take_the_tensor_engine_one_pass() -> None:
+    """Not four: shares are transposed and multiplied in bfloat16, as scores are computed anyway."""
     func = written_out(2048, 2048, 128, 128, "bfloat16", scale=0.125)
     choices = [rule.choose(func, "trn2").schedule for rule in (ROUNDED, Attention())]
     rounded, usual = (emit(each).predict("trn2") for each in choices if each is not None)
-    assert rounded.latency_ms < 0.6 * usual.latency_ms
-    assert rounded.latency_ms < 1.8 * max(rounded.busy_ms.values())
+    # Of 1 + 4 + 4 passes 1 + 1 + 1 are left; transpositions of queries and keys are in both.
+    assert rounded.busy_ms["tensor"] < usual.busy_ms["tensor"] / 2
+    assert rounded.latency_ms < usual.latency_ms

@@ -292,7 +292,15 @@ class _Writer:
             value = self._expression(self.pattern.share, at, own, 0, highest)
             value = value if self.share_dtype == "float32" else T.cast(value, self.share_dtype)
             T.buffer_store(own.shares, value, (at["q"], at["key"]))
-        # The instruction before can do this, too: what it computes is summed before it is rounded.
+        # Without a mask the instruction before sums them, too. With one the vector engine does: after
+        # the scores of the next tile, which then do not wait for it.
+        if own.rest is None:
+            self._total(own)
+
+    def _total(self, own: Rows) -> None:
+        """Write the sums of the shares."""
+        writer, highest = self.writer, own.highest
+        # What is computed is summed, before it is rounded.
         spans = {"q": Span(own.tile.rows, "P"), "key": Span(own.keys, summed=True)}
         with writer.block("sums", spans) as at:
             with T.init():
@@ -410,6 +418,8 @@ class _Writer:
     def _result(self, own: Rows) -> None:
         """Write the product of shares and values, divided by the sums of the shares."""
         writer, tile, rows, keys = self.writer, own.tile, own.tile.rows, own.keys
+        if own.rest is not None:
+            self._total(own)
         shares, total = own.shares, own.total
         made = writer.tile("out", (rows, self.columns), "float32", "trn.psum")
         tiles = math.ceil(keys / PARTITIONS)
