@@ -292,8 +292,8 @@ class _Writer:
             value = self._expression(self.pattern.share, at, own, 0, highest)
             value = value if self.share_dtype == "float32" else T.cast(value, self.share_dtype)
             T.buffer_store(own.shares, value, (at["q"], at["key"]))
-        # Without a mask the instruction before sums them, too. With one the vector engine does: after
-        # the scores of the next tile, which then do not wait for it.
+        # Without a mask the instruction before sums them, too. With one the vector engine does:
+        # after the scores of the next tile, which then do not wait for it.
         if own.rest is None:
             self._total(own)
 
