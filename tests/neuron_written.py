@@ -53,10 +53,10 @@ def transposed(x, first: int, count: int, sizes: Sizes):
     nisa.dma_copy(dst=rows[0:count, :], src=x[first : first + count, :])
     made = []
     for k in range(sizes.model // P):
-        turned = nl.ndarray((P, P), dtype=x.dtype, buffer=nl.psum)
-        nisa.nc_transpose(dst=turned[:, 0:count], data=rows[0:count, nl.ds(k * P, P)])
+        transposed = nl.ndarray((P, P), dtype=x.dtype, buffer=nl.psum)
+        nisa.nc_transpose(dst=transposed[:, 0:count], data=rows[0:count, nl.ds(k * P, P)])
         tile = nl.ndarray((P, P), dtype=x.dtype, buffer=nl.sbuf)
-        nisa.tensor_copy(dst=tile[:, 0:count], src=turned[:, 0:count])
+        nisa.tensor_copy(dst=tile[:, 0:count], src=transposed[:, 0:count])
         made.append(tile)
     return made
 
@@ -130,16 +130,16 @@ def rotated(x, cos, sin, tile: int, half: int):
     for angle, table in zip(angles, (cos, sin)):
         nisa.dma_copy(angle, table[nl.ds(tile * P, P), :])
     first, second = rows[:, :half], rows[:, half:]
-    turned = nl.ndarray((P, 2 * half), nl.float32, buffer=nl.sbuf)
+    rotated = nl.ndarray((P, 2 * half), nl.float32, buffer=nl.sbuf)
     scratch = nl.ndarray((P, 2 * half), nl.float32, buffer=nl.sbuf)
-    nisa.tensor_tensor(turned[:, :half], first, angles[0], nl.multiply)
+    nisa.tensor_tensor(rotated[:, :half], first, angles[0], nl.multiply)
     nisa.tensor_tensor(scratch[:, :half], second, angles[1], nl.multiply)
-    nisa.tensor_tensor(turned[:, half:], second, angles[0], nl.multiply, engine=nisa.gpsimd_engine)
+    nisa.tensor_tensor(rotated[:, half:], second, angles[0], nl.multiply, engine=nisa.gpsimd_engine)
     nisa.tensor_tensor(scratch[:, half:], first, angles[1], nl.multiply, engine=nisa.gpsimd_engine)
-    nisa.tensor_tensor(turned[:, :half], turned[:, :half], scratch[:, :half], nl.subtract)
-    nisa.tensor_tensor(turned[:, half:], turned[:, half:], scratch[:, half:], nl.add)
+    nisa.tensor_tensor(rotated[:, :half], rotated[:, :half], scratch[:, :half], nl.subtract)
+    nisa.tensor_tensor(rotated[:, half:], rotated[:, half:], scratch[:, half:], nl.add)
     across = nl.ndarray((2 * half, P), nl.float32, buffer=nl.psum)
-    nisa.nc_transpose(across, turned)
+    nisa.nc_transpose(across, rotated)
     made = nl.ndarray((2 * half, P), nl.float32, buffer=nl.sbuf)
     nisa.tensor_copy(made, across)
     return made

@@ -41,11 +41,11 @@ def heads_of(length: int, width: int) -> Arrays:
 
 
 def rotary(q: Any, k: Any, cos: Any, sin: Any) -> np.ndarray:
-    def turned(x: Any) -> Any:
+    def rotated(x: Any) -> Any:
         a, b = np.split(x.astype("float64"), 2, axis=1)
         return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=1)
 
-    scores = turned(q) @ turned(k).T * 0.125
+    scores = rotated(q) @ rotated(k).T * 0.125
     scores[np.triu_indices(len(q), 1)] = -30000.0
     e = np.exp(scores - scores.max(1, keepdims=True))
     result: np.ndarray = e / e.sum(1, keepdims=True)

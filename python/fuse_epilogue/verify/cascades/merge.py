@@ -83,7 +83,7 @@ class MergeChecker(StepChecker):
         return field.substitute(right, {stage.count: self.in_part, stage.total: stage.every})
 
     def _axes(self, block: Block, place: int, claim: str) -> dict[int, Ratio]:
-        """Return what the axes of a merge stand for: rows, own axes, and a part."""
+        """Return the values of the axes of a merge: rows, own axes, and a part."""
         certificate, proof = self.certificate, self.certificate.stages[place]
         wanted = [*zip(certificate.rows, certificate.rows_extents, strict=True)]
         wanted += zip(proof.axes, proof.axes_extents, strict=True)

@@ -34,7 +34,7 @@ FINITE = "finite-sum"
 FINITE_PARTS = "finite-parts"
 #: Name of the atom that stands for the number of a block of keys.
 BLOCK = "block of keys"
-#: Name of the atom that stands for the number of a part of them.
+#: Name of the atom for the number of a part of them.
 PART = "part of the keys"
 # Operations of one proof.
 _WORK = 200_000
