@@ -12,6 +12,8 @@ from tvm import s_tir, te, tirx
 from tvm.s_tir import Schedule
 from tvm.script import tirx as T
 
+import cuda_on_cpu
+from cuda_programs import needs_gxx
 from cuda_runs import on_machines
 from fuse_epilogue import workloads
 from oracles import compile_together
@@ -230,13 +232,25 @@ def test_bind_of_other_loops_and_of_identities_is_tvms() -> None:
     assert names(unfused) == before
 
 
-def test_an_accumulator_that_is_local_is_left_to_tvm() -> None:
-    """TVM gives the sum its memory, to which every thread would add the start."""
-    sch = Schedule(workloads.matmul(6, 5, KEYS, activation="relu"))
+@needs_gxx
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize(("keys", "rows"), [(64, 2), (45, 2), (128, 1)])
+def test_every_thread_adds_the_bias_once_in_registers(keys: int, rows: int, before: bool) -> None:
+    """TVM gives buffers of one scope one memory, here that in which so many threads add."""
+    sch = Schedule(workloads.matmul(6, 5, keys, activation="relu"))
     sch.fuse_reduction_epilogue("matmul")
-    sch.set_scope("matmul", 0, "local")
+    if before:
+        sch.set_scope("matmul", 0, "local")
+    *spatial, _ = sch.get_loops("matmul")
+    blocks, threads = sch.split(sch.fuse(*spatial), [None, rows])
+    sch.bind(blocks, "blockIdx.x")
+    sch.bind(threads, "threadIdx.y")
     sch.bind(sch.get_loops("matmul")[-1], "threadIdx.x")
-    assert names(sch) == ["matmul", "relu"]
+    if not before:
+        sch.set_scope("matmul_from_init", 0, "local")
+    a, b, bias, y = arrays_of(sch.mod["main"])
+    cuda_on_cpu.build(sch.mod)(a, b, bias, y)
+    np.testing.assert_array_equal(y, np.maximum(a @ b + bias, 0))
 
 
 def test_spatial_loops_inside_of_the_reduction_are_left_to_tvm() -> None:

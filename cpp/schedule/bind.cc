@@ -134,10 +134,8 @@ std::optional<PeeledInit> FindBound(const ffi::ObjectRef& schedule, const ffi::A
   const Reduction& reduction = peeled->reduction;
   For loop(StmtOf(SRefOf(schedule, *ObjectIn(loop_rv))));
   auto nest = NestOf(*peeled, loop);
-  // Every thread runs the last block: it must not read what it writes. In one storage scope TVM may
-  // give both buffers one memory, which can be that in which the threads add.
-  bool in_place = !LoadsOf(reduction.init, reduction.accumulator).empty() ||
-                  ScopeOf(reduction.accumulator) != "global";
+  // Every thread runs the last block: it must not read what it writes.
+  bool in_place = !LoadsOf(reduction.init, reduction.accumulator).empty();
   if (!nest || in_place || UsesAny(reduction.site->realize.predicate(), nest->reduction_vars)) {
     return std::nullopt;
   }
@@ -156,8 +154,10 @@ void PeelAndBind(const ffi::ObjectRef& schedule, const ffi::Any& loop_rv, const 
   const Reduction& reduction = peeled.reduction;
   Nest nest = *NestOf(peeled, For(StmtOf(SRefOf(schedule, *ObjectIn(loop_rv)))));
   const Var& accumulator = reduction.accumulator;
+  // Not "local": TVM may give a local sum and a local accumulator one memory, and that can be the
+  // one in which the threads add, to which every thread would then add the init.
   Var sum = MakeBuffer(std::string(accumulator.name()) + "_sum", accumulator, reduction.update,
-                       BufferTypeOf(accumulator).shape(), ffi::String("local"));
+                       BufferTypeOf(accumulator).shape(), ffi::String("shared"));
   SBlock old = peeled.block();
   Stmt body = AccumulatorMover(accumulator, sum).Rewrite(old.body());
   SBlock moved = WithParts(old, old.reads(), old.writes(), old.init(), body);

@@ -90,8 +90,7 @@ def _across_threads(sch: s_tir.Schedule, name: str, point: Mapping[str, int], sp
     sch.set_scope(partial, 0, "local")
     if split:
         # Binding takes an absorbed start into a block of its own between the reduction and the
-        # tail. In a buffer of its own TVM would let the sum and that share their memory, which
-        # all threads of a row add to.
+        # tail, which would need a buffer of its own.
         for block in sch.get_producers(tail):
             if sch.get(block).name_hint != name:
                 sch.compute_inline(block)
