@@ -27,7 +27,6 @@ import layers
 import numpy as np
 from layers import ONNX, OURS, Timer, compare, our_timer, run
 from onnx import TensorProto, helper, numpy_helper
-from tvm import ir, relax
 
 import fuse_epilogue
 from fuse_epilogue.schedules import host
@@ -206,43 +205,9 @@ def onnx_model(layer: Layer, w: np.ndarray) -> Any:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
 
-def relax_module(layer: Layer, w: np.ndarray) -> ir.IRModule:
-    """Return a layer as a module of Relax."""
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType(layer.shape, TYPES[layer.inputs]))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            weights = relax.const(w)
-            if layer.is_conv:
-                y = relax.op.nn.conv2d(
-                    x,
-                    weights,
-                    strides=layer.stride,
-                    padding=layer.padding,
-                    groups=layer.groups,
-                    out_dtype="int32",
-                )
-            else:
-                y = relax.op.matmul(x, weights, out_dtype="int32")
-            if layer.form == "requantised":
-                kind = TYPES[layer.inputs]
-                point, ends = (ZERO_POINT if kind == "uint8" else 0), np.iinfo(kind)
-                y = relax.op.astype(builder.emit(y), "float32")
-                scale = np.float32(1) / np.float32(1 / layer.scale)
-                y = relax.op.round(relax.op.multiply(y, relax.const(scale)))
-                y = relax.op.clip(
-                    relax.op.add(y, relax.const(np.float32(point))), ends.min, ends.max
-                )
-                y = relax.op.astype(y, kind)
-            result = builder.emit_output(builder.emit(y))
-        builder.emit_func_output(result)
-    return builder.get()
-
-
 def of_us(layer: Layer, x: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, Timer]:
     """The functions of the compiled layer that are no conversions of its layout."""
-    program = onnx_model(layer, w) if layer.form == "dynamic" else relax_module(layer, w)
-    compiled = fuse_epilogue.compile(program, host(1))
+    compiled = fuse_epilogue.compile(onnx_model(layer, w), host(1))
     return np.asarray(compiled(x)), our_timer(compiled, x)
 
 

@@ -10,13 +10,14 @@ a single function.
 #   saved.py, database.py                                    files
 #   torch_*.py        torch: operators that TVM imports otherwise (torch_ops.py names them by file),
 #                     the backend of torch.compile (torch_backend.py, torch_graph.py)
-#   onnx_*.py         ONNX: operators, and guards of its attention
+#   onnx_*.py         ONNX: operators (onnx_nodes.py), guards of its attention, quantised numbers
 #   neuron_*.py       packages for Trainium
 #   tir_main.py       functions that are not models
 # Passes on Relax, which pipeline.py puts in order; rewriting.py is how one is written:
 #   cleanup.py, pads.py, bools.py                          operators that change nothing, or little
 #   channels_last.py, transposes.py                          layouts
-#   reshapes.py, unflattened.py, narrow_products.py          products
+#   reshapes.py, unflattened.py                            products
+#   narrow_products.py, integer_convolutions.py              products of integers
 #   transposed.py                                            transposed convolutions
 #   attention_groups.py, one_function.py, constant_masks.py  attention as one function
 

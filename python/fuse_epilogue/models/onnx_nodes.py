@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from .onnx_graph import Facts, Writer, attributes_of, constant_node, is_node, opset_of, refused
 from .onnx_guards import with_guards_after
+from .onnx_quantised import has_quantised, with_integers
 
 #: Attributes of Attention that are read, or say nothing where there is one result.
 _READ = frozenset({"scale", "is_causal", "qk_matmul_output_mode", "q_num_heads", "kv_num_heads"})
-
-#: Number of elements up to which a constant may be a shape.
-_SMALL = 64
 
 
 def with_known_nodes(model: Any) -> Any:
@@ -31,23 +30,27 @@ def with_known_nodes(model: Any) -> Any:
     Raises
     ------
     ValueError
-        A node of operator Attention does more than is supported here.
+        A node of Attention, or of an operator on quantised numbers, does more than is supported
+        here.
     """
     import onnx
 
-    rewrites: dict[str, Callable[[Any, _Facts], list[Any]]] = {
+    rewrites: dict[str, Callable[[Any, Facts], list[Any]]] = {
         "Attention": _attention,
         "ConstantOfShape": _scalar,
         "OneHot": _one_hot,
     }
-    if not any(_is(node, *rewrites, "IsNaN") for node in model.graph.node):
+    quantised = has_quantised(model.graph.node)
+    if not quantised and not any(is_node(n, *rewrites, "IsNaN") for n in model.graph.node):
         return model
-    facts = _Facts(model)
+    facts = Facts(model)
+    results = {each.name for each in model.graph.output}
     nodes: list[Any] = []
     for node in model.graph.node:
-        nodes += rewrites[node.op_type](node, facts) if _is(node, *rewrites) else [node]
-    if max(each.version for each in model.opset_import if each.domain in ("", "ai.onnx")) >= 13:
-        results = {each.name for each in model.graph.output}
+        nodes += rewrites[node.op_type](node, facts) if is_node(node, *rewrites) else [node]
+    if quantised:
+        nodes = with_integers(nodes, facts, results)
+    if opset_of(model) >= 13:
         nodes = with_guards_after(nodes, facts, results)
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
@@ -56,76 +59,7 @@ def with_known_nodes(model: Any) -> Any:
     return changed
 
 
-def _is(node: Any, *names: str) -> bool:
-    return node.op_type in names and node.domain in ("", "ai.onnx")
-
-
-class _Facts:
-    """Types and sizes of a model's values, and its constants."""
-
-    def __init__(self, model: Any) -> None:
-        import onnx
-
-        self._types: dict[str, Any] = {}
-        if any(_is(node, "Attention", "IsNaN", "OneHot") for node in model.graph.node):
-            graph = onnx.shape_inference.infer_shapes(_without_weights(model)).graph
-            for each in (*graph.value_info, *graph.input, *graph.output):
-                self._types[each.name] = each.type.tensor_type
-        self._constants = {each.name: each for each in model.graph.initializer}
-        for node in model.graph.node:
-            if _is(node, "Constant") and node.attribute[0].name == "value":
-                self._constants[node.output[0]] = node.attribute[0].t
-
-    def constant(self, name: str) -> Any:
-        """Return a constant of one element at most as an array, None for any other value."""
-        import onnx
-
-        found = self._constants.get(name)
-        small = found is not None and math.prod(found.dims) <= 1
-        return onnx.numpy_helper.to_array(found) if small else None
-
-    def dtype(self, name: str) -> Any:
-        """Return the type of a value's elements, of numpy."""
-        import onnx
-
-        return onnx.helper.tensor_dtype_to_np_dtype(self._types[name].elem_type)
-
-    def shape(self, name: str) -> tuple[int | None, ...] | None:
-        """Return the sizes of a value, None for those that may differ from call to call."""
-        known = self._types.get(name)
-        if known is None or not known.HasField("shape"):
-            return None
-        return tuple(
-            size.dim_value if size.HasField("dim_value") else None for size in known.shape.dim
-        )
-
-
-def _without_weights(model: Any) -> Any:
-    """Return a model whose constants are inputs too, without the values of the large ones.
-
-    Shapes are inferred from it, for which weights would be copied.
-    """
-    import onnx
-
-    graph = model.graph
-    weights = {each.name: each for each in graph.initializer}
-    bare = onnx.ModelProto(ir_version=model.ir_version)
-    bare.opset_import.extend(model.opset_import)
-    bare.functions.extend(model.functions)
-    bare.graph.node.extend(graph.node)
-    bare.graph.input.extend(each for each in graph.input if each.name not in weights)
-    bare.graph.input.extend(
-        onnx.helper.make_tensor_value_info(name, each.data_type, each.dims)
-        for name, each in weights.items()
-    )
-    bare.graph.output.extend(graph.output)
-    bare.graph.value_info.extend(graph.value_info)
-    small = [each for each in graph.initializer if math.prod(each.dims) <= _SMALL]
-    bare.graph.initializer.extend(small)
-    return bare
-
-
-def _scalar(node: Any, facts: _Facts) -> list[Any]:
+def _scalar(node: Any, facts: Facts) -> list[Any]:
     """Return a constant for a number of no dimensions, which TVM takes for one of one dimension."""
     import onnx
 
@@ -134,10 +68,10 @@ def _scalar(node: Any, facts: _Facts) -> list[Any]:
         return [node]
     value = [onnx.numpy_helper.to_array(each.t) for each in node.attribute]
     array = (value[0] if value else np.zeros(1, np.float32)).reshape(())
-    return [_constant(node.output[0], array)]
+    return [constant_node(node.output[0], array)]
 
 
-def _one_hot(node: Any, facts: _Facts) -> list[Any]:
+def _one_hot(node: Any, facts: Facts) -> list[Any]:
     """Return a node and the conversion to the type of its values, which TVM replaces by another."""
     import onnx
 
@@ -153,53 +87,13 @@ def _one_hot(node: Any, facts: _Facts) -> list[Any]:
     return [changed, cast]
 
 
-def _constant(name: str, array: np.ndarray) -> Any:
-    import onnx
-
-    value = onnx.numpy_helper.from_array(array)
-    return onnx.helper.make_node("Constant", [], [name], value=value)
-
-
-class _Writer:
-    """Nodes that compute one value step by step."""
-
-    def __init__(self, name: str) -> None:
-        self.nodes: list[Any] = []
-        self._name = name
-
-    def _fresh(self) -> str:
-        return f"{self._name}/step{len(self.nodes)}"
-
-    def constant(self, value: Any, dtype: Any) -> str:
-        """Return the name of a new constant."""
-        name = self._fresh()
-        self.nodes.append(_constant(name, np.asarray(value, dtype)))
-        return name
-
-    def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
-        """Return the name of the result of a new node."""
-        import onnx
-
-        name = self._fresh()
-        self.nodes.append(onnx.helper.make_node(operator, list(inputs), [name], **attributes))
-        return name
-
-    def finish(self, result: str) -> list[Any]:
-        """Return the nodes, the result under the name that it had."""
-        import onnx
-
-        return [*self.nodes, onnx.helper.make_node("Identity", [result], [self._name])]
-
-
-def _attention(node: Any, facts: _Facts) -> list[Any]:
+def _attention(node: Any, facts: Facts) -> list[Any]:
     """Write attention as two products and a softmax; a row that its mask leaves no key is zero."""
-    import onnx
-
-    attributes = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
+    attributes = attributes_of(node)
     query, key, value = node.input[:3]
     shapes: list[Any] = [facts.shape(each) for each in (query, key, value)]
     _refuse_further(node, attributes, shapes)
-    write, dtype = _Writer(node.output[0]), facts.dtype(query)
+    write, dtype = Writer(node.output[0]), facts.dtype(query)
     (_, heads, rows, size), (_, groups, keys, _) = shapes[:2]
     if heads != groups:
         key, value = (
@@ -243,17 +137,17 @@ def _refuse_further(node: Any, attributes: dict[str, Any], shapes: list[Any]) ->
     elif attributes.get("is_causal", 0) and None in (shapes[0][2], shapes[1][2]):
         reason = "a causal mask of a size that is not constant"
     if reason:
-        raise ValueError(f"operator Attention, '{node.name}': {reason} is not supported")
+        raise refused(node, reason)
 
 
-def _repeated(write: _Writer, value: str, heads: int, groups: int, size: int) -> str:
+def _repeated(write: Writer, value: str, heads: int, groups: int, size: int) -> str:
     """Return keys or values with each head as often as queries have it."""
     wide = write.add("Unsqueeze", value, write.constant([2], np.int64))
     wide = write.add("Expand", wide, write.constant([1, 1, heads // groups, 1, 1], np.int64))
     return write.add("Reshape", wide, write.constant([0, heads, -1, size], np.int64))
 
 
-def _any_shown(write: _Writer, mask: str, hidden: str, is_bool: bool) -> str:
+def _any_shown(write: Writer, mask: str, hidden: str, is_bool: bool) -> str:
     """Return for each row whether its mask leaves it a key."""
     import onnx
 
