@@ -6,36 +6,36 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tvm import tirx
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import Trace
 from tvm.script import tirx as T
 
 from conv_traces import stored
 from fuse_epilogue import schedules
-from fuse_epilogue.neuron import EmitError, emit
+from fuse_epilogue.neuron import EmitError, KernelError, emit
 from fuse_epilogue.schedules.neuron import StreamUpdate
+from fuse_epilogue.tir.build import in_root
+from fuse_epilogue.tir.nest import statements
 from streaming import assert_update, draw
 from test_workloads_streaming import UPDATES, name_of, rng_of, updating
 from tiers import tiered
 
-OWN_STATES = [
-    each for each in UPDATES if not (each["circular"] or each["pool"]) and each["dtype"] != "int8"
-]
-#: Those have a pool or positions: the same without.
-CASES = OWN_STATES + [
-    {**each, "circular": False, "pool": None}
-    for each in UPDATES
-    if (each["circular"] or each["pool"]) and each["dtype"] != "int8"
+FLOATING = [each for each in UPDATES if each["dtype"] != "int8"]
+#: Those with positions without them.
+CASES = [each for each in FLOATING if not each["circular"]] + [
+    {**each, "circular": False} for each in FLOATING if each["circular"]
 ]
 
 
 def run(func: Any, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What the interpreter makes of the kernel of a function."""
+    """What the interpreter makes of the kernel of a function, which changes a pool in place."""
     kernel = emit(schedules.apply(func, "trn2"))
     for machine in ("trn1", "trn2", "trn3"):
         kernel.check(machine)
-    given = {name: arrays[name] for name in kernel.inputs}
-    y, state = kernel(*given.values())
+    given = {name: np.array(arrays[name]) for name in kernel.inputs}
+    results = kernel(*given.values())
+    y, state = (results, given["state"]) if "indices" in given else results
     return {**arrays, "y": y, "state": state}
 
 
@@ -46,7 +46,6 @@ def test_update(index: int) -> None:
     arrays = draw(func, options, rng_of(options))
     before = {name: np.array(array) for name, array in arrays.items()}
     assert_update(run(func, arrays), before, options, name_of(options))
-    np.testing.assert_array_equal(arrays["state"], before["state"])
 
 
 @pytest.mark.parametrize("channels", [1, 127, 131, 256, 4096])
@@ -73,11 +72,54 @@ def test_the_trace_replays() -> None:
     assert emit(again).source == emit(sch).source
 
 
-@pytest.mark.parametrize("more", [{"circular": True}, {"pool": 5}], ids=str)
-def test_addresses_that_depend_on_data_are_refused(more: dict[str, Any]) -> None:
-    choice = StreamUpdate().choose(updating({"n": 2, "c": 64, "f": 4, **more}), "trn2")
-    assert choice.schedule is None
-    assert "depends on data, such as a pool or positions" in choice.why
+def test_positions_are_refused() -> None:
+    choice = StreamUpdate().choose(updating({"n": 2, "c": 64, "f": 4, "circular": True}), "trn2")
+    assert choice.schedule is None and "depends on data" in choice.why
+
+
+# ---- Pools of states -----------------------------------------------------------------------------
+
+
+def pooled(n: int = 3, c: int = 64, pool: int = 7) -> tuple[Any, dict[str, np.ndarray]]:
+    options = {"n": n, "c": c, "f": 4, "pool": pool}
+    func = updating(options)
+    return func, draw(func, options, rng_of(options))
+
+
+def test_the_states_of_other_streams_stay() -> None:
+    func, arrays = pooled()
+    state = run(func, arrays)["state"]
+    others = [row for row in range(7) if row not in arrays["indices"]]
+    np.testing.assert_array_equal(state[others], arrays["state"][others])
+    assert (state[arrays["indices"]] != arrays["state"][arrays["indices"]]).any()
+
+
+@pytest.mark.parametrize("index", [-1, 7])
+def test_an_index_outside_of_the_pool_is_refused(index: int) -> None:
+    func, arrays = pooled()
+    arrays["indices"][1] = index
+    kernel = emit(schedules.apply(func, "trn2"))
+    with pytest.raises(KernelError, match=r"elements .* of 'state', which has 1344"):
+        kernel(*(arrays[name] for name in kernel.inputs))
+
+
+def test_one_step_with_a_pool_is_long_pieces_too() -> None:
+    """One transfer more than without: that of the index."""
+    kernel = emit(schedules.apply(pooled(1, 4096)[0], "trn2"))
+    assert kernel.source.count("dma_copy(") == 7
+    assert kernel.source.count("scalar_offset=indices_row[0:1, 0:1]") == 2
+    for machine in ("trn1", "trn2"):
+        assert kernel.predict(machine).latency_ms < 0.01
+
+
+def test_a_pool_whose_indices_are_not_checked_to_differ_is_refused() -> None:
+    func, _ = pooled()
+    checked = statements(func.body.block.body)
+    names = [str(each.body.body.block.name_hint) for each in checked[1:2]]
+    assert names == ["check_distinct"]
+    body = in_root(tirx.SeqStmt([checked[0], *checked[2:]]), func.body.block.alloc_buffers)
+    choice = StreamUpdate().choose(func.with_body(body), "trn2")
+    assert choice.schedule is None and "not checked to differ" in choice.why
 
 
 # ---- Parameters in place -------------------------------------------------------------------------

@@ -7,7 +7,8 @@
         y = f(total)
         store y and the state, one column on
 
-NKI's kernels return what they compute: the state after the call is a result of its own.
+NKI's kernels return what they compute: the state after the call is a result of its own. A pool of
+states is changed where it is, as a kernel may do with its argument: other streams' states stay.
 """
 
 from __future__ import annotations
@@ -37,8 +38,10 @@ from .tiles import PARTITIONS, best, is_fixed
 class StreamUpdate(NeuronRule):
     """Schedules the next columns of a convolution, with a state for each stream.
 
-    The states of a call are those of its streams, in order: with a pool of states, or positions in
-    a circular one, addresses would depend on data.
+    The states of a call are those of its streams, in order, or an array of indices picks them from
+    a pool: indices outside of it, which the function's checks refuse on a processor, are refused by
+    the transfers, and equal ones are not noticed. With positions in a circular state, addresses of
+    single columns would depend on data.
 
     Example
     -------
@@ -69,10 +72,13 @@ class Operand:
     buffer : tvm.tirx.Buffer
     places : str
         A letter for each dimension: "n" for streams, "c" for channels, "j" for a number.
+    indices : tvm.tirx.Buffer or None
+        The states of the streams in a pool.
     """
 
     buffer: Any
     places: str
+    indices: Any = None
 
     def shape(self, channels: int) -> tuple[int, ...]:
         """Return the shape of a tile without its partitions, n channels on each."""
@@ -95,6 +101,8 @@ class Found:
     channels : Axis
     operands : dict[int, Operand]
         Parameters that are loaded or stored, by the handles of their buffers.
+    tables : frozenset[int]
+        The handles of parameters that pick states from a pool.
     """
 
     func: tirx.PrimFunc
@@ -102,21 +110,36 @@ class Found:
     streams: Axis | None
     channels: Axis
     operands: dict[int, Operand] = field(default_factory=dict)
+    tables: frozenset[int] = frozenset()
 
     def add(self, buffer: Any, indices: Any) -> None:
         """Note what is accessed at some indices."""
+        if handle(buffer) in self.tables:
+            return
+        picks = [pick for index in indices if (pick := _pick(index)) is not None]
         places = "".join(map(self._place, indices))
-        known = self.operands.setdefault(handle(buffer), Operand(buffer, places))
+        table = picks[0].source if picks else None
+        known = self.operands.setdefault(handle(buffer), Operand(buffer, places, table))
         if known.places != places or places.count("c") != 1 or places.count("n") > 1:
             raise NotRewritten(f"'{buffer.name}' is not read by streams and channels")
 
     def _place(self, index: Any) -> str:
         if isinstance(index, prim.IntImm):
             return "j"
+        pick = _pick(index)
+        if pick is not None and len(pick.indices) == 1:
+            index = pick.indices[0]
         for letter, axis in (("n", self.streams), ("c", self.channels)):
             if axis is not None and handle(index) == handle(axis.var):
                 return letter
-        raise NotRewritten("an address depends on data: use states in the order of the streams")
+        raise NotRewritten("an address depends on data that is not the state's place in a pool")
+
+
+def _pick(index: Any) -> Any:
+    """Return the load of an index of a pool, cast to the type of indices, or None."""
+    while isinstance(index, prim.Cast):
+        index = index.value
+    return index if isinstance(index, TensorLoad) else None
 
 
 def find_update(func: tirx.PrimFunc) -> Found:
@@ -132,16 +155,18 @@ def find_update(func: tirx.PrimFunc) -> Found:
     NotRewritten
         It computes something else, or its addresses depend on data.
     """
-    streams = read_streams(func) if is_fixed(func) else None
-    update = None if streams is None or streams.checks else read_update(streams)
+    streams = read_streams(func) if is_fixed(func, tables=True) else None
+    update = None if streams is None else read_update(streams)
     if update is None:
         raise NotRewritten(
-            "it updates no state in place, or one that depends on data, such as a pool or positions"
+            "it updates no state in place, or one at positions that depend on data, or one of a "
+            "pool whose indices are not checked to differ"
         )
     *others, channels = update.axes
     if len(others) > 1:
         raise NotRewritten("its state has more dimensions than streams, channels and columns")
-    found = Found(func, update, others[0] if others else None, channels)
+    tables = frozenset(handle(p) for p in func.params if str(p.ty.dtype) == "int32")
+    found = Found(func, update, others[0] if others else None, channels, tables=tables)
     analyzer = _analyzer()
     for element in update.elements:
         found.add(element.buffer, [analyzer.simplify(index) for index in element.indices])
@@ -216,6 +241,9 @@ class _Writer:
         outer, rest = [], list(inner)
         for place in operand.places:
             index = at["n"] if place == "n" else rest.pop(0)
+            if place == "n" and operand.indices is not None:
+                table = self.writer.parameters[operand.indices]
+                index = T.cast(table[index], str(at["n"].ty.dtype))
             outer.append(at["p"] * self.columns + index if place == "c" else index)
         return [at["p"], *inner], outer
 
@@ -231,8 +259,9 @@ class _Writer:
 
     def _store(self, operand: Operand, tile: Any) -> None:
         """Write a block that stores a tile."""
-        buffer = operand.buffer
-        with self.writer.block(f"{buffer.name}_stored", self._spans(operand)) as at:
+        buffer, picked = operand.buffer, operand.indices is not None
+        spans = self._spans(operand)
+        with self.writer.block(f"{buffer.name}_stored", spans, distinct=picked) as at:
             inner, outer = self._places(operand, at)
             T.buffer_store(self.writer.parameters[buffer], tile[tuple(inner)], outer)
 
@@ -264,6 +293,8 @@ class _Writer:
         """Return an expression of tiles."""
 
         def load(node: Any) -> Any:
+            if handle(node.source) in self.found.tables:
+                return node  # part of an index, which the tile does not have
             operand = self.found.operands[handle(node.source)]
             return self.tiles[handle(node.source)][tuple(self._in_tile(operand, node.indices, at))]
 

@@ -15,7 +15,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from ...neuron.emit.lower import MARK
+from ...neuron.emit.lower import DISTINCT, ENGINE, MARK
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,13 @@ class TileWriter:
         return made
 
     @contextlib.contextmanager
-    def block(self, name: str, spans: Mapping[str, Span], engine: str = "") -> Iterator[Any]:
-        """Open a block in loops of its own; yield the values of all loops around it, by name."""
+    def block(
+        self, name: str, spans: Mapping[str, Span], engine: str = "", *, distinct: bool = False
+    ) -> Iterator[Any]:
+        """Open a block in loops of its own; yield the values of all loops around it, by name.
+
+        `distinct`: what it stores is at indices of a table, all of which differ.
+        """
         with contextlib.ExitStack() as stack:
             loops = dict(self.outer)
             for key, span in spans.items():
@@ -112,7 +117,9 @@ class TileWriter:
                 loops[key] = var, span.extent
             stack.enter_context(T.sblock(self._unused(name)))
             if engine:
-                T.sblock_attr({"nki_engine": engine})
+                T.sblock_attr({ENGINE: engine})
+            if distinct:
+                T.sblock_attr({DISTINCT: True})
             at = Values({key: var for key, (var, _) in loops.items()})
             for key, (var, extent) in loops.items():
                 summed = key in spans and spans[key].summed

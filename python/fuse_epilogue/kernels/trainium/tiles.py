@@ -34,11 +34,11 @@ TIMED = 20_000
 FLOATS = ("float32", "float16", "bfloat16")
 
 
-def is_fixed(func: tirx.PrimFunc) -> bool:
-    """Whether all parameters are buffers of floats whose sizes are numbers."""
+def is_fixed(func: tirx.PrimFunc, *, tables: bool = False) -> bool:
+    """Whether all parameters are buffers of floats, or `tables` of int32, of fixed sizes."""
     return all(
         hasattr(param.ty, "shape")
-        and str(param.ty.dtype) in FLOATS
+        and (str(param.ty.dtype) in FLOATS or (tables and str(param.ty.dtype) == "int32"))
         and all(isinstance(as_constant(extent), int) for extent in param.ty.shape)
         for param in func.params
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tvm
-from tvm.ir import Call, Var, prim
+from tvm.ir import Call, TensorLoad, Var, prim
 
 from .linear import Interval, Linear
 from .refusals import EmitError
@@ -31,6 +32,8 @@ class Integers:
         The values of all terms.
     axes : set[str]
         Variables that instructions cover: they occur in sums only.
+    look_up : Callable
+        Returns an element of a table of integers as a sum, of a load and a subject for messages.
     """
 
     def __init__(self) -> None:
@@ -38,6 +41,7 @@ class Integers:
         self.values: dict[int, Linear] = {}
         self.ranges: dict[str, Interval] = {}
         self.axes: set[str] = set()
+        self.look_up: Callable[[Any, str], Linear] = self._opaque
 
     def linear(self, expr: Any, subject: str) -> Linear:
         """Return an integer as a sum.
@@ -58,6 +62,8 @@ class Integers:
                 return self.linear(expr.a, subject) - self.linear(expr.b, subject)
             case prim.Cast():
                 return self._cast(expr, subject)
+            case TensorLoad():
+                return self.look_up(expr, subject)
             case prim.Mul():
                 a, b = self.linear(expr.a, subject), self.linear(expr.b, subject)
                 if a.fixed is not None or b.fixed is not None:

@@ -64,6 +64,11 @@ class Linear:
         return self.without(name) + value * self.of(name)
 
     @property
+    def picked(self) -> str | None:
+        """The term that is read of a table, as it is written, if there is one."""
+        return next((name for name in self.terms if name.endswith("]")), None)
+
+    @property
     def fixed(self) -> int | None:
         """The value, if there are no terms."""
         return None if self.terms else self.constant

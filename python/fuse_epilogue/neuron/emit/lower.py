@@ -30,6 +30,7 @@ from .program import (
 )
 from .refusals import EmitError
 from .values import Values
+from .views import sliced
 
 #: TVM's names of the memories, and ours.
 SPACES = {"": "hbm", "global": "hbm", "trn.sbuf": "sbuf", "trn.psum": "psum"}
@@ -40,6 +41,10 @@ _INIT = "nki_init"
 #: TVM's loop annotation that marks what an instruction covers, and ours for a block's engine.
 MARK = "nki_dim"
 ENGINE = "nki_engine"
+#: Our annotation of a block that stores at addresses of a table, all of which differ.
+DISTINCT = "nki_distinct"
+#: The "engine" of a block that transposes while it loads.
+DMA = "dma"
 
 _PASSES = (
     transform.LowerInitBlock,
@@ -76,7 +81,7 @@ def lower(func: tirx.PrimFunc, name: str) -> Program:
             reason = f"TVM's {make.__name__} fails: {str(error).strip().splitlines()[-1]}"
             raise EmitError("statement", name, reason) from error
     body = reader.statement(module["main"].body, [])
-    program = Program(name, parameters, body, reader.integers.ranges, reader.names)
+    program = Program(name, parameters, body, reader.integers.ranges, reader.names, reader.tables)
     find_results(program)
     move_late(program)
     return program
@@ -109,6 +114,8 @@ class _Reader:
         self.values = Values(self.integers)
         self.names = Names()
         self.block = ""
+        self.tables: dict[str, Tensor] = {}
+        self.integers.look_up = self.look_up
 
     # ---- Buffers -------------------------------------------------------------------
 
@@ -133,6 +140,24 @@ class _Reader:
         made = Tensor(self.names.unique(name), SPACES[scope], tuple(shape) or (1,), dtype, kind)
         self.values.tensors[var.__chandle__()] = made
         return made
+
+    def look_up(self, load: Any, subject: str) -> Linear:
+        """Read an element of a table: a parameter of one dimension that holds int32.
+
+        Which one depends on loops of the kernel only. The table is copied to SBUF, from where an
+        instruction reads the element; whether that is an address there, transfers check.
+        """
+        table = self.values.known(load.source, subject)
+        index = self.integers.linear(load.indices[0], subject)
+        simple = table.kind == "input" and len(load.indices) == 1 and table.dtype == "int32"
+        if not simple or self.integers.axes.intersection(index.terms):
+            reason = f"'{load}' is neither a sum of loop variables nor one int32 of a parameter"
+            raise EmitError("not-affine", subject, reason)
+        known = [name for name, each in self.tables.items() if each is table]
+        name = known[0] if known else self.names.unique(f"{table.name}_row")
+        self.tables[name] = table
+        place = f"{name}[0:1, {sliced(index, index + 1)}]"
+        return self.integers.term(place, (0, 2**31 - 1))
 
     # ---- Statements --------------------------------------------------------------------------
 
@@ -239,8 +264,8 @@ class _Reader:
         if sum(axis.role == "P" for axis in axes) > 1:
             raise EmitError("marks", self.block, 'two loops are marked "P"')
         engine = block.annotations.get(ENGINE)
-        if engine is not None and engine not in ENGINES.values():
-            names = ", ".join(ENGINES.values())
+        if engine is not None and engine not in (*ENGINES.values(), DMA):
+            names = ", ".join((*ENGINES.values(), DMA))
             raise EmitError("engine", self.block, f"there is no engine {engine!r}, only {names}")
         # Buffers of this block alone are allocated in it.
         allocated = [Allocate(self.tensor(var, "temporary")) for var in block.alloc_buffers]
@@ -262,9 +287,10 @@ class _Reader:
         check_order(stores, loops, self.block)
         if init is not None and len(stores) > 1:
             raise EmitError("statement", self.block, "updates more than what T.init begins")
-        late = bool(block.annotations.get(LATE, False))
+        late, distinct = (bool(block.annotations.get(name, False)) for name in (LATE, DISTINCT))
         return [
-            Leaf(block.name_hint, engine, axes, own, init, store, first, late) for store in stores
+            Leaf(block.name_hint, engine, axes, own, init, store, first, late, distinct)
+            for store in stores
         ]
 
     def _init(

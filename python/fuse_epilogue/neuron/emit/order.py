@@ -7,6 +7,7 @@ becomes several instructions: nothing may depend on one iteration being done bef
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -19,7 +20,8 @@ def find_results(program: Program) -> None:
     """Tell which parameters are results.
 
     A parameter that is updated in place becomes two, since a kernel returns its results: the one
-    that is read keeps its name, and "_after" is added to that of the result.
+    that is read keeps its name, and "_after" is added to that of the result. One of which a table
+    picks the elements stays one, and the kernel changes its argument: the others stay as they are.
 
     Raises
     ------
@@ -36,6 +38,9 @@ def find_results(program: Program) -> None:
     for tensor in list(program.parameters):
         if id(tensor) in written and id(tensor) in read:
             block = read[id(tensor)]
+            if _is_picked(program, tensor):
+                tensor.kind = "input"
+                continue
             reason = _why_not_separate(program, tensor)
             if reason:
                 reason = f"is a result, and block '{block}' reads it: {reason}"
@@ -45,6 +50,20 @@ def find_results(program: Program) -> None:
             tensor.kind = "output"
     if not any(tensor.kind == "output" for tensor in program.parameters):
         raise EmitError("statement", program.name, "it writes to none of its parameters")
+
+
+def _is_picked(program: Program, tensor: Tensor) -> bool:
+    """Whether a table picks what is read and written of a parameter, the same in each iteration."""
+    found = list(_accesses(program.body, tensor, ()))
+    picked = {each.index[0].picked for each in found}
+    around = {tuple(loop.name for loop in each.loops) for each in found}
+    writing = [leaf for leaf in program.leaves() if leaf.update.tensor is tensor]
+    if len(writing) != 1 or not writing[0].distinct or not found[-1].writes:
+        return False
+    if len(picked) != 1 or len(around) != 1:
+        return False
+    words = set(re.findall(r"\w+", picked.pop() or ""))
+    return bool(words) and all(name in words for name in around.pop())
 
 
 def _why_not_separate(program: Program, tensor: Tensor) -> str:

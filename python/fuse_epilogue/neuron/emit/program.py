@@ -16,6 +16,9 @@ ROLES: tuple[Role, ...] = ("P", "F", "lhs_F", "rhs_F")
 #: Types the engines compute with; others can only be moved.
 FLOATS = frozenset({"float32", "float16", "bfloat16"})
 
+#: Those of 16 bits, which transfers can transpose.
+NARROW = frozenset({"float16", "bfloat16"})
+
 #: Integers of which float32 does not have all: instructions that compute in it would round them.
 WIDE = frozenset({"int32", "uint32"})
 
@@ -192,6 +195,8 @@ class Leaf:
         Loops in whose first iterations, all at once, `init` is made.
     late : bool
         Whether it may wait until its result is needed.
+    distinct : bool
+        Whether the elements of a table that its addresses are read of differ.
     """
 
     block: str
@@ -202,6 +207,7 @@ class Leaf:
     update: Store
     first: tuple[str, ...] = ()
     late: bool = False
+    distinct: bool = False
 
 
 @dataclass
@@ -255,6 +261,8 @@ class Program:
         The values of every term of indices and conditions.
     names : Names
         All that are taken.
+    tables : dict[str, Tensor]
+        Parameters of which addresses are read, by the names of their copies in SBUF.
     """
 
     name: str
@@ -262,6 +270,7 @@ class Program:
     body: list[Node]
     ranges: dict[str, Interval]
     names: Names
+    tables: dict[str, Tensor] = field(default_factory=dict)
 
     def leaves(self) -> list[Leaf]:
         """Return all blocks, in order."""

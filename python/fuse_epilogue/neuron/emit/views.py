@@ -90,9 +90,10 @@ def written(operand: Operand, area: Area, free: tuple[str, ...], block: str) -> 
     # One number for each partition: documents promise no more of a transfer than that both sides
     # have as many elements, so that the one of a vector in HBM has two dimensions, too.
     column = not on_chip and names == (area.partition,) and len(operand.shape) == 1
+    column = column or any(each.picked for each in operand.index)
     if flat == wanted and all(len(dim) <= 1 for dim in found) and not column:
         return _slices(operand, area, found, on_chip, bool(free))
-    return _pattern(operand, area, names, on_chip)
+    return _pattern(operand, area, names, on_chip, block)
 
 
 def _partition(
@@ -126,10 +127,10 @@ def _slices(operand: Operand, area: Area, found: list[list[str]], on_chip: bool,
             step = each.of(name)
             low = each.put(name, start)
             high = each.put(name, stop if step == 1 else stop - 1) + (0 if step == 1 else 1)
-            parts.append(_slice(low, high, step))
+            parts.append(sliced(low, high, step))
             whole &= step == 1 and low.fixed == 0 and high.fixed == operand.shape[dim]
         elif (on_chip and dim == 0) or (dim == last and not free and (on_chip or not any(found))):
-            parts.append(_slice(each, each + 1, 1))
+            parts.append(sliced(each, each + 1, 1))
             whole &= operand.shape[dim] == 1
         else:
             parts.append(str(each))
@@ -137,7 +138,8 @@ def _slices(operand: Operand, area: Area, found: list[list[str]], on_chip: bool,
     return operand.name if whole else f"{operand.name}[{', '.join(parts)}]"
 
 
-def _slice(low: Linear, high: Linear, step: int) -> str:
+def sliced(low: Linear, high: Linear, step: int = 1) -> str:
+    """Write a slice."""
     start, stop = str(low), str(high)
     tail = f":{step}" if step > 1 else ""
     if start.isidentifier() | start.isdigit() and stop.isidentifier() | stop.isdigit():
@@ -145,10 +147,19 @@ def _slice(low: Linear, high: Linear, step: int) -> str:
     return f"{start} : {stop}" + (f" : {step}" if step > 1 else "")
 
 
-def _pattern(operand: Operand, area: Area, names: tuple[str, ...], on_chip: bool) -> str:
+def _pattern(
+    operand: Operand, area: Area, names: tuple[str, ...], on_chip: bool, block: str
+) -> str:
     strides = [math.prod(operand.shape[d + 1 :]) for d in range(len(operand.shape))]
-    offset = Linear()
-    for each, stride in zip(operand.index, strides, strict=True):
+    offset, picked = Linear(), ""
+    for dim, (each, stride) in enumerate(zip(operand.index, strides, strict=True)):
+        if each.picked is not None:
+            # An index that is read of a table is all of an index, in one dimension only.
+            if each != Linear({each.picked: 1}) or picked or on_chip:
+                reason = f"'{operand.name}' is not read at one address of a table"
+                raise EmitError("not-affine", f"block '{block}'", reason)
+            picked = f", scalar_offset={each.picked}, indirect_dim={dim}"
+            continue
         for name in names:
             each = each.put(name, area.box[name][0])
         offset = offset + each * stride
@@ -160,4 +171,4 @@ def _pattern(operand: Operand, area: Area, names: tuple[str, ...], on_chip: bool
         pairs.insert(0, f"[{strides[0]}, 1]")
     if not on_chip and area.partition is not None and len(pairs) == 1:
         pairs.append("[1, 1]")
-    return f"{operand.name}.ap([{', '.join(pairs)}], offset={offset})"
+    return f"{operand.name}.ap([{', '.join(pairs)}], offset={offset}{picked})"

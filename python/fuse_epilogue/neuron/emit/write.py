@@ -63,7 +63,7 @@ class _Writer:
         mark = len(self.text.lines)
         self.nodes(program.body)
         self.text.add(f"return {', '.join(t.name for t in outputs)}")
-        self.text.lines[mark:mark] = self.instructions.constants()
+        self.text.lines[mark:mark] = [*self.tables(), *self.instructions.constants()]
         head = [f"def {program.name}({', '.join(t.name for t in inputs)}):"]
         head.append(f'    """{_signature(inputs)} -> {_signature(outputs)}."""')
         if len(head[1]) > 100:
@@ -74,6 +74,16 @@ class _Writer:
                 '    """',
             ]
         return HEADER + "\n".join([*head, *self.text.lines]) + "\n"
+
+    def tables(self) -> list[str]:
+        """Return the lines that copy tables of addresses to SBUF, each into one partition."""
+        lines = []
+        for name, table in self.program.tables.items():
+            (count,) = table.shape
+            lines.append(f"    {name} = nl.ndarray((1, {count}), nl.int32, buffer=nl.sbuf)")
+            source = f"{table.name}.ap([[{count}, 1], [1, {count}]], offset=0)"
+            lines.append(f"    nisa.dma_copy({name}, {source})")
+        return lines
 
     def nodes(self, nodes: list[Node]) -> None:
         """Write statements."""
