@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+import tvm
 from tvm import relax
+from tvm.s_tir import Schedule, ScheduleError
+from tvm.s_tir.schedule import Trace
 from tvm.script import relax as R
 from tvm.script import tirx as T
 from tvm.tirx import PrimFunc
 
+from conv_traces import stored
 from depthwise import Options, covering
 from fuse_epilogue.kernels.trainium.matmul import Matmul, Tiling, scheduled, tilings
 from fuse_epilogue.kernels.trainium.products import find_product
-from fuse_epilogue.neuron import Kernel, emit
+from fuse_epilogue.neuron import CheckError, Kernel, emit
 from fuse_epilogue.neuron.machine import TRN1
 from fuse_epilogue.workloads import depthwise_conv1d, matmul, row_reduce
 from fuse_epilogue.workloads.relaxed import _only_function
@@ -92,6 +98,41 @@ def test_every_tiling_computes_the_same(shape: tuple[int, int, int], tiling: Til
     for machine in MACHINES:
         kernel.check(machine)
     judge(kernel, options, drawn(func, "exact", {}, name_of(options)), "exact")
+
+
+@crossed(
+    shape=SHAPES[2:],
+    tiling=[replace(each, by_dma=True) for each in TILINGS[::5]],
+    both=[False, True],
+)
+def test_transfers_transpose_matrices(
+    shape: tuple[int, int, int], tiling: Tiling, both: bool
+) -> None:
+    """One matrix or both, as they are loaded: the tensor engine only multiplies."""
+    options = {**dict(zip("mnk", shape, strict=True)), "dtype": "bfloat16", "transpose_b": both}
+    func = matmul(**options)
+    found = find_product(func)
+    assert found is not None
+    sch = scheduled(found, tiling)
+    kernel = emit(sch)
+    for machine in ("trn2", "trn3"):
+        kernel.check(machine)
+    with pytest.raises(CheckError, match="dma_transpose is there from trn2 on"):
+        kernel.check("trn1")
+    counts = Counter(step.op for step in kernel.trace().steps)
+    assert counts["dma_transpose"] > 0 and counts["nc_transpose"] == 0
+    judge(kernel, options, drawn(func, "exact", {}, name_of(options)), "exact")
+    again = Schedule(func)
+    Trace.apply_json_to_schedule(stored(sch), again)
+    tvm.ir.assert_structural_equal(again.mod, sch.mod)
+
+
+@pytest.mark.parametrize("options", [{"dtype": "float32"}, {"transpose_a": True}], ids=str)
+def test_transfers_transpose_16_bits_only_where_it_must_be(options: Options) -> None:
+    found = find_product(matmul(8, 8, 8, **{"dtype": "bfloat16", **options}))
+    assert found is not None
+    with pytest.raises(ScheduleError, match="transfers transpose matrices of 16 bits only"):
+        scheduled(found, Tiling(1, 1, 1, True, False, by_dma=True))
 
 
 def test_large_matrices_do_not_stay() -> None:

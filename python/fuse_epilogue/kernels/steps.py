@@ -157,6 +157,7 @@ REWRITINGS: dict[str, Rewriting] = {
     "wrapping": Rewriting({}, _wrapping),
     # See kernels.trainium.steps.
     "neuron_product": Rewriting({"alone": bool}, neuron.product),
+    "neuron_product_by_dma": Rewriting({"alone": bool}, neuron.product_by_dma),
     "neuron_rows": Rewriting({"alone": bool}, neuron.rows),
     "neuron_row_stages": Rewriting({}, neuron.row_stages),
     "neuron_attention": Rewriting({}, neuron.attention),

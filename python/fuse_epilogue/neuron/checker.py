@@ -177,11 +177,16 @@ def _resources(trace: Trace, target: Machine) -> Resources:
     )
 
 
+def is_there(op: str, machine: Machine) -> bool:
+    """Return whether a machine has an instruction."""
+    since = {**INSTRUCTIONS, **COLLECTIVES}[op].since
+    return int(machine.core[-1]) >= GENERATIONS[since]
+
+
 def _instructions(trace: Trace, machine: Machine) -> Iterator[Violation]:
-    generation = int(machine.core[-1])
     for op in sorted({step.op for step in trace.steps}):
-        since = {**INSTRUCTIONS, **COLLECTIVES}[op].since
-        if generation < GENERATIONS[since]:
+        if not is_there(op, machine):
+            since = {**INSTRUCTIONS, **COLLECTIVES}[op].since
             line = next(step.line for step in trace.steps if step.op == op)
             yield Violation("engine", line, f"{op} is there from {since} on")
     rules: dict[str, list[Rule]] = {}

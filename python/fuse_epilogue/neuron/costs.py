@@ -175,6 +175,8 @@ def transfer(step: Step, machine: Machine) -> Transfer:
     - its bytes at the rate that long pieces sustain, and
     - its bytes at the theoretical rate, and `Machine.dma_piece_ns`.
 
+    The transfer of a ``dma_transpose`` is taken to cost as much as a copy: no document says it.
+
     A piece below `Machine.dma_least_bytes` takes as long as one of that size. The documents do not
     agree on short pieces: see `Machine.slowest`.
     """

@@ -94,6 +94,8 @@ class Tiling:
         Whether all of the right matrix stays: it is loaded while the first block is computed.
     engine : str
         Name of the last step; the usual one if empty.
+    by_dma : bool
+        Whether transfers transpose matrices, not the tensor engine.
     """
 
     tiles: int
@@ -102,6 +104,7 @@ class Tiling:
     left_stays: bool
     right_stays: bool
     engine: str = ""
+    by_dma: bool = False
 
     def __str__(self) -> str:
         """Say it in words."""
@@ -156,11 +159,11 @@ def scheduled(product: Product, tiling: Tiling) -> s_tir.Schedule:
 
 def tile(sch: s_tir.Schedule, product: Product, tiling: Tiling, alone: bool = False) -> None:
     """Rewrite a product, and schedule it: `write`, then `cut`."""
-    write(sch, product, alone)
+    write(sch, product, alone, tiling.by_dma)
     cut(sch, product, tiling)
 
 
-def write(sch: s_tir.Schedule, product: Product, alone: bool = False) -> None:
+def write(sch: s_tir.Schedule, product: Product, alone: bool = False, by_dma: bool = False) -> None:
     """Rewrite a product.
 
     Parameters
@@ -170,8 +173,11 @@ def write(sch: s_tir.Schedule, product: Product, alone: bool = False) -> None:
     product : Product
     alone : bool
         Whether the other blocks stay as they are.
+    by_dma : bool
+        Whether transfers transpose matrices.
     """
-    rewrite(sch, sch.get_sblock(product.block), "neuron_product", alone=alone)
+    step = "neuron_product_by_dma" if by_dma else "neuron_product"
+    rewrite(sch, sch.get_sblock(product.block), step, alone=alone)
 
 
 def cut(sch: s_tir.Schedule, product: Product, tiling: Tiling) -> None:
@@ -196,7 +202,7 @@ def cut(sch: s_tir.Schedule, product: Product, tiling: Tiling) -> None:
         sch.annotate(out, "nki_engine", tiling.engine)
     chunks = _product(sch, tiles, tiling)
     for side, at in ((product.right, chunks), (product.left, blocks)):
-        _side(sch, side, at if tiling.left_stays else chunks, product)
+        _side(sch, side, at if tiling.left_stays else chunks, product, tiling.by_dma)
     stay = _others(sch, tiles, rows)
     if tiling.right_stays:
         stay.append(f"{product.right.name}_tile")
@@ -265,15 +271,17 @@ def _transposed_at_once(side: Side, k: int, chunk: int) -> int:
     return count
 
 
-def _side(sch: s_tir.Schedule, side: Side, at: Any, product: Product) -> None:
+def _side(sch: s_tir.Schedule, side: Side, at: Any, product: Product, by_dma: bool) -> None:
     """Schedule how a matrix comes on the chip."""
     tile = sch.get_sblock(f"{side.name}_tile")
     sch.set_scope(tile, 0, "trn.sbuf")
     sch.compute_at(tile, at, preserve_unit_loops=True)
     depth, row = sch.get_loops(tile)[-2:]
-    if not side.transposed:
+    if not side.transposed or by_dma:
         outer, partition = split(sch, depth, PARTITIONS)
         mark(sch, partition, row)
+        if side.transposed:
+            sch.annotate(tile, "nki_engine", "dma")
         return
     count = _transposed_at_once(side, product.size("k"), int(sch.get(depth).extent))
     outer, depth, partition = _split_twice(sch, depth, count, PARTITIONS)

@@ -1,7 +1,7 @@
 """Rewrites a product of matrices with a block for each step.
 
 The tensor engine sums over partitions, so both operands are needed with k on them. Where memory
-has k next to k the engine transposes them, tile by tile:
+has k next to k transfers transpose them, or the engine does, tile by tile:
 
     a_rows    as it is in memory, with the rows on partitions
     a_turned  its transposition, in PSUM
@@ -29,20 +29,28 @@ from .tiles import PARTITIONS, declared, replaced_loads, unused
 ROW, COLUMN, PART = "all", "column", "part"
 
 
-def rewritten(product: Product) -> tirx.PrimFunc:
+def rewritten(product: Product, by_dma: bool = False) -> tirx.PrimFunc:
     """Rewrite the product, with the same parameters and the blocks of this module.
 
     Parameters
     ----------
     product : Product
         The product to write.
+    by_dma : bool
+        Whether matrices are transposed while they are loaded: there is no block for it then.
     """
-    return _Rewriter(product).write()
+    return _Rewriter(product, by_dma).write()
+
+
+def transposed_by_dma(product: Product) -> bool:
+    """Return whether there are matrices to transpose, and transfers can do it: of 16 bits."""
+    sides = [side for side in (product.left, product.right) if side.transposed]
+    return bool(sides) and all(side.dtype != "float32" for side in sides)
 
 
 class _Rewriter:
-    def __init__(self, product: Product) -> None:
-        self.product = product
+    def __init__(self, product: Product, by_dma: bool) -> None:
+        self.product, self.by_dma = product, by_dma
         dims = {**product.batch, "m": product.size("m"), "n": product.size("n")}
         self.writer = Writer(dims, "float32", "int32", "stored")
         self.renamed: dict[Any, Any] = {}
@@ -109,7 +117,7 @@ class _Rewriter:
                 T.buffer_store(made, value(dict(zip(dims, at, strict=True))), at)
             return made
 
-        if not side.transposed:
+        if not side.transposed or self.by_dma:
             return copy("tile", sizes, lambda at: element(**at))
         natural = {**batch, **dict(reversed(own.items()))}
         rows = copy("rows", natural, lambda at: element(**at))

@@ -34,6 +34,15 @@ def product(func: tirx.PrimFunc, block: str, alone: bool) -> tirx.PrimFunc:
     return put_back(func, part, product_blocks.rewritten(found))
 
 
+def product_by_dma(func: tirx.PrimFunc, block: str, alone: bool) -> tirx.PrimFunc:
+    """Rewrite a product whose matrices are transposed while they are loaded."""
+    part = _part(func, block, alone)
+    found = _found(product_in, part, block, "one product of two matrices in float32")
+    if not product_blocks.transposed_by_dma(found):
+        raise NotRewritten("transfers transpose matrices of 16 bits only, and only where they must")
+    return put_back(func, part, product_blocks.rewritten(found, by_dma=True))
+
+
 def rows(func: tirx.PrimFunc, block: str, alone: bool) -> tirx.PrimFunc:
     """Rewrite a reduction of rows, see :mod:`.row_blocks`."""
     part = _part(func, block, alone)

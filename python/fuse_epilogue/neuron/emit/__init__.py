@@ -35,7 +35,8 @@ def emit(
         ``"trn.sbuf"`` and ``"trn.psum"``. Loops that an instruction covers are marked with
         ``sch.annotate(loop, "nki_dim", "P")`` (partitions) or ``"F"`` (along them), for a product
         of matrices with ``"P"`` (what is summed), ``"lhs_F"`` and ``"rhs_F"``; blocks without marks
-        follow the others. ``sch.annotate(block, "nki_engine", "gpsimd")`` chooses an engine.
+        follow the others. ``sch.annotate(block, "nki_engine", "gpsimd")`` chooses an engine;
+        ``"dma"`` lets a load of 16 bits transpose a matrix on the way.
     name : str, optional
         Name of the kernel; the function's name if None.
 

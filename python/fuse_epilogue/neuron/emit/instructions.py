@@ -1,6 +1,6 @@
 """From blocks to instructions: what kind of work a block is.
 
-d = t                     between HBM and the chip     dma_copy
+d = t                     between HBM and the chip     dma_copy, or dma_transpose if asked for
 d[j, i] = t[i, j]         partitions become columns    nc_transpose
 d = d + a * b             summed over partitions       nc_matmul
 d = d + e                 summed along partitions      tensor_reduce, or on the way: `reductions`
@@ -17,9 +17,11 @@ from .elementwise import Elementwise
 from .layout import Layout
 from .layouts import is_matmul
 from .linear import Linear
+from .lower import DMA
 from .masks import Mask, mask_of
 from .matmul import Matmul
 from .program import (
+    NARROW,
     WIDE,
     Binary,
     Choose,
@@ -237,7 +239,10 @@ class Instructions:
         if isinstance(value, Operand) and value.dtype == target.dtype:
             if "psum" in (target.space, value.space):
                 raise EmitError("dma", subject, "moves between HBM and PSUM")
-            self.elementwise.dma(target, value, place.area, leaf.block)
+            if leaf.engine == DMA:
+                self._load_transposed(target, value, place.area, leaf)
+            else:
+                self.elementwise.dma(target, value, place.area, leaf.block)
             return
         converted = value.a if isinstance(value, Convert) else value
         if isinstance(converted, Operand):
@@ -246,6 +251,19 @@ class Instructions:
         if target.space == "hbm":
             raise EmitError("writes-hbm", subject, f"computes '{target.name}', which is in HBM")
         raise EmitError("reads-hbm", subject, f"computes with '{far[0]}', which is in HBM")
+
+    def _load_transposed(self, target: Operand, value: Operand, area: Area, leaf: Leaf) -> None:
+        """Write a load that transposes a matrix of 16 bits on the way."""
+        free, partition = area.kept(self.program.ranges), area.partition
+        one = len(free) == 1 and partition is not None and value.uses(free[0])
+        turned = one and partition is not None and value.index[-1].of(partition) == 1
+        if target.space != "sbuf" or not turned or target.dtype not in NARROW:
+            raise EmitError(
+                "dma",
+                f"block '{leaf.block}'",
+                "does not load a matrix of 16 bits, transposed, as its engine says",
+            )
+        self.elementwise.load_transposed(target, value, area, free[0], leaf.block)
 
     def _transpose(self, target: Operand, value: Operand, place: Place, leaf: Leaf) -> None:
         """Write a copy that turns columns into partitions."""

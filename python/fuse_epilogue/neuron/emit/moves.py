@@ -76,6 +76,21 @@ class Moves:
         )
         self._widen(target, area, kept, block)
 
+    def load_transposed(
+        self, target: Operand, value: Operand, area: Area, row: str, block: str
+    ) -> None:
+        """Write a transfer that transposes: `row` counts the rows of what is read."""
+        assert area.partition is not None
+        turned = replace(area, partition=row, free=(area.partition,))
+        gone = tuple(name for name in area.free if name != row)
+        self.text.call(
+            "nisa.dma_transpose",
+            [
+                written(at_start(target, area, gone), area, (row,), block),
+                written(at_start(value, area, gone), turned, turned.free, block),
+            ],
+        )
+
     def transpose(
         self, target: Operand, value: Operand, area: Area, columns: tuple[str, ...], block: str
     ) -> None:

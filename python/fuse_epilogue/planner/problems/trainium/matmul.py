@@ -16,9 +16,11 @@ import numpy as np
 from tvm import s_tir
 
 from ....kernels.trainium.matmul import BLOCKS, CHUNK, LONGEST_ROW, Tiling, cut, last_engine, write
+from ....kernels.trainium.product_blocks import transposed_by_dma
 from ....kernels.trainium.products import Product, Side
 from ....kernels.trainium.products import find_product as find
 from ....kernels.trainium.tiles import BANK, BANK_BYTES, PARTITIONS
+from ....neuron.checker import is_there
 from ....neuron.costs import FLOAT32_PASSES
 from ....neuron.trace import ITEMSIZE
 from ..request import Request
@@ -34,6 +36,7 @@ class TrainiumProduct(OnTrainium):
     """A product of matrices and what follows it, on one NeuronCore."""
 
     kind = "product"
+    written_by = (*OnTrainium.written_by, "transposes")
 
     @property
     def product(self) -> Product:
@@ -73,6 +76,7 @@ class TrainiumProduct(OnTrainium):
                 stays[::-1] if m > PARTITIONS else stays[:1],
             ),
             Variable("engine", engines, "", "what computes the results of the sums", names),
+            *self._transposes,
             buffers(),
         )
         return Space(
@@ -98,6 +102,18 @@ class TrainiumProduct(OnTrainium):
         )
 
     @property
+    def _transposes(self) -> tuple[Variable, ...]:
+        """The variable "transposes", where transfers can do it as well as the tensor engine."""
+        if not (is_there("dma_transpose", self.core) and transposed_by_dma(self.product)):
+            return ()
+        names = ("transfers, as they load", "the tensor engine")
+        return (Variable("transposes", (1, 0), "", "what transposes matrices", names),)
+
+    def _by_dma(self, points: Points) -> Any:
+        """Return at which points transfers transpose."""
+        return points["transposes"] > 0 if self._transposes else np.zeros(points.size, bool)
+
+    @property
     def _chunks(self) -> tuple[int, ...]:
         deep = -(-self.sizes["k"] // PARTITIONS)
         most = min(CHUNK, 1 << (deep - 1).bit_length())
@@ -118,7 +134,8 @@ class TrainiumProduct(OnTrainium):
 
     def _banks(self, points: Points) -> Any:
         sums = points["tiles"] * self._columns(points) * 4
-        return -(-sums // BANK_BYTES) + (self._transpositions > 0)
+        by_engine = (self._transpositions > 0) & ~self._by_dma(points)
+        return -(-sums // BANK_BYTES) + by_engine
 
     def _staying_bytes(self, points: Points) -> Any:
         """Return the bytes of a partition for what stays of the matrices and of rows."""
@@ -135,7 +152,7 @@ class TrainiumProduct(OnTrainium):
         chunk = np.minimum(points["chunk"], self._deep)
         used = np.where(points["left"] > 0, 0, chunk * left * self._rows(points))
         used = used + np.where(points["right"] > 0, 0, chunk * right * wide)
-        used = used + self._transpositions * BANK_BYTES
+        used = used + self._transpositions * BANK_BYTES * ~self._by_dma(points)
         others = self._bytes_of_others("mn")
         if self.sizes["n"] > LONGEST_ROW:
             others = others + self._bytes_of_others("n")
@@ -178,13 +195,14 @@ class TrainiumProduct(OnTrainium):
         product, chunk = self.product, np.minimum(points["chunk"], deep)
         there = np.where(points["left"] > 0, deep, chunk), chunk
         sides = (product.left, m, rows), (product.right, n, wide)
+        by_dma = self._by_dma(points)
         inputs: Any = 0.0
         short: Any = 0.0
         turning: Any = 0.0
         copying: Any = 0.0
         steps = down * (deep * -(-n // BANK) + 2 * across)
         for (side, size, own), times, tiles in zip(sides, loads, there, strict=True):
-            at_once = self._transposed_at_once(side, tiles)
+            at_once = np.where(by_dma, 1, self._transposed_at_once(side, tiles))
             moved = size * k * ITEMSIZE[side.dtype] * times
             inputs = inputs + moved
             run = (at_once * min(PARTITIONS, k) if side.transposed else own) * ITEMSIZE[side.dtype]
@@ -193,9 +211,12 @@ class TrainiumProduct(OnTrainium):
                 steps = steps + times * deep * -(-size // own)
             else:
                 count = deep * -(-size // PARTITIONS)
-                steps = steps + times * count * (1 + 2 / at_once)
-                turning = turning + times * (deep * size * _passes(side) + count * access)
-                copying = copying + times * (deep * size + count / at_once * access)
+                loaded = deep * -(-size // own)
+                steps = steps + times * np.where(by_dma, loaded, count * (1 + 2 / at_once))
+                turned = deep * size * _passes(side) + count * access
+                turning = turning + times * np.where(by_dma, 0, turned)
+                copied = deep * size + count / at_once * access
+                copying = copying + times * np.where(by_dma, 0, copied)
         apart = self.is_apart(points)
         out = np.where(apart, 4, self._out)
         outputs = batch * m * n * out
@@ -245,9 +266,14 @@ class TrainiumProduct(OnTrainium):
         return sum(self.sizes[a] > tile and self.sizes[a] % tile > 0 for a, tile in tiles.items())
 
     def is_usual(self, points: Points) -> np.ndarray:
-        """Return which points the rule looks at; how the results of sums go on it does not ask."""
+        """Return which points the rule looks at; how the results of sums go on it does not ask.
+
+        Where transfers transpose: with both matrices loaded tile by tile, in turns.
+        """
         usual = points["engine"] == max(self.space.by_name["engine"].choices)
-        usual = usual & (points["chunk"] == self._chunks[0]) & (points["left"] > 0)
+        whole = (points["chunk"] == self._chunks[0]) & (points["left"] > 0)
+        in_turns = (points["chunk"] == 1) & (points["left"] == 0)
+        usual = usual & np.where(self._by_dma(points), in_turns, whole)
         blocks = zip(points["tiles"].tolist(), points["width"].tolist(), strict=True)
         found: np.ndarray = usual & np.array([block in BLOCKS for block in blocks], bool)
         return found
@@ -293,7 +319,8 @@ class TrainiumProduct(OnTrainium):
             core, "tensor"
         )
         again = np.where(points["left"] > 0, -(-m // rows), blocks)
-        waits = waits + again * transposed * (self._transpositions > 0)
+        by_engine = (self._transpositions > 0) & ~self._by_dma(points)
+        waits = waits + again * transposed * by_engine
         # The right matrix stays: while it comes, for the first block, little is computed.
         whole = n * k * right / bandwidth
         one = -(-m // PARTITIONS) * deep * n * _passes(product.left) * cycle(core, "tensor")
@@ -305,7 +332,7 @@ class TrainiumProduct(OnTrainium):
 
     def write(self, sch: s_tir.Schedule, found: Product, point: Point, alone: bool) -> None:
         """Write a product again."""
-        write(sch, found, alone)
+        write(sch, found, alone, bool(point.get("transposes", 0)))
 
     def cut(self, sch: s_tir.Schedule, found: Product, point: Point, alone: bool) -> None:
         """Cut a product into tiles as a point says."""
@@ -316,6 +343,7 @@ class TrainiumProduct(OnTrainium):
             bool(point["left"]),
             bool(point["right"]),
             last_engine(found) if point["engine"] else "",
+            bool(point.get("transposes", 0)),
         )
         cut(sch, found, tiling)
 

@@ -216,7 +216,7 @@ class OnTrainium(Predicted):
 
         An unfused epilogue is in tiles, and the reduction written again, not yet cut.
         """
-        key = tuple(point[name] for name in self.written_by)
+        key = tuple(point.get(name, 0) for name in self.written_by)
         if key not in self._begun:
             ways = self.ways
             if self._is_one_apart(point):
