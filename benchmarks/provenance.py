@@ -65,6 +65,12 @@ DEPENDS_ON: dict[str, tuple[str, ...]] = {
         "tests/mutants",
     ),
     "neuron_ladder": (f"{PACKAGE}/neuron", f"{PACKAGE}/kernels/trainium"),
+    "neuron_planned": (
+        f"{PACKAGE}/neuron",
+        *SCHEDULES,
+        "benchmarks/neuron_planned.py",
+        "benchmarks/planned_functions.py",
+    ),
     "neuron_public": (f"{PACKAGE}/neuron",),
     "neuron_published": (
         f"{PACKAGE}/neuron",

@@ -64,6 +64,51 @@ def published(data: Data) -> Iterator[str]:
     yield table(("kernels", "source"), [(text(k), prose(v)) for k, v in data["sources"].items()])
 
 
+def planned(data: Data) -> Iterator[str]:
+    """Yield planned kernels beside floors and public kernels."""
+    yield table(
+        (
+            "function",
+            "machine",
+            "permitted",
+            "predicted",
+            "range",
+            "floor",
+            "of",
+            "ratio",
+            "public kernel",
+            "predicted",
+            "ours / public",
+        ),
+        [
+            (
+                prose(row["what"]),
+                row["machine"],
+                text(", ".join(row["options"])) if row["options"] else NONE,
+                f"{row['predicted_ms']:.4f} ms",
+                "{:.4f} to {:.4f} ms".format(*row["range_ms"]),
+                f"{row['floor_ms']:.4f} ms",
+                row["floor_of"],
+                f"{row['predicted_ms'] / row['floor_ms']:.2f}",
+                *_public(row),
+            )
+            for row in data["kernels"]
+        ],
+    )
+    yield title("Where the public kernels are from", 1)
+    yield table(
+        ("repository", "commit"), [(text(k), text(v[:10])) for k, v in data["library"].items()]
+    )
+
+
+def _public(row: Data) -> tuple[str, ...]:
+    public = row["public"]
+    if public is None:
+        return NONE, NONE, NONE
+    ratio = row["predicted_ms"] / public["predicted_ms"]
+    return prose(public["kernel"]), f"{public['predicted_ms']:.4f} ms", f"{ratio:.2f}"
+
+
 def ladder(data: Data) -> Iterator[str]:
     """Yield the steps of the ladder."""
     yield title("Predicted beside published", 1)

@@ -248,6 +248,18 @@ which fits the tutorial of 2024.
 """,
         predicted.published,
     ),
+    "neuron_planned": ResultPage(
+        "Trainium: planned kernels",
+        """
+What the latency model predicts for the kernels of :func:`fuse_epilogue.plan`, beside floors and
+beside AWS's public kernels under the same model. A *floor* is the least that one unit needs for
+what no kernel can leave out: all bytes once at the rate of long transfers or of HBM, the columns of
+all products, an exponential for each score, at one element in a cycle. Reaching the memories,
+transpositions, filling and draining come on top of it. Most public kernels do not do quite the
+same: the table says what they do besides.
+""",
+        predicted.planned,
+    ),
     "pass_time": ResultPage(
         "Time of the pass",
         """
