@@ -103,6 +103,7 @@ CUDA = '{"kind": "cuda", "arch": "sm_90"}'
         (["plan", "--target", "c"], "--target 'c': the planner does not know targets of kind 'c'"),
         (["fuse", "--target", "c"], "--target 'c': the planner does not know targets of kind 'c'"),
         (["plan", "--finite"], "--finite is for Trainium"),
+        (["plan", "--round-shares"], "--round-shares is for Trainium"),
         (["plan", "--finite", "--target", CUDA], "--finite is for Trainium"),
         (["plan", "--measure", "2", "--target", "trn1"], "--measure is for this machine"),
         (["plan", "--measure", "2", "--target", CUDA], "--measure: .* cannot be timed on this"),

@@ -192,7 +192,7 @@ def test_a_function_without_a_rule_becomes_several_kernels() -> None:
 
     a, b, c = (te.placeholder((8, 8), "float32", name) for name in "abc")
     product = topi.matmul(topi.nn.relu(topi.matmul(a, b)), c)
-    found = pieces("two", te.create_prim_func([a, b, c, product]), TRN2, False)
+    found = pieces("two", te.create_prim_func([a, b, c, product]), TRN2)
     assert [each.name for each in found] == ["two", "two_1"]
     assert all(each.kernel is not None for each in found)
     shared = {param.name for param in found[0].func.params}
@@ -356,6 +356,8 @@ def test_options_that_are_not_for_trainium_are_refused() -> None:
             fuse_epilogue.compile(mod, "trn1", **options)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="finite must be"):
         fuse_epilogue.compile(mod, "trn1", finite=1)
+    with pytest.raises(TypeError, match="round_shares must be"):
+        fuse_epilogue.compile(mod, "trn1", round_shares=1)
 
 
 def test_sizes_with_names_are_refused() -> None:

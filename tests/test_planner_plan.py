@@ -311,6 +311,7 @@ def test_what_is_no_function_has_no_plan(other):
         (TARGET, {"profile": Profile(machine(), None)}, TypeError, "profile must have"),
         (TARGET, {"profile": Profile(None, Weights())}, TypeError, "profile must have"),
         (TARGET, {"finite": True}, ValueError, "finite is for Trainium"),
+        (TARGET, {"round_shares": True}, ValueError, "round_shares is for Trainium"),
         ({"kind": "cuda", "arch": "sm_90"}, {"finite": True}, ValueError, "is for Trainium"),
         ({"kind": "cuda", "arch": "sm_90"}, {"measure": 8}, ValueError, "processor at hand"),
         ("trn1", {"measure": 8}, ValueError, "processor at hand"),
@@ -337,6 +338,7 @@ def test_what_would_change_nothing_is_refused(target, given, error, message):
         ({"measure": -1}, ValueError, "measure must be 0 or above, not -1"),
         ({"finite": 1}, TypeError, "finite must be True or False, not int"),
         ({"finite": None}, TypeError, "finite must be True or False, not NoneType"),
+        ({"round_shares": 1}, TypeError, "round_shares must be True or False, not int"),
     ],
 )
 @pytest.mark.parametrize("target", [TARGET, "trn1"], ids=["cpu", "trn1"])
@@ -395,8 +397,11 @@ def test_compiling_takes_what_planning_takes(monkeypatch):
 
     monkeypatch.setattr(choose, "plan", stop)
     with pytest.raises(RuntimeError, match="planned"):
-        fuse_epilogue.compile(SMALL["conv"][1], "trn1", limit=7, finite=True, measure=3)
-    assert given == {"profile": None, "limit": 7, "finite": True, "measure": 3}
+        fuse_epilogue.compile(
+            SMALL["conv"][1], "trn1", limit=7, finite=True, round_shares=True, measure=3
+        )
+    permitted = {"finite": True, "round_shares": True}
+    assert given == {"profile": None, "limit": 7, **permitted, "measure": 3}
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -61,6 +61,8 @@ def changed(text, path, value):
         ("known", {"func": 1}, "it has 'known', which is not a field of Plan"),
         ("finite", "x", "finite must be true or false"),
         ("finite", True, "finite is for Trainium"),
+        ("round_shares", 1, "round_shares must be true or false"),
+        ("round_shares", True, "round_shares is for Trainium"),
         ("resolution", -1, "resolution must be 0 or above"),
         ("identity", 3, "identity must be a text"),
         ("identity", "", "identity must be 16 hexadecimal digits, or 'any', not ''"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,9 @@ from fuse_epilogue.planner.problems.cost import Weights
 from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.planner.problems.space import Points
 from fuse_epilogue.planner.problems.trainium import find_attention, find_conv2d, find_row_stages
+from fuse_epilogue.workloads import depthwise_conv1d
 from test_kernels_attention import drawn, function, reference
+from test_schedules_neuron_attention import written_out
 
 Arrays = list[np.ndarray]
 
@@ -202,3 +205,83 @@ def test_other_functions_are_none() -> None:
     request = Request(softmax(), MACHINES["trn2"])
     assert find_attention(request) is None and find_conv2d(request) is None
     assert find_row_stages(Request(conv2d(), MACHINES["trn2"])) is None
+
+
+# ---- What a caller may permit --------------------------------------------------------------------
+
+
+def narrow_attention(queries: int = 256, keys: int = 384) -> Any:
+    return written_out(queries, keys, 64, 64, "bfloat16")
+
+
+def narrow_conv() -> Any:
+    return depthwise_conv1d(2, 128, 2048, 3, dtype="bfloat16")
+
+
+def test_rounded_shares_are_a_choice_where_they_are_permitted() -> None:
+    func = narrow_attention()
+    usual = fuse_epilogue.plan(func, "trn2")
+    rounded = fuse_epilogue.plan(func, "trn2", round_shares=True)
+    assert "shares" not in usual.point and rounded.point["shares"] == 1
+    assert rounded.cost < usual.cost
+    assert Plan.from_json(rounded.to_json()) == rounded
+    kernel = fuse_epilogue.compile(func, "trn2", round_shares=True)
+    assert kernel.source == neuron.emit(rounded.apply(func)).source
+    assert {s.dst.dtype for s in kernel.trace().steps if s.op == "activation_reduce"} == {
+        "bfloat16"
+    }
+    by_rule = schedules.neuron.Attention(round_shares=True).apply(func, "trn2")
+    assert rounded.cost <= 1e-3 * neuron.emit(by_rule).predict("trn2").latency_ms * (1 + 1e-9)
+
+
+def test_tilings_of_rounded_shares_are_right() -> None:
+    """Each result is within the error of bfloat16, relative to the largest value of its column."""
+    found = find_attention(Request(narrow_attention(130, 1030), MACHINES["trn2"], False, True))
+    assert found is not None
+    points, _ = found.space.feasible()
+    rng = np.random.default_rng(0)
+    kernel = found.kernel(points.at(0))
+    arrays = [rng.normal(size=shape).astype(dtype) for shape, dtype in kernel.inputs.values()]
+    q, k, v = (array.astype(np.float64) for array in arrays)
+    expected = softmax_of(q @ k.T) @ v
+    chosen = {0} | {
+        int(np.flatnonzero(points[v.name] == value)[-1])
+        for v in found.space.variables
+        for value in v.choices
+    }
+    for place in sorted(chosen):
+        point = points.at(place)
+        assert found.is_possible(point)
+        error = 2.0**-8 * point["shares"] * abs(v).max(0) + 1e-5
+        assert (abs(found.kernel(point)(*arrays) - expected) <= error).all()
+        bound = float(Weights().cost(found.cost(Points.of([point])))[0])
+        assert 0 < bound <= found.exact(point) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("option", "func"),
+    [("round_shares", narrow_attention), ("finite", narrow_conv)],
+)
+def test_a_plan_says_what_it_would_gain(option: str, func: Any) -> None:
+    made = func()
+    plan, permitted = (fuse_epilogue.plan(made, "trn2", **g) for g in ({}, {option: True}))
+    saved = f"{100 * (1 - permitted.cost / plan.cost):.0f} % less"
+    line = f"with {option}=True {1e6 * permitted.cost:.2f} us predicted, {saved}"
+    for verbose in (False, True):
+        assert line in plan.explain(made, verbose=verbose)
+        assert option not in permitted.explain(made, verbose=verbose)
+
+
+def test_a_plan_does_not_offer_what_gains_nothing() -> None:
+    """Shares of values in float32 are not rounded; a product has nothing that is permitted."""
+    plan = fuse_epilogue.plan(SMALL["attention"][2], "trn2")
+    assert "round_shares" not in plan.explain()
+    assert fuse_epilogue.plan(SMALL["attention"][2], "trn2", round_shares=True).point == plan.point
+
+
+def test_a_plan_without_the_option_is_read() -> None:
+    """Plans that were stored before there was one."""
+    plan = fuse_epilogue.plan(SMALL["conv2d"][2], "trn2")
+    data = json.loads(plan.to_json())
+    del data["round_shares"]
+    assert Plan.from_json(json.dumps(data)) == plan

@@ -24,6 +24,8 @@ from .arguments import (
     positive,
 )
 
+_ROUND_SHARES = "allow attention to round its shares to 16 bits, if the values have as many"
+
 
 @dataclass(frozen=True)
 class Command:
@@ -83,6 +85,7 @@ def _plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--finite", action="store_true", help="Trainium: assume that all data are finite"
     )
+    parser.add_argument("--round-shares", action="store_true", help=f"Trainium: {_ROUND_SHARES}")
     parser.add_argument(
         "--measure",
         metavar="N",
@@ -146,6 +149,7 @@ def _nki(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--finite", action="store_true", help="assume that all data and weights are finite"
     )
+    parser.add_argument("--round-shares", action="store_true", help=_ROUND_SHARES)
     parser.add_argument(
         "-o", "--out", metavar="FILE", help="write the kernel to FILE instead of standard output"
     )

@@ -21,7 +21,8 @@ def run(given: argparse.Namespace) -> Answer:
     ((name, func),) = funcs.items()
     try:
         try:
-            scheduled = plan(func, given.machine, finite=given.finite).apply(func)
+            permitted = {"finite": given.finite, "round_shares": given.round_shares}
+            scheduled = plan(func, given.machine, **permitted).apply(func)
         except ValueError:
             scheduled = schedules.apply(func, given.machine)
         kernel = neuron.emit(scheduled, name=name)

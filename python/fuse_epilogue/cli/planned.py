@@ -20,8 +20,11 @@ def run(given: argparse.Namespace) -> Answer:
     from ..planner import plan
 
     target = targets.planned_target(given.target)
-    if given.finite and isinstance(target, Target):
-        raise output.InputError(f"--finite is for Trainium: leave it out for {given.target}")
+    permitted = {"finite": given.finite, "round_shares": given.round_shares}
+    for option, value in permitted.items():
+        if value and isinstance(target, Target):
+            option = option.replace("_", "-")
+            raise output.InputError(f"--{option} is for Trainium: leave it out for {given.target}")
     if given.measure:
         _check_measure(target)
     output.check_file("--out", given.out)
@@ -43,7 +46,7 @@ def run(given: argparse.Namespace) -> Answer:
         what = f"{number + 1} of {len(funcs)}: {name}" if len(funcs) > 1 else name
         bar = functools.partial(progress.show, what)
         try:
-            chosen = plan(func, target, finite=given.finite, measure=given.measure, on_trial=bar)
+            chosen = plan(func, target, **permitted, measure=given.measure, on_trial=bar)
         except ValueError as error:
             texts.append(f"{name}: {error}")
             data[name] = {"error": str(error)}

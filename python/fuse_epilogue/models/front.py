@@ -31,8 +31,9 @@ from .pipeline import machine_passes, scheduled
 from .signature import signature_of
 from .sizes import Sizes, combinations, with_copies
 
-#: Options of the planner's compile, which a PrimFunc is compiled by.
-_OF_FUNCTIONS = ("profile", "limit", "finite")
+#: Options of the planner's compile, which a PrimFunc is compiled by; models on Trainium take some.
+_PERMISSIONS = ("finite", "round_shares")
+_OF_FUNCTIONS = ("profile", "limit", *_PERMISSIONS)
 
 
 def compile(  # noqa: A001 - as tvm.compile
@@ -100,8 +101,8 @@ def compile(  # noqa: A001 - as tvm.compile
         for other models that have it. Its machine code runs: use only a folder to which no one
         writes whom you would not trust with your programs.
     **of_function
-        For a PrimFunc: the options `profile`, `limit` and `finite` of :func:`fuse_epilogue.plan`;
-        `finite` also for a model on Trainium.
+        For a PrimFunc: the options `profile`, `limit`, `finite` and `round_shares` of
+        :func:`fuse_epilogue.plan`; the last two also for a model on Trainium.
 
     Returns
     -------
@@ -199,13 +200,13 @@ def _package(
 ) -> NeuronPackage:
     """Compile a model for Trainium."""
     refused = [name for name, value in others.items() if value is not None]
-    refused += [name for name in of_function if name != "finite"]
+    refused += [name for name in of_function if name not in _PERMISSIONS]
     if refused:
         raise ValueError(f"{refused[0]} is not for models on Trainium: leave it out")
-    finite = of_function.get("finite", False)
-    flag("finite", finite)
+    for name, value in of_function.items():
+        flag(name, value)
     mod = import_model(model, example_inputs, dynamic_shapes)
-    return package_of(mod, core, finite=finite, on_progress=on_progress)
+    return package_of(mod, core, **of_function, on_progress=on_progress)
 
 
 def processor(target: Any, threads: int | None = None) -> Target:

@@ -9,7 +9,7 @@ import contextlib
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import tvm_ffi
 from tvm import s_tir, tirx
@@ -33,6 +33,13 @@ from ..transform.chosen import without_name
 HOST = "host"
 #: Longest name of a function, and of the file that it is in.
 _LONGEST = 60
+
+
+class Permitted(TypedDict):
+    """Options of :func:`fuse_epilogue.plan` by which a caller permits something."""
+
+    finite: bool
+    round_shares: bool
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,14 @@ class Piece:
     why: str = ""
 
 
-def pieces(name: str, func: tirx.PrimFunc, core: Machine, finite: bool) -> list[Piece]:
+def pieces(
+    name: str,
+    func: tirx.PrimFunc,
+    core: Machine,
+    *,
+    finite: bool = False,
+    round_shares: bool = False,
+) -> list[Piece]:
     """Return a function as kernels.
 
     Parameters
@@ -71,8 +85,8 @@ def pieces(name: str, func: tirx.PrimFunc, core: Machine, finite: bool) -> list[
     func : tvm.tirx.PrimFunc
         Not scheduled, with numbers for its sizes.
     core : Machine
-    finite : bool
-        Whether all data is finite.
+    finite, round_shares : bool
+        As of :func:`fuse_epilogue.plan`.
 
     Returns
     -------
@@ -84,13 +98,14 @@ def pieces(name: str, func: tirx.PrimFunc, core: Machine, finite: bool) -> list[
     -------
     >>> from fuse_epilogue.neuron.machine import TRN2
     >>> from fuse_epilogue.workloads import matmul
-    >>> found = pieces("layer", matmul(8, 8, 8, activation="relu"), TRN2, False)
+    >>> found = pieces("layer", matmul(8, 8, 8, activation="relu"), TRN2)
     >>> [(piece.name, piece.kind, piece.fusion) for piece in found]
     [('layer', 'product', 'tail')]
     """
+    permitted = Permitted(finite=finite, round_shares=round_shares)
     return [
         _piece(made, _short(name) if number == 0 else f"{_short(name)}_{number}")
-        for number, made in enumerate(_parts(func, core, finite))
+        for number, made in enumerate(_parts(func, core, permitted))
     ]
 
 
@@ -137,19 +152,19 @@ def _piece(made: _Made, name: str) -> Piece:
     return Piece(name, made.func, made.kind, made.fusion, kernel, made.why)
 
 
-def _parts(func: tirx.PrimFunc, core: Machine, finite: bool) -> list[_Made]:
-    whole = _made(func, core, finite)
+def _parts(func: tirx.PrimFunc, core: Machine, permitted: Permitted) -> list[_Made]:
+    whole = _made(func, core, permitted)
     if whole.kernel is None and not (simple := _simplified(func)).same_as(func):
-        again = _made(simple, core, finite)
+        again = _made(simple, core, permitted)
         whole, func = (again, simple) if again.kernel is not None else (whole, func)
     count = len(statements(func.body.block.body)) if _has_root(func) else 1
     if whole.kernel is not None or count < 2 or not _has_floats(func):
         return [whole]
     for first in range(count - 1, 0, -1):
         begin, rest = pieces_of(func, first)
-        found = _made(begin, core, finite)
+        found = _made(begin, core, permitted)
         if found.kernel is not None or first == 1:
-            parts = [found, *_parts(rest, core, finite)]
+            parts = [found, *_parts(rest, core, permitted)]
             # One call on the processor is better than several.
             return parts if any(each.kernel is not None for each in parts) else [whole]
     return [whole]
@@ -163,14 +178,14 @@ def _has_floats(func: tirx.PrimFunc) -> bool:
     return any("float" in str(getattr(param.ty, "dtype", "")) for param in func.params)
 
 
-def _made(func: tirx.PrimFunc, core: Machine, finite: bool) -> _Made:
+def _made(func: tirx.PrimFunc, core: Machine, permitted: Permitted) -> _Made:
     """Return a function as one kernel, or why there is none."""
     func = without_name(func)
     tries: tuple[Callable[..., _Made], ...] = (_gathered, _planned, _by_rule)
     reason = ""
     for attempt in tries:
         try:
-            found = attempt(func, core, finite)
+            found = attempt(func, core, permitted)
         except (ValueError, EmitError, CheckError, s_tir.ScheduleError) as error:
             reason = (str(error).strip().splitlines() or ["no message"])[-1]
             continue
@@ -180,7 +195,7 @@ def _made(func: tirx.PrimFunc, core: Machine, finite: bool) -> _Made:
     return _Made(func, why=reason)
 
 
-def _gathered(func: tirx.PrimFunc, core: Machine, _finite: bool) -> _Made:
+def _gathered(func: tirx.PrimFunc, core: Machine, _permitted: Permitted) -> _Made:
     found = find_gather(func)
     if found is None:
         return _Made(func)
@@ -188,15 +203,15 @@ def _gathered(func: tirx.PrimFunc, core: Machine, _finite: bool) -> _Made:
     return _Made(func, "gather", "none", found.kernel)
 
 
-def _planned(func: tirx.PrimFunc, core: Machine, finite: bool) -> _Made:
-    chosen = plan(func, core, finite=finite)
+def _planned(func: tirx.PrimFunc, core: Machine, permitted: Permitted) -> _Made:
+    chosen = plan(func, core, **permitted)
     kernel = _checked(chosen.apply(func), core)
     return _Made(func, chosen.kind, "tail" if chosen.fused else "none", kernel)
 
 
-def _by_rule(func: tirx.PrimFunc, core: Machine, finite: bool) -> _Made:
+def _by_rule(func: tirx.PrimFunc, core: Machine, permitted: Permitted) -> _Made:
     reasons = []
-    for rule in neuron_rules(finite):
+    for rule in neuron_rules(**permitted):
         name = type(rule).__name__
         choice = rule.choose(func, core)
         if choice.schedule is not None:

@@ -217,6 +217,7 @@ def package_of(
     core: Machine,
     *,
     finite: bool = False,
+    round_shares: bool = False,
     on_progress: Callable[[int, int], Any] | None = None,
 ) -> NeuronPackage:
     """Compile a Relax module that is a model for Trainium.
@@ -228,6 +229,8 @@ def package_of(
     core : Machine
     finite : bool
         Whether all inputs, weights and intermediates are finite.
+    round_shares : bool
+        Whether attention may round its shares to the type of the values.
     on_progress : callable, optional
         Called with how many functions are done, and how many there are.
 
@@ -240,7 +243,8 @@ def package_of(
     used = dict.fromkeys(step.function for step in graph.steps if step.function)
     parts: dict[str, list[Piece]] = {}
     for number, name in enumerate(used):
-        parts[name] = pieces(name, graph.functions[name], core, finite)
+        func = graph.functions[name]
+        parts[name] = pieces(name, func, core, finite=finite, round_shares=round_shares)
         if on_progress is not None:
             on_progress(number + 1, len(used))
     parts = _with_own_names(parts)

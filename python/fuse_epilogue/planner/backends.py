@@ -81,8 +81,9 @@ class Backend:
         Whether a cost is the sum of its terms; otherwise that is a lower bound of it.
     is_timed : bool
         Whether points can be timed, on the machine at hand.
-    takes_finite : bool
-        Whether schedules may differ where all data and weights are finite.
+    permissions : tuple[str, ...]
+        Options by which a caller permits what is not done unasked: that data and weights are taken
+        to be finite, or that something is rounded.
     otherwise : str
         The way out for a function of no kind, for a message.
     compile : Callable
@@ -96,7 +97,7 @@ class Backend:
     terms: Mapping[str, str]
     is_sum: bool
     is_timed: bool
-    takes_finite: bool
+    permissions: tuple[str, ...]
     otherwise: str
     compile: Callable[[s_tir.Schedule, Any], Any]
 
@@ -129,7 +130,7 @@ CPU = Backend(
     ),
     is_sum=True,
     is_timed=True,
-    takes_finite=False,
+    permissions=(),
     otherwise=_BY_MODELS + _BY_HAND,
     compile=lambda sch, target: compiled(sch, _as_target(target)),
 )
@@ -153,7 +154,7 @@ GPU = Backend(
     ),
     is_sum=True,
     is_timed=False,
-    takes_finite=False,
+    permissions=(),
     otherwise=_BY_MODELS + _BY_HAND,
     compile=lambda sch, target: compiled_for_gpu(sch, _as_target(target)),
 )
@@ -187,7 +188,7 @@ NEURON_CORE = Backend(
     ),
     is_sum=False,
     is_timed=False,
-    takes_finite=True,
+    permissions=("finite", "round_shares"),
     otherwise="schedule it by hand; elementwise functions and those that move elements have rules "
     "in fuse_epilogue.schedules",
     compile=lambda sch, _: emit(sch),
@@ -200,16 +201,24 @@ def backend_of(machine: Cpu | Gpu | Machine) -> Backend:
     return next(row for row in BACKENDS if isinstance(machine, row.machine))
 
 
-def check_finite(machine: Cpu | Gpu | Machine, finite: bool) -> None:
-    """Refuse to take data to be finite on a machine where it changes nothing.
+def check_permitted(machine: Cpu | Gpu | Machine, **given: bool) -> None:
+    """Refuse to be permitted something on a machine where it changes nothing.
+
+    Parameters
+    ----------
+    machine : Cpu, Gpu or Machine
+    **given : bool
+        Options, such as ``finite``.
 
     Raises
     ------
     ValueError
-        `finite` is asked for there.
+        One of them is true that is not for this machine.
     """
-    if finite and not backend_of(machine).takes_finite:
-        raise ValueError(f"finite is for Trainium: leave it out for {machine}")
+    known = backend_of(machine).permissions
+    for name, value in given.items():
+        if value and name not in known:
+            raise ValueError(f"{name} is for Trainium: leave it out for {machine}")
 
 
 def machine_of(data: Any) -> Cpu | Gpu | Machine:

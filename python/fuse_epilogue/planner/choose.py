@@ -11,7 +11,7 @@ from tvm.target import Target
 from .._arguments import prim_func
 from .._log import logger
 from ..neuron.machine import Machine
-from .backends import backend_of, check_finite, described
+from .backends import backend_of, check_permitted, described
 from .json_schema import whole_number
 from .machines.gpu import Gpu
 from .measurement.profile import Profile
@@ -33,6 +33,7 @@ def plan(
     profile: Profile | None = None,
     limit: int = EXHAUSTIVE,
     finite: bool = False,
+    round_shares: bool = False,
     measure: int = 0,
     on_trial: Callable[[int, int], Any] | None = None,
 ) -> Plan:
@@ -55,6 +56,9 @@ def plan(
         Points up to which a space is searched in full.
     finite : bool
         For Trainium: whether data and weights are finite, so that its tensor engine may sum taps.
+    round_shares : bool
+        For Trainium: whether attention may round its shares to 16 bits where the values have as
+        many, see :class:`fuse_epilogue.schedules.neuron.Attention`.
     measure : int
         Points that are compiled and timed on this machine, a quarter of a second each or so, and of
         which the fastest is the plan: see :mod:`.trials`. None if 0: then it is the one that costs
@@ -70,15 +74,15 @@ def plan(
     ------
     TypeError
         `func` is neither a PrimFunc nor a Schedule, `target` is not one of these, `profile` is not
-        a Profile, `limit` or `measure` is not an integer, `finite` is neither True nor False, or
-        `on_trial` is not callable.
+        a Profile, `limit` or `measure` is not an integer, `finite` or `round_shares` is neither
+        True nor False, or `on_trial` is not callable.
     ValueError
         The target is of another kind, the function is of no kind that the planner knows
         (:class:`UnknownFunctionError`), TVM's primitives refuse every way to schedule it, one of
         its axes has the size 0, or no point is feasible; `profile` is given for no processor,
-        `finite` for no Trainium, or `measure` for another machine than the processor at hand;
-        `limit` is below 1, or `measure` below 0; by the weights of `profile`, a point costs
-        nothing.
+        `finite` or `round_shares` for no Trainium, or `measure` for another machine than the
+        processor at hand; `limit` is below 1, or `measure` below 0; by the weights of `profile`, a
+        point costs nothing.
 
     Example
     -------
@@ -92,16 +96,18 @@ def plan(
     func = prim_func("func", func)
     whole_number("limit", limit, 1, "points up to which a space is searched in full")
     whole_number("measure", measure, 0, "points that are timed")
-    if not isinstance(finite, bool):
-        raise TypeError(f"finite must be True or False, not {type(finite).__name__}")
+    permitted = {"finite": finite, "round_shares": round_shares}
+    for name, value in permitted.items():
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} must be True or False, not {type(value).__name__}")
     if on_trial is not None and not callable(on_trial):
         raise TypeError(f"on_trial must be a function, not {type(on_trial).__name__}")
     machine, weights, resolution = described(target, profile)
     backend = backend_of(machine)
     if measure and not backend.is_timed:
         raise ValueError(f"measure is for the processor at hand: leave it out for {machine}")
-    check_finite(machine, finite)
-    request = Request(func, machine, finite)
+    check_permitted(machine, **permitted)
+    request = Request(func, machine, **permitted)
     for kind in backend.kinds:
         problem = kind.find(request)
         if problem is not None:
@@ -123,10 +129,10 @@ def plan(
                 machine,
                 weights,
                 found,
-                finite,
-                resolution,
-                identity_of(func),
-                problem,
+                resolution=resolution,
+                identity=identity_of(func),
+                known=problem,
+                **permitted,
             )
             logger.info("planned %s", chosen)
             return chosen
@@ -144,13 +150,14 @@ def compile(  # noqa: A001 - as tvm.compile
     profile: Profile | None = None,
     limit: int = EXHAUSTIVE,
     finite: bool = False,
+    round_shares: bool = False,
     measure: int = 0,
 ) -> Any:
     """Plan a function and compile it; exp and sigmoid of float32 are computed in vectors.
 
     Parameters
     ----------
-    func, target, profile, limit, finite, measure
+    func, target, profile, limit, finite, round_shares, measure
         As for :func:`plan`.
 
     Returns
@@ -173,5 +180,13 @@ def compile(  # noqa: A001 - as tvm.compile
     >>> kernel.parameters
     ('a', 'b', 'bias')
     """
-    chosen = plan(func, target, profile=profile, limit=limit, finite=finite, measure=measure)
+    chosen = plan(
+        func,
+        target,
+        profile=profile,
+        limit=limit,
+        finite=finite,
+        round_shares=round_shares,
+        measure=measure,
+    )
     return backend_of(chosen.machine).compile(chosen.apply(func), target)

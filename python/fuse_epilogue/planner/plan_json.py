@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from typing import TypeVar
 
 from . import validate_plan
-from .backends import backend_of, check_finite, machine_data, machine_of
+from .backends import backend_of, check_permitted, machine_data, machine_of
 from .json_schema import loaded, read
 from .plan_record import PlanRecord
 
@@ -53,8 +53,9 @@ def read_plan(kind: type[Made], text: str) -> Made:
         version = data.pop("version")
         if type(version) is not int or version != VERSION:
             raise ValueError(f"it is not of version {VERSION}; plan again")
+        data.setdefault("round_shares", False)  # plans of earlier versions lack it
         made: Made = read(kind, {**data, "machine": machine_of(data.get("machine"))}, "it")
-        check_finite(made.machine, made.finite)
+        check_permitted(made.machine, finite=made.finite, round_shares=made.round_shares)
         kinds = [kind.name for kind in backend_of(made.machine).kinds]
         if made.kind not in kinds:
             raise ValueError(f"its kind must be one of {', '.join(kinds)}, not '{made.kind}'")

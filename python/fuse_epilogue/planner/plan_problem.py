@@ -27,7 +27,8 @@ def problem_of(plan: PlanRecord, func: tirx.PrimFunc | s_tir.Schedule) -> Proble
     if plan.known is not None and plan.known.func.same_as(func):
         return plan.known
     kind = backend_of(plan.machine).kind(plan.kind)
-    problem = None if kind is None else kind.find(Request(func, plan.machine, plan.finite))
+    request = Request(func, plan.machine, plan.finite, plan.round_shares)
+    problem = None if kind is None else kind.find(request)
     if problem is None:
         raise ValueError(f"this plan is for a problem of kind '{plan.kind}'; plan again")
     if (problem.sizes, problem.dtype) != (plan.sizes, plan.dtype):

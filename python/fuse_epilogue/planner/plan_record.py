@@ -34,6 +34,7 @@ class PlanRecord:
     weights: Weights
     found: Found
     finite: bool = False
+    round_shares: bool = False
     resolution: NotNegative = UNKNOWN
     identity: Annotated[str, _IDENTITY] = ANY
     known: Problem | None = field(default=None, repr=False, compare=False, metadata=ABSENT)

@@ -40,6 +40,8 @@ class Plan(PlanRecord):
         Result of the search; ``found.best`` is the plan.
     finite : bool
         Whether it takes data and weights to be finite; of Trainium only.
+    round_shares : bool
+        Whether it may round shares of attention; of Trainium only.
     resolution : float
         The share below which a difference of two costs means nothing; see
         :attr:`.measurement.profile.Profile.resolution`.

@@ -50,13 +50,15 @@ class Rule(Protocol):
         """Return how a function is scheduled, and why not better."""
 
 
-def neuron_rules(finite: bool = False) -> tuple[Rule, ...]:
+def neuron_rules(finite: bool = False, round_shares: bool = False) -> tuple[Rule, ...]:
     """Return the rules for Trainium, in the order in which they are tried.
 
     Parameters
     ----------
     finite : bool
         Whether all data is finite: the tensor engine may then do what would spoil other elements.
+    round_shares : bool
+        Whether attention may round its shares to the type of the values.
     """
     return (
         neuron.DepthwiseConv1d(finite=finite),
@@ -65,7 +67,7 @@ def neuron_rules(finite: bool = False) -> tuple[Rule, ...]:
         neuron.Movement(finite=finite),
         neuron.RowReduce(),
         neuron.Elementwise(),
-        neuron.Attention(finite=finite),
+        neuron.Attention(finite=finite, round_shares=round_shares),
         neuron.Conv2d(finite=finite),
         neuron.RowStages(),
         neuron.StreamUpdate(),

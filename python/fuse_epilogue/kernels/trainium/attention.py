@@ -70,9 +70,7 @@ class Attention(TransposingRule):
         refused = self._refused(core)
         if refused is not None:
             return refused
-        tiling = Tiling()
-        if self.round_shares and found.v.dtype != "float32":
-            tiling = Tiling(pipelined=2 * tiling.pipelined, round_shares=True)
+        tiling = usual_tiling(self.round_shares and found.v.dtype != "float32")
         return best(core, [("tiles of 128 queries, all keys at once", scheduled(found, tiling))])
 
 
@@ -212,6 +210,12 @@ class Tiling:
     together: int = BANK // PARTITIONS
     by_vector: bool = False
     round_shares: bool = False
+
+
+def usual_tiling(round_shares: bool) -> Tiling:
+    """Return the tiling of the rule: of rounded shares, twice as many tiles fit."""
+    usual = Tiling()
+    return Tiling(2 * usual.pipelined, round_shares=True) if round_shares else usual
 
 
 def scheduled(found: Found, tiling: Tiling = Tiling()) -> s_tir.Schedule:  # noqa: B008 - frozen

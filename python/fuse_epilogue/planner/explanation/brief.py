@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from ..plan_record import PlanRecord
 from ..problems.problem import Problem
 from ..search.search import Candidate
+from . import permissions
 from .binding import cheapest, limits
 from .compare import indifferent, point
 from .explain import head, is_timed, range_of
@@ -37,6 +38,7 @@ def text(plan: PlanRecord, problem: Problem | None) -> str:
         lines.append(
             f"  measured {_time(plan, best.seconds)}, the least of {len(plan.found.ranked)} points"
         )
+    lines += [f"  {line}" for line in permissions.lines(plan, problem)]
     lines += ["", *_fusion(plan, problem), _searched(plan), *_runners_up(plan, problem)]
     if problem is not None:
         lines += _limits(plan, problem)

@@ -10,7 +10,7 @@ from ..plan_record import PlanRecord
 from ..problems.cost import NAMES
 from ..problems.problem import Problem
 from ..search.search import Candidate
-from . import glossary, sensitivity
+from . import glossary, permissions, sensitivity
 from .binding import Limit, cheapest, limits
 from .compare import differs, indifferent, label, most, point, tips, us, whole
 
@@ -60,6 +60,7 @@ def text(plan: PlanRecord, problem: Problem | None) -> str:
         f"  predicted {us(best.cost)} = {_parts(plan, best, every=True)}",
         *range_of(best, problem),
         *_measured(plan),
+        *(f"  {line}" for line in permissions.lines(plan, problem)),
         "",
         *_fusion(plan, problem),
         "",

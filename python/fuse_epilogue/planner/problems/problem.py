@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
@@ -49,6 +50,13 @@ class ExactCosts(ABC):
         None where finding out takes too long.
         """
         return None
+
+    def permitted(self) -> Mapping[str, Problem]:
+        """Return this problem with what its caller may permit and has not, by option of the plan.
+
+        Options that change nothing here are left out.
+        """
+        return {}
 
     @property
     def why_impossible(self) -> str:

@@ -23,11 +23,14 @@ class Request:
     machine : Cpu, Gpu or fuse_epilogue.neuron.machine.Machine
     finite : bool
         Whether all data and weights are finite; of Trainium only.
+    round_shares : bool
+        Whether attention may round its shares to the type of the values; of Trainium only.
     """
 
     func: tirx.PrimFunc
     machine: Any
     finite: bool = False
+    round_shares: bool = False
 
     @cached_property
     def _prepared(self) -> Prepared:

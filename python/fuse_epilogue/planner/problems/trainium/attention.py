@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -10,19 +11,18 @@ from typing import Any
 import numpy as np
 from tvm import s_tir, tirx
 
-from ....kernels.trainium.attention import Found, Tiling, scheduled
+from ....kernels.trainium.attention import Found, Tiling, scheduled, usual_tiling
 from ....kernels.trainium.attention import find_attention as match_attention
 from ....kernels.trainium.tiles import PARTITIONS
 from ....neuron.costs import FLOAT32_PASSES
 from ....neuron.machine import Machine
 from ....neuron.trace import ITEMSIZE
 from ....tir.walk import uses
+from ..problem import Problem
 from ..request import Request
 from ..space import Point, Points, Space, Variable
 from .predicted import Predicted, matched_problem
 from .work import Work, cycle, rate, size_of, start
-
-_USUAL = Tiling()
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,13 @@ class TrainiumAttention(Predicted):
     found : Found
         The match.
     core : Machine
+    round_shares : bool
+        Whether shares may be rounded to the type of the values.
     """
 
     found: Found
     core: Machine
+    round_shares: bool = False
 
     kind = "attention"
 
@@ -63,32 +66,54 @@ class TrainiumAttention(Predicted):
             "columns": pattern.column.extent,
         }
 
+    @property
+    def _values_are_narrow(self) -> bool:
+        """Whether values have 16 bits, so that there is something to round shares to."""
+        return self.found.v.dtype != "float32"
+
+    def permitted(self) -> Mapping[str, Problem]:
+        """Return the same with rounded shares, where values have 16 bits."""
+        if self.round_shares or not self._values_are_narrow:
+            return {}
+        return {"round_shares": replace(self, round_shares=True)}
+
+    @property
+    def _rounds(self) -> bool:
+        """Whether some points round shares."""
+        return self.round_shares and self._values_are_narrow
+
     @cached_property
     def space(self) -> Space:
         """The space of choices: SBUF either holds all keys of 128 queries, or no point does."""
         tiles, keys = (-(-self.sizes[name] // PARTITIONS) for name in ("queries", "keys"))
-        pipelined = [_USUAL.pipelined, *(n for n in (4, 2, 1) if n < tiles)]
-        together = [_USUAL.together, *(n for n in (2, 1) if n < keys)]
-        return Space(
-            (
-                Variable(
-                    "pipelined",
-                    tuple(pipelined),
-                    "tiles",
-                    "tiles of queries that are written together",
-                ),
-                Variable(
-                    "together", tuple(together), "tiles", "transpositions that leave PSUM together"
-                ),
-                Variable(
-                    "copies",
-                    (0, 1),
-                    "",
-                    "what copies transposed shares",
-                    ("the scalar engine", "the vector engine"),
-                ),
-            )
+        usual = usual_tiling(self._rounds)
+        pipelined = [usual.pipelined, *(n for n in (8, 4, 2, 1) if n < min(tiles, usual.pipelined))]
+        together = [usual.together, *(n for n in (2, 1) if n < keys)]
+        variables = (
+            Variable(
+                "pipelined", tuple(pipelined), "tiles", "tiles of queries that are written together"
+            ),
+            Variable(
+                "together", tuple(together), "tiles", "transpositions that leave PSUM together"
+            ),
+            Variable(
+                "copies",
+                (0, 1),
+                "",
+                "what copies transposed shares",
+                ("the scalar engine", "the vector engine"),
+            ),
         )
+        if not self._rounds:
+            return Space(variables)
+        shares = Variable(
+            "shares",
+            (1, 0),
+            "",
+            "type of the shares that are multiplied with the values",
+            (self.found.v.dtype, "float32"),
+        )
+        return Space((shares, *variables))
 
     def work(self, points: Points) -> Work:
         """Return what the kernels of points ask of the machine."""
@@ -105,8 +130,9 @@ class TrainiumAttention(Predicted):
             moved += prod(axis.extent for axis in (*own, *axes)) * ITEMSIZE[part.dtype]
         passes = FLOAT32_PASSES if self.dtype == "float32" else 1
         wide = -(-features // PARTITIONS)
-        # Scores; shares, transposed and multiplied with the values, both in float32.
-        products = tiles * (keys * passes * wide + deep * (PARTITIONS + columns) * FLOAT32_PASSES)
+        # Scores; shares, transposed and multiplied with the values, both in the type of the shares.
+        share_passes = np.where(self._rounded(points), 1, FLOAT32_PASSES)
+        products = tiles * (keys * passes * wide + deep * (PARTITIONS + columns) * share_passes)
         shared = tiles * (keys + deep * core.access_cycles / points["together"])
         vector, scalar = cycle(core, "vector"), cycle(core, "scalar")
         by_vector = points["copies"] > 0
@@ -125,15 +151,26 @@ class TrainiumAttention(Predicted):
 
     def is_usual(self, points: Points) -> np.ndarray:
         """Return which points the rule looks at."""
+        usual = usual_tiling(self._rounds)
         found: np.ndarray = (
-            (points["pipelined"] == _USUAL.pipelined)
-            & (points["together"] == _USUAL.together)
-            & (points["copies"] == _USUAL.by_vector)
+            (self._rounded(points) == usual.round_shares)
+            & (points["pipelined"] == usual.pipelined)
+            & (points["together"] == usual.together)
+            & (points["copies"] == usual.by_vector)
         )
         return found
 
+    def _rounded(self, points: Points) -> Any:
+        """Return which points round shares."""
+        return points["shares"] > 0 if self._rounds else np.zeros(points.size, bool)
+
     def _scheduled(self, point: Point) -> s_tir.Schedule:
-        tiling = Tiling(point["pipelined"], point["together"], bool(point["copies"]))
+        tiling = Tiling(
+            point["pipelined"],
+            point["together"],
+            bool(point["copies"]),
+            bool(point.get("shares", 0)),
+        )
         return scheduled(self.found, tiling)
 
 
@@ -149,4 +186,8 @@ def find_attention(request: Request) -> TrainiumAttention | None:
     ValueError
         As for :func:`.predicted.matched_problem`.
     """
-    return matched_problem(request, match_attention, TrainiumAttention)
+    return matched_problem(
+        request,
+        match_attention,
+        lambda found, core: TrainiumAttention(found, core, request.round_shares),
+    )

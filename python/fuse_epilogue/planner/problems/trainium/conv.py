@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -15,6 +16,7 @@ from ....kernels.trainium.depthwise import MOST_ON_SCALAR, PART, channels_of_a_t
 from ....kernels.trainium.tiling import IMAGE, IMAGES, TILE, Tiling, cut, write
 from ....neuron.costs import FLOAT32_PASSES
 from ....neuron.trace import ITEMSIZE
+from ..problem import Problem
 from ..request import Request
 from ..space import Constraint, Point, Points, Space, Variable
 from .buffers import buffers, in_flight, in_turns
@@ -68,12 +70,22 @@ class TrainiumConv(OnTrainium):
         """Channels of a tile."""
         return channels_of_a_tile(self.conv.channels, self.core.partitions)
 
+    @property
+    def _takes_tensor(self) -> bool:
+        """Whether the tensor engine can compute taps of finite data: of full tiles."""
+        return self.conv.channels % self.partitions == 0
+
+    def permitted(self) -> Mapping[str, Problem]:
+        """Return the same with finite data, where the tensor engine could then compute taps."""
+        if self.finite or not self._takes_tensor:
+            return {}
+        return {"finite": replace(self, finite=True)}
+
     @cached_property
     def space(self) -> Space:
         """The space of choices, and the limits of SBUF and PSUM."""
         sizes = self.sizes
-        whole = self.conv.channels % self.partitions == 0
-        taps = sizes["taps"] + 1 if self.finite and whole else 1
+        taps = sizes["taps"] + 1 if self.finite and self._takes_tensor else 1
         # What the rule takes is a choice, too.
         by_rule = next(tilings(self.conv, self.core, False))
         columns = _with(_pieces(sizes["columns"], 8), by_rule.columns)
