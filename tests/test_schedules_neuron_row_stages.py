@@ -12,7 +12,11 @@ import tvm
 from tvm import s_tir
 from tvm.relax import op
 
+from conv_traces import stored
 from fuse_epilogue import plan, schedules
+from fuse_epilogue.kernels.trainium.row_stages import find_row_stages, scheduled
+from fuse_epilogue.kernels.trainium.spread_rows import scheduled as spread
+from fuse_epilogue.kernels.trainium.spread_rows import why_not_spread
 from fuse_epilogue.neuron import Kernel, emit
 from fuse_epilogue.schedules.neuron import RowStages
 from row_operators import ROWS, function
@@ -176,3 +180,73 @@ def test_predicted_near_what_moves() -> None:
     bytes_ms = 2 * 4096 * 2048 * 4 / 362e6
     assert bytes_ms < predicted.latency_ms < 2 * bytes_ms
     assert predicted.range_ms[0] < predicted.latency_ms < predicted.range_ms[1]
+
+
+# ---- A few long rows -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("shape", [(1, 128), (3, 384), (32, 256), (1, 5, 1024)])
+@pytest.mark.parametrize("name", ["layer-norm", "rms-norm"])
+def test_rows_on_all_partitions(name: str, shape: tuple[int, ...], dtype: str) -> None:
+    make, vectors, oracle = OPERATORS[name]
+    func = function(make, [shape, *[shape[-1:]] * vectors], dtype)
+    sch = spread(find_row_stages(func))
+    kernel = emit(sch)
+    for machine in ("trn1", "trn2", "trn3"):
+        kernel.check(machine)
+    arrays = drawn(kernel)
+    expected = oracle(*(array.astype(np.float64) for array in arrays))
+    error = 2e-3 if dtype == "float16" else 2e-5
+    np.testing.assert_allclose(kernel(*arrays), expected, rtol=error, atol=error)
+    again = s_tir.Schedule(func)
+    s_tir.schedule.Trace.apply_json_to_schedule(stored(sch), again)
+    tvm.ir.assert_structural_equal(again.mod, sch.mod)
+
+
+@pytest.mark.parametrize("columns", [9, 2048])
+def test_a_vector_is_one_row(columns: int) -> None:
+    """Without an axis of rows: on one partition, or on all."""
+    make, vectors, oracle = OPERATORS["layer-norm"]
+    kernel = kernel_of(function(make, [(columns,)] * (1 + vectors)))
+    arrays = drawn(kernel)
+    expected = oracle(*(array.astype(np.float64) for array in arrays))
+    np.testing.assert_allclose(kernel(*arrays), expected, rtol=2e-5, atol=2e-5)
+
+
+def test_special_values_stay_in_their_rows() -> None:
+    """The tensor engine adds up partitions, and a row has a column of its own there."""
+    make, vectors, oracle = OPERATORS["rms-norm"]
+    kernel = emit(spread(find_row_stages(function(make, [(6, 128), *[(128,)] * vectors]))))
+    arrays = drawn(kernel)
+    arrays[0][:4, 3] = np.inf, -np.inf, np.nan, 1e38
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(kernel(*arrays), oracle(*arrays), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "why"),
+    [
+        ("softmax", (4, 256), "is not a sum that starts with 0"),
+        ("rms-norm", (33, 256), "more than 32 rows"),
+        ("rms-norm", (2, 3, 256), "more than one axis of rows"),
+        ("rms-norm", (4, 200), "are not a multiple of 128"),
+    ],
+)
+def test_other_rows_are_not_spread(name: str, shape: tuple[int, ...], why: str) -> None:
+    make, vectors, _ = OPERATORS[name]
+    found = find_row_stages(function(make, [shape, *[shape[-1:]] * vectors]))
+    assert why in why_not_spread(found)
+    with pytest.raises(s_tir.ScheduleError, match=why):
+        spread(found)
+
+
+@pytest.mark.parametrize("rows", [1, 8])
+def test_a_plan_spreads_long_rows(rows: int) -> None:
+    make, vectors, _ = OPERATORS["layer-norm"]
+    func = function(make, [(rows, 4096), *[(4096,)] * vectors], "float16")
+    chosen = plan(func, "trn2")
+    usual = emit(scheduled(find_row_stages(func))).predict("trn2").latency_ms
+    assert chosen.point["spread"] == 1 and chosen.cost < 0.5e-3 * usual
+    by_rule = emit(RowStages().apply(func, "trn2"))
+    assert by_rule.source == emit(chosen.apply(func)).source

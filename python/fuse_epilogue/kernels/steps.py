@@ -160,6 +160,7 @@ REWRITINGS: dict[str, Rewriting] = {
     "neuron_product_by_dma": Rewriting({"alone": bool}, neuron.product_by_dma),
     "neuron_rows": Rewriting({"alone": bool}, neuron.rows),
     "neuron_row_stages": Rewriting({}, neuron.row_stages),
+    "neuron_spread_rows": Rewriting({}, neuron.spread_rows),
     "neuron_attention": Rewriting({}, neuron.attention),
     "neuron_attention_rounded": Rewriting(
         {"pipelined": int, "together": int, "by_vector": bool}, neuron.attention_rounded

@@ -48,7 +48,8 @@ class RowStages(NeuronRule):
     """Schedules reductions along the same rows and what is computed between them and after.
 
     Softmax, log-softmax, layer norm, RMS norm and the like: rows on partitions, all columns of a
-    row in SBUF at once.
+    row in SBUF at once. A few long rows of a norm are spread over all partitions, and the tensor
+    engine adds up the sums of the partitions.
 
     Example
     -------
@@ -64,7 +65,13 @@ class RowStages(NeuronRule):
             stages = find_row_stages(func)
         except NotRewritten as why:
             return Choice("", str(why))
-        return best(core, [("all columns of 128 rows at once", scheduled(stages))])
+        found = [("all columns of 128 rows at once", scheduled(stages))]
+        from .spread_rows import scheduled as spread  # which writes what is found here
+        from .spread_rows import why_not_spread
+
+        if not why_not_spread(stages):
+            found.append(("each row on all partitions", spread(stages)))
+        return best(core, found)
 
 
 # ---- Finding ------------------------------------------------------------------------------------
@@ -156,7 +163,7 @@ def _axes(program: Program) -> dict[str, Axis]:
         raise NotRewritten(f"its rows have more than {len(_MATRICES)} axes")
     letters = (_MATRICES[: max(0, len(rows) - 1)] + "m" if rows else "") + "n"
     sizes = (*(axis.extent for axis in rows), *extents)
-    dtype = str(program.stages[0].axes[0].var.ty.dtype)
+    dtype = str(reductions[0].reduced[0].var.ty.dtype)
     return {x: Axis(Var(x, dtype), size) for x, size in zip(letters, sizes, strict=True)}
 
 

@@ -22,7 +22,9 @@ from .outline import part_of, put_back
 from .products import product_in
 from .row_blocks import REST, RowWriter
 from .row_reduction import elements_in, reduced_in
+from .row_stages import find_row_stages
 from .row_stages import rewritten as stages_rewritten
+from .spread_rows import rewritten as spread_rewritten
 from .stream_update import rewritten as update_rewritten
 from .tiles import BANK, PARTITIONS
 
@@ -61,6 +63,11 @@ def elements(func: tirx.PrimFunc, block: str, loops: int, alone: bool) -> tirx.P
 def row_stages(func: tirx.PrimFunc, _: str) -> tirx.PrimFunc:
     """Rewrite reductions of the same rows and what is between them, see :mod:`.row_stages`."""
     return put_back(func, func, stages_rewritten(func))
+
+
+def spread_rows(func: tirx.PrimFunc, _: str) -> tirx.PrimFunc:
+    """Rewrite the same with the columns of a row on all partitions, see :mod:`.spread_rows`."""
+    return put_back(func, func, spread_rewritten(find_row_stages(func)))
 
 
 def attention(func: tirx.PrimFunc, _: str) -> tirx.PrimFunc:

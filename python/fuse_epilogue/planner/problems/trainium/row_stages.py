@@ -1,7 +1,8 @@
 """Reductions of the same rows and what is between them, on Trainium: softmax, norms.
 
 All columns of 128 rows are on the chip at once, one stage after the other. Which engine computes a
-stage is to be chosen: they work at the same time, each on another tile.
+stage is to be chosen: they work at the same time, each on another tile. Of a few long rows, each
+may be on all partitions.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from tvm import s_tir, tirx
 
 from ....kernels.trainium.row_stages import Stages, scheduled
 from ....kernels.trainium.row_stages import find_row_stages as match_row_stages
+from ....kernels.trainium.spread_rows import scheduled as scheduled_spread
+from ....kernels.trainium.spread_rows import why_not_spread
+from ....kernels.trainium.tiles import PARTITIONS
 from ....neuron import emit
 from ....neuron.machine import Machine
 from ....neuron.trace import ITEMSIZE
 from ..request import Request
-from ..space import Point, Points, Space, Variable
+from ..space import Constraint, Point, Points, Space, Variable
 from .predicted import NO_KERNEL, Predicted, matched_problem
 from .work import Work, cycle, rate, size_of, start
 
@@ -83,7 +87,22 @@ class TrainiumRowStages(Predicted):
             choices = tuple(n for n in range(len(_ENGINES)) if not n or self._computes(at, n))
             labels = tuple(_LABELS[n] for n in choices)
             variables.append(Variable(name, choices, "", meaning, labels))
-        return Space(tuple(variables))
+        if why_not_spread(self.stages):
+            return Space(tuple(variables))
+        names = ("a row on each partition", "each row on all partitions")
+        variables.append(Variable("spread", (0, 1), "", "where rows are", names))
+        usual = Constraint(
+            "engines",
+            0,
+            "",
+            lambda p: (p["spread"] > 0) & ~self.is_usual(p),
+            "where each row is on all partitions, the usual engines compute",
+        )
+        return Space(tuple(variables), (usual,))
+
+    def _spread(self, points: Points) -> Any:
+        """Return at which points each row is on all partitions."""
+        return points.values.get("spread", np.zeros(points.size, np.int64)) > 0
 
     def _computes(self, at: int, engine: int) -> bool:
         """Whether an engine has instructions for a stage."""
@@ -105,12 +124,14 @@ class TrainiumRowStages(Predicted):
             elements = prod(found.size(x) for x in letters if x != "p")
             moved += elements * ITEMSIZE[str(load.source.ty.dtype)]
         busy: dict[str, Any] = {}
+        spread = self._spread(points)
         for at, stage in enumerate(found.stages):
             # What is reduced first is read for that; later ones may ride on what computes them.
             if stage.reduced and at:
                 continue
             wide = n if stage.reduced or "n" in found.letters(stage) else 1
-            cycles = tiles * (wide + core.access_cycles)
+            short = matrices * m * (-(-wide // PARTITIONS) + core.access_cycles)
+            cycles = np.where(spread, short, tiles * (wide + core.access_cycles))
             engine = np.zeros(points.size, np.int64)
             for name, place in self._chosen.items():
                 engine = points[name] if place == at else engine
@@ -119,7 +140,8 @@ class TrainiumRowStages(Predicted):
                 busy[own] = busy.get(own, 0.0) + spent
         waits = 2 * start(core) + moved / tiles / rate(core)
         more = {name: seconds + waits for name, seconds in busy.items()}
-        steps = 300 + tiles * (len(found.stages) + len(found.tiles) + 1)
+        rounds = np.where(spread, matrices * m, tiles)
+        steps = 300 + rounds * (len(found.stages) + len(found.tiles) + 1)
         return Work(moved / rate(core), {}, {**more, "dma": waits}, steps)
 
     def is_usual(self, points: Points) -> np.ndarray:
@@ -129,6 +151,8 @@ class TrainiumRowStages(Predicted):
         return found
 
     def _scheduled(self, point: Point) -> s_tir.Schedule:
+        if point.get("spread", 0):
+            return scheduled_spread(self.stages)
         engines = [""] * len(self.stages.stages)
         for name, at in self._chosen.items():
             engines[at] = _ENGINES[point[name]]
