@@ -85,9 +85,9 @@ def planned(data: Data) -> Iterator[str]:
                 prose(row["what"]),
                 row["machine"],
                 text(", ".join(row["options"])) if row["options"] else NONE,
-                f"{row['predicted_ms']:.4f} ms",
-                "{:.4f} to {:.4f} ms".format(*row["range_ms"]),
-                f"{row['floor_ms']:.4f} ms",
+                seconds(1e-3 * row["predicted_ms"]),
+                " to ".join(seconds(1e-3 * ms) for ms in row["range_ms"]),
+                seconds(1e-3 * row["floor_ms"]),
                 row["floor_of"],
                 f"{row['predicted_ms'] / row['floor_ms']:.2f}",
                 *_public(row),
@@ -106,7 +106,8 @@ def _public(row: Data) -> tuple[str, ...]:
     if public is None:
         return NONE, NONE, NONE
     ratio = row["predicted_ms"] / public["predicted_ms"]
-    return prose(public["kernel"]), f"{public['predicted_ms']:.4f} ms", f"{ratio:.2f}"
+    predicted = seconds(1e-3 * public["predicted_ms"])
+    return prose(public["kernel"]), predicted, f"{ratio:.2f}"
 
 
 def ladder(data: Data) -> Iterator[str]:
