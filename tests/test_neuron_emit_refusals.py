@@ -177,6 +177,12 @@ CASES = [
         "block 'load'.*PSUM",
     ),
     Case(
+        "dma",
+        DOUBLE,
+        ("t[vi, vj] = x", 'T.sblock_attr({"nki_engine": "dma"})\n            t[vi, vj] = x'),
+        "block 'load'.*16 bits, transposed",
+    ),
+    Case(
         "reduction",
         SUM,
         ("r[vi] + t", "r[vi] - t"),

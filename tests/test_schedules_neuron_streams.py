@@ -178,3 +178,62 @@ def test_a_parameter_in_place_becomes_a_result_of_its_own() -> None:
 def test_a_parameter_that_may_be_read_late_is_refused(func: Any, why: str) -> None:
     with pytest.raises(EmitError, match=f"parameter 's'.*{why}"):
         emit(func())
+
+
+# ---- Addresses that are read of a table ----------------------------------------------------------
+
+
+def picked(read: Any = lambda table, n: table[n], distinct: bool | None = None) -> Any:
+    """A kernel that copies some rows of a parameter, and may add 1 to them in place."""
+
+    @T.prim_func(s_tir=True)
+    def main(
+        s: T.Buffer((4, 16, 8), "float32"),
+        table: T.Buffer((3,), "int32"),
+        y: T.Buffer((3, 16, 8), "float32"),
+    ):
+        for n in range(3):
+            tile = T.sblock_alloc_buffer((16, 8), scope="trn.sbuf")
+            for p in T.serial(16, annotations={"nki_dim": "P"}):
+                for f in T.serial(8, annotations={"nki_dim": "F"}):
+                    with T.sblock("loaded"):
+                        vn, vp, vf = T.axis.remap("SSS", [n, p, f])
+                        tile[vp, vf] = s[read(table, vn), vp, vf]
+            for p in T.serial(16, annotations={"nki_dim": "P"}):
+                for f in T.serial(8, annotations={"nki_dim": "F"}):
+                    with T.sblock("copied"):
+                        vn, vp, vf = T.axis.remap("SSS", [n, p, f])
+                        y[vn, vp, vf] = tile[vp, vf]
+            if distinct is not None:
+                for p in T.serial(16, annotations={"nki_dim": "P"}):
+                    for f in T.serial(8, annotations={"nki_dim": "F"}):
+                        with T.sblock("stored"):
+                            vn, vp, vf = T.axis.remap("SSS", [n, p, f])
+                            T.sblock_attr({"nki_distinct": distinct})
+                            s[read(table, vn), vp, vf] = tile[vp, vf]
+
+    return main
+
+
+def test_a_table_picks_rows() -> None:
+    kernel = emit(picked())
+    assert list(kernel.inputs) == ["s", "table"]
+    kernel.check("trn1")
+    s, table = np.arange(512).reshape(4, 16, 8).astype("float32"), np.int32([2, 0, 3])
+    np.testing.assert_array_equal(kernel(s, table), s[table])
+    assert emit(picked(distinct=True)).source.count("scalar_offset=table_row") == 2
+
+
+@pytest.mark.parametrize(
+    ("func", "why"),
+    [
+        (lambda: picked(lambda table, n: table[n] + 1), "not read at one address of a table"),
+        (lambda: picked(lambda table, n: table[n] * 2), "not read at one address of a table"),
+        (lambda: picked(distinct=False), "two iterations of loop 'n' may touch"),
+        (lambda: picked(lambda table, n: table[0], True), "two iterations of loop 'n' may touch"),
+    ],
+    ids=["the next row", "every second row", "not said to differ", "the same row"],
+)
+def test_a_table_that_picks_otherwise_is_refused(func: Any, why: str) -> None:
+    with pytest.raises(EmitError, match=why):
+        emit(func())
