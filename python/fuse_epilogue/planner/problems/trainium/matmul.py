@@ -31,6 +31,29 @@ from .ways import OnTrainium, find_ways
 from .work import Work, cycle, rate, size_of, start, stretched
 
 
+@dataclass
+class _Loading:
+    """What loading matrices takes, as numbers or arrays with one for each point.
+
+    Attributes
+    ----------
+    inputs : numpy.ndarray
+        Bytes.
+    short : numpy.ndarray
+        Seconds that transfers take longer than in long pieces.
+    turning, copying : numpy.ndarray
+        Cycles of the tensor engine to transpose, and of the scalar engine to copy that from PSUM.
+    steps : numpy.ndarray
+        Instructions.
+    """
+
+    inputs: Any = 0.0
+    short: Any = 0.0
+    turning: Any = 0.0
+    copying: Any = 0.0
+    steps: Any = 0.0
+
+
 @dataclass(frozen=True)
 class TrainiumProduct(OnTrainium):
     """A product of matrices and what follows it, on one NeuronCore."""
@@ -186,43 +209,15 @@ class TrainiumProduct(OnTrainium):
         rows, wide = self._rows(points), self._columns(points)
         blocks, across = -(-m // rows), -(-n // wide)
         deep, down = -(-k // PARTITIONS), -(-m // PARTITIONS) * batch
-        # A right matrix that stays is loaded once for each product that has another one.
-        again = batch if self.product.batch_of(self.product.right.load) else 1
-        loads = (
-            np.where(points["left"] > 0, 1, across) * batch,
-            np.where(points["right"] > 0, again, blocks * batch),
-        )
-        product, chunk = self.product, np.minimum(points["chunk"], deep)
-        there = np.where(points["left"] > 0, deep, chunk), chunk
-        sides = (product.left, m, rows), (product.right, n, wide)
-        by_dma = self._by_dma(points)
-        inputs: Any = 0.0
-        short: Any = 0.0
-        turning: Any = 0.0
-        copying: Any = 0.0
-        steps = down * (deep * -(-n // BANK) + 2 * across)
-        for (side, size, own), times, tiles in zip(sides, loads, there, strict=True):
-            at_once = np.where(by_dma, 1, self._transposed_at_once(side, tiles))
-            moved = size * k * ITEMSIZE[side.dtype] * times
-            inputs = inputs + moved
-            run = (at_once * min(PARTITIONS, k) if side.transposed else own) * ITEMSIZE[side.dtype]
-            short = short + moved / bandwidth * (stretched(core, run) - 1)
-            if not side.transposed:
-                steps = steps + times * deep * -(-size // own)
-            else:
-                count = deep * -(-size // PARTITIONS)
-                loaded = deep * -(-size // own)
-                steps = steps + times * np.where(by_dma, loaded, count * (1 + 2 / at_once))
-                turned = deep * size * _passes(side) + count * access
-                turning = turning + times * np.where(by_dma, 0, turned)
-                copied = deep * size + count / at_once * access
-                copying = copying + times * np.where(by_dma, 0, copied)
+        chunk = np.minimum(points["chunk"], deep)
+        loading = self._loading(points)
+        short, steps = loading.short, loading.steps + down * (deep * -(-n // BANK) + 2 * across)
         apart = self.is_apart(points)
         out = np.where(apart, 4, self._out)
         outputs = batch * m * n * out
         short = short + outputs / bandwidth * (stretched(core, wide * out) - 1)
         others = self._others(apart)
-        products = down * deep * (n * _passes(product.left) + -(-n // BANK) * access)
+        products = down * deep * (n * _passes(self.product.left) + -(-n // BANK) * access)
         # The results of the sums are computed by one engine, and by another one where that has to
         # add first.
         last = "scalar" if self.product.adds_first else "vector"
@@ -231,18 +226,18 @@ class TrainiumProduct(OnTrainium):
         waits, done = self._waits(points)
         more = {
             "vector": np.where(engine & (last == "vector"), 0.0, results) * cycle(core, "vector"),
-            "scalar": (copying + np.where(engine, results, 0.0)) * cycle(core, "scalar"),
+            "scalar": (loading.copying + np.where(engine, results, 0.0)) * cycle(core, "scalar"),
             "dma": short + done,
         }
         # The busier the DMA engines are, the more often products wait for them. The exponent is an
         # assumption: with it, blocks of 256 and of 512 rows are in the order of their exact costs.
-        busy = (turning + products) * cycle(core, "tensor")
-        moving = (inputs + outputs + others) / bandwidth + short
+        busy = (loading.turning + products) * cycle(core, "tensor")
+        moving = (loading.inputs + outputs + others) / bandwidth + short
         held = busy * ((1 + (moving / busy) ** 8) ** (1 / 8) - 1)
         groups = batch * blocks * across * -(-deep // chunk)
-        together = inputs / bandwidth + busy
+        together = loading.inputs / bandwidth + busy
         work = Work(
-            (inputs + outputs + others) / bandwidth,
+            (loading.inputs + outputs + others) / bandwidth,
             {"tensor": busy},
             {
                 **{name: value + waits for name, value in more.items()},
@@ -253,6 +248,36 @@ class TrainiumProduct(OnTrainium):
             in_turns(points, groups, start(core) + together / groups),
         )
         return self.with_rest(points, work)
+
+    def _loading(self, points: Points) -> _Loading:
+        """Return what it takes to have both matrices on the chip with k on partitions."""
+        core, (m, n, k) = self.core, (self.sizes[letter] for letter in "mnk")
+        product, batch, access = self.product, self.product.count, core.access_cycles
+        rows, wide, deep = self._rows(points), self._columns(points), -(-k // PARTITIONS)
+        # A right matrix that stays is loaded once for each product that has another one.
+        again = batch if product.batch_of(product.right.load) else 1
+        loads = (
+            np.where(points["left"] > 0, 1, -(-n // wide)) * batch,
+            np.where(points["right"] > 0, again, -(-m // rows) * batch),
+        )
+        chunk = np.minimum(points["chunk"], deep)
+        there = np.where(points["left"] > 0, deep, chunk), chunk
+        sides = (product.left, m, rows), (product.right, n, wide)
+        by_dma, found = self._by_dma(points), _Loading()
+        for (side, size, own), times, tiles in zip(sides, loads, there, strict=True):
+            at_once = np.where(by_dma, 1, self._transposed_at_once(side, tiles))
+            moved = size * k * ITEMSIZE[side.dtype] * times
+            run = (at_once * min(PARTITIONS, k) if side.transposed else own) * ITEMSIZE[side.dtype]
+            found.inputs += moved
+            found.short += moved / rate(core) * (stretched(core, run) - 1)
+            loaded, count = deep * -(-size // own), deep * -(-size // PARTITIONS)
+            by_engine = side.transposed & ~by_dma
+            found.steps += times * np.where(by_engine, count * (1 + 2 / at_once), loaded)
+            turned = deep * size * _passes(side) + count * access
+            copied = deep * size + count / at_once * access
+            found.turning += times * np.where(by_engine, turned, 0)
+            found.copying += times * np.where(by_engine, copied, 0)
+        return found
 
     @property
     def _ragged(self) -> int:
