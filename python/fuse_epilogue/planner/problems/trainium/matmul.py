@@ -33,7 +33,7 @@ from .work import Work, cycle, rate, size_of, start, stretched
 
 @dataclass
 class _Loading:
-    """What loading matrices takes, as numbers or arrays with one for each point.
+    """Costs of loading matrices, as numbers or as arrays with one for each point.
 
     Attributes
     ----------
