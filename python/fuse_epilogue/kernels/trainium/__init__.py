@@ -7,7 +7,7 @@ depthwise.py, channel_conv.py, tiling.py, ladder.py     depthwise convolutions
 conv2d.py, conv2d_blocks.py                         2-D convolutions
 attention.py, attention_blocks.py                   attention
 row_reduction.py, row_blocks.py                     one reduction of rows; elementwise work
-row_stages.py                                       several reductions of rows: softmax, norms
+row_stages.py, spread_rows.py                       several reductions of rows: softmax, norms
 movement.py, moves.py, movement_blocks.py, transposes.py, gather.py     moving elements
 stream_update.py                                    states that are updated in place
 
