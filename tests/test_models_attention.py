@@ -10,11 +10,11 @@ import tvm
 from tvm import relax, tirx
 
 import fuse_epilogue
-from fuse_epilogue.models.attention_groups import GroupAttention
-from fuse_epilogue.models.cleanup import FoldNoOps
-from fuse_epilogue.models.constant_masks import ALL_TRUE, mask_element
+from fuse_epilogue.models.graph.attention_groups import GroupAttention
+from fuse_epilogue.models.graph.cleanup import FoldNoOps
+from fuse_epilogue.models.graph.constant_masks import ALL_TRUE, mask_element
+from fuse_epilogue.models.graph.unflattened import UnflattenProducts
 from fuse_epilogue.models.pipeline import scheduled
-from fuse_epilogue.models.unflattened import UnflattenProducts
 from fuse_epilogue.schedules import host
 from fuse_epilogue.transform import ScheduleModule, schedules_of
 

@@ -11,7 +11,7 @@ import tvm
 from tvm import relax
 
 import fuse_epilogue
-from fuse_epilogue.models.bools import BoolsAsNumbers
+from fuse_epilogue.models.graph.bools import BoolsAsNumbers
 
 FLAGS = np.array([False, False, True, True]), np.array([False, True, False, True])
 

@@ -10,7 +10,7 @@ import tvm
 from tvm import relax
 
 import fuse_epilogue
-from fuse_epilogue.models.narrow_products import NarrowProducts
+from fuse_epilogue.models.graph.narrow_products import NarrowProducts
 from fuse_epilogue.schedules import host
 
 

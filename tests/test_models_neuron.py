@@ -187,7 +187,7 @@ def test_a_function_without_a_rule_becomes_several_kernels() -> None:
     """Two products in one function: each has a kernel, and what is between them is in HBM."""
     from tvm import te, topi
 
-    from fuse_epilogue.models.neuron_functions import pieces
+    from fuse_epilogue.models.neuron.functions import pieces
     from fuse_epilogue.neuron.machine import TRN2
 
     a, b, c = (te.placeholder((8, 8), "float32", name) for name in "abc")
@@ -377,7 +377,7 @@ def test_progress_is_reported() -> None:
 
 
 def test_elements_of_constant_places_are_slices() -> None:
-    from fuse_epilogue.models.neuron_graph import graph_of
+    from fuse_epilogue.models.neuron.graph import graph_of
 
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((4, 8), "float32"))

@@ -10,7 +10,7 @@ import tvm
 from tvm import relax
 
 import fuse_epilogue
-from fuse_epilogue.models.pads import FoldPads
+from fuse_epilogue.models.graph.pads import FoldPads
 from fuse_epilogue.schedules import host
 
 WEIGHT = np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype("float32")

@@ -10,7 +10,7 @@ import pytest
 import tvm
 from tvm import relax
 
-from fuse_epilogue.models.reshapes import SinkReshapes
+from fuse_epilogue.models.graph.reshapes import SinkReshapes
 
 X = (2, 3, 4)
 

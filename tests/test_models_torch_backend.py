@@ -367,7 +367,7 @@ def test_a_reason_that_is_within_a_long_message(monkeypatch: pytest.MonkeyPatch)
     def fail(*_arguments: Any) -> Any:
         raise RuntimeError("no such thing\n\nWhile executing %x\nUse tlparse to see full graph.")
 
-    monkeypatch.setattr("fuse_epilogue.models.torch_ops.decomposed", fail)
+    monkeypatch.setattr("fuse_epilogue.models.torch.operators.decomposed", fail)
     with pytest.warns(EagerFallback, match=r"program: no such thing \(RuntimeError\)$"):
         same(compiled(lambda x: x + 1)(torch.ones(3)), torch.full((3,), 2.0))
 

@@ -316,10 +316,10 @@ def test_an_operator_that_becomes_another_is_refused(
 ) -> None:
     from tvm import relax
 
-    from fuse_epilogue.models import torch_ops
+    from fuse_epilogue.models.torch import operators
 
-    known = torch_ops.converters()
+    known = operators.converters()
     wrong = lambda node, importer: made(importer.env[node.args[0]], relax)  # noqa: E731
-    monkeypatch.setattr(torch_ops, "converters", lambda: {**known, "neg.default": wrong})
+    monkeypatch.setattr(operators, "converters", lambda: {**known, "neg.default": wrong})
     with pytest.raises(ImportRefusal, match=message):
         fuse_epilogue.compile(Applied(lambda x: -x).eval(), example_inputs=(X,))

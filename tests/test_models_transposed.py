@@ -11,7 +11,7 @@ import tvm
 from tvm import relax
 
 import fuse_epilogue
-from fuse_epilogue.models.transposed import TransposedConvolutions
+from fuse_epilogue.models.graph.transposed_convolutions import TransposedConvolutions
 from fuse_epilogue.schedules import host
 from test_models_compile import relax_model
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from tvm import relax, tirx
 
-from fuse_epilogue.models.channels_last import ChannelsLast
-from fuse_epilogue.models.transposes import SinkTransposes
+from fuse_epilogue.models.graph.channels_last import ChannelsLast
+from fuse_epilogue.models.graph.transposes import SinkTransposes
 from test_models_reshapes import X, module, operators, run
 
 op = relax.op

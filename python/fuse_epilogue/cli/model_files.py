@@ -72,7 +72,7 @@ def package(given: argparse.Namespace) -> NeuronPackage:
     Refused
         The model has no package.
     """
-    from ..models.neuron_package import package_of
+    from ..models.neuron.package import package_of
 
     for option in ("sizes", "measure", "database", "threads", "winograd"):
         if getattr(given, option):

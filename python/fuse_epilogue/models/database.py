@@ -15,6 +15,8 @@ from tvm.target import Target
 
 from .._files import write
 from ..planner.measurement.profile import own_profile
+from .manifest import SavedModelError, versions
+from .saved import load_entry, save_entry
 
 if TYPE_CHECKING:
     from .compiled import CompiledModel
@@ -184,8 +186,6 @@ class Database:
         >>> Database("models").get_model(mod, "llvm") is None
         True
         """
-        from .saved import SavedModelError, load_entry
-
         key = _model_key(mod, target, options)
         file = self._file(key, ".fe")
         try:
@@ -226,8 +226,6 @@ class Database:
         >>> database.get_model(import_model(func), "llvm").signature == model.signature
         True
         """
-        from .saved import save_entry
-
         key = _model_key(mod, target, options)
         save_entry(model, self._file(key, ".fe"), key)
 
@@ -245,8 +243,6 @@ class Database:
 
 def _key(func: Any, target: Any, options: dict[str, Any]) -> dict[str, Any]:
     """Return what an entry is found by. The structure's hash may differ between versions of TVM."""
-    from .saved import versions
-
     nameless = func.without_attr("global_symbol") if hasattr(func, "without_attr") else func
     return {
         "function": f"{tvm_ffi.structural_hash(nameless, map_free_vars=True) & (2**64 - 1):016x}",
@@ -260,8 +256,6 @@ def _key(func: Any, target: Any, options: dict[str, Any]) -> dict[str, Any]:
 
 def _model_key(mod: ir.IRModule, target: Any, options: dict[str, Any]) -> dict[str, Any]:
     """Return what a model is found by: its structure, and all bytes of its weights."""
-    from .saved import versions
-
     weights = hashlib.sha256()
 
     def add(node: Any) -> None:

@@ -26,7 +26,7 @@ from ..transform.schedule_module import KINDS_OF_TARGETS
 from .compiled import CompiledModel, report_of
 from .database import Database
 from .importing import import_model
-from .neuron_package import NeuronPackage, package_of
+from .neuron.package import NeuronPackage, package_of
 from .pipeline import machine_passes, scheduled
 from .signature import signature_of
 from .sizes import Sizes, combinations, with_copies

@@ -11,24 +11,11 @@ import tvm
 from tvm import ir, relax, tirx
 
 from .._interrupts import is_interrupt
-from . import torch_ops
-from .onnx_nodes import with_known_nodes
+from .import_refusal import ImportRefusal
+from .onnx.nodes import with_known_nodes
 from .tir_main import with_relax_main
-from .torch_sizes import dimension_names
-
-
-class ImportRefusal(ValueError):
-    """A model that cannot be imported; the message names the model, the reason and a way out.
-
-    Attributes
-    ----------
-    reason : str
-        The message without the way out, for callers that have one of their own.
-    """
-
-    def __init__(self, reason: str, way_out: str = "") -> None:
-        super().__init__(reason + way_out)
-        self.reason = reason
+from .torch import operators
+from .torch.sizes import dimension_names
 
 
 def import_model(
@@ -183,13 +170,13 @@ def _without_repeats(inputs: Sequence[Any]) -> tuple[Any, ...]:
 def _from_exported(exported: Any) -> ir.IRModule:
     import torch
 
-    from .torch_importer import relax_module
+    from .torch.importer import relax_module
 
     try:
         with torch.no_grad():
-            core = torch_ops.decomposed(exported)
+            core = operators.decomposed(exported)
             _refuse_changes(core)
-            return relax_module(core, torch_ops.converters())
+            return relax_module(core, operators.converters())
     except ImportRefusal:
         raise
     except Exception as error:

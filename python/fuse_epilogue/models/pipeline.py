@@ -14,15 +14,15 @@ from tvm.target import Target
 from .._arguments import flag
 from ..targets import host
 from ..transform import ScheduleModule
-from .attention_groups import GroupAttention
-from .bools import BoolsAsNumbers
-from .channels_last import ChannelsLast
-from .cleanup import FoldNoOps
-from .narrow_products import NarrowProducts
-from .pads import FoldPads
-from .reshapes import SinkReshapes
-from .transposed import TransposedConvolutions
-from .transposes import SinkTransposes
+from .graph.attention_groups import GroupAttention
+from .graph.bools import BoolsAsNumbers
+from .graph.channels_last import ChannelsLast
+from .graph.cleanup import FoldNoOps
+from .graph.narrow_products import NarrowProducts
+from .graph.pads import FoldPads
+from .graph.reshapes import SinkReshapes
+from .graph.transposed_convolutions import TransposedConvolutions
+from .graph.transposes import SinkTransposes
 
 
 def graph_passes(channels_last: bool = True) -> list[Any]:

@@ -11,7 +11,6 @@ the process that loads it: load only files that you would run as a program.
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import io
 import json
 import tempfile
@@ -21,23 +20,18 @@ from typing import Any
 
 import tvm
 
-from .. import _version
 from .._files import try_to_write, write_bytes
 from .compiled import CompiledModel
+from .manifest import SavedModelError, signature_data, signature_from, versions
+from .neuron import saved as neuron_saved
 from .report import ModelReport
-from .signature import ArrayType, Signature
+from .signature import Signature
 
 #: What a manifest says it is of, and the version of the format.
 FORMAT, FORMAT_VERSION = "fuse_epilogue model", 3
 _MANIFEST, _LIBRARY = "manifest.json", "model.so"
 #: End of the name of a file that is a shared library as well.
 LIBRARY_SUFFIX = ".so"
-#: Packages whose versions a model depends on.
-_PACKAGES = {"fuse_epilogue": "fuse_epilogue", "tvm": "apache-tvm", "tvm_ffi": "apache-tvm-ffi"}
-
-
-class SavedModelError(ValueError):
-    """A file that is not a saved model of this version; the message says which, and why."""
 
 
 def save(model: CompiledModel, path: str | Path) -> None:
@@ -105,8 +99,6 @@ def load(path: str | Path) -> Any:
     FileNotFoundError: [Errno 2] No such file or directory: 'no_such_file.fe'
     """
     if Path(path).is_dir():
-        from . import neuron_saved
-
         if not Path(path, neuron_saved.MANIFEST).exists():
             raise SavedModelError(
                 f"'{path}' is a folder without a '{neuron_saved.MANIFEST}': name the file of a "
@@ -141,15 +133,6 @@ def _loaded(manifest: dict[str, Any], code: bytes) -> CompiledModel:
         module = tvm.runtime.load_module(str(library))  # it stays mapped without the file
     sizes = _sizes_from(manifest["sizes"], signature)
     return CompiledModel(module, signature, report, manifest["target"], code, sizes=sizes)
-
-
-def versions() -> dict[str, str]:
-    """Return the versions that machine code and plans depend on, by package."""
-    found = {"fuse_epilogue": _version.VERSION}
-    for name, distribution in _PACKAGES.items():
-        if name not in found:
-            found[name] = importlib.metadata.version(distribution)
-    return found
 
 
 def _link(model: CompiledModel, library: Path) -> None:
@@ -234,34 +217,6 @@ def _check_processor(file: Path, target: str) -> None:
                 f"'{file}' was compiled for {wanted.attrs['mcpu']} with {feature}, which this "
                 "processor does not have: compile the model here"
             )
-
-
-def signature_data(signature: Signature) -> dict[str, Any]:
-    """Return a signature as JSON has it."""
-
-    def arrays(types: tuple[ArrayType, ...]) -> list[Any]:
-        return [[each.name, list(each.shape), each.dtype] for each in types]
-
-    return {
-        "inputs": arrays(signature.inputs),
-        "outputs": arrays(signature.outputs),
-        "is_tuple": signature.is_tuple,
-    }
-
-
-def signature_from(data: dict[str, Any]) -> Signature:
-    """Return the signature that :func:`signature_data` has made data of."""
-
-    def arrays(types: list[Any]) -> tuple[ArrayType, ...]:
-        for _, shape, dtype in types:
-            tvm.DataType(dtype)  # or an error
-            if any(type(size) is not str and (type(size) is not int or size < 0) for size in shape):
-                raise ValueError(f"{shape} is not a shape")
-        return tuple(ArrayType(name, tuple(shape), dtype) for name, shape, dtype in types)
-
-    if not isinstance(data["is_tuple"], bool):
-        raise TypeError("is_tuple must be true or false")
-    return Signature(arrays(data["inputs"]), arrays(data["outputs"]), data["is_tuple"])
 
 
 def _sizes_from(data: Any, signature: Signature) -> list[dict[str, int]]:

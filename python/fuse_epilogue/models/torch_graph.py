@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from .._interrupts import is_interrupt
 from .compiled import CompiledModel
-from .importing import ImportRefusal
+from .import_refusal import ImportRefusal
 
 #: For how many combinations of sizes and weights a graph is compiled; further ones run in torch.
 MOST_VARIANTS = 32

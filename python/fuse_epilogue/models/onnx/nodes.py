@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from .onnx_graph import Facts, Writer, attributes_of, constant_node, is_node, opset_of, refused
-from .onnx_guards import with_guards_after
-from .onnx_quantised import has_quantised, with_integers
+from .graph import Facts, Writer, attributes_of, constant_node, is_node, opset_of, refused
+from .guards import with_guards_after
+from .quantised import has_quantised, with_integers
 
 #: Attributes of Attention that are read, or say nothing where there is one result.
 _READ = frozenset({"scale", "is_causal", "qk_matmul_output_mode", "q_num_heads", "kv_num_heads"})

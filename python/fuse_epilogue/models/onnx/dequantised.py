@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from .onnx_graph import RUNTIME_DOMAIN, Facts, attributes_of, is_node, refused
-from .onnx_integers import BYTES, Integers, Quantised, Reader, Value
+from .graph import RUNTIME_DOMAIN, Facts, attributes_of, is_node, refused
+from .integers import BYTES, Integers, Quantised, Reader, Value
 
 #: Operators whose results are elements of their first input.
 _MOVES = frozenset(

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from .onnx_dequantised import Dequantised
-from .onnx_graph import ONNX_DOMAINS, RUNTIME_DOMAIN, Facts, attributes_of, refused
-from .onnx_integers import Integers, Quantised, Reader, Value
+from .dequantised import Dequantised
+from .graph import ONNX_DOMAINS, RUNTIME_DOMAIN, Facts, attributes_of, refused
+from .integers import Integers, Quantised, Reader, Value
 
 #: Operators of ONNX Runtime that are computed in float32, by their names: the operator, and the
 #: number of quantised operands.

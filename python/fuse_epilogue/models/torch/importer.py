@@ -12,8 +12,8 @@ from typing import Any
 from tvm import ir, prim, relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
-from .importing import ImportRefusal
-from .torch_constants import constant_converters, with_tensors_only
+from ..import_refusal import ImportRefusal
+from .constants import constant_converters, with_tensors_only
 
 #: Types that values are converted between without another meaning.
 _GROUPS = (

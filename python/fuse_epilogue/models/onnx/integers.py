@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .onnx_graph import Facts, Writer
+from .graph import Facts, Writer
 
 #: A constant, or the name of a value.
 Value = np.ndarray | str

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .torch_attention import attention_decompositions
-from .torch_encoder import encoder_decompositions
-from .torch_norms import norm_decompositions
+from .attention import attention_decompositions
+from .encoder import encoder_decompositions
+from .norms import norm_decompositions
 
 aten = torch.ops.aten
 #: Below this, the difference of an exponential and one loses more than a series does.

@@ -11,15 +11,16 @@ import numpy as np
 import tvm
 from tvm import ir
 
-from ..neuron.kernel import Kernel
-from ..neuron.machine import Machine
-from ..neuron.values import numpy_dtype
-from ..tir.walk import handle
-from .arrays import as_argument, returner
-from .neuron_functions import HOST, Piece, pieces
-from .neuron_graph import Graph, Step, as_numpy, graph_of
-from .report import FunctionReport, ModelReport
-from .signature import ArrayType, Signature, signature_of
+from ...neuron.kernel import Kernel
+from ...neuron.machine import Machine
+from ...neuron.values import numpy_dtype
+from ...tir.walk import handle
+from ..arrays import as_argument, returner
+from ..report import FunctionReport, ModelReport
+from ..signature import ArrayType, Signature, signature_of
+from ..tir_main import written
+from .functions import HOST, Piece, pieces
+from .graph import Graph, Step, as_numpy, graph_of
 
 
 class NeuronPackage:
@@ -195,7 +196,7 @@ class NeuronPackage:
         >>> fuse_epilogue.load("model_trn2").signature == package.signature
         True
         """
-        from .neuron_saved import save
+        from .saved import save
 
         save(self, Path(folder))
 
@@ -237,7 +238,7 @@ def package_of(
     Raises
     ------
     ImportRefusal
-        As :func:`.neuron_graph.graph_of`.
+        As :func:`.neuron.graph.graph_of`.
     """
     graph = graph_of(mod)
     used = dict.fromkeys(step.function for step in graph.steps if step.function)
@@ -296,8 +297,6 @@ def _with_pieces(graph: Graph, parts: Mapping[str, Sequence[Piece]]) -> Graph:
 
 def _results(piece: Piece) -> int:
     """Return how many of a function's parameters are results."""
-    from .tir_main import written
-
     stored = written(piece.func)
     return sum(handle(param) in stored for param in piece.func.params)
 

@@ -8,7 +8,7 @@ from typing import Any
 from tvm import ir, relax
 from tvm.ir import GenericConst, prim
 
-from .._interrupts import is_interrupt
+from ..._interrupts import is_interrupt
 from .cleanup import FoldNoOps
 from .rewriting import graph_pass
 from .transposes import SinkTransposes

@@ -18,9 +18,9 @@ from typing import Any
 from tvm import ir, relax
 from tvm.ir import Call, GenericConst
 
-from ..recognize.attention import attention_of
-from ..recognize.stages import read_program
-from ..rewrites.branches import with_branches
+from ...recognize.attention import attention_of
+from ...recognize.stages import read_program
+from ...rewrites.branches import with_branches
 from .one_function import one_function, operands
 from .rewriting import BINARY, UNARY, graph_pass
 

@@ -8,7 +8,7 @@ from typing import Any
 from tvm import ir, relax, te, tirx
 from tvm.ir import Call, GenericConst
 
-from ..tir.walk import handle
+from ...tir.walk import handle
 from .cleanup import FoldNoOps
 from .constant_masks import ALL_TRUE, mask_element
 from .rewriting import constant_shape, with_arguments

@@ -20,12 +20,12 @@ from tvm.ir import Call, GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.target import Target
 
-from ..neuron.values import numpy_dtype
-from ..tir.walk import handle
-from .importing import ImportRefusal
-from .pipeline import function_passes, graph_passes
-from .rewriting import graph_pass, rewritten
-from .signature import ArrayType, signature_of
+from ...neuron.values import numpy_dtype
+from ...tir.walk import handle
+from ..graph.rewriting import graph_pass, rewritten
+from ..import_refusal import ImportRefusal
+from ..pipeline import function_passes, graph_passes
+from ..signature import ArrayType, signature_of
 
 
 @dataclass(frozen=True)

@@ -16,18 +16,18 @@ from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
 from tvm.sym import Analyzer
 
-from ..kernels.trainium.gather import find_gather
-from ..kernels.trainium.outline import pieces_of
-from ..neuron import CheckError, EmitError, emit
-from ..neuron.emit.names import RESERVED
-from ..neuron.kernel import Kernel
-from ..neuron.machine import Machine
-from ..planner import plan
-from ..recognize.stages import simplified_indices
-from ..schedules import neuron_rules
-from ..tir.build import with_fields
-from ..tir.nest import all_names, child_names, statements
-from ..transform.chosen import without_name
+from ...kernels.trainium.gather import find_gather
+from ...kernels.trainium.outline import pieces_of
+from ...neuron import CheckError, EmitError, emit
+from ...neuron.emit.names import RESERVED
+from ...neuron.kernel import Kernel
+from ...neuron.machine import Machine
+from ...planner import plan
+from ...recognize.stages import simplified_indices
+from ...schedules import neuron_rules
+from ...tir.build import with_fields
+from ...tir.nest import all_names, child_names, statements
+from ...transform.chosen import without_name
 
 #: The kind of a function that is computed by the processor.
 HOST = "host"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from .neuron_graph import Graph, Step
+from .graph import Graph, Step
 
 #: What differs between the frameworks.
 _TORCH = '''"""{title}, for torch-xla.

@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 import tvm
 
-from ..neuron import KernelError
-from ..neuron.kernel import Kernel
-from ..neuron.machine import MACHINES
-from ..neuron.values import numpy_dtype
-from .neuron_glue import glue
-from .neuron_graph import Graph, Step
-from .neuron_package import NeuronPackage
-from .report import ModelReport
-from .saved import SavedModelError, signature_data, signature_from, versions
-from .signature import ArrayType
+from ...neuron import KernelError
+from ...neuron.kernel import Kernel
+from ...neuron.machine import MACHINES
+from ...neuron.values import numpy_dtype
+from ..manifest import SavedModelError, signature_data, signature_from, versions
+from ..report import ModelReport
+from ..signature import ArrayType
+from .glue import glue
+from .graph import Graph, Step
+from .package import NeuronPackage
 
 #: What a manifest says it is of, and the version of the format.
 FORMAT, FORMAT_VERSION = "fuse_epilogue package for Trainium", 2

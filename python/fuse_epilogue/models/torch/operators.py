@@ -6,10 +6,10 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from .torch_converters import further_converters
-from .torch_indexing import indexing_converters
-from .torch_resampling import resampling_converters
-from .torch_types import with_explicit_types
+from .converters import further_converters
+from .indexing import indexing_converters
+from .mixed_types import with_explicit_types
+from .resampling import resampling_converters
 
 
 def decomposed(exported: Any) -> Any:
@@ -22,7 +22,7 @@ def decomposed(exported: Any) -> Any:
     """
     import torch
 
-    from .torch_decompositions import decompositions, max_pool_with_indices
+    from .decompositions import decompositions, max_pool_with_indices
 
     table = torch.export.default_decompositions()
     # A decomposition may leave an operator as it is, which is what torch would do without it.

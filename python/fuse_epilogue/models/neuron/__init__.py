@@ -1,0 +1,8 @@
+"""Packages for Trainium: a model as kernels in NKI, with what runs on the processor between them.
+
+package.py       the package: made of a module, called, reported
+graph.py         a model as calls of functions on named arrays
+functions.py     the kernels of each function
+saved.py         packages in folders
+glue.py          the text that calls the kernels from torch-xla and JAX
+"""

@@ -1,0 +1,9 @@
+"""Nodes of ONNX models that are rewritten before TVM imports them.
+
+nodes.py            nodes that TVM's importer does not know, or takes for others
+guards.py           the guard that exporters write around the softmax of attention
+quantised.py        operators of quantised numbers, as arithmetic of integers,
+integers.py         which scales, shifts and rounds them
+dequantised.py      products and convolutions of dequantised numbers, as those of their integers
+graph.py            what all of these know of a model, and how they write nodes
+"""

@@ -1,0 +1,13 @@
+"""Imports torch's exported programs: operators that TVM imports otherwise, or not at all.
+
+importer.py                      from an exported program to Relax, with every result compared
+operators.py                     which operators are imported otherwise
+decompositions.py                written in operators that TVM imports as torch computes them:
+attention.py, encoder.py         those of attention, of a transformer's encoder layer,
+norms.py                         of normalisations
+converters.py                    written in Relax:
+indexing.py, resampling.py       those that read and write at indices, that resize images
+mixed_types.py                   operands of several types, with the conversions written out
+constants.py                     arguments and results that are numbers, tensors that are constants
+sizes.py                         names of sizes
+"""
