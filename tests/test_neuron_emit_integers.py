@@ -113,3 +113,15 @@ def test_trn1_transposes_no_integers_of_32_bits() -> None:
         else:
             with pytest.raises(CheckError, match="does not keep all integers of 32 bits"):
                 kernel.check("trn1")
+
+
+@pytest.mark.parametrize(("number", "whole"), [(2.75, 2), (-2.75, -2), (3e9, None)])
+def test_a_constant_that_becomes_an_integer_is_cut_off(number: float, whole: int | None) -> None:
+    text = f't[vi, vj] * T.Cast("float32", T.Cast("int32", T.float32({number})))'
+    func = tvm.script.from_source(DOUBLE.replace("t[vi, vj] * T.float32(2)", text))
+    if whole is None:
+        with pytest.raises(EmitError, match="int32 does not hold"):
+            emit(func)
+        return
+    x = np.arange(64 * 64, dtype="float32").reshape(64, 64)
+    np.testing.assert_array_equal(emit(func)(x), x * whole)

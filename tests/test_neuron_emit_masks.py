@@ -91,3 +91,48 @@ def test_one_loop_needs_none() -> None:
 def test_refused(options: dict[str, Any], why: str) -> None:
     with pytest.raises(EmitError, match=why):
         emit(masked(lambda i, j: j <= i, **options))
+
+
+def loaded(index: Any, condition: Any, size: int) -> PrimFunc:
+    """Load ``x[index(i, j)]`` where a condition holds, and 0 elsewhere."""
+
+    @T.prim_func(s_tir=True)
+    def func(x: T.Buffer((size,), "float32"), y: T.Buffer((10, 24), "float32")):
+        a = T.sblock_alloc_buffer((10, 24), scope="trn.sbuf")
+        for i in T.serial(10, annotations={"nki_dim": "P"}):
+            for j in T.serial(24, annotations={"nki_dim": "F"}):
+                with T.sblock("load"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    a[vi, vj] = T.if_then_else(condition(vi, vj), x[index(vi, vj)], T.float32(0))
+        for i in T.serial(10, annotations={"nki_dim": "P"}):
+            for j in T.serial(24, annotations={"nki_dim": "F"}):
+                with T.sblock("store"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    y[vi, vj] = a[vi, vj]
+
+    return func
+
+
+@pytest.mark.parametrize(
+    ("condition", "size", "inside"),
+    [
+        (lambda i, j: i + j < 20, 33, True),
+        (lambda i, j: i + j < 20, 32, False),
+        (lambda i, j: T.And(i + j < 20, j < 11), 20, True),
+        (lambda i, j: T.And(i + j < 20, j < 12), 20, False),
+    ],
+)
+def test_what_a_mask_replaces_is_loaded_as_well(condition: Any, size: int, inside: bool) -> None:
+    """All is computed, and replaced where the condition does not hold: all must be there."""
+    func = loaded(lambda i, j: i + j, condition, size)
+    if not inside:
+        with pytest.raises(EmitError, match="only a condition of several loops keeps an index"):
+            emit(func)
+        return
+    kernel = emit(func)
+    kernel.check("trn1")
+    x = np.arange(1, size + 1, dtype="float32")
+    i, j = np.indices((10, 24))
+    held = (i + j < 20) & ((j < 11) | (size > 20))
+    wanted = np.where(held, x[np.minimum(i + j, size - 1)], 0)
+    np.testing.assert_array_equal(kernel(x), wanted)

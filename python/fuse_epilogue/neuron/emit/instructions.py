@@ -180,11 +180,13 @@ class Instructions:
         self.elementwise.diagonal(target, a, b, area, leaf.block)
         return True
 
-    def _store(self, leaf: Leaf, areas: Areas, store: Store, first: bool = False) -> None:
-        """Write an assignment where its conditions hold."""
+    def _store(
+        self, leaf: Leaf, areas: Areas, store: Store, first: bool = False, masked: bool = False
+    ) -> None:
+        """Write an assignment where its conditions hold; if `masked`, a part is replaced later."""
         mask = mask_of(store, leaf.axes)
         if mask is not None:
-            self._store(leaf, areas, replace(store, value=mask.value), first)
+            self._store(leaf, areas, replace(store, value=mask.value), first, masked=True)
             place = areas.place(store.conditions)
             if place is not None:
                 with self.text.when(place.guards):
@@ -193,8 +195,23 @@ class Instructions:
         for piece in pieces(store):
             place = areas.place(piece.conditions)
             if place is not None:
+                if masked:
+                    self._check_inside(leaf, piece, place)
                 with self.text.when(place.guards):
                     self._piece(leaf, piece, place, first)
+
+    def _check_inside(self, leaf: Leaf, piece: Store, place: Place) -> None:
+        """Refuse a mask whose value loads what is not there: it is computed everywhere."""
+        ranges = dict(self.program.ranges)
+        for name, (start, stop) in place.area.box.items():
+            ranges[name] = (start.bounds(ranges)[0], stop.bounds(ranges)[1] - 1)
+        for load in loads(piece.value):
+            for index, size in zip(load.index, load.tensor.shape, strict=True):
+                low, high = index.bounds(ranges)
+                if low < 0 or high >= size:
+                    name = load.tensor.name
+                    reason = f"only a condition of several loops keeps an index of '{name}' inside"
+                    raise EmitError("not-affine", f"block '{leaf.block}'", reason)
 
     def _mask(self, leaf: Leaf, store: Store, mask: Mask, place: Place) -> None:
         """Write the number of a mask over what was written."""

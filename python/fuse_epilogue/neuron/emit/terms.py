@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..isa.arithmetic import combine
+from ..isa.arithmetic import combine, holds
 from .layout import Layout
 from .linear import Linear
 from .program import (
@@ -78,8 +78,17 @@ class Terms:
             if isinstance(inside, Operand) and made.dtype == "float32" and inside.dtype in FLOATS:
                 return inside
             if isinstance(inside, Number):
-                return Number(inside.value, made.dtype)
+                return _converted(inside, made.dtype, subject)
         return made
+
+
+def _converted(number: Number, dtype: str, subject: str) -> Number:
+    """Return a constant as another type has it: integers are cut off, as in TIR."""
+    if "int" not in dtype or "int" in number.dtype:
+        return Number(number.value, dtype)
+    if not math.isfinite(number.value) or not holds(dtype, math.trunc(number.value)):
+        raise EmitError("expression", subject, f"{dtype} does not hold {number.value}")
+    return Number(math.trunc(number.value), dtype)
 
 
 def identity(op: str, value: Expression) -> bool:
