@@ -13,6 +13,7 @@ import tvm_ffi
 from tvm.ir import prim
 from tvm.script import from_source
 
+import fuse_epilogue
 from fuse_epilogue.kernels.cpu import elementwise, vector_math
 from fuse_epilogue.kernels.cpu.depthwise import row_limits
 from fuse_epilogue.kernels.cpu.vector_math import with_vector_functions
@@ -112,6 +113,50 @@ def test_a_guard_in_a_selection_is_no_proof() -> None:
     # TVM's simplifier drops the inner one, which the outer one repeats.
     assert selections(prepared(rows("gather", "if_then_else in select"))) == 0
     assert selections(prepared(rows("cast", "if_then_else in select"))) == 1
+
+
+BOUNDED = {
+    "an index": ("g[vi] >= 0 and g[vi] < 5", "p[T.max(T.min(g[vi], 4), 0)]"),
+    "a divisor": ("g[vi] > 0", "T.truncdiv(100, T.max(g[vi], 1))"),
+    "an axis": ("vi < 5", "p[T.min(vi, 4)]"),
+    "an axis, wrapped": ("vi < 5", "p[vi % 5]"),
+}
+
+
+def bounded(condition: str, value: str) -> Any:
+    return from_source(f"""
+@T.prim_func(s_tir=True)
+def main(g: T.Buffer((64,), "int32"), p: T.Buffer((5,), "int32"), D: T.Buffer((64,), "int32")):
+    for i in range(64):
+        with T.sblock("chosen"):
+            vi = T.axis.spatial(64, i)
+            D[vi] = T.Select({condition}, {value}, 7)
+""")
+
+
+@pytest.mark.parametrize("what", BOUNDED)
+def test_a_bound_that_a_condition_repeats_is_no_proof(what: str) -> None:
+    """TVM's simplifier leaves it out there, and vectors compute both values of a selection."""
+    condition, value = BOUNDED[what]
+    assert selections(branches.with_branches(bounded(condition, value))) == 0
+    # The condition says nothing of what is bounded.
+    assert selections(branches.with_branches(bounded("D[vi] > 0", value))) == 1
+    func = bounded(condition, value)
+    rng = np.random.default_rng(1)
+    g = rng.choice(np.array([-(1 << 30), -1, 0, 1, 4, 5, 1 << 30], "int32"), 64)
+    arrays = [g, np.arange(5, dtype="int32"), np.zeros(64, "int32")]
+
+    def run(built: Any) -> Any:
+        def step() -> str:
+            placed = [fenced(each, end=True, alignment=64) for each in arrays]
+            built(*(tvm_ffi.from_dlpack(each) for each in placed))
+            return str(placed[-1].tolist())
+
+        return step
+
+    builds = [tvm.compile(func, target=LLVM)["main"], fuse_epilogue.compile(func, LLVM)["main"]]
+    results = in_child([run(built) for built in builds])
+    assert results[0] == results[1] and results[0].startswith("[")
 
 
 def test_an_opaque_call_is_not_discarded() -> None:

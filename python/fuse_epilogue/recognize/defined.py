@@ -12,16 +12,18 @@ from typing import Any
 
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Call, Op, prim
+from tvm.ir import Call, Op, TensorLoad, prim
 from tvm.sym import Analyzer, ProofStrength
 from tvm.tirx import min_value
 
-from ..tir.walk import loads, parts_of, uses
+from ..tir.walk import handle, loads, parts_of, uses, variables
 
 #: Of TVM's effects of calls: an annotation, a pure function.
 _EFFECT, _TOTAL = "TCallEffectKind", (0, 1)
 #: The divisions of TVM, which all end the program where the divisor is 0.
 DIVISIONS = (prim.Div, prim.Mod, prim.FloorDiv, prim.FloorMod)
+# Operations that bound what they are of, and that TVM leaves out where a condition does.
+_BOUNDING = (prim.Max, prim.Min, prim.Mod, prim.FloorMod, prim.Select)
 
 
 def analyzer_of(axes: Iterable[Any]) -> Analyzer:
@@ -37,23 +39,50 @@ def analyzer_of(axes: Iterable[Any]) -> Analyzer:
     return analyzer
 
 
-def may_be_discarded(value: Any, analyzer: Analyzer) -> bool:
+def may_be_discarded(value: Any, analyzer: Analyzer, condition: Any = None) -> bool:
     """Whether a value can be computed where it is not used, without ending the program.
 
-    Guards in it count for nothing: TVM drops one that repeats what is around it.
+    Guards in it count for nothing: TVM drops one that repeats what is around it. Nor do the bounds
+    of indices and divisors of which a condition says something: where ``v < 5``, TVM makes ``p[v]``
+    of ``p[min(v, 4)]`` and of ``p[v % 5]``.
 
     Parameters
     ----------
     value : Expr
     analyzer : tvm.sym.Analyzer
         Knows the domains of the axes, and nothing else.
+    condition : Expr, optional
+        The condition under which it is used, besides those in it.
     """
     calls = parts_of(value, Call)
     if not all(isinstance(call.op, Op) and call.op.get_attr(_EFFECT) in _TOTAL for call in calls):
         return False
-    return all(divides(division, analyzer) for division in parts_of(value, *DIVISIONS)) and all(
-        is_inside(load, analyzer) for load in loads(value)
+    divisions = [each for each in parts_of(value, *DIVISIONS) if is_integer(each)]
+    read = loads(value)
+    # What decides whether they are defined.
+    decisive = [division.b for division in divisions]
+    decisive += [index for load in read for index in load.indices]
+    bounds = [bound for each in decisive for bound in parts_of(each, *_BOUNDING)]
+    conditions = [] if condition is None else [condition]
+    conditions += [each.condition for each in parts_of(value, prim.Select)]
+    conditions += [call.args[0] for call in calls if call.op.name.endswith("if_then_else")]
+    if _subjects(bounds) & _subjects(conditions):
+        return False
+    return all(divides(division, analyzer) for division in divisions) and all(
+        is_inside(load, analyzer) for load in read
     )
+
+
+def _subjects(exprs: Iterable[Any]) -> set[int]:
+    """Return what integers are made of, by handle: variables, and buffers that are loaded from."""
+    found: set[int] = set()
+    for expr in exprs:
+        read = loads(expr)
+        found |= {handle(load.source) for load in read}
+        zero = (TensorLoad, lambda load: tirx.const(0, str(load.ty.dtype)))
+        rest = tvm_ffi.structural_map(expr, zero, order="pre") if read else expr
+        found |= {handle(var) for var in variables(rest)}
+    return found
 
 
 def is_inside(load: Any, analyzer: Analyzer, but: int | None = None) -> bool:

@@ -89,7 +89,7 @@ def _in_block(block: Any, sizes: set[int]) -> Any:
 
     def branch(select: Any) -> Any:
         values = (select.true_value, select.false_value)
-        if all(may_be_discarded(value, analyzer) for value in values):
+        if all(may_be_discarded(value, analyzer, select.condition) for value in values):
             return select
         return tirx.if_then_else(select.condition, *values)
 
