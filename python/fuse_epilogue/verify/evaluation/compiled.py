@@ -11,6 +11,7 @@ import tvm_ffi
 from tvm import tirx
 
 from .data import Arrays
+from .parameters import unique_names
 
 _THREADS = (tirx.ForKind.THREAD_BINDING, tirx.ForKind.PARALLEL)
 
@@ -38,7 +39,8 @@ def without_threads(func: tirx.PrimFunc) -> tirx.PrimFunc:
     def serial(loop: tirx.For) -> tirx.For:
         if loop.kind not in _THREADS:
             return loop
-        return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
+        kind = tirx.ForKind.SERIAL
+        return tirx.For(loop.loop_var, loop.min, loop.extent, kind, loop.body, step=loop.step)
 
     return tvm_ffi.structural_map(func, [(tirx.For, serial)])
 
@@ -62,7 +64,7 @@ class Compiled:
         )
         built = tvm.compile(module, target="llvm")
         self._functions = [built[name] for name in names]
-        self._parameters = [str(param.name) for param in functions[0].params]
+        self._parameters = unique_names(functions[0].params)
 
     def run(self, place: int, arrays: Arrays) -> Arrays:
         """Call one of the functions on copies.

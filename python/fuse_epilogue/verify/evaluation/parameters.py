@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from tvm import tirx
@@ -48,6 +48,30 @@ class Parameter:
         self.written = False
 
 
+def unique_names(variables: Sequence[Any]) -> list[str]:
+    """Return a name for each variable: its own, or another one where a variable before has that.
+
+    Two parameters of one name are two arrays: TVM goes by their places.
+
+    Parameters
+    ----------
+    variables : sequence of Var
+
+    Example
+    -------
+    >>> from tvm import tirx
+    >>> unique_names([tirx.Var("x", "int32"), tirx.Var("x", "int32")])
+    ['x', 'x (2)']
+    """
+    found: list[str] = []
+    for variable in variables:
+        name, number = str(variable.name), 2
+        while name in found:
+            name, number = f"{variable.name} ({number})", number + 1
+        found.append(name)
+    return found
+
+
 def declare_parameters(
     func: tirx.PrimFunc, writer: StatementWriter
 ) -> tuple[list[Parameter], dict[str, str], list[str]]:
@@ -69,21 +93,22 @@ def declare_parameters(
         if isinstance(var.ty, tirx.BufferType)
         for extent in _variables_in(var.ty.shape)
     }
+    named = dict(zip(dimensions, unique_names(list(dimensions.values())), strict=True))
     for handle, extent in dimensions.items():
         type = scalar_type(extent.ty.dtype)
-        sizes[str(extent.name)] = code = expressions.fresh("n")
+        sizes[named[handle]] = code = expressions.fresh("n")
         expressions.variables[handle] = Value(code, type, True, 0, type.high)
-    for var in func.params:
+    for var, name in zip(func.params, unique_names(func.params), strict=True):
         code = expressions.fresh("p")
         names.append(code)
         if isinstance(var.ty, tirx.BufferType):
-            shape = tuple(_extent(extent) for extent in var.ty.shape)
+            shape = tuple(_extent(extent, named) for extent in var.ty.shape)
             buffer = writer.declare(var, code)
             codes = tuple(extent.code for extent in buffer.shape)
-            parameters.append(Parameter(str(var.name), buffer.type, shape, codes))
+            parameters.append(Parameter(name, buffer.type, shape, codes))
         else:
             type = scalar_type(var.ty.dtype)
-            parameters.append(Parameter(str(var.name), type, None))
+            parameters.append(Parameter(name, type, None))
             expressions.variables.setdefault(var.__chandle__(), Value(code, type))
     return parameters, sizes, [*sizes.values(), *names]
 
@@ -103,11 +128,11 @@ def _variables_in(shape: Any) -> list[Any]:
     return found
 
 
-def _extent(extent: Any) -> Any:
+def _extent(extent: Any, named: Mapping[int, str]) -> Any:
     """Return a number, the name of a variable, or None for an expression."""
     if isinstance(extent, tirx.IntImm):
         return int(extent.value)
-    return str(extent.name) if isinstance(extent, Var) else None
+    return named[extent.__chandle__()] if isinstance(extent, Var) else None
 
 
 def shape_of(program: Any, param: Parameter, sizes: Mapping[str, int]) -> tuple[int, ...]:

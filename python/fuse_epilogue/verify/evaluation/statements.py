@@ -99,6 +99,8 @@ class StatementWriter:
         start = writer.static(stmt.min, "the start of a loop")
         extent = writer.static(stmt.extent, "the extent of a loop")
         step = None if stmt.step is None else writer.static(stmt.step, "the step of a loop")
+        if step is not None and step.low < 1:
+            raise UnsupportedError(f"the step of loop '{stmt.loop_var.name}' is not positive")
         var = stmt.loop_var
         name = writer.fresh("i")
         handle = var.__chandle__()

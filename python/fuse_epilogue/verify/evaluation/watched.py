@@ -54,6 +54,8 @@ def watched(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
     # What cannot be watched: an exception would lose its type on the way through TVM.
     faults: list[str] = []
+    if any(param.name == REPORT for param in func.params):
+        faults.append(f"a parameter is named '{REPORT}'")
 
     def guarded(stmt: Any, *conditions: Any) -> Any:
         condition = _all(conditions)

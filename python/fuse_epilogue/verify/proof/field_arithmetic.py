@@ -77,7 +77,11 @@ class FieldArithmetic(Arithmetic):
         if name == "ne":
             return self._logical("not", [self._compare("eq", type, a, b)])
         apart = field.sub(a, b).constant
-        if apart is not None:
+        known = a.constant is not None and b.constant is not None
+        if apart is not None and name == "eq" and type.kind in "iu":
+            return field.literal(Fraction(int(apart % (1 << type.bits) == 0)))
+        # Integers wrap around: x < x + 1 need not hold.
+        if apart is not None and (known or apart == 0 or type.kind == "f"):
             return field.literal(Fraction(int(_COMPARISONS[name](apart, 0))))
         if name == "le":
             return self._logical("not", [self._compare("lt", type, b, a)])
