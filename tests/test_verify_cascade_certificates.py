@@ -165,7 +165,7 @@ def test_certificate_of_the_primitive_is_proved(case: Cascade) -> None:
         assert case.verdict == "either"
         return
     verdict = check_certificate(before, sch.mod["main"], report.certificate)
-    assert len(verdict.claims) == 5
+    assert len(verdict.claims) == 6
     names = [stage.name for stage in report.certificate.stages]
     assert [verdict.reduction, *verdict.epilogues] == names
 

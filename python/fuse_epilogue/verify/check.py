@@ -16,8 +16,9 @@ from .certificate.claim_domains import check_loops, check_variables
 from .certificate.claim_order import check_order, check_placement
 from .certificate.claim_structure import check_regions, check_structure
 from .certificate.claim_values import check_values
+from .certificate.forms import check_forms
 from .certificate.subject import CertificateError, Subject, demand
-from .evaluation.scalars import WorkLimit
+from .evaluation.scalars import UnsupportedError, WorkLimit
 
 __all__ = ["CertificateError", "Verdict", "check"]
 
@@ -98,6 +99,7 @@ def check(
       field of rational functions, where the exponential of a sum is a product and a cast opaque;
     - quotients are at most 1, and no term overflows at a result that is not final;
     - the loop computes the states as the laws say and in that order, and each tail its result;
+    - loads, divisions and the like are evaluated where they were before;
     - nothing else changed, and nothing is read before it is finished.
 
     Parameters
@@ -124,8 +126,8 @@ def check(
         `before` or `after` is neither a PrimFunc nor a Schedule, or `certificate` is none of the
         two certificates.
     CertificateError
-        Naming the claim that does not hold, or cannot be proved. Without z3 some true claims
-        cannot be.
+        Naming the claim that does not hold, cannot be proved, or is not of its form. Without z3
+        some true claims cannot be proved.
 
     Example
     -------
@@ -145,12 +147,25 @@ def check(
             f"{type(certificate).__name__}: the call that fuses returns a report with one, "
             "report.certificate"
         )
+    check_forms(certificate)
     demand(certificate.numerics in ("exact", "reassociate"), "numerics", "unknown")
     if isinstance(certificate, CascadeCertificate):
         demand(len(certificate.stages) > 0, "stages", "there are none")
         claims = check_cascade(before, after, certificate)
         first, *others = (stage.name for stage in certificate.stages)
         return Verdict(first, tuple(others), certificate.numerics, claims)
+    try:
+        _check_fusion(before, after, certificate, timeout)
+    except UnsupportedError as error:
+        raise CertificateError("after", f"it cannot be proved: {error}") from error
+    epilogues = tuple(each.name for each in certificate.epilogues)
+    return Verdict(certificate.reduction, epilogues, certificate.numerics, CLAIMS)
+
+
+def _check_fusion(
+    before: tirx.PrimFunc, after: tirx.PrimFunc, certificate: Certificate, timeout: float
+) -> None:
+    """Prove the claims about a reduction and its epilogues."""
     subject = Subject(before, after, certificate)
     check_structure(subject)
     check_variables(subject)
@@ -164,5 +179,3 @@ def check(
     check_order(subject)
     check_placement(subject)
     check_regions(subject)
-    epilogues = tuple(each.name for each in certificate.epilogues)
-    return Verdict(certificate.reduction, epilogues, certificate.numerics, CLAIMS)

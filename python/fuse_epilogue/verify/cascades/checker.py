@@ -8,12 +8,13 @@ from tvm import s_tir, tirx
 
 from ...cascade_certificate import CascadeCertificate
 from ...tir.walk import handle, same, same_all
+from ..certificate.between import has_jump
 from ..certificate.skeleton import differ, skeleton
 from ..certificate.subject import CertificateError, demand
 from ..certificate.tree import Accesses, Block, Tree
 from ..evaluation.scalars import UnsupportedError, WorkLimit
 from ..proof.field import Ratio
-from .merge import MergeChecker
+from .defined import DefinedChecker
 from .terms import CascadeTerms, runs_once, variable
 
 #: What is proved of every cascade, in the order of the proofs.
@@ -22,6 +23,7 @@ CLAIMS = (
     "corrected and deferred states are the program's results, by the laws of cascades",
     "quotients are at most 1, and no term overflows at a partial carrier",
     "the loop makes of its states what the laws say, in that order; parts are merged by them",
+    "nothing is evaluated where the function before did not evaluate it, or it is always defined",
     "nothing else changed, and nothing is read before it is finished",
 )
 
@@ -58,13 +60,14 @@ def check_cascade(
         checker.check_loop()
         checker.check_merges()
         checker.check_tails()
+        checker.check_defined()
         checker.check_rest()
     except (UnsupportedError, WorkLimit, RecursionError) as error:
         raise CertificateError("after", f"it cannot be proved: {error}") from error
     return CLAIMS
 
 
-class _Checker(MergeChecker):
+class _Checker(DefinedChecker):
     """Proves what is after the loop, and that nothing else changed."""
 
     def check_tails(self) -> None:
@@ -117,16 +120,14 @@ class _Checker(MergeChecker):
         certificate, (before, after) = self.certificate, self.functions
         demand(same_all(before.params, after.params), "after", "the parameters changed")
         demand(not differ(before.attrs, after.attrs), "after", "the attributes changed")
+        demand(not differ(before.ret_type, after.ret_type), "after", "it returns something else")
+        demand(not has_jump(before.body), "order", "a break, continue or return may skip a block")
         fused = [proof.name for proof in certificate.stages]
         buffers = [tree.allocated() for tree in self.trees]
         gone = {key: str(var.name) for key, var in buffers[0].items() if key not in buffers[1]}
         named = sorted(map(str, certificate.removed))
         demand(sorted(gone.values()) == named, "removed", "not the buffers that are gone")
-        removed = [
-            block.name
-            for block in self.trees[0].blocks
-            if block.leaf and set(block.touched().writes) & set(gone)
-        ]
+        removed = self._removed_blocks(set(gone))
         demand(not set(removed) & set(fused), "removed", "the result of a stage is gone")
         tails = [block.name for block in (*self.merges, *self.tails)]
         rest = (
@@ -135,6 +136,19 @@ class _Checker(MergeChecker):
         )
         demand(not differ(*rest), "after", "something else than the stages changed")
         self._check_order()
+
+    def _removed_blocks(self, gone: set[int]) -> list[str]:
+        """Return the names of the blocks that write buffers that are gone, and nothing else."""
+        found = []
+        for block in self.trees[0].blocks:
+            writes = set(block.touched().writes)
+            if not block.leaf or not writes & gone:
+                continue
+            demand(writes <= gone, "removed", f"'{block.name}' writes more than what is gone")
+            alone = len(self.trees[0].named(block.name)) == 1
+            demand(alone, "removed", f"there are several blocks '{block.name}'")
+            found.append(block.name)
+        return found
 
     def _check_order(self) -> None:
         """Prove that one block has written what another one reads, in both functions."""

@@ -11,6 +11,7 @@ from tvm.ir import TensorLoad, prim
 
 from ...tir.walk import handle, same, substitute, uses, variables
 from ..certificate.subject import CertificateError, demand
+from ..certificate.tree import in_steps_of_one
 from ..evaluation.scalars import UnsupportedError, scalar_type
 from ..proof.field import Ratio
 from .terms import CascadeTerms, Program, variable
@@ -59,7 +60,8 @@ def nests(stmt: Any, around: Nest) -> Iterator[Nest]:
     elif isinstance(stmt, tirx.For):
         serial = stmt.kind in (tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED)
         zero = isinstance(stmt.min, prim.IntImm) and int(stmt.min) == 0
-        demand(serial and zero, "block", "a loop in it is of another kind, or does not start at 0")
+        plain = serial and zero and in_steps_of_one(stmt)
+        demand(plain, "block", "a loop in it is of another kind, has a step, or starts elsewhere")
         loop = (stmt.loop_var, stmt.extent)
         yield from nests(stmt.body, replace(around, loops=(*around.loops, loop)))
     elif isinstance(stmt, tirx.IfThenElse) and stmt.else_case is None:

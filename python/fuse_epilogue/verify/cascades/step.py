@@ -9,6 +9,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad, prim
 
 from ...tir.walk import handle, loads, same, uses
+from ..certificate.regions import is_own_memory
 from ..certificate.subject import CertificateError, demand
 from ..certificate.tree import Block
 from ..proof.field import Ratio
@@ -27,7 +28,7 @@ class StepChecker(StageChecker):
         demand(len(found) == 1, "block", f"there are {len(found)} such blocks after")
         self.fused = found[0]
         demand(runs_once(self.fused), "block", "its loops are not serial from 0")
-        loop = self._loop(self.fused)
+        loop = self.loop = self._loop(self.fused)
         self._check_start(loop)
         pending = list(nests(self.fused.block.body, Nest((), (), None)))
         for place in range(len(certificate.stages)):
@@ -89,6 +90,7 @@ class StepChecker(StageChecker):
             )
             demand(fresh, f"{claim}.state", "it is another buffer of the program")
             seen.add(key)
+            self._check_memory(proof.state, proof, f"{claim}.state")
             indices = self.element(place)
             split = loop.parts > 1
             demand((proof.part_state is not None) == split, f"{claim}.part_state", "not of parts")
@@ -96,10 +98,24 @@ class StepChecker(StageChecker):
                 key = handle(proof.part_state)
                 fresh = key not in seen and key not in loop.known
                 demand(fresh, f"{claim}.part_state", "it is another buffer of the program")
+                self._check_memory(proof.part_state, proof, f"{claim}.part_state")
                 seen.add(key)
                 indices = [self.field.atom(PART), *indices]
             axes = [variable(axis) for axis in proof.axes]
             loop.states[key] = indices, ("state", place), axes
+
+    @staticmethod
+    def _check_memory(buffer: Any, proof: Any, claim: str) -> None:
+        own = is_own_memory(buffer, proof.accumulator)
+        demand(own, claim, f"different elements of '{buffer.name}' may be one place in memory")
+
+    def _check_scratch(self, buffer: Any, place: int) -> None:
+        """Prove that scratch memory is a row's own, where several rows run at once."""
+        self._check_memory(buffer, self.certificate.stages[place], "block")
+        kinds = tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED
+        in_turn = all(loop.kind in kinds for loop in self.fused.loops)
+        own = any(same(buffer, other) for other in self.fused.block.alloc_buffers)
+        demand(in_turn or own, "block", f"rows that run at once share '{buffer.name}'")
 
     def element(self, place: int) -> list[Ratio]:
         """Return the indices of a stage's result."""
@@ -193,6 +209,7 @@ class StepChecker(StageChecker):
             key = handle(nest.store.buffer)
             demand(key not in loop.states, f"{claim}.step", "a state is overwritten too early")
             demand(key not in loop.nexts and key not in loop.known, "block", "it stores elsewhere")
+            self._check_scratch(nest.store.buffer, place)
             own = [one for one in loads(nest.store.value) if same(one.source, nest.store.buffer)]
             if not own:
                 demand(nest.start is None, "block", "a T.init of a plain store")

@@ -10,7 +10,7 @@ from tvm.ir import TensorLoad, prim
 
 from ...tir.walk import handle
 from ..certificate.subject import demand
-from ..certificate.tree import Block
+from ..certificate.tree import Block, in_steps_of_one
 from ..evaluation.expressions import ExpressionWriter, Steps, without_round_trips
 from ..evaluation.scalars import UnsupportedError, scalar_type
 from ..evaluation.values import Value
@@ -190,6 +190,8 @@ def runs_once(block: Block) -> bool:
     """Whether loops of their own run each instance of a block once."""
     predicate = block.realize.predicate
     if not (isinstance(predicate, prim.IntImm) and int(predicate) == 1):
+        return False
+    if not all(map(in_steps_of_one, block.loops)):
         return False
     loops = {handle(loop.loop_var): loop for loop in block.loops}
     bound = [handle(value) for value in block.realize.iter_values]

@@ -15,6 +15,27 @@ _FOREIGN = (
     *("call_extern", "call_pure_extern", "call_packed", "call_cpacked"),
     *("tvm_call_packed", "tvm_call_cpacked"),
 )
+# Calls and statements after which the program goes on elsewhere.
+_JUMPS = ("break_loop", "continue_loop", "thread_return", "ret")
+
+
+def has_jump(stmt: Any) -> bool:
+    """Return whether a statement may leave out a part of itself, or of what comes after it.
+
+    Example
+    -------
+    >>> has_jump(func.body)                                               # doctest: +SKIP
+    False
+    """
+    found: list[Any] = []
+
+    def call(expr: ir.Call) -> None:
+        if _name(expr) in _JUMPS:
+            found.append(expr)
+
+    nodes = (tirx.Break, tirx.Continue, tirx.Return)
+    tvm_ffi.structural_walk(stmt, [*((node, found.append) for node in nodes), (ir.Call, call)])
+    return bool(found)
 
 
 def may_end(piece: Block | Loose) -> bool:
@@ -28,12 +49,16 @@ def may_end(piece: Block | Loose) -> bool:
     found: list[Any] = []
 
     def call(expr: ir.Call) -> None:
-        if str(getattr(expr.op, "name", "")).removeprefix("tirx.") in _FOREIGN:
+        if _name(expr) in _FOREIGN:
             found.append(expr)
 
     node = piece.realize if isinstance(piece, Block) else piece.node
     tvm_ffi.structural_walk(node, [(tirx.AssertStmt, found.append), (ir.Call, call)])
     return bool(found)
+
+
+def _name(call: ir.Call) -> str:
+    return str(getattr(call.op, "name", "")).removeprefix("tirx.")
 
 
 def shared_loops(a: Block, b: Block) -> list[Any]:

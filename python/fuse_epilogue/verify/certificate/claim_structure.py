@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...tir.walk import handle, same, same_all, variables
+from .between import has_jump
 from .regions import undeclared
 from .skeleton import differ, skeleton
 from .subject import Subject, demand, observed, strangers
@@ -32,8 +33,11 @@ def check_structure(subject: Subject) -> None:
     gone = {key for key in allocated if key not in trees[1].allocated()}
     named = {handle(var) for var in certificate.removed}
     demand(gone == named, "removed", "not all of the buffers that are gone")
+    jumps = has_jump(subject.reduction.scope.block.body)
+    demand(not jumps, "order", "a break, continue or return may skip one of the blocks")
     demand(same_all(before.params, after.params), "after", "the parameters changed")
     demand(not differ(before.attrs, after.attrs), "after", "the attributes changed")
+    demand(not differ(before.ret_type, after.ret_type), "after", "it returns something else")
     reduced = (
         skeleton(before, certificate.reduction, _names(subject.epilogues)),
         skeleton(after, certificate.reduction, _names(subject.tails)),

@@ -20,6 +20,7 @@ from ..proof.algebra import MONOIDS, combine, identity_of
 from ..proof.log_sums import exponents_of
 from ..proof.terms import Term
 from .claim_domains import injective
+from .regions import is_own_memory
 from .subject import CertificateError, Subject, demand, is_unchanged, observed
 from .value_terms import Values, attempt
 
@@ -141,6 +142,8 @@ def _check_types(subject: Subject, values: Values) -> None:
         places = certificate.indices, certificate.result_indices
         alike = subject.elements.equal(*shapes) and subject.elements.equal(*places)
         demand(alike, "result", "it does not have the elements of the accumulator")
+        own = is_own_memory(certificate.result, certificate.accumulator)
+        demand(own, "result", "different elements of it may be one place in memory")
     else:
         scopes = [str(v.ty.storage_scope) for v in (certificate.accumulator, certificate.result)]
         demand(scopes[0] == scopes[1], "result", f"it is in scope '{scopes[1]}', not '{scopes[0]}'")

@@ -44,8 +44,8 @@ KINDS = {
 
 _GUARDS = (prim.Select, prim.And, prim.Or)
 
-# Calls that are defined for all operands, if they give a float or a bool.
-_TOTAL = {*FLOAT_FUNCTIONS, "isnan", "isinf", "isfinite", "fmod", "ldexp", "reinterpret"}
+#: Calls that are defined for all operands, if they give a float or a bool.
+TOTAL = {*FLOAT_FUNCTIONS, "isnan", "isinf", "isfinite", "fmod", "ldexp", "reinterpret"}
 _DIVISIONS = (prim.Div, prim.Mod, prim.FloorDiv, prim.FloorMod)
 _SHIFTS = (prim.LShift, prim.RShift)
 _RING = (prim.Add, prim.Sub, prim.Mul)
@@ -276,7 +276,7 @@ class Needs(TermExpressions):
 
     def called(self, name: str, expr: Any, args: list[Any], type: ScalarType) -> Value:
         """Note a call of a function that is not known to be defined, and return its value."""
-        if not (name == "reinterpret" or (name in _TOTAL and type.kind in "fb")):
+        if not (name == "reinterpret" or (name in TOTAL and type.kind in "fb")):
             self._need("call", tuple(args), f"{name} {type.name}", expr)
         return super().called(name, expr, args, type)
 

@@ -1,4 +1,4 @@
-"""Whether blocks declare what they access."""
+"""Whether blocks declare what they access, and whether elements are places of their own."""
 
 from __future__ import annotations
 
@@ -9,8 +9,28 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import prim
 
+from ...tir.affine import as_constant
 from ...tir.walk import handle, loads, same
 from ..proof.domain import Domain, block_axes, in_range
+from .skeleton import differ
+
+
+def is_own_memory(buffer: Any, like: Any) -> bool:
+    """Whether a new buffer has no strides and no offset, or those of a buffer of the program.
+
+    Parameters
+    ----------
+    buffer, like : Var
+        With as many dimensions.
+
+    Example
+    -------
+    >>> is_own_memory(certificate.result, certificate.accumulator)        # doctest: +SKIP
+    True
+    """
+    strides, offset = buffer.ty.strides, buffer.ty.elem_offset
+    compact = not len(strides) and (offset is None or as_constant(offset) == 0)
+    return compact or not (differ(strides, like.ty.strides) or differ(offset, like.ty.elem_offset))
 
 
 def undeclared(block: Any, sizes: Sequence[Any]) -> str:

@@ -12,7 +12,7 @@ from tvm.ir import prim
 from ...tir.walk import handle, same, substitute, variables
 from ..proof.domain import Domain, block_axes
 from .between import shared_loops
-from .tree import Block, Loose, Tree, bound_by
+from .tree import Block, Loose, Tree, bound_by, in_steps_of_one
 
 # Kinds of axes.
 SPATIAL, _REDUCTION = 0, 2
@@ -203,6 +203,8 @@ class Subject:
         inner = block.leaf and block.scope is not None
         demand(inner and plain, claim, f"block '{name}' has blocks or buffers inside")
         demand(len(block.loops) == len(block.inside), claim, f"'{name}' is under a condition")
+        steps = all(map(in_steps_of_one, block.loops))
+        demand(steps, claim, f"block '{name}' is in a loop with a step")
         return block
 
     def _spatial_only(self, block: Block, claim: str) -> None:

@@ -78,6 +78,11 @@ def free_variables(expr: Any) -> list[Any]:
     return variables(tvm_ffi.structural_map(expr, (prim.Let, inlined)))
 
 
+def in_steps_of_one(loop: Any) -> bool:
+    """Whether a loop takes each value of its range."""
+    return loop.step is None or (isinstance(loop.step, prim.IntImm) and int(loop.step) == 1)
+
+
 def bound_by(around: Sequence[Any]) -> list[Any]:
     """Return the variables that loops and blocks bind."""
     found = []
@@ -234,12 +239,17 @@ class Tree:
             block.inner = len(self.blocks) - block.place - 1
             if block.inner:
                 self._note(stmt.block.init, (*around, stmt), block)
+                # Of an innermost block these are accesses of its own.
+                views = [matched.source for matched in stmt.block.match_buffers]
+                for part in (*stmt.iter_values, stmt.predicate, *views):
+                    self._note(part, around, outer, block.place)
         elif isinstance(stmt, tirx.SeqStmt):
             for part in stmt.seq:
                 self._walk(part, around, outer)
         elif isinstance(stmt, (tirx.For, tirx.While)):
-            header = stmt.extent if isinstance(stmt, tirx.For) else stmt.condition
-            self._note(header, (*around, stmt), outer)
+            is_for = isinstance(stmt, tirx.For)
+            for part in (stmt.min, stmt.extent, stmt.step) if is_for else (stmt.condition,):
+                self._note(part, (*around, stmt), outer)
             self._walk(stmt.body, (*around, stmt), outer)
         elif isinstance(stmt, tirx.IfThenElse):
             self._note(stmt.condition, around, outer)
@@ -247,14 +257,18 @@ class Tree:
             if stmt.else_case is not None:
                 self._walk(stmt.else_case, (*around, stmt), outer)
         elif isinstance(stmt, tirx.AttrStmt):
+            self._note(stmt.value, around, outer)
             self._walk(stmt.body, (*around, stmt), outer)
         else:
             self._note(stmt, around, outer)
 
-    def _note(self, node: Any, around: tuple[Any, ...], outer: Block | None) -> None:
-        """Remember what may turn out to be in no innermost block."""
-        if node is not None and not isinstance(node, prim.IntImm):
-            self._loose.append((Loose(node, around, len(self.blocks)), outer))
+    def _note(
+        self, node: Any, around: tuple[Any, ...], outer: Block | None, place: int | None = None
+    ) -> None:
+        """Remember what may turn out to be in no innermost block; it comes before the next one."""
+        if isinstance(node, tvm_ffi.Object) and not isinstance(node, (prim.IntImm, Var)):
+            at = len(self.blocks) if place is None else place
+            self._loose.append((Loose(node, around, at), outer))
 
     def pieces(self) -> list[Block | Loose]:
         """Return the innermost blocks, and what is outside of all of them."""
