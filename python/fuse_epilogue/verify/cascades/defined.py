@@ -20,6 +20,9 @@ from .terms import variable
 class DefinedChecker(MergeChecker):
     """Proves that what is not defined for all operands is evaluated where it was before."""
 
+    # The blocks after the loop.
+    tails: list[Block]
+
     def check_defined(self) -> None:
         """Prove it of the loop over blocks of keys, of merges, and of tails."""
         self.evaluated = Before(self.program)
