@@ -3,5 +3,6 @@
 - :mod:`.checker`: the claims, in turn; :mod:`.claims`: what is claimed of one reduction.
 - :mod:`.stages`, :mod:`.step`, :mod:`.loop`: the function before, a step of the loop, the loop.
 - :mod:`.laws`, :mod:`.corners`, :mod:`.limits`: why it is right, infinities included.
+- :mod:`.evaluated`, :mod:`.defined`: operations that are not defined for all operands.
 - :mod:`.terms`: expressions of cascades as numbers of a field.
 """
