@@ -22,6 +22,8 @@ def found(folder: Path, text: str, name: str = "page.md") -> list[str]:
         "Run the pass anew.",
         "Whoever calls it must know.".lower(),
         "A buffer that nobody reads.",
+        "Nobody reads it.",
+        "Behind the loop it is stored.",
         "The certificate is not believed.",
         "Measure so many points.",
         "The block stands behind the loop.",

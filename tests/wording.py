@@ -44,17 +44,17 @@ _TYPES = (
 
 #: Patterns, and what to write instead.
 RULES: dict[str, str] = {
-    r"\btold\b": "say: message, reported, shown",
-    r"\banew\b": "say: again",
-    r"\bwhoever\b": "say who: the caller, a reader",
-    r"\b(?:some|no)body\b": "say who: the caller, no reader; or use the passive",
+    r"\b[Tt]old\b": "say: message, reported, shown",
+    r"\b[Aa]new\b": "say: again",
+    r"\b[Ww]hoever\b": "say who: the caller, a reader",
+    r"\b(?:[Ss]ome|[Nn]o)body\b": "say who: the caller, no reader; or use the passive",
     r"\bbeliev(?:e|es|ed|ing)\b": "say: trust, accept",
-    r"\bso many\b": "say: n",
+    r"\b[Ss]o many\b": "say: n",
     r"\b(?<!tell )(?<!one )(?<!% )apart(?! from)\b": "say: separate, or name the distance",
     r"\bstands?\b(?! (?:for|still))": "say: is, comes after, replaces",
     r"\bturned (?:in|out|to)": "say: became, was found to be, translated",
-    r"\bbehind\b": "say: after",
-    r"\bahead of\b": "say: before",
+    r"\b[Bb]ehind\b": "say: after",
+    r"\b[Aa]head of\b": "say: before",
     r"(?<![Tt]here )\b(?:is|are|was|were) (?:also )?no "
     r"(?!longer|more|less|fewer|other|such|better|different|larger|need)": "say: is not a ...",
     r"(?<![Tt]here )\b(?:is|are) none\b(?! (?:in|of the))": "say: is not one of, is not a ...",

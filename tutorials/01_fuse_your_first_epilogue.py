@@ -178,7 +178,7 @@ tvm.ir.assert_structural_equal(replayed.mod, sch.mod)
 # ---------
 # What a reduction cannot absorb is seldom a problem: a ReLU, say, is placed right after the
 # reduction loops instead (tutorial 02). A problem is a value that would be read too early. Here the
-# result is shifted by a zero point of 128. Whoever generated the code moved that shift into the
+# result is shifted by a zero point of 128. The generator of the code moved that shift into the
 # bias, in a block between the reduction and its epilogue:
 
 

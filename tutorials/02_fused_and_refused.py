@@ -158,8 +158,8 @@ show("tail_element_and_row", side_by_side(element, row, ("one element at a time"
 # %%
 # A row of 128 sums is 512 bytes, which do not leave the nearest cache between bias and cast.
 #
-# Somebody else reads it
-# ----------------------
+# Other blocks read it
+# --------------------
 # Here the plain row sums are wanted in three ways: with a bias, squared, and added up to a grand
 # total, which is a reduction itself.
 
@@ -205,7 +205,7 @@ assert report.kept == ("sums",) and not any(step.absorbed for step in report.ste
 # would be the wrong one for the other two readers, so nothing is absorbed: ``shift`` and ``square``
 # become two tails side by side. ``add_up`` cannot follow, and the last line says why; for its sake
 # ``sums`` is kept. A parameter of the function is kept in the same way, because the caller may read
-# it. Nobody is ever left with a buffer that is no longer written.
+# it. No reader is ever left with a buffer that is no longer written.
 #
 # More than sums
 # --------------
@@ -467,7 +467,7 @@ refuse("carried-value", by_row | {ADD: inside + ADD} | MORE, fuse_both)
 # %%
 # Memory
 # ------
-# Whoever holds a pointer may read or write anything. Registers of a tensor core cannot be stored to
+# With a pointer a call may read or write anything. Registers of a tensor core cannot be stored to
 # one by one. And an alignment was asked for the buffer that would go.
 
 peek = """\

@@ -163,7 +163,7 @@ class TiledProduct:
         # Clocks of a step: r * v updates, v loads of b, r of a; a sum waits for the step before.
         core = self.machine.core
         step = np.maximum.reduce([r * v / core.fma, (r + v) / core.load, 0 * r + core.latency])
-        # Behind the steps of a tile: bias and ReLU, and the store. An absorbed bias needs no
+        # After the steps of a tile: bias and ReLU, and the store. An absorbed bias needs no
         # addition, since the sum starts from it.
         behind = np.where(apart, 0, np.where(points["fusion"] == 1, 2, 1)) / core.add
         tile = k * step + r * v * (behind + 1 / core.store)

@@ -2,7 +2,7 @@
 A whole model
 =============
 
-Nobody fuses the reductions of a model by hand. ``FuseReductionEpilogue`` is a pass: it finds every
+A model has too many reductions to fuse by hand. ``FuseReductionEpilogue`` is a pass: it finds every
 reduction of a module, looks at what follows it, decides, fuses, and writes a report. This tutorial
 takes a small network from Relax (TVM's language of whole models) through that pass, reads the
 report, compares what comes out bit for bit, and then has one layer tuned, with fusion as one of the

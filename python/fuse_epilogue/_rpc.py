@@ -136,7 +136,6 @@ class Present:
 
     Parameters
     ----------
-    config : RPCConfig
     wait : float
         How long there may be none, in seconds.
     """

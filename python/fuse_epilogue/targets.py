@@ -80,7 +80,6 @@ def of_processor(name: str, cores: int, architecture: str, triple: str = "") -> 
     ----------
     name : str
         LLVM's; any processor if empty.
-    cores : int
     architecture : str
         Its kind, such as "x86_64".
     triple : str

@@ -42,7 +42,7 @@ class Answer:
     def show(self, as_json: bool) -> int:
         """Print it on standard output and return the exit code.
 
-        Whoever reads may stop at any time, as ``head`` does.
+        A reader may stop at any time, as ``head`` does.
 
         Raises
         ------

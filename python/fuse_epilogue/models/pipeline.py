@@ -102,7 +102,6 @@ def scheduled(
     ----------
     mod : tvm.ir.IRModule
         Module of Relax; it is not changed.
-    schedule : ScheduleModule
     channels_last : bool
         As for :func:`graph_passes`.
     """

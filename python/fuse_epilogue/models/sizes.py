@@ -28,7 +28,6 @@ def combinations(mod: ir.IRModule, sizes: Sizes | None) -> list[dict[str, int]]:
 
     Parameters
     ----------
-    mod : tvm.ir.IRModule
     sizes : Mapping, optional
         By the name of a size of the inputs, one or several numbers.
 

@@ -79,7 +79,6 @@ class _Result:
         Index of the array; below 0 if the result is not a tensor.
     is_view : bool
         Whether it shares its memory with another result.
-    is_contiguous : bool
     size, stride, offset
         As torch says them.
     """
@@ -266,7 +265,6 @@ class CompiledGraph:
         Without operators that change anything.
     weights : Sequence[int]
         Which arguments are weights.
-    compile_exported : Callable[[ExportedProgram], CompiledModel]
     on_refusal : Callable[[str], Any]
         Called with the reason when a call is left to torch, once for each reason.
     """

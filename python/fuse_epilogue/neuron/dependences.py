@@ -183,7 +183,7 @@ class Dependences:
     def wrote(self, access: Access, index: int) -> None:
         """Note that instruction `index` writes."""
         if not self.once.get(access.buffer.id, True):
-            return  # Nobody reads it.
+            return  # no step reads it
         access = access.physical
         intervals = self._own(access)
         for start, end in pieces(access.pattern):

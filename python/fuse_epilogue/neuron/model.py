@@ -5,7 +5,7 @@ This is a model: nothing was measured on Trainium, and its results are predictio
 - The engines and the DMA queues work in parallel, each in the order of the program. There are two
   queues, one for transfers out of SBUF and one for all others.
 - An instruction waits for those before it that touch the same elements (`dependences`). If one of
-  them ran on another engine, it starts `Machine.semaphore_cycles` after its end. Behind one of its
+  them ran on another engine, it starts `Machine.semaphore_cycles` after its end. After one of its
   own engine it starts at once: the documentation speaks of about 100 cycles there too, but the
   published profile of such pairs (`costs`) has no room for them.
 - The descriptors of a transfer are made when what it waits for is done, those of a queue one after

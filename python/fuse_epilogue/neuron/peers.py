@@ -105,7 +105,7 @@ class Peers:
                     results[program] = work(program)
                 except BaseException as error:
                     errors[program] = error
-            # Nobody has to wait for it any more.
+            # No program has to wait for it any more.
             if errors[program] is not None or self._barrier.n_waiting:
                 self._barrier.abort()
 

@@ -391,4 +391,4 @@ def _split(dims: tuple[Dim, ...], shape: tuple[int, ...]) -> tuple[Dim, ...] | N
 
 
 def _integer(value: Any) -> bool:
-    return type(value) is int  # which True is not
+    return type(value) is int  # not a bool, which isinstance would take

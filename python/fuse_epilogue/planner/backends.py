@@ -206,7 +206,6 @@ def check_permitted(machine: Cpu | Gpu | Machine, **given: bool) -> None:
 
     Parameters
     ----------
-    machine : Cpu, Gpu or Machine
     **given : bool
         Options, such as ``finite``.
 

@@ -77,7 +77,6 @@ def parsed(kind: Any, text: str, what: str) -> Any:
     ----------
     kind : type
         A dataclass.
-    text : str
     what : str
         Message if it is not one, such as "this is not a profile of a machine".
 

@@ -38,7 +38,6 @@ def read_plan(kind: type[Made], text: str) -> Made:
     ----------
     kind : type
         :class:`.plans.Plan`.
-    text : str
 
     Raises
     ------

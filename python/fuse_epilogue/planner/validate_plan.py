@@ -38,7 +38,6 @@ class Rule:
     ----------
     message : str
         Text of the error where it does not hold.
-    holds : Callable[[PlanRecord], bool]
     """
 
     message: str

@@ -27,7 +27,6 @@ class Linear:
     ----------
     factors : tuple[int, ...]
         One for each axis, those of the result first.
-    constant : int
     """
 
     factors: tuple[int, ...]
@@ -51,8 +50,6 @@ class Bound:
 
     Attributes
     ----------
-    index : Linear
-    size : int
     axis : int
         Place of the axis of the result that is in the index, with a positive factor.
     tap : int

@@ -113,7 +113,6 @@ def attention_of(program: Program, narrow_result: bool = False) -> Attention | N
 
     Parameters
     ----------
-    program : Program
     narrow_result : bool
         Whether the result may be stored in another type.
 

@@ -27,12 +27,7 @@ _BOUNDING = (prim.Max, prim.Min, prim.Mod, prim.FloorMod, prim.Select)
 
 
 def analyzer_of(axes: Iterable[Any]) -> Analyzer:
-    """Return an analyzer that knows the domains of axes.
-
-    Parameters
-    ----------
-    axes : Iterable[tvm.tirx.IterVar]
-    """
+    """Return an analyzer that knows the domains of axes."""
     analyzer = Analyzer()
     for axis in axes:
         analyzer.bind(axis.var, axis.dom)

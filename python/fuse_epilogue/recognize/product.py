@@ -20,7 +20,6 @@ class Operand:
 
     Attributes
     ----------
-    name : str
     place : int
         Which read of the reduction it is.
     bytes : int
@@ -47,7 +46,6 @@ class MatrixProduct:
         Type of a.
     bits : int
         Bits of an element of the sum.
-    a, b : Operand
     """
 
     sizes: dict[str, int]

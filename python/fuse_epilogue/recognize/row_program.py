@@ -37,7 +37,6 @@ class RowStage:
 
     Attributes
     ----------
-    stage : Stage
     reduction : Reduction or None
         None for an elementwise stage.
     outer : dict[int, int]
@@ -64,7 +63,6 @@ class Group:
     ----------
     outer : dict[int, int]
         Extents of the outer axes, by their class, outermost first.
-    stages : list[RowStage]
     lane : int or None
         Class of the outer axis that lanes are along; None if they are elements of one row.
     """

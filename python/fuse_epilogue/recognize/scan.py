@@ -20,7 +20,6 @@ class Scan:
 
     Attributes
     ----------
-    func : tvm.tirx.PrimFunc
     operator : str
         "cumsum" or "cumprod".
     axis : int

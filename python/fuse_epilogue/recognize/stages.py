@@ -229,9 +229,8 @@ def inlined(
 
     Parameters
     ----------
-    program : Program
     wanted : callable, optional
-        Told a stage and its readers, whether to inline it. All if None.
+        Takes a stage and its readers, and returns whether to inline it; None inlines all.
 
     Returns
     -------

@@ -86,7 +86,6 @@ def read_element(streams: Streams, buffer: Any) -> Element | None:
 
     Parameters
     ----------
-    streams : Streams
     buffer : tvm.tirx.Buffer
         A result.
 

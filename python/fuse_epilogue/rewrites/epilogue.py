@@ -120,7 +120,6 @@ def unfused(sch: s_tir.Schedule, names: Sequence[str]) -> Any:
 
     Parameters
     ----------
-    sch : tvm.s_tir.Schedule
     names : Sequence[str]
         Names of the blocks that follow, in order.
     """
@@ -139,7 +138,6 @@ def in_vectors(sch: s_tir.Schedule, block: Any, lanes: int, parallel: bool) -> N
 
     Parameters
     ----------
-    sch : tvm.s_tir.Schedule
     block : SBlockRV
         Not scheduled.
     lanes : int

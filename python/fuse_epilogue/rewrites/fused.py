@@ -59,7 +59,6 @@ class FusedConv:
 
     Attributes
     ----------
-    conv : DepthwiseConv
     start, sum, result, buffer, indices
         As of :class:`Fused`.
     """
@@ -82,7 +81,6 @@ def fuse_followers(sch: s_tir.Schedule, conv: Any) -> None:
 
     Parameters
     ----------
-    sch : tvm.s_tir.Schedule
     conv : SBlockRV
         The reduction.
 

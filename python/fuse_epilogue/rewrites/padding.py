@@ -26,7 +26,6 @@ def with_opaque_zeros(func: tirx.PrimFunc, found: DepthwiseConv) -> tirx.PrimFun
 
     Parameters
     ----------
-    func : tvm.tirx.PrimFunc
     found : DepthwiseConv
         The value that one of its blocks computes.
 

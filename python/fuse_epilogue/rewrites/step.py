@@ -29,7 +29,6 @@ def rewrite(sch: s_tir.Schedule, block: Any, rewriting: str, **parameters: int) 
 
     Parameters
     ----------
-    sch : tvm.s_tir.Schedule
     block : SBlockRV
         The block to rewrite; the root block for the whole function.
     rewriting : str

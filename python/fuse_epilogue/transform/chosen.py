@@ -41,7 +41,6 @@ class Group:
 
     Attributes
     ----------
-    work : Work
     names : list[tvm.ir.GlobalVar]
         Their variables.
     calls : int
@@ -116,8 +115,6 @@ def kept(plans: Plans | None, work: Work, timed: bool) -> Outcome | None:
 
     Parameters
     ----------
-    plans : Plans or None
-    work : Work
     timed : bool
         Whether only what was chosen by the clock counts; otherwise that comes first.
 

@@ -33,7 +33,6 @@ class Decision:
 
     Attributes
     ----------
-    fuse : bool
     why : str
         A sentence without its full stop.
     """

@@ -69,7 +69,6 @@ class Fused:
         The very function that was passed where nothing can be fused.
     fusion : FusionReport
         Without a certificate.
-    balance : Balance
     """
 
     func: tirx.PrimFunc
@@ -113,10 +112,8 @@ def fuse_one(
 
     Parameters
     ----------
-    func : tvm.tirx.PrimFunc
     reduction : SBlock
         One of :func:`reductions_of` this function.
-    numerics : {"exact", "reassociate"}
     distribute : bool
         As of :func:`fuse_epilogue.fuse_reduction_epilogue`.
     rows : bool

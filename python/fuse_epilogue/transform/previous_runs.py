@@ -79,7 +79,6 @@ def with_earlier_bytes(now: Fused, removed: int | None, before: ReductionReport 
 
     Parameters
     ----------
-    now : Fused
     removed : int or None
         The bytes that it removed, see :func:`bytes_removed`.
     before : ReductionReport or None

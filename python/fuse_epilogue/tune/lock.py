@@ -18,7 +18,6 @@ def locked(folder: Path, *, shared: bool = False) -> Iterator[None]:
 
     Parameters
     ----------
-    folder : Path
     shared : bool
         Keep those away only that tune: for reading.
 

@@ -27,13 +27,13 @@ from .unknowns import Symbolic, prove
 
 # Stores above which the evaluator is not used: it takes some microseconds for each.
 _EFFORT = 60_000
-# What TVM raises where it does not compile a function.
-# The oracle that is not the evaluator.
+# Name of the oracle that runs compiled code, in messages.
 _COMPILED = "compiled code"
+# Errors of TVM for a function that it does not compile.
 _NOT_COMPILED = (RuntimeError, TypeError, ValueError)
-# How many of the values are special ones, in one run after the other.
+# Share of the values that are special ones, for each run.
 _DENSITIES = (0.15, 0.03, 0.4)
-# The same for literals: all of them, then so few that a sum is one of them.
+# Share of the values that are literals: all, then few enough for a sum to be a literal.
 _LITERAL_DENSITIES = (1.0, 0.15, 0.4)
 
 
@@ -51,7 +51,7 @@ class Equivalence(Printed):
     sizes : dict[str, int]
         Symbolic dimensions of the runs on data.
     oracles : tuple[str, ...]
-        Who ran the functions: ``"llvm"``, the code TVM generates, unless it does not compile the
+        What ran the functions: ``"llvm"``, the code TVM generates, unless it does not compile the
         function before; and ``"evaluator"``, unless they are too large for it.
     data : dict[str, Comparison]
         How many elements were compared and how, by kind of data; a kind that could not be compared
@@ -70,12 +70,12 @@ class Equivalence(Printed):
     def proved(self) -> bool:
         """Whether every element was proved equal for unknown data, at the extents tried.
 
-        False is not a refutation, but nor is the report then more than a test that found nothing.
+        If not, nothing is refuted, but the report is only that of a test that found no difference.
         """
         return self.symbolic.status == "proved"
 
     def __str__(self) -> str:
-        """Return whether it is a proof, of which numerics; what ran on data; what was unrolled."""
+        """Return the verdict, the runs on data, and the sizes at which functions were unrolled."""
         kinds = ", ".join(f"{kind}: {found}" for kind, found in self.data.items() if str(found))
         compared = sum(found.elements - found.open for found in self.data.values())
         if self.proved:
@@ -281,12 +281,12 @@ def choose_sizes(program: Program, sizes: Mapping[str, int] | None) -> dict[str,
 
 
 def _compile(pair: _Pair, small: bool) -> None:
-    """Compile the functions; with watched copies where nothing else shows whether they may run."""
+    """Compile the functions, and watched copies where only those show whether the code may run."""
     if not small and pair.partial:
         try:
             pair.watched = Compiled([watched(func) for func in pair.functions])
         except (UnsupportedError, *_NOT_COMPILED):
-            return  # Nobody could say on which data the code may run.
+            return  # Nothing would say on which data the code may run.
     try:
         pair.compiled = Compiled(pair.functions)
     except _NOT_COMPILED as error:
@@ -298,7 +298,7 @@ def _compile(pair: _Pair, small: bool) -> None:
 
 
 def _evaluate(pair: _Pair, place: int, arrays: Arrays) -> tuple[Arrays, str]:
-    """Run a function; returns what is in its arrays, and what it did that is not defined."""
+    """Run a function; return its arrays afterwards, and the first undefined thing it did or ""."""
     content = copies(arrays)
     try:
         pair.programs[place].run(content, pair.sizes)
@@ -310,13 +310,13 @@ def _evaluate(pair: _Pair, place: int, arrays: Arrays) -> tuple[Arrays, str]:
 
 
 def _watch(watched: Compiled, place: int, arrays: Arrays) -> str:
-    """Return what a function would do that is not defined, or nothing."""
+    """Return the first undefined thing that a function would do, or ""."""
     report = watched.run(place, {**arrays, REPORT: np.zeros(1, "int32")})[REPORT]
     return "it accesses memory out of bounds, or divides by zero" if report[0] else ""
 
 
 def _demand_defined(faults: list[str]) -> bool:
-    """Whether the function before is defined; raises if only the function after is not."""
+    """Return whether the function before is defined; raise if only the one after is not."""
     if faults[1] and not faults[0]:
         raise NotEquivalent(f"the function after: {faults[1]}")
     return not faults[0]
@@ -422,7 +422,7 @@ def _bounds(pair: _Pair, arrays: Arrays) -> list[dict[str, list[Any]]] | None:
         except UnsupportedError:
             raise
         except EvaluationError:
-            # An operand that is not taken is computed all the same where the choice is data.
+            # Where the choice depends on data, both operands are computed, the discarded one too.
             return None
         found.append(content)
     return found

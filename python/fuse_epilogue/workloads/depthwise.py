@@ -123,7 +123,7 @@ def depthwise_conv1d(
     ------
     ValueError
         An argument is not possible, or W' would be less than 1. The message says which argument,
-        what it was and what is possible. Nobody checks a symbolic W: where W' is less than 1,
+        what it was and what is possible. A symbolic W is not checked: where W' is less than 1,
         there is no y to pass.
 
     Example

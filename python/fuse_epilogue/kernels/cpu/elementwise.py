@@ -105,7 +105,6 @@ def predicted_s(stage: Stage, lanes: int) -> float:
 
     Parameters
     ----------
-    stage : Stage
     lanes : int
         Number of elements of a vector.
     """
@@ -117,7 +116,6 @@ def cost(stage: Stage, lanes: int) -> dict[str, float]:
 
     Parameters
     ----------
-    stage : Stage
     lanes : int
         Number of elements of a vector.
     """
@@ -164,7 +162,6 @@ def nest(stage: Stage, views: FlatViews, lanes: int, threads: int) -> Any:
 
     Parameters
     ----------
-    stage : Stage
     views : FlatViews
         For its buffers.
     lanes : int
@@ -220,7 +217,6 @@ def described(stage: Stage, lanes: int, threads: int) -> str:
 
     Parameters
     ----------
-    stage : Stage
     lanes : int
         Number of elements of a vector.
     threads : int

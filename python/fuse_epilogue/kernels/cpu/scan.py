@@ -37,7 +37,6 @@ def schedule(scan: Scan, target: Target, threads: int = 1) -> Scheduled:
 
     Parameters
     ----------
-    scan : Scan
     target : tvm.target.Target
         Target of kind "llvm".
     threads : int
@@ -89,10 +88,8 @@ class _Kernel:
 
     Parameters
     ----------
-    scan : Scan
     params : Sequence of Buffer
         The source and the result.
-    views : FlatViews
     extent, inner : int
         Number of elements of a scan, and the distance between two of them.
 
@@ -173,7 +170,6 @@ class _Kernel:
 
         Parameters
         ----------
-        count : int
         first, apart : Expr
             Offset of the first one, and the distance to the next.
         every : callable

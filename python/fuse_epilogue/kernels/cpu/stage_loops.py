@@ -47,7 +47,6 @@ def rows_of(stage: Stage, views: FlatViews, lanes: int, threads: int) -> Any:
     ----------
     stage : Stage
         With flat loads, and at least one axis.
-    views : FlatViews
     lanes : int
         Number of elements of a vector.
     threads : int

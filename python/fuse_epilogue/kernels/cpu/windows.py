@@ -73,12 +73,10 @@ def segments(
 
     Parameters
     ----------
-    conditions : Sequence of Expr
     axes : Sequence of Axis
         All other variables in them.
     at : Var
         From 0.
-    extent : int
 
     Returns
     -------

@@ -15,7 +15,6 @@ def fuse_as_one(sch: s_tir.Schedule, name: str, mode: int) -> Any:
 
     Parameters
     ----------
-    sch : tvm.s_tir.Schedule
     name : str
         Block of the reduction.
     mode : int

@@ -50,16 +50,15 @@ class Tile:
 
 @dataclass
 class Rows:
-    """Tiles of some queries, as far as they are written.
+    """The buffers of a tile of queries; those not yet written are None.
 
     Attributes
     ----------
-    tile : Tile
     keys : int
         How many keys are computed.
     weights : tvm.tirx.Buffer
     others : dict[str, tvm.tirx.Buffer]
-        The operands that weights depend on besides scores, by their loads.
+        Tiles of the operands that weights depend on besides scores, by the text of their loads.
     rest : Expr or None
         The weight of the keys that are left out.
     highest, shares : tvm.tirx.Buffer or None
@@ -81,7 +80,7 @@ class Rows:
 
 
 def _at(tile: Tile, at: At, step: str) -> Any:
-    """Return the place in a tile along an axis."""
+    """Return the query, or key, of a block's instance."""
     start = at["t"] * tile.stride + tile.start if tile.stride else tile.start
     return at[step] + start
 
@@ -148,7 +147,10 @@ class _Writer:
     def _transposed(
         self, name: str, part: Part, own: Any, tile: Tile, count: int, step: str
     ) -> Any:
-        """Write how an operand comes on the chip, with the depth on partitions: tile, features."""
+        """Load an operand as [feature, tile of features, query or key]; return its tile in SBUF.
+
+        Where features are its last axis, the tensor engine transposes it.
+        """
         writer = self.writer
         parts = _cut(self.depth, PARTITIONS)
         made = writer.tile(f"{name}_tile", (parts[0], len(parts), count), part.dtype)
@@ -186,7 +188,7 @@ class _Writer:
         return made
 
     def _values(self) -> Any:
-        """Write how the values come on the chip: keys on partitions, tile after tile."""
+        """Load the values as [key, tile of keys, column]; return their tile in SBUF."""
         writer, part = self.writer, self.found.v
         tiles = math.ceil(self.keys / PARTITIONS)
         rows = min(PARTITIONS, self.keys)
@@ -213,7 +215,7 @@ class _Writer:
         return made
 
     def _rows(self) -> None:
-        """Write what depends on keys alone, such as a mask of them: once for every partition."""
+        """Load the operands that do not depend on queries, such as a mask of keys."""
         for load in self.found.others:
             if uses(load, self.pattern.query.var):
                 continue
@@ -221,7 +223,7 @@ class _Writer:
             self.rows[str(load)] = self._other(load, rows, Tile(0, rows))
 
     def _other(self, load: Any, rows: int, tile: Tile) -> Any:
-        """Write how an operand of the weights comes on the chip, for a tile of queries."""
+        """Load an operand of the weights for a tile of queries; return its tile in SBUF."""
         along = uses(load, self.pattern.key.var)
         count = self.keys if along else 1
         made = self.writer.tile(
@@ -300,7 +302,7 @@ class _Writer:
     def _total(self, own: Rows) -> None:
         """Write the sums of the shares."""
         writer, highest = self.writer, own.highest
-        # What is computed is summed, before it is rounded.
+        # The shares are summed before they are rounded.
         spans = {"q": Span(own.tile.rows, "P"), "key": Span(own.keys, summed=True)}
         with writer.block("sums", spans) as at:
             with T.init():
@@ -346,7 +348,7 @@ class _Writer:
         return Range.from_min_extent(self.writer.number(start), self.writer.number(count))
 
     def _scores(self, q: Any, own: Rows, first: int, count: int) -> None:
-        """Write the product of queries and some keys, and the weights of that."""
+        """Write the products of queries with some keys, and the weights made of these scores."""
         writer, rows = self.writer, own.tile.rows
         scores = writer.tile("scores", (rows, count), "float32", "trn.psum")
         parts = _cut(self.depth, PARTITIONS)
@@ -400,7 +402,7 @@ class _Writer:
         return substitute(replace_nodes(expr, TensorLoad, load), table)
 
     def _highest(self, own: Rows) -> Any:
-        """Write the maximum of the weights, among them those of keys that are left out."""
+        """Write the maximum of the weights, that of left out keys included."""
         writer, rows, keys = self.writer, own.tile.rows, own.keys
         highest = writer.tile("highest", (rows,), "float32")
         start = self.pattern.lowest if own.rest is None else T.max(self.pattern.lowest, own.rest)

@@ -31,7 +31,6 @@ def once(func: tirx.PrimFunc, block: str, loop: int) -> tirx.PrimFunc:
 
     Parameters
     ----------
-    func : tvm.tirx.PrimFunc
     block : str
         Its name; it does not depend on the loop.
     loop : int

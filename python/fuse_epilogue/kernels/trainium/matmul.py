@@ -35,7 +35,7 @@ _NO_PRODUCT = (
     "it is not one product of matrices, or a batch of them with rows that are contiguous, "
     "summed in float32"
 )
-#: So many products are predicted for each tiling; of more, only for the first ones.
+#: Products up to which each tiling is predicted; of more, only the first tilings are.
 FEW_PRODUCTS = 256
 
 
@@ -170,7 +170,6 @@ def write(sch: s_tir.Schedule, product: Product, alone: bool = False, by_dma: bo
     ----------
     sch : tvm.s_tir.Schedule
         As that of `product`; or, if it is `alone`, one that has its block and others.
-    product : Product
     alone : bool
         Whether the other blocks stay as they are.
     by_dma : bool

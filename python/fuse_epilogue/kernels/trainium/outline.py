@@ -18,7 +18,6 @@ def part_of(func: tirx.PrimFunc, block: str) -> tirx.PrimFunc | None:
 
     Parameters
     ----------
-    func : tvm.tirx.PrimFunc
     block : str
         Its name.
 
@@ -103,7 +102,6 @@ def put_back(func: tirx.PrimFunc, part: tirx.PrimFunc, written: tirx.PrimFunc) -
 
     Parameters
     ----------
-    func : tvm.tirx.PrimFunc
     part : tvm.tirx.PrimFunc
         Result of :func:`part_of`, or `func` itself.
     written : tvm.tirx.PrimFunc

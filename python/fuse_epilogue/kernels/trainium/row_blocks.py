@@ -95,7 +95,6 @@ class RowWriter:
 
     Parameters
     ----------
-    rows : Rows
     prefix : str
         Prefix of their names, but for "reduced".
     """

@@ -263,7 +263,6 @@ def write(sch: s_tir.Schedule, rows: Rows, alone: bool = False) -> None:
     ----------
     sch : tvm.s_tir.Schedule
         As that of `rows`; or, if it is `alone`, one that has its block and others.
-    rows : Rows
     alone : bool
         Whether the other blocks stay as they are.
     """
@@ -281,7 +280,6 @@ def cut(sch: s_tir.Schedule, rows: Rows, width: int, alone: bool = False) -> Non
     ----------
     sch : tvm.s_tir.Schedule
         As `write` left it.
-    rows : Rows
     width : int
         Columns of a tile.
     alone : bool

@@ -304,7 +304,6 @@ def scheduled(found: Stages, engines: Sequence[str] = ()) -> s_tir.Schedule:
 
     Parameters
     ----------
-    found : Stages
     engines : Sequence[str]
         Engine of each stage; the usual one where it is empty, or for all if there are none.
     """

@@ -24,7 +24,6 @@ class Span:
 
     Attributes
     ----------
-    extent : int
     role : str
         Its mark: "P", "F", "lhs_F" or "rhs_F"; "" for a loop of the kernel.
     summed : bool

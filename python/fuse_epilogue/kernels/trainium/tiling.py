@@ -97,7 +97,6 @@ def write(
     ----------
     sch : tvm.s_tir.Schedule
         As that of `conv`; or, if it is `alone`, one that has its block and others.
-    conv : ChannelConv
     taps : tuple[int, int, int]
         `partitions`, `on_tensor` and `on_scalar` of :class:`Tiling`.
     alone : bool

@@ -101,7 +101,6 @@ def scheduled(func: tirx.PrimFunc, name: str, places: list[int]) -> s_tir.Schedu
 
     Parameters
     ----------
-    func : tvm.tirx.PrimFunc
     name : str
         Its block.
     places : list[int]

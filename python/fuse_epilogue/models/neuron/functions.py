@@ -48,7 +48,6 @@ class Piece:
 
     Attributes
     ----------
-    name : str
     func : tvm.tirx.PrimFunc
         Not scheduled; its results are its last parameters.
     kind : str
@@ -81,10 +80,8 @@ def pieces(
 
     Parameters
     ----------
-    name : str
     func : tvm.tirx.PrimFunc
         Not scheduled, with numbers for its sizes.
-    core : Machine
     finite, round_shares : bool
         As of :func:`fuse_epilogue.plan`.
 

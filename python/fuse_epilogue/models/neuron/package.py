@@ -227,7 +227,6 @@ def package_of(
     ----------
     mod : tvm.ir.IRModule
         As :func:`.importing.import_model` returns it.
-    core : Machine
     finite : bool
         Whether all inputs, weights and intermediates are finite.
     round_shares : bool

@@ -39,8 +39,6 @@ class _Sums:
 
     Attributes
     ----------
-    sums : str
-    scale : numpy.ndarray or str
     low, high : float
         The bounds, which are not scaled.
     """

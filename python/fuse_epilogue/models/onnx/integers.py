@@ -195,7 +195,6 @@ class Integers(Writer):
 
         Parameters
         ----------
-        q : Quantised
         rank : int, optional
             Number of dimensions, if there are several zero points.
         """
@@ -229,10 +228,8 @@ class Integers(Writer):
         ----------
         scaled : numpy.ndarray or str
             Numbers of float32, already divided by the scale.
-        to : Quantised
         low, high : float
             Bounds of the integers, besides those of their type.
-        rank : int, optional
         """
         ends = np.iinfo(to.dtype)
         low, high = max(float(ends.min), low), min(float(ends.max), high)

@@ -44,7 +44,6 @@ def with_integers(nodes: Sequence[Any], facts: Facts, results: set[str]) -> list
     ----------
     nodes : Sequence[onnx.NodeProto]
         In an order in which values are made before they are read.
-    facts : Facts
     results : set[str]
         Names of the results of the graph. Nodes that no result depends on are left out.
 

@@ -28,7 +28,6 @@ def emit_gather(
 
     Parameters
     ----------
-    name : str
     table, places, result : tuple[int, ...]
         Shapes of the arrays.
     dtype : str

@@ -18,10 +18,8 @@ class Mask:
 
     Attributes
     ----------
-    value : Expression
     conditions : tuple[Linear, ...]
         Each is ``condition >= 0``.
-    otherwise : Number
     """
 
     value: Expression
@@ -36,7 +34,6 @@ def mask_of(store: Store, axes: list[Axis]) -> Mask | None:
 
     Parameters
     ----------
-    store : Store
     axes : list[Axis]
         Those that instructions cover.
     """

@@ -253,7 +253,7 @@ def _while(node: ast.While, scope: Scope) -> Statement:
     def run(frame: Frame) -> Any:
         while True:
             value = test(frame)
-            # Nobody knows how often data repeat it: it is walked once.
+            # How often it repeats depends on data: it is walked once.
             once = isinstance(value, Register) and value.value is None
             if not once and not truth(value):
                 return None

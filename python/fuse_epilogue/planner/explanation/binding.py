@@ -24,7 +24,6 @@ class Limit:
 
     Attributes
     ----------
-    constraint : Constraint
     used : int
         Amount that the plan uses, in the unit of the constraint.
     beyond : Candidate or None

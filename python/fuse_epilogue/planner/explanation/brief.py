@@ -27,7 +27,6 @@ def text(plan: PlanRecord, problem: Problem | None) -> str:
 
     Parameters
     ----------
-    plan : PlanRecord
     problem : Problem or None
         The problem of the plan. None: the limits that bind are left out.
     """

@@ -45,7 +45,6 @@ def text(plan: PlanRecord, problem: Problem | None) -> str:
 
     Parameters
     ----------
-    plan : PlanRecord
     problem : Problem or None
         The problem of the plan. None: everything that depends on the function is left out.
     """

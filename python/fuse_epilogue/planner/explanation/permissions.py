@@ -16,7 +16,6 @@ def lines(plan: PlanRecord, problem: Problem | None) -> Iterator[str]:
 
     Parameters
     ----------
-    plan : PlanRecord
     problem : Problem or None
         The problem of the plan; without it nothing is known.
     """

@@ -32,7 +32,6 @@ class Solved:
 
     Attributes
     ----------
-    size : int
     found : Found or None
         None where no point is feasible.
     """
@@ -55,7 +54,6 @@ def solve(problem: Problem, weights: Weights, here: Found) -> dict[str, list[Sol
     ----------
     problem : Problem
         Where it has an exact cost, nothing is solved: that takes too long.
-    weights : Weights
     here : Found
         The result for the problem as it is.
 

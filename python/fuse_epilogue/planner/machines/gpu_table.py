@@ -36,7 +36,6 @@ class Chip:
     ----------
     arch : str
         CUDA's name of its instructions, such as "sm_90".
-    multiprocessors : int
     threads, blocks : int
         Numbers that a multiprocessor has at a time, at most.
     shared : int
@@ -50,8 +49,6 @@ class Chip:
         conversions between types, and words of 4 bytes that are loaded or stored.
     l2_bytes : int
         Bytes of the second cache.
-    l2_bytes_per_clock : float
-    memory_bytes_per_s : float
     latency, shared_latency, l2_latency, memory_latency : float
         Clocks from an instruction to one that takes its result: arithmetic, and loads from each
         kind of memory.

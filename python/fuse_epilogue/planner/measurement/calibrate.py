@@ -54,10 +54,8 @@ class Sample:
 
     Attributes
     ----------
-    name : str
     terms : numpy.ndarray
         Terms of its cost; the last one negative: see :meth:`.cost.Terms.matrix`.
-    seconds : float
     """
 
     name: str

@@ -195,7 +195,6 @@ def differences(before: Profile | None, now: Profile) -> list[str]:
     ----------
     before : Profile or None
         None if there was no profile; everything is new then.
-    now : Profile
     """
     old = {} if before is None else _values(before)
     lines = []

@@ -38,7 +38,6 @@ class Remote:
 
     Parameters
     ----------
-    host : str
     port : int
         The tracker's.
     key : str

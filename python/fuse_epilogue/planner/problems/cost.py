@@ -118,7 +118,6 @@ def traffic_seconds(nest: Nest, machine: Cpu, cores: Any = 1.0) -> Any:
     ----------
     nest : Nest
         The loops that one core runs.
-    machine : Cpu
     cores : numpy.ndarray or float
         How many run such a nest.
     """

@@ -32,7 +32,6 @@ class Access:
 
     Attributes
     ----------
-    tensor : str
     dims : tuple[tuple[tuple[str, Array], ...], ...]
         The index of each dimension as a sum of loops times factors; the last one runs along memory.
     bytes : numpy.ndarray or int
@@ -66,7 +65,6 @@ class Nest:
     ----------
     loops : tuple[tuple[str, Array], ...]
         Name and number of trips, outermost first.
-    accesses : tuple[Access, ...]
 
     Example
     -------

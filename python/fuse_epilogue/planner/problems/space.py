@@ -24,7 +24,6 @@ class Variable:
 
     Attributes
     ----------
-    name : str
     choices : tuple[int, ...]
         The values that it may have, each once.
     unit : str
@@ -95,8 +94,6 @@ class Constraint:
 
     Attributes
     ----------
-    name : str
-    limit : int
     unit : str
         Name of the limit.
     used : Callable[[Points], numpy.ndarray]

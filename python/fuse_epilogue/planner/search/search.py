@@ -39,7 +39,6 @@ class Candidate:
 
     Attributes
     ----------
-    point : dict[str, int]
     cost : float
         Seconds.
     parts : dict[str, float]
@@ -116,7 +115,6 @@ def search(
 
     Parameters
     ----------
-    problem : Problem
     weights : Weights
         Weights of the machine.
     limit : int

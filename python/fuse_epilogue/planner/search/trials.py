@@ -53,7 +53,6 @@ def trials(
     ----------
     problem : Problem
         For a processor.
-    weights : Weights
     target : tvm.target.Target
         This machine.
     count : int

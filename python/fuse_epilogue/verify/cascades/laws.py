@@ -57,7 +57,6 @@ def check_stage(
 
     Parameters
     ----------
-    field : Field
     stages : mapping of int to Stage
         Those up to this one.
     number : int

@@ -406,7 +406,7 @@ class ExpressionWriter:
 
 
 def without_round_trips(expr: Any) -> Any:
-    """Return an expression without numbers whose bits are taken for another type, and back.
+    """Return an expression in which no number is reinterpreted as another type and back.
 
     Parameters
     ----------
@@ -432,7 +432,7 @@ def without_round_trips(expr: Any) -> Any:
 
 
 def _reinterpreted(expr: Any) -> Any:
-    """Return the number of which another type takes the bits; None for any other expression."""
+    """Return the operand of a reinterpretation of bits; None for any other expression."""
     is_call = isinstance(expr, Call) and str(getattr(expr.op, "name", "")) == "tirx.reinterpret"
     return expr.args[0] if is_call else None
 

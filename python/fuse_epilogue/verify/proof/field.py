@@ -127,7 +127,7 @@ class Field:
         for one, other in itertools.permutations(self._equalities[self.atoms.index(atom)]):
             monomial = next(iter(one.above), ())
             if len(one.above) == 1 and len(monomial) == 1 and monomial[0][1] == 1:
-                # A number of times an atom is the other one.
+                # factor * atom == other, so the atom may be replaced by other / factor.
                 by = {monomial[0][0]: self.div(other, self.literal(one.above[monomial]))}
                 if one.below == _ONE and self.equal(
                     *(self._with_atoms(part, by) for part in (a, b))
@@ -364,7 +364,7 @@ class Field:
     def is_made_of(self, a: Ratio, ops: Collection[Hashable]) -> bool:
         """Whether a number is a constant, or a polynomial in atoms without operands of these names.
 
-        Maxima and minima of such numbers are some, too.
+        Maxima and minima of such numbers count as such, too.
         """
         if a.below != _ONE:
             return False

@@ -40,7 +40,6 @@ def schedule(program: Program, target: Target, threads: int = 1) -> Scheduled | 
 
     Parameters
     ----------
-    program : Program
     target : tvm.target.Target
         Target of kind "llvm".
     threads : int

@@ -26,7 +26,6 @@ class Causal:
 
     Attributes
     ----------
-    offset : int
     hidden : Expr
         Weight of a hidden key in the maximum.
     """
@@ -103,7 +102,6 @@ def greatest_exponent(
         Returns an element of float32 by key and column.
     keys, columns : int
         Columns are a multiple of `lanes`.
-    lanes : int
 
     Returns
     -------

@@ -46,7 +46,6 @@ class FewQueries:
 
     Parameters
     ----------
-    found : Attention
     threads : int
         Number of threads that the loop over heads is made for.
     """

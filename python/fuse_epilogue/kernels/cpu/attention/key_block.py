@@ -27,7 +27,6 @@ class Block:
 
     Attributes
     ----------
-    size : Queries
     queries, scores, result, highest, total, change : tvm.tirx.Buffer
         Packed queries [depth][query], scores [key][query], result [query][column], and by query
         the maximum, the sum and the factor by which both were rescaled last.
@@ -65,13 +64,7 @@ def is_share_of_maximum(found: Attention) -> bool:
 
 
 class KeyBlock:
-    """Writes the loops over a block of keys.
-
-    Parameters
-    ----------
-    found : Attention
-    tiling : Tiling
-    """
+    """Writes the loops over a block of keys."""
 
     def __init__(self, found: Attention, tiling: Tiling) -> None:
         self.found, self.tiling = found, tiling

@@ -85,7 +85,6 @@ class Sizes:
 
     Attributes
     ----------
-    queries, keys, depth, columns : int
     lanes : int
         Elements of a vector, of which `columns` are a multiple.
     registers : int
@@ -106,8 +105,6 @@ class Tiling:
 
     Attributes
     ----------
-    sizes : Sizes
-    queries : tuple[Queries, ...]
     keys : int
         Keys of a block; the last one may have fewer.
     """
@@ -128,7 +125,6 @@ def choose(sizes: Sizes, skips: bool) -> Tiling:
 
     Parameters
     ----------
-    sizes : Sizes
     skips : bool
         Whether blocks of keys are skipped; then there are more than `SKIPPED_KEYS` keys.
     """

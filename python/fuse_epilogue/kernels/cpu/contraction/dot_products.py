@@ -23,7 +23,6 @@ class Instruction:
 
     Attributes
     ----------
-    name : str
     factors : tuple[str, str]
         Types of the values of the first word and of the second.
     adds : bool
@@ -120,12 +119,10 @@ def add_dot_products(
 
     Parameters
     ----------
-    instruction : Instruction
     sums : tuple
         Buffer of 32 bits, and where the first sum is in it.
     first, second : Expr
         Vectors of words.
-    lanes : int
     """
     buffer, place = sums
     dtype = f"int{WORD}x{lanes}"

@@ -92,7 +92,7 @@ class Cost(NamedTuple):
     copying : float
         Cycles of padded or converted copies of an operand.
     moving : float
-        Cycles in which operands and results are moved meanwhile.
+        Cycles of moving operands and results, most of which overlap with the others.
     """
 
     products: float = 0.0
@@ -102,7 +102,7 @@ class Cost(NamedTuple):
 
     @property
     def cycles(self) -> float:
-        """Cycles of all that."""
+        """Cycles of all four together."""
         return together(self.products + self.packing + self.copying, self.moving)
 
 
@@ -161,8 +161,6 @@ def choose(contraction: Contraction, machine: Machine, constants: tuple[bool, bo
 
     Parameters
     ----------
-    contraction : Contraction
-    machine : Machine
     constants : tuple[bool, bool]
         Whether each operand is constant at every call.
     """
@@ -220,8 +218,6 @@ def plans_of(
 
     Parameters
     ----------
-    contraction : Contraction
-    machine : Machine
     constant : tuple[bool, bool]
         Whether `a` and `b` are constant at every call.
     words : Words, optional
@@ -327,7 +323,6 @@ def loop_cycles(plan: Plan, far: bool = False) -> float:
 
     Parameters
     ----------
-    plan : Plan
     far : bool
         Whether each panel comes from far away while the loops wait for it.
     """
@@ -384,7 +379,7 @@ def _tile_cycles(plan: Plan, group: Group, wide: int) -> tuple[float, float]:
 
 
 def _share_inside(plan: Plan, group: Group) -> float:
-    """Return the share of the products of a tile that are not left out, about."""
+    """Return about which share of the products of a tile is computed: others are left out."""
     contraction, extents = plan.contraction, plan.contraction.extents
     outer = [bound for bound in contraction.a.bounds if bound.axis not in plan.rows]
     share = math.prod(
@@ -416,7 +411,7 @@ def _cost(plan: Plan, constant: tuple[bool, bool]) -> Cost:
     )
     times = 2 if several_panels and rows_bytes >= NEAR_BYTES else 1
     result_bytes = 4 * math.prod(axis.extent for axis in contraction.axes)
-    # Of windows that overlap, only what is new comes from elsewhere.
+    # Windows that overlap share elements, which are moved once.
     b_bytes = 4 * size if plan.packing != "none" else min(4 * size, contraction.b.bytes)
     moved = (times * rows_bytes, b_bytes)
     far = sum(size for size, each in zip(moved, constant, strict=True) if each)
@@ -425,7 +420,7 @@ def _cost(plan: Plan, constant: tuple[bool, bool]) -> Cost:
 
 
 def _b_elements(contraction: Contraction) -> int:
-    """Return the elements that the vector operand has where no two of its windows overlap."""
+    """Return the number of elements of the vector operand, as if its windows did not overlap."""
     extents = contraction.extents
     return math.prod(extent for p, extent in enumerate(extents) if contraction.b.has(p))
 

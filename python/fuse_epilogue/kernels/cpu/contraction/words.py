@@ -44,7 +44,6 @@ class Dimension:
         Elements of the source.
     places : tuple[int, ...]
         The axes: one, or those of a window.
-    extent : int
     """
 
     step: int
@@ -60,7 +59,6 @@ class Words:
     ----------
     original : Contraction
         As it was read: the axis has all of its values.
-    instruction : Instruction
     rows_first : bool
         Whether the rows' operand is the first factor of the instruction.
     shift : int

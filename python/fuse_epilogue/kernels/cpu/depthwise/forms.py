@@ -1,7 +1,7 @@
 """The forms in which a depthwise convolution is written for LLVM.
 
-Whoever chooses, the rule in :mod:`.rule` or the planner, names a form here, and has it written
-here: there is one way from a form to its code.
+The rule in :mod:`.rule` and the planner choose a form, and both have it written here: there is one
+way from a form to its code.
 """
 
 from __future__ import annotations

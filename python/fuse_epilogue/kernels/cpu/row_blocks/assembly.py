@@ -35,7 +35,6 @@ def joined(
 
     Parameters
     ----------
-    axes : RowAxes
     kernels : Mapping[int, tvm.tirx.PrimFunc]
         By their number of rows, that for one row among them. The parameters are those of
         ``axes.function(rows)``; those that are packed are packed alike.

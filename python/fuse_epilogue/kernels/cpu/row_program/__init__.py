@@ -137,7 +137,6 @@ def predicted_s(group: Group, stored: frozenset[int], bits: int) -> float:
 
     Parameters
     ----------
-    group : Group
     stored : frozenset[int]
         Buffers that are stored whole; others that it computes stay near.
     bits : int

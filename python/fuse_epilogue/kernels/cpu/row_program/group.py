@@ -32,9 +32,6 @@ class _Part:
 
     Attributes
     ----------
-    lanes : Lanes or None
-    blocks : Axis
-    writers : list[PassWriter]
     buffers : list[tvm.tirx.Buffer]
         Buffers that they keep for a block.
     """
@@ -68,7 +65,6 @@ class GroupKernel:
         With a reduction.
     stored : frozenset[int]
         Buffers that are stored whole.
-    views : FlatViews
     bits : int
         Lanes of a vector.
     threads : int
@@ -150,7 +146,6 @@ class GroupKernel:
 
         Parameters
         ----------
-        begin, end : int
         most : int
             Number of elements of a vector.
         """

@@ -48,7 +48,6 @@ class Pass:
         Axes within the row of a reduction's result: loops around everything else.
     domain : list[Axis]
         Axes of the elements, innermost last; empty for one element.
-    works : list[Work]
     computed : list[RowStage]
         The stages as they were read.
     in_place : bool

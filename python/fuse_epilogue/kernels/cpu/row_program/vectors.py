@@ -47,7 +47,6 @@ class PassWriter:
 
     Parameters
     ----------
-    one : Pass
     lanes : int
         Number of elements of a vector, a power of two.
     rows : Lanes, optional

@@ -55,7 +55,6 @@ def in_channels(
     ----------
     func : tvm.tirx.PrimFunc
         The function with the convolution and nothing else.
-    fused : FusedConv
     channels : tvm.tirx.IterVar
         From :func:`find_channels`.
     tile : int, optional

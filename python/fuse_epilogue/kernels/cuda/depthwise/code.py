@@ -86,8 +86,6 @@ def computed(
 
     Parameters
     ----------
-    fused : FusedConv
-    lanes : int
     sums, out : tvm.tirx.Buffer
         Buffers of a thread: the accumulators, and the result.
     x : Callable

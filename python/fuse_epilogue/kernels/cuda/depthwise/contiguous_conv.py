@@ -130,7 +130,6 @@ def in_rows(
     ----------
     func : tvm.tirx.PrimFunc
         The function with the convolution and nothing else.
-    fused : FusedConv
     rows : Rows
         From :func:`find_rows`.
     vectors : int, optional

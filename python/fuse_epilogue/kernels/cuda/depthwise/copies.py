@@ -46,12 +46,11 @@ def has_copies(arch: str) -> bool:
 def in_copies(func: PrimFunc, name: str) -> PrimFunc:
     """Return a function in which a block's innermost loop is one copy that no thread waits for.
 
-    Whoever reads what is copied must wait for it: TVM's software pipeline makes that of a loop with
+    Readers of the copies must wait for them: TVM's software pipeline makes that of a loop with
     ``software_pipeline_async_stages``. By itself, the function computes something else.
 
     Parameters
     ----------
-    func : tvm.tirx.PrimFunc
     name : str
         Loop of a block that copies an element from global to shared memory. Its innermost loop has
         the elements of one copy, side by side in both, from a multiple of as many on.

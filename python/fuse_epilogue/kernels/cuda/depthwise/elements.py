@@ -23,7 +23,6 @@ def in_elements(func: tirx.PrimFunc, fused: FusedConv, most: int = THREADS) -> t
     ----------
     func : tvm.tirx.PrimFunc
         The function with the convolution and nothing else.
-    fused : FusedConv
     most : int
         Threads of a block, at most.
     """

@@ -62,7 +62,6 @@ def bind_elements(sch: s_tir.Schedule, block: Any, most: int = THREADS) -> None:
 
     Parameters
     ----------
-    sch : tvm.s_tir.Schedule
     block : SBlockRV
         In a loop for each of its axes, none of which is bound.
     most : int

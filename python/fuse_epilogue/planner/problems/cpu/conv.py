@@ -27,10 +27,6 @@ from .conv_problem import ELEMENTS, NAMES, ROWS, TILES, ConvProblem, Way, follow
 def find_conv(request: Request) -> ConvProblem | None:
     """Return the depthwise convolution that a function is, None if it is something else.
 
-    Parameters
-    ----------
-    request : Request
-
     Raises
     ------
     ValueError

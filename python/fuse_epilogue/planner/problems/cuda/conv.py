@@ -194,10 +194,6 @@ class CudaConv(Conv[Gpu]):
 def find_conv(request: Request) -> CudaConv | None:
     """Return the depthwise convolution that a function is, None if it is something else.
 
-    Parameters
-    ----------
-    request : Request
-
     Raises
     ------
     ValueError

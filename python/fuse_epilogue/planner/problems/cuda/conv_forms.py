@@ -28,7 +28,6 @@ class Form:
 
     Attributes
     ----------
-    form, parts : int
     lanes : int
         Elements of a vector.
     threads : int

@@ -139,7 +139,6 @@ def terms(gpu: Gpu, kernels: Sequence[tuple[Array, Kernel]], size: int) -> Terms
 
     Parameters
     ----------
-    gpu : Gpu
     kernels : Sequence[tuple[Array, Kernel]]
         Each with whether points have it.
     size : int

@@ -184,10 +184,6 @@ class CudaProduct(Product[Gpu]):
 def find_product(request: Request) -> CudaProduct | None:
     """Return the product of matrices that a function is, None if it is something else.
 
-    Parameters
-    ----------
-    request : Request
-
     Raises
     ------
     ValueError

@@ -33,7 +33,6 @@ class TrainiumAttention(Predicted):
     ----------
     found : Found
         The match.
-    core : Machine
     round_shares : bool
         Whether shares may be rounded to the type of the values.
     """
@@ -176,10 +175,6 @@ class TrainiumAttention(Predicted):
 
 def find_attention(request: Request) -> TrainiumAttention | None:
     """Return attention as a problem, None if the function is something else.
-
-    Parameters
-    ----------
-    request : Request
 
     Raises
     ------

@@ -40,7 +40,6 @@ def in_flight(
 
     Parameters
     ----------
-    core : Machine
     tile, stays : Callable[[Points], numpy.ndarray]
         Bytes of a partition: of a tile of all that is loaded, computed and stored, and of what is
         there all the time.
@@ -77,7 +76,6 @@ def in_turns(points: Points, tiles: Any, seconds: Any) -> Any:
 
     Parameters
     ----------
-    points : Points
     tiles : numpy.ndarray
         How many there are.
     seconds : numpy.ndarray

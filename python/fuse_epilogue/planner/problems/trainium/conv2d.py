@@ -28,7 +28,6 @@ class TrainiumConv2d(Predicted):
     ----------
     found : Found
         The match.
-    core : Machine
     """
 
     found: Found
@@ -153,10 +152,6 @@ class TrainiumConv2d(Predicted):
 
 def find_conv2d(request: Request) -> TrainiumConv2d | None:
     """Return a 2-D convolution as a problem, None if the function is something else.
-
-    Parameters
-    ----------
-    request : Request
 
     Raises
     ------

@@ -398,10 +398,6 @@ def _powers(size: int) -> tuple[int, ...]:
 def find_product(request: Request) -> TrainiumProduct | None:
     """Return one product as a problem, None if the function is something else.
 
-    Parameters
-    ----------
-    request : Request
-
     Raises
     ------
     ValueError

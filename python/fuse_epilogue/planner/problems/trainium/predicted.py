@@ -176,7 +176,6 @@ def matched_problem(
 
     Parameters
     ----------
-    request : Request
     match : callable
         Returns the match of a function, or raises :class:`.rewrites.step.NotRewritten`.
     problem_of : callable

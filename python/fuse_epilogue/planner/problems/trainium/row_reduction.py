@@ -136,10 +136,6 @@ class TrainiumRows(OnTrainium):
 def find_rows(request: Request) -> TrainiumRows | None:
     """Return a reduction of rows as a problem, None if the function is something else.
 
-    Parameters
-    ----------
-    request : Request
-
     Raises
     ------
     ValueError

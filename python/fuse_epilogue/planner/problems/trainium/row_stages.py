@@ -41,10 +41,8 @@ class TrainiumRowStages(Predicted):
 
     Attributes
     ----------
-    function : tvm.tirx.PrimFunc
     stages : Stages
         The match.
-    core : Machine
     """
 
     function: tirx.PrimFunc
@@ -161,10 +159,6 @@ class TrainiumRowStages(Predicted):
 
 def find_row_stages(request: Request) -> TrainiumRowStages | None:
     """Return reductions of the same rows as a problem, None if the function is something else.
-
-    Parameters
-    ----------
-    request : Request
 
     Raises
     ------

@@ -76,7 +76,6 @@ def find_ways(request: Request, find: Callable[[tirx.PrimFunc, Prepare], Any]) -
 
     Parameters
     ----------
-    request : Request
     find : Callable
         Finder of a rule: from a function and what prepares it, returns its match or None, or raises
         ``ScheduleError`` where what follows cannot be fused.

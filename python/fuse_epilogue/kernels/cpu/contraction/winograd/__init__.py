@@ -32,8 +32,6 @@ def winograd_plans(
 
     Parameters
     ----------
-    program : Program
-    machine : Machine
     constants : frozenset[int]
         Indices of the parameters that are constants at every call.
     direct : float
@@ -48,13 +46,7 @@ def winograd_plans(
 
 
 def scheduled_winograd(plan: WinogradPlan, machine: Machine) -> Scheduled:
-    """Return the function of a plan.
-
-    Parameters
-    ----------
-    plan : WinogradPlan
-    machine : Machine
-    """
+    """Return the function of a plan."""
     layer, products = plan.layer, plan.products
     contraction = layer.contraction
     func = contraction.program.func

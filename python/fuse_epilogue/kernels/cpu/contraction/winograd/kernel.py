@@ -37,12 +37,10 @@ class WinogradKernel:
 
     Parameters
     ----------
-    plan : WinogradPlan
     views : FlatViews
         For the buffers.
     packed : Buffer
         The transformed and packed weights.
-    machine : Machine
     """
 
     def __init__(self, plan: WinogradPlan, views: FlatViews, packed: Any, machine: Machine) -> None:

@@ -44,7 +44,6 @@ class Layer:
     ----------
     contraction : Contraction
         With all axes as they are.
-    rows, columns : Dimension
     images, filters : int
         Places of the other axes of the result.
     channels : int
@@ -83,7 +82,6 @@ def read_layer(program: Program, constants: frozenset[int]) -> Layer | str:
 
     Parameters
     ----------
-    program : Program
     constants : frozenset[int]
         Indices of the parameters that are constants at every call.
 

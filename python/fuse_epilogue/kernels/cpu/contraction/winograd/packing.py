@@ -20,7 +20,6 @@ class WinogradPacker:
         As :attr:`.Transform.outputs`.
     start : int
         Element of the weights where they begin.
-    channels, filters : int
     factors : tuple[int, ...]
         Elements of the weights from one value of an axis to the next: rows and columns of a filter,
         channels, filters.

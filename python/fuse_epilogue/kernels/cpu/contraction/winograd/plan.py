@@ -37,11 +37,8 @@ class WinogradPlan:
 
     Attributes
     ----------
-    layer : Layer
-    transform : Transform
     tiles : int
         Tiles of a block.
-    blocks : int
     products : Plan
         Plan of the products of a block's tiles and the filters: matrices, tiles, filters.
     cycles : float
