@@ -21,6 +21,7 @@ from .graph.cleanup import FoldNoOps
 from .graph.narrow_products import NarrowProducts
 from .graph.pads import FoldPads
 from .graph.reshapes import SinkReshapes
+from .graph.rounding import RoundedQuantities
 from .graph.transposed_convolutions import TransposedConvolutions
 from .graph.transposes import SinkTransposes
 
@@ -42,6 +43,7 @@ def graph_passes(channels_last: bool = True) -> list[Any]:
         transform.DecomposeOpsForInference(),
         FoldNoOps(),
         BoolsAsNumbers(),
+        RoundedQuantities(),
         # Before constants are folded: a matrix that is broadcast to a batch is one matrix.
         SinkReshapes(),
         TransposedConvolutions(),

@@ -1,7 +1,7 @@
 """Passes on Relax that rewrite a model's graph of operators; `pipeline` puts them in order.
 
 rewriting.py                                    how a pass is written
-cleanup.py, pads.py, bools.py                   operators that change nothing, or little
+cleanup.py, pads.py, bools.py, rounding.py      operators that change nothing, or little
 channels_last.py, transposes.py                 layouts
 reshapes.py, unflattened.py                     products
 narrow_products.py, integer_convolutions.py     products and convolutions of integers

@@ -20,7 +20,7 @@ from tvm.ir import GenericConst, prim
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from .integer_convolutions import CONVOLUTIONS, bordered, unbordered
-from .rewriting import axes_of, bound_call, graph_pass, rewritten
+from .rewriting import bound_call, graph_pass, rewritten, with_arguments
 
 #: Types of factors for which kernels have instructions, the narrowest first.
 NARROW = ("int8", "uint8", "int16")
@@ -165,10 +165,10 @@ class _Rewriter(PyExprMutator):
         known = self._known(value)
         if known is not None:
             return _constant(known)
-        moved = bound_call(self, value, "relax.permute_dims")
+        moved = self._moved(value)
         if moved is not None:
             before = self._narrow(moved.args[0])
-            return None if before is None else self._permuted(before, moved)
+            return None if before is None else self._again(before, moved)
         bound = bound_call(self, value, "relax.astype")
         if bound is None:
             return None
@@ -178,12 +178,12 @@ class _Rewriter(PyExprMutator):
 
     def _without_zero_point(self, value: Any) -> tuple[Any, Any]:
         """Return a narrow value and what is subtracted from it, None if it is something else."""
-        moved = bound_call(self, value, "relax.permute_dims")
+        moved = self._moved(value)
         if moved is not None:
             narrow, zero = self._without_zero_point(moved.args[0])
             if narrow is None or not all(map(_is_one, zero.ty.shape)):
                 return None, None
-            return self._permuted(narrow, moved), zero
+            return self._again(narrow, moved), zero
         bound = bound_call(self, value, "relax.subtract")
         narrow = None if bound is None else self._narrow(bound.args[0])
         if narrow is None or not isinstance(bound.args[1].ty.shape, relax.ShapeExpr):
@@ -194,8 +194,14 @@ class _Rewriter(PyExprMutator):
         fits = rank >= 2 and len(sizes) <= rank and (not sizes or _is_one(sizes[-1]))
         return (narrow, zero) if fits else (None, None)
 
-    def _permuted(self, value: Any, moved: Any) -> Any:
-        return self.builder_.emit(relax.op.permute_dims(value, axes_of(moved)))
+    def _moved(self, value: Any) -> Any:
+        """Return the call that moves the elements of another value, None if there is none."""
+        calls = [bound_call(self, value, name) for name in ("relax.permute_dims", "relax.reshape")]
+        return next((call for call in calls if call is not None), None)
+
+    def _again(self, value: Any, moved: Any) -> Any:
+        """Return other elements moved in the same way."""
+        return self.builder_.emit(with_arguments(moved, [value, *moved.args[1:]]))
 
     def _known(self, value: Any) -> np.ndarray | None:
         """Return the integers of a constant, or of what casts and differences make of constants.

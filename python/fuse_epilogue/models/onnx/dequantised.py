@@ -7,10 +7,10 @@ becomes a sum of 32 bits, which is exact, and which is scaled and rounded once:
     s = MatMul(p - zero of p, q - zero of q)
     y = clip(round(s * (scale of p * scale of q / scale of y)) + zero of y)
 
-A bias that was quantised with the scale of the products is added to the sums. ReLU and Clip before
-QuantizeLinear become bounds of the integers. Where the product is not quantised again, its sums are
-scaled to float32. Operators that only move elements, or choose among them, are applied to the
-integers.
+A bias that was quantised with the scale of the products is added to the sums. ReLU before
+QuantizeLinear, or Clip to what the integers cover, is applied to what is rounded. Where the product
+is not quantised again, its sums are scaled to float32. Operators that only move elements, or choose
+among them, are applied to the integers.
 """
 
 from __future__ import annotations
@@ -106,15 +106,13 @@ class Dequantised:
         if not isinstance(to.value, str):
             return self._quantized_constant(node, to, write)
         sums = self._sums.get(source)
-        bounds = None if sums is None or to.axis is not None else _bounds(sums, to)
-        if sums is not None and bounds is not None:
-            floats = write.cast(sums.sums, "float32")
-            scaled = write.compute("Mul", floats, write.compute("Div", sums.scale, to.scale))
-            return write.finish(write.rounded(scaled, to, *bounds))
-        rank = self._read.rank(source)
-        if to.axis is not None and rank is None:
+        if sums is None or to.axis is not None or not _is_bounded_by(sums, to):
             return [node]
-        return write.finish(write.quantised(source, to, rank))
+        floats = write.cast(sums.sums, "float32")
+        steps = write.compute("Mul", floats, write.compute("Div", sums.scale, to.scale))
+        if sums.low == 0:
+            steps = write.add("Relu", write.name_of(steps))
+        return write.finish(write.rounded(steps, to))
 
     def _quantized_constant(self, node: Any, to: Quantised, write: Integers) -> list[Any]:
         """Quantise weights now, if their scales are constant."""
@@ -274,19 +272,17 @@ def _renamed(node: Any, inputs: Sequence[str], output: str) -> Any:
     return made
 
 
-def _bounds(sums: _Sums, to: Quantised) -> tuple[float, float] | None:
-    """Return bounds as integers, None if they are not known.
-
-    Rounding keeps the order of numbers, so that a bound may be rounded instead of what it bounds.
-    """
-    if sums.low == -math.inf and sums.high == math.inf:
-        return sums.low, sums.high
+def _is_bounded_by(sums: _Sums, to: Quantised) -> bool:
+    """Return whether bounds, other than a lower one of 0, are beyond those of the integers."""
+    if (sums.low in (0, -math.inf)) and sums.high == math.inf:
+        return True
     if isinstance(to.scale, str) or isinstance(to.zero, str):
-        return None
-    bounds = np.array([sums.low, sums.high], np.float32)
-    low, high = np.round(bounds / to.scale) + to.zero
+        return False
     ends = np.iinfo(to.dtype)
-    return float(np.clip(low, ends.min, ends.max)), float(np.clip(high, ends.min, ends.max))
+    bounds = np.array([sums.low, sums.high], np.float32)
+    # Rounding keeps the order of numbers.
+    low, high = np.round(bounds / to.scale) + to.zero
+    return bool((sums.low == 0 or low <= ends.min) and high >= ends.max)
 
 
 def _are_factors(node: Any, a: Quantised, b: Quantised) -> bool:

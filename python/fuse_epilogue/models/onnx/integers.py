@@ -6,7 +6,6 @@ An integer `q` is the number ``(q - zero) * scale``. A number `v` becomes the in
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -182,10 +181,13 @@ class Integers(Writer):
         return self.add(operator, self.name_of(a), self.name_of(b))
 
     def along(self, value: Value, axis: int | None, rank: int | None) -> Value:
-        """Return numbers for each place along an axis in the shape in which they broadcast."""
+        """Return numbers for each place along an axis in the shape in which they broadcast.
+
+        TVM's conversion of layouts knows only operands that have all dimensions.
+        """
         if axis is None or rank is None or (not isinstance(value, str) and value.ndim != 1):
             return value
-        shape = [-1, *[1] * (rank - 1 - axis)]
+        shape = [*[1] * axis, -1, *[1] * (rank - 1 - axis)]
         if not isinstance(value, str):
             return value.reshape(shape)
         return self.add("Reshape", value, self.constant(shape, np.int64))
@@ -209,34 +211,12 @@ class Integers(Writer):
         scale = self.along(q.scale, q.axis, rank)
         return self.compute("Mul", self.cast(self.widened(q, rank), "float32"), scale)
 
-    def quantised(self, value: Value, to: Quantised, rank: int | None = None) -> str:
-        """Return numbers of float32 as integers with a scale; `rank` as for :meth:`widened`."""
-        scaled = self.compute("Div", value, self.along(to.scale, to.axis, rank))
-        return self.rounded(scaled, to, rank=rank)
+    def quantised(self, value: Value, to: Quantised) -> str:
+        """Return numbers of float32 as integers with a scale."""
+        inputs = [self.name_of(each) for each in (value, to.scale, to.zero)]
+        axis = {} if to.axis is None else {"axis": to.axis}
+        return self.add("QuantizeLinear", *inputs, **axis)
 
-    def rounded(
-        self,
-        scaled: Value,
-        to: Quantised,
-        low: float = -math.inf,
-        high: float = math.inf,
-        rank: int | None = None,
-    ) -> str:
-        """Return numbers as integers, of which they are multiples of the scale.
-
-        Parameters
-        ----------
-        scaled : numpy.ndarray or str
-            Numbers of float32, already divided by the scale.
-        low, high : float
-            Bounds of the integers, besides those of their type.
-        """
-        ends = np.iinfo(to.dtype)
-        low, high = max(float(ends.min), low), min(float(ends.max), high)
-        result = self.add("Round", self.name_of(scaled))
-        if not to.is_zero():
-            zero = self.along(self.cast(to.zero, "float32"), to.axis, rank)
-            result = self.add("Add", result, self.name_of(zero))
-        result = self.add("Max", result, self.constant(low, np.float32))
-        result = self.add("Min", result, self.constant(high, np.float32))
-        return self.name_of(self.cast(result, to.dtype))
+    def rounded(self, steps: Value, to: Quantised) -> str:
+        """Return numbers of float32, which were divided by the scale, as integers."""
+        return self.quantised(steps, replace(to, scale=np.ones((), np.float32)))

@@ -7,6 +7,7 @@ ones, and clipped once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -191,17 +192,17 @@ def _dynamic(node: Any, read: Reader) -> list[Any]:
     """Write DynamicQuantizeLinear; an input of zeros has the scale 1, as in ONNX Runtime."""
     outputs = [*node.output, "", ""][:3]
     write = Integers(next(name for name in outputs if name))
-    x, zero = node.input[0], write.constant(0, np.float32)
-    high = write.add("Max", write.add("ReduceMax", x, keepdims=0), zero)
-    low = write.add("Min", write.add("ReduceMin", x, keepdims=0), zero)
-    width = write.add("Sub", high, low)
+    x = node.input[0]
+    # Of two operands, TVM's importer makes an array to take the maximum or the minimum of.
+    above = write.add("Relu", write.add("ReduceMax", x, keepdims=0))
+    below = write.add("Relu", write.add("Neg", write.add("ReduceMin", x, keepdims=0)))
+    width = write.add("Add", above, below)
     step = write.add("Div", width, write.constant(255, np.float32))
-    is_point = write.add("Equal", width, zero)
+    is_point = write.add("Equal", width, write.constant(0, np.float32))
     scale = write.add("Where", is_point, write.constant(1, np.float32), step)
-    place = write.add("Sub", zero, write.add("Div", low, scale))
-    nothing = np.zeros((), np.uint8)
-    point = write.rounded(place, Quantised(x, scale, nothing, "uint8"))
-    result = write.quantised(x, Quantised(x, scale, point, "uint8"))
+    to = Quantised(x, scale, np.zeros((), np.uint8), "uint8")
+    point = write.rounded(write.add("Div", below, scale), to)
+    result = write.quantised(x, replace(to, zero=point))
     for name, value in zip(outputs, (result, scale, point), strict=True):
         if name:
             write.finish(value, name)
