@@ -1,5 +1,7 @@
 #include "analysis/guarded.h"
 
+#include <utility>
+
 #include "analysis/defined.h"
 #include "analysis/refusal.h"
 #include "ir/calls.h"
@@ -11,6 +13,74 @@ using namespace ir;  // NOLINT(build/namespaces)
 
 namespace {
 
+// The variables that an expression is about, and the buffers that it loads from.
+class SubjectFinder : public StmtExprVisitor {
+ public:
+  VarSet found;
+
+ protected:
+  using StmtExprVisitor::VisitExpr_;
+  void VisitExpr_(const Var& op) override { found.insert(op.get()); }
+  void VisitExpr_(const TensorLoad& op) override { found.insert(op.source().get()); }
+};
+
+VarSet SubjectsOf(const Expr& expr) {
+  SubjectFinder finder;
+  finder(expr);
+  return std::move(finder.found);
+}
+
+// Looks for an index or a divisor that is bounded by an operation, or for a guard, which TVM's
+// simplifier leaves out under a condition that says the same: of p[min(v, 4)] and p[v % 5] it makes
+// p[v] where v < 5.
+class RepeatFinder : public StmtExprVisitor {
+ public:
+  explicit RepeatFinder(const Expr& condition) : subjects_(SubjectsOf(condition)) {}
+  bool found = false;
+
+ protected:
+  using StmtExprVisitor::VisitExpr_;
+  void VisitExpr_(const TensorLoad& op) override { Decisive(op); }
+  void VisitExpr_(const Call& op) override { Look(op); }
+  void VisitOther(const Node& op) override { Look(op); }
+
+ private:
+  void Look(const Node& op) {
+    NodeKind kind = op.kind();
+    if (auto choice = ChoiceOf(Expr(op))) {
+      found = found || Repeats(choice->condition);
+    } else if (kind == NodeKind::kDiv || kind == NodeKind::kFloorDiv || IsRemainder(kind)) {
+      Decisive(op);
+      return;
+    } else if (decisive_ && (kind == NodeKind::kMax || kind == NodeKind::kMin)) {
+      found = found || Repeats(Expr(op));
+    }
+    VisitChildren(op);
+  }
+
+  // What decides whether a load or a division is defined.
+  void Decisive(const Node& op) {
+    if (decisive_ && IsRemainder(op.kind())) found = found || Repeats(Expr(op));
+    bool outer = std::exchange(decisive_, true);
+    VisitChildren(op);
+    decisive_ = outer;
+  }
+
+  static bool IsRemainder(NodeKind kind) {
+    return kind == NodeKind::kMod || kind == NodeKind::kFloorMod;
+  }
+
+  bool Repeats(const Expr& bound) const {
+    for (VarKey subject : SubjectsOf(bound)) {
+      if (subjects_.count(subject) > 0) return true;
+    }
+    return false;
+  }
+
+  VarSet subjects_;
+  bool decisive_ = false;
+};
+
 class LazyChoices : public StmtExprMutator {
  public:
   LazyChoices(const std::vector<Axis>& axes, const std::vector<Expr>& assumptions)
@@ -20,13 +90,15 @@ class LazyChoices : public StmtExprMutator {
   ffi::Any VisitOther(const Node& op) override {
     ffi::Any rewritten = MutateChildren(op);
     if (auto select = As<Select>(rewritten)) {
-      if (!MayFault(select->true_value()) && !MayFault(select->false_value())) return rewritten;
+      Expr condition = select->condition();
+      if (!MayFault(select->true_value(), condition) && !MayFault(select->false_value(), condition))
+        return rewritten;
       return IfThenElse(select->condition(), select->true_value(), select->false_value());
     }
     bool conjunction = op.kind() == NodeKind::kAnd;
     if (!conjunction && op.kind() != NodeKind::kOr) return rewritten;
     auto [a, b] = *Operands(rewritten.cast<Expr>());
-    if (!MayFault(b)) return rewritten;
+    if (!MayFault(b, a)) return rewritten;
     return conjunction ? IfThenElse(a, b, MakeInt(0, b)) : IfThenElse(a, MakeInt(1, b), b);
   }
 
@@ -35,7 +107,13 @@ class LazyChoices : public StmtExprMutator {
     return CallGlobal(Fn::IfThenElse, condition, yes, no, nullptr);
   }
 
-  bool MayFault(const Expr& expr) const { return FindFault(expr, axes_, assumptions_).has_value(); }
+  // Whether it may fault where a condition does not hold, whatever TVM simplifies under it.
+  bool MayFault(const Expr& expr, const Expr& condition) const {
+    if (FindFault(expr, axes_, assumptions_)) return true;
+    RepeatFinder finder(condition);
+    finder(expr);
+    return finder.found;
+  }
 
   const std::vector<Axis>& axes_;
   const std::vector<Expr>& assumptions_;

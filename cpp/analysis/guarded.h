@@ -26,7 +26,8 @@ bool IsAlwaysEvaluated(const ir::Expr& node, const ir::Expr& root);
  * both values are computed, for all lanes. `and` and `or` compute both operands on LLVM; a load
  * that nothing uses may be left out there, and need not be elsewhere. What moves into the loops of
  * a reduction may meet either. (An overflow, a shift or a cast in a value that is not selected
- * faults nowhere: those stay in vectors.)
+ * faults nowhere: those stay in vectors.) Bounds of indices and divisors, and guards, of which the
+ * condition says something prove nothing: TVM's simplifier leaves them out under it.
  */
 ir::Expr MakeChoicesLazy(const ir::Expr& expr, const std::vector<Axis>& axes,
                          const std::vector<ir::Expr>& assumptions);
