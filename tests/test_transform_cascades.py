@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 import tvm
 from tvm import relax, te, tirx, topi
@@ -103,6 +104,57 @@ def test_refused_programs_stay_as_they_are() -> None:
             assert after[case.name].same_as(functions[case.name])
 
 
+def decode(heads: int, keys: int) -> tirx.PrimFunc:
+    """Attention of one query, as Relax lowers it."""
+    q, k, v = (
+        relax.Var(name, relax.TensorType((1, rows, heads, 8), "float32"))
+        for name, rows in (("q", 1), ("k", keys), ("v", keys))
+    )
+    builder = relax.BlockBuilder()
+    with builder.function("main", [q, k, v]):
+        with builder.dataflow():
+            out = builder.emit_output(relax.op.nn.attention(q, k, v))
+        builder.emit_func_output(out)
+    mod = relax.transform.LegalizeOps()(builder.get())
+    (func,) = [each for each in mod.functions.values() if isinstance(each, tirx.PrimFunc)]
+    return func.with_attr("global_symbol", "main")
+
+
+@pytest.mark.parametrize(
+    ("heads", "keys", "threads", "parts"),
+    [(1, 100, 2, 5), (1, 96, 2, 2), (2, 67, 3, 2), (2, 100, 2, 1), (1, 28, 2, 1), (1, 100, 1, 1)],
+)
+def test_threads_that_were_idle_take_parts_of_the_keys(
+    heads: int, keys: int, threads: int, parts: int
+) -> None:
+    before = decode(heads, keys)
+    mod = FuseCascadedReductions(factor=4, threads=threads)(tvm.IRModule({"main": before}))
+    ((cascade,),) = [each.cascades for each in cascades_of(mod) or ()]
+    assert cascade.fused
+    assert ("T_batch_matmul_NT" in cascade.moved) == (keys % (4 * parts) == 0)
+    text = f"in blocks of 4 keys, in {parts} parts" if parts > 1 else "in blocks of 4 keys."
+    assert text in cascade.text
+    assert ("T.parallel" in str(mod["main"])) == (parts > 1)
+    rng = np.random.default_rng(keys)
+    arrays = [rng.standard_normal((1, rows, heads, 8)) for rows in (1, keys, keys)]
+    tensors = [tvm.runtime.tensor(each.astype("float32")) for each in arrays]
+    results = []
+    for func in (before, mod["main"]):
+        out = tvm.runtime.tensor(np.zeros((1, 1, heads, 8), "float32"))
+        tvm.compile(func, "llvm")["main"](*tensors, out)
+        results.append(out.numpy())
+    np.testing.assert_allclose(results[1], results[0], rtol=0, atol=1e-6)
+
+
+def test_what_is_refused_in_parts_is_fused_whole() -> None:
+    case = BY_NAME["gather_at_the_largest"]
+    mod = tvm.IRModule({"main": case.func()})
+    for threads in (1, 64):
+        done = FuseCascadedReductions("always", factor=1, threads=threads)(mod)
+        ((cascade,),) = [each.cascades for each in cascades_of(done) or ()]
+        assert cascade.fused
+
+
 def test_a_softmax_alone_keeps_its_passes() -> None:
     mod = tvm.IRModule({"main": softmax()})
     after = FuseCascadedReductions()(mod)
@@ -170,6 +222,8 @@ def test_a_damaged_report_is_named() -> None:
         ({"numerics": "fast"}, ValueError),
         ({"factor": 0}, ValueError),
         ({"factor": 2.0}, TypeError),
+        ({"threads": 0}, ValueError),
+        ({"threads": 2.0}, TypeError),
         ({"move_inputs": 1}, TypeError),
     ],
 )

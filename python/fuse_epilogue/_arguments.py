@@ -56,6 +56,29 @@ def flag(argument: str, value: Any) -> None:  # noqa: ANN401
         raise TypeError(f"{argument} must be True or False: {value!r}")
 
 
+def at_least_one(argument: str, value: object) -> int:
+    """Return a number if it is an int from 1.
+
+    Raises
+    ------
+    TypeError
+        The value is not an int.
+    ValueError
+        The value is less than 1.
+
+    Example
+    -------
+    >>> at_least_one("factor", 0)
+    Traceback (most recent call last):
+    ValueError: factor must be at least 1, not 0
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{argument} must be an int, not {type(value).__name__}")
+    if value < 1:
+        raise ValueError(f"{argument} must be at least 1, not {value}")
+    return value
+
+
 def prim_func(argument: str, value: Any) -> tirx.PrimFunc:  # noqa: ANN401
     """Return a function of TIR; of a schedule, the function that it works on.
 

@@ -10,7 +10,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
 from . import _core
-from ._arguments import Numerics
+from ._arguments import Numerics, at_least_one
 from ._log import logger
 from ._printed import Printed, as_line
 from .cascade_certificate import (
@@ -257,7 +257,7 @@ def check_factor(factor: int | None) -> int:
     ValueError
         `factor` is less than 1.
     """
-    return 0 if factor is None else _at_least_one("factor", factor)
+    return 0 if factor is None else at_least_one("factor", factor)
 
 
 def check_parts(parts: int | None) -> int:
@@ -270,15 +270,7 @@ def check_parts(parts: int | None) -> int:
     ValueError
         `parts` is less than 1.
     """
-    return 1 if parts is None else _at_least_one("parts", parts)
-
-
-def _at_least_one(name: str, number: object) -> int:
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise TypeError(f"{name} must be an int, not {type(number).__name__}")
-    if number < 1:
-        raise ValueError(f"{name} must be at least 1, not {number}")
-    return number
+    return 1 if parts is None else at_least_one("parts", parts)
 
 
 def _loop(loop: Any) -> Any:  # noqa: ANN401 - what the user passed

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import tvm
 from tvm import ir, tirx
-from tvm.ir import GlobalVar
+from tvm.ir import GlobalVar, prim
 from tvm.s_tir import Schedule
 
-from .._arguments import Numerics, check_numerics, flag, word
+from .._arguments import Numerics, at_least_one, check_numerics, flag, word
 from .._interrupts import is_interrupt
 from .._log import logger
 from .._printed import Printed
 from ..cascade import CascadeReport, analyze_cascade, check_factor
+from ..cascade_certificate import CascadeCertificate
 from .find import LEFT_ALONE, reductions_of
 from .move_inputs import move_inputs
 from .report import FAILED, NOT_CHOSEN, counted
 
 #: The module's attribute that holds the report, and that of each changed function with its part.
 MODULE_ATTR = "fuse_epilogue.cascades"
+#: Blocks of keys of a part at least: merging parts takes about as long as one block.
+BLOCKS_OF_PART = 4
 
 #: The words that ``policy`` may be.
 CascadePolicy: TypeAlias = Literal["products", "always", "never"]
@@ -170,13 +174,18 @@ class FuseCascadedReductions:
     move_inputs : bool
         Whether blocks whose results only the loop reads are computed in it, where that repeats no
         work.
+    threads : int
+        Number of threads. A cascade of fewer rows, such as attention of one query, is reduced in
+        parts of its keys, which run in parallel; their states are merged after it. A function in
+        which that was done is scheduled, for other passes.
 
     Raises
     ------
     TypeError
-        `policy` or `numerics` is not a str, `factor` is not an int, or `move_inputs` is not a bool.
+        `policy` or `numerics` is not a str, `factor` or `threads` is not an int, or `move_inputs`
+        is not a bool.
     ValueError
-        `policy` or `numerics` has an unknown value, or `factor` is less than 1.
+        `policy` or `numerics` has an unknown value, or `factor` or `threads` is less than 1.
 
     Example
     -------
@@ -201,16 +210,19 @@ class FuseCascadedReductions:
         numerics: Numerics = "reassociate",
         factor: int | None = None,
         move_inputs: bool = True,
+        threads: int = 1,
     ) -> None:
         """Check the options."""
         word("policy", policy, CASCADE_POLICIES)
         check_numerics(numerics)
         check_factor(factor)
         flag("move_inputs", move_inputs)
+        at_least_one("threads", threads)
         self.policy = policy
         self.numerics: Numerics = numerics
         self.factor = factor
         self.move_inputs = move_inputs
+        self.threads = threads
 
     if TYPE_CHECKING:
 
@@ -283,22 +295,35 @@ class FuseCascadedReductions:
         for name, block in todo:
             if any(name in stages for _, stages in found):
                 continue
-            report = analyze_cascade(sch, block, factor=self.factor, numerics=self.numerics)
+            report = self._analyzed(sch, block)
             if report.certificate is None:
                 _add_refused(found, report, name)
                 continue
             stages = tuple(stage.name for stage in report.certificate.stages)
             if self._chosen(report):
                 call: Any = sch.fuse_cascaded_reductions
-                call(block, factor=self.factor, numerics=self.numerics)
+                parts = report.certificate.parts
+                call(block, factor=self.factor, parts=parts, numerics=self.numerics)
             found.append((report, stages))
         # Inputs move last: TVM's analysis, and ours, are of plain loops.
         fused = {stage for report, stages in found if report.fusable for stage in stages}
         for report, stages in found:
             if report.fusable and self._chosen(report):
-                yield _outcome(report, stages, True, self._moved(sch, report))
+                moved = self._moved(sch, report)
+                _share_parts(sch, report)
+                yield _outcome(report, stages, True, moved)
             elif report.fusable or not _is_input(report, fused):
                 yield _outcome(report, stages, False)
+
+    def _analyzed(self, sch: Schedule, block: Any) -> CascadeReport:
+        """Return the report of a cascade: in parts of its keys, where threads were idle else."""
+        asked: Any = {"factor": self.factor, "numerics": self.numerics}
+        whole = analyze_cascade(sch, block, **asked)
+        parts = 1 if whole.certificate is None else _parts_for(whole.certificate, self.threads)
+        if parts == 1:
+            return whole
+        several = analyze_cascade(sch, block, parts=parts, **asked)
+        return whole if several.certificate is None else several
 
     def _moved(self, sch: Schedule, report: CascadeReport) -> tuple[str, ...]:
         assert report.certificate is not None
@@ -310,6 +335,33 @@ class FuseCascadedReductions:
         if self.policy == "products":
             return any(stage.axes for stage in report.certificate.stages)
         return self.policy == "always"
+
+
+def _parts_for(certificate: CascadeCertificate, threads: int) -> int:
+    """Return the number of parts of a cascade's keys: 1 if its rows are enough for all threads.
+
+    Parts of as many blocks come first, if more of them: inputs move only into those.
+    """
+    sizes = [*certificate.rows_extents, certificate.keys_extents[certificate.shared]]
+    if not all(isinstance(size, prim.IntImm) for size in sizes):
+        return 1
+    *rows, keys = map(int, sizes)
+    wanted = -(-threads // max(1, math.prod(rows)))
+    blocks = -(-keys // certificate.factor)
+    most = blocks // BLOCKS_OF_PART
+    if wanted == 1 or most < 2:
+        return 1
+    even = (parts for parts in range(wanted, most + 1) if blocks % parts == 0)
+    return next(even, min(wanted, most))
+
+
+def _share_parts(sch: Schedule, report: CascadeReport) -> None:
+    """Let the parts of a cascade run in parallel."""
+    assert report.certificate is not None
+    if report.certificate.parts > 1:
+        loops = sch.get_loops(sch.get_sblock(report.certificate.block))
+        count = len(report.certificate.rows) + 1
+        sch.parallel(sch.fuse(*loops[:count]))
 
 
 def _add_refused(
