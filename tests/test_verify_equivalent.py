@@ -1,78 +1,31 @@
-"""Equivalence of two functions: every accepted pair has a twin that differs in one thing."""
+"""Equivalence of two functions on data: each pair has a twin that differs in one thing."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-import tvm
 from tvm.script import tirx as T
 from tvm.tirx import PrimFunc
 
-import oracles
-from fuse_epilogue import verify, workloads
+from fuse_epilogue import workloads
 from fuse_epilogue.verify import (
     NotEquivalent,
-    UnsupportedError,
     equivalent,
-    prove,
 )
-from fuse_epilogue.verify import unknowns as unknowns_module
-from programs import ACCEPT, BY_NAME, Case
-
-M, K = 5, 4
-Build = Callable[..., PrimFunc]
-
-
-def rows(
-    term: Any,
-    *,
-    start: Any = lambda C, i, zero: zero,
-    finish: Any = lambda x, C, i: x,
-    combine: Any = lambda x, t: x + t,
-    acc: str = "float32",
-    out: str | None = None,
-) -> PrimFunc:
-    """A reduction of ``term(A[i, k], C[i])`` from `start`, and `finish` of every element."""
-    out = out or acc
-
-    @T.prim_func(s_tir=True)
-    def func(A: T.Buffer((M, K), acc), C: T.Buffer((M,), acc), D: T.Buffer((M,), out)):
-        temp = T.sblock_alloc_buffer((M,), acc)
-        for i in range(M):
-            for k in range(K):
-                with T.sblock("sum"):
-                    vi, vk = T.axis.remap("SR", [i, k])
-                    with T.init():
-                        temp[vi] = start(C, vi, T.cast(0, acc))
-                    temp[vi] = combine(temp[vi], term(A[vi, vk], C[vi]))
-            with T.sblock("finish"):
-                vi = T.axis.spatial(M, i)
-                D[vi] = finish(temp[vi], C, vi)
-
-    return func
-
-
-def plain(a: Any, c: Any) -> Any:
-    return a
-
-
-def f32(value: float) -> Any:
-    return T.float32(value)
-
-
-BIAS_LAST = rows(plain, finish=lambda x, C, i: x + C[i])
-BIAS_FIRST = rows(plain, start=lambda C, i, zero: C[i])
-SCALED_LAST = rows(plain, finish=lambda x, C, i: x * f32(3))
-SCALED_TERMS = rows(lambda a, c: a * f32(3))
-CLIPPED_LAST = rows(plain, combine=T.max, finish=lambda x, C, i: T.min(T.max(x, f32(-1)), f32(1)))
-CLIPPED_TERMS = rows(
-    lambda a, c: T.min(T.max(a, f32(-1)), f32(1)),
-    start=lambda C, i, zero: T.min(T.max(zero, f32(-1)), f32(1)),
-    combine=T.max,
+from rows_of_sums import (
+    BIAS_FIRST,
+    BIAS_LAST,
+    CLIPPED_LAST,
+    CLIPPED_TERMS,
+    SCALED_LAST,
+    SCALED_TERMS,
+    M,
+    f32,
+    plain,
+    rows,
 )
 
 # Two functions that compute the same up to the order of float operations, and a third one that does
@@ -310,287 +263,6 @@ def test_a_rounding_more_is_within_the_bound_and_an_error_is_not() -> None:
     # One rounding more, of the product with a number that is a power of two, is none.
     after = rows(plain, start=lambda C, i, zero: C[i] * f32(2) * f32(0.5))
     assert equivalent(BIAS_LAST, after).proved
-
-
-# ---------------------------------------------------------------------------------------------
-# The symbolic half
-# ---------------------------------------------------------------------------------------------
-
-
-def only_at(value: int, acc: str = "int32") -> PrimFunc:
-    """Wrong for one value of the accumulator only, which occurs in neither function."""
-    mask = 0x5A5A5A5
-
-    def finish(x: Any, C: Any, i: Any) -> Any:
-        hidden = T.bitwise_xor(x, T.IntImm(acc, mask))
-        wrong = hidden == T.IntImm(acc, value ^ mask)
-        return x + T.Select(wrong, T.IntImm(acc, 1), T.IntImm(acc, 0))
-
-    return rows(plain, finish=finish, acc=acc)
-
-
-def test_a_rare_difference_is_found_by_z3() -> None:
-    pytest.importorskip("z3")
-    before = rows(plain, acc="int32")
-    with pytest.raises(NotEquivalent, match="on symbolic data") as caught:
-        equivalent(before, only_at(123456789), compiled=False)
-    assert caught.value.before == 123456789
-
-
-def test_without_z3_normal_forms_still_prove(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("proof.prover", "unknowns"):
-        monkeypatch.setattr(f"fuse_epilogue.verify.{module}.has_z3", lambda: False)
-    assert equivalent(BIAS_LAST, BIAS_FIRST, compiled=False).proved
-    assert equivalent(CLIPPED_LAST, CLIPPED_TERMS, compiled=False).proved
-    report = equivalent(rows(plain, acc="int32"), only_at(123456789), compiled=False)
-    assert not report.proved
-    assert report.symbolic.status == "skipped"
-    assert "z3 is not installed" in report.symbolic.reason
-
-
-def test_what_z3_does_not_decide_is_unknown() -> None:
-    pytest.importorskip("z3")
-    # x * x >= 0 holds for numbers; to z3 a product of unknowns is an unknown.
-    before = rows(plain, finish=lambda x, C, i: T.max(C[i] * C[i], f32(0)))
-    after = rows(plain, finish=lambda x, C, i: C[i] * C[i])
-    report = equivalent(before, after, timeout=0.5)
-    assert report.symbolic.status == "unknown"
-    assert "element 0 of 'D'" in report.symbolic.reason
-    assert "unknown" in str(report)
-
-
-def test_a_narrowing_cast_is_not_dropped() -> None:
-    before = rows(plain, finish=lambda x, C, i: T.Cast("float32", T.Cast("float16", x)))
-    assert equivalent(before, before).proved
-    with pytest.raises((NotEquivalent, AssertionError)):
-        assert equivalent(before, rows(plain), timeout=0.5).proved
-
-
-def test_constant_extents_that_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unknowns_module, "_EFFORT", 10)
-    report = equivalent(BIAS_LAST, BIAS_FIRST, compiled=False)
-    assert report.symbolic.status == "skipped"
-    assert "too large" in report.symbolic.reason
-
-
-# ---------------------------------------------------------------------------------------------
-# Parameters, sizes, programs that are wrong themselves
-# ---------------------------------------------------------------------------------------------
-
-
-def doubled(extent: int, bias: float = 0) -> PrimFunc:
-    @T.prim_func(s_tir=True)
-    def func(a: T.handle, d: T.handle):
-        n = T.int32()
-        A = T.match_buffer(a, (n, 2), "float32")
-        D = T.match_buffer(d, (n,), "float32")
-        for i in range(n):
-            with T.sblock("double"):
-                vi = T.axis.spatial(n, i)
-                D[vi] = A[vi, 0] + A[vi, 1] + T.Select(vi >= extent, f32(bias), f32(0))
-
-    return func
-
-
-def test_symbolic_dimensions() -> None:
-    report = equivalent(doubled(0), doubled(1))
-    assert report.proved
-    assert report.sizes == {"n": 7}
-    assert len(report.symbolic.sizes) > 1
-    assert equivalent(doubled(0), doubled(1), sizes={"n": 3}).sizes == {"n": 3}
-    # Different from the sixth row on: only the size that is given shows it.
-    assert equivalent(doubled(0), doubled(5, 1), sizes={"n": 4}).data["exact"].elements
-    with pytest.raises(NotEquivalent, match=r"D\[5\]"):
-        equivalent(doubled(0), doubled(5, 1), sizes={"n": 6})
-
-
-def looked_up(default: int) -> PrimFunc:
-    @T.prim_func(s_tir=True)
-    def func(A: T.Buffer((4,), "int32"), I: T.Buffer((6,), "int32"), D: T.Buffer((6,), "int32")):
-        for i in range(6):
-            with T.sblock("look"):
-                vi = T.axis.spatial(6, i)
-                D[vi] = A[I[vi]] + default
-
-    return func
-
-
-def test_ranges_of_indices() -> None:
-    ranges = {"I": (0, 3)}
-    assert equivalent(looked_up(0), looked_up(0), ranges=ranges).proved
-    with pytest.raises(NotEquivalent):
-        equivalent(looked_up(0), looked_up(1), ranges=ranges)
-    # Without them, wild indices are left out and others are tried.
-    report = equivalent(looked_up(0), looked_up(0), compiled=False)
-    assert report.data and all(found.undefined and found.elements for found in report.data.values())
-    with pytest.raises(NotEquivalent):
-        equivalent(looked_up(0), looked_up(1), compiled=False)
-
-
-def partly(rows_written: int) -> PrimFunc:
-    @T.prim_func(s_tir=True)
-    def func(A: T.Buffer((M,), "float32"), D: T.Buffer((M,), "float32")):
-        temp = T.sblock_alloc_buffer((M,), "float32")
-        for i in range(rows_written):
-            with T.sblock("copy"):
-                vi = T.axis.spatial(M, i)
-                temp[vi] = A[vi]
-        for i in range(M):
-            with T.sblock("back"):
-                vi = T.axis.spatial(M, i)
-                D[vi] = temp[vi]
-
-    return func
-
-
-def test_unwritten_memory_after_is_a_difference_and_before_there_is_no_result() -> None:
-    assert equivalent(partly(M), partly(M)).proved
-    with pytest.raises(NotEquivalent, match="the function after: .*never written"):
-        equivalent(partly(M), partly(M - 1))
-    report = equivalent(partly(M - 1), partly(M - 1))
-    assert not report.proved
-    assert report.data and all(
-        found.undefined and not found.elements for found in report.data.values()
-    )
-    assert str(report).startswith("NOT PROVED equal, and nothing was compared on data (")
-    assert "undefined on" in str(report)
-    proved = str(equivalent(partly(M), partly(M)))
-    assert proved.startswith("proved equal") and "nothing" not in proved
-
-
-def test_elements_left_alone_must_be_left_alone() -> None:
-    def copied(count: int) -> PrimFunc:
-        @T.prim_func(s_tir=True)
-        def func(A: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")):
-            for i in range(count):
-                with T.sblock("copy"):
-                    vi = T.axis.spatial(M, i)
-                    D[vi] = A[vi]
-
-        return func
-
-    assert equivalent(copied(M - 1), copied(M - 1)).proved
-    with pytest.raises(NotEquivalent, match=rf"D\[{M - 1}\]"):
-        equivalent(copied(M), copied(M - 1))
-
-
-def copied_rows() -> PrimFunc:
-    @T.prim_func(s_tir=True)
-    def func(a: T.handle, d: T.handle):
-        n = T.int32()
-        A = T.match_buffer(a, (n,), "float32")
-        D = T.match_buffer(d, (n,), "float32")
-        for i in range(n):
-            with T.sblock("copy"):
-                vi = T.axis.spatial(n, i)
-                D[vi] = A[vi]
-
-    return func
-
-
-def test_parameters_must_be_the_same() -> None:
-    with pytest.raises(NotEquivalent, match="parameters differ"):
-        equivalent(rows(plain), rows(plain, acc="int32"))
-    with pytest.raises(ValueError, match="numerics"):
-        equivalent(BIAS_LAST, BIAS_LAST, numerics="fast")
-
-
-def test_a_proof_refuses_what_it_cannot_compare() -> None:
-    """It would take any word for "reassociate", and could prove what was not asked."""
-    with pytest.raises(ValueError, match="numerics must be .*exat"):
-        prove(BIAS_LAST, BIAS_FIRST, numerics="exat")
-    with pytest.raises(ValueError, match=r"A \(float32, 2 dimensions\).*A \(int32, 2 dim"):
-        prove(rows(plain), rows(plain, acc="int32"))
-    with pytest.raises(ValueError, match="symbolic dimension n, which"):
-        prove(partly(M), copied_rows())
-    with pytest.raises(ValueError, match=rf"A has the shape \(1,\) and \({M},\) at .*'n': 1"):
-        prove(copied_rows(), partly(M))
-
-
-@pytest.mark.parametrize("compares", [equivalent, prove])
-def test_what_is_no_function_is_named(compares: Callable[..., object]) -> None:
-    with pytest.raises(TypeError, match="^before must be a PrimFunc or a Schedule, not NoneType$"):
-        compares(None, BIAS_FIRST)
-    with pytest.raises(TypeError, match=r"^after must be .*, not IRModule: .*pass mod\[name\]$"):
-        compares(BIAS_LAST, tvm.IRModule({"main": BIAS_FIRST}))
-    with pytest.raises(TypeError, match="^numerics must be .*: None$"):
-        compares(BIAS_LAST, BIAS_FIRST, numerics=None)
-    with pytest.raises(ValueError, match="^sizes names 'm', which is not in the functions.*none$"):
-        compares(BIAS_LAST, BIAS_FIRST, sizes={"m": 3})
-
-
-def test_ranges_name_parameters() -> None:
-    with pytest.raises(ValueError, match="^ranges names 'index', which is not .* have 'A'"):
-        equivalent(BIAS_LAST, BIAS_FIRST, ranges={"index": (0, 3)})
-
-
-def test_a_schedule_is_compared_and_checked_as_its_function() -> None:
-    """Its function is "main", the only one, or the one that ``work_on`` named."""
-    before = workloads.matmul(4, 4, 2)
-    mod = tvm.IRModule({"one": before, "other": workloads.matmul(2, 2, 2)})
-    sch = tvm.s_tir.Schedule(mod)
-    with pytest.raises(ValueError, match=r"^after: .*no function of one, other: call sch.work_on"):
-        equivalent(before, sch)
-    sch.work_on("one")
-    report = sch.fuse_reduction_epilogue("matmul")
-    assert equivalent(tvm.s_tir.Schedule(before), sch).proved
-    assert prove(before, sch)[0].status == "proved"
-    assert verify.check(before, sch, report.certificate).claims
-    assert list(verify.compile_function(sch).sizes) == []
-    sch.work_on("other")
-    with pytest.raises(NotEquivalent, match="parameters differ"):
-        equivalent(before, sch)
-
-
-@pytest.mark.parametrize("compares", [equivalent, prove])
-def test_what_cannot_be_evaluated_is_named(compares: Callable[..., object]) -> None:
-    @T.prim_func(s_tir=True)
-    def calls(A: T.Buffer((4,), "float32"), D: T.Buffer((4,), "float32")):
-        for i in range(4):
-            with T.sblock("copy"):
-                vi = T.axis.spatial(4, i)
-                D[vi] = T.call_extern("float32", "unheard_of", A[vi])
-
-    with pytest.raises(UnsupportedError, match="call_extern"):
-        compares(calls, calls)
-
-
-def test_large_functions_run_compiled_only() -> None:
-    def big(bias: int) -> PrimFunc:
-        @T.prim_func(s_tir=True)
-        def func(A: T.Buffer((512, 512), "float32"), D: T.Buffer((512, 512), "float32")):
-            for i, j in T.grid(512, 512):
-                with T.sblock("copy"):
-                    vi, vj = T.axis.remap("SS", [i, j])
-                    D[vi, vj] = A[vi, vj] + f32(bias)
-
-        return func
-
-    report = equivalent(big(1), big(1))
-    assert report.oracles == ("llvm",)
-    assert report.data["exact"].elements == 512 * 512
-    assert report.data["normal"].elements == 0
-    assert report.symbolic.status == "skipped"
-    with pytest.raises(NotEquivalent):
-        equivalent(big(1), big(2))
-
-
-@pytest.mark.parametrize("case", ACCEPT[3::20], ids=lambda case: case.name)
-def test_fusions_are_equivalent(case: Case) -> None:
-    before = case.scheduled().mod["main"]
-    after = oracles.fuse(case)[0].mod["main"]
-    report = equivalent(before, after, numerics=case.numerics, sizes=case.sizes[0])
-    assert report.proved, str(report)
-
-
-def test_prove_alone() -> None:
-    case = BY_NAME["bias_then_relu"]
-    after = oracles.fuse(case)[0].mod["main"]
-    found, candidates = prove(case.func, after)
-    assert found.status == "proved"
-    assert found.by_normal_form == found.elements
-    assert not candidates
-    assert "proved" in str(found)
 
 
 def test_the_same_seed_gives_the_same_data() -> None:
