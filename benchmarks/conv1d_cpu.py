@@ -202,8 +202,8 @@ def chosen_cases(only: Sequence[str] | None) -> list[Case]:
     return some
 
 
-def main() -> None:
-    """Measure, print the tables, write the file."""
+def options() -> argparse.Namespace:
+    """Return what the command line asks for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="few samples")
     parser.add_argument(
@@ -234,7 +234,12 @@ def main() -> None:
         metavar="FILE",
         help="JSON to write (default: results/conv1d_cpu.json here; none with --quick or --only)",
     )
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure, print the tables, write the file."""
+    args = options()
     output = args.output or (None if args.quick or args.only else RESULTS)
     cases, effort = chosen_cases(args.only), QUICK if args.quick else FULL
     counts = args.threads or ([1, 2] if (os.cpu_count() or 1) > 1 else [1])
@@ -282,6 +287,13 @@ def main() -> None:
         print(f"\nInterrupted: {tables} measured before.", file=sys.stderr)
         # Part of them would not replace the results of all.
         output = args.output
+    finish(report, rows, output, interrupted)
+
+
+def finish(
+    report: dict[str, Any], rows: list[dict[str, Any]], output: Path | None, interrupted: bool
+) -> None:
+    """Print the tables, and write the file if there is one to write."""
     behind = missed(rows)
     report |= {"missed": behind, "results": rows}
     if interrupted:

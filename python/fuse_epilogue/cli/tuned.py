@@ -54,12 +54,21 @@ def run(given: argparse.Namespace) -> Answer:
         raise output.InputError(str(error)) from error
     except ServersGone as error:
         return _stopped(error)
-    reasons = {each.task: each.reason for each in left_out}
+    bests = {name: _best(database, func, target) for name, func in funcs.items()}
+    return _answer(given, bests, {each.task: each.reason for each in left_out}, shown)
+
+
+def _answer(
+    given: argparse.Namespace,
+    bests: dict[str, tuple[float | None, bool]],
+    left_out: dict[str, str],
+    shown: _Shown,
+) -> Answer:
+    """Return what to say: the best schedule of each function, or the reason it was left out."""
     texts, data, code = [], {}, output.DONE
-    for name, func in funcs.items():
-        seconds, fused = _best(database, func, target)
-        if name in reasons:
-            texts.append(f"{name}: left out, {reasons[name]}")
+    for name, (seconds, fused) in bests.items():
+        if name in left_out:
+            texts.append(f"{name}: left out, {left_out[name]}")
             code = output.REFUSED
         elif seconds is None:
             texts.append(f"{name}: no schedule could be measured")
@@ -73,7 +82,7 @@ def run(given: argparse.Namespace) -> Answer:
             "measured_s": seconds,
             "fused": fused,
             "database": given.out,
-            "left_out": reasons.get(name),
+            "left_out": left_out.get(name),
         }
     words = ["tune", given.input, "--out", given.out, "--trials", str(2 * given.trials)]
     texts += [

@@ -42,8 +42,6 @@ class Contraction:
         Elementwise stages that come before: an operand that is too dear to compute again.
     axes : tuple[Axis, ...]
         Axes of the result, in the order of its dimensions.
-    reduced : tuple[Axis, ...]
-    a, b : Operand
     sums : tvm.tirx.Buffer
         Buffer from which `epilogue` loads the finished sum.
     out : tvm.tirx.Buffer
@@ -86,6 +84,10 @@ class Contraction:
         """Number of products."""
         return math.prod(self.extents)
 
+    def axis_name(self, axis: int) -> str:
+        """Return the name of an axis, by its number as in `extents`."""
+        return str((*self.axes, *self.reduced)[axis].var.name)
+
     def swapped(self) -> Contraction:
         """Return it with the operands exchanged."""
         return replace(self, a=self.b, b=self.a)
@@ -101,7 +103,6 @@ def read_contraction(program: Program, pad: bool = False, merge: bool = True) ->
 
     Parameters
     ----------
-    program : Program
     pad : bool
         Leave padding to a stage of its own; by default it is read as bounds.
     merge : bool

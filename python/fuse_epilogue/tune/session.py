@@ -144,10 +144,7 @@ def tune(
     with locked(Path(folder)):
         database = read_database(Path(folder))
         _check_same(database, target, folder)
-        if cost_model == "random":
-            cost_model = ms.cost_model.RandomModel(seed=seed)
-        elif not isinstance(cost_model, ms.CostModel):
-            cost_model = ms.CostModel.create(cost_model, num_tuning_cores=cores)
+        model = _model(cost_model, seed, cores)
         with Cluster(servers) if servers else nullcontext() as cluster:
             bench = Bench(
                 database,
@@ -173,18 +170,32 @@ def tune(
                     num_threads=1 if repeatable else cores,
                 )
                 try:
-                    bench.search(context, trials, done, min(batch, trials), cost_model)
+                    bench.search(context, trials, done, min(batch, trials), model)
                 except Unfit as error:
                     left_out.append(LeftOut(name, str(error)))
                     if on_left_out is not None:
                         on_left_out(left_out[-1])
     if left_out and on_left_out is None:
-        reasons = "\n".join(f"  {each.task}: {each.reason}" for each in left_out)
-        raise ValueError(
-            f"left out, {len(left_out)} of {len(tasks)} functions; what was measured of others is "
-            f"in '{folder}'; pass on_left_out to go on without them:\n{reasons}"
-        )
+        raise _all_left_out(left_out, len(tasks), folder)
     return database
+
+
+def _model(cost_model: Any, seed: int, cores: int) -> ms.CostModel:  # noqa: ANN401 - what TVM takes
+    """Return the model that chooses among candidates."""
+    if cost_model == "random":
+        return ms.cost_model.RandomModel(seed=seed)
+    if isinstance(cost_model, ms.CostModel):
+        return cost_model
+    return ms.CostModel.create(cost_model, num_tuning_cores=cores)
+
+
+def _all_left_out(left_out: list[LeftOut], tasks: int, folder: str | Path) -> ValueError:
+    """Return the error that names the functions which were left out of n tasks."""
+    reasons = "\n".join(f"  {each.task}: {each.reason}" for each in left_out)
+    return ValueError(
+        f"left out, {len(left_out)} of {tasks} functions; what was measured of others is "
+        f"in '{folder}'; pass on_left_out to go on without them:\n{reasons}"
+    )
 
 
 def _check_same(database: ms.database.JSONDatabase, target: Target, folder: str | Path) -> None:

@@ -32,14 +32,12 @@ class Matched(Generic[On]):
     ----------
     request : Request
         The function, not scheduled.
-    machine : Cpu or Gpu
     sizes : dict[str, int]
         By the letters of the pattern.
     dtype : str
         Type of the inputs.
     bits : int
         Type of a result before the epilogue.
-    epilogue : Epilogue
     """
 
     exact_costs: ClassVar[None] = None
@@ -74,7 +72,6 @@ class Product(Matched[On]):
 
     Attributes
     ----------
-    a, b : Operand
     out_bytes : int
         Bytes of an element of y.
     """
@@ -148,7 +145,6 @@ def match_reduction(
 
     Parameters
     ----------
-    request : Request
     recognize : Callable
         Returns what the block of a reduction computes, None if it is something else.
 
@@ -214,7 +210,6 @@ def match_product(request: Request, make: Callable[..., Found]) -> Found | None:
 
     Parameters
     ----------
-    request : Request
     make : Callable
         Makes the problem; it takes what :class:`Product` takes.
 
@@ -229,17 +224,13 @@ def match_product(request: Request, make: Callable[..., Found]) -> Found | None:
     sch, _, found = matched
     last = sch.get(sch.get_child_blocks(sch.get_sblock("root"))[-1])
     out = _bits(last.body.buffer) // 8
-    return make(
-        request,
-        request.machine,
-        found.sizes,
-        found.dtype,
-        found.bits,
-        request.epilogue,
-        found.a,
-        found.b,
-        out,
-    )
+    return make(*_matched(request, found), found.a, found.b, out)
+
+
+def _matched(request: Request, found: Any) -> tuple[Any, ...]:
+    """Return the fields of a :class:`Matched`."""
+    machine, epilogue = request.machine, request.epilogue
+    return request, machine, found.sizes, found.dtype, found.bits, epilogue
 
 
 def _starts_at_zero(sch: s_tir.Schedule, reduction: Any) -> bool:
@@ -258,7 +249,6 @@ def match_rows(request: Request, make: Callable[..., Found]) -> Found | None:
 
     Parameters
     ----------
-    request : Request
     make : Callable
         Makes the problem; it takes what :class:`Rows` takes.
 
@@ -271,16 +261,8 @@ def match_rows(request: Request, make: Callable[..., Found]) -> Found | None:
     if matched is None:
         return None
     sch, reduction, found = matched
-    return make(
-        request,
-        request.machine,
-        found.sizes,
-        found.dtype,
-        found.bits,
-        request.epilogue,
-        int(tvm.DataType(found.dtype).bits) // 8,
-        _splits(sch, reduction),
-    )
+    size = int(tvm.DataType(found.dtype).bits) // 8
+    return make(*_matched(request, found), size, _splits(sch, reduction))
 
 
 def _splits(sch: s_tir.Schedule, reduction: Any) -> bool:

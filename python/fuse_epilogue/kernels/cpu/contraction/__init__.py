@@ -23,7 +23,8 @@ from ..loops import FlatViews, index, sequence
 from .described import ways
 from .dot_products import instructions_of
 from .kernel import Kernel
-from .panels import Layout, packed_type, packing_loops, packing_of
+from .packing_loops import packing_loops
+from .panels import Layout, packed_type, packing_of
 from .plan import Machine, Plan, all_plans, choose
 from .taps import tap_order
 from .winograd import WinogradPlan, scheduled_winograd, winograd_plans
@@ -106,7 +107,6 @@ def packed_alike(
 
     Parameters
     ----------
-    programs : Sequence[Program]
     target, threads, constants
         As for :func:`schedule`.
 
@@ -179,7 +179,6 @@ def constant_operands(contraction: Contraction, constants: frozenset[int]) -> tu
 
     Parameters
     ----------
-    contraction : Contraction
     constants : frozenset[int]
         Indices of the parameters that are.
     """

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from ...scheduled import Way
 from ..costs import CALL_S, CLOCK_HZ, on_threads, sharing
-from .panels import contraction_name
 from .plan import Plan
 from .winograd.plan import WinogradPlan
 
@@ -23,7 +22,6 @@ def ways(plans: Sequence[Plan | WinogradPlan], chosen: int, threads: int) -> tup
 
     Parameters
     ----------
-    plans : Sequence of Plan or WinogradPlan
     chosen : int
         Place of the chosen one.
     threads : int
@@ -38,7 +36,6 @@ def way(plan: Plan | WinogradPlan, threads: int) -> Way:
 
     Parameters
     ----------
-    plan : Plan or WinogradPlan
     threads : int
         Number of threads that there are.
     """
@@ -55,7 +52,7 @@ def _text(plan: Plan) -> str:
     contraction = plan.contraction
 
     def named(axes: Sequence[int]) -> str:
-        names = (contraction_name(contraction, axis).removeprefix("v_") for axis in axes)
+        names = (contraction.axis_name(axis).removeprefix("v_") for axis in axes)
         return ", ".join(f"'{name}'" for name in names)
 
     rows = max(group.rows for group in plan.groups)

@@ -24,7 +24,7 @@ from ..costs import CLOCK_HZ, threads_for
 from ..loops import FlatViews, index, loop, sequence
 from .dot_products import add_dot_products, same_word
 from .operands import value_at
-from .panels import Layout, Panel, contraction_name, panels_of
+from .panels import Layout, Panel, panels_of
 from .plan import Plan, loop_cycles
 from .taps import Env, limits, tap_order, unrolled
 from .tiles import Group, inside, row_values
@@ -59,7 +59,6 @@ class Sums:
 
     Parameters
     ----------
-    dtype : str
     rows, width : int
         Sums of a tile.
     lanes : int
@@ -95,13 +94,10 @@ class Tile:
 
     Attributes
     ----------
-    group : Group
-    panel : Panel
     number : Any
         Number of the panel.
     pieces : list[tuple[int, int]]
         Start and lanes of each vector.
-    sums : Sums
     ahead : Any
         Where the lines begin that the tile fetches, one in each step; None for no lines.
     """
@@ -151,8 +147,7 @@ class Kernel:
     def _nest(self, panel: Panel, group: Group) -> Any:
         plan = self.plan
         levels: list[tuple[Any, int, str]] = [
-            (axis, self.extents[axis], contraction_name(self.contraction, axis))
-            for axis in plan.outer
+            (axis, self.extents[axis], self.contraction.axis_name(axis)) for axis in plan.outer
         ]
         shared = [level for level in levels if self.contraction.b.has(level[0])]
         alone = [level for level in levels if not self.contraction.b.has(level[0])]
@@ -298,9 +293,7 @@ class Kernel:
             statements = []
             for tap in range(extent):
                 kept = [
-                    (i, row)
-                    for i, row in rows
-                    if all(inside(b, self.extents, row[b.axis], tap) for b in bounds)
+                    (i, row) for i, row in rows if all(inside(b, row[b.axis], tap) for b in bounds)
                 ]
                 if kept:
                     statements.append(body(tap, kept))

@@ -20,18 +20,16 @@ def value_at(
     operand: Operand,
     env: dict[int, Any],
     views: FlatViews,
-    sums: Any = None,
+    sums: Any,
 ) -> Any:
     """Return the value of an operand, loaded through flat views.
 
     Parameters
     ----------
-    contraction : Contraction
     operand : Operand
         One of its operands, or its epilogue.
     env : dict[int, Any]
         Values of the axes by their places, numbers or expressions.
-    views : FlatViews
     sums : Any
         The finished sum, which an epilogue loads.
     """

@@ -14,15 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tvm import tirx
 
 from ....recognize.contraction import Contraction
 from ...scheduled import Packing
-from ..costs import CLOCK_HZ, threads_for
-from ..loops import FlatViews, index, loop, sequence
-from .dot_products import WORD, add_dot_products
-from .plan import PACK_CYCLES, Plan
-from .vectors import as_index, at
+from .dot_products import WORD
+from .plan import Plan
 
 
 @dataclass(frozen=True)
@@ -37,7 +33,6 @@ class Panel:
         Columns of a panel, rounded up to vectors.
     valid : int
         Elements of a panel that exist.
-    count : int
     """
 
     start: int
@@ -235,153 +230,3 @@ def in_words_of(array: np.ndarray, axis: int, count: int) -> np.ndarray:
     shape = (*array.shape[:axis], array.shape[axis] // count, count, *array.shape[axis + 1 :])
     words = np.moveaxis(array.reshape(shape), axis + 1, -1)
     return np.ascontiguousarray(words).view("<i4")[..., 0]
-
-
-def packing_loops(plan: Plan, layout: Layout, views: FlatViews, packed: Any, threads: int) -> Any:
-    """Return loops that pack the operand."""
-    nests = _panel_loops(plan, layout, views, packed, threads)
-    if layout.corrected:
-        nests.append(_corrections(plan, layout, packed))
-    return sequence(nests)
-
-
-def _panel_loops(
-    plan: Plan, layout: Layout, views: FlatViews, packed: Any, threads: int
-) -> list[Any]:
-    contraction = plan.contraction
-    load = contraction.b.only_load()
-    (access,) = contraction.b.accesses.values()
-    source = views.of(load.source)
-    dtype = packed_type(plan)
-    words = plan.words
-    parallel = threads_for(layout.size * PACK_CYCLES / CLOCK_HZ, threads) > 1
-    todo: list[tuple[int | None, int, str]] = [
-        (axis, contraction.extents[axis], contraction_name(contraction, axis))
-        for axis in layout.outer
-    ]
-
-    def element(env: dict[int, Any], panel: Panel, number: Any, lane: Any) -> Any:
-        env = {**env, plan.vector: number * panel.width + (panel.start + lane)}
-        if words is None:
-            return tirx.BufferLoad(source, [at(access, env)])
-        first = env[words.axis] * words.count
-        bits = WORD // words.count
-        word: Any = None
-        for k in range(words.count):
-            # The last word of an axis is made for a number, not for a variable.
-            if isinstance(first, int) and first + k >= words.extent:
-                break
-            value = tirx.BufferLoad(source, [at(access, {**env, words.axis: first + k})])
-            value = value.astype(dtype)
-            if k + 1 < words.count:
-                value = value & tirx.const((1 << bits) - 1, dtype)
-            value = value << tirx.const(bits * k, dtype) if k else value
-            word = value if word is None else word | value
-        return word
-
-    def vectors(env: dict[int, Any], panel: Panel, number: Any) -> Any:
-        base = layout.offset(env, panel, number)
-        statements = []
-        whole = panel.valid // plan.lanes * plan.lanes
-        if whole:
-            statements.append(
-                loop(
-                    "lane",
-                    0,
-                    whole,
-                    lambda lane: tirx.BufferStore(
-                        packed, element(env, panel, number, lane), [base + lane]
-                    ),
-                    tirx.ForKind.VECTORIZED,
-                )
-            )
-        for lane in range(whole, panel.width):
-            value = (
-                element(env, panel, number, lane) if lane < panel.valid else tirx.const(0, dtype)
-            )
-            statements.append(tirx.BufferStore(packed, value, [base + lane]))
-        return sequence(statements)
-
-    def inner(env: dict[int, Any], panel: Panel, number: Any, taps: tuple[int, ...]) -> Any:
-        if not taps:
-            return vectors(env, panel, number)
-
-        def of(tap: Any) -> Any:
-            return inner({**env, taps[0]: tap}, panel, number, taps[1:])
-
-        extent = contraction.extents[taps[0]]
-        if words is not None and taps[0] == words.axis and words.extent % words.count:
-            rest = of(extent - 1)
-            return sequence([loop("p", 0, extent - 1, of), rest] if extent > 1 else [rest])
-        return loop("p", 0, extent, of)
-
-    def outer(env: dict[int, Any], left: list[Any], panel: Panel) -> Any:
-        kind = tirx.ForKind.PARALLEL if parallel and len(left) == len(todo) else None
-        kind = kind or tirx.ForKind.SERIAL
-        if not left:
-            kind = tirx.ForKind.PARALLEL if parallel and not todo else tirx.ForKind.SERIAL
-            return loop(
-                "panel",
-                0,
-                panel.count,
-                lambda number: inner(env, panel, number, layout.taps),
-                kind,
-            )
-        axis, extent, name = left[0]
-        return loop(name, 0, extent, lambda var: outer({**env, axis: var}, left[1:], panel), kind)
-
-    return [outer({}, todo, panel) for panel in panels_of(plan)]
-
-
-def _corrections(plan: Plan, layout: Layout, packed: Any) -> Any:
-    """Return loops that sum up what is packed, for what the sums of the kernel begin with."""
-    words, lanes = plan.words, plan.lanes
-    assert words is not None
-    bits = WORD // words.count
-    ones = sum(words.shift << (bits * k) for k in range(words.count))
-    every = tirx.Broadcast(tirx.const(ones - (1 << WORD), f"int{WORD}"), lanes)
-
-    def vector(env: dict[int, Any], panel: Panel, number: Any, start: Any) -> Any:
-        sums = tirx.decl_buffer((index(lanes),), f"int{WORD}", "sums")
-        zero = tirx.Broadcast(tirx.const(0, f"int{WORD}"), lanes)
-        whole = [tirx.Ramp(index(0), index(1), lanes)]
-
-        def steps(env: dict[int, Any], taps: tuple[int, ...]) -> Any:
-            if taps:
-                extent = plan.contraction.extents[taps[0]]
-                return loop("p", 0, extent, lambda p: steps({**env, taps[0]: p}, taps[1:]))
-            place = as_index(layout.offset(env, panel, number) + start)
-            values = tirx.BufferLoad(packed, [tirx.Ramp(place, index(1), lanes)])
-            return add_dot_products(words.instruction, (sums, 0), every, values, lanes)
-
-        place = as_index(layout.correction(env, panel, number) + start)
-        total = zero - tirx.BufferLoad(sums, whole)
-        return sequence(
-            [
-                tirx.AllocBuffer(sums),
-                tirx.BufferStore(sums, zero, whole),
-                steps(env, layout.taps),
-                tirx.BufferStore(packed, total, [tirx.Ramp(place, index(1), lanes)]),
-            ]
-        )
-
-    def panels(env: dict[int, Any], panel: Panel) -> Any:
-        def vectors(number: Any) -> Any:
-            count = panel.width // lanes
-            return loop("v", 0, count, lambda v: vector(env, panel, number, v * index(lanes)))
-
-        return loop("panel", 0, panel.count, vectors)
-
-    def outer(env: dict[int, Any], left: tuple[int, ...], panel: Panel) -> Any:
-        if not left:
-            return panels(env, panel)
-        extent = plan.contraction.extents[left[0]]
-        name = contraction_name(plan.contraction, left[0])
-        return loop(name, 0, extent, lambda var: outer({**env, left[0]: var}, left[1:], panel))
-
-    return sequence([outer({}, layout.outer, panel) for panel in panels_of(plan)])
-
-
-def contraction_name(contraction: Contraction, axis: int) -> str:
-    """Return the name of an axis."""
-    return str((*contraction.axes, *contraction.reduced)[axis].var.name)

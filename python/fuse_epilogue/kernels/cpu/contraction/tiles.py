@@ -40,7 +40,7 @@ class Group:
     border: bool = False
 
 
-def inside(bound: Bound, extents: Sequence[int], axis: int, tap: int) -> bool:
+def inside(bound: Bound, axis: int, tap: int) -> bool:
     """Return whether a bound holds at a value of its axis and of its tap."""
     index = bound.index.constant
     index += bound.index.factors[bound.axis] * axis if bound.axis >= 0 else 0
@@ -53,8 +53,6 @@ def groups(contraction: Contraction, row_axes: Sequence[int], most: int) -> list
 
     Parameters
     ----------
-    contraction : Contraction
-    row_axes : Sequence[int]
     most : int
         Rows of a tile.
 
@@ -96,7 +94,7 @@ def complete(
     """Return whether all products of a row are inside of the bounds."""
     values = row_values(extents, row_axes, row)
     return all(
-        inside(bound, extents, values[bound.axis], tap)
+        inside(bound, values[bound.axis], tap)
         for bound in bounds
         for tap in range(extents[bound.tap])
     )
@@ -115,17 +113,13 @@ def share_inside(bound: Bound, extents: Sequence[int], values: Sequence[int]) ->
 
     Parameters
     ----------
-    bound : Bound
-    extents : Sequence[int]
     values : Sequence[int]
         Values of the bound's axis.
     """
     taps = extents[bound.tap] if bound.tap >= 0 else 1
-    return _count_inside(bound, tuple(extents), tuple(values), taps) / (len(values) * taps)
+    return _count_inside(bound, tuple(values), taps) / (len(values) * taps)
 
 
 @lru_cache(maxsize=1024)
-def _count_inside(
-    bound: Bound, extents: tuple[int, ...], values: tuple[int, ...], taps: int
-) -> int:
-    return sum(inside(bound, extents, value, tap) for value in values for tap in range(taps))
+def _count_inside(bound: Bound, values: tuple[int, ...], taps: int) -> int:
+    return sum(inside(bound, value, tap) for value in values for tap in range(taps))

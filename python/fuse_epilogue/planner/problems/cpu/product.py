@@ -44,14 +44,16 @@ class ProductProblem(Product[Cpu]):
     @cached_property
     def space(self) -> Space:
         """The variables, and what registers and caches forbid."""
+        return Space(self._variables(), (*self._divisibility(), *self._limits()))
+
+    def _variables(self) -> tuple[Variable, ...]:
         m, n, k = (self.sizes[letter] for letter in "mnk")
-        machine = self.machine
-        widest = machine.lanes(self.bits)
+        widest = self.machine.lanes(self.bits)
         lanes = tuple(each for each in (widest // 2, widest) if each > 1 and n % each == 0) or (1,)
         rows, vectors = divisors(m, _ROWS), divisors(n, _VECTORS)
-        threads = tuple(dict.fromkeys((1, machine.cores)))
-        variables = (
-            Variable("fusion", *self._fusion()),
+        threads = tuple(dict.fromkeys((1, self.machine.cores)))
+        return (
+            fusion_variable(self.epilogue),
             Variable("rows", rows, "rows", "rows of a register tile"),
             Variable("vectors", vectors, "vectors", "vectors of columns of a register tile"),
             Variable("lanes", lanes, "elements", "elements of a vector"),
@@ -70,13 +72,14 @@ class ProductProblem(Product[Cpu]):
             ),
             Variable("threads", threads, "cores", "cores that compute blocks"),
         )
-        l1, l2 = machine.cache("L1"), machine.cache("L2")
-        constraints = (
+
+    def _divisibility(self) -> tuple[Constraint, ...]:
+        return (
             Constraint(
                 "whole vectors",
                 0,
                 "columns",
-                lambda p: n % self.width(p),
+                lambda p: self.sizes["n"] % self.width(p),
                 "tiles of columns divide the columns",
                 costed=False,
             ),
@@ -88,9 +91,14 @@ class ProductProblem(Product[Cpu]):
                 "tiles divide blocks",
                 costed=False,
             ),
+        )
+
+    def _limits(self) -> tuple[Constraint, ...]:
+        l1, l2 = self.machine.cache("L1"), self.machine.cache("L2")
+        return (
             Constraint(
                 "registers",
-                machine.registers,
+                self.machine.registers,
                 "registers",
                 lambda p: p["rows"] * p["vectors"],
                 "each sum of a tile has a register",
@@ -118,11 +126,6 @@ class ProductProblem(Product[Cpu]):
                 "several cores need several blocks",
             ),
         )
-        return Space(variables, constraints)
-
-    def _fusion(self) -> tuple[Any, ...]:
-        made = fusion_variable(self.epilogue)
-        return made.choices, made.unit, made.meaning, made.labels
 
     def _step_bytes(self, p: Points, line: int) -> Any:
         width = self.width(p) * self.b.bytes
@@ -160,10 +163,6 @@ class ProductProblem(Product[Cpu]):
 
 def find_product(request: Request) -> ProductProblem | None:
     """Return the product of matrices that a function is, None if it is something else.
-
-    Parameters
-    ----------
-    request : Request
 
     Raises
     ------

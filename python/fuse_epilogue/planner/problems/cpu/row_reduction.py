@@ -53,12 +53,15 @@ class RowsProblem(Rows[Cpu]):
     @cached_property
     def space(self) -> Space:
         """The variables, and what forbids some of their values."""
+        return Space(self._variables(), self._constraints())
+
+    def _variables(self) -> tuple[Variable, ...]:
         m, n = self.sizes["m"], self.sizes["n"]
         widest = self.machine.lanes(self.bits)
         lanes = tuple(dict.fromkeys((1, *(max(1, widest // part) for part in (4, 2, 1)))))
         unroll = tuple(each for each in _UNROLL if n % each == 0)
         threads = tuple(dict.fromkeys((1, self.machine.cores)))
-        variables = (
+        return (
             fusion_variable(self.epilogue),
             Variable("rows", divisors(m, _ROWS), "rows", "rows that are reduced together"),
             Variable("vectors", divisors(n, _VECTORS), "vectors", "vectors of a step of n"),
@@ -66,7 +69,10 @@ class RowsProblem(Rows[Cpu]):
             Variable("unroll", unroll, "steps", "steps of n that are written out"),
             Variable("threads", threads, "cores", "cores that reduce rows"),
         )
-        constraints = (
+
+    def _constraints(self) -> tuple[Constraint, ...]:
+        m, n = self.sizes["m"], self.sizes["n"]
+        return (
             Constraint(
                 "whole steps",
                 0,
@@ -112,7 +118,6 @@ class RowsProblem(Rows[Cpu]):
                 "several cores need several tiles",
             ),
         )
-        return Space(variables, constraints)
 
     def cost(self, points: Points) -> Terms:
         """Return the terms of the cost of points."""
@@ -183,10 +188,6 @@ class RowsProblem(Rows[Cpu]):
 
 def find_rows(request: Request) -> RowsProblem | None:
     """Return the reduction of rows that a function is, None if it is something else.
-
-    Parameters
-    ----------
-    request : Request
 
     Raises
     ------

@@ -59,21 +59,33 @@ class CudaRows(Rows[Gpu]):
     @cached_property
     def space(self) -> Space:
         """The variables, and what forbids some of their values."""
-        m, n = self.sizes["m"], self.sizes["n"]
-        gpu = self.machine
         sch, reduction = self.request.scheduled()
         block = sch.get(reduction)
         accumulator = str(block.body.buffer.ty.dtype)
-        # What TVM's `LowerThreadAllreduce` shuffles, see `is_warp_reduction` there.
-        shuffled = accumulator == "float16" or self.bits in (32, 64)
+        constraints = (
+            *self._across_threads(accumulator),
+            Constraint(
+                "whole steps",
+                0,
+                "columns",
+                self._left_over,
+                "steps of all lanes divide the columns",
+                costed=False,
+            ),
+            *limits(self.machine, self.kernel),
+        )
+        return Space(self._variables(block), constraints)
+
+    def _variables(self, block: Any) -> tuple[Variable, ...]:
+        m, n = self.sizes["m"], self.sizes["n"]
         wide = all(has_vectors(region.source) for region in block.reads)
         most = max(1, VECTOR_BYTES // self.bytes) if wide else 1
         vectors = tuple(v for v in (1, 2, 4, 8, 16) if v <= most and n % v == 0)
-        variables = (
+        return (
             fusion_variable(self.epilogue),
             Variable(
                 "lanes",
-                near_powers(n, gpu.block_threads),
+                near_powers(n, self.machine.block_threads),
                 "threads",
                 "threads that reduce a row together",
             ),
@@ -81,7 +93,13 @@ class CudaRows(Rows[Gpu]):
             Variable("vector", vectors, "elements", "elements of a load"),
             Variable("unroll", _UNROLL, "steps", "loads of a thread that are under way together"),
         )
-        constraints = (
+
+    def _across_threads(self, accumulator: str) -> tuple[Constraint, ...]:
+        """Return what TVM's cross-thread reduction forbids."""
+        warp = self.machine.warp
+        # What TVM's `LowerThreadAllreduce` shuffles, see `is_warp_reduction` there.
+        shuffled = accumulator == "float16" or self.bits in (32, 64)
+        return (
             Constraint(
                 "start",
                 0,
@@ -110,23 +128,13 @@ class CudaRows(Rows[Gpu]):
                 0,
                 "threads",
                 lambda p: (
-                    np.where(p["rows"] == 1, np.maximum(0, p["lanes"] - gpu.warp), 0)
-                    * (p["lanes"] % gpu.warp > 0)
+                    np.where(p["rows"] == 1, np.maximum(0, p["lanes"] - warp), 0)
+                    * (p["lanes"] % warp > 0)
                 ),
                 "a single row has whole warps beyond the first: TVM's code for others counts on "
                 "threads of a warp to be in step, which they need not be",
             ),
-            Constraint(
-                "whole steps",
-                0,
-                "columns",
-                self._left_over,
-                "steps of all lanes divide the columns",
-                costed=False,
-            ),
-            *limits(gpu, self.kernel),
         )
-        return Space(variables, constraints)
 
     def _left_over(self, p: Points) -> Any:
         return self.sizes["n"] % (p["lanes"] * p["vector"] * p["unroll"])
@@ -210,10 +218,6 @@ class CudaRows(Rows[Gpu]):
 
 def find_rows(request: Request) -> CudaRows | None:
     """Return the reduction of rows that a function is, None if it is something else.
-
-    Parameters
-    ----------
-    request : Request
 
     Raises
     ------

@@ -84,6 +84,9 @@ class TrainiumConv(OnTrainium):
     @cached_property
     def space(self) -> Space:
         """The space of choices, and the limits of SBUF and PSUM."""
+        return Space(self._variables(), (*self.constraints, *self._limits()))
+
+    def _variables(self) -> tuple[Variable, ...]:
         sizes = self.sizes
         taps = sizes["taps"] + 1 if self.finite and self._takes_tensor else 1
         # What the rule takes is a choice, too.
@@ -93,14 +96,9 @@ class TrainiumConv(OnTrainium):
         if any(PART < c and PART not in (-(-c // 2), -(-c // 4)) for c in columns):
             parts.append(0)
         labels = tuple(str(count) if count else f"of {PART} columns" for count in parts)
-        variables = (
+        return (
             *self.fusion,
-            Variable(
-                "columns",
-                columns,
-                "columns",
-                "columns of the result in a tile",
-            ),
+            Variable("columns", columns, "columns", "columns of the result in a tile"),
             Variable(
                 "images",
                 _with(_powers(sizes["images"]), by_rule.images),
@@ -130,41 +128,39 @@ class TrainiumConv(OnTrainium):
             ),
             buffers(),
         )
-        return Space(
-            variables,
-            (
-                *self.constraints,
-                Constraint(
-                    "whole images",
-                    0,
-                    "",
-                    self._mixed,
-                    "several images are in a tile only with all of their columns, and without "
-                    "taps on the tensor engine or all channels at once; no part is a whole tile "
-                    "under another name",
-                ),
-                Constraint(
-                    "products",
-                    0,
-                    "",
-                    lambda p: (p["on_tensor"] > 0) & (self._part(p) == 1),
-                    "the tensor engine multiplies by more than one column",
-                ),
-                Constraint(
-                    "taps",
-                    max(0, sizes["taps"] - 1),
-                    "taps",
-                    lambda p: np.where(p["on_scalar"] > 0, p["on_tensor"] + p["on_scalar"], 0),
-                    "one tap begins the sum",
-                ),
-                *in_flight(self.core, self._tile_bytes, self._staying_bytes),
-                Constraint(
-                    "PSUM",
-                    self.core.psum_bytes,
-                    "bytes of a partition",
-                    self._psum,
-                    "two parts of sums, while one is computed and one is read",
-                ),
+
+    def _limits(self) -> tuple[Constraint, ...]:
+        return (
+            Constraint(
+                "whole images",
+                0,
+                "",
+                self._mixed,
+                "several images are in a tile only with all of their columns, and without "
+                "taps on the tensor engine or all channels at once; no part is a whole tile "
+                "under another name",
+            ),
+            Constraint(
+                "products",
+                0,
+                "",
+                lambda p: (p["on_tensor"] > 0) & (self._part(p) == 1),
+                "the tensor engine multiplies by more than one column",
+            ),
+            Constraint(
+                "taps",
+                max(0, self.sizes["taps"] - 1),
+                "taps",
+                lambda p: np.where(p["on_scalar"] > 0, p["on_tensor"] + p["on_scalar"], 0),
+                "one tap begins the sum",
+            ),
+            *in_flight(self.core, self._tile_bytes, self._staying_bytes),
+            Constraint(
+                "PSUM",
+                self.core.psum_bytes,
+                "bytes of a partition",
+                self._psum,
+                "two parts of sums, while one is computed and one is read",
             ),
         )
 
@@ -332,10 +328,6 @@ class TrainiumConv(OnTrainium):
 
 def find_conv(request: Request) -> TrainiumConv | None:
     """Return a convolution as a problem, None if the function is something else.
-
-    Parameters
-    ----------
-    request : Request
 
     Raises
     ------
