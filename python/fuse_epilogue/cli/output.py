@@ -65,9 +65,9 @@ def note(text: str) -> None:
             _print(text, sys.stderr)
 
 
-def _print(text: str, stream: TextIO, end: str = "\n") -> None:
+def _print(text: str, stream: TextIO) -> None:
     try:
-        print(text, file=stream, end=end, flush=True)
+        print(text, file=stream, flush=True)
     except BrokenPipeError:
         _abandon(stream)
         raise

@@ -62,7 +62,7 @@ def in_threads(
     axes: Sequence[IterVar],
     body: Any,
     local: Sequence[Any],
-    most: int = THREADS,
+    most: int,
 ) -> tirx.PrimFunc:
     """Return a function in which a thread runs `body` for each element of a space.
 
@@ -71,7 +71,6 @@ def in_threads(
 
     Parameters
     ----------
-    func : tvm.tirx.PrimFunc
     fused : FusedConv
         Buffers that `body` reads and writes.
     axes : Sequence[tvm.tirx.IterVar]
@@ -99,7 +98,7 @@ def in_threads(
     return func.with_body(in_root(_numbered(product(extents), dtype, most, of_thread)))
 
 
-def in_grid(axes: Sequence[Axis], body: Any, most: int = THREADS) -> For:
+def in_grid(axes: Sequence[Axis], body: Any) -> For:
     """Return the loops of a grid in which a thread runs `body` for each point of a space.
 
     Neighbouring threads differ in the last axis.
@@ -110,8 +109,6 @@ def in_grid(axes: Sequence[Axis], body: Any, most: int = THREADS) -> For:
         The space.
     body : Stmt
         In the variables of the axes; what it writes at one point, nothing touches at another one.
-    most : int
-        Threads of a block, at most.
     """
     extents = [axis.extent for axis in axes]
 
@@ -122,7 +119,7 @@ def in_grid(axes: Sequence[Axis], body: Any, most: int = THREADS) -> For:
         moved = substitute(body, dict(zip((axis.var for axis in axes), cast, strict=True)))
         return moved if inside is True else tirx.IfThenElse(inside, moved, None)
 
-    return _numbered(product(extents), str(axes[-1].var.ty.dtype), most, of_thread)
+    return _numbered(product(extents), str(axes[-1].var.ty.dtype), THREADS, of_thread)
 
 
 def _numbered(total: Any, dtype: str, most: int, of_thread: Callable[[Any, Any], Any]) -> For:

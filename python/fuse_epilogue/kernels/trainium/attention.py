@@ -143,9 +143,9 @@ def find_attention(func: tirx.PrimFunc) -> Found:
         pattern.result
     ):
         raise NotRewritten("what follows the second product reads more than its result")
-    q = _part(pattern, "queries", pattern.q, pattern.query, pattern.depth)
-    k = _part(pattern, "keys", pattern.k, pattern.key, pattern.depth)
-    v = _part(pattern, "values", pattern.v, pattern.column, pattern.key)
+    q = _part("queries", pattern.q, pattern.query, pattern.depth)
+    k = _part("keys", pattern.k, pattern.key, pattern.depth)
+    v = _part("values", pattern.v, pattern.column, pattern.key)
     if v.transposed:
         raise NotRewritten("its values have keys as the last axis: transpose them before")
     if (q.dtype == "float32") != (k.dtype == "float32"):
@@ -156,7 +156,7 @@ def find_attention(func: tirx.PrimFunc) -> Found:
     return found
 
 
-def _part(pattern: Pattern, name: str, value: Any, own: Axis, summed: Axis) -> Part:
+def _part(name: str, value: Any, own: Axis, summed: Axis) -> Part:
     """Return an operand, over its own axis and the one that is summed over."""
     load = value.value if isinstance(value, prim.Cast) else value
     if not isinstance(load, TensorLoad) or str(load.source.ty.dtype) not in FLOATS:

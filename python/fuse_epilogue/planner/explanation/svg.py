@@ -74,7 +74,7 @@ def length(text: str, size: int = FONT) -> float:
     return _LETTER * size * len(text)
 
 
-def fitted(text: str, width: float, size: int = FONT) -> str:
+def fitted(text: str, width: float) -> str:
     """Return a text, cut off where it is longer than n pixels."""
-    letters = int(width / (_LETTER * size))
+    letters = int(width / (_LETTER * FONT))
     return text if len(text) <= letters else text[: max(0, letters - 1)] + "…"
