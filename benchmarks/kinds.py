@@ -37,7 +37,7 @@ from planner import spearman
 from primitive import progress, to_json
 from provenance import provenance
 
-from fuse_epilogue.kernels.cpu.vector_math import with_vector_functions
+from fuse_epilogue.kernels.cpu.for_llvm import for_llvm
 from fuse_epilogue.schedules import host
 from fuse_epilogue.transform.kinds import Work, candidates
 
@@ -83,7 +83,7 @@ def of_way(scheduled: Any, arrays: Sequence[np.ndarray]) -> tuple[Run, list[np.n
         scheduled.packing[place].pack(array) if place in scheduled.packing else array
         for place, array in enumerate(arrays)
     ]
-    run, results = started(compiled(with_vector_functions(scheduled.func)), packed)
+    run, results = started(compiled(for_llvm(scheduled.func)), packed)
     return run, [
         array if place in scheduled.packing else results[place]
         for place, array in enumerate(arrays)

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 #: Functions that refuse nothing of the types that they say they take.
 RAISE_NOTHING = {
     "fuse_epilogue.refusal_code",
-    "fuse_epilogue.schedules.cpu.with_vector_functions",
+    "fuse_epilogue.schedules.cpu.for_llvm",
     "fuse_epilogue.tune.decompose_fused",
     "fuse_epilogue.tune.measured",
     "fuse_epilogue.tune.with_decompose_fused",

@@ -17,7 +17,7 @@ from fuse_epilogue.kernels.cpu import attention
 from fuse_epilogue.recognize.attention import attention_of
 from fuse_epilogue.recognize.stages import read_program
 from fuse_epilogue.schedules import host
-from fuse_epilogue.schedules.cpu import with_vector_functions
+from fuse_epilogue.schedules.cpu import for_llvm
 from fuse_epilogue.targets import of_processor
 from fuse_epilogue.transform.kinds import Work, candidates
 from generated.fences import Fenced
@@ -58,7 +58,7 @@ def scheduled(func: Any, threads: int = 1) -> Any:
     assert program is not None
     found = attention.schedule(program, host(threads), threads)
     assert found is not None
-    return with_vector_functions(found.func)
+    return for_llvm(found.func)
 
 
 def run(func: Any, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
@@ -122,7 +122,7 @@ def test_innermost_loops_keep_vectors_in_registers(name: str, keys: int) -> None
     assert program is not None
     found = attention.schedule(program, target, 1)
     assert found is not None
-    loops = innermost_loops(assembly(with_vector_functions(found.func), target))
+    loops = innermost_loops(assembly(for_llvm(found.func), target))
     products = [body for body in loops if "vfmadd" in body]
     assert products
     for body in products:
@@ -308,7 +308,7 @@ def test_sums_of_one_function_do_not_share_memory_that_is_still_read(n: int) -> 
     assert made.kind.startswith("several: ")
     arrays = [each.astype("float16") for each in drawn(1, n, n, 1, 16)]
     out = tvm.runtime.tensor(np.zeros((1, n, 1, 16), "float16"))
-    tvm.compile(with_vector_functions(made.func), host(1))["main"](*arrays_of(arrays), out)
+    tvm.compile(for_llvm(made.func), host(1))["main"](*arrays_of(arrays), out)
     np.testing.assert_allclose(out.numpy(), reference(*arrays), rtol=0, atol=2e-2)
 
 

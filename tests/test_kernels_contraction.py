@@ -16,7 +16,7 @@ from fuse_epilogue.kernels.cpu import contraction
 from fuse_epilogue.recognize.contraction import read_contraction
 from fuse_epilogue.recognize.stages import read_program
 from fuse_epilogue.schedules import host
-from fuse_epilogue.schedules.cpu import with_vector_functions
+from fuse_epilogue.schedules.cpu import for_llvm
 from generated.fences import Fenced
 from tiers import crossed
 
@@ -160,7 +160,7 @@ def test_innermost_loops_keep_sums_in_registers(name: str) -> None:
         contraction.alternatives(program, target, 1, frozenset({1} if constant else ())), None
     )
     assert scheduled is not None
-    func = with_vector_functions(scheduled.func).with_attr("global_symbol", "main")
+    func = for_llvm(scheduled.func).with_attr("global_symbol", "main")
     loops = innermost_loops(assembly(func, target))
     products = [body for body in loops if "vfmadd" in body]
     assert products

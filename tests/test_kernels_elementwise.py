@@ -14,7 +14,7 @@ from tvm import te, tirx
 from fuse_epilogue.kernels.cpu import elementwise
 from fuse_epilogue.recognize.stages import read_program
 from fuse_epilogue.schedules import host
-from fuse_epilogue.schedules.cpu import with_vector_functions
+from fuse_epilogue.schedules.cpu import for_llvm
 from generated.fences import Fenced
 
 Inputs = dict[str, tuple[tuple[int, ...], str]]
@@ -192,6 +192,6 @@ def test_few_neighbours_are_left_to_llvm(
     arrays = [tvm.runtime.tensor(values) for _ in range(2)]
     results = [tvm.runtime.tensor(np.zeros(shape, "float32")) for _ in range(2)]
     for each, array, result in zip((func, found.func), arrays, results, strict=True):
-        built = tvm.compile(with_vector_functions(each).with_attr("global_symbol", "main"), host(1))
+        built = tvm.compile(for_llvm(each).with_attr("global_symbol", "main"), host(1))
         built["main"](array, result)
     np.testing.assert_allclose(results[0].numpy(), results[1].numpy(), rtol=1e-6)

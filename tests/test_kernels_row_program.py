@@ -20,7 +20,7 @@ from fuse_epilogue.kernels.cpu import row_program
 from fuse_epilogue.recognize.stages import read_program
 from fuse_epilogue.rewrites.branches import with_branches
 from fuse_epilogue.schedules import host
-from fuse_epilogue.schedules.cpu import with_vector_functions
+from fuse_epilogue.schedules.cpu import for_llvm
 from generated.fences import Fenced
 from tiers import crossed
 
@@ -62,7 +62,7 @@ def scheduled(func: Any, threads: int = 1) -> Any:
     assert program is not None
     found = next(row_program.alternatives(program, host(threads), threads), None)
     assert found is not None
-    return with_vector_functions(found.func)
+    return for_llvm(found.func)
 
 
 def inputs_of(func: Any, draw: Callable[..., np.ndarray]) -> list[np.ndarray]:

@@ -13,8 +13,8 @@ import tvm_ffi
 from tvm import tirx
 
 from fuse_epilogue.kernels.cpu import vector_math
+from fuse_epilogue.kernels.cpu.for_llvm import for_llvm
 from fuse_epilogue.kernels.cpu.loops import index, loop
-from fuse_epilogue.kernels.cpu.vector_math import with_vector_functions
 from fuse_epilogue.schedules import host
 
 LANES, BLOCK = 8, 8192
@@ -65,7 +65,7 @@ def vectorized(rule: Callable[[Any], Any]) -> Any:
 
         return loop("lane", 0, LANES, store, tirx.ForKind.VECTORIZED)
 
-    return with_vector_functions(tirx.PrimFunc([x, y], loop("v", 0, BLOCK // LANES, lanes)))
+    return for_llvm(tirx.PrimFunc([x, y], loop("v", 0, BLOCK // LANES, lanes)))
 
 
 @pytest.fixture(scope="module")
@@ -230,4 +230,4 @@ def test_a_power_of_another_exponent_is_left_alone() -> None:
     x, y = tirx.Var("x", "float32"), tirx.Var("y", "float32")
     for exponent in (y, one(2.5)):
         power = tirx.pow(x, exponent)
-        assert tvm_ffi.structural_equal(vector_math.in_vectors(power), power)
+        assert tvm_ffi.structural_equal(vector_math.with_vector_functions(power), power)

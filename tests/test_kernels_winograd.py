@@ -18,7 +18,7 @@ from fuse_epilogue.kernels.cpu.contraction.winograd.transforms import F2, F4, Tr
 from fuse_epilogue.kernels.storage import from_data, to_data
 from fuse_epilogue.recognize.stages import read_program
 from fuse_epilogue.schedules import host
-from fuse_epilogue.schedules.cpu import with_vector_functions
+from fuse_epilogue.schedules.cpu import for_llvm
 from test_kernels_contraction import assembly, innermost_loops, run
 from tiers import tiered
 
@@ -205,7 +205,7 @@ def test_innermost_loops_spill_nothing(transform: Transform, target: Target) -> 
     """Nothing is stored to the stack in a loop of the transforms or of the products."""
     func = programs.conv((1, 28, 28, 64), (64, 3, 3), padding=1, residual=True)
     scheduled = way(func, transform, target)
-    made = with_vector_functions(scheduled.func).with_attr("global_symbol", "main")
+    made = for_llvm(scheduled.func).with_attr("global_symbol", "main")
     text = assembly(made, target)
     loops = 0
     for part in re.split(r"^(?=\w[\w.]*:)", text, flags=re.M):

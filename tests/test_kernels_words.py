@@ -12,7 +12,7 @@ from tvm.target import Target
 from fuse_epilogue.kernels.cpu import contraction
 from fuse_epilogue.recognize.stages import read_program
 from fuse_epilogue.schedules import host
-from fuse_epilogue.schedules.cpu import with_vector_functions
+from fuse_epilogue.schedules.cpu import for_llvm
 from test_kernels_contraction import assembly, innermost_loops, run
 
 
@@ -200,7 +200,7 @@ def test_the_innermost_loop_has_the_instruction_and_no_stack(
     target = x86(mcpu)
     program = read_program(product(61, 72, 200, (kind, "int8")))
     found = next(contraction.alternatives(program, target, 1, frozenset({1})), None)
-    func = with_vector_functions(found.func).with_attr("global_symbol", "main")
+    func = for_llvm(found.func).with_attr("global_symbol", "main")
     loops = [body for body in innermost_loops(assembly(func, target)) if instruction in body]
     assert loops
     assert all("rsp" not in body for body in loops)

@@ -14,9 +14,9 @@ from tvm.ir import prim
 from tvm.script import from_source
 
 import fuse_epilogue
-from fuse_epilogue.kernels.cpu import elementwise, vector_math
+from fuse_epilogue.kernels.cpu import elementwise
 from fuse_epilogue.kernels.cpu.depthwise import row_limits
-from fuse_epilogue.kernels.cpu.vector_math import with_vector_functions
+from fuse_epilogue.kernels.cpu.for_llvm import for_llvm
 from fuse_epilogue.rewrites import branches, prepare
 from fuse_epilogue.schedules import cpu, explain
 from fuse_epilogue.transform import kinds
@@ -248,7 +248,7 @@ def test_no_nan_is_cast_to_an_integer() -> None:
     text += "            vi = T.axis.spatial(8, i)\n            y[vi] = T.{}(x[vi])\n"
     for name in ("exp", "sigmoid"):
         casts: list[Any] = []
-        func = with_vector_functions(from_source(text.format(name)))
+        func = for_llvm(from_source(text.format(name)))
         tvm_ffi.structural_walk(func.body, (prim.Cast, casts.append))
         assert casts
         assert all(isinstance(cast.value, prim.Max) for cast in casts)
@@ -332,7 +332,8 @@ def test_kernels_of_modules_keep_guards(operand: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr(kinds, "with_branches", lambda func: func)
     assert judge(elements(operand), seed=1).kind == SAME
     monkeypatch.setattr(elementwise, "may_be_discarded", lambda *_: True)
-    monkeypatch.setattr(vector_math, "with_conditional_divisions", lambda node: node)
+    finish = "fuse_epilogue.kernels.cpu.for_llvm"
+    monkeypatch.setattr(f"{finish}.with_conditional_divisions", lambda node: node)
     assert judge(elements(operand), seed=1).kind == DIED
 
 

@@ -10,7 +10,8 @@ import pytest
 import tvm
 from tvm.script import tirx as T
 
-from fuse_epilogue.kernels.cpu.vector_math import in_vectors, with_vector_functions
+from fuse_epilogue.kernels.cpu.for_llvm import for_llvm
+from fuse_epilogue.kernels.cpu.vector_math import with_vector_functions
 from oracles import compile_together
 
 FORMULAS = {
@@ -38,7 +39,7 @@ def f(xx: T.handle, yy: T.handle):
             y[vi] = {value}
 """
             written = tvm.script.from_source(lines, {"T": T})
-            func = with_vector_functions(written)
+            func = for_llvm(written)
             assert not any(call in func.script() for call in ("T.exp(", "T.sigmoid("))
             made[f"{name}_{dtype}"] = func
             if dtype == "float32":
@@ -160,9 +161,9 @@ def test_only_what_is_rounded_at_once_is_cheaper() -> None:
     """A cancellation behind it would show what was left out."""
     x = tvm.tirx.decl_buffer((4,), "float32", "x")
     sigmoid = tvm.tirx.sigmoid(x[0])
-    cheap = in_vectors(sigmoid.astype("float16"))
-    difference = in_vectors((sigmoid - tvm.tirx.const(0.5, "float32")).astype("float16"))
-    full = in_vectors(sigmoid)
+    cheap = with_vector_functions(sigmoid.astype("float16"))
+    difference = with_vector_functions((sigmoid - tvm.tirx.const(0.5, "float32")).astype("float16"))
+    full = with_vector_functions(sigmoid)
     assert len(str(cheap)) < len(str(full)) < len(str(difference))
 
 
@@ -186,4 +187,4 @@ def test_other_types_are_left_alone(dtype: str) -> None:
     x = tvm.tirx.decl_buffer((4,), dtype, "x")
     store = tvm.tirx.BufferStore(x, tvm.tirx.exp(x[0]), [0])
     func = tvm.tirx.PrimFunc([x], store)
-    tvm.ir.assert_structural_equal(with_vector_functions(func), func)
+    tvm.ir.assert_structural_equal(for_llvm(func), func)

@@ -28,7 +28,7 @@ from fuse_epilogue.planner.problems.cpu.conv import find_conv
 from fuse_epilogue.planner.problems.cpu.conv_problem import ELEMENTS, ROWS, STREAMED, TILES
 from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.planner.problems.space import Points
-from fuse_epilogue.schedules.cpu import DepthwiseConv1d, with_vector_functions
+from fuse_epilogue.schedules.cpu import DepthwiseConv1d, for_llvm
 from fuse_epilogue.workloads import depthwise_conv1d, elementwise, matmul, row_reduce
 from oracles import assert_same_bits, assert_same_special_values, compile_together, make
 from test_schedules_apply import LARGER_TAIL
@@ -85,7 +85,7 @@ def built() -> Any:
         functions[f"{name}/apply"] = after
         problem = known(func)
         for place, point in enumerate(some_points(problem) if problem is not None else ()):
-            main = with_vector_functions(problem.apply(point).mod["main"])
+            main = for_llvm(problem.apply(point).mod["main"])
             functions[f"{name}/{place}"] = main
     return compile_together(functions, opt_level=0)
 
@@ -140,7 +140,7 @@ def test_a_plan_is_applied(name: str) -> None:
     main = schedules.apply(func, LLVM)["main"]
     assert bool(main.attrs["tirx.is_scheduled"])
     # In vectors, once: as `compile` does.
-    expected = with_vector_functions(plan.apply(func).mod["main"])
+    expected = for_llvm(plan.apply(func).mod["main"])
     tvm.ir.assert_structural_equal(main.without_attr("tirx.is_scheduled"), expected)
     assert "sigmoid" not in main.script()
     said = schedules.explain(func, LLVM).splitlines()
@@ -249,7 +249,7 @@ def test_the_rule_chooses_a_point_of_the_space(name: str) -> None:
     point = {"fusion": modes[-1], "vectors": 1, "stores": 0, "threads": 2} | changed
     point["lanes"] = max(problem.space.by_name["lanes"].choices)
     by_rule = DepthwiseConv1d().apply(func, WIDE).mod["main"]
-    tvm.ir.assert_structural_equal(with_vector_functions(problem.apply(point).mod["main"]), by_rule)
+    tvm.ir.assert_structural_equal(for_llvm(problem.apply(point).mod["main"]), by_rule)
     # By its own cost, the plan is at least as good.
     plan = fuse_epilogue.plan(func, WIDE)
     again = find_conv(Request(func, plan.machine))

@@ -23,7 +23,7 @@ from .cpu.depthwise.borders import split_at_borders
 from .cpu.depthwise.contiguous_conv import in_rows, streams
 from .cpu.depthwise.loops import borders_of
 from .cpu.depthwise.row_limits import why_not_rows
-from .cpu.vector_math import with_vector_functions
+from .cpu.for_llvm import for_llvm
 from .cuda.depthwise import channels, copies, elements, narrow
 from .cuda.depthwise import contiguous_conv as thread_rows
 from .trainium import steps as neuron
@@ -133,7 +133,7 @@ def _wrapping(func: tirx.PrimFunc, _: str) -> tirx.PrimFunc:
 
 
 def _in_vectors(func: tirx.PrimFunc, _: str) -> tirx.PrimFunc:
-    return with_vector_functions(func)
+    return for_llvm(func)
 
 
 #: By name. The names and the parameters are in stored traces: they stay.
@@ -191,7 +191,6 @@ def rewritten(func: tirx.PrimFunc, block: Any, name: str) -> tuple[tirx.PrimFunc
 
     Parameters
     ----------
-    func : tvm.tirx.PrimFunc
     block : tvm.s_tir.SBlock
         Name of the function.
     name : str

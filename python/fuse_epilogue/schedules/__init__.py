@@ -212,7 +212,7 @@ def _streamed(func: tirx.PrimFunc, target: Target | Machine) -> Scheduled | None
     found = stream.schedule(func, int(target.attrs.get("num-cores", 1)), core)
     if found is None:
         found = stream.schedule_sums(func, core)
-    return None if found is None else replace(found, func=cpu.with_vector_functions(found.func))
+    return None if found is None else replace(found, func=cpu.for_llvm(found.func))
 
 
 def _planned(

@@ -14,7 +14,7 @@ from tvm.target import Target
 
 from .._arguments import flag, seconds
 from .._printed import Printed
-from ..kernels.cpu.vector_math import with_vector_functions
+from ..kernels.cpu.for_llvm import for_llvm
 from ..kernels.scheduled import Packing, Scheduled, Way
 from ..planner.search.trials import check_here
 from ..targets import host
@@ -244,7 +244,7 @@ class ScheduleModule:
         """Return a function as it is compiled."""
         if self.target.kind.name == "cuda":
             return func.with_attr("tirx.is_scheduled", True)
-        return with_vector_functions(func)
+        return for_llvm(func)
 
     def _choices(self, mod: ir.IRModule, todo: list[GlobalVar]) -> list[Choice]:
         """Return what is chosen for each function."""

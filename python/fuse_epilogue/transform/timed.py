@@ -19,7 +19,7 @@ from tvm import tirx
 from tvm.ir import prim
 
 from .._interrupts import is_interrupt
-from ..kernels.cpu.vector_math import with_vector_functions
+from ..kernels.cpu.for_llvm import for_llvm
 from ..kernels.scheduled import Scheduled, Way
 from ..planner.measurement.measure import arguments, seconds, shares
 from ..tir.walk import loads
@@ -150,7 +150,7 @@ def _ways(choice: Choice) -> Iterator[Scheduled]:
 
 
 def _main(func: Any) -> Any:
-    return with_vector_functions(func).with_attr("global_symbol", "main")
+    return for_llvm(func).with_attr("global_symbol", "main")
 
 
 def _once(built: Any, arrays: list[Any]) -> float:

@@ -19,7 +19,7 @@ pow       products and roots, where the exponent is a small constant  2        0
 
 The largest errors, in units in the last place, are bounds which ``test_kernels_vector_math.py``
 and ``test_schedules_functions.py`` in the tests check. The cycles are per element of 8192, on a
-Zen 3 core with AVX2. GELU and softplus are what TVM writes out with these functions.
+Zen 3 core with AVX2. TVM itself writes GELU and softplus with these functions.
 sqrt needs no replacement: processors have it. rsqrt is written as 1 / sqrt(x), which is what it is
 compiled to, since TVM computes it lane by lane. sin, cos and pow of a variable exponent are left to
 the C library.
@@ -44,7 +44,6 @@ from tvm import tirx
 from tvm.ir import Call, prim
 
 from ...tir.walk import substitute
-from .conditional_division import with_conditional_divisions
 
 # ln 2 in two parts: a multiple of the first by an integer below 2**9 is exact in float32.
 _LN2_HIGH = 355 / 512
@@ -58,14 +57,16 @@ _LEAST_BESIDE_ONE = -80.0
 # The remainder of the Taylor series after r**7, for |r| <= ln(2)/2, is 5e-9.
 _TERMS = 8
 
-# Of exp(-r) for |r| <= ln(2)/2: at the zeros of a Chebyshev polynomial, off by less than 3e-6.
+# Coefficients of exp(-r) for |r| <= ln(2)/2: at the zeros of a Chebyshev polynomial, off by less
+# than 3e-6.
 _NARROW_SERIES = np.polynomial.Chebyshev.interpolate(
     lambda r: np.exp(-r), 4, domain=[-math.log(2) / 2, math.log(2) / 2]
 )
 _NARROW = [float(c) for c in _NARROW_SERIES.convert(kind=np.polynomial.Polynomial).coef]
-# Of 2**r for |r| <= 1/2, from the constant on: off by less than 2e-9.
+# Coefficients of 2**r for |r| <= 1/2, from the constant on: off by less than 2e-9.
 _EXP2 = (1.0, 0.693147206, 0.240226469, 0.0555032878, 0.00961848897, 0.00133999312, 0.000153458095)
-# Of exp(r) for |r| <= ln(2)/2, from the constant on, which is 1: off by less than 1e-7.
+# Coefficients of exp(r) for |r| <= ln(2)/2, from the constant on, which is 1: off by less than
+# 1e-7.
 _SHORT_EXP = (1.0, 0.999999702, 0.499991506, 0.166676372, 0.0418979749, 0.00829030667)
 
 # tanh(x) / x and erf(x) / x in powers of x**2, by least squares that are weighted until the largest
@@ -116,34 +117,7 @@ _LARGEST = float(np.finfo("float32").max)
 _TO_EXPONENT = 1.5 * 2**23 + 127
 
 
-def with_vector_functions(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return a function with the transcendental functions of float32 written out.
-
-    Integers are divided only where a choice asks for the quotient, see
-    :mod:`fuse_epilogue.kernels.cpu.conditional_division`.
-
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Scheduled or not; stays as it is.
-
-    Returns
-    -------
-    tvm.tirx.PrimFunc
-        Sums and products in their place, which LLVM vectorizes.
-
-    Example
-    -------
-    >>> from fuse_epilogue.schedules import cpu
-    >>> from fuse_epilogue.workloads import depthwise_conv1d
-    >>> func = depthwise_conv1d(1, 8, 64, 3, activation="silu")
-    >>> "T.sigmoid" in func.script(), "T.sigmoid" in cpu.with_vector_functions(func).script()
-    (True, False)
-    """
-    return func.with_body(with_conditional_divisions(in_vectors(func.body)))
-
-
-def in_vectors(node: Any) -> Any:
+def with_vector_functions(node: Any) -> Any:
     """Return a node with the transcendental functions of float32 written out.
 
     Parameters
@@ -414,7 +388,7 @@ def _scaled(value: Any, n: Any) -> Any:
 
 
 def _one_plus_exp(x: Any) -> Any:
-    """Return 1 + exp(x): of that the small values do not matter, and one power is enough."""
+    """Return 1 + exp(x): a small exp(x) does not matter beside 1, so one power is enough."""
 
     def value(x: Any, n: Any) -> Any:
         return _float(1) + _series(x, n) * _power_of_two(_integer(n, -126))

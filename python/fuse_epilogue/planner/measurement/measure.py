@@ -11,7 +11,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.target import Target
 
-from ...kernels.cpu.vector_math import with_vector_functions
+from ...kernels.cpu.for_llvm import for_llvm
 from ..problems.problem import Problem
 from ..problems.space import Point
 
@@ -33,7 +33,6 @@ class Measured:
 
     Attributes
     ----------
-    point : dict[str, int]
     seconds : float
         The shortest sample: whatever else the machine does makes one longer, never shorter.
     """
@@ -55,7 +54,7 @@ def build(problem: Problem, point: Point, target: Target) -> Any:
 
 def compiled(sch: s_tir.Schedule, target: Target) -> Any:
     """Return what is scheduled as "main", compiled for a processor."""
-    func = with_vector_functions(sch.mod["main"])
+    func = for_llvm(sch.mod["main"])
     return tvm.compile(func.with_attr("tirx.is_scheduled", True), target=target)
 
 
@@ -86,13 +85,13 @@ def need_cuda() -> None:
         )
 
 
-def arguments(func: tirx.PrimFunc, seed: int = 0) -> list[Any]:
+def arguments(func: tirx.PrimFunc) -> list[Any]:
     """Return a tensor for each parameter of a function: small integers, as values of its type.
 
     Sums of them are exact in float32, in any order. None is 0: a function may divide by them. A
     parameter that is a number is 2.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     made: list[Any] = []
     for param in func.params:
         if not hasattr(param.ty, "shape"):
@@ -156,7 +155,6 @@ def seconds(built: Any, arrays: list[Any], least: float = 0.0) -> float:
     Parameters
     ----------
     built : tvm.runtime.Executable
-    arrays : list[tvm.runtime.Tensor]
     least : float
         Seconds to measure for at least.
     """

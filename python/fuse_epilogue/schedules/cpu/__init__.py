@@ -1,6 +1,6 @@
 """Schedules for LLVM."""
 
 from ...kernels.cpu.depthwise.rule import DepthwiseConv1d
-from ...kernels.cpu.vector_math import with_vector_functions
+from ...kernels.cpu.for_llvm import for_llvm
 
-__all__ = ["DepthwiseConv1d", "with_vector_functions"]
+__all__ = ["DepthwiseConv1d", "for_llvm"]

@@ -38,7 +38,7 @@ from ....tir.affine import as_constant
 from ....tir.build import in_root
 from ....tir.unfold import unfold
 from ....tir.walk import handle, substitute, uses
-from ..vector_math import in_vectors
+from ..vector_math import with_vector_functions
 from .row_limits import at_most
 from .streaming import StreamingStore, can_stream
 
@@ -279,7 +279,7 @@ class _Rows:
 
             statements.append(self._lanes(step))
 
-        value = in_vectors(fused.result)
+        value = with_vector_functions(fused.result)
         if isinstance(value, prim.Cast) and value.value.ty == self.sums.ty.dtype:
             # A step of its own: TVM repeats what it casts to bfloat16 in the code that rounds.
             wide = value.value
