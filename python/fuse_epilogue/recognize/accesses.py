@@ -13,7 +13,7 @@ from tvm import tirx
 from tvm.ir import Call, TensorLoad, prim
 from tvm.sym import Analyzer
 
-from ..tir.affine import affine_of
+from ..tir.affine import affine_of, at_least_zero
 from ..tir.walk import handle, loads, substitute
 from .defined import may_be_discarded
 from .stages import Axis, analyzer_of
@@ -284,17 +284,8 @@ class Reader:
 
     def _inequality(self, term: Any, analyzer: Analyzer) -> Linear | None:
         """Return what has to be at least 0."""
-        if isinstance(term, prim.LE):
-            value = term.b - term.a
-        elif isinstance(term, prim.LT):
-            value = term.b - term.a - 1
-        elif isinstance(term, prim.GE):
-            value = term.a - term.b
-        elif isinstance(term, prim.GT):
-            value = term.a - term.b - 1
-        else:
-            return None
-        return self._linear(value, analyzer)
+        value = at_least_zero(term)
+        return None if value is None else self._linear(value, analyzer)
 
 
 def _terms(condition: Any) -> Iterable[Any]:

@@ -71,6 +71,27 @@ def affine_of(
     return Affine(tuple(int(each) for each in found[:-1]), found[-1])
 
 
+def at_least_zero(inequality: Any) -> Any:
+    """Return what is at least 0 where an inequality of integers holds, None for another condition.
+
+    Example
+    -------
+    >>> from tvm import tirx
+    >>> i = tirx.Var("i", "int32")
+    >>> at_least_zero(i < 4)
+    4 - i - 1
+    """
+    if isinstance(inequality, prim.LE):
+        return inequality.b - inequality.a
+    if isinstance(inequality, prim.LT):
+        return inequality.b - inequality.a - 1
+    if isinstance(inequality, prim.GE):
+        return inequality.a - inequality.b
+    if isinstance(inequality, prim.GT):
+        return inequality.a - inequality.b - 1
+    return None
+
+
 def as_constant(value: Any) -> Any:
     """Return an int for an integer that is constant, else the expression itself.
 

@@ -44,7 +44,7 @@ from .costs import (
 from .loops import FlatViews, index, sequence, with_loads
 from .stage_loops import TILE, Access, access_of, rows_of, segments_of, tiles_of
 from .transposition import EDGE
-from .windows import is_guard
+from .windows import guards, is_guard
 
 #: Nodes of an expression up to which it is computed again by each reader.
 CHEAP = 24
@@ -124,9 +124,13 @@ def cost(stage: Stage, lanes: int) -> dict[str, float]:
     elements = math.prod(flat.shape)
     extent = flat.shape[-1] if flat.shape else 1
     inner = [axis.var for axis in flat.axes[-1:]]
-    vectors = pieces(extent, lanes) if _may_be_vector(flat) else extent
+    lanes = lanes if _may_be_vector(flat) else 1
+    of_row = sum(
+        pieces(end - begin, lanes) * (1 + work(part.value, *inner))
+        for begin, end, part in (segments_of(flat) if flat.axes else [(0, 1, flat)])
+    )
     jumps = sum(_jumps(load, flat) for load in flat.loads)
-    computing = elements // extent * vectors * NODE_CYCLES * (1 + work(flat.value, *inner))
+    computing = elements // extent * of_row * NODE_CYCLES
     computing += elements * JUMP_CYCLES * jumps
     moving = size / bytes_per_cycle(size)
     return {"computing": computing / CLOCK_HZ, "moving": moving / CLOCK_HZ}
@@ -202,7 +206,8 @@ def _is_scattered(stage: Stage) -> bool:
     if not _is_moved(stage.value):
         return False
     jumps = (_jumps(x, stage) and access_of(x, stage).strides is None for x in stage.loads)
-    return any(jumps) or len(segments_of(stage)) > 1
+    parts = [part.value for _, _, part in segments_of(stage)]
+    return any(jumps) or bool(guards(parts, stage.axes[-1].var))
 
 
 def _is_moved(value: Any) -> bool:

@@ -15,10 +15,19 @@ from ...tir.walk import handle, substitute
 from .costs import element_bytes
 from .loops import FlatViews, flat_index, index, loop, sequence, with_loads
 from .transposition import EDGE, transposed_block
-from .windows import analyzer_with, guards, segments, without_proved_guards
+from .windows import (
+    analyzer_with,
+    guards,
+    segments,
+    switches,
+    with_decided_guards,
+    without_proved_guards,
+)
 
 #: Rows and columns of a tile, where an input is transposed.
 TILE = 16
+#: Parts of a row, each with loops of its own, that guards along it make.
+MOST_SEGMENTS = 64
 
 
 @dataclass(frozen=True)
@@ -111,9 +120,11 @@ def rows_of(stage: Stage, views: FlatViews, lanes: int, threads: int) -> Any:
 
 
 def segments_of(stage: Stage) -> list[tuple[int, int, Stage]]:
-    """Return the parts of a row: where its guards hold, without them, and what is around it.
+    """Return the parts of a row in which its guards hold, or do not, without these guards.
 
-    One part, the whole row, if there are no guards along the row, or more than the borders fail.
+    Where guards have other variables than the row's, one part is without guards, and what is around
+    it has them. One part, the whole row, if there are no guards along the row, if more than the
+    borders fail, or if there would be too many parts.
 
     Parameters
     ----------
@@ -126,7 +137,17 @@ def segments_of(stage: Stage) -> list[tuple[int, int, Stage]]:
         Begin and end of each part, and the stage as it is there.
     """
     *outer, last = stage.axes
-    found = segments(guards([stage.value], last.var), outer, last.var, last.extent)
+    conditions = guards([stage.value], last.var)
+    known = switches(conditions, last.var)
+    if known:
+        places = {each.place for each in known.values()}
+        ends = [0, *sorted(each for each in places if 0 < each < last.extent), last.extent]
+        if len(ends) > MOST_SEGMENTS + 1:
+            return [(0, last.extent, stage)]
+        values = [with_decided_guards(stage.value, known, begin) for begin in ends[:-1]]
+        parts = zip(ends[:-1], ends[1:], values, strict=True)
+        return [(begin, end, _with_value(stage, value)) for begin, end, value in parts]
+    found = segments(conditions, outer, last.var, last.extent)
     if len(found) == 1:
         return [(0, last.extent, stage)]
     made = []

@@ -1,16 +1,24 @@
-"""Windows along the lanes: guards that hold for most rows, and loads of every second element.
+"""Guards along the lanes, which hold for most rows or change at some of them; windows of lanes.
 
     pool[i] = max over k of: if 1 <= 2 i + k < 57 then x[2 i + k - 1] else -inf
 
 For rows from 1 to 27, the guard always holds: these are computed in vectors without it, those at
-the borders one by one. A vector of x[2 i + c] is shuffled from two vectors that lie beside each
-other, those of x[2 i + c + 1] too: both are loaded once. Without such a neighbour, the second one
-ends with the last element that is used, so that nothing after it is read.
+the borders one by one. Where the guards have no other variables, each is true or false for all rows
+between two at which one of them changes:
+
+    y[j] = if j < 64 then a[j] else (if j < 96 then b[j - 64] else c[j - 96])
+
+is copied from one array after the other, without a condition.
+
+A vector of x[2 i + c] is shuffled from two vectors that lie beside each other, those of
+x[2 i + c + 1] too: both are loaded once. Without such a neighbour, the second one ends with the
+last element that is used, so that nothing after it is read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
@@ -19,9 +27,9 @@ from tvm.ir import Call, Range, TensorLoad, prim
 from tvm.sym import Analyzer
 
 from ...recognize.stages import Axis, analyzer_of
-from ...tir.affine import affine_of
-from ...tir.walk import conjuncts, loads, parts_of, substitute, uses
-from .loops import index
+from ...tir.affine import affine_of, at_least_zero
+from ...tir.walk import conjuncts, handle, loads, parts_of, substitute, uses
+from .loops import index, wide
 
 #: Rows at either end that may be computed one by one.
 BORDER = 16
@@ -51,6 +59,78 @@ def without_proved_guards(value: Any, analyzer: Analyzer) -> Any:
         if not left:
             return call.args[1]
         return tirx.if_then_else(tirx.all(*left), *call.args[1:])
+
+    return tvm_ffi.structural_map(value, (Call, rule))
+
+
+@dataclass(frozen=True)
+class Switch:
+    """A condition that changes at one value of a variable.
+
+    Attributes
+    ----------
+    place : int
+        The first value at which it is not as it is for smaller ones.
+    after : bool
+        Whether it holds from there on.
+    """
+
+    place: int
+    after: bool
+
+    def at(self, value: int) -> bool:
+        """Return whether the condition holds at a value of the variable."""
+        return (value >= self.place) == self.after
+
+
+def switches(conditions: Iterable[Any], at: Any) -> dict[int, Switch] | None:
+    """Return where conditions change, by their handles; None if one is of another kind.
+
+    Parameters
+    ----------
+    conditions : Iterable[Expr]
+        Inequalities that are linear in the variable, and have no other.
+    at : Var
+    """
+    found = {}
+    for each in conditions:
+        value = at_least_zero(each)
+        linear = None if value is None else affine_of(wide(value), [at])
+        if linear is None or linear.constant is None:
+            return None
+        (factor,), constant = linear.factors, linear.constant
+        # The first value for which factor * value + constant is at least 0, or below it.
+        if factor > 0:
+            found[handle(each)] = Switch(-(constant // factor), True)
+        elif factor < 0:
+            found[handle(each)] = Switch(constant // -factor + 1, False)
+        else:
+            return None
+    return found
+
+
+def with_decided_guards(value: Any, known: Mapping[int, Switch], place: int) -> Any:
+    """Return a value as it is at some value of a variable, without conditions that are known then.
+
+    Parameters
+    ----------
+    value : Expr
+    known : Mapping[int, Switch]
+        By the handles of conditions.
+    place : int
+        Value of their variable.
+    """
+
+    def rule(call: Any) -> Any:
+        if not is_guard(call):
+            return call
+        terms = conjuncts(call.args[0])
+        left = [each for each in terms if handle(each) not in known]
+        if not all(known[handle(each)].at(place) for each in terms if handle(each) in known):
+            return call.args[2]
+        if len(left) == len(terms):
+            return call
+        return tirx.if_then_else(tirx.all(*left), *call.args[1:]) if left else call.args[1]
 
     return tvm_ffi.structural_map(value, (Call, rule))
 
