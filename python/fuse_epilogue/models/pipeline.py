@@ -14,10 +14,12 @@ from tvm.target import Target
 from .._arguments import flag
 from ..targets import host
 from ..transform import ScheduleModule
+from .graph.affine_maps import FoldAffineMaps
 from .graph.attention_groups import GroupAttention
 from .graph.bools import BoolsAsNumbers
 from .graph.channels_last import ChannelsLast
 from .graph.cleanup import FoldNoOps
+from .graph.folded import FoldArrays
 from .graph.narrow_products import NarrowProducts
 from .graph.pads import FoldPads
 from .graph.reshapes import SinkReshapes
@@ -48,12 +50,15 @@ def graph_passes(channels_last: bool = True) -> list[Any]:
         SinkReshapes(),
         TransposedConvolutions(),
         # Weights that are transposed, and batch norms that are folded, are constants again.
+        FoldArrays(),
         transform.FoldConstant(),
+        FoldAffineMaps(),
         FoldPads(),
         *([ChannelsLast(), SinkTransposes()] if channels_last else []),
         FoldNoOps(),
         SinkReshapes(),
         FoldNoOps(),
+        FoldArrays(),
         transform.FoldConstant(),
         # Constants that were widened are folded by now.
         NarrowProducts(),

@@ -2,6 +2,8 @@
 
 rewriting.py                                    how a pass is written
 cleanup.py, pads.py, bools.py, rounding.py      operators that change nothing, or little
+affine_maps.py                                  additions and products of constants
+folded.py                                       operators on constants
 channels_last.py, transposes.py                 layouts
 reshapes.py, unflattened.py                     products
 narrow_products.py, integer_convolutions.py     products and convolutions of integers
