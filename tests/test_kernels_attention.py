@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+import tvm_ffi
 from tvm import relax, te, tirx, topi
 
 from fuse_epilogue import verify
 from fuse_epilogue.kernels.cpu import attention
-from fuse_epilogue.recognize.attention import attention_of
+from fuse_epilogue.kernels.cpu.attention import few_queries
+from fuse_epilogue.recognize.attention import attention_of, is_proved_in_parts
 from fuse_epilogue.recognize.stages import read_program
 from fuse_epilogue.schedules import host
 from fuse_epilogue.schedules.cpu import for_llvm
@@ -208,6 +210,67 @@ def test_few_queries_have_the_special_values_of_the_program(queries: int) -> Non
     assert np.isnan(expected).any() and not np.isnan(expected).all()
     result = run(kernel, arrays, (1, queries, 2, 8))
     np.testing.assert_allclose(result, expected, rtol=0, atol=2e-6)
+
+
+@pytest.mark.usefixtures("free_threads")
+@pytest.mark.parametrize("threads", [2, 3, 8])
+@pytest.mark.parametrize("sizes", [(1, 1, 1100, 1, 64), (1, 2, 601, 1, 8), (2, 1, 520, 1, 16)])
+@pytest.mark.parametrize("special", [False, True])
+def test_threads_without_a_head_take_parts_of_the_keys(
+    sizes: tuple[int, ...], threads: int, special: bool
+) -> None:
+    b, n, m, h, d = sizes
+    func, arrays = function(*sizes, bias=True), drawn(*sizes, bias=True)
+    kernel = scheduled(func, threads)
+    assert ("result_of_part" in str(kernel)) == (b * n < threads)
+    if special:
+        # A part without any key that is shown, and a head without any.
+        arrays[3][0, 0, 0, m // 4 :] = -INFINITY
+        arrays[3][-1, 0, -1] = -INFINITY
+        arrays[1][0, 2, 0, 3] = INFINITY
+        arrays[2][0, m - 1, 0, 2] = np.nan
+    expected = run(func, arrays, (b, n, h, d))
+    assert np.isnan(expected).any() == special
+    result = run(kernel, arrays, (b, n, h, d))
+    np.testing.assert_allclose(result, expected, rtol=0, atol=2e-6)
+
+
+@pytest.mark.usefixtures("free_threads")
+def test_parts_rest_on_a_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = attention_of(read_program(function(1, 1, 1100, 1, 64)))
+    assert found is not None
+    assert is_proved_in_parts(found, 3)
+    head, total, second = found.proof.stages
+    other = replace(found.proof, stages=(head, replace(total, quotient=total.term), second))
+    assert not is_proved_in_parts(replace(found, proof=other), 3)
+    monkeypatch.setattr(few_queries, "is_proved_in_parts", lambda *_: False)
+    assert "of_part" not in str(scheduled(function(1, 1, 1100, 1, 64), 2))
+
+
+def allocated_bytes(func: Any) -> int:
+    """The memory that a function allocates, whatever it is for."""
+    found: list[int] = []
+
+    def visit(node: Any) -> None:
+        if isinstance(node, tirx.AllocBuffer):
+            found.append(4 * math.prod(map(int, node.buffer.shape)))
+
+    tvm_ffi.structural_walk(func.body, (tirx.AllocBuffer, visit))
+    return sum(found)
+
+
+@pytest.mark.parametrize("causal", [None, "TopLeft"])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("heads", [1, 3])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_memory_grows_with_the_length(
+    causal: str | None, bias: bool, heads: int, threads: int
+) -> None:
+    sizes = [
+        allocated_bytes(scheduled(function(1, n, n, heads, 16, causal, bias), threads))
+        for n in (256, 512, 1024)
+    ]
+    assert 0 < sizes[1] <= 2 * sizes[0] and sizes[2] <= 2 * sizes[1]
 
 
 def chain(change: str) -> Any:

@@ -80,7 +80,8 @@ def compile(  # noqa: A001 - as tvm.compile
     sizes : Mapping[str, int or Sequence[int]], optional
         For models with sizes that may differ from call to call: those to have kernels for, as
         ``{"batch": (1, 8)}``. The model is right for all others: functions of
-        independent rows run in kernels for constant numbers of rows, the rest in TVM's loops.
+        independent rows run in kernels for constant numbers of rows, attention in blocks of any
+        number of queries and keys, the rest in TVM's loops.
     channels_last : bool
         For models: whether 2-D convolutions run on layout NHWC where that pays.
     winograd : bool

@@ -13,7 +13,6 @@ expressions of their axes, so that transposed and shared heads are attention as 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,8 +27,19 @@ from tvm.tirx import IndexMap
 
 from ..cascade import analyze_cascade
 from ..cascade_certificate import CascadeCertificate
+from ..tir.build import sequence, with_fields
+from ..tir.nest import statements
+from ..tir.shapes import is_same_count
 from ..tir.walk import handle, loads, substitute, uses
-from .stages import Axis, Program, Stage, inlined
+from .stages import (
+    Axis,
+    Program,
+    Stage,
+    analyzer_of,
+    inlined,
+    is_same_size,
+    simplified_indices,
+)
 
 
 @dataclass(frozen=True)
@@ -44,7 +54,7 @@ class Attention:
         Heads and whatever else each product is computed for.
     query, key, depth, column : Axis
         Rows of scores, columns of scores, the axis summed by the first product, and the columns of
-        the result.
+        the result. The depth and the columns are of constant number.
     q, k, v : Expr
         Elements of the operands.
     score : tvm.ir.Var
@@ -137,7 +147,8 @@ def attention_of(program: Program, narrow_result: bool = False) -> Attention | N
         return None
     batch, query, key = first.axes[:-2], first.axes[-2], first.axes[-1]
     factors = _factors(first)
-    if factors is None or not _is_zero(first.init):
+    constant = isinstance(first.reduced[0].extent, int)
+    if factors is None or not constant or not _is_zero(first.init):
         return None
     q, k = _by_axes(factors, key, query)
     if q is None:
@@ -149,14 +160,14 @@ def attention_of(program: Program, narrow_result: bool = False) -> Attention | N
     if share is None:
         return None
     v, column = rows.weighted(second, highest, total, share)
-    if v is None:
+    if v is None or not isinstance(column.extent, int):
         return None
     weighed = tirx.Var("weighed", "float32")
     share = _with_weighed(share, weight, weighed)
     proof = None if uses(share, score) else _proof(program, highest, total, second)
     if proof is None:
         return None
-    stored = _stored(small, second, (*batch, query, column))
+    stored = _stored(small, second, rows.places[handle(second.output)])
     if stored is None:
         return None
     output, place, element, result = stored
@@ -189,6 +200,8 @@ class _Rows:
 
     def __init__(self, row: Sequence[Axis], key: Axis, scores: Stage, score: Any) -> None:
         self.row, self.key, self.scores, self.score = row, key, scores, score
+        # The indices of a row's result, by the buffer of each stage.
+        self.places: dict[int, list[Any]] = {}
         self.highest = tirx.Var("highest", "float32")
 
     def maximum(self, stage: Stage) -> Any:
@@ -223,25 +236,28 @@ class _Rows:
             if same and not uses(v, self.row[-1].var):
                 if any(_reads(v, each.output) for each in (self.scores, highest, total, stage)):
                     return nothing
-                return v, stage.axes[-1]
+                return v, self._column(stage)
         return nothing
+
+    def _column(self, stage: Stage) -> Axis:
+        """Return the axis that the last sum has beside those of the rows."""
+        places = zip(stage.axes, self.places[handle(stage.output)], strict=True)
+        return next(axis for axis, place in places if handle(axis.var) == handle(place))
 
     def _value(self, stage: Stage, more: int) -> Any:
         """Return the value of a stage over rows in their axes, None for another shape.
 
-        `more` is the number of axes that the stage has beside those of the rows.
+        A stage may have the axes of the rows in another order, split, and others of one value: how
+        it reads the scores says what they are. `more` is the number of its axes beside them.
         """
-        count = len(self.row)
-        axes, rest = stage.axes[:count], stage.axes[count:]
-        if tuple(axis.extent for axis in axes) != tuple(axis.extent for axis in self.row):
+        read = [e for e in loads(stage.value) if handle(e.source) == handle(self.scores.output)]
+        table = self._axes(stage, read[0].indices, more) if read else None
+        if table is None:
             return None
-        if stage.reduced[0].extent != self.key.extent:
-            return None
-        if len(rest) != more and not (more == 0 and all(axis.extent == 1 for axis in rest)):
-            return None
-        table = {old.var: new.var for old, new in zip(axes, self.row, strict=True)}
-        table[stage.reduced[0].var] = self.key.var
-        value = substitute(stage.value, table)
+        analyzer = analyzer_of([*self.row, self.key])
+        places = [analyzer.simplify(table[axis.var]) for axis in stage.axes]
+        self.places[handle(stage.output)] = places
+        value = simplified_indices(substitute(stage.value, table), analyzer)
         own = [*self.row, self.key]
 
         def load(node: Any) -> Any:
@@ -251,6 +267,28 @@ class _Rows:
             return self.score if same else node
 
         return tvm_ffi.structural_map(value, (TensorLoad, load))
+
+    def _axes(self, stage: Stage, indices: Sequence[Any], more: int) -> dict[Any, Any] | None:
+        """Return what the axes of a stage are, in those of the scores, where it reads them."""
+        axes = (*stage.axes, *stage.reduced)
+        known = [axis for axis in axes if any(uses(each, axis.var) for each in indices)]
+        others = [axis for axis in axes if not any(uses(each, axis.var) for each in indices)]
+        rest = [axis for axis in others if not _is_unit(axis)]
+        # A single column is the last axis.
+        rest += [axis for axis in others[::-1] if _is_unit(axis)][: max(0, more - len(rest))]
+        table = {a.var: prim.IntImm(str(a.var.ty.dtype), 0) for a in others}
+        table.update((axis.var, axis.var) for axis in rest)
+        own = [*self.row, self.key]
+        counts = [[axis.extent for axis in axes] for axes in (known, own)]
+        if len(rest) != more or not is_same_count(*counts):
+            return None
+        found = _inverse(indices, known, [axis.var for axis in own])
+        if found is None:
+            return None
+        table.update(found)
+        if any(uses(table[axis.var], self.key.var) for axis in stage.axes):
+            return None
+        return table if _is_axis(table[stage.reduced[0].var], self.key) else None
 
     def _of_highest(self, value: Any, stage: Stage) -> Any:
         """Return an expression with a variable in place of the maximum of the row."""
@@ -264,11 +302,8 @@ class _Rows:
         """Whether an expression is the load of a row's element of a stage."""
         if not isinstance(value, TensorLoad) or handle(value.source) != handle(stage.output):
             return False
-        count = len(self.row)
-        own = zip(value.indices[:count], self.row, strict=True)
-        return all(_is_axis(a, axis) for a, axis in own) and all(
-            map(_is_zero, value.indices[count:])
-        )
+        own = zip(value.indices, self.places[handle(stage.output)], strict=True)
+        return all(_is_same_index(index, place) for index, place in own)
 
 
 def _with_weighed(share: Any, weight: Any, weighed: Any) -> Any:
@@ -280,6 +315,26 @@ def _with_weighed(share: Any, weight: Any, weighed: Any) -> Any:
     return tvm_ffi.structural_map(share, (type(weight), value))
 
 
+def is_proved_in_parts(found: Attention, parts: int) -> bool:
+    """Return whether the cascade is also proved where its keys are reduced in parts.
+
+    Parameters
+    ----------
+    found : Attention
+    parts : int
+        Number of parts, each with a maximum, a sum and a result of its own. They are merged by the
+        factors that correct them for the maximum of all.
+    """
+    names = [stage.name for stage in found.proof.stages]
+    func = _with_keys(found.program.func, found.key)
+    sch = Schedule(tvm.IRModule({"main": func}))
+    proof = analyze_cascade(sch, names[0], parts=parts).certificate
+    if proof is None or [stage.name for stage in proof.stages] != names:
+        return False
+    quotients = [stage.quotient for stage in (*proof.stages[1:], *found.proof.stages[1:])]
+    return all(tvm_ffi.structural_equal(each, quotients[0], True) for each in quotients)
+
+
 def _proof(program: Program, *stages: Stage) -> CascadeCertificate | None:
     """Return the certificate of a maximum, a sum and a product as one cascade.
 
@@ -289,7 +344,7 @@ def _proof(program: Program, *stages: Stage) -> CascadeCertificate | None:
     names = tuple(stage.name for stage in stages)
     if len({stage.name for stage in program.stages}) != len(program.stages):
         return None
-    sch = Schedule(tvm.IRModule({"main": program.func}))
+    sch = Schedule(tvm.IRModule({"main": _with_keys(program.func, stages[0].reduced[0])}))
     proof = analyze_cascade(sch, names[0]).certificate
     if proof is None or tuple(stage.name for stage in proof.stages) != names:
         return None
@@ -302,16 +357,32 @@ def _proof(program: Program, *stages: Stage) -> CascadeCertificate | None:
     return proof if same else None
 
 
+def _with_keys(func: tirx.PrimFunc, key: Axis) -> tirx.PrimFunc:
+    """Return a function that may assume that there is a key.
+
+    Where there is none, sums are zero in the program, and a kernel is to say so.
+    """
+    if isinstance(key.extent, int):
+        return func
+    some = key.extent >= prim.IntImm(str(key.extent.ty.dtype), 1)
+    assumed = tirx.Evaluate(tirx.assume(some))
+    block = func.body.block
+    block = with_fields(block, body=sequence([assumed, *statements(block.body)]))
+    return func.with_body(with_fields(func.body, block=block))
+
+
 def _stored(
-    program: Program, second: Stage, axes: Sequence[Axis]
+    program: Program, second: Stage, places: Sequence[Any]
 ) -> tuple[Any, tuple[Any, ...], Any, Any] | None:
-    """Return the output, the place of an element in it, the element, and what is stored of it."""
+    """Return the output, the place of an element in it, the element, and what is stored of it.
+
+    `places` are the indices of an element of the second product.
+    """
     element = tirx.Var("element", "float32")
-    table = {old.var: new.var for old, new in zip(second.axes, axes, strict=True)}
     if len(program.stages) == 4:
         if not program.is_param(second.output):
             return None
-        return second.output, tuple(axis.var for axis in axes), element, element
+        return second.output, tuple(places), element, element
     last = program.stages[4]
     own = [load for load in last.loads if handle(load.source) == handle(second.output)]
     if last.reduced or not own or not program.is_param(last.output):
@@ -319,9 +390,8 @@ def _stored(
     others = {handle(stage.output) for stage in program.stages[:3]}
     if any(handle(load.source) in others for load in last.loads):
         return None
-    numbers = [table[axis.var] for axis in second.axes]
-    back = _inverse(own[0].indices, last.axes, numbers)
-    if back is None or math.prod(last.shape) != math.prod(second.shape):
+    back = _inverse(own[0].indices, last.axes, places)
+    if back is None or not is_same_count(last.shape, second.shape):
         return None
 
     def load(node: Any) -> Any:
@@ -336,14 +406,40 @@ def _stored(
 
 def _inverse(indices: Sequence[Any], axes: Sequence[Axis], values: Sequence[Any]) -> Any:
     """Return what each axis is where indices have some values, None if they do not tell."""
+    table = _renamed(indices, axes, values)
+    if table is not None:
+        return table
     variables = [axis.var for axis in axes]
     try:
         found = IndexMap(variables, list(indices), None).inverse(
-            [prim.IntImm(str(axis.var.ty.dtype), axis.extent) for axis in axes]
+            [
+                prim.IntImm(str(axis.var.ty.dtype), axis.extent)
+                if isinstance(axis.extent, int)
+                else axis.extent
+                for axis in axes
+            ]
         )
     except InternalError:
         return None  # no bijection
     return dict(zip(variables, found.map_indices(list(values)), strict=True))
+
+
+def _renamed(
+    indices: Sequence[Any], axes: Sequence[Axis], values: Sequence[Any]
+) -> dict[Any, Any] | None:
+    """Return what each axis is where each index is an axis or 0, None for other indices."""
+    by_var = {handle(axis.var): axis for axis in axes}
+    table = {}
+    for index, value in zip(indices, values, strict=True):
+        axis = by_var.pop(handle(index), None)
+        if axis is not None:
+            table[axis.var] = value
+        elif not _is_zero(index):
+            return None
+    if not all(map(_is_unit, by_var.values())):
+        return None
+    zeros = {a.var: prim.IntImm(str(a.var.ty.dtype), 0) for a in by_var.values()}
+    return {**table, **zeros}
 
 
 def _factors(stage: Stage) -> tuple[Any, Any] | None:
@@ -365,7 +461,16 @@ def _by_axes(factors: tuple[Any, Any], key: Axis, query: Axis) -> tuple[Any, Any
 
 def _is_axis(index: Any, axis: Axis) -> bool:
     """Whether an index is an axis; one of a single value is written as 0."""
-    return handle(index) == handle(axis.var) or (axis.extent == 1 and _is_zero(index))
+    return handle(index) == handle(axis.var) or (_is_unit(axis) and _is_zero(index))
+
+
+def _is_same_index(index: Any, place: Any) -> bool:
+    """Whether an index is an expression; a variable of one value is written as 0."""
+    return bool(tvm_ffi.structural_equal(index, place)) or _is_zero(index) and _is_zero(place)
+
+
+def _is_unit(axis: Axis) -> bool:
+    return is_same_size(axis.extent, 1)
 
 
 def _other(value: Any, buffer: Any) -> Any:

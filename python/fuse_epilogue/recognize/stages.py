@@ -16,7 +16,7 @@ from typing import Any
 
 import tvm_ffi
 from tvm import s_tir, tirx
-from tvm.ir import Call, Range, TensorLoad, prim
+from tvm.ir import Call, PrimType, Range, TensorLoad, prim
 from tvm.sym import Analyzer
 
 from ..tir.nest import Nest, all_nests
@@ -32,12 +32,13 @@ class Axis:
     ----------
     var : tvm.ir.Var
         The variable that the stage's expressions use.
-    extent : int
-        Number of values, from 0.
+    extent : int or Expr
+        Number of values, from 0. An expression only where :func:`read_program` was asked for
+        symbolic sizes.
     """
 
     var: Any
-    extent: int
+    extent: Any
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class Stage:
         return self.stores[0].init
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> tuple[Any, ...]:
         """Extents of the spatial axes."""
         return tuple(axis.extent for axis in self.axes)
 
@@ -133,7 +134,8 @@ class Program:
     func : tvm.tirx.PrimFunc
         The function that was read.
     params : tuple[tvm.tirx.Buffer, ...]
-        Its parameters, all of which are buffers of constant shape.
+        Its parameters that are buffers. All of them are, and of constant shape, unless
+        :func:`read_program` was asked for symbolic sizes.
     stages : tuple[Stage, ...]
         In the order in which they run. Each buffer is computed by one stage at most.
     """
@@ -169,13 +171,15 @@ class Program:
         return tuple(param for param in self.params if self.stage_of(param) is None)
 
 
-def read_program(func: tirx.PrimFunc) -> Program | None:
+def read_program(func: tirx.PrimFunc, symbolic: bool = False) -> Program | None:
     """Return a function as stages.
 
     Parameters
     ----------
     func : tvm.tirx.PrimFunc
         As Relax's lowering makes it, or with a fused epilogue.
+    symbolic : bool
+        Whether sizes may be expressions; then parameters may also be numbers.
 
     Returns
     -------
@@ -194,14 +198,14 @@ def read_program(func: tirx.PrimFunc) -> Program | None:
     if not isinstance(func.body, s_tir.SBlockRealize):
         return None
     root = func.body.block
-    params = tuple(func.params)
+    params = tuple(each for each in func.params if not (symbolic and isinstance(each.ty, PrimType)))
     buffers = (*params, *root.alloc_buffers)
-    if root.match_buffers or not all(map(_is_compact, buffers)):
+    if root.match_buffers or not all(_is_compact(each, symbolic) for each in buffers):
         return None
     stages: list[Stage] = []
     for nest in all_nests(root):
         stage = _stage(nest)
-        if stage is None:
+        if stage is None or not (symbolic or _is_constant(stage)):
             return None
         stages.append(stage)
     program = Program(func, params, tuple(stages))
@@ -213,9 +217,34 @@ def analyzer_of(axes: Iterable[Axis]) -> Analyzer:
     analyzer = Analyzer()
     for axis in axes:
         zero = prim.IntImm(str(axis.var.ty.dtype), 0)
-        extent = prim.IntImm(str(axis.var.ty.dtype), axis.extent)
+        extent = axis.extent
+        if isinstance(extent, int):
+            extent = prim.IntImm(str(axis.var.ty.dtype), extent)
         analyzer.bind(axis.var, Range.from_min_extent(zero, extent))
     return analyzer
+
+
+def is_same_size(one: Any, other: Any) -> bool:
+    """Return whether two sizes are the same number, or equal expressions.
+
+    Example
+    -------
+    >>> n = tirx.Var("n", "int64")
+    >>> is_same_size(n + 1, n + 1), is_same_size(n, 4), is_same_size(4, 4)
+    (True, False, True)
+    """
+    if isinstance(one, int) and isinstance(other, int):
+        return one == other
+    return bool(tvm_ffi.structural_equal(_as_expression(one), _as_expression(other)))
+
+
+def _as_expression(size: Any) -> Any:
+    return prim.IntImm("int64", size) if isinstance(size, int) else size
+
+
+def _size(value: Any) -> Any:
+    """Return a size as an int if it is constant."""
+    return int(value) if isinstance(value, int | prim.IntImm) else value
 
 
 def inlined(
@@ -320,8 +349,8 @@ def simplified_indices(node: Any, analyzer: Analyzer) -> Any:
     return tvm_ffi.structural_map(node, (TensorLoad, load))
 
 
-def _is_compact(buffer: Any) -> bool:
-    sizes = all(isinstance(size, prim.IntImm) for size in buffer.shape)
+def _is_compact(buffer: Any, symbolic: bool) -> bool:
+    sizes = symbolic or all(isinstance(size, prim.IntImm) for size in buffer.shape)
     offset = buffer.elem_offset
     return sizes and not buffer.strides and (offset is None or _equals(offset, 0))
 
@@ -337,7 +366,7 @@ def _stage(nest: Nest) -> Stage | None:
     kinds = {tirx.IterVar.DataPar: True, tirx.IterVar.CommReduce: False}
     if any(axis.iter_type not in kinds for axis in block.iter_vars):
         return None
-    axes = [Axis(axis.var, int(axis.dom.extent)) for axis in block.iter_vars]
+    axes = [Axis(axis.var, _size(axis.dom.extent)) for axis in block.iter_vars]
     spatial = [
         each for axis, each in zip(block.iter_vars, axes, strict=True) if axis.iter_type == 0
     ]
@@ -347,6 +376,10 @@ def _stage(nest: Nest) -> Stage | None:
     if bool(reduced) != (block.init is not None):
         return None
     return _ordered(str(block.name_hint), spatial, tuple(reduced), stores)
+
+
+def _is_constant(stage: Stage) -> bool:
+    return all(isinstance(axis.extent, int) for axis in (*stage.axes, *stage.reduced))
 
 
 def _ordered(
@@ -363,15 +396,15 @@ def _ordered(
         if place is not None:
             axes.append(spatial[place])
             order.append(place)
-        elif isinstance(index, prim.IntImm) and int(index) == 0 and int(size) == 1:
+        elif isinstance(index, prim.IntImm) and int(index) == 0 and _equals(size, 1):
             axes.append(Axis(tirx.Var("unit", str(index.ty.dtype)), 1))
             order.append(-1)
         else:
             return None
-        if axes[-1].extent != int(size):
+        if not is_same_size(axes[-1].extent, _size(size)):
             return None
     # Axes that no index uses: only those of one value compute every element once.
-    if any(spatial[place].extent != 1 for place in by_var.values()):
+    if not all(_equals(spatial[place].extent, 1) for place in by_var.values()):
         return None
     zeros = {
         spatial[at].var: prim.IntImm(str(spatial[at].var.ty.dtype), 0) for at in by_var.values()
@@ -396,15 +429,13 @@ def _binds_loops(nest: Nest) -> bool:
     loops = {handle(loop.loop_var): loop for loop in nest.loops}
     for axis, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
         extent, begin = axis.dom.extent, axis.dom.min
-        if not (isinstance(extent, prim.IntImm) and isinstance(begin, prim.IntImm)):
-            return False
-        if int(begin) != 0 or int(extent) < 1:
+        if not _equals(begin, 0) or (isinstance(extent, prim.IntImm) and int(extent) < 1):
             return False
         loop = loops.pop(handle(value), None)
         if loop is None:
-            if int(extent) != 1 or not (isinstance(value, prim.IntImm) and int(value) == 0):
+            if not (_equals(extent, 1) and _equals(value, 0)):
                 return False
-        elif not (_equals(loop.min, 0) and _equals(loop.extent, int(extent))):
+        elif not (_equals(loop.min, 0) and is_same_size(_size(loop.extent), _size(extent))):
             return False
     kinds = (tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL, tirx.ForKind.UNROLLED)
     plain = all(loop.kind in kinds and _steps_by_one(loop) for loop in nest.loops)

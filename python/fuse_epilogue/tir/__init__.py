@@ -2,5 +2,6 @@
 
 walk.py, nest.py            parts of a function; its blocks and their loops
 affine.py, unfold.py        indices as sums of variables; several axes in one
+shapes.py                   numbers of elements, and axes that belong together
 build.py, renamed.py        new nodes from old ones; fields with another name in some release
 """

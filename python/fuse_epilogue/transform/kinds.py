@@ -16,7 +16,7 @@ from tvm import relax, s_tir, tirx
 from tvm.s_tir import dlight
 from tvm.target import Target
 
-from ..kernels.cpu import contraction, kinds, row_blocks, scan, stream
+from ..kernels.cpu import attention, contraction, kinds, row_blocks, scan, stream
 from ..kernels.cuda import stream as gpu_stream
 from ..kernels.scheduled import Scheduled, Way
 from ..planner import plan
@@ -212,6 +212,16 @@ def _sums(work: Work) -> Iterator[Scheduled]:
         yield found
 
 
+def _symbolic_attention(work: Work) -> Iterator[Scheduled]:
+    """Yield attention of symbolic lengths: its kernel has blocks of any number."""
+    if not has_symbolic_sizes(work.func):
+        return
+    program = read_program(with_branches(work.func), symbolic=True)
+    found = None if program is None else attention.schedule(program, work.target, work.threads)
+    if found is not None:
+        yield found
+
+
 def _row_blocks(work: Work) -> Iterator[Scheduled]:
     """Yield a function of symbolic sizes by kernels for constant numbers of its rows."""
 
@@ -265,6 +275,7 @@ def _options(target: Target) -> dict[str, Any]:
 #: The planner's kernels load a row in vectors; a contraction's vectors are across channels.
 ON_CPU: tuple[Kind, ...] = (
     _view,
+    _symbolic_attention,
     _row_blocks,
     _scan,
     _stream,

@@ -313,7 +313,7 @@ def _is_interleaved(stage: Stage, accesses: Sequence[Access], across: int | None
     if parts_of(stage.value, Call):
         return False
     if across is not None:
-        return min(stage.axes[-1].extent, stage.axes[across].extent) < EDGE
+        return bool(min(stage.axes[-1].extent, stage.axes[across].extent) < EDGE)
     return any(access.strides is not None and 1 < access.strides[-1] < EDGE for access in accesses)
 
 

@@ -14,7 +14,17 @@ from tvm.sym import Analyzer
 from ...tir.build import sequence
 from ...tir.walk import handle
 
-__all__ = ["INDEX", "FlatViews", "flat_index", "index", "loop", "sequence", "wide", "with_loads"]
+__all__ = [
+    "INDEX",
+    "FlatViews",
+    "fetch",
+    "flat_index",
+    "index",
+    "loop",
+    "sequence",
+    "wide",
+    "with_loads",
+]
 
 INDEX = "int64"
 
@@ -54,7 +64,7 @@ def flat_index(indices: Sequence[Any], shape: Sequence[Any]) -> Any:
     """Return the offset of an element of a compact buffer, as an index of 64 bits."""
     total: Any = index(0)
     for each, size in zip(indices, shape, strict=True):
-        total = total * index(int(size)) + wide(each)
+        total = total * wide(size) + wide(each)
     return total
 
 
@@ -62,10 +72,12 @@ _ARITHMETIC = (prim.Add, prim.Sub, prim.Mul, prim.FloorDiv, prim.FloorMod, prim.
 
 
 def wide(value: Any) -> Any:
-    """Return an index in 64 bits.
+    """Return an index, or a size, in 64 bits.
 
     Sums, products and quotients are computed in 64 bits as well: an index does not overflow.
     """
+    if isinstance(value, int):
+        return index(value)
     if str(value.ty.dtype) == INDEX:
         return value
     if isinstance(value, prim.IntImm):
@@ -139,6 +151,23 @@ class FlatViews:
         """Return statements: the declarations of all views, and the body after them."""
         views = [pair for pair in self._views.values() if pair[0] is not pair[1]]
         return [*(tirx.DeclBuffer(view, data=buffer.data) for view, buffer in views), body]
+
+
+def fetch(load: Any, cache: int) -> Any:
+    """Return a statement that brings the line of an element into a cache.
+
+    Parameters
+    ----------
+    load : tvm.ir.TensorLoad
+    cache : int
+        1 for the first cache, 2 for the second.
+    """
+    of_reading, near, of_data = (tirx.const(number, "int32") for number in (0, 4 - cache, 1))
+    return tirx.Evaluate(
+        tirx.call_llvm_intrin(
+            "void", "llvm.prefetch", tirx.address_of(load), of_reading, near, of_data
+        )
+    )
 
 
 def with_loads(node: Any, rule: Callable[[Any], Any]) -> Any:

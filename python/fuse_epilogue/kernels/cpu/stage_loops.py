@@ -62,7 +62,7 @@ def rows_of(stage: Stage, views: FlatViews, lanes: int, threads: int) -> Any:
         Number of threads that the loops are made for.
     """
     *outer, last = stage.axes
-    extent = last.extent
+    extent: int = last.extent
     segments_of_row = segments_of(stage) if lanes > 1 else [(0, extent, stage)]
     if len(segments_of_row) > 1:
 

@@ -22,9 +22,11 @@ from ...recognize.attention import attention_of
 from ...recognize.stages import read_program
 from ...rewrites.branches import with_branches
 from .one_function import one_function, operands
-from .rewriting import BINARY, UNARY, graph_pass
+from .rewriting import BINARY, UNARY, graph_pass, is_tensor
 
 _PRODUCT = "relax.matmul"
+#: TVM's pattern of operators that nothing is fused with.
+OPAQUE = 8
 #: Operators that compute attention alone.
 _WHOLE = frozenset({"relax.nn.attention", "relax.nn.attention_bias"})
 #: Operators that only move elements.
@@ -35,8 +37,18 @@ _MOVEMENTS = frozenset(
 _BETWEEN = frozenset(
     {*UNARY, *BINARY, *_MOVEMENTS, "relax.max", "relax.nn.softmax", "relax.sum", "relax.where"}
 )
-#: Operators after the second product.
-_AFTER = _MOVEMENTS | {"relax.where"}
+#: Operators after the second product: what else is computed of each element, and views alone.
+_VIEWED = _MOVEMENTS | {"relax.astype", "relax.where"}
+_AFTER = _VIEWED | UNARY | BINARY
+#: Operators by which masks are computed from places alone, where the number of places is not known.
+_OF_PLACES = _MOVEMENTS | frozenset(
+    f"relax.{name}"
+    for name in (
+        *("arange", "add", "astype", "equal", "full", "greater", "greater_equal", "less"),
+        *("less_equal", "logical_and", "logical_not", "logical_or", "multiply", "not_equal"),
+        *("subtract", "where"),
+    )
+)
 #: Operators that scale an operand of a product.
 _SCALES = frozenset({"relax.multiply", "relax.divide"})
 
@@ -74,7 +86,8 @@ def _grouped(block: Any, builder: Any) -> Any:
         found = next(filter(None, map(graph.function_of, graph.groups(binding))), None)
         if found is not None:
             group, func = found
-            place = builder.add_func(func, "attention")
+            # It is as it is wanted: FuseOps would join elementwise operators that the kernel lacks.
+            place = builder.add_func(func.with_attr("op_pattern", OPAQUE), "attention")
             last = group[-1].var
             calls[last] = relax.call_tir(place, operands(group), last.ty)
     if not calls:
@@ -94,6 +107,7 @@ class _Graph:
         self.place = {each.var: number for number, each in enumerate(bindings)}
         self.bindings = list(bindings)
         self.readers: dict[Any, list[Any]] = {}
+        self.of_places: dict[Any, bool] = {}
         for each in bindings:
             for var in relax.analysis.free_vars(each.value):
                 self.readers.setdefault(var, []).append(each)
@@ -101,7 +115,7 @@ class _Graph:
     def groups(self, binding: Any) -> list[list[Any]]:
         """Return the groups of bindings that may be attention with `binding` as its last sum.
 
-        The largest one comes first: views and scales around it are part of it.
+        The largest one comes first: views, scales and elementwise operators are part of it.
         """
         name = _operator(binding.value)
         core: list[Any] | None = None
@@ -112,13 +126,13 @@ class _Graph:
         if core is None:
             return []
         before = self.with_operands(core)
-        return [self.with_results(before, binding), before]
+        return [*(self.with_results(before, binding, each) for each in (_AFTER, _VIEWED)), before]
 
     def function_of(self, group: list[Any]) -> tuple[list[Any], Any] | None:
         """Return a group and its function, None if that is not computed by one kernel."""
         func = one_function(group)
-        program = None if func is None else read_program(with_branches(func))
-        found = None if program is None else attention_of(program)
+        program = None if func is None else read_program(with_branches(func), symbolic=True)
+        found = None if program is None else attention_of(program, narrow_result=True)
         return None if found is None or found.column.extent % 4 else (group, func)
 
     def is_read_elsewhere(self, binding: Any, group: list[Any]) -> bool:
@@ -159,7 +173,11 @@ class _Graph:
         return self.ordered(group)
 
     def with_operands(self, group: list[Any]) -> list[Any]:
-        """Return a group with the views of its operands, and scales that only it reads."""
+        """Return a group with what is as well computed where it reads its operands.
+
+        These are views, floats of 16 bits that become 32, masks of places, and scales that only the
+        group reads.
+        """
         own = {each.var: each for each in group}
         todo = list(group)
         while todo:
@@ -170,21 +188,30 @@ class _Graph:
                 name = _operator(binding.value)
                 scales = name in _SCALES and _is_scaled(binding.value)
                 alone = all(each.var in own for each in self.readers.get(var, []))
-                if name in _MOVEMENTS or (scales and alone):
+                wanted = name in _MOVEMENTS or _widens(binding.value) or self.is_of_places(var)
+                if wanted or (scales and alone):
                     own[var] = binding
                     todo.append(binding)
         return self.ordered(own.values())
 
-    def with_results(self, group: list[Any], last: Any) -> list[Any]:
-        """Return a group with the views of its result, as long as nothing else reads them."""
+    def with_results(self, group: list[Any], last: Any, after: frozenset[str]) -> list[Any]:
+        """Return a group with the operators on its result, as long as nothing else reads them."""
         group = list(group)
         while isinstance(last.var, relax.DataflowVar):
             readers = self.readers.get(last.var, [])
-            if len(readers) != 1 or _operator(readers[0].value) not in _AFTER:
+            if len(readers) != 1 or _operator(readers[0].value) not in after:
                 break
             last = readers[0]
             group.append(last)
         return self.ordered(group)
+
+    def is_of_places(self, var: Any) -> bool:
+        """Whether a value is computed from places alone."""
+        if var not in self.of_places:
+            binding = self.bound(var)
+            known = binding is not None and _operator(binding.value) in _OF_PLACES
+            self.of_places[var] = known and all(map(self.is_of_places, _variables(binding.value)))
+        return self.of_places[var]
 
     def bound(self, var: Any) -> Any:
         """Return the binding of a variable, None for a parameter."""
@@ -202,7 +229,14 @@ def _operator(value: Any) -> str:
 
 
 def _variables(value: Any) -> list[Any]:
-    return [each for each in value.args if isinstance(each, relax.Var)]
+    """Return the tensors that a call reads; a symbolic size is none of them."""
+    return [each for each in value.args if is_tensor(each)]
+
+
+def _widens(value: Any) -> bool:
+    """Whether floats of 16 bits become floats of 32, which is as well done where they are read."""
+    is_cast = _operator(value) == "relax.astype" and str(value.ty.dtype) == "float32"
+    return is_cast and str(value.args[0].ty.dtype) in ("float16", "bfloat16")
 
 
 def _is_scaled(value: Any) -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tvm import ir, relax, te, tirx
-from tvm.ir import Call, GenericConst
+from tvm import ir, relax, te, tirx, topi
+from tvm.ir import Call, GenericConst, PrimType
 
+from ...tir.shapes import axis_groups
 from ...tir.walk import handle
 from .cleanup import FoldNoOps
 from .constant_masks import ALL_TRUE, mask_element
-from .rewriting import constant_shape, with_arguments
+from .rewriting import is_tensor, known_shape, with_arguments
 from .unflattened import UnflattenProducts
 
 
@@ -29,8 +30,8 @@ def operands(group: Sequence[Any]) -> list[Any]:
     found: dict[int, Any] = {}
     for each in group:
         for argument in each.value.args:
-            is_var = isinstance(argument, relax.Var) and handle(argument) not in own
-            if is_var or (
+            other = is_tensor(argument) and handle(argument) not in own
+            if other or (
                 isinstance(argument, GenericConst) and not _is_written_out(each.value, argument)
             ):
                 found.setdefault(handle(argument), argument)
@@ -55,16 +56,17 @@ def one_function(group: Sequence[Any]) -> Any:
     Returns
     -------
     tvm.tirx.PrimFunc or None
-        None if a size is not constant, or an operator has no PrimFunc.
+        None if a shape is not known, an operator has no PrimFunc, or the shapes of the operands do
+        not have each size that the function needs.
     """
     inputs = operands(group)
-    if any(constant_shape(each) is None for each in (*inputs, *(each.var for each in group))):
+    if any(known_shape(each) is None for each in (*inputs, *(each.var for each in group))):
         return None
     passes = ir.transform.Sequential(
         [
             UnflattenProducts(),
             FoldNoOps(),
-            relax.transform.LegalizeOps({"relax.where": _where}),
+            relax.transform.LegalizeOps({"relax.where": _where, "relax.reshape": _reshape}),
         ]
     )
     mod = passes(_module(group, inputs))
@@ -112,14 +114,16 @@ def _fused(mod: ir.IRModule, inner: Any) -> Any:
         builder.emit_func_output(result)
     done = relax.transform.FuseTIR()(builder.get())
     found = [func for func in done.functions.values() if isinstance(func, tirx.PrimFunc)]
-    return found[0] if len(found) == 1 else None
+    if len(found) != 1 or any(isinstance(each.ty, PrimType) for each in found[0].params):
+        return None
+    return found[0]
 
 
 def _where(builder: Any, call: Any) -> Any:
     """Legalize a choice; elements of constants that are known become part of the function."""
     known = [_element(each) for each in call.args]
     condition = known[0]
-    shape = [int(size) for size in call.ty.shape]
+    shape = list(call.ty.shape)
     if condition is ALL_TRUE:
         return relax.op.broadcast_to(call.args[1], shape)
     tensors = [each for each, element in zip(call.args, known, strict=True) if element is None]
@@ -132,6 +136,54 @@ def _where(builder: Any, call: Any) -> Any:
         )
 
     return builder.call_te(where, *tensors, primfunc_name_hint="where")
+
+
+def _reshape(builder: Any, call: Any) -> Any:
+    """Legalize a reshape by the groups of axes that it splits or joins.
+
+    TVM numbers all elements and divides by sizes. No proof sees through that, and of symbolic sizes
+    nothing simplifies it:
+
+        y[b, i, h, d] = x[b, i, h * 64 + d]    and not    x[((b * n + i) * 8 + h) // (n * 8), ...]
+    """
+    before, after = list(call.args[0].ty.shape), list(call.ty.shape)
+    groups = axis_groups(before, after)
+
+    def reshape(source: Any) -> Any:
+        if groups is None:
+            return topi.reshape(source, after)
+        return te.compute(after, lambda *axes: source(*_indices(groups, before, after, axes)))
+
+    return builder.call_te(reshape, call.args[0], primfunc_name_hint="reshape")
+
+
+def _indices(
+    groups: list[tuple[range, range]], before: Sequence[Any], after: Sequence[Any], axes: Any
+) -> list[Any]:
+    """Return the indices of an element before a reshape, from those after it."""
+    found: list[Any] = []
+    for own, others in groups:
+        number: Any = tirx.const(0, "int64")
+        for axis in others:
+            if not _is_one(after[axis]):
+                number = number * after[axis] + axes[axis]
+        found += _split(number, [before[axis] for axis in own])
+    return found
+
+
+def _split(number: Any, sizes: Sequence[Any]) -> list[Any]:
+    """Return the indices of an element of some axes by its number."""
+    found: list[Any] = []
+    wide = [at for at, size in enumerate(sizes) if not _is_one(size)]
+    for at in reversed(range(len(sizes))):
+        if at not in wide:
+            found.append(tirx.const(0, "int64"))
+        elif at == wide[0]:
+            found.append(number)
+        else:
+            found.append(tirx.floormod(number, sizes[at]))
+            number = tirx.floordiv(number, sizes[at])
+    return found[::-1]
 
 
 def _element(value: Any) -> Callable[..., Any] | None:
@@ -150,9 +202,13 @@ def _broadcast(tensor: Any) -> Callable[..., Any]:
     def element(*axes: Any) -> Any:
         own = axes[len(axes) - len(tensor.shape) :]
         indices = [
-            tirx.const(0, "int64") if int(size) == 1 else axis
+            tirx.const(0, "int64") if _is_one(size) else axis
             for size, axis in zip(tensor.shape, own, strict=True)
         ]
         return tensor(*indices)
 
     return element
+
+
+def _is_one(size: Any) -> bool:
+    return isinstance(size, tirx.IntImm) and int(size) == 1

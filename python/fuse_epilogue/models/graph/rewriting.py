@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tvm import ir, relax, tirx, transform
-from tvm.ir import Call
+from tvm.ir import Call, PrimType
 
 #: Elementwise operators, of one operand and of two.
 UNARY = frozenset(
@@ -62,15 +62,21 @@ def with_arguments(call: Any, arguments: list[Any]) -> Any:
     return Call(call.op, arguments, call.attrs, call.ty_args)
 
 
+def is_tensor(value: Any) -> bool:
+    """Return whether an expression is a variable of a tensor, not of a symbolic size."""
+    return isinstance(value, relax.Var) and not isinstance(value.ty, PrimType)
+
+
+def known_shape(value: Any) -> list[Any] | None:
+    """Return the shape of a tensor, constant or symbolic; None where it is not known."""
+    shape = None if value is None else getattr(value.ty, "shape", None)
+    return list(shape.values) if shape is not None and hasattr(shape, "values") else None
+
+
 def constant_shape(value: Any) -> list[int] | None:
     """Return the shape of a tensor, None where it is not constant."""
-    if value is None:
-        return None
-    shape = getattr(value.ty, "shape", None)
-    if shape is None or not hasattr(shape, "values"):
-        return None
-    sizes = list(shape.values)
-    if not all(isinstance(size, tirx.IntImm) for size in sizes):
+    sizes = known_shape(value)
+    if sizes is None or not all(isinstance(size, tirx.IntImm) for size in sizes):
         return None
     return [int(size) for size in sizes]
 

@@ -12,7 +12,8 @@ Scores are transposed: queries are the lanes, so that the softmax needs no sum o
 and values are read as they lie. One block of keys, if the scores of a block fit: then nothing is
 rescaled. Blocks of keys that a causal mask hides are skipped. One or two queries, as in decoding,
 have a kernel of their own, with keys and columns as lanes. Sizes of blocks and of register tiles
-are chosen by their cost.
+are chosen by their cost. Heads, queries and keys may be of any number: the last block is then as
+long as what is left.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from __future__ import annotations
 from tvm.target import Target
 
 from ....recognize.attention import attention_of
+from ....recognize.row_axes import has_symbolic_sizes
 from ....recognize.stages import Program
 from ....targets import vector_bits
 from ....tir.build import with_fields
@@ -28,6 +30,7 @@ from ..contraction import machine_of
 from ..costs import on_threads, sharing, threads_for
 from .few_queries import FewQueries, fits
 from .kernel import Kernel
+from .tiling import known_length
 
 #: Elements of the shortest vector that the kernel is written in.
 LEAST_LANES = 4
@@ -49,9 +52,9 @@ def schedule(program: Program, target: Target, threads: int = 1) -> Scheduled | 
     -------
     Scheduled or None
         None if the function is not attention in float32, or the columns of the result are not a
-        multiple of four.
+        multiple of four. Operands and the result may be of 16 bits.
     """
-    found = attention_of(program)
+    found = attention_of(program, narrow_result=True)
     lanes = vector_bits(target) // 32
     if found is None:
         return None
@@ -60,9 +63,9 @@ def schedule(program: Program, target: Target, threads: int = 1) -> Scheduled | 
         lanes //= 2
     if lanes < LEAST_LANES or found.column.extent % lanes:
         return None
-    steps = found.query.extent * found.key.extent * (found.depth.extent + found.column.extent)
-    for axis in found.batch:
-        steps *= axis.extent
+    steps = found.depth.extent + found.column.extent
+    for axis in (*found.batch, found.query, found.key):
+        steps *= known_length(axis)
     used = threads_for(steps * FMA_S, threads)
     kernel: FewQueries | Kernel
     if fits(found):
@@ -71,8 +74,9 @@ def schedule(program: Program, target: Target, threads: int = 1) -> Scheduled | 
         kernel = Kernel(found, lanes, machine_of(target, threads).registers, used)
         tiling = kernel.tiling
         keys = f"blocks of {tiling.keys} keys" if tiling.rolling else "all keys"
-        text = f"blocks of {tiling.queries[0].queries} queries as lanes x {keys}"
+        text = f"blocks of {kernel.blocks[0].queries} queries as lanes x {keys}"
     func = with_fields(program.func, body=kernel.body())
-    seconds = on_threads(steps * FMA_S, threads)
+    # No time is predicted where it depends on the sizes.
+    seconds = 0.0 if has_symbolic_sizes(program.func) else on_threads(steps * FMA_S, threads)
     way = Way(text + sharing(steps * FMA_S, threads), seconds)
     return Scheduled(func, "attention", "tail", seconds, ways=(way,))

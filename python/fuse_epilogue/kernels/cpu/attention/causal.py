@@ -13,7 +13,7 @@ from tvm.ir import prim
 from tvm.sym import detect_linear_equation
 
 from ....recognize.attention import Attention
-from ..loops import index, loop, sequence
+from ..loops import index, loop, sequence, wide
 from .key_block import buffer_of
 
 #: Bits of the exponent of a float32, all of which are set in infinities and NaN only.
@@ -33,7 +33,7 @@ class Causal:
     offset: int
     hidden: Any
 
-    def needed(self, begin: Any, queries: int, keys: int, count: int, greatest: Any) -> Any:
+    def needed(self, begin: Any, queries: int, keys: int, count: Any, greatest: Any) -> Any:
         """Return the number of blocks of keys that are computed for a block of queries.
 
         Parameters
@@ -42,7 +42,7 @@ class Causal:
             The first query.
         queries, keys : int
             Number of each in a block.
-        count : int
+        count : Expr
             Number of blocks of keys.
         greatest : Expr
             By :func:`greatest_exponent`, of the values. A hidden value that is infinite or NaN
@@ -51,7 +51,7 @@ class Causal:
         visible = begin + index(queries + self.offset + keys - 1)
         blocks = tirx.max(index(0), tirx.floordiv(visible, index(keys)))
         finite = greatest < tirx.const(EXPONENT, "int32")
-        return tirx.Select(finite, tirx.min(index(count), blocks), index(count))
+        return tirx.Select(finite, tirx.min(count, blocks), count)
 
 
 def causal_of(found: Attention) -> Causal | None:
@@ -92,7 +92,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def greatest_exponent(
-    value: Callable[[Any, Any], Any], keys: int, columns: int, lanes: int
+    value: Callable[[Any, Any], Any], keys: Any, columns: int, lanes: int
 ) -> tuple[Any, Any]:
     """Return statements that find the greatest exponent of a matrix, and a load of it.
 
@@ -100,8 +100,9 @@ def greatest_exponent(
     ----------
     value : callable
         Returns an element of float32 by key and column.
-    keys, columns : int
-        Columns are a multiple of `lanes`.
+    keys : int or Expr
+    columns : int
+        A multiple of `lanes`.
 
     Returns
     -------
@@ -125,7 +126,7 @@ def greatest_exponent(
     rows = loop(
         "key",
         0,
-        keys,
+        wide(keys),
         lambda key: loop("vector", 0, columns // lanes, lambda vector: one(key, vector)),
     )
     first = tirx.BufferLoad(parts, [index(0)])

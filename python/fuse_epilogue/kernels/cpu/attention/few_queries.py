@@ -6,24 +6,30 @@
         for keys: result += share * value, in vectors of columns
         store result / sum
 
-The lanes of the other kernel, which are queries, would be idle here.
+The lanes of the other kernel, which are queries, would be idle here. Where threads are more than
+heads and queries, each takes a part of the keys. The maximum, the sum and the result of a part are
+then merged: each is corrected for the maximum of all parts.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import TensorLoad
+from tvm.ir import TensorLoad, prim
 
-from ....recognize.attention import Attention
+from ....recognize.attention import Attention, is_proved_in_parts
+from ....recognize.stages import Axis
 from ....tir.walk import substitute
-from ..loops import index, loop, sequence
+from ..costs import element_bytes
+from ..loops import fetch, index, loop, sequence, wide
 from ..transposition import EDGE, transposed_block
+from .kernel import count_of
 from .key_block import buffer_of, zero_at
+from .tiling import known_length
 
 #: Queries up to which this kernel is chosen.
 MOST_QUERIES = 2
@@ -33,12 +39,53 @@ COLUMNS = 8
 FETCH_FROM, AHEAD, LINE = 1 << 18, 4096, 64
 #: Vectors of the depth up to which they are written out.
 WRITTEN_OUT = 16
+#: Keys of a part at least: merging parts takes as long as some tens of keys.
+KEYS_OF_PART = 256
 
 
 def fits(found: Attention) -> bool:
     """Return whether attention has few queries, and vectors along its depth and columns."""
     whole = found.depth.extent % EDGE == 0 and found.column.extent % EDGE == 0
-    return whole and found.query.extent <= MOST_QUERIES and found.key.extent >= EDGE
+    queries, keys = found.query.extent, found.key.extent
+    few = isinstance(queries, int) and queries <= MOST_QUERIES
+    return whole and few and (not isinstance(keys, int) or keys >= EDGE)
+
+
+@dataclass(frozen=True)
+class _Keys:
+    """Some keys: whole vectors of them, and those that are left.
+
+    Attributes
+    ----------
+    first, count : Expr
+        The first key, and the number of keys.
+    """
+
+    first: Any
+    count: Any
+
+    @property
+    def whole(self) -> Any:
+        """The number of whole vectors."""
+        return tirx.floordiv(self.count, index(EDGE))
+
+    @property
+    def left(self) -> Any:
+        """The number of keys after them."""
+        return tirx.floormod(self.count, index(EDGE))
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Buffers of the states of all parts: the maximum, the sum, and the result before division."""
+
+    highest: Any
+    total: Any
+    result: Any
+
+    def all(self) -> tuple[Any, ...]:
+        """Return the buffers."""
+        return self.highest, self.total, self.result
 
 
 class FewQueries:
@@ -47,45 +94,190 @@ class FewQueries:
     Parameters
     ----------
     threads : int
-        Number of threads that the loop over heads is made for.
+        Number of threads that the loop over heads, and over parts of the keys, is made for.
     """
 
     def __init__(self, found: Attention, threads: int) -> None:
-        self.found, self.threads = found, threads
-        self.scores = buffer_of("scores", found.key.extent)
+        self.threads = threads
+        self.axes = (*found.batch, found.query)
+        self.parts = self.number_of_parts(found)
+        keys = wide(found.key.extent)
+        # Parts begin at whole vectors.
+        step = index(self.parts * EDGE)
+        length = tirx.floordiv(keys + step - index(1), step) * index(EDGE)
+        self.keys_of_part = keys if self.parts == 1 else length
+        self.query = buffer_of("query", found.depth.extent)
+        self.scores = buffer_of("scores", self.keys_of_part)
         self.result = buffer_of("result", found.column.extent)
         self.highest = buffer_of("highest", EDGE)
         self.total = buffer_of("total", EDGE)
+        self.q = None if isinstance(found.q, TensorLoad) else found.q
+        if self.q is not None:
+            # What is computed of a query is computed once.
+            found = replace(found, q=tirx.BufferLoad(self.query, [found.depth.var]))
+        self.found = found
+
+    def number_of_parts(self, found: Attention) -> int:
+        """Return the number of parts of the keys: 1 unless threads were idle."""
+        rows = 1
+        for axis in self.axes:
+            rows *= axis.extent if isinstance(axis.extent, int) else 1
+        most = min(-(-self.threads // rows), known_length(found.key) // KEYS_OF_PART)
+        return most if most > 1 and is_proved_in_parts(found, most) else 1
 
     def body(self) -> Any:
         """Return all loops."""
-        axes = (*self.found.batch, self.found.query)
-        count = math.prod(axis.extent for axis in axes)
+        count = count_of(self.axes)
+        kind = tirx.ForKind.PARALLEL if self.threads > 1 else tirx.ForKind.SERIAL
+        if self.parts == 1:
+            keys = wide(self.found.key.extent)
+            return loop("row", 0, count, lambda n: self.row(self.own(n), index(0), keys), kind)
+        states = count * index(self.parts)
+        columns = self.found.column.extent
+        parts = _Parts(
+            buffer_of("highest_of_part", states),
+            buffer_of("total_of_part", states),
+            buffer_of("result_of_part", states, columns),
+        )
 
-        def one(number: Any) -> Any:
-            own, left = {}, number
-            for axis in reversed(axes):
-                own[axis] = tirx.floormod(left, index(axis.extent))
-                left = tirx.floordiv(left, index(axis.extent))
-            return self.row(own)
+        def part(number: Any) -> Any:
+            own = self.own(tirx.floordiv(number, index(self.parts)))
+            first = tirx.floormod(number, index(self.parts)) * self.keys_of_part
+            keys = wide(self.found.key.extent)
+            there = tirx.max(index(0), tirx.min(self.keys_of_part, keys - first))
+            return self.row(own, first, there, lambda: self.keep(parts, number))
 
-        parallel = self.threads > 1 and count > 1
-        kind = tirx.ForKind.PARALLEL if parallel else tirx.ForKind.SERIAL
-        return loop("row", 0, count, one, kind)
+        return sequence(
+            [
+                *map(tirx.AllocBuffer, parts.all()),
+                loop("part", 0, states, part, kind),
+                loop("row", 0, count, lambda number: self.merged(parts, number)),
+            ]
+        )
 
-    def row(self, own: dict[Any, Any]) -> Any:
-        """Return what is computed for a query of a head."""
+    def own(self, number: Any) -> dict[Any, Any]:
+        """Return the value of each axis of heads and queries."""
+        own = {}
+        for axis in reversed(self.axes):
+            own[axis] = tirx.floormod(number, wide(axis.extent))
+            number = tirx.floordiv(number, wide(axis.extent))
+        return own
+
+    def row(
+        self, own: dict[Any, Any], first: Any, count: Any, end: Callable[[], Any] | None = None
+    ) -> Any:
+        """Return what is computed for a query of a head and some keys.
+
+        Parameters
+        ----------
+        own : dict
+            Values of the axes of heads and queries.
+        first, count : Expr
+            The first key, and the number of keys.
+        end : callable, optional
+            Returns what is done with the maximum, the sum and the result. They are divided and
+            stored if None.
+        """
         buffers = (self.scores, self.result, self.highest, self.total)
+        keys = _Keys(first, count)
         return sequence(
             [
                 *map(tirx.AllocBuffer, buffers),
-                self.dot_products(own),
-                self.maximum(own),
-                self.shares(own),
-                self.products(own),
-                self.finish(own),
+                *self.packed(own),
+                self.dot_products(own, keys),
+                self.maximum(own, keys),
+                self.shares(own, keys),
+                self.products(own, keys),
+                self.finish(own, tirx.BufferLoad(self.total, [index(0)]), self.result)
+                if end is None
+                else end(),
             ]
         )
+
+    def packed(self, own: dict[Any, Any]) -> list[Any]:
+        """Return statements that compute the query, where it is more than a load."""
+        if self.q is None:
+            return []
+        depth = self.found.depth
+
+        def store(place: Any) -> Any:
+            value = self.at(self.q, {**own, depth: place})
+            return tirx.BufferStore(self.query, value, [place])
+
+        return [
+            tirx.AllocBuffer(self.query),
+            loop(
+                "depth",
+                0,
+                depth.extent // EDGE,
+                lambda v: self.lanes(lambda lane: store(v * index(EDGE) + lane)),
+            ),
+        ]
+
+    # ---- parts of the keys ------------------------------------------------------------------
+
+    def keep(self, parts: _Parts, number: Any) -> Any:
+        """Return the stores of the state of a part."""
+        first = index(0)
+
+        def column(place: Any) -> Any:
+            value = tirx.BufferLoad(self.result, [place])
+            return tirx.BufferStore(parts.result, value, [number, place])
+
+        return sequence(
+            [
+                tirx.BufferStore(parts.highest, tirx.BufferLoad(self.highest, [first]), [number]),
+                tirx.BufferStore(parts.total, tirx.BufferLoad(self.total, [first]), [number]),
+                self.columns(column),
+            ]
+        )
+
+    def merged(self, parts: _Parts, row: Any) -> Any:
+        """Return the loops that merge the states of a row, divide and store it."""
+        found, first = self.found, index(0)
+        names = ("highest", "total", "change")
+        own = [buffer_of(f"merged_{name}", 1) for name in names]
+        result = buffer_of("merged_result", found.column.extent)
+        highest, total, change = (tirx.BufferLoad(buffer, [first]) for buffer in own)
+
+        def number(part: Any) -> Any:
+            return row * index(self.parts) + part
+
+        def largest(part: Any) -> Any:
+            value = tirx.max(highest, tirx.BufferLoad(parts.highest, [number(part)]))
+            return tirx.BufferStore(own[0], value, [first])
+
+        def add(part: Any) -> Any:
+            at = number(part)
+
+            def column(place: Any) -> Any:
+                more = tirx.BufferLoad(parts.result, [at, place]) * change
+                known = tirx.BufferLoad(result, [place])
+                return tirx.BufferStore(result, known + more, [place])
+
+            factor = found.factor(tirx.BufferLoad(parts.highest, [at]), highest)
+            more = tirx.BufferLoad(parts.total, [at]) * change
+            return sequence(
+                [
+                    tirx.BufferStore(own[2], factor, [first]),
+                    tirx.BufferStore(own[1], total + more, [first]),
+                    self.columns(column),
+                ]
+            )
+
+        return sequence(
+            [
+                *map(tirx.AllocBuffer, (*own, result)),
+                tirx.BufferStore(own[0], found.lowest, [first]),
+                zero_at(own[1], first),
+                self.columns(lambda place: zero_at(result, place)),
+                loop("part", 0, self.parts, largest),
+                loop("part", 0, self.parts, add),
+                self.finish(self.own(row), total, result),
+            ]
+        )
+
+    # ---- statements -------------------------------------------------------------------------
 
     def at(self, value: Any, axes: dict[Any, Any]) -> Any:
         """Return an expression at some values of the axes, in the types that it has them in."""
@@ -96,36 +288,39 @@ class FewQueries:
         """Return a loop over the lanes of a vector."""
         return loop("lane", 0, EDGE, store, tirx.ForKind.VECTORIZED)
 
-    def fetch(self, value: Any, own: dict[Any, Any], key: Any, axis: Any) -> list[Any]:
+    def columns(self, store: Callable[[Any], Any]) -> Any:
+        """Return a loop over vectors of columns."""
+        return loop(
+            "columns",
+            0,
+            self.found.column.extent // EDGE,
+            lambda v: self.lanes(lambda lane: store(v * index(EDGE) + lane)),
+        )
+
+    def fetch(self, value: Any, own: dict[Any, Any], key: Any, axis: Axis) -> list[Any]:
         """Return statements that bring the row of a later key into the first cache.
 
         Processors do not read as far ahead by themselves as the memory is away.
         """
         found = self.found
-        row_bytes = 4 * axis.extent
-        if not isinstance(value, TensorLoad) or row_bytes * found.key.extent < FETCH_FROM:
+        load = value.value if isinstance(value, prim.Cast) else value
+        if not isinstance(load, TensorLoad):
+            return []
+        row_bytes = element_bytes(load.source) * axis.extent
+        known = isinstance(found.key.extent, int)
+        if known and row_bytes * found.key.extent < FETCH_FROM:
             return []
         ahead = -(-AHEAD // row_bytes)
-        later = tirx.min(key + index(ahead), index(found.key.extent - 1))
-        read, near, of_data = (tirx.const(number, "int32") for number in (0, 3, 1))
-        statements = []
-        for place in range(0, axis.extent, LINE // 4):
-            load = self.at(value, {**own, found.key: later, axis: index(place)})
-            statements.append(
-                tirx.Evaluate(
-                    tirx.call_llvm_intrin(
-                        "void", "llvm.prefetch", tirx.address_of(load), read, near, of_data
-                    )
-                )
-            )
-        return statements
+        later = tirx.min(key + index(ahead), wide(found.key.extent) - index(1))
+        places = range(0, axis.extent, LINE // element_bytes(load.source))
+        axes = [{**own, found.key: later, axis: index(place)} for place in places]
+        return [fetch(self.at(load, each), cache=1) for each in axes]
 
-    def dot_products(self, own: dict[Any, Any]) -> Any:
+    def dot_products(self, own: dict[Any, Any], keys: _Keys) -> Any:
         """Return the loops that compute the scores before `f`."""
         found = self.found
         depth = found.depth.extent // EDGE
         written = tirx.ForKind.UNROLLED if depth <= WRITTEN_OUT else tirx.ForKind.SERIAL
-        whole, rest = divmod(found.key.extent, EDGE)
 
         def add(sums: Any, key: Any, row: int, place: Any) -> Any:
             def one(lane: Any) -> Any:
@@ -136,13 +331,13 @@ class FewQueries:
 
             return self.lanes(one)
 
-        def of_keys(sums: Any, first: Any, count: int) -> list[Any]:
+        def of_keys(sums: Any, place: Any, count: int) -> list[Any]:
             def zero(row: int) -> Any:
                 return self.lanes(lambda lane: zero_at(sums, lane + index(row * EDGE)))
 
             def row(r: int) -> Any:
                 # A row is read from its begin to its end, as it lies in memory.
-                key = first + index(r)
+                key = keys.first + place + index(r)
                 products = loop("depth", 0, depth, lambda d: add(sums, key, r, d), written)
                 return sequence([*self.fetch(found.k, own, key, found.depth), products])
 
@@ -160,37 +355,34 @@ class FewQueries:
             store = tirx.BufferStore(self.scores, _sum(columns), place)
             return sequence([*of_keys(sums, first, EDGE), *statements, store])
 
-        parts = [loop("keys", 0, whole, eight)]
-        if rest:
-            sums = buffer_of("sums", EDGE * EDGE)
-            parts += of_keys(sums, index(whole * EDGE), rest)
-            for row in range(rest):
-                lanes = [tirx.BufferLoad(sums, [index(row * EDGE + lane)]) for lane in range(EDGE)]
-                place = [index(whole * EDGE + row)]
-                parts.append(tirx.BufferStore(self.scores, _sum(lanes), place))
+        def single(number: Any) -> Any:
+            sums, place = buffer_of("sums", EDGE), keys.whole * index(EDGE) + number
+            lanes = [tirx.BufferLoad(sums, [index(lane)]) for lane in range(EDGE)]
+            store = tirx.BufferStore(self.scores, _sum(lanes), [place])
+            return sequence([*of_keys(sums, place, 1), store])
+
+        parts = [loop("keys", 0, keys.whole, eight), loop("left", 0, keys.left, single)]
         return sequence(parts)
 
-    def over_keys(self, store: Callable[[Any, Any], Any]) -> Any:
-        """Return loops over vectors of keys; `store` is called with the key and its lane."""
-        whole, rest = divmod(self.found.key.extent, EDGE)
-        parts = [
-            loop(
-                "keys",
-                0,
-                whole,
-                lambda n: self.lanes(lambda lane: store(n * index(EDGE) + lane, lane)),
-            )
-        ]
-        parts += [store(index(whole * EDGE + lane), index(lane)) for lane in range(rest)]
-        return sequence(parts)
+    def over_keys(self, keys: _Keys, store: Callable[[Any, Any], Any]) -> Any:
+        """Return loops over vectors of keys; `store` is called with the place and its lane."""
 
-    def maximum(self, own: dict[Any, Any]) -> Any:
+        def vector(number: Any) -> Any:
+            return self.lanes(lambda lane: store(number * index(EDGE) + lane, lane))
+
+        def single(number: Any) -> Any:
+            # In a lane that is known: only such a buffer is kept in registers.
+            return store(keys.whole * index(EDGE) + number, index(0))
+
+        return sequence([loop("keys", 0, keys.whole, vector), loop("left", 0, keys.left, single)])
+
+    def maximum(self, own: dict[Any, Any], keys: _Keys) -> Any:
         """Return the loops that put `f` in place of scores, and its maximum in the first lane."""
         found = self.found
 
         def store(key: Any, lane: Any) -> Any:
             weight = substitute(
-                self.at(found.weight, {**own, found.key: key}),
+                self.at(found.weight, {**own, found.key: keys.first + key}),
                 {found.score: tirx.BufferLoad(self.scores, [key])},
             )
             known = tirx.BufferLoad(self.highest, [lane])
@@ -206,19 +398,19 @@ class FewQueries:
         return sequence(
             [
                 self.lanes(lambda lane: tirx.BufferStore(self.highest, found.lowest, [lane])),
-                self.over_keys(store),
+                self.over_keys(keys, store),
                 tirx.BufferStore(self.highest, reduce(tirx.max, lanes), [index(0)]),
             ]
         )
 
-    def shares(self, own: dict[Any, Any]) -> Any:
+    def shares(self, own: dict[Any, Any], keys: _Keys) -> Any:
         """Return the loops that put the shares in place of scores, and their sum in a lane."""
         found = self.found
 
         def store(key: Any, lane: Any) -> Any:
             score = tirx.BufferLoad(self.scores, [key])
             value = substitute(
-                self.at(found.share, {**own, found.key: key}),
+                self.at(found.share, {**own, found.key: keys.first + key}),
                 {
                     found.weighed: score,
                     found.highest: tirx.BufferLoad(self.highest, [index(0)]),
@@ -236,12 +428,12 @@ class FewQueries:
         return sequence(
             [
                 self.lanes(lambda lane: zero_at(self.total, lane)),
-                self.over_keys(store),
+                self.over_keys(keys, store),
                 tirx.BufferStore(self.total, _sum(lanes), [index(0)]),
             ]
         )
 
-    def products(self, own: dict[Any, Any]) -> Any:
+    def products(self, own: dict[Any, Any], keys: _Keys) -> Any:
         """Return the loops that add up the values by their shares."""
         found = self.found
 
@@ -251,7 +443,7 @@ class FewQueries:
             def add(key: Any, vector: int) -> Any:
                 def one(lane: Any) -> Any:
                     place = lane + index(vector * EDGE)
-                    axes = {**own, found.key: key, found.column: begin + place}
+                    axes = {**own, found.key: keys.first + key, found.column: begin + place}
                     share = tirx.BufferLoad(self.scores, [key])
                     known = tirx.BufferLoad(sums, [place])
                     return tirx.BufferStore(sums, known + share * self.at(found.v, axes), [place])
@@ -276,10 +468,10 @@ class FewQueries:
                     loop(
                         "key",
                         0,
-                        found.key.extent,
+                        keys.count,
                         lambda key: sequence(
                             [
-                                *self.fetch(found.v, own, key, found.column),
+                                *self.fetch(found.v, own, keys.first + key, found.column),
                                 *(add(key, v) for v in range(vectors)),
                             ]
                         ),
@@ -297,25 +489,23 @@ class FewQueries:
             parts.append(some(index(whole * width), rest))
         return sequence(parts)
 
-    def finish(self, own: dict[Any, Any]) -> Any:
+    def finish(self, own: dict[Any, Any], total: Any, result: Any) -> Any:
         """Return the loops that divide by the sum and store the row."""
         found = self.found
+        if not isinstance(found.key.extent, int):
+            # Without any key, the result is a sum of nothing.
+            some = wide(found.key.extent) > index(0)
+            total = tirx.Select(some, total, tirx.const(1.0, "float32"))
 
         def store(column: Any) -> Any:
             axes = {**own, found.column: column}
-            total = tirx.BufferLoad(self.total, [index(0)])
-            value = tirx.BufferLoad(self.result, [column]) / total
+            value = tirx.BufferLoad(result, [column]) / total
             element = substitute(self.at(found.result, axes), {found.element: value})
             return tirx.BufferStore(
                 found.output, element, [self.at(each, axes) for each in found.place]
             )
 
-        return loop(
-            "columns",
-            0,
-            found.column.extent // EDGE,
-            lambda v: self.lanes(lambda lane: store(v * index(EDGE) + lane)),
-        )
+        return self.columns(store)
 
 
 def _sum(values: list[Any]) -> Any:

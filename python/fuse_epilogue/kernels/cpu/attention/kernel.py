@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +12,12 @@ from tvm.ir import TensorLoad, prim
 from tvm.sym import detect_linear_equation
 
 from ....recognize.attention import Attention
-from ..loops import flat_index, index, loop, sequence
+from ....recognize.stages import Axis
+from ..loops import flat_index, index, loop, sequence, wide
 from ..transposition import EDGE, transposed_block
 from .causal import causal_of, greatest_exponent
-from .key_block import Block, KeyBlock, buffer_of
-from .tiling import SKIPPED_KEYS, Queries, Sizes, choose
+from .key_block import Block, KeyBlock, Keys, buffer_of
+from .tiling import OPEN_VECTORS, SKIPPED_KEYS, Queries, Sizes, choose, known_length
 
 
 class Kernel(KeyBlock):
@@ -33,49 +34,55 @@ class Kernel(KeyBlock):
 
     def __init__(self, found: Attention, lanes: int, registers: int, threads: int) -> None:
         self.threads = threads
+        # Whether the number of keys is known: then some of the blocks below may be the last one.
+        self.known = isinstance(found.key.extent, int)
+        several = not self.known or found.key.extent > SKIPPED_KEYS
+        self.causal = causal_of(found) if several else None
         sizes = Sizes(
-            found.query.extent,
-            found.key.extent,
+            known_length(found.query),
+            known_length(found.key),
             found.depth.extent,
             found.column.extent,
             lanes,
             registers,
         )
-        self.causal = causal_of(found) if found.key.extent > SKIPPED_KEYS else None
-        super().__init__(found, choose(sizes, self.causal is not None))
-        self.several = sum(each.count for each in self.tiling.queries) > 1
+        super().__init__(found, choose(sizes, self.causal is not None or not self.known))
+        self.blocks = self.tiling.queries
+        if not isinstance(found.query.extent, int):
+            self.blocks = open_blocks(wide(found.query.extent), self.blocks[0].vectors, lanes)
+        self.several = len(self.blocks) > 1 or self.blocks[0].count > 1
 
     def body(self) -> Any:
         """Return all loops."""
-        heads = math.prod(axis.extent for axis in self.found.batch)
-        blocks = self.tiling.queries
+        heads = count_of(self.found.batch)
         # The blocks of a head one after the other, unless threads need more of them.
-        whole = self.threads == 1 or heads >= self.threads
+        known = math.prod(a.extent for a in self.found.batch if isinstance(a.extent, int))
+        whole = self.threads == 1 or known >= self.threads
         if whole and (self.several or self.causal is not None):
             return self.parallel(heads, lambda number: self.head(self.heads_of(number)))
 
         def nest(size: Queries) -> Any:
+            count = wide(size.count)
+
             def one(number: Any) -> Any:
-                head = tirx.floordiv(number, index(size.count))
-                place = tirx.floormod(number, index(size.count))
+                head, place = tirx.floordiv(number, count), tirx.floormod(number, count)
                 return self.block(size, self.heads_of(head), place)
 
-            return self.parallel(heads * size.count, one)
+            return self.parallel(heads * count, one)
 
-        return sequence([nest(size) for size in blocks])
+        return sequence([nest(size) for size in self.blocks])
 
-    def parallel(self, count: int, body: Callable[[Any], Any]) -> Any:
+    def parallel(self, count: Any, body: Callable[[Any], Any]) -> Any:
         """Return a loop that is parallel if there are threads."""
-        parallel = self.threads > 1 and count > 1
-        kind = tirx.ForKind.PARALLEL if parallel else tirx.ForKind.SERIAL
+        kind = tirx.ForKind.PARALLEL if self.threads > 1 else tirx.ForKind.SERIAL
         return loop("block", 0, count, body, kind)
 
     def heads_of(self, number: Any) -> dict[Any, Any]:
         """Return the value of each axis of heads."""
         own = {}
         for axis in reversed(self.found.batch):
-            own[axis] = tirx.floormod(number, index(axis.extent))
-            number = tirx.floordiv(number, index(axis.extent))
+            own[axis] = tirx.floormod(number, wide(axis.extent))
+            number = tirx.floordiv(number, wide(axis.extent))
         return own
 
     def head(self, heads: dict[Any, Any]) -> Any:
@@ -111,7 +118,7 @@ class Kernel(KeyBlock):
                 "queries", 0, size.count, lambda place: inner.block(size, heads, place, greatest)
             )
 
-        return sequence([*statements, *map(blocks, self.tiling.queries)])
+        return sequence([*statements, *map(blocks, self.blocks)])
 
     def copied(self, buffer: Any, source: Any, heads: dict[Any, Any], axis: Any) -> Any:
         """Return the loops that copy an operand of a head."""
@@ -131,7 +138,7 @@ class Kernel(KeyBlock):
                 parts.append(loop("left", 0, rest, lambda place: store(key, left + place)))
             return sequence(parts)
 
-        return loop("key", 0, found.key.extent, row)
+        return loop("key", 0, wide(found.key.extent), row)
 
     def block(self, size: Queries, heads: dict[Any, Any], place: Any, greatest: Any = None) -> Any:
         """Return what is computed for a block of queries, by its place among those of its size.
@@ -139,7 +146,7 @@ class Kernel(KeyBlock):
         With the greatest exponent of the values, hidden blocks of keys are skipped.
         """
         found, most = self.found, self.tiling.keys
-        begin = index(size.start) + place * index(size.queries)
+        begin = wide(size.start) + place * index(size.queries)
         queries = size.vectors * self.lanes
         own = Block(
             size,
@@ -148,8 +155,10 @@ class Kernel(KeyBlock):
             buffer_of("result", queries, found.column.extent),
             *(buffer_of(name, queries) for name in ("highest", "total", "change")),
         )
-        whole, rest = divmod(found.key.extent, most)
-        count = whole + (rest > 0)
+        keys = wide(found.key.extent)
+        whole, left = tirx.floordiv(keys, index(most)), tirx.floormod(keys, index(most))
+        rest = most if not self.known else found.key.extent % most
+        count = tirx.floordiv(keys + index(most - 1), index(most))
         needed: Any = None
         chosen = []
         if greatest is not None and self.causal is not None:
@@ -158,31 +167,30 @@ class Kernel(KeyBlock):
             needed = tirx.BufferLoad(number, [index(0)])
             chosen = [tirx.AllocBuffer(number), tirx.BufferStore(number, value, [index(0)])]
 
-        # Where blocks may be skipped, it is not known which one is the last.
-        at_once = needed is None and (rest > 0 or not self.rolling)
+        # Where blocks may be skipped or left out, it is not known which one is the last.
+        at_once = self.known and needed is None and (rest > 0 or not self.rolling)
 
-        def step(first: Any, keys: int, last: bool) -> Any:
-            return self.step(own, heads, begin, first, keys, last)
+        def step(block: Keys, last: bool) -> Any:
+            return self.step(own, heads, begin, block, last)
 
-        steps = [
-            loop(
-                "keys",
-                0,
-                index(whole) if needed is None else tirx.min(needed, index(whole)),
-                lambda i: step(i * index(most), most, at_once and not self.rolling),
-            )
-        ]
+        def full(number: Any) -> Any:
+            block = Keys(number * index(most), most, index(most))
+            return step(block, at_once and not self.rolling)
+
+        steps = [loop("keys", 0, whole if needed is None else tirx.min(needed, whole), full)]
         if rest:
-            last = step(index(whole * most), rest, at_once)
-            steps.append(
-                last if needed is None else tirx.IfThenElse(needed > index(whole), last, None)
-            )
+            end = None if self.known else keys - index(1)
+            last = step(Keys(whole * index(most), rest, left, end), at_once)
+            there = None if self.known else left > index(0)
+            if needed is not None:
+                there = needed > whole
+            steps.append(last if there is None else tirx.IfThenElse(there, last, None))
         return sequence(
             [
                 *map(tirx.AllocBuffer, own.all()),
                 *chosen,
                 self.pack(own, heads, begin),
-                self.start(own, None if needed is None else needed < index(count)),
+                self.start(own, None if needed is None else needed < count),
                 *steps,
                 None if at_once else self.finish(own, heads, begin),
             ]
@@ -281,8 +289,12 @@ class Kernel(KeyBlock):
         """Return the loops that divide by the sums and store the queries that there are."""
 
         def divide(lane: Any) -> Any:
-            total = self.divisor(tirx.BufferLoad(own.total, [lane]))
-            return tirx.BufferStore(own.total, total, [lane])
+            total = tirx.BufferLoad(own.total, [lane])
+            if not self.known:
+                # Without any key, the result is a sum of nothing.
+                some = wide(self.found.key.extent) > index(0)
+                total = tirx.Select(some, total, tirx.const(1.0, "float32"))
+            return tirx.BufferStore(own.total, self.divisor(total), [lane])
 
         def store(row: Any, column: Any) -> Any:
             value = tirx.BufferLoad(own.result, [row, column])
@@ -291,7 +303,9 @@ class Kernel(KeyBlock):
         columns = self.found.column.extent // self.lanes
         return sequence(
             [
-                self.vectors(own.size.vectors, divide) if self.of_maximum else None,
+                self.vectors(own.size.vectors, divide)
+                if self.of_maximum or not self.known
+                else None,
                 loop(
                     "query",
                     0,
@@ -300,6 +314,26 @@ class Kernel(KeyBlock):
                 ),
             ]
         )
+
+
+def count_of(axes: Sequence[Axis]) -> Any:
+    """Return how many combinations of values axes have, as an expression."""
+    constant = math.prod(axis.extent for axis in axes if isinstance(axis.extent, int))
+    count = index(constant)
+    for axis in axes:
+        if not isinstance(axis.extent, int):
+            count = count * wide(axis.extent)
+    return count
+
+
+def open_blocks(queries: Any, vectors: int, lanes: int) -> tuple[Queries, ...]:
+    """Return blocks of any number of queries: large ones, and what is left in single vectors."""
+    vectors = min(vectors, OPEN_VECTORS)
+    size = vectors * lanes
+    whole = tirx.floordiv(queries, index(size))
+    start = whole * index(size)
+    rest = tirx.floordiv(queries - start + index(lanes - 1), index(lanes))
+    return Queries(0, vectors, size, whole), Queries(start, 1, lanes, rest, open=True)
 
 
 def _is_compact(source: Any, key: Any, axis: Any) -> bool:

@@ -16,7 +16,7 @@ from tvm import tirx
 from ....recognize.attention import Attention
 from ....tir.walk import substitute
 from ..contraction.kernel import Sums
-from ..loops import index, loop, sequence
+from ..loops import index, loop, sequence, wide
 from ..vector_math import exp_up_to_zero
 from .tiling import Queries, Tiling, tiles, widths
 
@@ -48,9 +48,36 @@ class Block:
         )
 
 
-def buffer_of(name: str, *shape: int, dtype: str = "float32") -> Any:
+@dataclass(frozen=True)
+class Keys:
+    """A block of keys.
+
+    Attributes
+    ----------
+    first : Expr
+        The first key.
+    most : int
+        Number of keys that register tiles are for.
+    count : Expr
+        Number of keys that there are, up to `most`.
+    last : Expr or None
+        The last key that there is, if `count` may be less than `most`.
+    """
+
+    first: Any
+    most: int
+    count: Any
+    last: Any = None
+
+    def at(self, place: Any) -> Any:
+        """Return a key by its place; after the last one, that one again."""
+        key = self.first + place
+        return key if self.last is None else tirx.min(key, self.last)
+
+
+def buffer_of(name: str, *shape: Any, dtype: str = "float32") -> Any:
     """Return a buffer of the default scope."""
-    return tirx.decl_buffer([index(size) for size in shape], dtype, name, layout=None)
+    return tirx.decl_buffer([wide(size) for size in shape], dtype, name, layout=None)
 
 
 def is_share_of_maximum(found: Attention) -> bool:
@@ -83,9 +110,9 @@ class KeyBlock:
 
     def query(self, own: Block, begin: Any, lane: Any) -> Any:
         """Return a query of a block; lanes after the last one compute the last one again."""
-        if own.size.queries == own.size.vectors * self.lanes:
+        if own.size.queries == own.size.vectors * self.lanes and not own.size.open:
             return begin + lane
-        return tirx.min(begin + lane, index(self.found.query.extent - 1))
+        return tirx.min(begin + lane, wide(self.found.query.extent) - index(1))
 
     # ---- statements -------------------------------------------------------------------------
 
@@ -106,17 +133,16 @@ class KeyBlock:
         own: Block,
         heads: dict[Any, Any],
         begin: Any,
-        first: Any,
-        keys: int,
+        keys: Keys,
         last: bool,
     ) -> Any:
         """Return what is computed for a block of keys; after the last one, results are stored."""
         return sequence(
             [
                 self.copy(own, own.change, own.highest) if self.rolling else None,
-                self.scores(own, heads, begin, first, keys),
-                self.shares(own, heads, begin, first, keys, last),
-                self.products(own, heads, begin, first, keys, last),
+                self.scores(own, heads, begin, keys),
+                self.shares(own, heads, begin, keys, last),
+                self.products(own, heads, begin, keys, last),
             ]
         )
 
@@ -174,28 +200,25 @@ class KeyBlock:
         starts = range(0, len(sums.buffers) * self.lanes, self.lanes)
         return sequence([vector(row, begin) for row in range(rows) for begin in starts])
 
-    def scores(self, own: Block, heads: dict[Any, Any], begin: Any, first: Any, keys: int) -> Any:
+    def scores(self, own: Block, heads: dict[Any, Any], begin: Any, keys: Keys) -> Any:
         """Return the product of keys and queries, `f`, and the maximum."""
         found = self.found
 
         def tile(key: Any, rows: int, column: Any, sums: Sums) -> Any:
             def add(depth: Any) -> Any:
                 def one(row: int, lane: Any, buffer: Any, at: Any) -> Any:
-                    k = self.at(
-                        found.k,
-                        {**heads, found.key: first + key + index(row), found.depth: depth},
-                    )
+                    at_key = keys.at(key + index(row))
+                    k = self.at(found.k, {**heads, found.key: at_key, found.depth: depth})
                     q = tirx.BufferLoad(own.queries, [depth, column + lane])
                     return tirx.BufferStore(buffer, tirx.BufferLoad(buffer, [at]) + k * q, [at])
 
                 return self.each(rows, sums, one)
 
             def finish(row: int, lane: Any, buffer: Any, at: Any) -> Any:
-                place = first + key + index(row)
                 axes = {
                     **heads,
                     found.query: self.query(own, begin, column + lane),
-                    found.key: place,
+                    found.key: keys.at(key + index(row)),
                 }
                 score = tirx.BufferLoad(buffer, [at])
                 weight = substitute(self.at(found.weight, axes), {found.score: score})
@@ -217,7 +240,7 @@ class KeyBlock:
                 ]
             )
 
-        return self.tiles(keys, own.size.vectors, found.depth.extent, tile)
+        return self.tiles(keys.most, own.size.vectors, found.depth.extent, tile)
 
     def share(self, score: Any, highest: Any, axes: dict[Any, Any]) -> Any:
         """Return the share of a key."""
@@ -233,8 +256,7 @@ class KeyBlock:
         own: Block,
         heads: dict[Any, Any],
         begin: Any,
-        first: Any,
-        keys: int,
+        keys: Keys,
         last: bool,
     ) -> Any:
         """Return the shares of a block in place of its scores, and their sum."""
@@ -245,7 +267,7 @@ class KeyBlock:
 
             def share(key: Any, lane: Any) -> Any:
                 at = v * index(lanes) + lane
-                axes = {**heads, found.query: self.query(own, begin, at), found.key: first + key}
+                axes = {**heads, found.query: self.query(own, begin, at), found.key: keys.at(key)}
                 stored = tirx.BufferLoad(own.scores, [key, at])
                 value = self.share(stored, tirx.BufferLoad(own.highest, [at]), axes)
                 known = tirx.BufferLoad(parts, [lane])
@@ -274,7 +296,9 @@ class KeyBlock:
                 [
                     tirx.AllocBuffer(parts),
                     self.lane(lambda lane: zero_at(parts, lane)),
-                    loop("key", 0, keys, lambda key: self.lane(lambda lane: share(key, lane))),
+                    loop(
+                        "key", 0, keys.count, lambda key: self.lane(lambda lane: share(key, lane))
+                    ),
                     self.lane(rescale),
                 ]
             )
@@ -290,7 +314,8 @@ class KeyBlock:
     ) -> Any:
         """Return the store of an element of the result, whose divisor is known."""
         found = self.found
-        axes = {**heads, found.query: begin + row, found.column: column}
+        query = self.query(own, begin, row) if own.size.open else begin + row
+        axes = {**heads, found.query: query, found.column: column}
         total = tirx.BufferLoad(own.total, [row])
         value = value * total if self.of_maximum else value / total
         element = substitute(self.at(found.result, axes), {found.element: value})
@@ -303,8 +328,7 @@ class KeyBlock:
         own: Block,
         heads: dict[Any, Any],
         begin: Any,
-        first: Any,
-        keys: int,
+        keys: Keys,
         last: bool,
     ) -> Any:
         """Return the product of shares and values, added to the result so far.
@@ -324,7 +348,7 @@ class KeyBlock:
             def add(key: Any) -> Any:
                 def one(row: int, lane: Any, buffer: Any, at: Any) -> Any:
                     share = tirx.BufferLoad(own.scores, [key, query + index(row)])
-                    axes = {**heads, found.key: first + key, found.column: column + lane}
+                    axes = {**heads, found.key: keys.first + key, found.column: column + lane}
                     known = tirx.BufferLoad(buffer, [at])
                     return tirx.BufferStore(buffer, known + share * self.at(found.v, axes), [at])
 
@@ -339,12 +363,13 @@ class KeyBlock:
             return sequence(
                 [
                     self.each(rows, sums, start),
-                    loop("key", 0, keys, add),
+                    loop("key", 0, keys.count, add),
                     self.each(rows, sums, store),
                 ]
             )
 
-        return self.tiles(own.size.queries, found.column.extent // self.lanes, keys, tile)
+        columns = found.column.extent // self.lanes
+        return self.tiles(own.size.queries, columns, keys.most, tile)
 
 
 def zero_at(buffer: Any, at: Any) -> Any:

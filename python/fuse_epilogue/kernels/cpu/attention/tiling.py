@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
+from ....recognize.stages import Axis
 from ..contraction.plan import (
     L1_BYTES,
     L2_BYTES_PER_CYCLE,
@@ -30,6 +32,10 @@ MOST_VECTORS, WIDEST = 8, 4
 KEYS = (32, 48, 64, 96, 128)
 #: Most keys of a block where blocks are skipped, of which there are several then.
 SKIPPED_KEYS = 64
+#: Queries and keys that sizes are chosen for where their number is not known.
+LENGTH = 512
+#: Vectors of queries of the largest block then; what is left of a length is in single ones.
+OPEN_VECTORS = 4
 #: Cycles of a vector of exponentials, more where scores are not in the first cache (on AMD's Zen 3,
 #: rows of 2,048 scores take 1.1 to 1.2 times as long in one block as in blocks of 64, on Zen 5 as
 #: long), and of a vector of the result that is loaded, multiplied and stored.
@@ -71,12 +77,16 @@ class Queries:
         Number of queries in a block: the lanes of the last vector may be more.
     count : int
         Number of blocks.
+    open : bool
+        Whether the last block may have fewer queries, by a length that is not known; then `start`
+        and `count` are expressions.
     """
 
-    start: int
+    start: Any
     vectors: int
     queries: int
-    count: int
+    count: Any
+    open: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,6 +127,11 @@ class Tiling:
     def rolling(self) -> bool:
         """Whether there are several blocks of keys, so that what is known of one is corrected."""
         return self.keys < self.sizes.keys
+
+
+def known_length(axis: Axis) -> int:
+    """Return the extent of an axis, or what is taken for it where it is not known."""
+    return axis.extent if isinstance(axis.extent, int) else LENGTH
 
 
 @lru_cache(maxsize=256)

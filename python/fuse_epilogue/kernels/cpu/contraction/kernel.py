@@ -21,14 +21,14 @@ from tvm.ir import TensorLoad
 
 from ....recognize.accesses import Operand
 from ..costs import CLOCK_HZ, threads_for
-from ..loops import FlatViews, index, loop, sequence
+from ..loops import FlatViews, fetch, index, loop, sequence
 from .dot_products import add_dot_products, same_word
 from .operands import value_at
 from .panels import Layout, Panel, panels_of
 from .plan import Plan, loop_cycles
 from .taps import Env, limits, tap_order, unrolled
 from .tiles import Group, inside, row_values
-from .vectors import as_index, at, fetch, lanes_loop, pieces_of
+from .vectors import as_index, at, lanes_loop, pieces_of
 from .words import Words
 
 #: Bytes of a buffer up to which LLVM keeps it in registers.
@@ -317,7 +317,7 @@ class Kernel:
         panel, number = tile.panel, tile.number
         if tile.ahead is not None:
             line = tile.ahead + as_index(self.layout.step(env) * LINE)
-            statements.append(fetch(self.packed, line))
+            statements.append(fetch(tirx.BufferLoad(self.packed, [line]), cache=2))
         for i, row in rows:
             for start, width in tile.pieces:
                 buffer, place = tile.sums.at(i, start)

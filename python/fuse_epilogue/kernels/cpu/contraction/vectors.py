@@ -56,12 +56,3 @@ def at(linear: Linear, env: dict[int, Any]) -> Any:
     if total is None:
         return index(constant)
     return total + index(constant) if constant else total
-
-
-def fetch(buffer: Any, place: Any) -> Any:
-    """Return a statement that brings an element's line into the second cache."""
-    address = tirx.address_of(tirx.BufferLoad(buffer, [place]))
-    for_reading, near, of_data = (tirx.const(number, "int32") for number in (0, 2, 1))
-    return tirx.Evaluate(
-        tirx.call_llvm_intrin("void", "llvm.prefetch", address, for_reading, near, of_data)
-    )

@@ -203,7 +203,7 @@ def _is_short(one: Pass) -> bool:
 
     It writes out the loop over the row, and shuffles neighbours of different rows.
     """
-    return math.prod(axis.extent for axis in one.domain) <= SHORT
+    return bool(math.prod(axis.extent for axis in one.domain) <= SHORT)
 
 
 def _passes(count: int) -> str:
