@@ -149,7 +149,7 @@ PAIRS = [
         lambda t, C, E: np.where(C >= 0, t + E[np.clip(C, 0, N - 1)], 0),
         lambda t, C, E: np.where((C >= 0) & (C < N), t + E[np.clip(C, 0, N - 1)], 0),
         "E[T.max(T.min(",
-        tail="T.Select(",
+        tail="T.if_then_else(",
     ),
     # An amount within the width; one that the condition keeps there.
     Pair(
