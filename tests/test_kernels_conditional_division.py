@@ -83,3 +83,32 @@ def test_a_choice_that_cannot_trap_stays_a_vector(quotient: str, stays: bool) ->
 def test_quotients_of_floats_stay_vectors() -> None:
     body = with_conditional_divisions(chosen("a[vi] / b[vi]", "float32").body)
     assert "T.Select" in body.script()
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
+@pytest.mark.parametrize("divide", ["T.truncdiv", "T.floormod"])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 3), (5, 3), (1, 19), (2, 1)])
+def test_a_divisor_that_is_zero_where_a_guard_is_false_compiles(
+    rows: int, columns: int, divide: str, dtype: str
+) -> None:
+    """In what is left of a row after its vectors, the divisor is a literal 0."""
+    last = columns - 1
+    func = tvm.script.from_source(f"""
+@T.prim_func(s_tir=True)
+def main(
+    x: T.Buffer(({rows}, {columns}), "{dtype}"), y: T.Buffer(({rows}, {columns}), "{dtype}")
+):
+    for i, j in T.grid({rows}, {columns}):
+        with T.sblock("divide"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            y[vi, vj] = T.if_then_else(
+                vj != {last}, {divide}(x[vi, vj], T.Cast("{dtype}", {last} - vj)), T.{dtype}(7)
+            )
+""")
+    x = (np.arange(rows * columns) + 50).reshape(rows, columns).astype(dtype)
+    y = np.zeros_like(x)
+    arrays = [tvm.runtime.tensor(x), tvm.runtime.tensor(y)]
+    fuse_epilogue.compile(func)["main"](*arrays)
+    divisor = last - np.arange(columns)
+    quotient = (np.mod if divide == "T.floormod" else np.floor_divide)(x, np.maximum(divisor, 1))
+    np.testing.assert_array_equal(arrays[1].numpy(), np.where(divisor != 0, quotient, 7))

@@ -4,6 +4,9 @@
 the first arm, and simplifies it to ``a // b``; but a Select computes both arms, and processors trap
 where b is 0. In a program whose blocks are not inlined, the two choices are in different
 statements, and nothing is simplified: what inlines them has to keep what is protected.
+
+Where a place is a number, as in what is left of a row after its vectors, a guarded quotient
+``a // (j - 2)`` divides by a literal 0. It is never evaluated, but TVM does not compile it.
 """
 
 from __future__ import annotations
@@ -12,7 +15,8 @@ from typing import Any
 
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import prim
+from tvm.ir import TensorLoad, Var, prim
+from tvm.sym import Analyzer
 
 from ...recognize.defined import DIVISIONS
 from ...tir.walk import parts_of
@@ -30,9 +34,21 @@ def with_conditional_divisions(node: Any) -> Any:
     Returns
     -------
     Expr or Stmt
-        With ``if_then_else`` in place of such a ``Select``. Divisors that are literals never trap.
+        With ``if_then_else`` in place of such a ``Select``, and 0 for quotients of literals that
+        are 0, which have no value. Other divisors that are literals never trap.
     """
+    node = tvm_ffi.structural_map(node, [(kind, _not_by_zero) for kind in DIVISIONS])
     return tvm_ffi.structural_map(node, (prim.Select, _conditional))
+
+
+def _not_by_zero(division: Any) -> Any:
+    divisor = division.b
+    if "int" not in str(division.ty.dtype) or parts_of(divisor, Var, TensorLoad):
+        return division
+    literal = Analyzer().simplify(divisor)
+    if not isinstance(literal, prim.IntImm) or literal.value != 0:
+        return division
+    return tirx.const(0, division.ty.dtype)
 
 
 def _conditional(select: Any) -> Any:
