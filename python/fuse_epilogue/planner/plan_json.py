@@ -12,7 +12,7 @@ from .json_schema import loaded, read
 from .plan_record import PlanRecord
 
 #: Of the JSON of a plan; another one is refused.
-VERSION = 3
+VERSION = 4
 
 Made = TypeVar("Made", bound=PlanRecord)
 
@@ -52,7 +52,6 @@ def read_plan(kind: type[Made], text: str) -> Made:
         version = data.pop("version")
         if type(version) is not int or version != VERSION:
             raise ValueError(f"it is not of version {VERSION}; plan again")
-        data.setdefault("round_shares", False)  # plans of earlier versions lack it
         made: Made = read(kind, {**data, "machine": machine_of(data.get("machine"))}, "it")
         check_permitted(made.machine, finite=made.finite, round_shares=made.round_shares)
         kinds = [kind.name for kind in backend_of(made.machine).kinds]
