@@ -277,6 +277,27 @@ def test_a_product_of_two_arguments() -> None:
     assert not float_products(made)
 
 
+@pytest.mark.parametrize("per_row", [False, True])
+def test_weights_that_are_transposed(per_row: bool) -> None:
+    """As torch exports a linear layer; rows of the weights are columns of the product."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (5, 12)).astype("uint8")
+    scale = rng.uniform(0.002, 0.02, 7 if per_row else ()).astype("float32")
+    constants: dict[str, Any] = {"s": np.float32(0.02), "p": np.uint8(100), "t": np.float32(0.3)}
+    constants |= {"z": np.uint8(120), "w": rng.integers(-128, 128, (7, 12)).astype("int8")}
+    constants |= {"ws": scale, "wz": np.zeros(scale.shape, "int8")}
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "s", "p"], ["xf"]),
+        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wf"], axis=0),
+        helper.make_node("Transpose", ["wf"], ["wt"], perm=[1, 0]),
+        helper.make_node("MatMul", ["xf", "wt"], ["f"]),
+        helper.make_node("QuantizeLinear", ["f", "t", "z"], ["y"]),
+    ]
+    made = model(nodes, {"x": x}, constants, ["y"])
+    close(made, x=x)
+    assert not float_products(made)
+
+
 # ---- Operators between quantised layers ----------------------------------------------------------
 
 

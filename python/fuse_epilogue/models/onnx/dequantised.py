@@ -130,18 +130,19 @@ class Dequantised:
     def _moved(self, node: Any) -> list[Any]:
         """Apply an operator that moves elements to integers, too."""
         found = self._known.get(node.input[0])
-        if found is None or found.axis is not None or any(node.output[1:]):
-            return self._transposed(node, found)
-        name = f"{node.output[0]}/integers"
-        moved = _renamed(node, [_name(found.value, node.input[0]), *node.input[1:]], name)
-        if not isinstance(found.value, str):
+        if found is None or any(node.output[1:]):
             return [node]
+        if not isinstance(found.value, str):
+            return self._transposed(node, found)
+        if found.axis is not None:
+            return [node]
+        name = f"{node.output[0]}/integers"
         self._known[node.output[0]] = found.of(name)
-        return [node, moved]
+        return [node, _renamed(node, [found.value, *node.input[1:]], name)]
 
-    def _transposed(self, node: Any, found: Quantised | None) -> list[Any]:
-        """Transpose weights now, along with the axis of their scales."""
-        if node.op_type == "Transpose" and found is not None and not isinstance(found.value, str):
+    def _transposed(self, node: Any, found: Quantised) -> list[Any]:
+        """Transpose constant weights now, along with the axis of their scales."""
+        if node.op_type == "Transpose":
             axes = list(attributes_of(node).get("perm", range(found.value.ndim)[::-1]))
             axis = None if found.axis is None else axes.index(found.axis)
             self._known[node.output[0]] = replace(
@@ -254,10 +255,6 @@ def _type_of(number: int) -> str | None:
     import onnx
 
     return str(onnx.helper.tensor_dtype_to_np_dtype(number)) if number else None
-
-
-def _name(value: Value, otherwise: str) -> str:
-    return value if isinstance(value, str) else otherwise
 
 
 def _renamed(node: Any, inputs: Sequence[str], output: str) -> Any:
