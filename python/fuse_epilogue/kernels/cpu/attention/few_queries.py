@@ -118,7 +118,7 @@ class FewQueries:
         self.found = found
 
     def number_of_parts(self, found: Attention) -> int:
-        """Return the number of parts of the keys: 1 unless threads were idle."""
+        """Return the number of parts of the keys: 1 unless threads would be idle."""
         rows = 1
         for axis in self.axes:
             rows *= axis.extent if isinstance(axis.extent, int) else 1
