@@ -316,7 +316,7 @@ class FuseCascadedReductions:
                 yield _outcome(report, stages, False)
 
     def _analyzed(self, sch: Schedule, block: Any) -> CascadeReport:
-        """Return the report of a cascade: in parts of its keys, where threads would be idle otherwise."""
+        """Return the report of a cascade, in parts of its keys if threads would be idle without."""
         asked: Any = {"factor": self.factor, "numerics": self.numerics}
         whole = analyze_cascade(sch, block, **asked)
         parts = 1 if whole.certificate is None else _parts_for(whole.certificate, self.threads)
