@@ -133,20 +133,20 @@ class Dequantised:
         if found is None or any(node.output[1:]):
             return [node]
         if not isinstance(found.value, str):
-            return self._transposed(node, found)
+            return self._transposed(node, found, found.value)
         if found.axis is not None:
             return [node]
         name = f"{node.output[0]}/integers"
         self._known[node.output[0]] = found.of(name)
         return [node, _renamed(node, [found.value, *node.input[1:]], name)]
 
-    def _transposed(self, node: Any, found: Quantised) -> list[Any]:
+    def _transposed(self, node: Any, found: Quantised, weights: np.ndarray) -> list[Any]:
         """Transpose constant weights now, along with the axis of their scales."""
         if node.op_type == "Transpose":
-            axes = list(attributes_of(node).get("perm", range(found.value.ndim)[::-1]))
+            axes = list(attributes_of(node).get("perm", range(weights.ndim)[::-1]))
             axis = None if found.axis is None else axes.index(found.axis)
             self._known[node.output[0]] = replace(
-                found, value=found.value.transpose(axes), axis=axis
+                found, value=weights.transpose(axes), axis=axis
             )
         return [node]
 
