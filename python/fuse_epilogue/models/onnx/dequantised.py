@@ -145,9 +145,7 @@ class Dequantised:
         if node.op_type == "Transpose":
             axes = list(attributes_of(node).get("perm", range(weights.ndim)[::-1]))
             axis = None if found.axis is None else axes.index(found.axis)
-            self._known[node.output[0]] = replace(
-                found, value=weights.transpose(axes), axis=axis
-            )
+            self._known[node.output[0]] = replace(found, value=weights.transpose(axes), axis=axis)
         return [node]
 
     def _bounded(self, node: Any) -> list[Any]:
