@@ -70,7 +70,7 @@ def changed(text, path, value):
         ("identity", "123", "identity must be 16 hexadecimal digits"),
         (BEST + "point.rows", -1, "point.rows must be from 0"),
         (BEST + "point.rows", 10**400, "point.rows must be from 0"),
-        ("version", 1, "not of version"),
+        ("version", 3, "not of version"),
         ("version", True, "not of version"),
         ("version", 4.0, "not of version"),
         ("version", "4", "not of version"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -277,11 +276,3 @@ def test_a_plan_does_not_offer_what_gains_nothing() -> None:
     plan = fuse_epilogue.plan(SMALL["attention"][2], "trn2")
     assert "round_shares" not in plan.explain()
     assert fuse_epilogue.plan(SMALL["attention"][2], "trn2", round_shares=True).point == plan.point
-
-
-def test_a_plan_without_the_option_is_read() -> None:
-    """Plans that were stored before there was one."""
-    plan = fuse_epilogue.plan(SMALL["conv2d"][2], "trn2")
-    data = json.loads(plan.to_json())
-    del data["round_shares"]
-    assert Plan.from_json(json.dumps(data)) == plan
