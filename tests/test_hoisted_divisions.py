@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from tvm import s_tir
+from tvm import s_tir, tirx
 from tvm.s_tir import Schedule
 
+import cuda_on_cpu
 from fuse_epilogue import verify
+from fuse_epilogue.rewrites.branches import with_branches
 from generated.child import Job, outcomes
 from mutation import without
 from oracles import compile_together
@@ -201,14 +203,14 @@ def test_scripts_and_certificates_of_it_are_read_back() -> None:
 
 
 # The twin of all of them: a certificate for a divisor that is another one within its calls.
-@pytest.mark.parametrize("wrong", ["m + 1", "x", "T.int32(1)"])
+@pytest.mark.parametrize("wrong", ["m + 1", "m ^ 1", "x", "T.int32(1)"])
 def test_a_pinned_divisor_that_is_another_one_is_rejected(wrong: str) -> None:
     func = program((QUOTIENT,))
     sch, report = fused(func)
-    pinned = 'T.reinterpret("int32", T.reinterpret("uint32", m))'
+    pinned = 'T.reinterpret("int32", T.reinterpret("uint32", m ^ 0))'
     text = sch.mod["main"].script()
     assert pinned in text
-    after = tvm.script.from_source(text.replace(pinned, pinned.replace(", m)", f", {wrong})")))
+    after = tvm.script.from_source(text.replace(pinned, pinned.replace(", m ^ 0)", f", {wrong})")))
     with pytest.raises(verify.CertificateError):
         verify.check(func, after, report.certificate)
 
@@ -274,3 +276,42 @@ def test_reductions_of_a_cascade_keep_guards(axis: str, factor: int) -> None:
     with without("pinned-division"):
         _, unrolled = rolled()
     assert softmax_ends(unrolled, 3) == "SIGFPE"
+
+
+def by_columns() -> tirx.PrimFunc:
+    """Sums, and a quotient by a number of the row."""
+    return tvm.script.from_source("""
+@T.prim_func(s_tir=True)
+def main(A: T.Buffer((4, 2, 8), "int32"), x: T.int32, D: T.Buffer((4, 2), "int32")):
+    temp = T.sblock_alloc_buffer((4, 2), "int32")
+    for i, j, k in T.grid(4, 2, 8):
+        with T.sblock("sum"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                temp[vi, vj] = 0
+            temp[vi, vj] += A[vi, vj, vk]
+    for i, j in T.grid(4, 2):
+        with T.sblock("D"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            D[vi, vj] = T.if_then_else(vi != 2, temp[vi, vj] + T.truncdiv(x, vi - 2), 7)
+""")
+
+
+@pytest.mark.parametrize("fuse", [False, True])
+def test_a_divisor_that_becomes_a_literal_is_valid_cuda(fuse: bool) -> None:
+    """By the pass or, for what is not fused, by the schedules; once the loop is unrolled."""
+    func = by_columns() if fuse else with_branches(by_columns())
+    sch = Schedule(func)
+    if fuse:
+        sch.fuse_reduction_epilogue("sum")
+    for name in ("sum",) if fuse else ("sum", "D"):
+        i, j, *_ = sch.get_loops(name)
+        sch.reorder(j, i)
+        sch.bind(j, "threadIdx.x")
+        sch.unroll(i)
+        sch.annotate(i, "pragma_unroll_explicit", 1)
+    sch.set_scope("sum", 0, "local")
+    data, found = np.arange(64, dtype="int32").reshape(4, 2, 8), np.zeros((4, 2), "int32")
+    cuda_on_cpu.build(sch.mod)(data, 600, found)
+    quotients = np.array([[-300], [-600], [0], [600]])
+    assert found.tolist() == np.where(quotients, data.sum(-1) + quotients, 7).tolist()

@@ -252,8 +252,9 @@ Expr MakeCall(const char* op, const Expr& argument) { return MakeCallOf(op, argu
 Expr MakeOpaque(const Expr& value) {
   DLDataType other = DTypeOf(value);
   other.code = other.code == kDLInt ? kDLUInt : kDLInt;
-  Expr zero = CallGlobal(Fn::IntImm, other, 0, nullptr).cast<Expr>();
-  return MakeCallOf(kReinterpret, MakeCallOf(kReinterpret, value, zero), value);
+  Expr number = CallGlobal(Fn::BitwiseXorNode, value, MakeInt(0, value), nullptr).cast<Expr>();
+  Expr like = CallGlobal(Fn::IntImm, other, 0, nullptr).cast<Expr>();
+  return MakeCallOf(kReinterpret, MakeCallOf(kReinterpret, number, like), value);
 }
 std::optional<Expr> OpaqueOperand(const Expr& expr) {
   auto bits = ReinterpretedIn(expr);
@@ -261,7 +262,9 @@ std::optional<Expr> OpaqueOperand(const Expr& expr) {
   if (!value || !SameType(DTypeOf(*value), DTypeOf(expr)) || !IsInteger(DTypeOf(*bits))) {
     return std::nullopt;
   }
-  return value;
+  auto number = As<BitwiseXor>(*value);
+  auto zero = number ? As<IntImm>(number->b()) : std::nullopt;
+  return zero && zero->value() == 0 ? number->a() : *value;
 }
 Var MakeVar(const std::string& name, const Expr& like) {
   return CallGlobal(Fn::Var, name, ExprBase(like).ty(), nullptr).cast<Var>();

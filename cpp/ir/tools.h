@@ -80,7 +80,8 @@ Expr MakeSelect(const Expr& condition, const Expr& yes, const Expr& no);
 Expr MakeCall(const char* op, const Expr& argument);
 /*!
  * \brief The integer \p value with its bits taken for the other sign, and back: the same number,
- * but through calls, which TVM neither simplifies nor moves.
+ * but through calls, which TVM neither simplifies nor moves. (The operand of the calls is `x ^ 0`,
+ * since TVM prints no C for the bits of a literal, which \p value may become.)
  */
 Expr MakeOpaque(const Expr& value);
 /*! \brief The number that MakeOpaque was given to make \p expr; nothing if it was not. */

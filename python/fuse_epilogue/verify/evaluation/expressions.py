@@ -408,6 +408,8 @@ class ExpressionWriter:
 def without_round_trips(expr: Any) -> Any:
     """Return an expression in which no number is reinterpreted as another type and back.
 
+    Nor is ``number ^ 0``: what is reinterpreted to keep a division in its place is written so.
+
     Parameters
     ----------
     expr : tvm.ir.Expr
@@ -426,7 +428,10 @@ def without_round_trips(expr: Any) -> Any:
     def value(call: Any) -> Any:
         bits = _reinterpreted(call)
         number = None if bits is None else _reinterpreted(bits)
-        return number if number is not None and number.ty.dtype == call.ty.dtype else call
+        if number is None or number.ty.dtype != call.ty.dtype:
+            return call
+        same = isinstance(number, prim.BitwiseXor) and _is_zero(number.b)
+        return number.a if same else number
 
     return tvm_ffi.structural_map(expr, (Call, value))
 
@@ -435,6 +440,10 @@ def _reinterpreted(expr: Any) -> Any:
     """Return the operand of a reinterpretation of bits; None for any other expression."""
     is_call = isinstance(expr, Call) and str(getattr(expr.op, "name", "")) == "tirx.reinterpret"
     return expr.args[0] if is_call else None
+
+
+def _is_zero(expr: Any) -> bool:
+    return isinstance(expr, prim.IntImm) and expr.value == 0
 
 
 def is_branch(select: Any) -> bool:
