@@ -19,7 +19,12 @@ V = RNG.integers(1, 5, (128, 1)).astype("float32")
 SPEC = [((128, 64), "float32"), ((128, 1), "float32")]
 
 
-def run(body: str, shape: tuple[int, ...] = (128, 64), dtype: str = "float32") -> Any:
+def run(
+    body: str,
+    shape: tuple[int, ...] = (128, 64),
+    dtype: str = "float32",
+    machine: str = "trn2",
+) -> Any:
     """`body` computes r of `shape` and the column c from the tiles t and v."""
     text = kernel(
         f"y = nl.ndarray({shape}, nl.{dtype}, buffer=nl.shared_hbm)\n"
@@ -31,8 +36,8 @@ def run(body: str, shape: tuple[int, ...] = (128, 64), dtype: str = "float32") -
         "x, column",
     )
     read = neuron.load(text)
-    read.check("trn2", *SPEC)
-    assert read.predict("trn2", *SPEC).latency_ms > 0
+    read.check(machine, *SPEC)
+    assert read.predict(machine, *SPEC).latency_ms > 0
     return read(X, V)
 
 
@@ -72,6 +77,21 @@ CASES: list[tuple[str, Any, Any, str, str]] = [
         (V - X).max(axis=1, keepdims=True),
         "nisa.tensor_scalar_reduce(r, t, nl.subtract, t, nl.maximum, c)",
         "operand0 is a number or a tile of shape (128, 1)",
+    ),
+    (
+        "nisa.tensor_scalar_cumulative(r, t, nl.multiply, nl.maximum, v, 0.5, "
+        "nisa.reduce_cmd.load_reduce)",
+        np.maximum.accumulate(np.maximum(X * V, 0.5), axis=1),
+        None,
+        "nisa.tensor_scalar_cumulative(r, t, nl.multiply, nl.add, v, 0.5)",
+        "imm1 is where load_reduce starts",
+    ),
+    (
+        "nisa.tensor_scalar_cumulative(r, t, nl.subtract, nl.subtract, 0.25)",
+        "alternating",
+        None,
+        "nisa.tensor_scalar_cumulative(r, t, nl.add, nl.power, 0.25)",
+        "op1 is one of nl.add",
     ),
     (
         "nisa.reciprocal(r, v.broadcast_to((128, 64)))",
@@ -166,15 +186,33 @@ CASES: list[tuple[str, Any, Any, str, str]] = [
 )
 def test_instruction(body: str, result: Any, column: Any, twin: str, reason: str) -> None:
     if isinstance(result, str):
-        result, last = np.empty_like(X), V[:, 0]
+        scans = result == "scan"
+        result, last = np.empty_like(X), V[:, 0] if scans else 0 * V[:, 0]
         for at in range(64):
             with np.errstate(over="ignore", invalid="ignore"):
-                last = X[:, at] * last + X[:, at]
+                last = X[:, at] * last + X[:, at] if scans else X[:, at] - np.float32(0.25) - last
             result[:, at] = last
     y, z = run(body)
     np.testing.assert_allclose(y, result, rtol=1e-6)
     np.testing.assert_array_equal(z, np.full((128, 1), 5.0) if column is None else column)
     assert reason in refused(twin)
+
+
+def test_exponentials_of_the_vector_engine() -> None:
+    body = "nisa.exponential(r, t, v, c, nisa.reduce_cmd.{})"
+    for command, start in (("reduce", 5), ("reset_reduce", 0)):
+        y, z = run(body.format(command), machine="trn3")
+        np.testing.assert_array_equal(y, np.exp(X - V))
+        np.testing.assert_array_equal(z, np.exp(X - V).sum(axis=1, keepdims=True) + start)
+    assert "given together" in refused(body.format("idle"))
+    assert "load_reduce of exponential is not supported" in refused(body.format("load_reduce"))
+    assert "exponential is there from trn3 on" in refused(body.format("reduce"))
+
+
+def test_functions_of_tiles_that_are_no_operations() -> None:
+    y, _ = run("nisa.tensor_copy(r, nl.negative(nl.mish(t)))")
+    np.testing.assert_allclose(y, -X * np.tanh(np.logaddexp(X, 0)), rtol=1e-6)
+    assert "nl.negative(...) takes a tile" in refused("nl.negative(3.0)")
 
 
 def test_transposition_by_transfers() -> None:

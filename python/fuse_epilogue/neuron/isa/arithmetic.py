@@ -45,6 +45,13 @@ def _erf(x: Any) -> Any:
     return np.asarray(_ERF(np.asarray(x, np.float64)), np.float64).astype(np.float32)
 
 
+def _gelu_dx(x: Any) -> Any:
+    wide = np.asarray(x, np.float64)
+    erf = np.asarray(_ERF(wide / math.sqrt(2.0)), np.float64)
+    density = np.exp(-0.5 * wide * wide) / math.sqrt(2.0 * math.pi)
+    return (0.5 * (1.0 + erf) + wide * density).astype(np.float32)
+
+
 #: Elementwise operations of two operands, by their name in ``nl``.
 BINARY: dict[str, Binary] = {
     "add": np.add,
@@ -121,7 +128,10 @@ FUNCTIONS: dict[str, Unary] = {
     "sin": np.sin,
     "arctan": np.arctan,
     "abs": np.abs,
+    "mish": lambda x: x * np.tanh(np.logaddexp(x, np.float32(0))),
     "silu_dx": _silu_dx,
+    "gelu_dx": _gelu_dx,
+    "erf_dx": lambda x: np.float32(2 / math.sqrt(math.pi)) * np.exp(-x * x),
     "gelu_apprx_sigmoid_dx": _gelu_sigmoid_dx,
     "sign": np.sign,
     "reciprocal": lambda x: np.float32(1) / x,

@@ -124,6 +124,25 @@ def run_range(dst: np.ndarray, args: Arguments) -> None:
     _reduce_to(value, args)
 
 
+def fit_exponential(args: Arguments) -> None:
+    """Check an exponential, and the column that its sum goes to."""
+    shapes.same("src", args["src"], args["dst"])
+    shapes.vector("max_value", args["max_value"], args["dst"])
+    if (args["reduce_res"] is None) != (args["reduce_cmd"] == "idle"):
+        raise Refused("language", "reduce_res and a reduce_cmd other than idle are given together")
+    if args["reduce_cmd"] == "load_reduce":
+        raise Refused("language", "reduce_cmd.load_reduce of exponential is not supported here")
+    if args["reduce_res"] is not None:
+        shapes.vector("reduce_res", args["reduce_res"], args["dst"])
+
+
+def run_exponential(dst: np.ndarray, args: Arguments) -> None:
+    """Compute ``exp(src - max_value)``, and its sum on demand."""
+    value = np.exp(widened(like(args["src"], dst)) - widened(like(args["max_value"], dst)))
+    store(dst, value)
+    _reduce_to(value, {**args, "reduce_op": "add"})
+
+
 def _continues(args: Arguments) -> bool:
     return args.get("reduce_cmd") == "reduce"
 
@@ -212,6 +231,21 @@ ROWS = (
         fit_activation,
         run_and_reduce,
         Cost(1.0, ASSUMED),
+    ),
+    Instruction(
+        "exponential",
+        ("vector",),
+        parameters(
+            "dst:dst src:tile max_value:vector reduce_res:result reduce_cmd:reduce_cmd",
+            max_value=0.0,
+            reduce_res=None,
+            reduce_cmd="idle",
+        ),
+        fit_exponential,
+        run_exponential,
+        Cost(1.0, ASSUMED, ("trn3",)),
+        reads_results=_continues,
+        since="trn3",
     ),
     Instruction(
         "reciprocal",

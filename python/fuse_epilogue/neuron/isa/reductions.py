@@ -8,8 +8,8 @@ import numpy as np
 
 from ..errors import Refused
 from . import shapes
-from .arithmetic import REDUCERS, store, widened
-from .execute import run_reduce
+from .arithmetic import REDUCERS, combine, store, widened
+from .execute import column, run_reduce
 from .row import ASSUMED, Arguments, Cost, Instruction, parameters
 
 
@@ -64,7 +64,54 @@ def run_partitions(dst: np.ndarray, args: Arguments) -> None:
     store(dst, REDUCERS[args["op"]](widened(args["data"]), axis=0).reshape(dst.shape))
 
 
+#: Where a cumulative reduction starts, by its operation.
+_STARTS = {"add": 0.0, "subtract": 0.0, "multiply": 1.0, "maximum": -np.inf, "minimum": np.inf}
+
+
+def fit_cumulative(args: Arguments) -> None:
+    """Check a cumulative reduction that starts with this instruction."""
+    shapes.same("src", args["src"], args["dst"])
+    for name in ("imm0", "imm1"):
+        shapes.vector(name, args[name], args["dst"])
+    if args["op1"] not in _STARTS:
+        raise Refused("language", f"op1 is one of nl.{', nl.'.join(_STARTS)}, not nl.{args['op1']}")
+    if args["reduce_cmd"] not in ("reset_reduce", "load_reduce"):
+        raise Refused(
+            "language", "reduce_cmd other than reset_reduce and load_reduce is not supported here"
+        )
+    if (args["reduce_cmd"] == "load_reduce") != (args["imm1"] is not None):
+        raise Refused("language", "imm1 is where load_reduce starts: they are given together")
+    for name in ("src", "dst"):
+        if args[name].dtype in ("int32", "uint32"):
+            raise Refused("operand-types", f"{name} is {args[name].dtype}: at most 16-bit integers")
+
+
+def run_cumulative(dst: np.ndarray, args: Arguments) -> None:
+    """Compute ``x[i] = (src[i] op0 imm0) op1 x[i - 1]`` in float32."""
+    rows = dst.shape[0]
+    data = widened(args["src"]).reshape(rows, -1)
+    values = combine(args["op0"], data, column(args["imm0"], rows))
+    start = _STARTS[args["op1"]] if args["imm1"] is None else args["imm1"]
+    last = np.broadcast_to(column(start, rows), (rows, 1))[:, 0]
+    result = np.empty(data.shape, np.float32)
+    for at in range(data.shape[1]):
+        result[:, at] = last = combine(args["op1"], values[:, at], last)
+    store(dst, result.reshape(dst.shape))
+
+
 ROWS = (
+    Instruction(
+        "tensor_scalar_cumulative",
+        ("vector",),
+        parameters(
+            "dst:dst src:tile op0:op op1:op imm0:vector imm1:vector reduce_cmd:reduce_cmd",
+            imm1=None,
+            reduce_cmd="reset_reduce",
+        ),
+        fit_cumulative,
+        run_cumulative,
+        Cost(2.0, ASSUMED),
+    ),
     Instruction(
         "tensor_reduce",
         ("vector",),

@@ -19,7 +19,7 @@ from .attributes import describe
 from .builtins import integer, make_range, plain
 from .grammar import INSTEAD, OLD_NAMES, SPACES, TILE_SIZE
 from .objects import Builtin, Class, Namespace, Symbol, Unknown, unsupported
-from .tile_functions import filled, full, like
+from .tile_functions import filled, full, like, negative
 
 if TYPE_CHECKING:
     from ..walk import Walk
@@ -222,6 +222,7 @@ NL = Namespace(
         "full": full(_ndarray),
         "zeros_like": like(True, _ndarray),
         "empty_like": like(False, _ndarray),
+        "negative": Builtin("nl.negative", negative),
         "load": Builtin("nl.load", _load),
         "store": Builtin("nl.store", _store),
         "shared_identity_matrix": Builtin("nl.shared_identity_matrix", _identity),

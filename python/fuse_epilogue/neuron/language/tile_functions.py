@@ -55,6 +55,13 @@ def computed(walk: Walk, op: Symbol, args: list[Any], named: dict[str, Any]) -> 
     return made
 
 
+def negative(walk: Walk, x: Any, dtype: Any = None) -> Tile:
+    """Return the tile of ``nl.negative(x, dtype=None)``."""
+    if not isinstance(x, Tile):
+        raise Refused("language", "nl.negative(...) takes a tile")
+    return _binary(walk, Symbol("op", "multiply"), x, -1.0, dtype)
+
+
 def _binary(walk: Walk, op: Symbol, x: Any, y: Any, dtype: Any) -> Tile:
     if isinstance(x, Tile) and isinstance(y, Tile):
         if x.shape == y.shape:
