@@ -277,3 +277,98 @@ def segment_sum(x, segment, segments: int = 8):
     return y
 """
 )
+
+#: h[t] = exp(delta[t] * a) * h[t - 1] + delta[t] * u[t] * b[t], y = sum of c * h over states; rows
+#: of b and c are spread over partitions by products with ones.
+SELECTIVE_SCAN = (
+    IMPORTS
+    + """\
+def spread(ones, source, row: int, start: int, size: int):
+    narrow = nl.load(source[row : row + 1, nl.ds(start, size)])
+    wide = nl.ndarray((P, size), nl.float32, buffer=nl.psum)
+    nisa.nc_matmul(wide, ones, narrow)
+    return wide
+
+
+@nki.jit
+def selective_scan(delta, u, a, b, c, block: int = 256):
+    channels, length = delta.shape
+    states, _ = b.shape
+    assert channels % P == 0, f"{channels} channels"
+    y = nl.ndarray(delta.shape, delta.dtype, buffer=nl.shared_hbm)
+    ones = nl.ones((1, P), nl.float32, buffer=nl.sbuf)
+    for tile in nl.affine_range(channels // P):
+        here = nl.ds(tile * P, P)
+        rates = nl.load(a[here, :])
+        last = nl.zeros((P, states), nl.float32, buffer=nl.sbuf)
+        for start in nl.sequential_range(0, length, block):
+            size = min(block, length - start)
+            now = nl.ds(start, size)
+            step = nl.load(delta[here, now])
+            input_ = nl.multiply(step, nl.load(u[here, now]))
+            total = nl.zeros((P, size), nl.float32, buffer=nl.sbuf)
+            for s in range(states):
+                kept = nl.ndarray((P, size), nl.float32, buffer=nl.sbuf)
+                nisa.activation(kept, nl.exp, step, scale=rates[:, s : s + 1])
+                added = nl.multiply(input_, spread(ones, b, s, start, size))
+                h = nl.ndarray((P, size), nl.float32, buffer=nl.sbuf)
+                nisa.tensor_tensor_scan(h, kept, added, last[:, s : s + 1], nl.multiply, nl.add)
+                nisa.tensor_copy(last[:, s : s + 1], h[:, size - 1 : size])
+                nisa.tensor_tensor(h, h, spread(ones, c, s, start, size), nl.multiply)
+                nisa.tensor_tensor(total, total, h, nl.add)
+            nl.store(y[here, now], total)
+    return y
+"""
+)
+
+#: Attention of one query for each head to pages of a cache: a largest score and a sum that are
+#: corrected for each page.
+PAGED_DECODE = (
+    IMPORTS
+    + """\
+@nki.jit
+def paged_decode(q, keys, values, pages, scale=None):
+    width, heads = q.shape
+    scale = scale or 1.0 / width**0.5
+    assert pages.shape[1] == P, f"pages of {pages.shape[1]} positions"
+    y = nl.ndarray((heads, width), nl.float32, buffer=nl.shared_hbm)
+    query = nl.load(q)
+    top = nl.full((heads, 1), -3.0e38, nl.float32, buffer=nl.sbuf)
+    total = nl.zeros((heads, 1), nl.float32, buffer=nl.sbuf)
+    out = nl.zeros((heads, width), nl.float32, buffer=nl.sbuf)
+    for page in nl.sequential_range(pages.shape[0]):
+        places = nl.ndarray((P, 1), nl.int32, buffer=nl.sbuf)
+        nisa.dma_copy(places, pages.ap([[1, P], [1, 1]], offset=page * P))
+        key, value = [nl.ndarray((P, width), nl.float32, buffer=nl.sbuf) for _ in range(2)]
+        for tile, cache in ((key, keys), (value, values)):
+            rows = cache.ap([[width, P], [1, width]], vector_offset=places, indirect_dim=0)
+            nisa.dma_copy(tile, rows)
+        across = nl.ndarray((width, P), nl.float32, buffer=nl.psum)
+        nisa.nc_transpose(across, key)
+        turned = nl.ndarray((width, P), nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy(turned, across)
+        scores = nl.ndarray((heads, P), nl.float32, buffer=nl.psum)
+        nisa.nc_matmul(scores, query, turned)
+        low = nl.ndarray((heads, 1), nl.float32, buffer=nl.sbuf)
+        nisa.tensor_reduce(low, nl.maximum, scores, axis=1)
+        nisa.tensor_scalar(low, low, nl.multiply, scale, op1=nl.maximum, operand1=top)
+        least = nl.negative(low)
+        factor = nl.ndarray((heads, 1), nl.float32, buffer=nl.sbuf)
+        nisa.activation(factor, nl.exp, top, bias=least)
+        shares = nl.ndarray((heads, P), nl.float32, buffer=nl.sbuf)
+        part = nl.ndarray((heads, 1), nl.float32, buffer=nl.sbuf)
+        nisa.activation_reduce(shares, nl.exp, scores, nl.add, part, bias=least, scale=scale)
+        nisa.scalar_tensor_tensor(total, total, nl.multiply, factor, nl.add, part)
+        down = nl.ndarray((P, heads), nl.float32, buffer=nl.psum)
+        nisa.nc_transpose(down, shares)
+        weights = nl.ndarray((P, heads), nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy(weights, down)
+        more = nl.ndarray((heads, width), nl.float32, buffer=nl.psum)
+        nisa.nc_matmul(more, weights, value)
+        nisa.scalar_tensor_tensor(out, out, nl.multiply, factor, nl.add, more)
+        top = low
+    nisa.tensor_scalar(out, out, nl.divide, total)
+    nl.store(y, out)
+    return y
+"""
+)

@@ -12,7 +12,15 @@ import pytest
 
 from fuse_epilogue import neuron
 from fuse_epilogue.neuron.machine import MACHINES
-from neuron_written import GATED_MLP, ROTARY, SEGMENT_SUM, TOP_K, TRANSPOSED_CONV
+from neuron_written import (
+    GATED_MLP,
+    PAGED_DECODE,
+    ROTARY,
+    SEGMENT_SUM,
+    SELECTIVE_SCAN,
+    TOP_K,
+    TRANSPOSED_CONV,
+)
 
 Arrays = tuple[np.ndarray, ...]
 
@@ -77,6 +85,35 @@ def segment_sum(x: Any, segment: Any) -> np.ndarray:
     return y
 
 
+def steps_of(channels: int, length: int, states: int) -> Arrays:
+    delta, u, a, b, c = drawn(
+        *[(channels, length)] * 2, (channels, states), *[(states, length)] * 2
+    )
+    return 0.1 * abs(delta), u, -abs(a), b, c
+
+
+def selective_scan(delta: Any, u: Any, a: Any, b: Any, c: Any) -> np.ndarray:
+    h, y = np.zeros(a.shape), np.empty(delta.shape)
+    for t in range(delta.shape[1]):
+        h = np.exp(delta[:, t, None] * a) * h + (delta * u)[:, t, None] * b[:, t]
+        y[:, t] = (h * c[:, t]).sum(axis=1)
+    return y
+
+
+def caches_of(width: int, heads: int, pages: int) -> Arrays:
+    rows = 128 * (pages + 3)
+    places = np.random.default_rng(4).permutation(rows)[: 128 * pages]
+    caches = drawn((width, heads), (rows, width), (rows, width))
+    return (*caches, places.reshape(pages, 128).astype("int32"))
+
+
+def paged_decode(q: Any, keys: Any, values: Any, pages: Any) -> np.ndarray:
+    scores = q.T.astype("float64") @ keys[pages.ravel()].T / np.sqrt(len(q))
+    e = np.exp(scores - scores.max(axis=1, keepdims=True))
+    result: np.ndarray = e / e.sum(axis=1, keepdims=True) @ values[pages.ravel()]
+    return result
+
+
 @dataclass(frozen=True)
 class Written:
     """A kernel, arguments from the fewest work, what it computes, and cycles of its engines."""
@@ -123,6 +160,18 @@ WRITTEN = {
         segment_sum,
         lambda a: {"tensor": a[0].size / 128},
     ),
+    "selective scan": Written(
+        SELECTIVE_SCAN,
+        (steps_of(128, 100, 3), steps_of(256, 300, 4), steps_of(256, 700, 8)),
+        selective_scan,
+        lambda a: {"vector": 6 * a[0].size / 128 * a[2].shape[1]},
+    ),
+    "paged decode": Written(
+        PAGED_DECODE,
+        (caches_of(64, 8, 1), caches_of(64, 32, 3), caches_of(128, 32, 6)),
+        paged_decode,
+        lambda a: {"tensor": 4 * 128 * 2 * a[3].shape[0]},
+    ),
 }
 
 
@@ -164,6 +213,7 @@ REFUSED = {
     "top k": (drawn((8, 12)), "12 columns have no 16 largest"),
     "transposed convolution": (drawn((8, 9), (8, 3, 200)), "8 to 200 channels: at most 128"),
     "segment sum": (rows_of(100, 8), "100 rows of 8"),
+    "selective scan": (steps_of(100, 8, 2), "100 channels"),
 }
 
 
