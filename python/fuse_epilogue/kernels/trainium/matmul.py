@@ -191,7 +191,11 @@ def cut(sch: s_tir.Schedule, product: Product, tiling: Tiling) -> None:
     sch.reorder(blocks, tiles, rows, row, column)
     mark(sch, row, column)
     sch.compute_at(out, rows, preserve_unit_loops=True)
-    mark(sch, *sch.get_loops(out)[-2:])
+    # Bank by bank: the last results wait for their own sums only.
+    row, column = sch.get_loops(out)[-2:]
+    bank, column = split(sch, column, BANK)
+    sch.reorder(bank, row, column)
+    mark(sch, row, column)
     if "biased" in child_names(sch.mod["main"]):
         biased = sch.get_sblock("biased")
         sch.set_scope(biased, 0, "trn.sbuf")
@@ -201,7 +205,7 @@ def cut(sch: s_tir.Schedule, product: Product, tiling: Tiling) -> None:
         sch.annotate(out, "nki_engine", tiling.engine)
     chunks = _product(sch, tiles, tiling)
     for side, at in ((product.right, chunks), (product.left, blocks)):
-        _side(sch, side, at if tiling.left_stays else chunks, product, tiling.by_dma)
+        _side(sch, side, at if tiling.left_stays else chunks, product, tiling)
     stay = _others(sch, tiles, rows)
     if tiling.right_stays:
         stay.append(f"{product.right.name}_tile")
@@ -254,7 +258,8 @@ def _product(sch: s_tir.Schedule, at: Any, tiling: Tiling) -> Any:
     tile, row = split(sch, m, PARTITIONS)
     bank, column = split(sch, column, BANK)
     chunks, depth, inner = _split_twice(sch, k, tiling.chunk, PARTITIONS)
-    sch.reorder(chunks, depth, tile, bank, inner, row, column)
+    # All of a chunk for one bank after the other: the sums of the first ones are there early.
+    sch.reorder(chunks, tile, bank, depth, inner, row, column)
     for loop, role in ((inner, "P"), (row, "lhs_F"), (column, "rhs_F")):
         sch.annotate(loop, "nki_dim", role)
     return chunks
@@ -270,15 +275,22 @@ def _transposed_at_once(side: Side, k: int, chunk: int) -> int:
     return count
 
 
-def _side(sch: s_tir.Schedule, side: Side, at: Any, product: Product, by_dma: bool) -> None:
+def _side(sch: s_tir.Schedule, side: Side, at: Any, product: Product, tiling: Tiling) -> None:
     """Schedule how a matrix comes on the chip."""
     tile = sch.get_sblock(f"{side.name}_tile")
     sch.set_scope(tile, 0, "trn.sbuf")
     sch.compute_at(tile, at, preserve_unit_loops=True)
     depth, row = sch.get_loops(tile)[-2:]
-    if not side.transposed or by_dma:
-        outer, partition = split(sch, depth, PARTITIONS)
-        mark(sch, partition, row)
+    if not side.transposed or tiling.by_dma:
+        # Two tiles of 16 bits in one transfer, as describing it takes as long as moving one; more
+        # would delay the first product. A transfer that transposes has two dimensions.
+        whole = product.size("k") % (2 * PARTITIONS) == 0 and tiling.chunk % 2 == 0
+        narrow = ITEMSIZE[side.dtype] < ITEMSIZE["float32"]
+        together = 2 if whole and narrow and not side.transposed else 1
+        _, several, partition = _split_twice(sch, depth, together, PARTITIONS)
+        if together > 1:
+            sch.reorder(partition, several, row)
+        mark(sch, partition, *([several] if together > 1 else []), row)
         if side.transposed:
             sch.annotate(tile, "nki_engine", "dma")
         return

@@ -297,7 +297,7 @@ class TrainiumProduct(OnTrainium):
         """
         usual = points["engine"] == max(self.space.by_name["engine"].choices)
         whole = (points["chunk"] == self._chunks[0]) & (points["left"] > 0)
-        in_turns = (points["chunk"] == 1) & (points["left"] == 0)
+        in_turns = (points["chunk"] <= 2) & (points["left"] == 0)
         usual = usual & np.where(self._by_dma(points), in_turns, whole)
         blocks = zip(points["tiles"].tolist(), points["width"].tolist(), strict=True)
         found: np.ndarray = usual & np.array([block in BLOCKS for block in blocks], bool)
