@@ -136,3 +136,18 @@ def test_what_a_mask_replaces_is_loaded_as_well(condition: Any, size: int, insid
     held = (i + j < 20) & ((j < 11) | (size > 20))
     wanted = np.where(held, x[np.minimum(i + j, size - 1)], 0)
     np.testing.assert_array_equal(kernel(x), wanted)
+
+
+@pytest.mark.parametrize("rows", [3, 39, 40])
+def test_rows_that_a_number_fills_start_where_instructions_may(rows: int) -> None:
+    kernel = emit(masked(lambda i, j: i < rows, number))
+    kernel.check("trn2")
+    x = np.random.default_rng(0).normal(size=(40, 70)).astype("float32")
+    below = np.arange(40)[:, None] < rows
+    np.testing.assert_array_equal(kernel(x), np.where(below, 2 * x, np.float32(-3)))
+
+
+def test_rows_above_stay_where_their_own_start_is_allowed() -> None:
+    kernel = emit(masked(lambda i, j: i >= 32, number))
+    kernel.check("trn2")
+    assert "memset(b[0:32, 0:70], -3.0)" in kernel.source

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .linear import Interval, Linear
 from .names import Names
-from .program import Axis, Choose, Expression, Store, with_parts
+from .program import Axis, Choose, Expression, Store, loads, with_parts
 from .refusals import EmitError
 from .text import Text
 from .views import Area
+
+#: Partitions that an instruction may start at, and how many it may then cover.
+LONGEST_FROM = {0: 128, 32: 32, 64: 64, 96: 32}
 
 
 @dataclass(frozen=True)
@@ -178,6 +181,58 @@ def pieces(store: Store) -> list[Store]:
         held = (*held, condition)
     main = replace_choice(store.value, choice, choice.a)
     return [*found, *pieces(Store(store.tensor, store.index, main, held))]
+
+
+def filled_from_below(
+    parts: list[tuple[Store, Place]], numbers: list[bool], row: Linear
+) -> list[tuple[Store, Place]]:
+    """Let numbers fill from a partition at which instructions may start, before the rest is there.
+
+    ``d = a if row < 3 else 0`` becomes ``d = 0`` everywhere, then ``d = a`` in rows 0 to 2: no
+    instruction starts at row 3. The parts of a store are disjoint and cover all that it writes, so
+    that each row below a part's own is written by a part that starts below it, and so comes later.
+
+    Parameters
+    ----------
+    parts : list[tuple[Store, Place]]
+        The parts of a store, in any order.
+    numbers : list[bool]
+        Whether each is a number.
+    row : Linear
+        The partition that the store writes.
+    """
+    rows = [_rows(place.area, row) for _, place in parts]
+    known = [each for each in rows if each is not None]
+    reads = {id(load.tensor) for store, _ in parts for load in loads(store.value)}
+    if len(known) < len(parts) or any(id(store.tensor) in reads for store, _ in parts):
+        return parts
+    least = min((start for start, _ in known), default=0)
+    ordered = sorted(zip(known, parts, numbers, strict=True), key=lambda each: -each[0][0])
+    return [
+        (store, _filled(place, *own, least) if number else place)
+        for own, (store, place), number in ordered
+    ]
+
+
+def _rows(area: Area, row: Linear) -> Interval | None:
+    """Return the partitions that a part writes, first and one after the last, if constant."""
+    name = area.partition
+    if name is None or row.of(name) != 1 or row.without(name).fixed != 0:
+        return None
+    start, stop = (each.fixed for each in area.box[name])
+    return None if start is None or stop is None else (start, stop)
+
+
+def _filled(place: Place, start: int, stop: int, least: int) -> Place:
+    """Return a place from the last partition on at which instructions may start."""
+    allowed = [
+        first
+        for first, most in LONGEST_FROM.items()
+        if least <= first <= start and stop - first <= most
+    ]
+    name = str(place.area.partition)
+    box = {**place.area.box, name: (Linear({}, max(allowed, default=start)), Linear({}, stop))}
+    return replace(place, area=replace(place.area, box=box))
 
 
 def _choice(value: Expression) -> Choose | None:

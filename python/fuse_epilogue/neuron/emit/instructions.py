@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from .areas import Areas, Place, pieces
+from .areas import Areas, Place, filled_from_below, pieces
 from .elementwise import Elementwise
 from .layout import Layout
 from .layouts import is_matmul
@@ -192,13 +192,18 @@ class Instructions:
                 with self.text.when(place.guards):
                     self._mask(leaf, store, mask, place)
             return
-        for piece in pieces(store):
-            place = areas.place(piece.conditions)
-            if place is not None:
-                if masked:
-                    self._check_inside(leaf, piece, place)
-                with self.text.when(place.guards):
-                    self._piece(leaf, piece, place, first)
+        placed = [(each, areas.place(each.conditions)) for each in pieces(store)]
+        found = [(piece, place) for piece, place in placed if place is not None]
+        if store.tensor.space != "hbm" and not masked:
+            subject = f"block '{leaf.block}'"
+            row = self.terms.operand(store.tensor, store.index, subject).index[0]
+            numbers = [isinstance(self.terms.term(p.value, subject), Number) for p, _ in found]
+            found = filled_from_below(found, numbers, row)
+        for piece, place in found:
+            if masked:
+                self._check_inside(leaf, piece, place)
+            with self.text.when(place.guards):
+                self._piece(leaf, piece, place, first)
 
     def _check_inside(self, leaf: Leaf, piece: Store, place: Place) -> None:
         """Refuse a mask whose value loads what is not there: it is computed everywhere."""
