@@ -212,14 +212,10 @@ class TrainiumConv(OnTrainium):
         )
 
     def work(self, points: Points) -> Work:
-        """Return what the kernels of points ask of the machine.
-
-        The steps were measured on convolutions of 50 to 3000 columns: 13 ms for a kernel, 65 us for
-        an instruction; with the tensor engine 9 ms, and 3 ms for each tap on it; where sums go to
-        HBM, 175 us for a part of them, as each of its rows is a piece of memory for itself.
-        """
+        """Return what the kernels of points ask of the machine."""
         conv, core, sizes = self.conv, self.core, self.sizes
         taps, size, bandwidth = sizes["taps"], ITEMSIZE[self.dtype], rate(core)
+        on_scalar = points["on_scalar"]
         together, rest = points["load"] != TILE, self._tiles_of_an_image
         images = sizes["images"] * int(np.prod([int(a.dom.extent) for a in conv.images[:-1]]))
         elements = images * rest * sizes["columns"]
@@ -232,12 +228,7 @@ class TrainiumConv(OnTrainium):
         parts = tiles * -(-columns // part)
         passes = FLOAT32_PASSES if self.dtype == "float32" else 1
         banks = -(-part * 4 // core.psum_bank_bytes)
-        # One tap begins the sum on the scalar engine; each further one takes two cycles an element,
-        # or one if it is in PSUM.
-        on_scalar = points["on_scalar"]
-        steps = np.maximum(taps - on_tensor - on_scalar - 1, 0)
-        added = steps * 2.0 + on_scalar + np.where(on_tensor > 0, 1.0, 0.0)
-        steps = steps + on_scalar + (on_tensor > 0)
+        added, steps = self._additions(points)
         reach = self._reach(points)
         # What the engines wait for: the first tile, and the last one on its way back.
         tile = self.partitions * several * size
@@ -247,8 +238,8 @@ class TrainiumConv(OnTrainium):
         # matrices with weights on their diagonals.
         chain = (added * cycle(core, "vector") + cycle(core, "scalar")) * several * part
         made = np.where((on_tensor > 0) & ~together, 2 * start(core), 0.0)
-        short = read / bandwidth * (stretched(core, columns * size) - 1)
         wide = np.where(self.is_apart(points), 4, self._out)
+        short = read / bandwidth * (stretched(core, columns * size) - 1)
         short = short + written * sizes["columns"] / bandwidth * (stretched(core, part * wide) - 1)
         at_once = np.where(together, rest, 1)
         moved = tile * reach + self.partitions * several * columns * wide
@@ -269,13 +260,33 @@ class TrainiumConv(OnTrainium):
                 + waits
                 + made,
             },
-            250
-            + 1.3 * (tiles + parts * (2 + taps - on_tensor + on_tensor * banks))
-            + np.where(on_tensor > 0, 180 + 60 * on_tensor, 0)
-            + np.where(self.is_apart(points), 3.5 * parts, 0),
+            self._scheduling(points, tiles, parts, banks),
             in_turns(points, tiles / at_once, one),
         )
         return self.with_rest(points, work)
+
+    def _additions(self, points: Points) -> tuple[Any, Any]:
+        """Return the cycles of an element on the vector engine, and its instructions of a part."""
+        on_tensor, on_scalar = points["on_tensor"], points["on_scalar"]
+        # One tap begins the sum on the scalar engine; each further one takes two cycles an element,
+        # or one if it is in PSUM.
+        steps = np.maximum(self.sizes["taps"] - on_tensor - on_scalar - 1, 0)
+        added = steps * 2.0 + on_scalar + np.where(on_tensor > 0, 1.0, 0.0)
+        return added, steps + on_scalar + (on_tensor > 0)
+
+    def _scheduling(self, points: Points, tiles: Any, parts: Any, banks: Any) -> Any:
+        """Return the steps that it takes to schedule and emit the kernels of points.
+
+        Measured on convolutions of 50 to 3000 columns: 13 ms for a kernel, 65 us for an
+        instruction; with the tensor engine 9 ms, and 3 ms for each tap on it; where sums go to HBM,
+        175 us for a part of them, as each of its rows is a piece of memory for itself.
+        """
+        on_tensor = points["on_tensor"]
+        instructions = tiles + parts * (2 + self.sizes["taps"] - on_tensor + on_tensor * banks)
+        with_tensor = np.where(on_tensor > 0, 180 + 60 * on_tensor, 0)
+        return (
+            250 + 1.3 * instructions + with_tensor + np.where(self.is_apart(points), 3.5 * parts, 0)
+        )
 
     def is_usual(self, points: Points) -> np.ndarray:
         """Return which points the rule looks at."""
