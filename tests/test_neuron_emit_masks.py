@@ -147,6 +147,23 @@ def test_rows_that_a_number_fills_start_where_instructions_may(rows: int) -> Non
     np.testing.assert_array_equal(kernel(x), np.where(below, 2 * x, np.float32(-3)))
 
 
+OTHER_CONDITIONS = {
+    "all columns but one": lambda i, j, any_, all_: j != 5,
+    "one of two rows": lambda i, j, any_, all_: any_(i < 3, i == 37),
+    "not a range": lambda i, j, any_, all_: all_(j < 60, any_(j > 40, i != 0)),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_CONDITIONS)
+def test_conditions_that_are_not_conjunctions(name: str) -> None:
+    condition = OTHER_CONDITIONS[name]
+    kernel = emit(masked(lambda i, j: condition(i, j, T.Or, T.And), number))
+    x = np.random.default_rng(0).normal(size=(40, 70)).astype("float32")
+    places = np.arange(40)[:, None], np.arange(70)[None]
+    holds = condition(*places, np.logical_or, np.logical_and)
+    np.testing.assert_array_equal(kernel(x), np.where(holds, 2 * x, np.float32(-3)))
+
+
 def test_rows_above_stay_where_their_own_start_is_allowed() -> None:
     kernel = emit(masked(lambda i, j: i >= 32, number))
     kernel.check("trn2")

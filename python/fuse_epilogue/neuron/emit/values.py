@@ -128,6 +128,16 @@ class Values:
     def _choose(self, condition: Any, a: Any, b: Any, block: str) -> Expression:
         if loads(condition):
             return self._where(condition, a, b, block)
+        if _alternatives(condition):
+            match condition:
+                case prim.NE():
+                    return self._choose(prim.EQ(condition.a, condition.b), b, a, block)
+                case prim.Not():
+                    return self._choose(condition.a, b, a, block)
+                case prim.Or():
+                    return self._choose(condition.a, a, prim.Select(condition.b, a, b), block)
+                case prim.And():
+                    return self._choose(condition.a, prim.Select(condition.b, a, b), b, block)
         found = self.integers.conditions(condition, block)
         if found is None:
             return self.expression(b, block)
@@ -158,6 +168,18 @@ class Values:
         if not {a.dtype, b.dtype} <= FLOATS:
             raise EmitError("dtype", block, f"compares {a.dtype} with {b.dtype}")
         return Compare(_COMPARISONS[type(condition)], a, b)
+
+
+def _alternatives(condition: Any) -> bool:
+    """Return whether a condition on indices is not a conjunction of comparisons."""
+    match condition:
+        case prim.NE() | prim.Or():
+            return True
+        case prim.Not():
+            return isinstance(condition.a, (prim.EQ, prim.NE, prim.And, prim.Or, prim.Not))
+        case prim.And():
+            return _alternatives(condition.a) or _alternatives(condition.b)
+    return False
 
 
 def _without_integers(condition: Any) -> Any:
