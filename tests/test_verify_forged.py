@@ -24,6 +24,7 @@ from fuse_epilogue.tir.walk import same, substitute
 from fuse_epilogue.verify import CertificateError, check
 from fuse_epilogue.verify.certificate.forms import FORMS
 from fuse_epilogue.verify.certificate.tree import Tree
+from mutation import without
 
 INT = "int32"
 
@@ -362,6 +363,66 @@ def test_a_guard_that_is_lost_in_a_cascade(what: str) -> None:
     wrong = changed_block("s_next", body=lambda body: tvm_ffi.structural_map(body, (Call, lost)))
     with pytest.raises(CertificateError, match="where the function before need not"):
         check(before, wrong(after), certificate)
+
+
+PAYLOAD = "T.if_then_else(X[vi, vk] == M[vi], {}, T.float32(0))"
+
+
+@pytest.mark.parametrize("options", [{}, {"parts": 2}])
+def test_what_is_inside_its_buffer_for_every_key_needs_no_guard(options: dict[str, int]) -> None:
+    """More numbers equal the largest one so far than the largest one."""
+    cascade(softmax(term=PAYLOAD.format('T.Cast("float32", G[vk])')), **options)
+    wild = s_tir.Schedule(softmax(term=PAYLOAD.format("W[G[vk]]")))
+    with pytest.raises(s_tir.ScheduleError, match=r"cascade-condition.*W\[G\[vk\]\] within"):
+        wild.fuse_cascaded_reductions("s", factor=4, **options)
+    with without("cascade-condition"):
+        before = wild.mod["main"]
+        certificate = wild.fuse_cascaded_reductions("s", factor=4, **options).certificate
+    assert certificate is not None
+    with pytest.raises(CertificateError, match="where the function before need not"):
+        check(before, wild.mod["main"], certificate)
+
+
+def weighted() -> PrimFunc:
+    return script("""
+def main(
+    X: T.Buffer((4, 10), "float32"), V: T.Buffer((10, 3), "float32"), M: T.Buffer((4,), "float32"),
+    S: T.Buffer((4,), "float32"), O: T.Buffer((4, 3), "float32"),
+):
+    for i, k in T.grid(4, 10):
+        with T.sblock("m"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                M[vi] = T.min_value("float32")
+            M[vi] = T.max(M[vi], X[vi, vk])
+    for i, k in T.grid(4, 10):
+        with T.sblock("s"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                S[vi] = T.float32(0)
+            S[vi] += T.exp(X[vi, vk] - M[vi])
+    for i, c, k in T.grid(4, 3, 10):
+        with T.sblock("o"):
+            vi, vc, vk = T.axis.remap("SSR", [i, c, k])
+            with T.init():
+                O[vi, vc] = T.float32(0)
+            O[vi, vc] += T.exp(X[vi, vk] - M[vi]) * V[vk, vc]
+""")
+
+
+def test_scratch_memory_that_is_filled_beyond_the_last_key() -> None:
+    """Ten keys in blocks of four."""
+    before, after, certificate = cascade(weighted())
+
+    def everywhere(realize: Any) -> Any:
+        return s_tir.SBlockRealize(realize.iter_values, tirx.const(True, "bool"), realize.block)
+
+    weights = mapped(
+        s_tir.SBlockRealize, everywhere, lambda each: each.block.name_hint == "M_weight"
+    )
+    filled = weights(after)
+    with pytest.raises(CertificateError, match="where the function before need not"):
+        check(before, filled, certificate)
 
 
 # ---- The forms of fields -------------------------------------------------------------------------

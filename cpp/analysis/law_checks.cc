@@ -159,4 +159,15 @@ void LawChecks::CheckDefinedAlone(const RowFactor& factor) const {
         "computes " + Print(fault->operation) + " under a condition, and " + fault->why);
 }
 
+// A number that equals the result so far need not equal the final one.
+void LawChecks::CheckDefinedThroughout(const RowFactor& factor) const {
+  std::vector<Axis> axes = cascade_.rows;
+  axes.insert(axes.end(), stage_.own_axes.begin(), stage_.own_axes.end());
+  axes.insert(axes.end(), cascade_.keys.begin(), cascade_.keys.end());
+  auto partial = FindPartial(stage_.step, axes, AssumptionsBefore(*stage_.reduction.site));
+  if (!partial) return;
+  Check(Code::kCascadeCondition, "computes " + Print(partial->operation) + " within " +
+                                     Print(factor.node) + ", and " + partial->why);
+}
+
 }  // namespace fuse_epilogue

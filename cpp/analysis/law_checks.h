@@ -47,6 +47,8 @@ class LawChecks {
                    const std::vector<const RowFactor*>& rolled) const;
   /*! \brief Check that a deferred factor may be computed for every row. */
   void CheckDefinedAlone(const RowFactor& factor) const;
+  /*! \brief Check that what is compared with a result guards nothing that may be undefined. */
+  void CheckDefinedThroughout(const RowFactor& factor) const;
 
   const Cascade& cascade_;
   const CascadeOptions& options_;

@@ -86,6 +86,7 @@ class SumLaw : private LawChecks {
         unchanged = unchanged ? CallGlobal(Fn::And, *unchanged, same, nullptr).cast<Expr>() : same;
       }
       if (factor->kind == FactorKind::kEquality) {
+        CheckDefinedThroughout(*factor);
         clears = true;
         continue;
       }

@@ -125,7 +125,8 @@ def _not_zero(value: Any) -> Any:
 def _through_calls(value: Any) -> Any:
     """Return an integer with its bits taken for the other sign, and back: TVM moves no calls.
 
-    The calls are of ``value ^ 0``: TVM prints no C for the bits of a literal, which a value may become.
+    The calls are of ``value ^ 0``: TVM prints no C for the bits of a literal, which a value may
+    become.
     """
     dtype = str(value.ty.dtype)
     other = dtype.removeprefix("u") if dtype.startswith("u") else f"u{dtype}"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from tvm.ir import prim
+from tvm.ir import TensorLoad, prim
 
 from ...tir.walk import handle, loads, same, variables
 from ..certificate.subject import demand
 from ..certificate.tree import Block
 from ..proof.field import Ratio
-from .evaluated import Before, Evaluations
+from .evaluated import Before, Evaluation, Evaluations
 from .loop import Nest, nests
 from .merge import MergeChecker
 from .terms import variable
@@ -84,7 +84,31 @@ class DefinedChecker(MergeChecker):
             terms.number(expr)
         for each in terms.found:
             reason = f"it evaluates {each.expr} where the function before need not"
-            demand(self.evaluated.allows(each), claim, reason)
+            demand(self.evaluated.allows(each) or self._is_inside(each), claim, reason)
+
+    def _is_inside(self, each: Evaluation) -> bool:
+        """Whether it loads an element at rows, keys and axes of the function, all of them in range."""
+        if not isinstance(each.expr, TensorLoad):
+            return False
+        shape = each.expr.source.ty.shape
+        return all(map(self._is_below, each.operands, shape))
+
+    def _is_below(self, index: Ratio, size: Any) -> bool:
+        known = index.constant
+        if known is not None:
+            return isinstance(size, prim.IntImm) and 0 <= known < int(size)
+        return any(
+            self.field.equal(index, place) and self._same(extent, size)
+            for place, extent in self._places()
+        )
+
+    def _places(self) -> Iterator[tuple[Ratio, Any]]:
+        """Yield rows, keys and axes, each with its extent."""
+        for place, extent in enumerate(self.certificate.keys_extents):
+            yield self.field.atom(self.names[place]), extent
+        for row, extent in zip(self.certificate.rows, self.certificate.rows_extents, strict=True):
+            yield self.point(row, extent), extent
+        yield from self._own_axes()
 
     def _points(self, nest: Nest) -> dict[int, Ratio]:
         """Return what the loops of a nest stand for: keys of the block at hand, and axes."""
@@ -92,11 +116,17 @@ class DefinedChecker(MergeChecker):
         stored = {handle(var) for index in nest.store.indices for var in variables(index)}
         combines = any(same(one.source, nest.store.buffer) for one in loads(nest.store.value))
         keys, axes = self._keys(), self._own_axes()
+        in_blocks = keys[self.loop.shared]
         for var, extent in nest.loops:
             # What is combined is stored once for each of its axes; scratch memory has keys, too.
             places = (axes,) if combines and handle(var) in stored else (keys, axes)
             for left in places:
-                at = next((at for at in left if self._same(at[1], extent)), None)
+                fitting = (at for at in left if self._same(at[1], extent))
+                # Keys beyond the last one are none of the program.
+                at = next(
+                    (at for at in fitting if at is not in_blocks or self.loop.leaves_out(nest, var)),
+                    None,
+                )
                 if at is not None:
                     left.remove(at)
                     break

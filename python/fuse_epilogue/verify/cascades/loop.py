@@ -184,9 +184,7 @@ class Loop:
         extent = self.key_extents[self.shared]
         number = self.program.arithmetic
         if not nest.conditions:
-            together = self.factor * self.parts
-            known = isinstance(extent, prim.IntImm) and int(extent) % together == 0
-            demand(known, claim, "keys beyond the last one are not left out")
+            demand(self._are_all_full(), claim, "keys beyond the last one are not left out")
             return
         found = number.field.one
         for condition in nest.conditions:
@@ -196,6 +194,21 @@ class Loop:
         type = scalar_type("int64")
         right = number.compare("lt", type, key, limit)
         demand(number.field.equal(found, right), claim, "its condition is not that there is a key")
+
+    def leaves_out(self, nest: Nest, var: Any) -> bool:
+        """Whether a nest leaves out keys beyond the last one, if `var` counts the keys of a block."""
+        atoms = {var: self.program.arithmetic.field.atom(variable(var)) for var, _ in nest.loops}
+        at = dict(self.values) | {handle(var): atom for var, atom in atoms.items()}
+        key = self._is_key(atoms[var])
+        return self._are_all_full() or any(
+            self.program.arithmetic.field.equal(self.terms(at).number(condition), key)
+            for condition in nest.conditions
+        )
+
+    def _are_all_full(self) -> bool:
+        """Whether there is a key for each iteration, in the last block of a part, too."""
+        extent = self.key_extents[self.shared]
+        return isinstance(extent, prim.IntImm) and int(extent) % (self.factor * self.parts) == 0
 
     def terms(self, at: Mapping[int, Ratio]) -> CascadeTerms:
         """Return what makes numbers of the expressions in a nest."""
