@@ -188,3 +188,22 @@ def test_other_types_are_left_alone(dtype: str) -> None:
     store = tvm.tirx.BufferStore(x, tvm.tirx.exp(x[0]), [0])
     func = tvm.tirx.PrimFunc([x], store)
     tvm.ir.assert_structural_equal(for_llvm(func), func)
+
+
+# ---- Of 16 bits ----------------------------------------------------------------------------------
+
+
+def test_operands_of_bfloat16_are_widened_before_they_are_variables() -> None:
+    """TVM would cast the integer that it stores a bfloat16 as."""
+
+    @T.prim_func(s_tir=True)
+    def f(x: T.Buffer((32,), "bfloat16"), y: T.Buffer((32,), "float32")) -> None:
+        for i in range(32):
+            with T.sblock("b"):
+                vi = T.axis.spatial(32, i)
+                y[vi] = T.exp(T.Cast("float32", x[vi]))
+
+    values = np.linspace(-3, 3, 32).astype(ml_dtypes.bfloat16)
+    result = tvm.runtime.tensor(np.zeros(32, "float32"))
+    compile_together({"f": for_llvm(f)}, opt_level=2)["f"](tvm.runtime.tensor(values), result)
+    np.testing.assert_allclose(result.numpy(), np.exp(values.astype("float32")), rtol=1e-6)

@@ -128,7 +128,25 @@ def with_vector_functions(node: Any) -> Any:
     node = tvm_ffi.structural_map(node, (prim.Cast, _narrow), order="pre")
     node = tvm_ffi.structural_map(node, (prim.Mul, _silu), order="pre")
     node = tvm_ffi.structural_map(node, (Call, _written_out))
-    return tvm_ffi.structural_map(node, (prim.Cast, _without_variables))
+    node = tvm_ffi.structural_map(node, (prim.Cast, _without_variables))
+    return tvm_ffi.structural_map(node, (prim.Let, _with_widened_values))
+
+
+def _with_widened_values(let: Any) -> Any:
+    """Return an expression of a variable that is not cast from bfloat16 by TVM.
+
+    TVM stores bfloat16 as integers. In the value of a variable, it casts the integer itself.
+    """
+    value = tvm_ffi.structural_map(let.value, (prim.Cast, _widened))
+    return let if value.same_as(let.value) else prim.Let(let.var, value, let.body)
+
+
+def _widened(cast: Any) -> Any:
+    """Return a cast from bfloat16 to float32 by bits, any other cast as it is."""
+    if (str(cast.value.ty.dtype), str(cast.ty.dtype)) != ("bfloat16", "float32"):
+        return cast
+    bits = tirx.reinterpret("uint16", cast.value).astype("uint32")
+    return tirx.reinterpret("float32", bits << tirx.const(16, "uint32"))
 
 
 def _without_variables(cast: Any) -> Any:
