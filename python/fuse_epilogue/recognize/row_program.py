@@ -179,6 +179,7 @@ class _Grouping:
         for stage in program.stages:
             for load in stage.loads:
                 self.align(stage, load)
+        self.align_beside()
 
     # ---- classes of axes --------------------------------------------------------------------
 
@@ -192,6 +193,21 @@ class _Grouping:
             reader = own.get(handle(index)) if isinstance(index, Var) else None
             if reader is not None and reader.extent == axis.extent > 1:
                 self.parent[self.class_of(axis)] = self.class_of(reader)
+
+    def align_beside(self) -> None:
+        """Put axes of reductions into one class where they are the same of a parameter."""
+        known: dict[tuple[int, int], Axis] = {}
+        for stage in self.program.stages:
+            own = {handle(axis.var): axis for axis in stage.axes} if stage.reduced else {}
+            for load in stage.loads:
+                if self.program.stage_of(load.source) is not None:
+                    continue
+                for place, index in enumerate(load.indices):
+                    axis = own.get(handle(index))
+                    if axis is not None and axis.extent > 1:
+                        first = known.setdefault((handle(load.source), place), axis)
+                        if first.extent == axis.extent:
+                            self.parent[self.class_of(axis)] = self.class_of(first)
 
     def class_of(self, axis: Axis) -> int:
         """Return the class of an axis."""

@@ -16,17 +16,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from tvm import ir, relax
-from tvm.ir import Call, GenericConst
+from tvm.ir import GenericConst
 
 from ...recognize.attention import attention_of
 from ...recognize.stages import read_program
 from ...rewrites.branches import with_branches
 from .one_function import one_function, operands
-from .rewriting import BINARY, UNARY, graph_pass, is_tensor
+from .rewriting import BINARY, OPAQUE, UNARY, graph_pass, operator_name, tensors_of, with_functions
 
 _PRODUCT = "relax.matmul"
-#: TVM's pattern of operators that nothing is fused with.
-OPAQUE = 8
 #: Operators that compute attention alone.
 _WHOLE = frozenset({"relax.nn.attention", "relax.nn.attention_bias"})
 #: Operators that only move elements.
@@ -59,21 +57,7 @@ def GroupAttention(mod: ir.IRModule) -> ir.IRModule:
 
     Only attention that :func:`fuse_epilogue.recognize.attention.attention_of` knows is grouped.
     """
-    builder = relax.BlockBuilder(mod)
-    changed = {}
-    for var, func in mod.functions.items():
-        if isinstance(func, relax.Function) and isinstance(func.body, relax.SeqExpr):
-            blocks = [_grouped(block, builder) for block in func.body.blocks]
-            if any(new is not old for new, old in zip(blocks, func.body.blocks, strict=True)):
-                body = relax.SeqExpr(blocks, func.body.body)
-                changed[var] = relax.Function(
-                    func.params, body, func.ret_ty, func.is_pure, func.attrs
-                )
-    if not changed:
-        return mod
-    functions = {**builder.get().functions, **changed}
-    done = ir.IRModule(functions, mod.attrs, mod.global_infos)
-    return relax.transform.DeadCodeElimination()(done)
+    return with_functions(mod, _grouped)
 
 
 def _grouped(block: Any, builder: Any) -> Any:
@@ -117,7 +101,7 @@ class _Graph:
 
         The largest one comes first: views, scales and elementwise operators are part of it.
         """
-        name = _operator(binding.value)
+        name = operator_name(binding.value)
         core: list[Any] | None = None
         if name in _WHOLE:
             core = [binding]
@@ -152,20 +136,20 @@ class _Graph:
                 return False
             if var not in onto:
                 binding = self.bound(var)
-                name = _operator(None if binding is None else binding.value)
+                name = operator_name(None if binding is None else binding.value)
                 onto[var] = False
                 if name == _PRODUCT:
                     products[var] = binding
                     onto[var] = True
                 elif name in _BETWEEN:
-                    onto[var] = any([depends(each) for each in _variables(binding.value)])
+                    onto[var] = any([depends(each) for each in tensors_of(binding.value)])
             return onto[var]
 
         left = last.value.args[0]
         if not isinstance(left, relax.Var) or not depends(left):
             return None
         group = [*(self.bound(var) for var, found in onto.items() if found), last]
-        names = {_operator(each.value) for each in group}
+        names = {operator_name(each.value) for each in group}
         if len(products) != 1 or not ({"relax.nn.softmax", "relax.max"} & names):
             return None
         if any(self.is_read_elsewhere(each, group) for each in group[:-1]):
@@ -181,11 +165,11 @@ class _Graph:
         own = {each.var: each for each in group}
         todo = list(group)
         while todo:
-            for var in _variables(todo.pop().value):
+            for var in tensors_of(todo.pop().value):
                 binding = self.bound(var)
                 if binding is None or var in own:
                     continue
-                name = _operator(binding.value)
+                name = operator_name(binding.value)
                 scales = name in _SCALES and _is_scaled(binding.value)
                 alone = all(each.var in own for each in self.readers.get(var, []))
                 wanted = name in _MOVEMENTS or _widens(binding.value) or self.is_of_places(var)
@@ -199,7 +183,7 @@ class _Graph:
         group = list(group)
         while isinstance(last.var, relax.DataflowVar):
             readers = self.readers.get(last.var, [])
-            if len(readers) != 1 or _operator(readers[0].value) not in after:
+            if len(readers) != 1 or operator_name(readers[0].value) not in after:
                 break
             last = readers[0]
             group.append(last)
@@ -209,8 +193,8 @@ class _Graph:
         """Whether a value is computed from places alone."""
         if var not in self.of_places:
             binding = self.bound(var)
-            known = binding is not None and _operator(binding.value) in _OF_PLACES
-            self.of_places[var] = known and all(map(self.is_of_places, _variables(binding.value)))
+            known = binding is not None and operator_name(binding.value) in _OF_PLACES
+            self.of_places[var] = known and all(map(self.is_of_places, tensors_of(binding.value)))
         return self.of_places[var]
 
     def bound(self, var: Any) -> Any:
@@ -223,19 +207,9 @@ class _Graph:
         return sorted(group, key=lambda each: self.place[each.var])
 
 
-def _operator(value: Any) -> str:
-    """Return the name of the operator that is called, an empty string for anything else."""
-    return getattr(value.op, "name", "") if isinstance(value, Call) else ""
-
-
-def _variables(value: Any) -> list[Any]:
-    """Return the tensors that a call reads; a symbolic size is none of them."""
-    return [each for each in value.args if is_tensor(each)]
-
-
 def _widens(value: Any) -> bool:
     """Whether floats of 16 bits become floats of 32, which is as well done where they are read."""
-    is_cast = _operator(value) == "relax.astype" and str(value.ty.dtype) == "float32"
+    is_cast = operator_name(value) == "relax.astype" and str(value.ty.dtype) == "float32"
     return is_cast and str(value.args[0].ty.dtype) in ("float16", "bfloat16")
 
 

@@ -45,13 +45,15 @@ def _is_written_out(call: Any, constant: Any) -> bool:
     return call.op.name == "relax.where" and mask_element(constant) is not None
 
 
-def one_function(group: Sequence[Any]) -> Any:
-    """Return a PrimFunc of the operands that computes the last of some bindings.
+def one_function(group: Sequence[Any], results: Sequence[Any] = ()) -> Any:
+    """Return a PrimFunc of the operands that computes some bindings.
 
     Parameters
     ----------
     group : Sequence[tvm.relax.VarBinding]
         Bindings to calls of operators, in order.
+    results : Sequence[tvm.relax.VarBinding]
+        The bindings that the function returns: the last one if there are none.
 
     Returns
     -------
@@ -69,7 +71,7 @@ def one_function(group: Sequence[Any]) -> Any:
             relax.transform.LegalizeOps({"relax.where": _where, "relax.reshape": _reshape}),
         ]
     )
-    mod = passes(_module(group, inputs))
+    mod = passes(_module(group, inputs, results or group[-1:]))
     inner = mod["main"].without_attr("global_symbol").with_attr("Primitive", True)
     bindings = [each for block in inner.body.blocks for each in block.bindings]
     if any(getattr(each.value.op, "name", "") != "relax.call_tir" for each in bindings):
@@ -77,17 +79,19 @@ def one_function(group: Sequence[Any]) -> Any:
     return _fused(mod, inner)
 
 
-def _module(group: Sequence[Any], inputs: list[Any]) -> ir.IRModule:
-    """Return a module whose function "main" computes the last binding of a group."""
+def _module(group: Sequence[Any], inputs: list[Any], results: Sequence[Any]) -> ir.IRModule:
+    """Return a module whose function "main" computes some bindings of a group."""
+    outputs = {handle(each.var) for each in results}
     builder = relax.BlockBuilder()
     params = [relax.Var(f"x{number}", each.ty) for number, each in enumerate(inputs)]
     table = {handle(each): param for each, param in zip(inputs, params, strict=True)}
     with builder.function("main", params):
         with builder.dataflow():
-            for each in group[:-1]:
-                table[handle(each.var)] = builder.emit(_of(each.value, table))
-            result = builder.emit_output(_of(group[-1].value, table))
-        builder.emit_func_output(result)
+            for each in group:
+                emit = builder.emit_output if handle(each.var) in outputs else builder.emit
+                table[handle(each.var)] = emit(_of(each.value, table))
+        found = [table[handle(each.var)] for each in results]
+        builder.emit_func_output(found[0] if len(found) == 1 else relax.Tuple(found))
     return builder.get()
 
 

@@ -8,6 +8,8 @@ from typing import Any
 from tvm import ir, relax, tirx, transform
 from tvm.ir import Call, PrimType
 
+#: TVM's pattern of operators that nothing is fused with.
+OPAQUE = 8
 #: Elementwise operators, of one operand and of two.
 UNARY = frozenset(
     f"relax.{name}"
@@ -55,6 +57,44 @@ def rewritten(mod: ir.IRModule, mutator: type[Any]) -> ir.IRModule:
     done = visitor.builder_.get()
     done = ir.IRModule(done.functions, mod.attrs, mod.global_infos)
     return relax.transform.CanonicalizeBindings()(done)
+
+
+def with_functions(
+    mod: ir.IRModule, rewrite: Callable[[Any, relax.BlockBuilder], Any]
+) -> ir.IRModule:
+    """Return a module whose blocks of bindings are rewritten, with the functions added for them.
+
+    Parameters
+    ----------
+    rewrite : Callable
+        Takes a block and the builder that functions are added to; returns the same block where
+        nothing changes.
+    """
+    builder = relax.BlockBuilder(mod)
+    changed = {}
+    for var, func in mod.functions.items():
+        if isinstance(func, relax.Function) and isinstance(func.body, relax.SeqExpr):
+            blocks = [rewrite(block, builder) for block in func.body.blocks]
+            if any(new is not old for new, old in zip(blocks, func.body.blocks, strict=True)):
+                body = relax.SeqExpr(blocks, func.body.body)
+                changed[var] = relax.Function(
+                    func.params, body, func.ret_ty, func.is_pure, func.attrs
+                )
+    if not changed:
+        return mod
+    functions = {**builder.get().functions, **changed}
+    done = ir.IRModule(functions, mod.attrs, mod.global_infos)
+    return relax.transform.DeadCodeElimination()(done)
+
+
+def operator_name(value: Any) -> str:
+    """Return the name of the operator that is called, an empty string for anything else."""
+    return getattr(value.op, "name", "") if isinstance(value, Call) else ""
+
+
+def tensors_of(value: Any) -> list[Any]:
+    """Return the tensors that a call reads; a symbolic size is not one of them."""
+    return [each for each in value.args if is_tensor(each)]
 
 
 def with_arguments(call: Any, arguments: list[Any]) -> Any:
