@@ -95,8 +95,6 @@ SIZES = [
     *[(1, 40, 300, 2, 32), (1, 17, 513, 1, 16)],
     # Several blocks of queries, the last of which has fewer.
     *[(1, 70, 131, 1, 64), (2, 150, 67, 1, 24)],
-    # Keys that are fetched ahead.
-    (1, 1, 1100, 1, 64),
 ]
 
 

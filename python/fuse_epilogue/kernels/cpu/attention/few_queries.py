@@ -19,13 +19,11 @@ from functools import reduce
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import TensorLoad, prim
+from tvm.ir import TensorLoad
 
 from ....recognize.attention import Attention, is_proved_in_parts
-from ....recognize.stages import Axis
 from ....tir.walk import substitute
-from ..costs import element_bytes
-from ..loops import fetch, index, loop, sequence, wide
+from ..loops import index, loop, sequence, wide
 from ..transposition import EDGE, transposed_block
 from .kernel import count_of
 from .key_block import buffer_of, zero_at
@@ -35,8 +33,6 @@ from .tiling import known_length
 MOST_QUERIES = 2
 #: Vectors of columns that are summed together: as many as hide the latency of a multiply-add.
 COLUMNS = 8
-#: Bytes of a head's keys from which rows are fetched ahead, how far ahead, and bytes of a line.
-FETCH_FROM, AHEAD, LINE = 1 << 18, 4096, 64
 #: Vectors of the depth up to which they are written out.
 WRITTEN_OUT = 16
 #: Keys of a part at least: merging parts takes as long as some tens of keys.
@@ -297,25 +293,6 @@ class FewQueries:
             lambda v: self.lanes(lambda lane: store(v * index(EDGE) + lane)),
         )
 
-    def fetch(self, value: Any, own: dict[Any, Any], key: Any, axis: Axis) -> list[Any]:
-        """Return statements that bring the row of a later key into the first cache.
-
-        Processors do not read as far ahead by themselves as the memory is away.
-        """
-        found = self.found
-        load = value.value if isinstance(value, prim.Cast) else value
-        if not isinstance(load, TensorLoad):
-            return []
-        row_bytes = element_bytes(load.source) * axis.extent
-        known = isinstance(found.key.extent, int)
-        if known and row_bytes * found.key.extent < FETCH_FROM:
-            return []
-        ahead = -(-AHEAD // row_bytes)
-        later = tirx.min(key + index(ahead), wide(found.key.extent) - index(1))
-        places = range(0, axis.extent, LINE // element_bytes(load.source))
-        axes = [{**own, found.key: later, axis: index(place)} for place in places]
-        return [fetch(self.at(load, each), cache=1) for each in axes]
-
     def dot_products(self, own: dict[Any, Any], keys: _Keys) -> Any:
         """Return the loops that compute the scores before `f`."""
         found = self.found
@@ -338,8 +315,7 @@ class FewQueries:
             def row(r: int) -> Any:
                 # A row is read from its begin to its end, as it lies in memory.
                 key = keys.first + place + index(r)
-                products = loop("depth", 0, depth, lambda d: add(sums, key, r, d), written)
-                return sequence([*self.fetch(found.k, own, key, found.depth), products])
+                return loop("depth", 0, depth, lambda d: add(sums, key, r, d), written)
 
             return [tirx.AllocBuffer(sums), *map(zero, range(count)), *map(row, range(count))]
 
@@ -469,12 +445,7 @@ class FewQueries:
                         "key",
                         0,
                         keys.count,
-                        lambda key: sequence(
-                            [
-                                *self.fetch(found.v, own, keys.first + key, found.column),
-                                *(add(key, v) for v in range(vectors)),
-                            ]
-                        ),
+                        lambda key: sequence([add(key, v) for v in range(vectors)]),
                     ),
                     *each(store),
                 ]
