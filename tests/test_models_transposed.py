@@ -37,30 +37,34 @@ def expected(
 
 
 def model(weight: np.ndarray, shape: tuple[int, ...], **options: Any) -> tvm.IRModule:
-    operator = relax.op.nn.conv1d_transpose if weight.ndim == 3 else relax.op.nn.conv2d_transpose
+    operator = getattr(relax.op.nn, f"conv{weight.ndim - 2}d_transpose")
     return relax_model(
         shape, build=lambda _, x: relax.op.nn.relu(operator(x, relax.const(weight), **options))
     )
 
 
-@pytest.mark.parametrize("rank", [1, 2])
 @pytest.mark.parametrize(
-    ("taps", "stride", "padding", "more", "groups"),
+    ("rank", "taps", "stride", "padding", "more", "groups"),
     [
-        (2, 2, 0, 0, 1),
-        (4, 2, 1, 0, 1),
-        (4, 2, 0, 1, 2),
-        (3, 1, 1, 0, 1),
-        (3, 3, 1, 2, 1),
+        (1, 2, 2, 0, 0, 1),
+        (2, 4, 2, 1, 0, 1),
+        (3, 4, 2, 1, 0, 1),
+        (2, 4, 2, 0, 1, 2),
+        (1, 3, 1, 1, 0, 1),
+        (2, 3, 1, 1, 0, 1),
+        (2, 3, 3, 1, 2, 1),
         # Phases with different numbers of taps.
-        (3, 2, 1, 1, 1),
-        (5, 2, 2, 0, 2),
-        (5, 3, 0, 2, 1),
+        (1, 3, 2, 1, 1, 1),
+        (2, 3, 2, 1, 1, 1),
+        (3, 3, 2, 1, 1, 2),
+        (1, 5, 2, 2, 0, 2),
+        (2, 5, 2, 2, 0, 2),
+        (2, 5, 3, 0, 2, 1),
     ],
 )
 def test_phases(rank: int, taps: int, stride: int, padding: int, more: int, groups: int) -> None:
     rng = np.random.default_rng(taps)
-    shape = (2, 4, *(5, 7)[:rank])
+    shape = (2, 4, *(5, 7, 3)[:rank])
     weight = rng.integers(-3, 4, (4, 6, *[taps] * rank)).astype("float32")
     x = rng.integers(-3, 4, shape).astype("float32")
     x.flat[3] = np.inf

@@ -27,12 +27,13 @@ from .rewriting import graph_pass, rewritten
 _OPERATORS = {
     "relax.nn.conv1d_transpose": ("NCW", "IOW", relax.op.nn.conv1d),
     "relax.nn.conv2d_transpose": ("NCHW", "IOHW", relax.op.nn.conv2d),
+    "relax.nn.conv3d_transpose": ("NCDHW", "IODHW", relax.op.nn.conv3d),
 }
 
 
 @graph_pass
 def TransposedConvolutions(mod: ir.IRModule) -> ir.IRModule:
-    """Compute transposed convolutions of one and two dimensions as convolutions.
+    """Compute transposed convolutions of one to three dimensions as convolutions.
 
     Only where the weights are constant, the sizes of the image are numbers, and every phase has a
     tap. TVM's own way is left for the others.

@@ -85,7 +85,24 @@ def _product_and_sum(node: Any, importer: Any) -> Any:
 def _convolution(node: Any, importer: Any) -> Any:
     if str(node.meta["val"].dtype) == "torch.float64":
         raise ValueError("a convolution in float64, which Relax sums in float32, is not supported")
-    return importer._convolution(node)
+    data, weight, bias, strides, padding, dilation, transposed, more, groups = node.args
+    if not transposed or len(node.meta["val"].shape) != 5:
+        return importer._convolution(node)
+    # TVM's importer knows those in one and two dimensions.
+    emit = importer.block_builder.emit
+    result = emit(
+        relax.op.nn.conv3d_transpose(
+            *(importer.env[data], importer.env[weight]),
+            strides=strides,
+            padding=padding,
+            output_padding=more,
+            dilation=dilation,
+            groups=groups,
+        )
+    )
+    if bias is None:
+        return result
+    return emit(relax.op.add(result, emit(relax.op.reshape(importer.env[bias], (-1, 1, 1, 1)))))
 
 
 def _reduction(op: Callable[..., Any]) -> Callable[[Any, Any], Any]:

@@ -54,7 +54,6 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.bilinear.default: _bilinear,
         aten._trilinear.default: _trilinear,
         aten._cdist_forward.default: _cdist,
-        aten.convolution.default: _transposed_convolution,
         aten.linalg_vector_norm.default: _vector_norm,
         **attention_decompositions(),
         **encoder_decompositions(),
@@ -241,46 +240,6 @@ def _vector_norm(
     else:
         result = (away**ord).sum(dims, keepdim) ** (1 / ord)
     return result.to(given)
-
-
-def _transposed_convolution(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-) -> Any:
-    """Write a transposed convolution in three dimensions as one of an image with zeros between.
-
-    Those in one and two dimensions are known to Relax.
-    """
-    if not transposed or weight.dim() != 5:
-        return NotImplemented
-    for dim in range(3):
-        at = dim + 2
-        if stride[dim] > 1:
-            # Each value is followed by zeros, the last ones of which are cut off again.
-            shape = list(x.shape)
-            spread = F.pad(x.unsqueeze(at + 1).movedim(at + 1, -1), (0, stride[dim] - 1))
-            spread = spread.movedim(-1, at + 1)
-            shape[at] *= stride[dim]
-            x = spread.reshape(shape).narrow(at, 0, shape[at] - stride[dim] + 1)
-    pads = []
-    for dim in reversed(range(3)):
-        reach = dilation[dim] * (weight.shape[dim + 2] - 1) - padding[dim]
-        pads += [reach, reach + output_padding[dim]]
-    x = F.pad(x, pads)
-    inputs, outputs, *sizes = weight.shape
-    turned = weight.flip((2, 3, 4)).reshape(groups, inputs // groups, outputs, *sizes)
-    turned = turned.transpose(1, 2).reshape(groups * outputs, inputs // groups, *sizes)
-    zeros = [0, 0, 0]
-    return aten.convolution.default(
-        x, turned, bias, [1, 1, 1], zeros, list(dilation), False, zeros, groups
-    )
 
 
 def _average(
