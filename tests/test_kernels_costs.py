@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tvm import te, tirx
+from tvm import te, tirx, topi
 
 from fuse_epilogue.kernels.cpu import contraction, elementwise
 from fuse_epilogue.kernels.cpu.contraction.plan import Plan, choose
@@ -79,3 +79,20 @@ def test_moving_less_is_predicted_to_be_faster() -> None:
 
     times = [predicted(1 << power) for power in range(4, 18)]
     assert CALL_S < times[0] and times == sorted(times)
+
+
+def test_results_in_one_set_of_the_cache_cost_more() -> None:
+    """Stored one by one, channels 4,096 bytes from each other evict each other's lines."""
+    cycles = []
+    for length in (1024, 1040):
+        x = te.placeholder((1, 32, length), "float32")
+        weight = te.placeholder((64, 32, 2), "float32")
+        result = topi.nn.conv1d(x, weight, padding=(16, 0), dilation=16)
+        program = read_program(te.create_prim_func([x, weight, result]))
+        assert program is not None
+        read = read_contraction(program)
+        assert read is not None
+        plan = choose(read, contraction.machine_of(host(1), 1), (False, True))[0]
+        assert plan.contraction.stored.factors[plan.vector] == length
+        cycles.append(plan.cycles)
+    assert cycles[0] > 2 * cycles[1]
