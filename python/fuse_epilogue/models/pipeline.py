@@ -25,6 +25,7 @@ from .graph.pads import FoldPads
 from .graph.reshapes import SinkReshapes
 from .graph.rounding import RoundedQuantities
 from .graph.row_groups import GroupRows
+from .graph.scatters import ScatterRows
 from .graph.transposed_convolutions import TransposedConvolutions
 from .graph.transposes import SinkTransposes
 
@@ -116,7 +117,8 @@ def scheduled(
     with schedule.target:
         # dlight's rules and the planner's kinds for GPUs know images of layout NCHW.
         channels_last = channels_last and schedule.target.kind.name == "llvm"
-        grouping = [GroupAttention(), GroupRows()] if schedule.target.kind.name == "llvm" else []
+        groups = [GroupAttention(), GroupRows(), ScatterRows()]
+        grouping = groups if schedule.target.kind.name == "llvm" else []
         passes = [*graph_passes(channels_last), *grouping, *function_passes()]
         lowered = ir.transform.Sequential(passes)(mod)
         # Reshapes become views. The pass must run here: it only reads unscheduled functions.

@@ -8,6 +8,7 @@ channels_last.py, transposes.py                 layouts
 reshapes.py, unflattened.py                     products
 narrow_products.py, integer_convolutions.py     products and convolutions of integers
 transposed_convolutions.py                      transposed convolutions
+scatters.py                                     scatters
 attention_groups.py                             attention as one function
 row_groups.py                                   reductions along the same rows as one function
 one_function.py, constant_masks.py              the function of a group, and its masks
