@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,7 @@ from ..planner.measurement.measure import need_cuda
 from ..targets import host, named
 from ..transform import ScheduleModule
 from ..transform.schedule_module import KINDS_OF_TARGETS
+from ..transform.shared_lanes import keeping_lanes, share_lanes
 from .compiled import CompiledModel, report_of
 from .database import Database
 from .importing import import_model
@@ -299,7 +301,12 @@ def _compiled(
     signature = signature_of(mod)
     done = scheduled(with_copies(mod, wanted), schedule, channels_last=channels_last)
     report = report_of(done, schedule.target, schedule.threads, wanted)
-    passes = ir.transform.Sequential(machine_passes())
-    built = tvm.compile(done, target=schedule.target, relax_pipeline=passes)
+    passes = machine_passes()
+    with contextlib.ExitStack() as stack:
+        if schedule.target.kind.name == "llvm":
+            passes = [share_lanes, *passes]
+            stack.enter_context(keeping_lanes())
+        pipeline = ir.transform.Sequential(passes)
+        built = tvm.compile(done, target=schedule.target, relax_pipeline=pipeline)
     logger.info("compiled %s\n%s", signature, report)
     return CompiledModel(built, signature, report, str(schedule.target), sizes=wanted)

@@ -13,6 +13,7 @@
 #   cascades.py, move_inputs.py                      the pass for cascades
 #   schedule_module.py, kinds.py                     kernels: which kinds a function is offered to
 #   chosen.py, timed.py, constants.py                which candidate is taken: predicted or timed
+#   shared_lanes.py                                  one variable for all vectors, for TVM's sake
 #   report.py                                        what became of each function
 
 from .cascades import (
