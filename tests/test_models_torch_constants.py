@@ -65,6 +65,11 @@ def test_a_result_of_an_unknown_class_is_refused_with_a_way_out() -> None:
         compiled(Box, X)
 
 
+def test_a_branch_on_values_is_refused_with_a_way_out() -> None:
+    with pytest.raises(ImportRefusal, match=r"data-dependent .*; torch.compile\(model, backend="):
+        compiled(lambda x: x if x.sum() > 0 else -x, X)
+
+
 def test_operators_of_numbers_are_computed_once() -> None:
     def pairs(x: Any) -> Any:
         i, j = torch.tril_indices(3, 4)

@@ -140,6 +140,10 @@ def _from_torch(
             )
     except Exception as error:
         way_out = ""
+        if "data-dependent" in str(error):
+            way_out = (
+                '; torch.compile(model, backend="fuse_epilogue") leaves such branches to torch'
+            )
         if "in output, which is not a known type" in str(error):
             way_out = "; return tensors, for a model of transformers with config.use_cache = False"
         raise _refusal(f"torch.export cannot export {name}", error, way_out) from error
