@@ -87,7 +87,7 @@ class DefinedChecker(MergeChecker):
             demand(self.evaluated.allows(each) or self._is_inside(each), claim, reason)
 
     def _is_inside(self, each: Evaluation) -> bool:
-        """Whether it loads an element at rows, keys and axes of the function, all of them in range."""
+        """Whether it is a load whose indices are rows, keys and axes, all of them in range."""
         if not isinstance(each.expr, TensorLoad):
             return False
         shape = each.expr.source.ty.shape
@@ -121,12 +121,10 @@ class DefinedChecker(MergeChecker):
             # What is combined is stored once for each of its axes; scratch memory has keys, too.
             places = (axes,) if combines and handle(var) in stored else (keys, axes)
             for left in places:
-                fitting = (at for at in left if self._same(at[1], extent))
-                # Keys beyond the last one are none of the program.
-                at = next(
-                    (at for at in fitting if at is not in_blocks or self.loop.leaves_out(nest, var)),
-                    None,
-                )
+                fitting = [at for at in left if self._same(at[1], extent)]
+                if in_blocks in fitting and not self.loop.leaves_out(nest, var):
+                    fitting.remove(in_blocks)  # Keys beyond the last one are none of the program.
+                at = fitting[0] if fitting else None
                 if at is not None:
                     left.remove(at)
                     break

@@ -196,7 +196,7 @@ class Loop:
         demand(number.field.equal(found, right), claim, "its condition is not that there is a key")
 
     def leaves_out(self, nest: Nest, var: Any) -> bool:
-        """Whether a nest leaves out keys beyond the last one, if `var` counts the keys of a block."""
+        """Whether keys beyond the last one are left out, if `var` counts those of a block."""
         atoms = {var: self.program.arithmetic.field.atom(variable(var)) for var, _ in nest.loops}
         at = dict(self.values) | {handle(var): atom for var, atom in atoms.items()}
         key = self._is_key(atoms[var])
