@@ -63,6 +63,33 @@ VarSet InputsOf(const Site& site, const std::vector<Produced>& produced) {
   return inputs;
 }
 
+// Whether a loop behind the reduction repeats a block.
+bool IsRepeated(const Site& site, const Site& producer) {
+  VarSet used = VarsIn(site.realize.iter_values());
+  for (size_t i = CommonSteps(site, producer); i < site.path.size(); ++i) {
+    auto loop = As<For>(site.path[i].stmt);
+    if (loop && !IsConst(loop->extent(), 1) && !used.count(loop->loop_var().get())) return true;
+  }
+  return false;
+}
+
+// TVM gives the output of the last block that reads a buffer the memory of that buffer. If the
+// block is repeated, the second time it would read what it has written.
+void CheckNotReadInRepeated(const Scope& scope, const Site& producer, const Site& consumer) {
+  VarSet kept;
+  for (const Var& buffer : scope.root.alloc_buffers()) {
+    if (consumer.Touches(buffer.get(), Use::kRead)) kept.insert(buffer.get());
+  }
+  for (const Site& site : scope.sites) {
+    bool between = producer.position < site.position && site.position < consumer.position;
+    if (!between || !site.is_block() || !site.ReadsAny(kept)) continue;
+    if (!IsRepeated(site, producer)) continue;
+    Refuse(Code::kConsumerDomain, site.block(),
+           "a loop repeats block " + Quoted(site.block()) + ", which reads what block " +
+               Quoted(consumer.block()) + " reads after it: TVM might let it write there");
+  }
+}
+
 // Where the program ends between the two blocks, the epilogue is not evaluated.
 void CheckReached(const Scope& scope, const Site& producer, const Epilogue& epilogue) {
   const Site& consumer = *epilogue.site;
@@ -156,6 +183,7 @@ void CheckHazards(const Scope& scope, const Reduction& reduction,
   VarSet inputs = InputsOf(consumer, produced);
 
   CheckReached(scope, producer, epilogue);
+  CheckNotReadInRepeated(scope, producer, consumer);
   if (producer.Touches(output, Use::kRead)) {
     Refuse(Code::kOutputAliasesInput, producer.block(),
            "block " + Quoted(producer.block()) + " reads " + Quoted(epilogue.output) +

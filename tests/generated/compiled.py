@@ -246,7 +246,7 @@ def _disagreement(
     arrays = {name: array.copy() for name, array in entry.arrays.items()}
     Watched(evaluable(program, entry.before)).run(arrays, sizes_of(program))
     found = unequal(arrays, before, signed_zeros=False)
-    return f"the compiled program differs from the evaluated one: {found}" if found else ""
+    return _TVMS_OF_BOTH if found else ""
 
 
 def _is_tvms_own(entry: Sampled, after: Arrays) -> bool:

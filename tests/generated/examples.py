@@ -64,6 +64,10 @@ EXAMPLES: Mapping[str, tuple[Program, Program]] = {
         program(steps=(Step("split", 0, (0, 0)),)),
     ),
     "epilogue repeated": (program(Epilogue(expr=ADD, fault="repeated")), PLAIN),
+    "behind a repeated reader": (
+        program(Epilogue(expr=ADD, parameter=False, fault="repeated"), Epilogue(expr=ADD)),
+        program(Epilogue(expr=ADD), Epilogue(expr=ADD)),
+    ),
     "epilogue cut off": (
         program(Epilogue(expr=ADD, predicate="cut")),
         program(Epilogue(expr=ADD, predicate="always")),

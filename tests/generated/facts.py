@@ -102,6 +102,15 @@ def scatter(write: str, axes: Sequence[int], values: np.ndarray) -> np.ndarray:
 # ---- Questions that rules ask --------------------------------------------------------------------
 
 
+def reads_behind_repeated(facts: Facts, number: int) -> bool:
+    """Whether an epilogue reads what one before it reads again and again."""
+    reads = [{each.stage, each.other} - {-1} for each in facts.program.epilogues[: number + 1]]
+    return any(
+        each.fault == "repeated" and own & reads[number]
+        for each, own in zip(facts.program.epilogues[:number], reads, strict=False)
+    )
+
+
 def reads_outside(facts: Facts, number: int) -> bool:
     ids = facts.read_ids(number, facts.epilogue(number).stage)
     return bool((ids < 0).any())

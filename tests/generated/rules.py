@@ -13,6 +13,7 @@ from .facts import (
     in_place,
     misses_elements,
     mixes_loops,
+    reads_behind_repeated,
     reads_outside,
     reads_twice,
     reads_two_elements,
@@ -140,6 +141,13 @@ RULES: tuple[Rule, ...] = (
         ("consumer-domain",),
         has_fault("repeated"),
         "a loop that no axis uses runs it several times",
+    ),
+    Rule(
+        "behind a repeated reader",
+        ("consumer-domain",),
+        reads_behind_repeated,
+        "TVM lets what is repeated write to the memory of what is not read behind it any more",
+        EITHER,
     ),
     Rule(
         "epilogue cut off",

@@ -111,7 +111,7 @@ def corners(
     if any(end != end for end in ends) or _zero_times_infinity(a, b):
         return NAN if len(ends) == 1 else ANYTHING
     low, high = min(ends), max(ends)
-    exact = len(ends) == 1
+    exact = len(ends) == 1 or (0, 0) in (a, b)
     if exact and math.isfinite(low) and math.isfinite(a[0]) and math.isfinite(b[0]):
         exact = exactly(Fraction(a[0]), Fraction(b[0])) == Fraction(low)
     return rounded(form, low, high, exact)
