@@ -91,15 +91,30 @@ class DefinedChecker(MergeChecker):
         if not isinstance(each.expr, TensorLoad):
             return False
         shape = each.expr.source.ty.shape
-        return all(map(self._is_below, each.operands, shape))
+        return all(map(self._is_below, each.operands, each.expr.indices, shape))
 
-    def _is_below(self, index: Ratio, size: Any) -> bool:
+    def _is_below(self, index: Ratio, expr: Any, size: Any) -> bool:
         known = index.constant
         if known is not None:
             return isinstance(size, prim.IntImm) and 0 <= known < int(size)
+        if isinstance(expr, prim.FloorDiv) and isinstance(expr.b, prim.IntImm):
+            return self._is_group_below(index, int(expr.b), size)
         return any(
             self.field.equal(index, place) and self._same(extent, size)
             for place, extent in self._places()
+        )
+
+    def _is_group_below(self, index: Ratio, rows: int, size: Any) -> bool:
+        """Whether an index is the group of a row, of so many rows each."""
+        pairs = zip(self.certificate.rows, self.certificate.rows_extents, strict=True)
+        return rows > 0 and any(
+            isinstance(extent, prim.IntImm)
+            and isinstance(size, prim.IntImm)
+            and int(extent) <= rows * int(size)
+            and self.field.equal(
+                index, self._terms().number(prim.FloorDiv(row, prim.IntImm(row.ty, rows)))
+            )
+            for row, extent in pairs
         )
 
     def _places(self) -> Iterator[tuple[Ratio, Any]]:
