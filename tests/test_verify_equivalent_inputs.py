@@ -54,6 +54,9 @@ def test_symbolic_dimensions() -> None:
     assert equivalent(doubled(0), doubled(5, 1), sizes={"n": 4}).data["exact"].elements
     with pytest.raises(NotEquivalent, match=r"D\[5\]"):
         equivalent(doubled(0), doubled(5, 1), sizes={"n": 6})
+    for large in (2**28, 2**31 - 1):
+        with pytest.raises(ValueError, match=f"^'A' has {2 * large:,} elements, too many"):
+            equivalent(doubled(0), doubled(1), sizes={"n": large})
 
 
 def looked_up(default: int) -> PrimFunc:

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ from .unknowns import Symbolic, prove
 
 # Stores above which the evaluator is not used: it takes some microseconds for each.
 _EFFORT = 60_000
+# Of a parameter; drawing data takes several times as much.
+_MOST_BYTES = 2**30
 # Name of the oracle that runs compiled code, in messages.
 _COMPILED = "compiled code"
 # Errors of TVM for a function that it does not compile.
@@ -200,7 +203,8 @@ def equivalent(
     TypeError
         `before` or `after` is neither a PrimFunc nor a Schedule, or `numerics` is not a str.
     ValueError
-        `numerics` is neither of its two values, or `sizes` or `ranges` names what is not there.
+        `numerics` is neither of its two values, or `sizes` or `ranges` names what is not there; or
+        a parameter is larger than 1 GiB.
 
     Example
     -------
@@ -257,6 +261,7 @@ def _prepare(
     described = [{n: (p.type.name, p.shape is None, s) for n, (p, s) in d.items()} for d in shapes]
     if described[0] != described[1] or list(shapes[0]) != list(shapes[1]):
         raise NotEquivalent("the parameters differ")
+    _check_memory(shapes[0])
     written = [
         p.name
         for p, q in zip(programs[0].parameters, programs[1].parameters, strict=True)
@@ -271,6 +276,16 @@ def _prepare(
         written,
         bounds=[AbstractProgram(before), AbstractProgram(after)],
     )
+
+
+def _check_memory(parameters: Mapping[str, tuple[Parameter, tuple[int, ...]]]) -> None:
+    for name, (param, shape) in parameters.items():
+        elements = prod(shape)
+        if elements * param.type.bits > 8 * _MOST_BYTES:
+            raise ValueError(
+                f"'{name}' has {elements:,} elements, too many to compare on data: give smaller "
+                "`sizes`, or check the certificate, which takes no data"
+            )
 
 
 def choose_sizes(program: Program, sizes: Mapping[str, int] | None) -> dict[str, int]:

@@ -105,7 +105,7 @@ class DefinedChecker(MergeChecker):
         )
 
     def _is_group_below(self, index: Ratio, rows: int, size: Any) -> bool:
-        """Whether an index is the group of a row, of so many rows each."""
+        """Whether an index is a row divided by a number of rows."""
         pairs = zip(self.certificate.rows, self.certificate.rows_extents, strict=True)
         return rows > 0 and any(
             isinstance(extent, prim.IntImm)
