@@ -185,8 +185,8 @@ faster.
         """
 Kernels of ``float32`` beside torch's functions and ONNX Runtime's operators, whose
 attention is also written out as products and a softmax. Attention is heads × queries × size, with
-two numbers of heads if keys are grouped. Each party is a process, timed by its processors' time
-on a machine that had other work. Below 1 ours is faster.
+two numbers of heads if keys are grouped. Each party is a process, timed by the clock in turns.
+Below 1 ours is faster.
 """,
         timed.cascades,
     ),
