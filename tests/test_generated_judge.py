@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tvm
 from tvm import s_tir, tirx
+from tvm.ir import prim
 
 from generated.baseline import for_tvm, tvms
 from generated.compiled import disagreements, sampled
@@ -24,6 +25,7 @@ from generated.examples import (
     negating,
     overflowing,
     program,
+    repeating,
 )
 from generated.shrink import shrink
 from generated.spec import (
@@ -143,6 +145,18 @@ def test_a_comparison_that_tvm_negates_is_not_the_fusions_fault() -> None:
     assert entry is not None
     [(_, verdict)] = disagreements([entry])
     assert (verdict.kind, verdict.detail[:26]) == ("ill-formed", "TVM makes the same of both")
+
+
+def test_what_tvm_makes_of_both_functions_is_not_the_fusions_fault() -> None:
+    one = repeating()
+    entry = sampled(0, one, judge(one))
+    assert entry is not None
+    [(_, verdict)] = disagreements([entry])
+    assert (verdict.kind, verdict.detail[:26]) == ("ill-formed", "TVM makes the same of both")
+    # The same result on both sides, but a fusion that changes what the function says.
+    wrong = changed(entry.after, prim.Add, lambda node: prim.Sub(node.a, node.b))
+    [(_, verdict)] = disagreements([replace(entry, after=wrong)])
+    assert verdict.kind == "accepted-different"
 
 
 def test_unwritten_memory_is_noticed() -> None:

@@ -44,7 +44,7 @@ def main(X: T.Buffer((8, 4), "int32"), D: T.Buffer((8,), "int32"), E: T.Buffer((
 """)
 
 
-def test_a_reader_behind_a_repeated_one_stays() -> None:
+def test_a_reader_after_a_repeated_one_stays() -> None:
     func = program()
     sch = Schedule(func)
     before, steps = sch.mod, str(sch.trace)

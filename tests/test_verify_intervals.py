@@ -206,3 +206,12 @@ def test_bits_of_numbers(target: str) -> None:
     assert is_unknown(X.call("reinterpret", F32, (to,), (1, 2)))
     assert X.call("reinterpret", U8, (I8,), (-1, -1)) == (255, 255)
     assert X.call("reinterpret", U8, (I8,), (-1, 1)) == (0, 255)
+
+
+@pytest.mark.parametrize("other", [(1.0, 1e8), (-1e8, 3.0)])
+def test_zero_times_a_finite_number_is_zero(other: tuple[float, float]) -> None:
+    """However small the numbers of the type are: nothing is rounded."""
+    zero = (0.0, 0.0)
+    assert X.binary("mul", F64, zero, other) == zero
+    assert X.binary("mul", F64, other, zero) == zero
+    assert is_nan(X.binary("mul", F64, zero, INFINITY))

@@ -63,7 +63,7 @@ VarSet InputsOf(const Site& site, const std::vector<Produced>& produced) {
   return inputs;
 }
 
-// Whether a loop behind the reduction repeats a block.
+// Whether a loop that is not around the reduction repeats a block.
 bool IsRepeated(const Site& site, const Site& producer) {
   VarSet used = VarsIn(site.realize.iter_values());
   for (size_t i = CommonSteps(site, producer); i < site.path.size(); ++i) {

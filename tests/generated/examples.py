@@ -64,7 +64,7 @@ EXAMPLES: Mapping[str, tuple[Program, Program]] = {
         program(steps=(Step("split", 0, (0, 0)),)),
     ),
     "epilogue repeated": (program(Epilogue(expr=ADD, fault="repeated")), PLAIN),
-    "behind a repeated reader": (
+    "after a repeated reader": (
         program(Epilogue(expr=ADD, parameter=False, fault="repeated"), Epilogue(expr=ADD)),
         program(Epilogue(expr=ADD), Epilogue(expr=ADD)),
     ),
@@ -230,6 +230,14 @@ def overflowing() -> Program:
         Epilogue(expr=("max", ("mul", ("x",), ("lit", "int32", -3)), ("lit", "int32", 0))),
         reduction={"monoid": "product", "term": "product", "reduce": (8,)},
     )
+
+
+def repeating() -> Program:
+    """Return a program in which TVM lets a repeated epilogue write over what it reads."""
+    first, last = Epilogue(parameter=False), Epilogue(stage=2)
+    value: Expr = ("add", ("x",), ("scalar", "int32", 2))
+    again = Epilogue(expr=value, stage=1, parameter=False, fault="repeated")
+    return program(first, again, last, reduction={"spatial": (4,), "order": (0, 1)})
 
 
 def negating() -> Program:

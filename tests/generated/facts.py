@@ -102,7 +102,7 @@ def scatter(write: str, axes: Sequence[int], values: np.ndarray) -> np.ndarray:
 # ---- Questions that rules ask --------------------------------------------------------------------
 
 
-def reads_behind_repeated(facts: Facts, number: int) -> bool:
+def reads_after_repeated(facts: Facts, number: int) -> bool:
     """Whether an epilogue reads what one before it reads again and again."""
     reads = [{each.stage, each.other} - {-1} for each in facts.program.epilogues[: number + 1]]
     return any(

@@ -13,7 +13,7 @@ from .facts import (
     in_place,
     misses_elements,
     mixes_loops,
-    reads_behind_repeated,
+    reads_after_repeated,
     reads_outside,
     reads_twice,
     reads_two_elements,
@@ -143,10 +143,10 @@ RULES: tuple[Rule, ...] = (
         "a loop that no axis uses runs it several times",
     ),
     Rule(
-        "behind a repeated reader",
+        "after a repeated reader",
         ("consumer-domain",),
-        reads_behind_repeated,
-        "TVM lets what is repeated write to the memory of what is not read behind it any more",
+        reads_after_repeated,
+        "TVM lets what is repeated write to the memory of what is not read after it any more",
         EITHER,
     ),
     Rule(
