@@ -46,6 +46,18 @@ def test_vectors_of_one_length_have_one_variable() -> None:
     assert np.array_equal(y.numpy(), right)
 
 
+@T.prim_func(s_tir=True)
+def nested(x: T.Buffer((8, 8), "float32"), y: T.Buffer((8, 8), "float32")) -> None:
+    for i in T.vectorized(8):
+        for j in T.vectorized(8):
+            y[i, j] = x[i, j]
+
+
+def test_a_vector_in_a_vector_has_its_own_variable() -> None:
+    mod = tvm.IRModule({"main": nested})
+    tvm.ir.assert_structural_equal(share_lanes(mod), mod)
+
+
 def test_they_share_it_until_tvm_makes_vectors() -> None:
     renaming = tvm.s_tir.transform.InjectSoftwarePipeline()
     shared = share_lanes(tvm.IRModule({"main": vectors}))

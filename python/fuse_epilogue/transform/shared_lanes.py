@@ -15,7 +15,7 @@ from tvm import ir, tirx
 from tvm.ir import prim
 
 from ..tir.build import replace, with_fields
-from ..tir.walk import substitute
+from ..tir.walk import parts_of, substitute
 
 
 @tvm.transform.module_pass(opt_level=0, name="ShareLanes")
@@ -52,6 +52,8 @@ def _with_shared_lanes(func: tirx.PrimFunc) -> tirx.PrimFunc:
         constant = isinstance(loop.min, prim.IntImm) and isinstance(loop.extent, prim.IntImm)
         if loop.kind != tirx.ForKind.VECTORIZED or not constant or int(loop.min) != 0:
             return loop
+        if any(each.kind == tirx.ForKind.VECTORIZED for each in parts_of(loop.body, tirx.For)):
+            return loop  # Its variable must not be that of a vector in it.
         own = loop.loop_var
         var = shared.setdefault((str(own.ty.dtype), int(loop.extent)), own)
         if var.same_as(own):
