@@ -70,8 +70,8 @@ def attributes(cls: type) -> dict[str, str]:
 
     Example
     -------
-    >>> attributes(Rule)["name"]
-    'How violations name it.'
+    >>> attributes(Machine)["clock_ghz"]
+    'Clock of each engine.'
     """
     section = (inspect.getdoc(cls) or "").partition("Attributes\n----------\n")[2]
     found: dict[str, str] = {}

@@ -6,10 +6,7 @@ import sys
 def main() -> int:
     """Run the command line; a Ctrl-C while it is loaded is one like any other.
 
-    Returns
-    -------
-    int
-        The exit code.
+    - Returns: the exit code.
     """
     try:
         from .cli import main as run

@@ -14,15 +14,9 @@ Numerics: TypeAlias = Literal["reassociate", "exact"]
 def word(argument: str, value: Any, known: Collection[str]) -> None:  # noqa: ANN401
     """Return if a value is one of some strings.
 
-    Raises
-    ------
-    TypeError
-        The value is not a str.
-    ValueError
-        The value is not one of the allowed ones.
+    - Raises TypeError: the value is not a str.
+    - Raises ValueError: the value is not one of the allowed ones.
 
-    Example
-    -------
     >>> word("numerics", "exat", ("reassociate", "exact"))
     Traceback (most recent call last):
     ValueError: numerics must be one of 'reassociate', 'exact': 'exat'
@@ -42,12 +36,6 @@ def check_numerics(value: Any) -> None:  # noqa: ANN401
 def flag(argument: str, value: Any) -> None:  # noqa: ANN401
     """Return if a value is a bool; every other one is true or false, too, such as ``"no"``.
 
-    Raises
-    ------
-    TypeError
-
-    Example
-    -------
     >>> flag("distribute", "no")
     Traceback (most recent call last):
     TypeError: distribute must be True or False: 'no'
@@ -59,15 +47,9 @@ def flag(argument: str, value: Any) -> None:  # noqa: ANN401
 def at_least_one(argument: str, value: object) -> int:
     """Return a number if it is an int from 1.
 
-    Raises
-    ------
-    TypeError
-        The value is not an int.
-    ValueError
-        The value is less than 1.
+    - Raises TypeError: the value is not an int.
+    - Raises ValueError: the value is less than 1.
 
-    Example
-    -------
     >>> at_least_one("factor", 0)
     Traceback (most recent call last):
     ValueError: factor must be at least 1, not 0
@@ -82,15 +64,10 @@ def at_least_one(argument: str, value: object) -> int:
 def prim_func(argument: str, value: Any) -> tirx.PrimFunc:  # noqa: ANN401
     """Return a function of TIR; of a schedule, the function that it works on.
 
-    Raises
-    ------
-    TypeError
-        The value is neither a function nor a schedule.
-    ValueError
-        The schedule works on no function: it has several, and none is called "main".
+    - Raises TypeError: the value is neither a function nor a schedule.
+    - Raises ValueError: the schedule works on no function: it has several, and none is called
+      "main".
 
-    Example
-    -------
     >>> prim_func("before", None)
     Traceback (most recent call last):
     TypeError: before must be a PrimFunc or a Schedule, not NoneType
@@ -114,15 +91,9 @@ def prim_func(argument: str, value: Any) -> tirx.PrimFunc:  # noqa: ANN401
 def seconds(argument: str, value: Any) -> float:  # noqa: ANN401
     """Return a number of seconds as a float.
 
-    Raises
-    ------
-    TypeError
-        `value` is not a number.
-    ValueError
-        The number is not finite, or not above 0.
+    - Raises TypeError: `value` is not a number.
+    - Raises ValueError: the number is not finite, or not above 0.
 
-    Example
-    -------
     >>> seconds("measure", 0)
     Traceback (most recent call last):
     ValueError: measure must be a number of seconds above 0: 0

@@ -18,15 +18,8 @@ SUPPORTED_SERIES = "0.27"
 def unsupported_message(missing: list[str]) -> str:
     """Say that the running TVM lacks what the core needs.
 
-    Parameters
-    ----------
-    missing : list[str]
-        Entries such as ``"type tirx.For"`` or ``"field tirx.For.step"``; not empty.
-
-    Returns
-    -------
-    str
-        One sentence that names the supported series and the running version.
+    - `missing`: entries such as ``"type tirx.For"`` or ``"field tirx.For.step"``; not empty.
+    - Returns: one sentence that names the supported series and the running version.
     """
     more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
     return (
@@ -65,10 +58,7 @@ Refusals = _function("Refusals")
 def register_rewriting(rewritten: Callable[[Any, Any, str], Any]) -> None:
     """Name the one function that the core calls: a step of a schedule that is a rewriting.
 
-    Parameters
-    ----------
-    rewritten : Callable
-        From a function, one of its blocks and the name of a step, as
-        :func:`fuse_epilogue.kernels.steps.rewritten`.
+    - `rewritten`: from a function, one of its blocks and the name of a step, as
+      :func:`fuse_epilogue.kernels.steps.rewritten`.
     """
     tvm_ffi.register_global_func("fuse_epilogue.Rewritten", rewritten, override=True)

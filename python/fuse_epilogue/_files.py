@@ -13,10 +13,7 @@ def write(path: str | Path, text: str) -> None:
     For a link, its target is written. Anything that is not a regular file, such as ``/dev/stdout``,
     is written to directly.
 
-    Raises
-    ------
-    OSError
-        The folder is missing or cannot be written, or the path is that of a folder.
+    - Raises OSError: the folder is missing or cannot be written, or the path is that of a folder.
     """
     write_bytes(path, text.encode())
 
@@ -24,10 +21,7 @@ def write(path: str | Path, text: str) -> None:
 def write_bytes(path: str | Path, data: bytes) -> None:
     """Write a file as :func:`write` does.
 
-    Raises
-    ------
-    OSError
-        As :func:`write`.
+    - Raises OSError: as :func:`write`.
     """
     if _is_special(Path(path)):
         Path(path).write_bytes(data)
@@ -49,10 +43,7 @@ def write_bytes(path: str | Path, data: bytes) -> None:
 def try_to_write(path: str | Path) -> None:
     """Do nothing where :func:`write` can write; what is there stays as it is.
 
-    Raises
-    ------
-    OSError
-        As :func:`write` would, after all that it is to write was computed.
+    - Raises OSError: as :func:`write` would, after all that it is to write was computed.
     """
     if _is_special(Path(path)):
         return

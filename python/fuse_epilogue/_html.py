@@ -9,17 +9,10 @@ from collections.abc import Iterable, Sequence
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "") -> str:
     """Return a table in HTML.
 
-    Parameters
-    ----------
-    heads : Sequence[str]
-        Titles of the columns.
-    rows : Iterable[Sequence[str]]
-        Texts of the cells; they are escaped.
-    caption : str
-        Text above the table; none if empty.
+    - `heads`: titles of the columns.
+    - `rows`: texts of the cells; they are escaped.
+    - `caption`: text above the table; none if empty.
 
-    Example
-    -------
     >>> table(("a", "b"), [("1", "x < y")])
     '<table><thead><tr><th>a</th><th>b</th></tr></thead><tbody><tr><td>1</td><td>x &lt; y</td>...'
     """

@@ -17,8 +17,6 @@ def is_interrupt(error: BaseException) -> bool:
     that is not an ``Exception``: a ``KeyboardInterrupt`` becomes a ``RuntimeError`` without a
     message. TVM's own errors have one.
 
-    Example
-    -------
     >>> is_interrupt(RuntimeError("")), is_interrupt(RuntimeError("no luck"))
     (True, False)
     """
@@ -27,21 +25,7 @@ def is_interrupt(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def as_keyboard_interrupt() -> Iterator[None]:
-    """Make ``KeyboardInterrupt`` of whatever error ends the block after Ctrl-C was pressed.
-
-    Example
-    -------
-    >>> import signal
-    >>> try:
-    ...     with as_keyboard_interrupt():
-    ...         try:
-    ...             signal.raise_signal(signal.SIGINT)
-    ...         except KeyboardInterrupt:
-    ...             raise RuntimeError from None
-    ... except KeyboardInterrupt:
-    ...     print("interrupted")
-    interrupted
-    """
+    """Make ``KeyboardInterrupt`` of whatever error ends the block after Ctrl-C was pressed."""
     pressed = False
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -75,10 +59,8 @@ def held() -> Iterator[None]:
     Python handles signals on its main thread only: on another one nothing is to be held. Signals
     without a handler in Python, ignored interrupts for example, are left alone.
 
-    Raises
-    ------
-    KeyboardInterrupt
-        There was one: by Python's own handler, unless the program has set another.
+    - Raises KeyboardInterrupt: there was one: by Python's own handler, unless the program has set
+      another.
     """
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):

@@ -21,16 +21,9 @@ _PACKAGED = Path(__file__).resolve().parent / "lib" / "libfuse_epilogue.so"
 def find() -> Path:
     """Return the path of the library that `load` loads.
 
-    Returns
-    -------
-    Path
-        The file that ``FUSE_EPILOGUE_LIBRARY`` names, if it is set and not empty, else the
-        package's own.
-
-    Raises
-    ------
-    ImportError
-        If there is no such file.
+    - Returns: the file that ``FUSE_EPILOGUE_LIBRARY`` names, if it is set and not empty, else the
+      package's own.
+    - Raises ImportError: if there is no such file.
     """
     chosen = os.environ.get(ENVIRONMENT_VARIABLE)
     if chosen:

@@ -22,13 +22,8 @@ logger.addHandler(logging.NullHandler())
 def configure(environment: Mapping[str, str] = os.environ) -> logging.Handler | None:
     """Add the handler that the environment asks for.
 
-    Returns
-    -------
-    logging.Handler or None
-        None if the variable is not set, or empty.
+    - Returns: None if the variable is not set, or empty.
 
-    Example
-    -------
     >>> configure({}) is None
     True
     """

@@ -9,13 +9,7 @@ from typing import Any
 def as_line(expr: Any) -> str:  # noqa: ANN401 - TVM's
     """Return an expression as one line of text.
 
-    Parameters
-    ----------
-    expr : tvm.ir.Expr
-
-    Returns
-    -------
-    str
+    - `expr`: tvm.ir.Expr.
     """
     return str(expr).strip().rpartition("\n")[2]
 
@@ -28,8 +22,6 @@ def element(buffer: Any, indices: Iterable[Any]) -> str:  # noqa: ANN401 - TVM's
 def quoted(names: Iterable[str]) -> str:
     """Return names in quotes, with commas between them.
 
-    Example
-    -------
     >>> quoted(["bias", "relu"])
     "'bias', 'relu'"
     """

@@ -25,14 +25,9 @@ class Progress:
     def show(self, what: str, number: int, of: int, said: str = "") -> None:
         """Redraw the bar; off a terminal, print a line if the last one is :data:`EVERY_S` ago.
 
-        Parameters
-        ----------
-        what : str
-            Name of the current work.
-        number, of : int
-            How many steps are done, of how many.
-        said : str
-            About the last of them.
+        - `what`: name of the current work.
+        - `number`, `of`: how many steps are done, of how many.
+        - `said`: about the last of them.
         """
         now = time.monotonic()
         if self._since is None or number < self._since[1]:
@@ -61,8 +56,6 @@ class Progress:
 def duration(seconds: float) -> str:
     """Return a time as it is said of what is left.
 
-    Example
-    -------
     >>> duration(7.6), duration(200), duration(7300)
     ('8 s', '3 min', '2 h 2 min')
     """

@@ -87,10 +87,7 @@ def rpc_runner(
 def need_a_server(config: RPCConfig) -> None:
     """Return if a tracker has a server of a key.
 
-    Raises
-    ------
-    ValueError
-        The tracker has none, or there is no tracker.
+    - Raises ValueError: the tracker has none, or there is no tracker.
     """
     if servers_of(config) == 0:
         raise ValueError(
@@ -102,10 +99,8 @@ def need_a_server(config: RPCConfig) -> None:
 def servers_of(config: RPCConfig) -> int:
     """Return how many servers of a key a tracker has, those that measure just now included.
 
-    Raises
-    ------
-    ValueError
-        There is no tracker; that is said at once, where TVM would try again for a minute.
+    - Raises ValueError: there is no tracker; that is said at once, where TVM would try again for a
+      minute.
     """
     from tvm.rpc import base
 
@@ -134,10 +129,7 @@ class Present:
 
     TVM waits for a server however long there is none.
 
-    Parameters
-    ----------
-    wait : float
-        How long there may be none, in seconds.
+    - `wait`: how long there may be none, in seconds.
     """
 
     def __init__(self, config: RPCConfig, wait: float) -> None:
@@ -147,10 +139,7 @@ class Present:
     def check(self) -> None:
         """Look, if the last time is a while ago.
 
-        Raises
-        ------
-        ServersGone
-            There has been no server for too long, or no tracker.
+        - Raises ServersGone: there has been no server for too long, or no tracker.
         """
         if time.monotonic() - self._looked < _LOOK_S:
             return

@@ -214,11 +214,8 @@ def analyze_cascade(
 def report_from_core(raw: Any) -> CascadeReport:  # noqa: ANN401 - a map of the ffi
     """Build the report from what the core returns.
 
-    Parameters
-    ----------
-    raw : tvm_ffi.Map
-        Texts and, under ``"certificate"``, an entry for every attribute of
-        :class:`CascadeCertificate`.
+    - `raw` (tvm_ffi.Map): texts and, under ``"certificate"``, an entry for every attribute of
+      :class:`CascadeCertificate`.
     """
     stopped = raw["stopped"]
     fusable = "certificate" in raw
@@ -250,12 +247,8 @@ def _sentence(stage: CascadeStage, certificate: CascadeCertificate) -> str:
 def check_factor(factor: int | None) -> int:
     """Return a number of keys in a block for the core, 0 if none is given.
 
-    Raises
-    ------
-    TypeError
-        `factor` is not an int.
-    ValueError
-        `factor` is less than 1.
+    - Raises TypeError: `factor` is not an int.
+    - Raises ValueError: `factor` is less than 1.
     """
     return 0 if factor is None else at_least_one("factor", factor)
 
@@ -263,12 +256,8 @@ def check_factor(factor: int | None) -> int:
 def check_parts(parts: int | None) -> int:
     """Return a number of parts for the core, 1 if none is given.
 
-    Raises
-    ------
-    TypeError
-        `parts` is not an int.
-    ValueError
-        `parts` is less than 1.
+    - Raises TypeError: `parts` is not an int.
+    - Raises ValueError: `parts` is less than 1.
     """
     return 1 if parts is None else at_least_one("parts", parts)
 

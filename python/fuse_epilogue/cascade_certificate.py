@@ -185,12 +185,8 @@ class CascadeCertificate(Printed):
 def certificate_from_core(raw: Any, removed: Any) -> CascadeCertificate:  # noqa: ANN401
     """Build the certificate from what the core returns.
 
-    Parameters
-    ----------
-    raw : tvm_ffi.Map
-        An entry for every attribute of :class:`CascadeCertificate` but the last.
-    removed : tvm_ffi.Array
-        Names of the buffers that are gone.
+    - `raw` (tvm_ffi.Map): an entry for every attribute of :class:`CascadeCertificate` but the last.
+    - `removed` (tvm_ffi.Array): names of the buffers that are gone.
     """
     return CascadeCertificate(
         numerics=cast(Numerics, str(raw["numerics"])),

@@ -166,10 +166,7 @@ class Certificate(Printed):
 def certificate_from_core(raw: Any) -> Certificate:  # noqa: ANN401 - a map of the ffi
     """Build the certificate from what the core returns.
 
-    Parameters
-    ----------
-    raw : tvm_ffi.Map
-        An entry for every attribute of :class:`Certificate`.
+    - `raw` (tvm_ffi.Map): an entry for every attribute of :class:`Certificate`.
     """
     return Certificate(
         numerics=cast(Numerics, str(raw["numerics"])),

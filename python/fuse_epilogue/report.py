@@ -179,10 +179,8 @@ class FusionReport(Printed):
 def report_from_core(raw: Any) -> FusionReport:  # noqa: ANN401 - a map of the ffi
     """Build the report from what the core returns.
 
-    Parameters
-    ----------
-    raw : tvm_ffi.Map
-        Texts for every attribute of :class:`FusionReport`, and the certificate's map or None.
+    - `raw` (tvm_ffi.Map): texts for every attribute of :class:`FusionReport`, and the certificate's
+      map or None.
     """
     stopped, certificate = raw["stopped"], raw["certificate"]
     return FusionReport(

@@ -54,14 +54,9 @@ def host(threads: int | None = None) -> Target:
 def named(target: Any) -> Any:  # noqa: ANN401 - whatever a caller passes for a target
     """Return the target that a name means; anything else is returned as it is.
 
-    Parameters
-    ----------
-    target : Any
-        ``None``, ``"host"`` and ``"cpu"`` mean this machine, a name of :data:`GPUS` in any case
-        means that GPU.
+    - `target`: ``None``, ``"host"`` and ``"cpu"`` mean this machine, a name of :data:`GPUS` in any
+      case means that GPU.
 
-    Example
-    -------
     >>> named("H100").kind.name, named("llvm")
     ('cuda', 'llvm')
     """
@@ -76,14 +71,9 @@ def named(target: Any) -> Any:  # noqa: ANN401 - whatever a caller passes for a 
 def of_processor(name: str, cores: int, architecture: str, triple: str = "") -> Target:
     """Return a processor as a target, with its widest vectors.
 
-    Parameters
-    ----------
-    name : str
-        LLVM's; any processor if empty.
-    architecture : str
-        Its kind, such as "x86_64".
-    triple : str
-        LLVM's, where it is not that of this machine.
+    - `name`: LLVM's; any processor if empty.
+    - `architecture`: its kind, such as "x86_64".
+    - `triple`: LLVM's, where it is not that of this machine.
     """
     target: dict[str, Any] = {"kind": "llvm", "num-cores": cores}
     if name:
@@ -99,10 +89,7 @@ def of_processor(name: str, cores: int, architecture: str, triple: str = "") -> 
 def vector_bits(target: Target) -> int:
     """Return the bits of a vector register of a processor.
 
-    Parameters
-    ----------
-    target : tvm.target.Target
-        Target of kind "llvm".
+    - `target`: target of kind "llvm".
     """
     has = tvm.get_global_func("target.llvm_cpu_has_feature")
     if has("sse2", target):

@@ -95,18 +95,10 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code.
 
-    Parameters
-    ----------
-    arguments : Sequence[str], optional
-        Those of the command line if None.
+    - `arguments`: those of the command line if None.
+    - Raises SystemExit: with 2, by the parser: the command or option is unknown, or its value is
+      invalid.
 
-    Raises
-    ------
-    SystemExit
-        With 2, by the parser: the command or option is unknown, or its value is invalid.
-
-    Example
-    -------
     >>> main(["plan", "nothing.json"])
     2
     """

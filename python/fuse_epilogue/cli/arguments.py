@@ -32,8 +32,6 @@ compiled first."""
 def natural(text: str) -> int:
     """Return a number from 0, for the parser, which reports any other value.
 
-    Example
-    -------
     >>> natural("24")
     24
     """
@@ -116,8 +114,6 @@ def add_inputs(parser: argparse.ArgumentParser) -> None:
 def positive(text: str) -> int:
     """Return a number from 1, for the parser.
 
-    Example
-    -------
     >>> positive("2")
     2
     """

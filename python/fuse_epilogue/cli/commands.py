@@ -31,18 +31,11 @@ _ROUND_SHARES = "allow attention to round its shares to 16 bits, if the values h
 class Command:
     """Help, arguments and module of a command.
 
-    Attributes
-    ----------
-    module : str
-        The module of this package whose ``run`` does the work.
-    help : str
-        One line, for the list of commands.
-    description, examples : str
-        Texts of its own ``--help``; the examples call the script.
-    add : Callable
-        Adds the command's arguments to its parser.
-    reads_input : bool
-        Whether its first argument is a file with a module.
+    - `module`: the module of this package whose ``run`` does the work.
+    - `help`: one line, for the list of commands.
+    - `description`, `examples`: texts of its own ``--help``; the examples call the script.
+    - `add`: adds the command's arguments to its parser.
+    - `reads_input`: whether its first argument is a file with a module.
     """
 
     module: str

@@ -25,22 +25,12 @@ STDIN = "-"
 def read(path: str, run_python: bool = False) -> ir.IRModule:
     """Return the module that a file holds.
 
-    Parameters
-    ----------
-    path : str
-        ``.json``: an IRModule or a PrimFunc, as ``tvm.ir.save_json`` writes them. ``.py``:
-        TVMScript, or any Python that leaves an IRModule or PrimFuncs in its names. ``.onnx``: a
-        model. ``-``: JSON from standard input. A pipe, or any file that is not a regular one: JSON.
-    run_python : bool
-        Whether a ``.py`` may be executed: there is no other way to read one.
+    - `path`: ``.json``: an IRModule or a PrimFunc, as ``tvm.ir.save_json`` writes them. ``.py``:
+      TVMScript, or any Python that leaves an IRModule or PrimFuncs in its names. ``.onnx``: a
+      model. ``-``: JSON from standard input. A pipe, or any file that is not a regular one: JSON.
+    - `run_python`: whether a ``.py`` may be executed: there is no other way to read one.
+    - Raises InputError: the file is missing, of another kind, or not what its name says.
 
-    Raises
-    ------
-    InputError
-        The file is missing, of another kind, or not what its name says.
-
-    Example
-    -------
     >>> read("model.txt")
     Traceback (most recent call last):
     fuse_epilogue.cli.output.InputError: 'model.txt': no file of that name
@@ -76,10 +66,7 @@ def read(path: str, run_python: bool = False) -> ir.IRModule:
 def functions(module: ir.IRModule, name: str | None = None) -> dict[str, tirx.PrimFunc]:
     """Return the PrimFuncs of a module by name, in its order; or the one of a name.
 
-    Raises
-    ------
-    InputError
-        There is none, or none of that name.
+    - Raises InputError: there is none, or none of that name.
     """
     found = {
         var.name_hint: func

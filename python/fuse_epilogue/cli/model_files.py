@@ -28,12 +28,8 @@ class Refused(Exception):
 def compiled(given: argparse.Namespace) -> CompiledModel:
     """Return the model that a command line names, compiled.
 
-    Raises
-    ------
-    InputError
-        There is no such file or target, or it is not what its name says.
-    Refused
-        The model cannot be compiled.
+    - Raises InputError: there is no such file or target, or it is not what its name says.
+    - Raises Refused: the model cannot be compiled.
     """
     from ..models import DatabaseError, front
 
@@ -65,12 +61,8 @@ def compiled(given: argparse.Namespace) -> CompiledModel:
 def package(given: argparse.Namespace) -> NeuronPackage:
     """Return the model that a command line names as a package for its Trainium machine.
 
-    Raises
-    ------
-    InputError
-        There is no such file, or an option is for processors and GPUs.
-    Refused
-        The model has no package.
+    - Raises InputError: there is no such file, or an option is for processors and GPUs.
+    - Raises Refused: the model has no package.
     """
     from ..models.neuron.package import package_of
 
@@ -97,10 +89,8 @@ def _several(sizes: list[tuple[str, tuple[int, ...]]]) -> dict[str, tuple[int, .
 def loaded(given: argparse.Namespace) -> CompiledModel:
     """Return the model that a command line names: as it was saved, or compiled.
 
-    Raises
-    ------
-    InputError, Refused
-        As :func:`compiled`; or it is not a saved model, or one of another version.
+    - Raises InputError, Refused: as :func:`compiled`; or it is not a saved model, or one of another
+      version.
     """
     from ..models import SavedModelError, load
 
@@ -159,10 +149,8 @@ def _with_sizes(mod: ir.IRModule, sizes: dict[str, int]) -> ir.IRModule:
 def arrays(given: argparse.Namespace, signature: Signature) -> list[np.ndarray]:
     """Return the inputs that a command line gives a model.
 
-    Raises
-    ------
-    InputError
-        A file is missing or does not hold an array, or the model takes other arrays.
+    - Raises InputError: a file is missing or does not hold an array, or the model takes other
+      arrays.
     """
     if not given.arrays:
         return _random(signature, given.seed)

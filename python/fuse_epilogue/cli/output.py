@@ -25,14 +25,9 @@ class InputError(ValueError):
 class Answer:
     """The result of a command.
 
-    Attributes
-    ----------
-    text : str
-        For people.
-    data : dict
-        The same for machines; printed as JSON with ``--json``.
-    code : int
-        :data:`DONE` or :data:`REFUSED`.
+    - `text`: for people.
+    - `data`: the same for machines; printed as JSON with ``--json``.
+    - `code`: :data:`DONE` or :data:`REFUSED`.
     """
 
     text: str
@@ -44,10 +39,7 @@ class Answer:
 
         A reader may stop at any time, as ``head`` does.
 
-        Raises
-        ------
-        OSError
-            Standard output is closed, or its disk is full.
+        - Raises OSError: standard output is closed, or its disk is full.
         """
         if sys.stdout is None:
             raise OSError("standard output is closed: the answer cannot be printed")
@@ -97,20 +89,10 @@ def finish() -> None:
 def check_file(option: str, path: str | None) -> None:
     """Do nothing where a file can be written: asked before the work that makes its text.
 
-    Parameters
-    ----------
-    option : str
-        The option of the command line, for the message.
-    path : str or None
-        None if the option is not given.
+    - `option`: the option of the command line, for the message.
+    - `path`: None if the option is not given.
+    - Raises InputError: the file cannot be written.
 
-    Raises
-    ------
-    InputError
-        The file cannot be written.
-
-    Example
-    -------
     >>> check_file("--out", "no/such/folder/plan.json")
     Traceback (most recent call last):
     fuse_epilogue.cli.output.InputError: --out cannot be written: there is no folder ...

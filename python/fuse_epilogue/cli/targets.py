@@ -15,13 +15,8 @@ from .output import InputError
 def target(text: str) -> Any:
     """Return the target that a text names: TVM's, or the name of a Trainium machine.
 
-    Raises
-    ------
-    InputError
-        TVM does not know the target.
+    - Raises InputError: TVM does not know the target.
 
-    Example
-    -------
     >>> target("trn1")
     'trn1'
     >>> target("llvm").kind.name
@@ -39,10 +34,7 @@ def target(text: str) -> Any:
 def tracker(given: Any) -> tuple[str, int]:  # noqa: ANN401 - what the parser returns
     """Return the host and the port of --tracker, which --key goes with.
 
-    Raises
-    ------
-    InputError
-        One of the two is missing, or the tracker is not HOST:PORT.
+    - Raises InputError: one of the two is missing, or the tracker is not HOST:PORT.
     """
     if given.tracker is None or given.key is None:
         raise InputError("--tracker and --key go together: the one names the other's servers")
@@ -55,13 +47,8 @@ def tracker(given: Any) -> tuple[str, int]:  # noqa: ANN401 - what the parser re
 def planned_target(text: str) -> Any:
     """Return the target that a text names, if the planner knows its machine.
 
-    Raises
-    ------
-    InputError
-        TVM does not know the target, or the planner has no such machine.
+    - Raises InputError: TVM does not know the target, or the planner has no such machine.
 
-    Example
-    -------
     >>> planned_target("c")
     Traceback (most recent call last):
     fuse_epilogue.cli.output.InputError: --target 'c': the planner does not know ...

@@ -13,15 +13,11 @@ import numpy as np
 class Packing:
     """Layout that a kernel takes a constant argument in; it is packed when the module is compiled.
 
-    Attributes
-    ----------
-    shape : tuple[int, ...]
-        Shape of the packed array.
-    dtype : str
-        Type of the packed array.
-    pack : callable
-        Returns the packed array for an array of the parameter's own shape and type. Two that are
-        equal pack equally; only dataclasses of :data:`.storage.PACKERS` can be kept in a database.
+    - `shape`: shape of the packed array.
+    - `dtype`: type of the packed array.
+    - `pack`: returns the packed array for an array of the parameter's own shape and type. Two that
+      are equal pack equally; only dataclasses of :data:`.storage.PACKERS` can be kept in a
+      database.
     """
 
     shape: tuple[int, ...]
@@ -33,14 +29,10 @@ class Packing:
 class Way:
     """A way to compute a function, for reports.
 
-    Attributes
-    ----------
-    text : str
-        Description of the loops.
-    seconds : float
-        By the cost model, or by the clock if ways were timed.
-    parts : Mapping[str, float]
-        Seconds that each part of the work takes on one thread by the cost model; some overlap.
+    - `text`: description of the loops.
+    - `seconds`: by the cost model, or by the clock if ways were timed.
+    - `parts`: seconds that each part of the work takes on one thread by the cost model; some
+      overlap.
     """
 
     text: str
@@ -52,26 +44,16 @@ class Way:
 class Scheduled:
     """A function with a schedule.
 
-    Attributes
-    ----------
-    func : tvm.tirx.PrimFunc
-        The parameters of the function it replaces, in their order; those that are packed have the
-        shape of their packing.
-    kind : str
-        Kind of kernel, such as "contraction", "row program", "elementwise" or "scan".
-    fusion : str
-        What became of the epilogue of its reduction: "none", "tail" or "absorbed".
-    predicted_s : float
-        Seconds by the cost model, on as many threads as it is scheduled for; by the clock if
-        `trials` is not 0.
-    packing : Mapping[int, Packing]
-        By the index of a parameter that is constant at every call.
-    trials : int
-        Number of ways that were timed to choose this one; 0 if it was chosen by prediction.
-    why : str
-        Reason why it does not make use of what the caller allows; empty otherwise.
-    ways : tuple[Way, ...]
-        This way, and after it those that were considered instead, the fastest first.
+    - `func` (tvm.tirx.PrimFunc): the parameters of the function it replaces, in their order; those
+      that are packed have the shape of their packing.
+    - `kind`: kind of kernel, such as "contraction", "row program", "elementwise" or "scan".
+    - `fusion`: what became of the epilogue of its reduction: "none", "tail" or "absorbed".
+    - `predicted_s`: seconds by the cost model, on as many threads as it is scheduled for; by the
+      clock if `trials` is not 0.
+    - `packing`: by the index of a parameter that is constant at every call.
+    - `trials`: number of ways that were timed to choose this one; 0 if it was chosen by prediction.
+    - `why`: reason why it does not make use of what the caller allows; empty otherwise.
+    - `ways`: this way, and after it those that were considered instead, the fastest first.
     """
 
     func: Any

@@ -38,13 +38,10 @@ _NAME = re.compile(re.escape(PREFIX) + r"(\w+)\(((?:\w+=-?\d+(?:, )?)*)\)")
 class Rewriting:
     """The action of a step.
 
-    Attributes
-    ----------
-    parameters : dict[str, type]
-        By their names, in the order of the step's text: int, or bool, which is 0 or 1 there.
-    make : Callable[..., tvm.tirx.PrimFunc]
-        Given a function, the name of a block and the parameters, returns the function rewritten, or
-        raises :class:`..rewrites.step.NotRewritten`.
+    - `parameters`: by their names, in the order of the step's text: int, or bool, which is 0 or 1
+      there.
+    - `make`: given a function, the name of a block and the parameters, returns the function
+      rewritten, or raises :class:`..rewrites.step.NotRewritten`.
     """
 
     parameters: dict[str, type]
@@ -189,22 +186,10 @@ REWRITINGS: dict[str, Rewriting] = {
 def rewritten(func: tirx.PrimFunc, block: Any, name: str) -> tuple[tirx.PrimFunc, Any] | str:
     """Return a function rewritten, for the core.
 
-    Parameters
-    ----------
-    block : tvm.s_tir.SBlock
-        Name of the function.
-    name : str
-        As it is in the trace: ``"fuse_epilogue.rows(lanes=16, stream=0, parallel=1)"``.
-
-    Returns
-    -------
-    tuple[tvm.tirx.PrimFunc, dict[tvm.s_tir.SBlock, tvm.s_tir.SBlock]] or str
-        The function, and what blocks of the old one are in it; or why it is not rewritten.
-
-    Raises
-    ------
-    ValueError
-        There is no such rewriting, or it has other parameters.
+    - `block` (tvm.s_tir.SBlock): name of the function.
+    - `name`: as it is in the trace: ``"fuse_epilogue.rows(lanes=16, stream=0, parallel=1)"``.
+    - Returns: the function, and what blocks of the old one are in it; or why it is not rewritten.
+    - Raises ValueError: there is no such rewriting, or it has other parameters.
     """
     rewriting, parameters = _read(name)
     before = _blocks(func)

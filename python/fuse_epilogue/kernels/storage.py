@@ -18,15 +18,7 @@ PACKERS: dict[str, type] = {"panels": PanelPacker, "winograd": WinogradPacker}
 
 
 def to_data(scheduled: Scheduled) -> dict[str, Any] | None:
-    """Return a scheduled function as a value, None if a packing of it cannot be written.
-
-    Example
-    -------
-    >>> from fuse_epilogue.workloads import matmul
-    >>> data = to_data(Scheduled(matmul(4, 4, 4), "contraction"))
-    >>> from_data(data).kind
-    'contraction'
-    """
+    """Return a scheduled function as a value, None if a packing of it cannot be written."""
     packings: dict[str, Any] = {}
     for place, packing in scheduled.packing.items():
         name = next((n for n, kind in PACKERS.items() if type(packing.pack) is kind), None)
@@ -49,10 +41,7 @@ def to_data(scheduled: Scheduled) -> dict[str, Any] | None:
 def from_data(data: Mapping[str, Any]) -> Scheduled:
     """Return the scheduled function that :func:`to_data` wrote.
 
-    Raises
-    ------
-    ValueError
-        The value is something else.
+    - Raises ValueError: the value is something else.
     """
     try:
         func = tvm.ir.load_json(data["func"])

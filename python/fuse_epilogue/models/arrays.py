@@ -20,21 +20,10 @@ def as_argument(array: Any, on_gpu: bool = False) -> Any:
     An array that is not contiguous, or does not begin at a multiple of :data:`ALIGNMENT` bytes, is
     copied.
 
-    Parameters
-    ----------
-    array : numpy.ndarray, torch.Tensor, tvm.runtime.Tensor or any object with ``__dlpack__``
-        In the memory of the processor, or for a GPU in either memory.
-    on_gpu : bool
-        Whether it is for a GPU: an array of the processor's memory is copied there.
-
-    Returns
-    -------
-    tvm.runtime.Tensor
-
-    Raises
-    ------
-    TypeError
-        `array` is not one of these, or is not in the memory of the processor.
+    - `array` (numpy.ndarray, torch.Tensor, tvm.runtime.Tensor or any object with ``__dlpack__``):
+      in the memory of the processor, or for a GPU in either memory.
+    - `on_gpu`: whether it is for a GPU: an array of the processor's memory is copied there.
+    - Raises TypeError: `array` is not one of these, or is not in the memory of the processor.
     """
     if on_gpu:
         return _on_gpu(array)
@@ -112,12 +101,8 @@ def _to_numpy(tensor: Any) -> np.ndarray:
 def returner(array: Any, on_gpu: bool = False) -> Callable[[Any], Any]:
     """Return the function that makes arrays of the same library of results.
 
-    Parameters
-    ----------
-    array
-        An argument of a call, as for :func:`as_argument`.
-    on_gpu : bool
-        Whether the results are on a GPU; for numpy they are copied from there.
+    - `array`: an argument of a call, as for :func:`as_argument`.
+    - `on_gpu`: whether the results are on a GPU; for numpy they are copied from there.
     """
     if on_gpu and (array is None or isinstance(array, np.ndarray)):
         return _copied
@@ -151,10 +136,7 @@ def _same(tensor: Any) -> Any:
 class ReadyInputs:
     """Recognises arrays that compiled code can read as they are: the common case, in about 1 us.
 
-    Parameters
-    ----------
-    types : Sequence[tuple[tuple, str]]
-        The shape and the type of each input. None are ready where a size has a name.
+    - `types`: the shape and the type of each input. None are ready where a size has a name.
     """
 
     def __init__(self, types: Sequence[tuple[tuple[int | str, ...], str]]) -> None:

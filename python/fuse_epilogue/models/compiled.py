@@ -354,13 +354,7 @@ def report_of(
 ) -> ModelReport:
     """Return the report of a module that :class:`ScheduleModule` has scheduled.
 
-    Parameters
-    ----------
-    mod : tvm.ir.IRModule
-    target : tvm.target.Target
-    threads : int
-    sizes : Sequence[Mapping[str, int]]
-        Combinations of sizes that the module has functions for.
+    - `sizes`: combinations of sizes that the module has functions for.
     """
     schedules = {each.name: each for each in schedules_of(mod) or ()}
     functions = []

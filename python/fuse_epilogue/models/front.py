@@ -215,12 +215,8 @@ def _package(
 def processor(target: Any, threads: int | None = None) -> Target:
     """Return a target that models are compiled for.
 
-    Raises
-    ------
-    TypeError
-        `target` is not a target.
-    ValueError
-        `target` is neither a processor nor a GPU of CUDA.
+    - Raises TypeError: `target` is not a target.
+    - Raises ValueError: `target` is neither a processor nor a GPU of CUDA.
     """
     if target is None or (isinstance(target, str) and target in ("host", "cpu")):
         return host(threads)

@@ -33,11 +33,9 @@ from .graph.transposes import SinkTransposes
 def graph_passes(channels_last: bool = True) -> list[Any]:
     """Return the passes that rewrite the operators of a model.
 
-    Parameters
-    ----------
-    channels_last : bool
-        Whether 2-D convolutions are computed on images of layout NHWC where that pays. Operators
-        before and after them are moved to this layout where possible, the others are transposed.
+    - `channels_last`: whether 2-D convolutions are computed on images of layout NHWC where that
+      pays. Operators before and after them are moved to this layout where possible, the others are
+      transposed.
     """
     flag("channels_last", channels_last)
     transform = relax.transform
@@ -107,12 +105,8 @@ def scheduled(
 ) -> ir.IRModule:
     """Return a model as scheduled PrimFuncs and the Relax functions that call them.
 
-    Parameters
-    ----------
-    mod : tvm.ir.IRModule
-        Module of Relax; it is not changed.
-    channels_last : bool
-        As for :func:`graph_passes`.
+    - `mod`: module of Relax; it is not changed.
+    - `channels_last`: as for :func:`graph_passes`.
     """
     with schedule.target:
         # dlight's rules and the planner's kinds for GPUs know images of layout NCHW.

@@ -111,12 +111,8 @@ def load(path: str | Path) -> Any:
 def load_entry(path: Path, key: dict[str, Any]) -> CompiledModel:
     """Load a model that :func:`save_entry` has saved for a key.
 
-    Raises
-    ------
-    OSError
-        The file cannot be read.
-    SavedModelError
-        As for :func:`load`; or it was saved for another key.
+    - Raises OSError: the file cannot be read.
+    - Raises SavedModelError: as for :func:`load`; or it was saved for another key.
     """
     manifest, code = _read(path)
     if manifest.get("key") != key:

@@ -132,10 +132,7 @@ def with_sizes(signature: Signature, sizes: Mapping[str, int]) -> list[tuple[Any
 def signature_of(mod: ir.IRModule) -> Signature:
     """Return the signature of a module's Relax function "main".
 
-    Raises
-    ------
-    ValueError
-        An argument or a result is not an array of known rank and type.
+    - Raises ValueError: an argument or a result is not an array of known rank and type.
     """
     main = mod["main"]
     inputs = tuple(_array(param.name, param.ty) for param in main.params)

@@ -26,28 +26,10 @@ MOST = 32
 def combinations(mod: ir.IRModule, sizes: Sizes | None) -> list[dict[str, int]]:
     """Return the combinations of sizes that a model is to be compiled for.
 
-    Parameters
-    ----------
-    sizes : Mapping, optional
-        By the name of a size of the inputs, one or several numbers.
-
-    Raises
-    ------
-    TypeError
-        `sizes` is not a mapping from names to numbers.
-    ValueError
-        No input has a size of a name, a number is below 1, or there are more than :data:`MOST`
-        combinations.
-
-    Example
-    -------
-    >>> from tvm import relax, tirx
-    >>> builder = relax.BlockBuilder()
-    >>> x = relax.Var("x", relax.TensorType((tirx.Var("n", "int64"), 3), "float32"))
-    >>> with builder.function("main", [x]):
-    ...     _ = builder.emit_func_output(builder.emit(relax.op.nn.relu(x)))
-    >>> combinations(builder.get(), {"n": (1, 8)})
-    [{'n': 1}, {'n': 8}]
+    - `sizes`: by the name of a size of the inputs, one or several numbers.
+    - Raises TypeError: `sizes` is not a mapping from names to numbers.
+    - Raises ValueError: no input has a size of a name, a number is below 1, or there are more than
+      :data:`MOST` combinations.
     """
     if sizes is None:
         return []
@@ -82,8 +64,6 @@ def _numbers(name: str, given: Any) -> list[int]:
 def function_name(sizes: Mapping[str, int]) -> str:
     """Return the name of the function for some sizes.
 
-    Example
-    -------
     >>> function_name({"batch": 8, "tokens": 128})
     'main_batch_8_tokens_128'
     """
@@ -93,8 +73,6 @@ def function_name(sizes: Mapping[str, int]) -> str:
 def label_of(sizes: Mapping[str, int]) -> str:
     """Return some sizes as a report names them; nothing for the function for all sizes.
 
-    Example
-    -------
     >>> label_of({"batch": 8, "tokens": 128})
     'batch = 8, tokens = 128'
     """
@@ -104,12 +82,8 @@ def label_of(sizes: Mapping[str, int]) -> str:
 def with_copies(mod: ir.IRModule, wanted: Sequence[Mapping[str, int]]) -> ir.IRModule:
     """Return a model with a copy of its function "main" for each combination of sizes.
 
-    Parameters
-    ----------
-    mod : tvm.ir.IRModule
-        Stays as it is.
-    wanted : Sequence[Mapping[str, int]]
-        As :func:`combinations` returns them.
+    - `mod`: stays as it is.
+    - `wanted`: as :func:`combinations` returns them.
     """
     for sizes in wanted:
         name = function_name(sizes)

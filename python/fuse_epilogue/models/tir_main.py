@@ -15,16 +15,9 @@ def with_relax_main(mod: ir.IRModule) -> ir.IRModule:
     The inputs of "main" are the parameters that the function only reads; it returns those that the
     function writes, which must come last.
 
-    Parameters
-    ----------
-    mod : tvm.ir.IRModule
-        With one PrimFunc, or with one that is named "main".
-
-    Raises
-    ------
-    ValueError
-        There is no such PrimFunc, a parameter is not a buffer, those that are written do not come
-        last, or one of them is read before.
+    - `mod`: with one PrimFunc, or with one that is named "main".
+    - Raises ValueError: there is no such PrimFunc, a parameter is not a buffer, those that are
+      written do not come last, or one of them is read before.
     """
     name, func = _entry(mod)
     stored = written(func)
@@ -83,9 +76,7 @@ def _type(param: Any) -> Any:
 def written(func: Any) -> set[int]:
     """Return the handles of the buffers that the statements of a function store to.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
+    - `func`: tvm.tirx.PrimFunc.
     """
     return _stored(func.body)
 

@@ -71,16 +71,10 @@ class _Values(torch.fx.Interpreter):
 class _Result:
     """Recipe for one result of a graph, from the arrays that the compiled part returns.
 
-    Attributes
-    ----------
-    value
-        The result itself if it is not a tensor.
-    place : int
-        Index of the array; below 0 if the result is not a tensor.
-    is_view : bool
-        Whether it shares its memory with another result.
-    size, stride, offset
-        As torch says them.
+    - `value`: the result itself if it is not a tensor.
+    - `place`: index of the array; below 0 if the result is not a tensor.
+    - `is_view`: whether it shares its memory with another result.
+    - `size`, `stride`, `offset`: as torch says them.
     """
 
     value: Any = None
@@ -259,14 +253,9 @@ class CompiledGraph:
     torch says do not change are constants of the code, packed for its kernels. Whether they are the
     same is checked at every call.
 
-    Parameters
-    ----------
-    graph : torch.fx.GraphModule
-        Without operators that change anything.
-    weights : Sequence[int]
-        Which arguments are weights.
-    on_refusal : Callable[[str], Any]
-        Called with the reason when a call is left to torch, once for each reason.
+    - `graph` (torch.fx.GraphModule): without operators that change anything.
+    - `weights`: which arguments are weights.
+    - `on_refusal`: called with the reason when a call is left to torch, once for each reason.
     """
 
     #: The arguments come as a list, which torch asks for by this attribute.

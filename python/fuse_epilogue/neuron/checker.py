@@ -107,22 +107,10 @@ RULES = KERNEL_RULES + INSTRUCTION_RULES
 def check(record: Callable[[], Sequence[Trace]], machine: str | Machine) -> Resources:
     """Check a kernel.
 
-    Parameters
-    ----------
-    record : Callable[[], Sequence[Trace]]
-        Walks the kernel, once for each program that shares the work.
-    machine : str or Machine
-        For which machine.
-
-    Returns
-    -------
-    Resources
-        Its resources; of several programs, those of the first one.
-
-    Raises
-    ------
-    CheckError
-        All violations. A kernel that cannot be walked to its end has one: that.
+    - `record`: walks the kernel, once for each program that shares the work.
+    - `machine`: for which machine.
+    - Returns: its resources; of several programs, those of the first one.
+    - Raises CheckError: all violations. A kernel that cannot be walked to its end has one: that.
     """
     target = find_machine(machine)
     try:

@@ -54,18 +54,11 @@ def narrow_contiguous(step: Step) -> bool:
 class Row:
     """One row of the table; of those that fit an instruction, the first one counts.
 
-    Attributes
-    ----------
-    ops : tuple[str, ...]
-        Instructions.
-    machines : tuple[str, ...]
-        Machines.
-    when : Callable[[Step], bool]
-        Operands.
-    per_element : float
-        Cycles for each free element.
-    source : str
-        Where the figure is from.
+    - `ops`: instructions.
+    - `machines`: machines.
+    - `when`: operands.
+    - `per_element`: cycles for each free element.
+    - `source`: where the figure is from.
     """
 
     ops: tuple[str, ...]
@@ -99,22 +92,10 @@ FLOAT32_PASSES = 4
 def cycles(step: Step, machine: Machine) -> float:
     """Return how many cycles of its engine's clock an instruction takes.
 
-    Parameters
-    ----------
-    step : Step
-        Any instruction but ``dma_copy``.
-    machine : Machine
-        Where it runs.
-
-    Returns
-    -------
-    float
-        For instance 2 * 2048 + 60 for a scalar_tensor_tensor of [128, 2048].
-
-    Raises
-    ------
-    ValueError
-        If the table has no row for the instruction.
+    - `step`: any instruction but ``dma_copy``.
+    - `machine`: where it runs.
+    - Returns: for instance 2 * 2048 + 60 for a scalar_tensor_tensor of [128, 2048].
+    - Raises ValueError: if the table has no row for the instruction.
     """
     for row in (*TABLE, *_rows_of(step.op)):
         if step.op in row.ops and machine.name in row.machines and row.when(step):
@@ -150,14 +131,9 @@ def _operands(step: Step) -> tuple[Access, ...]:
 class Transfer:
     """Demand of a ``dma_copy`` on the DMA engines and on HBM.
 
-    Attributes
-    ----------
-    seconds : float
-        With all DMA engines and all of the core's bandwidth for itself.
-    share : float
-        The part of the DMA engines that it has pieces for, at most 1.
-    hbm_read, hbm_written : int
-        Bytes.
+    - `seconds`: with all DMA engines and all of the core's bandwidth for itself.
+    - `share`: the part of the DMA engines that it has pieces for, at most 1.
+    - `hbm_read`, `hbm_written`: bytes.
     """
 
     seconds: float
@@ -199,18 +175,8 @@ def transfer(step: Step, machine: Machine) -> Transfer:
 def piece_seconds(size: float, machine: Machine) -> float:
     """Return how long a DMA engine takes for one contiguous piece.
 
-    Parameters
-    ----------
-    size : float
-        Bytes.
-    machine : Machine
-        Where it is moved.
-
-    Example
-    -------
-    >>> from fuse_epilogue.neuron.machine import TRN2
-    >>> [round(piece_seconds(size, TRN2) * 1e9) for size in (512, 2048, 4096)]
-    [32, 89, 178]
+    - `size`: bytes.
+    - `machine`: where it is moved.
     """
     size = max(size, machine.dma_least_bytes)
     engines = machine.dma_engines

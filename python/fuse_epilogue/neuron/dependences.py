@@ -26,15 +26,8 @@ _pieces: dict[tuple[tuple[int, int], ...], Pieces] = {}
 def pieces(pattern: tuple[tuple[int, int], ...]) -> Pieces:
     """Return the intervals that a pattern covers, as (start, end) from its first element.
 
-    Parameters
-    ----------
-    pattern : tuple[tuple[int, int], ...]
-        (stride, count) of each dimension, as in `Access.pattern`.
-
-    Returns
-    -------
-    tuple[tuple[int, int], ...]
-        Ascending and disjoint. ``((8, 2), (1, 3))`` gives ``((0, 3), (8, 11))``.
+    - `pattern`: (stride, count) of each dimension, as in `Access.pattern`.
+    - Returns: ascending and disjoint. ``((8, 2), (1, 3))`` gives ``((0, 3), (8, 11))``.
     """
     found = _pieces.get(pattern)
     if found is not None:
@@ -142,10 +135,7 @@ def written_once(steps: Iterable[Step]) -> dict[int, bool]:
 class Dependences:
     """The history of all buffers, queried and updated in program order.
 
-    Parameters
-    ----------
-    once : Mapping[int, bool]
-        Buffers of which less is kept: see :func:`written_once`.
+    - `once`: buffers of which less is kept: see :func:`written_once`.
     """
 
     def __init__(self, once: Mapping[int, bool]) -> None:

@@ -8,12 +8,8 @@ from dataclasses import dataclass
 class Refused(ValueError):
     """A value or an operand that breaks a rule; a caller that knows the line makes a `KernelError`.
 
-    Attributes
-    ----------
-    rule : str
-        The name of the rule.
-    reason : str
-        The error, and the way out.
+    - `rule`: the name of the rule.
+    - `reason`: the error, and the way out.
     """
 
     def __init__(self, rule: str, reason: str) -> None:

@@ -46,10 +46,7 @@ MOST_BYTES = 16 * 2**30
 def bounded(tree: ast.AST) -> None:
     """Refuse what is nested too deeply for functions that call themselves, and huge integers.
 
-    Raises
-    ------
-    KernelError
-        With the line.
+    - Raises KernelError: with the line.
     """
     level, line = [tree], 1
     for _ in range(MOST_NESTED):
@@ -85,10 +82,7 @@ def joined(one: Any, other: Any) -> Any:
 def small(value: Any) -> Any:
     """Return a tuple, list or text whose parts passed, or refuse it.
 
-    Raises
-    ------
-    Refused
-        Longer than `MOST_ITEMS` or deeper than `MOST_TUPLES`.
+    - Raises Refused: longer than `MOST_ITEMS` or deeper than `MOST_TUPLES`.
     """
     level, count = value, len(value)
     for _ in range(MOST_TUPLES):

@@ -11,14 +11,9 @@ from .trace import Access, BufferInfo, Step, Trace
 class Peak:
     """The most that is in use of one memory.
 
-    Attributes
-    ----------
-    units : int
-        Bytes of a partition in SBUF, banks in PSUM.
-    step : Step or None
-        The first instruction at which that much is in use; None if nothing ever is.
-    live : tuple[BufferInfo, ...]
-        Buffers in use then, largest first.
+    - `units`: bytes of a partition in SBUF, banks in PSUM.
+    - `step`: the first instruction at which that much is in use; None if nothing ever is.
+    - `live`: buffers in use then, largest first.
     """
 
     units: int
@@ -31,14 +26,9 @@ def peak(trace: Trace, space: str, unit: int) -> Peak:
 
     Every tensor takes its bytes in all partitions, however few it has.
 
-    Parameters
-    ----------
-    trace : Trace
-        A walk.
-    space : {"sbuf", "psum"}
-        The memory.
-    unit : int
-        Bytes that are given out at once.
+    - `trace`: a walk.
+    - `space` ({"sbuf", "psum"}): the memory.
+    - `unit`: bytes that are given out at once.
     """
     first: dict[int, int] = {}
     last: dict[int, int] = {}

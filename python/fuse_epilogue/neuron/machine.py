@@ -204,15 +204,8 @@ MACHINES: Mapping[str, Machine] = MappingProxyType({m.name: m for m in (TRN1, TR
 def machine(name: str | Machine) -> Machine:
     """Return a machine by its name.
 
-    Parameters
-    ----------
-    name : str or Machine
-        ``"trn1"``, ``"trn2"`` or ``"trn3"``; a `Machine` is returned as it is.
-
-    Raises
-    ------
-    ValueError
-        If there is no such machine.
+    - `name`: ``"trn1"``, ``"trn2"`` or ``"trn3"``; a `Machine` is returned as it is.
+    - Raises ValueError: if there is no such machine.
     """
     if isinstance(name, Machine):
         return name

@@ -17,10 +17,7 @@ _GARBAGE = 0x5A
 class Memory:
     """Memory that an execution holds.
 
-    Attributes
-    ----------
-    held : int
-        Bytes of the tensors that are in use now.
+    - `held` (int): bytes of the tensors that are in use now.
     """
 
     __slots__ = ("held",)
@@ -31,10 +28,7 @@ class Memory:
     def check(self, info: BufferInfo) -> int:
         """Return the bytes of a tensor that there is room for.
 
-        Raises
-        ------
-        Refused
-            There is none.
+        - Raises Refused: there is none.
         """
         size = math.prod(info.shape) * ITEMSIZE[info.dtype]
         if self.held + size > limits.MOST_BYTES:
@@ -49,10 +43,7 @@ class Memory:
     def take(self, info: BufferInfo, dtype: np.dtype[np.generic]) -> np.ndarray:
         """Return the bytes of a new tensor, NaN or garbage.
 
-        Raises
-        ------
-        Refused
-            There is no room for them.
+        - Raises Refused: there is no room for them.
         """
         size = self.check(info)
         if dtype.kind in "iu":

@@ -43,22 +43,10 @@ OVERLAP = 1.4
 def predict(trace: Trace, target: str | Machine = "trn1") -> Prediction:
     """Predict how long a kernel takes.
 
-    Parameters
-    ----------
-    trace : Trace
-        A walk over it, executed or not.
-    target : str or Machine
-        ``"trn1"``, ``"trn2"`` or ``"trn3"``.
-
-    Returns
-    -------
-    Prediction
-        Its ``str()`` is a table.
-
-    Raises
-    ------
-    ValueError
-        If the machine or the cost of an instruction is not known.
+    - `trace`: a walk over it, executed or not.
+    - `target`: ``"trn1"``, ``"trn2"`` or ``"trn3"``.
+    - Returns: its ``str()`` is a table.
+    - Raises ValueError: if the machine or the cost of an instruction is not known.
     """
     return _Schedule(trace, machine(target)).run()
 
@@ -70,17 +58,9 @@ def bounds(trace: Trace, target: Machine) -> tuple[float, float]:
     engines overlap less well than the model has it, the most is at least `OVERLAP` times what the
     busiest one has to do there.
 
-    Parameters
-    ----------
-    trace : Trace
-        A walk over the kernel, executed or not.
-    target : Machine
-        Where it runs.
-
-    Returns
-    -------
-    tuple[float, float]
-        Milliseconds.
+    - `trace`: a walk over the kernel, executed or not.
+    - `target`: where it runs.
+    - Returns: milliseconds.
     """
     least = _Schedule(trace, target.quickest()).run().latency_ms
     slow = _Schedule(trace, target.slowest()).run()

@@ -21,17 +21,10 @@ ALONE = "waits for another program, which does not come here"
 class Peers:
     """The programs of one execution; one of them works at a time.
 
-    Parameters
-    ----------
-    count : int
-        How many there are.
-
-    Attributes
-    ----------
-    written : Written
-        Which elements of shared tensors have been written.
-    shared : list[Buffer]
-        Tensors in shared memory, in the order in which each program allocates them.
+    - `count`: how many there are.
+    - `written` (Written): which elements of shared tensors have been written.
+    - `shared` (list[Buffer]): tensors in shared memory, in the order in which each program
+      allocates them.
     """
 
     def __init__(self, count: int) -> None:
@@ -47,10 +40,7 @@ class Peers:
     def wait(self, place: str) -> None:
         """Wait until all programs are at such a place, for instance ``"core_barrier"``.
 
-        Raises
-        ------
-        Refused
-            Another program waits at another place, or has ended.
+        - Raises Refused: another program waits at another place, or has ended.
         """
         self._places.append(place)
         self._turn.release()
@@ -71,10 +61,7 @@ class Peers:
     def exchange(self, program: int, data: np.ndarray, to: int, source: int) -> np.ndarray:
         """Send data to a program, and return what another one sends.
 
-        Raises
-        ------
-        Refused
-            There is no such program, or nothing comes from it.
+        - Raises Refused: there is no such program, or nothing comes from it.
         """
         if not 0 <= to < self.count or not 0 <= source < self.count:
             raise Refused("language", f"programs are 0 to {self.count - 1}")
@@ -91,10 +78,7 @@ class Peers:
     def run(self, work: Callable[[int], Any]) -> list[Any]:
         """Return what `work` returns for each program.
 
-        Raises
-        ------
-        Exception
-            The first error of the first program that has one.
+        - Raises Exception: the first error of the first program that has one.
         """
         results: list[Any] = [None] * self.count
         errors: list[BaseException | None] = [None] * self.count

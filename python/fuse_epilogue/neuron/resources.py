@@ -25,14 +25,9 @@ class Bandwidth:
     def take(self, ready: float, seconds: float, share: float) -> tuple[float, float]:
         """Place a transfer and return its first and last moment.
 
-        Parameters
-        ----------
-        ready : float
-            Not before this.
-        seconds : float
-            How long it takes with everything for itself.
-        share : float
-            The part of the engines that it can use at most.
+        - `ready`: not before this.
+        - `seconds`: how long it takes with everything for itself.
+        - `share`: the part of the engines that it can use at most.
         """
         place = self._cut(ready)
         first, left = -1.0, seconds

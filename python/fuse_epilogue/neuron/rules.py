@@ -27,19 +27,12 @@ GUIDE = "architecture guide"
 class Rule:
     """A rule.
 
-    Attributes
-    ----------
-    name : str
-        How violations name it.
-    what : str
-        Condition that has to hold.
-    source : str
-        Which part of the documentation says so.
-    check : Callable[[Step, Machine], str or None] or None
-        Returns what is wrong with an instruction. None: not about one instruction alone, or found
-        while the kernel is walked.
-    ops : frozenset[str]
-        The instructions it is about, empty for all.
+    - `name`: how violations name it.
+    - `what`: condition that has to hold.
+    - `source`: which part of the documentation says so.
+    - `check`: returns what is wrong with an instruction. None: not about one instruction alone, or
+      found while the kernel is walked.
+    - `ops`: the instructions it is about, empty for all.
     """
 
     name: str

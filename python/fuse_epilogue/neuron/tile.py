@@ -19,14 +19,9 @@ from .values import Buffer, Dim, numpy_dtype
 class Indirect:
     """Place of a view that depends on data.
 
-    Attributes
-    ----------
-    places : Tile or Register
-        Indices: one for all, or one for each row.
-    stride : int
-        Elements from one index to the next.
-    by_row : bool
-        Whether each row of the first dimension has an index of its own.
+    - `places`: indices: one for all, or one for each row.
+    - `stride`: elements from one index to the next.
+    - `by_row`: whether each row of the first dimension has an index of its own.
     """
 
     places: Tile | Register
@@ -37,10 +32,7 @@ class Indirect:
 class Register:
     """A number that an instruction has read from data.
 
-    Attributes
-    ----------
-    value : int or None
-        None if nothing is executed: then it may be any number.
+    - `value`: None if nothing is executed: then it may be any number.
     """
 
     __slots__ = ("value",)
@@ -52,18 +44,11 @@ class Register:
 class Tile:
     """A view of a buffer: what kernels index and instructions take.
 
-    Attributes
-    ----------
-    buffer : Buffer
-        Tensor that it is a view of.
-    dims : tuple[Dim, ...]
-        In HBM all dimensions, otherwise the free ones.
-    shape : tuple[int, ...]
-        With the partitions first, if any.
-    access : Access
-        The elements.
-    indirect : Indirect or None
-        Place of the view, if it depends on data.
+    - `buffer`: tensor that it is a view of.
+    - `dims`: in HBM all dimensions, otherwise the free ones.
+    - `shape` (tuple[int, ...]): with the partitions first, if any.
+    - `access` (Access): the elements.
+    - `indirect`: place of the view, if it depends on data.
     """
 
     __slots__ = ("access", "buffer", "dims", "indirect", "shape")
@@ -143,10 +128,7 @@ class Tile:
     def _places(self) -> np.ndarray:
         """Return the flat index of each element.
 
-        Raises
-        ------
-        Refused
-            Outside of the tensor.
+        - Raises Refused: outside of the tensor.
         """
         assert self.indirect is not None
         given = self.indirect.places
@@ -179,10 +161,7 @@ class Tile:
 
         An integer takes the dimension away, except that of the partitions, which stays with size 1.
 
-        Raises
-        ------
-        Refused
-            Outside of the view, empty, too many indices, or a step among partitions.
+        - Raises Refused: outside of the view, empty, too many indices, or a step among partitions.
         """
         shape = self.shape
         if Ellipsis in items:
@@ -215,10 +194,7 @@ class Tile:
     def reshape(self, shape: Any) -> Tile:
         """Return the same elements with other dimensions; partitions stay as they are.
 
-        Raises
-        ------
-        Refused
-            Not as many elements, or not elements that lie one after the other.
+        - Raises Refused: not as many elements, or not elements that lie one after the other.
         """
         shape = tuple(shape) if isinstance(shape, list) else shape
         if not isinstance(shape, tuple) or not shape or any(not _integer(n) for n in shape):
@@ -242,10 +218,7 @@ class Tile:
     def view(self, dtype: Any) -> Tile:
         """Return the same bytes as elements of another type, of the last dimension more or fewer.
 
-        Raises
-        ------
-        Refused
-            Not a type, or the bytes do not fit.
+        - Raises Refused: not a type, or the bytes do not fit.
         """
         if not isinstance(dtype, DType):
             raise Refused("language", "view takes a type such as nl.uint8")
@@ -266,10 +239,7 @@ class Tile:
     def broadcast_to(self, shape: tuple[Any, ...]) -> Tile:
         """Return the view with dimensions of size 1 repeated.
 
-        Raises
-        ------
-        Refused
-            Other dimensions differ.
+        - Raises Refused: other dimensions differ.
         """
         own = self.pattern()
         if len(shape) != len(own) or not all(map(_integer, shape)):
@@ -302,10 +272,7 @@ class Tile:
         dimension `indirect_dim` of the tensor, a vector offset one for each row of the pattern, in
         place of the stride of the first pair.
 
-        Raises
-        ------
-        Refused
-            Outside of the tensor, not pairs of integers, or partitions at a distance.
+        - Raises Refused: outside of the tensor, not pairs of integers, or partitions at a distance.
         """
         info, base = self.buffer.info, self
         if self.access.physical != Access.all_of(info):

@@ -33,8 +33,6 @@ class Unit:
     def of(latency_ms: float) -> Unit:
         """Return microseconds for a kernel of less than a millisecond, milliseconds otherwise.
 
-        Example
-        -------
         >>> unit = Unit.of(0.0169)
         >>> unit.text(0.0169), unit.name
         ('16.9', 'us')
@@ -78,10 +76,7 @@ def plot(prediction: Prediction, path: str | Path) -> None:
 
     Instructions of a kind at a distance of less than half a pixel become one box.
 
-    Raises
-    ------
-    ValueError
-        The path does not end in ".svg".
+    - Raises ValueError: the path does not end in ".svg".
     """
     if Path(path).suffix.lower() != ".svg":
         raise ValueError(f"'{path}': plot draws SVG and nothing else, use a name that ends in .svg")

@@ -49,23 +49,15 @@ Progression = tuple[int, int, int]
 class BufferInfo:
     """A tensor in one of the memories.
 
-    Attributes
-    ----------
-    id : int
-        Its place in :attr:`Trace.buffers`; every allocation has its own.
-    name : str
-        The variable it was first bound to, or what the kernel calls it.
-    space : {"hbm", "sbuf", "psum"}
-        Where it is.
-    shape : tuple[int, ...]
-        In SBUF and PSUM the first dimension counts partitions.
-    dtype : str
-        A key of `ITEMSIZE`.
-    line : int
-        Where in the kernel it is allocated; of an argument, the line of ``def``.
-    kind : {"input", "updated", "output", "shared", "temporary"}
-        Inputs are arguments, updated ones those that the kernel writes; outputs are returned, and
-        shared ones seen by other programs.
+    - `id`: its place in :attr:`Trace.buffers`; every allocation has its own.
+    - `name`: the variable it was first bound to, or what the kernel calls it.
+    - `space` ({"hbm", "sbuf", "psum"}): where it is.
+    - `shape`: in SBUF and PSUM the first dimension counts partitions.
+    - `dtype`: a key of `ITEMSIZE`.
+    - `line`: where in the kernel it is allocated; of an argument, the line of ``def``.
+    - `kind` ({"input", "updated", "output", "shared", "temporary"}): inputs are arguments, updated
+      ones those that the kernel writes; outputs are returned, and shared ones seen by other
+      programs.
     """
 
     id: int
@@ -96,25 +88,16 @@ class BufferInfo:
 class Access:
     """The elements of a buffer that one operand of an instruction touches.
 
-    Attributes
-    ----------
-    buffer : BufferInfo
-        Where they are.
-    offset : int
-        The first one, in elements from the start of the buffer; in SBUF and PSUM within a
-        partition.
-    pattern : tuple[tuple[int, int], ...]
-        (stride, count) of each dimension, outermost first, neighbours merged wherever the outer one
-        continues the inner one, none with a count of 1. In HBM all dimensions, otherwise the free
-        ones. A stride of 0 reads the same element again.
-    partitions : tuple[int, int] or None
-        First partition and number of partitions; None in HBM.
-    dtype : str
-        Type of the elements.
-    shape : tuple[int, ...]
-        As the kernel writes it, partitions first; not part of what is compared.
-    indirect : bool
-        Whether where it lies depends on data: then it may be anywhere in the buffer.
+    - `buffer`: where they are.
+    - `offset`: the first one, in elements from the start of the buffer; in SBUF and PSUM within a
+      partition.
+    - `pattern`: (stride, count) of each dimension, outermost first, neighbours merged wherever the
+      outer one continues the inner one, none with a count of 1. In HBM all dimensions, otherwise
+      the free ones. A stride of 0 reads the same element again.
+    - `partitions`: first partition and number of partitions; None in HBM.
+    - `dtype`: type of the elements.
+    - `shape`: as the kernel writes it, partitions first; not part of what is compared.
+    - `indirect`: whether where it lies depends on data: then it may be anywhere in the buffer.
     """
 
     buffer: BufferInfo
@@ -251,28 +234,17 @@ def merged(pattern: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
 class Step:
     """One executed instruction.
 
-    Attributes
-    ----------
-    index : int
-        Its place in :attr:`Trace.steps`.
-    op : str
-        Its name, without ``nisa.``.
-    engine : {"tensor", "vector", "scalar", "gpsimd", "dma"}
-        Who executes it.
-    line : int
-        Line of the kernel.
-    dst : Access or None
-        Access that it writes.
-    results : tuple[Access, ...]
-        Further accesses that it writes.
-    srcs : tuple[Access, ...]
-        Accesses that it reads, tile operands in the order of the parameters. The destination of an
-        accumulating ``nc_matmul`` is among them.
-    constants : Mapping[str, Any]
-        The other arguments: numbers, and names of elementwise operations such as ``"multiply"``.
-        Arguments at their default are left out.
-    operands : tuple[str, ...]
-        Which parameter each of `srcs` is.
+    - `index`: its place in :attr:`Trace.steps`.
+    - `op`: its name, without ``nisa.``.
+    - `engine` ({"tensor", "vector", "scalar", "gpsimd", "dma"}): who executes it.
+    - `line`: line of the kernel.
+    - `dst`: access that it writes.
+    - `results`: further accesses that it writes.
+    - `srcs`: accesses that it reads, tile operands in the order of the parameters. The destination
+      of an accumulating ``nc_matmul`` is among them.
+    - `constants`: the other arguments: numbers, and names of elementwise operations such as
+      ``"multiply"``. Arguments at their default are left out.
+    - `operands`: which parameter each of `srcs` is.
     """
 
     index: int

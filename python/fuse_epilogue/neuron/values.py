@@ -18,10 +18,7 @@ Dim = tuple[int, int]
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """Return numpy's type of this name.
 
-    Raises
-    ------
-    ImportError
-        For bfloat16 and float8 without the package ml_dtypes.
+    - Raises ImportError: for bfloat16 and float8 without the package ml_dtypes.
     """
     if name == "bfloat16" or name.startswith("float8"):
         if name.endswith("_x4"):
@@ -40,10 +37,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 def dtype_of(array: np.ndarray) -> str:
     """Return the name of an array's type.
 
-    Raises
-    ------
-    TypeError
-        Kernels have no such type.
+    - Raises TypeError: kernels have no such type.
     """
     if array.dtype.name not in ITEMSIZE:
         raise TypeError(f"{array.dtype.name} is not a type of kernels: {', '.join(ITEMSIZE)}")
@@ -53,23 +47,13 @@ def dtype_of(array: np.ndarray) -> str:
 class Buffer:
     """A tensor in a memory, with its data if the kernel is executed.
 
-    Parameters
-    ----------
-    info : BufferInfo
-        Kind and place of it.
-    data : numpy.ndarray, optional
-        Data of an input: in any layout and byte order.
-    memory : Memory, optional
-        Source of the data of other tensors; None if nothing is executed.
-
-    Attributes
-    ----------
-    info : BufferInfo
-        Kind and place of it.
-    written : list[tuple[str, Access]]
-        In PSUM: the instructions that have written, and where, in program order.
-    name : str
-        The memory's name in ``nl``.
+    - `info`: kind and place of it.
+    - `data`: data of an input: in any layout and byte order.
+    - `memory`: source of the data of other tensors; None if nothing is executed.
+    - `info`: kind and place of it.
+    - `written` (list[tuple[str, Access]]): in PSUM: the instructions that have written, and where,
+      in program order.
+    - `name`: the memory's name in ``nl``.
     """
 
     __slots__ = ("_dtype", "_given", "_memory", "_raw", "info", "name", "written")
@@ -108,10 +92,7 @@ class Buffer:
     def give_back(self) -> None:
         """Write the data of an input that was written to the caller's array.
 
-        Raises
-        ------
-        ValueError
-            The array is read-only.
+        - Raises ValueError: the array is read-only.
         """
         if self._given is not None and self.info.kind == "updated":
             if not self._given.flags.writeable:

@@ -36,12 +36,9 @@ class Spec(NamedTuple):
 class Setting:
     """State of a walk over a kernel.
 
-    Attributes
-    ----------
-    generation : int
-        Generation of the NeuronCore: 2 for trn1, 3 for trn2, 4 for trn3.
-    program, programs : int
-        Which of how many programs, ``nl.program_id(0)`` and ``nl.num_programs()``.
+    - `generation`: generation of the NeuronCore: 2 for trn1, 3 for trn2, 4 for trn3.
+    - `program`, `programs`: which of how many programs, ``nl.program_id(0)`` and
+      ``nl.num_programs()``.
     """
 
     generation: int = 3
@@ -52,25 +49,14 @@ class Setting:
 class Walk:
     """One walk over a kernel.
 
-    Parameters
-    ----------
-    name : str
-        The kernel's.
-    execute : bool
-        True: compute, and refuse to read what was not written. False: record the instructions.
-    setting : Setting
-        Where.
-    peers : Peers or None
-        The programs beside it, if it is executed.
-
-    Attributes
-    ----------
-    trace : Trace
-        The recorded steps.
-    line : int
-        Line of the statement of the kernel file that is executed.
-    depth : int
-        How many functions are being executed.
+    - `name`: the kernel's.
+    - `execute`: True: compute, and refuse to read what was not written. False: record the
+      instructions.
+    - `setting`: where.
+    - `peers`: the programs beside it, if it is executed.
+    - `trace` (Trace): the recorded steps.
+    - `line` (int): line of the statement of the kernel file that is executed.
+    - `depth` (int): how many functions are being executed.
     """
 
     def __init__(
@@ -131,10 +117,7 @@ class Walk:
     def count(self, statements: int) -> None:
         """Count statements and iterations of loops.
 
-        Raises
-        ------
-        Refused
-            There are too many.
+        - Raises Refused: there are too many.
         """
         self.statements += statements
         if self.statements > limits.MOST_STATEMENTS:

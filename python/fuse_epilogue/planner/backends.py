@@ -46,14 +46,9 @@ _SPILL = "storing and loading what the registers do not hold"
 class Kind:
     """A kind of problem on one kind of machine.
 
-    Attributes
-    ----------
-    name : str
-        The same on all machines.
-    sizes : tuple[str, ...]
-        Names of the sizes of a problem.
-    find : Callable
-        Returns the problem that a function is on a machine, None if it is not of this kind.
+    - `name`: the same on all machines.
+    - `sizes`: names of the sizes of a problem.
+    - `find`: returns the problem that a function is on a machine, None if it is not of this kind.
     """
 
     name: str
@@ -65,29 +60,18 @@ class Kind:
 class Backend:
     """A kind of machine.
 
-    Attributes
-    ----------
-    machine : type
-        Type of its machines.
-    label : str
-        What it is called in a message, after "a profile is that of a processor: leave it out for".
-    kinds : tuple[Kind, ...]
-        Kinds of problems; a function is of the first one that finds it.
-    fusions : tuple[str, ...]
-        Names of the ways to fuse, by the value of "fusion".
-    terms : Mapping[str, str]
-        What each term of a cost is, in the order of :data:`.cost.NAMES`.
-    is_sum : bool
-        Whether a cost is the sum of its terms; otherwise that is a lower bound of it.
-    is_timed : bool
-        Whether points can be timed, on the machine at hand.
-    permissions : tuple[str, ...]
-        Options by which a caller permits what is not done unasked: that data and weights are taken
-        to be finite, or that something is rounded.
-    otherwise : str
-        The way out for a function of no kind, for a message.
-    compile : Callable
-        Returns what runs a schedule, for a target.
+    - `machine`: type of its machines.
+    - `label`: what it is called in a message, after "a profile is that of a processor: leave it out
+      for".
+    - `kinds`: kinds of problems; a function is of the first one that finds it.
+    - `fusions`: names of the ways to fuse, by the value of "fusion".
+    - `terms`: what each term of a cost is, in the order of :data:`.cost.NAMES`.
+    - `is_sum`: whether a cost is the sum of its terms; otherwise that is a lower bound of it.
+    - `is_timed`: whether points can be timed, on the machine at hand.
+    - `permissions`: options by which a caller permits what is not done unasked: that data and
+      weights are taken to be finite, or that something is rounded.
+    - `otherwise`: the way out for a function of no kind, for a message.
+    - `compile`: returns what runs a schedule, for a target.
     """
 
     machine: type
@@ -204,15 +188,8 @@ def backend_of(machine: Cpu | Gpu | Machine) -> Backend:
 def check_permitted(machine: Cpu | Gpu | Machine, **given: bool) -> None:
     """Refuse to be permitted something on a machine where it changes nothing.
 
-    Parameters
-    ----------
-    **given : bool
-        Options, such as ``finite``.
-
-    Raises
-    ------
-    ValueError
-        One of them is true that is not for this machine.
+    - `**given`: options, such as ``finite``.
+    - Raises ValueError: one of them is true that is not for this machine.
     """
     known = backend_of(machine).permissions
     for name, value in given.items():
@@ -223,10 +200,8 @@ def check_permitted(machine: Cpu | Gpu | Machine, **given: bool) -> None:
 def machine_of(data: Any) -> Cpu | Gpu | Machine:
     """Return the machine of a plan's JSON.
 
-    Raises
-    ------
-    ValueError
-        `data` is neither the name of a Trainium machine nor the description of another.
+    - Raises ValueError: `data` is neither the name of a Trainium machine nor the description of
+      another.
     """
     if isinstance(data, str) and data in MACHINES:
         return MACHINES[data]
@@ -238,10 +213,7 @@ def machine_of(data: Any) -> Cpu | Gpu | Machine:
 def machine_data(machine: Cpu | Gpu | Machine) -> Any:
     """Return a machine as data of JSON, for :func:`machine_of`.
 
-    Raises
-    ------
-    ValueError
-        The machine is one of Trainium that is not known by name.
+    - Raises ValueError: the machine is one of Trainium that is not known by name.
     """
     if not isinstance(machine, Machine):
         return asdict(machine)
@@ -253,12 +225,9 @@ def machine_data(machine: Cpu | Gpu | Machine) -> Any:
 def described(target: Any, profile: Profile | None) -> tuple[Cpu | Gpu | Machine, Weights, float]:
     """Return the machine that a target names, the weights of the cost on it, its resolution.
 
-    Raises
-    ------
-    TypeError
-        `target` or `profile` is something else.
-    ValueError
-        The target names no machine that is known, or a profile is given for a GPU or Trainium.
+    - Raises TypeError: `target` or `profile` is something else.
+    - Raises ValueError: the target names no machine that is known, or a profile is given for a GPU
+      or Trainium.
     """
     if profile is not None and not isinstance(profile, Profile):
         raise TypeError(

@@ -19,13 +19,9 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 class Must:
     """A condition on a value besides its type.
 
-    Attributes
-    ----------
-    be : str
-        In words, such as "above 0".
-    holds : Callable[[Any], bool]
-        Asked about a value of the type. A lambda in an annotation sees no names of its module: give
-        it a name there.
+    - `be`: in words, such as "above 0".
+    - `holds`: asked about a value of the type. A lambda in an annotation sees no names of its
+      module: give it a name there.
     """
 
     be: str
@@ -73,17 +69,10 @@ _NAMES = {
 def parsed(kind: Any, text: str, what: str) -> Any:
     """Return the dataclass that a text of JSON is.
 
-    Parameters
-    ----------
-    kind : type
-        A dataclass.
-    what : str
-        Message if it is not one, such as "this is not a profile of a machine".
-
-    Raises
-    ------
-    ValueError
-        The text is not JSON, or not of this dataclass; the message begins with `what`.
+    - `kind` (type): a dataclass.
+    - `what`: message if it is not one, such as "this is not a profile of a machine".
+    - Raises ValueError: the text is not JSON, or not of this dataclass; the message begins with
+      `what`.
     """
     try:
         return read(kind, loaded(text), "it")
@@ -94,10 +83,7 @@ def parsed(kind: Any, text: str, what: str) -> Any:
 def loaded(text: str) -> Any:
     """Return what a text of JSON holds.
 
-    Raises
-    ------
-    ValueError
-        The text is not JSON, or an object has a name twice.
+    - Raises ValueError: the text is not JSON, or an object has a name twice.
     """
     try:
         return json.loads(text, object_pairs_hook=_once)
@@ -116,23 +102,13 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def read(kind: Any, data: Any, name: str) -> Any:
     """Return what JSON holds as a value of a type.
 
-    Parameters
-    ----------
-    kind : type
-        bool, int, float, str, a dataclass, or tuples, dictionaries, unions and ``Annotated`` of
-        them. A float is finite. Of a union of dataclasses, `data` is one already.
-    data : object
-        As :func:`json.loads` makes it.
-    name : str
-        Name of the value in messages.
+    - `kind` (type): bool, int, float, str, a dataclass, or tuples, dictionaries, unions and
+      ``Annotated`` of them. A float is finite. Of a union of dataclasses, `data` is one already.
+    - `data` (object): as :func:`json.loads` makes it.
+    - `name`: name of the value in messages.
+    - Raises ValueError: the value does not fit the type; the message says where, and what is
+      expected.
 
-    Raises
-    ------
-    ValueError
-        The value does not fit the type; the message says where, and what is expected.
-
-    Example
-    -------
     >>> read(dict[str, tuple[int, ...]], {"a": [1, 2]}, "it")
     {'a': (1, 2)}
     >>> read(dict[str, Count], {"a": 0}, "it")
@@ -169,15 +145,10 @@ def read(kind: Any, data: Any, name: str) -> Any:
 def whole_number(name: str, value: Any, least: int, of: str) -> None:
     """Do nothing for an argument that is an integer from a number on.
 
-    Raises
-    ------
-    TypeError
-        Not an integer. Booleans are rejected although Python's `bool` subclasses `int`.
-    ValueError
-        The value is below that number.
+    - Raises TypeError: not an integer. Booleans are rejected although Python's `bool` subclasses
+      `int`.
+    - Raises ValueError: the value is below that number.
 
-    Example
-    -------
     >>> whole_number("limit", 0, 1, "points that are looked at")
     Traceback (most recent call last):
     ...

@@ -20,10 +20,7 @@ Made = TypeVar("Made", bound=PlanRecord)
 def written(plan: PlanRecord) -> str:
     """Return a plan as JSON.
 
-    Raises
-    ------
-    ValueError
-        The plan is for a Trainium machine that is not known by name.
+    - Raises ValueError: the plan is for a Trainium machine that is not known by name.
     """
     machine = machine_data(plan.machine)
     data = asdict(replace(plan, machine=None, known=None))  # type: ignore[arg-type]
@@ -34,16 +31,9 @@ def written(plan: PlanRecord) -> str:
 def read_plan(kind: type[Made], text: str) -> Made:
     """Return the plan that :func:`written` wrote.
 
-    Parameters
-    ----------
-    kind : type
-        :class:`.plans.Plan`.
-
-    Raises
-    ------
-    ValueError
-        The text is not valid JSON for a plan, has an unsupported version, contains an invalid
-        value, or is inconsistent: see :mod:`.validate_plan`.
+    - `kind`: :class:`.plans.Plan`.
+    - Raises ValueError: the text is not valid JSON for a plan, has an unsupported version, contains
+      an invalid value, or is inconsistent: see :mod:`.validate_plan`.
     """
     try:
         data = loaded(text)

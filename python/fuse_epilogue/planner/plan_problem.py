@@ -16,12 +16,8 @@ from .problems.request import Request
 def problem_of(plan: PlanRecord, func: tirx.PrimFunc | s_tir.Schedule) -> Problem:
     """Return the problem that a function is, if a plan is for it.
 
-    Raises
-    ------
-    TypeError
-        `func` is neither a PrimFunc nor a Schedule.
-    ValueError
-        The plan is for another function, or was searched in another space.
+    - Raises TypeError: `func` is neither a PrimFunc nor a Schedule.
+    - Raises ValueError: the plan is for another function, or was searched in another space.
     """
     func = prim_func("func", func)
     if plan.known is not None and plan.known.func.same_as(func):

@@ -34,10 +34,7 @@ _COARSEST = 10.0
 class Rule:
     """Something that holds of every plan.
 
-    Attributes
-    ----------
-    message : str
-        Text of the error where it does not hold.
+    - `message`: text of the error where it does not hold.
     """
 
     message: str
@@ -47,10 +44,7 @@ class Rule:
 def check(plan: PlanRecord) -> None:
     """Do nothing for a plan whose parts fit together.
 
-    Raises
-    ------
-    ValueError
-        They do not; the message says which.
+    - Raises ValueError: they do not; the message says which.
     """
     for rule in RULES:
         if not rule.holds(plan):
@@ -60,11 +54,8 @@ def check(plan: PlanRecord) -> None:
 def check_for(plan: PlanRecord, problem: Problem) -> None:
     """Do nothing for a plan whose points and search are of a problem.
 
-    Raises
-    ------
-    ValueError
-        The candidates are of another space, or a way to fuse is missing that the problem has, or
-        the counts of a search in full are not those of its constraints.
+    - Raises ValueError: the candidates are of another space, or a way to fuse is missing that the
+      problem has, or the counts of a search in full are not those of its constraints.
     """
     space, found = problem.space, plan.found
     for each in _candidates(plan):

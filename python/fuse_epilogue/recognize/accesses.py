@@ -23,10 +23,7 @@ from .stages import Axis, analyzer_of
 class Linear:
     """An integer that is linear in the axes of a contraction.
 
-    Attributes
-    ----------
-    factors : tuple[int, ...]
-        One for each axis, those of the result first.
+    - `factors`: one for each axis, those of the result first.
     """
 
     factors: tuple[int, ...]
@@ -48,12 +45,8 @@ class Linear:
 class Bound:
     """A range in which an index has to be: ``0 <= index < size``.
 
-    Attributes
-    ----------
-    axis : int
-        Place of the axis of the result that is in the index, with a positive factor.
-    tap : int
-        Place of the reduced axis that is in the index, with a positive factor.
+    - `axis`: place of the axis of the result that is in the index, with a positive factor.
+    - `tap`: place of the reduced axis that is in the index, with a positive factor.
     """
 
     index: Linear
@@ -66,14 +59,9 @@ class Bound:
 class Operand:
     """A factor of the products.
 
-    Attributes
-    ----------
-    value : Expr
-        With loads, which are the keys of `accesses`.
-    accesses : dict[int, Linear]
-        Offset in elements, by the handle of the load.
-    bounds : tuple[Bound, ...]
-        Outside of them, the factor is 0 and nothing is loaded.
+    - `value` (Expr): with loads, which are the keys of `accesses`.
+    - `accesses`: offset in elements, by the handle of the load.
+    - `bounds`: outside of them, the factor is 0 and nothing is loaded.
     """
 
     value: Any

@@ -46,40 +46,24 @@ from .stages import (
 class Attention:
     """A function that computes attention; expressions are of the axes below.
 
-    Attributes
-    ----------
-    program : Program
-        The function, with its elementwise stages inlined.
-    batch : tuple[Axis, ...]
-        Heads and whatever else each product is computed for.
-    query, key, depth, column : Axis
-        Rows of scores, columns of scores, the axis summed by the first product, and the columns of
-        the result. The depth and the columns are of constant number.
-    q, k, v : Expr
-        Elements of the operands.
-    score : tvm.ir.Var
-        A score before `f`.
-    weight : Expr
-        `f` of `score`.
-    weighed : tvm.ir.Var
-        `f` of a score.
-    highest : tvm.ir.Var
-        The maximum of a row.
-    share : Expr
-        `p` of `weighed` and `highest`.
-    proof : CascadeCertificate
-        The proof that the last three reductions are one loop: how sums are corrected where the
-        maximum changes, and that a division by the sum can wait.
-    lowest : Expr
-        The start of the maximum.
-    output : tvm.tirx.Buffer
-        The parameter that is computed.
-    place : tuple[Expr, ...]
-        Indices of an element of the output.
-    element : tvm.ir.Var
-        An element of the second product.
-    result : Expr
-        Stores of its result.
+    - `program`: the function, with its elementwise stages inlined.
+    - `batch`: heads and whatever else each product is computed for.
+    - `query`, `key`, `depth`, `column`: rows of scores, columns of scores, the axis summed by the
+      first product, and the columns of the result. The depth and the columns are of constant
+      number.
+    - `q`, `k`, `v` (Expr): elements of the operands.
+    - `score` (tvm.ir.Var): a score before `f`.
+    - `weight` (Expr): `f` of `score`.
+    - `weighed` (tvm.ir.Var): `f` of a score.
+    - `highest` (tvm.ir.Var): the maximum of a row.
+    - `share` (Expr): `p` of `weighed` and `highest`.
+    - `proof`: the proof that the last three reductions are one loop: how sums are corrected where
+      the maximum changes, and that a division by the sum can wait.
+    - `lowest` (Expr): the start of the maximum.
+    - `output` (tvm.tirx.Buffer): the parameter that is computed.
+    - `place`: indices of an element of the output.
+    - `element` (tvm.ir.Var): an element of the second product.
+    - `result` (Expr): stores of its result.
     """
 
     program: Program
@@ -106,10 +90,7 @@ class Attention:
     def factor(self, before: Any, after: Any) -> Any:
         """Return the factor that corrects sums where a row's maximum has changed.
 
-        Parameters
-        ----------
-        before, after : Expr
-            The maximum so far, and the one with another block of keys.
+        - `before`, `after` (Expr): the maximum so far, and the one with another block of keys.
         """
         head, total = self.proof.stages[:2]
         quotient = substitute(total.quotient, {head.previous: before, head.value: after})
@@ -121,17 +102,7 @@ class Attention:
 def attention_of(program: Program, narrow_result: bool = False) -> Attention | None:
     """Return the attention that a function computes in float32, None if it computes anything else.
 
-    Parameters
-    ----------
-    narrow_result : bool
-        Whether the result may be stored in another type.
-
-    Example
-    -------
-    >>> from fuse_epilogue.recognize.stages import read_program
-    >>> from fuse_epilogue.workloads import matmul
-    >>> attention_of(read_program(matmul(8, 8, 8))) is None
-    True
+    - `narrow_result`: whether the result may be stored in another type.
     """
     # Inlining takes long where each value is read several times, and leaves all sums.
     if sum(bool(each.reduced) for each in program.stages) != 4:
@@ -318,12 +289,8 @@ def _with_weighed(share: Any, weight: Any, weighed: Any) -> Any:
 def is_proved_in_parts(found: Attention, parts: int) -> bool:
     """Return whether the cascade is also proved where its keys are reduced in parts.
 
-    Parameters
-    ----------
-    found : Attention
-    parts : int
-        Number of parts, each with a maximum, a sum and a result of its own. They are merged by the
-        factors that correct them for the maximum of all.
+    - `parts`: number of parts, each with a maximum, a sum and a result of its own. They are merged
+      by the factors that correct them for the maximum of all.
     """
     names = [stage.name for stage in found.proof.stages]
     func = _with_keys(found.program.func, found.key)

@@ -34,26 +34,16 @@ CHEAP = 12
 class Contraction:
     """A sum of products, and what becomes of it.
 
-    Attributes
-    ----------
-    program : Program
-        The function.
-    before : tuple[Stage, ...]
-        Elementwise stages that come before: an operand that is too dear to compute again.
-    axes : tuple[Axis, ...]
-        Axes of the result, in the order of its dimensions.
-    sums : tvm.tirx.Buffer
-        Buffer from which `epilogue` loads the finished sum.
-    out : tvm.tirx.Buffer
-    stored : Linear
-        Offset in `out`.
-    epilogue : Operand
-        The element that is stored.
-    vectors : bool
-        Whether the epilogue may be computed for several elements together. TVM evaluates both arms
-        of a Select in a vector.
-    zeros : tuple[Var, ...]
-        Variables of axes of one value, which are not among the axes.
+    - `program`: the function.
+    - `before`: elementwise stages that come before: an operand that is too dear to compute again.
+    - `axes`: axes of the result, in the order of its dimensions.
+    - `sums` (tvm.tirx.Buffer): buffer from which `epilogue` loads the finished sum.
+    - `out`: tvm.tirx.Buffer.
+    - `stored`: offset in `out`.
+    - `epilogue`: the element that is stored.
+    - `vectors`: whether the epilogue may be computed for several elements together. TVM evaluates
+      both arms of a Select in a vector.
+    - `zeros`: variables of axes of one value, which are not among the axes.
     """
 
     program: Program
@@ -101,26 +91,10 @@ class Contraction:
 def read_contraction(program: Program, pad: bool = False, merge: bool = True) -> Contraction | None:
     """Return a program as a contraction.
 
-    Parameters
-    ----------
-    pad : bool
-        Leave padding to a stage of its own; by default it is read as bounds.
-    merge : bool
-        Leave out axes of one value, and make one axis of neighbours where that is possible.
-
-    Returns
-    -------
-    Contraction or None
-        None if the program has not one reduction, which sums products, or if an access is not
-        linear in its axes.
-
-    Example
-    -------
-    >>> from fuse_epilogue.recognize.stages import read_program
-    >>> from fuse_epilogue.workloads import matmul
-    >>> found = read_contraction(read_program(matmul(4, 5, 6, activation="relu")))
-    >>> [axis.extent for axis in found.axes], [axis.extent for axis in found.reduced]
-    ([4, 5], [6])
+    - `pad`: leave padding to a stage of its own; by default it is read as bounds.
+    - `merge`: leave out axes of one value, and make one axis of neighbours where that is possible.
+    - Returns: None if the program has not one reduction, which sums products, or if an access is
+      not linear in its axes.
     """
     if sum(bool(stage.reduced) for stage in program.stages) != 1:
         return None

@@ -41,13 +41,9 @@ def may_be_discarded(value: Any, analyzer: Analyzer, condition: Any = None) -> b
     of indices and divisors of which a condition says something: where ``v < 5``, TVM makes ``p[v]``
     of ``p[min(v, 4)]`` and of ``p[v % 5]``.
 
-    Parameters
-    ----------
-    value : Expr
-    analyzer : tvm.sym.Analyzer
-        Knows the domains of the axes, and nothing else.
-    condition : Expr, optional
-        The condition under which it is used, besides those in it.
+    - `value`: Expr.
+    - `analyzer`: knows the domains of the axes, and nothing else.
+    - `condition` (Expr): the condition under which it is used, besides those in it.
     """
     calls = parts_of(value, Call)
     if not all(isinstance(call.op, Op) and call.op.get_attr(_EFFECT) in _TOTAL for call in calls):
@@ -83,13 +79,9 @@ def _subjects(exprs: Iterable[Any]) -> set[int]:
 def is_inside(load: Any, analyzer: Analyzer, but: int | None = None) -> bool:
     """Whether a load is proved to be inside of its buffer, whatever guards it.
 
-    Parameters
-    ----------
-    load : tvm.ir.TensorLoad
-    analyzer : tvm.sym.Analyzer
-        Knows the domains of the axes, and nothing else.
-    but : int, optional
-        The place of an index that is left out.
+    - `load`: tvm.ir.TensorLoad.
+    - `analyzer`: knows the domains of the axes, and nothing else.
+    - `but`: the place of an index that is left out.
     """
     places = enumerate(zip(load.indices, load.source.ty.shape, strict=True))
     return all(
@@ -101,11 +93,8 @@ def is_inside(load: Any, analyzer: Analyzer, but: int | None = None) -> bool:
 def guarded(part: Any, whole: Any) -> bool:
     """Whether a part of an expression is evaluated only where a condition holds.
 
-    Parameters
-    ----------
-    part : Expr
-        A node of `whole`.
-    whole : Expr
+    - `part` (Expr): a node of `whole`.
+    - `whole`: Expr.
     """
     hole = tirx.Var("part", part.ty)
     marked = tvm_ffi.structural_map(
@@ -138,12 +127,8 @@ def divides(division: Any, analyzer: Analyzer) -> bool:
 def may_overflow(division: Any, analyzer: Analyzer) -> bool:
     """Whether a division may be that of the smallest number of its type by -1.
 
-    Parameters
-    ----------
-    division : Expr
-        One of `DIVISIONS`, of integers.
-    analyzer : tvm.sym.Analyzer
-        Knows the domains of the axes, and nothing else.
+    - `division` (Expr): one of `DIVISIONS`, of integers.
+    - `analyzer`: knows the domains of the axes, and nothing else.
     """
     dtype = str(division.ty.dtype)
     if dtype.startswith("u"):

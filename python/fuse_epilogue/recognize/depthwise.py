@@ -27,31 +27,20 @@ from ..tir.walk import conjuncts, handle, loads, parts_of, substitute, uses
 class DepthwiseConv:
     """A depthwise convolution.
 
-    Attributes
-    ----------
-    block : tvm.s_tir.SBlock
-        The reduction: one store ``out[...] = out[...] (+) term``.
-    column, tap : tvm.tirx.IterVar
-        The axis of the result's columns, and the one that is summed over. Further axes of the sum
-        have one value.
-    outer : tuple[tvm.tirx.IterVar, ...]
-        The other axes of the result, in the block's order.
-    out : tvm.ir.TensorLoad
-        An element of the result, in the axes.
-    term : Expr
-        The term for a column and a tap.
-    window : Expr
-        The part of `term` that depends on the column: an element of x or, outside, `outside`;
-        perhaps cast.
-    data : tvm.ir.TensorLoad
-        The load from x in it.
-    axis : int
-        Which index of `data` goes along the columns.
-    stride, dilation, start : int
-        Terms of the index ``column * stride + tap * dilation + start``.
-    outside : Expr or None
-        What `window` is where that index is not one of x, and nowhere else: a constant. None:
-        it always is.
+    - `block` (tvm.s_tir.SBlock): the reduction: one store ``out[...] = out[...] (+) term``.
+    - `column`, `tap` (tvm.tirx.IterVar): the axis of the result's columns, and the one that is
+      summed over. Further axes of the sum have one value.
+    - `outer`: the other axes of the result, in the block's order.
+    - `out` (tvm.ir.TensorLoad): an element of the result, in the axes.
+    - `term` (Expr): the term for a column and a tap.
+    - `window` (Expr): the part of `term` that depends on the column: an element of x or, outside,
+      `outside`; perhaps cast.
+    - `data` (tvm.ir.TensorLoad): the load from x in it.
+    - `axis`: which index of `data` goes along the columns.
+    - `stride`, `dilation`, `start`: terms of the index ``column * stride + tap * dilation +
+      start``.
+    - `outside` (Expr or None): what `window` is where that index is not one of x, and nowhere else:
+      a constant. None: it always is.
     """
 
     block: Any
@@ -113,18 +102,8 @@ def is_zero(value: Any) -> bool:
 def find_depthwise_conv(block: Any) -> DepthwiseConv | None:
     """Return the depthwise convolution that a reduction block computes, None if it is no such.
 
-    Parameters
-    ----------
-    block : tvm.s_tir.SBlock
-        With its padding inlined, see :func:`fuse_epilogue.rewrites.prepare.prepare`.
-
-    Example
-    -------
-    >>> from fuse_epilogue.rewrites.prepare import prepare
-    >>> from fuse_epilogue.workloads import depthwise_conv1d
-    >>> sch, conv = prepare(depthwise_conv1d(8, 512, 2048, 3))
-    >>> find_depthwise_conv(sch.get(conv)).taps
-    3
+    - `block` (tvm.s_tir.SBlock): with its padding inlined, see
+      :func:`fuse_epilogue.rewrites.prepare.prepare`.
     """
     update = block.body
     if not isinstance(update, tirx.BufferStore) or not isinstance(update.value, prim.Add):
@@ -151,10 +130,7 @@ def find_depthwise_conv(block: Any) -> DepthwiseConv | None:
 def added_term(update: Any) -> Any:
     """Return t of ``out[e] = out[e] + t``, None if the store is something else.
 
-    Parameters
-    ----------
-    update : tvm.tirx.BufferStore
-        Its value is a sum.
+    - `update` (tvm.tirx.BufferStore): its value is a sum.
     """
     for own, other in ((update.value.a, update.value.b), (update.value.b, update.value.a)):
         if not isinstance(own, TensorLoad) or not own.source.same_as(update.buffer):
@@ -252,12 +228,8 @@ def _is_exact(window: Any, data: Any, place: int, axes: Any) -> bool:
 def is_one_to_one(indices: Any, axes: Any) -> bool:
     """Whether different values of some axes are different elements of a buffer.
 
-    Parameters
-    ----------
-    indices : Sequence[Expr]
-        Indices of the element.
-    axes : Sequence[tvm.tirx.IterVar]
-        From 0; those with one value do not matter.
+    - `indices` (Sequence[Expr]): indices of the element.
+    - `axes` (Sequence[tvm.tirx.IterVar]): from 0; those with one value do not matter.
     """
     one = {axis.var: axis.dom.min for axis in axes if as_constant(axis.dom.extent) == 1}
     moving = {

@@ -10,8 +10,6 @@ from tvm.ir import TensorLoad, prim
 def type_range(dtype: str) -> tuple[int, int] | None:
     """Return the least and the greatest value of an integer type, None for any other type.
 
-    Example
-    -------
     >>> type_range("uint8"), type_range("float32")
     ((0, 255), None)
     """
@@ -27,16 +25,7 @@ def type_range(dtype: str) -> tuple[int, int] | None:
 def value_range(value: Any) -> tuple[int, int] | None:
     """Return a range that an integer expression never leaves, None if it is not an integer.
 
-    Parameters
-    ----------
-    value : Expr
-
-    Example
-    -------
-    >>> from tvm import tirx
-    >>> x = tirx.Var("x", "int8").astype("int32")
-    >>> value_range(x - 3), value_range(x.astype("uint16"))
-    ((-131, 124), (0, 65535))
+    - `value`: Expr.
     """
     whole = type_range(str(value.ty.dtype))
     if whole is None:

@@ -18,14 +18,9 @@ from .depthwise import added_term, uncast
 class Operand:
     """One of the two matrices.
 
-    Attributes
-    ----------
-    place : int
-        Which read of the reduction it is.
-    bytes : int
-        Bytes of an element.
-    transposed : bool
-        Whether it is stored with the axes in the other order: a[k, m] or b[n, k].
+    - `place`: which read of the reduction it is.
+    - `bytes`: bytes of an element.
+    - `transposed`: whether it is stored with the axes in the other order: a[k, m] or b[n, k].
     """
 
     name: str
@@ -38,14 +33,9 @@ class Operand:
 class MatrixProduct:
     """A product of matrices: y[m, n] = sum_k a[m, k] * b[k, n].
 
-    Attributes
-    ----------
-    sizes : dict[str, int]
-        Sizes of m, n and k.
-    dtype : str
-        Type of a.
-    bits : int
-        Bits of an element of the sum.
+    - `sizes`: sizes of m, n and k.
+    - `dtype`: type of a.
+    - `bits`: bits of an element of the sum.
     """
 
     sizes: dict[str, int]
@@ -58,18 +48,7 @@ class MatrixProduct:
 def matrix_product(block: Any) -> MatrixProduct | None:
     """Return the product of matrices that a reduction computes, None if it is something else.
 
-    Parameters
-    ----------
-    block : tvm.s_tir.SBlock
-        With the axes m, n and k, in this order.
-
-    Example
-    -------
-    >>> from fuse_epilogue.rewrites.prepare import prepare
-    >>> from fuse_epilogue.workloads import matmul
-    >>> sch, reduction = prepare(matmul(8, 16, 4))
-    >>> matrix_product(sch.get(reduction)).sizes
-    {'m': 8, 'n': 16, 'k': 4}
+    - `block` (tvm.s_tir.SBlock): with the axes m, n and k, in this order.
     """
     axes = [axis.var for axis in block.iter_vars]
     extents = [as_constant(axis.dom.extent) for axis in block.iter_vars]

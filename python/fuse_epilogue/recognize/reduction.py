@@ -25,20 +25,12 @@ from .stages import Stage, Store
 class Reduction:
     """The way in which a stage combines elements.
 
-    Attributes
-    ----------
-    elements : tuple[Expr, ...]
-        By store, one element, in the spatial and the reduced axes.
-    left, right : tuple[tvm.ir.Var, ...]
-        By store, the two values that are combined.
-    merged : tuple[Expr, ...]
-        By store, the values combined, in `left` and `right` alone.
-    neutral : tuple[Expr, ...]
-        By store, the value that changes nothing.
-    repeatable : tuple[bool, ...]
-        By store, whether combining an element again changes nothing, as for a maximum.
-    starts : tuple[Expr or None, ...]
-        By store, the value that a result begins with, where that is not the neutral one.
+    - `elements`: by store, one element, in the spatial and the reduced axes.
+    - `left`, `right`: by store, the two values that are combined.
+    - `merged`: by store, the values combined, in `left` and `right` alone.
+    - `neutral`: by store, the value that changes nothing.
+    - `repeatable`: by store, whether combining an element again changes nothing, as for a maximum.
+    - `starts`: by store, the value that a result begins with, where that is not the neutral one.
     """
 
     elements: tuple[Any, ...]
@@ -58,23 +50,8 @@ class Reduction:
 def read_reduction(stage: Stage) -> Reduction | None:
     """Return how a stage combines its elements.
 
-    Parameters
-    ----------
-    stage : Stage
-        With reduced axes.
-
-    Returns
-    -------
-    Reduction or None
-        None if a value is not that of an operation that can be regrouped.
-
-    Example
-    -------
-    >>> from fuse_epilogue.recognize.stages import read_program
-    >>> from fuse_epilogue.workloads import matmul
-    >>> found = read_reduction(read_program(matmul(4, 5, 6)).stages[0])
-    >>> len(found.elements), found.repeatable
-    (1, (False,))
+    - `stage`: with reduced axes.
+    - Returns: None if a value is not that of an operation that can be regrouped.
     """
     types = [str(store.buffer.dtype) for store in stage.stores]
     left = tuple(tirx.Var(f"left_{place}", dtype) for place, dtype in enumerate(types))

@@ -37,18 +37,12 @@ Dimension = tuple[int, int]
 class RowAxes:
     """Axes of a function that kernels for a constant number of rows loop over.
 
-    Attributes
-    ----------
-    func : tvm.tirx.PrimFunc
-        The function, with symbolic sizes. Its parameters are buffers and sizes.
-    extents : Mapping[int, Expr]
-        Sizes by the number of an axis.
-    dimensions : Mapping[Dimension, int]
-        The axis of each dimension that has one, of parameters and inner buffers.
-    outer : tuple[int, ...]
-        Axes of which a kernel has one value.
-    inner : int or None
-        The axis of which a kernel may have several values.
+    - `func` (tvm.tirx.PrimFunc): the function, with symbolic sizes. Its parameters are buffers and
+      sizes.
+    - `extents`: sizes by the number of an axis.
+    - `dimensions`: the axis of each dimension that has one, of parameters and inner buffers.
+    - `outer`: axes of which a kernel has one value.
+    - `inner`: the axis of which a kernel may have several values.
     """
 
     func: Any
@@ -157,16 +151,9 @@ def _range(axis: Any, extent: int) -> Any:
 def read_row_axes(func: tirx.PrimFunc) -> RowAxes | None:
     """Return the independent axes that make a function with symbolic sizes one of constant sizes.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        As Relax's lowering makes it, with parameters of symbolic shape.
-
-    Returns
-    -------
-    RowAxes or None
-        None if a symbolic size is of an axis that is not independent, or that is inside of another
-        one in the memory of a parameter; or if there is no symbolic size.
+    - `func`: as Relax's lowering makes it, with parameters of symbolic shape.
+    - Returns: None if a symbolic size is of an axis that is not independent, or that is inside of
+      another one in the memory of a parameter; or if there is no symbolic size.
     """
     if not isinstance(func.body, s_tir.SBlockRealize) or func.body.block.match_buffers:
         return None

@@ -35,12 +35,8 @@ SHORT = 4
 class RowStage:
     """A stage of a group.
 
-    Attributes
-    ----------
-    reduction : Reduction or None
-        None for an elementwise stage.
-    outer : dict[int, int]
-        The place in the stage's axes of each outer axis of the group, by its class.
+    - `reduction`: None for an elementwise stage.
+    - `outer`: the place in the stage's axes of each outer axis of the group, by its class.
     """
 
     stage: Stage
@@ -59,12 +55,8 @@ class RowStage:
 class Group:
     """Stages along the same rows.
 
-    Attributes
-    ----------
-    outer : dict[int, int]
-        Extents of the outer axes, by their class, outermost first.
-    lane : int or None
-        Class of the outer axis that lanes are along; None if they are elements of one row.
+    - `outer`: extents of the outer axes, by their class, outermost first.
+    - `lane`: class of the outer axis that lanes are along; None if they are elements of one row.
     """
 
     outer: dict[int, int]
@@ -91,14 +83,10 @@ class Group:
 class RowProgram:
     """A program in groups.
 
-    Attributes
-    ----------
-    program : Program
-        With the stages of the groups. Its parameters include buffers that stand for outputs.
-    groups : tuple[Group, ...]
-        In the order in which they run.
-    views : tuple[tuple[Buffer, Buffer], ...]
-        Those buffers, each with the output whose memory it is.
+    - `program`: with the stages of the groups. Its parameters include buffers that stand for
+      outputs.
+    - `groups`: in the order in which they run.
+    - `views`: those buffers, each with the output whose memory it is.
     """
 
     program: Program
@@ -109,20 +97,8 @@ class RowProgram:
 def read_row_program(program: Program) -> RowProgram | None:
     """Return a program as groups of stages along the same rows.
 
-    Returns
-    -------
-    RowProgram or None
-        None if it has no reduction, or one that is a product of matrices or that cannot be
-        regrouped.
-
-    Example
-    -------
-    >>> from tvm import te, topi
-    >>> from fuse_epilogue.recognize.stages import read_program
-    >>> x = te.placeholder((7, 33), "float32")
-    >>> found = read_row_program(read_program(te.create_prim_func([x, topi.nn.softmax(x)])))
-    >>> [[each.stage.name for each in group.stages] for group in found.groups]
-    [['T_softmax_maxelem', 'T_softmax_exp', 'T_softmax_expsum', 'T_softmax_norm']]
+    - Returns: None if it has no reduction, or one that is a product of matrices or that cannot be
+      regrouped.
     """
     if not any(stage.reduced for stage in program.stages):
         return None

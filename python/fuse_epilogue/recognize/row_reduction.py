@@ -17,14 +17,9 @@ from .depthwise import uncast
 class RowReduction:
     """A reduction of rows: y[m] = op_n x[m, n], a sum or a maximum.
 
-    Attributes
-    ----------
-    sizes : dict[str, int]
-        Sizes of m and n.
-    dtype : str
-        Type of x.
-    bits : int
-        Bits of an element of y.
+    - `sizes`: sizes of m and n.
+    - `dtype`: type of x.
+    - `bits`: bits of an element of y.
     """
 
     sizes: dict[str, int]
@@ -35,18 +30,7 @@ class RowReduction:
 def row_reduction(block: Any) -> RowReduction | None:
     """Return the reduction of rows that a block computes, None if it is something else.
 
-    Parameters
-    ----------
-    block : tvm.s_tir.SBlock
-        With the axes m and n, in this order.
-
-    Example
-    -------
-    >>> from fuse_epilogue.rewrites.prepare import prepare
-    >>> from fuse_epilogue.workloads import row_reduce
-    >>> sch, reduction = prepare(row_reduce(8, 16))
-    >>> row_reduction(sch.get(reduction)).sizes
-    {'m': 8, 'n': 16}
+    - `block` (tvm.s_tir.SBlock): with the axes m and n, in this order.
     """
     extents = [as_constant(axis.dom.extent) for axis in block.iter_vars]
     if len(extents) != 2 or not all(isinstance(extent, int) for extent in extents):

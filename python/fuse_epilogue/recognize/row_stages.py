@@ -30,19 +30,8 @@ Views = tuple[tuple[Any, Any], ...]
 def prepared(program: Program) -> tuple[Program, Views]:
     """Return a program of the stages that a row program is made of.
 
-    Returns
-    -------
-    Program
-        Its parameters include buffers that stand for outputs in other shapes.
-    Views
-        Those, each with the output whose memory it is.
-
-    Example
-    -------
-    >>> from fuse_epilogue.recognize.stages import read_program
-    >>> from fuse_epilogue.workloads import matmul
-    >>> [len(stage.axes) for stage in prepared(read_program(matmul(4, 5, 6)))[0].stages]
-    [2, 2]
+    - Returns: its parameters include buffers that stand for outputs in other shapes.
+    - Returns: those, each with the output whose memory it is.
     """
     program, views = _without_final_reshapes(program)
     return _hoisted(inlined(program, _is_inlined)), views

@@ -18,12 +18,8 @@ _OPERATORS: dict[str, Callable[..., Any]] = {"cumsum": topi.cumsum, "cumprod": t
 class Scan:
     """A function that computes running sums or products.
 
-    Attributes
-    ----------
-    operator : str
-        "cumsum" or "cumprod".
-    axis : int
-        Axis of both buffers.
+    - `operator`: "cumsum" or "cumprod".
+    - `axis`: axis of both buffers.
     """
 
     func: tirx.PrimFunc
@@ -51,17 +47,8 @@ def read_scan(func: tirx.PrimFunc) -> Scan | None:
 
     TVM writes scans as loops over flat offsets. A function is one if it equals what TVM writes.
 
-    Returns
-    -------
-    Scan or None
-        None for any other function, for shapes that are not constant, and for exclusive scans.
-
-    Example
-    -------
-    >>> from tvm import te, topi
-    >>> x = te.placeholder((4, 9), "float32", "x")
-    >>> read_scan(te.create_prim_func([x, topi.cumsum(x, 1)])).axis
-    1
+    - Returns: None for any other function, for shapes that are not constant, and for exclusive
+      scans.
     """
     params = list(func.params)
     if len(params) != 2 or not all(hasattr(param, "shape") for param in params):

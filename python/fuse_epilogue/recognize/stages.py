@@ -28,13 +28,9 @@ from .defined import DIVISIONS, is_integer
 class Axis:
     """An axis of a stage.
 
-    Attributes
-    ----------
-    var : tvm.ir.Var
-        The variable that the stage's expressions use.
-    extent : int or Expr
-        Number of values, from 0. An expression only where :func:`read_program` was asked for
-        symbolic sizes.
+    - `var` (tvm.ir.Var): the variable that the stage's expressions use.
+    - `extent` (int or Expr): number of values, from 0. An expression only where
+      :func:`read_program` was asked for symbolic sizes.
     """
 
     var: Any
@@ -45,13 +41,9 @@ class Axis:
 class Store:
     """One of the buffers that a stage computes.
 
-    Attributes
-    ----------
-    buffer : tvm.tirx.Buffer
-    value : Expr
-        The element; in a reduction, it loads the element so far.
-    init : Expr or None
-        The start of a reduction.
+    - `buffer`: tvm.tirx.Buffer.
+    - `value` (Expr): the element; in a reduction, it loads the element so far.
+    - `init` (Expr or None): the start of a reduction.
     """
 
     buffer: Any
@@ -63,19 +55,12 @@ class Store:
 class Stage:
     """A block of a function that computes every element of its buffers once.
 
-    Attributes
-    ----------
-    name : str
-        Name of the block.
-    axes : tuple[Axis, ...]
-        The spatial axes, in the order of the output's indices: the element ``axes`` of each buffer
-        is computed.
-    reduced : tuple[Axis, ...]
-        The reduction axes, in the order of the loops; empty for an elementwise stage.
-    stores : tuple[Store, ...]
-        One for each buffer; several only in a reduction of tuples, such as argmax.
-    loop_order : tuple[int, ...]
-        Positions in ``axes`` in the order of the block's loops, outermost first.
+    - `name`: name of the block.
+    - `axes`: the spatial axes, in the order of the output's indices: the element ``axes`` of each
+      buffer is computed.
+    - `reduced`: the reduction axes, in the order of the loops; empty for an elementwise stage.
+    - `stores`: one for each buffer; several only in a reduction of tuples, such as argmax.
+    - `loop_order`: positions in ``axes`` in the order of the block's loops, outermost first.
     """
 
     name: str
@@ -129,15 +114,10 @@ class Stage:
 class Program:
     """A function as stages.
 
-    Attributes
-    ----------
-    func : tvm.tirx.PrimFunc
-        The function that was read.
-    params : tuple[tvm.tirx.Buffer, ...]
-        Its parameters that are buffers. All of them are, and of constant shape, unless
-        :func:`read_program` was asked for symbolic sizes.
-    stages : tuple[Stage, ...]
-        In the order in which they run. Each buffer is computed by one stage at most.
+    - `func` (tvm.tirx.PrimFunc): the function that was read.
+    - `params`: its parameters that are buffers. All of them are, and of constant shape, unless
+      :func:`read_program` was asked for symbolic sizes.
+    - `stages`: in the order in which they run. Each buffer is computed by one stage at most.
     """
 
     func: Any
@@ -174,26 +154,11 @@ class Program:
 def read_program(func: tirx.PrimFunc, symbolic: bool = False) -> Program | None:
     """Return a function as stages.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        As Relax's lowering makes it, or with a fused epilogue.
-    symbolic : bool
-        Whether sizes may be expressions; then parameters may also be numbers.
-
-    Returns
-    -------
-    Program or None
-        None where a parameter is not a compact buffer of constant shape, a block has a predicate or
-        a body other than one store for each buffer, an output has no stage for all of its elements,
-        or a stage reads what a later one writes.
-
-    Example
-    -------
-    >>> from fuse_epilogue.workloads import matmul
-    >>> program = read_program(matmul(4, 5, 6, activation="relu"))
-    >>> [(stage.name, stage.shape, len(stage.reduced)) for stage in program.stages][0]
-    ('matmul', (4, 5), 1)
+    - `func`: as Relax's lowering makes it, or with a fused epilogue.
+    - `symbolic`: whether sizes may be expressions; then parameters may also be numbers.
+    - Returns: None where a parameter is not a compact buffer of constant shape, a block has a
+      predicate or a body other than one store for each buffer, an output has no stage for all of
+      its elements, or a stage reads what a later one writes.
     """
     if not isinstance(func.body, s_tir.SBlockRealize):
         return None
@@ -227,8 +192,6 @@ def analyzer_of(axes: Iterable[Axis]) -> Analyzer:
 def is_same_size(one: Any, other: Any) -> bool:
     """Return whether two sizes are the same number, or equal expressions.
 
-    Example
-    -------
     >>> n = tirx.Var("n", "int64")
     >>> is_same_size(n + 1, n + 1), is_same_size(n, 4), is_same_size(4, 4)
     (True, False, True)
@@ -256,15 +219,8 @@ def inlined(
     inlined: TVM fails to compile a division by a constant 0, even one that a guard excludes. Nor is
     what TVM would cancel in its reader, as if floats were numbers: ``(x + 1) - x`` is 1 for it.
 
-    Parameters
-    ----------
-    wanted : callable, optional
-        Takes a stage and its readers, and returns whether to inline it; None inlines all.
-
-    Returns
-    -------
-    Program
-        Indices are simplified. `program` itself if nothing was inlined.
+    - `wanted`: takes a stage and its readers, and returns whether to inline it; None inlines all.
+    - Returns: indices are simplified. `program` itself if nothing was inlined.
     """
     stages = list(program.stages)
     changed = False

@@ -26,16 +26,11 @@ TERMS = 64
 class Element:
     """One element of a result, as an expression in its axes; sums are written out.
 
-    Attributes
-    ----------
-    axes : tuple[Axis, ...]
-        The axes of the block that stores it, in the order of its loops.
-    buffer : tvm.tirx.Buffer
-    indices : tuple[Expr, ...]
-        Which element of the buffer it is.
-    sums : tuple[tuple[tvm.ir.Var, Expr], ...]
-        The finished sums that `value` uses, by their variables.
-    value : Expr
+    - `axes`: the axes of the block that stores it, in the order of its loops.
+    - `buffer`: tvm.tirx.Buffer.
+    - `indices`: which element of the buffer it is.
+    - `sums`: the finished sums that `value` uses, by their variables.
+    - `value`: Expr.
     """
 
     axes: tuple[Axis, ...]
@@ -84,16 +79,9 @@ class Element:
 def read_element(streams: Streams, buffer: Any) -> Element | None:
     """Return one element of a result.
 
-    Parameters
-    ----------
-    buffer : tvm.tirx.Buffer
-        A result.
-
-    Returns
-    -------
-    Element or None
-        None if a size is not constant, a sum has more than :data:`TERMS` terms, or a statement
-        before the result does not compute every element of its buffer once.
+    - `buffer` (tvm.tirx.Buffer): a result.
+    - Returns: None if a size is not constant, a sum has more than :data:`TERMS` terms, or a
+      statement before the result does not compute every element of its buffer once.
     """
     *before, last = streams.needed(buffer)
     earlier = read_program(streams.function(before)) if before else Program(streams.func, (), ())

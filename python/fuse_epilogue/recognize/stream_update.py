@@ -28,15 +28,10 @@ ELEMENTS = 64
 class Update:
     """A function that updates one parameter in place.
 
-    Attributes
-    ----------
-    state : tvm.tirx.Buffer
-        The parameter.
-    axes : tuple[Axis, ...]
-        Streams and channels, in the order of the state's dimensions.
-    elements : tuple[Element, ...]
-        All that one channel of a stream writes, in `axes` alone. Those of the state may be stored
-        only after all of them are computed.
+    - `state` (tvm.tirx.Buffer): the parameter.
+    - `axes`: streams and channels, in the order of the state's dimensions.
+    - `elements`: all that one channel of a stream writes, in `axes` alone. Those of the state may
+      be stored only after all of them are computed.
     """
 
     state: Any
@@ -51,19 +46,8 @@ class Update:
 def read_update(streams: Streams) -> Update | None:
     """Read a function whose result is a parameter that it reads, too.
 
-    Returns
-    -------
-    Update or None
-        None if not exactly one parameter is updated, if one stream or channel may touch an element
-        of another one, or if there is too much to write out.
-
-    Example
-    -------
-    >>> from fuse_epilogue.recognize.streams import read_streams
-    >>> from fuse_epilogue.workloads import depthwise_conv1d_update
-    >>> update = read_update(read_streams(depthwise_conv1d_update(2, 8, 4)))
-    >>> [axis.extent for axis in update.axes], len(update.elements)
-    ([2, 8], 4)
+    - Returns: None if not exactly one parameter is updated, if one stream or channel may touch an
+      element of another one, or if there is too much to write out.
     """
     updated = streams.updated()
     if len(updated) != 1:

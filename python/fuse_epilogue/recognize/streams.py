@@ -30,12 +30,10 @@ from ..tir.walk import handle, loads
 class Piece:
     """A statement of a function: a block in its loops.
 
-    Attributes
-    ----------
-    statement : tvm.tirx.Stmt
-    block : tvm.s_tir.SBlock
-    reads, writes : frozenset[int]
-        Handles of the buffers that it loads from, and stores into. A sum does not read itself.
+    - `statement`: tvm.tirx.Stmt.
+    - `block`: tvm.s_tir.SBlock.
+    - `reads`, `writes`: handles of the buffers that it loads from, and stores into. A sum does not
+      read itself.
     """
 
     statement: Any
@@ -53,11 +51,8 @@ class Piece:
 class Streams:
     """A function in pieces.
 
-    Attributes
-    ----------
-    func : tvm.tirx.PrimFunc
-    checks, pieces : tuple[Piece, ...]
-        The checks, all of which come first, and the other statements, in order.
+    - `func`: tvm.tirx.PrimFunc.
+    - `checks`, `pieces`: the checks, all of which come first, and the other statements, in order.
     """
 
     func: Any
@@ -109,25 +104,9 @@ def _in_order(pieces: Sequence[Piece]) -> Any:
 def read_streams(func: tirx.PrimFunc) -> Streams | None:
     """Return a function in pieces.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled.
-
-    Returns
-    -------
-    Streams or None
-        None if a statement is not one block in loops, if a check comes after something else, or if
-        a buffer is written by two statements.
-
-    Example
-    -------
-    >>> from fuse_epilogue.workloads import depthwise_conv1d_update
-    >>> streams = read_streams(depthwise_conv1d_update(2, 8, 4, pool=5))
-    >>> [str(each.block.name_hint) for each in streams.checks]
-    ['check_indices', 'check_distinct']
-    >>> [buffer.name for buffer in streams.updated()]
-    ['state']
+    - `func`: not scheduled.
+    - Returns: None if a statement is not one block in loops, if a check comes after something else,
+      or if a buffer is written by two statements.
     """
     if not isinstance(func.body, s_tir.SBlockRealize) or func.body.block.match_buffers:
         return None

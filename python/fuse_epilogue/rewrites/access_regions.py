@@ -29,22 +29,8 @@ def with_accessed_regions(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
     A block stays as it is if it takes an address, or has another name for a buffer.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled.
-
-    Returns
-    -------
-    tvm.tirx.PrimFunc
-        `func` itself if they do.
-
-    Example
-    -------
-    >>> from fuse_epilogue.workloads import matmul
-    >>> func = matmul(8, 8, 8)
-    >>> with_accessed_regions(func).same_as(func)
-    True
+    - `func`: not scheduled.
+    - Returns: `func` itself if they do.
     """
     changed = {}
     for block in child_blocks(func):

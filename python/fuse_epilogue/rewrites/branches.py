@@ -40,22 +40,8 @@ from ..tir.walk import handle, loads, parts_of, variables
 def with_branches(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return a function whose guards hold in vectors and in loops that are unrolled.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled.
-
-    Returns
-    -------
-    tvm.tirx.PrimFunc
-        `func` itself if there is nothing to do.
-
-    Example
-    -------
-    >>> from fuse_epilogue.workloads import matmul
-    >>> func = matmul(8, 8, 8)
-    >>> with_branches(func).same_as(func)
-    True
+    - `func`: not scheduled.
+    - Returns: `func` itself if there is nothing to do.
     """
     if not parts_of(func.body, prim.Select, *DIVISIONS):
         return func

@@ -26,24 +26,15 @@ _FUNCTION = 22
 class Epilogue:
     """The work after a reduction.
 
-    Attributes
-    ----------
-    modes : tuple[int, ...]
-        Ways to fuse that there are, of :data:`NONE`, :data:`TAIL` and :data:`ABSORBED`; only the
-        first where nothing follows.
-    blocks : int
-        Number of blocks that follow.
-    operations : int
-        Instructions for an element of the result, of all blocks.
-    absorbed : int
-        Number of them that are no longer needed where the reduction absorbs.
-    left : bool
-        Whether anything follows the reduction that has absorbed.
-    loads : tuple[frozenset[int], ...]
-        For each load of something else than the sum, the axes of the result that it depends on, by
-        place.
-    why : str
-        Why a way is missing; "" if none is.
+    - `modes`: ways to fuse that there are, of :data:`NONE`, :data:`TAIL` and :data:`ABSORBED`; only
+      the first where nothing follows.
+    - `blocks`: number of blocks that follow.
+    - `operations`: instructions for an element of the result, of all blocks.
+    - `absorbed`: number of them that are no longer needed where the reduction absorbs.
+    - `left`: whether anything follows the reduction that has absorbed.
+    - `loads`: for each load of something else than the sum, the axes of the result that it depends
+      on, by place.
+    - `why`: why a way is missing; "" if none is.
     """
 
     modes: tuple[int, ...]
@@ -64,12 +55,8 @@ def find_epilogue(sch: s_tir.Schedule, reduction: Any) -> Epilogue | None:
 
     That is so of readers in no order that is known, and of a block that is more than one store.
 
-    Parameters
-    ----------
-    sch : tvm.s_tir.Schedule
-        Prepared, see :mod:`fuse_epilogue.rewrites.prepare`. It stays as it is.
-    reduction : SBlockRV
-        Its only reduction.
+    - `sch`: prepared, see :mod:`fuse_epilogue.rewrites.prepare`. It stays as it is.
+    - `reduction` (SBlockRV): its only reduction.
     """
     blocks = [sch.get(rv) for rv in sch.get_child_blocks(sch.get_sblock("root"))]
     name = sch.get(reduction).name_hint
@@ -118,10 +105,7 @@ def fuse(sch: s_tir.Schedule, reduction: Any, mode: int) -> None:
 def unfused(sch: s_tir.Schedule, names: Sequence[str]) -> Any:
     """Make one block, the last, of all that follows a reduction; return it, None without any.
 
-    Parameters
-    ----------
-    names : Sequence[str]
-        Names of the blocks that follow, in order.
+    - `names`: names of the blocks that follow, in order.
     """
     *before, last = names or (None,)
     for name in before:
@@ -136,14 +120,9 @@ def in_vectors(sch: s_tir.Schedule, block: Any, lanes: int, parallel: bool) -> N
 
     Blocks after a reduction may have any rank, and so any number of loops. A single loop is both.
 
-    Parameters
-    ----------
-    block : SBlockRV
-        Not scheduled.
-    lanes : int
-        Elements of a vector; where the last loop is not a multiple, it stays as it is.
-    parallel : bool
-        Whether several threads compute it.
+    - `block` (SBlockRV): not scheduled.
+    - `lanes`: elements of a vector; where the last loop is not a multiple, it stays as it is.
+    - `parallel`: whether several threads compute it.
     """
     loops = sch.get_loops(block)
     if not loops:

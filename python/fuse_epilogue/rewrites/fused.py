@@ -22,18 +22,11 @@ from ..tir.walk import handle, loads, substitute, uses
 class Fused:
     """A reduction with its epilogue, for one element of the result, in the reduction's axes.
 
-    Attributes
-    ----------
-    start : Expr
-        What the sum starts with: the value of T.init.
-    sum : tvm.ir.Var
-        Stands for the finished sum in `result`.
-    result : Expr
-        The value that is stored.
-    buffer : tvm.ir.Var
-        Where it is stored.
-    indices : tuple[Expr, ...]
-        At which element.
+    - `start` (Expr): what the sum starts with: the value of T.init.
+    - `sum` (tvm.ir.Var): stands for the finished sum in `result`.
+    - `result` (Expr): the value that is stored.
+    - `buffer` (tvm.ir.Var): where it is stored.
+    - `indices`: at which element.
     """
 
     start: Any
@@ -57,10 +50,7 @@ class Fused:
 class FusedConv:
     """A convolution with its epilogue, for one element of the result, in the axes of `conv`.
 
-    Attributes
-    ----------
-    start, sum, result, buffer, indices
-        As of :class:`Fused`.
+    - `start`, `sum`, `result`, `buffer`, `indices`: as of :class:`Fused`.
     """
 
     conv: DepthwiseConv
@@ -79,15 +69,8 @@ class FusedConv:
 def fuse_followers(sch: s_tir.Schedule, conv: Any) -> None:
     """Fuse what follows a convolution, if anything does.
 
-    Parameters
-    ----------
-    conv : SBlockRV
-        The reduction.
-
-    Raises
-    ------
-    tvm.s_tir.ScheduleError
-        The epilogue is not fusable.
+    - `conv` (SBlockRV): the reduction.
+    - Raises tvm.s_tir.ScheduleError: the epilogue is not fusable.
     """
     # Not `sch.get_consumers`: as a step of the trace it would ask for that many of them.
     block = sch.get(conv)
@@ -101,17 +84,9 @@ def fuse_followers(sch: s_tir.Schedule, conv: Any) -> None:
 def find_fused_conv(sch: s_tir.Schedule, conv: Any) -> FusedConv | None:
     """Return what a function computes that is a convolution, alone or with one tail.
 
-    Parameters
-    ----------
-    sch : tvm.s_tir.Schedule
-        Prepared and fused, see :mod:`fuse_epilogue.rewrites.prepare`; no loop was scheduled.
-    conv : SBlockRV
-        The reduction.
-
-    Returns
-    -------
-    FusedConv or None
-        None if there are other blocks too, or the tail does not have the form of one.
+    - `sch`: prepared and fused, see :mod:`fuse_epilogue.rewrites.prepare`; no loop was scheduled.
+    - `conv` (SBlockRV): the reduction.
+    - Returns: None if there are other blocks too, or the tail does not have the form of one.
     """
     found = find_depthwise_conv(sch.get(conv))
     if found is None:
@@ -125,19 +100,10 @@ def find_fused_conv(sch: s_tir.Schedule, conv: Any) -> FusedConv | None:
 def find_fused(sch: s_tir.Schedule, reduction: Any, spatial: Sequence[Any]) -> Fused | None:
     """Return what a function computes that is one reduction, alone or with one tail.
 
-    Parameters
-    ----------
-    sch : tvm.s_tir.Schedule
-        Prepared and fused, see :mod:`fuse_epilogue.rewrites.prepare`; no loop was scheduled.
-    reduction : SBlockRV
-        Its body is one store.
-    spatial : Sequence[tvm.tirx.IterVar]
-        The axes of its result.
-
-    Returns
-    -------
-    Fused or None
-        None if there are other blocks too, or the tail does not have the form of one.
+    - `sch`: prepared and fused, see :mod:`fuse_epilogue.rewrites.prepare`; no loop was scheduled.
+    - `reduction` (SBlockRV): its body is one store.
+    - `spatial`: the axes of its result.
+    - Returns: None if there are other blocks too, or the tail does not have the form of one.
     """
     block, root = sch.get(reduction), sch.mod["main"].body.block
     blocks = child_blocks(sch.mod["main"])

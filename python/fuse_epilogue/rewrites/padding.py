@@ -24,15 +24,8 @@ _ONES = {
 def with_opaque_zeros(func: tirx.PrimFunc, found: DepthwiseConv) -> tirx.PrimFunc:
     """Return a function whose padding is zeros that the simplifier does not see.
 
-    Parameters
-    ----------
-    found : DepthwiseConv
-        The value that one of its blocks computes.
-
-    Returns
-    -------
-    tvm.tirx.PrimFunc
-        `func` itself if there is nothing to do: no padding, or integers.
+    - `found`: the value that one of its blocks computes.
+    - Returns: `func` itself if there is nothing to do: no padding, or integers.
     """
     dtype = tvm.DataType(str(found.window.ty.dtype))
     if found.outside is None or str(dtype) not in _ONES:

@@ -46,26 +46,12 @@ Prepare = Callable[[tirx.PrimFunc], Prepared]
 def prepare(func: tirx.PrimFunc) -> Prepared:
     """Inline the blocks before the only reduction of a function; drop elements that are never read.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled.
-
-    Returns
-    -------
-    tuple[tvm.s_tir.Schedule, SBlockRV] or None
-        The schedule (the function is its "main", and its trace begins with `func` as it is) and the
-        reduction, which has a loop for each of its axes, in their order, and no T.Let around
-        anything. None if the function has not exactly one reduction, if that is not in plain loops
-        over all of its axes, if something before it cannot be inlined, if a buffer has two names,
-        or if an axis of a block has the size 0.
-
-    Example
-    -------
-    >>> from fuse_epilogue.workloads import depthwise_conv1d
-    >>> sch, conv = prepare(depthwise_conv1d(8, 512, 2048, 3))
-    >>> print(sch.fuse_reduction_epilogue(conv))
-    'conv' absorbed bias[v_c] from 'bias' into T.init; 'summed' is gone. (numerics: reassociate)
+    - `func`: not scheduled.
+    - Returns: the schedule (the function is its "main", and its trace begins with `func` as it is)
+      and the reduction, which has a loop for each of its axes, in their order, and no T.Let around
+      anything. None if the function has not exactly one reduction, if that is not in plain loops
+      over all of its axes, if something before it cannot be inlined, if a buffer has two names, or
+      if an axis of a block has the size 0.
     """
     ordered = in_order(func)
     if ordered is None:
@@ -88,16 +74,9 @@ def prepare(func: tirx.PrimFunc) -> Prepared:
 def in_order(func: tirx.PrimFunc) -> tirx.PrimFunc | None:
     """Return what :func:`prepare` makes of a function before it inlines: the rewriting "prepare".
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled.
-
-    Returns
-    -------
-    tvm.tirx.PrimFunc or None
-        `func` itself if there is nothing to do; None where :func:`prepare` returns None, unless
-        only because something cannot be inlined.
+    - `func`: not scheduled.
+    - Returns: `func` itself if there is nothing to do; None where :func:`prepare` returns None,
+      unless only because something cannot be inlined.
     """
     if _alias_in(func) is not None or _binds_effects(func) or why_empty(func):
         return None
@@ -145,12 +124,6 @@ def why_empty(func: tirx.PrimFunc) -> str:
     """Return which axis of a block has the size 0, and what to do; "" if none has.
 
     Such a function cannot be divided into tiles, or into what threads compute.
-
-    Example
-    -------
-    >>> from fuse_epilogue.workloads import matmul
-    >>> why_empty(matmul(8, 8, 8))
-    ''
     """
     for block in child_blocks(func):
         for axis in block.iter_vars:

@@ -27,22 +27,8 @@ def without_unread(func: tirx.PrimFunc) -> tirx.PrimFunc:
     An intermediate gets the smallest sizes, counted from index 0, that its readers need, if one
     block with plain loops of its own writes it, an axis for an index. All others stay as they are.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled.
-
-    Returns
-    -------
-    tvm.tirx.PrimFunc
-        `func` itself if everything is read.
-
-    Example
-    -------
-    >>> from fuse_epilogue.workloads import relax_depthwise_conv1d
-    >>> func = relax_depthwise_conv1d(1, 8, 64, 4, padding="causal")
-    >>> [list(map(int, f.body.block.alloc_buffers[1].shape)) for f in (func, without_unread(func))]
-    [[1, 8, 67], [1, 8, 64]]
+    - `func`: not scheduled.
+    - Returns: `func` itself if everything is read.
     """
     steps = _steps(func)
     extents: dict[int, Any] = {}

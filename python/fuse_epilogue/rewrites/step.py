@@ -27,31 +27,13 @@ def rewrite(sch: s_tir.Schedule, block: Any, rewriting: str, **parameters: int) 
     block before and after, or of a loop that keeps its variable (of one that is split, the first
     part). Others are so no more, as after ``compute_inline``.
 
-    Parameters
-    ----------
-    block : SBlockRV
-        The block to rewrite; the root block for the whole function.
-    rewriting : str
-        A key of :data:`fuse_epilogue.kernels.steps.REWRITINGS`.
-    **parameters : int
-        Its parameters, in their order.
-
-    Raises
-    ------
-    tvm.s_tir.ScheduleError
-        The function is not one that the rewriting is for (``"rewriting"`` is the code of the
-        refusal). Module, trace and random variables are as they were.
-    ValueError
-        There is no such rewriting, or it has other parameters.
-
-    Example
-    -------
-    >>> from fuse_epilogue.rewrites.prepare import prepare
-    >>> from fuse_epilogue.workloads import depthwise_conv1d
-    >>> sch, conv = prepare(depthwise_conv1d(8, 512, 2048, 3, bias=False))
-    >>> rewrite(sch, conv, "rows", lanes=16, stream=0, parallel=1)
-    >>> print(sch.trace.insts[-1])
-    sch.tensorize(_, "fuse_epilogue.rows(lanes=16, stream=0, parallel=1)")
+    - `block` (SBlockRV): the block to rewrite; the root block for the whole function.
+    - `rewriting`: a key of :data:`fuse_epilogue.kernels.steps.REWRITINGS`.
+    - `**parameters`: its parameters, in their order.
+    - Raises tvm.s_tir.ScheduleError: the function is not one that the rewriting is for
+      (``"rewriting"`` is the code of the refusal). Module, trace and random variables are as they
+      were.
+    - Raises ValueError: there is no such rewriting, or it has other parameters.
     """
     values = ", ".join(f"{name}={int(value)}" for name, value in parameters.items())
     sch.tensorize(block, f"{PREFIX}{rewriting}({values})")

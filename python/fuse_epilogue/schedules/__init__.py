@@ -53,12 +53,9 @@ class Rule(Protocol):
 def neuron_rules(finite: bool = False, round_shares: bool = False) -> tuple[Rule, ...]:
     """Return the rules for Trainium, in the order in which they are tried.
 
-    Parameters
-    ----------
-    finite : bool
-        Whether all data is finite: the tensor engine may then do what would spoil other elements.
-    round_shares : bool
-        Whether attention may round its shares to the type of the values.
+    - `finite`: whether all data is finite: the tensor engine may then do what would spoil other
+      elements.
+    - `round_shares`: whether attention may round its shares to the type of the values.
     """
     return (
         neuron.DepthwiseConv1d(finite=finite),

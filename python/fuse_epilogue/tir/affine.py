@@ -17,12 +17,8 @@ from .walk import loads, uses
 class Affine:
     """An expression that is linear in some variables.
 
-    Attributes
-    ----------
-    factors : tuple[int, ...]
-        One for each variable.
-    rest : Expr
-        The summand in which none of the variables occurs.
+    - `factors`: one for each variable.
+    - `rest` (Expr): the summand in which none of the variables occurs.
     """
 
     factors: tuple[int, ...]
@@ -39,23 +35,10 @@ def affine_of(
 ) -> Affine | None:
     """Return an expression as a sum of variables times factors, None if it is no such sum.
 
-    Parameters
-    ----------
-    expr : Expr or int
-        Expression of integers. One with a load is not affine, wherever the load is.
-    variables : Sequence[tvm.tirx.Var]
-        All of one type with `expr`.
-    analyzer : tvm.sym.Analyzer, optional
-        Simplifies the factors and the rest.
-
-    Example
-    -------
-    >>> from tvm import tirx
-    >>> i, j, n = (tirx.Var(name, "int32") for name in "ijn")
-    >>> affine_of(i * 4 + j + n + 2, [i, j])
-    Affine(factors=(4, 1), rest=n + 2)
-    >>> affine_of(i * n, [i]) is None
-    True
+    - `expr` (Expr or int): expression of integers. One with a load is not affine, wherever the load
+      is.
+    - `variables`: all of one type with `expr`.
+    - `analyzer`: simplifies the factors and the rest.
     """
     if isinstance(expr, int):
         expr = tirx.const(expr, variables[0].ty.dtype if variables else "int32")
@@ -72,15 +55,7 @@ def affine_of(
 
 
 def at_least_zero(inequality: Any) -> Any:
-    """Return what is at least 0 where an inequality of integers holds, None for another condition.
-
-    Example
-    -------
-    >>> from tvm import tirx
-    >>> i = tirx.Var("i", "int32")
-    >>> at_least_zero(i < 4)
-    4 - i - 1
-    """
+    """Return what is at least 0 where an inequality of integers holds, None for another."""
     if isinstance(inequality, prim.LE):
         return inequality.b - inequality.a
     if isinstance(inequality, prim.LT):
@@ -95,8 +70,6 @@ def at_least_zero(inequality: Any) -> Any:
 def as_constant(value: Any) -> Any:
     """Return an int for an integer that is constant, else the expression itself.
 
-    Parameters
-    ----------
-    value : Expr or int
+    - `value`: Expr or int.
     """
     return int(value) if isinstance(value, int | prim.IntImm) else value

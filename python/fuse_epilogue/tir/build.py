@@ -41,24 +41,10 @@ _FIELDS: dict[type, tuple[str, ...]] = {
 def with_fields(node: Any, **fields: Any) -> Any:
     """Return a node with other values of some of its fields.
 
-    Parameters
-    ----------
-    node : tvm.s_tir.SBlock, tvm.s_tir.SBlockRealize, tvm.tirx.For or tvm.tirx.PrimFunc
-        Stays as it is.
-    **fields : Any
-        By the name of a field of the node.
-
-    Raises
-    ------
-    TypeError
-        The node has no field of that name.
-
-    Example
-    -------
-    >>> from fuse_epilogue.workloads import matmul
-    >>> func = matmul(8, 8, 8)
-    >>> with_fields(func.body.block, name_hint="all").name_hint
-    'all'
+    - `node` (tvm.s_tir.SBlock, tvm.s_tir.SBlockRealize, tvm.tirx.For or tvm.tirx.PrimFunc): stays
+      as it is.
+    - `**fields`: by the name of a field of the node.
+    - Raises TypeError: the node has no field of that name.
     """
     names = _FIELDS[type(node)]
     unknown = fields.keys() - set(names)
@@ -76,19 +62,10 @@ def sequence(statements: Sequence[Any]) -> Any:
 def in_root(body: Any, allocated: Iterable[Any] = (), name: str = "root", **fields: Any) -> Any:
     """Return a statement in a root block, which is what the body of a function is.
 
-    Parameters
-    ----------
-    body : tvm.tirx.Stmt
-    allocated : Iterable[tvm.tirx.Buffer]
-        Buffers that the block allocates.
-    name : str
-        Name of the block.
-    **fields : Any
-        Other fields of the block, see :func:`with_fields`.
-
-    Returns
-    -------
-    tvm.s_tir.SBlockRealize
+    - `body`: tvm.tirx.Stmt.
+    - `allocated`: buffers that the block allocates.
+    - `name`: name of the block.
+    - `**fields`: other fields of the block, see :func:`with_fields`.
     """
     block = s_tir.SBlock([], [], [], name, body, alloc_buffers=list(allocated))
     return s_tir.SBlockRealize([], True, with_fields(block, **fields) if fields else block)

@@ -17,12 +17,9 @@ from .walk import handle
 class Nest:
     """The statement inside the loops.
 
-    Attributes
-    ----------
-    loops : tuple[tvm.tirx.For, ...]
-        From the outside; there may be other blocks in them.
-    realize : tvm.s_tir.SBlockRealize or tvm.tirx.Stmt
-        A block, or another statement, such as a condition.
+    - `loops`: from the outside; there may be other blocks in them.
+    - `realize` (tvm.s_tir.SBlockRealize or tvm.tirx.Stmt): a block, or another statement, such as a
+      condition.
     """
 
     loops: tuple[Any, ...]
@@ -32,15 +29,9 @@ class Nest:
 def nests(root: Any) -> list[Nest | None]:
     """Return the blocks of a function that is not scheduled, in order.
 
-    Parameters
-    ----------
-    root : tvm.s_tir.SBlock
-
-    Returns
-    -------
-    list[Nest or None]
-        A block in serial loops that runs once for every element of the domains of its axes; None
-        for anything else.
+    - `root`: tvm.s_tir.SBlock.
+    - Returns: a block in serial loops that runs once for every element of the domains of its axes;
+      None for anything else.
     """
     return [nest if _is_plain(nest) else None for nest in all_nests(root)]
 
@@ -48,9 +39,7 @@ def nests(root: Any) -> list[Nest | None]:
 def all_nests(root: Any) -> list[Nest]:
     """Return what a root block consists of, in order, scheduled or not.
 
-    Parameters
-    ----------
-    root : tvm.s_tir.SBlock
+    - `root`: tvm.s_tir.SBlock.
     """
     found: list[Nest] = []
 
@@ -78,10 +67,7 @@ def child_blocks(func: tirx.PrimFunc) -> list[Any]:
     ``sch.get_child_blocks`` would be a step of the trace, which TVM replays only on functions with
     as many blocks.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        The function of a schedule, ``sch.mod["main"]``.
+    - `func`: the function of a schedule, ``sch.mod["main"]``.
     """
     found: list[Any] = []
 

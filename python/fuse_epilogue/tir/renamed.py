@@ -13,23 +13,8 @@ def alias_fields(renamed: Iterable[tuple[str, ...]]) -> None:
     A release that renames a field costs one row of ``cpp/ir/vocabulary.def``: the modules of this
     package go on reading the name that they know.
 
-    Parameters
-    ----------
-    renamed : Iterable[tuple[str, str, str]]
-        Type key of a node, name in the vocabulary, name in the running TVM.
-
-    Raises
-    ------
-    KeyError
-        No class is registered for a type key.
-
-    Example
-    -------
-    >>> from tvm import tirx
-    >>> alias_fields([("tirx.For", "length", "extent")])
-    >>> tirx.For.length is tirx.For.extent
-    True
-    >>> del tirx.For.length
+    - `renamed`: type key of a node, name in the vocabulary, name in the running TVM.
+    - Raises KeyError: no class is registered for a type key.
     """
     rows = list(renamed)
     classes = _classes() if rows else {}

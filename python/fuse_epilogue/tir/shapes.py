@@ -11,19 +11,7 @@ from tvm.ir import prim
 
 
 def axis_groups(before: Sequence[Any], after: Sequence[Any]) -> list[tuple[range, range]] | None:
-    """Return the axes of two shapes in groups of as many elements, None if there are none.
-
-    Parameters
-    ----------
-    before, after : Sequence[Expr or int]
-
-    Example
-    -------
-    >>> from tvm import tirx
-    >>> n = tirx.Var("n", "int64")
-    >>> axis_groups([n, 6, 4], [n, 2, 3, 4])
-    [(range(0, 1), range(0, 1)), (range(1, 2), range(1, 3)), (range(2, 3), range(3, 4))]
-    """
+    """Return the axes of two shapes in groups of as many elements, None if there are none."""
     found = []
     i = j = 0
     while i < len(before) and j < len(after):
@@ -51,15 +39,7 @@ def axis_groups(before: Sequence[Any], after: Sequence[Any]) -> list[tuple[range
 
 
 def is_same_count(before: Sequence[Any], after: Sequence[Any]) -> bool:
-    """Return whether two shapes have as many elements.
-
-    Example
-    -------
-    >>> from tvm import tirx
-    >>> n = tirx.Var("n", "int64")
-    >>> is_same_count([8, n], [n * 8]), is_same_count([n], [n + n])
-    (True, False)
-    """
+    """Return whether two shapes have as many elements."""
     one, other = (_of_shape(shape) for shape in (before, after))
     return one == other
 

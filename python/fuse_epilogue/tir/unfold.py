@@ -11,18 +11,8 @@ from tvm import tirx
 def unfold(number: Any, extents: Sequence[Any]) -> list[Any]:
     """Return the values of axes that are folded into one number, the last one changing fastest.
 
-    Parameters
-    ----------
-    number : Expr
-        Not negative, and less than the product of the extents.
-    extents : Sequence[int or Expr]
-        Positive.
-
-    Example
-    -------
-    >>> from tvm import tirx
-    >>> unfold(tirx.Var("row", "int32"), [8, 512])
-    [row // 512, row % 512]
+    - `number` (Expr): not negative, and less than the product of the extents.
+    - `extents`: positive.
     """
     values, rest = [], number
     for place, extent in reversed(list(enumerate(extents))):

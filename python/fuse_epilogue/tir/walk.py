@@ -32,15 +32,7 @@ def variables(node: Any) -> list[Any]:
 
 
 def uses(node: Any, *wanted: Any) -> bool:
-    """Whether any of some variables (or buffers) occurs in a node.
-
-    Example
-    -------
-    >>> from tvm import tirx
-    >>> i, j = tirx.Var("i", "int32"), tirx.Var("j", "int32")
-    >>> uses(i * 4, i, j), uses(i * 4, j)
-    (True, False)
-    """
+    """Whether any of some variables (or buffers) occurs in a node."""
     handles = {handle(var) for var in wanted}
     return any(handle(var) in handles for var in variables(node))
 
@@ -70,18 +62,8 @@ def conjuncts(condition: Any) -> list[Any]:
 def substitute(node: Any, values: Mapping[Any, Any]) -> Any:
     """Return a node with variables replaced.
 
-    Parameters
-    ----------
-    node : Expr or Stmt
-    values : Mapping[Var or int, Expr]
-        By variable, or by its :func:`handle`.
-
-    Example
-    -------
-    >>> from tvm import tirx
-    >>> i, j = tirx.Var("i", "int32"), tirx.Var("j", "int32")
-    >>> substitute(i * 4 + j, {j: tirx.const(1)})
-    i * 4 + 1
+    - `node`: Expr or Stmt.
+    - `values`: by variable, or by its :func:`handle`.
     """
     if not values:
         return node

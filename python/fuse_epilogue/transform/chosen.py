@@ -39,12 +39,8 @@ class Plans(Protocol):
 class Group:
     """Functions of a module that are equal.
 
-    Attributes
-    ----------
-    names : list[tvm.ir.GlobalVar]
-        Their variables.
-    calls : int
-        Calls of them in the Relax functions of the module.
+    - `names`: their variables.
+    - `calls`: calls of them in the Relax functions of the module.
     """
 
     work: Work
@@ -113,15 +109,8 @@ def _why_unknown(work: Work) -> str:
 def kept(plans: Plans | None, work: Work, timed: bool) -> Outcome | None:
     """Return what a database has for a function, None if it has nothing.
 
-    Parameters
-    ----------
-    timed : bool
-        Whether only what was chosen by the clock counts; otherwise that comes first.
-
-    Raises
-    ------
-    ValueError
-        The entry is not what :func:`keep` writes.
+    - `timed`: whether only what was chosen by the clock counts; otherwise that comes first.
+    - Raises ValueError: the entry is not what :func:`keep` writes.
     """
     if plans is None:
         return None

@@ -61,12 +61,8 @@ def with_packed_constants(
 ) -> ir.IRModule:
     """Return a module whose constants are laid out as its functions read them.
 
-    Parameters
-    ----------
-    mod : tvm.ir.IRModule
-        With functions that take packed arguments, and calls that do not.
-    packings : Mapping[int, Mapping[int, Packing]]
-        By the handle of a function's variable, and the index of a parameter.
+    - `mod`: with functions that take packed arguments, and calls that do not.
+    - `packings`: by the handle of a function's variable, and the index of a parameter.
     """
     # The type of a function's variable has the shapes of its arguments.
     renewed = {

@@ -31,10 +31,7 @@ TERMS_AHEAD = 128
 class Decision:
     """Whether to fuse, and why.
 
-    Attributes
-    ----------
-    why : str
-        A sentence without its full stop.
+    - `why`: a sentence without its full stop.
     """
 
     fuse: bool
@@ -44,14 +41,10 @@ class Decision:
 class Policy:
     """Decides for the reductions of one function after the other.
 
-    Parameters
-    ----------
-    name : str
-        A key of :data:`POLICIES`.
-    target : tvm.target.Target or str or dict or None
-        Target of the plans; without one there are no plans.
-    final : bool
-        Whether loops stay as they are: what a row costs in them counts then.
+    - `name`: a key of :data:`POLICIES`.
+    - `target` (tvm.target.Target or str or dict or None): target of the plans; nothing is planned
+      without one.
+    - `final`: whether loops stay as they are: what a row costs in them counts then.
     """
 
     def __init__(self, name: str, target: Any, final: bool) -> None:
@@ -65,16 +58,11 @@ class Policy:
     ) -> Decision:
         """Decide for a reduction that can be fused.
 
-        Parameters
-        ----------
-        func : tvm.tirx.PrimFunc
-            Before anything of it was fused.
-        reductions : int
-            How many it has: the planner knows functions with a single one.
-        fused : Fused
-            The value in that case.
-        fused_before : bool
-            Whether the function has been fused by an earlier run: there is no plan for the rest.
+        - `func`: before anything of it was fused.
+        - `reductions`: how many it has: the planner knows functions with a single one.
+        - `fused`: the value in that case.
+        - `fused_before`: whether the function has been fused by an earlier run: there is no plan
+          for the rest.
         """
         if self.name == "always":
             return Decision(True, "the policy is to fuse always")
@@ -115,8 +103,6 @@ class Policy:
 def by_bytes(bytes_saved: int | None) -> Decision:
     """Decide by the bytes of the intermediates.
 
-    Example
-    -------
     >>> by_bytes(4096)
     Decision(fuse=True, why='4,096 bytes of intermediates are saved')
     >>> by_bytes(0).fuse
@@ -139,8 +125,6 @@ def by_calls(balance: Balance) -> Decision | None:
     later sums, up to :data:`TERMS_AHEAD` terms for each row. Mispredictions were not counted. An
     element of an intermediate that is not stored and loaded is taken to be worth one term.
 
-    Example
-    -------
     >>> rows_of_8 = Balance(12224, 3056, 64, 64, True)  # 64 x 64 x 8, GELU
     >>> by_calls(rows_of_8).fuse
     False

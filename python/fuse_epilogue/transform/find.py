@@ -38,18 +38,12 @@ LEFT_ALONE = {
 class Balance:
     """Savings of a fusion, and its possible cost where the loops stay unscheduled.
 
-    Attributes
-    ----------
-    bytes_saved, elements_saved : int or None
-        Bytes of the intermediates that are gone or no longer held in full; None if a size is a
-        symbol.
-    rounds : int or None
-        How often the program comes to the tails: once for every row, or for every element. None
-        if that is a symbol.
-    terms : int or None
-        Number of terms that the reduction combines for an element; None if that is a symbol.
-    calls : bool
-        Whether a tail calls a function of the C library, as for exp.
+    - `bytes_saved`, `elements_saved`: bytes of the intermediates that are gone or no longer held in
+      full; None if a size is a symbol.
+    - `rounds`: how often the program comes to the tails: once for every row, or for every element.
+      None if that is a symbol.
+    - `terms`: number of terms that the reduction combines for an element; None if that is a symbol.
+    - `calls`: whether a tail calls a function of the C library, as for exp.
     """
 
     bytes_saved: int | None
@@ -63,12 +57,8 @@ class Balance:
 class Fused:
     """A function after one of its reductions was fused, or as it was.
 
-    Attributes
-    ----------
-    func : tvm.tirx.PrimFunc
-        The very function that was passed where nothing can be fused.
-    fusion : FusionReport
-        Without a certificate.
+    - `func`: the very function that was passed where nothing can be fused.
+    - `fusion`: without a certificate.
     """
 
     func: tirx.PrimFunc
@@ -79,19 +69,9 @@ class Fused:
 def reductions_of(func: tirx.PrimFunc) -> tuple[list[Any], str]:
     """Return the reductions of a function in program order, or why it is left alone.
 
-    Returns
-    -------
-    tuple[list[SBlock], str]
-        The blocks directly in its root block; a key of :data:`LEFT_ALONE`, and no blocks, where the
-        function must stay as it is. A function is scheduled if an attribute says so, or if it has
-        a block inside of a block or a loop that is not serial.
-
-    Example
-    -------
-    >>> from fuse_epilogue.workloads import matmul
-    >>> blocks, left_alone = reductions_of(matmul(8, 8, 8))
-    >>> [block.name_hint for block in blocks], left_alone
-    (['matmul'], '')
+    - Returns: the blocks directly in its root block; a key of :data:`LEFT_ALONE`, and no blocks,
+      where the function must stay as it is. A function is scheduled if an attribute says so, or if
+      it has a block inside of a block or a loop that is not serial.
     """
     attrs = func.attrs
     if attrs is not None and any(attrs.get(name) for name in _SCHEDULED):
@@ -110,27 +90,11 @@ def fuse_one(
 ) -> Fused:
     """Fuse one reduction of a function with what follows it, as ``sch.fuse_reduction_epilogue``.
 
-    Parameters
-    ----------
-    reduction : SBlock
-        One of :func:`reductions_of` this function.
-    distribute : bool
-        As of :func:`fuse_epilogue.fuse_reduction_epilogue`.
-    rows : bool
-        Whether tails work on the row of the innermost spatial loop, instead of on each element.
-
-    Returns
-    -------
-    Fused
-        Its ``fusion`` is not fusable where the primitive would refuse, with the reason.
-
-    Example
-    -------
-    >>> from fuse_epilogue.workloads import matmul
-    >>> func = matmul(8, 8, 8, activation="relu")
-    >>> fused = fuse_one(func, reductions_of(func)[0][0])
-    >>> fused.balance.bytes_saved  # two intermediates of 8 * 8 float32: one is gone, one is a row
-    480
+    - `reduction` (SBlock): one of :func:`reductions_of` this function.
+    - `distribute`: as of :func:`fuse_epilogue.fuse_reduction_epilogue`.
+    - `rows`: whether tails work on the row of the innermost spatial loop, instead of on each
+      element.
+    - Returns: its ``fusion`` is not fusable where the primitive would refuse, with the reason.
     """
     raw = _core.FuseFunction(func, reduction, numerics == "exact", distribute, rows)
     # As one text: every single string of a map would be a call of its own.

@@ -46,18 +46,12 @@ _POINTS = 4
 class Work:
     """A function to schedule.
 
-    Attributes
-    ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled.
-    target : tvm.target.Target
-        Target of kind "llvm" or "cuda".
-    threads : int
-        Number of threads that parallel loops are made for.
-    constants : frozenset[int]
-        Indices of the parameters that are constants at every call.
-    winograd : bool
-        Whether convolutions may be computed by Winograd's algorithms, which round otherwise.
+    - `func`: not scheduled.
+    - `target`: target of kind "llvm" or "cuda".
+    - `threads`: number of threads that parallel loops are made for.
+    - `constants`: indices of the parameters that are constants at every call.
+    - `winograd`: whether convolutions may be computed by Winograd's algorithms, which round
+      otherwise.
     """
 
     func: tirx.PrimFunc
@@ -76,16 +70,7 @@ Kind = Callable[[Work], Iterator[Scheduled]]
 
 
 def candidates(work: Work) -> Iterator[Scheduled]:
-    """Yield ways to schedule a function: by the first kind that knows it first.
-
-    Example
-    -------
-    >>> from fuse_epilogue.schedules import host
-    >>> from fuse_epilogue.workloads import matmul
-    >>> work = Work(matmul(64, 64, 64, activation="relu"), host(1), 1, frozenset())
-    >>> next(candidates(work)).kind
-    'contraction'
-    """
+    """Yield ways to schedule a function: by the first kind that knows it first."""
     for kind in kinds_for(work.target):
         yield from kind(work)
 

@@ -17,17 +17,9 @@ def move_inputs(sch: Schedule, fused: str) -> tuple[str, ...]:
     In attention these are the scores: then only those of one row and one block of keys are stored
     at a time. A reduction is the last block that moves: what it reads is computed before the loop.
 
-    Parameters
-    ----------
-    sch : tvm.s_tir.Schedule
-        Is changed.
-    fused : str
-        Name of the block, whose innermost loop is that over blocks of keys.
-
-    Returns
-    -------
-    tuple[str, ...]
-        Names of the moved blocks, the last one first.
+    - `sch`: is changed.
+    - `fused`: name of the block, whose innermost loop is that over blocks of keys.
+    - Returns: names of the moved blocks, the last one first.
     """
     moved: list[str] = []
     refused: set[str] = set()

@@ -38,16 +38,7 @@ def _is_sound(each: ReductionReport) -> bool:
 
 
 def bytes_removed(before: tirx.PrimFunc, now: Fused) -> int | None:
-    """Return the bytes of the intermediates that a fusion removed; None if one is a symbol.
-
-    Example
-    -------
-    >>> from fuse_epilogue.transform.find import fuse_one, reductions_of
-    >>> from fuse_epilogue.workloads import matmul
-    >>> func = matmul(8, 8, 8, activation="relu")
-    >>> bytes_removed(func, fuse_one(func, reductions_of(func)[0][0]))  # 8 * 8 float32
-    256
-    """
+    """Return the bytes of the intermediates that a fusion removed; None if one is a symbol."""
     if not any(step.removed for step in now.fusion.steps):
         return 0
     gone = list((_intermediates(before) - _intermediates(now.func)).elements())
@@ -77,12 +68,8 @@ def with_earlier_bytes(now: Fused, removed: int | None, before: ReductionReport 
     this run or an earlier one did so: of the savings of earlier runs, only removed buffers are
     added.
 
-    Parameters
-    ----------
-    removed : int or None
-        The bytes that it removed, see :func:`bytes_removed`.
-    before : ReductionReport or None
-        Fusions of the reduction in earlier runs.
+    - `removed`: the bytes that it removed, see :func:`bytes_removed`.
+    - `before`: fusions of the reduction in earlier runs.
     """
     if before is None or not before.fused:
         return now

@@ -30,8 +30,6 @@ FAILED = "failed"
 def counted(count: int, noun: str) -> str:
     """Return a number with a noun in its singular or plural.
 
-    Example
-    -------
     >>> counted(1, "reduction"), counted(2, "reduction")
     ('1 reduction', '2 reductions')
     """

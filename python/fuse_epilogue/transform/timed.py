@@ -40,12 +40,7 @@ FASTER = "TVM's own loops are faster by the clock"
 class Choice:
     """A function and what is chosen for it.
 
-    Attributes
-    ----------
-    group : Group
-    outcome : Outcome
-        By prediction at first.
-    was_timed : bool
+    - `outcome`: by prediction at first.
     """
 
     group: Group
@@ -65,15 +60,10 @@ def by_the_clock(
 ) -> None:
     """Time ways to compute functions, and choose among them.
 
-    Parameters
-    ----------
-    choices : Sequence[Choice]
-        Changed in place, those first that are predicted to take the most time.
-    budget_s : float
-        Seconds, of which each function gets the share of the remaining time that it is predicted to
-        take. The rest is left to the others.
-    on_progress : callable
-        Called with the share of the budget that is spent.
+    - `choices`: changed in place, those first that are predicted to take the most time.
+    - `budget_s`: seconds, of which each function gets the share of the remaining time that it is
+      predicted to take. The rest is left to the others.
+    - `on_progress`: called with the share of the budget that is spent.
     """
     begin = perf_counter()
     order = sorted(choices, key=lambda each: -each.predicted_s)
@@ -167,10 +157,7 @@ def _arrays(original: Any, func: Any) -> list[Any]:
 
     All are 0 where an index is read from memory: that is inside of any array.
 
-    Raises
-    ------
-    ValueError
-        Nothing is: such a function divides by what it reads.
+    - Raises ValueError: nothing is: such a function divides by what it reads.
     """
     made = arguments(func)
     stores: list[Any] = []

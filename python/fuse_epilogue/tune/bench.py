@@ -89,16 +89,10 @@ class Unfit(RuntimeError):
 class Bench:
     """Builds, measures and keeps candidates.
 
-    Attributes
-    ----------
-    database, target, builder, runner
-        TVM's.
-    watch : callable
-        Called while measurements run.
-    wait : float
-        How long a tracker may be without any server, in seconds.
-    on_trial : callable
-        Called with each :class:`Trial`.
+    - `database`, `target`, `builder`, `runner`: TVM's.
+    - `watch`: called while measurements run.
+    - `wait`: how long a tracker may be without any server, in seconds.
+    - `on_trial`: called with each :class:`Trial`.
     """
 
     database: ms.database.JSONDatabase
@@ -114,14 +108,9 @@ class Bench:
     ) -> None:
         """Measure what the search proposes, until there are as many trials as asked for.
 
-        Raises
-        ------
-        Unfit
-            MetaSchedule cannot take the function.
-        ServersGone
-            There is no server left to measure on.
-        OSError
-            The database cannot be written.
+        - Raises Unfit: MetaSchedule cannot take the function.
+        - Raises ServersGone: there is no server left to measure on.
+        - Raises OSError: the database cannot be written.
         """
         try:
             with held():

@@ -39,14 +39,7 @@ _NUMBERS = {
 def check_numbers(**given: int) -> None:
     """Return if numbers are what a search can take.
 
-    Parameters
-    ----------
-    **given : int
-        By the names of :data:`_NUMBERS`.
-
-    Raises
-    ------
-    ValueError
+    - `**given`: by the names of :data:`_NUMBERS`.
     """
     for name, number in given.items():
         low, high = _NUMBERS[name]
@@ -56,12 +49,7 @@ def check_numbers(**given: int) -> None:
 
 
 def check_cores(target: Target) -> None:
-    """Return if a target has a number of cores, or says none.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Return if a target has a number of cores, or says none."""
     cores = int(target.attrs.get("num-cores", 1))
     if not 1 <= cores <= MOST_CORES:
         raise ValueError(
@@ -71,12 +59,7 @@ def check_cores(target: Target) -> None:
 
 
 def check_packages(cost_model: Any) -> None:  # noqa: ANN401 - what TVM takes
-    """Return if the packages are there that TVM imports in the middle of its work.
-
-    Raises
-    ------
-    ImportError
-    """
+    """Return if the packages are there that TVM imports in the middle of its work."""
     for package in ("cloudpickle", "psutil"):
         if importlib.util.find_spec(package) is None:
             raise ImportError(f"MetaSchedule needs the package {package}: pip install {package}")
@@ -93,10 +76,8 @@ def tvm_space(target: Target) -> ms.space_generator.PostOrderApply:
     TVM chooses its rules by the target when a generator is initialised, in C++ only; what the
     target does not say ends there in an error of TVM that does not name it.
 
-    Raises
-    ------
-    ValueError
-        MetaSchedule has no rules for the target, or does not find in it what they read.
+    - Raises ValueError: MetaSchedule has no rules for the target, or does not find in it what they
+      read.
     """
     names = {str(target.kind.name), *map(str, target.keys)}
     for name, needed in _NEEDED:
@@ -120,12 +101,7 @@ def tvm_space(target: Target) -> ms.space_generator.PostOrderApply:
 
 
 def check_device(target: Target) -> None:
-    """Return if this machine has what code for a target runs on.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Return if this machine has what code for a target runs on."""
     if not tvm.runtime.device(target.get_target_device_type(), 0).exist:
         raise ValueError(
             f"this machine has no device for the target '{target.kind.name}': measure on a machine "
@@ -136,13 +112,9 @@ def check_device(target: Target) -> None:
 def check(target: Target, space: Any, runner: ms.Runner | None, cost_model: Any) -> None:  # noqa: ANN401
     """Return if a search can begin; the arguments are those of :func:`.session.tune`.
 
-    Raises
-    ------
-    ImportError
-        A package is missing.
-    ValueError
-        There are no rules for the target, it does not say enough of the machine or has no number of
-        cores, or this machine has no such device.
+    - Raises ImportError: a package is missing.
+    - Raises ValueError: there are no rules for the target, it does not say enough of the machine or
+      has no number of cores, or this machine has no such device.
     """
     check_packages(cost_model)
     check_cores(target)

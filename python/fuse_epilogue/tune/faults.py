@@ -16,12 +16,8 @@ def workload_fault(line: Any) -> str:  # noqa: ANN401 - any JSON
 def record_fault(line: Any, workloads: int) -> str:  # noqa: ANN401 - any JSON
     """Return why TVM could not read a record, or would die of it; empty if it could.
 
-    Parameters
-    ----------
-    line : Any
-        Content of the line.
-    workloads : int
-        How many workloads there are to name.
+    - `line`: content of the line.
+    - `workloads`: how many workloads there are to name.
     """
     if not _is(line, int, list):
         return "it is not a pair of a workload's number and a measurement"

@@ -16,15 +16,8 @@ LOCK = "lock"
 def locked(folder: Path, *, shared: bool = False) -> Iterator[None]:
     """Keep other processes from a folder, which is made if it is not there.
 
-    Parameters
-    ----------
-    shared : bool
-        Keep those away only that tune: for reading.
-
-    Raises
-    ------
-    ValueError
-        Another process has the folder.
+    - `shared`: keep those away only that tune: for reading.
+    - Raises ValueError: another process has the folder.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -113,10 +113,7 @@ def measured(database: JSONDatabase, mod: IRModule) -> int:
 def commit_workload(database: JSONDatabase, mod: IRModule) -> Workload:
     """Return the workload of a module, which is in its file.
 
-    Raises
-    ------
-    OSError
-        The record is not, see :func:`_appended`.
+    - Raises OSError: the record is not, see :func:`_appended`.
     """
     if database.has_workload(mod):
         return database.commit_workload(mod)
@@ -127,10 +124,7 @@ def commit_workload(database: JSONDatabase, mod: IRModule) -> Workload:
 def commit(database: JSONDatabase, record: TuningRecord) -> None:
     """Append a record to its file.
 
-    Raises
-    ------
-    OSError
-        The record is not there, see :func:`_appended`.
+    - Raises OSError: the record is not there, see :func:`_appended`.
     """
     with _appended(Path(database.path_tuning_record)):
         database.commit_tuning_record(record)
@@ -139,10 +133,7 @@ def commit(database: JSONDatabase, record: TuningRecord) -> None:
 def _mended(file: Path, fault: Callable[[Any], str]) -> list[Any]:
     """Return what the lines of a file hold; half a last line is moved elsewhere.
 
-    Raises
-    ------
-    ValueError
-        TVM cannot read another line.
+    - Raises ValueError: TVM cannot read another line.
     """
     data = file.read_bytes() if file.exists() else b""
     lines = data.splitlines(keepends=True)
@@ -182,11 +173,8 @@ def _append(file: Path, data: bytes) -> None:
 def _appended(file: Path) -> Iterator[None]:
     """Have TVM append a line to a file: it does not look whether all of it is there in the end.
 
-    Raises
-    ------
-    OSError
-        The record is not, or the file is gone or may not be written. The file is then as it was
-        before.
+    - Raises OSError: the record is not, or the file is gone or may not be written. The file is then
+      as it was before.
     """
     if _torn(file):  # by another process: this one mends what it tears
         _mended(file, lambda line: "")

@@ -136,18 +136,11 @@ class FuseBest(ms.search_strategy.PySearchStrategy):
 class _Run:
     """The measurements of a search, and those still to make.
 
-    Attributes
-    ----------
-    left : int
-        Trials.
-    batch : int
-        How many are measured at a time.
-    share : int
-        How many of a batch are for what was measured unfused.
-    spaces : list[tvm.s_tir.Schedule]
-        The design spaces with a fusion.
-    put_back : list[MeasureCandidate]
-        Candidates that were drawn and have not been measured yet.
+    - `left`: trials.
+    - `batch`: how many are measured at a time.
+    - `share`: how many of a batch are for what was measured unfused.
+    - `spaces`: the design spaces with a fusion.
+    - `put_back`: candidates that were drawn and have not been measured yet.
     """
 
     left: int
@@ -182,18 +175,10 @@ class _Run:
 def fused_like(trace: Trace, spaces: Iterable[s_tir.Schedule]) -> Trace | None:
     """Return the trace of a fused design space with the decisions of another trace.
 
-    Parameters
-    ----------
-    trace : tvm.s_tir.schedule.Trace
-        Without a fusion.
-    spaces : Iterable[tvm.s_tir.Schedule]
-        Spaces of the same function.
-
-    Returns
-    -------
-    tvm.s_tir.schedule.Trace or None
-        Number of the space that draws the same, writes what is reduced in the same loop, and fuses
-        most; None if there is no such space.
+    - `trace`: without a fusion.
+    - `spaces`: spaces of the same function.
+    - Returns: number of the space that draws the same, writes what is reduced in the same loop, and
+      fuses most; None if there is no such space.
     """
     alike = [space.trace for space in spaces if structure(space.trace) == structure(trace)]
     if not alike:

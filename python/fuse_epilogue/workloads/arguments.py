@@ -42,10 +42,8 @@ Size = Any
 def whole(argument: str, value: Any, least: int = 1, most: int | None = None) -> int:  # noqa: ANN401
     """Return `value` as an int that lies between `least` and `most`.
 
-    Raises
-    ------
-    ValueError
-        The value does not divide, is a bool or not an integer, or does not fit into 64 bits.
+    - Raises ValueError: the value does not divide, is a bool or not an integer, or does not fit
+      into 64 bits.
     """
     wanted = f"an int >= {least}" if most is None else f"an int from {least} to {most}"
     number = as_int(value)
@@ -58,20 +56,11 @@ def whole(argument: str, value: Any, least: int = 1, most: int | None = None) ->
 def check_below(argument: str, value: int, bits: int = 63, given: Any = None) -> None:  # noqa: ANN401
     """Check that a number is not too large.
 
-    Parameters
-    ----------
-    argument, value
-        The name of an argument, and a number that follows from it.
-    bits
-        What it has at most, without a sign: 63, as an index has, or 31, which is the limit of an
-        attribute in Relax.
-    given
-        The value given for the argument, if not that number.
-
-    Raises
-    ------
-    ValueError
-        The buffer has more.
+    - `argument`, `value`: the name of an argument, and a number that follows from it.
+    - `bits`: what it has at most, without a sign: 63, as an index has, or 31, which is the limit of
+      an attribute in Relax.
+    - `given`: the value given for the argument, if not that number.
+    - Raises ValueError: the buffer has more.
     """
     if value >= 1 << bits:
         why = "Relax computes with it in 32 bits" if bits == 31 else "indices have 64 bits"
@@ -82,10 +71,7 @@ def check_below(argument: str, value: int, bits: int = 63, given: Any = None) ->
 def one_of(argument: str, value: Any, possible: Sequence[Any]) -> None:  # noqa: ANN401
     """Check that `value` is one of a few.
 
-    Raises
-    ------
-    ValueError
-        The value is not one of them.
+    - Raises ValueError: the value is not one of them.
     """
     # Compared with its type: 1 is not True.
     if not any(type(value) is type(choice) and value == choice for choice in possible):
@@ -100,17 +86,10 @@ def as_int(value: Any) -> int | None:  # noqa: ANN401 - what the user passed
 def size(argument: str, value: Any, names: dict[str, tirx.Var]) -> Size:  # noqa: ANN401
     """Return a number, or the variable of that name; one name is one size.
 
-    Parameters
-    ----------
-    argument, value
-        Its name and what was given for it.
-    names
-        The variables so far; a new one is added.
-
-    Raises
-    ------
-    ValueError
-        The size is neither an int from 1 to 2**63 - 1 nor the name of a symbolic size.
+    - `argument`, `value`: its name and what was given for it.
+    - `names`: the variables so far; a new one is added.
+    - Raises ValueError: the size is neither an int from 1 to 2**63 - 1 nor the name of a symbolic
+      size.
     """
     if isinstance(value, str):
         if not value.isidentifier() or keyword.iskeyword(value):
@@ -135,17 +114,9 @@ def check_activation(
 ) -> None:
     """Check that there is such an activation, and that the accumulator of `dtype` has it.
 
-    Parameters
-    ----------
-    activation, dtype
-        As of the workloads.
-    possible
-        The activations that this workload has.
-
-    Raises
-    ------
-    ValueError
-        There is not, or it has not.
+    - `activation`, `dtype`: as of the workloads.
+    - `possible`: the activations that this workload has.
+    - Raises ValueError: there is not, or it has not.
     """
     one_of("activation", activation, possible)
     if dtype == "int8" and activation not in INTEGER_ACTIVATIONS:
@@ -159,15 +130,8 @@ def index_dtype(*shapes: Mapping[str, Size]) -> str:
 
     They do if no size is symbolic and none of them has 2**31 elements.
 
-    Parameters
-    ----------
-    shapes
-        Sizes of each buffer, by the argument that determines them.
-
-    Raises
-    ------
-    ValueError
-        A buffer has 2**63 elements: the largest of its sizes is to blame.
+    - `shapes`: sizes of each buffer, by the argument that determines them.
+    - Raises ValueError: a buffer has 2**63 elements: the largest of its sizes is to blame.
     """
     dtype = "int32"
     for shape in shapes:

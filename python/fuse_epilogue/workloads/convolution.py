@@ -28,20 +28,13 @@ PADDINGS = ("same", "valid", "causal")
 class Convolution:
     """A depthwise convolution along one dimension, of sizes that fit together.
 
-    Attributes
-    ----------
-    n, c, w, f
-        Images, channels, columns and taps; `n` and `w` may be symbolic (an ``int64`` variable).
-    left, right
-        Zeros before and after the columns.
-    stride, dilation
-        Columns from one result to the next, and from one tap to the next.
-    columns
-        Type of the result.
-    dtype, accumulator
-        Type of the data, and the type it is summed in.
-    index_dtype
-        The type of loops and indices: ``int32`` where the largest buffer allows it.
+    - `n`, `c`, `w`, `f`: images, channels, columns and taps; `n` and `w` may be symbolic (an
+      ``int64`` variable).
+    - `left`, `right`: zeros before and after the columns.
+    - `stride`, `dilation`: columns from one result to the next, and from one tap to the next.
+    - `columns`: type of the result.
+    - `dtype`, `accumulator`: type of the data, and the type it is summed in.
+    - `index_dtype`: the type of loops and indices: ``int32`` where the largest buffer allows it.
     """
 
     n: Size
@@ -72,17 +65,11 @@ def convolution(
 ) -> Convolution:
     """Check the arguments of a workload.
 
-    Parameters
-    ----------
-    n, c, w, f, padding, stride, dilation, dtype
-        As of :func:`fuse_epilogue.workloads.depthwise_conv1d`.
-    dtypes
-        The types that this workload has.
-
-    Raises
-    ------
-    ValueError
-        An argument is not possible; the message says which, what was given and what is possible.
+    - `n`, `c`, `w`, `f`, `padding`, `stride`, `dilation`, `dtype`: as of
+      :func:`fuse_epilogue.workloads.depthwise_conv1d`.
+    - `dtypes`: the types that this workload has.
+    - Raises ValueError: an argument is not possible; the message says which, what was given and
+      what is possible.
     """
     one_of("dtype", dtype, dtypes)
     f, stride, dilation = whole("f", f), whole("stride", stride), whole("dilation", dilation)

@@ -26,18 +26,11 @@ def check_data(
 ) -> None:
     """Write a block that raises ValueError unless a condition holds at each index.
 
-    Parameters
-    ----------
-    writer
-        Where the function is written.
-    name
-        Name of the block.
-    dims
-        The letters and sizes of its loops.
-    reads, holds
-        The regions that it reads, and the condition, both at an index.
-    message
-        The sentence of the error.
+    - `writer`: where the function is written.
+    - `name`: name of the block.
+    - `dims`: the letters and sizes of its loops.
+    - `reads`, `holds`: the regions that it reads, and the condition, both at an index.
+    - `message`: the sentence of the error.
     """
     with writer.block(name, dims) as at:
         T.reads(*reads(at))
@@ -51,16 +44,10 @@ def check_sequences(
 ) -> None:
     """Check that the sequence numbers of each image do not decrease.
 
-    Parameters
-    ----------
-    writer
-        Where the function is written.
-    numbers
-        The buffer [N, W].
-    n, w
-        Its sizes.
-    count
-        The numbers are from 0 to `count` - 1, if it is not None.
+    - `writer`: where the function is written.
+    - `numbers`: the buffer [N, W].
+    - `n`, `w`: its sizes.
+    - `count`: the numbers are from 0 to `count` - 1, if it is not None.
     """
 
     def holds(at: Index) -> Any:

@@ -20,14 +20,9 @@ REQUANTISING_SHIFT = 7
 class Epilogue:
     """The work after the sum over the taps.
 
-    Attributes
-    ----------
-    bias, gate, residual
-        Whether there is one.
-    activation
-        Name of the activation, or None.
-    shift
-        Bits that requantising drops, for int8.
+    - `bias`, `gate`, `residual`: whether there is one.
+    - `activation`: name of the activation, or None.
+    - `shift`: bits that requantising drops, for int8.
     """
 
     bias: bool
@@ -39,11 +34,8 @@ class Epilogue:
     def check(self, dtype: str) -> Epilogue:
         """Check the arguments of a workload.
 
-        Raises
-        ------
-        ValueError
-            An argument is not possible; the message says which, what was given and what is
-            possible.
+        - Raises ValueError: an argument is not possible; the message says which, what was given and
+          what is possible.
         """
         one_of("bias", self.bias, (False, True))
         check_activation(self.activation, dtype, CONV_ACTIVATIONS)
@@ -83,16 +75,10 @@ class Operands:
 class ConvWriter(Writer):
     """Writes a depthwise convolution and its epilogue.
 
-    Parameters
-    ----------
-    dims
-        The letters and sizes of the result.
-    dtype, accumulator
-        The type of the data, and the type it is summed in.
-    index_dtype
-        The type of loops and indices.
-    epilogue
-        The work after the sum.
+    - `dims`: the letters and sizes of the result.
+    - `dtype`, `accumulator`: the type of the data, and the type it is summed in.
+    - `index_dtype`: the type of loops and indices.
+    - `epilogue`: the work after the sum.
     """
 
     def __init__(

@@ -33,17 +33,11 @@ def gelu(x: Any) -> Any:
 class Writer:
     """Writes the blocks one after the other; the last one stores into the output.
 
-    Parameters
-    ----------
-    dims
-        The letter of each dimension of the result, and its size: the loop over "n" is "i_n", and
-        the block's variable is "v_n".
-    accumulator
-        The type in which everything is computed.
-    index_dtype
-        The type of loops and indices.
-    last
-        The name of the last block.
+    - `dims`: the letter of each dimension of the result, and its size: the loop over "n" is "i_n",
+      and the block's variable is "v_n".
+    - `accumulator`: the type in which everything is computed.
+    - `index_dtype`: the type of loops and indices.
+    - `last`: the name of the last block.
     """
 
     def __init__(

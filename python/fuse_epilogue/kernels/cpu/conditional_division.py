@@ -27,15 +27,9 @@ __all__ = ["with_conditional_divisions"]
 def with_conditional_divisions(node: Any) -> Any:
     """Return a node in which an arm that divides integers is computed only where it is chosen.
 
-    Parameters
-    ----------
-    node : Expr or Stmt
-
-    Returns
-    -------
-    Expr or Stmt
-        With ``if_then_else`` in place of such a ``Select``, and 0 for quotients of literals that
-        are 0, which have no value. Other divisors that are literals never trap.
+    - `node`: Expr or Stmt.
+    - Returns: with ``if_then_else`` in place of such a ``Select``, and 0 for quotients of literals
+      that are 0, which have no value. Other divisors that are literals never trap.
     """
     node = tvm_ffi.structural_map(node, [(kind, _not_by_zero) for kind in DIVISIONS])
     return tvm_ffi.structural_map(node, (prim.Select, _conditional))

@@ -50,10 +50,7 @@ WAKE_S = 2e-6
 def bytes_per_cycle(working_set: float) -> float:
     """Return the bytes that one core gets in a cycle, where all are in the nearest level they fit.
 
-    Parameters
-    ----------
-    working_set : float
-        Number of bytes that are gone through before the first are needed again.
+    - `working_set`: number of bytes that are gone through before the first are needed again.
     """
     return next((rate for size, rate in LEVELS if working_set <= size), MEMORY_BYTES_PER_CYCLE)
 
@@ -66,15 +63,9 @@ def together(computing: float, moving: float) -> float:
 def threads_for(seconds: float, threads: int) -> int:
     """Return the number of threads for a loop nest: 1 if others save less than waking them takes.
 
-    Parameters
-    ----------
-    seconds : float
-        Predicted time of the nest on one thread.
-    threads : int
-        Number of threads that there are.
+    - `seconds`: predicted time of the nest on one thread.
+    - `threads`: number of threads that there are.
 
-    Example
-    -------
     >>> threads_for(2e-6, 8), threads_for(2e-3, 8)
     (1, 8)
     """
@@ -84,12 +75,8 @@ def threads_for(seconds: float, threads: int) -> int:
 def on_threads(seconds: float, threads: int) -> float:
     """Return the predicted seconds of a loop nest on as many threads as :func:`threads_for` says.
 
-    Parameters
-    ----------
-    seconds : float
-        Predicted time of the nest on one thread.
-    threads : int
-        Number of threads that there are.
+    - `seconds`: predicted time of the nest on one thread.
+    - `threads`: number of threads that there are.
     """
     used = threads_for(seconds, threads)
     return seconds / used + (WAKE_S if used > 1 else 0.0)
@@ -98,15 +85,9 @@ def on_threads(seconds: float, threads: int) -> float:
 def sharing(seconds: float, threads: int) -> str:
     """Return the end of a description: how many threads share a loop nest, if there are several.
 
-    Parameters
-    ----------
-    seconds : float
-        Predicted time of the nest on one thread.
-    threads : int
-        Number of threads that there are.
+    - `seconds`: predicted time of the nest on one thread.
+    - `threads`: number of threads that there are.
 
-    Example
-    -------
     >>> sharing(2e-3, 2)
     '; shared by 2 threads'
     """
@@ -120,12 +101,8 @@ def sharing(seconds: float, threads: int) -> str:
 def added(one: float, other: float, power: int) -> float:
     """Return the time of two things that hide each other, until both take nearly as long.
 
-    Parameters
-    ----------
-    one, other : float
-        Times of each of them alone.
-    power : int
-        The more, the longer the shorter one is hidden.
+    - `one`, `other`: times of each of them alone.
+    - `power`: the more, the longer the shorter one is hidden.
     """
     longer, shorter = max(one, other), min(one, other)
     return longer * math.pow(1.0 + (shorter / longer) ** power, 1 / power)
@@ -134,12 +111,10 @@ def added(one: float, other: float, power: int) -> float:
 def work(value: Any, *inner: Any) -> int:
     """Return the instructions of an element, about: addresses are not among them.
 
-    Parameters
-    ----------
-    value : Expr
-    *inner : Var
-        Variables of the innermost loop. What an element is if a condition holds is counted without
-        the condition if that has none of them, and no loads: it is tested outside, or split off.
+    - `value`: Expr.
+    - `*inner` (Var): variables of the innermost loop. What an element is if a condition holds is
+      counted without the condition if that has none of them, and no loads: it is tested outside, or
+      split off.
     """
 
     def unguarded(call: Any) -> Any:

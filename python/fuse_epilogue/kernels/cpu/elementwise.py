@@ -56,31 +56,10 @@ JUMP_CYCLES = 0.35
 def schedule(program: Program, target: Target, threads: int = 1) -> Scheduled | None:
     """Schedule a function that reduces nothing.
 
-    Parameters
-    ----------
-    program : Program
-        All of its stages are elementwise.
-    target : tvm.target.Target
-        Target of kind "llvm".
-    threads : int
-        Number of threads that parallel loops are made for.
-
-    Returns
-    -------
-    Scheduled or None
-        None if a stage is a reduction.
-
-    Example
-    -------
-    >>> import tvm
-    >>> from tvm import te
-    >>> from fuse_epilogue.recognize.stages import read_program
-    >>> from fuse_epilogue.schedules import host
-    >>> x = te.placeholder((64, 32), "float32")
-    >>> y = te.compute((32, 64), lambda i, j: te.max(x[j, i], 0.0))
-    >>> func = te.create_prim_func([x, y])
-    >>> schedule(read_program(func), host(1)).kind
-    'elementwise'
+    - `program`: all of its stages are elementwise.
+    - `target`: target of kind "llvm".
+    - `threads`: number of threads that parallel loops are made for.
+    - Returns: None if a stage is a reduction.
     """
     if any(stage.reduced for stage in program.stages):
         return None
@@ -103,10 +82,7 @@ def schedule(program: Program, target: Target, threads: int = 1) -> Scheduled | 
 def predicted_s(stage: Stage, lanes: int) -> float:
     """Return the seconds that a stage is predicted to take on one thread.
 
-    Parameters
-    ----------
-    lanes : int
-        Number of elements of a vector.
+    - `lanes`: number of elements of a vector.
     """
     return together(**cost(stage, lanes))
 
@@ -114,10 +90,7 @@ def predicted_s(stage: Stage, lanes: int) -> float:
 def cost(stage: Stage, lanes: int) -> dict[str, float]:
     """Return the predicted seconds of computing a stage and of moving its data, on one thread.
 
-    Parameters
-    ----------
-    lanes : int
-        Number of elements of a vector.
+    - `lanes`: number of elements of a vector.
     """
     size = sum(touched_bytes(stage).values())
     flat = _collapsed(_flattened(stage, FlatViews()))
@@ -164,14 +137,9 @@ def _nodes(value: Any) -> int:
 def nest(stage: Stage, views: FlatViews, lanes: int, threads: int) -> Any:
     """Return the loops of an elementwise stage.
 
-    Parameters
-    ----------
-    views : FlatViews
-        For its buffers.
-    lanes : int
-        Number of elements of a vector.
-    threads : int
-        Number of threads that there are.
+    - `views`: for its buffers.
+    - `lanes`: number of elements of a vector.
+    - `threads`: number of threads that there are.
     """
     threads = threads_for(predicted_s(stage, lanes), threads)
     stage = _collapsed(_flattened(stage, views))
@@ -220,12 +188,8 @@ def _is_moved(value: Any) -> bool:
 def described(stage: Stage, lanes: int, threads: int) -> str:
     """Return the description of the loops of a stage, for reports.
 
-    Parameters
-    ----------
-    lanes : int
-        Number of elements of a vector.
-    threads : int
-        Number of threads that there are.
+    - `lanes`: number of elements of a vector.
+    - `threads`: number of threads that there are.
     """
     flat = _collapsed(_flattened(stage, FlatViews()))
     if not flat.axes:

@@ -93,8 +93,6 @@ def wide(value: Any) -> Any:
 class FlatViews:
     """One-dimensional views of compact parameters, declared around a body, and buffers of its own.
 
-    Example
-    -------
     >>> buffer = tirx.decl_buffer((4, 8), "float32", "a")
     >>> views = FlatViews()
     >>> [int(size) for size in views.of(buffer).shape]
@@ -156,11 +154,8 @@ class FlatViews:
 def fetch(load: Any, cache: int) -> Any:
     """Return a statement that brings the line of an element into a cache.
 
-    Parameters
-    ----------
-    load : tvm.ir.TensorLoad
-    cache : int
-        1 for the first cache, 2 for the second.
+    - `load`: tvm.ir.TensorLoad.
+    - `cache`: 1 for the first cache, 2 for the second.
     """
     of_reading, near, of_data = (tirx.const(number, "int32") for number in (0, 4 - cache, 1))
     return tirx.Evaluate(

@@ -17,18 +17,12 @@ def scheduled(
 ) -> s_tir.Schedule:
     """Schedule a product by TVM's primitives.
 
-    Parameters
-    ----------
-    sch : tvm.s_tir.Schedule
-        Prepared, see :mod:`fuse_epilogue.rewrites.prepare`.
-    reduction : SBlockRV
-        Its only reduction.
-    epilogue : Epilogue
-        The work after it.
-    b : Operand
-        The right matrix.
-    point : Mapping[str, int]
-        Tile sizes and ways, see :class:`fuse_epilogue.planner.problems.cpu.product.ProductProblem`.
+    - `sch`: prepared, see :mod:`fuse_epilogue.rewrites.prepare`.
+    - `reduction` (SBlockRV): its only reduction.
+    - `epilogue`: the work after it.
+    - `b`: the right matrix.
+    - `point`: tile sizes and ways, see
+      :class:`fuse_epilogue.planner.problems.cpu.product.ProductProblem`.
     """
     mode, parallel = point["fusion"], point["threads"] > 1
     root = child_names(sch.mod["main"])

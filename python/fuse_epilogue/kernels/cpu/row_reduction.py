@@ -13,15 +13,10 @@ from ...tir.nest import child_names
 def scheduled(sch: s_tir.Schedule, lanes: int, point: Mapping[str, int]) -> s_tir.Schedule:
     """Schedule a reduction of rows.
 
-    Parameters
-    ----------
-    sch : tvm.s_tir.Schedule
-        Prepared, see :mod:`fuse_epilogue.rewrites.prepare`; the reduction comes first.
-    lanes : int
-        Elements of a vector of the machine, for what follows the reduction unfused.
-    point : Mapping[str, int]
-        Tile sizes and ways, see
-        :class:`fuse_epilogue.planner.problems.cpu.row_reduction.RowsProblem`.
+    - `sch`: prepared, see :mod:`fuse_epilogue.rewrites.prepare`; the reduction comes first.
+    - `lanes`: elements of a vector of the machine, for what follows the reduction unfused.
+    - `point`: tile sizes and ways, see
+      :class:`fuse_epilogue.planner.problems.cpu.row_reduction.RowsProblem`.
     """
     names = child_names(sch.mod["main"])
     make = _in_vectors if point["lanes"] > 1 else _one_by_one

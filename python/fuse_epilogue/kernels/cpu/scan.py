@@ -35,21 +35,8 @@ _STEP_S = 1.5e-9
 def schedule(scan: Scan, target: Target, threads: int = 1) -> Scheduled:
     """Schedule a scan.
 
-    Parameters
-    ----------
-    target : tvm.target.Target
-        Target of kind "llvm".
-    threads : int
-        Number of threads that parallel loops are made for.
-
-    Example
-    -------
-    >>> from tvm import te, topi
-    >>> from fuse_epilogue.recognize.scan import read_scan
-    >>> from fuse_epilogue.schedules import host
-    >>> x = te.placeholder((4, 9), "float32", "x")
-    >>> schedule(read_scan(te.create_prim_func([x, topi.cumsum(x, 1)])), host(1)).kind
-    'scan'
+    - `target`: target of kind "llvm".
+    - `threads`: number of threads that parallel loops are made for.
     """
     shape = scan.shape
     outer, extent = math.prod(shape[: scan.axis]), shape[scan.axis]
@@ -86,17 +73,9 @@ def _bits(buffer: Any) -> int:
 class _Kernel:
     """Writes the loops.
 
-    Parameters
-    ----------
-    params : Sequence of Buffer
-        The source and the result.
-    extent, inner : int
-        Number of elements of a scan, and the distance between two of them.
-
-    Attributes
-    ----------
-    kind : tvm.tirx.ForKind
-        Kind of the loops over scans.
+    - `params` (Sequence of Buffer): the source and the result.
+    - `extent`, `inner`: number of elements of a scan, and the distance between two of them.
+    - `kind` (tvm.tirx.ForKind): kind of the loops over scans.
     """
 
     kind = tirx.ForKind.SERIAL
@@ -168,12 +147,8 @@ class _Kernel:
     ) -> Any:
         """Return the statements of n scans that begin at equal distances.
 
-        Parameters
-        ----------
-        first, apart : Expr
-            Offset of the first one, and the distance to the next.
-        every : callable
-            Makes statements for all of them, given what makes them for one.
+        - `first`, `apart` (Expr): offset of the first one, and the distance to the next.
+        - `every`: makes statements for all of them, given what makes them for one.
         """
         total = tirx.decl_buffer([index(count)], self.dtype, "total", layout=None)
 

@@ -34,10 +34,7 @@ MOST_SEGMENTS = 64
 class Access:
     """Place of a load or a store of a stage, for each axis.
 
-    Attributes
-    ----------
-    strides : tuple[int, ...] or None
-        Elements from one value of an axis to the next; None if that is not constant.
+    - `strides`: elements from one value of an axis to the next; None if that is not constant.
     """
 
     strides: tuple[int, ...] | None
@@ -52,14 +49,9 @@ def access_of(load: Any, stage: Stage) -> Access:
 def rows_of(stage: Stage, views: FlatViews, lanes: int, threads: int) -> Any:
     """Return loops over the outer axes, and over vectors of the last one.
 
-    Parameters
-    ----------
-    stage : Stage
-        With flat loads, and at least one axis.
-    lanes : int
-        Number of elements of a vector.
-    threads : int
-        Number of threads that the loops are made for.
+    - `stage`: with flat loads, and at least one axis.
+    - `lanes`: number of elements of a vector.
+    - `threads`: number of threads that the loops are made for.
     """
     *outer, last = stage.axes
     extent: int = last.extent
@@ -126,15 +118,8 @@ def segments_of(stage: Stage) -> list[tuple[int, int, Stage]]:
     it has them. One part, the whole row, if there are no guards along the row, if more than the
     borders fail, or if there would be too many parts.
 
-    Parameters
-    ----------
-    stage : Stage
-        With flat loads, and at least one axis.
-
-    Returns
-    -------
-    list[tuple[int, int, Stage]]
-        Begin and end of each part, and the stage as it is there.
+    - `stage`: with flat loads, and at least one axis.
+    - Returns: begin and end of each part, and the stage as it is there.
     """
     *outer, last = stage.axes
     conditions = guards([stage.value], last.var)
@@ -226,12 +211,8 @@ def _outer(axes: Sequence[Axis], body: Any, threads: int) -> Any:
 def tiles_of(stage: Stage, views: FlatViews, across: int, lanes: int, threads: int) -> Any:
     """Return loops over tiles of the last axis and of the one that an input is contiguous in.
 
-    Parameters
-    ----------
-    stage, views, lanes, threads
-        As for :func:`rows_of`.
-    across : int
-        Place of the other axis.
+    - `stage`, `views`, `lanes`, `threads`: as for :func:`rows_of`.
+    - `across`: place of the other axis.
     """
     tiles = _Tiles(stage, views, across, lanes)
     axes = (tiles.other, tiles.last)

@@ -27,17 +27,9 @@ _DISTANCES = (1, 2, 4)
 def transposed_block(vectors: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """Return the statements that transpose a block, and the vectors after them.
 
-    Parameters
-    ----------
-    vectors : Sequence[Expr]
-        Eight vectors of eight lanes of 32 bits: the rows.
-
-    Returns
-    -------
-    statements : list[Stmt]
-        Bindings of variables, to be followed by what uses them.
-    columns : list[Var]
-        Vector `j` has lane `j` of each row.
+    - `vectors`: eight vectors of eight lanes of 32 bits: the rows.
+    - `statements`: bindings of variables, to be followed by what uses them.
+    - `columns`: vector `j` has lane `j` of each row.
     """
     statements: list[Any] = []
 

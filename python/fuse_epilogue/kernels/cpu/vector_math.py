@@ -120,10 +120,7 @@ _TO_EXPONENT = 1.5 * 2**23 + 127
 def with_vector_functions(node: Any) -> Any:
     """Return a node with the transcendental functions of float32 written out.
 
-    Parameters
-    ----------
-    node : Expr or Stmt
-        Casts to 16 bits are still around what they round.
+    - `node` (Expr or Stmt): casts to 16 bits are still around what they round.
     """
     node = tvm_ffi.structural_map(node, (prim.Cast, _narrow), order="pre")
     node = tvm_ffi.structural_map(node, (prim.Mul, _silu), order="pre")
@@ -216,13 +213,8 @@ def vector_exp(x: Any) -> Any:
     ``exp(x) = 2**n * exp(r)`` with ``n = round(x / ln 2)`` and ``r = x - n * ln 2``; exp(r) by its
     Taylor series, 2**n as the product of two powers whose exponents fit into float32.
 
-    Parameters
-    ----------
-    x : Expr
-        float32.
+    - `x` (Expr): float32.
 
-    Example
-    -------
     >>> str(vector_exp(tirx.Var("x", "float32")).ty.dtype)
     'float32'
     """
@@ -250,10 +242,7 @@ def exp_up_to_zero(x: Any) -> Any:
     ln 2 as one number where a product is added before it is rounded. exp(0) is 1. The error is
     within 3 units in the last place down to -20, 5 down to -87.3, and 1.2e-38 below.
 
-    Parameters
-    ----------
-    x : Expr
-        float32; the result for x above 0 is undefined.
+    - `x` (Expr): float32; the result for x above 0 is undefined.
     """
 
     def power(x: Any, bits: Any) -> Any:

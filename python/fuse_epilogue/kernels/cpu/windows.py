@@ -45,11 +45,8 @@ def analyzer_with(axes: Iterable[Axis], at: Any, begin: int, end: int) -> Analyz
 def without_proved_guards(value: Any, analyzer: Analyzer) -> Any:
     """Return a value without guards that always hold.
 
-    Parameters
-    ----------
-    value : Expr
-    analyzer : tvm.sym.Analyzer
-        Knows the ranges of the variables in it.
+    - `value`: Expr.
+    - `analyzer`: knows the ranges of the variables in it.
     """
 
     def rule(call: Any) -> Any:
@@ -67,12 +64,8 @@ def without_proved_guards(value: Any, analyzer: Analyzer) -> Any:
 class Switch:
     """A condition that changes at one value of a variable.
 
-    Attributes
-    ----------
-    place : int
-        The first value at which it is not as it is for smaller ones.
-    after : bool
-        Whether it holds from there on.
+    - `place`: the first value at which it is not as it is for smaller ones.
+    - `after`: whether it holds from there on.
     """
 
     place: int
@@ -86,11 +79,8 @@ class Switch:
 def switches(conditions: Iterable[Any], at: Any) -> dict[int, Switch] | None:
     """Return where conditions change, by their handles; None if one is of another kind.
 
-    Parameters
-    ----------
-    conditions : Iterable[Expr]
-        Inequalities that are linear in the variable, and have no other.
-    at : Var
+    - `conditions`: inequalities that are linear in the variable, and have no other.
+    - `at`: Var.
     """
     found = {}
     for each in conditions:
@@ -112,13 +102,9 @@ def switches(conditions: Iterable[Any], at: Any) -> dict[int, Switch] | None:
 def with_decided_guards(value: Any, known: Mapping[int, Switch], place: int) -> Any:
     """Return a value as it is at some value of a variable, without conditions that are known then.
 
-    Parameters
-    ----------
-    value : Expr
-    known : Mapping[int, Switch]
-        By the handles of conditions.
-    place : int
-        Value of their variable.
+    - `value`: Expr.
+    - `known`: by the handles of conditions.
+    - `place`: value of their variable.
     """
 
     def rule(call: Any) -> Any:
@@ -151,17 +137,9 @@ def segments(
 ) -> list[tuple[int, int]]:
     """Return ranges of a variable, in one of which the conditions hold for all of its values.
 
-    Parameters
-    ----------
-    axes : Sequence of Axis
-        All other variables in them.
-    at : Var
-        From 0.
-
-    Returns
-    -------
-    list[tuple[int, int]]
-        Begin and end of each; one range if there is none in which the conditions hold.
+    - `axes`: all other variables in them.
+    - `at` (Var): from 0.
+    - Returns: begin and end of each; one range if there is none in which the conditions hold.
     """
 
     def holds(begin: int, end: int) -> bool:
@@ -188,18 +166,12 @@ def strided_vector(
 ) -> Any:
     """Return a vector of a value that loads every second element, None for any other value.
 
-    Parameters
-    ----------
-    value : Expr
-        A load, a constant, or a choice of them by a condition that is the same for all lanes.
-    at : Var
-        The index along the lanes.
-    table : Mapping[Var, Expr]
-        All variables, `at` as it is in the first lane.
-    count : int
-        Number of lanes: even.
-    tap : Axis, optional
-        An axis whose elements are all computed, for the same lanes; `table` has its number.
+    - `value` (Expr): a load, a constant, or a choice of them by a condition that is the same for
+      all lanes.
+    - `at` (Var): the index along the lanes.
+    - `table`: all variables, `at` as it is in the first lane.
+    - `count`: number of lanes: even.
+    - `tap`: an axis whose elements are all computed, for the same lanes; `table` has its number.
     """
     if count % 2 or not has_stride(value, at):
         return None

@@ -13,12 +13,8 @@ from ...tir.nest import child_names
 def fuse_as_one(sch: s_tir.Schedule, name: str, mode: int) -> Any:
     """Fuse all that follows a reduction; return the block that is left of it, None without any.
 
-    Parameters
-    ----------
-    name : str
-        Block of the reduction.
-    mode : int
-        How: one of :data:`..epilogue.NONE` (nothing is fused), TAIL and ABSORBED.
+    - `name`: block of the reduction.
+    - `mode`: how: one of :data:`..epilogue.NONE` (nothing is fused), TAIL and ABSORBED.
     """
     if mode == TAIL:
         unfused(sch, _behind(sch, name))
@@ -33,12 +29,8 @@ def in_plain_loops(sch: s_tir.Schedule, reduction: Any) -> bool:
     Threads are bound to the loops of what is left of the blocks that follow. A block that can be
     inlined into another loses its own loops, and may have any.
 
-    Parameters
-    ----------
-    sch : tvm.s_tir.Schedule
-        Prepared, see :mod:`fuse_epilogue.rewrites.prepare`. It stays as it is.
-    reduction : SBlockRV
-        Its only reduction.
+    - `sch`: prepared, see :mod:`fuse_epilogue.rewrites.prepare`. It stays as it is.
+    - `reduction` (SBlockRV): its only reduction.
     """
     copy = sch.copy()
     fuse_as_one(copy, sch.get(reduction).name_hint, NONE)

@@ -69,18 +69,11 @@ def in_threads(
     Neighbouring threads differ in the last axis. The grid has one dimension: the other two of a
     GPU's are limited to 65535 blocks.
 
-    Parameters
-    ----------
-    fused : FusedConv
-        Buffers that `body` reads and writes.
-    axes : Sequence[tvm.tirx.IterVar]
-        The space.
-    body : Stmt
-        In the variables of the axes.
-    local : Sequence[tvm.tirx.Buffer]
-        Buffers of a thread.
-    most : int
-        Threads of a block, at most.
+    - `fused`: buffers that `body` reads and writes.
+    - `axes`: the space.
+    - `body` (Stmt): in the variables of the axes.
+    - `local`: buffers of a thread.
+    - `most`: threads of a block, at most.
     """
     extents = [as_constant(each.dom.extent) for each in axes]
     reads = {handle(load.source): load.source for load in fused.reads}
@@ -103,12 +96,9 @@ def in_grid(axes: Sequence[Axis], body: Any) -> For:
 
     Neighbouring threads differ in the last axis.
 
-    Parameters
-    ----------
-    axes : Sequence[Axis]
-        The space.
-    body : Stmt
-        In the variables of the axes; what it writes at one point, nothing touches at another one.
+    - `axes`: the space.
+    - `body` (Stmt): in the variables of the axes; what it writes at one point, nothing touches at
+      another one.
     """
     extents = [axis.extent for axis in axes]
 

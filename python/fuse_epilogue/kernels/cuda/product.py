@@ -25,22 +25,14 @@ def scheduled(
 ) -> s_tir.Schedule:
     """Schedule a product by TVM's primitives.
 
-    Parameters
-    ----------
-    sch : tvm.s_tir.Schedule
-        Prepared, see :mod:`fuse_epilogue.rewrites.prepare`.
-    reduction : SBlockRV
-        Its only reduction.
-    epilogue : Epilogue
-        The work after it.
-    operands : tuple[Operand, Operand]
-        The two matrices.
-    lanes : int
-        Elements of a result that a thread stores at once.
-    element_threads : int
-        Threads of a block of a kernel of its own for what follows.
-    point : Mapping[str, int]
-        Tile sizes and ways, see :class:`fuse_epilogue.planner.problems.cuda.product.CudaProduct`.
+    - `sch`: prepared, see :mod:`fuse_epilogue.rewrites.prepare`.
+    - `reduction` (SBlockRV): its only reduction.
+    - `epilogue`: the work after it.
+    - `operands`: the two matrices.
+    - `lanes`: elements of a result that a thread stores at once.
+    - `element_threads`: threads of a block of a kernel of its own for what follows.
+    - `point`: tile sizes and ways, see
+      :class:`fuse_epilogue.planner.problems.cuda.product.CudaProduct`.
     """
     mode = point["fusion"]
     name = sch.get(reduction).name_hint

@@ -22,19 +22,12 @@ def scheduled(
 ) -> s_tir.Schedule:
     """Schedule a reduction of rows by TVM's primitives.
 
-    Parameters
-    ----------
-    sch : tvm.s_tir.Schedule
-        Prepared, see :mod:`fuse_epilogue.rewrites.prepare`.
-    reduction : SBlockRV
-        Its only reduction.
-    epilogue : Epilogue
-        The work after it.
-    threads : int
-        Threads of a block of a kernel of its own for what follows.
-    point : Mapping[str, int]
-        Tile sizes and ways, see
-        :class:`fuse_epilogue.planner.problems.cuda.row_reduction.CudaRows`.
+    - `sch`: prepared, see :mod:`fuse_epilogue.rewrites.prepare`.
+    - `reduction` (SBlockRV): its only reduction.
+    - `epilogue`: the work after it.
+    - `threads`: threads of a block of a kernel of its own for what follows.
+    - `point`: tile sizes and ways, see
+      :class:`fuse_epilogue.planner.problems.cuda.row_reduction.CudaRows`.
     """
     # Whether something is computed on finished results in the same kernel.
     split = epilogue.is_split(point["fusion"])

@@ -38,23 +38,10 @@ from .launch import in_grid
 def schedule(func: tirx.PrimFunc) -> Scheduled | None:
     """Schedule a function on streams that has one sum.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled.
-
-    Returns
-    -------
-    Scheduled or None
-        None if the function has neither a check nor a second result nor a choice of what a tap
-        reads, if it has several sums, if an element is too long to write out, or if two threads
-        might touch the same element of a state.
-
-    Example
-    -------
-    >>> from fuse_epilogue.workloads import depthwise_conv1d_update
-    >>> schedule(depthwise_conv1d_update(4, 64, 4)).kind
-    'stream update'
+    - `func`: not scheduled.
+    - Returns: None if the function has neither a check nor a second result nor a choice of what a
+      tap reads, if it has several sums, if an element is too long to write out, or if two threads
+      might touch the same element of a state.
     """
     streams = read_streams(func)
     if streams is None or not (streams.updated() or _is_stream(streams)):
@@ -76,15 +63,8 @@ def schedule(func: tirx.PrimFunc) -> Scheduled | None:
 def schedule_elements(func: tirx.PrimFunc) -> Scheduled | None:
     """Schedule a function of which each element is written out: a thread for each.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled, without checks.
-
-    Returns
-    -------
-    Scheduled or None
-        None if an element is too long to write out, or a parameter is updated in place.
+    - `func`: not scheduled, without checks.
+    - Returns: None if an element is too long to write out, or a parameter is updated in place.
     """
     streams = read_streams(func)
     if streams is None or streams.updated() or streams.checks:
@@ -107,18 +87,10 @@ def _elements(streams: Streams) -> list[Any] | None:
 def schedule_sums(func: tirx.PrimFunc, part: Part) -> Scheduled | None:
     """Schedule a function with several sums, such as gradients, sum by sum.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled.
-    part : callable
-        Schedules a function with one sum or none; it must know every part.
-
-    Returns
-    -------
-    Scheduled or None
-        None if the function updates a state in place or has one sum, or if `part` does not know
-        one of its parts: without a grid of threads it could not run.
+    - `func`: not scheduled.
+    - `part`: schedules a function with one sum or none; it must know every part.
+    - Returns: None if the function updates a state in place or has one sum, or if `part` does not
+      know one of its parts: without a grid of threads it could not run.
     """
     streams = read_streams(func)
     if streams is None or streams.updated():

@@ -22,10 +22,7 @@ def stored(element: Element) -> Any:
 def updated_channel(update: Update) -> Any:
     """Return the statements for one channel of a stream: all loads of its state, then its stores.
 
-    Returns
-    -------
-    tvm.tirx.Stmt
-        In the variables of the update's axes.
+    - Returns: in the variables of the update's axes.
     """
     analyzer = analyzer_of(update.axes)
     results: list[Any] = []

@@ -31,23 +31,13 @@ def several(
 ) -> Scheduled | None:
     """Schedule a function with several sums.
 
-    Parameters
-    ----------
-    streams : Streams
-        No parameter is updated in place.
-    part : callable
-        Schedules a function with one sum, or none.
-    checks : Sequence[tvm.tirx.Stmt]
-        The checks of the function, as they are executed before all else.
-    single : bool
-        Whether it has constant sizes and a single sum, whose results are kept where statements with
-        more elements read them.
-
-    Returns
-    -------
-    Scheduled or None
-        None if it is one part, or `part` knows none of the parts. A part that it does not know
-        keeps the loops that it has.
+    - `streams`: no parameter is updated in place.
+    - `part`: schedules a function with one sum, or none.
+    - `checks`: the checks of the function, as they are executed before all else.
+    - `single`: whether it has constant sizes and a single sum, whose results are kept where
+      statements with more elements read them.
+    - Returns: None if it is one part, or `part` knows none of the parts. A part that it does not
+      know keeps the loops that it has.
     """
     kept = _kept(streams, single)
     if len(kept) < 2 or not any(is_sum(each) for each in streams.pieces):

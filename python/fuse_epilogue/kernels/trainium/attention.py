@@ -78,12 +78,8 @@ class Attention(TransposingRule):
 class Part:
     """An operand of one of the products.
 
-    Attributes
-    ----------
-    load : tvm.ir.TensorLoad
-        An element.
-    transposed : bool
-        Whether the axis that is summed over is the last one in memory.
+    - `load` (tvm.ir.TensorLoad): an element.
+    - `transposed`: whether the axis that is summed over is the last one in memory.
     """
 
     load: Any
@@ -118,15 +114,9 @@ class Found:
 def find_attention(func: tirx.PrimFunc) -> Found:
     """Return the attention that a function computes.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled.
-
-    Raises
-    ------
-    NotRewritten
-        It computes something else, or its operands are not as the engines take them.
+    - `func`: not scheduled.
+    - Raises NotRewritten: it computes something else, or its operands are not as the engines take
+      them.
     """
     program = read_program(func) if is_fixed(func) else None
     pattern = None if program is None else attention_of(program, narrow_result=True)
@@ -193,17 +183,11 @@ def _check_other(pattern: Pattern, load: Any) -> None:
 class Tiling:
     """The tiles of attention.
 
-    Attributes
-    ----------
-    pipelined : int
-        Tiles of queries that are written together: the scores of one come before the result of
-        the one before.
-    together : int
-        Transpositions of 128 x 128 that are copied from PSUM together.
-    by_vector : bool
-        Whether the vector engine copies the transposed shares, not the scalar engine.
-    round_shares : bool
-        Whether shares are rounded to the type of the values.
+    - `pipelined`: tiles of queries that are written together: the scores of one come before the
+      result of the one before.
+    - `together`: transpositions of 128 x 128 that are copied from PSUM together.
+    - `by_vector`: whether the vector engine copies the transposed shares, not the scalar engine.
+    - `round_shares`: whether shares are rounded to the type of the values.
     """
 
     pipelined: int = 8

@@ -33,14 +33,9 @@ At = Mapping[str, Any]
 class Tile:
     """Some queries, or keys.
 
-    Attributes
-    ----------
-    start : int
-        The first one.
-    rows : int
-        How many there are.
-    stride : int
-        Queries from one iteration of the loop over "t" to the next; 0 if it is in no loop.
+    - `start`: the first one.
+    - `rows`: how many there are.
+    - `stride`: queries from one iteration of the loop over "t" to the next; 0 if it is in no loop.
     """
 
     start: int
@@ -52,20 +47,15 @@ class Tile:
 class Rows:
     """The buffers of a tile of queries; those not yet written are None.
 
-    Attributes
-    ----------
-    keys : int
-        How many keys are computed.
-    weights : tvm.tirx.Buffer
-    others : dict[str, tvm.tirx.Buffer]
-        Tiles of the operands that weights depend on besides scores, by the text of their loads.
-    rest : Expr or None
-        The weight of the keys that are left out.
-    highest, shares : tvm.tirx.Buffer or None
-    highs : tvm.tirx.Buffer or None
-        The largest weight of each bank of scores, where that costs nothing.
-    total : tvm.tirx.Buffer or None
-        The sums of the shares.
+    - `keys`: how many keys are computed.
+    - `weights`: tvm.tirx.Buffer.
+    - `others`: tiles of the operands that weights depend on besides scores, by the text of their
+      loads.
+    - `rest` (Expr or None): the weight of the keys that are left out.
+    - `highest`, `shares`: tvm.tirx.Buffer or None.
+    - `highs` (tvm.tirx.Buffer or None): the largest weight of each bank of scores, where that costs
+      nothing.
+    - `total` (tvm.tirx.Buffer or None): the sums of the shares.
     """
 
     tile: Tile
@@ -495,8 +485,6 @@ def _cut(size: int, most: int) -> list[int]:
 def _pieces(sizes: list[int]) -> list[tuple[int, int, int]]:
     """Return runs of equal numbers: the place of the first, how many there are, the number.
 
-    Example
-    -------
     >>> _pieces([128, 128, 5])
     [(0, 2, 128), (2, 1, 5)]
     """

@@ -44,18 +44,11 @@ from .tiles import declared, is_fixed, matched_reduction
 class ChannelConv(Found):
     """A fused depthwise convolution with one weight for each channel and tap.
 
-    Attributes
-    ----------
-    sch, block
-        As of :class:`.match.Found`.
-    fused : FusedConv
-        The convolution that it computes.
-    channel : tvm.tirx.IterVar
-        The axis that the weights depend on.
-    images : tuple[tvm.tirx.IterVar, ...]
-        The other axes, columns aside.
-    weight : tvm.ir.TensorLoad
-        An element of the weights, in the channel and the tap.
+    - `sch`, `block`: as of :class:`.match.Found`.
+    - `fused`: the convolution that it computes.
+    - `channel` (tvm.tirx.IterVar): the axis that the weights depend on.
+    - `images`: the other axes, columns aside.
+    - `weight` (tvm.ir.TensorLoad): an element of the weights, in the channel and the tap.
     """
 
     fused: FusedConv
@@ -99,11 +92,8 @@ def find_channel_conv(func: tirx.PrimFunc, prepared: Prepare = prepare) -> Chann
 def conv_in(sch: s_tir.Schedule, reduction: Any) -> ChannelConv | None:
     """Return the convolution that a function is, None if it is something else.
 
-    Parameters
-    ----------
-    sch : tvm.s_tir.Schedule
-        Prepared, and fused: see :func:`.tiles.fuse_all`.
-    reduction : SBlockRV
+    - `sch`: prepared, and fused: see :func:`.tiles.fuse_all`.
+    - `reduction`: SBlockRV.
     """
     fused = find_fused_conv(sch, reduction) if is_fixed(sch.mod["main"]) else None
     if fused is None or str(fused.conv.out.ty.dtype) != "float32":
@@ -132,28 +122,14 @@ def rewritten(
 ) -> tirx.PrimFunc:
     """Rewrite the convolution.
 
-    Parameters
-    ----------
-    conv : ChannelConv
-        The convolution to write.
-    partitions : int
-        Channels that one instruction computes. If they divide the channels there is an axis for
-        them: channel ``p * rest + r``, so that the weights of a partition are neighbours.
-    on_tensor : int
-        How many taps are products of matrices, the first ones.
-    on_scalar : int
-        How many taps the scalar engine multiplies, the last ones.
-
-    Returns
-    -------
-    tvm.tirx.PrimFunc
-        Not scheduled, with the same parameters as the function.
-
-    Raises
-    ------
-    ValueError
-        There are fewer taps, no tap is left to begin the sum, or the partitions do not divide the
-        channels though there are taps on the tensor engine.
+    - `conv`: the convolution to write.
+    - `partitions`: channels that one instruction computes. If they divide the channels there is an
+      axis for them: channel ``p * rest + r``, so that the weights of a partition are neighbours.
+    - `on_tensor`: how many taps are products of matrices, the first ones.
+    - `on_scalar`: how many taps the scalar engine multiplies, the last ones.
+    - Returns: not scheduled, with the same parameters as the function.
+    - Raises ValueError: there are fewer taps, no tap is left to begin the sum, or the partitions do
+      not divide the channels though there are taps on the tensor engine.
     """
     if not 0 <= on_tensor <= conv.conv.taps:
         raise ValueError(f"on_tensor is 0 to {conv.conv.taps}, not {on_tensor}")

@@ -70,25 +70,15 @@ class Conv2d(TransposingRule):
 class Found:
     """A convolution that can be scheduled; expressions are in the axes of its sums.
 
-    Attributes
-    ----------
-    func : tvm.tirx.PrimFunc
-    image, out_channel, row, column : Axis
-        The axes of the result, in its order.
-    channel, tap_row, tap_column : Axis
-        The axes that are summed over.
-    shape : tuple[int, ...]
-        Shape of the images with their padding.
-    strides, dilations : tuple[int, int]
-        Values for rows and columns.
-    padded : Expr
-        An element of an image, in `places`.
-    places : tuple[tvm.ir.Var, ...]
-    weight : tvm.ir.TensorLoad
-    sum : tvm.ir.Var
-        A finished sum in `result`.
-    result : Expr
-    output : tvm.tirx.Buffer
+    - `image`, `out_channel`, `row`, `column`: the axes of the result, in its order.
+    - `channel`, `tap_row`, `tap_column`: the axes that are summed over.
+    - `shape`: shape of the images with their padding.
+    - `strides`, `dilations`: values for rows and columns.
+    - `padded` (Expr): an element of an image, in `places`.
+    - `weight`: tvm.ir.TensorLoad.
+    - `sum` (tvm.ir.Var): a finished sum in `result`.
+    - `result`: Expr.
+    - `output`: tvm.tirx.Buffer.
     """
 
     func: tirx.PrimFunc
@@ -126,15 +116,8 @@ _NO_CONV = "it is not one 2-D convolution in layout NCHW and OIHW, summed in flo
 def find_conv2d(func: tirx.PrimFunc) -> Found:
     """Return the convolution that a function computes.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled.
-
-    Raises
-    ------
-    NotRewritten
-        It computes something else.
+    - `func`: not scheduled.
+    - Raises NotRewritten: it computes something else.
     """
     program = read_program(func) if is_fixed(func) else None
     if program is None or sum(bool(stage.reduced) for stage in program.stages) != 1:
@@ -285,14 +268,9 @@ def _check_other(found: Found, load: Any) -> None:
 class Tiling:
     """The tiles of a convolution.
 
-    Attributes
-    ----------
-    rows : int
-        Rows of the result whose sums are in a bank of PSUM together.
-    whole : bool
-        Whether an image is loaded as a whole, not the rows of a block.
-    by_scalar : bool
-        Whether the scalar engine computes what follows the sums, not the usual one.
+    - `rows`: rows of the result whose sums are in a bank of PSUM together.
+    - `whole`: whether an image is loaded as a whole, not the rows of a block.
+    - `by_scalar`: whether the scalar engine computes what follows the sums, not the usual one.
     """
 
     rows: int

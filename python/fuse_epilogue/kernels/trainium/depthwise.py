@@ -63,14 +63,9 @@ class DepthwiseConv1d(NeuronRule):
 def tilings(conv: ChannelConv, core: Machine, finite: bool) -> Iterator[Tiling]:
     """Yield candidates, plain ones first.
 
-    Parameters
-    ----------
-    conv : ChannelConv
-        The convolution to cut into tiles.
-    core : Machine
-        Where.
-    finite : bool
-        Whether taps may be products of matrices.
+    - `conv`: the convolution to cut into tiles.
+    - `core`: where.
+    - `finite`: whether taps may be products of matrices.
     """
     partitions = channels_of_a_tile(conv.channels, core.partitions)
     width = conv.conv.columns
@@ -105,8 +100,6 @@ def channels_of_a_tile(channels: int, most: int) -> int:
     As many as possible that divide them, unless tiles of nearly the same size, of which the last
     one is smaller, could be larger by more than a third.
 
-    Example
-    -------
     >>> [channels_of_a_tile(c, 128) for c in (96, 512, 200, 131)]
     [96, 128, 100, 66]
     """

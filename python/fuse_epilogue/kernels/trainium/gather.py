@@ -28,12 +28,8 @@ _PLACES = ("int32", "int64")
 class Gather:
     """A function ``y[i, j] = table[places[i], j]``; i and j stand for any axes.
 
-    Attributes
-    ----------
-    table, places, result : tvm.tirx.Buffer
-        Its parameters.
-    is_table_first : bool
-        Whether the table comes before the places.
+    - `table`, `places`, `result` (tvm.tirx.Buffer): its parameters.
+    - `is_table_first`: whether the table comes before the places.
     """
 
     table: Any
@@ -60,19 +56,7 @@ def _shape(buffer: Any) -> tuple[int, ...]:
 def find_gather(func: tirx.PrimFunc) -> Gather | None:
     """Return the rows that a function takes, None if it does something else.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled.
-
-    Example
-    -------
-    >>> from tvm import te, topi
-    >>> table = te.placeholder((50, 64), "float32", "table")
-    >>> places = te.placeholder((10,), "int64", "places")
-    >>> func = te.create_prim_func([table, places, topi.take(table, places, 0, mode="fast")])
-    >>> find_gather(func).kernel("embedding").check().loaded_bytes
-    2600
+    - `func`: not scheduled.
     """
     program = read_program(func)
     program = None if program is None else inlined(program)

@@ -29,22 +29,11 @@ def once(func: tirx.PrimFunc, block: str, loop: int) -> tirx.PrimFunc:
     Each gets a condition. The block gets an axis along the loop, too: what it stores belongs to all
     iterations.
 
-    Parameters
-    ----------
-    block : str
-        Its name; it does not depend on the loop.
-    loop : int
-        The place of the loop among those around the block, the outermost one is 0.
-
-    Returns
-    -------
-    tvm.tirx.PrimFunc
-        `func` itself if the loop has one iteration.
-
-    Raises
-    ------
-    NotRewritten
-        The loaded value differs in another iteration, or another block writes it.
+    - `block`: its name; it does not depend on the loop.
+    - `loop`: the place of the loop among those around the block, the outermost one is 0.
+    - Returns: `func` itself if the loop has one iteration.
+    - Raises NotRewritten: the loaded value differs in another iteration, or another block writes
+      it.
     """
     nests = all_nests(func.body.block)
     own = [nest for nest in nests if _is_block(nest) and nest.realize.block.name_hint == block]

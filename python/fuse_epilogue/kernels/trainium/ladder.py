@@ -34,17 +34,11 @@ _MERGEABLE = (1, 2, 4, 8, 16, 32, 64, 128)
 class Published:
     """A step of the study.
 
-    Attributes
-    ----------
-    what : str
-        The change that it makes.
-    latency_ms : float
-        Schedule of the kernel.
-    multiplies, sums : int
-        How many instructions of each: as published for steps 5 and 6, before those as in the
-        program.
-    multiplies_ms, sums_ms : float or None
-        Their latency, where it was published.
+    - `what`: the change that it makes.
+    - `latency_ms`: schedule of the kernel.
+    - `multiplies`, `sums`: how many instructions of each: as published for steps 5 and 6, before
+      those as in the program.
+    - `multiplies_ms`, `sums_ms`: their latency, where it was published.
     """
 
     what: str
@@ -73,29 +67,11 @@ UNEXPLAINED = (4,)
 def schedule(step: int, merged: int | None = None) -> s_tir.Schedule:
     """Return the schedule of a step.
 
-    Parameters
-    ----------
-    step : int
-        0 to 6.
-    merged : int, optional
-        Columns of which the sums are one instruction, a power of two up to 128; what is known of
-        the run if None.
-
-    Returns
-    -------
-    tvm.s_tir.Schedule
-        For :func:`fuse_epilogue.neuron.emit`.
-
-    Raises
-    ------
-    ValueError
-        There is no such step, or its columns cannot be merged so.
-
-    Example
-    -------
-    >>> from fuse_epilogue import neuron
-    >>> round(neuron.emit(schedule(6)).predict("trn1").latency_ms, 1)
-    0.5
+    - `step`: 0 to 6.
+    - `merged`: columns of which the sums are one instruction, a power of two up to 128; what is
+      known of the run if None.
+    - Returns: for :func:`fuse_epilogue.neuron.emit`.
+    - Raises ValueError: there is no such step, or its columns cannot be merged so.
     """
     if type(step) is not int or not 0 <= step < len(PUBLISHED):
         raise ValueError(f"step is 0 to {len(PUBLISHED) - 1}, not {step!r}")

@@ -11,12 +11,9 @@ from tvm import s_tir, tirx
 class Found:
     """The computation of a function.
 
-    Attributes
-    ----------
-    sch : tvm.s_tir.Schedule
-        What its schedules begin with: prepared, and fused if it is a reduction. It stays as it is.
-    block : str
-        The name of the reduction there; of the only block, if there is none.
+    - `sch`: what its schedules begin with: prepared, and fused if it is a reduction. It stays as it
+      is.
+    - `block`: the name of the reduction there; of the only block, if there is none.
     """
 
     sch: s_tir.Schedule = field(repr=False, compare=False)

@@ -80,22 +80,14 @@ class Tiling:
                     (left, right)
                     for tiles of k, rows and columns:  product
 
-    Attributes
-    ----------
-    tiles : int
-        Tiles of rows in a block.
-    width : int
-        Tiles of columns in a block; the sums of a block are in PSUM together.
-    chunk : int
-        Tiles of k in a chunk.
-    left_stays : bool
-        Whether a block of rows is loaded once, with all of k.
-    right_stays : bool
-        Whether all of the right matrix stays: it is loaded while the first block is computed.
-    engine : str
-        Name of the last step; the usual one if empty.
-    by_dma : bool
-        Whether transfers transpose matrices, not the tensor engine.
+    - `tiles`: tiles of rows in a block.
+    - `width`: tiles of columns in a block; the sums of a block are in PSUM together.
+    - `chunk`: tiles of k in a chunk.
+    - `left_stays`: whether a block of rows is loaded once, with all of k.
+    - `right_stays`: whether all of the right matrix stays: it is loaded while the first block is
+      computed.
+    - `engine`: name of the last step; the usual one if empty.
+    - `by_dma`: whether transfers transpose matrices, not the tensor engine.
     """
 
     tiles: int
@@ -140,17 +132,9 @@ def last_engine(product: Product) -> str:
 def scheduled(product: Product, tiling: Tiling) -> s_tir.Schedule:
     """Schedule a product.
 
-    Parameters
-    ----------
-    product : Product
-        The product to schedule.
-    tiling : Tiling
-        How.
-
-    Returns
-    -------
-    tvm.s_tir.Schedule
-        For :func:`fuse_epilogue.neuron.emit`.
+    - `product`: the product to schedule.
+    - `tiling`: how.
+    - Returns: for :func:`fuse_epilogue.neuron.emit`.
     """
     sch = product.sch.copy()
     tile(sch, product, tiling)
@@ -166,14 +150,9 @@ def tile(sch: s_tir.Schedule, product: Product, tiling: Tiling, alone: bool = Fa
 def write(sch: s_tir.Schedule, product: Product, alone: bool = False, by_dma: bool = False) -> None:
     """Rewrite a product.
 
-    Parameters
-    ----------
-    sch : tvm.s_tir.Schedule
-        As that of `product`; or, if it is `alone`, one that has its block and others.
-    alone : bool
-        Whether the other blocks stay as they are.
-    by_dma : bool
-        Whether transfers transpose matrices.
+    - `sch`: as that of `product`; or, if it is `alone`, one that has its block and others.
+    - `alone`: whether the other blocks stay as they are.
+    - `by_dma`: whether transfers transpose matrices.
     """
     step = "neuron_product_by_dma" if by_dma else "neuron_product"
     rewrite(sch, sch.get_sblock(product.block), step, alone=alone)

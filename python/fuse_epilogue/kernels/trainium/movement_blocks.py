@@ -39,19 +39,10 @@ def is_transposition(pattern: Pattern) -> bool:
 def rewritten(func: tirx.PrimFunc, patterns: Sequence[Pattern], transposed: bool) -> tirx.PrimFunc:
     """Write a function that moves elements.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        The function; the result has its parameters.
-    patterns : Sequence[Pattern]
-        Of :func:`.moves.find_moves`.
-    transposed : bool
-        Whether the tensor engine transposes the patterns that are transpositions.
-
-    Raises
-    ------
-    NotRewritten
-        A pattern goes through rows of a buffer in a way that no indices express.
+    - `func`: the function; the result has its parameters.
+    - `patterns`: of :func:`.moves.find_moves`.
+    - `transposed`: whether the tensor engine transposes the patterns that are transpositions.
+    - Raises NotRewritten: a pattern goes through rows of a buffer in a way that no indices express.
     """
     writer = TileWriter(func, "int32")
     with writer.function():

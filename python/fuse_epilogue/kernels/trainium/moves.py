@@ -54,12 +54,8 @@ _ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
 class Dim:
     """A loop of a pattern.
 
-    Attributes
-    ----------
-    count : int
-        Number of iterations.
-    out, source : int
-        Distances in elements, in the result and in what is read.
+    - `count`: number of iterations.
+    - `out`, `source`: distances in elements, in the result and in what is read.
     """
 
     count: int
@@ -71,14 +67,9 @@ class Dim:
 class Pattern:
     """Elements that are moved in loops.
 
-    Attributes
-    ----------
-    output, source : tvm.tirx.Buffer
-        Parameters of the function.
-    out_start, source_start : int
-        The first elements, counted in the whole buffers.
-    dims : tuple[Dim, ...]
-        From the outermost; the last one has the nearest elements of the result.
+    - `output`, `source` (tvm.tirx.Buffer): parameters of the function.
+    - `out_start`, `source_start`: the first elements, counted in the whole buffers.
+    - `dims`: from the outermost; the last one has the nearest elements of the result.
     """
 
     output: Any
@@ -102,15 +93,8 @@ class Pattern:
 def find_moves(func: tirx.PrimFunc) -> tuple[Pattern, ...]:
     """Return the patterns in which a function moves elements.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled.
-
-    Raises
-    ------
-    NotRewritten
-        The function computes something, or moves elements without a pattern.
+    - `func`: not scheduled.
+    - Raises NotRewritten: the function computes something, or moves elements without a pattern.
     """
     program = read_program(with_branches(func))
     if program is None or any(stage.reduced for stage in program.stages):
@@ -302,21 +286,11 @@ def indices(
 ) -> list[Any] | None:
     """Return the indices of an element whose place is a sum over loops.
 
-    Parameters
-    ----------
-    shape : tuple[int, ...]
-        Shape of the buffer.
-    start : int
-        The first place.
-    loops : list[tuple[Expr, int, int]]
-        Variable, extent and distance of each loop.
-    number : callable
-        Makes an integer of TIR.
-
-    Returns
-    -------
-    list[Expr] or None
-        None if an index would leave its dimension: then a loop goes through several rows.
+    - `shape`: shape of the buffer.
+    - `start`: the first place.
+    - `loops`: variable, extent and distance of each loop.
+    - `number` (callable): makes an integer of TIR.
+    - Returns: None if an index would leave its dimension: then a loop goes through several rows.
     """
     found: list[Any] = []
     sizes = list(shape)

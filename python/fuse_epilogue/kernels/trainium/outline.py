@@ -16,23 +16,9 @@ from ...tir.walk import handle, parts_of, substitute, uses
 def part_of(func: tirx.PrimFunc, block: str) -> tirx.PrimFunc | None:
     """Return the outermost loop around a block, as a function.
 
-    Parameters
-    ----------
-    block : str
-        Its name.
-
-    Returns
-    -------
-    tvm.tirx.PrimFunc or None
-        Its parameters are those of the function that it uses and the intermediates that it shares
-        with others; those that it writes come last. None if there is no such block.
-
-    Example
-    -------
-    >>> from fuse_epilogue.workloads import matmul
-    >>> func = matmul(8, 8, 8, activation="relu")
-    >>> [[param.name for param in part_of(func, b).params] for b in ("matmul", "bias")]
-    [['a', 'b', 's'], ['bias', 's', 'biased']]
+    - `block`: its name.
+    - Returns: its parameters are those of the function that it uses and the intermediates that it
+      shares with others; those that it writes come last. None if there is no such block.
     """
     root = func.body.block
     parts = statements(root.body)
@@ -55,25 +41,10 @@ def part_of(func: tirx.PrimFunc, block: str) -> tirx.PrimFunc | None:
 def pieces_of(func: tirx.PrimFunc, count: int) -> tuple[tirx.PrimFunc, tirx.PrimFunc]:
     """Return the first statements of a function, and the others, as two functions.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Its body has several loop nests.
-    count : int
-        How many are in the first function.
-
-    Returns
-    -------
-    tuple[tvm.tirx.PrimFunc, tvm.tirx.PrimFunc]
-        The parameters of each are those that it uses, and what the first computes for the second
-        under one name; those that it writes come last.
-
-    Example
-    -------
-    >>> from fuse_epilogue.workloads import matmul
-    >>> pieces = pieces_of(matmul(8, 8, 8, activation="relu"), 1)
-    >>> [[param.name for param in piece.params] for piece in pieces]
-    [['a', 'b', 's'], ['bias', 's', 'y']]
+    - `func`: its body has several loop nests.
+    - `count`: how many are in the first function.
+    - Returns: the parameters of each are those that it uses, and what the first computes for the
+      second under one name; those that it writes come last.
     """
     root = func.body.block
     parts = statements(root.body)
@@ -100,17 +71,9 @@ def pieces_of(func: tirx.PrimFunc, count: int) -> tuple[tirx.PrimFunc, tirx.Prim
 def put_back(func: tirx.PrimFunc, part: tirx.PrimFunc, written: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return a function with a part of it rewritten.
 
-    Parameters
-    ----------
-    part : tvm.tirx.PrimFunc
-        Result of :func:`part_of`, or `func` itself.
-    written : tvm.tirx.PrimFunc
-        The replacement. Its parameters are those of the part, but for their names.
-
-    Returns
-    -------
-    tvm.tirx.PrimFunc
-        With the parameters of `func`.
+    - `part`: result of :func:`part_of`, or `func` itself.
+    - `written`: the replacement. Its parameters are those of the part, but for their names.
+    - Returns: with the parameters of `func`.
     """
     root, old, new = (each.body.block for each in (func, part, written))
     body = substitute(new.body, dict(zip(written.params, part.params, strict=True)))

@@ -32,12 +32,9 @@ ROW, COLUMN, PART = "all", "column", "part"
 def rewritten(product: Product, by_dma: bool = False) -> tirx.PrimFunc:
     """Rewrite the product, with the same parameters and the blocks of this module.
 
-    Parameters
-    ----------
-    product : Product
-        The product to write.
-    by_dma : bool
-        Whether matrices are transposed while they are loaded: there is no block for it then.
+    - `product`: the product to write.
+    - `by_dma`: whether matrices are transposed while they are loaded: there is no block for it
+      then.
     """
     return _Rewriter(product, by_dma).write()
 

@@ -32,16 +32,10 @@ _BATCH = "abcdefgh"
 class Side:
     """One of the two matrices.
 
-    Attributes
-    ----------
-    load : tvm.ir.TensorLoad
-        An element, in the axes of the reduction.
-    letter : str
-        "m" for the left one, "n" for the right one.
-    transposed : bool
-        Whether k runs along memory.
-    name : str
-        What its blocks are called after: of a matrix times itself, each side has its own.
+    - `load` (tvm.ir.TensorLoad): an element, in the axes of the reduction.
+    - `letter`: "m" for the left one, "n" for the right one.
+    - `transposed`: whether k runs along memory.
+    - `name`: what its blocks are called after: of a matrix times itself, each side has its own.
     """
 
     load: Any
@@ -59,17 +53,11 @@ class Side:
 class Product(Found):
     """A product of matrices with its epilogue.
 
-    Attributes
-    ----------
-    sch, block
-        As of :class:`.match.Found`.
-    fused : Fused
-        The result computed from a sum.
-    axes : dict[str, tvm.tirx.IterVar]
-        Those of the batch first, by other letters; then by "m", "n" and "k", of which one that is
-        missing has one value.
-    left, right : Side
-        The matrices.
+    - `sch`, `block`: as of :class:`.match.Found`.
+    - `fused`: the result computed from a sum.
+    - `axes`: those of the batch first, by other letters; then by "m", "n" and "k", of which one
+      that is missing has one value.
+    - `left`, `right`: the matrices.
     """
 
     fused: Fused
@@ -130,8 +118,6 @@ class Product(Found):
 def own_letters(letters: str) -> str:
     """Return those of some letters that are axes of one matrix.
 
-    Example
-    -------
     >>> own_letters("abn")
     'n'
     """
@@ -147,11 +133,8 @@ def find_product(func: tirx.PrimFunc, prepared: Prepare = prepare) -> Product | 
 def product_in(sch: s_tir.Schedule, reduction: Any) -> Product | None:
     """Return the product of matrices that a function is, None if it is something else.
 
-    Parameters
-    ----------
-    sch : tvm.s_tir.Schedule
-        Prepared, and fused: see :func:`.tiles.fuse_all`.
-    reduction : SBlockRV
+    - `sch`: prepared, and fused: see :func:`.tiles.fuse_all`.
+    - `reduction`: SBlockRV.
     """
     block = sch.get(reduction)
     found = _matrices(block) if is_fixed(sch.mod["main"]) else None

@@ -23,13 +23,9 @@ REST = "rest_"
 class RowWork(Found):
     """Anything that is computed along the rows of a matrix, or of each of many.
 
-    Attributes
-    ----------
-    sch, block
-        As of :class:`.match.Found`.
-    axes : dict[str, tvm.tirx.IterVar]
-        Those of the matrices first, by other letters; then those of a matrix, by "m" and "n", of
-        which one that is missing has one value.
+    - `sch`, `block`: as of :class:`.match.Found`.
+    - `axes`: those of the matrices first, by other letters; then those of a matrix, by "m" and "n",
+      of which one that is missing has one value.
     """
 
     axes: dict[str, Any]
@@ -69,15 +65,10 @@ class RowWork(Found):
 class Rows(RowWork):
     """One reduction of rows, or none, and what is computed of it.
 
-    Attributes
-    ----------
-    fused : Fused
-        What is computed of a reduced row; of an element, where there is no reduction: then it has
-        no sum.
-    term : Expr or None
-        The reduction.
-    step : type or None
-        The kind of expression that does it.
+    - `fused`: what is computed of a reduced row; of an element, where there is no reduction: then
+      it has no sum.
+    - `term` (Expr or None): the reduction.
+    - `step` (type or None): the kind of expression that does it.
     """
 
     fused: Fused
@@ -93,10 +84,7 @@ class Rows(RowWork):
 class RowWriter:
     """Rewrite the function: a block for all that is loaded, "reduced", "out" and "stored".
 
-    Parameters
-    ----------
-    prefix : str
-        Prefix of their names, but for "reduced".
+    - `prefix`: prefix of their names, but for "reduced".
     """
 
     def __init__(self, rows: Rows, prefix: str = "") -> None:

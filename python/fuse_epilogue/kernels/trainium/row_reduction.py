@@ -119,11 +119,8 @@ def _reduced(prepared: Prepared) -> Rows | None:
 def reduced_in(sch: s_tir.Schedule, reduction: Any) -> Rows | None:
     """Return the reduction of rows that a function is, None if it is something else.
 
-    Parameters
-    ----------
-    sch : tvm.s_tir.Schedule
-        Prepared, and fused: see :func:`.tiles.fuse_all`.
-    reduction : SBlockRV
+    - `sch`: prepared, and fused: see :func:`.tiles.fuse_all`.
+    - `reduction`: SBlockRV.
     """
     block = sch.get(reduction)
     found = _sums(block) if is_fixed(sch.mod["main"]) else None
@@ -165,10 +162,7 @@ def _sums(block: Any) -> tuple[Any, list[Any], list[Any]] | None:
 def find_elements(func: tirx.PrimFunc) -> Rows | None:
     """Return what a function computes element by element, None if it is something else.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled.
+    - `func`: not scheduled.
     """
     if not is_fixed(func):
         return None
@@ -188,12 +182,8 @@ def find_elements(func: tirx.PrimFunc) -> Rows | None:
 def elements_in(sch: s_tir.Schedule, last: Any) -> Rows | None:
     """Return what a function computes element by element, None if it is something else.
 
-    Parameters
-    ----------
-    sch : tvm.s_tir.Schedule
-        With one block.
-    last : SBlockRV
-        The block to write.
+    - `sch`: with one block.
+    - `last` (SBlockRV): the block to write.
     """
     func, block = sch.mod["main"], sch.get(last)
     found = nests(func.body.block)
@@ -233,17 +223,9 @@ def _fits(rows: Rows) -> bool:
 def scheduled(rows: Rows, width: int) -> s_tir.Schedule:
     """Schedule what is computed of rows.
 
-    Parameters
-    ----------
-    rows : Rows
-        The work on rows to schedule.
-    width : int
-        Columns of a tile.
-
-    Returns
-    -------
-    tvm.s_tir.Schedule
-        For :func:`fuse_epilogue.neuron.emit`.
+    - `rows`: the work on rows to schedule.
+    - `width`: columns of a tile.
+    - Returns: for :func:`fuse_epilogue.neuron.emit`.
     """
     sch = rows.sch.copy()
     tile(sch, rows, width)
@@ -259,12 +241,8 @@ def tile(sch: s_tir.Schedule, rows: Rows, width: int, alone: bool = False) -> No
 def write(sch: s_tir.Schedule, rows: Rows, alone: bool = False) -> None:
     """Rewrite work on rows.
 
-    Parameters
-    ----------
-    sch : tvm.s_tir.Schedule
-        As that of `rows`; or, if it is `alone`, one that has its block and others.
-    alone : bool
-        Whether the other blocks stay as they are.
+    - `sch`: as that of `rows`; or, if it is `alone`, one that has its block and others.
+    - `alone`: whether the other blocks stay as they are.
     """
     block = sch.get_sblock(rows.block)
     if rows.term is not None:
@@ -276,14 +254,9 @@ def write(sch: s_tir.Schedule, rows: Rows, alone: bool = False) -> None:
 def cut(sch: s_tir.Schedule, rows: Rows, width: int, alone: bool = False) -> None:
     """Cut what was written into tiles.
 
-    Parameters
-    ----------
-    sch : tvm.s_tir.Schedule
-        As `write` left it.
-    width : int
-        Columns of a tile.
-    alone : bool
-        As of `write`.
+    - `sch`: as `write` left it.
+    - `width`: columns of a tile.
+    - `alone`: as of `write`.
     """
     reducing = rows.term is not None
     prefix = REST if alone and not reducing else ""

@@ -81,13 +81,9 @@ class RowStages(NeuronRule):
 class Stages(RowWork):
     """Stages along the same rows.
 
-    Attributes
-    ----------
-    stages : tuple[Stage, ...]
-        In the order in which they run, over common axes: that of a reduction is "n", as that of the
-        columns of an elementwise stage.
-    result : tvm.tirx.Buffer
-        The parameter that the last stage computes.
+    - `stages`: in the order in which they run, over common axes: that of a reduction is "n", as
+      that of the columns of an elementwise stage.
+    - `result` (tvm.tirx.Buffer): the parameter that the last stage computes.
     """
 
     stages: tuple[Stage, ...]
@@ -116,15 +112,8 @@ class Stages(RowWork):
 def find_row_stages(func: tirx.PrimFunc) -> Stages:
     """Return the stages of a function that reduces the same rows.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled.
-
-    Raises
-    ------
-    NotRewritten
-        The function is something else; the text says what it misses.
+    - `func`: not scheduled.
+    - Raises NotRewritten: the function is something else; the text says what it misses.
     """
     sch = s_tir.Schedule(func)
     program = read_program(sch.mod["main"]) if is_fixed(func) else None
@@ -302,10 +291,8 @@ class StagesWriter:
 def scheduled(found: Stages, engines: Sequence[str] = ()) -> s_tir.Schedule:
     """Schedule stages along the same rows, for :func:`fuse_epilogue.neuron.emit`.
 
-    Parameters
-    ----------
-    engines : Sequence[str]
-        Engine of each stage; the usual one where it is empty, or for all if there are none.
+    - `engines`: engine of each stage; the usual one where it is empty, or for all if there are
+      none.
     """
     sch = found.sch.copy()
     rewrite(sch, sch.get_sblock("root"), "neuron_row_stages")

@@ -20,14 +20,9 @@ class NeuronRule(ABC):
 
         The schedule's trace replays on the function, from JSON as well.
 
-        Parameters
-        ----------
-        func : tvm.tirx.PrimFunc
-            With constant sizes, not scheduled.
-        target : str or Machine
-            ``"trn1"``, ``"trn2"`` or ``"trn3"``.
-        tunable : bool
-            Not used: nothing is left to tune.
+        - `func`: with constant sizes, not scheduled.
+        - `target`: ``"trn1"``, ``"trn2"`` or ``"trn3"``.
+        - `tunable`: not used: nothing is left to tune.
         """
         return self.choose(func, target).schedule
 
@@ -53,10 +48,7 @@ class TransposingRule(NeuronRule):
 
     On trn1 that is a product with the identity: 0 times an infinity or NaN spoils other elements.
 
-    Parameters
-    ----------
-    finite : bool
-        Everything that is transposed is finite; needed on trn1 only.
+    - `finite`: everything that is transposed is finite; needed on trn1 only.
     """
 
     def __init__(self, finite: bool = False) -> None:

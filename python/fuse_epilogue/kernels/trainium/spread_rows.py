@@ -56,10 +56,7 @@ def scheduled(found: Stages) -> s_tir.Schedule:
 def rewritten(found: Stages) -> tirx.PrimFunc:
     """Write the stages: what the step "neuron_spread_rows" does.
 
-    Raises
-    ------
-    NotRewritten
-        The rows cannot be spread.
+    - Raises NotRewritten: the rows cannot be spread.
     """
     why = why_not_spread(found)
     if why:

@@ -67,13 +67,9 @@ class StreamUpdate(NeuronRule):
 class Operand:
     """A parameter, as a tile has it.
 
-    Attributes
-    ----------
-    buffer : tvm.tirx.Buffer
-    places : str
-        A letter for each dimension: "n" for streams, "c" for channels, "j" for a number.
-    indices : tvm.tirx.Buffer or None
-        The states of the streams in a pool.
+    - `buffer`: tvm.tirx.Buffer.
+    - `places`: a letter for each dimension: "n" for streams, "c" for channels, "j" for a number.
+    - `indices` (tvm.tirx.Buffer or None): the states of the streams in a pool.
     """
 
     buffer: Any
@@ -92,17 +88,9 @@ class Operand:
 class Found:
     """An update that can be scheduled.
 
-    Attributes
-    ----------
-    func : tvm.tirx.PrimFunc
-    update : Update
-    streams : Axis or None
-        The axis of streams; None if it has none.
-    channels : Axis
-    operands : dict[int, Operand]
-        Parameters that are loaded or stored, by the handles of their buffers.
-    tables : frozenset[int]
-        The handles of parameters that pick states from a pool.
+    - `streams`: the axis of streams; None if it has none.
+    - `operands`: parameters that are loaded or stored, by the handles of their buffers.
+    - `tables`: the handles of parameters that pick states from a pool.
     """
 
     func: tirx.PrimFunc
@@ -145,15 +133,8 @@ def _pick(index: Any) -> Any:
 def find_update(func: tirx.PrimFunc) -> Found:
     """Return the update that a function computes.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled.
-
-    Raises
-    ------
-    NotRewritten
-        It computes something else, or its addresses depend on data.
+    - `func`: not scheduled.
+    - Raises NotRewritten: it computes something else, or its addresses depend on data.
     """
     streams = read_streams(func) if is_fixed(func, tables=True) else None
     update = None if streams is None else read_update(streams)

@@ -22,12 +22,8 @@ from ...neuron.emit.lower import DISTINCT, ENGINE, MARK
 class Span:
     """A loop of a block.
 
-    Attributes
-    ----------
-    role : str
-        Its mark: "P", "F", "lhs_F" or "rhs_F"; "" for a loop of the kernel.
-    summed : bool
-        Whether the block sums over it.
+    - `role`: its mark: "P", "F", "lhs_F" or "rhs_F"; "" for a loop of the kernel.
+    - `summed`: whether the block sums over it.
     """
 
     extent: int
@@ -38,10 +34,7 @@ class Span:
 class Values(dict[str, Any]):
     """The values of the loops around a block, by name: its own variables.
 
-    Attributes
-    ----------
-    loops : dict[str, Any]
-        The variables of the loops, which a condition of the block is about.
+    - `loops`: the variables of the loops, which a condition of the block is about.
     """
 
     def __init__(self, loops: dict[str, Any]) -> None:
@@ -52,12 +45,8 @@ class Values(dict[str, Any]):
 class TileWriter:
     """Writes a function with the parameters of another one.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        With constant sizes.
-    index_dtype : str
-        The type of loops and indices.
+    - `func`: with constant sizes.
+    - `index_dtype`: the type of loops and indices.
     """
 
     def __init__(self, func: tirx.PrimFunc, index_dtype: str) -> None:

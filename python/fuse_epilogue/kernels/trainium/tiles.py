@@ -60,22 +60,11 @@ def fuse_all(sch: s_tir.Schedule, reduction: Any) -> s_tir.Schedule | None:
     Where the epilogue would turn ``total + t`` into something else - ``c - x`` makes it ``total -
     t`` from c on -, no float of it is absorbed: then it is computed after the reduction.
 
-    Parameters
-    ----------
-    sch : tvm.s_tir.Schedule
-        Prepared, see :mod:`fuse_epilogue.rewrites.prepare`; it is left in any state.
-    reduction : SBlockRV
-        Its body is ``out[e] = out[e] (+) t``, which may have been read before.
-
-    Returns
-    -------
-    tvm.s_tir.Schedule or None
-        The schedule, fused. None if even so the reduction would be another one.
-
-    Raises
-    ------
-    tvm.s_tir.ScheduleError
-        The epilogue cannot be fused.
+    - `sch`: prepared, see :mod:`fuse_epilogue.rewrites.prepare`; it is left in any state.
+    - `reduction` (SBlockRV): its body is ``out[e] = out[e] (+) t``, which may have been read
+      before.
+    - Returns: the schedule, fused. None if even so the reduction would be another one.
+    - Raises tvm.s_tir.ScheduleError: the epilogue cannot be fused.
     """
     before, plainly = sch.get(reduction).body, sch.copy()
     fuse_followers(sch, reduction)
@@ -99,19 +88,10 @@ def matched_reduction(
 ) -> Matched | None:
     """Return what a function is whose reduction is of a kind; None if it is something else.
 
-    Parameters
-    ----------
-    prepared : tuple[tvm.s_tir.Schedule, SBlockRV] or None
-        The function as :func:`fuse_epilogue.rewrites.prepare.prepare` returns it.
-    is_kind : Callable
-        Whether the block of the reduction is of the kind.
-    match : Callable
-        Takes the fused schedule, see :func:`fuse_all`, and the reduction.
-
-    Raises
-    ------
-    tvm.s_tir.ScheduleError
-        The epilogue of the reduction cannot be fused.
+    - `prepared`: the function as :func:`fuse_epilogue.rewrites.prepare.prepare` returns it.
+    - `is_kind`: whether the block of the reduction is of the kind.
+    - `match`: takes the fused schedule, see :func:`fuse_all`, and the reduction.
+    - Raises tvm.s_tir.ScheduleError: the epilogue of the reduction cannot be fused.
     """
     if prepared is None or not is_kind(prepared[0].get(prepared[1])):
         return None
@@ -130,18 +110,10 @@ def _same_step(before: Any, after: Any) -> bool:
 def axis_loads(exprs: Sequence[Any], axes: Mapping[str, Any]) -> dict[str, list[Any]] | None:
     """Return the loads in expressions, by the axes they depend on.
 
-    Parameters
-    ----------
-    exprs : Sequence[Expr]
-        In the axes.
-    axes : Mapping[str, tvm.tirx.IterVar]
-        By letter.
-
-    Returns
-    -------
-    dict[str, list[TensorLoad]] or None
-        The letters in the order of `axes`, as one str. None if an index is neither one of the axes
-        nor a constant, or an axis is in two of them.
+    - `exprs`: in the axes.
+    - `axes`: by letter.
+    - Returns: the letters in the order of `axes`, as one str. None if an index is neither one of
+      the axes nor a constant, or an axis is in two of them.
     """
     found: dict[str, list[Any]] = {}
     for load in (load for expr in exprs for load in loads(expr)):
@@ -163,14 +135,9 @@ def axis_loads(exprs: Sequence[Any], axes: Mapping[str, Any]) -> dict[str, list[
 def unused(load: Any, kind: str, taken: Sequence[str]) -> str:
     """Return a name for the block that brings what is loaded, and for its buffer.
 
-    Parameters
-    ----------
-    load : tvm.ir.TensorLoad
-        The load.
-    kind : str
-        Suffix of the name.
-    taken : Sequence[str]
-        The names of the blocks before it, whose number distinguishes loads of one buffer.
+    - `load` (tvm.ir.TensorLoad): the load.
+    - `kind`: suffix of the name.
+    - `taken`: the names of the blocks before it, whose number distinguishes loads of one buffer.
     """
     count = len(taken)
     while (name := f"{load.source.name}{count or ''}_{kind}") in taken:
@@ -201,17 +168,9 @@ def best(target: Machine, candidates: Iterable[tuple[str, s_tir.Schedule]]) -> C
 
     Among kernels of more than `TIMED` instructions, the first that keeps the rules is taken.
 
-    Parameters
-    ----------
-    target : Machine
-        For which it is predicted, and whose rules have to be kept.
-    candidates : Iterable[tuple[str, tvm.s_tir.Schedule]]
-        Description and schedule of each one.
-
-    Returns
-    -------
-    Choice
-        Without a function if no kernel can be made of any of them.
+    - `target`: for which it is predicted, and whose rules have to be kept.
+    - `candidates`: description and schedule of each one.
+    - Returns: without a function if no kernel can be made of any of them.
     """
     found: Choice | None = None
     shortest = 0.0

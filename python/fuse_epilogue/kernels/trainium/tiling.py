@@ -20,22 +20,14 @@ TILE, IMAGE, IMAGES = 0, 1, 2
 class Tiling:
     """Tiles of a convolution.
 
-    Attributes
-    ----------
-    partitions : int
-        Channels of a tile, at most 128.
-    images, columns : int
-        Images and columns of the result in a tile.
-    part : int
-        Columns that are computed and stored together.
-    on_tensor : int
-        Taps that the tensor engine computes, as products with diagonal matrices; for finite data
-        and weights only.
-    loads : int
-        What is loaded together: `TILE`, `IMAGE` or `IMAGES`. All images are loaded before anything
-        is stored: at the end only results are still to be moved.
-    on_scalar : int
-        Taps that the scalar engine multiplies, besides the one that begins the sum.
+    - `partitions`: channels of a tile, at most 128.
+    - `images`, `columns`: images and columns of the result in a tile.
+    - `part`: columns that are computed and stored together.
+    - `on_tensor`: taps that the tensor engine computes, as products with diagonal matrices; for
+      finite data and weights only.
+    - `loads`: what is loaded together: `TILE`, `IMAGE` or `IMAGES`. All images are loaded before
+      anything is stored: at the end only results are still to be moved.
+    - `on_scalar`: taps that the scalar engine multiplies, besides the one that begins the sum.
     """
 
     partitions: int
@@ -65,17 +57,9 @@ def scheduled(conv: ChannelConv, tiling: Tiling) -> s_tir.Schedule:
     with its zeros; the sum begins on the scalar engine, with the bias, and goes on on the vector
     engine; what follows is computed before the tile is stored.
 
-    Parameters
-    ----------
-    conv : ChannelConv
-        The convolution to schedule.
-    tiling : Tiling
-        How.
-
-    Returns
-    -------
-    tvm.s_tir.Schedule
-        For :func:`fuse_epilogue.neuron.emit`.
+    - `conv`: the convolution to schedule.
+    - `tiling`: how.
+    - Returns: for :func:`fuse_epilogue.neuron.emit`.
     """
     sch = conv.sch.copy()
     tile(sch, conv, tiling)
@@ -93,14 +77,9 @@ def write(
 ) -> None:
     """Rewrite a convolution.
 
-    Parameters
-    ----------
-    sch : tvm.s_tir.Schedule
-        As that of `conv`; or, if it is `alone`, one that has its block and others.
-    taps : tuple[int, int, int]
-        `partitions`, `on_tensor` and `on_scalar` of :class:`Tiling`.
-    alone : bool
-        Whether the other blocks stay as they are.
+    - `sch`: as that of `conv`; or, if it is `alone`, one that has its block and others.
+    - `taps`: `partitions`, `on_tensor` and `on_scalar` of :class:`Tiling`.
+    - `alone`: whether the other blocks stay as they are.
     """
     partitions, on_tensor, on_scalar = taps
     own = {"on_scalar": on_scalar} if on_scalar else {}

@@ -63,16 +63,9 @@ class Transpose(TransposingRule):
 def find_transposition(func: tirx.PrimFunc) -> tuple[str, list[int]] | str:
     """Return the block of a transposition, and the order of axes in what it reads.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled.
-
-    Returns
-    -------
-    tuple[str, list[int]] or str
-        For each axis of what is read, its place in the result; or the reason if the function is
-        something else.
+    - `func`: not scheduled.
+    - Returns: for each axis of what is read, its place in the result; or the reason if the function
+      is something else.
     """
     program = read_program(func) if is_fixed(func) else None
     if program is None or len(program.stages) != 1 or program.stages[0].reduced:
@@ -99,12 +92,8 @@ def _place(stage: Stage, index: Any) -> int:
 def scheduled(func: tirx.PrimFunc, name: str, places: list[int]) -> s_tir.Schedule:
     """Schedule a transposition, for :func:`fuse_epilogue.neuron.emit`.
 
-    Parameters
-    ----------
-    name : str
-        Its block.
-    places : list[int]
-        For each axis of what is read, its place in the result.
+    - `name`: its block.
+    - `places`: for each axis of what is read, its place in the result.
     """
     sch = s_tir.Schedule(func)
     transposed = sch.get_sblock(name)

@@ -24,14 +24,10 @@ from .tiles import is_fixed
 class Unfused:
     """A function as two.
 
-    Attributes
-    ----------
-    sch : tvm.s_tir.Schedule
-        What its schedules begin with: the reduction, and one block that follows. It stays as it is.
-    reduction : tvm.tirx.PrimFunc
-        The reduction alone; the last parameter is what it stores into.
-    rest : tvm.tirx.PrimFunc
-        The epilogue; its last parameter but one is the result of the reduction.
+    - `sch`: what its schedules begin with: the reduction, and one block that follows. It stays as
+      it is.
+    - `reduction`: the reduction alone; the last parameter is what it stores into.
+    - `rest`: the epilogue; its last parameter but one is the result of the reduction.
     """
 
     sch: s_tir.Schedule
@@ -47,19 +43,8 @@ def is_followed(prepared: Prepared) -> bool:
 def unfused_parts(func: tirx.PrimFunc, prepared: Prepare = prepare) -> Unfused | None:
     """Return a function as two, None where nothing follows its reduction in one block.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled.
-    prepared : Callable
-        Prepares it; as :func:`fuse_epilogue.rewrites.prepare.prepare`.
-
-    Example
-    -------
-    >>> from fuse_epilogue import workloads
-    >>> parts = unfused_parts(workloads.matmul(8, 8, 8, activation="relu"))
-    >>> [param.name for param in parts.rest.params]
-    ['bias', 'summed', 'y']
+    - `func`: not scheduled.
+    - `prepared`: prepares it; as :func:`fuse_epilogue.rewrites.prepare.prepare`.
     """
     found = prepared(func) if is_fixed(func) else None
     if found is None:

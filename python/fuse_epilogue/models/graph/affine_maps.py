@@ -58,15 +58,10 @@ def FoldAffineMaps(mod: ir.IRModule) -> ir.IRModule:
 class _Map:
     """The value ``(source + before) * factor + after``.
 
-    Attributes
-    ----------
-    source : Expr
-    steps : int
-        Number of its operators.
-    divides : bool
-        Whether one of them is a division, which takes several times as long as a product.
-    before, factor, after : numpy.ndarray or None
-        In 64 bits; None for no such step.
+    - `source`: Expr.
+    - `steps`: number of its operators.
+    - `divides`: whether one of them is a division, which takes several times as long as a product.
+    - `before`, `factor`, `after`: in 64 bits; None for no such step.
     """
 
     source: Any

@@ -17,24 +17,10 @@ def ALL_TRUE(*_axes: Any) -> Any:
 def mask_element(constant: Any) -> Callable[..., Any] | None:
     """Return the element of a constant mask as an expression of its axes.
 
-    Parameters
-    ----------
-    constant : tvm.ir.GenericConst
-
-    Returns
-    -------
-    callable or None
-        Takes the axes of what the mask is broadcast to. :func:`ALL_TRUE` for a mask that hides
-        nothing; else for one that shows each row its columns up to a diagonal. None for any other
-        constant.
-
-    Example
-    -------
-    >>> import numpy as np
-    >>> from tvm import relax, tirx
-    >>> element = mask_element(relax.const(np.tri(3, 4, 1, dtype=bool)))
-    >>> element(tirx.Var("i", "int64"), tirx.Var("j", "int64"))
-    j - i <= T.int64(1)
+    - `constant`: tvm.ir.GenericConst.
+    - Returns: takes the axes of what the mask is broadcast to. :func:`ALL_TRUE` for a mask that
+      hides nothing; else for one that shows each row its columns up to a diagonal. None for any
+      other constant.
     """
     if str(constant.ty.dtype) != "bool":
         return None

@@ -38,23 +38,14 @@ def bordered(
 ) -> tuple[Any, int]:
     """Return a convolution like `call` whose image has a zero point around it.
 
-    Parameters
-    ----------
-    builder : tvm.relax.BlockBuilder
-    call : tvm.ir.Call
-        A convolution with padding.
-    data, weights : tvm.relax.Expr
-        Integers of 8 or 16 bits.
-    zero : tvm.relax.Expr or None
-        The zero point as a value of one element, of the type of `data`; None if it is constant.
-    number : int
-        The constant zero point, if `zero` is None.
-
-    Returns
-    -------
-    tuple[tvm.relax.Expr, int]
-        The convolution, and the number that was added to the image and to its zero point: signed
-        bytes become unsigned.
+    - `builder`: tvm.relax.BlockBuilder.
+    - `call` (tvm.ir.Call): a convolution with padding.
+    - `data`, `weights` (tvm.relax.Expr): integers of 8 or 16 bits.
+    - `zero` (tvm.relax.Expr or None): the zero point as a value of one element, of the type of
+      `data`; None if it is constant.
+    - `number`: the constant zero point, if `zero` is None.
+    - Returns: the convolution, and the number that was added to the image and to its zero point:
+      signed bytes become unsigned.
     """
     attrs = call.attrs
     layout = str(attrs.data_layout)

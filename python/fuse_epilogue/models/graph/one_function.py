@@ -21,10 +21,7 @@ def operands(group: Sequence[Any]) -> list[Any]:
 
     Constants are among them, except those whose elements are written out.
 
-    Parameters
-    ----------
-    group : Sequence[tvm.relax.VarBinding]
-        Bindings to calls of operators, in order.
+    - `group`: bindings to calls of operators, in order.
     """
     own = {handle(each.var) for each in group}
     found: dict[int, Any] = {}
@@ -48,18 +45,10 @@ def _is_written_out(call: Any, constant: Any) -> bool:
 def one_function(group: Sequence[Any], results: Sequence[Any] = ()) -> Any:
     """Return a PrimFunc of the operands that computes some bindings.
 
-    Parameters
-    ----------
-    group : Sequence[tvm.relax.VarBinding]
-        Bindings to calls of operators, in order.
-    results : Sequence[tvm.relax.VarBinding]
-        The bindings that the function returns: the last one if there are none.
-
-    Returns
-    -------
-    tvm.tirx.PrimFunc or None
-        None if a shape is not known, an operator has no PrimFunc, or the shapes of the operands do
-        not have each size that the function needs.
+    - `group`: bindings to calls of operators, in order.
+    - `results`: the bindings that the function returns: the last one if there are none.
+    - Returns: None if a shape is not known, an operator has no PrimFunc, or the shapes of the
+      operands do not have each size that the function needs.
     """
     inputs = operands(group)
     if any(known_shape(each) is None for each in (*inputs, *(each.var for each in group))):

@@ -28,10 +28,7 @@ BINARY = frozenset(
 def graph_pass(rewrite: Callable[[ir.IRModule], ir.IRModule]) -> Callable[[], Any]:
     """Return what makes a pass of a function from module to module, which has its name.
 
-    Parameters
-    ----------
-    rewrite : Callable[[tvm.ir.IRModule], tvm.ir.IRModule]
-        Leaves the module that it gets as it is.
+    - `rewrite`: leaves the module that it gets as it is.
     """
 
     def apply(mod: ir.IRModule, _context: transform.PassContext) -> ir.IRModule:
@@ -43,12 +40,8 @@ def graph_pass(rewrite: Callable[[ir.IRModule], ir.IRModule]) -> Callable[[], An
 def rewritten(mod: ir.IRModule, mutator: type[Any]) -> ir.IRModule:
     """Return a module whose Relax functions a mutator has visited.
 
-    Parameters
-    ----------
-    mod : tvm.ir.IRModule
-        Stays as it is; its attributes and global infos are kept.
-    mutator : type
-        A ``relax.PyExprMutator``, decorated with ``relax.expr_functor.mutator``.
+    - `mod`: stays as it is; its attributes and global infos are kept.
+    - `mutator`: a ``relax.PyExprMutator``, decorated with ``relax.expr_functor.mutator``.
     """
     visitor = mutator(mod)
     for var, func in mod.functions.items():
@@ -64,11 +57,8 @@ def with_functions(
 ) -> ir.IRModule:
     """Return a module whose blocks of bindings are rewritten, with the functions added for them.
 
-    Parameters
-    ----------
-    rewrite : Callable
-        Takes a block and the builder that functions are added to; returns the same block where
-        nothing changes.
+    - `rewrite`: takes a block and the builder that functions are added to; returns the same block
+      where nothing changes.
     """
     builder = relax.BlockBuilder(mod)
     changed = {}
@@ -124,12 +114,9 @@ def constant_shape(value: Any) -> list[int] | None:
 def bound_call(visitor: Any, value: Any, operator: str) -> Any:
     """Return the call of an operator that a variable is bound to, None for anything else.
 
-    Parameters
-    ----------
-    visitor : tvm.relax.PyExprMutator
-    value : tvm.relax.Expr
-    operator : str
-        Name of the operator, such as "relax.reshape".
+    - `visitor`: tvm.relax.PyExprMutator.
+    - `value`: tvm.relax.Expr.
+    - `operator`: name of the operator, such as "relax.reshape".
     """
     bound = visitor.lookup_binding(value) if isinstance(value, relax.Var) else None
     same = isinstance(bound, Call) and getattr(bound.op, "name", "") == operator

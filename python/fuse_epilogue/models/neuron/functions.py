@@ -46,18 +46,12 @@ class Permitted(TypedDict):
 class Piece:
     """A function, or a part of one.
 
-    Attributes
-    ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled; its results are its last parameters.
-    kind : str
-        "conv", "product", "rows" and so on if it is planned, the name of a rule, or :data:`HOST`.
-    fusion : str
-        "tail" if what follows its reduction is fused, else "none".
-    kernel : Kernel or None
-        None if the processor computes it.
-    why : str
-        Reason why there is no kernel, or no better one; empty otherwise.
+    - `func`: not scheduled; its results are its last parameters.
+    - `kind`: "conv", "product", "rows" and so on if it is planned, the name of a rule, or
+      :data:`HOST`.
+    - `fusion`: "tail" if what follows its reduction is fused, else "none".
+    - `kernel`: None if the processor computes it.
+    - `why`: reason why there is no kernel, or no better one; empty otherwise.
     """
 
     name: str
@@ -78,26 +72,10 @@ def pieces(
 ) -> list[Piece]:
     """Return a function as kernels.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled, with numbers for its sizes.
-    finite, round_shares : bool
-        As of :func:`fuse_epilogue.plan`.
-
-    Returns
-    -------
-    list[Piece]
-        In the order in which they run. One if a kernel computes the function; else several that
-        share what the earlier ones compute for the later ones, by the names of parameters.
-
-    Example
-    -------
-    >>> from fuse_epilogue.neuron.machine import TRN2
-    >>> from fuse_epilogue.workloads import matmul
-    >>> found = pieces("layer", matmul(8, 8, 8, activation="relu"), TRN2)
-    >>> [(piece.name, piece.kind, piece.fusion) for piece in found]
-    [('layer', 'product', 'tail')]
+    - `func`: not scheduled, with numbers for its sizes.
+    - `finite`, `round_shares`: as of :func:`fuse_epilogue.plan`.
+    - Returns: in the order in which they run. One if a kernel computes the function; else several
+      that share what the earlier ones compute for the later ones, by the names of parameters.
     """
     permitted = Permitted(finite=finite, round_shares=round_shares)
     return [

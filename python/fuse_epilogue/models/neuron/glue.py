@@ -93,14 +93,10 @@ TIR is in the folder `host`.
 def glue(graph: Graph, names: Mapping[str, str], title: str, folder: str) -> dict[str, str]:
     """Return the text for each framework, by the name of its file.
 
-    Parameters
-    ----------
-    graph : Graph
-        Its functions are kernels, or not there.
-    names : Mapping[str, str]
-        Names of kernels by the names of their functions; a function without is computed elsewhere.
-    title, folder : str
-        The model, and where the files will be.
+    - `graph`: its functions are kernels, or not there.
+    - `names`: names of kernels by the names of their functions; a function without is computed
+      elsewhere.
+    - `title`, `folder`: the model, and where the files will be.
     """
     called = [step.function for step in graph.steps if step.function]
     kernels = dict.fromkeys(name for name in called if name in names)

@@ -32,13 +32,9 @@ from ..signature import ArrayType, signature_of
 class Step:
     """A call of a function, or a view.
 
-    Attributes
-    ----------
-    function : str
-        Name of the function; empty for a view, which has the elements of its one input in another
-        shape.
-    inputs, outputs : tuple[str, ...]
-        Names of arrays, in the order of the function's parameters.
+    - `function`: name of the function; empty for a view, which has the elements of its one input in
+      another shape.
+    - `inputs`, `outputs`: names of arrays, in the order of the function's parameters.
     """
 
     function: str
@@ -50,18 +46,11 @@ class Step:
 class Graph:
     """A model as steps.
 
-    Attributes
-    ----------
-    inputs, results : tuple[str, ...]
-        Names of the arrays that the model takes and returns.
-    arrays : Mapping[str, ArrayType]
-        All arrays, by name.
-    weights : Mapping[str, numpy.ndarray]
-        The constants among them.
-    steps : tuple[Step, ...]
-        In the order in which they run.
-    functions : Mapping[str, tvm.tirx.PrimFunc]
-        By name: inputs first, then results; not scheduled.
+    - `inputs`, `results`: names of the arrays that the model takes and returns.
+    - `arrays`: all arrays, by name.
+    - `weights`: the constants among them.
+    - `steps`: in the order in which they run.
+    - `functions`: by name: inputs first, then results; not scheduled.
     """
 
     inputs: tuple[str, ...]
@@ -79,15 +68,9 @@ class Graph:
 def graph_of(mod: ir.IRModule) -> Graph:
     """Return a model as steps.
 
-    Parameters
-    ----------
-    mod : tvm.ir.IRModule
-        As :func:`.importing.import_model` returns it.
-
-    Raises
-    ------
-    ImportRefusal
-        A size has a name, or the model does something besides calling functions on arrays.
+    - `mod`: as :func:`.importing.import_model` returns it.
+    - Raises ImportRefusal: a size has a name, or the model does something besides calling functions
+      on arrays.
     """
     names = signature_of(mod).names
     if names:

@@ -223,21 +223,11 @@ def package_of(
 ) -> NeuronPackage:
     """Compile a Relax module that is a model for Trainium.
 
-    Parameters
-    ----------
-    mod : tvm.ir.IRModule
-        As :func:`.importing.import_model` returns it.
-    finite : bool
-        Whether all inputs, weights and intermediates are finite.
-    round_shares : bool
-        Whether attention may round its shares to the type of the values.
-    on_progress : callable, optional
-        Called with how many functions are done, and how many there are.
-
-    Raises
-    ------
-    ImportRefusal
-        As :func:`.neuron.graph.graph_of`.
+    - `mod`: as :func:`.importing.import_model` returns it.
+    - `finite`: whether all inputs, weights and intermediates are finite.
+    - `round_shares`: whether attention may round its shares to the type of the values.
+    - `on_progress`: called with how many functions are done, and how many there are.
+    - Raises ImportRefusal: as :func:`.neuron.graph.graph_of`.
     """
     graph = graph_of(mod)
     used = dict.fromkeys(step.function for step in graph.steps if step.function)

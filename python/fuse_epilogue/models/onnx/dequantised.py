@@ -37,10 +37,7 @@ _SAME_SCALE = 1e-6
 class _Sums:
     """A value that is sums of 32 bits times a scale, within bounds.
 
-    Attributes
-    ----------
-    low, high : float
-        The bounds, which are not scaled.
+    - `low`, `high`: the bounds, which are not scaled.
     """
 
     sums: str
@@ -208,10 +205,7 @@ class Dequantised:
     def _bias(self, node: Any, scale: Value, beta: float) -> Value | None:
         """Return a bias: integers of 32 bits to add to sums, or numbers to add to the result.
 
-        Returns
-        -------
-        numpy.ndarray, str or None
-            None for a bias that is neither.
+        - Returns: None for a bias that is neither.
         """
         name = node.input[2] if len(node.input) > 2 else ""
         if not name or beta == 0:

@@ -127,10 +127,7 @@ def constant_node(name: str, array: np.ndarray) -> Any:
 class Writer:
     """Nodes that compute values step by step.
 
-    Parameters
-    ----------
-    name : str
-        Name of the result; those of the steps begin with it.
+    - `name`: name of the result; those of the steps begin with it.
     """
 
     def __init__(self, name: str) -> None:

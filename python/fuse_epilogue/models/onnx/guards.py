@@ -23,14 +23,9 @@ import numpy as np
 def with_guards_after(nodes: Sequence[Any], facts: Any, results: set[str]) -> list[Any]:
     """Return nodes with the guards of softmax after the product that reads them.
 
-    Parameters
-    ----------
-    nodes : Sequence[onnx.NodeProto]
-        Nodes of an opset from 13 on.
-    facts
-        Types, sizes and constants of the values.
-    results : set[str]
-        Names of the results of the graph.
+    - `nodes`: nodes of an opset from 13 on.
+    - `facts`: types, sizes and constants of the values.
+    - `results`: names of the results of the graph.
     """
     makers = {name: node for node in nodes for name in node.output}
     readers: dict[str, list[Any]] = {name: [] for name in makers}

@@ -26,16 +26,10 @@ _FOLDED = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divi
 class Quantised:
     """Integers and the numbers that they are.
 
-    Attributes
-    ----------
-    value : numpy.ndarray or str
-        The integers.
-    scale, zero : numpy.ndarray or str
-        One for all integers, or one for each place along `axis`.
-    dtype : str
-        Type of the integers.
-    axis : int or None
-        None if there is one scale.
+    - `value`: the integers.
+    - `scale`, `zero`: one for all integers, or one for each place along `axis`.
+    - `dtype`: type of the integers.
+    - `axis`: None if there is one scale.
     """
 
     value: Value
@@ -113,19 +107,11 @@ class Reader:
     def quantised(self, inputs: Any, axis: int, dtype: str | None = None) -> Quantised | None:
         """Return a value with its scale and its zero point.
 
-        Parameters
-        ----------
-        inputs : Sequence[str]
-            Names of the value, its scale and, if it has one, its zero point.
-        axis : int
-            Axis of the scales, if there are several.
-        dtype : str, optional
-            Type of the integers; by default that of the zero point, or else of the value.
-
-        Returns
-        -------
-        Quantised or None
-            None if a type or a size is not known, or if the scale is not of float32.
+        - `inputs` (Sequence[str]): names of the value, its scale and, if it has one, its zero
+          point.
+        - `axis`: axis of the scales, if there are several.
+        - `dtype`: type of the integers; by default that of the zero point, or else of the value.
+        - Returns: None if a type or a size is not known, or if the scale is not of float32.
         """
         value, scale = self.value(inputs[0]), self._parameter(inputs[1])
         zero = self._parameter(inputs[2]) if len(inputs) > 2 and inputs[2] else None
@@ -195,10 +181,7 @@ class Integers(Writer):
     def widened(self, q: Quantised, rank: int | None = None) -> Value:
         """Return integers without their zero points, in 32 bits.
 
-        Parameters
-        ----------
-        rank : int, optional
-            Number of dimensions, if there are several zero points.
+        - `rank`: number of dimensions, if there are several zero points.
         """
         wide = self.cast(q.value, "int32")
         if q.is_zero():

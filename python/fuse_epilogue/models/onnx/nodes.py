@@ -22,16 +22,9 @@ _READ = frozenset({"scale", "is_causal", "qk_matmul_output_mode", "q_num_heads",
 def with_known_nodes(model: Any) -> Any:
     """Return a model without nodes that TVM's importer would refuse or misread.
 
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        Stays as it is; returned itself if there is nothing to change.
-
-    Raises
-    ------
-    ValueError
-        A node of Attention, or of an operator on quantised numbers, does more than is supported
-        here.
+    - `model` (onnx.ModelProto): stays as it is; returned itself if there is nothing to change.
+    - Raises ValueError: a node of Attention, or of an operator on quantised numbers, does more than
+      is supported here.
     """
     import onnx
 

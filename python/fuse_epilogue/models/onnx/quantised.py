@@ -41,17 +41,9 @@ def has_quantised(nodes: Sequence[Any]) -> bool:
 def with_integers(nodes: Sequence[Any], facts: Facts, results: set[str]) -> list[Any]:
     """Return nodes with operators on quantised numbers written as arithmetic of integers.
 
-    Parameters
-    ----------
-    nodes : Sequence[onnx.NodeProto]
-        In an order in which values are made before they are read.
-    results : set[str]
-        Names of the results of the graph. Nodes that no result depends on are left out.
-
-    Raises
-    ------
-    ValueError
-        A node does more than is supported here.
+    - `nodes`: in an order in which values are made before they are read.
+    - `results`: names of the results of the graph. Nodes that no result depends on are left out.
+    - Raises ValueError: a node does more than is supported here.
     """
     read = Reader(facts)
     operators: dict[str, Callable[[Any, Reader], list[Any]]] = {

@@ -15,15 +15,9 @@ from tvm import relax
 def with_tensors_only(exported: Any) -> Any:
     """Return an exported program whose arguments and results are tensors.
 
-    Parameters
-    ----------
-    exported : torch.export.ExportedProgram
-        In core operators; its graph and its signature are changed.
-
-    Raises
-    ------
-    ValueError
-        A result is a number or a string.
+    - `exported` (torch.export.ExportedProgram): in core operators; its graph and its signature are
+      changed.
+    - Raises ValueError: a result is a number or a string.
     """
     from torch.export.graph_signature import ConstantArgument
 
@@ -72,11 +66,8 @@ def constant_converters(
 ) -> dict[str, Callable[[Any, Any], Any]]:
     """Return converters of operators that have numbers alone as operands.
 
-    Parameters
-    ----------
-    exported : torch.export.ExportedProgram
-    known : Collection[str]
-        Names of operators that have a converter.
+    - `exported`: torch.export.ExportedProgram.
+    - `known`: names of operators that have a converter.
     """
     import torch
 

@@ -28,20 +28,11 @@ Converter = Callable[[Any, Any], Any]
 def relax_module(exported: Any, converters: dict[str, Converter]) -> ir.IRModule:
     """Return an exported program as a module of Relax.
 
-    Parameters
-    ----------
-    exported : torch.export.ExportedProgram
-        In core operators.
-    converters : dict
-        By the names of operators, functions of a node and the importer that return what the node
-        becomes; for those that TVM's importer does not know, or not rightly.
-
-    Raises
-    ------
-    ImportRefusal
-        An operator is not known.
-    ValueError
-        An operator becomes something of another shape or type than in torch.
+    - `exported` (torch.export.ExportedProgram): in core operators.
+    - `converters`: by the names of operators, functions of a node and the importer that return what
+      the node becomes; for those that TVM's importer does not know, or not rightly.
+    - Raises ImportRefusal: an operator is not known.
+    - Raises ValueError: an operator becomes something of another shape or type than in torch.
     """
     exported = with_tensors_only(exported)
     importer = ExportedProgramImporter()

@@ -39,12 +39,8 @@ def _select(node: Any, importer: Any) -> Any:
 class _Places:
     """Positions that index tensors name, as one index into the dimensions that they name.
 
-    Parameters
-    ----------
-    importer
-        Importer of torch's programs.
-    tensor, indices
-        Nodes; None for a dimension that is taken whole.
+    - `importer`: importer of torch's programs.
+    - `tensor`, `indices`: nodes; None for a dimension that is taken whole.
     """
 
     def __init__(self, importer: Any, tensor: Any, indices: Sequence[Any]) -> None:

@@ -28,10 +28,7 @@ _CONVERSIONS = ("aten._to_copy.", "aten.to.", "aten.type_as.", "aten.copy.")
 def with_explicit_types(exported: Any) -> Any:
     """Return an exported program in which every operator's operands are of one type.
 
-    Parameters
-    ----------
-    exported : torch.export.ExportedProgram
-        In core operators; its graph is changed.
+    - `exported` (torch.export.ExportedProgram): in core operators; its graph is changed.
     """
     for node in list(exported.graph.nodes):
         if node.op != "call_function" or not hasattr(node.target, "tags"):

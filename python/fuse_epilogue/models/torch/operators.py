@@ -15,10 +15,7 @@ from .resampling import resampling_converters
 def decomposed(exported: Any) -> Any:
     """Return an exported program in core operators.
 
-    Parameters
-    ----------
-    exported : torch.export.ExportedProgram
-        Stays as it is.
+    - `exported` (torch.export.ExportedProgram): stays as it is.
     """
     import torch
 

@@ -10,12 +10,9 @@ from tvm import tirx
 def dimension_names(exported: Any, dynamic_shapes: Any) -> dict[str, tirx.Var]:
     """Return by the symbols of an exported program variables with the names of its dimensions.
 
-    Parameters
-    ----------
-    exported : torch.export.ExportedProgram
-    dynamic_shapes : optional
-        The argument of the export. Only dimensions that have a name, those of ``torch.export.Dim``,
-        are renamed.
+    - `exported`: torch.export.ExportedProgram.
+    - `dynamic_shapes`: the argument of the export. Only dimensions that have a name, those of
+      ``torch.export.Dim``, are renamed.
     """
     specs = dynamic_shapes.values() if isinstance(dynamic_shapes, dict) else dynamic_shapes or ()
     found: dict[str, tirx.Var] = {}

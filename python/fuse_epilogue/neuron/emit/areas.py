@@ -19,12 +19,8 @@ LONGEST_FROM = {0: 128, 32: 32, 64: 64, 96: 32}
 class Place:
     """Area of one assignment.
 
-    Attributes
-    ----------
-    area : Area
-        The range of each axis.
-    guards : tuple[str, ...]
-        Conditions on outer loops, in Python.
+    - `area`: the range of each axis.
+    - `guards`: conditions on outer loops, in Python.
     """
 
     area: Area
@@ -34,18 +30,11 @@ class Place:
 class Areas:
     """Makes places for a block.
 
-    Parameters
-    ----------
-    axes : list[Axis]
-        Area that the block's instructions cover.
-    partition : str or None
-        Which of them counts partitions.
-    ranges : dict[str, Interval]
-        The values of all terms.
-    names : Names
-        Those that are taken.
-    text : Text
-        Gets a line for every range that depends on outer loops.
+    - `axes`: area that the block's instructions cover.
+    - `partition`: which of them counts partitions.
+    - `ranges`: the values of all terms.
+    - `names`: those that are taken.
+    - `text`: gets a line for every range that depends on outer loops.
     """
 
     def __init__(
@@ -192,14 +181,9 @@ def filled_from_below(
     instruction starts at row 3. The parts of a store are disjoint and cover all that it writes, so
     that each row below a part's own is written by a part that starts below it, and so comes later.
 
-    Parameters
-    ----------
-    parts : list[tuple[Store, Place]]
-        The parts of a store, in any order.
-    numbers : list[bool]
-        Whether each is a number.
-    row : Linear
-        The partition that the store writes.
+    - `parts`: the parts of a store, in any order.
+    - `numbers`: whether each is a number.
+    - `row`: the partition that the store writes.
     """
     rows = [_rows(place.area, row) for _, place in parts]
     known = [each for each in rows if each is not None]

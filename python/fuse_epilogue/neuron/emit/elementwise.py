@@ -59,33 +59,17 @@ class Elementwise(Moves):
     ) -> bool:
         """Write the instructions for ``target = value``.
 
-        Parameters
-        ----------
-        target : Operand
-            On the chip.
-        value : Expression
-            Over operands on the chip.
-        area : Area
-            Where.
-        block : str
-            For messages.
-        engine : str or None
-            Which engine shall do it.
-        first : bool
-            Whether this begins a sum: the scalar engine is tried first, which adds a bias on the
-            way while the vector engine is busy with the rest.
-        reduced : Reduced or None
-            A reduction of all that is computed, along partitions, if it is wanted as well.
-
-        Returns
-        -------
-        bool
-            Whether the last instruction reduces; if not, the reduction is still to be written.
-
-        Raises
-        ------
-        EmitError
-            No instruction computes it.
+        - `target`: on the chip.
+        - `value`: over operands on the chip.
+        - `area`: where.
+        - `block`: for messages.
+        - `engine`: which engine shall do it.
+        - `first`: whether this begins a sum: the scalar engine is tried first, which adds a bias on
+          the way while the vector engine is busy with the rest.
+        - `reduced`: a reduction of all that is computed, along partitions, if it is wanted as well.
+        - Returns: whether the last instruction reduces; if not, the reduction is still to be
+          written.
+        - Raises EmitError: no instruction computes it.
         """
         if isinstance(value, Convert) and value.dtype == target.dtype:
             value = value.a

@@ -26,17 +26,10 @@ def emit_gather(
 ) -> Kernel:
     """Return the kernel that moves rows of a table to a result.
 
-    Parameters
-    ----------
-    table, places, result : tuple[int, ...]
-        Shapes of the arrays.
-    dtype : str
-        Type of the table and of the result; places are int32.
-    is_table_first : bool
-        Whether the kernel takes the table before the places.
+    - `table`, `places`, `result`: shapes of the arrays.
+    - `dtype`: type of the table and of the result; places are int32.
+    - `is_table_first`: whether the kernel takes the table before the places.
 
-    Example
-    -------
     >>> kernel = emit_gather("rows", (50, 64), (10,), (10, 64), "float32", is_table_first=True)
     >>> kernel.parameters
     ('table', 'places')

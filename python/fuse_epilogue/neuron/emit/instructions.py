@@ -48,16 +48,10 @@ REDUCERS = ("add", "maximum", "minimum", "multiply")
 class Instructions:
     """Writes the instructions of blocks.
 
-    Parameters
-    ----------
-    program : Program
-        The function.
-    layouts : Mapping[int, Layout]
-        Layouts of its buffers on the chip.
-    widened : frozenset[str]
-        Tensors of narrow types that have a copy in float32, as columns have to be.
-    text : Text
-        Where to write.
+    - `program`: the function.
+    - `layouts`: layouts of its buffers on the chip.
+    - `widened`: tensors of narrow types that have a copy in float32, as columns have to be.
+    - `text`: where to write.
     """
 
     def __init__(
@@ -85,10 +79,7 @@ class Instructions:
     def write(self, leaf: Leaf) -> None:
         """Write one block.
 
-        Raises
-        ------
-        EmitError
-            No instruction does what it does.
+        - Raises EmitError: no instruction does what it does.
         """
         partition = next((a.name for a in leaf.axes if a.role == "P"), None)
         if is_matmul(leaf):
@@ -112,10 +103,7 @@ class Instructions:
     def write_with_total(self, leaf: Leaf, total: Total) -> bool:
         """Write a block, and in the same instruction the reduction of all that it stores.
 
-        Returns
-        -------
-        bool
-            Whether there is such an instruction; if not, the block is written alone.
+        - Returns: whether there is such an instruction; if not, the block is written alone.
         """
         subject = f"block '{leaf.block}'"
         partition = next(axis.name for axis in leaf.axes if axis.role == "P")

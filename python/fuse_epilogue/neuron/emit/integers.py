@@ -24,16 +24,11 @@ _CHOSEN = {prim.Min: "min", prim.Max: "max"}
 class Integers:
     """Reads integers of loop variables.
 
-    Attributes
-    ----------
-    names : dict[int, str]
-        Names of loop variables, by handle.
-    ranges : dict[str, Interval]
-        The values of all terms.
-    axes : set[str]
-        Variables that instructions cover: they occur in sums only.
-    look_up : Callable
-        Returns an element of a table of integers as a sum, of a load and a subject for messages.
+    - `names` (dict[int, str]): names of loop variables, by handle.
+    - `ranges` (dict[str, Interval]): the values of all terms.
+    - `axes` (set[str]): variables that instructions cover: they occur in sums only.
+    - `look_up` (Callable): returns an element of a table of integers as a sum, of a load and a
+      subject for messages.
     """
 
     def __init__(self) -> None:
@@ -46,10 +41,7 @@ class Integers:
     def linear(self, expr: Any, subject: str) -> Linear:
         """Return an integer as a sum.
 
-        Raises
-        ------
-        EmitError
-            The index is not a sum of what an instruction covers.
+        - Raises EmitError: the index is not a sum of what an instruction covers.
         """
         match expr:
             case prim.IntImm():
@@ -148,10 +140,7 @@ class Integers:
 
         Conditions that always hold are left out.
 
-        Raises
-        ------
-        EmitError
-            The condition is not a conjunction of comparisons.
+        - Raises EmitError: the condition is not a conjunction of comparisons.
         """
         match expr:
             case prim.And():

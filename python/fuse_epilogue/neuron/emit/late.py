@@ -16,11 +16,8 @@ LATE = "nki_late"
 def move_late(program: Program) -> None:
     """Move late blocks after those that do not need them.
 
-    Raises
-    ------
-    EmitError
-        A late block is in a loop with others, nothing reads its result, or what it reads changes in
-        between.
+    - Raises EmitError: a late block is in a loop with others, nothing reads its result, or what it
+      reads changes in between.
     """
     moved = [node for node in program.body if _is_late(node)]
     leaves = [leaf for node in moved for leaf in _leaves(node)]

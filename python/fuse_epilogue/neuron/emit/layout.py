@@ -23,17 +23,11 @@ PARTITIONS = TILE_SIZE["pmax"]
 class Layout:
     """Layout of a buffer.
 
-    Attributes
-    ----------
-    dim : int or None
-        The dimension that counts partitions; None for a buffer in one partition.
-    step : int
-        Indices from one partition to the next; more than 1 where it is "outer".
-    size : int
-        Number of partitions.
-    rest : int
-        What remains of the dimension: its indices are ``partition * step + r`` with
-        ``r < rest = step``, or ``r * size + partition`` with ``r < rest``.
+    - `dim`: the dimension that counts partitions; None for a buffer in one partition.
+    - `step`: indices from one partition to the next; more than 1 where it is "outer".
+    - `size`: number of partitions.
+    - `rest`: what remains of the dimension: its indices are ``partition * step + r`` with ``r <
+      rest = step``, or ``r * size + partition`` with ``r < rest``.
     """
 
     dim: int | None

@@ -13,13 +13,9 @@ Interval = tuple[int, int]
 class Linear:
     """``constant + sum(coefficient * term)``.
 
-    Attributes
-    ----------
-    terms : Mapping[str, int]
-        Coefficients that are not 0. A term is a variable, or another expression of outer
-        variables as it is written in Python.
-    constant : int
-        The constant that is added.
+    - `terms`: coefficients that are not 0. A term is a variable, or another expression of outer
+      variables as it is written in Python.
+    - `constant`: the constant that is added.
     """
 
     terms: Mapping[str, int] = field(default_factory=dict)

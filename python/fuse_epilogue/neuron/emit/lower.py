@@ -58,17 +58,9 @@ _PASSES = (
 def lower(func: tirx.PrimFunc, name: str) -> Program:
     """Read a scheduled function.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        With constant sizes.
-    name : str
-        Name of the kernel.
-
-    Raises
-    ------
-    EmitError
-        Something in it has no meaning for a kernel.
+    - `func`: with constant sizes.
+    - `name`: name of the kernel.
+    - Raises EmitError: something in it has no meaning for a kernel.
     """
     reader = _Reader()
     parameters = [reader.tensor(param, "input") for param in func.params]

@@ -16,10 +16,7 @@ from .program import Axis, Choose, Expression, Number, Store
 class Mask:
     """A value, and a number where some conditions do not hold.
 
-    Attributes
-    ----------
-    conditions : tuple[Linear, ...]
-        Each is ``condition >= 0``.
+    - `conditions`: each is ``condition >= 0``.
     """
 
     value: Expression
@@ -32,10 +29,7 @@ def mask_of(store: Store, axes: list[Axis]) -> Mask | None:
 
     None if no condition couples loops, or the other value is not a number.
 
-    Parameters
-    ----------
-    axes : list[Axis]
-        Those that instructions cover.
+    - `axes`: those that instructions cover.
     """
     value = store.value
     if not isinstance(value, Choose) or not isinstance(value.b, Number):

@@ -37,10 +37,7 @@ class Matmul:
     def write(self, leaf: Leaf, areas: Areas) -> None:
         """Write a block.
 
-        Raises
-        ------
-        EmitError
-            The block is not a product that the engine computes.
+        - Raises EmitError: the block is not a product that the engine computes.
         """
         block = f"block '{leaf.block}'"
         depth = next(a.name for a in leaf.axes if a.role == "P")

@@ -17,23 +17,12 @@ Ranges = dict[str, Interval]
 class Moves:
     """Writes instructions of one kernel.
 
-    Parameters
-    ----------
-    names : Names
-        Those that are taken.
-    ranges : dict[str, Interval]
-        The values of all terms.
-    text : Text
-        Where to write.
-    widened : frozenset[str]
-        Tensors that have a copy in float32.
-
-    Attributes
-    ----------
-    wanted : set[str]
-        Tensors that need one: their columns are operands.
-    masks : set[str]
-        Tiles that hold comparisons.
+    - `names`: those that are taken.
+    - `ranges`: the values of all terms.
+    - `text`: where to write.
+    - `widened`: tensors that have a copy in float32.
+    - `wanted` (set[str]): tensors that need one: their columns are operands.
+    - `masks` (set[str]): tiles that hold comparisons.
     """
 
     def __init__(self, names: Names, ranges: Ranges, text: Text, widened: frozenset[str]) -> None:

@@ -23,10 +23,7 @@ def find_results(program: Program) -> None:
     that is read keeps its name, and "_after" is added to that of the result. One of which a table
     picks the elements stays one, and the kernel changes its argument: the others stay as they are.
 
-    Raises
-    ------
-    EmitError
-        One is read where it may have been written before, or there is none.
+    - Raises EmitError: one is read where it may have been written before, or there is none.
     """
     written = {id(leaf.update.tensor) for leaf in program.leaves()}
     read = {
@@ -139,19 +136,11 @@ def _make_separate(program: Program, tensor: Tensor) -> None:
 def check_order(made: list[Store], loops: Mapping[str, int], block: str) -> None:
     """Refuse assignments of a block that depend on the order of its iterations.
 
-    Parameters
-    ----------
-    made : list[Store]
-        All of the block, T.init aside.
-    loops : Mapping[str, int]
-        Loops that an instruction may cover, with the number of iterations.
-    block : str
-        For messages.
-
-    Raises
-    ------
-    EmitError
-        One reads other elements of what the block writes, or an element is written several times.
+    - `made`: all of the block, T.init aside.
+    - `loops`: loops that an instruction may cover, with the number of iterations.
+    - `block`: for messages.
+    - Raises EmitError: one reads other elements of what the block writes, or an element is written
+      several times.
     """
     for store in made:
         for other in made:

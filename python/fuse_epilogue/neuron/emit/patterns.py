@@ -38,14 +38,9 @@ Arguments: TypeAlias = tuple[tuple[str, Argument], ...]
 class Site:
     """Place at which an expression is computed.
 
-    Attributes
-    ----------
-    free : tuple[str, ...]
-        The axes along a partition.
-    space : str
-        Memory of the result.
-    engine : str or None
-        Which engine is wanted.
+    - `free`: the axes along a partition.
+    - `space`: memory of the result.
+    - `engine`: which engine is wanted.
     """
 
     free: tuple[str, ...]

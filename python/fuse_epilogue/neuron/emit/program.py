@@ -33,18 +33,11 @@ COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
 class Tensor:
     """A buffer.
 
-    Attributes
-    ----------
-    name : str
-        Unique in the kernel.
-    space : str
-        ``"hbm"``, ``"sbuf"`` or ``"psum"``.
-    shape : tuple[int, ...]
-        As in TIR.
-    dtype : str
-        Type of its elements.
-    kind : str
-        ``"input"``, ``"output"`` or ``"temporary"``.
+    - `name`: unique in the kernel.
+    - `space`: ``"hbm"``, ``"sbuf"`` or ``"psum"``.
+    - `shape`: as in TIR.
+    - `dtype`: type of its elements.
+    - `kind`: ``"input"``, ``"output"`` or ``"temporary"``.
     """
 
     name: str
@@ -75,14 +68,10 @@ class Load:
 class Operand:
     """A tensor as it lies in memory, with an index: what an instruction reads or writes.
 
-    Attributes
-    ----------
-    name : str
-        Name of the tensor in the kernel.
-    space, dtype, shape
-        Shape of the tensor; on the chip its first dimension counts partitions.
-    index : tuple[Linear, ...]
-        For each dimension, in terms of the instruction's axes and of outer loops.
+    - `name`: name of the tensor in the kernel.
+    - `space`, `dtype`, `shape`: shape of the tensor; on the chip its first dimension counts
+      partitions.
+    - `index`: for each dimension, in terms of the instruction's axes and of outer loops.
     """
 
     name: str
@@ -176,27 +165,16 @@ class Store:
 class Leaf:
     """A block that stores, in loops of its own.
 
-    Attributes
-    ----------
-    block : str
-        Its name in TIR.
-    engine : str or None
-        Which engine shall run it, from the block's annotation ``nki_engine``.
-    axes : list[Axis]
-        Loops that its instructions cover, outermost first. Empty until the roles of loops without
-        marks are known.
-    own : list[tuple[str, int]]
-        The loops without marks around this block alone.
-    init : Store or None
-        Made instead of reading the result for the first time.
-    update : Store
-        The assignment.
-    first : tuple[str, ...]
-        Loops in whose first iterations, all at once, `init` is made.
-    late : bool
-        Whether it may wait until its result is needed.
-    distinct : bool
-        Whether the elements of a table that its addresses are read of differ.
+    - `block`: its name in TIR.
+    - `engine`: which engine shall run it, from the block's annotation ``nki_engine``.
+    - `axes`: loops that its instructions cover, outermost first. Empty until the roles of loops
+      without marks are known.
+    - `own`: the loops without marks around this block alone.
+    - `init`: made instead of reading the result for the first time.
+    - `update`: the assignment.
+    - `first`: loops in whose first iterations, all at once, `init` is made.
+    - `late`: whether it may wait until its result is needed.
+    - `distinct`: whether the elements of a table that its addresses are read of differ.
     """
 
     block: str
@@ -214,12 +192,8 @@ class Leaf:
 class Once:
     """Statements that run in the first iterations of some loops, all at once.
 
-    Attributes
-    ----------
-    loops : tuple[str, ...]
-        Their variables.
-    body : list[Node]
-        The statements.
+    - `loops`: their variables.
+    - `body`: the statements.
     """
 
     loops: tuple[str, ...]
@@ -249,20 +223,12 @@ Node: TypeAlias = Loop | Once | Allocate | Leaf
 class Program:
     """A function.
 
-    Attributes
-    ----------
-    name : str
-        Name of the kernel.
-    parameters : list[Tensor]
-        In their order, results among them.
-    body : list[Node]
-        Its statements.
-    ranges : dict[str, Interval]
-        The values of every term of indices and conditions.
-    names : Names
-        All that are taken.
-    tables : dict[str, Tensor]
-        Parameters of which addresses are read, by the names of their copies in SBUF.
+    - `name`: name of the kernel.
+    - `parameters`: in their order, results among them.
+    - `body`: its statements.
+    - `ranges`: the values of every term of indices and conditions.
+    - `names`: all that are taken.
+    - `tables`: parameters of which addresses are read, by the names of their copies in SBUF.
     """
 
     name: str

@@ -30,12 +30,8 @@ from .terms import identity
 class Reduced:
     """A reduction along partitions of everything that an instruction computes.
 
-    Attributes
-    ----------
-    op : str
-        Name of the operation.
-    target : Operand
-        A value for each partition.
+    - `op`: name of the operation.
+    - `target`: a value for each partition.
     """
 
     op: str
@@ -46,12 +42,8 @@ class Reduced:
 class Total:
     """A block that reduces what the block before stores, over the axes of that.
 
-    Attributes
-    ----------
-    op : str
-        Name of the operation.
-    load : Load
-        An element of its result.
+    - `op`: name of the operation.
+    - `load`: an element of its result.
     """
 
     op: str
@@ -61,12 +53,8 @@ class Total:
 def total_of(leaf: Leaf, after: Leaf) -> Total | None:
     """Return how a block reduces everything that the block before it stores, None if it does not.
 
-    Parameters
-    ----------
-    leaf : Leaf
-        A block that assigns, its axes known.
-    after : Leaf
-        The block after it.
+    - `leaf`: a block that assigns, its axes known.
+    - `after`: the block after it.
     """
     if leaf.init is not None or after.engine is not None or leaf.late or after.late:
         return None

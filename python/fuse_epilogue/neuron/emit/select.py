@@ -19,14 +19,9 @@ from .program import Expression
 class Call:
     """An instruction without its destination.
 
-    Attributes
-    ----------
-    name : str
-        The instruction.
-    arguments : Arguments
-        By parameter; an empty name is one given by position.
-    engine : str
-        Where it runs.
+    - `name`: the instruction.
+    - `arguments`: by parameter; an empty name is one given by position.
+    - `engine`: where it runs.
     """
 
     name: str
@@ -41,21 +36,13 @@ Match = Callable[[Expression, Site], "Arguments | None"]
 class Row:
     """A row of the table.
 
-    Attributes
-    ----------
-    instruction : str
-        Its name in ``nisa``.
-    engines : tuple[str, ...]
-        Which may run it, the usual one first.
-    computes : str
-        The algebra: t and u are tiles, s and r constants or columns.
-    cost : str
-        Cycles of the engine on trn1 for N elements in a partition (source: AWS Neuron
-        documentation of SDK 2.26, see `neuron.costs`).
-    limits : str
-        Case that the instruction cannot handle.
-    match : Match
-        Returns the arguments.
+    - `instruction`: its name in ``nisa``.
+    - `engines`: which may run it, the usual one first.
+    - `computes`: the algebra: t and u are tiles, s and r constants or columns.
+    - `cost`: cycles of the engine on trn1 for N elements in a partition (source: AWS Neuron
+      documentation of SDK 2.26, see `neuron.costs`).
+    - `limits`: case that the instruction cannot handle.
+    - `match`: returns the arguments.
     """
 
     instruction: str
@@ -115,12 +102,8 @@ ROWS = (
 def select(term: Expression, site: Site) -> Call | None:
     """Return the first instruction that computes an expression at once.
 
-    Parameters
-    ----------
-    term : Expression
-        The expression to compute.
-    site : Site
-        Where.
+    - `term`: the expression to compute.
+    - `site`: where.
     """
     for row in ROWS:
         engine = row.engines[0] if site.engine is None else site.engine

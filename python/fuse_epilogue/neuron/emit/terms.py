@@ -30,12 +30,8 @@ _IDENTITIES = {"add": 0.0, "multiply": 1.0, "maximum": -math.inf, "minimum": mat
 class Terms:
     """Makes operands of loads and stores.
 
-    Parameters
-    ----------
-    program : Program
-        For the ranges of the indices.
-    layouts : Mapping[int, Layout]
-        Layouts of the buffers on the chip.
+    - `program`: for the ranges of the indices.
+    - `layouts`: layouts of the buffers on the chip.
     """
 
     def __init__(self, program: Program, layouts: Mapping[int, Layout]) -> None:
@@ -45,10 +41,7 @@ class Terms:
     def operand(self, tensor: Tensor, index: tuple[Linear, ...], subject: str) -> Operand:
         """Return an element of a tensor as an operand.
 
-        Raises
-        ------
-        EmitError
-            The index does not go with the tensor's layout.
+        - Raises EmitError: the index does not go with the tensor's layout.
         """
         if tensor.space == "hbm":
             return Operand(tensor.name, "hbm", tensor.dtype, tensor.shape, index)

@@ -12,12 +12,8 @@ WIDTH = 100
 class Text:
     """Collects lines.
 
-    Attributes
-    ----------
-    lines : list[str]
-        The lines written so far.
-    depth : int
-        Levels of indentation.
+    - `lines` (list[str]): the lines written so far.
+    - `depth` (int): levels of indentation.
     """
 
     def __init__(self) -> None:

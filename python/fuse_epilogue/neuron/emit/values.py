@@ -67,10 +67,7 @@ _FUNCTIONS = {
 class Values:
     """Reads expressions.
 
-    Attributes
-    ----------
-    tensors : dict[int, Tensor]
-        Tensors of the buffers' variables, by handle.
+    - `tensors` (dict[int, Tensor]): tensors of the buffers' variables, by handle.
     """
 
     def __init__(self, integers: Integers) -> None:
@@ -87,10 +84,7 @@ class Values:
     def expression(self, expr: Any, block: str) -> Expression:
         """Read what a block computes.
 
-        Raises
-        ------
-        EmitError
-            No instruction does that.
+        - Raises EmitError: no instruction does that.
         """
         dtype = str(expr.ty.dtype)
         match expr:

@@ -18,14 +18,9 @@ Box = Mapping[str, tuple[Linear, Linear]]
 class Area:
     """The loops that an instruction covers.
 
-    Attributes
-    ----------
-    partition : str or None
-        The axis that counts partitions.
-    free : tuple[str, ...]
-        The others, in order.
-    box : Box
-        Where they run.
+    - `partition`: the axis that counts partitions.
+    - `free`: the others, in order.
+    - `box`: where they run.
     """
 
     partition: str | None
@@ -58,21 +53,12 @@ def at_start(operand: Operand, area: Area, names: tuple[str, ...]) -> Operand:
 def written(operand: Operand, area: Area, free: tuple[str, ...], block: str) -> str:
     """Write an operand with a partition dimension (on the chip) and some free axes.
 
-    Parameters
-    ----------
-    operand : Operand
-        The access to write; axes that are not written must not be in its index.
-    area : Area
-        Where the axes run.
-    free : tuple[str, ...]
-        The free axes, in the order of the instruction; it is broadcast over those it does not use.
-    block : str
-        For messages.
-
-    Raises
-    ------
-    EmitError
-        The index runs backwards.
+    - `operand`: the access to write; axes that are not written must not be in its index.
+    - `area`: where the axes run.
+    - `free`: the free axes, in the order of the instruction; it is broadcast over those it does not
+      use.
+    - `block`: for messages.
+    - Raises EmitError: the index runs backwards.
     """
     on_chip = operand.space != "hbm"
     if on_chip:

@@ -18,17 +18,9 @@ HEADER = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n\n\n@nk
 def write(program: Program, layouts: Mapping[int, Layout]) -> str:
     """Return the text of a kernel.
 
-    Parameters
-    ----------
-    program : Program
-        The function, with the axes of all blocks known.
-    layouts : Mapping[int, Layout]
-        Layouts of the buffers on the chip, by ``id`` of the tensor.
-
-    Raises
-    ------
-    EmitError
-        No instruction computes something.
+    - `program`: the function, with the axes of all blocks known.
+    - `layouts`: layouts of the buffers on the chip, by ``id`` of the tensor.
+    - Raises EmitError: no instruction computes something.
     """
     widened: frozenset[str] = frozenset()
     while True:
@@ -137,10 +129,7 @@ class _Writer:
     def both(self, leaf: Leaf, after: Leaf, total: Total) -> bool:
         """Write a block and, if one instruction does both, the one that reduces its elements.
 
-        Returns
-        -------
-        bool
-            Whether both are written, not the first one alone.
+        - Returns: whether both are written, not the first one alone.
         """
         self.text.add(f"# {leaf.block}, {after.block}")
         head = len(self.text.lines) - 1

@@ -157,10 +157,7 @@ def holds(dtype: str, value: float) -> bool:
 def combine(name: str, left: Any, right: Any) -> Any:
     """Return ``left op right``.
 
-    Raises
-    ------
-    Refused
-        Bits of something that is not an integer.
+    - Raises Refused: bits of something that is not an integer.
     """
     if name not in BITWISE:
         return BINARY[name](widened(left), widened(right))
@@ -175,10 +172,7 @@ def combine(name: str, left: Any, right: Any) -> Any:
 def native(name: str, left: np.ndarray, right: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     """Return ``left op right`` of integers of 32 bits, not rounded.
 
-    Raises
-    ------
-    Refused
-        The documents do not say what the result is.
+    - Raises Refused: the documents do not say what the result is.
     """
     if name not in NATIVE:
         raise Refused("operand-types", f"nl.{name} of {dtype.name} on GpSimd: not supported here")
@@ -192,10 +186,7 @@ def native(name: str, left: np.ndarray, right: np.ndarray, dtype: np.dtype[Any])
 def store(dst: np.ndarray, value: Any) -> None:
     """Round to the type of the destination: to nearest even, integers saturating.
 
-    Raises
-    ------
-    Refused
-        A NaN that would become an integer.
+    - Raises Refused: a NaN that would become an integer.
     """
     kind = np.asarray(value).dtype.kind
     if dst.dtype.kind not in "iu" or kind in "iub":

@@ -163,8 +163,6 @@ class Instruction:
 def parameters(text: str, **defaults: Any) -> tuple[Parameter, ...]:
     """Return parameters written as ``"dst:dst data:tile axis:axes"``.
 
-    Example
-    -------
     >>> [it.kind for it in parameters("dst:dst value:number", value=0)]
     ['dst', 'number']
     """

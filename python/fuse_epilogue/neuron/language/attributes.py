@@ -100,10 +100,7 @@ METHODS: dict[type, dict[str, Method]] = {
 def attribute(value: Any, name: str) -> Any:
     """Return ``value.name``.
 
-    Raises
-    ------
-    Refused
-        The attribute does not exist, or kernels cannot use it.
+    - Raises Refused: the attribute does not exist, or kernels cannot use it.
     """
     found = find(value, name)
     if found is MISSING:

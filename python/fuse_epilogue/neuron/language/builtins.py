@@ -60,10 +60,7 @@ def number(value: Any) -> Any:
 def items_of(value: Any) -> Sequence[Any]:
     """Return what a loop runs over, a range as it is.
 
-    Raises
-    ------
-    Refused
-        Nothing that has items, or too many.
+    - Raises Refused: nothing that has items, or too many.
     """
     if isinstance(value, (tuple, list, range)):
         return value

@@ -118,10 +118,7 @@ def call(walk: Walk, target: Any, args: list[Any], named: dict[str, Any]) -> Any
 def check_arguments(instruction: Instruction, node: ast.Call) -> None:
     """Refuse arguments that an instruction does not have, before it is executed.
 
-    Raises
-    ------
-    KernelError
-        Too many, unknown, repeated or missing arguments.
+    - Raises KernelError: too many, unknown, repeated or missing arguments.
     """
     if any(isinstance(it, ast.Starred) for it in node.args):
         return
@@ -137,10 +134,7 @@ def check_arguments(instruction: Instruction, node: ast.Call) -> None:
 def bind_names(instruction: Instruction, count: int, keys: list[str]) -> list[str]:
     """Return the parameters of the arguments of a call: `count` by place, the others by name.
 
-    Raises
-    ------
-    Refused
-        Too many, unknown, repeated or missing arguments.
+    - Raises Refused: too many, unknown, repeated or missing arguments.
     """
     name = instruction.name
     names = [it.name for it in instruction.parameters]

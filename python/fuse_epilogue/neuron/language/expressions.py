@@ -45,10 +45,8 @@ _FORMATS = "0123456789.+-<>^ ,defgrsx%_"
 def expression(node: ast.expr, scope: Scope) -> Expression:
     """Return a function that evaluates an expression.
 
-    Raises
-    ------
-    KernelError
-        An expression that is not supported. Wrong values are refused when it is evaluated.
+    - Raises KernelError: an expression that is not supported. Wrong values are refused when it is
+      evaluated.
     """
     match node:
         case ast.Constant(value=bool() | int() | float() | str() | types.EllipsisType() | None):

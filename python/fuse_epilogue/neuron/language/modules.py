@@ -27,12 +27,8 @@ if TYPE_CHECKING:
 class Compiled:
     """A function, ready to be executed.
 
-    Attributes
-    ----------
-    body : list[Statement]
-        Its statements.
-    defaults : dict[str, Any]
-        Expressions by parameter.
+    - `body`: its statements.
+    - `defaults`: expressions by parameter.
     """
 
     body: list[Statement]
@@ -42,10 +38,7 @@ class Compiled:
 class Loader:
     """The files of a kernel, each read once.
 
-    Parameters
-    ----------
-    folders : Sequence[Path]
-        Where the files of absolute imports are looked up.
+    - `folders`: where the files of absolute imports are looked up.
     """
 
     def __init__(self, folders: Sequence[Path] = ()) -> None:
@@ -74,10 +67,7 @@ class Loader:
 def read(source: str, name: str = "") -> ast.Module:
     """Return the tree of a text.
 
-    Raises
-    ------
-    KernelError
-        The text is not Python, or nested too deeply.
+    - Raises KernelError: the text is not Python, or nested too deeply.
     """
     where = f"{name}: " if name else ""
     try:
@@ -94,12 +84,8 @@ def read(source: str, name: str = "") -> ast.Module:
 class Module(KernelFile):
     """A kernel file.
 
-    Attributes
-    ----------
-    main : bool
-        Whether it is the file of the kernel.
-    name : str
-        Its file's name.
+    - `main`: whether it is the file of the kernel.
+    - `name`: its file's name.
     """
 
     def __init__(

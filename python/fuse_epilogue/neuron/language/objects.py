@@ -19,14 +19,10 @@ if TYPE_CHECKING:
 class Symbol:
     """An operation, a memory or an engine, by its name in ``nl`` or ``nisa``.
 
-    Attributes
-    ----------
-    kind : str
-        ``"op"``, ``"memory"``, ``"engine"`` or the name of an enumeration such as ``"reduce_cmd"``.
-    name : str
-        Its name, as ``"add"``.
-    value : int
-        Its place in an enumeration whose members are ordered, such as ``nisa.nc_version``.
+    - `kind`: ``"op"``, ``"memory"``, ``"engine"`` or the name of an enumeration such as
+      ``"reduce_cmd"``.
+    - `name`: its name, as ``"add"``.
+    - `value`: its place in an enumeration whose members are ordered, such as ``nisa.nc_version``.
     """
 
     kind: str
@@ -43,14 +39,9 @@ class Symbol:
 class Namespace:
     """A module that the package provides, such as ``nl``.
 
-    Attributes
-    ----------
-    name : str
-        How messages call it.
-    members : Mapping[str, Any]
-        Values by name.
-    missing : Callable[[str], str]
-        Message for a name that it does not have.
+    - `name`: how messages call it.
+    - `members`: values by name.
+    - `missing`: message for a name that it does not have.
     """
 
     name: str
@@ -94,16 +85,10 @@ class KernelFile:
 class Frame:
     """The variables of one call.
 
-    Attributes
-    ----------
-    names : dict[str, Any]
-        Values of the names that the function assigns.
-    module : Module
-        Where its other names are looked up.
-    walk : Walk
-        Walk that the call is a part of.
-    parent : Frame or None
-        Variables of the function around it.
+    - `names`: values of the names that the function assigns.
+    - `module`: where its other names are looked up.
+    - `walk`: walk that the call is a part of.
+    - `parent`: variables of the function around it.
     """
 
     __slots__ = ("module", "names", "parent", "walk")
@@ -121,18 +106,11 @@ class Frame:
 class Function:
     """A function of a kernel file.
 
-    Attributes
-    ----------
-    node : ast.FunctionDef or ast.Lambda
-        Its text.
-    module : Module
-        Its file.
-    frame : Frame or None
-        The variables around it, of a function in a function.
-    kind : str
-        ``"plain"``, ``"static"``, ``"class"`` or ``"property"``.
-    owner : Class or None
-        The class whose method it is.
+    - `node`: its text.
+    - `module`: its file.
+    - `frame`: the variables around it, of a function in a function.
+    - `kind`: ``"plain"``, ``"static"``, ``"class"`` or ``"property"``.
+    - `owner`: the class whose method it is.
     """
 
     node: ast.FunctionDef | ast.Lambda
@@ -151,22 +129,13 @@ class Function:
 class Class:
     """A class of a kernel file.
 
-    Attributes
-    ----------
-    name : str
-        Its name.
-    bases : tuple[Class, ...]
-        Its base classes, ``nl.NKIObject`` left out.
-    members : dict[str, Any]
-        Methods and values.
-    fields : tuple[str, ...] or None
-        Names of the fields, in the order of the parameters.
-    frozen : bool
-        Whether the fields of an instance stay as they are.
-    enumeration : bool
-        Whether its values are members of an enumeration.
-    strict : bool
-        Whether it is a data class: an object has all of its fields.
+    - `name`: its name.
+    - `bases`: its base classes, ``nl.NKIObject`` left out.
+    - `members`: methods and values.
+    - `fields`: names of the fields, in the order of the parameters.
+    - `frozen`: whether the fields of an instance stay as they are.
+    - `enumeration`: whether its values are members of an enumeration.
+    - `strict`: whether it is a data class: an object has all of its fields.
     """
 
     name: str

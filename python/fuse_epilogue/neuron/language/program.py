@@ -34,10 +34,7 @@ class Code(str):
 class Program:
     """A kernel, ready to be walked.
 
-    Parameters
-    ----------
-    text : KernelText
-        Result of `fuse_epilogue.neuron.language.parse`.
+    - `text`: result of `fuse_epilogue.neuron.language.parse`.
     """
 
     def __init__(self, text: KernelText) -> None:

@@ -23,20 +23,11 @@ Assign = Callable[[Frame, Any], None]
 class Scope:
     """The names of a function.
 
-    Parameters
-    ----------
-    module : Module
-        The file it is in.
-    node : ast.FunctionDef, ast.Lambda, ast.Module or ast.ClassDef
-        The function.
-    parent : Scope or None
-        Names of the function around it.
-
-    Attributes
-    ----------
-    strict : bool
-        Whether names that ``nl`` and ``nisa`` do not have are refused when they are read, and not
-        only when they are used: in the kernel itself, outside of its branches.
+    - `module`: the file it is in.
+    - `node`: the function.
+    - `parent`: names of the function around it.
+    - `strict`: whether names that ``nl`` and ``nisa`` do not have are refused when they are read,
+      and not only when they are used: in the kernel itself, outside of its branches.
     """
 
     def __init__(
@@ -82,10 +73,7 @@ class Scope:
     def module_member(self, node: ast.Attribute) -> tuple[Any] | None:
         """Return what ``nl.name`` and the like stand for, None if it is something else.
 
-        Raises
-        ------
-        KernelError
-            There is no such name, and the kernel is sure to need it.
+        - Raises KernelError: there is no such name, and the kernel is sure to need it.
         """
         path = dotted(node)
         if path is None:

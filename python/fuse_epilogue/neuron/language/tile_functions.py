@@ -29,10 +29,7 @@ _ALONE = ("reciprocal",)
 def computed(walk: Walk, op: Symbol, args: list[Any], named: dict[str, Any]) -> Tile:
     """Return the tile of ``nl.op(x, y, dtype=None)`` or ``nl.op(x, dtype=None)``.
 
-    Raises
-    ------
-    Refused
-        No operand is a tile, or the operation is only for instructions.
+    - Raises Refused: no operand is a tile, or the operation is only for instructions.
     """
     values = (
         dict(zip(("x", "y", "dtype"), args, strict=False))

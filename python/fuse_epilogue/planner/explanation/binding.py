@@ -22,15 +22,10 @@ _PRICED = 100_000
 class Limit:
     """A constraint, what a plan uses of it, and the best point that it alone forbids.
 
-    Attributes
-    ----------
-    used : int
-        Amount that the plan uses, in the unit of the constraint.
-    beyond : Candidate or None
-        The cheapest point that breaks this constraint alone. None if there is none, or if they are
-        too many to cost.
-    saves : bool or None
-        Whether that point costs less than the plan. None if that is not known.
+    - `used`: amount that the plan uses, in the unit of the constraint.
+    - `beyond`: the cheapest point that breaks this constraint alone. None if there is none, or if
+      they are too many to cost.
+    - `saves`: whether that point costs less than the plan. None if that is not known.
     """
 
     constraint: Constraint

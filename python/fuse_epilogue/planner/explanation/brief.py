@@ -25,10 +25,7 @@ _RUNNERS_UP, _LIMITS = 3, 3
 def text(plan: PlanRecord, problem: Problem | None) -> str:
     """Return the explanation of a plan in at most 20 lines.
 
-    Parameters
-    ----------
-    problem : Problem or None
-        The problem of the plan. None: the limits that bind are left out.
+    - `problem`: the problem of the plan. None: the limits that bind are left out.
     """
     best = plan.found.best
     lines = [head(plan), "", f"chosen: {point(best, problem)}", f"  {_cost(plan)}"]

@@ -32,8 +32,6 @@ def point(candidate: Candidate, problem: Problem | None, unlike: Candidate | Non
 def indifferent(one: Candidate, other: Candidate, resolution: float) -> bool:
     """Return whether two costs differ by less than what the cost can tell apart.
 
-    Example
-    -------
     >>> a, b = Candidate({}, 100e-6, {}), Candidate({}, 104e-6, {})
     >>> indifferent(a, b, 0.05), indifferent(b, a, 0.03)
     (True, False)
@@ -82,8 +80,6 @@ def differs(best: Candidate, other: Candidate) -> str:
 
     Also "" where the terms are not all of both costs: the rest is not known.
 
-    Example
-    -------
     >>> a = Candidate({}, 10e-6, dict(traffic=4e-6, latency=6e-6, spill=0.0, parallelism=0.0))
     >>> b = Candidate({}, 12e-6, dict(traffic=3e-6, latency=9e-6, spill=0.0, parallelism=0.0))
     >>> differs(a, b)
@@ -112,8 +108,6 @@ def tips(best: Candidate, other: Candidate) -> str:
     The result is "" where no term could do it within a factor of four, or where the terms are not
     all of the cost.
 
-    Example
-    -------
     >>> a = Candidate({}, 10e-6, dict(traffic=4e-6, latency=6e-6, spill=0.0, parallelism=0.0))
     >>> b = Candidate({}, 12e-6, dict(traffic=3e-6, latency=9e-6, spill=0.0, parallelism=0.0))
     >>> tips(a, b)

@@ -43,10 +43,7 @@ def summary(plan: PlanRecord) -> str:
 def text(plan: PlanRecord, problem: Problem | None) -> str:
     """Return the explanation of a plan with every term; :mod:`.brief` has the short one.
 
-    Parameters
-    ----------
-    problem : Problem or None
-        The problem of the plan. None: everything that depends on the function is left out.
+    - `problem`: the problem of the plan. None: everything that depends on the function is left out.
     """
     found, best = plan.found, plan.found.best
     lines = [

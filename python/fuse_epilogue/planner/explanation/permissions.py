@@ -14,10 +14,7 @@ from .compare import us
 def lines(plan: PlanRecord, problem: Problem | None) -> Iterator[str]:
     """Yield a line for each option by which the plan would cost less; each is planned.
 
-    Parameters
-    ----------
-    problem : Problem or None
-        The problem of the plan; without it nothing is known.
+    - `problem`: the problem of the plan; without it nothing is known.
     """
     costs = None if problem is None else problem.exact_costs
     if costs is None:

@@ -23,18 +23,12 @@ from ..search.search import Candidate
 class Roofline:
     """Candidates as points below roofs; operations are those that the function as written has.
 
-    Attributes
-    ----------
-    flops : dict[str, float]
-        Operations in a second at most, by what executes them.
-    bandwidths : dict[str, float]
-        Bytes in a second at most, by the level of memory that they come from.
-    level : str
-        Name of the level that the intensity is about: the one whose bytes take longest.
-    intensity : tuple[float, ...]
-        For each candidate, operations for each byte out of that level; infinite if there is none.
-    speed : tuple[float, ...]
-        For each candidate, operations in a second, as predicted.
+    - `flops`: operations in a second at most, by what executes them.
+    - `bandwidths`: bytes in a second at most, by the level of memory that they come from.
+    - `level`: name of the level that the intensity is about: the one whose bytes take longest.
+    - `intensity`: for each candidate, operations for each byte out of that level; infinite if it
+      moves no bytes.
+    - `speed`: for each candidate, operations in a second, as predicted.
     """
 
     flops: dict[str, float]
@@ -47,14 +41,9 @@ class Roofline:
 def roofline(plan: PlanRecord, problem: Problem, candidates: list[Candidate]) -> Roofline | None:
     """Return the roofline of a plan, None where the machine has no roofs.
 
-    Parameters
-    ----------
-    plan : PlanRecord
-        ``plan.machine.roofs(bits)`` are the roofs.
-    problem : Problem
-        The problem of the plan.
-    candidates : list[Candidate]
-        Points of its space.
+    - `plan`: ``plan.machine.roofs(bits)`` are the roofs.
+    - `problem`: the problem of the plan.
+    - `candidates`: points of its space.
     """
     roofs = getattr(plan.machine, "roofs", None)
     if roofs is None:

@@ -30,10 +30,7 @@ _POINTS = 600_000
 class Solved:
     """A problem with one size changed, and what was found.
 
-    Attributes
-    ----------
-    found : Found or None
-        None where no point is feasible.
+    - `found`: None where no point is feasible.
     """
 
     size: int
@@ -50,19 +47,11 @@ class Solved:
 def solve(problem: Problem, weights: Weights, here: Found) -> dict[str, list[Solved]]:
     """Solve a problem for other sizes.
 
-    Parameters
-    ----------
-    problem : Problem
-        Where it has an exact cost, nothing is solved: that takes too long.
-    here : Found
-        The result for the problem as it is.
-
-    Returns
-    -------
-    dict[str, list[Solved]]
-        By the name of the size that is another one, from the smallest on, the present one among
-        them; sizes of which the problem cannot tell are left out, and those that may have other
-        forms.
+    - `problem`: where it has an exact cost, nothing is solved: that takes too long.
+    - `here`: the result for the problem as it is.
+    - Returns: by the name of the size that is another one, from the smallest on, the present one
+      among them; sizes of which the problem cannot tell are left out, and those that may have other
+      forms.
     """
     found: dict[str, dict[int, Solved]] = {}
     if problem.exact_costs is not None:

@@ -11,10 +11,7 @@ FONT, LINE, _LETTER = 11, 15, 0.6
 class Svg:
     """A picture.
 
-    Parameters
-    ----------
-    width : float
-        Pixels.
+    - `width`: pixels.
     """
 
     def __init__(self, width: float) -> None:

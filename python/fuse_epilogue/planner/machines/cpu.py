@@ -206,27 +206,13 @@ class Cpu:
 def cpu(target: Target | str | dict[str, Any], system: System | None = None) -> Cpu:
     """Return the processor that a target names.
 
-    Parameters
-    ----------
-    target : tvm.target.Target, str or dict
-        Target of kind "llvm". Where it names the processor at hand, as
-        :func:`fuse_epilogue.schedules.host` does, the caches and the clock are those of this
-        machine, and its cores are at most the threads that TVM's parallel loops run on. Where it
-        has no "num-cores", they are as many as these.
-    system : System, optional
-        Another machine to take for the one at hand.
-
-    Raises
-    ------
-    ValueError
-        The target is of another kind, its "num-cores" is not a number of cores, or its "mcpu" is
-        not a name.
-
-    Example
-    -------
-    >>> from fuse_epilogue.schedules import host
-    >>> cpu(host()).levels[0].name
-    'L1'
+    - `target` (tvm.target.Target, str or dict): target of kind "llvm". Where it names the processor
+      at hand, as :func:`fuse_epilogue.schedules.host` does, the caches and the clock are those of
+      this machine, and its cores are at most the threads that TVM's parallel loops run on. Where it
+      has no "num-cores", they are as many as these.
+    - `system`: another machine to take for the one at hand.
+    - Raises ValueError: the target is of another kind, its "num-cores" is not a number of cores, or
+      its "mcpu" is not a name.
     """
     target = target if isinstance(target, Target) else Target(target)
     if target.kind.name != "llvm":

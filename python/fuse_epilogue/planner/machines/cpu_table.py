@@ -12,31 +12,19 @@ from ..json_schema import Factor, Many
 class Core:
     """The instructions that a core executes in one clock, and their latencies.
 
-    Attributes
-    ----------
-    fma, add, load, store : float
-        Vector instructions of that kind that begin in one clock, for the widest vectors.
-    issue : float
-        Instructions of any kind that begin in one clock.
-    latency : float
-        Clocks from the operands of a multiplication with addition to its result.
-    add_latency : float
-        Clocks from a sum to the next one that takes it.
-    branch : float
-        Clocks lost where a loop ends unexpectedly.
-    predicted : int
-        Trips of a loop whose end is still foreseen.
-    pages : int
-        Number of pages of 4 KiB whose addresses the core keeps.
-    page : float
-        Clocks to translate the address of another page.
-    ahead : int
-        Pages in which lines that follow are loaded ahead, at once.
-    window : int
-        Instructions in flight: an instruction that waits can be overtaken by those at most this far
-        after it.
-    crossing : float
-        Loads that could begin in the time that a load of two lines takes, besides itself.
+    - `fma`, `add`, `load`, `store`: vector instructions of that kind that begin in one clock, for
+      the widest vectors.
+    - `issue`: instructions of any kind that begin in one clock.
+    - `latency`: clocks from the operands of a multiplication with addition to its result.
+    - `add_latency`: clocks from a sum to the next one that takes it.
+    - `branch`: clocks lost where a loop ends unexpectedly.
+    - `predicted`: trips of a loop whose end is still foreseen.
+    - `pages`: number of pages of 4 KiB whose addresses the core keeps.
+    - `page`: clocks to translate the address of another page.
+    - `ahead`: pages in which lines that follow are loaded ahead, at once.
+    - `window`: instructions in flight: an instruction that waits can be overtaken by those at most
+      this far after it.
+    - `crossing`: loads that could begin in the time that a load of two lines takes, besides itself.
     """
 
     fma: Factor = 2.0

@@ -139,21 +139,12 @@ class Gpu:
 def gpu(target: Target | str | dict[str, Any]) -> Gpu:
     """Return the GPU that a target names.
 
-    Parameters
-    ----------
-    target : tvm.target.Target, str or dict
-        Target of kind "cuda". Its "model" is a name of :data:`.gpu_table.CHIPS`; without one, its
-        "arch" decides: {"kind": "cuda", "arch": "sm_90"} is an H100. Its limits of blocks are
-        taken.
+    - `target` (tvm.target.Target, str or dict): target of kind "cuda". Its "model" is a name of
+      :data:`.gpu_table.CHIPS`; without one, its "arch" decides: {"kind": "cuda", "arch": "sm_90"}
+      is an H100. Its limits of blocks are taken.
+    - Raises ValueError: the target is of another kind, of a model or an architecture that is not in
+      the table, or of a model that has another architecture, or states of a block what no GPU has.
 
-    Raises
-    ------
-    ValueError
-        The target is of another kind, of a model or an architecture that is not in the table, or of
-        a model that has another architecture, or states of a block what no GPU has.
-
-    Example
-    -------
     >>> gpu({"kind": "cuda", "arch": "sm_90"}).chip.multiprocessors
     132
     """

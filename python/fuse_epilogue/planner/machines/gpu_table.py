@@ -32,26 +32,17 @@ KIB = 1024
 class Chip:
     """A product.
 
-    Attributes
-    ----------
-    arch : str
-        CUDA's name of its instructions, such as "sm_90".
-    threads, blocks : int
-        Numbers that a multiprocessor has at a time, at most.
-    shared : int
-        Bytes of shared memory of a multiprocessor.
-    reserved : int
-        Bytes of it that CUDA takes for itself, of each block.
-    clock_hz : float
-        The boost clock.
-    fma, convert, load : int
-        Results of a multiprocessor in a clock: of additions and multiplications in float32, of
-        conversions between types, and words of 4 bytes that are loaded or stored.
-    l2_bytes : int
-        Bytes of the second cache.
-    latency, shared_latency, l2_latency, memory_latency : float
-        Clocks from an instruction to one that takes its result: arithmetic, and loads from each
-        kind of memory.
+    - `arch`: CUDA's name of its instructions, such as "sm_90".
+    - `threads`, `blocks`: numbers that a multiprocessor has at a time, at most.
+    - `shared`: bytes of shared memory of a multiprocessor.
+    - `reserved`: bytes of it that CUDA takes for itself, of each block.
+    - `clock_hz`: the boost clock.
+    - `fma`, `convert`, `load`: results of a multiprocessor in a clock: of additions and
+      multiplications in float32, of conversions between types, and words of 4 bytes that are loaded
+      or stored.
+    - `l2_bytes`: bytes of the second cache.
+    - `latency`, `shared_latency`, `l2_latency`, `memory_latency`: clocks from an instruction to one
+      that takes its result: arithmetic, and loads from each kind of memory.
     """
 
     arch: Name

@@ -21,16 +21,10 @@ CLOCK_HZ = 3e9
 class System:
     """A machine to ask.
 
-    Attributes
-    ----------
-    cpu : str
-        LLVM's name of its processor; empty if unknown.
-    processors : int
-        Number of processors that the operating system counts.
-    threads : int
-        On which TVM's parallel loops run there.
-    read : Callable[[Path], str]
-        Returns what is in one of its files, without blanks around it; nothing if it has none.
+    - `cpu`: LLVM's name of its processor; empty if unknown.
+    - `processors`: number of processors that the operating system counts.
+    - `threads`: on which TVM's parallel loops run there.
+    - `read`: returns what is in one of its files, without blanks around it; nothing if it has none.
     """
 
     cpu: str

@@ -52,10 +52,7 @@ _LARGE, _SHARED = 64 << 20, 8 << 20
 class Sample:
     """One kernel of the design, measured.
 
-    Attributes
-    ----------
-    terms : numpy.ndarray
-        Terms of its cost; the last one negative: see :meth:`.cost.Terms.matrix`.
+    - `terms`: terms of its cost; the last one negative: see :meth:`.cost.Terms.matrix`.
     """
 
     name: str
@@ -73,23 +70,12 @@ def calibrate(
 ) -> Profile:
     """Measure a machine and return its profile; progress and what is left go to stderr.
 
-    Parameters
-    ----------
-    machine : Cpu
-        The plain description of the machine at hand.
-    target : tvm.target.Target
-        The same, for TVM.
-    points : int
-        Points of each kernel of the design.
-    measure : callable
-        What measures a point: on this machine, or :meth:`.remote.Remote.measure`.
-
-    Raises
-    ------
-    ModuleNotFoundError
-        scipy is missing: it is in the extra "plan".
-    NotMeasured
-        A kernel that describes the machine could not be measured, three times.
+    - `machine`: the plain description of the machine at hand.
+    - `target`: the same, for TVM.
+    - `points`: points of each kernel of the design.
+    - `measure`: what measures a point: on this machine, or :meth:`.remote.Remote.measure`.
+    - Raises ModuleNotFoundError: scipy is missing: it is in the extra "plan".
+    - Raises NotMeasured: a kernel that describes the machine could not be measured, three times.
     """
     solver()
     machine = described(machine, target, measure)
@@ -110,17 +96,9 @@ def calibrate(
 def fitted(machine: Cpu, samples: Sequence[Sample]) -> Profile:
     """Return the profile with the weights that fit measurements best.
 
-    Parameters
-    ----------
-    machine : Cpu
-        With which the terms were computed.
-    samples : Sequence[Sample]
-        At least one for each weight.
-
-    Raises
-    ------
-    ValueError
-        There are too few samples.
+    - `machine`: with which the terms were computed.
+    - `samples`: at least one for each weight.
+    - Raises ValueError: there are too few samples.
     """
     nnls = solver()
     terms = np.array([sample.terms for sample in samples])
@@ -277,10 +255,7 @@ def _functions() -> Iterator[tuple[str, tirx.PrimFunc, Callable[[Request], Probl
 def solver() -> Any:
     """Return what fits the weights: asked for before anything is measured.
 
-    Raises
-    ------
-    ModuleNotFoundError
-        scipy is missing.
+    - Raises ModuleNotFoundError: scipy is missing.
     """
     try:
         from scipy.optimize import nnls  # type: ignore[import-untyped,unused-ignore]

@@ -16,10 +16,7 @@ _BUSY = (1, 2, 3, 6, 7, 8)
 class Load:
     """Counts the cores that other processes keep busy, from when it is made.
 
-    Parameters
-    ----------
-    stat : Path
-        File in which the system counts the ticks of all processors.
+    - `stat`: file in which the system counts the ticks of all processors.
     """
 
     def __init__(self, stat: Path = _STAT) -> None:

@@ -31,10 +31,8 @@ _COPIES = 1 << 29
 class Measured:
     """A point and how long it took.
 
-    Attributes
-    ----------
-    seconds : float
-        The shortest sample: whatever else the machine does makes one longer, never shorter.
+    - `seconds`: the shortest sample: whatever else the machine does makes one longer, never
+      shorter.
     """
 
     point: Point
@@ -44,10 +42,7 @@ class Measured:
 def build(problem: Problem, point: Point, target: Target) -> Any:
     """Return the compiled function for a point; exp and sigmoid are computed in vectors.
 
-    Returns
-    -------
-    tvm.runtime.Executable
-        Called with a tensor for each parameter.
+    - Returns: called with a tensor for each parameter.
     """
     return compiled(problem.apply(point), target)
 
@@ -61,10 +56,7 @@ def compiled(sch: s_tir.Schedule, target: Target) -> Any:
 def compiled_for_gpu(sch: s_tir.Schedule, target: Target) -> Any:
     """Return what is scheduled as "main", compiled for a GPU.
 
-    Raises
-    ------
-    RuntimeError
-        This TVM has no CUDA: it would make something that cannot be called.
+    - Raises RuntimeError: this TVM has no CUDA: it would make something that cannot be called.
     """
     need_cuda()
     return tvm.compile(sch.mod["main"].with_attr("tirx.is_scheduled", True), target=target)
@@ -73,10 +65,7 @@ def compiled_for_gpu(sch: s_tir.Schedule, target: Target) -> Any:
 def need_cuda() -> None:
     """Return if this TVM has CUDA.
 
-    Raises
-    ------
-    RuntimeError
-        This TVM has no CUDA: it would make something that cannot be called.
+    - Raises RuntimeError: this TVM has no CUDA: it would make something that cannot be called.
     """
     if not tvm.runtime.enabled("cuda"):
         raise RuntimeError(
@@ -111,13 +100,9 @@ def places(tensors: Sequence[Any], count: int) -> list[list[Any]]:
     each other's way, and which pages they have, what drives what out of a cache. So what is
     compared at one place is true of that place only.
 
-    Parameters
-    ----------
-    tensors : Sequence[tvm.runtime.Tensor or int or float]
-        Numbers stay as they are.
-    count : int
-        Places, the one they are at included. There are fewer where the copies would take more than
-        512 MiB: the caches do not hold such arrays anyway.
+    - `tensors`: numbers stay as they are.
+    - `count`: places, the one they are at included. There are fewer where the copies would take
+      more than 512 MiB: the caches do not hold such arrays anyway.
     """
     size = sum(t.numpy().nbytes for t in tensors if isinstance(t, tvm.runtime.Tensor))
     copies = min(count - 1, _COPIES // max(size, 1))
@@ -152,11 +137,8 @@ def _numpy(dtype: str) -> Any:
 def seconds(built: Any, arrays: list[Any], least: float = 0.0) -> float:
     """Return how long a call takes, at best, when the data was used just before.
 
-    Parameters
-    ----------
-    built : tvm.runtime.Executable
-    least : float
-        Seconds to measure for at least.
+    - `built`: tvm.runtime.Executable.
+    - `least`: seconds to measure for at least.
     """
     timer = built.jit().time_evaluator
     once = _time(timer, arrays, 1, 2)
@@ -175,13 +157,8 @@ def shares(turns: Mapping[Key, Sequence[float]]) -> dict[Key, float]:
     A clock that changes from turn to turn changes all of a turn, and cancels; of the shortest times
     one would be that of a lucky moment.
 
-    Parameters
-    ----------
-    turns : Mapping[Key, Sequence[float]]
-        The seconds of each thing in each turn, as many for all.
+    - `turns`: the seconds of each thing in each turn, as many for all.
 
-    Examples
-    --------
     >>> shares({"a": [1.0, 3.0, 1.0], "b": [2.0, 6.0, 4.0], "c": [2.0, 6.0, 2.0]})
     {'a': 0.5, 'b': 1.0, 'c': 1.0}
     """

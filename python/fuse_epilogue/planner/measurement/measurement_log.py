@@ -31,20 +31,10 @@ class Kept:
 
     Each line is one measurement, as JSON.
 
-    Parameters
-    ----------
-    profile : Path
-        The file beside which it is, see :data:`SUFFIX`.
-    measure : callable
-        Measures a point that is not in the log.
+    - `profile`: the file beside which it is, see :data:`SUFFIX`.
+    - `measure`: measures a point that is not in the log.
+    - `found` (int): how many measurements there were.
 
-    Attributes
-    ----------
-    found : int
-        How many measurements there were.
-
-    Example
-    -------
     >>> kept = Kept(Path("xeon.json"), remote.measure)          # doctest: +SKIP
     >>> calibrate(machine, target, measure=kept.measure)        # doctest: +SKIP
     >>> kept.remove()                                           # doctest: +SKIP

@@ -158,10 +158,7 @@ def own_profile(name: str) -> Path:
     The environment variable :data:`FOLDER` names the folder; without it, profiles are in
     ``fuse_epilogue/profiles`` in the folder of the user's settings.
 
-    Parameters
-    ----------
-    name : str
-        LLVM's name of the processor.
+    - `name`: LLVM's name of the processor.
     """
     given = os.environ.get(FOLDER)
     settings = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
@@ -174,10 +171,7 @@ def profile_of(machine: Cpu) -> Profile | None:
 
     None if there is neither.
 
-    Raises
-    ------
-    ValueError
-        The file of the profile that was calibrated here is damaged.
+    - Raises ValueError: the file of the profile that was calibrated here is damaged.
     """
     for path in (own_profile(machine.name), SHIPPED / f"{machine.name}.json"):
         if path.is_file():
@@ -191,10 +185,7 @@ def profile_of(machine: Cpu) -> Profile | None:
 def differences(before: Profile | None, now: Profile) -> list[str]:
     """Return a line for each measured value of a machine that is another one than before.
 
-    Parameters
-    ----------
-    before : Profile or None
-        None if there was no profile; everything is new then.
+    - `before`: None if there was no profile; everything is new then.
     """
     old = {} if before is None else _values(before)
     lines = []
@@ -227,12 +218,6 @@ def weights_elsewhere() -> Weights:
     """Return the weights for a processor that has no profile: the means of those that come along.
 
     With all weights 1 the traffic seems dearer than it is on any processor that was measured.
-
-    Example
-    -------
-    >>> from fuse_epilogue.planner.measurement.profile import weights_elsewhere
-    >>> weights_elsewhere().alpha < weights_elsewhere().beta <= 1
-    True
     """
     known = [Profile.from_json(path.read_text()).weights for path in sorted(SHIPPED.glob("*.json"))]
     return Weights(*(float(mean) for mean in np.mean([astuple(each) for each in known], axis=0)))

@@ -36,33 +36,15 @@ _TRIPLE = "target.llvm_get_system_triple"
 class Remote:
     """The servers of a key at a tracker, all of them of one kind of machine.
 
-    Parameters
-    ----------
-    port : int
-        The tracker's.
-    key : str
-        Key of the servers at the tracker.
-    seconds : int
-        After how long a measurement is given up.
-    wait : int, optional
-        How many seconds to wait for a server if there is none; `seconds` unless given.
+    - `port`: the tracker's.
+    - `key`: key of the servers at the tracker.
+    - `seconds`: after how long a measurement is given up.
+    - `wait`: how many seconds to wait for a server if there is none; `seconds` unless given.
+    - `system` (System): description of the first server, by itself.
+    - `target` (tvm.target.Target): the same, for TVM.
+    - Raises ImportError: a package that TVM's RPC needs is missing.
+    - Raises ValueError: there is no tracker, no server of that key, or its TVM has no LLVM.
 
-    Attributes
-    ----------
-    system : System
-        Description of the first server, by itself.
-    target : tvm.target.Target
-        The same, for TVM.
-
-    Raises
-    ------
-    ImportError
-        A package that TVM's RPC needs is missing.
-    ValueError
-        There is no tracker, no server of that key, or its TVM has no LLVM.
-
-    Example
-    -------
     >>> remote = Remote("10.0.0.1", 9190, "xeon")               # doctest: +SKIP
     >>> machine = cpu(remote.target, remote.system)             # doctest: +SKIP
     >>> calibrate(machine, remote.target, measure=remote.measure)   # doctest: +SKIP
@@ -97,12 +79,8 @@ class Remote:
     def measure(self, problem: Problem, point: Point, target: Target, least: float = 0.0) -> float:
         """Return how long a point takes there; see :func:`.measure.seconds`.
 
-        Raises
-        ------
-        NotMeasured
-            The server died, or the schedule fails there.
-        ServersGone
-            There is no server any more.
+        - Raises NotMeasured: the server died, or the schedule fails there.
+        - Raises ServersGone: there is no server any more.
         """
         repeat = max(SAMPLES, round(least / SAMPLE_S))
         if repeat not in self._runners:

@@ -25,17 +25,11 @@ NAMES = ("traffic", "latency", "spill", "parallelism")
 class Terms:
     """The terms of points: seconds, one number for each point.
 
-    Attributes
-    ----------
-    traffic : numpy.ndarray
-        To move what goes between levels of memory, at the bandwidth of each.
-    latency : numpy.ndarray
-        To execute all instructions, by the units they need and by what waits for what, on one core;
-        with the calls and the starts of parallel loops.
-    spill : numpy.ndarray
-        To store and load what the registers do not hold.
-    parallelism : numpy.ndarray
-        The time that several cores save of that.
+    - `traffic`: to move what goes between levels of memory, at the bandwidth of each.
+    - `latency`: to execute all instructions, by the units they need and by what waits for what, on
+      one core; with the calls and the starts of parallel loops.
+    - `spill`: to store and load what the registers do not hold.
+    - `parallelism`: the time that several cores save of that.
     """
 
     traffic: np.ndarray
@@ -114,12 +108,8 @@ def traffic_seconds(nest: Nest, machine: Cpu, cores: Any = 1.0) -> Any:
     that drive each other out of the first cache: then the first line of each page is. The addresses
     of pages that are at hand are a cache too, with pages for lines.
 
-    Parameters
-    ----------
-    nest : Nest
-        The loops that one core runs.
-    cores : numpy.ndarray or float
-        How many run such a nest.
+    - `nest`: the loops that one core runs.
+    - `cores` (numpy.ndarray or float): how many run such a nest.
     """
     seconds = nest.traffic(machine.pages) / machine.pages.bytes_per_s
     begun = nest.loads(machine.ahead, crowded=machine.levels[0])
@@ -140,16 +130,10 @@ def overlapped(computing: Any, share: Any, spill: Any, started: Any, usable: Any
     Loads of lines that are needed next are under way while a core computes: what counts of the
     traffic is what takes longer than that.
 
-    Parameters
-    ----------
-    computing : numpy.ndarray
-        Seconds of all instructions, on one core.
-    share : numpy.ndarray
-        Seconds of the traffic of one core, while the others have theirs.
-    spill, started : numpy.ndarray
-        Seconds to spill; of calls and of starting loops.
-    usable : numpy.ndarray
-        How many times as fast several cores compute.
+    - `computing` (numpy.ndarray): seconds of all instructions, on one core.
+    - `share` (numpy.ndarray): seconds of the traffic of one core, while the others have theirs.
+    - `spill`, `started` (numpy.ndarray): seconds to spill; of calls and of starting loops.
+    - `usable` (numpy.ndarray): how many times as fast several cores compute.
     """
     shown = np.maximum(0.0, share - computing / usable)
     saved = computing * (1.0 - 1.0 / usable)
@@ -161,8 +145,6 @@ def usable_cores(tasks: Any, cores: Any) -> Any:
 
     The last round may leave cores idle: 3 tasks take 2 cores as long as 4.
 
-    Example
-    -------
     >>> float(usable_cores(3, 2))
     1.5
     """

@@ -24,17 +24,9 @@ Same = TypeVar("Same")
 def applicable(found: Same | None, apart: Callable[[Points], Any] | None = None) -> Same | None:
     """Return a problem without the ways to fuse that cannot be applied, and with the reasons.
 
-    Parameters
-    ----------
-    found : Product, Rows or CudaConv
-        The problem that was found; None stays None.
-    apart : Callable, optional
-        Returns for each point which of several forms it has: each is tried.
-
-    Raises
-    ------
-    ValueError
-        No way is left; the message says why.
+    - `found`: the problem that was found; None stays None.
+    - `apart`: returns for each point which of several forms it has: each is tried.
+    - Raises ValueError: no way is left; the message says why.
     """
     if found is None:
         return None

@@ -30,22 +30,15 @@ Array = Any
 class Access:
     """The memory that one load or store of the innermost loop's body touches.
 
-    Attributes
-    ----------
-    dims : tuple[tuple[tuple[str, Array], ...], ...]
-        The index of each dimension as a sum of loops times factors; the last one runs along memory.
-    bytes : numpy.ndarray or int
-        Bytes of an element.
-    write : bool
-        Whether it is stored: its lines are loaded, and written back later.
-    row : numpy.ndarray or int
-        Bytes from a row to the next one; 0 where that does not matter.
-    turns : bool
-        Whether several instructions take turns on its lines, so that none of them goes from line to
-        line: the first cache then loads no line ahead.
-    behind : str
-        The loop after which it happens, for everything inside the loop, if it is not part of the
-        innermost body.
+    - `dims`: the index of each dimension as a sum of loops times factors; the last one runs along
+      memory.
+    - `bytes`: bytes of an element.
+    - `write`: whether it is stored: its lines are loaded, and written back later.
+    - `row`: bytes from a row to the next one; 0 where that does not matter.
+    - `turns`: whether several instructions take turns on its lines, so that none of them goes from
+      line to line: the first cache then loads no line ahead.
+    - `behind`: the loop after which it happens, for everything inside the loop, if it is not part
+      of the innermost body.
     """
 
     tensor: str
@@ -61,13 +54,8 @@ class Access:
 class Nest:
     """Loops around accesses.
 
-    Attributes
-    ----------
-    loops : tuple[tuple[str, Array], ...]
-        Name and number of trips, outermost first.
+    - `loops`: name and number of trips, outermost first.
 
-    Example
-    -------
     A matrix of 64 x 1024 float32 is read row by row, twice; a cache of 32 KiB keeps no row for the
     second time, one of 1 MiB keeps them all:
 

@@ -28,16 +28,10 @@ Same = TypeVar("Same", bound="Matched")
 class Matched(Generic[On]):
     """A function that was found to be of a kind, and a machine.
 
-    Attributes
-    ----------
-    request : Request
-        The function, not scheduled.
-    sizes : dict[str, int]
-        By the letters of the pattern.
-    dtype : str
-        Type of the inputs.
-    bits : int
-        Type of a result before the epilogue.
+    - `request`: the function, not scheduled.
+    - `sizes`: by the letters of the pattern.
+    - `dtype`: type of the inputs.
+    - `bits`: type of a result before the epilogue.
     """
 
     exact_costs: ClassVar[None] = None
@@ -70,10 +64,7 @@ class Matched(Generic[On]):
 class Product(Matched[On]):
     """A product of matrices: y[m, n] = epilogue(sum_k a[m, k] * b[k, n]).
 
-    Attributes
-    ----------
-    out_bytes : int
-        Bytes of an element of y.
+    - `out_bytes`: bytes of an element of y.
     """
 
     a: Operand
@@ -86,12 +77,8 @@ class Product(Matched[On]):
 class Rows(Matched[On]):
     """A reduction of rows: y[m] = epilogue(op_n x[m, n]).
 
-    Attributes
-    ----------
-    bytes : int
-        Bytes of an element of x.
-    splits : bool
-        Whether TVM knows how to reduce partial results.
+    - `bytes`: bytes of an element of x.
+    - `splits`: whether TVM knows how to reduce partial results.
     """
 
     bytes: int
@@ -105,10 +92,7 @@ class Conv(Matched[On]):
 
     Its sizes are "rows", images times channels, "columns" of the result and "taps".
 
-    Attributes
-    ----------
-    bytes, out_bytes : int
-        Bytes of an element of x and of y.
+    - `bytes`, `out_bytes`: bytes of an element of x and of y.
     """
 
     bytes: int
@@ -118,20 +102,8 @@ class Conv(Matched[On]):
 def refuse_empty(func: tirx.PrimFunc) -> None:
     """Do nothing for a function with a reduction in which each axis has some elements.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Any function; nothing is said of one without a reduction.
-
-    Raises
-    ------
-    ValueError
-        An axis has none: there is nothing to divide into tiles.
-
-    Example
-    -------
-    >>> from fuse_epilogue.workloads import matmul
-    >>> refuse_empty(matmul(8, 8, 8))
+    - `func`: any function; nothing is said of one without a reduction.
+    - Raises ValueError: an axis has none: there is nothing to divide into tiles.
     """
     why = why_empty(func)
     if why and any(block.init is not None for block in child_blocks(func)):
@@ -143,15 +115,9 @@ def match_reduction(
 ) -> tuple[s_tir.Schedule, Any, Any] | None:
     """Return a function prepared, its reduction and what that is, None if it is something else.
 
-    Parameters
-    ----------
-    recognize : Callable
-        Returns what the block of a reduction computes, None if it is something else.
-
-    Raises
-    ------
-    ValueError
-        The function has a reduction, and an axis of size 0: see :func:`refuse_empty`.
+    - `recognize`: returns what the block of a reduction computes, None if it is something else.
+    - Raises ValueError: the function has a reduction, and an axis of size 0: see
+      :func:`refuse_empty`.
     """
     refuse_empty(request.func)
     prepared = request.prepared()
@@ -171,10 +137,8 @@ def match_conv(
 
     None for another function, and where a size is not constant.
 
-    Raises
-    ------
-    ValueError
-        The function has a reduction, and an axis of size 0: see :func:`refuse_empty`.
+    - Raises ValueError: the function has a reduction, and an axis of size 0: see
+      :func:`refuse_empty`.
     """
     refuse_empty(request.func)
     prepared = request.prepared()
@@ -208,15 +172,9 @@ def _bits(buffer: Any) -> int:
 def match_product(request: Request, make: Callable[..., Found]) -> Found | None:
     """Return a product of matrices as a problem for any machine, None for another function.
 
-    Parameters
-    ----------
-    make : Callable
-        Makes the problem; it takes what :class:`Product` takes.
-
-    Raises
-    ------
-    ValueError
-        The function has a reduction, and an axis of size 0: see :func:`refuse_empty`.
+    - `make`: makes the problem; it takes what :class:`Product` takes.
+    - Raises ValueError: the function has a reduction, and an axis of size 0: see
+      :func:`refuse_empty`.
     """
     matched = match_reduction(request, matrix_product)
     if matched is None:
@@ -247,15 +205,9 @@ def _starts_at_zero(sch: s_tir.Schedule, reduction: Any) -> bool:
 def match_rows(request: Request, make: Callable[..., Found]) -> Found | None:
     """Return a reduction of rows as a problem for any machine, None for another function.
 
-    Parameters
-    ----------
-    make : Callable
-        Makes the problem; it takes what :class:`Rows` takes.
-
-    Raises
-    ------
-    ValueError
-        The function has a reduction, and an axis of size 0: see :func:`refuse_empty`.
+    - `make`: makes the problem; it takes what :class:`Rows` takes.
+    - Raises ValueError: the function has a reduction, and an axis of size 0: see
+      :func:`refuse_empty`.
     """
     matched = match_reduction(request, row_reduction)
     if matched is None:

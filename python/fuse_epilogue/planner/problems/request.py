@@ -16,15 +16,11 @@ from ...rewrites.prepare import Prepared, prepare
 class Request:
     """A function and a machine, with what all finders of problems read of the function.
 
-    Attributes
-    ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled.
-    machine : Cpu, Gpu or fuse_epilogue.neuron.machine.Machine
-    finite : bool
-        Whether all data and weights are finite; of Trainium only.
-    round_shares : bool
-        Whether attention may round its shares to the type of the values; of Trainium only.
+    - `func`: not scheduled.
+    - `machine`: Cpu, Gpu or fuse_epilogue.neuron.machine.Machine.
+    - `finite`: whether all data and weights are finite; of Trainium only.
+    - `round_shares`: whether attention may round its shares to the type of the values; of Trainium
+      only.
     """
 
     func: tirx.PrimFunc
@@ -39,10 +35,7 @@ class Request:
     def prepared(self) -> Prepared:
         """Return a schedule of the function, prepared, and its reduction; the caller owns it.
 
-        Returns
-        -------
-        tuple[tvm.s_tir.Schedule, SBlockRV] or None
-            As :func:`fuse_epilogue.rewrites.prepare.prepare`.
+        - Returns: as :func:`fuse_epilogue.rewrites.prepare.prepare`.
         """
         made = self._prepared
         return None if made is None else (made[0].copy(), made[1])

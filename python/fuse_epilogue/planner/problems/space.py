@@ -22,16 +22,10 @@ Point = dict[str, int]
 class Variable:
     """Something to choose.
 
-    Attributes
-    ----------
-    choices : tuple[int, ...]
-        The values that it may have, each once.
-    unit : str
-        What a value counts: "elements", "vectors", ...; "" for a choice between things.
-    meaning : str
-        One line.
-    labels : tuple[str, ...]
-        Name of each choice, where it is not a number; else empty.
+    - `choices`: the values that it may have, each once.
+    - `unit`: what a value counts: "elements", "vectors", ...; "" for a choice between things.
+    - `meaning`: one line.
+    - `labels`: name of each choice, where it is not a number; else empty.
     """
 
     name: str
@@ -55,10 +49,7 @@ class Variable:
 class Points:
     """Points as arrays.
 
-    Parameters
-    ----------
-    values : Mapping[str, numpy.ndarray]
-        For each variable its value at each point: int64, all of the same length.
+    - `values`: for each variable its value at each point: int64, all of the same length.
     """
 
     def __init__(self, values: Mapping[str, np.ndarray]) -> None:
@@ -92,17 +83,11 @@ class Points:
 class Constraint:
     """Something that a point may use up to a limit.
 
-    Attributes
-    ----------
-    unit : str
-        Name of the limit.
-    used : Callable[[Points], numpy.ndarray]
-        How much of it each point uses; a point is feasible where that is at most the limit.
-    meaning : str
-        One line.
-    costed : bool
-        Whether the cost holds beyond it, too. It does not where it counts tiles that are whole, or
-        what it is asked about does not exist.
+    - `unit`: name of the limit.
+    - `used`: how much of it each point uses; a point is feasible where that is at most the limit.
+    - `meaning`: one line.
+    - `costed`: whether the cost holds beyond it, too. It does not where it counts tiles that are
+      whole, or what it is asked about does not exist.
     """
 
     name: str

@@ -34,19 +34,12 @@ ALONG = 4
 class Costed:
     """Points, some of them with their exact costs.
 
-    Attributes
-    ----------
-    costs : numpy.ndarray
-        Seconds; infinite for a point that is impossible or was left out.
-    count : int
-        How many were costed.
-    gap : float
-        Seconds that a point that was left out may cost less than the best one, at most.
-    complete : bool
-        Whether there is none.
-    estimated : bool
-        Whether the costs are estimates, of all points, as exact ones would take too long. `gap` is
-        then from the least estimate to the least bound.
+    - `costs`: seconds; infinite for a point that is impossible or was left out.
+    - `count`: how many were costed.
+    - `gap`: seconds that a point that was left out may cost less than the best one, at most.
+    - `complete`: whether there is none.
+    - `estimated`: whether the costs are estimates, of all points, as exact ones would take too
+      long. `gap` is then from the least estimate to the least bound.
     """
 
     costs: np.ndarray
@@ -59,14 +52,9 @@ class Costed:
 def costed(problem: ExactCosts, points: Points, bounds: np.ndarray) -> Costed:
     """Return the exact costs of the most promising points.
 
-    Parameters
-    ----------
-    problem : ExactCosts
-        See :class:`.problems.problem.Problem`.
-    points : Points
-        Feasible ones.
-    bounds : numpy.ndarray
-        Seconds that each costs at least.
+    - `problem`: see :class:`.problems.problem.Problem`.
+    - `points`: feasible ones.
+    - `bounds`: seconds that each costs at least.
     """
     search = _Search(problem, points, bounds)
     ways = list(dict.fromkeys(search.ways[search.order].tolist()))

@@ -37,14 +37,9 @@ _SOME = Must("at least one candidate", lambda ranked: len(ranked) > 0)
 class Candidate:
     """A point and what it costs.
 
-    Attributes
-    ----------
-    cost : float
-        Seconds.
-    parts : dict[str, float]
-        Contribution of each term.
-    measured : float or None
-        Seconds that it took, where it was timed: see :mod:`.trials`.
+    - `cost`: seconds.
+    - `parts`: contribution of each term.
+    - `measured`: seconds that it took, where it was timed: see :mod:`.trials`.
     """
 
     point: dict[Name, Natural]
@@ -113,20 +108,11 @@ def search(
 ) -> Found:
     """Return the best point of a problem.
 
-    Parameters
-    ----------
-    weights : Weights
-        Weights of the machine.
-    limit : int
-        Points up to which a space is searched in full.
-    keep : int
-        Candidates that are ranked.
-
-    Raises
-    ------
-    ValueError
-        No point is feasible, or no kernel of those that were tried is possible; the message names
-        the constraints, or says why not of the first one.
+    - `weights`: weights of the machine.
+    - `limit`: points up to which a space is searched in full.
+    - `keep`: candidates that are ranked.
+    - Raises ValueError: no point is feasible, or no kernel of those that were tried is possible;
+      the message names the constraints, or says why not of the first one.
     """
     space, exhaustive = problem.space, problem.space.size <= limit
     points, pruned = space.feasible() if exhaustive else _partial(problem, weights)

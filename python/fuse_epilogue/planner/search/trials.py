@@ -49,24 +49,13 @@ def trials(
 ) -> Found:
     """Return what a search finds, with the points that it timed in front, the fastest first.
 
-    Parameters
-    ----------
-    problem : Problem
-        For a processor.
-    target : tvm.target.Target
-        This machine.
-    count : int
-        Points that are timed; at least the best of each way to fuse are.
-    limit : int
-        As of :func:`.search.search`.
-    on_trial : callable, optional
-        As of :func:`.choose.plan`.
-
-    Raises
-    ------
-    ValueError
-        The target is not this machine, the function reads or writes where its data say (with data
-        that are made up it would do so anywhere), or no point is feasible.
+    - `problem`: for a processor.
+    - `target`: this machine.
+    - `count`: points that are timed; at least the best of each way to fuse are.
+    - `limit`: as of :func:`.search.search`.
+    - `on_trial`: as of :func:`.choose.plan`.
+    - Raises ValueError: the target is not this machine, the function reads or writes where its data
+      say (with data that are made up it would do so anywhere), or no point is feasible.
     """
     check_here(target)
     _check_arguments(problem)
@@ -151,10 +140,7 @@ class _Timed:
 def check_here(target: Target) -> None:
     """Do nothing for a target of the processor at hand.
 
-    Raises
-    ------
-    ValueError
-        The machine is another one.
+    - Raises ValueError: the machine is another one.
     """
     here = host()
     triple = str(target.attrs.get("mtriple", ""))

@@ -41,18 +41,10 @@ FMA_S = 1 / 3e10
 def schedule(program: Program, target: Target, threads: int = 1) -> Scheduled | None:
     """Schedule attention.
 
-    Parameters
-    ----------
-    target : tvm.target.Target
-        Target of kind "llvm".
-    threads : int
-        Number of threads that the loop over heads and blocks of queries is made for.
-
-    Returns
-    -------
-    Scheduled or None
-        None if the function is not attention in float32, or the columns of the result are not a
-        multiple of four. Operands and the result may be of 16 bits.
+    - `target`: target of kind "llvm".
+    - `threads`: number of threads that the loop over heads and blocks of queries is made for.
+    - Returns: None if the function is not attention in float32, or the columns of the result are
+      not a multiple of four. Operands and the result may be of 16 bits.
     """
     found = attention_of(program, narrow_result=True)
     lanes = vector_bits(target) // 32

@@ -24,10 +24,7 @@ EXPONENT = 0x7F800000
 class Causal:
     """A mask that hides the keys after ``query + offset``.
 
-    Attributes
-    ----------
-    hidden : Expr
-        Weight of a hidden key in the maximum.
+    - `hidden` (Expr): weight of a hidden key in the maximum.
     """
 
     offset: int
@@ -36,17 +33,11 @@ class Causal:
     def needed(self, begin: Any, queries: int, keys: int, count: Any, greatest: Any) -> Any:
         """Return the number of blocks of keys that are computed for a block of queries.
 
-        Parameters
-        ----------
-        begin : Expr
-            The first query.
-        queries, keys : int
-            Number of each in a block.
-        count : Expr
-            Number of blocks of keys.
-        greatest : Expr
-            By :func:`greatest_exponent`, of the values. A hidden value that is infinite or NaN
-            makes NaN of every query, as 0 times it: then nothing is skipped.
+        - `begin` (Expr): the first query.
+        - `queries`, `keys`: number of each in a block.
+        - `count` (Expr): number of blocks of keys.
+        - `greatest` (Expr): by :func:`greatest_exponent`, of the values. A hidden value that is
+          infinite or NaN makes NaN of every query, as 0 times it: then nothing is skipped.
         """
         visible = begin + index(queries + self.offset + keys - 1)
         blocks = tirx.max(index(0), tirx.floordiv(visible, index(keys)))
@@ -96,18 +87,10 @@ def greatest_exponent(
 ) -> tuple[Any, Any]:
     """Return statements that find the greatest exponent of a matrix, and a load of it.
 
-    Parameters
-    ----------
-    value : callable
-        Returns an element of float32 by key and column.
-    keys : int or Expr
-    columns : int
-        A multiple of `lanes`.
-
-    Returns
-    -------
-    tuple
-        The load is of the exponent's bits: those of an infinity or NaN if there is one.
+    - `value`: returns an element of float32 by key and column.
+    - `keys`: int or Expr.
+    - `columns`: a multiple of `lanes`.
+    - Returns: the load is of the exponent's bits: those of an infinity or NaN if there is one.
     """
     parts = buffer_of("exponents", lanes, dtype="int32")
     mask = tirx.const(EXPONENT, "int32")

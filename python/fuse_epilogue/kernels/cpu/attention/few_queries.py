@@ -51,10 +51,7 @@ def fits(found: Attention) -> bool:
 class _Keys:
     """Some keys: whole vectors of them, and those that are left.
 
-    Attributes
-    ----------
-    first, count : Expr
-        The first key, and the number of keys.
+    - `first`, `count` (Expr): the first key, and the number of keys.
     """
 
     first: Any
@@ -87,10 +84,8 @@ class _Parts:
 class FewQueries:
     """Writes the loops of one function.
 
-    Parameters
-    ----------
-    threads : int
-        Number of threads that the loop over heads, and over parts of the keys, is made for.
+    - `threads`: number of threads that the loop over heads, and over parts of the keys, is made
+      for.
     """
 
     def __init__(self, found: Attention, threads: int) -> None:
@@ -164,15 +159,10 @@ class FewQueries:
     ) -> Any:
         """Return what is computed for a query of a head and some keys.
 
-        Parameters
-        ----------
-        own : dict
-            Values of the axes of heads and queries.
-        first, count : Expr
-            The first key, and the number of keys.
-        end : callable, optional
-            Returns what is done with the maximum, the sum and the result. They are divided and
-            stored if None.
+        - `own`: values of the axes of heads and queries.
+        - `first`, `count` (Expr): the first key, and the number of keys.
+        - `end`: returns what is done with the maximum, the sum and the result. They are divided and
+          stored if None.
         """
         buffers = (self.scores, self.result, self.highest, self.total)
         keys = _Keys(first, count)

@@ -23,13 +23,8 @@ from .tiling import OPEN_VECTORS, SKIPPED_KEYS, Queries, Sizes, choose, known_le
 class Kernel(KeyBlock):
     """Writes the loops of one function.
 
-    Parameters
-    ----------
-    found : Attention
-    lanes, registers : int
-        Elements of a vector, and number of vector registers.
-    threads : int
-        Number of threads that the loops are made for.
+    - `lanes`, `registers`: elements of a vector, and number of vector registers.
+    - `threads`: number of threads that the loops are made for.
     """
 
     def __init__(self, found: Attention, lanes: int, registers: int, threads: int) -> None:

@@ -25,11 +25,9 @@ from .tiling import Queries, Tiling, tiles, widths
 class Block:
     """The buffers of a block of queries.
 
-    Attributes
-    ----------
-    queries, scores, result, highest, total, change : tvm.tirx.Buffer
-        Packed queries [depth][query], scores [key][query], result [query][column], and by query
-        the maximum, the sum and the factor by which both were rescaled last.
+    - `queries`, `scores`, `result`, `highest`, `total`, `change` (tvm.tirx.Buffer): packed queries
+      [depth][query], scores [key][query], result [query][column], and by query the maximum, the sum
+      and the factor by which both were rescaled last.
     """
 
     size: Queries
@@ -52,16 +50,10 @@ class Block:
 class Keys:
     """A block of keys.
 
-    Attributes
-    ----------
-    first : Expr
-        The first key.
-    most : int
-        Number of keys that register tiles are for.
-    count : Expr
-        Number of keys that there are, up to `most`.
-    last : Expr or None
-        The last key that there is, if `count` may be less than `most`.
+    - `first` (Expr): the first key.
+    - `most`: number of keys that register tiles are for.
+    - `count` (Expr): number of keys that there are, up to `most`.
+    - `last` (Expr or None): the last key that there is, if `count` may be less than `most`.
     """
 
     first: Any
@@ -158,15 +150,10 @@ class KeyBlock:
     ) -> Any:
         """Return loops over the register tiles of a product.
 
-        Parameters
-        ----------
-        rows, vectors : int
-            Number of rows of the product, and of vectors of each.
-        steps : int
-            Number of products of a sum.
-        body : callable
-            Returns the statements of a tile for its first row, its rows, its first element of each
-            row, and its sums.
+        - `rows`, `vectors`: number of rows of the product, and of vectors of each.
+        - `steps`: number of products of a sum.
+        - `body`: returns the statements of a tile for its first row, its rows, its first element of
+          each row, and its sums.
         """
         registers = self.tiling.sizes.registers
         parts, begin = [], 0

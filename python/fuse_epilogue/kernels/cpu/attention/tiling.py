@@ -48,14 +48,9 @@ PACK_CYCLES = 0.4
 class Tiles:
     """Tiles of one height, one after the other.
 
-    Attributes
-    ----------
-    start : int
-        The first row.
-    rows : int
-        Rows of a tile.
-    count : int
-        Number of tiles.
+    - `start`: the first row.
+    - `rows`: rows of a tile.
+    - `count`: number of tiles.
     """
 
     start: int
@@ -67,19 +62,12 @@ class Tiles:
 class Queries:
     """Blocks of queries of one size, one after the other.
 
-    Attributes
-    ----------
-    start : int
-        The first query.
-    vectors : int
-        Vectors of a block.
-    queries : int
-        Number of queries in a block: the lanes of the last vector may be more.
-    count : int
-        Number of blocks.
-    open : bool
-        Whether the last block may have fewer queries, by a length that is not known; then `start`
-        and `count` are expressions.
+    - `start` (int): the first query.
+    - `vectors`: vectors of a block.
+    - `queries`: number of queries in a block: the lanes of the last vector may be more.
+    - `count` (int): number of blocks.
+    - `open`: whether the last block may have fewer queries, by a length that is not known; then
+      `start` and `count` are expressions.
     """
 
     start: Any
@@ -93,12 +81,8 @@ class Queries:
 class Sizes:
     """Extents of attention, and what they are computed with.
 
-    Attributes
-    ----------
-    lanes : int
-        Elements of a vector, of which `columns` are a multiple.
-    registers : int
-        Number of vector registers.
+    - `lanes`: elements of a vector, of which `columns` are a multiple.
+    - `registers`: number of vector registers.
     """
 
     queries: int
@@ -113,10 +97,7 @@ class Sizes:
 class Tiling:
     """Blocks of attention.
 
-    Attributes
-    ----------
-    keys : int
-        Keys of a block; the last one may have fewer.
+    - `keys`: keys of a block; the last one may have fewer.
     """
 
     sizes: Sizes
@@ -138,10 +119,7 @@ def known_length(axis: Axis) -> int:
 def choose(sizes: Sizes, skips: bool) -> Tiling:
     """Return the blocks that are predicted to be the fastest.
 
-    Parameters
-    ----------
-    skips : bool
-        Whether blocks of keys are skipped; then there are more than `SKIPPED_KEYS` keys.
+    - `skips`: whether blocks of keys are skipped; then there are more than `SKIPPED_KEYS` keys.
     """
     found = []
     for vectors in range(1, MOST_VECTORS + 1):
@@ -172,8 +150,6 @@ def tallest(vectors: int, registers: int) -> int:
 def tiles(rows: int, vectors: int, registers: int) -> list[Tiles]:
     """Return the tiles of all rows, as even as possible.
 
-    Example
-    -------
     >>> tiles(64, 4, 32)
     [Tiles(start=0, rows=6, count=9), Tiles(start=54, rows=5, count=2)]
     """

@@ -61,27 +61,13 @@ def alternatives(
     The fastest by prediction comes first. Each differs from those before it in more than the size
     of its tile, or has another tile that is predicted to be nearly as fast.
 
-    Parameters
-    ----------
-    program : Program
-        There is no way if it is another function.
-    target : tvm.target.Target
-        Target of kind "llvm".
-    threads : int
-        Number of threads that parallel loops are made for.
-    constants : frozenset[int]
-        Indices of the parameters that are constants at every call; an operand among them is packed
-        when the module is compiled.
-    winograd : bool
-        Whether convolutions may be computed by Winograd's algorithms, which round otherwise.
-
-    Example
-    -------
-    >>> from fuse_epilogue.recognize.stages import read_program
-    >>> from fuse_epilogue.schedules import host
-    >>> from fuse_epilogue.workloads import matmul
-    >>> next(alternatives(read_program(matmul(64, 64, 64, activation="relu")), host(1))).fusion
-    'tail'
+    - `program`: there is no way if it is another function.
+    - `target`: target of kind "llvm".
+    - `threads`: number of threads that parallel loops are made for.
+    - `constants`: indices of the parameters that are constants at every call; an operand among them
+      is packed when the module is compiled.
+    - `winograd`: whether convolutions may be computed by Winograd's algorithms, which round
+      otherwise.
     """
     machine = machine_of(target, threads)
     found = list(_plans(program, machine, constants, choose))
@@ -105,16 +91,10 @@ def packed_alike(
 ) -> list[Scheduled] | None:
     """Schedule contractions that differ in the number of rows, with constants packed alike.
 
-    Parameters
-    ----------
-    target, threads, constants
-        As for :func:`schedule`.
-
-    Returns
-    -------
-    list[Scheduled] or None
-        None if a program is not a contraction, or no layout of the constants serves all of them. Of
-        several layouts, the one by which the programs lose the least against the best one of each.
+    - `target`, `threads`, `constants`: as for :func:`schedule`.
+    - Returns: None if a program is not a contraction, or no layout of the constants serves all of
+      them. Of several layouts, the one by which the programs lose the least against the best one of
+      each.
     """
     machine = machine_of(target, threads)
     best: list[dict[Packing | None, Plan]] = []
@@ -177,10 +157,7 @@ def _is_known(contraction: Contraction) -> bool:
 def constant_operands(contraction: Contraction, constants: frozenset[int]) -> tuple[bool, bool]:
     """Return whether each operand is constant at every call.
 
-    Parameters
-    ----------
-    constants : frozenset[int]
-        Indices of the parameters that are.
+    - `constants`: indices of the parameters that are.
     """
     params = contraction.program.params
 

@@ -20,12 +20,8 @@ _PACKED = {
 def ways(plans: Sequence[Plan | WinogradPlan], chosen: int, threads: int) -> tuple[Way, ...]:
     """Return descriptions of plans, the chosen one first.
 
-    Parameters
-    ----------
-    chosen : int
-        Place of the chosen one.
-    threads : int
-        Number of threads that there are.
+    - `chosen`: place of the chosen one.
+    - `threads`: number of threads that there are.
     """
     ordered = [plans[chosen], *plans[:chosen], *plans[chosen + 1 :]]
     return tuple(way(each, threads) for each in ordered)
@@ -34,10 +30,7 @@ def ways(plans: Sequence[Plan | WinogradPlan], chosen: int, threads: int) -> tup
 def way(plan: Plan | WinogradPlan, threads: int) -> Way:
     """Return the description of a plan.
 
-    Parameters
-    ----------
-    threads : int
-        Number of threads that there are.
+    - `threads`: number of threads that there are.
     """
     alone = plan.cycles / CLOCK_HZ
     seconds = CALL_S + on_threads(alone, threads)

@@ -21,18 +21,11 @@ WORD = 32
 class Instruction:
     """An instruction that multiplies the values of two words, and sums the products.
 
-    Attributes
-    ----------
-    factors : tuple[str, str]
-        Types of the values of the first word and of the second.
-    adds : bool
-        Whether the instruction itself adds to a sum.
-    names : Mapping[int, str]
-        LLVM's names, by the sums in a vector.
-    features : Mapping[int, tuple[tuple[str, ...], ...]]
-        By the sums in a vector: sets of features, each of which has the instruction.
-    llvm : int
-        The first version of LLVM with these types of arguments.
+    - `factors`: types of the values of the first word and of the second.
+    - `adds`: whether the instruction itself adds to a sum.
+    - `names`: LLVM's names, by the sums in a vector.
+    - `features`: by the sums in a vector: sets of features, each of which has the instruction.
+    - `llvm`: the first version of LLVM with these types of arguments.
     """
 
     name: str
@@ -50,10 +43,7 @@ class Instruction:
     def lanes(self, target: Target) -> int:
         """Return the sums in the longest vector that a processor has; 0 if it has none.
 
-        Parameters
-        ----------
-        target : tvm.target.Target
-            Target of kind "llvm".
+        - `target`: target of kind "llvm".
         """
         has = tvm.get_global_func("target.llvm_cpu_has_feature")
         lookup = tvm.get_global_func("target.llvm_lookup_intrinsic_id")
@@ -103,10 +93,7 @@ INSTRUCTIONS = (
 def instructions_of(target: Target) -> tuple[tuple[Instruction, int], ...]:
     """Return the instructions that a processor has, each with the sums in its longest vector.
 
-    Parameters
-    ----------
-    target : tvm.target.Target
-        Target of kind "llvm".
+    - `target`: target of kind "llvm".
     """
     found = ((each, each.lanes(target)) for each in INSTRUCTIONS)
     return tuple((each, lanes) for each, lanes in found if lanes)
@@ -117,12 +104,8 @@ def add_dot_products(
 ) -> Any:
     """Return a statement that adds the products of two vectors of words to sums.
 
-    Parameters
-    ----------
-    sums : tuple
-        Buffer of 32 bits, and where the first sum is in it.
-    first, second : Expr
-        Vectors of words.
+    - `sums`: buffer of 32 bits, and where the first sum is in it.
+    - `first`, `second` (Expr): vectors of words.
     """
     buffer, place = sums
     dtype = f"int{WORD}x{lanes}"

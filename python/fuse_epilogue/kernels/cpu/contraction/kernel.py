@@ -57,12 +57,8 @@ class Sums:
 
     A buffer holds some rows of one vector, one after the other.
 
-    Parameters
-    ----------
-    rows, width : int
-        Sums of a tile.
-    lanes : int
-        Sums of a vector.
+    - `rows`, `width`: sums of a tile.
+    - `lanes`: sums of a vector.
     """
 
     def __init__(self, dtype: str, rows: int, width: int, lanes: int) -> None:
@@ -92,14 +88,9 @@ class Sums:
 class Tile:
     """Values that all statements of a register tile share.
 
-    Attributes
-    ----------
-    number : Any
-        Number of the panel.
-    pieces : list[tuple[int, int]]
-        Start and lanes of each vector.
-    ahead : Any
-        Where the lines begin that the tile fetches, one in each step; None for no lines.
+    - `number`: number of the panel.
+    - `pieces`: start and lanes of each vector.
+    - `ahead`: where the lines begin that the tile fetches, one in each step; None for no lines.
     """
 
     group: Group
@@ -113,15 +104,9 @@ class Tile:
 class Kernel:
     """The loops of one plan.
 
-    Parameters
-    ----------
-    plan : Plan
-    views : FlatViews
-        For the buffers.
-    packed : Buffer or None
-        The packed operand.
-    threads : int
-        Number of threads that there are.
+    - `views`: for the buffers.
+    - `packed` (Buffer or None): the packed operand.
+    - `threads`: number of threads that there are.
     """
 
     def __init__(self, plan: Plan, views: FlatViews, packed: Any, threads: int) -> None:

@@ -24,14 +24,9 @@ def value_at(
 ) -> Any:
     """Return the value of an operand, loaded through flat views.
 
-    Parameters
-    ----------
-    operand : Operand
-        One of its operands, or its epilogue.
-    env : dict[int, Any]
-        Values of the axes by their places, numbers or expressions.
-    sums : Any
-        The finished sum, which an epilogue loads.
+    - `operand`: one of its operands, or its epilogue.
+    - `env`: values of the axes by their places, numbers or expressions.
+    - `sums`: the finished sum, which an epilogue loads.
     """
 
     def load(node: Any) -> Any:

@@ -25,14 +25,9 @@ from .plan import Plan
 class Panel:
     """Panels of one width.
 
-    Attributes
-    ----------
-    start : int
-        The first element along the vector.
-    width : int
-        Columns of a panel, rounded up to vectors.
-    valid : int
-        Elements of a panel that exist.
+    - `start`: the first element along the vector.
+    - `width`: columns of a panel, rounded up to vectors.
+    - `valid`: elements of a panel that exist.
     """
 
     start: int
@@ -56,16 +51,10 @@ def panels_of(plan: Plan) -> list[Panel]:
 class Layout:
     """Places of elements in the packed operand.
 
-    Attributes
-    ----------
-    outer : tuple[int, ...]
-        Axes outside of the panels.
-    taps : tuple[int, ...]
-        Reduced axes, in the order of the kernel's loops.
-    row : int
-        Elements along the vector with the zeros.
-    corrected : bool
-        Whether beginnings of sums are after the panels.
+    - `outer`: axes outside of the panels.
+    - `taps`: reduced axes, in the order of the kernel's loops.
+    - `row`: elements along the vector with the zeros.
+    - `corrected`: whether beginnings of sums are after the panels.
     """
 
     contraction: Contraction
@@ -135,23 +124,15 @@ class Layout:
 class PanelPacker:
     """Packs a constant operand when the module is compiled.
 
-    Attributes
-    ----------
-    start : int
-        Element of the operand where the packed part begins.
-    extents, factors : tuple[int, ...]
-        For each axis of the packed operand, the vector's last: how many values, and elements of the
-        operand from one value to the next.
-    depth : int
-        As :attr:`Layout.depth`.
-    panels : tuple[tuple[int, int, int, int], ...]
-        Each a :class:`Panel`.
-    axis : int
-        Axis of which several neighbours are one word of the packed array; -1 if there is none.
-    count : int
-        Values of a word.
-    shift : int
-        What is added to the other operand: sums begin with the products of its opposite.
+    - `start`: element of the operand where the packed part begins.
+    - `extents`, `factors`: for each axis of the packed operand, the vector's last: how many values,
+      and elements of the operand from one value to the next.
+    - `depth`: as :attr:`Layout.depth`.
+    - `panels`: each a :class:`Panel`.
+    - `axis`: axis of which several neighbours are one word of the packed array; -1 if there is
+      none.
+    - `count`: values of a word.
+    - `shift`: what is added to the other operand: sums begin with the products of its opposite.
     """
 
     start: int
@@ -219,8 +200,6 @@ def packed_type(plan: Plan) -> str:
 def in_words_of(array: np.ndarray, axis: int, count: int) -> np.ndarray:
     """Return an array of 32 bits with neighbours along an axis in each element.
 
-    Example
-    -------
     >>> in_words_of(np.array([[1, 2], [3, -1], [5, 6]]), 0, 2).tolist()
     [[196609, -65534], [5, 6]]
     """

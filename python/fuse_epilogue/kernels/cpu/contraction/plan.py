@@ -66,15 +66,10 @@ L1_PAGE, L1_WAYS = 4096, 8
 class Machine:
     """Properties of a processor that a kernel needs.
 
-    Attributes
-    ----------
-    lanes : int
-        32-bit numbers of a vector.
-    registers : int
-        Vector registers.
-    threads : int
-    instructions : tuple[tuple[Instruction, int], ...]
-        Those that add up products of short integers, each with the sums in its longest vector.
+    - `lanes`: 32-bit numbers of a vector.
+    - `registers`: vector registers.
+    - `instructions`: those that add up products of short integers, each with the sums in its
+      longest vector.
     """
 
     lanes: int
@@ -86,16 +81,10 @@ class Machine:
 class Cost(NamedTuple):
     """Predicted cycles of a way to compute a contraction, on one core.
 
-    Attributes
-    ----------
-    products : float
-        Cycles of the loops over products and results.
-    packing : float
-        Cycles in which the kernel itself packs an operand.
-    copying : float
-        Cycles of padded or converted copies of an operand.
-    moving : float
-        Cycles of moving operands and results, most of which overlap with the others.
+    - `products`: cycles of the loops over products and results.
+    - `packing`: cycles in which the kernel itself packs an operand.
+    - `copying`: cycles of padded or converted copies of an operand.
+    - `moving`: cycles of moving operands and results, most of which overlap with the others.
     """
 
     products: float = 0.0
@@ -113,26 +102,14 @@ class Cost(NamedTuple):
 class Plan:
     """A way to compute a contraction.
 
-    Attributes
-    ----------
-    contraction : Contraction
-        `b` is the operand with the vector; `a` has the rows.
-    vector : int
-        The axis of the vector.
-    rows : tuple[int, ...]
-        The axes of the rows, none for a tile of one row.
-    outer : tuple[int, ...]
-        The other axes of the result, which are loops.
-    groups : tuple[Group, ...]
-    vectors : int
-        Number of vectors of a tile.
-    lanes : int
-    packing : str
-        "constant", "kernel" (the kernel packs) or "none".
-    cost : Cost
-        Predicted.
-    words : Words or None
-        Where an instruction sums products of words, along an axis that is counted in words.
+    - `contraction`: `b` is the operand with the vector; `a` has the rows.
+    - `vector`: the axis of the vector.
+    - `rows`: the axes of the rows, none for a tile of one row.
+    - `outer`: the other axes of the result, which are loops.
+    - `vectors`: number of vectors of a tile.
+    - `packing`: "constant", "kernel" (the kernel packs) or "none".
+    - `cost`: predicted.
+    - `words`: where an instruction sums products of words, along an axis that is counted in words.
     """
 
     contraction: Contraction
@@ -162,10 +139,7 @@ def choose(contraction: Contraction, machine: Machine, constants: tuple[bool, bo
 
     The best two of the first choice, and the best of each other one, fastest first.
 
-    Parameters
-    ----------
-    constants : tuple[bool, bool]
-        Whether each operand is constant at every call.
+    - `constants`: whether each operand is constant at every call.
     """
     found = sorted(
         _with_place(contraction, machine, constants),
@@ -219,12 +193,8 @@ def plans_of(
 ) -> Iterator[Plan]:
     """Yield the ways in which `b` is the operand with the vector.
 
-    Parameters
-    ----------
-    constant : tuple[bool, bool]
-        Whether `a` and `b` are constant at every call.
-    words : Words, optional
-        Words of the contraction, if one of its axes is counted in words.
+    - `constant`: whether `a` and `b` are constant at every call.
+    - `words`: words of the contraction, if one of its axes is counted in words.
     """
     if contraction.b.only_load() is None or contraction.b.bounds:
         return
@@ -324,10 +294,7 @@ def _b_bytes(contraction: Contraction) -> int:
 def loop_cycles(plan: Plan, far: bool = False) -> float:
     """Return the predicted cycles of the loops on one core.
 
-    Parameters
-    ----------
-    far : bool
-        Whether each panel comes from far away while the loops wait for it.
+    - `far`: whether each panel comes from far away while the loops wait for it.
     """
     contraction, lanes = plan.contraction, plan.lanes
     extents = contraction.extents
@@ -433,13 +400,9 @@ def _b_elements(contraction: Contraction) -> int:
 def moving_cycles(given: float, constant: float = 0.0) -> float:
     """Return the cycles of moving operands and results.
 
-    Parameters
-    ----------
-    given : float
-        Number of bytes of arguments and results. In a model, the function before has just written
-        them, and the next one reads them: they are in the nearest cache that they fit into.
-    constant : float
-        Number of bytes of constants, which are far away: a model has others, too.
+    - `given`: number of bytes of arguments and results. In a model, the function before has just
+      written them, and the next one reads them: they are in the nearest cache that they fit into.
+    - `constant`: number of bytes of constants, which are far away: a model has others, too.
     """
     return given / bytes_per_cycle(given) + constant / MEMORY_BYTES_PER_CYCLE
 
@@ -459,9 +422,6 @@ def _evicts(contraction: Contraction, rows: tuple[int, ...], count: int) -> bool
 def _share_sets(distance: int, count: int) -> bool:
     """Return whether as many lines are too many for their sets of the first cache.
 
-    Parameters
-    ----------
-    distance : int
-        Number of elements from one line to the next.
+    - `distance`: number of elements from one line to the next.
     """
     return count > L1_PAGE // math.gcd(4 * abs(distance), L1_PAGE) * L1_WAYS

@@ -22,16 +22,11 @@ MOST_BORDERS = 12
 class Group:
     """Tiles of one size, one after the other.
 
-    Attributes
-    ----------
-    start : int
-        The first row.
-    rows : int
-        Rows of a tile.
-    count : int
-        Number of tiles.
-    border : bool
-        Whether some products are left out, because an operand is 0 there; then `count` is 1.
+    - `start`: the first row.
+    - `rows`: rows of a tile.
+    - `count`: number of tiles.
+    - `border`: whether some products are left out, because an operand is 0 there; then `count` is
+      1.
     """
 
     start: int
@@ -51,15 +46,8 @@ def inside(bound: Bound, axis: int, tap: int) -> bool:
 def groups(contraction: Contraction, row_axes: Sequence[int], most: int) -> list[Group] | None:
     """Return the tiles of all rows, as even as possible.
 
-    Parameters
-    ----------
-    most : int
-        Rows of a tile.
-
-    Returns
-    -------
-    list[Group] or None
-        None if too many tiles touch a border.
+    - `most`: rows of a tile.
+    - Returns: None if too many tiles touch a border.
     """
     extents = contraction.extents
     total = math.prod(extents[axis] for axis in row_axes)
@@ -111,10 +99,7 @@ def row_values(extents: Sequence[int], row_axes: Sequence[int], row: int) -> dic
 def share_inside(bound: Bound, extents: Sequence[int], values: Sequence[int]) -> float:
     """Return the share of the products that are inside of a bound.
 
-    Parameters
-    ----------
-    values : Sequence[int]
-        Values of the bound's axis.
+    - `values`: values of the bound's axis.
     """
     taps = extents[bound.tap] if bound.tap >= 0 else 1
     return _count_inside(bound, tuple(values), taps) / (len(values) * taps)

@@ -38,12 +38,8 @@ SHIFT = 128
 class Dimension:
     """A dimension of a copy: axes whose steps in the source are multiples of one.
 
-    Attributes
-    ----------
-    step : int
-        Elements of the source.
-    places : tuple[int, ...]
-        The axes: one, or those of a window.
+    - `step`: elements of the source.
+    - `places`: the axes: one, or those of a window.
     """
 
     step: int
@@ -55,22 +51,14 @@ class Dimension:
 class Words:
     """The words of a contraction.
 
-    Attributes
-    ----------
-    original : Contraction
-        As it was read: the axis has all of its values.
-    rows_first : bool
-        Whether the rows' operand is the first factor of the instruction.
-    shift : int
-        Number that is added to the rows' operand.
-    axis : int
-        The reduced axis that is counted in words.
-    main : Linear
-        Offset of the rows' operand in its source.
-    dimensions : tuple[Dimension, ...]
-        Dimensions of the copy, that of `axis` last; none if the operand has the type and order.
-    buffer : tvm.tirx.Buffer
-        The rows' operand in the type of the instruction.
+    - `original`: as it was read: the axis has all of its values.
+    - `rows_first`: whether the rows' operand is the first factor of the instruction.
+    - `shift`: number that is added to the rows' operand.
+    - `axis`: the reduced axis that is counted in words.
+    - `main`: offset of the rows' operand in its source.
+    - `dimensions`: dimensions of the copy, that of `axis` last; none if the operand has the type
+      and order.
+    - `buffer` (tvm.tirx.Buffer): the rows' operand in the type of the instruction.
     """
 
     original: Contraction
@@ -149,11 +137,8 @@ def in_words(
 ) -> tuple[Contraction, Words] | None:
     """Return a contraction with a reduced axis that is counted in words.
 
-    Returns
-    -------
-    tuple[Contraction, Words] or None
-        None if an operand is not known to fit in the types of the instruction, the sums are not of
-        32 bits, an operand has bounds, or the rows' operand cannot be copied in such an order.
+    - Returns: None if an operand is not known to fit in the types of the instruction, the sums are
+      not of 32 bits, an operand has bounds, or the rows' operand cannot be copied in such an order.
     """
     if contraction.dtype != "int32" or contraction.a.bounds or contraction.b.bounds:
         return None

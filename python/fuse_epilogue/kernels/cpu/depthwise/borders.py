@@ -36,17 +36,11 @@ _UNBOUNDED = 2**63 - 1
 class Borders:
     """Range of a loop in which a block meets no border.
 
-    Attributes
-    ----------
-    block : str
-        The name of the block.
-    place : int
-        Which one of its variables says where it is.
-    inside : Sequence[tuple[Any, Any]]
-        Pairs (a, b) for which ``a * v + b <= 0`` where no border is near, `v` being that variable:
-        `a` is an int, not 0, and `b` an expression in sizes.
-    rolled : bool
-        Whether loops that are to be unrolled stay loops near a border.
+    - `block`: the name of the block.
+    - `place`: which one of its variables says where it is.
+    - `inside`: pairs (a, b) for which ``a * v + b <= 0`` where no border is near, `v` being that
+      variable: `a` is an int, not 0, and `b` an expression in sizes.
+    - `rolled`: whether loops that are to be unrolled stay loops near a border.
     """
 
     block: str
@@ -58,17 +52,9 @@ class Borders:
 def split_at_borders(func: tirx.PrimFunc, borders: Mapping[str, Borders]) -> tirx.PrimFunc:
     """Return a function whose marked loops are split, each into up to three.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Scheduled. Buffers that only a marked loop uses are not needed after one step of it.
-    borders : Mapping[str, Borders]
-        By the annotation that marks the loop; the split ones do not have it.
-
-    Raises
-    ------
-    NotRewritten
-        A marked loop is not one of those that can be split.
+    - `func`: scheduled. Buffers that only a marked loop uses are not needed after one step of it.
+    - `borders`: by the annotation that marks the loop; the split ones do not have it.
+    - Raises NotRewritten: a marked loop is not one of those that can be split.
     """
     root = func.body.block
     body, allocated = root.body, list(root.alloc_buffers)

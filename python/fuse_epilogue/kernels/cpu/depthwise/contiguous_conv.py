@@ -54,18 +54,11 @@ def in_rows(
 ) -> tirx.PrimFunc:
     """Return a function that computes a fused convolution in vectors along its rows.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        The function with the convolution and nothing else.
-    fused : FusedConv
-        What it computes; :func:`.row_limits.why_not_rows` has nothing against it.
-    lanes : int
-        Elements of a vector, at most; a power of two.
-    stream : bool
-        Whether the result is stored around the caches, see :func:`streams`.
-    parallel : bool
-        Whether rows run in parallel.
+    - `func`: the function with the convolution and nothing else.
+    - `fused`: what it computes; :func:`.row_limits.why_not_rows` has nothing against it.
+    - `lanes`: elements of a vector, at most; a power of two.
+    - `stream`: whether the result is stored around the caches, see :func:`streams`.
+    - `parallel`: whether rows run in parallel.
     """
     kind = ForKind.PARALLEL if parallel else ForKind.SERIAL
     return _Rows(fused, at_most(lanes, fused.conv), stream, kind).function(func)
@@ -74,12 +67,8 @@ def in_rows(
 def streams(fused: FusedConv, lanes: int) -> bool:
     """Whether the result of a convolution in rows can be stored around the caches, on x86.
 
-    Parameters
-    ----------
-    fused : FusedConv
-        The convolution that it computes.
-    lanes : int
-        Elements of a vector, at most; a power of two.
+    - `fused`: the convolution that it computes.
+    - `lanes`: elements of a vector, at most; a power of two.
     """
     conv = fused.conv
     counted = conv.outer and all(isinstance(as_constant(a.dom.extent), int) for a in conv.outer)
@@ -319,22 +308,11 @@ def inside(columns: int, width: int, lanes: int, first: int, last: int) -> tuple
     The columns are neighbours: those before them are near the start of the row, those after them
     near its end.
 
-    Parameters
-    ----------
-    columns, width : int
-        Columns of the result, and of x.
-    lanes : int
-        Elements of a vector, and of a chunk.
-    first, last : int
-        The chunks that a vector needs, counted from the one with its own columns.
+    - `columns`, `width`: columns of the result, and of x.
+    - `lanes`: elements of a vector, and of a chunk.
+    - `first`, `last`: the chunks that a vector needs, counted from the one with its own columns.
+    - Returns: the first of them, and the one after the last: (0, 0) if there is none.
 
-    Returns
-    -------
-    tuple[int, int]
-        The first of them, and the one after the last: (0, 0) if there is none.
-
-    Example
-    -------
     >>> inside(columns=100, width=100, lanes=16, first=-1, last=1)
     (1, 5)
     """

@@ -26,19 +26,12 @@ ROWS, TILES, ELEMENTS = "rows, in vectors", "tiles of loops", "element by elemen
 class Form:
     """A way to write a convolution.
 
-    Attributes
-    ----------
-    name : str
-        :data:`ROWS`, :data:`TILES` or :data:`ELEMENTS`.
-    lanes : int
-        Elements of a vector, a power of two; not of :data:`ELEMENTS`.
-    vectors : int
-        Columns of a tile; of :data:`TILES` only.
-    stream : bool
-        Whether the result is stored around the caches; of :data:`ROWS` only, and only where
-        :func:`.contiguous_conv.streams` says that it can be.
-    parallel : bool
-        Whether rows run in parallel.
+    - `name`: :data:`ROWS`, :data:`TILES` or :data:`ELEMENTS`.
+    - `lanes`: elements of a vector, a power of two; not of :data:`ELEMENTS`.
+    - `vectors`: columns of a tile; of :data:`TILES` only.
+    - `stream`: whether the result is stored around the caches; of :data:`ROWS` only, and only where
+      :func:`.contiguous_conv.streams` says that it can be.
+    - `parallel`: whether rows run in parallel.
     """
 
     name: str
@@ -56,29 +49,16 @@ def written(
 ) -> s_tir.Schedule:
     """Return a convolution in a form.
 
-    Parameters
-    ----------
-    sch : tvm.s_tir.Schedule
-        Prepared, see :mod:`fuse_epilogue.rewrites.prepare`; nothing is scheduled. It is used up.
-    conv : SBlockRV
-        The reduction.
-    form : Form
-        One that is possible; of rows, :func:`.row_limits.why_not_rows` tells.
-    follow : Callable[[tvm.s_tir.Schedule, SBlockRV], None]
-        Treatment of the epilogue.
-
-    Returns
-    -------
-    tvm.s_tir.Schedule
-        `sch`. Its trace has all steps: TVM's primitives, ours, and two rewritings, see
-        :mod:`fuse_epilogue.rewrites.step`. "rows" writes the code of :data:`ROWS`; "borders"
-        splits the loops of :data:`TILES`.
-
-    Raises
-    ------
-    tvm.s_tir.ScheduleError
-        The epilogue is not fusable, one of TVM's primitives refuses the loops, or the form is not
-        possible.
+    - `sch`: prepared, see :mod:`fuse_epilogue.rewrites.prepare`; nothing is scheduled. It is used
+      up.
+    - `conv` (SBlockRV): the reduction.
+    - `form`: one that is possible; of rows, :func:`.row_limits.why_not_rows` tells.
+    - `follow`: treatment of the epilogue.
+    - Returns: `sch`. Its trace has all steps: TVM's primitives, ours, and two rewritings, see
+      :mod:`fuse_epilogue.rewrites.step`. "rows" writes the code of :data:`ROWS`; "borders" splits
+      the loops of :data:`TILES`.
+    - Raises tvm.s_tir.ScheduleError: the epilogue is not fusable, one of TVM's primitives refuses
+      the loops, or the form is not possible.
     """
     if form.name == ROWS:
         follow(sch, conv)

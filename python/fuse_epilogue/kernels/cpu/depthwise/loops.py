@@ -48,32 +48,15 @@ def in_loops(
 ) -> s_tir.Schedule:
     """Schedule a convolution in tiles.
 
-    Parameters
-    ----------
-    sch : tvm.s_tir.Schedule
-        Prepared, see :mod:`fuse_epilogue.rewrites.prepare`; nothing is scheduled.
-    conv : SBlockRV
-        The reduction.
-    found : DepthwiseConv
-        The convolution that it computes.
-    lanes : int
-        Elements of a vector.
-    unroll : int
-        Vectors of a tile.
-    parallel : bool
-        Whether rows run in parallel.
-    follow : Callable[[tvm.s_tir.Schedule, SBlockRV], None]
-        Treatment of the epilogue.
-
-    Returns
-    -------
-    tvm.s_tir.Schedule
-        `sch`.
-
-    Raises
-    ------
-    tvm.s_tir.ScheduleError
-        The epilogue is not fusable.
+    - `sch`: prepared, see :mod:`fuse_epilogue.rewrites.prepare`; nothing is scheduled.
+    - `conv` (SBlockRV): the reduction.
+    - `found`: the convolution that it computes.
+    - `lanes`: elements of a vector.
+    - `unroll`: vectors of a tile.
+    - `parallel`: whether rows run in parallel.
+    - `follow`: treatment of the epilogue.
+    - Returns: `sch`.
+    - Raises tvm.s_tir.ScheduleError: the epilogue is not fusable.
     """
     axes = [axis.var for axis in found.block.iter_vars]
     loops = dict(zip(map(handle, axes), sch.get_loops(conv), strict=True))
@@ -132,14 +115,9 @@ def _steps(columns: Any, unroll: int) -> tuple[int, int]:
 def borders_of(found: DepthwiseConv, channel: int, rolled: bool) -> dict[str, Borders]:
     """Return where columns and channels have no border near them, by the marks of their loops.
 
-    Parameters
-    ----------
-    found : DepthwiseConv
-        The loops around it are scheduled.
-    channel : int
-        The place of the channels' axis in the block, -1 if there is none.
-    rolled : bool
-        Whether loops that are to be unrolled stay loops near a border.
+    - `found`: the loops around it are scheduled.
+    - `channel`: the place of the channels' axis in the block, -1 if there is none.
+    - `rolled`: whether loops that are to be unrolled stay loops near a border.
     """
     name = found.block.name_hint
     inside = [(1, 1 - found.column.dom.extent)]
@@ -183,26 +161,12 @@ def one_by_one(
 
     For symbolic sizes such as ``(w + 1) // 3``, of which it is not proved that tiles cover them.
 
-    Parameters
-    ----------
-    sch : tvm.s_tir.Schedule
-        Prepared, see :mod:`fuse_epilogue.rewrites.prepare`; nothing is scheduled.
-    conv : SBlockRV
-        The reduction.
-    found : DepthwiseConv
-        The convolution that it computes.
-    parallel, follow
-        As of :func:`in_loops`.
-
-    Returns
-    -------
-    tvm.s_tir.Schedule
-        `sch`.
-
-    Raises
-    ------
-    tvm.s_tir.ScheduleError
-        The epilogue is not fusable.
+    - `sch`: prepared, see :mod:`fuse_epilogue.rewrites.prepare`; nothing is scheduled.
+    - `conv` (SBlockRV): the reduction.
+    - `found`: the convolution that it computes.
+    - `parallel`, `follow`: as of :func:`in_loops`.
+    - Returns: `sch`.
+    - Raises tvm.s_tir.ScheduleError: the epilogue is not fusable.
     """
     follow(sch, conv)
     rows = []

@@ -14,12 +14,8 @@ _WRITTEN = 800
 def why_not_rows(fused: FusedConv, lanes: int) -> str | None:
     """Return why a convolution is not computed along rows of memory, None if it can be.
 
-    Parameters
-    ----------
-    fused : FusedConv
-        The convolution that it computes.
-    lanes : int
-        Elements of a vector, at most; a power of two.
+    - `fused`: the convolution that it computes.
+    - `lanes`: elements of a vector, at most; a power of two.
     """
     if lanes < 2:
         return "vectors of this target have one lane"

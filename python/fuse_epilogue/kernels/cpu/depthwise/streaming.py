@@ -26,10 +26,7 @@ STREAM_FROM = 32 << 20
 class StreamingStore:
     """A store of a whole, aligned vector.
 
-    Attributes
-    ----------
-    pragma : dict[str, str]
-        The annotation that a loop around all uses needs.
+    - `pragma` (dict[str, str]): the annotation that a loop around all uses needs.
     """
 
     def __init__(self, dtype: str, lanes: int) -> None:
@@ -80,14 +77,9 @@ def is_large(buffer: Any) -> bool:
 def can_stream(buffer: Any, lanes: int, columns: int) -> bool:
     """Whether a result can be streamed: of a known size, each vector of it whole and aligned.
 
-    Parameters
-    ----------
-    buffer : tvm.ir.Var
-        The result.
-    lanes : int
-        Elements of a vector.
-    columns : int
-        Elements of a row that are written, from its start.
+    - `buffer` (tvm.ir.Var): the result.
+    - `lanes`: elements of a vector.
+    - `columns`: elements of a row that are written, from its start.
     """
     result = buffer.ty
     dtype = str(result.dtype)

@@ -40,24 +40,13 @@ def schedule(
 ) -> Scheduled | None:
     """Schedule a function whose symbolic sizes are those of independent axes.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled.
-    target : tvm.target.Target
-        Target of kind "llvm".
-    threads : int
-        Number of threads that parallel loops are made for.
-    constants : frozenset[int]
-        Indices of the parameters that are constants at every call.
-    part : callable
-        Schedules the function for a constant number of rows.
-
-    Returns
-    -------
-    Scheduled or None
-        None if a symbolic size is that of another axis, or `part` does not know the function. No
-        time is predicted: it depends on the sizes.
+    - `func`: not scheduled.
+    - `target`: target of kind "llvm".
+    - `threads`: number of threads that parallel loops are made for.
+    - `constants`: indices of the parameters that are constants at every call.
+    - `part`: schedules the function for a constant number of rows.
+    - Returns: None if a symbolic size is that of another axis, or `part` does not know the
+      function. No time is predicted: it depends on the sizes.
     """
     axes = read_row_axes(func)
     if axes is None:

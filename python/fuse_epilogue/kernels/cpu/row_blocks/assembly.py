@@ -33,15 +33,10 @@ def joined(
 ) -> Any:
     """Return a function for all sizes.
 
-    Parameters
-    ----------
-    kernels : Mapping[int, tvm.tirx.PrimFunc]
-        By their number of rows, that for one row among them. The parameters are those of
-        ``axes.function(rows)``; those that are packed are packed alike.
-    packed : frozenset[int]
-        Indices of these parameters that are packed.
-    parallel : bool
-        Whether the blocks of the first kernel are computed in parallel.
+    - `kernels`: by their number of rows, that for one row among them. The parameters are those of
+      ``axes.function(rows)``; those that are packed are packed alike.
+    - `packed`: indices of these parameters that are packed.
+    - `parallel`: whether the blocks of the first kernel are computed in parallel.
     """
     first = next(iter(kernels.values()))
     params = [first.params[at] if at in packed else param for at, param in enumerate(axes.buffers)]

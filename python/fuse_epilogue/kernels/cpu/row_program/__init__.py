@@ -59,24 +59,9 @@ def alternatives(program: Program, target: Target, threads: int = 1) -> Iterator
     The fastest by prediction comes first. They differ in the length of vectors: the last elements
     of a row, and the steps in which a vector of sums becomes one, are fewer in shorter ones.
 
-    Parameters
-    ----------
-    program : Program
-        There is no way if it has no reduction, or one that cannot be regrouped.
-    target : tvm.target.Target
-        Target of kind "llvm".
-    threads : int
-        Number of threads that parallel loops are made for.
-
-    Example
-    -------
-    >>> from tvm import te, topi
-    >>> from fuse_epilogue.recognize.stages import read_program
-    >>> from fuse_epilogue.schedules import host
-    >>> x = te.placeholder((7, 33), "float32")
-    >>> func = te.create_prim_func([x, topi.nn.softmax(x)])
-    >>> next(alternatives(read_program(func), host(1))).kind
-    'row program'
+    - `program`: there is no way if it has no reduction, or one that cannot be regrouped.
+    - `target`: target of kind "llvm".
+    - `threads`: number of threads that parallel loops are made for.
     """
     found = read_row_program(program)
     if found is None:
@@ -135,12 +120,8 @@ def _scheduled(found: RowProgram, bits: int, threads: int) -> Scheduled:
 def predicted_s(group: Group, stored: frozenset[int], bits: int) -> float:
     """Return the seconds that a group is predicted to take on one thread.
 
-    Parameters
-    ----------
-    stored : frozenset[int]
-        Buffers that are stored whole; others that it computes stay near.
-    bits : int
-        Bits of a vector.
+    - `stored`: buffers that are stored whole; others that it computes stay near.
+    - `bits`: bits of a vector.
     """
     return together(**cost(group, stored, bits))
 
@@ -148,10 +129,7 @@ def predicted_s(group: Group, stored: frozenset[int], bits: int) -> float:
 def cost(group: Group, stored: frozenset[int], bits: int) -> dict[str, float]:
     """Return the predicted seconds of computing a group and of moving its data, on one thread.
 
-    Parameters
-    ----------
-    group, stored, bits
-        As for :func:`predicted_s`.
+    - `group`, `stored`, `bits`: as for :func:`predicted_s`.
     """
     computing = 0.0
     touched: dict[int, int] = {}

@@ -107,8 +107,6 @@ class Accumulators:
 def pieces(begin: int, count: int, lanes: int) -> list[tuple[int, int]]:
     """Return the beginnings and sizes of vectors of n elements: shorter ones at the end.
 
-    Example
-    -------
     >>> pieces(0, 21, 8)
     [(0, 8), (8, 8), (16, 4), (20, 1)]
     """

@@ -30,10 +30,7 @@ SHORT = 8
 class _Part:
     """Blocks of rows of one size, or one row.
 
-    Attributes
-    ----------
-    buffers : list[tvm.tirx.Buffer]
-        Buffers that they keep for a block.
+    - `buffers`: buffers that they keep for a block.
     """
 
     lanes: Lanes | None
@@ -59,21 +56,11 @@ class _Part:
 class GroupKernel:
     """Writes the loops of a group.
 
-    Parameters
-    ----------
-    group : Group
-        With a reduction.
-    stored : frozenset[int]
-        Buffers that are stored whole.
-    bits : int
-        Lanes of a vector.
-    threads : int
-        Number of threads that its loops are made for.
-
-    Attributes
-    ----------
-    text : str
-        Description of the loops; empty before they are made.
+    - `group`: with a reduction.
+    - `stored`: buffers that are stored whole.
+    - `bits`: lanes of a vector.
+    - `threads`: number of threads that its loops are made for.
+    - `text` (str): description of the loops; empty before they are made.
     """
 
     text = ""
@@ -144,10 +131,7 @@ class GroupKernel:
     def parts(self, begin: int, end: int, most: int) -> list[_Part]:
         """Return the blocks of rows from one to another, of up to as many vectors as there may be.
 
-        Parameters
-        ----------
-        most : int
-            Number of elements of a vector.
+        - `most`: number of elements of a vector.
         """
         count = end - begin
         lanes = _power_of_two(min(most, count))

@@ -23,14 +23,10 @@ from .shares import Exponentials
 class Work:
     """A stage of a pass.
 
-    Attributes
-    ----------
-    reduction : Reduction or None
-        With the elements as they are in `stage`; `values` are used instead.
-    values : tuple[Expr, ...]
-        By store, the element, in the variables of the group and of the pass; loads are flat.
-    targets : tuple[tuple[Buffer, Expr], ...]
-        By store, the flat buffer and the place of the result in it.
+    - `reduction`: with the elements as they are in `stage`; `values` are used instead.
+    - `values`: by store, the element, in the variables of the group and of the pass; loads are
+      flat.
+    - `targets`: by store, the flat buffer and the place of the result in it.
     """
 
     reduction: Reduction | None
@@ -42,16 +38,11 @@ class Work:
 class Pass:
     """Stages that go over the same elements of a row at once.
 
-    Attributes
-    ----------
-    kept : list[Axis]
-        Axes within the row of a reduction's result: loops around everything else.
-    domain : list[Axis]
-        Axes of the elements, innermost last; empty for one element.
-    computed : list[RowStage]
-        The stages as they were read.
-    in_place : bool
-        Whether elements replace those that they are computed from: none may be computed twice.
+    - `kept`: axes within the row of a reduction's result: loops around everything else.
+    - `domain`: axes of the elements, innermost last; empty for one element.
+    - `computed`: the stages as they were read.
+    - `in_place`: whether elements replace those that they are computed from: none may be computed
+      twice.
     """
 
     kept: list[Axis]
@@ -70,16 +61,11 @@ class Pass:
 class Lanes:
     """The axes along which lanes are different rows.
 
-    Attributes
-    ----------
-    keys : dict[int, int]
-        Their extents by class, outermost first.
-    width : int
-        Number of rows that are computed together.
-    begin, end : int
-        The rows that are computed.
-    at, place : Var
-        A row, counted along all of the axes, and its place among those of its block.
+    - `keys`: their extents by class, outermost first.
+    - `width`: number of rows that are computed together.
+    - `begin`, `end`: the rows that are computed.
+    - `at`, `place` (Var): a row, counted along all of the axes, and its place among those of its
+      block.
     """
 
     keys: dict[int, int]
@@ -103,14 +89,10 @@ class Lanes:
 class PassMaker:
     """Puts the stages of a group into passes.
 
-    Attributes
-    ----------
-    outer : dict[int, Axis]
-        The outer axes but those of the lanes, by their class.
-    rows : dict[int, tuple[Buffer, RowStage]]
-        The buffers of a row, by what they hold.
-    replaced : dict[int, tuple[RowStage, RowStage]]
-        Stages whose elements are where those of a later stage replace them, and that stage.
+    - `outer`: the outer axes but those of the lanes, by their class.
+    - `rows` (dict[int, tuple[Buffer, RowStage]]): the buffers of a row, by what they hold.
+    - `replaced` (dict[int, tuple[RowStage, RowStage]]): stages whose elements are where those of a
+      later stage replace them, and that stage.
     """
 
     def __init__(

@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 class Exponentials:
     """Facts about the exponentials of a row.
 
-    Parameters
-    ----------
-    passes : list[Pass]
-        Those of the row so far.
+    - `passes`: those of the row so far.
     """
 
     def __init__(self, passes: list[Pass]) -> None:

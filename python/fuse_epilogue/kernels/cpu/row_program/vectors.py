@@ -45,12 +45,8 @@ def is_dear(one: Pass) -> bool:
 class PassWriter:
     """Writes the loops of a pass.
 
-    Parameters
-    ----------
-    lanes : int
-        Number of elements of a vector, a power of two.
-    rows : Lanes, optional
-        The axis along which lanes are rows; if None, they are elements of one row.
+    - `lanes`: number of elements of a vector, a power of two.
+    - `rows`: the axis along which lanes are rows; if None, they are elements of one row.
     """
 
     def __init__(self, one: Pass, lanes: int, rows: Lanes | None = None) -> None:

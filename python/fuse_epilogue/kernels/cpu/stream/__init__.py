@@ -46,26 +46,11 @@ Core = Callable[[tirx.PrimFunc], Scheduled | None]
 def schedule(func: tirx.PrimFunc, threads: int, core: Core) -> Scheduled | None:
     """Schedule a function on streams that has one sum.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled.
-    threads : int
-        Number of threads that parallel loops are made for.
-    core : callable
-        Schedules a convolution without states and sequences.
-
-    Returns
-    -------
-    Scheduled or None
-        None if the function has neither a check nor a second result nor a state, or several sums,
-        if `core` does not know it, or if an element is too long to write out.
-
-    Example
-    -------
-    >>> from fuse_epilogue.workloads import depthwise_conv1d_update
-    >>> schedule(depthwise_conv1d_update(4, 64, 4), 1, lambda core: None).kind
-    'stream update'
+    - `func`: not scheduled.
+    - `threads`: number of threads that parallel loops are made for.
+    - `core`: schedules a convolution without states and sequences.
+    - Returns: None if the function has neither a check nor a second result nor a state, or several
+      sums, if `core` does not know it, or if an element is too long to write out.
     """
     streams = read_streams(func)
     if streams is None:
@@ -106,21 +91,12 @@ def schedule_sums(func: tirx.PrimFunc, part: Core, *, single: bool = False) -> S
 
     A kind that computes several sums in one kernel, such as attention, is to be tried first.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled.
-    part : callable
-        Schedules a function with one sum.
-    single : bool
-        Whether a function of constant sizes with one sum is cut as well, where it is followed by
-        work on more elements, such as the gates of an image's channels.
-
-    Returns
-    -------
-    Scheduled or None
-        None if the function updates a state in place, has one sum or none that is to be cut, or if
-        `part` cannot schedule any part.
+    - `func`: not scheduled.
+    - `part`: schedules a function with one sum.
+    - `single`: whether a function of constant sizes with one sum is cut as well, where it is
+      followed by work on more elements, such as the gates of an image's channels.
+    - Returns: None if the function updates a state in place, has one sum or none that is to be cut,
+      or if `part` cannot schedule any part.
     """
     streams = read_streams(func)
     if streams is None or streams.updated():

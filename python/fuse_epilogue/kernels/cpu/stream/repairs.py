@@ -30,17 +30,9 @@ FIRST = 64
 def repairs(element: Element, threads: int) -> list[Any] | None:
     """Return the statements that repair a result.
 
-    Parameters
-    ----------
-    element : Element
-        The right one, by states and sequences.
-    threads : int
-        Number of threads that parallel loops are made for.
-
-    Returns
-    -------
-    list[tvm.tirx.Stmt] or None
-        None if it cannot be said where the result is to be repaired, or only after its sums.
+    - `element`: the right one, by states and sequences.
+    - `threads`: number of threads that parallel loops are made for.
+    - Returns: None if it cannot be said where the result is to be repaired, or only after its sums.
     """
     wrong, states = conditions(element)
     if any(uses(each, var) for each in wrong for var, _ in element.sums):

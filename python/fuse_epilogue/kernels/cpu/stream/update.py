@@ -30,17 +30,9 @@ from ..costs import CALL_S, CLOCK_HZ, bytes_per_cycle, on_threads, sharing, thre
 def update(streams: Streams, threads: int) -> Scheduled | None:
     """Schedule a function that updates a parameter in place.
 
-    Parameters
-    ----------
-    streams : Streams
-        At least one of its results is read, too.
-    threads : int
-        Number of threads that parallel loops are made for.
-
-    Returns
-    -------
-    Scheduled or None
-        None where :func:`fuse_epilogue.recognize.stream_update.read_update` returns None.
+    - `streams`: at least one of its results is read, too.
+    - `threads`: number of threads that parallel loops are made for.
+    - Returns: None where :func:`fuse_epilogue.recognize.stream_update.read_update` returns None.
     """
     found = read_update(streams)
     if found is None:

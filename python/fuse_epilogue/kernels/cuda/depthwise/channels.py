@@ -51,21 +51,11 @@ def in_channels(
 ) -> tirx.PrimFunc | None:
     """Return a function that computes a fused convolution, channels side by side.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        The function with the convolution and nothing else.
-    channels : tvm.tirx.IterVar
-        From :func:`find_channels`.
-    tile : int, optional
-        Columns of a thread; chosen by the size of the result if None.
-    most : int
-        Threads of a block, at most.
-
-    Returns
-    -------
-    tvm.tirx.PrimFunc or None
-        None if the windows have more columns than a thread can hold.
+    - `func`: the function with the convolution and nothing else.
+    - `channels` (tvm.tirx.IterVar): from :func:`find_channels`.
+    - `tile`: columns of a thread; chosen by the size of the result if None.
+    - `most`: threads of a block, at most.
+    - Returns: None if the windows have more columns than a thread can hold.
     """
     code = _Channels(fused, channels, tile)
     return code.function(func, most) if code.held() <= _MOST_BYTES else None

@@ -84,16 +84,10 @@ def computed(
 ) -> list[Any]:
     """Return the code of one vector of the result: T.init, the taps, the tail.
 
-    Parameters
-    ----------
-    sums, out : tvm.tirx.Buffer
-        Buffers of a thread: the accumulators, and the result.
-    x : Callable
-        The element of x for a tap and a lane.
-    at : Callable
-        Values of the axes for a lane.
-    inside : Callable, optional
-        The condition that a lane is one of the result's: nothing is computed for others.
+    - `sums`, `out` (tvm.tirx.Buffer): buffers of a thread: the accumulators, and the result.
+    - `x`: the element of x for a tap and a lane.
+    - `at`: values of the axes for a lane.
+    - `inside`: the condition that a lane is one of the result's: nothing is computed for others.
     """
     conv = fused.conv
     dtype = str(conv.column.var.ty.dtype)

@@ -48,14 +48,9 @@ _VECTORS = 2
 class Rows:
     """Layout of a convolution along rows.
 
-    Attributes
-    ----------
-    lanes : int
-        Elements of a vector.
-    shifted : bool
-        Whether vectors begin where those of memory do, and not with the rows.
-    first, last : int
-        The chunks of x that a vector needs, counted from the one in its own place.
+    - `lanes`: elements of a vector.
+    - `shifted`: whether vectors begin where those of memory do, and not with the rows.
+    - `first`, `last`: the chunks of x that a vector needs, counted from the one in its own place.
     """
 
     lanes: int
@@ -126,16 +121,11 @@ def in_rows(
 ) -> tirx.PrimFunc:
     """Return a function that computes a fused convolution along its rows.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        The function with the convolution and nothing else.
-    rows : Rows
-        From :func:`find_rows`.
-    vectors : int, optional
-        Vectors of a thread, at most as many as a row has; chosen by the size of the result if None.
-    most : int
-        Threads of a block, at most.
+    - `func`: the function with the convolution and nothing else.
+    - `rows`: from :func:`find_rows`.
+    - `vectors`: vectors of a thread, at most as many as a row has; chosen by the size of the result
+      if None.
+    - `most`: threads of a block, at most.
     """
     return _Row(fused, rows, vectors).function(func, most)
 

@@ -29,13 +29,8 @@ SINCE = 80
 def has_copies(arch: str) -> bool:
     """Whether an architecture has the instruction.
 
-    Parameters
-    ----------
-    arch : str
-        As TVM's target has it: "sm_90".
+    - `arch`: as TVM's target has it: "sm_90".
 
-    Example
-    -------
     >>> has_copies("sm_70"), has_copies("sm_90a")
     (False, True)
     """
@@ -49,16 +44,9 @@ def in_copies(func: PrimFunc, name: str) -> PrimFunc:
     Readers of the copies must wait for them: TVM's software pipeline makes that of a loop with
     ``software_pipeline_async_stages``. By itself, the function computes something else.
 
-    Parameters
-    ----------
-    name : str
-        Loop of a block that copies an element from global to shared memory. Its innermost loop has
-        the elements of one copy, side by side in both, from a multiple of as many on.
-
-    Raises
-    ------
-    NotRewritten
-        The block does something else, or no instruction copies that many bytes.
+    - `name`: loop of a block that copies an element from global to shared memory. Its innermost
+      loop has the elements of one copy, side by side in both, from a multiple of as many on.
+    - Raises NotRewritten: the block does something else, or no instruction copies that many bytes.
     """
     sch = s_tir.Schedule(func)
     block = sch.get_sblock(name)

@@ -19,12 +19,8 @@ from .code import computed, outside
 def in_elements(func: tirx.PrimFunc, fused: FusedConv, most: int = THREADS) -> tirx.PrimFunc:
     """Return a function that computes each element of a fused convolution in a thread of its own.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        The function with the convolution and nothing else.
-    most : int
-        Threads of a block, at most.
+    - `func`: the function with the convolution and nothing else.
+    - `most`: threads of a block, at most.
     """
     conv = fused.conv
     sums = tirx.decl_buffer((1,), conv.out.ty.dtype, "sums", scope="local")

@@ -30,22 +30,12 @@ def in_loops(
 ) -> None:
     """Schedule a convolution, fuse of its epilogue what is fusable, and schedule what is left.
 
-    Parameters
-    ----------
-    sch : tvm.s_tir.Schedule
-        Prepared, see :mod:`fuse_epilogue.rewrites.prepare`; nothing is scheduled.
-    conv : SBlockRV
-        The reduction.
-    follow : Callable
-        Fuses what follows the convolution, or some of it; where it raises an error of TVM's
-        schedules, nothing is fused.
-    most : int
-        Threads of a block, at most.
-
-    Raises
-    ------
-    tvm.s_tir.ScheduleError
-        As of :func:`bind_elements`.
+    - `sch`: prepared, see :mod:`fuse_epilogue.rewrites.prepare`; nothing is scheduled.
+    - `conv` (SBlockRV): the reduction.
+    - `follow`: fuses what follows the convolution, or some of it; where it raises an error of TVM's
+      schedules, nothing is fused.
+    - `most`: threads of a block, at most.
+    - Raises tvm.s_tir.ScheduleError: as of :func:`bind_elements`.
     """
     name = sch.get(conv).name_hint
     bind_elements(sch, conv, most)
@@ -60,17 +50,10 @@ def in_loops(
 def bind_elements(sch: s_tir.Schedule, block: Any, most: int = THREADS) -> None:
     """Give an element of a block to each thread.
 
-    Parameters
-    ----------
-    block : SBlockRV
-        In a loop for each of its axes, none of which is bound.
-    most : int
-        Threads of a block of the kernel, at most.
-
-    Raises
-    ------
-    tvm.s_tir.ScheduleError
-        The block is in other loops, because it was scheduled before, or they cannot be parallel.
+    - `block` (SBlockRV): in a loop for each of its axes, none of which is bound.
+    - `most`: threads of a block of the kernel, at most.
+    - Raises tvm.s_tir.ScheduleError: the block is in other loops, because it was scheduled before,
+      or they cannot be parallel.
     """
     axes, loops = sch.get(block).iter_vars, sch.get_loops(block)
     if len(axes) != len(loops):

@@ -23,18 +23,6 @@ def with_wrapping(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return a function that computes with narrow integers in 32 bits and casts each result.
 
     That is done to operations whose result may not fit into the type; the others stay.
-
-    Example
-    -------
-    >>> from tvm.script import tirx as T
-    >>> @T.prim_func(s_tir=True)
-    ... def double(x: T.Buffer((8,), "int8"), y: T.Buffer((8,), "int8")):
-    ...     for i in range(8):
-    ...         with T.sblock("y"):
-    ...             vi = T.axis.spatial(8, i)
-    ...             y[vi] = x[vi] * T.int8(2)
-    >>> print(with_wrapping(double).script().splitlines()[-1].strip())
-    y[vi] = T.Cast("int8", T.Cast("int32", x[vi]) * 2)
     """
     rules = [(kind, _operation) for kind in _OPERATIONS]
     rules.append((prim.BitwiseNot, _complement))

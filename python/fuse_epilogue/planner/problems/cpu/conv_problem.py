@@ -43,20 +43,12 @@ Way = tuple[int, int, int]
 class ConvProblem(Conv[Cpu]):
     """A depthwise convolution and a processor; see :class:`.problem.Problem`.
 
-    Attributes
-    ----------
-    ways : frozenset[tuple[int, int, int]]
-        The ways to fuse, forms and lanes that go together.
-    streamed : frozenset[tuple[int, int, int]]
-        Those of which the result can be stored around the caches.
-    why_not_rows : str
-        Why there are no rows; "" if there are.
-    neighbours : int
-        Channels, where they are neighbours in memory; 0 where columns are.
-    stride : int
-        Columns of x from a column of the result to the next one.
-    shared : int
-        Rows of the result that are sums over the same windows of x; 1 if it is depthwise.
+    - `ways`: the ways to fuse, forms and lanes that go together.
+    - `streamed`: those of which the result can be stored around the caches.
+    - `why_not_rows`: why there are no rows; "" if there are.
+    - `neighbours`: channels, where they are neighbours in memory; 0 where columns are.
+    - `stride`: columns of x from a column of the result to the next one.
+    - `shared`: rows of the result that are sums over the same windows of x; 1 if it is depthwise.
     """
 
     ways: frozenset[Way]

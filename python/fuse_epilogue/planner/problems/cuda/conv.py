@@ -39,12 +39,8 @@ _THREADS = (256, 128, 512, 64, 1024, 32)
 class CudaConv(Conv[Gpu]):
     """A depthwise convolution and a GPU; see :class:`..problem.Problem`.
 
-    Attributes
-    ----------
-    one_pass : tuple[int, ...]
-        The ways to fuse in which the convolution is one pass over memory.
-    forms : tuple[Form, ...]
-        The work of one pass, and the loops of TVM.
+    - `one_pass`: the ways to fuse in which the convolution is one pass over memory.
+    - `forms`: the work of one pass, and the loops of TVM.
     """
 
     one_pass: tuple[int, ...]

@@ -26,14 +26,9 @@ _PARTS = (1, 2, 4, 8)
 class Form:
     """A form that is possible, with some parts for each thread.
 
-    Attributes
-    ----------
-    lanes : int
-        Elements of a vector.
-    threads : int
-        Axes of all blocks.
-    loads : int
-        Vectors of x that a thread loads.
+    - `lanes`: elements of a vector.
+    - `threads`: axes of all blocks.
+    - `loads`: vectors of x that a thread loads.
     """
 
     form: int

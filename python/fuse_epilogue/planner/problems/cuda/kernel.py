@@ -47,26 +47,17 @@ _WARPS = 2
 class Kernel:
     """The work of a kernel; each attribute is a number for each point, or one for all.
 
-    Attributes
-    ----------
-    threads : Array
-        Threads of a block.
-    blocks : Array
-    live : Array
-        Values that a thread holds at a time, in registers of 32 bits.
-    shared : Array
-        Bytes of shared memory of a block.
-    fma, convert, words, others : Array
-        What a thread executes: operations in float32 or int32, conversions, words that the units
-        for loads and stores move, and other instructions; loads and stores are among these, one for
-        a vector.
-    chain : Array
-        Clocks of a thread from its begin to its end if it waits for nothing but its own results.
-    held : Array
-        How often a thread uses all that it holds: what has no register is stored and loaded so
-        often.
-    memory, cached : Array
-        Bytes that come from or go to the memory, and the second cache.
+    - `threads`: threads of a block.
+    - `live`: values that a thread holds at a time, in registers of 32 bits.
+    - `shared`: bytes of shared memory of a block.
+    - `fma`, `convert`, `words`, `others`: what a thread executes: operations in float32 or int32,
+      conversions, words that the units for loads and stores move, and other instructions; loads and
+      stores are among these, one for a vector.
+    - `chain`: clocks of a thread from its begin to its end if it waits for nothing but its own
+      results.
+    - `held`: how often a thread uses all that it holds: what has no register is stored and loaded
+      so often.
+    - `memory`, `cached`: bytes that come from or go to the memory, and the second cache.
     """
 
     threads: Array
@@ -227,15 +218,9 @@ def elementwise(
 ) -> Kernel:
     """Return a kernel of its own for what follows a reduction.
 
-    Parameters
-    ----------
-    gpu : Gpu
-    count : int
-        Elements of the result, one for each thread.
-    operations, loads : int
-        Loads of each element, besides that of the sum.
-    read, written : int
-        Bytes of a sum, and of an element of the result.
+    - `count`: elements of the result, one for each thread.
+    - `operations`, `loads`: loads of each element, besides that of the sum.
+    - `read`, `written`: bytes of a sum, and of an element of the result.
     """
     chip, threads = gpu.chip, element_threads(gpu)
     return Kernel(

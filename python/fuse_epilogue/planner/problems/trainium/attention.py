@@ -29,12 +29,8 @@ from .work import Work, cycle, rate, size_of, start
 class TrainiumAttention(Predicted):
     """Attention, on one NeuronCore.
 
-    Attributes
-    ----------
-    found : Found
-        The match.
-    round_shares : bool
-        Whether shares may be rounded to the type of the values.
+    - `found`: the match.
+    - `round_shares`: whether shares may be rounded to the type of the values.
     """
 
     found: Found

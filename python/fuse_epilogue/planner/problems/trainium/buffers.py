@@ -38,11 +38,8 @@ def in_flight(
 ) -> tuple[Constraint, Constraint]:
     """Return that the tiles in flight fit into SBUF, and that no room for one is left.
 
-    Parameters
-    ----------
-    tile, stays : Callable[[Points], numpy.ndarray]
-        Bytes of a partition: of a tile of all that is loaded, computed and stored, and of what is
-        there all the time.
+    - `tile`, `stays`: bytes of a partition: of a tile of all that is loaded, computed and stored,
+      and of what is there all the time.
     """
 
     def used(points: Points) -> Any:
@@ -74,12 +71,9 @@ def in_flight(
 def in_turns(points: Points, tiles: Any, seconds: Any) -> Any:
     """Return about how long tiles take that wait for one of few buffers; 0 where there are more.
 
-    Parameters
-    ----------
-    tiles : numpy.ndarray
-        How many there are.
-    seconds : numpy.ndarray
-        Life of a buffer, from the begin of its transfer to the end of its last use.
+    - `tiles` (numpy.ndarray): how many there are.
+    - `seconds` (numpy.ndarray): life of a buffer, from the begin of its transfer to the end of its
+      last use.
     """
     few = points["buffers"] < IN_FLIGHT
     return np.where(few, tiles * seconds / points["buffers"], 0.0)

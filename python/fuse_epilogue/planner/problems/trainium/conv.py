@@ -29,12 +29,8 @@ from .work import Work, cycle, rate, start, stretched
 class TrainiumConv(OnTrainium):
     """A depthwise convolution and what follows it, on one NeuronCore.
 
-    Attributes
-    ----------
-    ways, core
-        As of :class:`.ways.OnTrainium`.
-    finite : bool
-        Whether data and weights are finite: then the tensor engine may compute taps.
+    - `ways`, `core`: as of :class:`.ways.OnTrainium`.
+    - `finite`: whether data and weights are finite: then the tensor engine may compute taps.
     """
 
     finite: bool = False

@@ -24,10 +24,7 @@ from .work import Work, cycle, rate, size_of, start
 class TrainiumConv2d(Predicted):
     """A 2-D convolution and what follows it, on one NeuronCore.
 
-    Attributes
-    ----------
-    found : Found
-        The match.
+    - `found`: the match.
     """
 
     found: Found

@@ -35,16 +35,11 @@ from .work import Work, cycle, rate, size_of, start, stretched
 class _Loading:
     """Costs of loading matrices, as numbers or as arrays with one for each point.
 
-    Attributes
-    ----------
-    inputs : numpy.ndarray
-        Bytes.
-    short : numpy.ndarray
-        Seconds that transfers take longer than in long pieces.
-    turning, copying : numpy.ndarray
-        Cycles of the tensor engine to transpose, and of the scalar engine to copy that from PSUM.
-    steps : numpy.ndarray
-        Instructions.
+    - `inputs` (numpy.ndarray): bytes.
+    - `short` (numpy.ndarray): seconds that transfers take longer than in long pieces.
+    - `turning`, `copying` (numpy.ndarray): cycles of the tensor engine to transpose, and of the
+      scalar engine to copy that from PSUM.
+    - `steps` (numpy.ndarray): instructions.
     """
 
     inputs: Any = 0.0

@@ -32,10 +32,7 @@ AnyPredicted = TypeVar("AnyPredicted", bound="Predicted")
 class Predicted(ExactCosts):
     """A function, and what its kernels cost.
 
-    Attributes
-    ----------
-    core : Machine
-        Where.
+    - `core`: where.
     """
 
     core: Machine
@@ -154,10 +151,7 @@ class Predicted(ExactCosts):
     def apply(self, point: Point) -> s_tir.Schedule:
         """Return the scheduled function.
 
-        Raises
-        ------
-        ValueError
-            The point is not one of the space.
+        - Raises ValueError: the point is not one of the space.
         """
         self.space.check(point)
         return self._scheduled(point)
@@ -174,20 +168,11 @@ def matched_problem(
 ) -> AnyPredicted | None:
     """Return a function as a problem, None if it does not match.
 
-    Parameters
-    ----------
-    match : callable
-        Returns the match of a function, or raises :class:`.rewrites.step.NotRewritten`.
-    problem_of : callable
-        Returns the problem of a match on a machine.
-    transposes : bool
-        Whether the kernels transpose tiles by the tensor engine.
-
-    Raises
-    ------
-    ValueError
-        An axis is empty, the sizes are more than is counted, or the machine's tensor engine
-        transposes finite data only and the request does not say that they are.
+    - `match`: returns the match of a function, or raises :class:`.rewrites.step.NotRewritten`.
+    - `problem_of`: returns the problem of a match on a machine.
+    - `transposes`: whether the kernels transpose tiles by the tensor engine.
+    - Raises ValueError: an axis is empty, the sizes are more than is counted, or the machine's
+      tensor engine transposes finite data only and the request does not say that they are.
     """
     refuse_empty(request.func)
     try:

@@ -24,15 +24,8 @@ _WAY_OUT = "or plan for another target"
 def check_sizes(sizes: Mapping[str, int]) -> None:
     """Do nothing for sizes that can be planned.
 
-    Parameters
-    ----------
-    sizes : Mapping[str, int]
-        Sizes of a reduction, by name.
-
-    Raises
-    ------
-    ValueError
-        There are more than are counted.
+    - `sizes`: sizes of a reduction, by name.
+    - Raises ValueError: there are more than are counted.
     """
     steps = prod(sizes.values())
     if steps > MOST_STEPS:
@@ -46,10 +39,8 @@ def check_sizes(sizes: Mapping[str, int]) -> None:
 def check_transposing(core: Machine, finite: bool) -> None:
     """Do nothing where a machine's tensor engine transposes the data as they are.
 
-    Raises
-    ------
-    ValueError
-        The tensor engine spoils data that are not finite, and `finite` is not said.
+    - Raises ValueError: the tensor engine spoils data that are not finite, and `finite` is not
+      said.
     """
     if spoils(core, finite):
         raise ValueError(f"{SPOILS}: say finite=True if there are none, {_WAY_OUT}")
@@ -58,10 +49,7 @@ def check_transposing(core: Machine, finite: bool) -> None:
 def check_in_place(apart: Unfused) -> None:
     """Do nothing for a function that does not overwrite what its reduction reads.
 
-    Raises
-    ------
-    ValueError
-        The function does so: tiles that are computed later would read results.
+    - Raises ValueError: the function does so: tiles that are computed later would read results.
     """
     read = {handle(param) for param in apart.reduction.params[:-1]}
     written = apart.rest.params[-1]
@@ -77,10 +65,8 @@ def read_beyond(found: Any) -> str:
 
     A tile is loaded as a whole, whatever the condition says: that kernel reads out of bounds.
 
-    Parameters
-    ----------
-    found : Found or None
-        Outputs of a rule, with what it computes of a sum, and of an element where it reduces any.
+    - `found` (Found or None): outputs of a rule, with what it computes of a sum, and of an element
+      where it reduces any.
     """
     if found is None:
         return ""

@@ -39,10 +39,7 @@ _MOST_STAGES = 6
 class TrainiumRowStages(Predicted):
     """Stages along the same rows, on one NeuronCore.
 
-    Attributes
-    ----------
-    stages : Stages
-        The match.
+    - `stages`: the match.
     """
 
     function: tirx.PrimFunc

@@ -42,20 +42,12 @@ LABELS = ("none", "fused")
 class Ways:
     """A function as its rule finds it, fused and unfused; one of them may be missing.
 
-    Attributes
-    ----------
-    func : tvm.tirx.PrimFunc
-        Not scheduled.
-    followed : bool
-        Whether anything follows the reduction.
-    fused : object or None
-        The match in the function.
-    apart : Unfused or None
-        The function as two.
-    first : object or None
-        The match in the reduction alone.
-    rest : Rows or None
-        The epilogue.
+    - `func`: not scheduled.
+    - `followed`: whether anything follows the reduction.
+    - `fused` (object or None): the match in the function.
+    - `apart`: the function as two.
+    - `first` (object or None): the match in the reduction alone.
+    - `rest`: the epilogue.
     """
 
     func: tirx.PrimFunc
@@ -74,17 +66,10 @@ class Ways:
 def find_ways(request: Request, find: Callable[[tirx.PrimFunc, Prepare], Any]) -> Ways | None:
     """Return what a function is, None if it is something else.
 
-    Parameters
-    ----------
-    find : Callable
-        Finder of a rule: from a function and what prepares it, returns its match or None, or raises
-        ``ScheduleError`` where what follows cannot be fused.
-
-    Raises
-    ------
-    ValueError
-        An axis is empty, what follows writes what the reduction reads, or only a condition keeps
-        something from being read beyond its end.
+    - `find`: finder of a rule: from a function and what prepares it, returns its match or None, or
+      raises ``ScheduleError`` where what follows cannot be fused.
+    - Raises ValueError: an axis is empty, what follows writes what the reduction reads, or only a
+      condition keeps something from being read beyond its end.
     """
     func = request.func
     refuse_empty(func)
@@ -114,12 +99,8 @@ def find_ways(request: Request, find: Callable[[tirx.PrimFunc, Prepare], Any]) -
 class OnTrainium(Predicted):
     """The part that all problems on Trainium share.
 
-    Attributes
-    ----------
-    ways : Ways
-        The match.
-    core : Machine
-        Where.
+    - `ways`: the match.
+    - `core`: where.
     """
 
     ways: Ways

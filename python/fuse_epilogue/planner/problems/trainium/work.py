@@ -27,19 +27,13 @@ from ..cost import Terms
 class Work:
     """Work of points: seconds, as numbers or as arrays with one for each point.
 
-    Attributes
-    ----------
-    traffic : numpy.ndarray
-        Time of the DMA engines, at least.
-    engines : Mapping[str, numpy.ndarray]
-        Time of each engine, at least.
-    more : Mapping[str, numpy.ndarray]
-        What is expected beyond that: of the engines, and of the DMA engines as "dma".
-    steps : numpy.ndarray
-        How long an exact cost takes, in steps of about 50 us: see :mod:`...exact`. Most of it is to
-        make a schedule and to write a kernel, as much as hundreds of instructions.
-    turns : numpy.ndarray
-        About how long all tiles take that wait for one of few buffers.
+    - `traffic` (numpy.ndarray): time of the DMA engines, at least.
+    - `engines`: time of each engine, at least.
+    - `more`: what is expected beyond that: of the engines, and of the DMA engines as "dma".
+    - `steps` (numpy.ndarray): how long an exact cost takes, in steps of about 50 us: see
+      :mod:`...exact`. Most of it is to make a schedule and to write a kernel, as much as hundreds
+      of instructions.
+    - `turns` (numpy.ndarray): about how long all tiles take that wait for one of few buffers.
     """
 
     traffic: Any

@@ -30,12 +30,8 @@ def winograd_plans(
 ) -> tuple[list[WinogradPlan], str]:
     """Return ways to compute a function by Winograd's algorithms, and why it may be none of them.
 
-    Parameters
-    ----------
-    constants : frozenset[int]
-        Indices of the parameters that are constants at every call.
-    direct : float
-        Predicted cycles of its sums of products.
+    - `constants`: indices of the parameters that are constants at every call.
+    - `direct`: predicted cycles of its sums of products.
     """
     layer = read_layer(program, constants)
     if isinstance(layer, str):

@@ -35,12 +35,8 @@ TEMPORARIES = 5
 class WinogradKernel:
     """The loops of one plan.
 
-    Parameters
-    ----------
-    views : FlatViews
-        For the buffers.
-    packed : Buffer
-        The transformed and packed weights.
+    - `views`: for the buffers.
+    - `packed` (Buffer): the transformed and packed weights.
     """
 
     def __init__(self, plan: WinogradPlan, views: FlatViews, packed: Any, machine: Machine) -> None:

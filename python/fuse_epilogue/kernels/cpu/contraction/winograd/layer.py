@@ -19,14 +19,9 @@ WIDTH = 3
 class Dimension:
     """A dimension of the image.
 
-    Attributes
-    ----------
-    axis, tap : int
-        Places of the axis of the result and of the reduced one; a window is their sum.
-    results : int
-        Extent of the axis.
-    begin, end : int
-        Sums of both at which the image is loaded; outside of them, it is 0.
+    - `axis`, `tap`: places of the axis of the result and of the reduced one; a window is their sum.
+    - `results`: extent of the axis.
+    - `begin`, `end`: sums of both at which the image is loaded; outside of them, it is 0.
     """
 
     axis: int
@@ -40,16 +35,10 @@ class Dimension:
 class Layer:
     """A convolution with filters of 3 x 3 and stride 1, on an image whose channels are innermost.
 
-    Attributes
-    ----------
-    contraction : Contraction
-        With all axes as they are.
-    images, filters : int
-        Places of the other axes of the result.
-    channels : int
-        Place of the other reduced axis.
-    parameter : int
-        Index of the weights among the function's parameters.
+    - `contraction`: with all axes as they are.
+    - `images`, `filters`: places of the other axes of the result.
+    - `channels`: place of the other reduced axis.
+    - `parameter`: index of the weights among the function's parameters.
     """
 
     contraction: Contraction
@@ -80,15 +69,8 @@ class Layer:
 def read_layer(program: Program, constants: frozenset[int]) -> Layer | str:
     """Return a function as such a convolution.
 
-    Parameters
-    ----------
-    constants : frozenset[int]
-        Indices of the parameters that are constants at every call.
-
-    Returns
-    -------
-    Layer or str
-        Reason why it is not one; empty if the function has no windows at all.
+    - `constants`: indices of the parameters that are constants at every call.
+    - Returns: reason why it is not one; empty if the function has no windows at all.
     """
     found = read_contraction(program, merge=False)
     if found is None:

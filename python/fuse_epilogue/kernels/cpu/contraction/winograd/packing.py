@@ -14,17 +14,11 @@ from .transforms import TRANSFORMS
 class WinogradPacker:
     """Transforms constant weights and packs them in panels, one matrix for each product of a tile.
 
-    Attributes
-    ----------
-    outputs : int
-        As :attr:`.Transform.outputs`.
-    start : int
-        Element of the weights where they begin.
-    factors : tuple[int, ...]
-        Elements of the weights from one value of an axis to the next: rows and columns of a filter,
-        channels, filters.
-    panels : tuple[tuple[int, int, int, int], ...]
-        As :attr:`.PanelPacker.panels`.
+    - `outputs`: as :attr:`.Transform.outputs`.
+    - `start`: element of the weights where they begin.
+    - `factors`: elements of the weights from one value of an axis to the next: rows and columns of
+      a filter, channels, filters.
+    - `panels`: as :attr:`.PanelPacker.panels`.
     """
 
     outputs: int

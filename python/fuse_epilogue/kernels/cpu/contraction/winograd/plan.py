@@ -35,14 +35,9 @@ MOST_WASTE = 0.15
 class WinogradPlan:
     """A way to compute a convolution.
 
-    Attributes
-    ----------
-    tiles : int
-        Tiles of a block.
-    products : Plan
-        Plan of the products of a block's tiles and the filters: matrices, tiles, filters.
-    cycles : float
-        Predicted, on one core.
+    - `tiles`: tiles of a block.
+    - `products`: plan of the products of a block's tiles and the filters: matrices, tiles, filters.
+    - `cycles`: predicted, on one core.
     """
 
     layer: Layer

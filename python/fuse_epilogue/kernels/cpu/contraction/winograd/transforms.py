@@ -23,17 +23,11 @@ Values = Sequence[Any]
 class Transform:
     """F(m x m, 3 x 3).
 
-    Attributes
-    ----------
-    outputs : int
-        m, results of a tile along one dimension.
-    filters : tuple[tuple[float, ...], ...]
-        Matrix that is applied to the three weights along one dimension.
-    image_parts, output_parts : tuple[tuple[int, ...], ...]
-        Results along the rows that share terms, and are made together: so few values are needed at
-        a time that they stay in registers.
-    image, output : callable
-        Return the numbered results of values along one dimension.
+    - `outputs`: m, results of a tile along one dimension.
+    - `filters`: matrix that is applied to the three weights along one dimension.
+    - `image_parts`, `output_parts`: results along the rows that share terms, and are made together:
+      so few values are needed at a time that they stay in registers.
+    - `image`, `output`: return the numbered results of values along one dimension.
     """
 
     outputs: int
