@@ -31,8 +31,12 @@ RAISE_NOTHING = {
     "fuse_epilogue.tune.with_decompose_fused",
 }
 
-#: Classes that users get from a function, and never make.
-GIVEN = {"fuse_epilogue.models.CompiledModel", "fuse_epilogue.verify.Program"}
+#: Classes that users get from a function, and never make; and a protocol.
+GIVEN = {
+    "fuse_epilogue.models.CompiledModel",
+    "fuse_epilogue.schedules.Rule",
+    "fuse_epilogue.verify.Program",
+}
 
 PUBLIC = {
     f"{package}.{name}": member

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..kernels.scheduled import Scheduled
     from ..planner import Plan
 
-__all__ = ["apply", "cpu", "cuda", "explain", "host", "neuron"]
+__all__ = ["Rule", "apply", "cpu", "cuda", "explain", "host", "neuron"]
 
 
 def __dir__() -> list[str]:
@@ -41,13 +41,68 @@ def __dir__() -> list[str]:
 
 
 class Rule(Protocol):
-    """A rule that schedules one kind of function."""
+    """A rule that schedules one kind of function, as all classes of the packages below are.
 
-    def apply(self, func: tirx.PrimFunc, target: Any, tunable: bool) -> s_tir.Schedule | None:
-        """Return the scheduled function as "main", or None."""
+    Example
+    -------
+    >>> from fuse_epilogue import schedules
+    >>> rules: list[schedules.Rule] = [schedules.neuron.Matmul(), schedules.neuron.Transpose()]
+    """
+
+    def apply(
+        self, func: tirx.PrimFunc, target: Any, tunable: bool = False
+    ) -> s_tir.Schedule | None:
+        """Return the scheduled function as "main", or None if the rule does not know it.
+
+        Parameters
+        ----------
+        func : tvm.tirx.PrimFunc
+            Not scheduled; for Trainium, with constant sizes.
+        target : tvm.target.Target or str
+            ``"trn1"``, ``"trn2"`` or ``"trn3"`` for Trainium. The rules for LLVM and CUDA return
+            None for a target of another kind.
+        tunable : bool
+            Not used: nothing is left to tune.
+
+        Returns
+        -------
+        tvm.s_tir.Schedule or None
+            A new one. Its trace replays on the function, from JSON as well.
+
+        Example
+        -------
+        >>> import tvm
+        >>> from fuse_epilogue import schedules, workloads
+        >>> rule, target = schedules.cpu.DepthwiseConv1d(), tvm.target.Target("llvm")
+        >>> rule.apply(workloads.depthwise_conv1d(8, 512, 2048, 3), target) is None
+        False
+        >>> rule.apply(workloads.matmul(8, 8, 8), target) is None
+        True
+        """
 
     def choose(self, func: tirx.PrimFunc, target: Any) -> Choice:
-        """Return how a function is scheduled, and why not better."""
+        """Return how a function is scheduled, and why not better.
+
+        Parameters
+        ----------
+        func : tvm.tirx.PrimFunc
+        target : tvm.target.Target or str
+            As for :meth:`apply`.
+
+        Returns
+        -------
+        fuse_epilogue.kernels.choice.Choice
+            Its `schedule` is None where :meth:`apply` returns None, and its `why` says the reason.
+
+        Example
+        -------
+        >>> import tvm
+        >>> from fuse_epilogue import schedules, workloads
+        >>> rule = schedules.cuda.DepthwiseConv1d()
+        >>> target = tvm.target.Target({"kind": "cuda", "arch": "sm_90"})
+        >>> print(rule.choose(workloads.matmul(8, 8, 8), target))
+        not scheduled: its reduction is not a convolution of each channel with its own filter
+        """
 
 
 def neuron_rules(finite: bool = False, round_shares: bool = False) -> tuple[Rule, ...]:
