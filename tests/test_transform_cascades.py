@@ -21,7 +21,7 @@ from fuse_epilogue.transform import (
     cascades_of,
     report_of,
 )
-from fuse_epilogue.transform.cascades import MODULE_ATTR
+from fuse_epilogue.transform.cascade_report import MODULE_ATTR
 from oracles import compile_together
 
 pytestmark = pytest.mark.cpp

@@ -14,15 +14,11 @@
 #   schedule_module.py, kinds.py                     kernels: which kinds a function is offered to
 #   chosen.py, timed.py, constants.py                which candidate is taken: predicted or timed
 #   shared_lanes.py                                  one variable for all vectors, for TVM's sake
-#   report.py                                        what became of each function
+#   report.py, cascade_report.py                     what became of each function
+#   functions.py                                     a module's functions in turn, and its report
 
-from .cascades import (
-    CASCADE_POLICIES,
-    CascadeOutcome,
-    FunctionCascades,
-    FuseCascadedReductions,
-    cascades_of,
-)
+from .cascade_report import CascadeOutcome, FunctionCascades, cascades_of
+from .cascades import CASCADE_POLICIES, FuseCascadedReductions
 from .decide import POLICIES
 from .fuse import FuseReductionEpilogue
 from .report import FunctionReport, ReductionReport, Report, report_of

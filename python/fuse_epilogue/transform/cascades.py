@@ -5,26 +5,24 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import tvm
 from tvm import ir, tirx
-from tvm.ir import GlobalVar, prim
+from tvm.ir import prim
 from tvm.s_tir import Schedule
 
 from .._arguments import Numerics, at_least_one, check_numerics, flag, word
-from .._interrupts import is_interrupt
 from .._log import logger
-from .._printed import Printed
 from ..cascade import CascadeReport, analyze_cascade, check_factor
 from ..cascade_certificate import CascadeCertificate
+from .cascade_report import MODULE_ATTR, CascadeOutcome, FunctionCascades, function_from
 from .find import LEFT_ALONE, reductions_of
+from .functions import rewrite_each, with_report
 from .move_inputs import move_inputs
-from .report import FAILED, NOT_CHOSEN, counted
+from .report import FAILED, NOT_CHOSEN
 
-#: The module's attribute that holds the report, and that of each changed function with its part.
-MODULE_ATTR = "fuse_epilogue.cascades"
 #: Blocks of keys of a part at least: merging parts takes about as long as one block.
 BLOCKS_OF_PART = 4
 
@@ -37,112 +35,6 @@ CASCADE_POLICIES: dict[CascadePolicy, str] = {
     "always": "whatever the primitive does not refuse",
     "never": "nothing: for the report of what could be fused",
 }
-
-
-@dataclass(frozen=True, repr=False)
-class CascadeOutcome(Printed):
-    """The outcome for one cascade of a function.
-
-    Attributes
-    ----------
-    reductions : tuple[str, ...]
-        The names of its reductions, in program order.
-    rules : tuple[str, ...]
-        The law of each: "head", "defer", "roll", "mix", "basis" or "select".
-    fused : bool
-    moved : tuple[str, ...]
-        Blocks that are computed in the loop now, for each block of keys.
-    second_pass : tuple[str, ...]
-        Blocks that read the results, and therefore run after the loop.
-    code : str
-        Why it, or a further reduction, is not fused: a key of :data:`fuse_epilogue.REFUSALS`, or
-        "not-chosen" where the policy is against it; empty if nothing is left.
-    text : str
-        The report of the primitive, a line for each reduction.
-    """
-
-    reductions: tuple[str, ...]
-    rules: tuple[str, ...]
-    fused: bool
-    moved: tuple[str, ...]
-    second_pass: tuple[str, ...]
-    code: str
-    text: str
-
-    def __str__(self) -> str:
-        """Return the reductions, whether they were fused, and the report of the primitive."""
-        verdict = "fused" if self.fused else f"not fused [{self.code}]"
-        lines = [f"    {line}" for line in self.text.splitlines()]
-        return "\n".join([f"{' -> '.join(self.reductions)}: {verdict}", *lines])
-
-
-@dataclass(frozen=True, repr=False)
-class FunctionCascades(Printed):
-    """The cascades of one function, and what became of them.
-
-    Attributes
-    ----------
-    name : str
-        Name of its global variable.
-    cascades : tuple[CascadeOutcome, ...]
-        In program order; a chain that the primitive refuses is one as well. Empty if no reduction
-        reads another one's result.
-    left_alone : str
-        "scheduled", "opaque", "external" or "failed" (an error of ours) where the function was not
-        looked into; empty otherwise.
-    reason : str
-        Why it was left alone, as a sentence.
-    """
-
-    name: str
-    cascades: tuple[CascadeOutcome, ...] = ()
-    left_alone: str = ""
-    reason: str = ""
-
-    def __str__(self) -> str:
-        """Return the name, and what became of each cascade."""
-        if self.left_alone:
-            return f"{self.name}: left alone [{self.left_alone}]: {self.reason}."
-        if not self.cascades:
-            return f"{self.name}: no cascade."
-        count = sum(each.fused for each in self.cascades)
-        lines = [f"{self.name}: {count} of {counted(len(self.cascades), 'cascade')} fused"]
-        for each in self.cascades:
-            lines += [f"    {line}" for line in str(each).splitlines()]
-        return "\n".join(lines)
-
-
-def cascades_of(mod: ir.IRModule) -> tuple[FunctionCascades, ...] | None:
-    """Return what :class:`FuseCascadedReductions` did to a module, None if it has not run.
-
-    Parameters
-    ----------
-    mod : tvm.ir.IRModule
-
-    Returns
-    -------
-    tuple[FunctionCascades, ...] or None
-        One for each function but those of Relax, in the order of the module.
-
-    Raises
-    ------
-    ValueError
-        The module's attribute is not what the pass writes.
-
-    Example
-    -------
-    >>> import tvm
-    >>> from fuse_epilogue.transform import cascades_of
-    >>> cascades_of(tvm.IRModule()) is None
-    True
-    """
-    text = None if mod.attrs is None else mod.attrs.get(MODULE_ATTR)
-    if text is None:
-        return None
-    try:
-        return tuple(_function_from(each) for each in json.loads(str(text)))
-    except (TypeError, KeyError, json.JSONDecodeError) as error:
-        raise ValueError(f"the attribute '{MODULE_ATTR}' is damaged: {error}") from error
 
 
 @tvm.transform.module_pass(opt_level=0, name="FuseCascadedReductions")
@@ -239,30 +131,12 @@ class FuseCascadedReductions:
         mod : tvm.ir.IRModule
             Stays as it is.
         """
-        changed: dict[GlobalVar, Any] = {}
-        reports = []
-        for var, func in mod.functions.items():
-            if isinstance(func, tvm.relax.Function):
-                continue
-            name = str(var.name_hint)
-            try:
-                fused, report = self._function(name, func)
-            except Exception as error:  # noqa: BLE001 - one function must not stop a module
-                if is_interrupt(error):
-                    raise KeyboardInterrupt from error
-                message = (str(error).strip().splitlines() or ["no message"])[-1]
-                why = f"{type(error).__name__}: {message}"
-                fused, report = func, FunctionCascades(name, (), FAILED, why)
-            reports.append(report)
-            if fused is not func:
-                changed[var] = fused
+        changed, reports = rewrite_each(
+            mod, self._function, lambda name, why: FunctionCascades(name, (), FAILED, why)
+        )
         logger.info("pass: %s", "\n".join(map(str, reports)))
-        whole = json.dumps([asdict(each) for each in reports])
-        if not changed and mod.attrs is not None and mod.attrs.get(MODULE_ATTR) == whole:
-            return mod
-        functions = {var: changed.get(var, func) for var, func in mod.functions.items()}
-        result = ir.IRModule(functions, mod.attrs, mod.global_infos)
-        return result.with_attr(MODULE_ATTR, whole)
+        text = json.dumps([asdict(each) for each in reports])
+        return with_report(mod, changed, MODULE_ATTR, text)
 
     def _function(self, name: str, func: Any) -> tuple[Any, FunctionCascades]:
         """Return a function with its cascades fused, and what became of each."""
@@ -270,7 +144,7 @@ class FuseCascadedReductions:
             return func, FunctionCascades(name, (), "external", LEFT_ALONE["external"])
         before = None if func.attrs is None else func.attrs.get(MODULE_ATTR)
         if before is not None:
-            return func, _function_from({**json.loads(str(before)), "name": name})
+            return func, function_from({**json.loads(str(before)), "name": name})
         reductions, left_alone = reductions_of(func)
         if left_alone:
             return func, FunctionCascades(name, (), left_alone, LEFT_ALONE[left_alone])
@@ -390,11 +264,3 @@ def _outcome(
     code = NOT_CHOSEN if report.fusable and not fused else stopped
     rules = tuple(stage.rule for stage in stages)
     return CascadeOutcome(reductions, rules, fused, moved, report.second_pass, code, str(report))
-
-
-def _function_from(saved: dict[str, Any]) -> FunctionCascades:
-    def as_tuples(each: dict[str, Any]) -> dict[str, Any]:
-        return {k: tuple(v) if isinstance(v, list) else v for k, v in each.items()}
-
-    cascades = tuple(CascadeOutcome(**as_tuples(each)) for each in saved["cascades"])
-    return FunctionCascades(**{**saved, "cascades": cascades})

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import tvm
-from tvm import ir, relax, tirx
+from tvm import ir, tirx
 
 from .._arguments import Numerics, check_numerics, flag, word
-from .._interrupts import is_interrupt
 from .._log import logger
 from .decide import POLICIES, Policy, PolicyName
 from .find import DEFAULT_NUMERICS, LEFT_ALONE, fuse_one, reductions_of
+from .functions import rewrite_each, with_report
 from .previous_runs import bytes_removed, fused_before, with_earlier, with_earlier_bytes
 from .report import (
     FAILED,
@@ -136,30 +136,14 @@ class FuseReductionEpilogue:
             Stays as it is.
         """
         policy = Policy(self.policy, self.target, self.rows)
-        reports, changed = [], {}
-        for var, func in mod.functions.items():
-            if isinstance(func, relax.Function):
-                continue
-            name = str(var.name_hint)
-            try:
-                fused, report = self._function(name, func, policy)
-            except Exception as error:  # noqa: BLE001 - one function must not stop a module
-                if is_interrupt(error):
-                    raise KeyboardInterrupt from error
-                fused, report = func, FunctionReport(name, (), FAILED, _first_line(error))
-            reports.append(report)
-            if fused is not func:
-                changed[var] = fused
-        report_of_all = Report(self.policy, self.numerics, self.distribute, tuple(reports))
-        logger.info("pass: %s", report_of_all)
-        whole = report_of_all.to_json()
-        attrs = mod.attrs
-        if not changed and attrs is not None and attrs.get(MODULE_ATTR) == whole:
-            return mod
-        # Updating a module in place would move what has changed to its end.
-        functions = {var: changed.get(var, func) for var, func in mod.functions.items()}
-        result = ir.IRModule(functions, mod.attrs, mod.global_infos)
-        return result.with_attr(MODULE_ATTR, whole)
+        changed, reports = rewrite_each(
+            mod,
+            lambda name, func: self._function(name, func, policy),
+            lambda name, why: FunctionReport(name, (), FAILED, why),
+        )
+        report = Report(self.policy, self.numerics, self.distribute, tuple(reports))
+        logger.info("pass: %s", report)
+        return with_report(mod, changed, MODULE_ATTR, report.to_json())
 
     def _function(self, name: str, func: Any, policy: Policy) -> tuple[Any, FunctionReport]:
         """Return a function fused, and what became of its reductions."""
@@ -205,10 +189,6 @@ class FuseReductionEpilogue:
 
 def _left_alone(name: str, why: str) -> FunctionReport:
     return FunctionReport(name, (), why, LEFT_ALONE[why])
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {(str(error).strip().splitlines() or ['no message'])[-1]}"
 
 
 def _check_target(target: Any) -> None:  # noqa: ANN401 - whatever fuse_epilogue.plan takes

@@ -14,6 +14,7 @@ from .._arguments import Numerics
 from .._printed import Printed
 from ..report import FusionReport, FusionStep, Refusal
 from .decide import PolicyName
+from .functions import attribute
 
 #: The module's attribute that holds the report, and that of each fused function with its own part.
 MODULE_ATTR = "fuse_epilogue.report"
@@ -371,11 +372,10 @@ def report_of(mod: ir.IRModule) -> Report:
     """
     if not isinstance(mod, ir.IRModule):
         raise TypeError(f"mod must be an IRModule, not {type(mod).__name__}")
-    attrs = mod.attrs
-    text = attrs.get(MODULE_ATTR) if attrs is not None else None
+    text = attribute(mod, MODULE_ATTR)
     if text is None:
         raise ValueError(
             "the module has no report of a fusion; run fuse_epilogue.transform."
             "FuseReductionEpilogue() on it, or ask the module that it returned"
         )
-    return Report.from_json(str(text))
+    return Report.from_json(text)

@@ -22,6 +22,7 @@ from ..tir.build import in_root
 from ..tir.walk import handle
 from .chosen import Outcome, Plans, by_prediction, groups, keep, kept, without_name
 from .constants import with_packed_constants
+from .functions import attribute, with_functions
 from .kinds import DEFAULT, VIEW
 from .timed import Choice, by_the_clock
 
@@ -104,7 +105,7 @@ def schedules_of(mod: ir.IRModule) -> tuple[FunctionSchedule, ...] | None:
     >>> schedules_of(tvm.IRModule()) is None
     True
     """
-    text = None if mod.attrs is None else mod.attrs.get(MODULE_ATTR)
+    text = attribute(mod, MODULE_ATTR)
     if text is None:
         return None
     try:
@@ -116,7 +117,7 @@ def schedules_of(mod: ir.IRModule) -> tuple[FunctionSchedule, ...] | None:
                     "ways": tuple(Way(**way) for way in each["ways"]),
                 }
             )
-            for each in json.loads(str(text))
+            for each in json.loads(text)
         )
     except (TypeError, KeyError, json.JSONDecodeError) as error:
         raise ValueError(f"the attribute '{MODULE_ATTR}' is damaged: {error}") from error
@@ -231,11 +232,7 @@ class ScheduleModule:
                 functions[var] = self._finished(_named_as(func, outcome.func))
             else:
                 functions[var] = self._finished(func)
-        renewed = ir.IRModule(
-            {var: functions.get(var, func) for var, func in mod.functions.items()},
-            mod.attrs,
-            mod.global_infos,
-        )
+        renewed = with_functions(mod, functions)
         if any(packings.values()):
             renewed = with_packed_constants(renewed, packings)
         return renewed.with_attr(MODULE_ATTR, json.dumps([asdict(each) for each in reports]))

@@ -1,0 +1,67 @@
+"""Rewriting the functions of a module one by one, with a report in an attribute of the module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from tvm import ir, relax
+from tvm.ir import GlobalVar
+
+from .._interrupts import is_interrupt
+
+Report = TypeVar("Report")
+
+
+def rewrite_each(
+    mod: ir.IRModule,
+    rewrite: Callable[[str, Any], tuple[Any, Report]],
+    failed: Callable[[str, str], Report],
+) -> tuple[dict[GlobalVar, Any], list[Report]]:
+    """Return the functions that a rewriting changes, and a report of each but those of Relax.
+
+    - `rewrite`: takes the name of a function and it; returns it rewritten, or itself, and a report.
+    - `failed`: returns the report of a function that stays because `rewrite` raised an error, from
+      its name and that error in one line: one function must not stop a module.
+    """
+    changed: dict[GlobalVar, Any] = {}
+    reports = []
+    for var, func in mod.functions.items():
+        if isinstance(func, relax.Function):
+            continue
+        name = str(var.name_hint)
+        try:
+            rewritten, report = rewrite(name, func)
+        except Exception as error:  # noqa: BLE001 - of any type, TVM's included
+            if is_interrupt(error):
+                raise KeyboardInterrupt from error
+            message = (str(error).strip().splitlines() or ["no message"])[-1]
+            rewritten, report = func, failed(name, f"{type(error).__name__}: {message}")
+        reports.append(report)
+        if rewritten is not func:
+            changed[var] = rewritten
+    return changed, reports
+
+
+def with_functions(mod: ir.IRModule, changed: Mapping[GlobalVar, Any]) -> ir.IRModule:
+    """Return a module with other functions in the places of some.
+
+    Updating a module in place would move them to its end.
+    """
+    functions = {var: changed.get(var, func) for var, func in mod.functions.items()}
+    return ir.IRModule(functions, mod.attrs, mod.global_infos)
+
+
+def with_report(
+    mod: ir.IRModule, changed: Mapping[GlobalVar, Any], name: str, text: str
+) -> ir.IRModule:
+    """Return a module with changed functions and a report, itself if it has both."""
+    if not changed and attribute(mod, name) == text:
+        return mod
+    return with_functions(mod, changed).with_attr(name, text)
+
+
+def attribute(mod: ir.IRModule, name: str) -> str | None:
+    """Return the text that a pass has left in a module, None if there is none."""
+    text = None if mod.attrs is None else mod.attrs.get(name)
+    return None if text is None else str(text)
