@@ -9,18 +9,16 @@ difference here.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
-from tvm.ir import Call, Range, TensorLoad, Var, prim
-from tvm.sym import Analyzer, ProofStrength, detect_iter_map
-from tvm.sym.iter_affine_map import IterMapLevel
+from tvm.ir import Call, TensorLoad, Var, prim
+from tvm.sym import Analyzer, ProofStrength
 
-from ..tir.affine import affine_of, as_constant
-from ..tir.walk import conjuncts, handle, loads, parts_of, substitute, uses
+from ..tir.affine import affine_of, as_constant, is_one_to_one
+from ..tir.expressions import added_term, uncast
+from ..tir.walk import conjuncts, loads, parts_of, substitute, substitute_part, uses
 
 
 @dataclass(frozen=True)
@@ -84,21 +82,6 @@ class DepthwiseConv:
         return value
 
 
-def uncast(value: Any) -> Any:
-    """Return an expression without the casts around it."""
-    while isinstance(value, prim.Cast):
-        value = value.value
-    return value
-
-
-def is_zero(value: Any) -> bool:
-    """Whether an expression is the constant 0, perhaps cast; a negative zero is not."""
-    value = uncast(value)
-    if isinstance(value, prim.FloatImm):
-        return value.value == 0.0 and math.copysign(1.0, value.value) > 0
-    return isinstance(value, prim.IntImm) and int(value) == 0
-
-
 def find_depthwise_conv(block: Any) -> DepthwiseConv | None:
     """Return the depthwise convolution that a reduction block computes, None if it is no such.
 
@@ -125,20 +108,6 @@ def find_depthwise_conv(block: Any) -> DepthwiseConv | None:
     once = {axis.var: axis.dom.min for axis in summed if axis is not taps[0]}
     term = Analyzer().simplify(substitute(term, once)) if once else term
     return _with_window(block, update, term, spatial, taps[0])
-
-
-def added_term(update: Any) -> Any:
-    """Return t of ``out[e] = out[e] + t``, None if the store is something else.
-
-    - `update` (tvm.tirx.BufferStore): its value is a sum.
-    """
-    for own, other in ((update.value.a, update.value.b), (update.value.b, update.value.a)):
-        if not isinstance(own, TensorLoad) or not own.source.same_as(update.buffer):
-            continue
-        same = tvm_ffi.structural_equal(own.indices, update.indices)
-        if same and not uses(other, update.buffer):
-            return other
-    return None
 
 
 def _with_window(
@@ -223,33 +192,3 @@ def _is_exact(window: Any, data: Any, place: int, axes: Any) -> bool:
             return False
     with analyzer.constraint_scope(prim.And(*inside)):
         return proved(conjuncts(condition))
-
-
-def is_one_to_one(indices: Any, axes: Any) -> bool:
-    """Whether different values of some axes are different elements of a buffer.
-
-    - `indices` (Sequence[Expr]): indices of the element.
-    - `axes` (Sequence[tvm.tirx.IterVar]): from 0; those with one value do not matter.
-    """
-    one = {axis.var: axis.dom.min for axis in axes if as_constant(axis.dom.extent) == 1}
-    moving = {
-        axis.var: Range.from_min_extent(axis.dom.min, axis.dom.extent)
-        for axis in axes
-        if axis.var not in one
-    }
-    places = [substitute(index, one) for index in indices]
-    places = [place for place in places if uses(place, *moving)]
-    if not all(any(uses(place, var) for place in places) for var in moving):
-        return False
-    if len(places) == len(moving) and all(isinstance(place, Var) for place in places):
-        return True
-    return len(detect_iter_map(places, moving, check_level=IterMapLevel.Bijective).indices) > 0
-
-
-def substitute_part(expr: Any, part: Any, by: Any) -> Any:
-    """Return an expression with one of its nodes replaced."""
-    wanted = handle(part)
-    kind = type(part)
-    return tvm_ffi.structural_map(
-        expr, (kind, lambda node: by if handle(node) == wanted else node), order="pre"
-    )

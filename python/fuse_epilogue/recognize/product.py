@@ -10,8 +10,8 @@ from tvm import tirx
 from tvm.ir import TensorLoad, prim
 
 from ..tir.affine import as_constant
+from ..tir.expressions import added_term, uncast
 from ..tir.walk import uses
-from .depthwise import added_term, uncast
 
 
 @dataclass(frozen=True)

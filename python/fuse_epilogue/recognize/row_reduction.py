@@ -10,7 +10,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad, prim
 
 from ..tir.affine import as_constant
-from .depthwise import uncast
+from ..tir.expressions import uncast
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
 from tvm.sym import Analyzer
 
-from ..recognize.depthwise import DepthwiseConv, find_depthwise_conv, is_one_to_one
-from ..tir.affine import as_constant
+from ..recognize.depthwise import DepthwiseConv, find_depthwise_conv
+from ..tir.affine import as_constant, is_one_to_one
 from ..tir.build import replace
 from ..tir.nest import child_blocks, nests
 from ..tir.walk import handle, loads, substitute, uses

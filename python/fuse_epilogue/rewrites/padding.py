@@ -9,8 +9,9 @@ from __future__ import annotations
 import tvm
 from tvm import tirx
 
-from ..recognize.depthwise import DepthwiseConv, is_zero, substitute_part, uncast, window_of
-from ..tir.walk import loads, uses
+from ..recognize.depthwise import DepthwiseConv, window_of
+from ..tir.expressions import is_zero, uncast
+from ..tir.walk import loads, substitute_part, uses
 
 # The bits of 1.0.
 _ONES = {

@@ -19,11 +19,10 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Call, prim
 
-from ..recognize.depthwise import substitute_part
 from ..tir.affine import as_constant
 from ..tir.build import with_unique_names
 from ..tir.nest import all_names, child_blocks, child_names, nests
-from ..tir.walk import handle, parts_of, substitute
+from ..tir.walk import handle, parts_of, substitute, substitute_part
 from .access_regions import with_accessed_regions
 from .branches import with_branches
 from .shrink_buffers import without_unread

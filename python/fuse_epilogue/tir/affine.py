@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import prim
-from tvm.sym import Analyzer, detect_linear_equation
+from tvm.ir import Range, Var, prim
+from tvm.sym import Analyzer, detect_iter_map, detect_linear_equation
+from tvm.sym.iter_affine_map import IterMapLevel
 
-from .walk import loads, uses
+from .walk import loads, substitute, uses
 
 
 @dataclass(frozen=True)
@@ -73,3 +74,24 @@ def as_constant(value: Any) -> Any:
     - `value`: Expr or int.
     """
     return int(value) if isinstance(value, int | prim.IntImm) else value
+
+
+def is_one_to_one(indices: Any, axes: Any) -> bool:
+    """Whether different values of some axes are different elements of a buffer.
+
+    - `indices` (Sequence[Expr]): indices of the element.
+    - `axes` (Sequence[tvm.tirx.IterVar]): from 0; those with one value do not matter.
+    """
+    one = {axis.var: axis.dom.min for axis in axes if as_constant(axis.dom.extent) == 1}
+    moving = {
+        axis.var: Range.from_min_extent(axis.dom.min, axis.dom.extent)
+        for axis in axes
+        if axis.var not in one
+    }
+    places = [substitute(index, one) for index in indices]
+    places = [place for place in places if uses(place, *moving)]
+    if not all(any(uses(place, var) for place in places) for var in moving):
+        return False
+    if len(places) == len(moving) and all(isinstance(place, Var) for place in places):
+        return True
+    return len(detect_iter_map(places, moving, check_level=IterMapLevel.Bijective).indices) > 0

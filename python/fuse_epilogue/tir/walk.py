@@ -69,3 +69,12 @@ def substitute(node: Any, values: Mapping[Any, Any]) -> Any:
         return node
     table = {key if isinstance(key, int) else handle(key): by for key, by in values.items()}
     return tvm_ffi.structural_map(node, (Var, lambda var: table.get(handle(var), var)))
+
+
+def substitute_part(expr: Any, part: Any, by: Any) -> Any:
+    """Return an expression with one of its nodes replaced."""
+    wanted = handle(part)
+    kind = type(part)
+    return tvm_ffi.structural_map(
+        expr, (kind, lambda node: by if handle(node) == wanted else node), order="pre"
+    )

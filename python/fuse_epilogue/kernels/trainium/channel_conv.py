@@ -31,10 +31,11 @@ from tvm import s_tir, tirx
 from tvm.ir import TensorLoad, prim
 from tvm.script.ir_builder import tirx as T
 
-from ...recognize.depthwise import DepthwiseConv, find_depthwise_conv, substitute_part, uncast
+from ...recognize.depthwise import DepthwiseConv, find_depthwise_conv
 from ...rewrites.fused import FusedConv, find_fused_conv
 from ...rewrites.prepare import Prepare, prepare
-from ...tir.walk import substitute, uses
+from ...tir.expressions import uncast
+from ...tir.walk import substitute, substitute_part, uses
 from ...workloads.writer import Writer
 from .match import Found
 from .tiles import declared, is_fixed, matched_reduction

@@ -15,9 +15,8 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Range
 
-from ...recognize.depthwise import is_one_to_one
 from ...rewrites.step import NotRewritten
-from ...tir.affine import as_constant
+from ...tir.affine import as_constant, is_one_to_one
 from ...tir.build import with_fields
 from ...tir.nest import Nest, all_nests
 from ...tir.walk import handle, loads, uses

@@ -16,10 +16,10 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import TensorLoad, prim
 
-from ...recognize.depthwise import added_term, is_one_to_one, is_zero, uncast
 from ...rewrites.fused import Fused, find_fused
 from ...rewrites.prepare import Prepare, prepare
-from ...tir.affine import as_constant
+from ...tir.affine import as_constant, is_one_to_one
+from ...tir.expressions import added_term, is_zero, uncast
 from ...tir.walk import substitute, uses
 from .match import Found
 from .tiles import FLOATS, axis_loads, is_fixed, matched_reduction

@@ -11,11 +11,10 @@ from tvm import s_tir, tirx
 from tvm.ir import TensorLoad, prim
 
 from ...neuron.machine import Machine
-from ...recognize.depthwise import is_one_to_one
 from ...rewrites.fused import Fused, find_fused
 from ...rewrites.prepare import NOT_PREPARED, Prepare, Prepared, prepare
 from ...rewrites.step import rewrite
-from ...tir.affine import as_constant
+from ...tir.affine import as_constant, is_one_to_one
 from ...tir.nest import all_names, child_names, nests
 from ...tir.walk import substitute, uses
 from ..choice import Choice, not_fused

@@ -20,9 +20,9 @@ from tvm import s_tir, tirx
 from tvm.ir import prim
 from tvm.script.ir_builder import tirx as T
 
-from ...recognize.depthwise import is_zero
 from ...recognize.stages import Stage
 from ...rewrites.step import NotRewritten, rewrite
+from ...tir.expressions import is_zero
 from ...tir.walk import handle, loads, substitute
 from .row_stages import Stages
 from .tile_writer import Span, TileWriter

@@ -13,11 +13,11 @@ from ...neuron.emit import EmitError, emit
 from ...neuron.errors import CheckError
 from ...neuron.language.grammar import TILE_SIZE
 from ...neuron.machine import Machine
-from ...recognize.depthwise import added_term
 from ...rewrites.fused import fuse_followers
 from ...rewrites.prepare import Prepared
 from ...tir.affine import as_constant
 from ...tir.build import replace
+from ...tir.expressions import added_term
 from ...tir.nest import child_names
 from ...tir.walk import handle, loads, uses
 from ...workloads.writer import Writer

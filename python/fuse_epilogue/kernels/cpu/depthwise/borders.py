@@ -22,11 +22,10 @@ from tvm.ir import Call, Range, prim
 from tvm.sym import Analyzer
 from tvm.tirx.stmt import ForKind
 
-from ....recognize.depthwise import substitute_part
 from ....rewrites.step import NotRewritten
 from ....tir.affine import affine_of, as_constant
 from ....tir.build import in_root, with_fields
-from ....tir.walk import conjuncts, handle, parts_of, substitute, variables
+from ....tir.walk import conjuncts, handle, parts_of, substitute, substitute_part, variables
 
 # What TVM's analyzer returns as the largest value of what it knows none of.
 _UNBOUNDED = 2**63 - 1

@@ -32,12 +32,11 @@ from tvm.ir import Range, prim
 from tvm.tirx import BufferRegion, BufferStore, For
 from tvm.tirx.stmt import ForKind
 
-from ....recognize.depthwise import substitute_part
 from ....rewrites.fused import FusedConv
 from ....tir.affine import as_constant
 from ....tir.build import in_root
 from ....tir.unfold import unfold
-from ....tir.walk import handle, substitute, uses
+from ....tir.walk import handle, substitute, substitute_part, uses
 from ..vector_math import with_vector_functions
 from .row_limits import at_most
 from .streaming import StreamingStore, can_stream

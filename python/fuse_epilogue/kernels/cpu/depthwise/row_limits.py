@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ....recognize.defined import analyzer_of, guarded, is_inside
-from ....recognize.depthwise import DepthwiseConv, is_zero
+from ....recognize.depthwise import DepthwiseConv
 from ....rewrites.fused import FusedConv
+from ....tir.expressions import is_zero
 from ....tir.walk import uses
 
 # Loads and taps that the code for a row consists of, at most: LLVM takes minutes for thousands.

@@ -10,9 +10,9 @@ from tvm import tirx
 from tvm.tirx import BufferStore, For, IfThenElse
 from tvm.tirx.stmt import ForKind
 
-from ....recognize.depthwise import DepthwiseConv, substitute_part
+from ....recognize.depthwise import DepthwiseConv
 from ....rewrites.fused import FusedConv
-from ....tir.walk import substitute
+from ....tir.walk import substitute, substitute_part
 
 #: Bytes of the largest load and store of a thread.
 VECTOR_BYTES = 16
