@@ -52,6 +52,8 @@ def argmax8(rows: np.ndarray) -> np.ndarray:
     return np.argsort(-rows, axis=1, kind="stable")[:, :8]
 
 
+_PLACES = np.arange(64) + 1
+RANGED = np.where((_PLACES >= V) & (_PLACES < V + 5), X, np.finfo("float32").min)
 SILU = (X / (1 + np.exp(-X))).astype("float32")
 
 #: Instructions with what r and c become (None: c stays), and a twin with the reason of its refusal.
@@ -64,10 +66,12 @@ CASES: list[tuple[str, Any, Any, str, str]] = [
         "reduce_res is a number or a tile of shape (128, 1)",
     ),
     (
+        "nisa.activation(r, nl.copy, t, reduce_op=nl.add, "
+        "reduce_cmd=nisa.reduce_cmd.reset_reduce)\n"
         "nisa.activation(r, nl.square, t, reduce_op=nl.add, reduce_res=c, "
         "reduce_cmd=nisa.reduce_cmd.reduce)",
         X * X,
-        (X * X).sum(axis=1, keepdims=True) + 5,
+        (X + X * X).sum(axis=1, keepdims=True),
         "nisa.activation(r, nl.square, t, reduce_res=c)",
         "reduce_op and reduce_res are given together",
     ),
@@ -124,21 +128,19 @@ CASES: list[tuple[str, Any, Any, str, str]] = [
         "pattern is pairs of a step and a count",
     ),
     (
-        "nisa.tensor_scalar(r, t, nl.greater, 0.0)\n"
-        "nisa.select_reduce(r, r, t, v, reduce_res=c, reduce_cmd=nisa.reduce_cmd.reset_reduce)",
+        "p = nl.ndarray((128, 64), nl.uint8)\nnisa.tensor_scalar(p, t, nl.greater, 0.0)\n"
+        "nisa.select_reduce(r, p, t, v, reduce_res=c, reduce_cmd=nisa.reduce_cmd.reset_reduce)",
         np.where(X > 0, X, V),
         np.where(X > 0, X, V).max(axis=1, keepdims=True),
-        "nisa.select_reduce(r, t, t, 0.0, reduce_op=nl.exp)",
-        "reduce_op is one of nl.add",
+        "nisa.select_reduce(r, t, t, 0.0)",
+        "predicate is float32: an integer of 8 or 16 bits",
     ),
     (
-        "nisa.range_select(r, t, nl.greater_equal, nl.less, v, 6.0, reduce_res=c, range_start=1, "
-        "on_false_value=-9.0)",
-        np.where((np.arange(64) + 1 >= V) & (np.arange(64) + 1 < 6), X, np.float32(-9)),
-        np.where((np.arange(64) + 1 >= V) & (np.arange(64) + 1 < 6), X, np.float32(-9)).max(
-            axis=1, keepdims=True
-        ),
-        "nisa.range_select(r, t, nl.greater_equal, nl.less, t, 6.0)",
+        "u = nl.add(v, 5.0)\n"
+        "nisa.range_select(r, t, nl.greater_equal, nl.less, v, u, reduce_res=c, range_start=1)",
+        RANGED,
+        RANGED.max(axis=1, keepdims=True),
+        "nisa.range_select(r, t, nl.greater_equal, nl.less, t, v)",
         "bound0 is a number or a tile of shape (128, 1)",
     ),
     (
@@ -199,14 +201,64 @@ def test_instruction(body: str, result: Any, column: Any, twin: str, reason: str
 
 
 def test_exponentials_of_the_vector_engine() -> None:
-    body = "nisa.exponential(r, t, v, c, nisa.reduce_cmd.{})"
-    for command, start in (("reduce", 5), ("reset_reduce", 0)):
-        y, z = run(body.format(command), machine="trn3")
+    body = "nisa.exponential(r, t, v, c, nisa.reduce_cmd.{}{})"
+    total = np.exp(X - V).sum(axis=1, keepdims=True)
+    for command, start in (("reset_reduce", 0), ("load_reduce, v", V), ("load_reduce", 0)):
+        y, z = run(body.format(command, ""), machine="trn3")
         np.testing.assert_array_equal(y, np.exp(X - V))
-        np.testing.assert_array_equal(z, np.exp(X - V).sum(axis=1, keepdims=True) + start)
-    assert "given together" in refused(body.format("idle"))
-    assert "load_reduce of exponential is not supported" in refused(body.format("load_reduce"))
-    assert "exponential is there from trn3 on" in refused(body.format("reduce"))
+        np.testing.assert_allclose(z, total + start, rtol=1e-6)
+    begun = "nisa.exponential(r, t, v, reduce_cmd=nisa.reduce_cmd.reset_reduce)\n"
+    _, z = run(begun + body.format("reduce", ""), machine="trn3")
+    np.testing.assert_allclose(z, 2 * total, rtol=1e-6)
+    assert "reduce_cmd other than idle" in refused(body.format("idle", ""))
+    assert "reduce_init is where load_reduce starts" in refused(body.format("reset_reduce", ", v"))
+    assert "exponential is there from trn3 on" in refused(body.format("reset_reduce", ""))
+
+
+def test_reductions_continue_what_the_registers_of_their_engine_hold() -> None:
+    reduce = "nisa.tensor_scalar_reduce(r, t, nl.multiply, 2.0, nl.add, {})"
+    body = "{}\n" + reduce.format("c, reduce_cmd=nisa.reduce_cmd.reduce, reduce_res_negate=True")
+    total = 2 * X.sum(axis=1, keepdims=True)
+    _, z = run(body.format(reduce.format("None")))
+    np.testing.assert_array_equal(z, -2 * total)
+    loaded = "reduce_cmd=nisa.reduce_cmd.load_reduce, reduce_init=v"
+    _, z = run(body.format(reduce.format(f"c, {loaded}")))
+    np.testing.assert_array_equal(z, -2 * total - V)
+    nothing = "what the registers of the vector engine hold, but no earlier reduce_cmd.reset_reduce"
+    # An activation has registers of its own, and a selection that does not reduce spoils these.
+    other = "nisa.activation_reduce(r, nl.copy, t, nl.add, c)"
+    idle = "p = nl.ones((128, 64), nl.uint8)\nnisa.select_reduce(r, p, t, 0.0)"
+    for first in ("", other, reduce.format("None") + "\n" + idle):
+        assert nothing in refused(body.format(first))
+    running = "nisa.tensor_scalar_cumulative(r, {}, nl.add, nl.add, 0.0{})"
+    again = running.format("t", ", reduce_cmd=nisa.reduce_cmd.reduce")
+    y, _ = run(running.format("t", "") + "\n" + again)
+    np.testing.assert_array_equal(y, X.sum(1, keepdims=True) + np.cumsum(X, axis=1))
+
+
+def test_two_operations_before_a_function() -> None:
+    body = "nisa.activate2(r, nl.relu, t, 2.0, v, nl.multiply, nl.{}, reverse1=True)"
+    y, _ = run(body.format("subtract"), machine="trn3")
+    np.testing.assert_array_equal(y, np.maximum(V - 2 * X, 0))
+    assert "nl.multiply and nl.maximum are not a pair" in refused(body.format("maximum"))
+    assert "activate2 is there from trn3 on" in refused(body.format("add"))
+
+
+def test_bounds_of_segments() -> None:
+    body = (
+        "s = nl.ndarray((1, 64), nl.int32)\nnisa.memset(s, 0)\nnisa.memset(s[:, 3:10], 1)\n"
+        "nisa.memset(s[:, 10:64], 2)\nnisa.sequence_bounds(r, {})"
+    )
+    y, _ = run(body.format("s"), (1, 2, 64), "int32")
+    expected = [64] * 3 + [3] * 7 + [10] * 54, [-1] * 3 + [10] * 7 + [64] * 54
+    np.testing.assert_array_equal(y[0], expected)
+    assert "segment_ids has shape (128, 64)" in refused(body.format("t"), (1, 2, 64), "int32")
+
+
+def test_angles_beyond_pi_are_for_the_function_of_the_language() -> None:
+    y, _ = run("nisa.tensor_copy(r, nl.sin(t))")
+    np.testing.assert_allclose(y, np.sin(X), atol=2e-6)
+    assert "angles from -pi to pi" in refused("nisa.activation(r, nl.sin, t)")
 
 
 def test_functions_of_tiles_that_are_no_operations() -> None:
@@ -530,28 +582,6 @@ def test_the_number_of_a_machine_is_checked_only() -> None:
     read.check()
     with pytest.raises(neuron.KernelError, match="rank_id in an execution is not supported here"):
         read(X)
-
-
-def test_a_result_that_is_added_to_must_be_written() -> None:
-    text = kernel(
-        """\
-        y = nl.ndarray((128, 1), nl.float32, buffer=nl.shared_hbm)
-        t, r = nl.load(x), nl.ndarray((128, 64), nl.float32, buffer=nl.sbuf)
-        c = nl.ndarray((128, 1), nl.float32, buffer=nl.sbuf)
-        nisa.memset(c, 1.0)
-        nisa.activation(
-            r, nl.square, t, reduce_op=nl.add, reduce_res=c, reduce_cmd=nisa.reduce_cmd.reduce
-        )
-        nisa.dma_copy(y, c)
-        return y
-        """
-    )
-    read = neuron.load(text, {"x": SPEC[0]})
-    read.check()
-    np.testing.assert_allclose(read(X), 1 + (X * X).sum(axis=1, keepdims=True), rtol=1e-5)
-    unwritten = neuron.load(text.replace("    nisa.memset(c, 1.0)\n", ""), {"x": SPEC[0]})
-    with pytest.raises(neuron.CheckError, match=r"reads c\[0, 0\], which was not written"):
-        unwritten.check()
 
 
 def test_a_vector_is_loaded_to_one_column() -> None:

@@ -26,7 +26,8 @@ REFUSED = [
     ("r = nisa.tensor_copy(t, t)", "return nothing"),
     # Names that there are not.
     ("r = nl.ndarray((128, 64), nl.float64, buffer=nl.sbuf)", "nl.float64 is not supported here"),
-    ("nisa.rng(t)", "not among the instructions supported here"),
+    ("nisa.rng(t)", "nisa.rng is not supported here: random numbers"),
+    ("nisa.tensor_reducer(t)", "is nisa.tensor_reduce meant?"),
     ("r = nl.tile_size.other", "nl.tile_size has pmax"),
     ("r = nl.__dict__", "not supported here"),
     ("r = z + 1", "'z' is not defined"),
@@ -40,7 +41,7 @@ REFUSED = [
     ("nisa.tensor_copy(t, t, dst=t)", "dst is given twice"),
     # Python that is not available.
     ("r = (i for i in range(4))", "generators are not supported here"),
-    ("with x:\n    pass", "`with` is not supported here"),
+    ("with x:\n    pass", "`with nl.no_reorder():` only"),
     ("global t", "`global` is not supported here"),
     ("r = (a := 1)", "write a statement"),
     ("a, *b = (1, 2, 3)", "a star on the left is not supported here"),

@@ -63,7 +63,7 @@ ONLINE = kernel(
         nisa.tensor_tensor(high, high, top, nl.maximum)
         nisa.tensor_scalar(low, high, nl.multiply, -1.0)
         nisa.activation(factor, nl.exp, top, bias=low)
-        nisa.activation(e, nl.exp, s, bias=low, reduce_op=nl.add, reduce_res=part)
+        nisa.activation_reduce(e, nl.exp, s, bias=low, reduce_op=nl.add, reduce_res=part)
         nisa.scalar_tensor_tensor(total, total, nl.multiply, factor, nl.add, part)
         nisa.tensor_copy(top, high)
     nisa.dma_copy(y, total)

@@ -90,6 +90,7 @@ _KINDS: dict[str, tuple[Any, str]] = {
         "a list or a tuple of tiles",
     ),
     "vector": (_number, "a number"),
+    "operand": (lambda value: value is None or _number(value), "a number"),
     "number": (_number, "a number"),
     "integer": (lambda value: type(value) is int, "an integer"),
     "results": (

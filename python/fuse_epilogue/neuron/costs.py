@@ -20,6 +20,7 @@ from .trace import ITEMSIZE, Access, Step
 
 COSTS = "AWS Neuron documentation, SDK 2.26, kernel language reference, estimated costs"
 GUIDE2 = "AWS Neuron documentation, SDK 2.26, architecture guide of Trainium2"
+ENGINES = "AWS Neuron documentation 2.33, NKI API reference, engine selection"
 ASSUMED = "not documented; assumed"
 
 
@@ -31,6 +32,11 @@ def always(step: Step) -> bool:
 def operand_in_psum(step: Step) -> bool:
     """Accept if a tile is read from PSUM."""
     return any(a.buffer.space == "psum" for a in step.srcs)
+
+
+def on_vector(step: Step) -> bool:
+    """Accept an instruction of the vector engine."""
+    return step.engine == "vector"
 
 
 def narrow(step: Step) -> bool:
@@ -82,6 +88,8 @@ TABLE: tuple[Row, ...] = (
     Row(("scalar_tensor_tensor",), ALL, always, 2.0, COSTS),
     Row(("tensor_reduce",), ALL, always, 1.0, COSTS),
     Row(("activation",), ALL, always, 1.0, COSTS),
+    Row(("reciprocal",), ALL, on_vector, 8.0, ENGINES),
+    Row(("reciprocal",), ALL, always, 1.0, ENGINES),
     Row(("nc_matmul", "nc_transpose"), ALL, always, 1.0, COSTS),
 )
 

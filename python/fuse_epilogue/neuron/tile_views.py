@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .errors import Refused
-from .tile import Tile
+from .tile import Indirect, Register, Tile
 from .values import Dim
 
 #: A dimension, its stride and count; in SBUF and PSUM that of the partitions first.
@@ -102,11 +102,37 @@ def slice_dim(tile: Tile, dim: Any, start: Any, end: Any, step: Any = 1) -> Tile
 def select(tile: Tile, dim: Any, index: Any) -> Tile:
     """Return ``tile[.., index, ..]``, without that dimension."""
     place = _dim(tile, dim, "select")
-    if isinstance(index, Tile):
-        raise Refused("language", "select by data is not supported here: use ap(scalar_offset=)")
+    if isinstance(index, (Tile, Register)):
+        rest = [part for at, part in enumerate(_dims(tile)) if at != place]
+        return _at_index(tile, place, index, rest, False)
     if type(index) is not int or not 0 <= index < tile.shape[place]:
         raise Refused("out-of-bounds", f"{index} in a dimension of {tile.shape[place]}")
     return tile.index((*[slice(None)] * place, index))
+
+
+def vector_select(tile: Tile, dim: Any, vector_offset: Any) -> Tile:
+    """Return rows of a tensor in HBM, each at an index of its own."""
+    if _on_chip(tile) or dim != 0 or type(dim) is not int:
+        raise Refused("shapes", "vector_select is for dimension 0 of a tensor in HBM")
+    if not isinstance(vector_offset, Tile):
+        raise Refused("language", "vector_select takes a tile of indices")
+    rows = [(0, vector_offset.shape[0]), *_dims(tile)[1:]]
+    return _at_index(tile, 0, vector_offset, rows, True)
+
+
+def _at_index(tile: Tile, dim: int, index: Tile | Register, dims: Dims, by_row: bool) -> Tile:
+    """Return a view whose place data say; `dims` are its own."""
+    if _on_chip(tile):
+        raise Refused("language", "a place from data is supported here for HBM only")
+    if isinstance(index, Tile):
+        wanted = dims[0][1] if by_row else 1
+        if "int" not in index.dtype or math.prod(index.shape) != wanted:
+            raise Refused(
+                "shapes", f"the index is {index.shape} {index.dtype}, {wanted} integers are needed"
+            )
+    place = Indirect(index, _dims(tile)[dim][0], by_row)
+    offset, dtype = tile.access.offset, tile.access.dtype
+    return Tile(tile.buffer, offset, tuple(dims) or ((1, 1),), None, dtype, place)
 
 
 def rearrange(tile: Tile, src_pattern: Any, dst_pattern: Any, fixed_sizes: Any = None) -> Tile:
@@ -152,6 +178,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "flatten_dims": flatten_dims,
     "slice": slice_dim,
     "select": select,
+    "vector_select": vector_select,
     "rearrange": rearrange,
     "is_contiguous": is_contiguous,
     "is_indirect": lambda tile: tile.indirect is not None,

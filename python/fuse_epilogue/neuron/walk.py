@@ -81,6 +81,9 @@ class Walk:
         self._memory = Memory() if execute else None
         self._written = Written()
         self._shared = 0
+        # Registers that reductions go to, by engine: whether they hold any, and what.
+        self._accumulating: set[str] = set()
+        self._accumulators: dict[str, np.ndarray] = {}
         self.collective = False
         self.peers = peers
 
@@ -195,7 +198,7 @@ class Walk:
                     continue
                 if kind in ("dst", "result"):
                     written.append(value)
-                elif kind in ("tile", "vector"):
+                elif kind in ("tile", "vector", "operand"):
                     read.append((parameter.name, value))
                 else:
                     raise Refused("language", f"{parameter.name} is not a tile")
@@ -222,8 +225,8 @@ class Walk:
         self.collective = self.collective or it.between_machines
         if it.reads_dst(args):
             read.append(("dst", dst))
-        if it.reads_results(args):
-            read.extend((name, args[name]) for name in ("reduce_res",) if args[name] is not None)
+        if "reduce_res" in args or "reduce_cmd" in args:
+            self._accumulate(engine, args)
         for tile in written:
             if tile.space == "psum":
                 tile.buffer.written.append((it.name, tile.access))
@@ -231,6 +234,27 @@ class Walk:
             self._execute(it, engine, args, read, written)
         else:
             self._record(it, engine, written, read, constants)
+
+    def _accumulate(self, engine: str, args: dict[str, Any]) -> None:
+        """Note whether the registers that an engine reduces into hold a result.
+
+        Raises
+        ------
+        Refused
+            A reduction goes on, or is read out, that no instruction of the engine has begun.
+        """
+        command = args.get("reduce_cmd", "reset_reduce")
+        if command == "idle" and engine == "vector":
+            self._accumulating.discard(engine)
+        elif command not in ("idle", "reduce"):
+            self._accumulating.add(engine)
+        read_out = command == "idle" and args.get("reduce_res") is not None
+        if (read_out or command == "reduce") and engine not in self._accumulating:
+            raise Refused(
+                "uninitialised",
+                f"reduce_cmd.{command} takes what the registers of the {engine} engine hold, but "
+                "no earlier reduce_cmd.reset_reduce began a reduction there",
+            )
 
     def _record(
         self,
@@ -276,7 +300,7 @@ class Walk:
                 self._known(it, tile.indirect.places.access)
         arrays = {key: _array(value) for key, value in args.items()}
         arrays["peers"], arrays["program"] = self.peers, self.program
-        arrays["engine"] = engine
+        arrays["engine"], arrays["accumulators"] = engine, self._accumulators
         arrays["types"] = {k: v.dtype for k, v in args.items() if isinstance(v, Tile)}
         dst: Any = arrays.get("dst")
         it.run(dst, arrays)

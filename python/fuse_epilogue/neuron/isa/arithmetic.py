@@ -16,6 +16,11 @@ Unary = Callable[[Any], Any]
 _ERF = np.frompyfunc(math.erf, 1, 1)
 
 
+def _first(function: Unary) -> Binary:
+    """Return a function of two operands that looks at the first only."""
+    return lambda x, y: function(x)
+
+
 def _sigmoid(x: Any) -> Any:
     return np.float32(1) / (np.float32(1) + np.exp(-x))
 
@@ -67,7 +72,6 @@ BINARY: dict[str, Binary] = {
     "greater": np.greater,
     "greater_equal": np.greater_equal,
     "power": np.power,
-    "abs": lambda x, y: np.abs(x),
     "mod": np.mod,
     "abs_max": lambda x, y: np.maximum(np.abs(x), np.abs(y)),
     "abs_min": lambda x, y: np.minimum(np.abs(x), np.abs(y)),
@@ -79,6 +83,7 @@ BINARY: dict[str, Binary] = {
     "bitwise_xor": np.bitwise_xor,
     "left_shift": np.left_shift,
     "right_shift": np.right_shift,
+    "bypass": lambda x, y: x,
 }
 
 #: Operations on bits: operands stay integers, all of one type.
@@ -139,6 +144,11 @@ FUNCTIONS: dict[str, Unary] = {
     "sqrt": np.sqrt,
     "rsqrt": lambda x: np.float32(1) / np.sqrt(x),
 }
+
+
+#: Operations that take no second operand: None or 0 where one is given.
+UNARY = frozenset({"abs", "square", "relu", "rsqrt", "reciprocal"})
+BINARY |= {name: _first(FUNCTIONS[name]) for name in UNARY}
 
 
 def widened(value: Any) -> Any:

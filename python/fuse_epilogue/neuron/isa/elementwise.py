@@ -7,7 +7,16 @@ import numpy as np
 from ..errors import Refused
 from . import shapes
 from .arithmetic import BINARY, BITWISE, FUNCTIONS, REDUCERS, store, widened
-from .execute import column, like, ordered, run_activation, run_tensor_tensor, run_two_ops, wide
+from .execute import (
+    activated,
+    column,
+    like,
+    ordered,
+    run_activation,
+    run_tensor_tensor,
+    run_two_ops,
+    wide,
+)
 from .row import ASSUMED, Arguments, Cost, Instruction, parameters
 
 
@@ -16,10 +25,10 @@ def fit_activation(args: Arguments) -> None:
     shapes.same("data", args["data"], args["dst"])
     for name in ("bias", "scale"):
         shapes.vector(name, args[name], args["dst"])
-    if args["reduce_res"] is not None:
-        shapes.vector("reduce_res", args["reduce_res"], args["dst"])
-        if args["reduce_op"] is None:
-            raise Refused("language", "reduce_op and reduce_res are given together")
+    _fit_result(args, "add")
+    reduces = args["reduce_res"] is not None or args.get("reduce_cmd", "idle") != "idle"
+    if reduces and args["reduce_op"] is None:
+        raise Refused("language", "reduce_op and reduce_res are given together")
 
 
 def run_and_reduce(dst: np.ndarray, args: Arguments) -> None:
@@ -28,21 +37,46 @@ def run_and_reduce(dst: np.ndarray, args: Arguments) -> None:
 
 
 def _reduce_to(value: np.ndarray, args: Arguments) -> None:
-    """Reduce values along the free dimensions, where that is asked for."""
+    """Reduce into the registers of the engine as `reduce_cmd` says, and read them on demand."""
+    held, engine, command = args["accumulators"], args["engine"], args.get("reduce_cmd")
+    op = args["reduce_op"] or "add"
+    if command == "reset":
+        held[engine] = np.full(value.shape[0], STARTS[op], np.float32)
+    elif command != "idle":
+        total = REDUCERS[op](value.reshape(value.shape[0], -1), axis=1)
+        if command in ("reduce", "load_reduce"):
+            before = held[engine] if command == "reduce" else widened(args["reduce_init"])
+            if np.size(before) not in (1, total.size):
+                raise Refused("shapes", f"{np.size(before)} partitions were reduced before")
+            total = BINARY[op](before.reshape(-1), total)
+        held[engine] = total
     into = args["reduce_res"]
-    if into is None:
-        return
-    total = REDUCERS[args["reduce_op"]](value.reshape(value.shape[0], -1), axis=1)
-    if args.get("reduce_cmd") == "reduce":
-        total = BINARY[args["reduce_op"]](widened(into).reshape(total.shape), total)
-    store(into, total.reshape(into.shape))
+    if into is not None:
+        total = held[engine].reshape(into.shape)
+        store(into, -total if args.get("reduce_res_negate") else total)
+
+
+def _fit_result(args: Arguments, *ops: str) -> None:
+    """Check the column that a reduction goes to, its operation, and where it starts."""
+    if args["reduce_res"] is not None:
+        shapes.vector("reduce_res", args["reduce_res"], args["dst"])
+    if args.get("reduce_op") not in (None, *ops):
+        names = " or ".join("nl." + op for op in ops)
+        raise Refused("language", f"reduce_op is {names}, not nl.{args['reduce_op']}")
+    if "reduce_init" in args:
+        shapes.vector("reduce_init", args["reduce_init"], args["dst"])
+        if (args["reduce_cmd"] == "load_reduce") != (args["reduce_init"] is not None):
+            raise Refused("language", "reduce_init is where load_reduce starts: they go together")
+    elif args.get("reduce_cmd") == "load_reduce":
+        raise Refused("language", "there is no reduce_cmd.load_reduce without reduce_init")
 
 
 def fit_scalar_reduce(args: Arguments) -> None:
     """Check an operation with a constant, and the column that it is reduced to."""
     shapes.same("data", args["data"], args["dst"])
     shapes.vector("operand0", args["operand0"], args["dst"])
-    shapes.vector("reduce_res", args["reduce_res"], args["dst"])
+    shapes.second_operands(args)
+    _fit_result(args, "add", "multiply", "maximum", "minimum")
 
 
 def run_scalar_reduce(dst: np.ndarray, args: Arguments) -> None:
@@ -82,13 +116,15 @@ def run_scan(dst: np.ndarray, args: Arguments) -> None:
 def fit_select(args: Arguments) -> None:
     """Check a choice by a predicate."""
     shapes.same("predicate", args["predicate"], args["dst"])
-    for name in ("on_true", "on_false"):
-        if not isinstance(args[name], (int, float)):
-            tile = args[name]
-            if shapes.significant(tile.shape[1:]):
-                shapes.same(name, tile, args["dst"])
-    if args["reduce_res"] is not None:
-        shapes.vector("reduce_res", args["reduce_res"], args["dst"])
+    shapes.same("on_true", args["on_true"], args["dst"])
+    shapes.vector("on_false", args["on_false"], args["dst"])
+    if args["predicate"].dtype not in ("int8", "uint8", "int16", "uint16"):
+        raise Refused(
+            "operand-types", f"predicate is {args['predicate'].dtype}: an integer of 8 or 16 bits"
+        )
+    if args["on_true"].dtype in ("int32", "uint32"):
+        raise Refused("operand-types", f"on_true is {args['on_true'].dtype}: at most 16 bits")
+    _fit_result(args, "maximum")
 
 
 def run_select(dst: np.ndarray, args: Arguments) -> None:
@@ -108,8 +144,13 @@ def fit_range(args: Arguments) -> None:
     shapes.same("on_true_tile", args["on_true_tile"], args["dst"])
     for name in ("bound0", "bound1"):
         shapes.vector(name, args[name], args["dst"])
-    if args["reduce_res"] is not None:
-        shapes.vector("reduce_res", args["reduce_res"], args["dst"])
+    for name in ("comp_op0", "comp_op1"):
+        if args[name] not in COMPARISONS:
+            names = ", ".join("nl." + op for op in COMPARISONS)
+            raise Refused("language", f"{name} is one of {names}")
+    if args["on_false_value"] != LEAST:
+        raise Refused("language", f"on_false_value is {LEAST}, the least float32")
+    _fit_result(args, "maximum")
 
 
 def run_range(dst: np.ndarray, args: Arguments) -> None:
@@ -128,12 +169,10 @@ def fit_exponential(args: Arguments) -> None:
     """Check an exponential, and the column that its sum goes to."""
     shapes.same("src", args["src"], args["dst"])
     shapes.vector("max_value", args["max_value"], args["dst"])
-    if (args["reduce_res"] is None) != (args["reduce_cmd"] == "idle"):
-        raise Refused("language", "reduce_res and a reduce_cmd other than idle are given together")
-    if args["reduce_cmd"] == "load_reduce":
-        raise Refused("language", "reduce_cmd.load_reduce of exponential is not supported here")
-    if args["reduce_res"] is not None:
-        shapes.vector("reduce_res", args["reduce_res"], args["dst"])
+    if args["reduce_cmd"] == "idle" and args["reduce_res"] is not None:
+        raise Refused("language", "reduce_res needs a reduce_cmd other than idle")
+    loads = args["reduce_cmd"] == "load_reduce" or args["reduce_init"] != 0
+    _fit_result(args if loads else {**args, "reduce_init": None})
 
 
 def run_exponential(dst: np.ndarray, args: Arguments) -> None:
@@ -143,8 +182,26 @@ def run_exponential(dst: np.ndarray, args: Arguments) -> None:
     _reduce_to(value, {**args, "reduce_op": "add"})
 
 
-def _continues(args: Arguments) -> bool:
-    return args.get("reduce_cmd") == "reduce"
+def fit_activate2(args: Arguments) -> None:
+    """Check two operations with constants or columns, a function, and a reduction."""
+    shapes.same("data", args["data"], args["dst"])
+    for name in ("imm0", "imm1"):
+        shapes.vector(name, args[name], args["dst"])
+    if (args["op0"], args["op1"]) not in STAGES:
+        raise Refused("language", f"nl.{args['op0']} and nl.{args['op1']} are not a pair it has")
+    _fit_result(args, "add", "maximum", "minimum", "abs_max")
+
+
+def run_activate2(dst: np.ndarray, args: Arguments) -> None:
+    """Compute ``op((data op0 imm0) op1 imm1)``, and reduce it on demand."""
+    value = widened(like(args["data"], dst))
+    for at in "01":
+        operand = widened(like(args["imm" + at], dst))
+        if args["op" + at] != "bypass":
+            value = ordered(args["op" + at], value, operand, args["reverse" + at])
+    value = activated(args["op"], value)
+    store(dst, value)
+    _reduce_to(value, args)
 
 
 def tiles_engine(args: Arguments) -> str:
@@ -153,6 +210,17 @@ def tiles_engine(args: Arguments) -> str:
     near = all(tile.space == "sbuf" for tile in tiles)
     return "gpsimd" if near and wide(tiles) and args["op"] not in BITWISE else "vector"
 
+
+#: Where a reduction starts, by its operation.
+STARTS = {"add": 0.0, "multiply": 1.0, "maximum": -np.inf, "minimum": np.inf, "abs_max": 0.0}
+COMPARISONS = ("equal", "less", "less_equal", "greater", "greater_equal")
+#: The least value of float32, what range_select puts where it does not choose.
+LEAST = -3.4028234663852886e38
+#: Pairs of operations before the function of activate2.
+STAGES = {
+    *(("multiply", op) for op in ("add", "subtract", "bypass")),
+    *((op, "bypass") for op in ("add", "subtract", "bypass")),
+}
 
 ROWS = (
     Instruction(
@@ -168,7 +236,7 @@ ROWS = (
         "tensor_scalar",
         ("vector", "scalar", "gpsimd"),
         parameters(
-            "dst:dst data:tile op0:op operand0:vector reverse0:flag op1:op operand1:vector "
+            "dst:dst data:tile op0:op operand0:operand reverse0:flag op1:op operand1:operand "
             "reverse1:flag",
             reverse0=False,
             op1=None,
@@ -194,9 +262,13 @@ ROWS = (
         "tensor_scalar_reduce",
         ("vector",),
         parameters(
-            "dst:dst data:tile op0:op operand0:vector reduce_op:reducer reduce_res:result "
-            "reverse0:flag",
+            "dst:dst data:tile op0:op operand0:operand reduce_op:reducer reduce_res:result "
+            "reverse0:flag reduce_cmd:reduce_cmd reduce_init:vector reduce_res_negate:flag",
+            reduce_res=None,
             reverse0=False,
+            reduce_cmd="reset_reduce",
+            reduce_init=None,
+            reduce_res_negate=False,
         ),
         fit_scalar_reduce,
         run_scalar_reduce,
@@ -216,7 +288,6 @@ ROWS = (
         ),
         fit_activation,
         run_and_reduce,
-        reads_results=_continues,
     ),
     # Two destinations.
     Instruction(
@@ -233,18 +304,37 @@ ROWS = (
         Cost(1.0, ASSUMED),
     ),
     Instruction(
+        "activate2",
+        ("scalar",),
+        parameters(
+            "dst:dst op:function data:tile imm0:vector imm1:vector op0:op op1:op "
+            "reverse0:flag reverse1:flag reduce_op:reducer reduce_res:result "
+            "reduce_cmd:reduce_cmd",
+            reverse0=False,
+            reverse1=False,
+            reduce_op=None,
+            reduce_res=None,
+            reduce_cmd="idle",
+        ),
+        fit_activate2,
+        run_activate2,
+        Cost(1.0, ASSUMED, ("trn3",)),
+        since="trn3",
+    ),
+    Instruction(
         "exponential",
         ("vector",),
         parameters(
-            "dst:dst src:tile max_value:vector reduce_res:result reduce_cmd:reduce_cmd",
+            "dst:dst src:tile max_value:vector reduce_res:result reduce_cmd:reduce_cmd "
+            "reduce_init:vector",
             max_value=0.0,
             reduce_res=None,
             reduce_cmd="idle",
+            reduce_init=0.0,
         ),
         fit_exponential,
         run_exponential,
         Cost(1.0, ASSUMED, ("trn3",)),
-        reads_results=_continues,
         since="trn3",
     ),
     Instruction(
@@ -253,7 +343,6 @@ ROWS = (
         parameters("dst:dst data:tile"),
         shapes.elementwise("data"),
         run_reciprocal,
-        Cost(1.0, ASSUMED),
     ),
     Instruction(
         "tensor_tensor_scan",
@@ -272,7 +361,7 @@ ROWS = (
         "select_reduce",
         ("vector",),
         parameters(
-            "dst:dst predicate:tile on_true:vector on_false:vector reduce_res:result "
+            "dst:dst predicate:tile on_true:tile on_false:vector reduce_res:result "
             "reduce_cmd:reduce_cmd reduce_op:reducer reverse_pred:flag",
             reduce_res=None,
             reduce_cmd="idle",
@@ -282,25 +371,23 @@ ROWS = (
         fit_select,
         run_select,
         Cost(1.0, ASSUMED),
-        reads_results=_continues,
     ),
     Instruction(
         "range_select",
         ("vector",),
         parameters(
-            "dst:dst on_true_tile:tile comp_op0:op comp_op1:op bound0:vector bound1:vector "
+            "dst:dst on_true_tile:tile comp_op0:op comp_op1:op bound0:tile bound1:tile "
             "reduce_cmd:reduce_cmd reduce_res:result reduce_op:reducer range_start:number "
             "on_false_value:number",
             reduce_cmd="reset_reduce",
             reduce_res=None,
             reduce_op="maximum",
             range_start=0,
-            on_false_value=-3.4028234663852886e38,
+            on_false_value=LEAST,
         ),
         fit_range,
         run_range,
         Cost(1.0, ASSUMED),
-        reads_results=_continues,
         since="trn2",
     ),
 )

@@ -79,9 +79,26 @@ def run_activation(dst: np.ndarray, args: Arguments) -> np.ndarray:
     value = widened(like(args["data"], dst)) * widened(like(args["scale"], dst))
     if args["bias"] is not None:
         value = value + widened(like(args["bias"], dst))
-    value = np.asarray(FUNCTIONS[args["op"]](value))
+    value = activated(args["op"], value)
     store(dst, value)
     return value
+
+
+def activated(op: str, value: np.ndarray) -> np.ndarray:
+    """Return a function of values.
+
+    Raises
+    ------
+    Refused
+        A sine of an angle beyond pi: the scalar engine returns something else for it.
+    """
+    if op == "sin" and (np.abs(value) > np.float32(np.pi)).any():
+        raise Refused(
+            "operand-types",
+            "nl.sin of the scalar engine takes angles from -pi to pi: nl.sin(tile) of the language "
+            "reduces them",
+        )
+    return np.asarray(FUNCTIONS[op](value))
 
 
 def run_reduce(dst: np.ndarray, args: Arguments) -> None:

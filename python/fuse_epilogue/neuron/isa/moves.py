@@ -13,7 +13,7 @@ from .arithmetic import BINARY, REDUCERS, holds, store, widened
 from .execute import like, run_copy, run_memset
 from .row import ASSUMED, Arguments, Cost, Instruction, parameters
 
-_HINTS = ("name", "oob_mode", "unique_indices", "num_descriptors", "dma_engine")
+_HINTS = ("name", "priority", "oob_mode", "unique_indices", "num_descriptors", "dma_engine")
 
 
 def fit_shuffle(args: Arguments) -> None:

@@ -69,16 +69,14 @@ _STARTS = {"add": 0.0, "subtract": 0.0, "multiply": 1.0, "maximum": -np.inf, "mi
 
 
 def fit_cumulative(args: Arguments) -> None:
-    """Check a cumulative reduction that starts with this instruction."""
+    """Check a cumulative reduction: its operation, and where it starts."""
     shapes.same("src", args["src"], args["dst"])
     for name in ("imm0", "imm1"):
         shapes.vector(name, args[name], args["dst"])
     if args["op1"] not in _STARTS:
         raise Refused("language", f"op1 is one of nl.{', nl.'.join(_STARTS)}, not nl.{args['op1']}")
-    if args["reduce_cmd"] not in ("reset_reduce", "load_reduce"):
-        raise Refused(
-            "language", "reduce_cmd other than reset_reduce and load_reduce is not supported here"
-        )
+    if args["reduce_cmd"] not in ("reset_reduce", "reduce", "load_reduce"):
+        raise Refused("language", "reduce_cmd is reset_reduce, reduce or load_reduce")
     if (args["reduce_cmd"] == "load_reduce") != (args["imm1"] is not None):
         raise Refused("language", "imm1 is where load_reduce starts: they are given together")
     for name in ("src", "dst"):
@@ -92,10 +90,16 @@ def run_cumulative(dst: np.ndarray, args: Arguments) -> None:
     data = widened(args["src"]).reshape(rows, -1)
     values = combine(args["op0"], data, column(args["imm0"], rows))
     start = _STARTS[args["op1"]] if args["imm1"] is None else args["imm1"]
+    held = args["accumulators"]
+    if args["reduce_cmd"] == "reduce":
+        start = held[args["engine"]]
+        if len(start) != rows:
+            raise Refused("shapes", f"{len(start)} partitions were reduced before")
     last = np.broadcast_to(column(start, rows), (rows, 1))[:, 0]
     result = np.empty(data.shape, np.float32)
     for at in range(data.shape[1]):
         result[:, at] = last = combine(args["op1"], values[:, at], last)
+    held[args["engine"]] = last
     store(dst, result.reshape(dst.shape))
 
 

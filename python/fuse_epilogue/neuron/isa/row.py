@@ -61,7 +61,8 @@ class Parameter:
     kind : str
         ``dst``, ``result`` and ``results`` (several) are written; ``tile`` and ``tiles`` are read,
         ``any`` is not looked at. ``vector``: a
-        number, or a tile of one column, one value for each partition. ``op``, ``function`` and
+        number, or a tile of one column, one value for each partition; ``operand`` is the same, or
+        None. ``op``, ``function`` and
         ``reducer`` are names in ``nl``. ``number``, ``integer``, ``flag``, ``axes``, ``pattern``
         and ``values`` are constants; any other kind is an enumeration of ``nisa``.
     default : Any
@@ -117,7 +118,7 @@ class Instruction:
         None: in `fuse_epilogue.neuron.costs`, where it depends on the operands, or a transfer.
     ignored : tuple[str, ...]
         Parameters that change nothing here, such as hints to the compiler.
-    reads_dst, reads_results : Callable[[Arguments], bool]
+    reads_dst : Callable[[Arguments], bool]
         Whether what it writes counts as read, too.
     since : str
         First machine that has it.
@@ -141,7 +142,6 @@ class Instruction:
     cost: Cost | None = None
     ignored: tuple[str, ...] = ("name",)
     reads_dst: Callable[[Arguments], bool] = never
-    reads_results: Callable[[Arguments], bool] = never
     since: str = "trn1"
     hbm: bool = False
     partly: tuple[str, ...] = ()

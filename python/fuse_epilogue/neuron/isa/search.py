@@ -156,7 +156,37 @@ def run_local_gather(dst: np.ndarray, args: Arguments) -> None:
         dst[first : first + 16] = piece.reshape((16, *dst.shape[1:]))
 
 
+def fit_bounds(args: Arguments) -> None:
+    """Check bounds of segments: one partition, two numbers for each element."""
+    dst, ids = args["dst"], args["segment_ids"]
+    free = math.prod(ids.shape[1:])
+    if ids.shape[0] != 1 or dst.shape[0] != 1 or shapes.significant(dst.shape) != (2, free):
+        raise Refused("shapes", f"segment_ids has shape {ids.shape}: (1, n), and dst (1, 2, n)")
+    for name in ("dst", "segment_ids"):
+        if args[name].dtype not in ("float32", "int32"):
+            raise Refused("operand-types", f"{name} is {args[name].dtype}: float32 or int32")
+
+
+def run_bounds(dst: np.ndarray, args: Arguments) -> None:
+    """Return where the run of equal numbers that each element is in begins and ends."""
+    ids = args["segment_ids"].reshape(-1)
+    edges = np.flatnonzero(np.diff(ids)) + 1
+    firsts, lasts = np.concatenate([[0], edges]), np.concatenate([edges, [ids.size]])
+    run = np.searchsorted(firsts, np.arange(ids.size), side="right") - 1
+    pad = ids == 0
+    bounds = np.where(pad, ids.size, firsts[run]), np.where(pad, -1, lasts[run])
+    store(dst, np.stack(bounds).reshape(dst.shape))
+
+
 ROWS = (
+    Instruction(
+        "sequence_bounds",
+        ("gpsimd",),
+        parameters("dst:dst segment_ids:tile"),
+        fit_bounds,
+        run_bounds,
+        Cost(2.0, ASSUMED),
+    ),
     Instruction(
         "max8", ("vector",), parameters("dst:dst src:tile"), fit_max8, run_max8, Cost(1.0, ASSUMED)
     ),

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import Refused
 from ..tile import Tile
-from .arithmetic import BITWISE, holds
+from .arithmetic import BITWISE, UNARY, holds
 
 Arguments = Mapping[str, Any]
 
@@ -99,10 +99,19 @@ def fit_exchange(args: Arguments) -> None:
         raise Refused("shapes", f"src is {src.shape} {src.dtype}, dst {dst.shape} {dst.dtype}")
 
 
+def second_operands(args: Arguments) -> None:
+    """Check that each operation has its operand; those of one operand, and bypass, need none."""
+    for at in "01":
+        op, operand = args.get("op" + at), args.get("operand" + at)
+        if op is None and operand is None or op in UNARY or op == "bypass":
+            continue
+        if op is None or operand is None:
+            raise Refused("language", f"op{at} and operand{at} are given together")
+
+
 def fit_tensor_scalar(args: Arguments) -> None:
     """Check one or two operations with constants or columns."""
-    if (args["op1"] is None) != (args["operand1"] is None):
-        raise Refused("language", "op1 and operand1 are given together")
+    second_operands(args)
     same("data", args["data"], args["dst"])
     vector("operand0", args["operand0"], args["dst"])
     vector("operand1", args["operand1"], args["dst"])

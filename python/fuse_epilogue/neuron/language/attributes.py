@@ -52,6 +52,7 @@ METHODS: dict[type, dict[str, Method]] = {
         "ap": _ap,
         "reshape": lambda tile, shape: tile.reshape(shape),
         "view": lambda tile, dtype: tile.view(dtype),
+        "reinterpret_cast": lambda tile, dtype: tile.view(dtype),
         "broadcast_to": lambda tile, shape: tile.broadcast_to(tuple(shape)),
         "get_pattern": lambda tile: [[stride, count] for stride, count in tile.pattern()],
         **VIEWS,
@@ -62,6 +63,7 @@ METHODS: dict[type, dict[str, Method]] = {
         "insert": list.insert,
         "pop": list.pop,
         "index": list.index,
+        "remove": list.remove,
         "count": list.count,
         "reverse": list.reverse,
         "copy": list.copy,
@@ -122,6 +124,8 @@ def find(value: Any, name: str) -> Any:
                 return len(value.shape)
             if name == "size":
                 return math.prod(value.shape)
+            if name == "offset":
+                return value.access.offset
             if name == "strides":
                 return tuple(stride for stride, _ in value.pattern())
             if name == "name":

@@ -163,7 +163,9 @@ def is_instance(value: Any, kind: Any) -> bool:
         return own is not None and own.derives(kind)
     if isinstance(kind, Builtin) and kind.name in _TYPES:
         return isinstance(value, _TYPES[kind.name]) and not isinstance(value, DType)
-    if isinstance(kind, Namespace) or (isinstance(kind, Builtin) and kind.name == "nl.ndarray"):
+    if isinstance(kind, Namespace) or (
+        isinstance(kind, Builtin) and kind.name in ("nl.ndarray", "nl.NkiTensor")
+    ):
         return isinstance(value, Tile)
     raise unsupported(f"isinstance with {describe(kind)}")
 

@@ -19,6 +19,9 @@ SPACES: dict[str, Space] = {
 TILE_SIZE = {
     "pmax": 128,
     "psum_fmax": 512,
+    "psum_bank_fmax": 512,
+    "psum_bank_fmax_bytes": 2048,
+    "psum_num_banks": 8,
     "gemm_stationary_fmax": 128,
     "gemm_moving_fmax": 512,
     "bn_stats_fmax": 512,
@@ -36,19 +39,22 @@ OLD_NAMES = {
 
 #: Names of today that are not supported, and what does the same.
 INSTEAD = {
-    "copy": "nisa.tensor_copy",
-    "matmul": "nisa.nc_matmul",
-    "transpose": "nisa.nc_transpose",
-    "sum": "nisa.tensor_reduce with op=nl.add",
-    "max": "nisa.tensor_reduce with op=nl.maximum",
-    "min": "nisa.tensor_reduce with op=nl.minimum",
-    "load_transpose2d": "nisa.dma_copy and nisa.nc_transpose",
+    "shared_constant": "an argument of the kernel",
+    "prelu": "nl.where, or nl.maximum and nl.minimum",
+    "tfloat32": "nl.float32",
+    "bool_": "nl.uint8",
+}
+
+#: Names that make random numbers, or set where these start.
+RANDOM = {
+    *("rng", "rand", "rand2", "dropout", "set_rng_seed", "random_seed"),
+    *("rand_set_state", "rand_get_state"),
 }
 
 #: Statements that are refused, and what is said of them.
 STATEMENTS = {
     ast.AsyncFunctionDef: "asynchronous functions are not supported here",
-    ast.With: "`with` is not supported here",
+    ast.With: "`with` is supported here as `with nl.no_reorder():` only",
     ast.Global: "`global` is not supported here: return the value",
     ast.Nonlocal: "`nonlocal` is not supported here: return the value",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,13 +13,15 @@ from ..errors import Refused
 from ..isa import COLLECTIVES, ENGINES, ENUMERATIONS, INSTRUCTIONS
 from ..isa.arithmetic import BINARY, FUNCTIONS, REDUCERS
 from ..limits import MOST_DIMS
-from ..tile import Register, Tile
+from ..tile import Tile
 from ..trace import DTYPES, ITEMSIZE, DType
 from ..values import Ds, numpy_dtype
 from .attributes import describe
 from .builtins import integer, make_range, plain
-from .grammar import INSTEAD, OLD_NAMES, SPACES, TILE_SIZE
+from .composed import COMPOSED
+from .grammar import INSTEAD, OLD_NAMES, RANDOM, SPACES, TILE_SIZE
 from .objects import Builtin, Class, Namespace, Symbol, Unknown, unsupported
+from .registers import LOOPS, REGISTERS, permute, rank, source
 from .tile_functions import filled, full, like, negative
 
 if TYPE_CHECKING:
@@ -90,31 +93,25 @@ def _store(walk: Walk, dst: Any, value: Any) -> None:
     walk.instruction(INSTRUCTIONS["dma_copy"], [dst, value], {})
 
 
-def _identity(walk: Walk, size: Any = 128, dtype: Any = DTYPES["float32"], **_: Any) -> Tile:
+def _identity(walk: Walk, n: Any, dtype: Any = DTYPES["uint8"], dst: Any = None) -> Tile:
     """Return the square with ones on the diagonal, in SBUF: made when a kernel asks for it."""
-    zeros = walk.allocate("zeros", (integer(size), size), dtype_of(dtype), "sbuf")
-    tile = walk.allocate("identity", (size, size), dtype, "sbuf")
-    walk.instruction(INSTRUCTIONS["memset"], [zeros, 0], {})
+    ones = walk.allocate("ones", (integer(n), n), dtype_of(dtype), "sbuf")
+    tile = walk.allocate("identity", (n, n), dtype, "sbuf") if dst is None else dst
+    walk.instruction(INSTRUCTIONS["memset"], [ones, 1], {})
     # partition - column == 0
     walk.instruction(
         INSTRUCTIONS["affine_select"],
         [],
         {
             "dst": tile,
-            "pattern": [[-1, size]],
+            "pattern": [[-1, n]],
             "offset": 0,
             "channel_multiplier": 1,
-            "on_true_tile": _ones(walk, size, dtype),
+            "on_true_tile": ones,
             "on_false_value": 0.0,
             "cmp_op": Symbol("op", "equal"),
         },
     )
-    return tile
-
-
-def _ones(walk: Walk, size: int, dtype: DType) -> Tile:
-    tile = walk.allocate("ones", (size, size), dtype, "sbuf")
-    walk.instruction(INSTRUCTIONS["memset"], [tile, 1], {})
     return tile
 
 
@@ -133,69 +130,35 @@ def _num_programs(walk: Walk, axes: Any = 0, axis: Any = None) -> int:
 def _missing_nl(name: str) -> str:
     if name in OLD_NAMES:
         return f"nl.{name} is of an older edition: use {OLD_NAMES[name]}"
+    if name in RANDOM:
+        return f"nl.{name} is not supported here: random numbers"
     instead = f": use {INSTEAD[name]}" if name in INSTEAD else ""
     return f"nl.{name} is not supported here{instead}"
 
 
 def _missing_nisa(name: str) -> str:
-    return f"nisa.{name} is not among the instructions supported here: {', '.join(INSTRUCTIONS)}"
+    if name in RANDOM:
+        return f"nisa.{name} is not supported here: random numbers"
+    near = get_close_matches(name, INSTRUCTIONS, 1)
+    hint = f"; is nisa.{near[0]} meant?" if near else ""
+    return f"nisa.{name} is not among the instructions supported here{hint}"
 
 
 def _no_member(kind: str) -> Callable[[str], str]:
     return lambda name: f"nisa.{kind} has no {name} here"
 
 
-def _register(walk: Walk, value: Any = None) -> Register:
-    """Return a register, with a number or what a tile holds."""
-    made = Register(None)
-    if isinstance(value, Tile):
-        _load_register(walk, made, value)
-    elif value is not None:
-        made.value = integer(value)
-    return made
+#: What ``nl.is_hbm(buffer)`` and the like ask for.
+_PLACES = {
+    "hbm": {"hbm"},
+    "sbuf": {"sbuf"},
+    "psum": {"psum"},
+    "on_chip": {"sbuf", "psum"},
+}
 
 
-def _load_register(walk: Walk, register: Any, src: Any) -> None:
-    if not isinstance(register, Register) or not isinstance(src, Tile):
-        raise Refused("language", "register_load takes a register and a tile of one element")
-    if math.prod(src.shape) != 1 or "int" not in src.dtype:
-        raise Refused("shapes", f"a register takes one integer, not {src.shape} {src.dtype}")
-    register.value = walk.number(src)
-
-
-def _source(walk: Walk, **named: Any) -> Register:
-    """Return the number of the machine whose data are there, which nothing here knows."""
-    return _rank(walk)
-
-
-def _permute(walk: Walk, srcs_by_channel: Any, dsts_by_channel: Any, **named: Any) -> None:
-    """Exchange the tensors of all channels with other machines."""
-    srcs = [tile for channel in srcs_by_channel for tile in channel]
-    dsts = [tile for channel in dsts_by_channel for tile in channel]
-    walk.instruction(
-        COLLECTIVES["all_to_all"],
-        [],
-        {"srcs": srcs, "dsts": dsts, "replica_group": named.get("replica_group")},
-    )
-
-
-def _dynamic_range(walk: Walk, *bounds: Any, **named: Any) -> range:
-    """Return the range of a loop whose bounds data may say: if nothing is executed, one of it."""
-    values = [*bounds, *named.values()]
-    first = values[0] if len(values) > 1 else 0
-    start = first.value if isinstance(first, Register) else first
-    numbers = [it.value if isinstance(it, Register) else integer(it) for it in values]
-    if any(number is None for number in numbers):
-        start = integer(start) if start is not None else 0
-        return range(start, start + 1)
-    return make_range(*numbers)
-
-
-def _rank(walk: Walk) -> Register:
-    """Return the number of the machine, which nothing here knows."""
-    if walk.execute:
-        raise unsupported("nki.collectives.rank_id in an execution")
-    return Register(None)
+def _is_in(buffer: Any, spaces: set[str]) -> bool:
+    return SPACES[_memory(buffer)] in spaces
 
 
 def _loops() -> Iterator[tuple[str, Builtin]]:
@@ -231,7 +194,16 @@ NL = Namespace(
         "num_programs": Builtin("nl.num_programs", _num_programs),
         "program_ndim": Builtin("nl.program_ndim", lambda walk: int(walk.programs > 1)),
         "device_print": plain("nl.device_print", lambda *args, **named: None),
-        "dynamic_range": Builtin("nl.dynamic_range", _dynamic_range),
+        **LOOPS,
+        **COMPOSED,
+        **{
+            f"is_{name}": plain(
+                f"nl.is_{name}", lambda buffer, spaces=spaces: _is_in(buffer, spaces)
+            )
+            for name, spaces in _PLACES.items()
+        },
+        "no_reorder": Builtin("nl.no_reorder", lambda walk: None),
+        "NkiTensor": Builtin("nl.NkiTensor", lambda walk: None),
         "NKIObject": Class("NKIObject", (), {}),
     },
     _missing_nl,
@@ -244,6 +216,7 @@ NISA = Namespace(
     {
         **INSTRUCTIONS,
         **{name: Symbol("engine", name) for name in ENGINES},
+        "unknown_engine": None,
         **{
             kind: Namespace(
                 f"nisa.{kind}",
@@ -256,6 +229,8 @@ NISA = Namespace(
             "nisa.engine",
             {
                 **{name.removesuffix("_engine"): Symbol("engine", name) for name in ENGINES},
+                # Queues of transfers, which are all one here.
+                **{name: Symbol("engine", f"{name}_engine") for name in ("dma", "sync")},
                 "unknown": None,
             },
             lambda name: f"nisa.engine has no {name} here",
@@ -266,8 +241,7 @@ NISA = Namespace(
         "get_nc_version": Builtin(
             "nisa.get_nc_version", lambda walk: _VERSIONS[f"gen{walk.generation}"]
         ),
-        "register_alloc": Builtin("nisa.register_alloc", _register),
-        "register_load": Builtin("nisa.register_load", _load_register),
+        **REGISTERS,
     },
     _missing_nisa,
 )
@@ -319,9 +293,9 @@ NCC = Namespace(
     {
         **COLLECTIVES,
         "ReplicaGroup": plain("ReplicaGroup", lambda groups: groups),
-        "rank_id": Builtin("nki.collectives.rank_id", _rank),
-        "collective_permute_implicit": Builtin("collective_permute_implicit", _permute),
-        "collective_permute_implicit_current_processing_rank_id": Builtin("rank_id", _source),
+        "rank_id": Builtin("nki.collectives.rank_id", rank),
+        "collective_permute_implicit": Builtin("collective_permute_implicit", permute),
+        "collective_permute_implicit_current_processing_rank_id": Builtin("rank_id", source),
     },
     lambda name: f"nki.collectives.{name} is not supported here",
 )

@@ -100,6 +100,9 @@ def _meaning(node: ast.stmt, scope: Scope) -> Statement:
             return _delete(node)
         case ast.Try():
             return _try(node, scope)
+        case ast.With() if _is_no_reorder(node, scope):
+            body = block(node.body, scope)  # instructions are in the order of the text anyway
+            return lambda frame: _run(body, frame)
     reason = STATEMENTS.get(type(node), "this statement is not supported here")
     raise KernelError(node.lineno, reason)
 
@@ -328,6 +331,15 @@ def _try(node: ast.Try, scope: Scope) -> Statement:
     """Return what is tried: no handler ever runs, because errors here are refusals."""
     body = block([*node.body, *node.orelse, *node.finalbody], scope)
     return lambda frame: _run(body, frame)
+
+
+def _is_no_reorder(node: ast.With, scope: Scope) -> bool:
+    item = node.items[0]
+    if len(node.items) > 1 or item.optional_vars is not None:
+        return False
+    if not isinstance(item.context_expr, ast.Call):
+        return False
+    return scope.module.path_of(item.context_expr) == "nki.language.no_reorder"
 
 
 def _delete(node: ast.Delete) -> Statement:

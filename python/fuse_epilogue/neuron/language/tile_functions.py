@@ -6,14 +6,15 @@ types: ``nki.language`` of the AWS Neuron documentation 2.33, where they are exp
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Refused
 from ..isa import INSTRUCTIONS
-from ..isa.arithmetic import BINARY, FUNCTIONS
+from ..isa.arithmetic import BINARY, FUNCTIONS, UNARY
 from ..tile import Tile
-from ..trace import DType
+from ..trace import DTYPES, ITEMSIZE, DType
 from .objects import Builtin, Symbol
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ _ORDERED = ("subtract", "divide", "power", "less", "less_equal", "greater", "gre
 _SHIFTS = ("left_shift", "right_shift")
 #: Functions that are instructions of their own.
 _ALONE = ("reciprocal",)
+FLOAT = DTYPES["float32"]
+#: The largest float32 below pi.
+_PI = 3.1415925
 
 
 def computed(walk: Walk, op: Symbol, args: list[Any], named: dict[str, Any]) -> Tile:
@@ -31,60 +35,105 @@ def computed(walk: Walk, op: Symbol, args: list[Any], named: dict[str, Any]) -> 
 
     - Raises Refused: no operand is a tile, or the operation is only for instructions.
     """
-    values = (
-        dict(zip(("x", "y", "dtype"), args, strict=False))
-        if op.name in BINARY
-        else {**dict(zip(("x", "dtype"), args, strict=False))}
-    )
-    if values.keys() & named.keys() or named.keys() - {"x", "y", "dtype"} or len(args) > 3:
-        raise Refused("language", f"{op}(...) takes x{', y' * (op.name in BINARY)}, dtype")
+    two = op.name in BINARY and op.name not in UNARY
+    names = ("x", "y", "dtype") if two else ("x", "dtype")
+    values = dict(zip(names, args, strict=False))
+    if values.keys() & named.keys() or named.keys() - {*names} or len(args) > len(names):
+        raise Refused("language", f"{op}(...) takes {', '.join(names)}")
     values.update(named)
     x, y, dtype = values.get("x"), values.get("y"), values.get("dtype")
-    if op.name in BINARY:
-        return _binary(walk, op, x, y, dtype)
+    if two:
+        return binary(walk, op.name, x, y, dtype)
     if op.name not in FUNCTIONS or not isinstance(x, Tile):
         raise Refused("language", f"{op}(...) of {type(x).__name__} is not supported here")
+    if op.name == "sin":
+        return unary(walk, "sin", within_pi(walk, x), dtype or x.dtype)
+    return unary(walk, op.name, x, dtype)
+
+
+def unary(walk: Walk, op: str, x: Tile, dtype: Any = None) -> Tile:
+    """Return the tile of ``op(x)``."""
     made = _like(walk, x, dtype)
-    if op.name in _ALONE:
-        walk.instruction(INSTRUCTIONS[op.name], [], {"dst": made, "data": x})
+    if op in _ALONE:
+        walk.instruction(INSTRUCTIONS[op], [], {"dst": made, "data": x})
     else:
-        walk.instruction(INSTRUCTIONS["activation"], [], {"dst": made, "op": op, "data": x})
+        given = {"dst": made, "op": Symbol("op", op), "data": x}
+        walk.instruction(INSTRUCTIONS["activation"], [], given)
     return made
+
+
+def within_pi(walk: Walk, x: Tile, ahead: float = 0.0) -> Tile:
+    """Return ``x + ahead`` as an angle from -pi to pi, as the scalar engine's sine needs it."""
+    turned = binary(walk, "add", x, math.pi + ahead, FLOAT)
+    turned = binary(walk, "mod", turned, 2 * math.pi, FLOAT)
+    turned = binary(walk, "subtract", turned, math.pi, FLOAT)
+    return binary(walk, "minimum", binary(walk, "maximum", turned, -_PI), _PI)
 
 
 def negative(walk: Walk, x: Any, dtype: Any = None) -> Tile:
     """Return the tile of ``nl.negative(x, dtype=None)``."""
     if not isinstance(x, Tile):
         raise Refused("language", "nl.negative(...) takes a tile")
-    return _binary(walk, Symbol("op", "multiply"), x, -1.0, dtype)
+    return binary(walk, "multiply", x, -1.0, dtype)
 
 
-def _binary(walk: Walk, op: Symbol, x: Any, y: Any, dtype: Any) -> Tile:
+def binary(walk: Walk, op: str, x: Any, y: Any, dtype: Any = None) -> Tile:
+    """Return the tile of ``x op y``; dimensions of size 1 are broadcast, not the partitions."""
     if isinstance(x, Tile) and isinstance(y, Tile):
-        if x.shape == y.shape:
-            made = _like(walk, x, dtype)
-            given = {"dst": made, "data1": x, "data2": y, "op": op}
-            walk.instruction(INSTRUCTIONS["tensor_tensor"], [], given)
-            return made
-        if not (len(y.shape) == 2 and y.shape == (x.shape[0], 1)):
-            raise Refused("shapes", f"{op}(...) of {x.shape} and {y.shape} is not supported here")
+        shape = _common(op, x.shape, y.shape)
+        made = _like(walk, y if _wider(y, x) else x, dtype, shape)
+        if _column(y) and x.shape == shape and x is not y:
+            return _with_column(walk, made, op, x, y, False)
+        if _column(x) and y.shape == shape and x is not y and op not in _SHIFTS:
+            return _with_column(walk, made, op, y, x, True)
+        given = {"dst": made, "op": Symbol("op", op)}
+        given |= {"data1": x.broadcast_to(shape), "data2": y.broadcast_to(shape)}
+        walk.instruction(INSTRUCTIONS["tensor_tensor"], [], given)
+        return made
     data, scalar = (x, y) if isinstance(x, Tile) else (y, x)
-    if not isinstance(data, Tile) or scalar is None or op.name in _SHIFTS and data is y:
-        raise Refused("language", f"{op}(...) needs x and y, at least one of them a tile")
-    made = _like(walk, data, dtype)
-    given = {"dst": made, "data": data, "op0": op, "operand0": scalar}
-    if data is y and op.name in _ORDERED:
+    if not isinstance(data, Tile) or scalar is None or op in _SHIFTS and data is y:
+        raise Refused("language", f"nl.{op}(...) needs x and y, at least one of them a tile")
+    return _with_column(walk, _like(walk, data, dtype), op, data, scalar, data is y)
+
+
+def _with_column(walk: Walk, made: Tile, op: str, data: Tile, scalar: Any, swapped: bool) -> Tile:
+    """Combine a tile with a number, or with one for each partition."""
+    given = {"dst": made, "data": data, "op0": Symbol("op", op), "operand0": scalar}
+    if swapped and op in _ORDERED:
         given["reverse0"] = True
     walk.instruction(INSTRUCTIONS["tensor_scalar"], [], given)
     return made
 
 
-def _like(walk: Walk, tile: Tile, dtype: Any) -> Tile:
+def _column(tile: Tile) -> bool:
+    """Tell whether a tile is one number for each partition, of the type that these have."""
+    return len(tile.shape) == 2 and tile.shape[1] == 1 and tile.dtype == "float32"
+
+
+def _wider(one: Tile, other: Tile) -> bool:
+    """Tell whether a type has more precision than another."""
+    ranks = [("float" in it.dtype, ITEMSIZE[it.dtype]) for it in (one, other)]
+    return ranks[0] > ranks[1]
+
+
+def _common(op: str, one: tuple[int, ...], two: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape that two shapes are broadcast to."""
+    fits = len(one) == len(two) and one[0] == two[0]
+    if not fits or any(a != b and 1 not in (a, b) for a, b in zip(one, two, strict=True)):
+        raise Refused(
+            "shapes",
+            f"nl.{op}(...) of {one} and {two}: free dimensions of size 1 are broadcast, partitions "
+            "by nl.broadcast_to",
+        )
+    return tuple(map(max, zip(one, two, strict=True)))
+
+
+def _like(walk: Walk, tile: Tile, dtype: Any, shape: tuple[int, ...] | None = None) -> Tile:
     if tile.space == "hbm":
         raise Refused("memory", "functions of nl compute in SBUF: nl.load the tensor before")
     if dtype is not None and not isinstance(dtype, DType):
         raise Refused("language", "dtype is a type such as nl.float32")
-    return walk.allocate("", tile.shape, dtype or tile.dtype, "sbuf")
+    return walk.allocate("", shape or tile.shape, dtype or tile.dtype, "sbuf")
 
 
 def filled(number: float, name: str, ndarray: Callable[..., Tile]) -> Builtin:
