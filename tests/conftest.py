@@ -9,6 +9,10 @@ from pathlib import Path
 import pytest
 
 import mutation_table
+import shallow_frames
+
+# Before the first program of the tests is parsed.
+shallow_frames.install()
 
 # TVM would bind this process to the first core with its first parallel loop, and with it all that
 # the tests start: compilers, servers, other workers of pytest.
