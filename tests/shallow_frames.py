@@ -1,8 +1,9 @@
 """Stacks of frames that read source text only where TVMScript looks at it.
 
-`T.prim_func` takes `inspect.stack()`, which finds the source line of every caller; for frames without
-a file it goes through all loaded modules. Under pytest, where a stack has fifty frames, that took
-more time than parsing. TVM reads the lines of the first frames only, and of the others the variables.
+`T.prim_func` takes `inspect.stack()`, which finds the source line of every caller; for frames
+without a file it goes through all loaded modules. Under pytest, where a stack has fifty frames,
+that took more time than parsing. TVM reads the lines of the first frames only, and the variables
+of the others.
 """
 
 from __future__ import annotations
