@@ -9,6 +9,7 @@ one where the two are the same.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -31,6 +32,8 @@ FLOAT32 = float(np.finfo("float32").eps)
 SILU_UNDERFLOW = 89 * np.exp(-88.7)
 # Of exp, the addition, the division and the product, in units of the last place.
 SILU_ROUNDINGS = 8
+#: Of the error function, of numbers up to 1.
+GELU_ROUNDINGS = 8
 
 
 def zeros(padding: Any, w: int, f: int, stride: int, dilation: int) -> tuple[int, int]:
@@ -112,6 +115,10 @@ def bent_interval(
         # Between its ends SiLU may dip, by not more than its slope allows, which is at most 1.1.
         more = SILU_ROUNDINGS * FLOAT32 * largest + SILU_UNDERFLOW + 1.1 * 2 * off
         low, high = low - more, high + more
+    if activation == "gelu":
+        # The error function is off by some roundings of 1, and negative arguments cancel it.
+        more = GELU_ROUNDINGS * FLOAT32 * _finite(np.abs(total)) + 1.2 * 2 * off
+        low, high = low - more, high + more
     # By way of float32, as the accumulator is; one rounding where the number is a float32.
     return low.astype("float32").astype(dtype), high.astype("float32").astype(dtype)
 
@@ -121,11 +128,18 @@ def _finite(bound: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(bound), bound, 0)
 
 
+def erf(x: np.ndarray) -> np.ndarray:
+    """The error function in float64."""
+    return np.vectorize(math.erf, otypes=["float64"])(x)
+
+
 def _bent(activation: str | None, x: np.ndarray) -> np.ndarray:
     if activation == "relu":
         return np.where(x > 0, x, 0)  # of a NaN as well: TVM compiles max(a, b) as a > b ? a : b
     if activation == "silu":
         return x / (1 + np.exp(-x))
+    if activation == "gelu":
+        return x * (1 + erf(x / np.sqrt(2))) / 2
     return x
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import tvm
 from tvm.tirx import PrimFunc
 
-from depthwise import FLOAT32, Arrays, Options, in_layout
+from depthwise import FLOAT32, Arrays, Options, erf, in_layout
 from oracles import garbage, parameters
 
 #: Parameters that have columns, and so a layout.
@@ -22,13 +22,6 @@ HALF_ULP = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
-
-
-def erf(x: np.ndarray) -> np.ndarray:
-    """The error function, by its series and its continued fraction in float64."""
-    import math
-
-    return np.vectorize(math.erf, otypes=["float64"])(x)
 
 
 def bend(activation: str | None, s: np.ndarray) -> np.ndarray:

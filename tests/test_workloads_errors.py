@@ -62,7 +62,7 @@ OWN: list[tuple[str, Any, str]] = [
 ]
 OF_RELAX: list[tuple[str, Any, str]] = [
     *(("dtype", value, RELAX_DTYPES) for value in ("int8", "float64", None)),
-    *(("activation", value, "one of None, 'relu', 'silu'") for value in (*BENT, "gelu")),
+    *(("activation", value, "one of None, 'relu', 'silu', 'gelu'") for value in BENT),
 ]
 
 

@@ -23,7 +23,7 @@ CHOICES = {
     "k": [1, 2, 33],
     "dtype": ["float32", "float16", "bfloat16", "int8"],
     "bias": [True, False],
-    "activation": [None, "relu", "silu"],
+    "activation": [None, "relu", "silu", "gelu"],
     "bias_axis": ["n", "m"],
     "transpose_a": [False, True],
     "transpose_b": [False, True],
@@ -34,7 +34,7 @@ BASE: Options = {"m": 4, "n": 5, "k": 6}
 def possible(options: Options) -> bool:
     is_int = options["dtype"] == "int8"
     unbiased = not options["bias"] and options["bias_axis"] == "m"
-    return not unbiased and not (is_int and options["activation"] == "silu")
+    return not unbiased and not (is_int and options["activation"] in ("silu", "gelu"))
 
 
 CASES = covering(CHOICES, possible)
@@ -204,7 +204,7 @@ WRONG: list[tuple[str, Any, str]] = [
         ("dtype", value, "one of 'float32', 'float16', 'bfloat16', 'int8'")
         for value in ("float64", "", None, np.float32)
     ),
-    *(("activation", v, "one of None, 'relu', 'silu'") for v in ("gelu", "ReLU", False, 0)),
+    *(("activation", v, "one of None, 'relu', 'silu', 'gelu'") for v in ("tanh", "ReLU", False, 0)),
     *(("bias_axis", value, "one of 'n', 'm'") for value in ("k", "N", None, 0)),
     *((x, v, BOOL) for x in ("bias", "transpose_a", "transpose_b") for v in (1, 0, None, "n")),
 ]

@@ -25,7 +25,7 @@ SHARED = {
     "n": [1, 3, 33],
     "scale": [True, False],
     "bias": [True, False],
-    "activation": [None, "relu", "silu"],
+    "activation": [None, "relu", "silu", "gelu"],
 }
 REDUCED = {**SHARED, "op": ["sum", "max"], "dtype": ["float32", "float16", "bfloat16", "int8"]}
 BENT = {**SHARED, "residual": [True, False], "dtype": ["float32", "float16", "bfloat16"]}
@@ -33,7 +33,7 @@ BASE: Options = {"m": 4, "n": 5}
 
 
 def reducible(options: Options) -> bool:
-    return options["dtype"] != "int8" or options["activation"] != "silu"
+    return options["dtype"] != "int8" or options["activation"] not in ("silu", "gelu")
 
 
 def computes(options: Options) -> bool:
@@ -224,7 +224,7 @@ BOTH: list[tuple[str, Any, str]] = [
     *((size, value, SYMBOL) for size in ("m", "n") for value in SIZES),
     *((size, name, NAME) for size in ("m", "n") for name in ("", "2w", "a b", "for")),
     *((x, value, "one of False, True") for x in ("scale", "bias") for value in (1, 0, None, "m")),
-    *(("activation", v, "one of None, 'relu', 'silu'") for v in ("gelu", "ReLU", False, 0)),
+    *(("activation", v, "one of None, 'relu', 'silu', 'gelu'") for v in ("tanh", "ReLU", False, 0)),
 ]
 WRONG: list[tuple[Make, str, Any, str]] = [
     *((make, *case) for make in (row_reduce, elementwise) for case in BOTH),

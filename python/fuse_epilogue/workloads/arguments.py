@@ -24,9 +24,13 @@ UNQUANTISED = {
     "bfloat16": "bfloat16",
     "int8": "int32",
 }
-ACTIVATIONS = (None, "relu", "silu")
-#: Those of the convolutions that are written out.
-CONV_ACTIVATIONS = (*ACTIVATIONS, "gelu")
+#: The activations of all workloads, and the blocks that compute them.
+ACTIVATIONS: dict[str | None, tuple[str, ...]] = {
+    None: (),
+    "relu": ("relu",),
+    "silu": ("sigmoid", "silu"),
+    "gelu": ("gelu",),
+}
 #: Those that integers have.
 INTEGER_ACTIVATIONS = (None, "relu")
 
@@ -110,15 +114,13 @@ def size(argument: str, value: Any, names: dict[str, tirx.Var]) -> Size:  # noqa
 def check_activation(
     activation: Any,  # noqa: ANN401
     dtype: str,
-    possible: Sequence[str | None] = ACTIVATIONS,
 ) -> None:
     """Check that there is such an activation, and that the accumulator of `dtype` has it.
 
     - `activation`, `dtype`: as of the workloads.
-    - `possible`: the activations that this workload has.
     - Raises ValueError: there is not, or it has not.
     """
-    one_of("activation", activation, possible)
+    one_of("activation", activation, tuple(ACTIVATIONS))
     if dtype == "int8" and activation not in INTEGER_ACTIVATIONS:
         raise ValueError(
             f"activation must be one of None, 'relu' for dtype = 'int8': {activation!r}"

@@ -11,7 +11,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 from tvm.tirx import PrimFunc
 
-from .arguments import CONV_ACTIVATIONS, Size, check_activation, one_of
+from .arguments import Size, check_activation, one_of
 from .convolution import Convolution, convolution
 from .data_checks import check_sequences
 from .depthwise_blocks import LAYOUTS, layout_dims, with_column
@@ -114,7 +114,7 @@ def depthwise_conv1d_backward(
         dtypes=DTYPES,
     )
     one_of("bias", bias, (False, True))
-    check_activation(activation, dtype, CONV_ACTIVATIONS)
+    check_activation(activation, dtype)
     one_of("keep", keep, (False, True))
     if keep and activation is None:
         raise ValueError("keep must be False for activation = None, which needs no sum: True")

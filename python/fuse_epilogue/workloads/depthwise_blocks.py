@@ -9,7 +9,7 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from .arguments import CONV_ACTIVATIONS, UNQUANTISED, Size, check_activation, one_of, whole
+from .arguments import UNQUANTISED, Size, check_activation, one_of, whole
 from .writer import Index, Writer, final_blocks
 
 LAYOUTS = ("NCW", "NWC")
@@ -38,7 +38,7 @@ class Epilogue:
           what is possible.
         """
         one_of("bias", self.bias, (False, True))
-        check_activation(self.activation, dtype, CONV_ACTIVATIONS)
+        check_activation(self.activation, dtype)
         one_of("gate", self.gate, (False, True))
         one_of("residual", self.residual, (False, True))
         whole("shift", self.shift, 0, 31)

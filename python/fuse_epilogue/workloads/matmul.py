@@ -51,8 +51,9 @@ def matmul(
         ``int32``, as which it stays: nothing requantises y. The sum, with the bias, has to fit.
     bias : bool
         Whether there is a bias.
-    activation : {None, "relu", "silu"}
-        ``max(x, 0)``, or ``x * sigmoid(x)``, which ``"int8"`` does not have.
+    activation : {None, "relu", "silu", "gelu"}
+        ``max(x, 0)``, ``x * sigmoid(x)`` or ``x * (1 + erf(x / sqrt(2))) / 2``; ``"int8"`` has the
+        first only.
     bias_axis : {"n", "m"}
         Whether each column of y has a bias of its own, ``bias[n]``, or each row, ``bias[m]``. Of a
         layer whose features are the rows of y, the bias is the latter.
@@ -69,9 +70,9 @@ def matmul(
         - bias[N], or bias[M], if there is one: of `dtype`, and ``int32`` for ``"int8"``
         - y[M, N], of the same type as the bias
 
-        and one block for each step: "matmul", "bias", "relu" or "sigmoid" and "silu", "cast" for
-        the 16-bit types. The parameters must not overlap. Loops and indices are ``int32``, or
-        ``int64`` where a size is symbolic or a buffer has 2**31 elements.
+        and one block for each step: "matmul", "bias", "relu", "gelu" or "sigmoid" and "silu",
+        "cast" for the 16-bit types. The parameters must not overlap. Loops and indices are
+        ``int32``, or ``int64`` where a size is symbolic or a buffer has 2**31 elements.
 
     Raises
     ------

@@ -67,7 +67,7 @@ def relax_depthwise_conv1d(
     >>> func = workloads.relax_depthwise_conv1d(1, 64, 128, 4, padding="causal", activation="silu")
     """
     one_of("bias", bias, (False, True))
-    one_of("activation", activation, ACTIVATIONS)
+    one_of("activation", activation, tuple(ACTIVATIONS))
     conv = convolution(
         n, c, w, f, padding=padding, stride=stride, dilation=dilation, dtype=dtype, dtypes=DTYPES
     )

@@ -54,8 +54,8 @@ def row_reduce(
         the end; for ``"int8"`` in ``int32``, as which it stays, and where it has to fit.
     scale, bias : bool
         Whether there is a scale, whether there is a bias: one number for each row.
-    activation : {None, "relu", "silu"}
-        ``max(x, 0)``, or ``x * sigmoid(x)``, which ``"int8"`` does not have.
+    activation : {None, "relu", "silu", "gelu"}
+        As of :func:`matmul`.
 
     Returns
     -------
@@ -67,8 +67,8 @@ def row_reduce(
         - bias[M], if there is one: likewise
         - y[M], of the same type
 
-        and one block for each step: "reduce", "scale", "bias", "relu" or "sigmoid" and "silu",
-        "cast" for the 16-bit types. The parameters must not overlap. Loops and indices are
+        and one block for each step: "reduce", "scale", "bias", "relu", "gelu" or "sigmoid" and
+        "silu", "cast" for the 16-bit types. The parameters must not overlap. Loops and indices are
         ``int32``, or ``int64`` where a size is symbolic or a buffer has 2**31 elements.
 
     Raises
@@ -141,8 +141,8 @@ def elementwise(
         Whether there is a scale, whether there is a bias: one number for each row.
     residual : bool
         Whether a second matrix is added, before the activation.
-    activation : {None, "relu", "silu"}
-        ``max(x, 0)``, or ``x * sigmoid(x)``.
+    activation : {None, "relu", "silu", "gelu"}
+        As of :func:`matmul`.
 
     Returns
     -------
@@ -153,8 +153,8 @@ def elementwise(
         - scale[M], bias[M], residual[M, N]: those that there are
         - y[M, N]
 
-        and one block for each step: "scale", "bias", "residual", "relu" or "sigmoid" and "silu",
-        "cast" for the 16-bit types. The parameters must not overlap. Loops and indices are
+        and one block for each step: "scale", "bias", "residual", "relu", "gelu" or "sigmoid" and
+        "silu", "cast" for the 16-bit types. The parameters must not overlap. Loops and indices are
         ``int32``, or ``int64`` where a size is symbolic or a buffer has 2**31 elements.
 
     Raises
@@ -174,7 +174,7 @@ def elementwise(
     one_of("scale", scale, (False, True))
     one_of("bias", bias, (False, True))
     one_of("residual", residual, (False, True))
-    one_of("activation", activation, ACTIVATIONS)
+    one_of("activation", activation, tuple(ACTIVATIONS))
     if not (scale or bias or residual or activation):
         raise ValueError(
             "scale, bias or residual must be True, or activation not None: there is nothing to "

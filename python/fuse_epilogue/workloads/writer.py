@@ -12,7 +12,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 from tvm.tirx import PrimFunc
 
-from .arguments import Size
+from .arguments import ACTIVATIONS, Size
 
 #: The values of a block's variables; those of the result's dimensions come first.
 Index = tuple[Any, ...]
@@ -20,8 +20,7 @@ Index = tuple[Any, ...]
 
 def final_blocks(activation: str | None, accumulator: str, dtype: str) -> list[str]:
     """Name the blocks of :meth:`Writer.activate`, and of :meth:`Writer.convert` to `dtype`."""
-    bends = {None: [], "relu": ["relu"], "silu": ["sigmoid", "silu"], "gelu": ["gelu"]}[activation]
-    return [*bends, *["cast"] * (dtype != accumulator)]
+    return [*ACTIVATIONS[activation], *["cast"] * (dtype != accumulator)]
 
 
 def gelu(x: Any) -> Any:
