@@ -119,11 +119,20 @@ class Peeler {
     return std::nullopt;
   }
 
-  bool FoldsAway(const PeelStep& step) {
+  // The update with the steps so far applied to its terms.
+  const Expr& Mapped() {
     PeelSteps more(steps_.begin() + num_mapped_, steps_.end());
     mapped_ = MapTerms(mapped_, reduction_, more);
     num_mapped_ = steps_.size();
-    return FoldsIntoTerms(step, mapped_, reduction_);
+    return mapped_;
+  }
+
+  bool FoldsAway(const PeelStep& step) { return FoldsIntoTerms(step, Mapped(), reduction_); }
+
+  // Logic is exact, except where TVM takes the floats that are compared for numbers.
+  bool IsFolded(const PeelStep& step) {
+    return IsBool(dtype_) && !IsSwitchedOff(Decision::kFoldedLogic) &&
+           FoldsWithAny(step, ApplyAll(steps_, reduction_.init), Mapped(), reduction_);
   }
 
   // Whether the step combines two values from which the reduction starts, of which each may be an
@@ -167,6 +176,10 @@ class Peeler {
       }
     }
     if (!IsDefined(step, node)) return false;
+    if (IsFolded(step)) {
+      reason_ = Name(node) + " would be simplified by TVM as if no float were a NaN";
+      return false;
+    }
     if (MayClash(step)) {
       reason_ = Name(node) + " would make NaN of a start value that is an infinity as well";
       return false;

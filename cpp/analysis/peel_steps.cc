@@ -1,6 +1,7 @@
 #include "analysis/peel_steps.h"
 
 #include "analysis/distributions.h"
+#include "analysis/folding.h"
 #include "analysis/refusal.h"
 
 namespace fuse_epilogue {
@@ -124,6 +125,20 @@ bool FoldsIntoTerms(const PeelStep& step, const Expr& update, const Reduction& r
   bool folds = step.operand.has_value();
   ForEachTerm(update, *step.before, NodesAround(update, reduction.accumulator),
               [&](const Expr& term) { folds = folds && Folded(step, term); });
+  return folds;
+}
+
+bool FoldsWithAny(const PeelStep& step, const Expr& start, const Expr& update,
+                  const Reduction& reduction) {
+  Var x = MakeVar("x", start);
+  if (FoldsTogether(ApplyStep(step, x), x, start, reduction.spatial)) return true;
+  if (step.absorbs) return false;
+  std::vector<Axis> axes = reduction.spatial;
+  axes.insert(axes.end(), reduction.reduce.begin(), reduction.reduce.end());
+  Expr made = ApplyToTerm(step, x);
+  bool folds = false;
+  ForEachTerm(update, *step.before, NodesAround(update, reduction.accumulator),
+              [&](const Expr& term) { folds = folds || FoldsTogether(made, x, term, axes); });
   return folds;
 }
 

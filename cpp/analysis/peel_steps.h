@@ -36,6 +36,11 @@ ir::Expr ApplyStep(const PeelStep& step, const ir::Expr& x);
 /*! \brief Whether the step costs no work in any term of \p update: it is folded into a literal. */
 bool FoldsIntoTerms(const PeelStep& step, const ir::Expr& update, const Reduction& reduction);
 
+/*! \brief Whether TVM may compute something else than what the step makes of the start, or of a
+ * term of \p update. */
+bool FoldsWithAny(const PeelStep& step, const ir::Expr& start, const ir::Expr& update,
+                  const Reduction& reduction);
+
 /*! \brief F(x), and H(x), with TVM's constant folding. */
 ir::Expr ApplyAll(const PeelSteps& steps, ir::Expr x);
 ir::Expr ApplyDistributed(const PeelSteps& steps, ir::Expr x);

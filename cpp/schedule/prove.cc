@@ -5,6 +5,7 @@
 #include "analysis/assumptions.h"
 #include "analysis/block_loops.h"
 #include "analysis/common_loops.h"
+#include "analysis/folding.h"
 #include "analysis/guarded.h"
 #include "analysis/hoisting.h"
 #include "analysis/library.h"
@@ -95,6 +96,12 @@ bool MayMerge(const Surroundings& around, const Region& region, const Tail& tail
   if (keeps(Decision::kMergedForTheCaller, !Owns(around.scope.root, tail.output)) ||
       keeps(Decision::kMergedRounding, StoreRounds(tail.output)) ||
       keeps(Decision::kMergedInPlace, !LoadsOf(tail.value, tail.output).empty())) {
+    return false;
+  }
+  Var hole = MakeVar("y", tail.value);
+  Expr with_hole = LoadReplacer(tail.output, hole).Rewrite(f);
+  if (keeps(Decision::kMergedFolded,
+            FoldsTogether(with_hole, hole, tail.value, region.reduction.spatial))) {
     return false;
   }
   for (const Site* reader : ReadersOf(around.scope, *tail.site, tail.output)) {

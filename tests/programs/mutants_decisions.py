@@ -324,6 +324,46 @@ def nothing_but_terms() -> Arrays:
     return {"A": rng.random((M, K), "float32"), "C": nothing, "E": nothing, "D": 0 * nothing}
 
 
+# In one expression, TVM makes `C <= temp` of these two, which does not hold for a NaN.
+@T.prim_func(s_tir=True)
+def comparison_negated_later(
+    A: T.Buffer((M, K), "float32"), C: T.Buffer((M,), "float32"), D: T.Buffer((M,), "bool")
+):
+    temp = T.sblock_alloc_buffer((M,), "float32")
+    less = T.sblock_alloc_buffer((M,), "bool")
+    sum_rows(A, temp)
+    for i in range(M):
+        with T.sblock("compare"):
+            vi = T.axis.spatial(M, i)
+            less[vi] = temp[vi] < C[vi]
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = not less[vi]
+
+
+# The same of each term, if the negation moves into the terms.
+@T.prim_func(s_tir=True)
+def comparisons_negated_later(
+    A: T.Buffer((M, K), "float32"), C: T.Buffer((K,), "float32"), D: T.Buffer((M,), "bool")
+):
+    temp = T.sblock_alloc_buffer((M,), "bool")
+    for i, k in T.grid(M, K):
+        with T.sblock("mm"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[vi] = T.bool(True)
+            temp[vi] = temp[vi] and A[vi, vk] < C[vk]
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = not temp[vi]
+
+
+def compared_with_nan(extent: int) -> Arrays:
+    return {"A": np.zeros((M, K), "float32"), "C": np.full(extent, np.nan, "float32")}
+
+
 DECISIONS: list[Mutant] = [
     mutant("kept-for-its-init", "a buffer that the init reads stays", zero_of_itself),
     mutant("kept-for-the-caller", "the caller gets the bare sum", sum_for_the_caller, keeps=("P",)),
@@ -381,6 +421,21 @@ DECISIONS: list[Mutant] = [
         inputs=almost_the_same,
     ),
     mutant("merged-in-place", "a buffer that its own writer reads stays", clipped_in_place),
+    mutant(
+        "merged-folded",
+        "TVM does not simplify two stores as one",
+        comparison_negated_later,
+        inputs=lambda: compared_with_nan(M),
+        compiled=True,
+    ),
+    mutant(
+        "folded-logic",
+        "TVM does not simplify a term with what is put around it",
+        comparisons_negated_later,
+        inputs=lambda: compared_with_nan(K),
+        compiled=True,
+        distribute=True,
+    ),
     mutant(
         "merged-for-a-reader",
         "another block gets what is between",
