@@ -15,33 +15,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from tvm import s_tir
 
 from ....kernels.cpu.row_reduction import scheduled
-from ....rewrites.epilogue import ABSORBED, NONE
+from ....rewrites.epilogue import ABSORBED
 from ...machines.cpu import Cpu
-from ..cost import Terms, overlapped, traffic_seconds, usable_cores
+from ..cost import Terms
 from ..legal_modes import applicable
-from ..nest import Access, Nest
 from ..patterns import Rows, match_rows
 from ..problem import fusion_variable
 from ..request import Request
 from ..space import Constraint, Point, Points, Space, Variable, divisors
+from .row_reduction_cost import cost, width
 
 _ROWS, _VECTORS, _UNROLL = 16, 8, (1, 2, 4, 8)
-#: Rows that LLVM makes a vector of, where steps are written out and where they are not, and clocks
-#: for each of its elements: measured, on znver5.
-_LANES, _LANES_UNROLLED, _GATHERED = 4, 8, 1.4
-#: Steps that LLVM unrolls, with or without a mark.
-_WRITTEN = 8
-#: Columns of rows that LLVM writes out.
-_SHORT = 16
-#: Instructions that wait for one another after a row's sum: to add the last partial results, what
-#: follows, to store.
-_AFTER_SUM = 4
 #: Partial results that are reduced one by one, at most: more make LLVM slow.
 _PARTIAL = 128
 
@@ -77,7 +66,7 @@ class RowsProblem(Rows[Cpu]):
                 "whole steps",
                 0,
                 "columns",
-                lambda p: n % (_width(p) * p["unroll"]),
+                lambda p: n % (width(p) * p["unroll"]),
                 "steps divide the columns",
                 costed=False,
             ),
@@ -107,7 +96,7 @@ class RowsProblem(Rows[Cpu]):
                 "partial results",
                 _PARTIAL,
                 "elements",
-                _width,
+                width,
                 "they are reduced one by one at the end of a row",
             ),
             Constraint(
@@ -121,63 +110,7 @@ class RowsProblem(Rows[Cpu]):
 
     def cost(self, points: Points) -> Terms:
         """Return the terms of the cost of points."""
-        p, machine, core, epilogue = points, self.machine, self.machine.core, self.epilogue
-        m, n = self.sizes["m"], self.sizes["n"]
-        apart = (p["fusion"] == NONE) & (epilogue.blocks > 0)
-        row, column = (("m0", p["rows"]), ("m1", 1)), (("n", 1),)
-        usable = np.where(p["threads"] > 1, usable_cores(m // p["rows"], p["threads"]), 1.0)
-
-        def traffic(cores: Any) -> Any:
-            nest = Nest(
-                (("m0", m // p["rows"] / cores), ("n", n), ("m1", p["rows"])),
-                (
-                    Access("x", (row, column), self.bytes, row=n * self.bytes),
-                    Access("y", (row,), np.where(apart, 2, 1) * self.bits // 8, True, behind="n"),
-                ),
-            )
-            return traffic_seconds(nest, machine, cores)
-
-        rows, vectors, unroll = p["rows"], p["vectors"], p["unroll"]
-        sums = rows * vectors
-        converts = sums if self.dtype not in ("float32", "float64") else 0
-        steps = n // _width(p)
-        issued = 2 * sums + converts + 3 / _WRITTEN
-        waits = core.add_latency / np.maximum(1.0, core.window / (steps * issued))
-        # LLVM makes vectors of rows that are one after the other, element by element.
-        lanes = np.where(unroll == 1, _LANES, _LANES_UNROLLED)
-        gathered = np.where(p["lanes"] == 1, rows // lanes * lanes, 0)
-        step = np.maximum.reduce(
-            np.broadcast_arrays(
-                (sums + converts) / core.add,
-                sums / core.load,
-                issued / core.issue,
-                waits,
-                gathered * _GATHERED,
-            )
-        )
-        absorbed = p["fusion"] == ABSORBED
-        after = (epilogue.operations - epilogue.absorbed * absorbed) / core.add
-        after = after + len(epilogue.loads) / core.load + 1 / core.store
-        # LLVM makes vectors of neighbouring rows where each is written out, with what follows.
-        rolled = (p["lanes"] > 1) | (n > _SHORT)
-        vector = np.where(apart | ~rolled, machine.lanes(self.bits), 1)
-        # The partial results are added one after the other; consecutive rows overlap.
-        width = np.where(p["lanes"] > 1, _width(p), 0)
-        whole = np.maximum(1.0, core.window / (steps * issued + 2 * width))
-        finish = width * core.add_latency / whole + width / core.load
-        # In loops of its own what follows is computed in vectors; on a row it waits for its sum.
-        follows = ~apart & (epilogue.blocks > 0) & (p["lanes"] > 1)
-        finish = finish + follows * _AFTER_SUM * core.latency / whole
-        unforeseen = core.branch * (steps // _WRITTEN > core.predicted)
-        tile = steps * step + rows * (after / vector + finish) + unforeseen + 4 / core.issue
-        several = p["threads"] > 1
-        latency = m // rows * tile / machine.clock_hz
-        live = sums + 1 + (converts > 0)
-        over = np.maximum(0, live - machine.registers)
-        spill = over * (1 / core.store + 1 / core.load) * steps * (m // rows) / machine.clock_hz
-        # What follows has a loop that is not parallel.
-        started = machine.call_s + several * machine.launch_s
-        return overlapped(latency, traffic(usable), spill, started, usable)
+        return cost(self, points)
 
     def apply(self, point: Point) -> s_tir.Schedule:
         """Return the function scheduled."""
@@ -195,8 +128,3 @@ def find_rows(request: Request) -> RowsProblem | None:
         TVM's primitives refuse every way to schedule the reduction of rows, or an axis has size 0.
     """
     return applicable(match_rows(request, RowsProblem), lambda p: p["lanes"] > 1)
-
-
-def _width(p: Points) -> Any:
-    """Return the columns of a step."""
-    return p["vectors"] * p["lanes"]
