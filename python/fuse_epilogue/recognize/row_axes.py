@@ -262,11 +262,43 @@ def _adds_to(classes: _Classes, nest: Nest) -> bool:
     if not isinstance(realize, s_tir.SBlockRealize) or not _is(realize.predicate, 1):
         return False
     block = realize.block
-    if block.match_buffers or block.alloc_buffers:
+    axes = _whole_axes(nest)
+    expressions = _expressions(block)
+    if axes is None or expressions is None or block.match_buffers or block.alloc_buffers:
         return False
+    uses = Counter(handle(var) for each in expressions for var in variables(each))
+    if not uses.keys() <= {handle(axis.var) for axis in block.iter_vars}:
+        return False  # a symbolic size is a value, or a buffer is used otherwise than by loads
+    accesses = _accesses(block)
+    indexed = Counter(handle(index) for _, indices in accesses for index in indices)
+    members: defaultdict[int, list[Dimension]] = defaultdict(list)
+    for buffer, indices in accesses:
+        seen = Counter(map(handle, indices))
+        for at, (index, size) in enumerate(zip(indices, buffer.shape, strict=True)):
+            key, dimension = handle(index), (handle(buffer), at)
+            # Its axis is this index and no part of another, or of a value.
+            alone = key in axes and seen[key] == 1 and uses[key] == indexed[key]
+            if alone and tvm_ffi.structural_equal(axes[key].dom.extent, size):
+                members[key].append(dimension)
+            else:
+                classes.dependent(dimension)
+    for dimensions in members.values():
+        classes.together(dimensions)
+    # A symbolic size must be that of an axis of loops that become constant.
+    return all(
+        isinstance(axis.dom.extent, prim.IntImm) or handle(axis.var) in members
+        for axis in block.iter_vars
+    )
+
+
+def _whole_axes(nest: Nest) -> dict[int, Any] | None:
+    """Return the axes of a result that a loop each goes along, by the handle of their variables.
+
+    None unless every axis has a loop over all of it, or one value, and every loop has an axis.
+    """
     loops = {handle(loop.loop_var): loop for loop in nest.loops}
     axes: dict[int, Any] = {}
-    for axis, value in zip(block.iter_vars, realize.iter_values, strict=True):
+    for axis, value in zip(nest.realize.block.iter_vars, nest.realize.iter_values, strict=True):
         loop = loops.pop(handle(value), None)
         whole = (
             loop is not None
@@ -278,41 +310,8 @@ def _adds_to(classes: _Classes, nest: Nest) -> bool:
         if whole and axis.iter_type == tirx.IterVar.DataPar:
             axes[handle(axis.var)] = axis
         elif not whole and not (_is(axis.dom.extent, 1) and _is(value, 0)):
-            return False
-    if loops:
-        return False
-    expressions = _expressions(block)
-    if expressions is None:
-        return False
-    accesses = _accesses(block)
-    uses = Counter(handle(var) for each in expressions for var in variables(each))
-    if not uses.keys() <= {handle(axis.var) for axis in block.iter_vars}:
-        return False  # a symbolic size is a value, or a buffer is used otherwise than by loads
-    indexed = Counter(
-        handle(index) for _, indices in accesses for index in indices if handle(index) in axes
-    )
-    members: defaultdict[int, list[Dimension]] = defaultdict(list)
-    for buffer, indices in accesses:
-        seen = Counter(handle(index) for index in indices)
-        for at, (index, size) in enumerate(zip(indices, buffer.shape, strict=True)):
-            axis = axes.get(handle(index))
-            dimension = (handle(buffer), at)
-            if (
-                axis is not None
-                and seen[handle(index)] == 1
-                and uses[handle(index)] == indexed[handle(index)]
-                and tvm_ffi.structural_equal(axis.dom.extent, size)
-            ):
-                members[handle(index)].append(dimension)
-            else:
-                classes.dependent(dimension)
-    for dimensions in members.values():
-        classes.together(dimensions)
-    # A symbolic size must be that of an axis of loops that become constant.
-    return all(
-        isinstance(axis.dom.extent, prim.IntImm) or handle(axis.var) in members
-        for axis in block.iter_vars
-    )
+            return None
+    return None if loops else axes
 
 
 def _expressions(block: Any) -> list[Any] | None:

@@ -73,12 +73,27 @@ def _clocks(
     problem: ConvProblem, p: Points, lanes: Any, tiles: Any, in_rows: Any
 ) -> tuple[Any, Any]:
     """Return the clocks of a vector, or of an element, and those that borders add in all rows."""
-    machine, core, epilogue = problem.machine, problem.machine.core, problem.epilogue
-    rows, columns, taps = (problem.sizes[name] for name in ("rows", "columns", "taps"))
-    vectors = p["vectors"]
+    epilogue = problem.epilogue
     apart = (p["fusion"] == NONE) & (epilogue.blocks > 0)
-    # Of a vector. A load at an odd place is one of two lines every other time or more; elements
-    # that are not neighbours are loaded one by one.
+    after = np.where(apart, 0, epilogue.operations - epilogue.absorbed * (p["fusion"] == ABSORBED))
+    vector = _of_vector(problem, p, lanes, after, in_rows)
+    # In loops that are not written out the sums of a tile go one step at a time.
+    core, taps, vectors = problem.machine.core, problem.sizes["taps"], p["vectors"]
+    rolled = tiles & (vectors * taps > UNROLLED)
+    steps = taps * (core.latency / vectors + 1 / core.load)
+    vector = np.maximum(vector, np.where(rolled, steps, 0.0))
+    each = np.where(tiles | in_rows, vector, _of_element(problem, after))
+    if problem.neighbours:
+        return each, np.where(tiles, _near_channels(problem, p), 0.0)
+    return each, _near_columns(problem, p, lanes, each, tiles, in_rows)
+
+
+def _of_vector(problem: ConvProblem, p: Points, lanes: Any, after: Any, in_rows: Any) -> Any:
+    """Return the clocks of a vector of sums, with what follows."""
+    machine, core, taps = problem.machine, problem.machine.core, problem.sizes["taps"]
+    vectors = p["vectors"]
+    # A load at an odd place is one of two lines every other time or more; elements that are not
+    # neighbours are loaded one by one.
     crossing = 1 + core.crossing * np.minimum(1.0, lanes * problem.bytes / machine.line)
     if problem.neighbours:
         crossing = np.ones(p.size)
@@ -90,32 +105,45 @@ def _clocks(
     shuffles = np.where(in_rows, (taps - 1.0) * _shifting(problem, lanes), 0.0)
     # A conversion to a wider type also moves lanes: two instructions.
     converts = 2 * np.where(in_rows, 1, taps) * (problem.bits > 8 * problem.bytes)
-    absorbed = epilogue.absorbed * (p["fusion"] == ABSORBED)
-    after = np.where(apart, 0, epilogue.operations - absorbed)
     units = (taps + converts) / core.fma + (shuffles + after) / core.add
     issued = loads + taps + shuffles + converts + after + 1 + 3 / vectors
-    each = np.maximum.reduce(
+    busiest = np.maximum.reduce(
         np.broadcast_arrays(
             units, loads / core.load, np.ones(p.size) / core.store, issued / core.issue
         )
     )
     waits = _EXPOSED * (taps + after) * core.latency * issued / core.window / vectors
-    # In loops that are not written out the sums of a tile go one step at a time.
-    rolled = tiles & (vectors * taps > UNROLLED)
-    steps = taps * (core.latency / vectors + 1 / core.load)
-    each = np.maximum(each + waits, np.where(rolled, steps, 0.0))
-    widest = machine.lanes(problem.bits)
-    few = taps <= _FEW and columns >= 2 * widest
+    return busiest + waits
+
+
+def _of_element(problem: ConvProblem, after: Any) -> Any:
+    """Return the clocks of one sum with what follows, where no vectors are written."""
+    taps, widest = problem.sizes["taps"], problem.machine.lanes(problem.bits)
+    few = taps <= _FEW and problem.sizes["columns"] >= 2 * widest
     of_tap = _OF_FEW if few else _OF_SOME if taps <= _SOME else _OF_MANY
-    found = few and epilogue.operations < _LONG
-    alone = taps * of_tap + after / core.add / (widest if found else 1)
-    each = np.where(tiles | in_rows, each, alone)
-    if problem.neighbours:
-        # The first and the last columns meet the border, with all their channels.
-        near = np.minimum(2.0, np.ceil(columns / vectors)) * vectors * taps * _CONDITION
-        return each, rows * np.where(tiles, near, 0.0)
-    # The first and the last tile of a row: with conditions, written out or not.
-    trips = np.ceil(columns / (lanes * np.where(tiles, vectors, 1)))
+    has_vectors = few and problem.epilogue.operations < _LONG
+    return taps * of_tap + after / problem.machine.core.add / (widest if has_vectors else 1)
+
+
+def _near_channels(problem: ConvProblem, p: Points) -> Any:
+    """Return the clocks that borders add where channels are neighbours.
+
+    The first and the last columns meet the border, with all their channels.
+    """
+    rows, columns, taps = (problem.sizes[name] for name in ("rows", "columns", "taps"))
+    vectors = p["vectors"]
+    return rows * (np.minimum(2.0, np.ceil(columns / vectors)) * vectors * taps * _CONDITION)
+
+
+def _near_columns(
+    problem: ConvProblem, p: Points, lanes: Any, each: Any, tiles: Any, in_rows: Any
+) -> Any:
+    """Return the clocks that borders add where columns are neighbours.
+
+    The first and the last tile of a row have conditions, written out or not.
+    """
+    machine, taps, vectors = problem.machine, problem.sizes["taps"], p["vectors"]
+    trips = np.ceil(problem.sizes["columns"] / (lanes * np.where(tiles, vectors, 1)))
     by_lane = np.minimum(2.0, trips) * lanes * vectors * taps * _CONDITION
     written = taps * each
     if machine.registers < 32:
@@ -125,7 +153,7 @@ def _clocks(
         # Written out, loads one by one are so under their conditions too.
         near = np.where(vectors * taps > UNROLLED, by_lane, 2 * by_lane)
     extra = np.where(in_rows, 2.0 * each, np.where(tiles, near, 0.0))
-    return each, rows * (core.branch * (trips >= core.predicted) + extra)
+    return problem.sizes["rows"] * (machine.core.branch * (trips >= machine.core.predicted) + extra)
 
 
 def _shifting(problem: ConvProblem, lanes: Any) -> Any:
