@@ -23,6 +23,7 @@ from fuse_epilogue.rewrites.branches import with_branches
 from generated.child import Job, outcomes
 from mutation import without
 from oracles import compile_together
+from tiers import crossed
 
 pytestmark = pytest.mark.cpp
 
@@ -129,8 +130,7 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
 NUMBERS = [(0, 5), (3, 100), (0, 0)]
 
 
-@pytest.mark.parametrize("numerics", ["reassociate", "exact"])
-@pytest.mark.parametrize("name", PROGRAMS)
+@crossed(name=tuple(PROGRAMS), numerics=("reassociate", "exact"))
 def test_copied_loops_keep_guards(name: str, numerics: str) -> None:
     func = program(*PROGRAMS[name])
     sch, report = fused(func, numerics)

@@ -24,6 +24,7 @@ from fuse_epilogue.targets import of_processor
 from fuse_epilogue.transform.kinds import Work, candidates
 from generated.fences import Fenced
 from test_kernels_contraction import assembly, innermost_loops
+from tiers import crossed
 
 INFINITY = float("inf")
 #: Bytes that TVM asks a tensor to be aligned to.
@@ -98,10 +99,8 @@ SIZES = [
 ]
 
 
-@pytest.mark.parametrize("sizes", SIZES, ids=str)
-@pytest.mark.parametrize("bias", [False, True])
+@crossed(sizes=SIZES, bias=(False, True), threads=(1, 2))
 @pytest.mark.usefixtures("free_threads")
-@pytest.mark.parametrize("threads", [1, 2])
 def test_computes_attention(sizes: tuple[int, ...], bias: bool, threads: int) -> None:
     b, n, m, h, d = sizes
     arrays = drawn(b, n, m, h, d, bias)

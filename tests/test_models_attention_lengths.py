@@ -16,6 +16,7 @@ from fuse_epilogue.models.pipeline import scheduled
 from fuse_epilogue.schedules import host
 from fuse_epilogue.tir.walk import parts_of
 from fuse_epilogue.transform import ScheduleModule, schedules_of
+from tiers import crossed
 
 op = relax.op
 HEADS, SIZE = 4, 16
@@ -92,19 +93,17 @@ def compiled(sizes: tuple[Any, ...], causal: bool, groups: int, threads: int = 1
     return made
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("groups", [HEADS, 1])
-@pytest.mark.parametrize("length", LENGTHS)
+@crossed(length=LENGTHS, groups=(HEADS, 1), causal=(False, True))
 def test_a_length_of_queries_and_keys(length: int, groups: int, causal: bool) -> None:
     made = compiled((1, "n", "n"), causal, groups)
     arrays = drawn(1, length, length, groups)
     np.testing.assert_allclose(made(*arrays), expected(arrays, causal), rtol=0, atol=5e-6)
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("sizes", [(1, 1, 1), (2, 5, 70), (3, 70, 5), (2, 130, 66)], ids=str)
+@crossed(
+    sizes=((1, 1, 1), (2, 5, 70), (3, 70, 5), (2, 130, 66)), causal=(False, True), threads=(1, 2)
+)
 @pytest.mark.usefixtures("free_threads")
-@pytest.mark.parametrize("threads", [1, 2])
 def test_every_size_has_a_name(sizes: tuple[int, int, int], causal: bool, threads: int) -> None:
     made = compiled(("b", "n", "m"), causal, HEADS, threads)
     arrays = drawn(*sizes)

@@ -12,6 +12,7 @@ from depthwise import Options
 from oracles import compile_together
 from test_schedules_cpu import scheduled
 from test_workloads import check, columns, workload
+from tiers import crossed
 
 BASE: Options = {
     "n": 2,
@@ -40,18 +41,18 @@ SHAPES: list[Options] = [
     {"f": 4, "padding": (9, 0), "dilation": 3},
     {"f": 7, "padding": (3, 9), "stride": 3, "c": 17},
 ]
-TYPES: list[Options] = [
-    {},
-    {"dtype": "float16", "activation": "silu"},
-    {"dtype": "bfloat16", "activation": "relu", "bias": False},
-    {"dtype": "int8", "activation": "relu"},
-]
+TYPES: dict[str, Options] = {
+    "float32": {},
+    "float16": {"dtype": "float16", "activation": "silu"},
+    "bfloat16": {"dtype": "bfloat16", "activation": "relu", "bias": False},
+    "int8": {"dtype": "int8", "activation": "relu"},
+}
 WIDTHS = [*range(1, 21), 31, 32, 33, 64, 65]
 
 
-@pytest.mark.parametrize("layout", ["NCW", "NWC"])
-@pytest.mark.parametrize("of_type", TYPES, ids=lambda each: each.get("dtype", "float32"))
-def test_rows_shorter_than_their_padding(of_type: Options, layout: str) -> None:
+@crossed(dtype=tuple(TYPES), layout=("NCW", "NWC"))
+def test_rows_shorter_than_their_padding(dtype: str, layout: str) -> None:
+    of_type = TYPES[dtype]
     """No element outside of y is written, which the check looks after, and all in it are right."""
     cases = [{**BASE, **shape, **of_type, "layout": layout} for shape in SHAPES]
     functions = {
