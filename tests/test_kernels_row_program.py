@@ -220,3 +220,14 @@ def test_short_rows_are_left_to_llvm(rule: Callable[..., Any], length: int, by_l
     )
     assert found is not None
     assert ("T.vectorized" not in str(found.func) and "T.Ramp" not in str(found.func)) == by_llvm
+
+
+@pytest.mark.parametrize(("rows", "size", "fetched"), [(3, 4096, True), (3, 768, False)])
+def test_the_next_long_row_is_fetched_meanwhile(rows: int, size: int, fetched: bool) -> None:
+    x = te.placeholder((rows, size), "float32")
+    func = te.create_prim_func([x, topi.nn.softmax(x)])
+    made = next(row_program.alternatives(read_program(func), host(1)))
+    text = made.func.script()
+    assert ("llvm.prefetch" in text) == fetched
+    # After the last row there is none.
+    assert (f"T.min(outer_0 + T.int64(1), T.int64({rows - 1}))" in text) == fetched

@@ -6,8 +6,9 @@
         for vectors of a row: y = e / total                            the element just computed
 
 Values that later passes of a row need are in a buffer of a row. A reduction has several
-accumulators, each a vector; at the end they are combined by halves. Where neighbours in memory are
-of different rows, a vector is of as many rows, and nothing is combined over lanes.
+accumulators, each a vector; at the end they are combined by halves. While functions of a long row
+are computed, the next one is fetched. Where neighbours in memory are of different rows, a vector is
+of as many rows, and nothing is combined over lanes.
 """
 
 from __future__ import annotations

@@ -12,18 +12,25 @@ from tvm.ir import Var
 
 from ....recognize.row_program import Group
 from ....recognize.stages import Axis
+from ....tir.affine import affine_of
+from ....tir.walk import handle, loads, substitute
+from ..costs import element_bytes
 from ..loops import FlatViews, index, loop, sequence
 from ..windows import guards, segments
 from .accumulators import Values
 from .merging import collapsed, has_divisions, may_be_vector
 from .passes import Lanes, Pass, PassMaker
-from .vectors import PassWriter, element_bits
+from .vectors import PassWriter, element_bits, is_dear
 
 #: Vectors of rows that are computed together, where lanes are rows.
 VECTORS_OF_ROWS = 4
 #: Elements of a short row: 1,000 sums of 7 take 0.58 us in vectors along the rows, and 0.35 if LLVM
 #: makes the vectors.
 SHORT = 8
+#: Bytes of a row, at least and at most, whose next one is fetched meanwhile. Shorter ones come in
+#: time without it; longer ones would displace the row that is computed from the first cache. A
+#: softmax of 128 rows of 4,096 takes 0.84 of the time on AMD's Zen 5, of 64 rows of 6,000 0.93.
+FETCHED = (1 << 13, 3 << 13)
 
 
 @dataclass(frozen=True)
@@ -155,8 +162,34 @@ class GroupKernel:
         passes = [collapsed(one) for one in maker.passes]
         scalar = lanes is None and all(map(_is_short, passes))
         writers = [self.writer(one, lanes, known, scalar) for one in passes]
+        if lanes is None:
+            self.fetch_ahead(writers)
         buffers = [buffer for buffer, _ in maker.rows.values()]
         return _Part(lanes, Axis(Var("block", "int64"), blocks), writers, buffers)
+
+    def fetch_ahead(self, writers: Sequence[PassWriter]) -> None:
+        """Let a pass that computes a function fetch what the first pass reads of the next row.
+
+        The first pass would wait for it: what it computes takes less than the loads.
+        """
+        first, *others = writers
+        dear = next((each for each in others if is_dear(each.one)), None)
+        rows = [axis for axis in self.outer.values() if axis.extent > 1]
+        if dear is None or not rows or first.serial or first.inner is None:
+            return
+        if dear.serial or dear.inner is None or dear.extent != first.extent:
+            return
+        row = rows[-1]
+        following = tirx.min(row.var + index(1), index(row.extent - 1))
+        found = [load for work in first.one.works for v in work.values for load in loads(v)]
+        for load in {handle(each.source): each for each in found}.values():
+            linear = affine_of(load.indices[0], [first.inner.var, row.var])
+            size = first.inner.extent * element_bytes(load.source)
+            if linear is None or linear.factors != (1, first.inner.extent):
+                continue
+            if FETCHED[0] <= size <= FETCHED[1]:
+                at = {first.inner.var: dear.inner.var, row.var: following}
+                dear.ahead.append(substitute(load, at))
 
     def passes(self, lanes: Lanes | None) -> PassMaker:
         """Return the passes over a row or a block of rows."""

@@ -12,7 +12,7 @@ from tvm.ir import Call, prim
 
 from ....recognize.stages import Axis
 from ....tir.walk import handle, loads, substitute
-from ..loops import index, loop, sequence
+from ..loops import fetch, index, loop, sequence
 from ..windows import has_stride, strided_vector
 from .accumulators import Accumulators, Values, in_lanes, pieces
 from .passes import Lanes, Pass
@@ -23,6 +23,8 @@ CHEAP_ACCUMULATORS, DEAR_ACCUMULATORS = 8, 2
 ACCUMULATOR_BYTES = 1024
 #: Elements that are written out.
 MOST_TAPS = 8
+#: Bytes of a line of the caches.
+LINE_BYTES = 64
 
 
 def element_bits(one: Pass) -> int:
@@ -47,10 +49,13 @@ class PassWriter:
 
     - `lanes`: number of elements of a vector, a power of two.
     - `rows`: the axis along which lanes are rows; if None, they are elements of one row.
+    - `ahead`: elements of the next row by the place in this one, which are brought into the first
+      cache.
     """
 
     def __init__(self, one: Pass, lanes: int, rows: Lanes | None = None) -> None:
         self.one, self.rows = one, rows
+        self.ahead: list[Any] = []
         self.inner = None if rows is not None or not one.domain else one.domain[-1]
         self.serial = one.domain if rows is not None else one.domain[:-1]
         extent = rows.width if rows is not None else self.inner.extent if self.inner else 1
@@ -114,9 +119,10 @@ class PassWriter:
 
         def group(number: Any) -> Any:
             begin = number * index(slots * lanes)
-            return sequence(
-                [self.vector(values, begin + index(slot * lanes), slot) for slot in range(slots)]
-            )
+            vectors = [
+                self.vector(values, begin + index(slot * lanes), slot) for slot in range(slots)
+            ]
+            return sequence([*self.fetches(values, begin), *vectors])
 
         parts = [loop("vector", 0, groups, group)] if groups else []
         for slot in range(left):
@@ -129,6 +135,18 @@ class PassWriter:
             last = index(self.extent - lanes)
             parts.append(self.vector(values, last, 0, lanes - rest))
         return sequence(parts)
+
+    def fetches(self, values: Values, begin: Any) -> list[Any]:
+        """Return the statements that fetch the next row's part that is as long as a group."""
+        assert self.inner is not None
+        values = {**values, self.inner.var: begin}
+        found = []
+        for load in self.ahead:
+            size = int(tvm.DataType(str(load.ty.dtype)).bits) // 8
+            (at,) = (substitute(each, values) for each in load.indices)
+            for first in range(0, self.slots * self.lanes, LINE_BYTES // size):
+                found.append(fetch(tirx.BufferLoad(load.source, [at + index(first)]), cache=1))
+        return found
 
     def vector(
         self, values: Values, begin: Any, slot: int, counted: int = 0, width: int = 0
