@@ -137,7 +137,8 @@ CASES: list[tuple[str, Any, Any, str, str]] = [
     ),
     (
         "u = nl.add(v, 5.0)\n"
-        "nisa.range_select(r, t, nl.greater_equal, nl.less, v, u, reduce_res=c, range_start=1)",
+        "nisa.range_select(r, t, nl.greater_equal, nl.less, v, u, reduce_res=c, range_start=1, "
+        "on_false_value=-3.4028235e38)",
         RANGED,
         RANGED.max(axis=1, keepdims=True),
         "nisa.range_select(r, t, nl.greater_equal, nl.less, t, v)",

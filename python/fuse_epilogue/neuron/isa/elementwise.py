@@ -148,7 +148,7 @@ def fit_range(args: Arguments) -> None:
         if args[name] not in COMPARISONS:
             names = ", ".join("nl." + op for op in COMPARISONS)
             raise Refused("language", f"{name} is one of {names}")
-    if args["on_false_value"] != LEAST:
+    if np.float32(args["on_false_value"]) != np.float32(LEAST):
         raise Refused("language", f"on_false_value is {LEAST}, the least float32")
     _fit_result(args, "maximum")
 
