@@ -59,6 +59,17 @@ def test_update(index: int) -> None:
     assert_update(run(compiled(made), arrays), arrays, options, name_of(options))
 
 
+@pytest.mark.parametrize("layout", ["NCW", "NWC"])
+def test_a_circular_state_of_one_column(layout: str) -> None:
+    """Its place is constant, and its new column is not read from it."""
+    options = {"n": 3, "c": 6, "f": 2, "circular": True, "pool": 5, "layout": layout}
+    func = updating(options)
+    made, report = scheduled(func)
+    assert report.kind == "stream update"
+    arrays = draw(func, options, rng_of(options))
+    assert_update(run(compiled(made), arrays), arrays, options, layout)
+
+
 def test_a_bare_sum_is_no_update_of_its_result() -> None:
     options = {"n": 2, "c": 3, "w": 40, "f": 4, "bias": False, "final_state": True}
     func = forward(options)

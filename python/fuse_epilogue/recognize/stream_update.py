@@ -90,6 +90,8 @@ def _shared_axes(streams: Streams, own: Element) -> dict[int, Axis] | None:
         at
         for at, index in enumerate(own.indices)
         if all(tvm_ffi.structural_equal(load.indices[at], index) for load in state)
+        # A state of one column has it at a constant place.
+        and any(uses(index, axis.var) for axis in own.axes)
     ]
     if len(places) != len(own.indices) - 1:
         return None
