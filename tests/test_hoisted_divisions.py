@@ -315,3 +315,32 @@ def test_a_divisor_that_becomes_a_literal_is_valid_cuda(fuse: bool) -> None:
     cuda_on_cpu.build(sch.mod)(data, 600, found)
     quotients = np.array([[-300], [-600], [0], [600]])
     assert found.tolist() == np.where(quotients, data.sum(-1) + quotients, 7).tolist()
+
+
+PADDED = "T.if_then_else(vj >= 1, A[vi, vj - 1], 0)"
+
+
+@pytest.mark.parametrize("divisor", [PADDED, PADDED.replace("T.if_then_else", "T.Select")])
+def test_a_divisor_that_is_padding_in_an_unrolled_loop(divisor: str) -> None:
+    """TVM compiles no division by the literal 0, also where nothing computes it."""
+    func = tvm.script.from_source(f"""
+@T.prim_func(s_tir=True)
+def main(A: T.Buffer((4, 8), "int32"), D: T.Buffer((4, 8), "int32")):
+    for i, j in T.grid(4, 8):
+        with T.sblock("D"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            D[vi, vj] = T.if_then_else({divisor} != 0, T.truncdiv(12, {divisor}), 7)
+""")
+
+    def unrolled(func: tirx.PrimFunc) -> Any:
+        sch = Schedule(func)
+        sch.unroll(sch.get_loops("D")[1])
+        return compile_together({"main": sch.mod["main"]})["main"]
+
+    with pytest.raises(tvm.error.InternalError, match="Divide by zero"):
+        unrolled(func)
+    data = np.arange(32, dtype="int32").reshape(4, 8) % 5
+    padded = np.pad(data, ((0, 0), (1, 0)))[:, :-1]
+    found = tvm.runtime.tensor(np.zeros((4, 8), "int32"))
+    unrolled(with_branches(func))(tvm.runtime.tensor(data), found)
+    assert found.numpy().tolist() == np.where(padded, 12 // np.maximum(padded, 1), 7).tolist()

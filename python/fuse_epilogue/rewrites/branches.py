@@ -7,7 +7,8 @@ values are computed for all lanes, and a guard guards nothing. TVM's vectorizer 
     T.Select(d[vj] != 0, 100 // d[vj], 0)      becomes      T.if_then_else(d[vj] != 0, ...)
 
 TVM also folds a division by what unrolling makes a constant, and hoists one that occurs several
-times in front of its guards, unless there is a load in it.
+times in front of its guards, unless there is a load in it. It folds one by padding as well, where
+unrolling decides its condition.
 
     T.if_then_else(vj > 3, 100 // (vj - 3), 0)      divides by      1 where vj - 3 is 0
 
@@ -121,11 +122,23 @@ def _through_calls(value: Any) -> Any:
 
 
 def _is_movable(division: Any, sizes: set[int]) -> bool:
-    """Whether TVM may fold a division, or move it in front of its guard: none of memory."""
+    """Whether TVM may fold a division, or move it in front of its guard."""
     divisor = variables(division.b)
-    return bool(
-        is_integer(division)
-        and any(handle(var) not in sizes for var in divisor)
-        and not loads(division)
-        and not parts_of(division, Call)
+    if not is_integer(division) or all(handle(var) in sizes for var in divisor):
+        return False
+    return not (loads(division) or parts_of(division, Call)) or _may_become_a_number(division.b)
+
+
+def _may_become_a_number(divisor: Any) -> bool:
+    """Whether a condition in a divisor has a side without loads, as the zeros of padding."""
+    choices = [
+        (each.condition, each.true_value, each.false_value)
+        if isinstance(each, prim.Select)
+        else each.args
+        for each in parts_of(divisor, prim.Select, Call)
+        if isinstance(each, prim.Select) or getattr(each.op, "name", "") == "prim.if_then_else"
+    ]
+    return any(
+        not loads(condition) and not all(loads(side) for side in sides)
+        for condition, *sides in choices
     )
