@@ -28,10 +28,18 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def shown() -> list[str]:
-    """The lines that the demo prints without a diff."""
+    """The lines that the demo prints without a diff, run once for all that is asked of them."""
     done = run("--diff", "none")
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
+
+
+def test_it_says_what_is_fused_and_what_is_not(shown: list[str]) -> None:
+    output = "\n".join(shown)
+    assert "\x1b[" not in output
+    # Fusions, what was left and why, refusals, and the comparison of the results.
+    for line in ("fused    T_add into", "left     [", "refused  ", "bit for bit"):
+        assert line in output
 
 
 def test_lines_fit_a_terminal(shown: list[str]) -> None:
@@ -49,6 +57,13 @@ def test_it_ends_on_the_times_of_the_layer_and_on_a_model(shown: list[str]) -> N
 
 def test_no_function_is_shown_unless_it_is_asked_for(shown: list[str]) -> None:
     assert not [line for line in shown if line.startswith("@@")]
+
+
+@pytest.mark.full
+def test_one_function_is_shown_by_itself() -> None:
+    done = run()
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stdout.splitlines() if line.startswith("@@")]
 
 
 @pytest.mark.full

@@ -195,16 +195,19 @@ GPU = tvm.target.Target(
 )
 
 
+#: The programs of the corpus in parts, of which the quick tests take one.
+PARTS = 5
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "target",
-    [TARGET, GPU],
-    ids=lambda target: target.kind.name,
+    "part", [pytest.param(n, marks=pytest.mark.full if n else ()) for n in range(PARTS)]
 )
-def test_no_program_stops_a_search_that_tvm_would_go_on_with(target: Any) -> None:
+@pytest.mark.parametrize("target", [TARGET, GPU], ids=lambda target: target.kind.name)
+def test_no_program_stops_a_search_that_tvm_would_go_on_with(target: Any, part: int) -> None:
     generators = {fuse: tune.space(target, fuse=fuse) for fuse in (False, True)}
     spaces = {False: 0, True: 0}
-    for case in BY_NAME.values():
+    for case in list(BY_NAME.values())[part::PARTS]:
         try:
             func = case.scheduled().mod["main"]
             plain = context(func, generators[False].clone(), target=target).generate_design_space()

@@ -89,11 +89,3 @@ def test_what_draws_may_be_missing(path: Path) -> None:
     (stands_in,) = instead.body
     assert isinstance(stands_in, ast.Assign)
     assert {alias.name for alias in drawing.names} == {ast.unparse(t) for t in stands_in.targets}
-
-
-def test_demo() -> None:
-    output = run("examples/demo.py", "--quick", "--color", "never")
-    assert "\x1b[" not in output
-    # Fusions, what was left and why, refusals, and the comparison of the results.
-    for line in ("fused    T_add into", "left     [", "refused  ", "bit for bit"):
-        assert line in output
