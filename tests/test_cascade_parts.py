@@ -186,10 +186,13 @@ def test_parts_run_on_threads(machine: Any) -> None:
         sch.bind(sch.fuse(*rows), "blockIdx.x")
         if not sch.get(block).name_hint.endswith("_merge"):
             sch.bind(sch.get_loops(block)[1], "threadIdx.x")
-    # Scratch memory of each thread, not of all.
+    # What is between two states is scratch memory of each thread, not of all.
     for name in ("T_softmax_maxelem", "T_softmax_expsum", "T_batch_matmul_NN"):
-        sch.set_scope(sch.get_sblock(f"{name}_next"), 0, "local")
-    sch.set_scope(sch.get_sblock("T_softmax_maxelem_weight"), 0, "local")
+        (written,) = sch.get(sch.get_sblock(f"{name}_next")).writes
+        assert written.source.ty.storage_scope == "local"
+    replayed = Schedule(func)
+    sch.trace.apply_to_schedule(replayed, remove_postproc=False)
+    tvm.ir.assert_structural_equal(replayed.mod, sch.mod)
     rng = np.random.default_rng(0)
     shapes = [[int(dim) for dim in param.ty.shape] for param in func.params]
     arrays = [(rng.standard_normal(shape) * 3).astype("float32") for shape in shapes]
@@ -197,6 +200,26 @@ def test_parts_run_on_threads(machine: Any) -> None:
     machine(sch.mod["main"].with_attr("global_symbol", "main"))(*tensors)
     expected = run_function(func)[-1]
     np.testing.assert_allclose(tensors[-1].numpy(), expected, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.cpp
+@pytest.mark.parametrize(
+    ("inside", "outside", "scope"),
+    [
+        (False, "threadIdx.y", "local"),
+        (False, "blockIdx.x", "global"),
+        (True, "threadIdx.y", "global"),
+    ],
+)
+def test_memory_that_threads_may_share_stays(inside: bool, outside: str, scope: str) -> None:
+    sch = Schedule(PROGRAMS["attention"][0](), debug_mask="all")
+    sch.fuse_cascaded_reductions("T_softmax_expsum", factor=2)
+    block = sch.get_sblock("T_batch_matmul_NN_next")
+    if inside:
+        sch.bind(sch.get_loops(block)[-1], "threadIdx.x")
+    sch.bind(sch.get_loops(sch.get_sblock("T_softmax_maxelem_cascade"))[0], outside)
+    (written,) = sch.get(block).writes
+    assert written.source.ty.storage_scope == scope
 
 
 @pytest.mark.cpp

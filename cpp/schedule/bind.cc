@@ -8,6 +8,7 @@
 #include "ir/functor.h"
 #include "schedule/peeled_init.h"
 #include "transform/blocks.h"
+#include "transform/privatize.h"
 #include "transform/regions.h"
 
 namespace fuse_epilogue {
@@ -176,12 +177,81 @@ void PeelAndBind(const ffi::ObjectRef& schedule, const ffi::Any& loop_rv, const 
   bind(schedule);
 }
 
+// ---- Cascades ----
+
+bool EndsWith(const std::string& name, const std::string& end) {
+  return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
+}
+
+// Whether a buffer is one of those that a cascade keeps between two states of a row.
+bool IsBetweenStates(const Var& buffer) {
+  std::string memory = ScopeOf(buffer), name = buffer.name();
+  bool weight = name.find("_weight") != std::string::npos;
+  return (memory.empty() || memory == "global") && (weight || EndsWith(name, "_next"));
+}
+
+// The blocks in a block, in order, and whether threads run in it.
+class BlocksInside : public StmtExprVisitor {
+ public:
+  explicit BlocksInside(const SBlock& block) { (*this)(block.body()); }
+  std::vector<SBlock> blocks;
+  bool threads = false;
+
+ protected:
+  using StmtExprVisitor::VisitStmt_;
+  void VisitStmt_(const SBlock& op) override {
+    blocks.push_back(op);
+    VisitChildren(op);
+  }
+  void VisitStmt_(const For& op) override {
+    threads = threads || op.kind() == kThread;
+    VisitChildren(op);
+  }
+};
+
+// Threads that have rows of their own have memory of their own for what is between two states,
+// unless other threads share the work of a row.
+void KeepInThreads(const ffi::ObjectRef& schedule, const ffi::Any& loop_rv) {
+  StmtSRef sref = SRefOf(schedule, *ObjectIn(loop_rv));
+  StmtSRef scope_sref = ScopeOf(sref);
+  if (!scope_sref.defined()) return;
+  For loop(StmtOf(sref));
+  Scope scope(SBlock(StmtOf(scope_sref)));
+  BlockReuse reuse;
+  for (const Site& site : scope.sites) {
+    std::vector<For> loops = site.Loops();
+    bool inside = std::any_of(loops.begin(), loops.end(),
+                              [&](const For& each) { return each.same_as(loop); });
+    if (!inside || !site.is_block()) continue;
+    SBlock block = site.block();
+    if (!EndsWith(block.name_hint(), "_cascade")) continue;
+    BlocksInside before(block);
+    Substitution local;
+    for (const Var& buffer : block.alloc_buffers()) {
+      if (IsBetweenStates(buffer)) local[buffer.get()] = AsLocal(buffer);
+    }
+    if (before.threads || local.empty()) continue;
+    SBlock now = Substitute(block, local);
+    BlocksInside after(now);
+    reuse.Set(block, now);
+    for (size_t i = 0; i < before.blocks.size(); ++i) {
+      if (before.blocks[i].same_as(after.blocks[i])) continue;
+      reuse.Set(before.blocks[i], after.blocks[i]);
+    }
+  }
+  if (!reuse.empty()) ReplaceBlocks(StateOf(schedule), scope_sref, reuse);
+}
+
 }  // namespace
 
 void BindLoop(const ffi::ObjectRef& schedule, const ffi::Any& loop_rv, const std::string& thread,
               const BindCall& bind) {
   bool is_thread = thread.rfind("threadIdx.", 0) == 0;
-  if (!is_thread || !FindBound(schedule, loop_rv)) return bind(schedule);
+  if (!is_thread || !FindBound(schedule, loop_rv)) {
+    bind(schedule);
+    if (is_thread) KeepInThreads(schedule, loop_rv);
+    return;
+  }
   // On a copy first: where TVM refuses, nothing has changed.
   PeelAndBind(CallGlobal(Fn::CopySchedule, schedule).cast<ffi::ObjectRef>(), loop_rv, bind);
   PeelAndBind(schedule, loop_rv, bind);

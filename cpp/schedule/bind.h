@@ -1,6 +1,6 @@
 /*!
  * \file schedule/bind.h
- * \brief A reduction loop bound to threads, where the init is not the identity.
+ * \brief Loops bound to threads: reductions whose init is not the identity, and cascades.
  */
 #ifndef FUSE_EPILOGUE_SCHEDULE_BIND_H_
 #define FUSE_EPILOGUE_SCHEDULE_BIND_H_
@@ -27,6 +27,8 @@ using BindCall = std::function<void(const ffi::ObjectRef& schedule)>;
  *                                                    acc[i] = bias[i] + sum
  *
  * Where that is not known to give the same, the loop is bound as it is.
+ *
+ * Of a cascade with rows in threads, the buffers between two states of a row become local.
  */
 void BindLoop(const ffi::ObjectRef& schedule, const ffi::Any& loop_rv, const std::string& thread,
               const BindCall& bind);
