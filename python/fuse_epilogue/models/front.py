@@ -173,8 +173,10 @@ def compile(  # noqa: A001 - as tvm.compile
     options = Options(
         threads, channels_last, sizes, measure, on_progress, database, winograd=winograd
     )
-    mod = import_model(model, example_inputs, dynamic_shapes)
-    return compile_imported(mod, processor(target, threads), options)
+    here = processor(target, threads)
+    loops = here.kind.name == "llvm"
+    mod = import_model(model, example_inputs, dynamic_shapes, loops=loops)
+    return compile_imported(mod, here, options)
 
 
 def _as_in_a_model(func: tirx.PrimFunc, target: Target) -> Any:
@@ -208,7 +210,7 @@ def _package(
         raise ValueError(f"{refused[0]} is not for models on Trainium: leave it out")
     for name, value in of_function.items():
         flag(name, value)
-    mod = import_model(model, example_inputs, dynamic_shapes)
+    mod = import_model(model, example_inputs, dynamic_shapes, loops=False)
     return package_of(mod, core, **of_function, on_progress=on_progress)
 
 

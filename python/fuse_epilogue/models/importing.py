@@ -12,14 +12,17 @@ from tvm import ir, relax, tirx
 
 from .._interrupts import is_interrupt
 from .import_refusal import ImportRefusal
-from .onnx.nodes import with_known_nodes
 from .tir_main import with_relax_main
 from .torch import operators
 from .torch.sizes import dimension_names
 
 
 def import_model(
-    model: Any, example_inputs: Sequence[Any] | None = None, dynamic_shapes: Any = None
+    model: Any,
+    example_inputs: Sequence[Any] | None = None,
+    dynamic_shapes: Any = None,
+    *,
+    loops: bool = True,
 ) -> ir.IRModule:
     """Return a model as a module of Relax whose function "main" is the model.
 
@@ -31,6 +34,9 @@ def import_model(
         Arguments that a torch module is exported with; for torch modules only.
     dynamic_shapes : optional
         As ``torch.export.export`` takes it; for torch modules only.
+    loops : bool
+        Whether a recurrent layer becomes a function with a loop over its steps, for processors.
+        Otherwise those of torch are written out step by step, and those of ONNX are not known.
 
     Returns
     -------
@@ -53,7 +59,7 @@ def import_model(
     ['a', 'b', 'bias']
     """
     if _is_torch(model, "nn.Module"):
-        return _from_torch(model, example_inputs, dynamic_shapes)
+        return _from_torch(model, example_inputs, dynamic_shapes, loops)
     for name, value in (("example_inputs", example_inputs), ("dynamic_shapes", dynamic_shapes)):
         if value is not None:
             raise ImportRefusal(
@@ -64,11 +70,11 @@ def import_model(
     if isinstance(model, ir.IRModule):
         return _from_module(model)
     if _is_torch(model, "export.ExportedProgram"):
-        return _from_exported(model)
+        return _from_exported(model, loops)
     if isinstance(model, str | os.PathLike):
-        return _from_onnx(_read_onnx(Path(model)), f"'{os.fspath(model)}'")
+        return _from_onnx(_read_onnx(Path(model)), f"'{os.fspath(model)}'", loops)
     if _is_onnx(model):
-        return _from_onnx(model, f"the ONNX model '{model.graph.name}'")
+        return _from_onnx(model, f"the ONNX model '{model.graph.name}'", loops)
     raise TypeError(
         "model must be a PrimFunc, an IRModule, a torch ExportedProgram, a torch module, an ONNX "
         f"model or the path of one, not {type(model).__name__}"
@@ -115,7 +121,7 @@ def _with_bound_params(mod: ir.IRModule) -> ir.IRModule:
 
 
 def _from_torch(
-    module: Any, example_inputs: Sequence[Any] | None, dynamic_shapes: Any
+    module: Any, example_inputs: Sequence[Any] | None, dynamic_shapes: Any, loops: bool
 ) -> ir.IRModule:
     import torch
 
@@ -147,7 +153,7 @@ def _from_torch(
         if "in output, which is not a known type" in str(error):
             way_out = "; return tensors, for a model of transformers with config.use_cache = False"
         raise _refusal(f"torch.export cannot export {name}", error, way_out) from error
-    mod = _from_exported(exported)
+    mod = _from_exported(exported, loops)
     names = dimension_names(exported, dynamic_shapes)
     return relax.transform.BindSymbolicVars(names, "main")(mod) if names else mod
 
@@ -171,14 +177,14 @@ def _without_repeats(inputs: Sequence[Any]) -> tuple[Any, ...]:
     return made
 
 
-def _from_exported(exported: Any) -> ir.IRModule:
+def _from_exported(exported: Any, loops: bool) -> ir.IRModule:
     import torch
 
     from .torch.importer import relax_module
 
     try:
         with torch.no_grad():
-            core = operators.decomposed(exported)
+            core = operators.decomposed(exported, loops)
             _refuse_changes(core)
             return relax_module(core, operators.converters())
     except ImportRefusal:
@@ -212,12 +218,11 @@ def _read_onnx(path: Path) -> Any:
         raise _refusal(f"'{path}' cannot be read as ONNX", error) from error
 
 
-def _from_onnx(model: Any, what: str) -> ir.IRModule:
-    from tvm.relax.frontend.onnx import from_onnx
+def _from_onnx(model: Any, what: str, loops: bool) -> ir.IRModule:
+    from .onnx.importer import relax_module
 
     try:
-        # Initializers become constants; the opset is the model's own.
-        return from_onnx(with_known_nodes(model), keep_params_in_input=False)
+        return relax_module(model, loops)
     except Exception as error:
         raise _refusal(f"Relax cannot import {what}", error) from error
 

@@ -9,6 +9,7 @@ row_program.py, reduction.py           reductions along rows, and how each combi
 row_axes.py                            axes along which every slice is computed by itself
 row_stages.py                          the stages that are worth computing one by one
 scan.py                                running sums and products
+recurrence.py                          layers of recurrent networks
 streams.py, stream_elements.py, stream_update.py    states, packed sequences, updates in place
 defined.py, integer_ranges.py          what may be computed although a guard excludes it
 

@@ -65,8 +65,13 @@ class Streams:
         return tuple(p for p in self.func.params if any(handle(p) in e.writes for e in self.pieces))
 
     def updated(self) -> tuple[Any, ...]:
-        """Return the results that are read, too."""
-        return tuple(r for r in self.results if any(handle(r) in e.reads for e in self.pieces))
+        """Return the results that are read before they are written, or while they are."""
+
+        def is_read(result: Any) -> bool:
+            end = self.pieces.index(self.writer(result)) + 1
+            return any(handle(result) in each.reads for each in self.pieces[:end])
+
+        return tuple(filter(is_read, self.results))
 
     def writer(self, buffer: Any) -> Piece:
         """Return the statement that stores into a buffer."""

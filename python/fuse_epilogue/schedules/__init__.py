@@ -263,7 +263,7 @@ def _streamed(func: tirx.PrimFunc, target: Target | Machine) -> Scheduled | None
 
     found = stream.schedule(func, int(target.attrs.get("num-cores", 1)), core)
     if found is None:
-        found = stream.schedule_sums(func, core)
+        found = stream.schedule_sums(func, lambda part, _constants: core(part))
     return None if found is None else replace(found, func=cpu.for_llvm(found.func))
 
 

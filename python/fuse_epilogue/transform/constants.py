@@ -112,7 +112,9 @@ class _ConstantPacker(PyExprMutator):
             for place, each in enumerate(call.args[1].fields)
         ]
         var = self.renewed[handle(call.args[0])]
-        return relax.call_tir(var, relax.Tuple(arguments), call.ty_args[0])
+        found = call.ty_args[0]
+        types = list(found.fields) if isinstance(found, relax.TupleType) else found
+        return relax.call_tir(var, relax.Tuple(arguments), types)
 
     def _pack(self, constant: Any, packing: Packing) -> Any:
         # Functions with the same layout share what is packed, if they share the constant.

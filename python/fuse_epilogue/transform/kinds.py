@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from tvm import relax, s_tir, tirx
 from tvm.s_tir import dlight
 from tvm.target import Target
 
-from ..kernels.cpu import attention, contraction, kinds, row_blocks, scan, stream
+from ..kernels.cpu import attention, contraction, kinds, recurrence, row_blocks, scan, stream
 from ..kernels.cuda import stream as gpu_stream
 from ..kernels.scheduled import Scheduled, Way
 from ..planner import plan
@@ -28,6 +28,7 @@ from ..planner.problems.cpu.conv import find_conv
 from ..planner.problems.problem import Problem
 from ..planner.problems.request import Request
 from ..planner.search.search import Candidate
+from ..recognize.recurrence import read_layer
 from ..recognize.row_axes import has_symbolic_sizes
 from ..recognize.scan import read_scan
 from ..recognize.stages import Program, read_program
@@ -189,12 +190,26 @@ def _sums(work: Work) -> Iterator[Scheduled]:
     if has_symbolic_sizes(work.func):
         return
 
-    def part(func: tirx.PrimFunc) -> Scheduled | None:
-        return next(candidates(replace(work, func=func, constants=frozenset())), None)
+    def part(func: tirx.PrimFunc, constants: frozenset[int]) -> Scheduled | None:
+        return next(candidates(replace(work, func=func, constants=constants)), None)
 
-    found = stream.schedule_sums(work.func, part, single=True)
+    found = stream.schedule_sums(work.func, part, single=True, constants=work.constants)
     if found is not None:
         yield found
+
+
+def _recurrence(work: Work) -> Iterator[Scheduled]:
+    """Yield a layer of a recurrent network, whose steps are functions of other kinds."""
+    layer = read_layer(work.func)
+    if layer is None:
+        return
+    # The steps have one input instead of those of all steps; weights are at the same places.
+    fixed = work.constants & frozenset(layer.weight_places())
+    step = replace(work, func=layer.step(), constants=fixed)
+    # First by kernels one after the other, which have the weights packed.
+    found = next(chain(_sums(step), candidates(step)), None)
+    if found is not None:
+        yield recurrence.schedule(layer, found)
 
 
 def _symbolic_attention(work: Work) -> Iterator[Scheduled]:
@@ -243,7 +258,7 @@ def _gpu_elements(work: Work) -> Iterator[Scheduled]:
 def _gpu_sums(work: Work) -> Iterator[Scheduled]:
     """Yield a function with several sums that no kernel for CUDA computes in one."""
 
-    def part(func: tirx.PrimFunc) -> Scheduled | None:
+    def part(func: tirx.PrimFunc, _constants: frozenset[int]) -> Scheduled | None:
         alone = replace(work, func=func, constants=frozenset())
         return next((each for kind in GPU_PARTS for each in kind(alone)), None)
 
@@ -260,6 +275,7 @@ def _options(target: Target) -> dict[str, Any]:
 #: The planner's kernels load a row in vectors; a contraction's vectors are across channels.
 ON_CPU: tuple[Kind, ...] = (
     _view,
+    _recurrence,
     _symbolic_attention,
     _row_blocks,
     _scan,

@@ -100,8 +100,8 @@ def schedule_sums(func: tirx.PrimFunc, part: Part) -> Scheduled | None:
         return None
     unknown: list[tirx.PrimFunc] = []
 
-    def known(each: tirx.PrimFunc) -> Scheduled | None:
-        found = part(each)
+    def known(each: tirx.PrimFunc, constants: frozenset[int]) -> Scheduled | None:
+        found = part(each, constants)
         if found is None:
             unknown.append(each)
         return found

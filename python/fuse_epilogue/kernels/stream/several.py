@@ -11,23 +11,31 @@ part is a function of its own, is scheduled as such, and put back:
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Call, TensorLoad, prim
 
 from ...recognize.streams import Piece, Streams, is_choice, is_sum
 from ...tir.build import in_root, sequence, with_fields
-from ...tir.walk import handle, substitute
-from ..scheduled import Scheduled, Way
+from ...tir.walk import handle, loads, substitute
+from ..scheduled import Packing, Scheduled, Way
 
-#: Schedules a part; None if it does not know it.
-Part = Callable[[tirx.PrimFunc], Scheduled | None]
+#: Schedules a part, some parameters of which are constants at every call; None if it does not know
+#: it.
+Part = Callable[[tirx.PrimFunc, frozenset[int]], Scheduled | None]
 
 
 def several(
-    streams: Streams, part: Part, checks: Sequence[Any], *, single: bool = False
+    streams: Streams,
+    part: Part,
+    checks: Sequence[Any],
+    *,
+    single: bool = False,
+    constants: frozenset[int] = frozenset(),
 ) -> Scheduled | None:
     """Schedule a function with several sums.
 
@@ -36,6 +44,8 @@ def several(
     - `checks`: the checks of the function, as they are executed before all else.
     - `single`: whether it has constant sizes and a single sum, whose results are kept where
       statements with more elements read them.
+    - `constants`: indices of the parameters that are constants at every call. Those that one part
+      alone reads are constants of this part, which may pack them.
     - Returns: None if it is one part, or `part` knows none of the parts. A part that it does not
       know keeps the loops that it has.
     """
@@ -46,12 +56,23 @@ def several(
     results = {handle(param) for param in streams.func.params}
     allocated = [buffer for buffer in kept if handle(buffer) not in results]
     made: list[Scheduled] = []
-    for buffer in kept:
-        func = _function(streams, buffer, kept)
-        scheduled = part(func)
+    parts = [_function(streams, buffer, kept) for buffer in kept]
+    readers = Counter(handle(param) for func in parts for param in func.params)
+    places = {
+        handle(streams.func.params[at]): at
+        for at in constants
+        if readers[handle(streams.func.params[at])] == 1
+    }
+    params, packing = list(streams.func.params), dict[int, Packing]()
+    for func in parts:
+        own = {n: places[handle(p)] for n, p in enumerate(func.params) if handle(p) in places}
+        scheduled = part(func, frozenset(own))
         if scheduled is not None:
             made.append(scheduled)
             func = scheduled.func
+            for n, how in scheduled.packing.items():
+                packing[own[n]], params[own[n]] = how, func.params[n]
+                results.add(handle(func.params[n]))
             between = [each for each in func.params if handle(each) not in results]
             func = func.with_body(_openly(func.body, between))
         func = _with_own_buffers(func, allocated)
@@ -62,12 +83,12 @@ def several(
             body.append(func.body)
     if not made:
         return None
-    func = streams.func.with_body(in_root(sequence(body), allocated))
+    func = with_fields(streams.func, params=params, body=in_root(sequence(body), allocated))
     kind = f"several: {', '.join(each.kind for each in made)}"
     predicted = sum(each.predicted_s for each in made)
     texts = [f"{each.kind}: {each.ways[0].text}" for each in made if each.ways]
     ways = (Way("; ".join(texts), predicted),) if texts else ()
-    return Scheduled(func, kind, "tail", predicted, ways=ways)
+    return Scheduled(func, kind, "tail", predicted, packing, ways=ways)
 
 
 def _openly(statement: Any, buffers: Sequence[Any]) -> Any:
@@ -95,7 +116,7 @@ def _kept(streams: Streams, single: bool) -> list[Any]:
 
     The results, and what is computed, other than by copying, and read by a sum or by several
     statements. Of a single sum, also what is computed from it and read by a statement with more
-    elements, which would compute it again for each of them.
+    elements, which would compute it again for each of them, or at several places, as gates are.
     """
     found = []
     for piece in streams.pieces:
@@ -110,6 +131,7 @@ def _kept(streams: Streams, single: bool) -> list[Any]:
             len(readers) > 1
             or any(is_sum(each) for each in readers)
             or (single and of_sum and any(_is_longer(each, written) for each in readers))
+            or (single and of_sum and any(_reads_at_several(each, written) for each in readers))
         )
         if work or any(handle(written) == handle(result) for result in streams.results):
             found.append(written)
@@ -120,6 +142,14 @@ def _is_longer(piece: Piece, buffer: Any) -> bool:
     """Whether a statement computes more elements than a buffer has."""
     elements = math.prod(int(axis.dom.extent) for axis in piece.block.iter_vars)
     return elements > math.prod(map(int, buffer.shape))
+
+
+def _reads_at_several(piece: Piece, buffer: Any) -> bool:
+    """Whether a statement reads more than one element of a buffer for an element of its own."""
+    found = [load for load in loads(piece.block.body) if handle(load.source) == handle(buffer)]
+    return any(
+        not tvm_ffi.structural_equal(tuple(load.indices), tuple(found[0].indices)) for load in found
+    )
 
 
 def _is_copy(piece: Piece) -> bool:

@@ -11,5 +11,6 @@ transposed_convolutions.py                      transposed convolutions
 scatters.py                                     scatters
 attention_groups.py                             attention as one function
 row_groups.py                                   reductions along the same rows as one function
+recurrent.py                                    recurrent layers, for the importers
 one_function.py, constant_masks.py              the function of a group, and its masks
 """

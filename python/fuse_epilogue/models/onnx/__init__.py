@@ -1,5 +1,7 @@
 """Nodes of ONNX models that are rewritten before TVM imports them.
 
+importer.py         TVM's importer, with the nodes that are emitted here:
+recurrent.py        recurrent layers, as functions of all steps
 nodes.py            nodes that TVM's importer does not know, or takes for others
 guards.py           the guard that exporters write around the softmax of attention
 quantised.py        operators of quantised numbers, as arithmetic of integers,

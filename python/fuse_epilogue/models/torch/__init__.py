@@ -7,6 +7,7 @@ attention.py, encoder.py         those of attention, of a transformer's encoder 
 norms.py                         of normalisations
 converters.py                    written in Relax:
 indexing.py, resampling.py       those that read and write at indices, that resize images
+recurrent.py                     recurrent layers, as functions of all steps
 mixed_types.py                   operands of several types, with the conversions written out
 constants.py                     arguments and results that are numbers, tensors that are constants
 sizes.py                         names of sizes

@@ -9,13 +9,16 @@ from typing import Any
 from .converters import further_converters
 from .indexing import indexing_converters
 from .mixed_types import with_explicit_types
+from .recurrent import recurrent_converters, recurrent_decompositions
 from .resampling import resampling_converters
 
 
-def decomposed(exported: Any) -> Any:
+def decomposed(exported: Any, loops: bool = True) -> Any:
     """Return an exported program in core operators.
 
     - `exported` (torch.export.ExportedProgram): stays as it is.
+    - `loops`: whether recurrent layers become functions with loops; otherwise each step is written
+      out.
     """
     import torch
 
@@ -24,6 +27,8 @@ def decomposed(exported: Any) -> Any:
     table = torch.export.default_decompositions()
     # A decomposition may leave an operator as it is, which is what torch would do without it.
     table.update(decompositions())
+    if loops:
+        table.update(recurrent_decompositions(table))
     core = exported.run_decompositions(table)
     pool = torch.ops.aten.max_pool2d_with_indices.default
     if any(node.target is pool and _uses_second(node) for node in core.graph.nodes):
@@ -41,5 +46,6 @@ def converters() -> dict[str, Callable[[Any, Any], Any]]:
     return {
         **further_converters(),
         **indexing_converters(),
+        **recurrent_converters(),
         **resampling_converters(),
     }

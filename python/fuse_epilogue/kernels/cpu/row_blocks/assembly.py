@@ -21,7 +21,7 @@ from tvm.ir import prim
 
 from ....recognize.row_axes import RowAxes
 from ....tir.build import in_root, renamed, sequence, with_fields
-from ....tir.walk import handle, substitute
+from ....tir.walk import handle, parts_of, substitute
 from ..loops import INDEX, index, wide
 
 #: A kernel computes rows again if at least this share of its rows is missing.
@@ -129,7 +129,18 @@ def _call(axes: RowAxes, kernel: Any, params: list[Any], at: Mapping[int, Any]) 
             tirx.DeclBuffer(part, data=tirx.address_of(tirx.BufferLoad(param, indices)))
         )
         table[own] = part
-    body = substitute(kernel.body, table)
+    body = substitute(kernel.body, table | _own_variables(kernel.body))
     if isinstance(body, s_tir.SBlockRealize):
         body = with_fields(body, block=renamed(body.block, f"{handle(kernel)}"))
     return sequence([*declared, body])
+
+
+def _own_variables(body: Any) -> dict[Any, Any]:
+    """Return variables in place of those of loops and blocks.
+
+    Kernels that are made by TVM's primitives keep the variables of the function, with an extent for
+    each number of rows.
+    """
+    found = [each.loop_var for each in parts_of(body, tirx.For)]
+    found += [axis.var for block in parts_of(body, s_tir.SBlock) for axis in block.iter_vars]
+    return {var: tirx.Var(str(var.name), str(var.ty.dtype)) for var in found}

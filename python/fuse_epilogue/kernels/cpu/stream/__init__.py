@@ -35,7 +35,7 @@ from ....recognize.streams import (
 from ....tir.build import in_root, sequence
 from ....tir.walk import parts_of, same
 from ...scheduled import Scheduled
-from ...stream.several import several
+from ...stream.several import Part, several
 from .repairs import repairs
 from .update import update
 
@@ -86,7 +86,13 @@ def schedule(func: tirx.PrimFunc, threads: int, core: Core) -> Scheduled | None:
     )
 
 
-def schedule_sums(func: tirx.PrimFunc, part: Core, *, single: bool = False) -> Scheduled | None:
+def schedule_sums(
+    func: tirx.PrimFunc,
+    part: Part,
+    *,
+    single: bool = False,
+    constants: frozenset[int] = frozenset(),
+) -> Scheduled | None:
     """Schedule a function with several sums, such as gradients, sum by sum.
 
     A kind that computes several sums in one kernel, such as attention, is to be tried first.
@@ -95,6 +101,7 @@ def schedule_sums(func: tirx.PrimFunc, part: Core, *, single: bool = False) -> S
     - `part`: schedules a function with one sum.
     - `single`: whether a function of constant sizes with one sum is cut as well, where it is
       followed by work on more elements, such as the gates of an image's channels.
+    - `constants`: indices of the parameters that are constants at every call.
     - Returns: None if the function updates a state in place, has one sum or none that is to be cut,
       or if `part` cannot schedule any part.
     """
@@ -105,7 +112,7 @@ def schedule_sums(func: tirx.PrimFunc, part: Core, *, single: bool = False) -> S
     if sums < (1 if single else 2):
         return None
     checks = [each.statement for each in streams.checks]
-    return several(streams, part, checks, single=sums == 1)
+    return several(streams, part, checks, single=sums == 1, constants=constants)
 
 
 def _without_streams(piece: Piece) -> Any:

@@ -1,0 +1,41 @@
+"""Imports ONNX models into Relax: TVM's importer, with the nodes that are emitted here."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from tvm import ir
+from tvm.relax.frontend.onnx import onnx_frontend
+
+from .graph import opset_of
+from .nodes import with_known_nodes
+from .recurrent import NODES, emit_node
+
+
+def relax_module(model: Any, loops: bool = True) -> ir.IRModule:
+    """Return an ONNX model as a module of Relax; weights become constants.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+    loops : bool
+        Whether recurrent layers become functions with loops; otherwise they are not known.
+    """
+    known = with_known_nodes(model)
+    if not loops or not any(node.op_type in NODES for node in known.graph.node):
+        return onnx_frontend.from_onnx(known, keep_params_in_input=False)
+    return _Importer({}, "float32").from_onnx(known.graph, opset_of(known))
+
+
+class _Importer(onnx_frontend.ONNXGraphImporter):
+    """TVM's importer, with recurrent layers."""
+
+    def _check_for_unsupported_ops(self, graph: Any) -> None:
+        others = [node for node in graph.node if node.op_type not in NODES]
+        super()._check_for_unsupported_ops(SimpleNamespace(node=others))
+
+    def _convert_operator(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
+        if op_name in NODES:
+            return emit_node(self.bb, op_name, list(inputs), attrs)
+        return super()._convert_operator(op_name, inputs, attrs, opset)
