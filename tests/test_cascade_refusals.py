@@ -218,3 +218,24 @@ def test_without_the_check_the_result_is_another_one(code: str) -> None:
         tvm.compile(func.with_attr("global_symbol", "main"), target="llvm")["main"](x, s)
         results.append(s.numpy())
     assert not np.allclose(*results, rtol=1e-3, equal_nan=True), results
+
+
+def of_a_sum(exponent: Callable[..., Any]) -> Any:
+    """Return a sum over the maximum of sums, whose exponent is written otherwise."""
+    x, w = (te.placeholder((ROWS, KEYS), F, name=name) for name in "xw")
+    k, l = (te.reduce_axis((0, KEYS), name=name) for name in "kl")
+    m = te.compute((ROWS,), lambda i: te.max(x[i, k] + w[i, k], axis=k), name="m")
+    terms = lambda i: te.sum(te.exp(exponent(x[i, l], w[i, l], m[i])), axis=l)  # noqa: E731
+    return te.create_prim_func([x, w, te.compute((ROWS,), terms, name="s")])
+
+
+@pytest.mark.parametrize("exponent", [lambda x, w, m: x + (w - m), lambda x, w, m: (x - m) + w])
+def test_a_sum_that_rounds_otherwise_than_its_maximum(exponent: Callable[..., Any]) -> None:
+    """It may be above 0 by what is rounded: infinite at a maximum so far, and NaN when corrected."""
+    sch = Schedule(of_a_sum(exponent))
+    with pytest.raises(s_tir.ScheduleError) as caught:
+        sch.fuse_cascaded_reductions("s", factor=4)
+    assert fuse_epilogue.refusal_code(caught.value) == "cascade-range"
+
+    sch = Schedule(of_a_sum(lambda x, w, m: 2 * (x + w) - 2 * m))
+    sch.fuse_cascaded_reductions("s", factor=4)

@@ -118,14 +118,24 @@ void LawChecks::CheckDominated(const RowFactor& factor, const LinearForm& form,
                                double scale) const {
   const CascadeStage& carrier = CarrierOf(factor);
   auto taken = LinearFormOf(cascade_, carrier.term);
-  if (taken && IsMultiple(form, scale, *taken)) return;
+  if (taken && taken->terms.size() == 1 && IsMultiple(form, scale, *taken)) return;
   auto full = LinearFormOf(cascade_, Resolve(cascade_.expand(carrier.term), factor.conditions));
   LinearForm expanded;
   for (const auto& [c, expr] : form.terms) {
     auto part = LinearFormOf(cascade_, Resolve(cascade_.expand(expr), factor.conditions));
     for (const auto& [c2, e2] : part->terms) expanded.terms.emplace_back(c * c2, e2);
   }
-  if (full && IsMultiple(expanded, scale, *full)) return;
+  if (!full || !IsMultiple(expanded, scale, *full)) RefuseRange(factor);
+  CheckSameSum(factor, *full);
+}
+
+// Of a sum, x + (w - m) may round to more than 0 where (x + w) - m is 0 at most.
+void LawChecks::CheckSameSum(const RowFactor& factor, const LinearForm& taken) const {
+  if (taken.terms.size() < 2 || !IsFloat(DTypeOf(factor.node))) return;
+  Expr sum = CarrierOf(factor).term;
+  if (Occurs(sum, factor.node)) return;
+  sum = Resolve(cascade_.expand(sum), factor.conditions);
+  if (Occurs(sum, Resolve(cascade_.expand(factor.node), factor.conditions))) return;
   RefuseRange(factor);
 }
 

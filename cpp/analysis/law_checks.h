@@ -58,6 +58,7 @@ class LawChecks {
  private:
   std::string NameOf(const CascadeStage& carrier) const;
   void CheckDominated(const RowFactor& factor, const LinearForm& form, double scale) const;
+  void CheckSameSum(const RowFactor& factor, const LinearForm& taken) const;
   void CheckSeesEveryNaN(const RowFactor& factor) const;
   void RefuseRange(const RowFactor& factor) const;
 };

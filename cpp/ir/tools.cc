@@ -45,6 +45,25 @@ class MemoryFinder : public StmtExprVisitor {
   void VisitExpr_(const Call&) override { found = true; }
 };
 
+class PartFinder : public StmtExprVisitor {
+ public:
+  explicit PartFinder(const Expr& part) : part_(part) {}
+  bool found = false;
+
+ protected:
+  using StmtExprVisitor::VisitExpr_;
+  void VisitExpr_(const Call& op) override { Visit(op); }
+  void VisitOther(const Node& op) override { Visit(op); }
+
+ private:
+  void Visit(const Node& op) {
+    found = found || (op.kind() == part_.kind() && DeepEqual(Expr(op), part_));
+    if (!found) VisitChildren(op);
+  }
+
+  const Expr& part_;
+};
+
 class Substituter : public StmtExprMutator {
  public:
   explicit Substituter(const Substitution& map) : map_(map) {}
@@ -188,6 +207,12 @@ bool UsesAny(const Expr& expr, const VarSet& vars, const Expr& free) {
 
 bool ReadsMemory(const Expr& expr) {
   MemoryFinder finder;
+  finder(expr);
+  return finder.found;
+}
+
+bool Occurs(const Expr& part, const Expr& expr) {
+  PartFinder finder(part);
   finder(expr);
   return finder.found;
 }

@@ -44,6 +44,9 @@ std::vector<Expr> Conjuncts(const Expr& condition);
 bool DeepEqual(const Expr& a, const Expr& b);
 bool DeepEqual(const ffi::Array<Expr>& a, const ffi::Array<Expr>& b);
 
+/*! \brief Whether an operation like \p part occurs in \p expr, variables compared by identity. */
+bool Occurs(const Expr& part, const Expr& expr);
+
 /*! \brief Whether \p expr is the literal \p value. */
 bool IsConst(const Expr& expr, int64_t value);
 

@@ -68,11 +68,11 @@ def _biased(x: Bounded, b: Bounded) -> dict[str, Any]:
     return {"s": (z - expand(z.max())).exp().sum()}
 
 
-def _bias(n: int, equal: bool = False) -> Any:
+def _bias(n: int, exponent: Callable[..., Any] | None = None) -> Any:
     x, b, k = rows(n), te.placeholder((n,), F, name="b"), keys(n)
     m = te.compute((ROWS,), lambda i: te.max(x[i, k] + b[k], axis=k), name="m")
-    if not equal:
-        return [x, b, _sum(x, m, n, lambda a, m, k: b[k] + (a - m))]
+    if exponent is not None:
+        return [x, b, _sum(x, m, n, lambda a, m, k: exponent(a, b[k], m))]
     s = te.compute(
         (ROWS,), lambda i: te.sum((b[k] + x[i, k]).equal(m[i]).astype("int32"), axis=k), name="s"
     )
@@ -80,11 +80,19 @@ def _bias(n: int, equal: bool = False) -> Any:
 
 
 @accept(
-    "s", _biased, "the same sum in another order",
-    logits=X, finite=True, twin="equal_in_other_order",
+    "s", _biased, "the sum that the maximum is taken over",
+    logits=X, finite=True, twin="bias_in_other_order",
+)  # fmt: skip
+def bias_in_its_order(n: int) -> Any:
+    return _bias(n, lambda a, b, m: (a + b) - m)
+
+
+@refuse(
+    "s", _biased, "another sum may round to more than 0",
+    logits=X, finite=True, codes=("cascade-range",),
 )  # fmt: skip
 def bias_in_other_order(n: int) -> Any:
-    return _bias(n)
+    return _bias(n, lambda a, b, m: b + (a - m))
 
 
 def _equal(x: Bounded, b: Bounded) -> dict[str, Any]:
@@ -94,4 +102,4 @@ def _equal(x: Bounded, b: Bounded) -> dict[str, Any]:
 
 @refuse("s", _equal, "only the same expression rounds the same", logits=X, finite=True)
 def equal_in_other_order(n: int) -> Any:
-    return _bias(n, equal=True)
+    return _bias(n)
