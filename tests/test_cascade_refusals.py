@@ -223,15 +223,15 @@ def test_without_the_check_the_result_is_another_one(code: str) -> None:
 def of_a_sum(exponent: Callable[..., Any]) -> Any:
     """Return a sum over the maximum of sums, whose exponent is written otherwise."""
     x, w = (te.placeholder((ROWS, KEYS), F, name=name) for name in "xw")
-    k, l = (te.reduce_axis((0, KEYS), name=name) for name in "kl")
+    k, j = (te.reduce_axis((0, KEYS), name=name) for name in "kj")
     m = te.compute((ROWS,), lambda i: te.max(x[i, k] + w[i, k], axis=k), name="m")
-    terms = lambda i: te.sum(te.exp(exponent(x[i, l], w[i, l], m[i])), axis=l)  # noqa: E731
+    terms = lambda i: te.sum(te.exp(exponent(x[i, j], w[i, j], m[i])), axis=j)  # noqa: E731
     return te.create_prim_func([x, w, te.compute((ROWS,), terms, name="s")])
 
 
 @pytest.mark.parametrize("exponent", [lambda x, w, m: x + (w - m), lambda x, w, m: (x - m) + w])
 def test_a_sum_that_rounds_otherwise_than_its_maximum(exponent: Callable[..., Any]) -> None:
-    """It may be above 0 by what is rounded: infinite at a maximum so far, and NaN when corrected."""
+    """It may round to more than 0: infinite at a maximum so far, and NaN when it is corrected."""
     sch = Schedule(of_a_sum(exponent))
     with pytest.raises(s_tir.ScheduleError) as caught:
         sch.fuse_cascaded_reductions("s", factor=4)
