@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import tvm_ffi
 from tvm import tirx
 
 import fuse_epilogue
+from fuse_epilogue.cli import model_files
 from fuse_epilogue.models import ImportRefusal
 from fuse_epilogue.recognize.recurrence import ATTR, CELLS, Layer, read_layer
 from fuse_epilogue.schedules import host
@@ -148,6 +151,24 @@ def test_layers_of_torch(kind: str, options: dict[str, Any]) -> None:
     near(flat(found(x)), [each.numpy() for each in (y, *after)])
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_a_batch_of_any_size(kind: str) -> None:
+    torch = pytest.importorskip("torch", reason="the layer is a module of PyTorch")
+    torch.manual_seed(0)
+    layer = getattr(torch.nn, kind)(FEATURES, SIZE).eval()
+    x, any_size = torch.randn(STEPS, BATCH, FEATURES), torch.export.Dim("batch", min=1, max=64)
+    found = fuse_epilogue.compile(
+        layer, host(1), example_inputs=(x,), dynamic_shapes=({1: any_size},)
+    )
+    for batch in (1, 2, 17):
+        x = torch.randn(STEPS, batch, FEATURES)
+        with torch.no_grad():
+            y, last = layer(x)
+        after = last if kind == "LSTM" else (last,)
+        near(flat(found(x)), [each.numpy() for each in (y, *after)])
+
+
 def flat(values: Any) -> list[Any]:
     if isinstance(values, list | tuple):
         return [each for value in values for each in flat(value)]
@@ -226,6 +247,40 @@ def test_layers_of_onnx(kind: str, options: dict[str, Any]) -> None:
     )
     found = fuse_epilogue.compile(model, host(1))
     near(flat(found(*given.values())), session.run(None, given))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", GATES)
+def test_a_layer_of_onnx_with_sizes_that_have_names(kind: str) -> None:
+    runtime = pytest.importorskip("onnxruntime", reason="ONNX Runtime is the reference")
+    model, _ = onnx_model(kind, direction="bidirectional")
+    for place, name in enumerate(("steps", "batch")):
+        model.graph.input[0].type.tensor_type.shape.dim[place].dim_param = name
+    session = runtime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    found = fuse_epilogue.compile(model, host(1))
+    for steps, batch in ((1, 1), (7, 2), (2, 17)):
+        x = random(steps, batch, FEATURES)
+        near(flat(found(x)), session.run(None, {"X": x}))
+
+
+def test_on_trainium_a_layer_of_onnx_is_refused(tmp_path: Path) -> None:
+    """A package has no loops over kernels."""
+    model, _ = onnx_model("LSTM")
+    path = tmp_path / "lstm.onnx"
+    path.write_bytes(model.SerializeToString())
+    for compiled in (
+        lambda: fuse_epilogue.compile(model, "trn2"),
+        lambda: model_files.package(
+            argparse.Namespace(
+                input=str(path), target="trn2", run_python=False, size=[], sizes=[],
+                measure=None, database=None, threads=None, winograd=None,
+            )
+        ),
+    ):  # fmt: skip
+        with pytest.raises((ImportRefusal, model_files.Refused), match="LSTM"):
+            compiled()
 
 
 @pytest.mark.parametrize(

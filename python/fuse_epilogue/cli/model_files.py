@@ -37,7 +37,8 @@ def compiled(given: argparse.Namespace) -> CompiledModel:
         target = front.processor(targets.target(given.target), given.threads)
     except ValueError as error:
         raise output.InputError(f"--target '{given.target}': {error}") from error
-    mod = _with_sizes(_imported(given.input, given.run_python), dict(given.size))
+    mod = _imported(given.input, given.run_python, loops=target.kind.name == "llvm")
+    mod = _with_sizes(mod, dict(given.size))
     bar = functools.partial(Progress().show, Path(given.input).name)
     try:
         return front.compile_imported(
@@ -71,7 +72,8 @@ def package(given: argparse.Namespace) -> NeuronPackage:
             raise output.InputError(
                 f"--{option} is not for models on Trainium: leave it out for {given.target}"
             )
-    mod = _with_sizes(_imported(given.input, given.run_python), dict(given.size))
+    mod = _imported(given.input, given.run_python, loops=False)
+    mod = _with_sizes(mod, dict(given.size))
     bar = functools.partial(Progress().show, Path(given.input).name)
     try:
         return package_of(mod, MACHINES[given.target], on_progress=bar)
@@ -113,14 +115,14 @@ def loaded(given: argparse.Namespace) -> CompiledModel:
         raise output.InputError(str(error)) from error
 
 
-def _imported(path: str, run_python: bool) -> ir.IRModule:
+def _imported(path: str, run_python: bool, loops: bool) -> ir.IRModule:
     from ..models import ImportRefusal, import_model
 
     # What is not an ONNX model, or cannot be opened, is as for other commands.
     try:
         if Path(path).suffix == ".onnx" and Path(path).is_file():
-            return import_model(path)
-        return import_model(inputs.read(path, run_python))
+            return import_model(path, loops=loops)
+        return import_model(inputs.read(path, run_python), loops=loops)
     except ImportRefusal as error:
         if "cannot be read" in str(error) or "needs the package" in str(error):
             raise output.InputError(str(error)) from error
