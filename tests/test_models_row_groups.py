@@ -100,6 +100,21 @@ def test_reductions_along_the_same_rows_are_one_function(write: Callable[..., An
         np.testing.assert_allclose(np.asarray(own), exact, rtol=0, atol=2e-6)
 
 
+@pytest.mark.full
+def test_cross_entropy_with_targets_that_are_constants() -> None:
+    """TVM folds the sums of their weights into constants, which are no calls."""
+    torch = pytest.importorskip("torch", reason="the loss is a function of PyTorch")
+
+    class Loss(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            targets = torch.tensor([1, 0, 3, 2])
+            return torch.nn.functional.cross_entropy(x, targets, label_smoothing=0.1)
+
+    x = torch.randn(4, SIZE)
+    found = fuse_epilogue.compile(Loss().eval(), example_inputs=(x,), threads=1)(x)
+    np.testing.assert_allclose(np.asarray(found), Loss()(x).numpy(), rtol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_rows_of_16_bits_are_widened_where_they_are_read(dtype: str) -> None:
     assert kinds(module(widened, (ROWS, SIZE), (1,), dtype=dtype)) == ["row program"]

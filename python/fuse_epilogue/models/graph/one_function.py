@@ -12,7 +12,7 @@ from ...tir.shapes import axis_groups
 from ...tir.walk import handle
 from .cleanup import FoldNoOps
 from .constant_masks import ALL_TRUE, mask_element
-from .rewriting import is_tensor, known_shape, with_arguments
+from .rewriting import is_tensor, known_shape, operator_name, with_arguments
 from .unflattened import UnflattenProducts
 
 
@@ -63,7 +63,7 @@ def one_function(group: Sequence[Any], results: Sequence[Any] = ()) -> Any:
     mod = passes(_module(group, inputs, results or group[-1:]))
     inner = mod["main"].without_attr("global_symbol").with_attr("Primitive", True)
     bindings = [each for block in inner.body.blocks for each in block.bindings]
-    if any(getattr(each.value.op, "name", "") != "relax.call_tir" for each in bindings):
+    if any(operator_name(each.value) != "relax.call_tir" for each in bindings):
         return None
     return _fused(mod, inner)
 
