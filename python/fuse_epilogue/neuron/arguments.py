@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from .errors import Refused
@@ -20,6 +21,56 @@ def reachable(it: Instruction, name: str, tile: Tile) -> None:
         raise Refused(
             "language", f"{it.name}: {name} depends on an index, supported here in transfers only"
         )
+
+
+@dataclass
+class Taken:
+    """Arguments of a call of an instruction, by what becomes of them.
+
+    - `args`: of every parameter, with its default; without what the walk has no use for.
+    - `written`, `read`: the tiles among them; those that are read with the parameter's name.
+    - `constants`: what is neither a tile nor a default.
+    """
+
+    args: dict[str, Any] = field(default_factory=dict)
+    written: list[Tile] = field(default_factory=list)
+    read: list[tuple[str, Tile]] = field(default_factory=list)
+    constants: dict[str, Any] = field(default_factory=dict)
+
+
+def taken_of(it: Instruction, given: Mapping[str, Any]) -> Taken:
+    """Return what a call gives an instruction, refused if it is not of the parameters' kinds."""
+    taken = Taken()
+    for parameter in it.parameters:
+        value = given.get(parameter.name, parameter.default)
+        if value is not parameter.default:
+            if parameter.kind == "any":
+                continue
+            value = _taken(it, parameter, value, taken)
+        taken.args[parameter.name] = value
+    return taken
+
+
+def _taken(it: Instruction, parameter: Parameter, value: Any, taken: Taken) -> Any:
+    """Note an argument that is not a default; returns it as the instruction takes it."""
+    kind, name = parameter.kind, parameter.name
+    if isinstance(value, Tile):
+        if kind in ("dst", "result"):
+            taken.written.append(value)
+        elif kind in ("tile", "vector", "operand"):
+            taken.read.append((name, value))
+        else:
+            raise Refused("language", f"{name} is not a tile")
+        reachable(it, name, value)
+        return value
+    value = constant_of(it, parameter, value)
+    if kind == "tiles":
+        taken.read.extend((name, tile) for tile in value)
+    elif kind == "results":
+        taken.written.extend(value)
+    elif value != parameter.default:
+        taken.constants[name] = value
+    return value
 
 
 def engine_of(it: Instruction, value: Any, args: Mapping[str, Any]) -> str:
@@ -97,7 +148,6 @@ _KINDS: dict[str, tuple[Any, str]] = {
         lambda value: isinstance(value, (tuple, list)) and all(isinstance(t, Tile) for t in value),
         "a list or a tuple of tiles",
     ),
-    "any": (lambda value: True, ""),
     "flag": (lambda value: isinstance(value, bool), "True or False"),
     "axes": (
         lambda value: type(value) is int or _integers(value),

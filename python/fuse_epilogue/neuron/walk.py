@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from . import limits
-from .arguments import accumulate_of, constant_of, engine_of, reachable
+from .arguments import accumulate_of, engine_of, taken_of
 from .errors import Refused
 from .isa import Instruction
 from .language.grammar import SPACES
@@ -186,40 +186,14 @@ class Walk:
         self._issue(it, wanted, given)
 
     def _issue(self, it: Instruction, wanted: Any, given: dict[str, Any]) -> None:
-        args: dict[str, Any] = {}
-        written: list[Tile] = []
-        read: list[tuple[str, Tile]] = []
-        constants: dict[str, Any] = {}
-        for parameter in it.parameters:
-            value = given.get(parameter.name, parameter.default)
-            kind = parameter.kind
-            if isinstance(value, Tile):
-                if kind == "any":
-                    continue
-                if kind in ("dst", "result"):
-                    written.append(value)
-                elif kind in ("tile", "vector", "operand"):
-                    read.append((parameter.name, value))
-                else:
-                    raise Refused("language", f"{parameter.name} is not a tile")
-                reachable(it, parameter.name, value)
-            elif value is not parameter.default:
-                value = constant_of(it, parameter, value)
-                if kind == "tiles":
-                    read.extend((parameter.name, tile) for tile in value)
-                elif kind == "results":
-                    written.extend(value)
-                elif kind == "any":
-                    continue
-                elif value != parameter.default:
-                    constants[parameter.name] = value
-            args[parameter.name] = value
+        taken = taken_of(it, given)
+        args, written, read = taken.args, taken.written, taken.read
         dst: Any = args.get("dst")
         for tile in written:
             self._writable(tile)
         if "accumulate" in args:
             args["accumulate"] = accumulate_of(args["accumulate"], dst)
-            constants["accumulate"] = args["accumulate"]
+            taken.constants["accumulate"] = args["accumulate"]
         it.fit(args)
         engine = engine_of(it, wanted, args)
         self.collective = self.collective or it.between_machines
@@ -233,7 +207,7 @@ class Walk:
         if self.execute:
             self._execute(it, engine, args, read, written)
         else:
-            self._record(it, engine, written, read, constants)
+            self._record(it, engine, written, read, taken.constants)
 
     def _accumulate(self, engine: str, args: dict[str, Any]) -> None:
         """Note whether the registers that an engine reduces into hold a result.
