@@ -20,6 +20,7 @@ from ..proof.algebra import MONOIDS, combine, identity_of
 from ..proof.log_sums import exponents_of
 from ..proof.terms import Term
 from .claim_domains import injective
+from .claim_folding import check_folding
 from .regions import is_own_memory
 from .subject import CertificateError, Subject, demand, is_unchanged, observed
 from .value_terms import Values, attempt
@@ -38,6 +39,12 @@ def check_values(subject: Subject, timeout: float) -> Values:
     CertificateError
         Naming the claim.
     """
+    values = _values(subject, timeout)
+    check_folding(subject, timeout)
+    return values
+
+
+def _values(subject: Subject, timeout: float) -> Values:
     try:
         return _proved(subject, timeout, folds=False)
     except CertificateError:

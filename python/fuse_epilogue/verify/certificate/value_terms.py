@@ -42,6 +42,8 @@ class Values:
     ) -> None:
         self.subject = subject
         self.certificate = subject.certificate
+        # Whether values are read as TVM's simplifier leaves them, one store at a time.
+        self.simplified = False
         self.type: ScalarType = scalar_type(self.certificate.accumulator.ty.dtype.dtype)
         self.type_after: ScalarType = scalar_type(self.certificate.result.ty.dtype.dtype)
         self.table = TermArithmetic(exact, _TERMS)
@@ -104,9 +106,13 @@ class Values:
         found[handle(certificate.result)] = tuple(certificate.result_indices)
         return found | {handle(one.buffer): one.indices for one in self.stores}
 
+    def as_compiled(self, expr: Any) -> Any:
+        """Return an expression, simplified where that is asked for."""
+        return self.subject.domain.simplify(expr) if self.simplified else expr
+
     def value(self, store: Stored, made: TermExpressions) -> Term:
         """Return what a store leaves in its element."""
-        term = made.term(store.value)
+        term = made.term(self.as_compiled(store.value))
         for condition in reversed(store.conditions):
             finished = made.finished.get(handle(store.buffer))
             if finished is None:
@@ -163,7 +169,9 @@ class Values:
             )
             equal = self.subject.elements.equal(list(store.indices), list(proof.indices))
             demand(equal, f"{claim}indices", "another element is stored to")
-            claimed = attempt(lambda value=proof.value: made.term(value), f"{claim}value")
+            claimed = attempt(
+                lambda value=proof.value: made.term(self.as_compiled(value)), f"{claim}value"
+            )
             found = attempt(lambda store=store: self.value(store, made), f"{claim}value")
             demand(self.equal(claimed, found), f"{claim}value", "something else is stored")
             self._finish(made, store, f"{claim}value")
