@@ -35,12 +35,16 @@ EITHER_WAY = joined([REFERENCE, UNDECIDED, ASKED, UNCHANGED])
 @pytest.fixture(scope="module")
 def groups(request: pytest.FixtureRequest) -> Groups:
     """The programs that are tried."""
-    items: list[Any] = request.session.items
-    return Groups(
-        item.callspec.params["case"]
-        for item in items
-        # Tests of other files have parameters of this name.
+    # Tests of other files have parameters of this name.
+    items: list[Any] = [
+        item
+        for item in request.session.items
         if item.path == request.path and "groups" in getattr(item, "fixturenames", ())
+    ]
+    run = {"test_is_right", "test_is_refused_or_right", "test_of_a_refused_program"}
+    return Groups(
+        (item.callspec.params["case"] for item in items),
+        (item.callspec.params["case"] for item in items if item.originalname in run),
     )
 
 
@@ -72,7 +76,7 @@ def test_is_fused(case: Case, groups: Groups, subtests: pytest.Subtests) -> None
     FUSING.take(groups.subject(case), subtests)
 
 
-@each(ACCEPT)
+@each(ACCEPT, step=3)
 def test_is_right(case: Case, groups: Groups, subtests: pytest.Subtests) -> None:
     RUNNING.take(groups.subject(case, built=True), subtests)
 

@@ -93,6 +93,7 @@ def fault_of(program: CudaProgram, **options: object) -> CudaFault:
 # ---- Right programs ------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @needs_gxx
 @pytest.mark.parametrize(
     ("dtype", "lanes", "buffers"),

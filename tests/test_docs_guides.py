@@ -54,14 +54,14 @@ def program(page: Path) -> tuple[str, list[str]]:
     return "\n".join(lines), outputs
 
 
-#: Pages whose code takes long.
-SLOW = {"tune"}
+#: Pages whose code the quick tier runs.
+QUICK = {"quickstart", "fuse_one_function", "certificates", "cascades"}
 
 
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, id=page.stem, marks=[pytest.mark.full] if page.stem in SLOW else [])
+        pytest.param(page, id=page.stem, marks=() if page.stem in QUICK else pytest.mark.full)
         for page in PAGES
     ],
 )

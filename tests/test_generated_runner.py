@@ -135,6 +135,7 @@ def command(folder: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "generated", *options]
 
 
+@pytest.mark.full
 def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
     path = tmp_path / "state-ours-6.jsonl"

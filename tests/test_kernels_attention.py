@@ -149,6 +149,7 @@ def test_causal_masks(causal: str, sizes: tuple[int, ...]) -> None:
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("causal", ["TopLeft", "BottomRight"])
 @pytest.mark.parametrize("sizes", [(1, 33, 133, 2, 8), (1, 130, 70, 1, 8)], ids=str)
 def test_hidden_blocks_of_keys_are_skipped(causal: str, sizes: tuple[int, ...]) -> None:
@@ -209,6 +210,7 @@ def test_few_queries_have_the_special_values_of_the_program(queries: int) -> Non
     np.testing.assert_allclose(result, expected, rtol=0, atol=2e-6)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("free_threads")
 @pytest.mark.parametrize("threads", [2, 3, 8])
 @pytest.mark.parametrize("sizes", [(1, 1, 1100, 1, 64), (1, 2, 601, 1, 8), (2, 1, 520, 1, 16)])

@@ -107,6 +107,7 @@ def test_threads_take_blocks() -> None:
     assert np.allclose(results(func, two, arrays), results(func, one, arrays), 1e-5, 1e-4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("transform", [F2, F4])
 def test_a_nan_stays_in_the_tiles_that_read_it(transform: Transform) -> None:
     func = programs.conv((1, 12, 12, 4), (4, 3, 3), padding=1)
@@ -199,6 +200,7 @@ def test_kept_as_json() -> None:
     assert np.array_equal(again.packing[1].pack(weights), packed)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("transform", [F2, F4])
 @pytest.mark.parametrize("target", [AVX2, AVX512], ids=["avx2", "avx512"])
 def test_innermost_loops_spill_nothing(transform: Transform, target: Target) -> None:

@@ -97,6 +97,7 @@ def test_importing_the_package_alone(tmp_path: Path, autoload: str) -> None:
     assert run(tmp_path, code, TVM_DEVICE_BACKEND_AUTOLOAD=autoload) == [OURS]
 
 
+@pytest.mark.full
 def test_without_autoload_tvm_keeps_its_own_until_the_import(tmp_path: Path) -> None:
     code = f"{WHOSE}\nimport tvm\nprint(whose())\nimport fuse_epilogue\nprint(whose())"
     before, after = run(tmp_path, code, TVM_DEVICE_BACKEND_AUTOLOAD="0")
@@ -137,6 +138,7 @@ def test_subpackages_and_functions_are_loaded_when_they_are_asked_for(tmp_path: 
     assert other == "False"
 
 
+@pytest.mark.full
 def test_importing_twice_and_from_threads(tmp_path: Path) -> None:
     code = f"""{FUSE}
 import importlib
@@ -201,6 +203,7 @@ def test_something_else_than_a_library(monkeypatch: pytest.MonkeyPatch, tmp_path
         _lib.load.__wrapped__()
 
 
+@pytest.mark.full
 def test_a_failing_autoload_is_a_warning(tmp_path: Path, entry_point: dict[str, str]) -> None:
     code = f"""
 import warnings
@@ -230,6 +233,7 @@ except ImportError as error:
 NEEDED = ("s_tir.schedule.TraceAppend", "sym.AnalyzerCanProveEqual", "sym.InverseAffineIterMap")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("count", [1, len(NEEDED)])
 def test_a_tvm_that_lacks_a_function(tmp_path: Path, count: int) -> None:
     code = f"""{FUSE}

@@ -155,6 +155,7 @@ def test_a_constant_with_more_axes_is_not_taken_in() -> None:
     assert operators(FoldAffineMaps()(before)) == ["multiply", "divide"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dims", [1, 2, 3])
 def test_batch_norms_before_and_after_other_layers(dims: int) -> None:
     """Those that no convolution takes in have two operators left, and are right."""

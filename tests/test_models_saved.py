@@ -213,6 +213,7 @@ def test_what_is_compiled_once_is_not_scheduled_again(
     assert len(steps) == 7 and len(models_in(tmp_path)) == 7
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_another_process_finds_what_was_compiled(tmp_path: Path) -> None:
     script = f"""

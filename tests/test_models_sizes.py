@@ -84,6 +84,7 @@ def test_a_size_that_is_not_named_stays_open() -> None:
         np.testing.assert_allclose(made(x), expected(x), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.full
 def test_saved_and_found_in_a_database(tmp_path: Path) -> None:
     steps: list[int] = []
     for _ in range(2):

@@ -48,6 +48,7 @@ def kinds(report: ModelReport) -> list[str]:
     return [each.kind for each in report.functions if "conv2d" in each.name]
 
 
+@pytest.mark.full
 def test_only_where_the_caller_allows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mod, x = model(), np.random.default_rng(1).standard_normal(SHAPE).astype("float32")
     options: dict[str, Any] = {"target": host(1), "database": tmp_path / "kept"}

@@ -29,6 +29,7 @@ from neuron_schedules import drawn
 # ---- Kernels ---------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_fresh_process_emits_the_same_text():
     program = (
         "from neuron_golden_schedules import KERNELS, emitted\n"

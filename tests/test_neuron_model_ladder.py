@@ -83,6 +83,7 @@ FLOORS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("machine", "dtype"), FLOORS)
 def test_near_the_floor(machine: str, dtype: str) -> None:
     """Our own schedules, bias included; no faster than what the bytes take at the full rate."""

@@ -214,6 +214,7 @@ def in_new_process(folder: Path, value: str | None) -> subprocess.CompletedProce
     )
 
 
+@pytest.mark.full
 def test_the_variable_shows_the_log_on_standard_error(tmp_path: Path) -> None:
     assert "fuse_epilogue: fused 'matmul'" in in_new_process(tmp_path, "stderr").stderr
     assert "fused" not in in_new_process(tmp_path, None).stderr

@@ -51,6 +51,7 @@ verify.compile_function(func, "float16")  # error: Argument 2
 """
 
 
+@pytest.mark.full
 def test_a_users_program_is_checked(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     (tmp_path / "user.py").write_text(PROGRAM)

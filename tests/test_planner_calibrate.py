@@ -23,6 +23,7 @@ TARGETS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("cores", [1, 2, 8])
 @pytest.mark.parametrize("name", TARGETS)
 def test_what_is_measured_is_in_the_space(name: str, cores: int) -> None:

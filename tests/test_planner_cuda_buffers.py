@@ -187,6 +187,7 @@ def test_buffers_are_explained():
 # ---- Schedules -----------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @on_machines
 @pytest.mark.parametrize("name", PRODUCTS)

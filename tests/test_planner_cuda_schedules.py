@@ -21,6 +21,7 @@ from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.rewrites.epilogue import ABSORBED, NONE, TAIL
 from planner_cuda import NUMPY, SMALL, TARGET, covering, machine, problem, shared_bytes
 from planner_problems import as_it_is
+from tiers import one_in
 
 # Many small processes, and nothing of it is about memory in our own library.
 pytestmark = pytest.mark.slow
@@ -35,8 +36,9 @@ def text_of(func):
     return "".join(part for part in parts if "{" in part)
 
 
+@pytest.mark.full
 @on_machines
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", one_in(3, SMALL))
 def test_points_are_right(machine, name):
     found = problem(name)
     arrays = arguments(found.func)
@@ -53,7 +55,7 @@ def test_points_are_right(machine, name):
 
 
 @on_machines
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", one_in(3, SMALL))
 def test_plans_are_right(machine, name):
     func = SMALL[name][1]
     plan = fuse_epilogue.plan(func, TARGET)

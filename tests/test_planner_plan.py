@@ -219,6 +219,7 @@ def test_a_plan_is_for_its_sizes():
         plan.apply(workloads.row_reduce(16, 32))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("func", "others"),
     [
@@ -264,6 +265,7 @@ def test_names_and_attributes_are_not_the_function():
     assert read.apply(tvm.script.from_source(renamed)).trace
 
 
+@pytest.mark.full
 def test_an_identity_is_the_same_in_every_process():
     func = workloads.matmul(16, 16, 16, activation="relu")
     done = subprocess.run(

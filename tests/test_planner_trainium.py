@@ -23,6 +23,7 @@ from fuse_epilogue.planner.problems.space import Points
 from fuse_epilogue.planner.problems.trainium import find_conv, find_product, find_rows
 from fuse_epilogue.planner.search.search import search
 from fuse_epilogue.rewrites.prepare import prepare
+from tiers import one_in
 
 DTYPES: dict[str, Any] = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16}
 
@@ -221,6 +222,7 @@ def test_what_does_not_fit_is_pruned(name: str, constraint: str, memory: str) ->
         problem(name, less).apply(point)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", SMALL)
 def test_a_bound_is_below_the_latency(name: str) -> None:
     for core in (TRN1, TRN2):
@@ -234,6 +236,7 @@ def test_a_bound_is_below_the_latency(name: str) -> None:
 # ---- Search --------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_a_search_comes_close_and_says_how_close(name: str) -> None:
@@ -278,7 +281,7 @@ def test_a_plan_survives_json_and_is_the_same_again(name: str) -> None:
     tvm.ir.assert_structural_equal(again.apply(func).mod, plan.apply(func).mod)
 
 
-@pytest.mark.parametrize("name", FOLLOWED)
+@pytest.mark.parametrize("name", one_in(3, FOLLOWED))
 def test_a_plan_compares_fused_with_unfused_and_its_kernel_is_right(name: str) -> None:
     func = SMALL[name][1]
     plan = fuse_epilogue.plan(func, "trn1")

@@ -77,6 +77,7 @@ def test_more_room_lets_more_tiles_be_in_flight_and_is_no_loss(name: str) -> Non
     assert latencies[0] > 1.02 * latencies[-1]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "size"), [("conv", 48 * KIB), ("product", 20 * KIB), ("rows", 12 * KIB)]
 )

@@ -102,6 +102,7 @@ def arrays_of(name: str) -> Arrays:
     return [rng.normal(size=shape).astype("float32") for shape in shapes]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", SMALL)
 def test_every_value_of_every_variable_is_right(name: str) -> None:
     found = problem(name)
@@ -129,6 +130,7 @@ def test_every_value_of_every_variable_is_right(name: str) -> None:
     assert len(sources) > 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("name", SMALL)
 def test_a_plan_is_no_worse_than_the_rule(name: str, machine: str) -> None:
@@ -257,6 +259,7 @@ def test_tilings_of_rounded_shares_are_right() -> None:
         assert 0 < bound <= found.exact(point) * (1 + 1e-9)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("option", "func"),
     [("round_shares", narrow_attention), ("finite", narrow_conv)],

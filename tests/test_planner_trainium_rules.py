@@ -42,6 +42,7 @@ def assert_no_worse(func: Any, rule: Any, machine: str, **given: Any) -> None:
     assert set(plan.found.by_fusion) == {"none", "fused"}
 
 
+@pytest.mark.full
 @crossed(finite=[False, True], dtype=DTYPES, machine=list(MACHINES))
 def test_the_convolution_of_the_study(machine: str, dtype: str, finite: bool) -> None:
     """From the unscheduled conv1d and no hint, a plan no worse than the schedule by hand."""
@@ -56,6 +57,7 @@ def test_a_convolution_of_one_row(machine: str, finite: bool) -> None:
     assert_no_worse(func, DepthwiseConv1d(finite), machine, finite=finite)
 
 
+@pytest.mark.full
 @crossed(
     dtype=DTYPES,
     machine=list(MACHINES),

@@ -115,6 +115,7 @@ def test_the_study_keeps_its_trace() -> None:
     tvm.ir.assert_structural_equal(replayed(sch, func, "none").mod, sch.mod)
 
 
+@pytest.mark.full
 def test_a_new_process_replays_a_plan(tmp_path: Path) -> None:
     (unfused,) = (sch for sch in scheduled("product") if "alone=1" in str(sch.trace))
     done = read(tmp_path, unfused, FUNCTIONS["product"][1], "import fuse_epilogue")

@@ -159,6 +159,7 @@ def test_a_prediction_says_nothing_of_measuring():
     assert "measured" not in PREDICTED.explain(verbose=True) + PREDICTED.table()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "func",
     [

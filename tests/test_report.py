@@ -288,6 +288,7 @@ MODULES = ["fuse_epilogue"] + [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings(name: str) -> None:
     assert doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS).failed == 0

@@ -69,6 +69,7 @@ def test_each_step_is_done_once() -> None:
         np.testing.assert_array_equal(run(main, columns), counted(columns), str(columns))
 
 
+@pytest.mark.full
 def test_known_sizes() -> None:
     sizes = range(1, 50)
     built = compile_together({str(size): split(size) for size in sizes})

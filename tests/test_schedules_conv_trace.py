@@ -122,6 +122,7 @@ def test_apply_returns_what_the_trace_makes() -> None:
 # ---- In other processes and threads --------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", ["rows", "tiles"])
 def test_a_new_process_replays_it(form: str, tmp_path: Path) -> None:
     done = read(tmp_path, scheduled("relu", form)[-1], CONV, "import fuse_epilogue")
@@ -129,6 +130,7 @@ def test_a_new_process_replays_it(form: str, tmp_path: Path) -> None:
     assert done.stdout == "the same\n"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["relu", "nothing follows"])
 @pytest.mark.parametrize("form", ["rows", "tiles"])
 def test_without_the_package_tvm_names_what_it_lacks(name: str, form: str, tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ WIDTHS = range(1, 41)
 FILTERS = [(1, "same"), (3, "same"), (8, "same"), (8, "causal"), (3, (0, 5))]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("f, padding", FILTERS, ids=lambda value: str(value))
 def test_every_width(f: int, padding: Any) -> None:
     cases = {w: {**BASE, "w": w, "f": f, "padding": padding} for w in WIDTHS}

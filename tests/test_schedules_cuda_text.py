@@ -123,6 +123,7 @@ ARCHITECTURES = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("name", KERNELS)
 def test_nvcc_keeps_everything_in_registers(name: str, arch: str) -> None:

@@ -19,6 +19,7 @@ from fuse_epilogue import schedules
 from fuse_epilogue.rewrites.shrink_buffers import without_unread
 from oracles import assert_same_bits, compile_together
 from schedule_programs import LLVM, Programs
+from tiers import crossed
 
 PROGRAMS = Programs()
 
@@ -242,8 +243,7 @@ def f(x: T.Buffer((34,), "{dtype}"), w: T.Buffer((3,), "{dtype}"), y: T.Buffer((
 
 
 @no_gxx
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16"])
-@pytest.mark.parametrize("operation", OPERATIONS)
+@crossed(operation=tuple(OPERATIONS), dtype=["int8", "uint8", "int16", "uint16"])
 def test_narrow_integers_wrap_around(operation: str, dtype: str) -> None:
     value = OPERATIONS[operation].replace("{type}", f"T.{dtype}")
     text = NARROW.replace("{value}", value).replace("{dtype}", dtype)

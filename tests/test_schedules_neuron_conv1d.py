@@ -133,6 +133,7 @@ def test_taps_on_the_tensor_engine(on_tensor: int, dtype: str) -> None:
     np.testing.assert_array_equal(kernel(*arrays).astype(np.float32), expected)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("on_tensor", "on_scalar"), [(0, 1), (0, 2), (1, 1)])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("activation", [None, "silu"])

@@ -14,6 +14,7 @@ from fuse_epilogue import neuron, schedules
 from fuse_epilogue.neuron.machine import TRN1
 from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.planner.problems.trainium import find_conv, find_product, find_rows
+from tiers import crossed
 
 #: What is computed of x, the result of a reduction: as a function's text, and by numpy.
 STEPS: dict[str, tuple[str, Any]] = {
@@ -99,8 +100,7 @@ def expected(kind: str, epilogue: tuple[str, ...], arrays: list[np.ndarray]) -> 
     return x
 
 
-@pytest.mark.parametrize("epilogue", EPILOGUES, ids=" ; ".join)
-@pytest.mark.parametrize("kind", KINDS)
+@crossed(kind=tuple(KINDS), epilogue=EPILOGUES)
 def test_no_epilogue_changes_what_is_summed(kind: str, epilogue: tuple[str, ...]) -> None:
     """Subtracted from something, a sum would become a difference: each way to fuse is right."""
     func = function(kind, epilogue)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tiers import crossed, enough, tiered
+from tiers import crossed, enough, one_in, tiered
 
 
 def is_full(param: Any) -> bool:
@@ -46,3 +46,9 @@ def test_tiered() -> None:
         ((1,), "is 1", True),
         ((2,), "is 2", False),
     ]
+
+
+def test_one_in() -> None:
+    params = one_in(2, "abcde")
+    assert [(*p.values, p.id) for p in params] == [(letter, letter) for letter in "abcde"]
+    assert [is_full(p) for p in params] == [False, True, False, True, False]

@@ -70,6 +70,7 @@ def both(in_tvm: Any, mod: tvm.IRModule, x: np.ndarray) -> tuple[Report, np.ndar
     return report_of(after), *results
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", NOT_FUSED)
 def test_every_fusable_reduction_is_fused(name: str, models: Any, in_tvm: Any) -> None:
     module, x = models.MODELS[name].build(small=True)

@@ -95,6 +95,7 @@ def test_a_record_replays_where_tvm_loads_the_package(
     tvm.ir.assert_structural_equal(found.mod, sch.mod)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("names", [(), ("matmul",), ("matmul", "bias")], ids=str)
 def test_without_the_package_the_record_says_what_it_needs(
     tmp_path: Path, names: tuple[str, ...]

@@ -333,6 +333,7 @@ def relax_module() -> tvm.IRModule:
         return tvm.transform.Sequential(fuse)(builder.get())
 
 
+@pytest.mark.full
 def test_relax_takes_what_was_tuned(tmp_path: Path) -> None:
     mod = relax_module()
     runner = ms.runner.LocalRunner(evaluator_config=QUICK)

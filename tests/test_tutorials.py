@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 TUTORIALS = sorted((ROOT / "tutorials").glob("[0-9]*.py"))
-SLOW = {"06_trainium", "08_whole_model", "09_torch_model"}
+QUICK = {"01_fuse_your_first_epilogue"}
 
 
 def run(*command: str | Path, **environment: str) -> str:
@@ -41,7 +41,7 @@ def test_there_are_tutorials() -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(path, id=path.stem, marks=[pytest.mark.full] if path.stem in SLOW else [])
+        pytest.param(path, id=path.stem, marks=() if path.stem in QUICK else pytest.mark.full)
         for path in TUTORIALS
     ],
 )
@@ -73,6 +73,7 @@ def test_a_tutorial_is_a_page(path: Path) -> None:
     assert isinstance(tree.body[-1], ast.Assert)
 
 
+@pytest.mark.full
 def test_a_tutorial_runs_without_its_folder(tmp_path: Path) -> None:
     """As it is downloaded from its page: pictures.py is not there, and nothing is drawn."""
     alone = tmp_path / "alone.py"

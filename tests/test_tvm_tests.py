@@ -161,6 +161,7 @@ def sides(runner: Runner) -> dict[str, Outcomes]:
     return {side: outcomes(runner.run(side, "suite")) for side in SIDES}
 
 
+@pytest.mark.full
 def test_outcomes(sides: dict[str, Outcomes]) -> None:
     some = "suite/test_some.py::test_"
     on_both = {
@@ -181,6 +182,7 @@ def test_outcomes(sides: dict[str, Outcomes]) -> None:
     assert sides["loaded"] == on_both | differing
 
 
+@pytest.mark.full
 def test_what_is_finished_is_not_run_again(runner: Runner, sides: dict[str, Outcomes]) -> None:
     assert outcomes(Runner(runner.tests, runner.folder).run("hidden", "suite")) == sides["hidden"]
     (log,) = (runner.folder / "hidden").glob("*.log")

@@ -21,6 +21,7 @@ from fuse_epilogue.verify.evaluation.compiled import Compiled, without_threads
 from fuse_epilogue.verify.evaluation.isolated import Died, run_isolated
 from fuse_epilogue.verify.evaluation.scalars import UnsupportedError
 from fuse_epilogue.verify.evaluation.watched import REPORT, watched
+from tiers import crossed
 
 Value = Callable[..., Any]
 if_then_else, truncdiv, Select = T.if_then_else, T.truncdiv, T.Select
@@ -146,6 +147,7 @@ def test_floats_whose_operands_are_undefined() -> None:
 LARGE = 1 << 14
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("what", TRAPS)
 def test_large_functions_are_watched(what: str) -> None:
     """Too large for the evaluator: the process would end, or read garbage."""
@@ -265,8 +267,7 @@ def test_checked_arithmetic_raises_where_integers_overflow() -> None:
     assert run(lambda a, *_: a + T.uint32(1), "uint32", (1 << 32) - 1) == 0
 
 
-@pytest.mark.parametrize("rows", [2, LARGE])
-@pytest.mark.parametrize("dies", [(0,), (1,), (0, 1)])
+@crossed(dies=[(0,), (1,), (0, 1)], rows=[2, LARGE])
 def test_code_that_ends_the_process(
     dies: tuple[int, ...], rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,14 @@ def tiered(cases: Sequence[Mapping[str, Any]], name_of: Callable[[Any], str] = s
     ]
 
 
+def one_in(step: int, values: Iterable[Any], name_of: Callable[[Any], str] = str) -> list[Any]:
+    """`values` as parameters of a test, of which the quick tier keeps one in `step`."""
+    return [
+        pytest.param(value, id=name_of(value), marks=pytest.mark.full if number % step else ())
+        for number, value in enumerate(values)
+    ]
+
+
 def crossed(**dimensions: Sequence[Any]) -> Any:
     """Parametrize a test with every combination of `dimensions`; the quick tier keeps a few.
 

@@ -24,15 +24,18 @@ _PLACE: dict[str, tuple[int, str]] = {
 }
 
 
-def each(cases: Sequence[Case]) -> Any:
-    """Run a test once for every case, those of a group in one process, after each other."""
-    return pytest.mark.parametrize(
-        "case",
-        [
-            pytest.param(case, id=case.name, marks=pytest.mark.xdist_group(_PLACE[case.name][1]))
-            for case in cases
-        ],
-    )
+def each(cases: Sequence[Case], step: int = 1) -> Any:
+    """Run a test once for every case, those of a group in one process, after each other.
+
+    The quick tier keeps one case in `step`.
+    """
+    params = []
+    for number, case in enumerate(cases):
+        marks = [pytest.mark.xdist_group(_PLACE[case.name][1])]
+        if number % step:
+            marks.append(pytest.mark.full)
+        params.append(pytest.param(case, id=case.name, marks=marks))
+    return pytest.mark.parametrize("case", params)
 
 
 class Groups:
@@ -41,11 +44,14 @@ class Groups:
     Parameters
     ----------
     selected
-        The programs that are asked for: no other is compiled.
+        The programs that are asked for.
+    run
+        Those of them that are run: no other is compiled.
     """
 
-    def __init__(self, selected: Iterable[Case]) -> None:
+    def __init__(self, selected: Iterable[Case], run: Iterable[Case]) -> None:
         self._selected = {case.name: case for case in selected}
+        self._run = {case.name for case in run}
         self._subjects: dict[str, Subject] = {}
         self._built = False
 
@@ -59,7 +65,7 @@ class Groups:
             }
             self._built = False
         if built and not self._built:
-            compile_all(list(self._subjects.values()))
+            compile_all([one for name, one in self._subjects.items() if name in self._run])
             self._built = True
         return self._subjects[case.name]
 
