@@ -50,7 +50,8 @@ def schedule(func: tirx.PrimFunc, threads: int, core: Core) -> Scheduled | None:
     - `threads`: number of threads that parallel loops are made for.
     - `core`: schedules a convolution without states and sequences.
     - Returns: None if the function has neither a check nor a second result nor a state, or several
-      sums, if `core` does not know it, or if an element is too long to write out.
+      sums, if its sum needs another result, if `core` does not know it, or if an element is too
+      long to write out.
     """
     streams = read_streams(func)
     if streams is None:
@@ -62,6 +63,9 @@ def schedule(func: tirx.PrimFunc, threads: int, core: Core) -> Scheduled | None:
     if len(sums) > 1 or len(owners) != 1:
         return None
     pieces = streams.needed(owners[0])
+    others = [r for r in streams.results if not same(r, owners[0])]
+    if any(streams.writer(r) in pieces for r in others):
+        return None  # There is no core with a single result.
     plain = [_without_streams(each) for each in pieces]
     changed = any(a is not b.statement for a, b in zip(plain, pieces, strict=True))
     if not (changed or streams.checks or len(streams.results) > 1):
@@ -76,9 +80,9 @@ def schedule(func: tirx.PrimFunc, threads: int, core: Core) -> Scheduled | None:
         repaired = None if element is None else repairs(element, threads)
     if repaired is None:
         return None
-    others = [_side(streams, r) for r in streams.results if not same(r, owners[0])]
+    sides = [_side(streams, r) for r in others]
     return Scheduled(
-        _joined(streams, scheduled.func, repaired, others),
+        _joined(streams, scheduled.func, repaired, sides),
         f"stream of {scheduled.kind}",
         scheduled.fusion,
         scheduled.predicted_s,
