@@ -76,7 +76,7 @@ def test_is_fused(case: Case, groups: Groups, subtests: pytest.Subtests) -> None
     FUSING.take(groups.subject(case), subtests)
 
 
-@each(ACCEPT, step=3)
+@each(ACCEPT, step=4)
 def test_is_right(case: Case, groups: Groups, subtests: pytest.Subtests) -> None:
     RUNNING.take(groups.subject(case, built=True), subtests)
 

@@ -10,6 +10,7 @@ import pytest
 
 from oracles import Builds
 from programs import ACCEPT, EITHER, REFUSE, Case
+from tiers import enough
 
 from .subject import Subject
 
@@ -27,15 +28,21 @@ _PLACE: dict[str, tuple[int, str]] = {
 def each(cases: Sequence[Case], step: int = 1) -> Any:
     """Run a test once for every case, those of a group in one process, after each other.
 
-    The quick tier keeps one case in `step`.
+    The quick tier keeps one case in `step`, and each first one that is fused in its way.
     """
     params = []
-    for number, case in enumerate(cases):
+    for number, (case, first) in enumerate(zip(cases, enough(map(_way, cases)), strict=True)):
         marks = [pytest.mark.xdist_group(_PLACE[case.name][1])]
-        if number % step:
+        if number % step and not first:
             marks.append(pytest.mark.full)
         params.append(pytest.param(case, id=case.name, marks=marks))
     return pytest.mark.parametrize("case", params)
+
+
+def _way(case: Case) -> dict[str, Any]:
+    """How a case is fused, as far as it says so."""
+    names = ("numerics", "distribute", "distributed", "init", "kept", "local")
+    return {name: getattr(case, name) for name in names} | {"tails": bool(case.tails)}
 
 
 class Groups:
