@@ -121,6 +121,7 @@ def dying_chunk(run: Run, start: int, stop: int, fatal: tuple[int, ...]) -> dict
     return {"start": start, "fatal": list(fatal)}
 
 
+@pytest.mark.full
 def test_a_program_that_ends_the_process_is_blamed(tmp_path: Path) -> None:
     run = small_run(tmp_path)
     results = dict(runner._results(run, run.chunks, 1, dying_chunk))

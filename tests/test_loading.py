@@ -91,6 +91,7 @@ def entry_point(tmp_path: Path) -> dict[str, str]:
 # ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("autoload", ["0", "1"])
 def test_importing_the_package_alone(tmp_path: Path, autoload: str) -> None:
     code = f"import fuse_epilogue\n{WHOSE}\nprint(whose())"

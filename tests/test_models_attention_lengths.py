@@ -93,6 +93,7 @@ def compiled(sizes: tuple[Any, ...], causal: bool, groups: int, threads: int = 1
     return made
 
 
+@pytest.mark.full
 @crossed(length=LENGTHS, groups=(HEADS, 1), causal=(False, True))
 def test_a_length_of_queries_and_keys(length: int, groups: int, causal: bool) -> None:
     made = compiled((1, "n", "n"), causal, groups)

@@ -294,6 +294,7 @@ def test_examples_in_docstrings(name: str) -> None:
     assert doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS).failed == 0
 
 
+@pytest.mark.full
 def test_some_examples_are_run() -> None:
     tried = [
         doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS).attempted

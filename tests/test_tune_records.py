@@ -83,6 +83,7 @@ def read(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
 # ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_record_replays_where_tvm_loads_the_package(
     tmp_path: Path, entry_point: dict[str, str]
 ) -> None:
