@@ -125,7 +125,7 @@ void LawChecks::CheckDominated(const RowFactor& factor, const LinearForm& form,
     auto part = LinearFormOf(cascade_, Resolve(cascade_.expand(expr), factor.conditions));
     for (const auto& [c2, e2] : part->terms) expanded.terms.emplace_back(c * c2, e2);
   }
-  if (!full || !IsMultiple(expanded, scale, *full)) RefuseRange(factor);
+  if (!full || !IsMultiple(expanded, scale, *full)) return RefuseRange(factor);
   CheckSameSum(factor, *full);
 }
 
