@@ -160,9 +160,9 @@ def _matmul(walk: Walk, x: Any, y: Any, transpose_x: Any = False) -> Tile:
     """Return a product in PSUM."""
     left = _tile(x)
     if not transpose_x:
-        turned = _transpose(walk, x)
-        left = _new(walk, turned.shape, x.dtype)
-        _emit(walk, "tensor_copy", dst=left, src=turned)
+        transposed = _transpose(walk, x)
+        left = _new(walk, transposed.shape, x.dtype)
+        _emit(walk, "tensor_copy", dst=left, src=transposed)
     shape = (math.prod(left.shape[1:]), *_tile(y, "y").shape[1:])
     made = _new(walk, shape, FLOAT, "psum")
     _emit(walk, "nc_matmul", dst=made, stationary=left, moving=y)
@@ -179,8 +179,8 @@ def _load_transpose2d(walk: Walk, src: Any, dtype: Any = None) -> Tile:
         part = slice(first, min(first + 128, rows))
         loaded = _new(walk, (part.stop - first, columns), src.dtype)
         _emit(walk, "dma_copy", dst=loaded, src=src.index((part,)))
-        turned = _transpose(walk, loaded)
-        _emit(walk, "tensor_copy", dst=made.index((slice(None), part)), src=turned)
+        transposed = _transpose(walk, loaded)
+        _emit(walk, "tensor_copy", dst=made.index((slice(None), part)), src=transposed)
     return made
 
 

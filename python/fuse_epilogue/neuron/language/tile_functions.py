@@ -64,10 +64,10 @@ def unary(walk: Walk, op: str, x: Tile, dtype: Any = None) -> Tile:
 
 def within_pi(walk: Walk, x: Tile, ahead: float = 0.0) -> Tile:
     """Return ``x + ahead`` as an angle from -pi to pi, as the scalar engine's sine needs it."""
-    turned = binary(walk, "add", x, math.pi + ahead, FLOAT)
-    turned = binary(walk, "mod", turned, 2 * math.pi, FLOAT)
-    turned = binary(walk, "subtract", turned, math.pi, FLOAT)
-    return binary(walk, "minimum", binary(walk, "maximum", turned, -_PI), _PI)
+    angle = binary(walk, "add", x, math.pi + ahead, FLOAT)
+    angle = binary(walk, "mod", angle, 2 * math.pi, FLOAT)
+    angle = binary(walk, "subtract", angle, math.pi, FLOAT)
+    return binary(walk, "minimum", binary(walk, "maximum", angle, -_PI), _PI)
 
 
 def negative(walk: Walk, x: Any, dtype: Any = None) -> Tile:
