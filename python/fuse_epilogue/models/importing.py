@@ -36,7 +36,7 @@ def import_model(
         As ``torch.export.export`` takes it; for torch modules only.
     loops : bool
         Whether a recurrent layer becomes a function with a loop over its steps, for processors.
-        Otherwise those of torch are written out step by step, and those of ONNX are not known.
+        Otherwise those of torch are written out step by step, and those of ONNX are refused.
 
     Returns
     -------

@@ -20,11 +20,23 @@ def relax_module(model: Any, loops: bool = True) -> ir.IRModule:
     ----------
     model : onnx.ModelProto
     loops : bool
-        Whether recurrent layers become functions with loops; otherwise they are not known.
+        Whether recurrent layers may become functions with loops.
+
+    Raises
+    ------
+    ValueError
+        The model has a recurrent layer, and `loops` is false.
     """
     known = with_known_nodes(model)
-    if not loops or not any(node.op_type in NODES for node in known.graph.node):
+    layers = [node.op_type for node in known.graph.node if node.op_type in NODES]
+    if not layers:
         return onnx_frontend.from_onnx(known, keep_params_in_input=False)
+    if not loops:
+        raise ValueError(
+            f"operator {layers[0]}: a recurrent layer of ONNX is a loop over its steps, which is "
+            "not supported but on processors: compile the model for one, or export it from torch, "
+            "whose layers are written out"
+        )
     return _Importer({}, "float32").from_onnx(known.graph, opset_of(known))
 
 
