@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import ir
 
 from .._printed import Printed
-from .functions import attribute
+from .functions import read_report
 from .report import counted
 
 #: The module's attribute that holds the report, and that of each changed function with its part.
@@ -113,13 +112,7 @@ def cascades_of(mod: ir.IRModule) -> tuple[FunctionCascades, ...] | None:
     >>> cascades_of(tvm.IRModule()) is None
     True
     """
-    text = attribute(mod, MODULE_ATTR)
-    if text is None:
-        return None
-    try:
-        return tuple(function_from(each) for each in json.loads(text))
-    except (TypeError, KeyError, json.JSONDecodeError) as error:
-        raise ValueError(f"the attribute '{MODULE_ATTR}' is damaged: {error}") from error
+    return read_report(mod, MODULE_ATTR, function_from)
 
 
 def function_from(saved: dict[str, Any]) -> FunctionCascades:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -65,3 +66,20 @@ def attribute(mod: ir.IRModule, name: str) -> str | None:
     """Return the text that a pass has left in a module, None if there is none."""
     text = None if mod.attrs is None else mod.attrs.get(name)
     return None if text is None else str(text)
+
+
+def read_report(
+    mod: ir.IRModule, name: str, function_from: Callable[[dict[str, Any]], Report]
+) -> tuple[Report, ...] | None:
+    """Return the report that a pass has left in a module as JSON, None if there is none.
+
+    - `function_from`: makes what is reported of a function from its data.
+    - Raises ValueError: the attribute is not what the pass writes.
+    """
+    text = attribute(mod, name)
+    if text is None:
+        return None
+    try:
+        return tuple(function_from(each) for each in json.loads(text))
+    except (TypeError, KeyError, json.JSONDecodeError) as error:
+        raise ValueError(f"the attribute '{name}' is damaged: {error}") from error

@@ -22,7 +22,7 @@ from ..tir.build import in_root
 from ..tir.walk import handle
 from .chosen import Outcome, Plans, by_prediction, groups, keep, kept, without_name
 from .constants import with_packed_constants
-from .functions import attribute, with_functions
+from .functions import read_report, with_functions
 from .kinds import DEFAULT, VIEW
 from .timed import Choice, by_the_clock
 
@@ -105,22 +105,12 @@ def schedules_of(mod: ir.IRModule) -> tuple[FunctionSchedule, ...] | None:
     >>> schedules_of(tvm.IRModule()) is None
     True
     """
-    text = attribute(mod, MODULE_ATTR)
-    if text is None:
-        return None
-    try:
-        return tuple(
-            FunctionSchedule(
-                **{
-                    **each,
-                    "packed": tuple(each["packed"]),
-                    "ways": tuple(Way(**way) for way in each["ways"]),
-                }
-            )
-            for each in json.loads(text)
-        )
-    except (TypeError, KeyError, json.JSONDecodeError) as error:
-        raise ValueError(f"the attribute '{MODULE_ATTR}' is damaged: {error}") from error
+    return read_report(mod, MODULE_ATTR, _function_from)
+
+
+def _function_from(saved: dict[str, Any]) -> FunctionSchedule:
+    ways = tuple(Way(**way) for way in saved["ways"])
+    return FunctionSchedule(**{**saved, "packed": tuple(saved["packed"]), "ways": ways})
 
 
 @tvm.transform.module_pass(opt_level=0, name="ScheduleModule")
