@@ -290,3 +290,16 @@ def test_what_this_tvm_has() -> None:
 @pytest.mark.parametrize("name", ABSENT)
 def test_what_this_tvm_has_not(name: str) -> None:
     assert list(_core.MissingFrom([PRESENT[0], name, PRESENT[-1]])) == [name]
+
+
+def test_models_are_there_without_torch_and_onnx(tmp_path: Path) -> None:
+    """`make demo` and `pip install .` install neither."""
+    code = """
+        import sys
+        sys.modules.update(dict.fromkeys(("torch", "onnx", "onnxruntime")))
+        import fuse_epilogue
+        from fuse_epilogue import workloads
+        fuse_epilogue.compile(workloads.matmul(4, 5, 6))
+        print(fuse_epilogue.models.CompiledModel.__name__)
+    """
+    assert run(tmp_path, code) == ["CompiledModel"]

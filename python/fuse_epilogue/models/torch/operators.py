@@ -9,7 +9,6 @@ from typing import Any
 from .converters import further_converters
 from .indexing import indexing_converters
 from .mixed_types import with_explicit_types
-from .recurrent import recurrent_converters, recurrent_decompositions
 from .resampling import resampling_converters
 
 
@@ -23,6 +22,7 @@ def decomposed(exported: Any, loops: bool = True) -> Any:
     import torch
 
     from .decompositions import decompositions, max_pool_with_indices
+    from .recurrent import recurrent_decompositions
 
     table = torch.export.default_decompositions()
     # A decomposition may leave an operator as it is, which is what torch would do without it.
@@ -43,6 +43,9 @@ def _uses_second(node: Any) -> bool:
 
 def converters() -> dict[str, Callable[[Any, Any], Any]]:
     """Return by name what ``from_exported_program`` takes as `custom_convert_map`."""
+    # Not at the top: models of ONNX and Relax are imported where there is no torch.
+    from .recurrent import recurrent_converters
+
     return {
         **further_converters(),
         **indexing_converters(),
