@@ -129,9 +129,10 @@ class Peeler {
 
   bool FoldsAway(const PeelStep& step) { return FoldsIntoTerms(step, Mapped(), reduction_); }
 
-  // Logic is exact, except where TVM takes the floats that are compared for numbers.
+  // Logic and integers are exact, except where TVM takes the floats that are compared for numbers,
+  // or narrow integers for such that do not wrap around.
   bool IsFolded(const PeelStep& step) {
-    return IsBool(dtype_) && !IsSwitchedOff(Decision::kFoldedLogic) &&
+    return !IsFloat(dtype_) && !IsSwitchedOff(Decision::kFoldedLogic) &&
            FoldsWithAny(step, ApplyAll(steps_, reduction_.init), Mapped(), reduction_);
   }
 
@@ -177,7 +178,9 @@ class Peeler {
     }
     if (!IsDefined(step, node)) return false;
     if (IsFolded(step)) {
-      reason_ = Name(node) + " would be simplified by TVM as if no float were a NaN";
+      reason_ =
+          Name(node) +
+          " would be simplified by TVM as if no float were a NaN and no integer wrapped around";
       return false;
     }
     if (MayClash(step)) {

@@ -7,7 +7,7 @@
  *
  *   name     first reduction   term t(x, r)               what becomes of it
  *   defer    any               g(x) * f(r), g(x) / f(r)   sum of g(x), times f(r) at the end
- *   defer    any               min(x, f(r)), max, + of a  max of x, then min with f(r) at the end
+ *   defer    any               min(x, f(r)), max of a     max of x, then min with f(r) at the end
  *                              max or min
  *   roll     max               exp(c (x - r)), c > 0      s * exp(c (r - r')), at most s
  *   roll     min               exp(c (r - x)), c > 0      s * exp(c (r' - r)), at most s

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "analysis/block_loops.h"
+#include "analysis/folding.h"
 #include "analysis/purity.h"
 #include "analysis/refusal.h"
 #include "ir/functor.h"
@@ -63,6 +64,17 @@ bool StoresWholeBuffer(const Epilogue& block) {
   });
 }
 
+// Of a float, another rounding may come out; everything else is equal bit for bit.
+void CheckFolding(const SBlock& between, const Expr& f, const Var& hole, const Expr& inner) {
+  bool rounds = IsFloat(DTypeOf(f)) && IsFloat(DTypeOf(inner));
+  bool folds = rounds ? CancelsTogether(f, hole, inner) : FoldsTogether(f, hole, inner, {});
+  if (!folds) return;
+  Refuse(Code::kCascadeForm, between,
+         "block " + Quoted(between) + " stores " + Print(inner) +
+             ", by which a reduction reads another one's result: without the store, TVM would "
+             "compute something else");
+}
+
 }  // namespace
 
 Dataflow::Dataflow(const Scope& scope) : scope_(scope) {
@@ -98,6 +110,11 @@ std::optional<Between> Dataflow::Elementwise(const Site& site) const {
   auto writers = writers_.find(store->buffer().get());
   bool only = writers != writers_.end() && writers->second.size() == 1;
   if (!only || !LoadsOf(block.body(), store->buffer()).empty()) return std::nullopt;
+  for (const Site& other : scope_.sites) {
+    // Whoever reads the buffer before it is stored reads something else.
+    bool earlier = other.position < site.position;
+    if (earlier && other.Touches(store->buffer().get(), Use::kRead)) return std::nullopt;
+  }
   if (BufferTypeOf(store->buffer()).dtype().dtype().lanes != 1) return std::nullopt;
   Epilogue epilogue{&site, store->buffer(), store->indices(), store->value(), {}};
   for (const IterVar& iter : block.iter_vars()) {
@@ -117,6 +134,12 @@ std::optional<Between> Dataflow::Elementwise(const Site& site) const {
 }
 
 Expr Dataflow::Inline(const Expr& expr, const IsWanted& wanted, const Reader& reader) const {
+  struct Inlined {
+    Var hole;
+    Expr value;
+    SBlock block;
+  };
+  std::vector<Inlined> inlined;
   Reader value = [&](const TensorLoad& load) -> std::optional<Expr> {
     if (auto known = reader(load)) return known;
     auto writers = writers_.find(load.source().get());
@@ -127,7 +150,14 @@ Expr Dataflow::Inline(const Expr& expr, const IsWanted& wanted, const Reader& re
       bool carries =
           std::any_of(before.begin(), before.end(), [&](const Site* one) { return wanted(*one); });
       if (reduces || !carries) continue;
-      if (auto block = Elementwise(*writer)) return InlineLoad(*block, load.indices());
+      if (auto block = Elementwise(*writer)) {
+        Expr inner = Inline(InlineLoad(*block, load.indices()), wanted, reader);
+        for (const Inlined& one : inlined) {
+          if (one.block.same_as(writer->block()) && DeepEqual(one.value, inner)) return one.hole;
+        }
+        inlined.push_back({MakeVar("y", inner), inner, writer->block()});
+        return inlined.back().hole;
+      }
       SBlock at = writer->is_block() ? writer->block() : scope_.root;
       throw Refusal(Code::kCascadeForm, at,
                     "what stores " + Quoted(Var(load.source())) +
@@ -135,7 +165,12 @@ Expr Dataflow::Inline(const Expr& expr, const IsWanted& wanted, const Reader& re
     }
     return std::nullopt;
   };
-  return LoadRewriter(value).Rewrite(expr);
+  Expr f = LoadRewriter(value).Rewrite(expr);
+  for (const Inlined& one : inlined) {
+    CheckFolding(one.block, f, one.hole, one.value);
+    f = Substitute(f, {{one.hole.get(), one.value}});
+  }
+  return f;
 }
 
 Expr Dataflow::Expand(const Expr& expr) const {

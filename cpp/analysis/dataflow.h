@@ -55,7 +55,6 @@ class Dataflow {
   ir::Expr Expand(const ir::Expr& expr) const;
 
  private:
-  friend class Inliner;
   const Scope& scope_;
   std::unordered_map<const Site*, std::vector<const Site*>> before_;
   std::unordered_map<ir::VarKey, std::vector<const Site*>> writers_;

@@ -14,10 +14,14 @@ namespace fuse_epilogue {
  *        of the two one after the other.
  *
  * To its simplifier floats are numbers: `(x + y) - y` is x, `x - x` is 0, and `not x < y` is
- * `y <= x`, whatever is rounded, infinite or NaN. In separate stores it sees nothing of that.
+ * `y <= x`, whatever is rounded, infinite or NaN. Nor do narrow and unsigned integers wrap around:
+ * `max(int32(x + int8(1)), -127)` is the first operand. In separate stores it sees nothing of that.
  */
 bool FoldsTogether(const ir::Expr& f, const ir::Var& hole, const ir::Expr& inner,
                    const std::vector<Axis>& axes);
+
+/*! \brief The same where another rounding is allowed: whether an operand drops out. */
+bool CancelsTogether(const ir::Expr& f, const ir::Var& hole, const ir::Expr& inner);
 
 }  // namespace fuse_epilogue
 

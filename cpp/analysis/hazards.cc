@@ -96,7 +96,8 @@ void CheckReached(const Scope& scope, const Site& producer, const Epilogue& epil
   for (const Site& site : scope.sites) {
     if (!site.may_end || &site == &producer || &site == &consumer) continue;
     if (StageOf(site, producer, consumer) == Stage::kElsewhere) continue;
-    auto fault = FindFault(epilogue.value, epilogue.axes, AssumptionsBefore(consumer));
+    // What is assumed later is known only if the program has not ended before.
+    auto fault = FindFault(epilogue.value, epilogue.axes, AssumptionsBefore(producer));
     if (!fault) return;
     SBlock block = consumer.block();
     Refuse(Code::kStructure, block,

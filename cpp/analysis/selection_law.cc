@@ -10,12 +10,10 @@ using namespace ir;  // NOLINT(build/namespaces)
 
 namespace {
 
-// Infinities of opposite signs add to NaN, over which a maximum passes, but not the sum at the
-// end.
+// Not so a sum: infinities of opposite signs add to NaN, over which a maximum passes, and of
+// integers each term wraps around by itself.
 bool CommutesWith(const Expr& node) {
-  if (node.kind() == NodeKind::kMax || node.kind() == NodeKind::kMin) return true;
-  bool adds = node.kind() == NodeKind::kAdd || node.kind() == NodeKind::kSub;
-  return adds && !IsFloat(DTypeOf(node));
+  return node.kind() == NodeKind::kMax || node.kind() == NodeKind::kMin;
 }
 
 // The identity of the maximum or minimum.
@@ -39,7 +37,7 @@ void DeferSelection(const Cascade& cascade, CascadeStage* stage) {
     auto operands = CommutesWith(rest) ? Operands(rest) : std::nullopt;
     if (!operands) break;
     bool left = UsesAny(operands->first, keys), right = UsesAny(operands->second, keys);
-    if (left == right || (right && rest.kind() == NodeKind::kSub)) break;
+    if (left == right) break;
     around.push_back(rest);
     rest = left ? operands->first : operands->second;
   }

@@ -47,7 +47,7 @@ bool IsNumberOfKeys(const Cascade& cascade, const Expr& expr) {
 
 // r / N, or r * (1 / N) with 1 / N as the type rounds it; N is the number of keys.
 bool IsMean(const Cascade& cascade, const Expr& mean, const CascadeStage& carrier) {
-  if (!carrier.Is(MonoidId::kSum)) return false;
+  if (!carrier.Is(MonoidId::kSum) || !IsFloat(DTypeOf(mean))) return false;
   if (auto div = As<Div>(mean))
     return div->a().same_as(carrier.value) && IsNumberOfKeys(cascade, div->b());
   auto mul = As<Mul>(mean);

@@ -364,6 +364,58 @@ def compared_with_nan(extent: int) -> Arrays:
     return {"A": np.zeros((M, K), "float32"), "C": np.full(extent, np.nan, "float32")}
 
 
+# Of both at once, TVM makes the conversion alone: it takes no uint8 for negative.
+@T.prim_func(s_tir=True)
+def wrapped_then_clipped(A: T.Buffer((M, K), "uint8"), D: T.Buffer((M,), "int32")):
+    temp = T.sblock_alloc_buffer((M,), "uint8")
+    wide = T.sblock_alloc_buffer((M,), "int32")
+    for i, k in T.grid(M, K):
+        with T.sblock("mm"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[vi] = T.uint8(0)
+            temp[vi] = T.max(temp[vi], A[vi, vk])
+    for i in range(M):
+        with T.sblock("widen"):
+            vi = T.axis.spatial(M, i)
+            wide[vi] = T.Cast("int32", T.Cast("int8", temp[vi]))
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = T.max(wide[vi], 0)
+
+
+# In T.init, TVM takes C + 1 for a number above -128.
+@T.prim_func(s_tir=True)
+def wrapped_start_clipped(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int8"), D: T.Buffer((M,), "int32")
+):
+    temp = T.sblock_alloc_buffer((M,), "int32")
+    larger = T.sblock_alloc_buffer((M,), "int32")
+    for i, k in T.grid(M, K):
+        with T.sblock("mm"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[vi] = T.min_value("int32")
+            temp[vi] = T.max(temp[vi], A[vi, vk])
+    for i in range(M):
+        with T.sblock("larger"):
+            vi = T.axis.spatial(M, i)
+            larger[vi] = T.max(temp[vi], T.Cast("int32", C[vi] + T.int8(1)))
+    for i in range(M):
+        with T.sblock("add"):
+            vi = T.axis.spatial(M, i)
+            D[vi] = T.max(larger[vi], -127)
+
+
+def numbers_that_wrap() -> Arrays:
+    return {"A": np.full((M, K), 200, "uint8")}
+
+
+def starts_that_wrap() -> Arrays:
+    return {"A": np.full((M, K), -1000, "int32"), "C": np.full(M, 127, "int8")}
+
+
 DECISIONS: list[Mutant] = [
     mutant("kept-for-its-init", "a buffer that the init reads stays", zero_of_itself),
     mutant("kept-for-the-caller", "the caller gets the bare sum", sum_for_the_caller, keeps=("P",)),
@@ -429,12 +481,26 @@ DECISIONS: list[Mutant] = [
         compiled=True,
     ),
     mutant(
+        "merged-folded",
+        "TVM takes no narrow integer of two stores for one that does not wrap",
+        wrapped_then_clipped,
+        inputs=numbers_that_wrap,
+        compiled=True,
+    ),
+    mutant(
         "folded-logic",
         "TVM does not simplify a term with what is put around it",
         comparisons_negated_later,
         inputs=lambda: compared_with_nan(K),
         compiled=True,
         distribute=True,
+    ),
+    mutant(
+        "folded-logic",
+        "TVM takes no narrow start for one that does not wrap",
+        wrapped_start_clipped,
+        inputs=starts_that_wrap,
+        compiled=True,
     ),
     mutant(
         "merged-for-a-reader",
