@@ -59,6 +59,11 @@ def test_a_condition_counts_only_in_the_loop_that_it_depends_on() -> None:
     assert work(padded, j) == work(x[i, j], j) < work(padded, i)
 
 
+def test_a_sine_costs_more_than_an_exponential() -> None:
+    x = tirx.Var("x", "float32")
+    assert work(tirx.sqrt(x)) < work(tirx.exp(x)) < work(tirx.sin(x)) == work(tirx.cos(x))
+
+
 def test_weights_that_are_far_away_do_not_hide_what_is_computed() -> None:
     # Both ways wait for 600 KB of weights; with seven columns in a vector of eight, twice as long
     # is computed.

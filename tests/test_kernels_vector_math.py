@@ -45,6 +45,8 @@ RULES: dict[str, Callable[[Any], Any]] = {
     "erf": tirx.erf,
     "log": tirx.log,
     "log1p": tirx.log1p,
+    "sin": tirx.sin,
+    "cos": tirx.cos,
     "sqrt": tirx.sqrt,
     "rsqrt": tirx.rsqrt,
     "erf_gelu": erf_gelu,
@@ -132,6 +134,7 @@ RELATIVE = [
     ("erf", exact_erf, (-6, 6), 8),
     ("log", np.log, (TINIEST, LARGEST), 2),
     ("log1p", np.log1p, (-0.99999994, LARGEST), 4),
+    *((f.__name__, f, (-x, x), 2) for f in (np.sin, np.cos) for x in (100, LARGEST)),
     ("sqrt", np.sqrt, (0, LARGEST), 1),
     ("rsqrt", lambda x: 1 / np.sqrt(x), (1e-38, LARGEST), 2),
     ("pow 2", np.square, (1e-18, 1e19), 1),
@@ -158,6 +161,21 @@ def test_errors_in_units_in_the_last_place(
         expected = exact(x.astype("float64"))
     off = np.abs(functions(name, x).astype("float64") - expected) / units(expected)
     assert off.max() <= bound, (off.max(), x[off.argmax()])
+
+
+# Bits of the numbers whose distance from a multiple of pi / 2 is smallest, and some of other sizes.
+NEAR_QUARTERS = (
+    *(0x6F79BE45, 0x50A3E87F, 0x5123E87F, 0x6A1976F1, 0x53B146A6, 0x65898498, 0x77584625),
+    *(0x4C2332E9, 0x6C55DA58, 0x642E0733, 0x7B9675C0, 0x40490FDB, 0x3FC90FDB),
+)
+
+
+@pytest.mark.parametrize(("name", "exact"), [("sin", math.sin), ("cos", math.cos)])
+def test_errors_next_to_quarters_of_a_turn(functions: Any, name: str, exact: Any) -> None:
+    x = np.array(NEAR_QUARTERS, "int32").view("float32")
+    expected = np.array([exact(value) for value in x])
+    off = np.abs(functions(name, x).astype("float64") - expected) / units(expected)
+    assert off.max() <= 2, (off.max(), x[off.argmax()])
 
 
 # Relative errors of these are unbounded where they cancel: GELU at the left, softplus at the left.
@@ -198,6 +216,11 @@ SPECIAL = {
     "erf": ([NAN, INF, -INF, 0.0, -0.0, 3e38, -3e38], [NAN, 1, -1, 0, -0.0, 1, -1]),
     "log": ([NAN, INF, -INF, 0.0, -0.0, -1, 1, -TINIEST], [NAN, INF, NAN, -INF, -INF, NAN, 0, NAN]),
     "log1p": ([NAN, INF, -INF, 0.0, -0.0, -1, -2], [NAN, INF, NAN, 0, -0.0, -INF, NAN]),
+    "sin": (
+        [NAN, INF, -INF, 0.0, -0.0, TINIEST, -TINIEST],
+        [NAN, NAN, NAN, 0, -0.0, TINIEST, -TINIEST],
+    ),
+    "cos": ([NAN, INF, -INF, 0.0, -0.0, TINIEST], [NAN, NAN, NAN, 1, 1, 1]),
     "sqrt": ([NAN, INF, -INF, 0.0, -0.0, -1], [NAN, INF, NAN, 0, -0.0, NAN]),
     "rsqrt": ([NAN, INF, -INF, 0.0, -0.0, -1], [NAN, 0, NAN, INF, -INF, NAN]),
     "erf_gelu": ([NAN, INF, -INF, 0.0, -0.0], [NAN, INF, NAN, 0, -0.0]),
@@ -222,7 +245,7 @@ def test_special_values(functions: Any, name: str) -> None:
 
 def test_no_lane_calls_the_c_library(compiled: Any) -> None:
     assembly = compiled[0].mod.inspect_source("asm")
-    for called in ("expf", "exp2f", "tanhf", "erff", "logf", "log1pf", "powf"):
+    for called in ("expf", "exp2f", "tanhf", "erff", "logf", "log1pf", "powf", "sinf", "cosf"):
         assert called not in assembly
 
 

@@ -31,8 +31,9 @@ MEMORY_BYTES_PER_CYCLE = 6.25
 OVERLAPPED = 0.2
 #: Cycles of a node of an expression, for a vector: 2 to 4 instructions of a vector begin in one.
 NODE_CYCLES = 0.4
-#: Nodes of a function such as exp, and functions that are one instruction or two.
+#: Nodes of a function such as exp, those of others, and functions that are one instruction or two.
 NODES_OF_FUNCTION = 20
+NODES_OF = {"sin": 55, "cos": 55}
 INSTRUCTIONS = frozenset(
     {
         *("ceil", "fabs", "floor", "if_then_else", "nearbyint"),
@@ -126,8 +127,9 @@ def work(value: Any, *inner: Any) -> int:
         return call.args[1]
 
     value = with_loads(tvm_ffi.structural_map(value, (Call, unguarded)), zero)
-    functions = [call for call in parts_of(value, Call) if _name(call) not in INSTRUCTIONS]
-    return len(parts_of(value, tirx.Expr)) + NODES_OF_FUNCTION * len(functions)
+    names = [name for name in map(_name, parts_of(value, Call)) if name not in INSTRUCTIONS]
+    nodes = sum(NODES_OF.get(name, NODES_OF_FUNCTION) for name in names)
+    return len(parts_of(value, tirx.Expr)) + nodes
 
 
 def _name(call: Any) -> str:
