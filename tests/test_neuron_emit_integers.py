@@ -125,3 +125,75 @@ def test_a_constant_that_becomes_an_integer_is_cut_off(number: float, whole: int
         return
     x = np.arange(64 * 64, dtype="float32").reshape(64, 64)
     np.testing.assert_array_equal(emit(func)(x), x * whole)
+
+
+# ---- Integers and floats in one expression -------------------------------------------------------
+
+#: What is computed of an element `i`, the types of x and y, and numpy's result.
+Mixed = tuple[str, str, str, Callable[[np.ndarray], Any]]
+MIXED: dict[str, Mixed] = {
+    "small ones": (
+        'T.Cast("float32", {i}) * T.float32(0.5)',
+        "int8",
+        "float32",
+        lambda x: x * np.float32(0.5),
+    ),
+    "cut off": (
+        'T.Cast("float32", T.max(T.min({i}, 16777216), -16777216))',
+        "int32",
+        "float32",
+        lambda x: np.clip(x, -(2**24), 2**24),
+    ),
+    "remainders": (
+        'T.Cast("float32", T.floormod({i}, 1999))',
+        "int32",
+        "float32",
+        lambda x: x % 1999,
+    ),
+    "compared": (
+        "T.Select({i} == t[vi, 0], T.float32(3), T.float32(4))",
+        "int32",
+        "float32",
+        lambda x: np.where(x == x[:, :1], 3, 4),
+    ),
+    "to the nearest": (
+        'T.Cast("int8", T.nearbyint(T.max(T.min({i}, T.float32(100)), T.float32(-100))))',
+        "float32",
+        "int8",
+        lambda x: np.rint(np.clip(x, -100, 100)).astype("int8"),
+    ),
+}
+#: A change that leaves no exact instruction, and the reason of the refusal.
+TWINS = {
+    "small ones": ('"float32", {i}) * T.float32(0.5)', '"int32", {i})', "computes with int"),
+    "cut off": ("16777216)", "16777217)", "computes with int32"),
+    "remainders": ("1999", "4999", "no instruction computes"),
+    "compared": ("t[vi, 0]", "7", "compares int32 with int32"),
+    "to the nearest": ("T.nearbyint", "", "computes with int8"),
+}
+
+
+def mixed(value: str, one: str, other: str) -> Any:
+    text = _value(value.replace("{i}", "t[vi, vj]"))
+    types = {"x: T.Buffer": one, "t = T.sblock_alloc_buffer": one}
+    types |= {"y: T.Buffer": other, "r = T.sblock_alloc_buffer": other}
+    for name, dtype in types.items():
+        text = text.replace(f'{name}((64, 64), "float32"', f'{name}((64, 64), "{dtype}"')
+    return tvm.script.from_source(text.replace('T.sblock_attr({"nki_engine": "vector"})', "pass"))
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_integers_and_floats_in_one_expression(name: str) -> None:
+    value, one, other, expected = MIXED[name]
+    rng = np.random.default_rng(1)
+    x = (rng.normal(size=(64, 64)) * 60).astype(one)
+    if one == "int32":
+        x = rng.integers(0, 2**31 - 1, (64, 64)).astype(one)
+        x[:8, 32:] = x[:8, :1]
+        x[9, :2] = 2**30, 2**30 + 1  # the same float32
+    kernel = emit(mixed(value, one, other))
+    kernel.check("trn2")
+    np.testing.assert_array_equal(kernel(x), expected(x))
+    before, after, reason = TWINS[name]
+    with pytest.raises(EmitError, match=reason):
+        emit(mixed(value.replace(before, after), one, other))

@@ -21,12 +21,6 @@ from streaming import assert_update, draw
 from test_workloads_streaming import UPDATES, name_of, rng_of, updating
 from tiers import tiered
 
-FLOATING = [each for each in UPDATES if each["dtype"] != "int8"]
-#: Those with positions without them.
-CASES = [each for each in FLOATING if not each["circular"]] + [
-    {**each, "circular": False} for each in FLOATING if each["circular"]
-]
-
 
 def run(func: Any, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """What the interpreter makes of the kernel of a function, which changes a pool in place."""
@@ -39,9 +33,9 @@ def run(func: Any, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {**arrays, "y": y, "state": state}
 
 
-@pytest.mark.parametrize("index", tiered(CASES, name_of))
+@pytest.mark.parametrize("index", tiered(UPDATES, name_of))
 def test_update(index: int) -> None:
-    options = CASES[index]
+    options = UPDATES[index]
     func = updating(options)
     arrays = draw(func, options, rng_of(options))
     before = {name: np.array(array) for name, array in arrays.items()}
@@ -72,9 +66,29 @@ def test_the_trace_replays() -> None:
     assert emit(again).source == emit(sch).source
 
 
-def test_positions_are_refused() -> None:
-    choice = StreamUpdate().choose(updating({"n": 2, "c": 64, "f": 4, "circular": True}), "trn2")
-    assert choice.schedule is None and "depends on data" in choice.why
+# ---- Circular states -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [1, 2, 5, 8, 2048])
+def test_a_ring_may_begin_anywhere(length: int) -> None:
+    options = {"n": 6, "c": 2, "f": 2, "circular": True, "state_length": length}
+    func = updating(options)
+    arrays = draw(func, options, rng_of(length))
+    arrays["positions"][:] = [0, length - 1, 2**31 - 1, 2**24 + 1, 65535, 65536 * 3 + 1]
+    assert_update(run(func, arrays), arrays, options, str(length))
+
+
+def test_one_step_of_a_ring_is_long_pieces() -> None:
+    options = {"n": 1, "c": 4096, "f": 4, "circular": True}
+    kernel = emit(schedules.apply(updating(options), "trn2"))
+    assert kernel.source.count("dma_copy(") == 7
+    assert kernel.predict("trn2").latency_ms < 0.015
+
+
+def test_a_ring_that_is_too_long_is_refused() -> None:
+    options = {"n": 1, "c": 2, "f": 2, "circular": True, "state_length": 2049}
+    choice = StreamUpdate().choose(updating(options), "trn2")
+    assert choice.schedule is None and "at most 2048 columns" in choice.why
 
 
 # ---- Pools of states -----------------------------------------------------------------------------

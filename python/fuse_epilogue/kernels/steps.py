@@ -171,6 +171,7 @@ REWRITINGS: dict[str, Rewriting] = {
     ),
     "neuron_movement": Rewriting({"transposed": bool}, neuron.movement),
     "neuron_update": Rewriting({}, neuron.update),
+    "neuron_stream": Rewriting({"by_vector": bool}, neuron.stream),
     "neuron_elements": Rewriting({"loops": int, "alone": bool}, neuron.elements),
     "neuron_conv": Rewriting(
         {"partitions": int, "on_tensor": int, "loops": int, "alone": bool}, neuron.conv

@@ -123,6 +123,7 @@ def neuron_rules(finite: bool = False, round_shares: bool = False) -> tuple[Rule
         neuron.Conv2d(finite=finite),
         neuron.RowStages(),
         neuron.StreamUpdate(),
+        neuron.StreamConv(),
     )
 
 

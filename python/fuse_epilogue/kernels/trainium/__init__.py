@@ -9,8 +9,9 @@ attention.py, attention_blocks.py                   attention
 row_reduction.py, row_blocks.py                     one reduction of rows; elementwise work
 row_stages.py, spread_rows.py                       several reductions of rows: softmax, norms
 movement.py, moves.py, movement_blocks.py, transposes.py, gather.py     moving elements
+stream_conv.py, stream_tiles.py                     pieces of streams, and sums of int8
 stream_update.py                                    states that are updated in place
 
-rule.py, match.py, tiles.py, tile_writer.py         shared by the kinds
+rule.py, match.py, tiles.py, tile_writer.py, quantised.py       shared by the kinds
 hoist_loads.py, outline.py, unfused.py, steps.py    steps that any of them may take
 """

@@ -25,6 +25,8 @@ from .row_reduction import elements_in, reduced_in
 from .row_stages import find_row_stages
 from .row_stages import rewritten as stages_rewritten
 from .spread_rows import rewritten as spread_rewritten
+from .stream_conv import find_stream
+from .stream_tiles import rewritten as stream_rewritten
 from .stream_update import rewritten as update_rewritten
 from .tiles import BANK, PARTITIONS
 
@@ -105,6 +107,11 @@ def _attention(func: tirx.PrimFunc, tiling: AttentionTiling) -> tirx.PrimFunc:
 def update(func: tirx.PrimFunc, _: str) -> tirx.PrimFunc:
     """Rewrite the next columns of streams, see :mod:`.stream_update`."""
     return put_back(func, func, update_rewritten(func))
+
+
+def stream(func: tirx.PrimFunc, _: str, by_vector: bool) -> tirx.PrimFunc:
+    """Rewrite a convolution of a piece of streams, see :mod:`.stream_tiles`."""
+    return put_back(func, func, stream_rewritten(find_stream(func), by_vector))
 
 
 def conv2d(func: tirx.PrimFunc, _: str) -> tirx.PrimFunc:

@@ -34,11 +34,11 @@ TIMED = 20_000
 FLOATS = ("float32", "float16", "bfloat16")
 
 
-def is_fixed(func: tirx.PrimFunc, *, tables: bool = False) -> bool:
-    """Whether all parameters are buffers of floats, or `tables` of int32, of fixed sizes."""
+def is_fixed(func: tirx.PrimFunc, *, also: Sequence[str] = ()) -> bool:
+    """Whether all parameters are buffers of fixed sizes, of floats or of other types `also`."""
     return all(
         hasattr(param.ty, "shape")
-        and (str(param.ty.dtype) in FLOATS or (tables and str(param.ty.dtype) == "int32"))
+        and str(param.ty.dtype) in (*FLOATS, *also)
         and all(isinstance(as_constant(extent), int) for extent in param.ty.shape)
         for param in func.params
     )

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..isa import INSTRUCTIONS
+from ..isa.arithmetic import BITWISE
 from .moves import Moves
 from .patterns import Column, Site, Tile, inner, number
 from .program import (
     FLOATS,
-    MASK,
+    SMALL,
     Binary,
     Compare,
     Convert,
@@ -17,6 +18,7 @@ from .program import (
     Function,
     Number,
     Operand,
+    Rounded,
     Where,
     parts,
     with_parts,
@@ -42,6 +44,20 @@ def _squared(value: Expression) -> Expression:
     if isinstance(value, Binary) and value.op == "multiply" and value.a == value.b:
         return Function("square", value.a, value.dtype) if value.dtype == "float32" else value
     return value
+
+
+def _is_bitwise(value: Expression) -> bool:
+    """Return whether something combines bits of integers, which no engine rounds."""
+    return isinstance(value, Binary) and value.op in BITWISE
+
+
+def _moved(each: Expression, target: Expression, value: Expression) -> bool:
+    """Return whether a choice only copies something: an integer of which float32 has all."""
+    if not isinstance(value, Where) or target.dtype not in SMALL:
+        return False
+    moved = (target, value, value.a, value.b)
+    same = isinstance(each, (Operand, Where)) and each.dtype == target.dtype
+    return same and any(each is part for part in moved)
 
 
 class Elementwise(Moves):
@@ -71,9 +87,12 @@ class Elementwise(Moves):
           written.
         - Raises EmitError: no instruction computes it.
         """
+        rounds = isinstance(value, Rounded)
         if isinstance(value, Convert) and value.dtype == target.dtype:
             value = value.a
-        self._typed(target, value, block)
+        if isinstance(value, Compare) and value.dtype == target.dtype:
+            self.masks.add(target.name)
+        self._typed(value if rounds else target, value, block)
         kept = area.kept(self.ranges)
         site = Site(kept, target.space, engine)
         value = self._narrow(value, target, area, site, block, top=True)
@@ -89,7 +108,7 @@ class Elementwise(Moves):
             call = select(value, site)
         return self._write(target, call, area, kept, block, reduced)
 
-    def _typed(self, target: Operand, value: Expression, block: str) -> None:
+    def _typed(self, target: Expression, value: Expression, block: str) -> None:
         """Refuse to compute with what is not a float."""
         whole: list[Expression] = [target, value]
         for each in whole:
@@ -98,6 +117,10 @@ class Elementwise(Moves):
                 if isinstance(value, (Number, Operand)) and value.dtype == target.dtype:
                     continue
                 if isinstance(each, Compare) or self._is_mask(each):
+                    continue
+                if isinstance(each, Operand) and each.exact or _is_bitwise(each):
+                    continue
+                if each is target and _is_bitwise(value) or _moved(each, target, value):
                     continue
                 raise EmitError("dtype", f"block '{block}'", f"computes with {each.dtype}")
 
@@ -111,7 +134,7 @@ class Elementwise(Moves):
             raise EmitError("engine", f"block '{block}'", reason)
         mask, chosen = value.mask, value.a
         if not isinstance(mask, Operand):
-            mask = self._temporary(mask, MASK, area, block, site)
+            mask = self._temporary(mask, mask.dtype, area, block, site)
         # What is copied has the type of where it goes, and is not overwritten before.
         plain = isinstance(chosen, Operand) and chosen.name != target.name
         if not isinstance(chosen, Number) and not (plain and chosen.dtype == target.dtype):
@@ -197,10 +220,8 @@ class Elementwise(Moves):
     ) -> Operand:
         """Compute into a tile of its own, over the same elements."""
         target = self.tile(dtype, area, area.kept(self.ranges))
-        if dtype == MASK:
-            self.masks.add(target.name)
         self.compute(target, value, area, block, site.engine)
-        return target
+        return replace(target, exact=target.exact or _is_bitwise(value))
 
     def _write(
         self,

@@ -56,9 +56,11 @@ class Site:
     def scalar(self, term: Expression) -> Argument | None:
         """Return a constant or a column as an argument."""
         if isinstance(term, Number):
-            return number(term.value)
+            return str(int(term.value)) if "int" in term.dtype else number(term.value)
         column = self.column(term)
-        return None if column is None or column.space == "psum" else Column(column)
+        if column is None or column.space == "psum" or column.dtype in WIDE:
+            return None
+        return Column(column)
 
 
 def number(value: float) -> str:

@@ -22,8 +22,16 @@ NARROW = frozenset({"float16", "bfloat16"})
 #: Integers of which float32 does not have all: instructions that compute in it would round them.
 WIDE = frozenset({"int32", "uint32"})
 
+#: Integers of which float32 has all: engines read them as they are.
+SMALL = frozenset({"int8", "uint8", "int16", "uint16"})
+
 #: Type of what comparisons give: `nisa.tensor_copy_predicated` takes no float.
 MASK = "uint8"
+#: The same for comparisons of integers of 32 bits: where every operand has 32 bits, GpSimd compares
+#: them as integers.
+WIDE_MASK = "uint32"
+#: Types of buffers that hold comparisons.
+MASKS = frozenset({MASK, WIDE_MASK})
 
 #: Binary operations by their name in ``nl``.
 COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
@@ -57,11 +65,16 @@ class Number:
 
 @dataclass(frozen=True)
 class Load:
-    """An element of a buffer."""
+    """An element of a buffer.
+
+    - `exact`: whether an instruction computes with integers as they are: nothing is rounded, or
+      what is computed is the same nevertheless.
+    """
 
     tensor: Tensor
     index: tuple[Linear, ...]
     dtype: str
+    exact: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,6 +85,7 @@ class Operand:
     - `space`, `dtype`, `shape`: shape of the tensor; on the chip its first dimension counts
       partitions.
     - `index`: for each dimension, in terms of the instruction's axes and of outer loops.
+    - `exact`: as of :class:`Load`.
     """
 
     name: str
@@ -79,6 +93,7 @@ class Operand:
     dtype: str
     shape: tuple[int, ...]
     index: tuple[Linear, ...]
+    exact: bool = False
 
     def uses(self, axis: str) -> bool:
         """Whether the index depends on an axis."""
@@ -97,7 +112,7 @@ class Binary:
 
 @dataclass(frozen=True)
 class Compare(Binary):
-    """A comparison of two floats, or of two comparisons: 1 where it holds, 0 elsewhere."""
+    """A comparison of two numbers, or of two comparisons: 1 where it holds, 0 elsewhere."""
 
     dtype: str = MASK
 
@@ -117,6 +132,11 @@ class Convert:
 
     a: Expression
     dtype: str
+
+
+@dataclass(frozen=True)
+class Rounded(Convert):
+    """A conversion of a float to the nearest integer, as engines store it; it is in range."""
 
 
 @dataclass(frozen=True)
@@ -289,5 +309,5 @@ def with_parts(value: Expression, change: Callable[[Expression], Expression]) ->
         case Function(op, a, dtype):
             return Function(op, change(a), dtype)
         case Convert(a, dtype):
-            return Convert(change(a), dtype)
+            return type(value)(change(a), dtype)
     return value

@@ -60,7 +60,7 @@ class Terms:
         Conversions of an operand to float32 vanish: the engines read every type as float32.
         """
         if isinstance(value, Load):
-            return self.operand(value.tensor, value.index, subject)
+            return replace(self.operand(value.tensor, value.index, subject), exact=value.exact)
         made = with_parts(value, lambda part: self.term(part, subject))
         if isinstance(made, Binary) and made.dtype == "float32":
             a, b = made.a, made.b

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,10 @@ from .integers import Integers
 from .linear import Linear
 from .program import (
     FLOATS,
+    MASKS,
+    SMALL,
+    WIDE,
+    WIDE_MASK,
     Binary,
     Choose,
     Compare,
@@ -21,6 +26,7 @@ from .program import (
     Function,
     Load,
     Number,
+    Rounded,
     Tensor,
     Where,
 )
@@ -50,6 +56,10 @@ _PYTHON = {
     prim.EQ: operator.eq,
     prim.NE: operator.ne,
 }
+#: Up to this number float32 has all integers.
+_EXACT = 2**24
+#: Divisors up to this one leave remainders whose products float32 has.
+MOST_DIVISOR = 2**11
 #: Of two comparisons, each 0 or 1.
 _LOGIC = {prim.And: "multiply", prim.Or: "maximum"}
 _FUNCTIONS = {
@@ -91,19 +101,13 @@ class Values:
             case prim.FloatImm() | prim.IntImm():
                 return Number(expr.value, dtype)
             case TensorLoad():
-                tensor = self.known(expr.source, block)
-                index = tuple(self.integers.linear(each, block) for each in expr.indices)
-                return Load(tensor, index or (Linear(),), tensor.dtype)
-            case prim.Cast() if str(expr.value.ty.dtype) == "bool":
-                yes, no = (Number(value, dtype) for value in (1.0, 0.0))
-                return Where(self._mask(expr.value, block), yes, no, dtype)
+                return self._load(expr, block)
             case prim.Cast():
-                a = self.expression(expr.value, block)
-                return a if a.dtype == dtype else Convert(a, dtype)
+                return self._cast(expr.value, dtype, block)
             case prim.Select():
                 return self._choose(expr.condition, expr.true_value, expr.false_value, block)
             case Call():
-                name = str(getattr(expr.op, "name", expr.op)).split(".")[-1]
+                name = _name(expr)
                 if name == "if_then_else":
                     return self._choose(expr.args[0], expr.args[1], expr.args[2], block)
                 if name in _FUNCTIONS:
@@ -118,6 +122,51 @@ class Values:
             return Binary(_BINARY[type(expr)], a, b, dtype)
         kind = type(expr).__name__
         raise EmitError("expression", block, f"no instruction computes {kind}, in '{expr}'")
+
+    def _cast(self, inside: Any, dtype: str, block: str) -> Expression:
+        """Read a conversion to another type."""
+        own = str(inside.ty.dtype)
+        if own == "bool":
+            mask = self._mask(inside, block)
+            if dtype == mask.dtype:
+                return mask
+            return Where(mask, Number(1.0, dtype), Number(0.0, dtype), dtype)
+        if dtype in SMALL and isinstance(inside, Call) and _name(inside) == "nearbyint":
+            return Rounded(self.expression(inside.args[0], block), dtype)
+        clipped = _clipped(inside) if own in WIDE and dtype == "float32" else None
+        if clipped is not None:
+            # Rounding to float32 keeps the order, and changes nothing up to these bounds.
+            load, low, high = clipped
+            a = replace(self._load(load, block), exact=True)
+            b = Binary("minimum", a, Number(high, dtype), dtype)
+            return Binary("maximum", b, Number(low, dtype), dtype)
+        if isinstance(inside, prim.FloorMod) and own == "int32" and dtype == "float32":
+            return self._remainder(inside, block)
+        made = self.expression(inside, block)
+        if isinstance(made, Load) and own in SMALL and dtype == "float32":
+            return replace(made, exact=True)
+        return made if made.dtype == dtype else Convert(made, dtype)
+
+    def _remainder(self, expr: Any, block: str) -> Expression:
+        """Read the remainder of an integer that is not negative, as a float.
+
+        The upper and the lower 16 bits are separate: float32 has everything that is computed.
+        """
+        by = int(expr.b) if isinstance(expr.b, prim.IntImm) else 0
+        if not isinstance(expr.a, TensorLoad) or not 0 < by <= MOST_DIVISOR:
+            raise EmitError("expression", block, f"no instruction computes '{expr}'")
+        load = replace(self._load(expr.a, block), exact=True)
+        high = Binary("right_shift", load, Number(16, "int32"), "int32")
+        low = Binary("bitwise_and", load, Number(0xFFFF, "int32"), "int32")
+        divisor = Number(float(by), "float32")
+        upper = Binary("mod", high, divisor, "float32")
+        upper = Binary("multiply", upper, Number(float(0x10000 % by), "float32"), "float32")
+        return Binary("mod", Binary("add", upper, low, "float32"), divisor, "float32")
+
+    def _load(self, expr: Any, block: str) -> Load:
+        tensor = self.known(expr.source, block)
+        index = tuple(self.integers.linear(each, block) for each in expr.indices)
+        return Load(tensor, index or (Linear(),), tensor.dtype)
 
     def _choose(self, condition: Any, a: Any, b: Any, block: str) -> Expression:
         if loads(condition):
@@ -135,8 +184,8 @@ class Values:
         found = self.integers.conditions(condition, block)
         if found is None:
             return self.expression(b, block)
-        yes = self.expression(a, block)
-        return Choose(tuple(found), yes, self.expression(b, block), yes.dtype) if found else yes
+        yes, dtype = self.expression(a, block), str(a.ty.dtype)
+        return Choose(tuple(found), yes, self.expression(b, block), dtype) if found else yes
 
     def _where(self, condition: Any, a: Any, b: Any, block: str) -> Expression:
         """Read a choice that data make."""
@@ -146,7 +195,7 @@ class Values:
                 places, data = data, places
             return self._choose(places, prim.Select(data, a, b), b, block)
         yes, no = self.expression(a, block), self.expression(b, block)
-        return Where(self._mask(condition, block), yes, no, yes.dtype)
+        return Where(self._mask(condition, block), yes, no, str(a.ty.dtype))
 
     def _mask(self, condition: Any, block: str) -> Expression:
         """Read a condition on data."""
@@ -158,10 +207,41 @@ class Values:
             return Compare(_LOGIC[type(condition)], a, b)
         if type(condition) not in _COMPARISONS:
             raise EmitError("expression", block, f"no instruction computes '{condition}'")
+        if isinstance(condition, prim.NE) and _is_stored(condition.a) and _is_zero(condition.b):
+            return replace(self._load(condition.a, block), exact=True)
         a, b = self.expression(condition.a, block), self.expression(condition.b, block)
+        if isinstance(a, Load) and isinstance(b, Load) and {a.dtype, b.dtype} <= WIDE:
+            a, b = replace(a, exact=True), replace(b, exact=True)
+            return Compare(_COMPARISONS[type(condition)], a, b, WIDE_MASK)
         if not {a.dtype, b.dtype} <= FLOATS:
             raise EmitError("dtype", block, f"compares {a.dtype} with {b.dtype}")
         return Compare(_COMPARISONS[type(condition)], a, b)
+
+
+def _name(call: Any) -> str:
+    return str(getattr(call.op, "name", call.op)).split(".")[-1]
+
+
+def _is_stored(expr: Any) -> bool:
+    """Return whether an expression is an element of a buffer of comparisons."""
+    return isinstance(expr, TensorLoad) and str(expr.ty.dtype) in MASKS
+
+
+def _is_zero(expr: Any) -> bool:
+    return isinstance(expr, prim.IntImm) and int(expr) == 0
+
+
+def _clipped(expr: Any) -> tuple[Any, int, int] | None:
+    """Return (load, low, high) for ``max(min(load, high), low)``, of integers that float32 has."""
+    bounds = []
+    for kind in (prim.Max, prim.Min):
+        if not isinstance(expr, kind) or not isinstance(expr.b, prim.IntImm):
+            return None
+        bounds.append(int(expr.b))
+        expr = expr.a
+    low, high = bounds
+    within = -_EXACT <= low <= high <= _EXACT
+    return (expr, low, high) if within and isinstance(expr, TensorLoad) else None
 
 
 def _alternatives(condition: Any) -> bool:

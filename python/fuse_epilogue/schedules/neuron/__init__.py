@@ -7,6 +7,7 @@ from ...kernels.trainium.matmul import Matmul
 from ...kernels.trainium.movement import Movement
 from ...kernels.trainium.row_reduction import Elementwise, RowReduce
 from ...kernels.trainium.row_stages import RowStages
+from ...kernels.trainium.stream_conv import StreamConv
 from ...kernels.trainium.stream_update import StreamUpdate
 from ...kernels.trainium.transposes import Transpose
 
@@ -19,6 +20,7 @@ __all__ = [
     "Movement",
     "RowReduce",
     "RowStages",
+    "StreamConv",
     "StreamUpdate",
     "Transpose",
 ]
