@@ -35,7 +35,20 @@ def _loops(
     run = collect
     for generator in reversed(generators):
         run = _one_loop(generator, scope, made, run)
-    return run
+    targets = [part for it in generators for part in ast.walk(it.target)]
+    names = {part.id for part in targets if isinstance(part, ast.Name)}
+
+    def apart(frame: Frame) -> None:
+        """Run with variables of their own: those of the function keep their values."""
+        before = {name: frame.names[name] for name in names if name in frame.names}
+        try:
+            run(frame)
+        finally:
+            for name in names:
+                frame.names.pop(name, None)
+            frame.names.update(before)
+
+    return apart
 
 
 def _one_loop(
