@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from fuse_epilogue import neuron
+from fuse_epilogue.neuron.costs import cycles
+from fuse_epilogue.neuron.machine import MACHINES
 from neuron_kernels import HEADER, copied, kernel
 
 X = np.random.default_rng(5).integers(-8, 9, (128, 64)).astype("float32")
@@ -30,6 +32,13 @@ FACTORS = [
     ("f = len([1, 2] + [3]) + sum((4, 5)) + max([6, 7]) + min(8, 9) + abs(-10)", 37),
     ("f = [it * 2 for it in range(5) if it % 2 == 1][1]", 6),
     ("f = {k: v for k, v in zip(('a', 'b'), (5, 6))}['b']", 6),
+    ("i, v = 4, 2\nx_ = [i for i in range(9)] + [v for _, v in enumerate((7, 8))]\nf = i + v", 6),
+    ("f = 2 if (n := len((1, 2, 3))) == 3 else 1\nf += n", 5),
+    ("a, *b, c = range(5)\n(*d,), e = (1, 2), 3\nf = a + sum(b) + c + len(d) + e", 15),
+    ("import itertools\nf = sum(i * j for i, j in itertools.product(range(3), (1, 2)))", 9),
+    ("from itertools import chain\nf = len(chain((1,), [2, 3]))", 3),
+    ("from functools import partial, reduce\nadd = partial(lambda a, b, c: a + b * c, c=2)\n"
+     "f = reduce(add, (1, 2, 3), 0)", 12),
     ("f = len({1, 1, 2}) + sum(it for it in [1, 2])", 5),
     ("items = []\nfor i in range(4):\n    items.append(i)\nf = items[-1] + len(items[1:])", 6),
     ("items = [1, 2]\nitems[0] = 5\nitems.extend((3,))\nf = sum(items)", 10),
@@ -124,6 +133,15 @@ class Derived(Base):
         self.last = super().area()
         return self.last
 
+    def __len__(self):
+        return self.size
+
+    def __getitem__(self, at):
+        return at + self.size
+
+    def __call__(self, factor=2):
+        return self.size * factor
+
 
 def apply(tile, plan):
     """Do it in place."""
@@ -141,6 +159,7 @@ def kernel(x: nl.ndarray, factor: float = 2.0, mode: Optional[Mode] = None) -> n
         apply(tile, plan)
         tiles.append(tile)
     assert Derived(1).area() == 4, f"{Mode.ADD} {plan}"
+    assert (len(Derived(1)), Derived(1)[5], Derived(1)(factor=4)) == (2, 7, 8)
     for start, tile in zip(STEPS, tiles):
         nl.store(y[:, start : start + SIZE], tile)
     return y
@@ -254,6 +273,11 @@ VIEWS = [
     ("t[..., 3:5]", X[:, 3:5]),
     ("t[7, 2:4]", X[7:8, 2:4]),
     ("t[:, 5]", X[:, 5:6]),
+    ("t[:, -3]", X[:, -3:-2]),
+    ("t[-2:, :-60]", X[-2:, :-60]),
+    ("t[:, -8:-1:3]", X[:, -8:-1:3]),
+    ("t[(slice(0, 8), slice(2, 4))]", X[:8, 2:4]),
+    ("t.reshape((128, 8, 8))[0:4]", X[:4]),
     ("t.reshape((128, 8, 8))[:, 3, :]", X.reshape(128, 8, 8)[:, 3]),
     ("t.reshape([128, 4, -1])[:, :, 2]", X.reshape(128, 4, 16)[:, :, 2]),
     ("x.reshape((64, 128))[1:3, :]", X.reshape(64, 128)[1:3]),
@@ -302,6 +326,7 @@ REFUSED_VIEWS = [
     ("t[:, 0:3].view(nl.uint8).view(nl.float32)[:, 0:4]", "0:4 in dimension 1"),
     ("t.view(4)", "view takes a type"),
     ("t.ap([[64, 128]], 0, scalar_offset=t[0:1, 0:1])", "an offset is an integer"),
+    ("t.ap([[64, 128]], 0, scalar_offset=1)", "into a free dimension"),
 ]
 
 
@@ -341,6 +366,75 @@ def test_rows_at_an_index() -> None:
     np.testing.assert_array_equal(one(table, index), table[5:9])
     with pytest.raises(neuron.KernelError, match="4 are needed"):
         neuron.load(gather("vector_offset=i[0:2, :]"))(table, index)
+
+
+def test_scalars_say_rows() -> None:
+    """Numbers that a kernel reads from data, what it computes of them, and a loop's variable."""
+    text = kernel(
+        """\
+        y = nl.ndarray((4, 32), nl.float32, buffer=nl.shared_hbm)
+        t = nl.ndarray((4, 32), nl.float32, buffer=nl.sbuf)
+        i = nl.ndarray((1, 1), nl.int32, buffer=nl.sbuf)
+        nisa.dma_copy(i, index)
+        first = nisa.scalar_load(i)
+        nisa.scalar_store(i, -first + 2 * first)
+
+        def copied(source, target):
+            row = nl.ndarray((1, 32), nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(row, table.ap([[32, 1], [1, 32]], scalar_offset=source))
+            nisa.dma_copy(y.ap([[32, 1], [1, 32]], scalar_offset=target), row)
+
+        nl.fori_loop(0, 2, lambda k: copied(first * 2 + k - 1, k))
+        for k in nl.dynamic_range(2, 4):
+            copied(k, k)
+        nisa.dma_copy(last, i)
+        return y
+        """,
+        "table, index, last",
+    )
+    table = np.arange(40 * 32, dtype="float32").reshape(40, 32)
+    last = np.zeros((1, 1), "int32")
+    read = neuron.load(text)
+    index = np.array([[7]], "int32")
+    np.testing.assert_array_equal(read(table, index, last), table[[13, 14, 2, 3]])
+    assert last == 7
+    assert read.check("trn2", table, index, last).instructions["dma_copy"] == 10
+    index[0] = 2**30 + 1  # twice that is -2**31 + 2 in 32 bits
+    with pytest.raises(neuron.KernelError, match="elements -68719476704 to"):
+        read(table, index, last)
+
+
+def test_columns_at_an_index_on_the_chip() -> None:
+    text = kernel(
+        """\
+        y = nl.ndarray((128, 8), nl.float32, buffer=nl.shared_hbm)
+        t, i = nl.load(x), nl.load(index)
+        r = nl.ndarray((128, 8), nl.float32, buffer=nl.sbuf)
+        for k in range(2):
+            nisa.tensor_scalar(
+                r.ap([[8, 128], [1, 4]], scalar_offset=i[0:1, k : k + 1], indirect_dim=1),
+                t.ap([[64, 128], [2, 4]], scalar_offset=i[0:1, 2:3], indirect_dim=1),
+                nl.multiply,
+                2.0 + k,
+            )
+        nisa.dma_copy(y, r)
+        return y
+        """,
+        "x, index",
+    )
+    read = neuron.load(text)
+    index = np.array([[4, 0, 5]], "int32")
+    part = X[:, 5:13:2]
+    np.testing.assert_array_equal(read(X, index), np.concatenate([part * 3, part * 2], 1))
+    assert read.check("trn2", X, index).engines == {"dma": 3, "vector": 2}
+    placed = read.trace(X, index).steps[2]
+    assert placed.op == "tensor_scalar" and cycles(placed, MACHINES["trn2"]) == 600
+    index[0] = 4, 0, 58
+    with pytest.raises(neuron.KernelError, match="elements 58 to 64 of a partition of 't'"):
+        read(X, index)
+    index[0] = 4, 4, 0
+    with pytest.raises(neuron.KernelError, match=r"dma_copy reads r\[0, 0\]"):
+        read(X, index)
 
 
 def test_rows_written_at_an_index() -> None:

@@ -14,13 +14,9 @@ from .tile import Tile
 
 
 def reachable(it: Instruction, name: str, tile: Tile) -> None:
-    """Refuse operands in HBM, and those whose place depends on data."""
+    """Refuse operands in HBM."""
     if tile.access.partitions is None and not it.hbm:
         raise Refused("memory", f"{name} is in HBM, which only dma_copy reaches: copy it to SBUF")
-    if tile.indirect is not None and not it.hbm:
-        raise Refused(
-            "language", f"{it.name}: {name} depends on an index, supported here in transfers only"
-        )
 
 
 @dataclass

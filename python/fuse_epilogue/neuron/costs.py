@@ -93,6 +93,10 @@ TABLE: tuple[Row, ...] = (
     Row(("nc_matmul", "nc_transpose"), ALL, always, 1.0, COSTS),
 )
 
+#: The smallest interval after an instruction with an operand on the chip whose place data say
+#: (`COSTS`, tensor_copy_dynamic_dst).
+PLACED_CYCLES = 600
+
 #: A float32 operand passes the tensor engine this many times (`COSTS`, nc_matmul).
 FLOAT32_PASSES = 4
 
@@ -108,7 +112,8 @@ def cycles(step: Step, machine: Machine) -> float:
     for row in (*TABLE, *_rows_of(step.op)):
         if step.op in row.ops and machine.name in row.machines and row.when(step):
             streamed = row.per_element * _elements(step) + machine.access_cycles
-            return max(float(machine.min_cycles), streamed)
+            placed = any(a.indirect and a.partitions is not None for a in _operands(step))
+            return max(float(PLACED_CYCLES if placed else machine.min_cycles), streamed)
     raise ValueError(f"line {step.line}: no cost is known for {step.op} on {machine.name}")
 
 

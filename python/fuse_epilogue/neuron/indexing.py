@@ -9,15 +9,19 @@ from .values import Ds
 
 
 def progression(item: Any, size: int, name: str, at: int) -> tuple[int, int, int]:
-    """Return start, step and count of one index into a dimension."""
+    """Return start, step and count of one index into a dimension.
+
+    As in Python, indices and bounds of slices below 0 count from the end.
+    """
     if type(item) is int:
-        start, step, count = item, 1, 1
+        start, step, count = _from_end(item, size), 1, 1
     elif isinstance(item, slice):
         start = 0 if item.start is None else item.start
         stop = size if item.stop is None else item.stop
         step = 1 if item.step is None else item.step
         if not (type(start) is type(stop) is type(step) is int) or step < 1:
             raise Refused("language", "slices have integer bounds and a positive step")
+        start, stop = _from_end(start, size), _from_end(stop, size)
         count = -(-(stop - start) // step)
         if stop > size:
             raise Refused("out-of-bounds", _outside(item, size, name, at))
@@ -32,6 +36,10 @@ def progression(item: Any, size: int, name: str, at: int) -> tuple[int, int, int
             "out-of-bounds", f"index {_shown(item, size)} in dimension {at} of '{name}' is empty"
         )
     return start, step, count
+
+
+def _from_end(index: int, size: int) -> int:
+    return index + size if index < 0 else index
 
 
 def _outside(item: Any, size: int, name: str, at: int) -> str:

@@ -120,6 +120,25 @@ class Tile:
         """Write elements at an index."""
         self._flat()[self._places()] = values
 
+    def placed(self) -> Tile:
+        """Return a view on the chip at the place that data say, another one as it is.
+
+        - Raises Refused: outside of a partition.
+        """
+        if self.indirect is None or self.access.partitions is None:
+            return self
+        given, row = self.indirect.places, self._row()
+        index = int(given.array().reshape(-1)[0]) if isinstance(given, Tile) else given.value or 0
+        first = self.access.offset + index * self.indirect.stride
+        last = first + self.access.last - self.access.offset
+        if first < 0 or last >= row:
+            raise Refused(
+                "out-of-bounds",
+                f"elements {first} to {last} of a partition of '{self.buffer.info.name}', which "
+                f"has {row}",
+            )
+        return Tile(self.buffer, first, self.dims, self.access.partitions, self.access.dtype)
+
     def _flat(self) -> np.ndarray:
         """Return all of a tensor in HBM in one dimension."""
         data = self.buffer.array().reshape(-1)
@@ -301,8 +320,11 @@ class Tile:
         kind = base.access.dtype
         if info.space == "hbm":
             return Tile(self.buffer, offset, pattern, None, kind, indirect)
-        if indirect is not None:
-            raise Refused("language", "an offset from data is supported here for HBM only")
+        if indirect is not None and (indirect.by_row or indirect_dim == 0):
+            raise Refused(
+                "language",
+                "on the chip an offset from data is scalar_offset, into a free dimension",
+            )
         row = base._row()
         (stride, count), free = pattern[0], pattern[1:]
         if stride != row and count > 1:
@@ -314,7 +336,7 @@ class Tile:
             raise Refused(
                 "out-of-bounds", f"ap leaves a partition of '{info.name}' ({row} elements)"
             )
-        return Tile(self.buffer, offset % row, free, (offset // row, count), kind)
+        return Tile(self.buffer, offset % row, free, (offset // row, count), kind, indirect)
 
     def _indirect(
         self, scalar: Any, vector: Any, dim: Any, pattern: tuple[Dim, ...]
@@ -323,6 +345,8 @@ class Tile:
         places = vector if scalar is None else scalar
         if places is None:
             return None
+        if _integer(scalar):
+            places = Register(scalar)  # the variable of a loop whose bounds are known here
         known = isinstance(places, (Tile, Register))
         if not known or (scalar is not None and vector is not None):
             raise Refused("language", "an offset is one tile, scalar_offset or vector_offset")

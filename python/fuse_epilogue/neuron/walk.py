@@ -265,13 +265,14 @@ class Walk:
         read: list[tuple[str, Tile]],
         written: list[Tile],
     ) -> None:
-        for name, tile in read:
-            if name not in it.partly:
-                for access in it.touched(name, tile.access):
-                    self._known(it, access)
         for tile in (*(tile for _, tile in read), *written):
             if tile.indirect is not None and isinstance(tile.indirect.places, Tile):
                 self._known(it, tile.indirect.places.access)
+        for name, tile in read:
+            if name not in it.partly:
+                for access in it.touched(name, tile.placed().access):
+                    self._known(it, access)
+        args = {key: v.placed() if isinstance(v, Tile) else v for key, v in args.items()}
         arrays = {key: _array(value) for key, value in args.items()}
         arrays["peers"], arrays["program"] = self.peers, self.program
         arrays["engine"], arrays["accumulators"] = engine, self._accumulators

@@ -293,6 +293,37 @@ def _product(values: Iterable[Any]) -> Any:
     return result
 
 
+def _partial(walk: Any, function: Any, *args: Any, **named: Any) -> Builtin:
+    from .calls import call
+
+    def run(walk: Any, *more: Any, **others: Any) -> Any:
+        return call(walk, function, [*args, *more], {**named, **others})
+
+    return Builtin("functools.partial", run)
+
+
+def _reduce(walk: Any, function: Any, items: Any, *start: Any) -> Any:
+    from .calls import call
+
+    values = [*start, *collected(items)]
+    if not values:
+        raise Refused("language", "functools.reduce of nothing, without a start")
+    result = values[0]
+    for value in values[1:]:
+        result = call(walk, function, [result, value], {})
+    return result
+
+
+def _product_of(*items: Any, repeat: int = 1) -> list[tuple[Any, ...]]:
+    """Return all combinations of items, the last ones changing fastest."""
+    found: list[tuple[Any, ...]] = [()]
+    for values in [collected(each) for each in items] * integer(repeat):
+        if len(found) * len(values) > MOST_ITEMS:
+            raise Refused("language", f"a tuple or a list holds at most {MOST_ITEMS} items")
+        found = [(*before, value) for before in found for value in values]
+    return found
+
+
 #: Python's own modules that kernels import.
 MODULES: dict[str, Namespace] = {
     "math": Namespace(
@@ -315,6 +346,25 @@ MODULES: dict[str, Namespace] = {
             "nan": math.nan,
         },
         lambda name: f"math.{name} is not supported here",
+    ),
+    "functools": Namespace(
+        "functools",
+        {
+            "partial": Builtin("functools.partial", _partial),
+            "reduce": Builtin("functools.reduce", _reduce),
+        },
+        lambda name: f"functools.{name} is not supported here",
+    ),
+    "itertools": Namespace(
+        "itertools",
+        table(
+            "itertools.",
+            {
+                "product": _product_of,
+                "chain": lambda *items: [item for each in items for item in collected(each)],
+            },
+        ),
+        lambda name: f"itertools.{name} is not supported here",
     ),
     # A kernel does not see the environment of the machine that reads it.
     "os": Namespace("os", {"environ": {}}, lambda name: f"os.{name} is not supported here"),

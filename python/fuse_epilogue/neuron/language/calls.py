@@ -8,10 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import KernelError, Refused
 from ..isa import REQUIRED, Instruction
-from .attributes import describe
+from .attributes import attribute, describe
 from .builtins import collected
 from .functions import instantiate, invoke, super_of
-from .objects import Bound, Builtin, Class, Frame, Function, Symbol, Unknown, unsupported
+from .objects import (
+    MISSING,
+    Bound,
+    Builtin,
+    Class,
+    Frame,
+    Function,
+    Instance,
+    Symbol,
+    Unknown,
+    unsupported,
+)
 from .tile_functions import computed
 
 if TYPE_CHECKING:
@@ -97,6 +108,8 @@ def call(walk: Walk, target: Any, args: list[Any], named: dict[str, Any]) -> Any
             return invoke(walk, target, args, named)
         case Bound():
             return invoke(walk, target.function, [target.first, *args], named)
+        case Builtin(name="len") if len(args) == 1 and isinstance(args[0], Instance):
+            return call(walk, attribute(args[0], "__len__"), [], named)
         case Builtin():
             try:
                 return target.run(walk, *args, **named)
@@ -110,6 +123,8 @@ def call(walk: Walk, target: Any, args: list[Any], named: dict[str, Any]) -> Any
             return instantiate(walk, target, args, named)
         case Symbol(kind="op"):
             return computed(walk, target, args, named)
+        case Instance() if target.kind.find("__call__") is not MISSING:
+            return call(walk, attribute(target, "__call__"), args, named)
         case Unknown():
             raise unsupported(target.name)
     raise Refused("language", f"{describe(target)} cannot be called")

@@ -10,15 +10,16 @@ from typing import Any
 
 from ..errors import KernelError, Refused
 from ..limits import LARGEST, joined, small
-from ..tile import Tile
+from ..tile import Register, Tile
 from .attributes import attribute, describe
 from .builtins import collected, integer, length, power, truth
-from .calls import call_expression
+from .calls import call, call_expression
 from .comparisons import compare
 from .comprehensions import comprehension, dict_comprehension, hashable
 from .functions import invoke
 from .grammar import EXPRESSIONS
-from .objects import Bound, Class, Frame, Function, KernelFile, Unknown, unsupported
+from .objects import Bound, Class, Frame, Function, Instance, KernelFile, Unknown, unsupported
+from .registers import of_registers
 from .scope import Scope
 
 Expression = Callable[[Frame], Any]
@@ -95,6 +96,8 @@ def expression(node: ast.expr, scope: Scope) -> Expression:
             return _text(node, scope)
         case ast.Lambda():
             return _lambda(node, scope)
+        case ast.NamedExpr():
+            return _named(node, scope)
         case ast.Starred():
             raise KernelError(node.lineno, EXPRESSIONS[ast.Starred])
         case ast.Constant():
@@ -136,6 +139,8 @@ def combined(combine: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
         if type(value) is int and not -LARGEST < value < LARGEST:
             raise Refused("language", "an integer leaves 64 bits")
         return value
+    if isinstance(a, Register) or isinstance(b, Register):
+        return of_registers(combine, a, b)
     if isinstance(a, Tile) or isinstance(b, Tile):
         raise Refused(
             "language", "operators on tiles are not supported here: use nisa.tensor_tensor(...)"
@@ -175,6 +180,8 @@ def _unary(node: ast.UnaryOp, scope: Scope) -> Expression:
 
     def run(frame: Frame) -> Any:
         value = operand(frame)
+        if isinstance(value, Register) and negative:
+            return of_registers(operator.sub, 0, value)
         if not isinstance(value, int if invert else (int, float)):
             raise Refused("language", "operators work on numbers")
         return ~int(value) if invert else -value if negative else value
@@ -242,8 +249,11 @@ def _subscript(node: ast.Subscript, scope: Scope) -> Expression:
         holder = value(frame)
         index = tuple([item(frame) for item in items])
         if isinstance(holder, Tile):
-            return holder.index(index)
-        return item_of(holder, index if several else index[0])
+            return holder.index(index[0] if isinstance(index[0], tuple) else index)
+        at = index if several else index[0]
+        if isinstance(holder, Instance):
+            return call(frame.walk, attribute(holder, "__getitem__"), [at], {})
+        return item_of(holder, at)
 
     return run
 
@@ -339,6 +349,18 @@ def _formatted(node: ast.FormattedValue, scope: Scope) -> Callable[[Frame], str]
             return format(this if isinstance(this, (int, float)) else describe(this), text)
         except ValueError as error:
             raise Refused("language", str(error)) from None
+
+    return run
+
+
+def _named(node: ast.NamedExpr, scope: Scope) -> Expression:
+    """Return a function that assigns a value, and returns it."""
+    value, assign = expression(node.value, scope), scope.target(node.target, expression)
+
+    def run(frame: Frame) -> Any:
+        made = value(frame)
+        assign(frame, made)
+        return made
 
     return run
 

@@ -63,7 +63,6 @@ STATEMENTS = {
 EXPRESSIONS = {
     ast.GeneratorExp: "generators are not supported here, except in any, all, sum, min, max, "
     "tuple and list",
-    ast.NamedExpr: "assignments in expressions are not supported here: write a statement",
     ast.Starred: "a star is only for arguments of calls and items of tuples and lists",
     ast.Await: "`await` is not supported here",
 }

@@ -268,7 +268,10 @@ _PROVIDED: dict[str, Any] = {
 }
 
 #: Packages whose names are provided here, or not at all.
-ROOTS = {"nki", "neuronxcc", "math", "os", "enum", "dataclasses", "typing", "numpy", "__future__"}
+ROOTS = {
+    *("nki", "neuronxcc", "math", "os", "enum", "dataclasses", "typing", "numpy", "__future__"),
+    *("functools", "itertools"),
+}
 
 
 def provided(path: str) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Refused
@@ -48,6 +50,26 @@ def _store(walk: Walk, dst: Any, src: Any) -> None:
         raise Refused("uninitialised", "register_store of a register that holds nothing")
     # As if a constant were written: what it costs is not documented.
     walk.instruction(INSTRUCTIONS["memset"], [], {"dst": dst, "value": src.value or 0})
+
+
+def _scalar_load(walk: Walk, src: Any) -> Register:
+    """Return a scalar with what a tile holds."""
+    made = Register(None)
+    _load(walk, made, src)
+    return made
+
+
+def of_registers(combine: Callable[[Any, Any], Any], a: Any, b: Any) -> Register:
+    """Return the sum, difference or product of scalars in 32 bits, which wraps.
+
+    Source: ``nki.isa.NkiScalar`` of the AWS Neuron documentation.
+    """
+    values = [each.value if isinstance(each, Register) else integer(each) for each in (a, b)]
+    if combine not in (operator.add, operator.sub, operator.mul):
+        raise Refused("language", "scalars are added, subtracted and multiplied")
+    if None in values:
+        return Register(None)
+    return Register((combine(*values) + 2**31) % 2**32 - 2**31)
 
 
 def dynamic_range(walk: Walk, *bounds: Any, **named: Any) -> range:
@@ -114,6 +136,8 @@ REGISTERS = {
     "register_load": Builtin("nisa.register_load", _load),
     "register_move": Builtin("nisa.register_move", _move),
     "register_store": Builtin("nisa.register_store", _store),
+    "scalar_load": Builtin("nisa.scalar_load", _scalar_load),
+    "scalar_store": Builtin("nisa.scalar_store", _store),
 }
 #: Loops of ``nl``, by name.
 LOOPS = {

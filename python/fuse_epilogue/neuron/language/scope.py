@@ -119,14 +119,18 @@ class Scope:
         raise KernelError(node.lineno, "this target of an assignment is not supported here")
 
     def _unpacking(self, nodes: list[ast.expr], compile_expression: Compile) -> Assign:
-        if any(isinstance(node, ast.Starred) for node in nodes):
-            raise KernelError(nodes[0].lineno, "a star on the left is not supported here")
-        targets = [self.target(node, compile_expression) for node in nodes]
+        stars = [at for at, node in enumerate(nodes) if isinstance(node, ast.Starred)]
+        inner = [node.value if isinstance(node, ast.Starred) else node for node in nodes]
+        targets = [self.target(node, compile_expression) for node in inner]
 
         def unpack(frame: Frame, value: Any) -> None:
-            if not isinstance(value, (tuple, list, range)) or len(value) != len(targets):
+            more = len(value) - len(targets) if isinstance(value, (tuple, list, range)) else -2
+            if more != 0 and not (stars and more >= -1):
                 raise Refused("language", f"{len(targets)} values are needed on the right")
-            for assign, item in zip(targets, items_of(value), strict=True):
+            items = list(items_of(value))
+            for at in stars:
+                items[at : at + more + 1] = [items[at : at + more + 1]]
+            for assign, item in zip(targets, items, strict=True):
                 assign(frame, item)
 
         return unpack
