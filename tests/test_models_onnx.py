@@ -193,3 +193,89 @@ def test_one_hot_has_the_type_of_its_values(dtype: str) -> None:
     result = fuse_epilogue.compile(made, threads=1)(*arrays.values())
     assert result.dtype == np.dtype(dtype)
     near(result, made, arrays)
+
+
+IMAGE = (1, 2, 7, 6)
+#: Operators that are written in others: a node, what it reads, constants among it.
+WRITTEN = {
+    "celu": ("Celu", {"x": (3, 40)}, {}, {"alpha": 2.0}),
+    "norm": ("LpNormalization", {"x": (3, 4)}, {}, {"axis": 0}),
+    "hyperbolic sine": ("Sinh", {"x": (3, 40)}, {}, {}),
+    "hyperbolic cosine": ("Cosh", {"x": (3, 40)}, {}, {}),
+    "whole exponent": ("Pow", {"x": (3, 4)}, {"p": np.array(2, np.int64)}, {}),
+    "exponents": ("Pow", {"x": (3, 4)}, {"p": np.array([0, 1, 2, 3], np.int32)}, {}),
+    "regions": (
+        "RoiAlign",
+        {"x": (1, 2, 10, 10)},
+        {"r": np.array([[0, 0, 9, 9], [4, 4, 9, 7]], np.float32), "i": np.zeros(2, np.int64)},
+        {"output_height": 3, "output_width": 3, "spatial_scale": 0.5, "sampling_ratio": 2},
+    ),
+}
+NONE = np.zeros(0, np.float32)
+HALF_MORE = np.array([1, 1, 1.5, 0.6], np.float32)
+SMALLER = np.array([1, 2, 3, 4], np.int64)
+#: Images that are resized by factors or to sizes.
+RESIZED = {
+    "no factors": ({"r": NONE, "s": NONE, "z": SMALLER}, {"mode": "linear"}),
+    "a factor and a half": ({"": NONE, "s": HALF_MORE}, {"mode": "linear"}),
+    "nearest": ({"": NONE, "s": HALF_MORE}, {"mode": "nearest"}),
+    "smoothed": ({"": NONE, "s": NONE, "z": SMALLER}, {"mode": "linear", "antialias": 1}),
+    "axes": (
+        {"": NONE, "s": np.array([0.5, 0.7], np.float32)},
+        {"mode": "cubic", "antialias": 1, "axes": [3, 2]},
+    ),
+    "channels": ({"": NONE, "s": np.array([1, 2, 1, 1], np.float32)}, {"mode": "linear"}),
+}
+WRITTEN |= {
+    f"resize, {name}": ("Resize", {"x": IMAGE}, constants, attributes)
+    for name, (constants, attributes) in RESIZED.items()
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_operators_that_are_written_in_others(name: str) -> None:
+    operator, shapes, constants, attributes = WRITTEN[name]
+    nodes = [
+        helper.make_node("Constant", [], [key], value=onnx.numpy_helper.from_array(array))
+        for key, array in constants.items()
+        if key
+    ]
+    inputs = [*shapes, *constants]
+    nodes.append(helper.make_node(operator, inputs, ["y"], **attributes))
+    arrays = drawn(**shapes)
+    made = model(nodes, 18, **arrays)
+    near(fuse_epilogue.compile(made, threads=1)(*arrays.values()), made, arrays)
+
+
+def test_constants_that_are_no_tensors() -> None:
+    nodes = [
+        helper.make_node("Constant", [], ["a"], value_float=2.0),
+        helper.make_node("Constant", [], ["b"], value_floats=[1.0, 2.0]),
+        helper.make_node("Constant", [], ["c"], value_ints=[1, 2]),
+        helper.make_node("Cast", ["c"], ["f"], to=onnx.TensorProto.FLOAT),
+        helper.make_node("Sum", ["x", "a", "b", "f"], ["y"]),
+    ]
+    arrays = drawn(x=(2, 2))
+    made = model(nodes, 17, **arrays)
+    near(fuse_epilogue.compile(made, threads=1)(*arrays.values()), made, arrays)
+
+
+def test_places_of_maxima() -> None:
+    """They may be there, but not be read."""
+    arrays = drawn(x=IMAGE)
+    node = helper.make_node("MaxPool", ["x"], ["y", "places"], kernel_shape=[2, 2])
+    made = model([node], 17, 1, **arrays)
+    near(fuse_epilogue.compile(made, threads=1)(*arrays.values()), made, arrays)
+    with pytest.raises(ImportRefusal, match="MaxPool, 'y': the second result, the places of"):
+        import_model(model([node], 17, 2, **arrays))
+
+
+def test_an_image_of_its_own_proportions_is_refused() -> None:
+    sizes = onnx.numpy_helper.from_array(np.array([4, 9], np.int64))
+    attributes = {"axes": [2, 3], "keep_aspect_ratio_policy": "not_larger", "mode": "linear"}
+    nodes = [
+        helper.make_node("Constant", [], ["z"], value=sizes),
+        helper.make_node("Resize", ["x", "", "", "z"], ["y"], **attributes),
+    ]
+    with pytest.raises(ImportRefusal, match="Resize, 'y': the attribute keep_aspect_ratio_policy"):
+        import_model(model(nodes, 18, **drawn(x=IMAGE)))

@@ -3,6 +3,7 @@
 importer.py         TVM's importer, with the nodes that are emitted here:
 recurrent.py        recurrent layers, as functions of all steps
 nodes.py            nodes that TVM's importer does not know, or takes for others
+operators.py        operators that TVM's importer does not know or reads wrongly
 guards.py           the guard that exporters write around the softmax of attention
 quantised.py        operators of quantised numbers, as arithmetic of integers,
 integers.py         which scales, shifts and rounds them

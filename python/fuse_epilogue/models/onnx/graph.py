@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -58,6 +59,19 @@ class Facts:
             for each in (*graph.value_info, *graph.input, *graph.output)
         }
 
+    @cached_property
+    def opset(self) -> int:
+        """Version of ONNX's own operators."""
+        return opset_of(self._model)
+
+    @cached_property
+    def _read(self) -> set[str]:
+        return {each.name for each in self._model.graph.output} | set(_inputs_of(self._model.graph))
+
+    def is_read(self, name: str) -> bool:
+        """Return whether a node reads a value, or it is a result of the model."""
+        return name in self._read
+
     def constant(self, name: str) -> Any:
         """Return a constant of one element at most as an array, None for any other value."""
         found = self._constants.get(name)
@@ -89,6 +103,16 @@ class Facts:
         return tuple(
             size.dim_value if size.HasField("dim_value") else None for size in known.shape.dim
         )
+
+
+def _inputs_of(graph: Any) -> Iterator[str]:
+    """Yield the names of what nodes read, those of branches and loops too."""
+    for node in graph.node:
+        yield from node.input
+        for each in node.attribute:
+            if each.HasField("g"):
+                yield from _inputs_of(each.g)
+                yield from (output.name for output in each.g.output)
 
 
 def _without_weights(model: Any) -> Any:

@@ -6,13 +6,14 @@ Other nodes take their places before a model is imported. Branches of If and Loo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from .graph import Facts, Writer, attributes_of, constant_node, is_node, opset_of, refused
 from .guards import with_guards_after
+from .operators import operator_rewrites, with_whole_constants
 from .quantised import has_quantised, with_integers
 
 #: Attributes of Attention that are read, or say nothing where there is one result.
@@ -26,16 +27,17 @@ def with_known_nodes(model: Any) -> Any:
     - Raises ValueError: a node of Attention, or of an operator on quantised numbers, does more than
       is supported here.
     """
-    import onnx
-
     rewrites: dict[str, Callable[[Any, Facts], list[Any]]] = {
         "Attention": _attention,
         "ConstantOfShape": _scalar,
         "OneHot": _one_hot,
+        **operator_rewrites(),
     }
     quantised = has_quantised(model.graph.node)
-    if not quantised and not any(is_node(n, *rewrites, "IsNaN") for n in model.graph.node):
+    known = (*rewrites, "Constant", "IsNaN")
+    if not quantised and not any(is_node(node, *known) for node in model.graph.node):
         return model
+    model = _with_nodes(model, with_whole_constants(model.graph.node))
     facts = Facts(model)
     results = {each.name for each in model.graph.output}
     nodes: list[Any] = []
@@ -45,7 +47,12 @@ def with_known_nodes(model: Any) -> Any:
         nodes = with_integers(nodes, facts, results)
     if opset_of(model) >= 13:
         nodes = with_guards_after(nodes, facts, results)
-    changed = onnx.ModelProto()
+    return _with_nodes(model, nodes)
+
+
+def _with_nodes(model: Any, nodes: Sequence[Any]) -> Any:
+    """Return a copy of a model with other nodes."""
+    changed = type(model)()
     changed.CopyFrom(model)
     del changed.graph.node[:]
     changed.graph.node.extend(nodes)
