@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import s_tir, tirx
+from tvm import tirx
 
 from ...cascade_certificate import CascadeCertificate
 from ...tir.walk import handle, same, same_all
 from ..certificate.between import has_jump
 from ..certificate.skeleton import differ, skeleton
 from ..certificate.subject import CertificateError, demand
-from ..certificate.tree import Accesses, Block, Tree
+from ..certificate.tree import Block
 from ..evaluation.scalars import UnsupportedError, WorkLimit
 from ..proof.field import Ratio
 from .defined import DefinedChecker
+from .order import meet, outer_blocks, touched_by
 from .terms import CascadeTerms, runs_once, variable
 
 #: What is proved of every cascade, in the order of the proofs.
@@ -108,7 +109,7 @@ class _Checker(DefinedChecker):
                 return self.field.atom(variable(proof.finished))
             return self.program.load(expr, given)
 
-        terms = CascadeTerms(self.arithmetic, load, values)
+        terms = CascadeTerms(self.arithmetic, load, values, self.folding)
         place_ = [terms.number(index) for index in store.indices]
         demand(self._equal(place_, indices), claim, "it stores elsewhere")
         right = self.stages[place].tail
@@ -153,10 +154,9 @@ class _Checker(DefinedChecker):
     def _check_order(self) -> None:
         """Prove that one block has written what another one reads, in both functions."""
         for tree in self.trees:
-            root = tree.blocks[0]
-            outer = [b for b in tree.blocks[1:] if same(b.scope.block, root.block)]
+            outer = outer_blocks(tree)
             inner = {handle(var) for block in outer for var in block.block.alloc_buffers}
-            touched = self._touched(tree, outer)
+            touched = touched_by(tree, outer)
             params = {handle(param) for param in tree.func.params}
             writers: dict[int, Block] = {}
             for block in outer:
@@ -167,31 +167,10 @@ class _Checker(DefinedChecker):
             for block in outer:
                 for key, buffer in touched[block.place].reads.items():
                     writer = writers.get(key)
-                    if key in inner or writer is block:
+                    if key in inner or writer is block or key in self.overwritten:
                         continue
                     early = writer is None or (
-                        writer.place < block.place and not _meet(writer, block)
+                        writer.place < block.place and not meet(writer, block)
                     )
                     finished = early and (writer is not None or key in params)
                     demand(finished, "order", f"'{block.name}' reads '{buffer.name}' too early")
-
-    def _touched(self, tree: Tree, outer: list[Block]) -> dict[int, Accesses]:
-        """Return what the statements in each block of the root access, by the block's place."""
-        found = {block.place: Accesses() for block in outer}
-        owner = {handle(block.realize): block.place for block in outer}
-        for piece in tree.pieces():
-            around = [node for node in piece.around if isinstance(node, s_tir.SBlockRealize)]
-            own = [piece.realize] if isinstance(piece, Block) else []
-            places = [owner[handle(n)] for n in (*around, *own) if handle(n) in owner]
-            accesses = piece.touched()
-            if not places:
-                demand(not accesses.writes, "order", "there is a store outside of blocks")
-                continue
-            found[places[0]].reads.update(accesses.reads)
-            found[places[0]].writes.update(accesses.writes)
-        return found
-
-
-def _meet(one: Block, other: Block) -> bool:
-    """Whether two blocks are in a common loop."""
-    return bool(set(one.every_loop) & set(other.every_loop))

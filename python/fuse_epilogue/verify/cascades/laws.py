@@ -196,12 +196,13 @@ def _check_factors(field: Field, stage: Stage, earlier: list[Stage]) -> None:
 
 
 def _is_lattice(field: Field, tail: Ratio, finished: Any) -> bool:
-    """Whether a tail is made of maxima and minima of the state, or grows with it everywhere."""
+    """Whether a tail is made of maxima and minima of the state.
+
+    Not of sums: integers wrap around, each term on its own, and infinities of opposite signs make a
+    NaN, over which the maximum of the terms passes.
+    """
     if not field.mentions(tail, finished):
         return True
-    parts = field.linear(tail, finished)
-    if parts is not None and parts[0].constant is not None:
-        return parts[0].constant > 0
     atom = field.single(tail)
     if atom is None:
         return False

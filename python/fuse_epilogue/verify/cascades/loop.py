@@ -14,6 +14,7 @@ from ..certificate.subject import CertificateError, demand
 from ..certificate.tree import in_steps_of_one
 from ..evaluation.scalars import UnsupportedError, scalar_type
 from ..proof.field import Ratio
+from .folding import Folding
 from .terms import CascadeTerms, Program, variable
 
 _COMBINERS: dict[str, Any] = {
@@ -60,7 +61,7 @@ def nests(stmt: Any, around: Nest) -> Iterator[Nest]:
     elif isinstance(stmt, tirx.For):
         serial = stmt.kind in (tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED)
         zero = isinstance(stmt.min, prim.IntImm) and int(stmt.min) == 0
-        plain = serial and zero and in_steps_of_one(stmt)
+        plain = serial and zero and in_steps_of_one(stmt) and is_wide(stmt.loop_var)
         demand(plain, "block", "a loop in it is of another kind, has a step, or starts elsewhere")
         loop = (stmt.loop_var, stmt.extent)
         yield from nests(stmt.body, replace(around, loops=(*around.loops, loop)))
@@ -92,6 +93,11 @@ def _block(realize: Any, around: Nest) -> Iterator[Nest]:
             start is None or isinstance(start, tirx.BufferStore), "block", "its T.init has loops"
         )
         yield replace(nest, start=start)
+
+
+def is_wide(var: Any) -> bool:
+    """Whether what is made of a loop variable is a whole number: TVM takes it not to wrap."""
+    return str(var.ty.dtype) in ("int32", "int64")
 
 
 def update_of(store: Any, monoid: str, claim: str) -> Any:
@@ -130,6 +136,8 @@ class Loop:
         Atoms of the keys of the program, and how many there are.
     known : set[int]
         Buffers of the function before, by handle.
+    folding : Folding
+        TVM's simplifier, for expressions of the function after.
     plain : dict
         What has been stored in scratch memory: indices, names of loops in them, and the value.
     states, nexts : dict
@@ -146,6 +154,7 @@ class Loop:
     key_names: list[Any]
     key_extents: list[Any]
     known: set[int]
+    folding: Folding
     plain: dict[int, tuple[list[Ratio], list[Any], Ratio]] = field(default_factory=dict)
     states: dict[int, tuple[list[Ratio], Any, list[Any]]] = field(default_factory=dict)
     nexts: dict[int, tuple[list[Ratio], Any]] = field(default_factory=dict)
@@ -212,7 +221,7 @@ class Loop:
 
     def terms(self, at: Mapping[int, Ratio]) -> CascadeTerms:
         """Return what makes numbers of the expressions in a nest."""
-        return CascadeTerms(self.program.arithmetic, self._load, at)
+        return CascadeTerms(self.program.arithmetic, self._load, at, self.folding)
 
     def define(self, nest: Nest, claim: str) -> None:
         """Note the values that a plain store leaves, from what is there when it runs."""

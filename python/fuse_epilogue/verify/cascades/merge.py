@@ -62,7 +62,8 @@ class MergeChecker(StepChecker):
         init, store = block.block.init, block.block.body
         stores = isinstance(init, tirx.BufferStore) and isinstance(store, tirx.BufferStore)
         demand(stores, claim, "the merge is not a reduction with one store")
-        terms = CascadeTerms(self.arithmetic, self._reader(place), self._axes(block, place, claim))
+        axes = self._axes(block, place, claim)
+        terms = CascadeTerms(self.arithmetic, self._reader(place), axes, self.folding)
         for each in (init, store):
             demand(same(each.buffer, proof.state), claim, "the merge stores elsewhere")
             indices = [terms.number(index) for index in each.indices]

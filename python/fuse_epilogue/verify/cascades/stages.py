@@ -19,9 +19,11 @@ from ..proof.field import Ratio
 from ..proof.field_arithmetic import FieldArithmetic
 from .claims import Stage
 from .corners import infinite_start, reads_start
+from .folding import Folding
 from .laws import check_stage
 from .limits import Limits
 from .loop import update_of
+from .order import overwritten
 from .terms import CascadeTerms, Program, runs_once, variable
 
 #: Where a state is kept as it is: the carrier is the same, there was no key, or it is zero.
@@ -43,8 +45,8 @@ _WORK = 200_000
 class _CountingArithmetic(FieldArithmetic):
     """Numbers of keys are the same as floats: they round as every other operation does."""
 
-    def __init__(self, limit: int, counts: set[Any]) -> None:
-        super().__init__(limit)
+    def __init__(self, limit: int, counts: set[Any], exact: bool) -> None:
+        super().__init__(limit, exact)
         self._counts = counts
 
     def _cast(self, a: Ratio, source: ScalarType, target: ScalarType) -> Ratio:
@@ -73,10 +75,14 @@ class StageChecker:
             for name in names:
                 pair = getattr(owner, name), getattr(owner, f"{name}_extents")
                 demand(len(pair[0]) == len(pair[1]), name, "not one extent for each")
+        exact = certificate.numerics == "exact"
         counts = {variable(certificate.count), variable(certificate.total), BLOCK, PART}
-        self.arithmetic = _CountingArithmetic(_WORK, counts)
+        self.arithmetic = _CountingArithmetic(_WORK, counts, exact)
         self.field = self.arithmetic.field
-        self.program = Program(self.arithmetic, [b for b in self.trees[0].blocks if b.leaf])
+        self.folding = Folding(after, exact)
+        self.overwritten = overwritten(self.trees[0]) & overwritten(self.trees[1])
+        leaves = [block for block in self.trees[0].blocks if block.leaf]
+        self.program = Program(self.arithmetic, leaves, self.overwritten)
         self.stages: dict[int, Stage] = {}
         self.blocks: list[Block] = []
         self.names = [variable(key) for key in certificate.keys]

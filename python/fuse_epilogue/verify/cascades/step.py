@@ -13,7 +13,7 @@ from ..certificate.regions import is_own_memory
 from ..certificate.subject import CertificateError, demand
 from ..certificate.tree import Block
 from ..proof.field import Ratio
-from .loop import Loop, Nest, nests, update_of
+from .loop import Loop, Nest, is_wide, nests, update_of
 from .stages import BLOCK, PART, StageChecker
 from .terms import runs_once, variable
 
@@ -47,6 +47,7 @@ class StepChecker(StageChecker):
         count, split = len(certificate.rows), parts > 1
         reason = "its axes are not the rows and a block of keys"
         demand(kinds == [0] * (count + split) + [2], "block", reason)
+        demand(all(is_wide(axis.var) for axis in axes), "block", "an axis may wrap around")
         values, pairs = {}, zip(axes, certificate.rows, certificate.rows_extents, strict=False)
         for axis, row, extent in pairs:
             same_extent = self._same(axis.dom.extent, extent)
@@ -75,7 +76,8 @@ class StepChecker(StageChecker):
         known = {handle(param) for param in self.functions[0].params}
         known |= set(self.trees[0].allocated())
         loop = Loop(
-            self.program, values, shared, factor, parts, number, self.names, list(extents), known
+            *(self.program, values, shared, factor, parts, number, self.names, list(extents)),
+            *(known, self.folding),
         )
         self._name_states(loop)
         return loop
@@ -89,6 +91,9 @@ class StepChecker(StageChecker):
                 key not in loop.known or same(proof.state, proof.accumulator)
             )
             demand(fresh, f"{claim}.state", "it is another buffer of the program")
+            for state in (proof.state, proof.part_state):
+                typed = state is None or state.ty.dtype == proof.accumulator.ty.dtype
+                demand(typed, f"{claim}.state", "it is of another type than the result")
             seen.add(key)
             self._check_memory(proof.state, proof, f"{claim}.state")
             indices = self.element(place)

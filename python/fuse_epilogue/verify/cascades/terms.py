@@ -17,6 +17,7 @@ from ..evaluation.values import Value
 from ..proof.field import Ratio
 from ..proof.field_arithmetic import FieldArithmetic
 from ..proof.term_expressions import TermDialect, TermValue
+from .folding import Folding
 
 #: Returns what a load gives, of the load and its indices.
 Loads = Callable[[Any, list[Ratio]], Ratio]
@@ -38,13 +39,20 @@ class CascadeTerms(ExpressionWriter):
         Numbers that loads give.
     values : mapping of int to Ratio
         Numbers that variables stand for, by handle; others stand for themselves.
+    folding : Folding, optional
+        TVM's simplifier, which must not change the number of an expression.
     """
 
     def __init__(
-        self, arithmetic: FieldArithmetic, loads: Loads, values: Mapping[int, Ratio]
+        self,
+        arithmetic: FieldArithmetic,
+        loads: Loads,
+        values: Mapping[int, Ratio],
+        folding: Folding | None = None,
     ) -> None:
         super().__init__(TermDialect(arithmetic))  # type: ignore[arg-type]
         self._field = arithmetic.field
+        self._folding = folding
         self._loads = loads
         self._values = values
         self._handlers = {
@@ -61,7 +69,16 @@ class CascadeTerms(ExpressionWriter):
         ------
         UnsupportedError
             Something in it has none.
+        CertificateError
+            TVM's simplifier makes another number of it.
         """
+        if self._folding is not None:
+            for part, simple in self._folding.changed(expr):
+                equal = self._field.equal(self._number(part), self._number(simple))
+                demand(equal, "block", f"TVM's simplifier makes {simple} of {part}")
+        return self._number(expr)
+
+    def _number(self, expr: Any) -> Ratio:
         value: Any = self.write(without_round_trips(expr))
         return value.term  # type: ignore[no-any-return]
 
@@ -105,6 +122,8 @@ class Program:
         Meaning of the operations.
     blocks : list[Block]
         The innermost blocks.
+    overwritten : set of int
+        Parameters that every load reads as the caller has passed them, by handle.
 
     Attributes
     ----------
@@ -112,7 +131,9 @@ class Program:
         By handle of a buffer what a load from it gives, where it is not what a block computes.
     """
 
-    def __init__(self, arithmetic: FieldArithmetic, blocks: list[Block]) -> None:
+    def __init__(
+        self, arithmetic: FieldArithmetic, blocks: list[Block], overwritten: set[int]
+    ) -> None:
         self.arithmetic = arithmetic
         self.results: dict[int, Callable[[list[Ratio]], Ratio]] = {}
         self._writers: dict[int, Block] = {}
@@ -120,7 +141,8 @@ class Program:
             for key, buffer in block.touched().writes.items():
                 reason = f"several blocks write '{buffer.name}'"
                 demand(key not in self._writers, "order", reason)
-                self._writers[key] = block
+                if key not in overwritten:
+                    self._writers[key] = block
 
     def terms(self, values: Mapping[int, Ratio]) -> CascadeTerms:
         """Return what makes numbers of expressions."""

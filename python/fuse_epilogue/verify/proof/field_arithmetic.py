@@ -26,21 +26,40 @@ def _has(type: ScalarType, value: int) -> bool:
     return type.low <= value <= type.high
 
 
+def _wraps(type: ScalarType) -> bool:
+    """Return whether sums may wrap around: of wide signed integers TVM takes them not to."""
+    return type.kind == "u" or (type.kind == "i" and type.bits < 32)
+
+
+def _wrapped(field: Field, type: ScalarType, a: Ratio) -> Ratio:
+    """Return a number of a type; an integer that is known, inside of its range."""
+    known = a.constant
+    if type.kind not in "iu" or known is None or type.low <= known <= type.high:
+        return a
+    return field.literal(Fraction((int(known) - type.low) % (1 << type.bits) + type.low))
+
+
 class FieldArithmetic(Arithmetic):
     """Operations on numbers of a field.
 
-    Integers are whole numbers in it: two that are equal here are equal modulo 2**n too. Numbers are
-    equal wherever no divisor is zero.
+    Integers are whole numbers in it: sums, differences and products that are equal here are equal
+    modulo 2**n too. What else is done to them (comparing, converting, dividing) depends on where
+    they wrap around: literals do so here, and operands made of conditions, which are the same in
+    every type, are named by theirs. Numbers are equal wherever no divisor is zero.
 
     Parameters
     ----------
     limit : int
         How many operations may be done before `WorkLimit` is raised.
+    exact : bool
+        Whether floats must be the same bit for bit: then nothing is known of sums, products and
+        functions of them but that those of the same operands are the same.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, exact: bool = False) -> None:
         self.field = Field()
         self._left = limit
+        self._exact = exact
 
     def unknown(self, name: str, element: int) -> Ratio:
         """Return the unknown that stands for an element of a buffer, or for a number (-1)."""
@@ -59,10 +78,12 @@ class FieldArithmetic(Arithmetic):
         if self._left < 0:
             raise WorkLimit("too many operations in a field")
         field = self.field
-        if name in ("add", "sub", "mul"):
-            return getattr(field, name)(a, b)  # type: ignore[no-any-return]
-        if name == "div" and type.kind == "f":
+        ring = name in ("add", "sub", "mul", "div") and not (self._exact and type.kind == "f")
+        if ring and name != "div":
+            return _wrapped(field, type, getattr(field, name)(a, b))
+        if ring and type.kind == "f":
             return field.div(a, b)
+        a, b = (self._of_type(type, each) for each in (a, b))
         if name in ("max", "min"):
             known, other = a.constant, b.constant
             if known is not None and other is not None:
@@ -77,17 +98,25 @@ class FieldArithmetic(Arithmetic):
         if name == "ne":
             return self._logical("not", [self._compare("eq", type, a, b)])
         apart = field.sub(a, b).constant
+        a, b = (self._of_type(type, each) for each in (a, b))
         known = a.constant is not None and b.constant is not None
         if apart is not None and name == "eq" and type.kind in "iu":
             return field.literal(Fraction(int(apart % (1 << type.bits) == 0)))
         # Integers wrap around: x < x + 1 need not hold.
         if apart is not None and (known or apart == 0 or type.kind == "f"):
             return field.literal(Fraction(int(_COMPARISONS[name](apart, 0))))
-        if name == "le":
+        # A float may be a NaN, of which neither holds: x <= y is not what is left of y < x.
+        if name == "le" and type.kind != "f":
             return self._logical("not", [self._compare("lt", type, b, a)])
         if name == "eq":
             return field.equality(a, b)
         return field.condition(name, (a, b))
+
+    def _of_type(self, type: ScalarType, a: Ratio) -> Ratio:
+        """Return an operand that is not the same as one of another type, where it may wrap."""
+        if not _wraps(type) or a.constant is not None or not self.field.conditions(a):
+            return a
+        return self.field.atom(("value", type.name), (a,))
 
     def _logical(self, name: str, operands: Sequence[Ratio]) -> Ratio:
         field, a = self.field, operands[0]
@@ -97,9 +126,10 @@ class FieldArithmetic(Arithmetic):
         return both if name == "and" else field.sub(field.add(a, operands[1]), both)
 
     def _cast(self, a: Ratio, source: ScalarType, target: ScalarType) -> Ratio:
-        wider = source.kind == target.kind and target.bits >= source.bits
+        wider = source.kind == target.kind and target.bits > source.bits
         if source.name == target.name or (wider and source.kind == "f") or source.kind == "b":
             return a
+        a = self._of_type(source, a)
         known = a.constant
         if known is not None and known.denominator == 1 and _has(target, int(known)):
             return a
@@ -115,6 +145,8 @@ class FieldArithmetic(Arithmetic):
         self, name: str, type: ScalarType, sources: Sequence[ScalarType], args: Sequence[Ratio]
     ) -> Ratio:
         field = self.field
+        if self._exact or any(each.kind != "f" for each in (type, *sources)):
+            return field.atom((name, type.name, *(each.name for each in sources)), args)
         if name == "exp":
             return field.exp(args[0])
         if name == "exp2":
