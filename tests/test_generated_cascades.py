@@ -40,8 +40,9 @@ def test_programs_are_of_their_seed_and_of_every_kind() -> None:
     programs = [draw(f"{SEED}/{number}") for number in range(300)]
     assert programs == [draw(f"{SEED}/{number}") for number in range(300)]
     assert all(Program.from_json(json.loads(json.dumps(p.to_json()))) == p for p in programs)
-    for field in ("head", "mask", "layout", "fault", "reader", "numerics", "second", "called"):
-        assert len({getattr(program, field) for program in programs}) > 1, field
+    fields = "head mask layout fault reader numerics second called dtype later wide between".split()
+    for field in fields:
+        assert len({str(getattr(program, field)) for program in programs}) > 1, field
     assert 0.15 < sum(program.fusable for program in programs) / 300 < 0.6
 
 

@@ -9,6 +9,8 @@ from tvm import te, tirx
 from tvm.tirx import PrimFunc
 
 from cascades.bounded import Bounded, Rules, exactly, expand, where
+from fuse_epilogue.tir.build import with_fields
+from fuse_epilogue.tir.walk import substitute
 
 from .expressions import in_numbers, in_tvm
 from .spec import Program, mentions
@@ -26,30 +28,33 @@ class _Builder:
         self.grid = (program.rows, program.heads)
         full = (*self.grid, self.n)
         shape = [full[axis] for axis in ORDER[program.layout]]
-        dtype = program.dtype
+        dtype, wide = program.dtype, program.wide or program.dtype
         self.x = te.placeholder(shape, dtype, name="x")
+        self.later = te.placeholder(shape, dtype, name="later")
+        self.reads_later = program.later == "read before" and mentions(program.term, "x")
         self.b = te.placeholder((self.n,), dtype, name="b")
         kv = program.heads // program.group
-        self.v = te.placeholder((kv, self.n), dtype, name="v")
+        self.v = te.placeholder((kv, self.n), wide, name="v")
         columns = (program.columns,) if program.columns else ()
         self.w = te.placeholder((kv, self.n, *columns), dtype, name="w")
         self.mask = te.placeholder((*self.grid, self.n), "int8", name="mask")
         self.z = self._stored()
         self.r = self._head()
-
-    def _read(self, i: Any, h: Any, k: Any) -> Any:
-        at = (i, h, k)
-        return self.x(*[at[axis] for axis in ORDER[self.p.layout]])
+        self.c = self._between()
 
     def _z(self, i: Any, h: Any, k: Any) -> Any:
-        names = {"x": self._read(i, h, k), "b": self.b[k]}
+        return self._z_of(self.x, i, h, k)
+
+    def _z_of(self, x: Any, *at: Any) -> Any:
+        i, h, k = at
+        names = {"x": x(*[at[axis] for axis in ORDER[self.p.layout]]), "b": self.b[k]}
         value = in_tvm(self.p.z, names, self.p.dtype)
+        if self.p.mask == "none":
+            return value
         lowest = tirx.const(-np.inf, self.p.dtype)
         if self.p.mask == "select":
             return tirx.Select(self.mask[i, h, k] != 0, value, lowest)
-        if self.p.mask == "causal":
-            return tirx.Select(k <= i + 1, value, lowest)
-        return value
+        return tirx.Select(k <= i + 1, value, lowest)
 
     def _stored(self) -> Any:
         if not self.p.stored:
@@ -72,14 +77,30 @@ class _Builder:
             i = te.max(i - 1, 0)
         return self.r[h, i] if self.p.transposed else self.r[i, h]
 
+    def _between(self) -> Any:
+        p = self.p
+        if p.between is None:
+            return None
+
+        def at(i: Any, h: Any) -> Any:
+            return in_tvm(p.between, {"r": self._row(i, h), "b": self.b[0]}, p.dtype)
+
+        return te.compute(self.grid, at, name="between")
+
     def term(self, i: Any, h: Any, k: Any) -> Any:
         source = self.n - 1 - k if self.p.fault == "reversed" else k
         names = {
-            "x": self.z(i, h, source),
+            "x": self._z_of(self.later, i, h, source) if self.reads_later else self.z(i, h, source),
             "r": self._row(i, h),
             "v": self.v[h // self.p.group, k],
         }
-        return in_tvm(self.p.term, names, self.p.dtype)
+        wide = self.p.wide or self.p.dtype
+        names |= {"n": tirx.const(self.p.keys, wide)}
+        if self.c is not None:
+            names["c"] = self.c[i, h]
+        if self.p.wide:
+            names = {name: value.astype(wide) for name, value in names.items()}
+        return in_tvm(self.p.term, names, wide)
 
     def finish(self) -> list[Any]:
         p = self.p
@@ -118,7 +139,7 @@ class _Builder:
 
     def inputs(self) -> list[Any]:
         p = self.p
-        some = [self.x, self.b]
+        some = [self.x, self.b, *([self.later] if self.reads_later else [])]
         if mentions(p.term, "v"):
             some.append(self.v)
         if p.third is not None:
@@ -141,7 +162,28 @@ def _reducer(program: Program) -> Any:
 
 def build(program: Program) -> PrimFunc:
     """Return the function of a program."""
-    return te.create_prim_func(_Builder(program).finish())
+    builder = _Builder(program)
+    func = te.create_prim_func(builder.finish())
+    return _overwritten(func, builder) if program.later else func
+
+
+def _overwritten(func: PrimFunc, builder: _Builder) -> PrimFunc:
+    """The function with a block at its end that overwrites x by another parameter."""
+    x, later = builder.x, builder.later
+    copy = te.create_prim_func(
+        [later, te.compute(x.shape, lambda *at: later[at], name="overwrite")]
+    )
+    swapped = {copy.params[1]: func.params[0]}
+    if builder.reads_later:
+        swapped[copy.params[0]] = func.params[2]
+    nest = substitute(copy.body.block.body, swapped)
+    root = func.body.block
+    body = tirx.SeqStmt(
+        [*root.body, nest] if isinstance(root.body, tirx.SeqStmt) else [root.body, nest]
+    )
+    realize = with_fields(func.body, block=with_fields(root, body=body))
+    params = [*func.params, *([] if builder.reads_later else copy.params[:1])]
+    return PrimFunc(params, realize, func.ret_type, func.attrs)
 
 
 def block_called(program: Program) -> str:
@@ -151,7 +193,8 @@ def block_called(program: Program) -> str:
     if program.called == "term":
         held = program.held or program.reader in ("terms", "normal")
         return "term" if held else "second"
-    if program.called == "head" and not mentions(program.term, "r") and program.reader != "head":
+    read = mentions(program.term, "r") or mentions(program.term, "c") or program.reader == "head"
+    if program.called == "head" and not read:
         return "second"  # Nothing reads the head: there is none.
     return program.called
 
@@ -168,19 +211,29 @@ def formula(program: Program, arrays: dict[str, Any], blocks: int) -> dict[str, 
 def _formula(p: Program, arrays: dict[str, Any], rules: Rules) -> dict[str, Bounded]:
     axes = np.argsort(ORDER[p.layout])
     x = exactly(arrays["x"].transpose(axes), rules)
-    z = in_numbers(p.z, {"x": x, "b": exactly(arrays["b"], rules)})
-    z = z.moved(lambda a: np.broadcast_to(a, x.shape))
-    lowest = np.asarray(-np.inf, p.dtype)
-    if p.mask == "select":
-        z = where(arrays["mask"] != 0, z, lowest)
-    if p.mask == "causal":
-        key, row = np.arange(x.shape[2]), np.arange(p.rows)[:, None, None]
-        z = where(np.broadcast_to(key <= row + 1, x.shape), z, lowest)
+
+    def masked(x: Bounded) -> Bounded:
+        z = in_numbers(p.z, {"x": x, "b": exactly(arrays["b"], rules)})
+        z = z.moved(lambda a: np.broadcast_to(a, x.shape))
+        lowest = np.asarray(-np.inf, p.dtype)
+        if p.mask == "select":
+            z = where(arrays["mask"] != 0, z, lowest)
+        if p.mask == "causal":
+            key, row = np.arange(x.shape[2]), np.arange(p.rows)[:, None, None]
+            z = where(np.broadcast_to(key <= row + 1, x.shape), z, lowest)
+        return z
+
+    z = own = masked(x)
+    if p.later == "read before":
+        own = masked(exactly(arrays["later"].transpose(axes), rules))
     r = _head_of(p, z)
     if p.fault == "row":
         r = r.moved(lambda a: a[np.maximum(np.arange(p.rows) - 1, 0)])
-    read = z[..., ::-1] if p.fault == "reversed" else z
+    read = own[..., ::-1] if p.fault == "reversed" else own
     names = {"x": read, "r": expand(r)}
+    if p.between is not None:
+        first = exactly(arrays["b"][:1], rules).moved(lambda a: np.broadcast_to(a, r.shape))
+        names["c"] = expand(in_numbers(p.between, {"r": r, "b": first}))
     if "v" in arrays:
         names["v"] = _shared(exactly(arrays["v"], rules), p)
     t = in_numbers(p.term, names).moved(lambda a: np.broadcast_to(a, x.shape))

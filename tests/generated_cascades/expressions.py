@@ -36,6 +36,10 @@ def in_tvm(tree: Tree, names: Mapping[str, Any], dtype: str) -> Any:
     args = [in_tvm(part, names, dtype) for part in rest]
     if op == "half":
         return args[0].astype("float16").astype(dtype)
+    if op in ("signed", "unsigned"):
+        return args[0].astype("int8" if op == "signed" else "uint8")
+    if op in ("is", "not"):
+        return (tirx.Not(args[0]) if op == "not" else args[0]).astype(dtype)
     if op in ("below", "equal"):
         condition = args[0] < args[1] if op == "below" else args[0].equal(args[1])
         return tirx.Select(condition, args[2], args[3])
@@ -55,6 +59,8 @@ _TVM: dict[str, Any] = {
     "log": te.log,
     "rsqrt": te.rsqrt,
     "round": te.round,
+    "truncdiv": tirx.truncdiv,
+    "less": lambda a, b: a < b,
 }
 
 
@@ -99,6 +105,15 @@ def _chosen(kind: str) -> Any:
     return choose
 
 
+def _less(a: Bounded, b: Bounded) -> Bounded:
+    one, zero = (Bounded(np.full(a.shape, number), 0, a.rules) for number in (1.0, 0.0))
+    return _chosen("below")(a, b, one, zero)  # type: ignore[no-any-return]
+
+
+def _not(a: Bounded) -> Bounded:
+    return Bounded(1 - a.value, a.error, a.rules)
+
+
 _NUMBERS: dict[str, Any] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
@@ -115,4 +130,7 @@ _NUMBERS: dict[str, Any] = {
     "half": _half,
     "below": _chosen("below"),
     "equal": _chosen("equal"),
+    "less": _less,
+    "is": lambda a: a,
+    "not": _not,
 }

@@ -85,6 +85,35 @@ OTHER_THIRD: tuple[Tree, ...] = (
     ["mul", ["exp", ["sub", "t", "s"]], "w"],
     ["sub", "t", "s"],
 )
+#: Of integers: what is between the input and the head, and terms of the second reduction; n is the
+#: number of keys.
+BEFORE_INTEGERS: tuple[Tree, ...] = (
+    "x", "x", ["add", "x", "b"], ["mul", "x", 2], ["max", "x", "b"]
+)  # fmt: skip
+_FROM_MEAN: Tree = ["sub", "x", ["truncdiv", "r", "n"]]
+INTEGERS: dict[str, tuple[Tree, ...]] = {
+    "sum": (
+        ["mul", "v", "r"],
+        ["equal", "x", "r", "v", 0],
+        ["sub", "x", "r"],
+        ["mul", _FROM_MEAN, _FROM_MEAN],
+        ["truncdiv", ["mul", "v", "r"], "n"],
+    ),
+    "max": (
+        ["add", "x", "r"],
+        ["sub", "v", "r"],
+        ["min", "v", "r"],
+        ["max", ["min", "x", "r"], "v"],
+    ),
+}
+#: Of the head's result r: what a block of rows between the reductions makes of it, and of that, c,
+#: widened, a term.
+BETWEEN_INTEGERS: tuple[Tree, ...] = (
+    ["add", "r", 1], ["sub", "r", 1], ["mul", "r", 2], ["signed", "r"], ["unsigned", "r"]
+)  # fmt: skip
+BETWEEN_FLOATS: tuple[Tree, ...] = (["less", "r", "b"], ["less", "b", "r"])
+OF_BOOLS: tuple[Tree, ...] = (["mul", "v", ["not", "c"]], ["mul", "v", ["is", "c"]])
+_NARROW = ("int8", "uint8", "int16")
 MASKS = ("none", "none", "select", "causal")
 
 
@@ -142,6 +171,13 @@ class Program:
         Whether a law is known to cover it.
     parts : int
         How many parts of the keys have a state of their own.
+    later : str
+        ``"overwritten"``: a block after all others overwrites x by another parameter; ``"read
+        before"``: the term reads that parameter in place of x.
+    between : Tree or None
+        A block of rows between the head and the term, which reads its result as c.
+    wide : str
+        The type of v and of the second reduction, if it is not `dtype`: x, r and c are converted.
     """
 
     rows: int
@@ -169,6 +205,14 @@ class Program:
     numerics: str
     fusable: bool
     parts: int = 1
+    later: str = ""
+    between: Tree = None
+    wide: str = ""
+
+    @property
+    def integers(self) -> bool:
+        """Whether it reduces integers."""
+        return "int" in self.dtype
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -233,7 +277,54 @@ def draw(seed: str) -> Program:
         fusable=False,
         parts=rng.choice((1,) * 17 + (2, 3, 5)),
     )
-    return replace(program, fusable=known and _covered(program))
+    program = replace(program, fusable=known and _covered(program))
+    kind = rng.random()
+    if kind < 0.15:
+        program = _of_integers(rng, program)
+    elif kind < 0.18:
+        between, term = rng.choice(BETWEEN_FLOATS), rng.choice(OF_BOOLS)
+        program = _simple(program, z="x", head="max", between=between, term=term)
+    later = rng.choice(("",) * 30 + ("overwritten", "read before"))
+    if later == "read before":
+        # Of what overwrites x the term would be right.
+        term = rng.choice(ROLLED["max"])
+        program = _simple(program, head="max", second="sum", term=term, dtype="float32")
+        program = replace(program, between=None, wide="", fault="", z=rng.choice(BEFORE))
+    return replace(program, later=later)
+
+
+def _simple(program: Program, **changes: Any) -> Program:
+    """A program of two reductions without masks, of which it is not known whether it is covered."""
+    fields: dict[str, Any] = {"mask": "none", "infinite": False, "third": None, "fusable": False}
+    reader = "" if program.reader == "normal" else program.reader
+    return replace(program, **fields, reader=reader, **changes)
+
+
+def _of_integers(rng: random.Random, program: Program) -> Program:
+    narrow = rng.random() < 0.8
+    second = rng.choice(("sum", "sum", "max", "min"))
+    program = _simple(
+        program,
+        dtype=rng.choice(_NARROW) if narrow else "int32",
+        head=rng.choice(("max", "min", "sum", "sum")),
+        second=second,
+        z=rng.choice(BEFORE_INTEGERS),
+        term=rng.choice(INTEGERS["sum" if second == "sum" else "max"]),
+    )
+    if not narrow or rng.random() < 0.5:
+        return program
+    between = rng.choice(BETWEEN_INTEGERS)
+    held = between[0] if between[0] in ("signed", "unsigned") else program.dtype
+    low, high = {
+        "int8": (-128, 127), "signed": (-128, 127), "int16": (-32768, 32767)
+    }.get(held, (0, 255))  # fmt: skip
+    edge = rng.choice((low, low + 1, high, high - 1))
+    clipped: Tree = rng.choice((
+        ["mul", "v", ["max", "c", edge]],
+        ["mul", "v", ["min", "c", edge]],
+        ["mul", "v", ["below", "c", edge, 1, 0]],
+    ))  # fmt: skip
+    return replace(program, wide="int32", second="sum", between=between, term=clipped)
 
 
 def _covered(program: Program) -> bool:
