@@ -76,6 +76,13 @@ RIGHT = {
         step=lambda x, v, m, n: x - m,
         correction=lambda s, old, new, n: s + (old - new) * n,
     ),
+    "the same in 8 bits": Chain(
+        head="sum",
+        rule="basis",
+        term=lambda x, v, m: x - m,
+        step=lambda x, v, m, n: x - m,
+        correction=lambda s, old, new, n: s + (old - new) * _as("int8", n),
+    ),
 }
 
 WRONG = {
@@ -175,6 +182,15 @@ WRONG = {
         term=lambda x, v, m: _as("float32", v > tirx.const(0, "float32")),
         step=lambda x, v, m, n: _as("float16", v > tirx.const(0, "float32")),
         tail=lambda f, m: _as("float32", f),
+    ),
+    "a count that wraps around": Chain(
+        x="float32",
+        y="float32",
+        head="sum",
+        rule="basis",
+        term=lambda x, v, m: x - m,
+        step=lambda x, v, m, n: x - m,
+        correction=lambda s, old, new, n: s + (old - new) * _as("float32", _as("int8", n)),
     ),
     "rounded where it must be exact": Chain(
         x="float32",

@@ -50,9 +50,20 @@ class _CountingArithmetic(FieldArithmetic):
         self._counts = counts
 
     def _cast(self, a: Ratio, source: ScalarType, target: ScalarType) -> Ratio:
-        if source.kind in "iu" and target.kind == "f" and self.field.is_made_of(a, self._counts):
-            return a
+        if source.name in ("int32", "int64") and self._counts_keys(a):
+            # Of an integer with fewer bits it is the number modulo 2**n.
+            if target.kind == "f" or (target.kind in "iu" and target.bits < source.bits):
+                return a
         return super()._cast(a, source, target)
+
+    def _of_type(self, type: ScalarType, a: Ratio) -> Ratio:
+        if type.kind == "u" or (type.kind == "i" and type.bits < 32):
+            if self._counts_keys(a):
+                return self.field.atom(("value", type.name), (a,))
+        return super()._of_type(type, a)
+
+    def _counts_keys(self, a: Ratio) -> bool:
+        return a.constant is None and self.field.is_made_of(a, self._counts)
 
 
 class StageChecker:
