@@ -19,24 +19,33 @@ def mask_element(constant: Any) -> Callable[..., Any] | None:
 
     - `constant`: tvm.ir.GenericConst.
     - Returns: takes the axes of what the mask is broadcast to. :func:`ALL_TRUE` for a mask that
-      hides nothing; else for one that shows each row its columns up to a diagonal. None for any
-      other constant.
+      hides nothing; else for one that shows each row its columns between two diagonals, or on one
+      side of one. None for any other constant.
     """
     if str(constant.ty.dtype) != "bool":
         return None
     mask = constant.value.numpy()
     if mask.all():
         return ALL_TRUE
-    if mask.ndim < 2 or any(size != 1 for size in mask.shape[:-2]):
+    if mask.ndim < 2 or 1 in mask.shape[-2:]:
         return None
     rows, columns = mask.shape[-2:]
-    ahead = np.arange(columns) - np.arange(rows)[:, None]
-    shown = ahead[mask.reshape(rows, columns)]
-    last = int(shown.max()) if shown.size else 0
-    if rows == 1 or columns == 1 or not (mask.reshape(rows, columns) == (ahead <= last)).all():
+    masks = mask.reshape(-1, rows, columns)
+    beyond = np.arange(columns, dtype="int32") - np.arange(rows, dtype="int32")[:, None]
+    shown = beyond[masks[0]]
+    if not shown.size:
+        return None
+    first, last = int(shown.min()), int(shown.max())
+    if not (masks == ((first <= beyond) & (beyond <= last))).all():
         return None
 
     def element(*axes: Any) -> Any:
-        return axes[-1] - axes[-2] <= tirx.const(last, "int64")
+        place = axes[-1] - axes[-2]
+        parts = []
+        if last < columns - 1:
+            parts.append(place <= tirx.const(last, "int64"))
+        if first > 1 - rows:
+            parts.append(place >= tirx.const(first, "int64"))
+        return tirx.all(*parts)
 
     return element

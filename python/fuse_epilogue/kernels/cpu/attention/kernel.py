@@ -15,9 +15,17 @@ from ....recognize.attention import Attention
 from ....recognize.stages import Axis
 from ..loops import flat_index, index, loop, sequence, wide
 from ..transposition import EDGE, transposed_block
-from .causal import causal_of, greatest_exponent
+from .hidden_keys import greatest_exponent, hidden_keys
 from .key_block import Block, KeyBlock, Keys, buffer_of
-from .tiling import OPEN_VECTORS, SKIPPED_KEYS, Queries, Sizes, choose, known_length
+from .tiling import (
+    OPEN_VECTORS,
+    SKIPPED_KEYS,
+    Queries,
+    Sizes,
+    choose,
+    known_length,
+    ranges,
+)
 
 
 class Kernel(KeyBlock):
@@ -32,7 +40,7 @@ class Kernel(KeyBlock):
         # Whether the number of keys is known: then some of the blocks below may be the last one.
         self.known = isinstance(found.key.extent, int)
         several = not self.known or found.key.extent > SKIPPED_KEYS
-        self.causal = causal_of(found) if several else None
+        self.mask = hidden_keys(found) if several else None
         sizes = Sizes(
             known_length(found.query),
             known_length(found.key),
@@ -41,7 +49,10 @@ class Kernel(KeyBlock):
             lanes,
             registers,
         )
-        super().__init__(found, choose(sizes, self.causal is not None or not self.known))
+        needed = None
+        if self.mask is not None or not self.known:
+            needed = ranges(sizes, None if self.mask is None else self.mask.keys)
+        super().__init__(found, choose(sizes, needed))
         self.blocks = self.tiling.queries
         if not isinstance(found.query.extent, int):
             self.blocks = open_blocks(wide(found.query.extent), self.blocks[0].vectors, lanes)
@@ -53,7 +64,7 @@ class Kernel(KeyBlock):
         # The blocks of a head one after the other, unless threads need more of them.
         known = math.prod(a.extent for a in self.found.batch if isinstance(a.extent, int))
         whole = self.threads == 1 or known >= self.threads
-        if whole and (self.several or self.causal is not None):
+        if whole and (self.several or self.mask is not None):
             return self.parallel(heads, lambda number: self.head(self.heads_of(number)))
 
         def nest(size: Queries) -> Any:
@@ -97,7 +108,7 @@ class Kernel(KeyBlock):
         sizes = self.tiling.sizes
         inner = Kernel(replace(found, **packed), sizes.lanes, sizes.registers, self.threads)
         greatest = None
-        if self.causal is not None:
+        if self.mask is not None:
 
             def value(key: Any, column: Any) -> Any:
                 axes = {**heads, found.key: key, found.column: column}
@@ -138,58 +149,76 @@ class Kernel(KeyBlock):
     def block(self, size: Queries, heads: dict[Any, Any], place: Any, greatest: Any = None) -> Any:
         """Return what is computed for a block of queries, by its place among those of its size.
 
-        With the greatest exponent of the values, hidden blocks of keys are skipped.
+        With the greatest exponent of the values, blocks of keys that a mask hides are skipped.
         """
-        found, most = self.found, self.tiling.keys
+        found = self.found
         begin = wide(size.start) + place * index(size.queries)
         queries = size.vectors * self.lanes
         own = Block(
             size,
             buffer_of("queries", found.depth.extent, queries),
-            buffer_of("scores", most, queries),
+            buffer_of("scores", self.tiling.keys, queries),
             buffer_of("result", queries, found.column.extent),
             *(buffer_of(name, queries) for name in ("highest", "total", "change")),
         )
-        keys = wide(found.key.extent)
-        whole, left = tirx.floordiv(keys, index(most)), tirx.floormod(keys, index(most))
-        rest = most if not self.known else found.key.extent % most
-        count = tirx.floordiv(keys + index(most - 1), index(most))
-        needed: Any = None
-        chosen = []
-        if greatest is not None and self.causal is not None:
-            number = buffer_of("needed", 1, dtype="int64")
-            value = self.causal.needed(begin, size.queries, most, count, greatest)
-            needed = tirx.BufferLoad(number, [index(0)])
-            chosen = [tirx.AllocBuffer(number), tirx.BufferStore(number, value, [index(0)])]
-
+        needed, bounds, skips = None, [], None
+        if greatest is not None and self.mask is not None:
+            buffer = buffer_of("needed", 2, dtype="int64")
+            last = wide(found.key.extent) + index(self.tiling.keys - 1)
+            count = tirx.floordiv(last, index(self.tiling.keys))
+            values = self.mask.blocks(begin, size.queries, self.tiling.keys, count, greatest)
+            stores = [tirx.BufferStore(buffer, v, [index(at)]) for at, v in enumerate(values)]
+            first, end = (tirx.BufferLoad(buffer, [index(at)]) for at in range(2))
+            needed, bounds = (first, end), [tirx.AllocBuffer(buffer), *stores]
+            skips = tirx.Or(first > index(0), end < count)
         # Where blocks may be skipped or left out, it is not known which one is the last.
-        at_once = self.known and needed is None and (rest > 0 or not self.rolling)
-
-        def step(block: Keys, last: bool) -> Any:
-            return self.step(own, heads, begin, block, last)
-
-        def full(number: Any) -> Any:
-            block = Keys(number * index(most), most, index(most))
-            return step(block, at_once and not self.rolling)
-
-        steps = [loop("keys", 0, whole if needed is None else tirx.min(needed, whole), full)]
-        if rest:
-            end = None if self.known else keys - index(1)
-            last = step(Keys(whole * index(most), rest, left, end), at_once)
-            there = None if self.known else left > index(0)
-            if needed is not None:
-                there = needed > whole
-            steps.append(last if there is None else tirx.IfThenElse(there, last, None))
+        rest = not self.known or found.key.extent % self.tiling.keys > 0
+        at_once = self.known and needed is None and (rest or not self.rolling)
         return sequence(
             [
                 *map(tirx.AllocBuffer, own.all()),
-                *chosen,
+                *bounds,
                 self.pack(own, heads, begin),
-                self.start(own, None if needed is None else needed < count),
-                *steps,
+                self.start(own, skips),
+                *self.steps(own, heads, begin, needed, at_once),
                 None if at_once else self.finish(own, heads, begin),
             ]
         )
+
+    def steps(
+        self,
+        own: Block,
+        heads: dict[Any, Any],
+        begin: Any,
+        needed: tuple[Any, Any] | None,
+        at_once: bool,
+    ) -> list[Any]:
+        """Return the loops over the blocks of keys.
+
+        - `needed`: the first block that is computed, and the one after the last; None for all.
+        - `at_once`: whether the last block stores the results.
+        """
+        most, keys = index(self.tiling.keys), wide(self.found.key.extent)
+        whole, left = tirx.floordiv(keys, most), tirx.floormod(keys, most)
+        first, extent = index(0), whole
+        if needed is not None:
+            first, end = needed
+            extent = tirx.max(index(0), tirx.min(end, whole) - first)
+
+        def full(number: Any) -> Any:
+            block = Keys(number * most, self.tiling.keys, most)
+            return self.step(own, heads, begin, block, at_once and not self.rolling)
+
+        steps = [loop("keys", first, extent, full)]
+        rest = self.found.key.extent % self.tiling.keys if self.known else self.tiling.keys
+        if rest:
+            last_key = None if self.known else keys - index(1)
+            last = self.step(own, heads, begin, Keys(whole * most, rest, left, last_key), at_once)
+            there = None if self.known else left > index(0)
+            if needed is not None:
+                there = needed[1] > whole
+            steps.append(last if there is None else tirx.IfThenElse(there, last, None))
+        return steps
 
     def pack(self, own: Block, heads: dict[Any, Any], begin: Any) -> Any:
         """Return the loops that transpose the queries of a block, in blocks of 8 x 8."""
@@ -254,8 +283,8 @@ class Kernel(KeyBlock):
         zero = tirx.const(0.0, "float32")
         found = self.found
         lowest = found.lowest
-        if skips is not None and self.causal is not None:
-            lowest = tirx.Select(skips, tirx.max(lowest, self.causal.hidden), lowest)
+        if skips is not None and self.mask is not None:
+            lowest = tirx.Select(skips, tirx.max(lowest, self.mask.weight), lowest)
 
         def store(lane: Any) -> Any:
             return sequence(

@@ -25,6 +25,7 @@ from ..contraction.plan import (
     TILE_CYCLES,
 )
 from ..costs import added
+from .key_ranges import KeyRange
 
 #: Vectors of queries of the largest block, and vectors of the widest register tile.
 MOST_VECTORS, WIDEST = 8, 4
@@ -32,6 +33,8 @@ MOST_VECTORS, WIDEST = 8, 4
 KEYS = (32, 48, 64, 96, 128)
 #: Most keys of a block where blocks are skipped, of which there are several then.
 SKIPPED_KEYS = 64
+#: Blocks of queries, evenly spread, of which the keys that they need are looked at.
+MOST_PLACES = 16
 #: Queries and keys that sizes are chosen for where their number is not known.
 LENGTH = 512
 #: Vectors of queries of the largest block then; what is left of a length is in single ones.
@@ -42,6 +45,10 @@ OPEN_VECTORS = 4
 EXP_CYCLES, FAR_CYCLES, RESCALE_CYCLES = 5.0, 4.0, 2.0
 #: Cycles in which an element of a query is packed.
 PACK_CYCLES = 0.4
+
+
+#: First and last keys, of some blocks of queries of each number of vectors.
+Ranges = tuple[tuple[tuple[int, int], ...], ...]
 
 
 @dataclass(frozen=True)
@@ -115,21 +122,47 @@ def known_length(axis: Axis) -> int:
     return axis.extent if isinstance(axis.extent, int) else LENGTH
 
 
+def ranges(sizes: Sizes, needed: KeyRange | None) -> Ranges:
+    """Return the first and the last key that some of the blocks of queries need.
+
+    - `needed`: the range of keys of some queries; None for all keys. A bound that depends on
+      lengths that are not known is taken for none.
+    - Returns: pairs for each number of vectors of a block, of blocks that are evenly spread.
+    """
+
+    def of_blocks(vectors: int) -> tuple[tuple[int, int], ...]:
+        size = vectors * sizes.lanes
+        blocks = -(-sizes.queries // size)
+        step = -(-blocks // MOST_PLACES)
+        found = []
+        for place in range((step - 1) // 2, blocks, step):
+            first, last = (None, None)
+            if needed is not None:
+                first, last = needed(place * size, min((place + 1) * size, sizes.queries) - 1)
+            first = max(0, first) if isinstance(first, int) else 0
+            last = min(sizes.keys - 1, last) if isinstance(last, int) else sizes.keys - 1
+            found.append((first, max(first - 1, last)))
+        return tuple(found)
+
+    return tuple(map(of_blocks, range(1, MOST_VECTORS + 1)))
+
+
 @lru_cache(maxsize=256)
-def choose(sizes: Sizes, skips: bool) -> Tiling:
+def choose(sizes: Sizes, needed: Ranges | None = None) -> Tiling:
     """Return the blocks that are predicted to be the fastest.
 
-    - `skips`: whether blocks of keys are skipped; then there are more than `SKIPPED_KEYS` keys.
+    - `needed`: keys that blocks of queries need, by :func:`ranges`, if blocks of keys are skipped;
+      then there are more than `SKIPPED_KEYS` keys.
     """
     found = []
     for vectors in range(1, MOST_VECTORS + 1):
         blocks = blocks_of_queries(sizes, vectors)
         for most in (*KEYS, sizes.keys):
-            if most > sizes.keys or (skips and most > SKIPPED_KEYS):
+            if most > sizes.keys or (needed and most > SKIPPED_KEYS):
                 continue
             keys = -(-sizes.keys // -(-sizes.keys // most))
             found.append(Tiling(sizes, blocks, keys))
-    return min(found, key=cycles)
+    return min(found, key=lambda tiling: cycles(tiling, needed))
 
 
 def blocks_of_queries(sizes: Sizes, vectors: int) -> tuple[Queries, ...]:
@@ -185,8 +218,8 @@ def _column_cycles(vectors: int, rows: int, steps: int, registers: int, panel: i
     return total
 
 
-def cycles(tiling: Tiling) -> float:
-    """Return the predicted cycles of a head."""
+def cycles(tiling: Tiling, needed: Ranges | None = None) -> float:
+    """Return the predicted cycles of a head; `needed` is as for :func:`choose`."""
     sizes = tiling.sizes
     whole, rest = divmod(sizes.keys, tiling.keys)
     columns = sizes.columns // sizes.lanes
@@ -194,7 +227,14 @@ def cycles(tiling: Tiling) -> float:
     for block in tiling.queries:
         of_block = PACK_CYCLES * block.vectors * sizes.lanes * sizes.depth
         of_block += RESCALE_CYCLES * block.queries * columns
-        for keys, count in ((tiling.keys, whole), (rest, 1)):
+        steps = [(tiling.keys, float(whole)), (rest, 1.0)]
+        if needed:
+            counts = [
+                last // tiling.keys - first // tiling.keys + 1 if first <= last else 0
+                for first, last in needed[block.vectors - 1]
+            ]
+            steps = [(tiling.keys, sum(counts) / len(counts))]
+        for keys, count in steps:
             if keys:
                 of_block += count * _step_cycles(tiling, block, keys, columns)
         total += block.count * of_block
