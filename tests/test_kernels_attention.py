@@ -96,6 +96,9 @@ SIZES = [
     *[(1, 40, 300, 2, 32), (1, 17, 513, 1, 16)],
     # Several blocks of queries, the last of which has fewer.
     *[(1, 70, 131, 1, 64), (2, 150, 67, 1, 24)],
+    # Heads that are not a multiple of a vector: columns at the end are in two vectors.
+    *[(1, 40, 70, 2, 72), (2, 33, 300, 1, 33), (1, 5, 9, 1, 6)],
+    *[(1, 1, 67, 2, 33), (1, 2, 9, 1, 13)],
 ]
 
 
@@ -350,8 +353,8 @@ def test_sums_are_corrected_as_the_proof_says() -> None:
     tvm.ir.assert_structural_equal(bare.factor(before, after), tirx.exp(before - after))
 
 
-def test_heads_that_are_no_multiple_of_a_vector_are_left() -> None:
-    program = read_program(function(1, 2, 2, 1, 6))
+def test_heads_that_are_shorter_than_a_vector_are_left() -> None:
+    program = read_program(function(1, 2, 2, 1, 3))
     assert attention_of(program) is not None
     assert attention.schedule(program, host(1)) is None
 

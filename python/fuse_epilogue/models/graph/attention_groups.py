@@ -117,7 +117,7 @@ class _Graph:
         func = one_function(group)
         program = None if func is None else read_program(with_branches(func), symbolic=True)
         found = None if program is None else attention_of(program, narrow_result=True)
-        return None if found is None or found.column.extent % 4 else (group, func)
+        return None if found is None or found.column.extent < 4 else (group, func)
 
     def is_read_elsewhere(self, binding: Any, group: list[Any]) -> bool:
         """Whether a value of a group is needed by anything else."""

@@ -43,17 +43,17 @@ def schedule(program: Program, target: Target, threads: int = 1) -> Scheduled | 
 
     - `target`: target of kind "llvm".
     - `threads`: number of threads that the loop over heads and blocks of queries is made for.
-    - Returns: None if the function is not attention in float32, or the columns of the result are
-      not a multiple of four. Operands and the result may be of 16 bits.
+    - Returns: None if the function is not attention in float32, or the result has fewer than four
+      columns. Operands and the result may be of 16 bits.
     """
     found = attention_of(program, narrow_result=True)
     lanes = vector_bits(target) // 32
     if found is None:
         return None
     # Short heads are computed in vectors that are half as wide as the processor's, or less.
-    while lanes > LEAST_LANES and found.column.extent % lanes:
+    while lanes > max(LEAST_LANES, found.column.extent):
         lanes //= 2
-    if lanes < LEAST_LANES or found.column.extent % lanes:
+    if found.column.extent < lanes:
         return None
     steps = found.depth.extent + found.column.extent
     for axis in (*found.batch, found.query, found.key):

@@ -26,7 +26,7 @@ from ....tir.walk import substitute
 from ..loops import index, loop, sequence, wide
 from ..transposition import EDGE, transposed_block
 from .kernel import count_of
-from .key_block import buffer_of, zero_at
+from .key_block import buffer_of, first_of_vector, zero_at
 from .tiling import known_length
 
 #: Queries up to which this kernel is chosen.
@@ -41,7 +41,7 @@ KEYS_OF_PART = 256
 
 def fits(found: Attention) -> bool:
     """Return whether attention has few queries, and vectors along its depth and columns."""
-    whole = found.depth.extent % EDGE == 0 and found.column.extent % EDGE == 0
+    whole = min(found.depth.extent, found.column.extent) >= EDGE
     queries, keys = found.query.extent, found.key.extent
     few = isinstance(queries, int) and queries <= MOST_QUERIES
     return whole and few and (not isinstance(keys, int) or keys >= EDGE)
@@ -99,7 +99,9 @@ class FewQueries:
         self.keys_of_part = keys if self.parts == 1 else length
         self.query = buffer_of("query", found.depth.extent)
         self.scores = buffer_of("scores", self.keys_of_part)
-        self.result = buffer_of("result", found.column.extent)
+        # The last vector ends with the last column: others are in two vectors.
+        self.vectors = -(-found.column.extent // EDGE)
+        self.result = buffer_of("result", self.vectors * EDGE)
         self.highest = buffer_of("highest", EDGE)
         self.total = buffer_of("total", EDGE)
         self.q = None if isinstance(found.q, TensorLoad) else found.q
@@ -124,11 +126,10 @@ class FewQueries:
             keys = wide(self.found.key.extent)
             return loop("row", 0, count, lambda n: self.row(self.own(n), index(0), keys), kind)
         states = count * index(self.parts)
-        columns = self.found.column.extent
         parts = _Parts(
             buffer_of("highest_of_part", states),
             buffer_of("total_of_part", states),
-            buffer_of("result_of_part", states, columns),
+            buffer_of("result_of_part", states, self.vectors * EDGE),
         )
 
         def part(number: Any) -> Any:
@@ -190,15 +191,11 @@ class FewQueries:
             value = self.at(self.q, {**own, depth: place})
             return tirx.BufferStore(self.query, value, [place])
 
-        return [
-            tirx.AllocBuffer(self.query),
-            loop(
-                "depth",
-                0,
-                depth.extent // EDGE,
-                lambda v: self.lanes(lambda lane: store(v * index(EDGE) + lane)),
-            ),
-        ]
+        def vector(number: Any) -> Any:
+            first = first_of_vector(number, EDGE, depth.extent)
+            return self.lanes(lambda lane: store(first + lane))
+
+        return [tirx.AllocBuffer(self.query), loop("depth", 0, -(-depth.extent // EDGE), vector)]
 
     # ---- parts of the keys ------------------------------------------------------------------
 
@@ -223,7 +220,7 @@ class FewQueries:
         found, first = self.found, index(0)
         names = ("highest", "total", "change")
         own = [buffer_of(f"merged_{name}", 1) for name in names]
-        result = buffer_of("merged_result", found.column.extent)
+        result = buffer_of("merged_result", self.vectors * EDGE)
         highest, total, change = (tirx.BufferLoad(buffer, [first]) for buffer in own)
 
         def number(part: Any) -> Any:
@@ -275,26 +272,29 @@ class FewQueries:
         return loop("lane", 0, EDGE, store, tirx.ForKind.VECTORIZED)
 
     def columns(self, store: Callable[[Any], Any]) -> Any:
-        """Return a loop over vectors of columns."""
+        """Return a loop over the vectors of the result."""
         return loop(
             "columns",
             0,
-            self.found.column.extent // EDGE,
+            self.vectors,
             lambda v: self.lanes(lambda lane: store(v * index(EDGE) + lane)),
         )
 
     def dot_products(self, own: dict[Any, Any], keys: _Keys) -> Any:
         """Return the loops that compute the scores before `f`."""
         found = self.found
-        depth = found.depth.extent // EDGE
+        depth, rest = divmod(found.depth.extent, EDGE)
         written = tirx.ForKind.UNROLLED if depth <= WRITTEN_OUT else tirx.ForKind.SERIAL
 
-        def add(sums: Any, key: Any, row: int, place: Any) -> Any:
+        def add(sums: Any, key: Any, row: int, first: Any, counted: int = 0) -> Any:
             def one(lane: Any) -> Any:
-                axes = {**own, found.key: key, found.depth: place * index(EDGE) + lane}
-                q, k = self.at(found.q, axes), self.at(found.k, axes)
+                axes = {**own, found.key: key, found.depth: first + lane}
+                product = self.at(found.q, axes) * self.at(found.k, axes)
+                if counted:
+                    fresh = lane >= index(counted)
+                    product = tirx.Select(fresh, product, tirx.const(0.0, "float32"))
                 at = [lane + index(row * EDGE)]
-                return tirx.BufferStore(sums, tirx.BufferLoad(sums, at) + q * k, at)
+                return tirx.BufferStore(sums, tirx.BufferLoad(sums, at) + product, at)
 
             return self.lanes(one)
 
@@ -305,7 +305,14 @@ class FewQueries:
             def row(r: int) -> Any:
                 # A row is read from its begin to its end, as it lies in memory.
                 key = keys.first + place + index(r)
-                return loop("depth", 0, depth, lambda d: add(sums, key, r, d), written)
+                parts = [
+                    loop("depth", 0, depth, lambda d: add(sums, key, r, d * index(EDGE)), written)
+                ]
+                if rest:
+                    # The last vector begins with products that are counted already.
+                    last = index(found.depth.extent - EDGE)
+                    parts.append(add(sums, key, r, last, EDGE - rest))
+                return sequence(parts)
 
             return [tirx.AllocBuffer(sums), *map(zero, range(count)), *map(row, range(count))]
 
@@ -404,12 +411,15 @@ class FewQueries:
         found = self.found
 
         def some(begin: Any, vectors: int) -> Any:
+            """Return the sums of some vectors of the result."""
             sums = buffer_of("sums", vectors * EDGE)
 
             def add(key: Any, vector: int) -> Any:
+                first = first_of_vector(begin + index(vector), EDGE, found.column.extent)
+
                 def one(lane: Any) -> Any:
                     place = lane + index(vector * EDGE)
-                    axes = {**own, found.key: keys.first + key, found.column: begin + place}
+                    axes = {**own, found.key: keys.first + key, found.column: first + lane}
                     share = tirx.BufferLoad(self.scores, [key])
                     known = tirx.BufferLoad(sums, [place])
                     return tirx.BufferStore(sums, known + share * self.at(found.v, axes), [place])
@@ -423,9 +433,8 @@ class FewQueries:
                 return list(map(vector, range(vectors)))
 
             def store(place: Any) -> Any:
-                return tirx.BufferStore(
-                    self.result, tirx.BufferLoad(sums, [place]), [begin + place]
-                )
+                at = begin * index(EDGE) + place
+                return tirx.BufferStore(self.result, tirx.BufferLoad(sums, [place]), [at])
 
             return sequence(
                 [
@@ -441,13 +450,12 @@ class FewQueries:
                 ]
             )
 
-        whole, rest = divmod(found.column.extent // EDGE, COLUMNS)
-        width = COLUMNS * EDGE
+        whole, rest = divmod(self.vectors, COLUMNS)
         parts = []
         if whole:
-            parts.append(loop("column", 0, whole, lambda c: some(c * index(width), COLUMNS)))
+            parts.append(loop("column", 0, whole, lambda c: some(c * index(COLUMNS), COLUMNS)))
         if rest:
-            parts.append(some(index(whole * width), rest))
+            parts.append(some(index(whole * COLUMNS), rest))
         return sequence(parts)
 
     def finish(self, own: dict[Any, Any], total: Any, result: Any) -> Any:
@@ -458,15 +466,16 @@ class FewQueries:
             some = wide(found.key.extent) > index(0)
             total = tirx.Select(some, total, tirx.const(1.0, "float32"))
 
-        def store(column: Any) -> Any:
+        def store(vector: Any, lane: Any) -> Any:
+            column = first_of_vector(vector, EDGE, found.column.extent) + lane
             axes = {**own, found.column: column}
-            value = tirx.BufferLoad(result, [column]) / total
+            value = tirx.BufferLoad(result, [vector * index(EDGE) + lane]) / total
             element = substitute(self.at(found.result, axes), {found.element: value})
             return tirx.BufferStore(
                 found.output, element, [self.at(each, axes) for each in found.place]
             )
 
-        return self.columns(store)
+        return loop("columns", 0, self.vectors, lambda v: self.lanes(lambda lane: store(v, lane)))
 
 
 def _sum(values: list[Any]) -> Any:

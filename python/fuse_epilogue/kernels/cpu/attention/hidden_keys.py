@@ -18,7 +18,7 @@ from tvm.ir import prim
 from ....recognize.attention import Attention
 from ....tir.expressions import is_zero
 from ..loops import index, loop, sequence, wide
-from .key_block import buffer_of, is_share_of_maximum
+from .key_block import buffer_of, first_of_vector, is_share_of_maximum
 from .key_ranges import KeyRange, key_range
 
 #: Bits of the exponent of a float32, all of which are set in infinities and NaN only.
@@ -114,7 +114,7 @@ def greatest_exponent(
 
     - `value`: returns an element of float32 by key and column.
     - `keys`: int or Expr.
-    - `columns`: a multiple of `lanes`.
+    - `columns`: at least `lanes`.
     - Returns: the load is of the exponent's bits: those of an infinity or NaN if there is one.
     """
     parts = buffer_of("exponents", lanes, dtype="int32")
@@ -125,7 +125,7 @@ def greatest_exponent(
 
     def one(key: Any, vector: Any) -> Any:
         def store(lane: Any) -> Any:
-            element = value(key, vector * index(lanes) + lane)
+            element = value(key, first_of_vector(vector, lanes, columns) + lane)
             bits = tirx.reinterpret("int32", element) & mask
             return tirx.BufferStore(parts, tirx.max(tirx.BufferLoad(parts, [lane]), bits), [lane])
 
@@ -135,7 +135,7 @@ def greatest_exponent(
         "key",
         0,
         wide(keys),
-        lambda key: loop("vector", 0, columns // lanes, lambda vector: one(key, vector)),
+        lambda key: loop("vector", 0, -(-columns // lanes), lambda vector: one(key, vector)),
     )
     first = tirx.BufferLoad(parts, [index(0)])
     greatest = first

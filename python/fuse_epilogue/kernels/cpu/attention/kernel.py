@@ -16,7 +16,7 @@ from ....recognize.stages import Axis
 from ..loops import flat_index, index, loop, sequence, wide
 from ..transposition import EDGE, transposed_block
 from .hidden_keys import greatest_exponent, hidden_keys
-from .key_block import Block, KeyBlock, Keys, buffer_of
+from .key_block import Block, KeyBlock, Keys, buffer_of, first_of_vector
 from .tiling import (
     OPEN_VECTORS,
     SKIPPED_KEYS,
@@ -135,14 +135,14 @@ class Kernel(KeyBlock):
             return tirx.BufferStore(buffer, value, [key, place])
 
         def row(key: Any) -> Any:
-            vectors, rest = divmod(axis.extent, self.lanes)
-            left = index(vectors * self.lanes)
-            parts = []
-            if vectors:
-                parts.append(self.vectors(vectors, lambda place: store(key, place)))
-            if rest:
-                parts.append(loop("left", 0, rest, lambda place: store(key, left + place)))
-            return sequence(parts)
+            if axis.extent < self.lanes:
+                return loop("place", 0, axis.extent, lambda place: store(key, place))
+
+            def vector(number: Any) -> Any:
+                first = first_of_vector(number, self.lanes, axis.extent)
+                return self.lane(lambda lane: store(key, first + lane))
+
+            return loop("vector", 0, -(-axis.extent // self.lanes), vector)
 
         return loop("key", 0, wide(found.key.extent), row)
 
@@ -158,7 +158,7 @@ class Kernel(KeyBlock):
             size,
             buffer_of("queries", found.depth.extent, queries),
             buffer_of("scores", self.tiling.keys, queries),
-            buffer_of("result", queries, found.column.extent),
+            buffer_of("result", queries, self.columns * self.lanes),
             *(buffer_of(name, queries) for name in ("highest", "total", "change")),
         )
         needed, bounds, skips = None, [], None
@@ -296,17 +296,13 @@ class Kernel(KeyBlock):
 
         stores = [self.vectors(own.size.vectors, store)]
         if self.rolling:
-            columns = found.column.extent // self.lanes
-            stores.append(
-                loop(
-                    "query",
-                    0,
-                    own.size.queries,
-                    lambda i: self.vectors(
-                        columns, lambda d: tirx.BufferStore(own.result, zero, [i, d])
-                    ),
+
+            def zeros(row: Any) -> Any:
+                return self.vectors(
+                    self.columns, lambda place: tirx.BufferStore(own.result, zero, [row, place])
                 )
-            )
+
+            stores.append(loop("query", 0, own.size.queries, zeros))
         return sequence(stores)
 
     def finish(self, own: Block, heads: dict[Any, Any], begin: Any) -> Any:
@@ -320,22 +316,24 @@ class Kernel(KeyBlock):
                 total = tirx.Select(some, total, tirx.const(1.0, "float32"))
             return tirx.BufferStore(own.total, self.divisor(total), [lane])
 
-        def store(row: Any, column: Any) -> Any:
-            value = tirx.BufferLoad(own.result, [row, column])
-            return self.output(own, heads, begin, row, column, value)
+        def store(row: Any, vector: Any, lane: Any) -> Any:
+            value = tirx.BufferLoad(own.result, [row, vector * index(self.lanes) + lane])
+            return self.output(own, heads, begin, row, self.column(vector) + lane, value)
 
-        columns = self.found.column.extent // self.lanes
+        def stores(row: Any) -> Any:
+            return loop(
+                "vector",
+                0,
+                self.columns,
+                lambda vector: self.lane(lambda lane: store(row, vector, lane)),
+            )
+
         return sequence(
             [
                 self.vectors(own.size.vectors, divide)
                 if self.of_maximum or not self.known
                 else None,
-                loop(
-                    "query",
-                    0,
-                    own.size.queries,
-                    lambda row: self.vectors(columns, lambda column: store(row, column)),
-                ),
+                loop("query", 0, own.size.queries, stores),
             ]
         )
 

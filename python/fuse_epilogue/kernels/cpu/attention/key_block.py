@@ -88,6 +88,8 @@ class KeyBlock:
     def __init__(self, found: Attention, tiling: Tiling) -> None:
         self.found, self.tiling = found, tiling
         self.lanes, self.rolling = tiling.sizes.lanes, tiling.rolling
+        # Vectors of a row of the result.
+        self.columns = tiling.sizes.vectors
         self.of_maximum = is_share_of_maximum(found)
 
     def at(self, value: Any, axes: dict[Any, Any]) -> Any:
@@ -99,6 +101,14 @@ class KeyBlock:
             for axis, number in axes.items()
         }
         return substitute(value, table)
+
+    def column(self, vector: Any) -> Any:
+        """Return the first column of a vector, by its number (int or Expr).
+
+        The last vector ends with the last column: others may be in two vectors, and each vector has
+        a place of its own in the result of a block.
+        """
+        return first_of_vector(vector, self.lanes, self.found.column.extent)
 
     def query(self, own: Block, begin: Any, lane: Any) -> Any:
         """Return a query of a block; lanes after the last one compute the last one again."""
@@ -146,13 +156,13 @@ class KeyBlock:
         )
 
     def tiles(
-        self, rows: int, vectors: int, steps: int, body: Callable[[Any, int, Any, Sums], Any]
+        self, rows: int, vectors: int, steps: int, body: Callable[[Any, int, int, Sums], Any]
     ) -> Any:
         """Return loops over the register tiles of a product.
 
         - `rows`, `vectors`: number of rows of the product, and of vectors of each.
         - `steps`: number of products of a sum.
-        - `body`: returns the statements of a tile for its first row, its rows, its first element of
+        - `body`: returns the statements of a tile for its first row, its rows, its first vector of
           each row, and its sums.
         """
         registers = self.tiling.sizes.registers
@@ -165,63 +175,66 @@ class KeyBlock:
                     number: Any, each: Any = each, begin: int = begin, sums: Sums = sums
                 ) -> Any:
                     row = number * index(each.rows) + index(each.start)
-                    statements = body(row, each.rows, index(begin * self.lanes), sums)
+                    statements = body(row, each.rows, begin, sums)
                     return sequence([*sums.allocated(), statements])
 
                 parts.append(loop("tile", 0, each.count, tile))
             begin += width
         return sequence(parts)
 
-    def each(self, rows: int, sums: Sums, store: Callable[[int, Any, Any, Any], Any]) -> Any:
+    def each(self, rows: int, sums: Sums, store: Callable[[int, int, Any, Any, Any], Any]) -> Any:
         """Return the statements for each vector of a register tile, written out.
 
-        `store` is called with the row, the column, and the buffer and the place of the sum.
+        `store` is called with the row, the vector, the lane, and the buffer and the place of the
+        sum.
         """
 
-        def vector(row: int, begin: int) -> Any:
-            buffer, first = sums.at(row, begin)
-            return self.lane(
-                lambda lane: store(row, index(begin) + lane, buffer, index(first) + lane)
-            )
+        def vector(row: int, number: int) -> Any:
+            buffer, first = sums.at(row, number * self.lanes)
+            return self.lane(lambda lane: store(row, number, lane, buffer, index(first) + lane))
 
-        starts = range(0, len(sums.buffers) * self.lanes, self.lanes)
-        return sequence([vector(row, begin) for row in range(rows) for begin in starts])
+        numbers = range(len(sums.buffers))
+        return sequence([vector(row, number) for row in range(rows) for number in numbers])
 
     def scores(self, own: Block, heads: dict[Any, Any], begin: Any, keys: Keys) -> Any:
         """Return the product of keys and queries, `f`, and the maximum."""
         found = self.found
 
-        def tile(key: Any, rows: int, column: Any, sums: Sums) -> Any:
+        def tile(key: Any, rows: int, begins: int, sums: Sums) -> Any:
             def add(depth: Any) -> Any:
-                def one(row: int, lane: Any, buffer: Any, at: Any) -> Any:
+                def one(row: int, vector: int, lane: Any, buffer: Any, at: Any) -> Any:
                     at_key = keys.at(key + index(row))
                     k = self.at(found.k, {**heads, found.key: at_key, found.depth: depth})
-                    q = tirx.BufferLoad(own.queries, [depth, column + lane])
+                    place = index((begins + vector) * self.lanes) + lane
+                    q = tirx.BufferLoad(own.queries, [depth, place])
                     return tirx.BufferStore(buffer, tirx.BufferLoad(buffer, [at]) + k * q, [at])
 
                 return self.each(rows, sums, one)
 
-            def finish(row: int, lane: Any, buffer: Any, at: Any) -> Any:
+            def finish(row: int, vector: int, lane: Any, buffer: Any, at: Any) -> Any:
+                place = index((begins + vector) * self.lanes) + lane
                 axes = {
                     **heads,
-                    found.query: self.query(own, begin, column + lane),
+                    found.query: self.query(own, begin, place),
                     found.key: keys.at(key + index(row)),
                 }
                 score = tirx.BufferLoad(buffer, [at])
                 weight = substitute(self.at(found.weight, axes), {found.score: score})
-                place_of = [key + index(row), column + lane]
-                known = tirx.BufferLoad(own.highest, [column + lane])
+                place_of = [key + index(row), place]
+                known = tirx.BufferLoad(own.highest, [place])
                 highest = tirx.max(known, tirx.BufferLoad(own.scores, place_of))
                 return sequence(
                     [
                         tirx.BufferStore(own.scores, weight, place_of),
-                        tirx.BufferStore(own.highest, highest, [column + lane]),
+                        tirx.BufferStore(own.highest, highest, [place]),
                     ]
                 )
 
             return sequence(
                 [
-                    self.each(rows, sums, lambda _, __, buffer, at: zero_at(buffer, at)),
+                    self.each(
+                        rows, sums, lambda _row, _vector, _lane, buffer, at: zero_at(buffer, at)
+                    ),
                     loop("depth", 0, found.depth.extent, add),
                     self.each(rows, sums, finish),
                 ]
@@ -324,28 +337,33 @@ class KeyBlock:
         """
         found = self.found
 
-        def tile(query: Any, rows: int, column: Any, sums: Sums) -> Any:
-            def start(row: int, lane: Any, buffer: Any, at: Any) -> Any:
+        def tile(query: Any, rows: int, begins: int, sums: Sums) -> Any:
+            def place(row: int, vector: int, lane: Any) -> list[Any]:
+                return [query + index(row), index((begins + vector) * self.lanes) + lane]
+
+            def start(row: int, vector: int, lane: Any, buffer: Any, at: Any) -> Any:
                 if not self.rolling:
                     return zero_at(buffer, at)
-                known = tirx.BufferLoad(own.result, [query + index(row), column + lane])
+                known = tirx.BufferLoad(own.result, place(row, vector, lane))
                 change = tirx.BufferLoad(own.change, [query + index(row)])
                 return tirx.BufferStore(buffer, known * change, [at])
 
             def add(key: Any) -> Any:
-                def one(row: int, lane: Any, buffer: Any, at: Any) -> Any:
+                def one(row: int, vector: int, lane: Any, buffer: Any, at: Any) -> Any:
                     share = tirx.BufferLoad(own.scores, [key, query + index(row)])
-                    axes = {**heads, found.key: keys.first + key, found.column: column + lane}
+                    column = self.column(begins + vector) + lane
+                    axes = {**heads, found.key: keys.first + key, found.column: column}
                     known = tirx.BufferLoad(buffer, [at])
                     return tirx.BufferStore(buffer, known + share * self.at(found.v, axes), [at])
 
                 return self.each(rows, sums, one)
 
-            def store(row: int, lane: Any, buffer: Any, at: Any) -> Any:
-                place, value = (query + index(row), column + lane), tirx.BufferLoad(buffer, [at])
-                if last:
-                    return self.output(own, heads, begin, *place, value)
-                return tirx.BufferStore(own.result, value, list(place))
+            def store(row: int, vector: int, lane: Any, buffer: Any, at: Any) -> Any:
+                value = tirx.BufferLoad(buffer, [at])
+                if not last:
+                    return tirx.BufferStore(own.result, value, place(row, vector, lane))
+                column = self.column(begins + vector) + lane
+                return self.output(own, heads, begin, query + index(row), column, value)
 
             return sequence(
                 [
@@ -355,8 +373,16 @@ class KeyBlock:
                 ]
             )
 
-        columns = found.column.extent // self.lanes
-        return self.tiles(own.size.queries, columns, keys.most, tile)
+        return self.tiles(own.size.queries, self.columns, keys.most, tile)
+
+
+def first_of_vector(vector: Any, lanes: int, extent: Any) -> Any:
+    """Return the first element of a vector of a row, by its number (int or Expr).
+
+    - `extent` (int): elements of the row, at least those of a vector: the last one ends there.
+    """
+    first = vector * index(lanes)
+    return tirx.min(first, index(extent - lanes)) if extent % lanes else first
 
 
 def zero_at(buffer: Any, at: Any) -> Any:

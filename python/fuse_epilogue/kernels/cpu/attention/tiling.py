@@ -88,7 +88,7 @@ class Queries:
 class Sizes:
     """Extents of attention, and what they are computed with.
 
-    - `lanes`: elements of a vector, of which `columns` are a multiple.
+    - `lanes`: elements of a vector, at most as many as `columns`.
     - `registers`: number of vector registers.
     """
 
@@ -98,6 +98,11 @@ class Sizes:
     columns: int
     lanes: int
     registers: int
+
+    @property
+    def vectors(self) -> int:
+        """Number of vectors of a row of the result: the last one may have columns of another."""
+        return -(-self.columns // self.lanes)
 
 
 @dataclass(frozen=True)
@@ -222,7 +227,7 @@ def cycles(tiling: Tiling, needed: Ranges | None = None) -> float:
     """Return the predicted cycles of a head; `needed` is as for :func:`choose`."""
     sizes = tiling.sizes
     whole, rest = divmod(sizes.keys, tiling.keys)
-    columns = sizes.columns // sizes.lanes
+    columns = sizes.vectors
     total = 0.0
     for block in tiling.queries:
         of_block = PACK_CYCLES * block.vectors * sizes.lanes * sizes.depth
