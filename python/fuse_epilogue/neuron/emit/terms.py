@@ -62,6 +62,10 @@ class Terms:
         if isinstance(value, Load):
             return replace(self.operand(value.tensor, value.index, subject), exact=value.exact)
         made = with_parts(value, lambda part: self.term(part, subject))
+        if isinstance(made, Binary) and made.op in ("maximum", "minimum"):
+            for one, other in ((made.a, made.b), (made.b, made.a)):
+                if identity(made.op, one):
+                    return other  # no constant of a kernel is infinite
         if isinstance(made, Binary) and made.dtype == "float32":
             a, b = made.a, made.b
             if isinstance(a, Number) and isinstance(b, Number):
