@@ -143,6 +143,49 @@ def test_what_no_kernel_computes_is_named_and_computed_by_the_processor() -> Non
     assert total.tolist() == [7, 7, 7, 10]
 
 
+def test_only_what_is_missing_is_said_of_a_function_without_a_kernel() -> None:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 8, 6, 6), "float32"))
+    weight = relax.const(np.ones((8, 1, 3, 3), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit(relax.op.nn.conv2d(x, weight, groups=8))
+            out = builder.emit_output(relax.op.cumsum(y, 3))
+        builder.emit_func_output(out)
+    conv, cumsum = fuse_epilogue.compile(builder.get(), "trn2").not_on_trainium
+    assert "it has groups" in conv.why
+    assert len(conv.why) < 300
+    assert cumsum.why == "not on Trainium: no rule of schedules.neuron is for such a function"
+
+
+def test_reductions_of_images_and_convolutions_of_lines_have_kernels() -> None:
+    builder = relax.BlockBuilder()
+    rng = np.random.default_rng(3)
+    x = relax.Var("x", relax.TensorType((2, 3, 4, 50), "float32"))
+    weight = rng.integers(-4, 5, (7, 12, 3)).astype("float32")
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            op = relax.op
+            mean = builder.emit_output(op.mean(x, [2, 3]))
+            most = builder.emit_output(op.max(x, [-1, 1, 2], keepdims=True))
+            lines = builder.emit(op.reshape(x, (2, 12, 50)))
+            conv = builder.emit(
+                op.nn.conv1d(lines, relax.const(weight), strides=2, padding=(3, 1), dilation=2)
+            )
+            clipped = builder.emit_output(op.clip(conv, -100, float("inf")))
+        builder.emit_func_output(relax.Tuple([mean, most, clipped]))
+    package = fuse_epilogue.compile(builder.get(), "trn2")
+    assert package.not_on_trainium == ()
+    data = rng.integers(-8, 9, (2, 3, 4, 50)).astype("float32")
+    mean, most, clipped = package(data)
+    np.testing.assert_allclose(mean, data.mean((2, 3)), rtol=1e-6, atol=1e-6)
+    np.testing.assert_array_equal(most, data.max((1, 2, 3), keepdims=True))
+    padded = np.pad(data.reshape(2, 12, 50), ((0, 0), (0, 0), (3, 1)))
+    taps = [padded[:, :, tap : tap + 50 : 2][:, :, :25] for tap in (0, 2, 4)]
+    expected = sum(np.einsum("ncw,oc->now", t, weight[:, :, k]) for k, t in enumerate(taps))
+    np.testing.assert_array_equal(clipped, np.maximum(expected, -100))
+
+
 @pytest.mark.parametrize("places", [(10,), (3, 90), (1,)])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_rows_of_a_table_are_one_indirect_transfer(places: tuple[int, ...], dtype: str) -> None:

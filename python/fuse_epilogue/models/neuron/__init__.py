@@ -2,6 +2,7 @@
 
 package.py       the package: made of a module, called, reported
 graph.py         a model as calls of functions on named arrays
+shapes.py        operators in the shapes that kernels have
 functions.py     the kernels of each function
 saved.py         packages in folders
 glue.py          the text that calls the kernels from torch-xla and JAX

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 import tvm_ffi
-from tvm import s_tir, tirx
+from tvm import s_tir, te, tirx
 from tvm.ir import TensorLoad
 from tvm.sym import Analyzer
 
@@ -194,7 +194,24 @@ def _by_rule(func: tirx.PrimFunc, core: Machine, permitted: Permitted) -> _Made:
         reasons.append(f"{name}: {choice.why}")
     # What a block is refused for says more than of which kind a function is not.
     own = [reason for reason in reasons if "block '" in reason]
-    return _Made(func, why="; ".join(own or reasons))
+    own = own or [reason for reason in reasons if reason not in _unspecific(core.name)]
+    return _Made(func, why="; ".join(own) or "no rule of schedules.neuron is for such a function")
+
+
+@functools.cache
+def _unspecific(core: str) -> frozenset[str]:
+    """Return what rules say of functions that are of no kind: these do not tell what is missing."""
+    i, x = te.placeholder((2, 3), "int64", name="i"), te.placeholder((2, 3), name="x")
+    axes = [te.reduce_axis((0, extent)) for extent in (2, 3)]
+    functions = (
+        [i, te.compute((2, 3), lambda *at: i[at] * i[at])],
+        [x, te.compute((1,), lambda _: te.sum(x[axes[0], axes[1]], axes))],
+    )
+    return frozenset(
+        f"{type(rule).__name__}: {rule.choose(te.create_prim_func(each), core).why}"
+        for each in functions
+        for rule in neuron_rules()
+    )
 
 
 def _checked(scheduled: Any, core: Machine) -> Callable[[str], Kernel]:

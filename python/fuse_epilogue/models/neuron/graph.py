@@ -26,6 +26,7 @@ from ..graph.rewriting import graph_pass, rewritten
 from ..import_refusal import ImportRefusal
 from ..pipeline import function_passes, graph_passes
 from ..signature import ArrayType, signature_of
+from .shapes import KnownShapes
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ def _lowered(mod: ir.IRModule) -> ir.IRModule:
     passes = [
         *graph_passes(channels_last=False),
         SlicesOfTakes(),
+        KnownShapes(),
         transform.CanonicalizeBindings(),
         transform.DeadCodeElimination(),
     ]
