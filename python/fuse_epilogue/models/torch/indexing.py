@@ -6,6 +6,7 @@ An index below zero counts from the end in torch; operators of Relax read outsid
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,10 +31,13 @@ def indexing_converters() -> dict[str, Callable[[Any, Any], Any]]:
 def _select(node: Any, importer: Any) -> Any:
     x, (dim, index) = importer.env[node.args[0]], node.args[1:3]
     size = node.args[0].meta["val"].shape[dim]
-    if not isinstance(index, int) or index >= 0 or not isinstance(size, int):
+    if not isinstance(index, int) or index >= 0:
         return importer._select(node)
-    at = relax.const(index + size, "int64")
-    return importer.block_builder.emit(relax.op.take(x, at, axis=dim))
+    emit = importer.block_builder.emit
+    if isinstance(size, int):
+        return emit(relax.op.take(x, relax.const(index + size, "int64"), axis=dim))
+    last = emit(relax.op.strided_slice(x, [dim], [index], [sys.maxsize]))
+    return emit(relax.op.take(last, relax.const(0, "int64"), axis=dim))
 
 
 class _Places:

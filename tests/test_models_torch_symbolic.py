@@ -1,0 +1,43 @@
+"""Operators of torch on axes whose size differs from call to call, beside torch itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import fuse_epilogue
+
+torch = pytest.importorskip("torch", reason="the models are of torch: install torch")
+pytestmark = [pytest.mark.full, pytest.mark.slow]
+
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "the last row": lambda x: x[:, -1],
+    "one before": lambda x: x[:, -3],
+}
+
+
+class Function(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Any) -> Any:
+        return self.function(x)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_sizes_that_differ_from_call_to_call(name: str) -> None:
+    module = Function(FUNCTIONS[name]).eval()
+    sizes = {0: torch.export.Dim("b"), 1: torch.export.Dim("n", min=4, max=64)}
+    compiled = fuse_epilogue.compile(
+        module,
+        threads=1,
+        example_inputs=(torch.zeros(3, 5, 6),),
+        dynamic_shapes=(sizes,),
+        sizes={"b": 1, "n": 8},
+    )
+    for batch, rows in ((3, 5), (1, 8), (2, 33)):
+        x = torch.randn(batch, rows, 6, generator=torch.Generator().manual_seed(rows))
+        torch.testing.assert_close(compiled(x), module(x), rtol=1e-5, atol=1e-6)
