@@ -157,6 +157,14 @@ def test_integers_that_wrap_around_are_not_folded(name: str) -> None:
         verify.check(func, sch.mod["main"], report.certificate)
 
 
+@pytest.mark.parametrize("name", _WRAPPING)
+def test_they_stay_apart_where_the_primitive_sees_it(name: str) -> None:
+    func, _ = _WRAPPING[name]
+    sch = Schedule(func)
+    report = sch.fuse_reduction_epilogue("largest", distribute=True)
+    verify.check(func, sch.mod["main"], report.certificate)
+
+
 def test_clipped_and_narrowed_twice_is_proved() -> None:
     first = "T.Cast('int8', T.min(T.max(S[vi] + 3, -128), 127))"
     func = _integers(first, "T.max(T.Cast('int32', Y[vi]), 0)", s="int32", y="int8")

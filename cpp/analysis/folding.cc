@@ -38,7 +38,6 @@ bool Holds(DLDataType type, DLDataType value) {
 // integers that wrap around for such that do not.
 class InexactFinder : public StmtExprVisitor {
  public:
-  explicit InexactFinder(bool floats) : floats_(floats) {}
   bool found = false;
 
  protected:
@@ -56,22 +55,20 @@ class InexactFinder : public StmtExprVisitor {
  private:
   void Look(const Expr& op, bool computes) {
     DLDataType dtype = DTypeOf(op);
-    found = found || (floats_ && IsFloat(dtype)) || (computes && Wraps(dtype));
+    found = found || IsFloat(dtype) || (computes && Wraps(dtype));
     if (!found) VisitChildren(op);
   }
 
   void LookAtCast(const Cast& op) {
     DLDataType to = DTypeOf(op), from = DTypeOf(op.value());
     bool floats = IsFloat(to) || IsFloat(from);
-    found = found || (floats ? floats_ : IsInteger(to) && !Holds(to, from));
+    found = found || floats || (IsInteger(to) && !Holds(to, from));
     if (!found) VisitChildren(op);
   }
-
-  bool floats_;
 };
 
-bool MayBeInexact(const Expr& expr, bool floats) {
-  InexactFinder finder(floats);
+bool MayBeInexact(const Expr& expr) {
+  InexactFinder finder;
   finder(expr);
   return finder.found;
 }
@@ -80,7 +77,7 @@ bool MayBeInexact(const Expr& expr, bool floats) {
 std::optional<std::pair<Expr, Expr>> Simplified(const Expr& f, const Var& hole, const Expr& inner,
                                                 const std::vector<Axis>& axes) {
   if (f.same_as(hole) || inner.kind() == NodeKind::kIntImm) return std::nullopt;
-  if (!MayBeInexact(inner, true) && !MayBeInexact(f, false)) return std::nullopt;
+  if (!MayBeInexact(inner) && !MayBeInexact(f)) return std::nullopt;
   Prover prover(axes);
   Expr together = prover.Simplify(Substitute(f, {{hole.get(), inner}}));
   Expr apart = Substitute(prover.Simplify(f), {{hole.get(), prover.Simplify(inner)}});
