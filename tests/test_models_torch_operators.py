@@ -284,6 +284,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], Any, str]] = {
         whole(0, 9, 6),
         "bags of several sizes",
     ),
+    "dropout": (functional.dropout, X, "dropout in inference draws random numbers"),
     "power": (lambda i: 3**i, whole(0, 9, 6), "integer other than 2"),
     "masked": (
         lambda x: x.index_put((x[:, 0] > 0,), x[0]),

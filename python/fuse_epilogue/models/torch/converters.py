@@ -34,6 +34,7 @@ def further_converters() -> dict[str, Callable[[Any, Any], Any]]:
         ),
         "max_pool2d_with_indices.default": _max_pool,
         "adaptive_max_pool2d.default": _adaptive_max_pool,
+        "native_dropout.default": _dropout,
         "grid_sampler_2d.default": _grid_sample,
         "_embedding_bag.default": _embedding_bag,
         "_embedding_bag_forward_only.default": _embedding_bag,
@@ -194,6 +195,16 @@ def _adaptive_max_pool(node: Any, importer: Any) -> Any:
         ]
         x = cells[0] if count == 1 else emit(relax.op.concat(cells, at))
     return x, None
+
+
+def _dropout(node: Any, importer: Any) -> Any:
+    """Refuse a dropout that is on, as ``functional.dropout(x)`` is; TVM leaves it out."""
+    if node.args[1] and node.args[2]:
+        raise ValueError(
+            "dropout in inference draws random numbers, which is not supported: pass "
+            "training=self.training"
+        )
+    return importer.env[node.args[0]], None
 
 
 def _grid_sample(node: Any, importer: Any) -> Any:
