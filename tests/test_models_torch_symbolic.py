@@ -10,11 +10,21 @@ import pytest
 import fuse_epilogue
 
 torch = pytest.importorskip("torch", reason="the models are of torch: install torch")
+functional = torch.nn.functional
 pytestmark = [pytest.mark.full, pytest.mark.slow]
+
+
+def attention(x: Any) -> Any:
+    """Attention of new rows to themselves and as many before, behind a mask of their number."""
+    rows, keys = x.shape[1], torch.cat([x * 2, x], 1)[:, None]
+    visible = torch.ones(rows, keys.shape[2], dtype=torch.bool).tril(rows)
+    return functional.scaled_dot_product_attention(x[:, None], keys, keys, attn_mask=visible)
+
 
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "the last row": lambda x: x[:, -1],
     "one before": lambda x: x[:, -3],
+    "attention to what was before": attention,
 }
 
 

@@ -65,7 +65,16 @@ def one_function(group: Sequence[Any], results: Sequence[Any] = ()) -> Any:
     bindings = [each for block in inner.body.blocks for each in block.bindings]
     if any(operator_name(each.value) != "relax.call_tir" for each in bindings):
         return None
+    if _has_constants(inner):
+        return None
     return _fused(mod, inner)
+
+
+def _has_constants(func: Any) -> bool:
+    """Return whether a function reads a tensor that is not one of its operands."""
+    found: list[Any] = []
+    relax.analysis.post_order_visit(func, found.append)
+    return any(isinstance(each, GenericConst) for each in found)
 
 
 def _module(group: Sequence[Any], inputs: list[Any], results: Sequence[Any]) -> ir.IRModule:
