@@ -28,6 +28,7 @@ from .graph.row_groups import GroupRows
 from .graph.scatters import ScatterRows
 from .graph.transposed_convolutions import TransposedConvolutions
 from .graph.transposes import SinkTransposes
+from .graph.written_out import WriteOut
 
 
 def graph_passes(channels_last: bool = True) -> list[Any]:
@@ -41,6 +42,7 @@ def graph_passes(channels_last: bool = True) -> list[Any]:
     transform = relax.transform
     return [
         transform.CanonicalizeBindings(),
+        WriteOut(),
         transform.FoldBatchnormToConv2D(),
         transform.DecomposeOpsForInference(),
         FoldNoOps(),

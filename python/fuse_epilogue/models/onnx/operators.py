@@ -14,13 +14,11 @@ def operator_rewrites() -> dict[str, Callable[[Any, Facts], list[Any]]]:
     """Return functions by the names of operators: nodes in place of a node."""
     return {
         "Celu": _celu,
-        "Cosh": _cosh,
         "LpNormalization": _normalized,
         "MaxPool": _pooled,
         "Pow": _power,
         "Resize": _resized,
         "RoiAlign": _regions,
-        "Sinh": _sinh,
     }
 
 
@@ -41,36 +39,6 @@ def _celu(node: Any, facts: Facts) -> list[Any]:
     factor = write.constant(alpha, facts.dtype(node.input[0]))
     found = write.add("Elu", write.add("Div", node.input[0], factor))
     return write.finish(write.add("Mul", found, factor))
-
-
-def _cosh(node: Any, facts: Facts) -> list[Any]:
-    write = Writer(node.output[0])
-    # Half of it first: the exponential may be infinite where the result is not.
-    half = write.constant(0.5, facts.dtype(node.input[0]))
-    root = write.add("Exp", write.add("Mul", write.add("Abs", node.input[0]), half))
-    grows = write.add("Mul", write.add("Mul", root, half), root)
-    falls = write.add("Div", half, write.add("Mul", root, root))
-    return write.finish(write.add("Add", grows, falls))
-
-
-def _sinh(node: Any, facts: Facts) -> list[Any]:
-    x, write = node.input[0], Writer(node.output[0])
-    number = write.constant(0.5, facts.dtype(x))
-    root = write.add("Exp", write.add("Mul", write.add("Abs", x), number))
-    grows = write.add("Mul", write.add("Mul", root, number), root)
-    falls = write.add("Div", number, write.add("Mul", root, root))
-    size = write.add("Mul", write.add("Sub", grows, falls), write.add("Sign", x))
-    # The difference loses the digits of small values: x + x^3 / 3! + ... + x^9 / 9! has them.
-    square = write.add("Mul", x, x)
-    series = write.constant(1 / 72, facts.dtype(x))
-    one = write.constant(1, facts.dtype(x))
-    for divisor in (42, 20, 6):
-        of_next = write.constant(1 / divisor, facts.dtype(x))
-        step = write.add("Add", one, write.add("Mul", square, series))
-        series = write.add("Mul", of_next, step)
-    small = write.add("Mul", x, write.add("Add", one, write.add("Mul", square, series)))
-    is_small = write.add("Less", write.add("Abs", x), one)
-    return write.finish(write.add("Where", is_small, small, size))
 
 
 def _normalized(node: Any, facts: Facts) -> list[Any]:

@@ -28,8 +28,6 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.expm1.default: _expm1,
         aten.log1p.default: _log1p,
         aten.exp2.default: lambda x: torch.exp(_float(x) * math.log(2)),
-        aten.sinh.default: _sinh,
-        aten.cosh.default: _cosh,
         aten.erfc.default: lambda x: 1 - torch.erf(_float(x)),
         aten.hypot.default: lambda x, y: torch.sqrt(x * x + y * y),
         aten.copysign.Tensor: _copysign,
@@ -95,21 +93,6 @@ def _log1p(x: Tensor) -> Tensor:
     for order in (9, 7, 5, 3, 1):
         series = series * square + 2 / order
     return torch.where(x.abs() < _SMALL, series * ratio, torch.log(1 + x))
-
-
-def _sinh(x: Tensor) -> Tensor:
-    x = _float(x)
-    e = _expm1(x.abs())
-    # Half of it first: exp(x) may be infinite where the result is not.
-    half = torch.exp(x.abs() * 0.5)
-    value = torch.where(x.abs() < 1, 0.5 * (e + e / (e + 1)), (0.5 * half) * half)
-    value = torch.where((x.abs() >= 1) & (x.abs() < 20), 0.5 * (e - 1 / (e + 1) + 1), value)
-    return torch.where(x < 0, -value, value)
-
-
-def _cosh(x: Tensor) -> Tensor:
-    half = torch.exp(_float(x).abs() * 0.5)
-    return (0.5 * half) * half + 0.5 / (half * half)
 
 
 def _copysign(x: Tensor, y: Tensor) -> Tensor:
