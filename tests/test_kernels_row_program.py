@@ -17,6 +17,7 @@ from tvm.relax import op
 
 import row_operators
 from fuse_epilogue.kernels.cpu import row_program
+from fuse_epilogue.kernels.cpu.row_program.blocks import BLOCK, LEAST_ROW
 from fuse_epilogue.recognize.stages import read_program
 from fuse_epilogue.rewrites.branches import with_branches
 from fuse_epilogue.schedules import host
@@ -181,6 +182,48 @@ def test_special_values(name: str, n: int) -> None:
         assert np.isnan(got[3]) or got[3] in rows[3]
         got[3] = expected[3]
     np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-5)
+
+
+def log_sum_exp(x: Any) -> Any:
+    highest = topi.max(x, -1, keepdims=True)
+    return topi.log(topi.sum(topi.exp(x - highest), -1)) + topi.squeeze(highest, -1)
+
+
+@pytest.mark.usefixtures("free_threads")
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("n", [LEAST_ROW, LEAST_ROW + 1, 20_001])
+@pytest.mark.parametrize("rule", [topi.nn.softmax, topi.nn.log_softmax, log_sum_exp])
+def test_long_rows_are_computed_in_blocks(rule: Callable[..., Any], n: int, threads: int) -> None:
+    """A block without a finite element, infinities, NaN, and a maximum in any block."""
+    x = te.placeholder((7, n), "float32", "x")
+    func = te.create_prim_func([x, rule(x)]).with_attr("tirx.noalias", True)
+    rows = np.random.default_rng(n).standard_normal((7, n)).astype("float32")
+    rows[0, : BLOCK + 9] = -np.inf
+    rows[1] = -np.inf
+    rows[2, n - 1] = np.inf
+    rows[3, 2 * BLOCK] = np.nan
+    rows[4] = np.linspace(-300, 300, n)
+    rows[5] = np.linspace(3e38, -3e38, n)
+    made = scheduled(func, threads)
+    assert "of_block" in str(made)
+    (got,) = run(made, func, [rows])
+    (expected,) = run(func, func, [rows])
+    np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        lambda x: topi.exp(x - topi.min(x, -1, keepdims=True)),
+        lambda x: topi.sum(topi.exp(x - topi.sum(x, -1, keepdims=True)), -1),
+        lambda x: topi.sum(topi.exp(x + topi.max(x, -1, keepdims=True)), -1),
+        lambda x: topi.sum(x - topi.max(x, -1, keepdims=True), -1),
+        lambda x: topi.max(topi.nn.softmax(x), -1),
+    ],
+)
+def test_other_long_rows_are_not(rule: Callable[..., Any]) -> None:
+    x = te.placeholder((2, LEAST_ROW), "float32", "x")
+    assert "of_block" not in str(scheduled(te.create_prim_func([x, rule(x)])))
 
 
 def test_taps_beside_each_other_share_their_loads() -> None:

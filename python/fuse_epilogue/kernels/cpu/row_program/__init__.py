@@ -7,8 +7,9 @@
 
 Values that later passes of a row need are in a buffer of a row. A reduction has several
 accumulators, each a vector; at the end they are combined by halves. While functions of a long row
-are computed, the next one is fetched. Where neighbours in memory are of different rows, a vector is
-of as many rows, and nothing is combined over lanes.
+are computed, the next one is fetched. A softmax of rows that are longer still is computed in
+blocks, each of which is read once (`blocks.py`). Where neighbours in memory are of different rows,
+a vector is of as many rows, and nothing is combined over lanes.
 """
 
 from __future__ import annotations

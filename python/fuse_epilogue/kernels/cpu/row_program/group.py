@@ -18,6 +18,7 @@ from ..costs import element_bytes
 from ..loops import FlatViews, index, loop, sequence
 from ..windows import guards, segments
 from .accumulators import Values
+from .blocks import LEAST_ROW, BlockedRow, is_softmax
 from .merging import collapsed, has_divisions, may_be_vector
 from .passes import Lanes, Pass, PassMaker
 from .vectors import PassWriter, element_bits, is_dear
@@ -42,7 +43,7 @@ class _Part:
 
     lanes: Lanes | None
     blocks: Axis
-    writers: list[PassWriter]
+    writers: list[PassWriter | BlockedRow]
     buffers: list[Any]
 
     def body(self, values: Values) -> Any:
@@ -117,7 +118,9 @@ class GroupKernel:
             part = self.part(None)
             lanes = max(writer.lanes for writer in part.writers)
             how = f"vectors of {lanes}" if lanes > 1 else "one element after the other"
-            self.text = f"{_passes(len(part.writers))} over each row, {how}"
+            blocks = isinstance(part.writers[0], BlockedRow)
+            text = "in blocks" if blocks else _passes(len(part.writers))
+            self.text = f"{text} over each row, {how}"
             return self.nest(outer, [part])
         every = self.all_rows()
         passes = self.passes(every).passes
@@ -161,11 +164,23 @@ class GroupKernel:
             known += [Axis(lanes.at, lanes.end), Axis(lanes.place, lanes.width)]
         passes = [collapsed(one) for one in maker.passes]
         scalar = lanes is None and all(map(_is_short, passes))
-        writers = [self.writer(one, lanes, known, scalar) for one in passes]
-        if lanes is None:
-            self.fetch_ahead(writers)
+        written = [self.writer(one, lanes, known, scalar) for one in passes]
+        writers: list[PassWriter | BlockedRow] = [*written]
+        if lanes is None and self.is_in_blocks(passes, maker, written):
+            row = BlockedRow(passes, maker.exponentials, [each.lanes for each in written])
+            writers = [row]
+        elif lanes is None:
+            self.fetch_ahead(written)
         buffers = [buffer for buffer, _ in maker.rows.values()]
         return _Part(lanes, Axis(Var("block", "int64"), blocks), writers, buffers)
+
+    def is_in_blocks(
+        self, passes: Sequence[Pass], maker: PassMaker, writers: Sequence[PassWriter]
+    ) -> bool:
+        """Return whether a row is a softmax that is computed in blocks."""
+        long = writers[0].inner is not None and writers[0].extent >= LEAST_ROW
+        vectors = all(each.lanes > 1 for each in writers[:2])
+        return long and vectors and is_softmax(passes, maker.exponentials)
 
     def fetch_ahead(self, writers: Sequence[PassWriter]) -> None:
         """Let a pass that computes a function fetch what the first pass reads of the next row.
