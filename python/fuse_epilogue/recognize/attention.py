@@ -5,6 +5,9 @@
     l[b, i]    = sum_j p(s[b, i, j], m[b, i])
     o[b, i, d] = sum_j p(s[b, i, j], m[b, i]) / l[b, i] * v(b, j, d)
 
+The quotient may also follow the last sum, and be by any function of `m` and `l`: a softmax whose
+denominator has a term that no key has. Such functions may be further results, as log-sum-exp is.
+
 `f` is any elementwise function of a score and its place: a scale, a mask, a bias. `p` is whatever
 :func:`fuse_epilogue.analyze_cascade` proves to be correctable: ``exp(f(s) - m)``, or that under a
 mask of its own. The certificate says how, and kernels take it from there. `q`, `k` and `v` are any
@@ -30,7 +33,16 @@ from ..cascade_certificate import CascadeCertificate
 from ..tir.build import sequence, with_fields
 from ..tir.nest import statements
 from ..tir.shapes import is_same_count
-from ..tir.walk import handle, loads, substitute, uses
+from ..tir.walk import (
+    handle,
+    loads,
+    parts_of,
+    same,
+    substitute,
+    substitute_part,
+    uses,
+    variables,
+)
 from .stages import (
     Axis,
     Program,
@@ -40,6 +52,19 @@ from .stages import (
     is_same_size,
     simplified_indices,
 )
+
+
+@dataclass(frozen=True)
+class RowResult:
+    """A parameter with one element for each row.
+
+    - `output` (tvm.tirx.Buffer), `place`: the parameter, and the indices of an element.
+    - `value` (Expr): the element, of the maximum of the row and the sum of its shares.
+    """
+
+    output: Any
+    place: tuple[Any, ...]
+    value: Any
 
 
 @dataclass(frozen=True)
@@ -55,15 +80,18 @@ class Attention:
     - `score` (tvm.ir.Var): a score before `f`.
     - `weight` (Expr): `f` of `score`.
     - `weighed` (tvm.ir.Var): `f` of a score.
-    - `highest` (tvm.ir.Var): the maximum of a row.
+    - `highest`, `total` (tvm.ir.Var): the maximum of a row, and the sum of its shares.
     - `share` (Expr): `p` of `weighed` and `highest`.
     - `proof`: the proof that the last three reductions are one loop: how sums are corrected where
       the maximum changes, and that a division by the sum can wait.
     - `lowest` (Expr): the start of the maximum.
     - `output` (tvm.tirx.Buffer): the parameter that is computed.
     - `place`: indices of an element of the output.
-    - `element` (tvm.ir.Var): an element of the second product.
-    - `result` (Expr): stores of its result.
+    - `divisor` (Expr or None): what an element of the second product is divided by, of `highest`,
+      `total` and the row; None if it is not divided.
+    - `element` (tvm.ir.Var): the quotient.
+    - `result` (Expr): the stored element, of `element`, `highest` and `total`.
+    - `of_rows`: further results, with one element for each row.
     """
 
     program: Program
@@ -79,13 +107,27 @@ class Attention:
     weight: Any
     weighed: Any
     highest: Any
+    total: Any
     share: Any
     proof: CascadeCertificate
     lowest: Any
     output: Any
     place: tuple[Any, ...]
+    divisor: Any
     element: Any
     result: Any
+    of_rows: tuple[RowResult, ...] = ()
+
+    @property
+    def is_softmax(self) -> bool:
+        """Whether shares are divided by their sum, and nothing else is made of it or stored."""
+        others = uses(self.result, self.highest, self.total) or self.of_rows
+        return self.divides_by_total and not others
+
+    @property
+    def divides_by_total(self) -> bool:
+        """Whether an element of the second product is divided by the sum of the shares."""
+        return self.divisor is not None and same(self.divisor, self.total)
 
     def factor(self, before: Any, after: Any) -> Any:
         """Return the factor that corrects sums where a row's maximum has changed.
@@ -108,14 +150,13 @@ def attention_of(program: Program, narrow_result: bool = False) -> Attention | N
     if sum(bool(each.reduced) for each in program.stages) != 4:
         return None
     small = inlined(program)
-    if len(small.stages) not in (4, 5) or len(program.outputs) != 1:
+    sums = [each for each in small.stages if each.reduced]
+    if not all(len(each.stores) == 1 and len(each.reduced) == 1 for each in sums):
         return None
-    first, highest, total, second = small.stages[:4]
-    if not all(len(each.stores) == 1 and len(each.reduced) == 1 for each in small.stages[:4]):
-        return None
-    wide = small.stages[:4] if narrow_result else small.stages
+    wide = sums if narrow_result else small.stages
     if any(str(each.output.dtype) != "float32" for each in wide):
         return None
+    first = sums[0]
     batch, query, key = first.axes[:-2], first.axes[-2], first.axes[-1]
     factors = _factors(first)
     constant = isinstance(first.reduced[0].extent, int)
@@ -125,90 +166,100 @@ def attention_of(program: Program, narrow_result: bool = False) -> Attention | N
     if q is None:
         return None
     score = tirx.Var("score", "float32")
-    rows = _Rows((*batch, query), key, first, score)
-    weight = rows.maximum(highest)
-    share = None if weight is None else rows.addend(total, highest)
+    rows = _Rows((*batch, query), key, sums, score)
+    weight = rows.maximum()
+    share = None if weight is None else rows.addend()
     if share is None:
         return None
-    v, column = rows.weighted(second, highest, total, share)
+    v, column, divisor = rows.weighted(share)
     if v is None or not isinstance(column.extent, int):
         return None
     weighed = tirx.Var("weighed", "float32")
     share = _with_weighed(share, weight, weighed)
-    proof = None if uses(share, score) else _proof(program, highest, total, second)
-    if proof is None:
+    proof = None if uses(share, score) else _proof(program, sums, rows, divisor is not None)
+    stored = None if proof is None else _Results(small, rows, column, divisor).read()
+    if proof is None or stored is None:
         return None
-    stored = _stored(small, second, rows.places[handle(second.output)])
-    if stored is None:
-        return None
-    output, place, element, result = stored
     return Attention(
         small,
-        batch,
-        query,
-        key,
-        first.reduced[0],
-        column,
-        q,
-        k,
-        v,
-        score,
-        weight,
-        weighed,
-        rows.highest,
-        share,
-        proof,
-        highest.init,
-        output,
-        place,
-        element,
-        result,
+        *(batch, query, key, first.reduced[0], column),
+        *(q, k, v, score, weight, weighed, rows.highest, rows.total, share),
+        *(proof, sums[1].init),
+        **stored,
     )
 
 
 class _Rows:
-    """Reads the stages after the scores, in the axes of the scores."""
+    """Reads the stages after the scores, in the axes of the scores.
 
-    def __init__(self, row: Sequence[Axis], key: Axis, scores: Stage, score: Any) -> None:
-        self.row, self.key, self.scores, self.score = row, key, scores, score
+    - `sums`: the four reductions. The last two are the sum of shares and the second product, in
+      either order, once :meth:`addend` has found which is which.
+    """
+
+    def __init__(self, row: Sequence[Axis], key: Axis, sums: Sequence[Stage], score: Any) -> None:
+        self.row, self.key, self.score = row, key, score
+        self.sums = tuple(sums)
+        self.scores, self.maxima, self.totals, self.product = sums
         # The indices of a row's result, by the buffer of each stage.
         self.places: dict[int, list[Any]] = {}
-        self.highest = tirx.Var("highest", "float32")
+        self.highest, self.total = (tirx.Var(name, "float32") for name in ("highest", "total"))
 
-    def maximum(self, stage: Stage) -> Any:
-        """Return `f` of a score, None if a stage is not the maximum of one along the rows."""
-        value = self._value(stage, 0)
+    def maximum(self) -> Any:
+        """Return `f` of a score, None if it is not what is reduced to a maximum."""
+        value = self._value(self.maxima, 0)
         if not isinstance(value, prim.Max) or _reads(value, self.scores.output):
             return None
-        return _other(value, stage.output)
+        return _other(value, self.maxima.output)
 
-    def addend(self, stage: Stage, highest: Stage) -> Any:
-        """Return what a stage adds up along the rows, None if it adds up nothing."""
-        value = self._value(stage, 0)
-        if not isinstance(value, prim.Add) or not _is_zero(stage.init):
-            return None
-        found = _other(value, stage.output)
-        found = None if found is None else self._of_highest(found, highest)
-        if found is None or any(_reads(found, each.output) for each in (self.scores, highest)):
-            return None
-        return found
+    def addend(self) -> Any:
+        """Return what a sum adds up along the rows, None if none of the last two does."""
+        for totals, product in ((self.totals, self.product), (self.product, self.totals)):
+            value = self._value(totals, 0) if _is_zero(totals.init) else None
+            found = _other(value, totals.output) if isinstance(value, prim.Add) else None
+            found = None if found is None else self.of_row(found)
+            if found is not None and not uses(found, self.total):
+                self.totals, self.product = totals, product
+                return found
+        return None
 
-    def weighted(self, stage: Stage, highest: Stage, total: Stage, share: Any) -> tuple[Any, Any]:
-        """Return the factor of the shares and its column, (None, None) for another stage."""
-        nothing = (None, None)
+    def weighted(self, share: Any) -> tuple[Any, Any, Any]:
+        """Return the factor of the shares, its column, and what the shares are divided by.
+
+        The last one is None if they are not divided. All are None for another stage.
+        """
+        stage = self.product
         value = self._value(stage, 1) if _is_zero(stage.init) else None
         product = _other(value, stage.output) if isinstance(value, prim.Add) else None
         if not isinstance(product, prim.Mul):
-            return nothing
+            return None, None, None
         for part, v in ((product.a, product.b), (product.b, product.a)):
-            if not isinstance(part, prim.Div) or not self._is_row(part.b, total):
+            divisor = None
+            if isinstance(part, prim.Div) and not uses(part.b, self.key.var):
+                part, divisor = part.a, self.of_row(part.b)
+                if divisor is None:
+                    continue
+            known = self.of_row(part)
+            if known is None or uses(v, self.row[-1].var):
                 continue
-            same = tvm_ffi.structural_equal(self._of_highest(part.a, highest), share)
-            if same and not uses(v, self.row[-1].var):
-                if any(_reads(v, each.output) for each in (self.scores, highest, total, stage)):
-                    return nothing
-                return v, self._column(stage)
-        return nothing
+            if tvm_ffi.structural_equal(known, share):
+                if any(_reads(v, each.output) for each in self.sums):
+                    break
+                return v, self._column(stage), divisor
+        return None, None, None
+
+    def of_row(self, value: Any) -> Any:
+        """Return a value with variables in place of the maximum of the row and of its sum.
+
+        None if it reads anything else of what the reductions compute.
+        """
+
+        def load(node: Any) -> Any:
+            if self._is_row(node, self.maxima):
+                return self.highest
+            return self.total if self._is_row(node, self.totals) else node
+
+        found = tvm_ffi.structural_map(value, (TensorLoad, load))
+        return None if any(_reads(found, each.output) for each in self.sums) else found
 
     def _column(self, stage: Stage) -> Axis:
         """Return the axis that the last sum has beside those of the rows."""
@@ -234,8 +285,8 @@ class _Rows:
         def load(node: Any) -> Any:
             if handle(node.source) != handle(self.scores.output):
                 return node
-            same = all(_is_axis(a, b) for a, b in zip(node.indices, own, strict=True))
-            return self.score if same else node
+            is_own = all(_is_axis(a, b) for a, b in zip(node.indices, own, strict=True))
+            return self.score if is_own else node
 
         return tvm_ffi.structural_map(value, (TensorLoad, load))
 
@@ -261,19 +312,12 @@ class _Rows:
             return None
         return table if _is_axis(table[stage.reduced[0].var], self.key) else None
 
-    def _of_highest(self, value: Any, stage: Stage) -> Any:
-        """Return an expression with a variable in place of the maximum of the row."""
-
-        def load(node: Any) -> Any:
-            return self.highest if self._is_row(node, stage) else node
-
-        return tvm_ffi.structural_map(value, (TensorLoad, load))
-
     def _is_row(self, value: Any, stage: Stage) -> bool:
         """Whether an expression is the load of a row's element of a stage."""
-        if not isinstance(value, TensorLoad) or handle(value.source) != handle(stage.output):
+        places = self.places.get(handle(stage.output))
+        if places is None or handle(value.source) != handle(stage.output):
             return False
-        own = zip(value.indices, self.places[handle(stage.output)], strict=True)
+        own = zip(value.indices, places, strict=True)
         return all(_is_same_index(index, place) for index, place in own)
 
 
@@ -302,26 +346,31 @@ def is_proved_in_parts(found: Attention, parts: int) -> bool:
     return all(tvm_ffi.structural_equal(each, quotients[0], True) for each in quotients)
 
 
-def _proof(program: Program, *stages: Stage) -> CascadeCertificate | None:
+def _proof(
+    program: Program, sums: Sequence[Stage], rows: _Rows, divides: bool
+) -> CascadeCertificate | None:
     """Return the certificate of a maximum, a sum and a product as one cascade.
 
     None if it is refused, or if terms in the loop are not those of the program, as where a maximum
     starts at an infinity.
+
+    - `divides`: whether the terms of the product are divided, which can wait.
     """
-    names = tuple(stage.name for stage in stages)
+    names = tuple(stage.name for stage in sums[1:])
     if len({stage.name for stage in program.stages}) != len(program.stages):
         return None
-    sch = Schedule(tvm.IRModule({"main": _with_keys(program.func, stages[0].reduced[0])}))
+    sch = Schedule(tvm.IRModule({"main": _with_keys(program.func, rows.maxima.reduced[0])}))
     proof = analyze_cascade(sch, names[0]).certificate
     if proof is None or tuple(stage.name for stage in proof.stages) != names:
         return None
-    highest, total, second = proof.stages
-    if (highest.monoid, highest.rule, total.rule, second.rule) != ("max", "head", "roll", "mix"):
+    by_name = {stage.name: stage for stage in proof.stages}
+    head, total, product = (by_name[each.name] for each in (rows.maxima, rows.totals, rows.product))
+    rules = ("max", "head", "roll", "mix" if divides else "roll")
+    if (head.monoid, head.rule, total.rule, product.rule) != rules:
         return None
     if not tvm_ffi.structural_equal(total.step, total.term):
         return None
-    same = tvm_ffi.structural_equal(total.quotient, second.quotient)
-    return proof if same else None
+    return proof if tvm_ffi.structural_equal(total.quotient, product.quotient) else None
 
 
 def _with_keys(func: tirx.PrimFunc, key: Axis) -> tirx.PrimFunc:
@@ -338,37 +387,89 @@ def _with_keys(func: tirx.PrimFunc, key: Axis) -> tirx.PrimFunc:
     return func.with_body(with_fields(func.body, block=block))
 
 
-def _stored(
-    program: Program, second: Stage, places: Sequence[Any]
-) -> tuple[Any, tuple[Any, ...], Any, Any] | None:
-    """Return the output, the place of an element in it, the element, and what is stored of it.
+class _Results:
+    """Reads what is stored: the second product, or what is computed of it, and values of rows."""
 
-    `places` are the indices of an element of the second product.
-    """
-    element = tirx.Var("element", "float32")
-    if len(program.stages) == 4:
-        if not program.is_param(second.output):
+    def __init__(self, program: Program, rows: _Rows, column: Axis, divisor: Any) -> None:
+        self.program, self.rows, self.column, self.divisor = program, rows, column, divisor
+        self.analyzer = analyzer_of([*rows.row, column])
+        self.element = tirx.Var("element", "float32")
+
+    def read(self) -> dict[str, Any] | None:
+        """Return the fields of an attention that say what is stored, None if there is more."""
+        rows = self.rows
+        if any(self.program.is_param(each.output) for each in (rows.scores, rows.maxima)):
             return None
-        return second.output, tuple(places), element, element
-    last = program.stages[4]
-    own = [load for load in last.loads if handle(load.source) == handle(second.output)]
-    if last.reduced or not own or not program.is_param(last.output):
-        return None
-    others = {handle(stage.output) for stage in program.stages[:3]}
-    if any(handle(load.source) in others for load in last.loads):
-        return None
-    back = _inverse(own[0].indices, last.axes, places)
-    if back is None or not is_same_count(last.shape, second.shape):
-        return None
+        after = [stage for stage in self.program.stages if not stage.reduced]
+        elements = [stage for stage in after if stage.reads(rows.product.output)]
+        is_stored = self.program.is_param(rows.product.output)
+        if len(elements) + is_stored != 1:
+            return None
+        output, place = rows.product.output, tuple(rows.places[handle(rows.product.output)])
+        result: Any = self.element
+        if elements:
+            found = self.of_stage(elements[0], rows.product)
+            if found is None:
+                return None
+            output, place, result = found
+            result, self.divisor = self.undivided(result)
+        of_rows = [self.of_row(stage) for stage in after if stage not in elements]
+        if self.program.is_param(rows.totals.output) or None in of_rows:
+            return None
+        return {
+            "output": output,
+            "place": place,
+            "divisor": self.divisor,
+            "element": self.element,
+            "result": result,
+            "of_rows": tuple(of_rows),
+        }
 
-    def load(node: Any) -> Any:
-        return element if handle(node.source) == handle(second.output) else node
+    def undivided(self, result: Any) -> tuple[Any, Any]:
+        """Return a result of the quotient, and what an element is divided by for it.
 
-    if any(not tvm_ffi.structural_equal(each, own[0]) for each in own):
-        return None
-    value = substitute(tvm_ffi.structural_map(last.value, (TensorLoad, load)), back)
-    place = tuple(back[axis.var] for axis in last.axes)
-    return last.output, place, element, value
+        A row without keys has 0 where the terms of the sum are divided, and 0 / 0 where the sum is.
+        """
+        if self.divisor is None and isinstance(self.rows.key.extent, int):
+            for node in parts_of(result, prim.Div):
+                others = substitute_part(result, node, self.element)
+                once = [each for each in variables(others) if same(each, self.element)]
+                if (
+                    same(node.a, self.element)
+                    and len(once) == 1
+                    and not uses(node.b, self.column.var, self.element)
+                ):
+                    return others, node.b
+        return result, self.divisor
+
+    def of_row(self, stage: Stage) -> RowResult | None:
+        """Return a result of rows, None for another stage."""
+        read = [each for each in (self.rows.totals, self.rows.maxima) if stage.reads(each.output)]
+        found = self.of_stage(stage, read[0]) if read else None
+        return None if found is None else RowResult(*found)
+
+    def of_stage(self, stage: Stage, source: Stage) -> tuple[Any, tuple[Any, ...], Any] | None:
+        """Return the output of an elementwise stage, the place of an element in it, and its value.
+
+        - `source`: what it reads one element of.
+        """
+        own = [load for load in stage.loads if handle(load.source) == handle(source.output)]
+        if not self.program.is_param(stage.output) or not is_same_count(stage.shape, source.shape):
+            return None
+        if any(not tvm_ffi.structural_equal(each, own[0]) for each in own):
+            return None
+        back = _inverse(own[0].indices, stage.axes, self.rows.places[handle(source.output)])
+        if back is None:
+            return None
+
+        def load(node: Any) -> Any:
+            is_element = handle(node.source) == handle(self.rows.product.output)
+            return self.element if is_element else node
+
+        value = substitute(tvm_ffi.structural_map(stage.value, (TensorLoad, load)), back)
+        value = self.rows.of_row(simplified_indices(value, self.analyzer))
+        place = tuple(back[axis.var] for axis in stage.axes)
+        return None if value is None else (stage.output, place, value)
 
 
 def _inverse(indices: Sequence[Any], axes: Sequence[Axis], values: Sequence[Any]) -> Any:

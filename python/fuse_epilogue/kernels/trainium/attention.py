@@ -124,6 +124,8 @@ def find_attention(func: tirx.PrimFunc) -> Found:
         raise NotRewritten(
             "it is not a product, a softmax along its rows and a product with that, all in float32"
         )
+    if not pattern.is_softmax:
+        raise NotRewritten("its shares are not divided by their sum alone, or a sum is a result")
     if pattern.column.extent > BANK:
         raise NotRewritten(
             f"its values have {pattern.column.extent} columns, a bank of PSUM has {BANK}: split "

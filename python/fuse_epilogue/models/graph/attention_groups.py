@@ -6,13 +6,15 @@ product to the softmax:
 
     s = matmul(q, transpose(k));  p = softmax(s * scale + mask);  o = transpose(matmul(p, v))
 
-After this pass they are one PrimFunc, which a kernel of its own computes. Operators that no such
-kernel would compute stay as they were.
+After this pass they are one PrimFunc, which a kernel of its own computes. Values of rows, such as a
+log-sum-exp, are further results of it where others read them. Operators that no such kernel would
+compute stay as they were.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import ir, relax
@@ -21,8 +23,17 @@ from tvm.ir import GenericConst
 from ...recognize.attention import attention_of
 from ...recognize.stages import read_program
 from ...rewrites.branches import with_branches
-from .one_function import one_function, operands
-from .rewriting import BINARY, OPAQUE, UNARY, graph_pass, operator_name, tensors_of, with_functions
+from ...tir.shapes import is_same_count
+from .one_function import call_of, in_place_of, one_function, operands
+from .rewriting import (
+    BINARY,
+    UNARY,
+    graph_pass,
+    known_shape,
+    operator_name,
+    tensors_of,
+    with_functions,
+)
 
 _PRODUCT = "relax.matmul"
 #: Operators that compute attention alone.
@@ -35,6 +46,8 @@ _MOVEMENTS = frozenset(
 _BETWEEN = frozenset(
     {*UNARY, *BINARY, *_MOVEMENTS, "relax.max", "relax.nn.softmax", "relax.sum", "relax.where"}
 )
+#: Operators that compute values of rows of others, or of the scores.
+_OF_ROWS = _BETWEEN | {"relax.squeeze"}
 #: Operators after the second product: what else is computed of each element, and views alone.
 _VIEWED = _MOVEMENTS | {"relax.astype", "relax.where"}
 _AFTER = _VIEWED | UNARY | BINARY
@@ -64,24 +77,45 @@ def _grouped(block: Any, builder: Any) -> Any:
     """Return a block of bindings with each attention as a call of a function of its own."""
     if not isinstance(block, relax.DataflowBlock):
         return block
-    graph = _Graph(block.bindings)
-    calls: dict[Any, Any] = {}
+    bindings = list(block.bindings)
+    graph = _Graph(bindings)
     for binding in block.bindings:
-        found = next(filter(None, map(graph.function_of, graph.groups(binding))), None)
-        if found is not None:
-            group, func = found
-            # It is as it is wanted: FuseOps would join elementwise operators that the kernel lacks.
-            place = builder.add_func(func.with_attr("op_pattern", OPAQUE), "attention")
-            last = group[-1].var
-            calls[last] = relax.call_tir(place, operands(group), last.ty)
-    if not calls:
-        return block
-    # What nothing reads any more goes when dead code does.
-    bindings = [
-        relax.VarBinding(each.var, calls[each.var]) if each.var in calls else each
-        for each in block.bindings
-    ]
-    return relax.DataflowBlock(bindings)
+        found = next(filter(None, map(function_of, graph.groups(binding))), None)
+        if found is None:
+            continue
+        group, func = found
+        made = call_of(group.members, group.results, func, builder, "attention")
+        # What nothing reads any more goes when dead code does.
+        if len(group.results) == 1:
+            (last,) = group.results
+            bindings = [made[0] if each.var.same_as(last.var) else each for each in bindings]
+        else:
+            bindings = in_place_of(bindings, group.results, made)
+            graph = _Graph(bindings)
+    same = len(bindings) == len(block.bindings) and all(
+        new is old for new, old in zip(bindings, block.bindings, strict=True)
+    )
+    return block if same else relax.DataflowBlock(bindings)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Bindings that may be attention, in order.
+
+    - `results`: those that others read: the last one that is computed of the second product, and
+      values of rows.
+    """
+
+    members: list[Any]
+    results: list[Any]
+
+
+def function_of(group: _Group) -> tuple[_Group, Any] | None:
+    """Return a group and its function, None if that is not computed by one kernel."""
+    func = one_function(group.members, group.results)
+    program = None if func is None else read_program(with_branches(func), symbolic=True)
+    found = None if program is None else attention_of(program, narrow_result=True)
+    return None if found is None or found.column.extent < 4 else (group, func)
 
 
 class _Graph:
@@ -96,8 +130,8 @@ class _Graph:
             for var in relax.analysis.free_vars(each.value):
                 self.readers.setdefault(var, []).append(each)
 
-    def groups(self, binding: Any) -> list[list[Any]]:
-        """Return the groups of bindings that may be attention with `binding` as its last sum.
+    def groups(self, binding: Any) -> Iterator[_Group]:
+        """Yield the groups of bindings that may be attention with `binding` as its last sum.
 
         The largest one comes first: views, scales and elementwise operators are part of it.
         """
@@ -108,16 +142,55 @@ class _Graph:
         elif name == _PRODUCT:
             core = self.between(binding)
         if core is None:
-            return []
-        before = self.with_operands(core)
-        return [*(self.with_results(before, binding, each) for each in (_AFTER, _VIEWED)), before]
+            return
+        rows = self.of_rows(core, binding)
+        before = self.with_operands([*core, *rows])
+        tried: list[Any] = []
+        for after in (_AFTER, _VIEWED, frozenset[str]()):
+            members, last = self.with_results(before, binding, after)
+            if last in tried:
+                continue
+            tried.append(last)
+            read = [each for each in core if self.is_read_elsewhere(each, members)]
+            if any(each is not last for each in read) or self.is_in_a_circle(members):
+                continue
+            results = [each for each in rows if self.is_read_elsewhere(each, members)]
+            yield _Group(members, self.ordered([*results, last]))
 
-    def function_of(self, group: list[Any]) -> tuple[list[Any], Any] | None:
-        """Return a group and its function, None if that is not computed by one kernel."""
-        func = one_function(group)
-        program = None if func is None else read_program(with_branches(func), symbolic=True)
-        found = None if program is None else attention_of(program, narrow_result=True)
-        return None if found is None or found.column.extent < 4 else (group, func)
+    def of_rows(self, core: Sequence[Any], last: Any) -> list[Any]:
+        """Return bindings of values of rows that are computed from those of a group."""
+        products = [each for each in core[:-1] if operator_name(each.value) == _PRODUCT]
+        shape = known_shape(products[0].var) if products else None
+        own = {each.var for each in core}
+        found: list[Any] = []
+        todo = [each for each in core if each is not last]
+        while todo and shape is not None:
+            for reader in self.readers.get(todo.pop().var, []):
+                if reader.var in own or operator_name(reader.value) not in _OF_ROWS:
+                    continue
+                size = known_shape(reader.var)
+                if size is None or not is_same_count(size, shape[:-1]):
+                    continue
+                own.add(reader.var)
+                found.append(reader)
+                todo.append(reader)
+        return found
+
+    def is_in_a_circle(self, members: Sequence[Any]) -> bool:
+        """Whether anything that a group reads waits for the group."""
+        own = {each.var for each in members}
+        first = min(self.place[each.var] for each in members)
+        known: dict[Any, bool] = {}
+
+        def waits(var: Any) -> bool:
+            if var not in known:
+                known[var] = var in own or (
+                    self.place.get(var, -1) > first
+                    and any(map(waits, relax.analysis.free_vars(self.bound(var).value)))
+                )
+            return known[var]
+
+        return any(waits(var) for var in operands(members) if isinstance(var, relax.Var))
 
     def is_read_elsewhere(self, binding: Any, group: list[Any]) -> bool:
         """Whether a value of a group is needed by anything else."""
@@ -152,8 +225,6 @@ class _Graph:
         names = {operator_name(each.value) for each in group}
         if len(products) != 1 or not ({"relax.nn.softmax", "relax.max"} & names):
             return None
-        if any(self.is_read_elsewhere(each, group) for each in group[:-1]):
-            return None
         return self.ordered(group)
 
     def with_operands(self, group: list[Any]) -> list[Any]:
@@ -178,8 +249,13 @@ class _Graph:
                     todo.append(binding)
         return self.ordered(own.values())
 
-    def with_results(self, group: list[Any], last: Any, after: frozenset[str]) -> list[Any]:
-        """Return a group with the operators on its result, as long as nothing else reads them."""
+    def with_results(
+        self, group: list[Any], last: Any, after: frozenset[str]
+    ) -> tuple[list[Any], Any]:
+        """Return a group with the operators on its result, and the last one of these.
+
+        An operator is taken if nothing else reads its operand.
+        """
         group = list(group)
         while isinstance(last.var, relax.DataflowVar):
             readers = self.readers.get(last.var, [])
@@ -187,7 +263,7 @@ class _Graph:
                 break
             last = readers[0]
             group.append(last)
-        return self.ordered(group)
+        return self.ordered(group), last
 
     def is_of_places(self, var: Any) -> bool:
         """Whether a value is computed from places alone."""

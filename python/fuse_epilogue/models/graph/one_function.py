@@ -12,7 +12,7 @@ from ...tir.shapes import axis_groups
 from ...tir.walk import handle
 from .cleanup import FoldNoOps
 from .constant_masks import ALL_TRUE, mask_element
-from .rewriting import is_tensor, known_shape, operator_name, with_arguments
+from .rewriting import OPAQUE, is_tensor, known_shape, operator_name, with_arguments
 from .unflattened import UnflattenProducts
 
 
@@ -75,6 +75,43 @@ def _has_constants(func: Any) -> bool:
     found: list[Any] = []
     relax.analysis.post_order_visit(func, found.append)
     return any(isinstance(each, GenericConst) for each in found)
+
+
+def call_of(
+    group: Sequence[Any], results: Sequence[Any], func: Any, builder: Any, name: str
+) -> list[Any]:
+    """Return the bindings of the results of a group to the call of its function.
+
+    - `func`: PrimFunc by :func:`one_function`. It is as it is wanted: FuseOps would join operators
+      that its kernel lacks.
+    - `builder` (tvm.relax.BlockBuilder): the function is added to it, by a name like `name`.
+    """
+    place = builder.add_func(func.with_attr("op_pattern", OPAQUE), name)
+    types = [each.var.ty for each in results]
+    call = relax.call_tir(place, operands(group), types if len(types) > 1 else types[0])
+    if len(results) == 1:
+        return [relax.VarBinding(results[0].var, call)]
+    call = builder.normalize(call)
+    var = relax.DataflowVar(name, call.ty)
+    items = [builder.normalize(relax.TupleGetItem(var, n)) for n in range(len(results))]
+    made = [relax.VarBinding(each.var, item) for each, item in zip(results, items, strict=True)]
+    return [relax.VarBinding(var, call), *made]
+
+
+def in_place_of(bindings: Sequence[Any], group: Sequence[Any], made: Sequence[Any]) -> list[Any]:
+    """Return bindings with others in place of a group, before all that wait for it."""
+    own = {handle(each.var) for each in group}
+    waits = set(own)
+    before, after = [], []
+    for each in bindings:
+        if handle(each.var) in own:
+            continue
+        if waits & {handle(var) for var in relax.analysis.free_vars(each.value)}:
+            waits.add(handle(each.var))
+            after.append(each)
+        else:
+            before.append(each)
+    return [*before, *made, *after]
 
 
 def _module(group: Sequence[Any], inputs: list[Any], results: Sequence[Any]) -> ir.IRModule:

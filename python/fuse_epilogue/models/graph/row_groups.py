@@ -22,10 +22,9 @@ from ...recognize.row_program import read_row_program
 from ...recognize.stages import read_program
 from ...rewrites.branches import with_branches
 from ...tir.walk import handle
-from .one_function import one_function, operands
+from .one_function import call_of, in_place_of, one_function
 from .rewriting import (
     BINARY,
-    OPAQUE,
     UNARY,
     constant_shape,
     graph_pass,
@@ -94,7 +93,8 @@ def _grouped(block: Any, builder: Any) -> Any:
             func = _function(group, results)
             if func is not None:
                 seen.update(members)
-                bindings = graph.with_call(group, _call(group, results, func, builder))
+                made = call_of(group, results, func, builder, "rows")
+                bindings = in_place_of(bindings, group, made)
                 break
     return relax.DataflowBlock(bindings) if seen else block
 
@@ -226,35 +226,6 @@ class _Graph:
         own = {handle(each.var) for each in group}
         others = [r for r in self.readers.get(handle(binding.var), []) if handle(r.var) not in own]
         return bool(others) or not isinstance(binding.var, relax.DataflowVar)
-
-    def with_call(self, group: Sequence[Any], made: Sequence[Any]) -> list[Any]:
-        """Return the bindings with others in place of a group, before all that wait for it."""
-        own = {handle(each.var) for each in group}
-        waits = set(own)
-        before, after = [], []
-        for each in self.bindings:
-            if handle(each.var) in own:
-                continue
-            if waits & {handle(var) for var in relax.analysis.free_vars(each.value)}:
-                waits.add(handle(each.var))
-                after.append(each)
-            else:
-                before.append(each)
-        return [*before, *made, *after]
-
-
-def _call(group: Sequence[Any], results: Sequence[Any], func: Any, builder: Any) -> list[Any]:
-    """Return the bindings of the results of a group to the call of its function."""
-    place = builder.add_func(func.with_attr("op_pattern", OPAQUE), "rows")
-    types = [each.var.ty for each in results]
-    call = relax.call_tir(place, operands(group), types if len(types) > 1 else types[0])
-    if len(results) == 1:
-        return [relax.VarBinding(results[0].var, call)]
-    call = builder.normalize(call)
-    var = relax.DataflowVar("rows", call.ty)
-    items = [builder.normalize(relax.TupleGetItem(var, n)) for n in range(len(results))]
-    made = [relax.VarBinding(each.var, item) for each, item in zip(results, items, strict=True)]
-    return [relax.VarBinding(var, call), *made]
 
 
 def _shape(binding: Any) -> tuple[int, ...]:

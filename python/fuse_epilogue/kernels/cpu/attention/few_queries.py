@@ -175,9 +175,7 @@ class FewQueries:
                 self.maximum(own, keys),
                 self.shares(own, keys),
                 self.products(own, keys),
-                self.finish(own, tirx.BufferLoad(self.total, [index(0)]), self.result)
-                if end is None
-                else end(),
+                self.finish(own, self.highest, self.total, self.result) if end is None else end(),
             ]
         )
 
@@ -256,7 +254,7 @@ class FewQueries:
                 self.columns(lambda place: zero_at(result, place)),
                 loop("part", 0, self.parts, largest),
                 loop("part", 0, self.parts, add),
-                self.finish(self.own(row), total, result),
+                self.finish(self.own(row), own[0], own[1], result),
             ]
         )
 
@@ -458,24 +456,52 @@ class FewQueries:
             parts.append(some(index(whole * COLUMNS), rest))
         return sequence(parts)
 
-    def finish(self, own: dict[Any, Any], total: Any, result: Any) -> Any:
-        """Return the loops that divide by the sum and store the row."""
+    def finish(self, own: dict[Any, Any], highest: Any, total: Any, result: Any) -> Any:
+        """Return the loops that divide a row and store it.
+
+        - `highest`, `total`, `result` (tvm.tirx.Buffer): the maximum and the sum as first elements,
+          and the result.
+        """
         found = self.found
-        if not isinstance(found.key.extent, int):
-            # Without any key, the result is a sum of nothing.
-            some = wide(found.key.extent) > index(0)
-            total = tirx.Select(some, total, tirx.const(1.0, "float32"))
+        known = {
+            found.highest: tirx.BufferLoad(highest, [index(0)]),
+            found.total: tirx.BufferLoad(total, [index(0)]),
+        }
+
+        def of_row(value: Any, axes: dict[Any, Any]) -> Any:
+            return substitute(self.at(value, axes), known)
+
+        divisor = buffer_of("divisor", 1)
+        statements: list[Any] = []
+        if found.divisor is not None:
+            value = of_row(found.divisor, own)
+            if not isinstance(found.key.extent, int):
+                # Without any key, the result is a sum of nothing.
+                some = wide(found.key.extent) > index(0)
+                value = tirx.Select(some, value, tirx.const(1.0, "float32"))
+            statements = [
+                tirx.AllocBuffer(divisor),
+                tirx.BufferStore(divisor, value, [index(0)]),
+            ]
 
         def store(vector: Any, lane: Any) -> Any:
             column = first_of_vector(vector, EDGE, found.column.extent) + lane
             axes = {**own, found.column: column}
-            value = tirx.BufferLoad(result, [vector * index(EDGE) + lane]) / total
-            element = substitute(self.at(found.result, axes), {found.element: value})
+            value = tirx.BufferLoad(result, [vector * index(EDGE) + lane])
+            if found.divisor is not None:
+                value = value / tirx.BufferLoad(divisor, [index(0)])
+            element = substitute(of_row(found.result, axes), {found.element: value})
             return tirx.BufferStore(
                 found.output, element, [self.at(each, axes) for each in found.place]
             )
 
-        return loop("columns", 0, self.vectors, lambda v: self.lanes(lambda lane: store(v, lane)))
+        for each in found.of_rows:
+            place = [self.at(index_of, own) for index_of in each.place]
+            statements.append(tirx.BufferStore(each.output, of_row(each.value, own), place))
+        columns = loop(
+            "columns", 0, self.vectors, lambda v: self.lanes(lambda lane: store(v, lane))
+        )
+        return sequence([*statements, columns])
 
 
 def _sum(values: list[Any]) -> Any:

@@ -159,7 +159,7 @@ class Kernel(KeyBlock):
             buffer_of("queries", found.depth.extent, queries),
             buffer_of("scores", self.tiling.keys, queries),
             buffer_of("result", queries, self.columns * self.lanes),
-            *(buffer_of(name, queries) for name in ("highest", "total", "change")),
+            *(buffer_of(name, queries) for name in ("highest", "total", "change", "divisor")),
         )
         needed, bounds, skips = None, [], None
         if greatest is not None and self.mask is not None:
@@ -182,6 +182,7 @@ class Kernel(KeyBlock):
                 self.start(own, skips),
                 *self.steps(own, heads, begin, needed, at_once),
                 None if at_once else self.finish(own, heads, begin),
+                self.rows(own, heads, begin),
             ]
         )
 
@@ -308,14 +309,6 @@ class Kernel(KeyBlock):
     def finish(self, own: Block, heads: dict[Any, Any], begin: Any) -> Any:
         """Return the loops that divide by the sums and store the queries that there are."""
 
-        def divide(lane: Any) -> Any:
-            total = tirx.BufferLoad(own.total, [lane])
-            if not self.known:
-                # Without any key, the result is a sum of nothing.
-                some = wide(self.found.key.extent) > index(0)
-                total = tirx.Select(some, total, tirx.const(1.0, "float32"))
-            return tirx.BufferStore(own.total, self.divisor(total), [lane])
-
         def store(row: Any, vector: Any, lane: Any) -> Any:
             value = tirx.BufferLoad(own.result, [row, vector * index(self.lanes) + lane])
             return self.output(own, heads, begin, row, self.column(vector) + lane, value)
@@ -330,9 +323,11 @@ class Kernel(KeyBlock):
 
         return sequence(
             [
-                self.vectors(own.size.vectors, divide)
-                if self.of_maximum or not self.known
-                else None,
+                None
+                if self.found.divisor is None
+                else self.vectors(
+                    own.size.vectors, lambda lane: self.divisor(own, heads, begin, lane)
+                ),
                 loop("query", 0, own.size.queries, stores),
             ]
         )

@@ -25,9 +25,10 @@ from .tiling import Queries, Tiling, tiles, widths
 class Block:
     """The buffers of a block of queries.
 
-    - `queries`, `scores`, `result`, `highest`, `total`, `change` (tvm.tirx.Buffer): packed queries
-      [depth][query], scores [key][query], result [query][column], and by query the maximum, the sum
-      and the factor by which both were rescaled last.
+    - `queries`, `scores`, `result`, `highest`, `total`, `change`, `divisor` (tvm.tirx.Buffer):
+      packed queries [depth][query], scores [key][query], result [query][column], and by query the
+      maximum, the sum, the factor by which both were rescaled last, and what the result is divided
+      by, or multiplied with.
     """
 
     size: Queries
@@ -37,12 +38,13 @@ class Block:
     highest: Any
     total: Any
     change: Any
+    divisor: Any
 
     def all(self) -> tuple[Any, ...]:
         """Return the buffers."""
         return (
             *(self.queries, self.scores, self.result),
-            *(self.highest, self.total, self.change),
+            *(self.highest, self.total, self.change, self.divisor),
         )
 
 
@@ -91,6 +93,8 @@ class KeyBlock:
         # Vectors of a row of the result.
         self.columns = tiling.sizes.vectors
         self.of_maximum = is_share_of_maximum(found)
+        # Whether rows are multiplied with the reciprocal of what they are divided by.
+        self.multiplies = self.of_maximum and found.divides_by_total
 
     def at(self, value: Any, axes: dict[Any, Any]) -> Any:
         """Return an expression at some values of the axes, in the types that it has them in."""
@@ -288,9 +292,9 @@ class KeyBlock:
                     factor = found.factor(change, tirx.BufferLoad(own.highest, [at]))
                     store_change = tirx.BufferStore(own.change, factor, [at])
                     total = tirx.BufferLoad(own.total, [at]) * change + total
-                if last:
-                    total = self.divisor(total)
-                return sequence([store_change, tirx.BufferStore(own.total, total, [at])])
+                store_total = tirx.BufferStore(own.total, total, [at])
+                divisor = self.divisor(own, heads, begin, at) if last else None
+                return sequence([store_change, store_total, divisor])
 
             return sequence(
                 [
@@ -305,9 +309,46 @@ class KeyBlock:
 
         return loop("vector", 0, own.size.vectors, vector)
 
-    def divisor(self, total: Any) -> Any:
-        """Return what a row is multiplied with, or divided by, for its sum of shares."""
-        return tirx.const(1.0, "float32") / total if self.of_maximum else total
+    def of_row(self, own: Block, value: Any, row: Any, axes: dict[Any, Any]) -> Any:
+        """Return a value of the maximum and the sum of a row."""
+        known = {
+            self.found.highest: tirx.BufferLoad(own.highest, [row]),
+            self.found.total: tirx.BufferLoad(own.total, [row]),
+        }
+        return substitute(self.at(value, axes), known)
+
+    def divisor(self, own: Block, heads: dict[Any, Any], begin: Any, row: Any) -> Any:
+        """Return the store of what a row is divided by, or multiplied with, if it is either."""
+        found = self.found
+        if found.divisor is None:
+            return None
+        axes = {**heads, found.query: self.query(own, begin, row)}
+        value = self.of_row(own, found.divisor, row, axes)
+        if not isinstance(found.key.extent, int):
+            # Without any key, the result is a sum of nothing.
+            some = wide(found.key.extent) > index(0)
+            value = tirx.Select(some, value, tirx.const(1.0, "float32"))
+        if self.multiplies:
+            value = tirx.const(1.0, "float32") / value
+        return tirx.BufferStore(own.divisor, value, [row])
+
+    def rows(self, own: Block, heads: dict[Any, Any], begin: Any) -> Any:
+        """Return the stores of the results that have one element for each row."""
+
+        def stores(row: Any) -> Any:
+            axes = {**heads, self.found.query: self.query(own, begin, row)}
+            return sequence(
+                [
+                    tirx.BufferStore(
+                        each.output,
+                        self.of_row(own, each.value, row, axes),
+                        [self.at(place, axes) for place in each.place],
+                    )
+                    for each in self.found.of_rows
+                ]
+            )
+
+        return loop("query", 0, own.size.queries, stores) if self.found.of_rows else None
 
     def output(
         self, own: Block, heads: dict[Any, Any], begin: Any, row: Any, column: Any, value: Any
@@ -316,9 +357,10 @@ class KeyBlock:
         found = self.found
         query = self.query(own, begin, row) if own.size.open else begin + row
         axes = {**heads, found.query: query, found.column: column}
-        total = tirx.BufferLoad(own.total, [row])
-        value = value * total if self.of_maximum else value / total
-        element = substitute(self.at(found.result, axes), {found.element: value})
+        if found.divisor is not None:
+            divisor = tirx.BufferLoad(own.divisor, [row])
+            value = value * divisor if self.multiplies else value / divisor
+        element = substitute(self.of_row(own, found.result, row, axes), {found.element: value})
         return tirx.BufferStore(
             found.output, element, [self.at(each, axes) for each in found.place]
         )
