@@ -151,6 +151,31 @@ def test_one_tensor_for_two_example_inputs() -> None:
     near(model(x, key), module(x, key))
 
 
+class Sinks(torch.nn.Module):
+    """Attention with sinks under a sliding window, as language models write it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sinks = torch.nn.Parameter(torch.tensor([-1.0, 0.0, 3.0]))
+
+    def forward(self, query: Any, key: Any) -> Any:
+        i, j = torch.arange(query.shape[-2])[:, None], torch.arange(key.shape[-2])
+        scores = (query @ key.mT * 0.25).masked_fill(~((j <= i) & (i - j < 5)), -torch.inf)
+        sinks = self.sinks.reshape(1, -1, 1, 1).expand(*scores.shape[:-1], 1)
+        joined = torch.cat([scores, sinks], -1)
+        joined = joined - joined.max(-1, keepdim=True).values
+        return torch.softmax(joined, -1)[..., :-1] @ key
+
+
+def test_attention_with_sinks() -> None:
+    generator = torch.Generator().manual_seed(0)
+    operands = [torch.randn(2, 3, 90, 8, generator=generator) for _ in range(2)]
+    module = Sinks().eval()
+    model = fuse_epilogue.compile(module, example_inputs=tuple(operands), threads=1)
+    assert [each.kind for each in model.report.functions] == ["attention"]
+    near(model(*operands), module(*operands).detach())
+
+
 class Masked(torch.nn.Module):
     def forward(self, query: Any, key: Any, mask: Any) -> Any:
         return torch.nn.functional.scaled_dot_product_attention(query, key, key, attn_mask=mask)

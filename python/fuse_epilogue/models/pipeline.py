@@ -20,6 +20,7 @@ from .graph.bools import BoolsAsNumbers
 from .graph.channels_last import ChannelsLast
 from .graph.cleanup import FoldNoOps
 from .graph.folded import FoldArrays
+from .graph.joined_softmax import SplitJoinedSoftmax
 from .graph.narrow_products import NarrowProducts
 from .graph.pads import FoldPads
 from .graph.reshapes import SinkReshapes
@@ -113,7 +114,7 @@ def scheduled(
     with schedule.target:
         # dlight's rules and the planner's kinds for GPUs know images of layout NCHW.
         channels_last = channels_last and schedule.target.kind.name == "llvm"
-        groups = [GroupAttention(), GroupRows(), ScatterRows()]
+        groups = [SplitJoinedSoftmax(), GroupAttention(), GroupRows(), ScatterRows()]
         grouping = groups if schedule.target.kind.name == "llvm" else []
         passes = [*graph_passes(channels_last), *grouping, *function_passes()]
         lowered = ir.transform.Sequential(passes)(mod)

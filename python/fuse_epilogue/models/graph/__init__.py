@@ -10,7 +10,7 @@ reshapes.py, unflattened.py                     products
 narrow_products.py, integer_convolutions.py     products and convolutions of integers
 transposed_convolutions.py                      transposed convolutions
 scatters.py                                     scatters
-attention_groups.py                             attention as one function
+attention_groups.py, joined_softmax.py          attention as one function
 row_groups.py                                   reductions along the same rows as one function
 recurrent.py                                    recurrent layers, for the importers
 one_function.py, constant_masks.py              the function of a group, and its masks
