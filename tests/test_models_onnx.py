@@ -131,6 +131,23 @@ def test_a_mask_that_is_a_weight() -> None:
     near(fuse_epilogue.compile(made, threads=1)(*arrays.values()), made, arrays)
 
 
+def test_an_operator_that_onnx_defines_by_others() -> None:
+    arrays = drawn(x=(3, 5))
+    made = model([helper.make_node("Swish", ["x"], ["y"], alpha=0.7)], 24, **arrays)
+    near(fuse_epilogue.compile(made, threads=1)(arrays["x"]), made, arrays)
+
+
+def test_a_function_of_the_model_is_inlined() -> None:
+    arrays = drawn(x=(3, 5))
+    made = model([helper.make_node("Neg", ["x"], ["y"])], 20, **arrays)
+    made.graph.node[0].CopyFrom(helper.make_node("Twice", ["x"], ["y"], domain="own"))
+    double = helper.make_node("Add", ["a", "a"], ["b"])
+    opsets = [helper.make_opsetid("", 20)]
+    made.functions.append(helper.make_function("own", "Twice", ["a"], ["b"], [double], opsets))
+    made.opset_import.append(helper.make_opsetid("own", 1))
+    near(fuse_epilogue.compile(made, threads=1)(arrays["x"]), made, arrays)
+
+
 def with_cache() -> Any:
     arrays = drawn(**SHAPES, past_k=(2, 4, 3, SIZE), past_v=(2, 4, 3, SIZE))
     inputs = ["q", "k", "v", "", "past_k", "past_v"]

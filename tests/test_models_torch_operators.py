@@ -73,6 +73,7 @@ PROMOTED: dict[str, Callable[..., Any]] = {
     "truncated": lambda x, i: torch.div(i, 3, rounding_mode="trunc"),
     "floored": lambda x, i: i // 3,
     "power_of_two": lambda x, i: 2 ** (i - 2),
+    "scaled": lambda x, i: torch.ldexp(x, i),
     "shifted": lambda x, i: ((i + 9) >> 1, (i + 9) << 2),
     "bools": lambda x, i: (x.any(1), (x > 3).any(), (i > 0).all(1)),
     "sum_of_one_constant": lambda x, i: i.reshape(56) + torch.tensor([1], dtype=torch.int64),
@@ -107,7 +108,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "log1p": lambda x: (torch.log1p(x.abs()), torch.log1p(x * 1e-4)),
     "sinh": lambda x: (torch.sinh(x), torch.sinh(x * 1e-3), torch.sinh(x * 30)),
     "cosh": lambda x: (torch.cosh(x), torch.cosh(x * 30)),
-    "exp2": lambda x: (torch.exp2(x), torch.erfc(x), torch.hypot(x, x + 1)),
+    "exp2": lambda x: (torch.exp2(x), torch.erfc(x)),
     "copysign": lambda x: torch.copysign(x, torch.tensor([-0.0, 0.0, 1, -1, 2, -2, 3])),
     "norms": lambda x: (x.norm(1, 1), x.norm(torch.inf, 1), x.norm(3), torch.norm(x, 0, 1)),
 }
@@ -118,6 +119,49 @@ def test_functions_of_a_float(name: str) -> None:
     compare(FUNCTIONS[name], X)
 
 
+INF, NAN = float("inf"), float("nan")
+SPECIAL = torch.tensor([0.0, -0.0, 1.0, -1.0, INF, -INF, NAN, 0.5, -0.5, 2.5, -2.5, 7.75, 3, -1e-3])
+PAIRS = [each.reshape(-1) for each in torch.meshgrid(SPECIAL, SPECIAL, indexing="ij")]
+SPECIAL_VALUES: dict[str, Callable[..., Any]] = {
+    "gamma": lambda x, y: (torch.lgamma(x), torch.digamma(x)),
+    "erfinv": lambda x, y: (torch.erfinv(x), torch.erfinv(x[:196:5] * 0.39999998)),
+    "signs": lambda x, y: (torch.signbit(x), torch.copysign(x, y)),
+    "one_of_two": lambda x, y: (torch.fmax(x, y), torch.fmin(x, y)),
+    "filled": lambda x, y: torch.where(x > 0, x, torch.full_like(x, -INF)),
+    "placed": lambda x, y: torch.bucketize(x, SPECIAL[:3].sort()[0]),
+    "two": lambda x, y: (torch.special.xlog1py(x, y), torch.hypot(x, y)),
+    "long": lambda x, y: torch.hypot(x * 2e37, y * 2e37),
+    "constant_zero": lambda x, y: (x / 0.0, x / -0.0, x // 0.0, x % 0.0, 1 / x),
+}
+
+
+@pytest.mark.parametrize("name", SPECIAL_VALUES)
+def test_special_values(name: str) -> None:
+    compare(SPECIAL_VALUES[name], *PAIRS)
+
+
+def running(x: Any) -> tuple[Any, ...]:
+    return (*torch.cummax(x, 1), *torch.cummin(x, 0), torch.logcumsumexp(x, 1))
+
+
+def test_running_values() -> None:
+    x = torch.round(2 * X)
+    x[2, 3], x[4, 1], x[5, 5], x[6, 0] = NAN, INF, -INF, NAN
+    compare(running, x)
+
+
+EMPTY: dict[str, Callable[..., Any]] = {
+    "none": lambda x: (x.sum(1), x.prod(1), x.mean(1), x.sum(), x @ x.T),
+    "others": lambda x: (x.any(1), torch.cat([x, X[:3]], 1)),
+    "slice": lambda x: (x[:, 3:3].sum(1), x[:, 3:3].exp().prod(1) + x[:, 0]),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_reductions_of_no_elements(name: str) -> None:
+    compare(EMPTY[name], X if name == "slice" else torch.zeros(3, 0))
+
+
 REDUCTIONS: dict[str, Callable[..., Any]] = {
     "maxima": lambda x: (x.amax(), x.amin((1, 2)), *x.max(1, keepdim=True), *x.min(-1)),
     "product": lambda x: x.prod(1),
@@ -125,6 +169,11 @@ REDUCTIONS: dict[str, Callable[..., Any]] = {
     "logsumexp": lambda x: (x.logsumexp(-1), x.logsumexp((0, 2))),
     "moments": lambda x: torch.var_mean(x, dim=(0, 2), correction=0),
     "kth": lambda x: x.kthvalue(2, 1),
+    "sorted": lambda x: (
+        *torch.sort(torch.round(x), dim=-1, stable=True),
+        torch.argsort(torch.round(x), dim=1, descending=True, stable=True),
+    ),
+    "products": lambda x: torch.addbmm(torch.ones(8, 8), x, x.mT, beta=0.5),
     "distances": lambda x: (torch.cdist(x, x + 1), torch.cdist(x, x + 1, p=1.0)),
 }
 
@@ -143,6 +192,10 @@ READS: dict[str, Callable[..., Any]] = {
     "broadcast": lambda x, i, j: x[:, i[:, None], j[None]],
     "windows": lambda x, i, j: x.unfold(1, 3, 2),
     "columns": lambda x, i, j: functional.unfold(x[None], 3, stride=2),
+    "sorted_rows": lambda x, i, j: (
+        torch.searchsorted(x.sort(-1)[0], x[..., :3]),
+        torch.searchsorted(x.sort(-1)[0], x.sort(-1)[0][..., :3], right=True),
+    ),
 }
 
 
@@ -168,9 +221,16 @@ WRITES: dict[str, Callable[..., Any]] = {
     "masked": masked,
     "rows": lambda x, i: x.index_copy(0, i[:3], x[:3] + 1),
     "added": lambda x, i: x.index_add(0, i.repeat(3), x.repeat(2, 1)[:15] + 1),
+    "numbered": lambda x, i: x.put(i, x[0, :5]),
     "two": lambda x, i: x.index_put((i, i - 1), x[0, :5]),
     "scattered": lambda x, i: x.scatter_add(1, i[:, None].repeat(1, 2), x),
     "largest": lambda x, i: x.scatter_reduce(0, i[:, None].repeat(1, 7), x[3:] + 1, "amax"),
+    "means": lambda x, i: x.scatter_reduce(0, i[:, None].repeat(1, 7) % 3, x[3:], "mean"),
+    "means_alone": lambda x, i: x.scatter_reduce(
+        0, i[:, None].repeat(1, 7) % 3, x[3:], "mean", include_self=False
+    ),
+    "least_rows": lambda x, i: x.index_reduce(0, i % 3, x[3:], "amin", include_self=False),
+    "selected": lambda x, i: x.masked_scatter(x > 0, (x * 2).flip(0)),
     "folded": lambda x, i: functional.fold(
         torch.cat([x] * 9).reshape(2, 9, 28)[..., :16], (4, 4), 3, padding=1
     ),
@@ -274,11 +334,6 @@ REFUSED: dict[str, tuple[Callable[..., Any], Any, str]] = {
         CUBE,
         "indices that adaptive_max_pool2d returns",
     ),
-    "mean": (
-        lambda x: x.scatter_reduce(0, torch.zeros(1, 7, dtype=torch.int64), x[:1], "mean"),
-        X,
-        "scatter_reduce by mean",
-    ),
     "bags": (
         lambda i: functional.embedding_bag(i, TABLE, torch.tensor([0, 2]), mode="sum"),
         whole(0, 9, 6),
@@ -286,6 +341,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], Any, str]] = {
     ),
     "dropout": (functional.dropout, X, "dropout in inference draws random numbers"),
     "power": (lambda i: 3**i, whole(0, 9, 6), "integer other than 2"),
+    "powers": (lambda i: i**i, whole(0, 9, 6), "integer other than 2"),
     "masked": (
         lambda x: x.index_put((x[:, 0] > 0,), x[0]),
         X,
@@ -299,6 +355,11 @@ def test_what_would_be_computed_otherwise_is_refused(name: str) -> None:
     function, x, message = REFUSED[name]
     with pytest.raises(ImportRefusal, match=message):
         fuse_epilogue.compile(Applied(function).eval(), example_inputs=(x,))
+
+
+def test_a_division_of_integers_by_zero_is_refused() -> None:
+    with pytest.raises(ValueError, match="divides integers by the constant 0"):
+        fuse_epilogue.compile(Applied(lambda i: i // 0).eval(), example_inputs=(WHOLE,))
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from .graph.attention_groups import GroupAttention
 from .graph.bools import BoolsAsNumbers
 from .graph.channels_last import ChannelsLast
 from .graph.cleanup import FoldNoOps
+from .graph.degenerate import DegenerateOperators
 from .graph.folded import FoldArrays
 from .graph.joined_softmax import SplitJoinedSoftmax
 from .graph.narrow_products import NarrowProducts
@@ -46,6 +47,7 @@ def graph_passes(channels_last: bool = True) -> list[Any]:
         WriteOut(),
         transform.FoldBatchnormToConv2D(),
         transform.DecomposeOpsForInference(),
+        DegenerateOperators(),
         FoldNoOps(),
         BoolsAsNumbers(),
         RoundedQuantities(),

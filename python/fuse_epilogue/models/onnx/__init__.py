@@ -2,6 +2,7 @@
 
 importer.py         TVM's importer, with the nodes that are emitted here:
 recurrent.py        recurrent layers, as functions of all steps
+inlined.py          operators that ONNX defines by others, and functions of a model
 nodes.py            nodes that TVM's importer does not know, or takes for others
 operators.py        operators that TVM's importer does not know or reads wrongly
 guards.py           the guard that exporters write around the softmax of attention

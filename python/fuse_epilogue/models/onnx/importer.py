@@ -9,7 +9,9 @@ from tvm import ir
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from .graph import opset_of
+from .inlined import with_functions_inlined
 from .nodes import with_known_nodes
+from .operators import operator_rewrites
 from .recurrent import NODES, emit_node
 
 
@@ -27,7 +29,8 @@ def relax_module(model: Any, loops: bool = True) -> ir.IRModule:
     ValueError
         The model has a recurrent layer, and `loops` is false.
     """
-    known = with_known_nodes(model)
+    imported = {*onnx_frontend._get_convert_map(), "Constant", "If", *NODES, *operator_rewrites()}
+    known = with_known_nodes(with_functions_inlined(model, imported))
     layers = [node.op_type for node in known.graph.node if node.op_type in NODES]
     if not layers:
         return onnx_frontend.from_onnx(known, keep_params_in_input=False)

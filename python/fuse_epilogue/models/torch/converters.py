@@ -24,6 +24,7 @@ def further_converters() -> dict[str, Callable[[Any, Any], Any]]:
         "div.Tensor_mode": _division,
         "div.Scalar_mode": _division,
         "pow.Scalar": _power,
+        "pow.Tensor_Tensor": _power,
         **dict.fromkeys(
             ("__lshift__.Scalar", "__lshift__.Tensor", "bitwise_left_shift.Tensor"),
             _binary(relax.op.left_shift),
@@ -119,6 +120,9 @@ def _reduction(op: Callable[..., Any]) -> Callable[[Any, Any], Any]:
 def _any(node: Any, importer: Any) -> Any:
     """Emit whether any element is not zero; Relax has no maximum of bools."""
     emit, x = importer.block_builder.emit, importer.env[node.args[0]]
+    if 0 in node.args[0].meta["val"].shape:
+        shape = relax.ShapeExpr(list(node.meta["val"].shape))
+        return emit(relax.op.broadcast_to(relax.const(False, "bool"), shape))
     if str(node.args[0].meta["val"].dtype) != "torch.bool":
         dtype = str(node.args[0].meta["val"].dtype).removeprefix("torch.")
         x = emit(relax.op.not_equal(x, relax.const(0, dtype)))
@@ -147,7 +151,7 @@ def _division(node: Any, importer: Any) -> Any:
 
 
 def _power(node: Any, importer: Any) -> Any:
-    """Emit a number to the power of a tensor; Relax has it for floats."""
+    """Emit a power whose exponent is a tensor; Relax has it for floats."""
     base, exponent = _operands(node, importer)
     emit, result = importer.block_builder.emit, node.meta["val"].dtype
     if result.is_floating_point:

@@ -13,6 +13,8 @@ from torch import Tensor
 from .attention import attention_decompositions
 from .encoder import encoder_decompositions
 from .norms import norm_decompositions
+from .scans import scan_decompositions
+from .special_functions import is_negative, special_decompositions
 
 aten = torch.ops.aten
 #: Below this, the difference of an exponential and one loses more than a series does.
@@ -29,7 +31,6 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.log1p.default: _log1p,
         aten.exp2.default: lambda x: torch.exp(_float(x) * math.log(2)),
         aten.erfc.default: lambda x: 1 - torch.erf(_float(x)),
-        aten.hypot.default: lambda x, y: torch.sqrt(x * x + y * y),
         aten.copysign.Tensor: _copysign,
         aten.rrelu_with_noise_functional.default: _rrelu,
         aten.var_mean.correction: _var_mean,
@@ -49,6 +50,18 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.addmv.default: lambda a, x, y, beta=1, alpha=1: torch.addmm(
             a.unsqueeze(-1), x, y.unsqueeze(-1), beta=beta, alpha=alpha
         ).squeeze(-1),
+        aten.addbmm.default: lambda a, x, y, beta=1, alpha=1: (
+            beta * a + alpha * torch.bmm(x, y).sum(0)
+        ),
+        # torch's and TVM's sorts are stable.
+        aten.sort.stable: lambda x, *, stable=None, dim=-1, descending=False: torch.sort(
+            x, dim, descending
+        ),
+        aten.put.default: lambda x, index, source, accumulate=False: (
+            x.reshape(-1)
+            .index_put((index.reshape(-1),), source.reshape(-1), accumulate)
+            .reshape(x.shape)
+        ),
         aten.bilinear.default: _bilinear,
         aten._trilinear.default: _trilinear,
         aten._cdist_forward.default: _cdist,
@@ -56,6 +69,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         **attention_decompositions(),
         **encoder_decompositions(),
         **norm_decompositions(),
+        **scan_decompositions(),
+        **special_decompositions(),
         aten.cat.default: _cat,
         aten.view.default: _view,
         aten.fake_quantize_per_tensor_affine_cachemask.default: _fake_quantize,
@@ -96,9 +111,7 @@ def _log1p(x: Tensor) -> Tensor:
 
 
 def _copysign(x: Tensor, y: Tensor) -> Tensor:
-    # The sign of a zero counts, which no comparison sees.
-    negative = (y < 0) | ((y == 0) & (1 / y < 0))
-    return torch.where(negative, -x.abs(), x.abs())
+    return torch.where(is_negative(y), -x.abs(), x.abs())
 
 
 def _rrelu(

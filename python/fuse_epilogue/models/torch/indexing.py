@@ -13,7 +13,7 @@ from typing import Any
 from tvm import relax
 
 #: torch's names of reductions in Relax's words.
-_REDUCTIONS = {"sum": "add", "prod": "mul", "mean": "mean", "amax": "max", "amin": "min"}
+_REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
 
 
 def indexing_converters() -> dict[str, Callable[[Any, Any], Any]]:
@@ -25,6 +25,7 @@ def indexing_converters() -> dict[str, Callable[[Any, Any], Any]]:
         "scatter_add.default": _scatter_add,
         "scatter_reduce.two": _scatter_reduce,
         "searchsorted.Tensor": _searchsorted,
+        "bucketize.Tensor": _bucketize,
     }
 
 
@@ -189,20 +190,28 @@ def _scatter_add(node: Any, importer: Any) -> Any:
 
 
 def _scatter_reduce(node: Any, importer: Any) -> Any:
-    if not node.kwargs.get("include_self", True) or node.args[4] == "mean":
-        raise ValueError("scatter_reduce by mean, or without the tensor itself, is not supported")
     return _scattered(node, importer, _REDUCTIONS[node.args[4]])
 
 
 def _searchsorted(node: Any, importer: Any) -> Any:
     sequence, values = node.args[:2]
-    if sequence.meta["val"].dim() != 1 or node.kwargs.get("sorter") is not None:
-        raise ValueError("searchsorted in several sequences, or with a sorter, is not supported")
+    if node.kwargs.get("sorter") is not None:
+        raise ValueError("searchsorted with a sorter is not supported")
     right = node.kwargs.get("right", False) or node.kwargs.get("side") == "right"
-    found = relax.op.bucketize(
-        importer.env[values],
-        importer.env[sequence],
-        bool(node.kwargs.get("out_int32", False)),
-        bool(right),
-    )
-    return importer.block_builder.emit(found)
+    return _found(node, importer, values, sequence, bool(right))
+
+
+def _bucketize(node: Any, importer: Any) -> Any:
+    values, sequence = node.args[:2]
+    return _found(node, importer, values, sequence, bool(node.kwargs.get("right", False)))
+
+
+def _found(node: Any, importer: Any, values: Any, sequence: Any, right: bool) -> Any:
+    """Emit the places of values in a sorted vector: that of NaN is after all."""
+    emit, wanted = importer.block_builder.emit, importer.env[values]
+    is_short = bool(node.kwargs.get("out_int32", False))
+    found = emit(relax.op.bucketize(wanted, importer.env[sequence], is_short, right))
+    if not values.meta["val"].dtype.is_floating_point:
+        return found
+    end = relax.const(sequence.meta["val"].shape[0], "int32" if is_short else "int64")
+    return emit(relax.op.where(emit(relax.op.isnan(wanted)), end, found))
