@@ -81,8 +81,12 @@ def model(mask: str, queries: Any, keys: Any) -> tvm.IRModule:
             s = emit(op.multiply(s, relax.const(0.25)))
             i = _Places(emit(op.expand_dims(emit(op.arange(0, n, 1, "int64")), 1)))
             j = _Places(emit(op.expand_dims(emit(op.arange(0, m, 1, "int64")), 0)))
-            for condition in MASKS[mask]:
-                shown = emit(builder.normalize(condition(i, j).value))
+            conditions = [emit(condition(i, j).value) for condition in MASKS[mask]]
+            if mask == "window after a cache":
+                # As torch writes `&` and `~`; the others are masks on top of each other.
+                hidden = [emit(op.bitwise_not(each)) for each in conditions]
+                conditions = [emit(op.bitwise_not(emit(op.bitwise_or(*hidden))))]
+            for shown in conditions:
                 s = emit(op.where(shown, s, relax.const(-np.inf, "float32")))
             out = builder.emit_output(op.matmul(emit(op.nn.softmax(s, axis=-1)), v))
         builder.emit_func_output(out)

@@ -55,7 +55,8 @@ _AFTER = _VIEWED | UNARY | BINARY
 _OF_PLACES = _MOVEMENTS | frozenset(
     f"relax.{name}"
     for name in (
-        *("arange", "add", "astype", "equal", "full", "greater", "greater_equal", "less"),
+        *("abs", "arange", "add", "astype", "bitwise_and", "bitwise_not", "bitwise_or"),
+        *("equal", "full", "greater", "greater_equal", "less"),
         *("less_equal", "logical_and", "logical_not", "logical_or", "multiply", "not_equal"),
         *("subtract", "where"),
     )
