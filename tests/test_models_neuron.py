@@ -158,7 +158,7 @@ def test_only_what_is_missing_is_said_of_a_function_without_a_kernel() -> None:
     assert cumsum.why == "not on Trainium: no rule of schedules.neuron is for such a function"
 
 
-def test_reductions_of_images_and_convolutions_of_lines_have_kernels() -> None:
+def test_images_reduced_lines_convolved_and_groups_normalised_have_kernels() -> None:
     builder = relax.BlockBuilder()
     rng = np.random.default_rng(3)
     x = relax.Var("x", relax.TensorType((2, 3, 4, 50), "float32"))
@@ -173,17 +173,27 @@ def test_reductions_of_images_and_convolutions_of_lines_have_kernels() -> None:
                 op.nn.conv1d(lines, relax.const(weight), strides=2, padding=(3, 1), dilation=2)
             )
             clipped = builder.emit_output(op.clip(conv, -100, float("inf")))
-        builder.emit_func_output(relax.Tuple([mean, most, clipped]))
+            gamma, beta = (rng.normal(size=12).astype("float32") for _ in range(2))
+            by_group = op.nn.group_norm(
+                lines, relax.const(gamma), relax.const(beta), 3, 1, [2], epsilon=1e-3
+            )
+            norm = builder.emit_output(by_group)
+        builder.emit_func_output(relax.Tuple([mean, most, clipped, norm]))
     package = fuse_epilogue.compile(builder.get(), "trn2")
     assert package.not_on_trainium == ()
     data = rng.integers(-8, 9, (2, 3, 4, 50)).astype("float32")
-    mean, most, clipped = package(data)
+    mean, most, clipped, norm = package(data)
     np.testing.assert_allclose(mean, data.mean((2, 3)), rtol=1e-6, atol=1e-6)
     np.testing.assert_array_equal(most, data.max((1, 2, 3), keepdims=True))
     padded = np.pad(data.reshape(2, 12, 50), ((0, 0), (0, 0), (3, 1)))
     taps = [padded[:, :, tap : tap + 50 : 2][:, :, :25] for tap in (0, 2, 4)]
     expected = sum(np.einsum("ncw,oc->now", t, weight[:, :, k]) for k, t in enumerate(taps))
     np.testing.assert_array_equal(clipped, np.maximum(expected, -100))
+    groups = data.reshape(2, 3, 200).astype("float64")
+    groups = groups - groups.mean(2, keepdims=True)
+    groups = (groups / np.sqrt(groups.var(2, keepdims=True) + 1e-3)).reshape(2, 12, 50)
+    wanted = groups * gamma[:, None] + beta[:, None]
+    np.testing.assert_allclose(norm, wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("places", [(10,), (3, 90), (1,)])
