@@ -47,6 +47,7 @@ RULES: dict[str, Callable[[Any], Any]] = {
     "log1p": tirx.log1p,
     "sin": tirx.sin,
     "cos": tirx.cos,
+    "nearbyint": tirx.nearbyint,
     "sqrt": tirx.sqrt,
     "rsqrt": tirx.rsqrt,
     "erf_gelu": erf_gelu,
@@ -221,6 +222,10 @@ SPECIAL = {
         [NAN, NAN, NAN, 0, -0.0, TINIEST, -TINIEST],
     ),
     "cos": ([NAN, INF, -INF, 0.0, -0.0, TINIEST], [NAN, NAN, NAN, 1, 1, 1]),
+    "nearbyint": (
+        [NAN, INF, -INF, -0.0, 0.5, 1.5, -2.5, 0.49999997, 3e38, 8388609],
+        [NAN, INF, -INF, -0.0, 0, 2, -2, 0, 3e38, 8388609],
+    ),
     "sqrt": ([NAN, INF, -INF, 0.0, -0.0, -1], [NAN, INF, NAN, 0, -0.0, NAN]),
     "rsqrt": ([NAN, INF, -INF, 0.0, -0.0, -1], [NAN, 0, NAN, INF, -INF, NAN]),
     "erf_gelu": ([NAN, INF, -INF, 0.0, -0.0], [NAN, INF, NAN, 0, -0.0]),
@@ -247,6 +252,9 @@ def test_no_lane_calls_the_c_library(compiled: Any) -> None:
     assembly = compiled[0].mod.inspect_source("asm")
     for called in ("expf", "exp2f", "tanhf", "erff", "logf", "log1pf", "powf", "sinf", "cosf"):
         assert called not in assembly
+    # Nor is one rounded alone.
+    for single in ("roundss", "roundsd", "rndscaless", "rndscalesd"):
+        assert single not in assembly
 
 
 def test_a_power_of_another_exponent_is_left_alone() -> None:

@@ -461,6 +461,8 @@ _RULES: dict[str, Callable[[Any], Any]] = {
     "tirx.sin": vector_sin,
     "tirx.cos": vector_cos,
     "tirx.rsqrt": lambda x: _float(1) / tirx.sqrt(x),
+    # Both are LLVM's nearbyint, but TVM takes this one apart where there is a vector of it.
+    "tirx.nearbyint": tirx.round,
 }
 
 
