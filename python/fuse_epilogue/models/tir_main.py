@@ -6,7 +6,7 @@ from typing import Any
 
 from tvm import ir, relax, s_tir, tirx
 
-from ..tir.walk import handle, loads, parts_of
+from ..tir.walk import handle, loads, parts_of, stored_to
 
 
 def with_relax_main(mod: ir.IRModule) -> ir.IRModule:
@@ -20,7 +20,7 @@ def with_relax_main(mod: ir.IRModule) -> ir.IRModule:
       written do not come last, or one of them is read before.
     """
     name, func = _entry(mod)
-    stored = written(func)
+    stored = stored_to(func.body)
     params = list(func.params)
     if not all(hasattr(param.ty, "shape") for param in params):
         raise ValueError(f"'{name}' has a parameter that is not a buffer: a model takes arrays")
@@ -73,18 +73,6 @@ def _type(param: Any) -> Any:
     return relax.TensorType(list(param.ty.shape), str(param.ty.dtype))
 
 
-def written(func: Any) -> set[int]:
-    """Return the handles of the buffers that the statements of a function store to.
-
-    - `func`: tvm.tirx.PrimFunc.
-    """
-    return _stored(func.body)
-
-
-def _stored(statement: Any) -> set[int]:
-    return {handle(store.buffer) for store in parts_of(statement, tirx.BufferStore)}
-
-
 def _read_early(func: Any) -> set[int]:
     """Return the handles of the buffers that a block reads although none has stored them yet."""
     early: set[int] = set()
@@ -92,7 +80,7 @@ def _read_early(func: Any) -> set[int]:
     for block in parts_of(func.body, s_tir.SBlock):
         if len(parts_of(block.body, s_tir.SBlock)) > 0:
             continue
-        own = _stored(block)
+        own = stored_to(block)
         read = {handle(load.source) for load in (*loads(block.init), *loads(block.body))}
         # A sum reads itself after it has stored its start.
         early |= read - stored - (own if block.init is not None else set())

@@ -7,14 +7,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, TensorLoad, prim
 from tvm.sym import Analyzer
 
 from ..tir.affine import affine_of, at_least_zero
-from ..tir.walk import handle, loads, substitute
+from ..tir.expressions import is_guard
+from ..tir.types import bits_of
+from ..tir.walk import handle, loads, same, substitute
 from .defined import may_be_discarded
 from .stages import Axis, analyzer_of
 
@@ -85,8 +86,7 @@ class Operand:
         return (
             max(
                 (
-                    math.prod(map(int, load.source.shape))
-                    * tvm.DataType(str(load.source.dtype)).bits
+                    math.prod(map(int, load.source.shape)) * bits_of(load.source.dtype)
                     for load in self.loads
                 ),
                 default=8,
@@ -116,11 +116,6 @@ def has_guard(value: Any) -> bool:
     calls: list[Any] = []
     tvm_ffi.structural_walk(value, (Call, calls.append))
     return any(map(is_guard, calls))
-
-
-def is_guard(value: Any) -> bool:
-    """Return whether a value is computed under a condition only."""
-    return isinstance(value, Call) and getattr(value.op, "name", "") == "prim.if_then_else"
 
 
 class Reader:
@@ -199,7 +194,7 @@ class Reader:
             return None
         accesses: dict[int, Linear] = {}
         for load in loads(value):
-            if skip is not None and handle(load.source) == handle(skip):
+            if skip is not None and same(load.source, skip):
                 continue
             total: Any = 0
             for index, size in zip(load.indices, load.source.shape, strict=True):

@@ -22,8 +22,9 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, TensorLoad, prim
 
-from ..tir.walk import handle, substitute, uses
-from .accesses import Linear, Operand, Reader, has_guard, is_guard
+from ..tir.expressions import is_guard, without_loads
+from ..tir.walk import same, substitute, uses
+from .accesses import Linear, Operand, Reader, has_guard
 from .stages import Axis, Program, Stage, inlined
 
 #: Nodes of an operand's expression up to which it is computed for each product.
@@ -145,10 +146,10 @@ def _factors(stage: Stage) -> tuple[Any, Any] | None:
 
 def _is_own(value: Any, stage: Stage) -> bool:
     """Whether a value is the element so far: its indices are the axes."""
-    if not isinstance(value, TensorLoad) or handle(value.source) != handle(stage.output):
+    if not isinstance(value, TensorLoad) or not same(value.source, stage.output):
         return False
     pairs = zip(value.indices, stage.axes, strict=True)
-    return all(axis.extent == 1 or handle(index) == handle(axis.var) for index, axis in pairs)
+    return all(axis.extent == 1 or same(index, axis.var) for index, axis in pairs)
 
 
 def _of(
@@ -210,7 +211,7 @@ def _has_all_axes(found: Contraction) -> bool:
 
 def _sum_indices(final: Stage, reduction: Stage) -> list[Any] | None:
     """Return where a stage loads the sums; None if at several places."""
-    found = [load for load in final.loads if handle(load.source) == handle(reduction.output)]
+    found = [load for load in final.loads if same(load.source, reduction.output)]
     if not found or any(
         not tvm_ffi.structural_equal(tuple(load.indices), tuple(found[0].indices)) for load in found
     ):
@@ -240,7 +241,7 @@ def _merged(found: Contraction, place: int) -> Contraction | None:
     if any(linear.factors[place] or linear.factors[place + 1] for linear in bounds):
         return None
     for operand in (found.a, found.b, found.epilogue):
-        if uses(_without_loads(operand.value), outer.var, inner.var):
+        if uses(without_loads(operand.value), outer.var, inner.var):
             return None
         for linear in operand.accesses.values():
             if linear.merged(place, inner.extent) is None:
@@ -255,12 +256,6 @@ def _merged(found: Contraction, place: int) -> Contraction | None:
         return linear.without(place) if merged is None else merged
 
     return _changed(found, place, rule, together)
-
-
-def _without_loads(value: Any) -> Any:
-    return tvm_ffi.structural_map(
-        value, (TensorLoad, lambda load: tirx.const(0, str(load.ty.dtype)))
-    )
 
 
 def _changed(

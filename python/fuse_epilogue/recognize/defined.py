@@ -12,10 +12,11 @@ from typing import Any
 
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Call, Op, TensorLoad, prim
+from tvm.ir import Call, Op, prim
 from tvm.sym import Analyzer, ProofStrength
 from tvm.tirx import min_value
 
+from ..tir.expressions import is_guard, without_loads
 from ..tir.walk import handle, loads, parts_of, uses, variables
 
 #: Of TVM's effects of calls: an annotation, a pure function.
@@ -56,7 +57,7 @@ def may_be_discarded(value: Any, analyzer: Analyzer, condition: Any = None) -> b
     bounds = [bound for each in decisive for bound in parts_of(each, *_BOUNDING)]
     conditions = [] if condition is None else [condition]
     conditions += [each.condition for each in parts_of(value, prim.Select)]
-    conditions += [call.args[0] for call in calls if call.op.name.endswith("if_then_else")]
+    conditions += [call.args[0] for call in calls if is_guard(call)]
     if _subjects(bounds) & _subjects(conditions):
         return False
     return all(divides(division, analyzer) for division in divisions) and all(
@@ -70,8 +71,7 @@ def _subjects(exprs: Iterable[Any]) -> set[int]:
     for expr in exprs:
         read = loads(expr)
         found |= {handle(load.source) for load in read}
-        zero = (TensorLoad, lambda load: tirx.const(0, str(load.ty.dtype)))
-        rest = tvm_ffi.structural_map(expr, zero, order="pre") if read else expr
+        rest = without_loads(expr) if read else expr
         found |= {handle(var) for var in variables(rest)}
     return found
 
@@ -104,7 +104,7 @@ def guarded(part: Any, whole: Any) -> bool:
         arm for each in parts_of(marked, prim.Select) for arm in (each.true_value, each.false_value)
     ]
     for call in parts_of(marked, Call):
-        if getattr(call.op, "name", "") == "prim.if_then_else":
+        if is_guard(call):
             arms += list(call.args[1:])
     return any(uses(arm, hole) for arm in arms)
 

@@ -17,7 +17,7 @@ from tvm.ir import Call, TensorLoad, Var, prim
 from tvm.sym import Analyzer, ProofStrength
 
 from ..tir.affine import affine_of, as_constant, is_one_to_one
-from ..tir.expressions import added_term, uncast
+from ..tir.expressions import added_term, is_guard, uncast
 from ..tir.walk import conjuncts, loads, parts_of, substitute, substitute_part, uses
 
 
@@ -161,7 +161,7 @@ def window_of(term: Any, data: Any) -> tuple[Any, Any]:
     window, outside = data, None
     guards = parts_of(term, Call)
     for call in guards:
-        if call.op.name == "prim.if_then_else" and call.args[1].same_as(data):
+        if is_guard(call) and call.args[1].same_as(data):
             window, outside = call, call.args[2]
     casts = parts_of(term, prim.Cast)
     for cast in casts:  # From the inside: a walk is in post-order.

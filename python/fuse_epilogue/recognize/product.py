@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
 from tvm import tirx
 from tvm.ir import TensorLoad, prim
 
 from ..tir.affine import as_constant
 from ..tir.expressions import added_term, uncast
+from ..tir.types import bits_of
 from ..tir.walk import uses
 
 
@@ -74,7 +74,7 @@ def matrix_product(block: Any) -> MatrixProduct | None:
     return MatrixProduct(
         dict(zip("mnk", extents, strict=True)),
         str(sides[0].source.ty.dtype),
-        int(tvm.DataType(str(term.ty.dtype)).bits),
+        bits_of(term.ty.dtype),
         a,
         Operand(b.name, b.place, b.bytes, not b.transposed),
     )
@@ -87,8 +87,8 @@ def _operand(side: Any, axis: Any, k: Any, block: Any) -> Operand | None:
     places = [at for at, source in enumerate(reads) if source.same_as(side.source)]
     if order is None or len(places) != 1:
         return None
-    bits = tvm.DataType(str(side.source.ty.dtype)).bits
-    return Operand(str(side.source.name), places[0], bits // 8, order[0] is k)
+    size = bits_of(side.source.ty.dtype) // 8
+    return Operand(str(side.source.name), places[0], size, order[0] is k)
 
 
 def _is(index: Any, var: Any) -> bool:

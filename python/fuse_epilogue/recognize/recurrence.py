@@ -20,6 +20,7 @@ import tvm_ffi
 from tvm import s_tir, te, tirx, topi
 from tvm.ir import prim
 
+from ..tir.affine import as_constant
 from ..tir.build import in_root, renamed, sequence
 from ..tir.walk import handle, substitute
 
@@ -264,13 +265,9 @@ def read_layer(func: tirx.PrimFunc) -> Layer | None:
     if count + 1 >= len(func.params):
         return None
     x, state = func.params[0], func.params[1]
-    steps, batch, size = (_size(each) for each in (*x.shape[:2], state.shape[1]))
+    steps, batch, size = (as_constant(each) for each in (*x.shape[:2], state.shape[1]))
     layer = Layer(cell, steps, batch, size, str(x.dtype), cell != str(name))
     bare = tirx.PrimFunc(func.params, func.body, func.ret_type)
     written = layer.function()
     other = tirx.PrimFunc(written.params, written.body, written.ret_type)
     return layer if tvm_ffi.structural_equal(bare, other, map_free_vars=True) else None
-
-
-def _size(value: Any) -> Any:
-    return int(value) if isinstance(value, prim.IntImm) else value

@@ -17,6 +17,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorLoad, prim
 
+from ..tir.affine import is_constant
 from ..tir.walk import handle, loads, same, substitute, uses
 from .stages import Stage, Store
 
@@ -91,8 +92,7 @@ def _with_left(stage: Stage, left: Sequence[Any]) -> list[Any] | None:
 
     def is_own(load: Any) -> bool:
         return all(
-            same(index, var)
-            or (axis.extent == 1 and isinstance(index, prim.IntImm) and int(index) == 0)
+            same(index, var) or (axis.extent == 1 and is_constant(index, 0))
             for index, var, axis in zip(load.indices, own, stage.axes, strict=True)
         )
 

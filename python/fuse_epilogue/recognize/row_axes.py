@@ -25,7 +25,9 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import PrimType, TensorLoad, prim
 from tvm.tirx.buffer import BufferType
 
+from ..tir.affine import is_constant
 from ..tir.build import replace, with_fields
+from ..tir.expressions import without_loads
 from ..tir.nest import Nest, all_nests, statements
 from ..tir.walk import handle, parts_of, substitute, variables
 
@@ -214,7 +216,7 @@ def _loops_around(
             last = max((at for at, axis in enumerate(axes) if axis is not None), default=-1)
             # Of what is outside of the last axis, a kernel has one value.
             for at in range(last):
-                if axes[at] is not None or _is(param.shape[at], 1):
+                if axes[at] is not None or is_constant(param.shape[at], 1):
                     continue
                 number = numbers.get((handle(param), at))
                 if number is None:
@@ -259,7 +261,7 @@ class _Classes:
 def _adds_to(classes: _Classes, nest: Nest) -> bool:
     """Add the accesses of a block; return whether it is one that computes every element once."""
     realize = nest.realize
-    if not isinstance(realize, s_tir.SBlockRealize) or not _is(realize.predicate, 1):
+    if not isinstance(realize, s_tir.SBlockRealize) or not is_constant(realize.predicate, 1):
         return False
     block = realize.block
     axes = _whole_axes(nest)
@@ -302,14 +304,14 @@ def _whole_axes(nest: Nest) -> dict[int, Any] | None:
         loop = loops.pop(handle(value), None)
         whole = (
             loop is not None
-            and _is(loop.min, 0)
-            and _is(axis.dom.min, 0)
-            and (loop.step is None or _is(loop.step, 1))
+            and is_constant(loop.min, 0)
+            and is_constant(axis.dom.min, 0)
+            and (loop.step is None or is_constant(loop.step, 1))
             and tvm_ffi.structural_equal(loop.extent, axis.dom.extent)
         )
         if whole and axis.iter_type == tirx.IterVar.DataPar:
             axes[handle(axis.var)] = axis
-        elif not whole and not (_is(axis.dom.extent, 1) and _is(value, 0)):
+        elif not whole and not (is_constant(axis.dom.extent, 1) and is_constant(value, 0)):
             return None
     return None if loops else axes
 
@@ -327,13 +329,9 @@ def _expressions(block: Any) -> list[Any] | None:
                 return None
             for node in (statement.value, *statement.indices):
                 for load in parts_of(node, TensorLoad):
-                    found += map(_without_loads, load.indices)
-                found.append(_without_loads(node))
+                    found += map(without_loads, load.indices)
+                found.append(without_loads(node))
     return found
-
-
-def _without_loads(node: Any) -> Any:
-    return tvm_ffi.structural_map(node, (TensorLoad, lambda load: tirx.const(0, load.ty.dtype)))
 
 
 def _accesses(block: Any) -> list[tuple[Any, list[Any]]]:
@@ -370,7 +368,3 @@ def _is_buffer(var: Any) -> bool:
 
 def _all_equal(sizes: list[Any]) -> bool:
     return all(tvm_ffi.structural_equal(each, sizes[0]) for each in sizes)
-
-
-def _is(value: Any, number: int) -> bool:
-    return isinstance(value, int | prim.IntImm) and int(value) == number

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
 from tvm import tirx
 from tvm.ir import TensorLoad, prim
 
 from ..tir.affine import as_constant
 from ..tir.expressions import uncast
+from ..tir.types import bits_of
 
 
 @dataclass(frozen=True)
@@ -53,5 +53,5 @@ def row_reduction(block: Any) -> RowReduction | None:
     return RowReduction(
         dict(zip("mn", extents, strict=True)),
         str(x.source.ty.dtype),
-        int(tvm.DataType(str(store.value.ty.dtype)).bits),
+        bits_of(store.value.ty.dtype),
     )

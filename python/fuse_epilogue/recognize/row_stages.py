@@ -16,6 +16,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, TensorLoad, Var, prim
 
+from ..tir.expressions import is_guard, node_count
 from ..tir.walk import handle, loads, parts_of, same, uses, variables
 from .defined import may_be_discarded
 from .stages import Axis, Program, Stage, Store, inlined
@@ -50,13 +51,6 @@ def flat_offset(indices: Sequence[Any], shape: Sequence[Any]) -> Any:
     return prim.IntImm("int64", total) if isinstance(total, int) else total
 
 
-def node_count(value: Any) -> int:
-    """Return how many nodes an expression has; a call counts as some twenty."""
-    found = parts_of(value, tirx.Expr)
-    calls = parts_of(value, Call)
-    return len(found) + 20 * len(calls)
-
-
 # ---- reshapes -----------------------------------------------------------------------------------
 
 
@@ -70,7 +64,7 @@ def _without_final_reshapes(program: Program) -> tuple[Program, Views]:
         stages = tuple(
             _on_view(each, source, view)
             for each in program.stages
-            if handle(each.output) != handle(stage.output)
+            if not same(each.output, stage.output)
         )
         changed = replace(program, params=(*program.params, view), stages=stages)
         found, views = _without_final_reshapes(changed)
@@ -134,7 +128,7 @@ def _only_moves(value: Any) -> bool:
         return _only_moves(value.value)
     if isinstance(value, prim.Select):
         return _only_moves(value.true_value) and _only_moves(value.false_value)
-    if isinstance(value, Call) and getattr(value.op, "name", "") == "prim.if_then_else":
+    if is_guard(value):
         return all(map(_only_moves, value.args[1:]))
     return isinstance(value, TensorLoad | prim.FloatImm | prim.IntImm)
 

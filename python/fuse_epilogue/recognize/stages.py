@@ -19,8 +19,9 @@ from tvm import s_tir, tirx
 from tvm.ir import Call, PrimType, Range, TensorLoad, prim
 from tvm.sym import Analyzer
 
+from ..tir.affine import as_constant, is_constant
 from ..tir.nest import Nest, all_nests
-from ..tir.walk import handle, loads, parts_of, substitute, uses
+from ..tir.walk import handle, loads, parts_of, same, substitute, uses
 from .defined import DIVISIONS, is_integer
 
 
@@ -98,7 +99,7 @@ class Stage:
 
     def reads(self, buffer: Any) -> bool:
         """Whether the stage loads from a buffer (a reduction reads its own output)."""
-        return any(handle(load.source) == handle(buffer) for load in self.loads)
+        return any(same(load.source, buffer) for load in self.loads)
 
     def analyzer(self) -> Analyzer:
         """Return an analyzer that knows the ranges of the axes."""
@@ -127,7 +128,7 @@ class Program:
     def stage_of(self, buffer: Any) -> Stage | None:
         """Return the stage that computes a buffer, None for an input."""
         for stage in self.stages:
-            if any(handle(store.buffer) == handle(buffer) for store in stage.stores):
+            if any(same(store.buffer, buffer) for store in stage.stores):
                 return stage
         return None
 
@@ -138,7 +139,7 @@ class Program:
 
     def is_param(self, buffer: Any) -> bool:
         """Whether a buffer is a parameter of the function."""
-        return any(handle(param) == handle(buffer) for param in self.params)
+        return any(same(param, buffer) for param in self.params)
 
     @cached_property
     def outputs(self) -> tuple[Any, ...]:
@@ -205,11 +206,6 @@ def _as_expression(size: Any) -> Any:
     return prim.IntImm("int64", size) if isinstance(size, int) else size
 
 
-def _size(value: Any) -> Any:
-    """Return a size as an int if it is constant."""
-    return int(value) if isinstance(value, int | prim.IntImm) else value
-
-
 def inlined(
     program: Program, wanted: Callable[[Stage, Sequence[Stage]], bool] | None = None
 ) -> Program:
@@ -225,7 +221,7 @@ def inlined(
     stages = list(program.stages)
     changed = False
     for stage in program.stages:
-        stage = next(each for each in stages if handle(each.output) == handle(stage.output))
+        stage = next(each for each in stages if same(each.output, stage.output))
         if stage.reduced or len(stage.stores) > 1 or program.is_param(stage.output):
             continue
         readers = [each for each in stages if each is not stage and each.reads(stage.output)]
@@ -247,7 +243,7 @@ def _divides_by(reader: Stage, buffer: Any) -> bool:
     values = [each for store in reader.stores for each in (store.value, store.init)]
     divisions = [node for each in values if each is not None for node in parts_of(each, *DIVISIONS)]
     return any(
-        handle(load.source) == handle(buffer)
+        same(load.source, buffer)
         for each in divisions
         if is_integer(each)
         for load in loads(each.b)
@@ -278,7 +274,7 @@ def _has_same(found: Sequence[Any]) -> bool:
 
 def _with_inlined(reader: Stage, stage: Stage) -> Stage:
     def value(load: Any) -> Any:
-        if handle(load.source) != handle(stage.output):
+        if not same(load.source, stage.output):
             return load
         return stage.at(load.indices)
 
@@ -308,7 +304,7 @@ def simplified_indices(node: Any, analyzer: Analyzer) -> Any:
 def _is_compact(buffer: Any, symbolic: bool) -> bool:
     sizes = symbolic or all(isinstance(size, prim.IntImm) for size in buffer.shape)
     offset = buffer.elem_offset
-    return sizes and not buffer.strides and (offset is None or _equals(offset, 0))
+    return sizes and not buffer.strides and (offset is None or is_constant(offset, 0))
 
 
 def _stage(nest: Nest) -> Stage | None:
@@ -322,7 +318,7 @@ def _stage(nest: Nest) -> Stage | None:
     kinds = {tirx.IterVar.DataPar: True, tirx.IterVar.CommReduce: False}
     if any(axis.iter_type not in kinds for axis in block.iter_vars):
         return None
-    axes = [Axis(axis.var, _size(axis.dom.extent)) for axis in block.iter_vars]
+    axes = [Axis(axis.var, as_constant(axis.dom.extent)) for axis in block.iter_vars]
     spatial = [
         each for axis, each in zip(block.iter_vars, axes, strict=True) if axis.iter_type == 0
     ]
@@ -352,15 +348,15 @@ def _ordered(
         if place is not None:
             axes.append(spatial[place])
             order.append(place)
-        elif isinstance(index, prim.IntImm) and int(index) == 0 and _equals(size, 1):
+        elif is_constant(index, 0) and is_constant(size, 1):
             axes.append(Axis(tirx.Var("unit", str(index.ty.dtype)), 1))
             order.append(-1)
         else:
             return None
-        if not is_same_size(axes[-1].extent, _size(size)):
+        if not is_same_size(axes[-1].extent, as_constant(size)):
             return None
     # Axes that no index uses: only those of one value compute every element once.
-    if not all(_equals(spatial[place].extent, 1) for place in by_var.values()):
+    if not all(is_constant(spatial[place].extent, 1) for place in by_var.values()):
         return None
     zeros = {
         spatial[at].var: prim.IntImm(str(spatial[at].var.ty.dtype), 0) for at in by_var.values()
@@ -380,34 +376,28 @@ def _substitute(node: Any, table: dict[Any, Any]) -> Any:
 def _binds_loops(nest: Nest) -> bool:
     """Whether each axis is a loop of its own that runs over the axis's domain, from 0."""
     realize = nest.realize
-    if not _is_one(realize.predicate):
+    if not is_constant(realize.predicate, 1):
         return False
     loops = {handle(loop.loop_var): loop for loop in nest.loops}
     for axis, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
         extent, begin = axis.dom.extent, axis.dom.min
-        if not _equals(begin, 0) or (isinstance(extent, prim.IntImm) and int(extent) < 1):
+        if not is_constant(begin, 0) or (isinstance(extent, prim.IntImm) and int(extent) < 1):
             return False
         loop = loops.pop(handle(value), None)
         if loop is None:
-            if not (_equals(extent, 1) and _equals(value, 0)):
+            if not (is_constant(extent, 1) and is_constant(value, 0)):
                 return False
-        elif not (_equals(loop.min, 0) and is_same_size(_size(loop.extent), _size(extent))):
+        elif not (
+            is_constant(loop.min, 0) and is_same_size(as_constant(loop.extent), as_constant(extent))
+        ):
             return False
     kinds = (tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL, tirx.ForKind.UNROLLED)
     plain = all(loop.kind in kinds and _steps_by_one(loop) for loop in nest.loops)
-    return plain and all(_equals(loop.extent, 1) for loop in loops.values())
+    return plain and all(is_constant(loop.extent, 1) for loop in loops.values())
 
 
 def _steps_by_one(loop: Any) -> bool:
-    return loop.step is None or _is_one(loop.step)
-
-
-def _is_one(value: Any) -> bool:
-    return _equals(value, 1)
-
-
-def _equals(value: Any, number: int) -> bool:
-    return isinstance(value, int | prim.IntImm) and int(value) == number
+    return loop.step is None or is_constant(loop.step, 1)
 
 
 def _stores(block: Any) -> list[tuple[Any, Store]] | None:
@@ -436,8 +426,8 @@ def _stores(block: Any) -> list[tuple[Any, Store]] | None:
         if not isinstance(start, tirx.BufferStore):
             return None
         for place, (indices, store) in enumerate(found):
-            same = handle(store.buffer) == handle(start.buffer) and store.init is None
-            if same and tvm_ffi.structural_equal(tuple(indices), tuple(start.indices)):
+            is_own = same(store.buffer, start.buffer) and store.init is None
+            if is_own and tvm_ffi.structural_equal(tuple(indices), tuple(start.indices)):
                 found[place] = (indices, replace(store, init=start.value))
                 break
         else:

@@ -13,10 +13,11 @@ from tvm import tirx
 from tvm.ir import Call, TensorLoad, prim
 
 from ..tir.build import in_root
+from ..tir.expressions import is_guard
 from ..tir.nest import all_nests
 from ..tir.walk import handle, loads, substitute
 from .stages import Axis, Program, Stage, read_program
-from .streams import Piece, Streams, is_choice
+from .streams import Piece, Streams
 
 #: Terms of a sum that are written out in an element, at most.
 TERMS = 64
@@ -197,7 +198,7 @@ def simplified(expr: Any, analyzer: Any) -> Any:
         return tirx.BufferLoad(node.source, [analyzer.simplify(each) for each in node.indices])
 
     def choice(node: Any) -> Any:
-        if not is_choice(node):
+        if not is_guard(node):
             return node
         condition = analyzer.simplify(node.args[0])
         if isinstance(condition, prim.IntImm):

@@ -15,7 +15,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorLoad, prim
 
-from ..tir.walk import handle, loads, substitute, uses
+from ..tir.walk import handle, loads, same, substitute, uses
 from .stages import Axis
 from .stream_elements import Element, read_element
 from .streams import Streams
@@ -56,7 +56,7 @@ def read_update(streams: Streams) -> Update | None:
     if any(element is None for element in elements):
         return None
     known = [element for element in elements if element is not None]
-    own = next(each for each in known if handle(each.buffer) == handle(updated[0]))
+    own = next(each for each in known if same(each.buffer, updated[0]))
     shared = _shared_axes(streams, own)
     if shared is None:
         return None
@@ -64,10 +64,10 @@ def read_update(streams: Streams) -> Update | None:
     axes = tuple(Axis(outer[axis.var], axis.extent) for axis in shared.values())
     written: list[Element] = []
     for element in known:
-        same = _in_axes_of(own, shared, outer, element)
-        if same is None:
+        moved = _in_axes_of(own, shared, outer, element)
+        if moved is None:
             return None
-        inner = [axis for axis in same.axes if handle(axis.var) not in map(handle, outer.values())]
+        inner = [axis for axis in moved.axes if handle(axis.var) not in map(handle, outer.values())]
         if prod(axis.extent for axis in inner) * max(1, len(written)) > ELEMENTS:
             return None
         for numbers in product(*(range(axis.extent) for axis in inner)):
@@ -75,7 +75,7 @@ def read_update(streams: Streams) -> Update | None:
                 axis.var: prim.IntImm(str(axis.var.ty.dtype), number)
                 for axis, number in zip(inner, numbers, strict=True)
             }
-            written.append(same.at(place))
+            written.append(moved.at(place))
     return Update(updated[0], axes, tuple(written))
 
 
@@ -108,18 +108,18 @@ def _shared_axes(streams: Streams, own: Element) -> dict[int, Axis] | None:
 
 def _is(access: Any, buffer: Any) -> bool:
     source = access.buffer if isinstance(access, Element) else access.source
-    return handle(source) == handle(buffer)
+    return same(source, buffer)
 
 
 def _differs(streams: Streams, index: Any, axis: Axis) -> bool:
     """Whether an index differs for different values of its only axis."""
     while isinstance(index, prim.Cast):
         index = index.value
-    if handle(index) == handle(axis.var):
+    if same(index, axis.var):
         return True
     if not isinstance(index, TensorLoad) or len(index.indices) != 1:
         return False
-    if handle(index.indices[0]) != handle(axis.var):
+    if not same(index.indices[0], axis.var):
         return False
     return any(_checks_distinct(each.block, index.source) for each in streams.checks)
 
@@ -136,12 +136,11 @@ def _checks_distinct(block: Any, buffer: Any) -> bool:
     if not isinstance(order, prim.LE) or not isinstance(differ, prim.NE):
         return False
     first, second = (axis.var for axis in block.iter_vars)
-    if handle(order.a) != handle(first) or handle(order.b) != handle(second):
+    if not same(order.a, first) or not same(order.b, second):
         return False
     ends = (differ.a, differ.b)
     return all(isinstance(end, TensorLoad) and _is(end, buffer) for end in ends) and all(
-        handle(end.indices[0]) == handle(var)
-        for end, var in zip(ends, (first, second), strict=True)
+        same(end.indices[0], var) for end, var in zip(ends, (first, second), strict=True)
     )
 
 

@@ -23,7 +23,7 @@ from tvm.ir import TensorLoad, prim
 
 from ..tir.build import in_root
 from ..tir.nest import statements
-from ..tir.walk import handle, loads
+from ..tir.walk import handle, loads, same
 
 
 @dataclass(frozen=True)
@@ -143,22 +143,17 @@ def _piece(statement: Any) -> Piece | None:
     return Piece(statement, inner.block, reads, writes)
 
 
-def is_choice(node: Any) -> bool:
-    """Whether a call is an if_then_else."""
-    return getattr(node.op, "name", "") == "prim.if_then_else"
-
-
 def is_mask(condition: Any) -> bool:
     """Whether a condition compares two integers of one buffer, such as sequence numbers."""
     if not isinstance(condition, prim.EQ):
         return False
     a, b = condition.a, condition.b
     both = isinstance(a, TensorLoad) and isinstance(b, TensorLoad)
-    return both and handle(a.source) == handle(b.source)
+    return both and same(a.source, b.source)
 
 
 def is_of_state(node: Any) -> bool:
     """Whether an if_then_else chooses by its axes between two buffers: a state and columns."""
     condition, inside, outside = node.args
     both = isinstance(inside, TensorLoad) and isinstance(outside, TensorLoad)
-    return both and handle(inside.source) != handle(outside.source) and not loads(condition)
+    return both and not same(inside.source, outside.source) and not loads(condition)

@@ -18,7 +18,7 @@ from tvm.s_tir.analysis import get_sblock_access_region, get_sblock_read_write_r
 
 from ..tir.build import replace, with_fields
 from ..tir.nest import child_blocks
-from ..tir.walk import handle, loads
+from ..tir.walk import handle, loads, operator_name
 
 #: Calls that hide accesses from loads and stores.
 _OPAQUE = ("tirx.address_of", "tirx.tvm_access_ptr")
@@ -47,7 +47,7 @@ def _declaring(block: Any) -> Any:
     """Return a block that declares what it accesses, None if it does, or if that is not known."""
     calls, stores = list[Any](), list[Any]()
     tvm_ffi.structural_walk(block, (Call, calls.append))
-    if block.match_buffers or any(getattr(call.op, "name", "") in _OPAQUE for call in calls):
+    if block.match_buffers or any(operator_name(call) in _OPAQUE for call in calls):
         return None
     for part in (block.body, block.init):
         if part is not None:

@@ -35,6 +35,7 @@ from ..recognize.defined import (
     may_be_discarded,
     may_overflow,
 )
+from ..tir.expressions import is_guard
 from ..tir.walk import handle, loads, parts_of, variables
 
 
@@ -136,7 +137,7 @@ def _may_become_a_number(divisor: Any) -> bool:
         if isinstance(each, prim.Select)
         else each.args
         for each in parts_of(divisor, prim.Select, Call)
-        if isinstance(each, prim.Select) or getattr(each.op, "name", "") == "prim.if_then_else"
+        if isinstance(each, prim.Select) or is_guard(each)
     ]
     return any(
         not loads(condition) and not all(loads(side) for side in sides)

@@ -12,7 +12,7 @@ from tvm.ir import TensorLoad
 from tvm.sym import Analyzer
 
 from ..recognize.depthwise import DepthwiseConv, find_depthwise_conv
-from ..tir.affine import as_constant, is_one_to_one
+from ..tir.affine import is_one_to_one, unit_axes
 from ..tir.build import replace
 from ..tir.nest import child_blocks, nests
 from ..tir.walk import handle, loads, substitute, uses
@@ -123,8 +123,8 @@ def find_fused(sch: s_tir.Schedule, reduction: Any, spatial: Sequence[Any]) -> F
     if not isinstance(tail, tirx.BufferStore) or handle(store.buffer) not in inner:
         return None
     # Of an axis with one value, some loads may name the axis and others the value.
-    value = substitute(tail.value, _units(blocks[1]))
-    elements = [substitute(index, _units(block)) for index in store.indices]
+    value = substitute(tail.value, unit_axes(blocks[1]))
+    elements = [substitute(index, unit_axes(block)) for index in store.indices]
     own = [load for load in loads(value) if load.source.same_as(store.buffer)]
     if not own or any(uses(index, store.buffer) for index in tail.indices):
         return None
@@ -145,17 +145,12 @@ def find_fused(sch: s_tir.Schedule, reduction: Any, spatial: Sequence[Any]) -> F
     return Fused(start.value, total, substitute(result, axes), tail.buffer, indices)
 
 
-def _units(block: Any) -> dict[Any, Any]:
-    """Return the values of the axes that have one value."""
-    return {axis.var: axis.dom.min for axis in block.iter_vars if as_constant(axis.dom.extent) == 1}
-
-
 def _axes(tail: Any, own: Any, elements: Any, block: Any) -> dict[Any, Any] | None:
     """Return the axes of a tail in those of the convolution: both name the element they are at.
 
     None if there is not one element of the tail for each one of the convolution.
     """
-    axes = _units(tail)
+    axes = unit_axes(tail)
     extents = {handle(axis.var): axis.dom.extent for axis in (*block.iter_vars, *tail.iter_vars)}
     same = Analyzer().can_prove_equal
     matched: set[int] = set()

@@ -18,7 +18,7 @@ from tvm.ir import Call, Range, Var
 from tvm.sym import Analyzer
 
 from ..tir.nest import all_nests, child_blocks
-from ..tir.walk import handle, loads, parts_of, substitute, uses, variables
+from ..tir.walk import handle, loads, operator_name, parts_of, same, substitute, uses, variables
 
 
 def without_unread(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -57,7 +57,7 @@ class _Step:
         return uses(self.block, buffer)
 
     def writes(self, buffer: Any) -> bool:
-        return any(handle(region.source) == handle(buffer) for region in self.block.writes)
+        return any(same(region.source, buffer) for region in self.block.writes)
 
 
 def _steps(func: tirx.PrimFunc) -> list[_Step]:
@@ -95,7 +95,7 @@ def _needed(reader: _Step, buffer: Any, extents: dict[int, Any]) -> list[Any]:
     axes = {handle(axis.var): axis for axis in reader.block.iter_vars}
     sizes: list[list[Any]] = [[] for _ in buffer.ty.shape]
     for load in loads(reader.block):
-        if handle(load.source) != handle(buffer):
+        if not same(load.source, buffer):
             continue
         for place, index in enumerate(load.indices):
             sizes[place].append(_end(index, axes, extents))
@@ -106,7 +106,7 @@ def _takes_address(block: Any, buffer: Any) -> bool:
     """Whether a block reads a buffer in ways that its loads do not tell."""
     calls = parts_of(block, Call)
     names = ("tirx.address_of", "tirx.tvm_access_ptr")
-    opaque = [call for call in calls if getattr(call.op, "name", "") in names]
+    opaque = [call for call in calls if operator_name(call) in names]
     return bool(block.match_buffers) or any(uses(call, buffer) for call in opaque)
 
 

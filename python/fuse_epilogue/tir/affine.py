@@ -76,6 +76,16 @@ def as_constant(value: Any) -> Any:
     return int(value) if isinstance(value, int | prim.IntImm) else value
 
 
+def is_constant(value: Any, number: int) -> bool:
+    """Whether an expression or an int is a certain integer."""
+    return isinstance(value, int | prim.IntImm) and int(value) == number
+
+
+def unit_axes(block: Any) -> dict[Any, Any]:
+    """Return the values of the axes of a block that have one value."""
+    return {axis.var: axis.dom.min for axis in block.iter_vars if is_constant(axis.dom.extent, 1)}
+
+
 def is_one_to_one(indices: Any, axes: Any) -> bool:
     """Whether different values of some axes are different elements of a buffer.
 

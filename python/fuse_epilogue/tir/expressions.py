@@ -6,9 +6,11 @@ import math
 from typing import Any
 
 import tvm_ffi
-from tvm.ir import TensorLoad, prim
+from tvm import tirx
+from tvm.ir import Call, TensorLoad, prim
 
-from .walk import uses
+from .affine import is_constant
+from .walk import operator_name, parts_of, uses
 
 
 def uncast(value: Any) -> Any:
@@ -23,7 +25,23 @@ def is_zero(value: Any) -> bool:
     value = uncast(value)
     if isinstance(value, prim.FloatImm):
         return value.value == 0.0 and math.copysign(1.0, value.value) > 0
-    return isinstance(value, prim.IntImm) and int(value) == 0
+    return is_constant(value, 0)
+
+
+def is_guard(value: Any) -> bool:
+    """Whether a value is an ``if_then_else``, which computes only one of its sides."""
+    return operator_name(value) == "prim.if_then_else"
+
+
+def node_count(value: Any) -> int:
+    """Return how many nodes an expression has; a call, as of exp, counts as some twenty."""
+    return len(parts_of(value, tirx.Expr)) + 20 * len(parts_of(value, Call))
+
+
+def without_loads(value: Any) -> Any:
+    """Return an expression with a zero in the place of every load."""
+    zero = (TensorLoad, lambda load: tirx.const(0, str(load.ty.dtype)))
+    return tvm_ffi.structural_map(value, zero)
 
 
 def added_term(update: Any) -> Any:

@@ -7,9 +7,9 @@ from typing import Any
 
 import tvm_ffi
 from tvm import s_tir, tirx
-from tvm.ir import prim
 from tvm.sym import Analyzer
 
+from .affine import is_constant
 from .walk import handle
 
 
@@ -96,7 +96,7 @@ def all_names(func: tirx.PrimFunc) -> list[str]:
 
 def _is_plain(nest: Nest) -> bool:
     realize = nest.realize
-    if not isinstance(realize, s_tir.SBlockRealize) or not _is_constant(realize.predicate, 1):
+    if not isinstance(realize, s_tir.SBlockRealize) or not is_constant(realize.predicate, 1):
         return False
     if realize.block.match_buffers or realize.block.alloc_buffers:
         return False
@@ -105,14 +105,10 @@ def _is_plain(nest: Nest) -> bool:
     for axis, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
         loop = loops.pop(handle(value), None)
         if loop is None:
-            if not (_is_constant(axis.dom.extent, 1) and same(value, axis.dom.min)):
+            if not (is_constant(axis.dom.extent, 1) and same(value, axis.dom.min)):
                 return False
         elif not (same(loop.min, axis.dom.min) and same(loop.extent, axis.dom.extent)):
             return False
     serial = all(loop.kind == tirx.ForKind.SERIAL for loop in nest.loops)
-    steps = all(loop.step is None or _is_constant(loop.step, 1) for loop in nest.loops)
-    return serial and steps and all(_is_constant(loop.extent, 1) for loop in loops.values())
-
-
-def _is_constant(value: Any, number: int) -> bool:
-    return isinstance(value, int | prim.IntImm) and int(value) == number
+    steps = all(loop.step is None or is_constant(loop.step, 1) for loop in nest.loops)
+    return serial and steps and all(is_constant(loop.extent, 1) for loop in loops.values())

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tvm_ffi
-from tvm.ir import TensorLoad, Var, prim
+from tvm.ir import Call, TensorLoad, Var, prim
+from tvm.tirx import BufferStore
 
 
 def handle(node: Any) -> int:
@@ -50,6 +51,16 @@ def parts_of(node: Any, *kinds: Any) -> list[Any]:
     parts: list[Any] = []
     tvm_ffi.structural_walk(node, (kinds, parts.append))
     return parts
+
+
+def operator_name(value: Any) -> str:
+    """Return the name of the operator that is called, an empty string for anything else."""
+    return str(getattr(value.op, "name", "")) if isinstance(value, Call) else ""
+
+
+def stored_to(node: Any) -> set[int]:
+    """Return the handles of the buffers that a node has stores to."""
+    return {handle(store.buffer) for store in parts_of(node, BufferStore)}
 
 
 def conjuncts(condition: Any) -> list[Any]:

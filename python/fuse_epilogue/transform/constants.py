@@ -12,7 +12,7 @@ from tvm.ir import Call, GenericConst, GlobalVar
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..kernels.scheduled import Packing
-from ..tir.walk import handle
+from ..tir.walk import handle, operator_name
 
 
 def _calls(mod: ir.IRModule) -> list[Any]:
@@ -27,7 +27,7 @@ def _calls(mod: ir.IRModule) -> list[Any]:
 
 
 def _is_call_tir(node: Any) -> bool:
-    return getattr(node.op, "name", "") == "relax.call_tir"
+    return operator_name(node) == "relax.call_tir"
 
 
 def call_counts(mod: ir.IRModule) -> Counter[int]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, TensorLoad
 
 from ...recognize.stages import Stage
-from ...tir.walk import handle, parts_of, uses
+from ...tir.types import bytes_of
+from ...tir.walk import handle, operator_name, parts_of, uses
 from .loops import with_loads
 
 #: Cycles per second where nothing is known about the clock.
@@ -133,7 +133,7 @@ def work(value: Any, *inner: Any) -> int:
 
 
 def _name(call: Any) -> str:
-    return str(getattr(call.op, "name", "")).rpartition(".")[2]
+    return operator_name(call).rpartition(".")[2]
 
 
 def zero(load: Any) -> Any:
@@ -146,16 +146,11 @@ def pieces(extent: int, lanes: int) -> int:
     return extent // lanes + (extent % lanes).bit_count()
 
 
-def element_bytes(buffer: Any) -> int:
-    """Return the bytes of an element of a buffer."""
-    return max(1, int(tvm.DataType(str(buffer.dtype)).bits) // 8)
-
-
 def touched_bytes(stage: Stage) -> dict[int, int]:
     """Return the bytes of each buffer that a stage reads or writes, by its handle, about."""
     elements = math.prod(axis.extent for axis in (*stage.axes, *stage.reduced))
     found: dict[int, int] = {}
     for buffer in (*(store.buffer for store in stage.stores), *(x.source for x in stage.loads)):
         size = min(elements, math.prod(map(int, buffer.shape)))
-        found[handle(buffer)] = size * element_bytes(buffer)
+        found[handle(buffer)] = size * bytes_of(buffer.dtype)
     return found

@@ -25,7 +25,8 @@ from ...recognize.stages import Axis, Program, Stage, analyzer_of, inlined
 from ...targets import vector_bits
 from ...tir.affine import affine_of
 from ...tir.build import with_fields
-from ...tir.walk import handle, parts_of, substitute, uses
+from ...tir.expressions import is_guard, node_count
+from ...tir.walk import parts_of, same, substitute, uses
 from ..scheduled import Scheduled, Way
 from .costs import (
     CALL_S,
@@ -44,7 +45,7 @@ from .costs import (
 from .loops import FlatViews, index, sequence, with_loads
 from .stage_loops import TILE, Access, access_of, rows_of, segments_of, tiles_of
 from .transposition import EDGE
-from .windows import guards, is_guard
+from .windows import guards
 
 #: Nodes of an expression up to which it is computed again by each reader.
 CHEAP = 24
@@ -121,17 +122,8 @@ def _jumps(load: Any, stage: Stage) -> bool:
 
 
 def _pays(stage: Stage, readers: Sequence[Stage]) -> bool:
-    uses = sum(
-        handle(load.source) == handle(stage.output) for reader in readers for load in reader.loads
-    )
-    return uses <= 1 or _nodes(stage.value) <= CHEAP
-
-
-def _nodes(value: Any) -> int:
-    found = parts_of(value, tirx.Expr)
-    calls = parts_of(value, Call)
-    # A function such as exp is some twenty operations.
-    return len(found) + 20 * len(calls)
+    uses = sum(same(load.source, stage.output) for reader in readers for load in reader.loads)
+    return uses <= 1 or node_count(stage.value) <= CHEAP
 
 
 def nest(stage: Stage, views: FlatViews, lanes: int, threads: int) -> Any:
@@ -180,7 +172,7 @@ def _is_scattered(stage: Stage) -> bool:
 
 def _is_moved(value: Any) -> bool:
     """Whether a value is an element, or a constant where there is none."""
-    if isinstance(value, Call) and is_guard(value):
+    if is_guard(value):
         return _is_moved(value.args[1]) and isinstance(value.args[2], prim.FloatImm | prim.IntImm)
     return isinstance(value, TensorLoad)
 

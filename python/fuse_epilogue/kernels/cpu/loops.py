@@ -11,6 +11,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad, Var, prim
 from tvm.sym import Analyzer
 
+from ...tir.affine import is_constant
 from ...tir.build import sequence
 from ...tir.walk import handle
 
@@ -47,17 +48,13 @@ def loop(
     """
     begin = index(begin) if isinstance(begin, int) else begin
     extent = index(extent) if isinstance(extent, int) else extent
-    if isinstance(extent, prim.IntImm) and int(extent) == 1:
+    if is_constant(extent, 1):
         return body(begin)
     # TVM's lanes are counted from 0.
-    if kind == tirx.ForKind.VECTORIZED and not _is_zero(begin):
+    if kind == tirx.ForKind.VECTORIZED and not is_constant(begin, 0):
         return loop(name, 0, extent, lambda lane: body(begin + lane), kind)
     var = tirx.Var(name, INDEX)
     return tirx.For(var, begin, extent, kind, body(var))
-
-
-def _is_zero(value: Any) -> bool:
-    return isinstance(value, prim.IntImm) and int(value) == 0
 
 
 def flat_index(indices: Sequence[Any], shape: Sequence[Any]) -> Any:

@@ -16,12 +16,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import tvm
 from tvm import tirx
 from tvm.target import Target
 
 from ...recognize.scan import Scan
 from ...targets import vector_bits
+from ...tir.types import bits_of
 from ..scheduled import Scheduled, Way
 from .costs import CALL_S, CLOCK_HZ, bytes_per_cycle, on_threads, sharing, threads_for
 from .loops import FlatViews, index, loop, sequence
@@ -48,12 +48,12 @@ def schedule(scan: Scan, target: Target, threads: int = 1) -> Scheduled:
     kernel = _Kernel(scan, params, views, extent, inner)
     predicted = elements * _STEP_S / min(ROWS, outer)
     if inner > 1:
-        size = elements * (_bits(scan.source) + _bits(scan.result)) / 8
+        size = elements * (bits_of(scan.source.dtype) + bits_of(scan.result.dtype)) / 8
         predicted = size / bytes_per_cycle(size) / CLOCK_HZ
     if threads_for(predicted, threads) > 1:
         kernel.kind = tirx.ForKind.PARALLEL
     if inner > 1:
-        widest = max(_bits(scan.source), _bits(scan.result))
+        widest = max(bits_of(scan.source.dtype), bits_of(scan.result.dtype))
         body = kernel.columns(outer, max(1, vector_bits(target) // widest))
     else:
         body = kernel.rows(outer)
@@ -64,10 +64,6 @@ def schedule(scan: Scan, target: Target, threads: int = 1) -> Scheduled:
     seconds = CALL_S + on_threads(predicted, threads)
     way = Way(text + sharing(predicted, threads), seconds)
     return Scheduled(func, "scan", predicted_s=seconds, ways=(way,))
-
-
-def _bits(buffer: Any) -> int:
-    return int(tvm.DataType(str(buffer.dtype)).bits)
 
 
 class _Kernel:

@@ -11,8 +11,8 @@ from tvm import tirx
 
 from ...recognize.stages import Axis, Stage
 from ...tir.affine import affine_of
+from ...tir.types import bytes_of
 from ...tir.walk import handle, substitute
-from .costs import element_bytes
 from .loops import FlatViews, flat_index, index, loop, sequence, with_loads
 from .transposition import EDGE, transposed_block
 from .windows import (
@@ -244,7 +244,7 @@ class _Tiles:
         # Shuffles are of 32 bits; of more inputs than two, the vectors do not fit into registers.
         in_registers = lanes >= EDGE and 0 < len(self.transposed) <= 2
         self.in_registers = in_registers and all(
-            element_bytes(load.source) == 4 for load in self.transposed
+            bytes_of(load.source.dtype) == 4 for load in self.transposed
         )
         self.edge = EDGE if self.in_registers else TILE
 

@@ -28,6 +28,7 @@ from tvm.sym import Analyzer
 
 from ...recognize.stages import Axis, analyzer_of
 from ...tir.affine import affine_of, at_least_zero
+from ...tir.expressions import is_guard
 from ...tir.walk import conjuncts, handle, loads, parts_of, substitute, uses
 from .loops import index, wide
 
@@ -182,7 +183,7 @@ def strided_vector(
         if isinstance(node, TensorLoad):
             beside = begin if tap is not None and _stride(node, tap.var) == 1 else None
             return _load(node, _stride(node, at), table, count, beside)
-        if isinstance(node, Call) and is_guard(node) and not uses(node.args[0], at):
+        if is_guard(node) and not uses(node.args[0], at):
             # What is guarded by the tap's number must not be read for its neighbour.
             if tap is not None and uses(node.args[0], tap.var):
                 begin = -2
@@ -233,8 +234,3 @@ def _load(
 def _stride(load: Any, at: Any) -> int | None:
     found = affine_of(load.indices[0], [at])
     return None if found is None else found.factors[0]
-
-
-def is_guard(call: Any) -> bool:
-    """Return whether an expression evaluates one of two values by a condition."""
-    return getattr(call.op, "name", "") == "prim.if_then_else"

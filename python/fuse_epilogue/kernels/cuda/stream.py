@@ -21,13 +21,13 @@ from ...recognize.stream_update import read_update
 from ...recognize.streams import (
     Piece,
     Streams,
-    is_choice,
     is_mask,
     is_of_state,
     is_sum,
     read_streams,
 )
 from ...tir.build import in_root, sequence
+from ...tir.expressions import is_guard
 from ...tir.walk import parts_of
 from ..scheduled import Scheduled
 from ..stream.elements import stored, updated_channel
@@ -117,7 +117,7 @@ def _is_stream(streams: Streams) -> bool:
     if len(streams.results) > 1 or streams.checks:
         return True
     calls = (call for each in streams.pieces for call in parts_of(each.block.body, Call))
-    return any(is_choice(c) and (is_of_state(c) or is_mask(c.args[0])) for c in calls)
+    return any(is_guard(c) and (is_of_state(c) or is_mask(c.args[0])) for c in calls)
 
 
 def _checks(streams: Streams) -> list[Any] | None:

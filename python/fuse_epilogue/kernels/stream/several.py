@@ -17,11 +17,12 @@ from typing import Any
 
 import tvm_ffi
 from tvm import s_tir, tirx
-from tvm.ir import Call, TensorLoad, prim
+from tvm.ir import TensorLoad, prim
 
-from ...recognize.streams import Piece, Streams, is_choice, is_sum
+from ...recognize.streams import Piece, Streams, is_sum
 from ...tir.build import in_root, sequence, with_fields
-from ...tir.walk import handle, loads, substitute
+from ...tir.expressions import is_guard
+from ...tir.walk import handle, loads, same, substitute
 from ..scheduled import Packing, Scheduled, Way
 
 #: Schedules a part, some parameters of which are constants at every call; None if it does not know
@@ -133,7 +134,7 @@ def _kept(streams: Streams, single: bool) -> list[Any]:
             or (single and of_sum and any(_is_longer(each, written) for each in readers))
             or (single and of_sum and any(_reads_at_several(each, written) for each in readers))
         )
-        if work or any(handle(written) == handle(result) for result in streams.results):
+        if work or any(same(written, result) for result in streams.results):
             found.append(written)
     return found
 
@@ -146,7 +147,7 @@ def _is_longer(piece: Piece, buffer: Any) -> bool:
 
 def _reads_at_several(piece: Piece, buffer: Any) -> bool:
     """Whether a statement reads more than one element of a buffer for an element of its own."""
-    found = [load for load in loads(piece.block.body) if handle(load.source) == handle(buffer)]
+    found = [load for load in loads(piece.block.body) if same(load.source, buffer)]
     return any(
         not tvm_ffi.structural_equal(tuple(load.indices), tuple(found[0].indices)) for load in found
     )
@@ -159,7 +160,7 @@ def _is_copy(piece: Piece) -> bool:
 
 
 def _is_moved(value: Any) -> bool:
-    if isinstance(value, Call) and is_choice(value):
+    if is_guard(value):
         return _is_moved(value.args[1]) and _is_moved(value.args[2])
     return isinstance(value, TensorLoad | prim.FloatImm | prim.IntImm)
 
@@ -193,7 +194,7 @@ def _function(streams: Streams, buffer: Any, kept: Sequence[Any]) -> tirx.PrimFu
     params = [
         each for i, each in enumerate(params) if handle(each) in used and i == _first(params, each)
     ]
-    params.sort(key=lambda each: handle(each) == handle(buffer))
+    params.sort(key=lambda each: same(each, buffer))
     inner = [
         each for each in made.body.block.alloc_buffers if handle(each) not in map(handle, kept)
     ]
@@ -202,4 +203,4 @@ def _function(streams: Streams, buffer: Any, kept: Sequence[Any]) -> tirx.PrimFu
 
 
 def _first(params: Sequence[Any], buffer: Any) -> int:
-    return next(i for i, each in enumerate(params) if handle(each) == handle(buffer))
+    return next(i for i, each in enumerate(params) if same(each, buffer))

@@ -26,7 +26,7 @@ from ...recognize.attention import Attention as Pattern
 from ...recognize.attention import attention_of
 from ...recognize.stages import Axis, read_program
 from ...rewrites.step import NotRewritten, rewrite
-from ...tir.walk import handle, loads, uses
+from ...tir.walk import loads, same, uses
 from ..choice import Choice
 from .rule import TransposingRule
 from .tiles import BANK, FLOATS, PARTITIONS, best, is_fixed
@@ -155,7 +155,7 @@ def _part(name: str, value: Any, own: Axis, summed: Axis) -> Part:
         raise NotRewritten(f"its {name} are computed: store them before")
     _check_indices(load, name, (own, summed))
     for axis, place in ((summed, True), (own, False)):
-        if handle(load.indices[-1]) == handle(axis.var):
+        if same(load.indices[-1], axis.var):
             return Part(load, place)
     if own.extent == 1 or summed.extent == 1:
         return Part(load, summed.extent > 1)
@@ -166,7 +166,7 @@ def _check_indices(load: Any, name: str, axes: tuple[Axis, ...]) -> None:
     """Refuse a load in which an axis is not an index of its own."""
     for axis in axes:
         using = [index for index in load.indices if uses(index, axis.var)]
-        if len(using) > 1 or any(handle(index) != handle(axis.var) for index in using):
+        if len(using) > 1 or any(not same(index, axis.var) for index in using):
             raise NotRewritten(f"its {name} are not read axis by axis")
 
 
@@ -175,7 +175,7 @@ def _check_other(pattern: Pattern, load: Any) -> None:
     _check_indices(load, f"'{name}'", (pattern.query, pattern.key))
     if str(load.source.ty.dtype) not in FLOATS:
         raise NotRewritten(f"'{name}' holds {load.source.ty.dtype}")
-    if uses(load, pattern.key.var) and handle(load.indices[-1]) != handle(pattern.key.var):
+    if uses(load, pattern.key.var) and not same(load.indices[-1], pattern.key.var):
         raise NotRewritten(
             f"'{name}' would be loaded element by element: keys are not its last axis"
         )

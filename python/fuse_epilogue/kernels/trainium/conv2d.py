@@ -25,7 +25,7 @@ from ...recognize.stages import Axis, Program, Stage, inlined, read_program
 from ...rewrites.step import NotRewritten, rewrite
 from ...tir.affine import affine_of
 from ...tir.build import replace
-from ...tir.walk import handle, loads, substitute, uses
+from ...tir.walk import loads, same, substitute, uses
 from ..choice import Choice
 from .rule import TransposingRule
 from .tiles import BANK, FLOATS, PARTITIONS, best, is_fixed
@@ -186,10 +186,7 @@ def _factors(sums: Stage) -> tuple[Any, Any]:
         raise NotRewritten(_NO_CONV)
     if not isinstance(init, prim.FloatImm) or float(init.value) != 0:
         raise NotRewritten(_NO_CONV)
-    own = [
-        isinstance(e, TensorLoad) and handle(e.source) == handle(sums.output)
-        for e in (value.a, value.b)
-    ]
+    own = [isinstance(e, TensorLoad) and same(e.source, sums.output) for e in (value.a, value.b)]
     product = value.b if own[0] else value.a
     if not any(own) or not isinstance(product, prim.Mul):
         raise NotRewritten(_NO_CONV)
@@ -206,7 +203,7 @@ def _is_at(load: Any, variables: list[Any], axes: tuple[Axis, ...], count: int =
     if len(load.indices) != 4:
         return False
     return all(
-        handle(index) == handle(var) or (axis.extent == 1 and isinstance(index, prim.IntImm))
+        same(index, var) or (axis.extent == 1 and isinstance(index, prim.IntImm))
         for index, var, axis in zip(load.indices[:count], variables, axes, strict=True)
     )
 
@@ -232,16 +229,16 @@ def _followed(program: Program, place: int, sum_var: Any) -> tuple[Any, Any]:
         return sums.output, sum_var
     small = inlined(program, lambda stage, readers: not any(each.reduced for each in readers))
     last = small.stages[-1]
-    own = [load for load in last.loads if handle(load.source) == handle(sums.output)]
-    same = len(last.axes) == 4 and [a.extent for a in last.axes] == [a.extent for a in sums.axes]
-    if len(small.stages) != place + 2 or not own or not same or not program.is_param(last.output):
+    own = [load for load in last.loads if same(load.source, sums.output)]
+    fits = len(last.axes) == 4 and [a.extent for a in last.axes] == [a.extent for a in sums.axes]
+    if len(small.stages) != place + 2 or not own or not fits or not program.is_param(last.output):
         raise NotRewritten("what follows its sums does not compute one element of each")
     if not all(_is_at(load, [a.var for a in last.axes], last.axes) for load in own):
         raise NotRewritten("what follows its sums does not compute one element of each")
     value = replace(
         last.value,
         TensorLoad,
-        lambda load: sum_var if handle(load.source) == handle(sums.output) else load,
+        lambda load: sum_var if same(load.source, sums.output) else load,
     )
     table = {old.var: new.var for old, new in zip(last.axes, sums.axes, strict=True)}
     return last.output, substitute(value, table)
@@ -257,7 +254,7 @@ def _check_other(found: Found, load: Any) -> None:
         return
     used = [axis for axis in axes if uses(load, axis.var)]
     plain = all(
-        isinstance(index, prim.IntImm) or handle(index) == handle(found.out_channel.var)
+        isinstance(index, prim.IntImm) or same(index, found.out_channel.var)
         for index in load.indices
     )
     if not plain or any(axis is not found.out_channel for axis in used):

@@ -18,7 +18,7 @@ from ...neuron.emit.gather import emit_gather
 from ...neuron.kernel import Kernel
 from ...neuron.trace import ITEMSIZE
 from ...recognize.stages import inlined, read_program
-from ...tir.walk import handle
+from ...tir.walk import handle, same
 
 #: Types of places.
 _PLACES = ("int32", "int64")
@@ -80,5 +80,5 @@ def find_gather(func: tirx.PrimFunc) -> Gather | None:
         return None
     if str(result.ty.dtype) != str(table.ty.dtype) or not others:
         return None
-    is_first = handle(func.params[0]) == handle(table)
+    is_first = same(func.params[0], table)
     return Gather(table, places, result, is_first)

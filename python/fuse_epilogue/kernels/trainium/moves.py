@@ -22,7 +22,8 @@ from tvm.ir import Call, TensorLoad, Var, prim
 from ...recognize.stages import Stage, inlined, read_program
 from ...rewrites.branches import with_branches
 from ...rewrites.step import NotRewritten
-from ...tir.walk import handle
+from ...tir.expressions import is_guard
+from ...tir.walk import handle, operator_name, same
 
 #: Elements of a result up to which it is looked at: each takes 16 bytes and some nanoseconds.
 MOST_ELEMENTS = 1 << 24
@@ -144,7 +145,7 @@ def _origin(value: Any, at: dict[int, Any], sources: list[Any]) -> tuple[Any, An
     if isinstance(value, TensorLoad):
         if not isinstance(value.source, Var) or not hasattr(value.source.ty, "shape"):
             raise NotRewritten("it reads something besides its parameters")
-        known = [each for each, own in enumerate(sources) if handle(own) == handle(value.source)]
+        known = [each for each, own in enumerate(sources) if same(own, value.source)]
         if not known:
             sources.append(value.source)
         number = known[0] if known else len(sources) - 1
@@ -165,7 +166,7 @@ def _origin(value: Any, at: dict[int, Any], sources: list[Any]) -> tuple[Any, An
 def _condition(value: Any) -> Any:
     if isinstance(value, prim.Select):
         return value.condition
-    if isinstance(value, Call) and str(getattr(value.op, "name", "")).endswith("if_then_else"):
+    if is_guard(value):
         return value.args[0]
     return None
 
@@ -188,7 +189,7 @@ def _number(expr: Any, at: dict[int, Any]) -> Any:
             return _number(expr.value, at)
         case prim.Not():
             return np.logical_not(_number(expr.a, at))
-        case Call() if str(getattr(expr.op, "name", "")).endswith("likely"):
+        case Call() if operator_name(expr).endswith("likely"):
             return _number(expr.args[0], at)
     if (condition := _condition(expr)) is not None:
         _, first, second = _choice(expr)

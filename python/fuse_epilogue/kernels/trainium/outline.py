@@ -10,7 +10,7 @@ from tvm import s_tir, tirx
 
 from ...tir.build import in_root, with_fields
 from ...tir.nest import statements
-from ...tir.walk import handle, parts_of, substitute, uses
+from ...tir.walk import handle, stored_to, substitute, uses
 
 
 def part_of(func: tirx.PrimFunc, block: str) -> tirx.PrimFunc | None:
@@ -32,7 +32,7 @@ def part_of(func: tirx.PrimFunc, block: str) -> tirx.PrimFunc | None:
         for buffer in root.alloc_buffers
         if not any(uses(part, buffer) for part in others)
     }
-    written = _written(own[0])
+    written = stored_to(own[0])
     params = [buffer for buffer in used if handle(buffer) not in inner]
     params.sort(key=lambda buffer: handle(buffer) in written)
     return _function(func, params, own, [buffer for buffer in used if handle(buffer) in inner])
@@ -91,7 +91,7 @@ def put_back(func: tirx.PrimFunc, part: tirx.PrimFunc, written: tirx.PrimFunc) -
 
 
 def _with_results_last(params: list[Any], own: Iterable[Any]) -> list[Any]:
-    written = set().union(*map(_written, own))
+    written = set().union(*map(stored_to, own))
     return sorted(params, key=lambda buffer: handle(buffer) in written)
 
 
@@ -101,11 +101,6 @@ def _names(statement: Any) -> list[str]:
         statement, (s_tir.SBlock, lambda block: names.append(str(block.name_hint)))
     )
     return names
-
-
-def _written(statement: Any) -> set[int]:
-    stores = parts_of(statement, tirx.BufferStore)
-    return {handle(store.buffer) for store in stores}
 
 
 def _function(

@@ -18,7 +18,7 @@ from tvm.ir import TensorLoad, prim
 
 from ...rewrites.fused import Fused, find_fused
 from ...rewrites.prepare import Prepare, prepare
-from ...tir.affine import as_constant, is_one_to_one
+from ...tir.affine import as_constant, is_one_to_one, unit_axes
 from ...tir.expressions import added_term, is_zero, uncast
 from ...tir.walk import substitute, uses
 from .match import Found
@@ -144,7 +144,7 @@ def product_in(sch: s_tir.Schedule, reduction: Any) -> Product | None:
     fused = find_fused(sch, reduction, spatial)
     if fused is None or not is_one_to_one(fused.indices, spatial):
         return None
-    fused = fused.at(_units(block))
+    fused = fused.at(unit_axes(block))
     # Columns are neighbours in the result; if it is a vector, that is a row.
     last = [axis for index in fused.indices for axis in spatial if uses(index, axis.var)][-1:]
     if last and last[0] in of[0]:
@@ -183,7 +183,7 @@ def _matrices(
     if found is None:
         return None
     moving = [axis for axis in block.iter_vars if as_constant(axis.dom.extent) != 1]
-    operands = [substitute(each, _units(block)) for each in found]
+    operands = [substitute(each, unit_axes(block)) for each in found]
     spatial = [axis for axis in moving if int(axis.iter_type) == tirx.IterVar.DataPar]
     summed = [axis for axis in moving if int(axis.iter_type) == tirx.IterVar.CommReduce]
     if len(spatial) + len(summed) != len(moving) or len(summed) > 1:
@@ -215,11 +215,6 @@ def _is_window(load: Any, axes: dict[str, Any], operands: list[Any]) -> bool:
     shared = [key for key in own if all(uses(each, axes[key].var) for each in operands)]
     after = order[order.index("k") :] if "k" in order else order
     return any(key in after for key in own if key not in shared)
-
-
-def _units(block: Any) -> dict[Any, Any]:
-    """Return the values of the axes that have one value."""
-    return {a.var: a.dom.min for a in block.iter_vars if as_constant(a.dom.extent) == 1}
 
 
 def _operands(block: Any) -> list[Any] | None:

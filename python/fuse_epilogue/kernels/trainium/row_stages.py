@@ -24,7 +24,7 @@ from ...neuron.machine import Machine
 from ...recognize.row_stages import prepared
 from ...recognize.stages import Axis, Program, Stage, Store, read_program
 from ...rewrites.step import NotRewritten, rewrite
-from ...tir.walk import handle, loads, substitute
+from ...tir.walk import handle, loads, same, substitute
 from ...workloads.writer import Writer
 from ..choice import Choice
 from .row_blocks import RowWork
@@ -123,8 +123,8 @@ def find_row_stages(func: tirx.PrimFunc) -> Stages:
         )
     program, views = prepared(program)
     last = program.stages[-1].output
-    result = next((output for view, output in views if handle(view) == handle(last)), last)
-    outputs = [param for param in program.outputs if handle(param) != handle(last)]
+    result = next((output for view, output in views if same(view, last)), last)
+    outputs = [param for param in program.outputs if not same(param, last)]
     if outputs or not program.is_param(last) or _sizes(last) != _sizes(result):
         raise NotRewritten("its last block must compute its only result, in the shape of the rows")
     axes = _axes(program)
@@ -192,7 +192,7 @@ def _on_axes(stage: Stage, axes: dict[str, Axis]) -> Stage:
 def _check_loads(found: Stages, stage: Stage) -> None:
     """Refuse a stage that reads another row of an intermediate, or the output."""
     for load in stage.loads:
-        made = next((s for s in found.stages if handle(s.output) == handle(load.source)), None)
+        made = next((s for s in found.stages if same(s.output, load.source)), None)
         if made is None:
             continue
         indices = [index for index in load.indices if not isinstance(index, prim.IntImm)]

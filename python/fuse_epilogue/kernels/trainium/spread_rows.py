@@ -23,7 +23,7 @@ from tvm.script.ir_builder import tirx as T
 from ...recognize.stages import Stage
 from ...rewrites.step import NotRewritten, rewrite
 from ...tir.expressions import is_zero
-from ...tir.walk import handle, loads, substitute
+from ...tir.walk import handle, loads, same, substitute
 from .row_stages import Stages
 from .tile_writer import Span, TileWriter
 from .tiles import PARTITIONS, replaced_loads
@@ -71,8 +71,8 @@ def _term(stage: Stage) -> Any:
         return None
     for own, term in ((value.a, value.b), (value.b, value.a)):
         loaded = loads(own)
-        mine = len(loaded) == 1 and handle(loaded[0]) == handle(own)
-        if mine and handle(own.source) == handle(stage.output):
+        mine = len(loaded) == 1 and same(loaded[0], own)
+        if mine and same(own.source, stage.output):
             return term
     return None
 

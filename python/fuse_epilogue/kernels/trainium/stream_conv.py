@@ -27,10 +27,10 @@ from ...neuron.machine import Machine
 from ...recognize.depthwise import DepthwiseConv, find_depthwise_conv
 from ...recognize.stages import Axis, Program, Stage, read_program
 from ...recognize.stream_elements import Element, read_element
-from ...recognize.streams import Piece, Streams, is_choice, is_mask, is_sum, read_streams
+from ...recognize.streams import Piece, Streams, is_mask, is_sum, read_streams
 from ...rewrites.step import NotRewritten, rewrite
 from ...tir.affine import affine_of
-from ...tir.expressions import is_zero, uncast
+from ...tir.expressions import is_guard, is_zero, uncast
 from ...tir.walk import handle, uses
 from ..choice import Choice
 from .quantised import is_quantised, quantised
@@ -218,7 +218,7 @@ class _Finder:
         block = self.piece.block
 
         def choice(node: Any) -> Any:
-            if not (is_choice(node) and is_mask(node.args[0]) and is_zero(node.args[2])):
+            if not (is_guard(node) and is_mask(node.args[0]) and is_zero(node.args[2])):
                 return node
             masks.append(node.args[0])
             return node.args[1]
@@ -253,7 +253,7 @@ class _Finder:
         assert stage is not None  # the program computes all its results
         value = None if stage.reduced else stage.value
         condition = None
-        if isinstance(value, Call) and is_choice(value) and is_mask(value.args[0]):
+        if isinstance(value, Call) and is_guard(value) and is_mask(value.args[0]):
             condition, value = value.args[0], value.args[1] if is_zero(value.args[2]) else None
         column = []
         if isinstance(value, TensorLoad) and handle(value.source) == handle(conv.data.source):

@@ -32,7 +32,7 @@ from ...recognize.stream_update import Update, read_update
 from ...recognize.streams import read_streams
 from ...rewrites.step import NotRewritten, rewrite
 from ...tir.build import replace
-from ...tir.walk import handle, loads, parts_of, substitute, uses
+from ...tir.walk import handle, loads, parts_of, same, substitute, uses
 from ..choice import Choice
 from .quantised import in_float32, is_quantised, quantised
 from .rule import NeuronRule
@@ -144,7 +144,7 @@ class Found:
         if pick is not None and len(pick.indices) == 1:
             index = pick.indices[0]
         for letter, axis in (("n", self.streams), ("c", self.channels)):
-            if axis is not None and handle(index) == handle(axis.var):
+            if axis is not None and same(index, axis.var):
                 return letter
         raise NotRewritten(
             "an address depends on data that is neither the state's place in a pool nor a position "

@@ -26,7 +26,7 @@ from tvm import ir, relax
 from tvm.ir import Call, GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from ...tir.walk import handle
+from ...tir.walk import handle, operator_name
 from .rewriting import graph_pass, rewritten
 
 #: Most that a sum before a factor may add to the result, to be moved after the factor. With results
@@ -181,7 +181,7 @@ def _folded(func: Any) -> dict[int, _Map]:
 
 
 def _rounds(call: Any) -> bool:
-    name, dtype = getattr(call.op, "name", ""), str(getattr(call.ty, "dtype", ""))
+    name, dtype = operator_name(call), str(getattr(call.ty, "dtype", ""))
     return name in _ROUNDING or (name == "relax.astype" and "float" not in dtype)
 
 
@@ -190,7 +190,7 @@ def _step(call: Any) -> tuple[Any, np.ndarray | None] | None:
 
     None for any other call; no constant for a negation.
     """
-    name = getattr(call.op, "name", "")
+    name = operator_name(call)
     if name not in _OPERATORS or str(getattr(call.ty, "dtype", "")) not in ("float32", "float64"):
         return None
     if name == "relax.negative":

@@ -24,13 +24,13 @@ from ...recognize.attention import attention_of
 from ...recognize.stages import read_program
 from ...rewrites.branches import with_branches
 from ...tir.shapes import is_same_count
+from ...tir.walk import operator_name
 from .one_function import call_of, in_place_of, one_function, operands
 from .rewriting import (
     BINARY,
     UNARY,
     graph_pass,
     known_shape,
-    operator_name,
     tensors_of,
     with_functions,
 )

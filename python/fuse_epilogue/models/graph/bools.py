@@ -8,6 +8,7 @@ from tvm import ir, relax
 from tvm.ir import Call
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ...tir.walk import operator_name
 from .rewriting import graph_pass, rewritten
 
 _COMPARISONS = frozenset(
@@ -34,7 +35,7 @@ class _Rewriter(PyExprMutator):
     def visit_call_(self, call: Any) -> Any:
         """Return an operator on two bools as one that can be compiled."""
         call = super().visit_call_(call)
-        name = getattr(call.op, "name", "")
+        name = operator_name(call)
         if name not in _COMPARISONS and name not in _LOGICAL:
             return call
         if not all(_is_bool(each) for each in call.args):

@@ -15,6 +15,7 @@ from tvm import ir, relax, tirx
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ...tir.walk import operator_name
 from .rewriting import axes_of, bound_call, graph_pass, rewritten
 
 #: Operators that return their argument if the type of the result is that of the argument.
@@ -36,7 +37,7 @@ class _Folder(PyExprMutator):
     def visit_call_(self, call: Any) -> Any:
         """Return an operator's argument if the operator changes nothing."""
         call = super().visit_call_(call)
-        name = getattr(call.op, "name", "")
+        name = operator_name(call)
         if name in _KEEPING:
             source = call.args[0]
             return source if _same_type(self.builder_.normalize(call), source) else call

@@ -12,6 +12,7 @@ from tvm.ir import GenericConst
 from tvm.relax import Var, const
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ...tir.walk import operator_name
 from .rewriting import axes_of, constant_shape, graph_pass, rewritten
 
 #: Operators that are rounded correctly, or not at all: NumPy's results are those of any machine.
@@ -44,7 +45,7 @@ class _Folder(PyExprMutator):
     def visit_call_(self, call: Any) -> Any:
         """Return the result of an operator whose arguments are constants."""
         call = self.builder_.normalize(super().visit_call_(call))
-        name = getattr(call.op, "name", "")
+        name = operator_name(call)
         if name not in _KNOWN or str(call.ty.dtype) not in _TYPES:
             return call
         tensors = call.args if name in _ARITHMETIC else call.args[:1]

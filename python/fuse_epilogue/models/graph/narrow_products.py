@@ -16,9 +16,11 @@ from typing import Any
 
 import numpy as np
 from tvm import ir, relax
-from tvm.ir import GenericConst, prim
+from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ...tir.affine import is_constant
+from ...tir.walk import operator_name
 from .integer_convolutions import CONVOLUTIONS, bordered, unbordered
 from .rewriting import bound_call, graph_pass, rewritten, with_arguments
 
@@ -37,7 +39,7 @@ class _Rewriter(PyExprMutator):
     def visit_call_(self, call: Any) -> Any:
         """Return a product of 32 bits as one of narrow factors, if both are."""
         call = super().visit_call_(call)
-        name = getattr(call.op, "name", "")
+        name = operator_name(call)
         if str(getattr(call.ty, "dtype", "")) != "int32":
             return call
         if name == "relax.matmul":
@@ -97,7 +99,9 @@ class _Rewriter(PyExprMutator):
         narrow, zero = self._narrow(data), None
         if narrow is None:
             narrow, zero = self._without_zero_point(data)
-        if narrow is None or (zero is not None and not all(map(_is_one, zero.ty.shape))):
+        if narrow is None or (
+            zero is not None and not all(is_constant(size, 1) for size in zero.ty.shape)
+        ):
             return call
         known = None if zero is None else self._known(zero)
         number = 0 if zero is None else (None if known is None else int(known.item()))
@@ -181,7 +185,7 @@ class _Rewriter(PyExprMutator):
         moved = self._moved(value)
         if moved is not None:
             narrow, zero = self._without_zero_point(moved.args[0])
-            if narrow is None or not all(map(_is_one, zero.ty.shape)):
+            if narrow is None or not all(is_constant(size, 1) for size in zero.ty.shape):
                 return None, None
             return self._again(narrow, moved), zero
         bound = bound_call(self, value, "relax.subtract")
@@ -191,7 +195,7 @@ class _Rewriter(PyExprMutator):
         zero = bound.args[1]
         rank, sizes = len(narrow.ty.shape or ()), list(zero.ty.shape)
         # Along the products of a sum, it is one number; it does not add axes.
-        fits = rank >= 2 and len(sizes) <= rank and (not sizes or _is_one(sizes[-1]))
+        fits = rank >= 2 and len(sizes) <= rank and (not sizes or is_constant(sizes[-1], 1))
         return (narrow, zero) if fits else (None, None)
 
     def _moved(self, value: Any) -> Any:
@@ -222,10 +226,6 @@ class _Rewriter(PyExprMutator):
                 wide = [np.asarray(part, "int64") for part in parts]
                 return (wide[0] if len(wide) == 1 else wide[0] - wide[1]).astype("int32")
         return None
-
-
-def _is_one(size: Any) -> bool:
-    return isinstance(size, prim.IntImm) and int(size) == 1
 
 
 def _constant(array: np.ndarray) -> Any:

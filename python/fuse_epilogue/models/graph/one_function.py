@@ -8,11 +8,12 @@ from typing import Any
 from tvm import ir, relax, te, tirx, topi
 from tvm.ir import Call, GenericConst, PrimType
 
+from ...tir.affine import is_constant
 from ...tir.shapes import axis_groups
-from ...tir.walk import handle
+from ...tir.walk import handle, operator_name
 from .cleanup import FoldNoOps
 from .constant_masks import ALL_TRUE, mask_element
-from .rewriting import OPAQUE, is_tensor, known_shape, operator_name, with_arguments
+from .rewriting import OPAQUE, is_tensor, known_shape, with_arguments
 from .unflattened import UnflattenProducts
 
 
@@ -204,7 +205,7 @@ def _indices(
     for own, others in groups:
         number: Any = tirx.const(0, "int64")
         for axis in others:
-            if not _is_one(after[axis]):
+            if not is_constant(after[axis], 1):
                 number = number * after[axis] + axes[axis]
         found += _split(number, [before[axis] for axis in own])
     return found
@@ -213,7 +214,7 @@ def _indices(
 def _split(number: Any, sizes: Sequence[Any]) -> list[Any]:
     """Return the indices of an element of some axes by its number."""
     found: list[Any] = []
-    wide = [at for at, size in enumerate(sizes) if not _is_one(size)]
+    wide = [at for at, size in enumerate(sizes) if not is_constant(size, 1)]
     for at in reversed(range(len(sizes))):
         if at not in wide:
             found.append(tirx.const(0, "int64"))
@@ -241,13 +242,9 @@ def _broadcast(tensor: Any) -> Callable[..., Any]:
     def element(*axes: Any) -> Any:
         own = axes[len(axes) - len(tensor.shape) :]
         indices = [
-            tirx.const(0, "int64") if _is_one(size) else axis
+            tirx.const(0, "int64") if is_constant(size, 1) else axis
             for size, axis in zip(tensor.shape, own, strict=True)
         ]
         return tensor(*indices)
 
     return element
-
-
-def _is_one(size: Any) -> bool:
-    return isinstance(size, tirx.IntImm) and int(size) == 1

@@ -13,6 +13,7 @@ from tvm import ir, relax
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ...tir.walk import operator_name
 from .rewriting import bound_call, graph_pass, rewritten
 
 #: By the name of a convolution, the operator and the layout of its images.
@@ -38,7 +39,7 @@ class _Folder(PyExprMutator):
     def visit_call_(self, call: Any) -> Any:
         """Return a convolution of the image that its operand pads."""
         call = super().visit_call_(call)
-        convolution, layout = _CONVOLUTIONS.get(getattr(call.op, "name", ""), (None, ""))
+        convolution, layout = _CONVOLUTIONS.get(operator_name(call), (None, ""))
         if convolution is None or not _is_finite(call.args[1]):
             return call
         attrs = call.attrs

@@ -18,6 +18,7 @@ from tvm import ir, relax
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ...tir.walk import operator_name
 from .rewriting import (
     BINARY,
     UNARY,
@@ -44,7 +45,7 @@ class _Sinker(PyExprMutator):
     def visit_call_(self, call: Any) -> Any:
         """Return an operator before a reshape instead of after it."""
         call = super().visit_call_(call)
-        name = getattr(call.op, "name", "")
+        name = operator_name(call)
         if name == "relax.reshape":
             source = self._reshaped(call.args[0])
             return call if source is None else relax.op.reshape(source, call.args[1])

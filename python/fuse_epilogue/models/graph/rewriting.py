@@ -8,6 +8,8 @@ from typing import Any
 from tvm import ir, relax, tirx, transform
 from tvm.ir import Call, PrimType
 
+from ...tir.walk import operator_name
+
 #: TVM's pattern of operators that nothing is fused with.
 OPAQUE = 8
 #: Elementwise operators, of one operand and of two.
@@ -77,11 +79,6 @@ def with_functions(
     return relax.transform.DeadCodeElimination()(done)
 
 
-def operator_name(value: Any) -> str:
-    """Return the name of the operator that is called, an empty string for anything else."""
-    return getattr(value.op, "name", "") if isinstance(value, Call) else ""
-
-
 def tensors_of(value: Any) -> list[Any]:
     """Return the tensors that a call reads; a symbolic size is not one of them."""
     return [each for each in value.args if is_tensor(each)]
@@ -119,7 +116,7 @@ def bound_call(visitor: Any, value: Any, operator: str) -> Any:
     - `operator`: name of the operator, such as "relax.reshape".
     """
     bound = visitor.lookup_binding(value) if isinstance(value, relax.Var) else None
-    same = isinstance(bound, Call) and getattr(bound.op, "name", "") == operator
+    same = operator_name(bound) == operator
     return bound if same else None
 
 

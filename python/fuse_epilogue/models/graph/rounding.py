@@ -12,6 +12,7 @@ from tvm import ir, relax
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ...tir.walk import operator_name
 from .rewriting import graph_pass, rewritten
 
 _INTEGERS = ("int8", "uint8", "int16", "uint16")
@@ -28,7 +29,7 @@ class _Rewriter(PyExprMutator):
     def visit_call_(self, call: Any) -> Any:
         """Return the operators that quantise, for one that does."""
         call = super().visit_call_(call)
-        if getattr(call.op, "name", "") != "relax.quantize":
+        if operator_name(call) != "relax.quantize":
             return call
         value, scale, zero = call.args
         dtype, rank = str(call.attrs.out_dtype), int(value.ty.ndim)

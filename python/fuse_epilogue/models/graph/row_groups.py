@@ -21,14 +21,13 @@ from tvm import ir, relax
 from ...recognize.row_program import read_row_program
 from ...recognize.stages import read_program
 from ...rewrites.branches import with_branches
-from ...tir.walk import handle
+from ...tir.walk import handle, operator_name
 from .one_function import call_of, in_place_of, one_function
 from .rewriting import (
     BINARY,
     UNARY,
     constant_shape,
     graph_pass,
-    operator_name,
     tensors_of,
     with_functions,
 )

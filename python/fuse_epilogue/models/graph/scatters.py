@@ -24,6 +24,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from ...tir.walk import operator_name
 from .rewriting import bound_call, constant_shape, graph_pass, rewritten
 
 #: What a place gets from its value and an update.
@@ -49,7 +50,7 @@ class _Scatterer(PyExprMutator):
     def visit_call_(self, call: Any) -> Any:
         """Return a scatter as a call of a function with rows in its innermost loop."""
         call = super().visit_call_(call)
-        if getattr(call.op, "name", "") != "relax.scatter_elements":
+        if operator_name(call) != "relax.scatter_elements":
             return call
         combine = _REDUCTIONS.get(str(call.attrs.reduction))
         data, index, updates = call.args

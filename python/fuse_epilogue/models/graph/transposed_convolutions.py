@@ -21,6 +21,7 @@ from tvm import ir, relax, tirx
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ...tir.walk import operator_name
 from .rewriting import graph_pass, rewritten
 
 #: The operators, their layouts and the convolution of as many dimensions.
@@ -54,7 +55,7 @@ class _Converter(PyExprMutator):
     def visit_call_(self, call: Any) -> Any:
         """Return a convolution in place of a transposed one."""
         call = super().visit_call_(call)
-        known = _OPERATORS.get(getattr(call.op, "name", ""))
+        known = _OPERATORS.get(operator_name(call))
         if known is None:
             return call
         data, weight = call.args

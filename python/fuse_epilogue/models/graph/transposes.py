@@ -17,6 +17,7 @@ from typing import Any
 from tvm import ir, relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ...tir.walk import operator_name
 from .rewriting import BINARY, UNARY, axes_of, bound_call, graph_pass, rewritten, with_arguments
 
 _TRANSPOSE = "relax.permute_dims"
@@ -44,7 +45,7 @@ class _Sinker(PyExprMutator):
     def visit_call_(self, call: Any) -> Any:
         """Return an operator before a transposition instead of after it."""
         call = super().visit_call_(call)
-        name = getattr(call.op, "name", "")
+        name = operator_name(call)
         if name == _TRANSPOSE:
             return self._joined(call)
         if name in UNARY:

@@ -15,6 +15,7 @@ from tvm import ir, relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ...tir.shapes import is_same_count
+from ...tir.walk import operator_name
 from .rewriting import bound_call, graph_pass, known_shape, rewritten, with_arguments
 
 
@@ -29,7 +30,7 @@ class _Unflattener(PyExprMutator):
     def visit_call_(self, call: Any) -> Any:
         """Return a product before a reshape instead of after it; join reshapes."""
         call = super().visit_call_(call)
-        name = getattr(call.op, "name", "")
+        name = operator_name(call)
         if name == "relax.reshape":
             source = self._source(call.args[0])
             return call if source is None else relax.op.reshape(source, call.args[1])

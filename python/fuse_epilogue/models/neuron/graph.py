@@ -21,7 +21,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.target import Target
 
 from ...neuron.values import numpy_dtype
-from ...tir.walk import handle
+from ...tir.walk import handle, operator_name
 from ..graph.rewriting import graph_pass, rewritten
 from ..import_refusal import ImportRefusal
 from ..pipeline import function_passes, graph_passes
@@ -114,7 +114,7 @@ class _Slicer(PyExprMutator):
     def visit_call_(self, call: Any) -> Any:
         """Return a slice for a take of one element of an axis."""
         call = super().visit_call_(call)
-        if getattr(call.op, "name", "") != "relax.take":
+        if operator_name(call) != "relax.take":
             return call
         data, index = call.args
         if not isinstance(index, GenericConst) or index.value.numpy().ndim:

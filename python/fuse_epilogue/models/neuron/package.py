@@ -14,11 +14,10 @@ from tvm import ir
 from ...neuron.kernel import Kernel
 from ...neuron.machine import Machine
 from ...neuron.values import numpy_dtype
-from ...tir.walk import handle
+from ...tir.walk import handle, stored_to
 from ..arrays import as_argument, returner
 from ..report import FunctionReport, ModelReport
 from ..signature import ArrayType, Signature, signature_of
-from ..tir_main import written
 from .functions import HOST, Piece, pieces
 from .graph import Graph, Step, as_numpy, graph_of
 
@@ -286,7 +285,7 @@ def _with_pieces(graph: Graph, parts: Mapping[str, Sequence[Piece]]) -> Graph:
 
 def _results(piece: Piece) -> int:
     """Return how many of a function's parameters are results."""
-    stored = written(piece.func)
+    stored = stored_to(piece.func.body)
     return sum(handle(param) in stored for param in piece.func.params)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import tvm
 from tvm.s_tir.analysis import estimate_tir_flops
 
+from ...tir.types import bits_of
 from ..plan_record import PlanRecord
 from ..problems.problem import Problem
 from ..problems.space import Points
@@ -48,8 +49,8 @@ def roofline(plan: PlanRecord, problem: Problem, candidates: list[Candidate]) ->
     roofs = getattr(plan.machine, "roofs", None)
     if roofs is None:
         return None
-    bits = getattr(problem, "bits", None) or tvm.DataType(problem.dtype).bits
-    flops, bandwidths = roofs(int(bits))
+    bits = getattr(problem, "bits", None) or bits_of(problem.dtype)
+    flops, bandwidths = roofs(bits)
     operations = float(estimate_tir_flops(tvm.IRModule({"main": problem.func})))
     moved = _moved(plan.machine, problem, bandwidths, candidates)
     level = max(bandwidths, key=lambda name: moved[name].sum() / bandwidths[name])

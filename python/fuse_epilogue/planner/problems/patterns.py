@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, ClassVar, Generic, TypeVar
 
-import tvm
 from tvm import s_tir, tirx
 
 from ...recognize.depthwise import DepthwiseConv, find_depthwise_conv
@@ -17,6 +16,7 @@ from ...rewrites.epilogue import Epilogue
 from ...rewrites.prepare import why_empty
 from ...tir.affine import as_constant
 from ...tir.nest import child_blocks
+from ...tir.types import bits_of
 from .request import Request
 
 Found = TypeVar("Found")
@@ -157,16 +157,12 @@ def match_conv(
         "machine": request.machine,
         "sizes": {"rows": prod(outer), "columns": found.columns, "taps": found.taps},
         "dtype": str(found.data.source.ty.dtype),
-        "bits": _bits(found.out),
+        "bits": bits_of(found.out.ty.dtype),
         "epilogue": request.epilogue,
-        "bytes": _bits(found.data.source) // 8,
-        "out_bytes": _bits(last.writes[0].source) // 8,
+        "bytes": bits_of(found.data.source.ty.dtype) // 8,
+        "out_bytes": bits_of(last.writes[0].source.ty.dtype) // 8,
     }
     return sch, conv, found, fields
-
-
-def _bits(buffer: Any) -> int:
-    return int(tvm.DataType(str(buffer.ty.dtype)).bits)
 
 
 def match_product(request: Request, make: Callable[..., Found]) -> Found | None:
@@ -181,7 +177,7 @@ def match_product(request: Request, make: Callable[..., Found]) -> Found | None:
         return None
     sch, _, found = matched
     last = sch.get(sch.get_child_blocks(sch.get_sblock("root"))[-1])
-    out = _bits(last.body.buffer) // 8
+    out = bits_of(last.body.buffer.ty.dtype) // 8
     return make(*_matched(request, found), found.a, found.b, out)
 
 
@@ -213,7 +209,7 @@ def match_rows(request: Request, make: Callable[..., Found]) -> Found | None:
     if matched is None:
         return None
     sch, reduction, found = matched
-    size = int(tvm.DataType(found.dtype).bits) // 8
+    size = bits_of(found.dtype) // 8
     return make(*_matched(request, found), size, _splits(sch, reduction))
 
 

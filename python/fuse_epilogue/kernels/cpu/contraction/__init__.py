@@ -15,7 +15,7 @@ from ....recognize.contraction import Contraction, read_contraction
 from ....recognize.stages import Program
 from ....targets import vector_bits
 from ....tir.build import with_fields
-from ....tir.walk import handle
+from ....tir.walk import same
 from ...scheduled import Packing, Scheduled
 from .. import elementwise
 from ..costs import CALL_S, CLOCK_HZ, on_threads
@@ -163,8 +163,7 @@ def constant_operands(contraction: Contraction, constants: frozenset[int]) -> tu
 
     def is_constant(load: Any) -> bool:
         return load is not None and any(
-            place in constants and handle(param) == handle(load.source)
-            for place, param in enumerate(params)
+            place in constants and same(param, load.source) for place, param in enumerate(params)
         )
 
     return is_constant(contraction.a.only_load()), is_constant(contraction.b.only_load())
@@ -189,7 +188,7 @@ def scheduled(plan: Plan, target: Target, threads: int) -> Scheduled:
     if plan.packing != "none":
         packed = tirx.decl_buffer((index(layout.allocated),), packed_type(plan), "packed")
     if plan.packing == "constant":
-        place = next(at for at, p in enumerate(params) if handle(p) == handle(load.source))
+        place = next(at for at, p in enumerate(params) if same(p, load.source))
         params[place] = packed
         packing[place] = packing_of(plan, layout)
     elif plan.packing == "kernel":
@@ -198,7 +197,7 @@ def scheduled(plan: Plan, target: Target, threads: int) -> Scheduled:
     nests += Kernel(plan, views, packed, threads).loops()
     body = sequence([*statements, *views.declare(sequence(nests))])
     made = with_fields(func, params=params, body=body)
-    fused = handle(contraction.sums) != handle(contraction.out)
+    fused = not same(contraction.sums, contraction.out)
     return Scheduled(
         made,
         "contraction",

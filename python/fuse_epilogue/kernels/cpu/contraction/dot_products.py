@@ -11,6 +11,7 @@ import tvm
 from tvm import tirx
 from tvm.target import Target, codegen
 
+from ....tir.types import bits_of
 from ..loops import index
 
 #: Bits of a sum, and of the values of a word together.
@@ -38,7 +39,7 @@ class Instruction:
     @property
     def count(self) -> int:
         """Number of values in a word."""
-        return WORD // int(tvm.DataType(self.factors[0]).bits)
+        return WORD // bits_of(self.factors[0])
 
     def lanes(self, target: Target) -> int:
         """Return the sums in the longest vector that a processor has; 0 if it has none.

@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorLoad
 
 from ....recognize.accesses import Operand
+from ....tir.types import bits_of
 from ..costs import CLOCK_HZ, threads_for
 from ..loops import FlatViews, fetch, index, loop, sequence
 from .dot_products import add_dot_products, same_word
@@ -64,7 +64,7 @@ class Sums:
     def __init__(self, dtype: str, rows: int, width: int, lanes: int) -> None:
         """Declare the buffers."""
         self.lanes = lanes
-        self.rows = max(1, REGISTER_BYTES * 8 // (lanes * tvm.DataType(dtype).bits))
+        self.rows = max(1, REGISTER_BYTES * 8 // (lanes * bits_of(dtype)))
         self.buffers = [
             [
                 tirx.decl_buffer((index(min(self.rows, rows - row) * lanes),), dtype, "sums")

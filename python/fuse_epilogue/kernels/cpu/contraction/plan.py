@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import tvm
-
 from ....recognize.contraction import Contraction
+from ....tir.types import bits_of
 from ..costs import (
     MEMORY_BYTES_PER_CYCLE,
     NODE_CYCLES,
@@ -235,7 +234,7 @@ def _tiles(
     words: Words | None,
 ) -> Iterator[Plan]:
     extent = contraction.extents[vector]
-    bytes_of_sum = tvm.DataType(contraction.dtype).bits // 8
+    bytes_of_sum = bits_of(contraction.dtype) // 8
     lanes = machine.lanes * 4 // bytes_of_sum
     while lanes > (1 if words is None else LEAST_WORD_LANES) and lanes >= 2 * extent:
         lanes //= 2

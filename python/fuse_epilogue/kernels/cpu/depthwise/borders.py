@@ -25,6 +25,7 @@ from tvm.tirx.stmt import ForKind
 from ....rewrites.step import NotRewritten
 from ....tir.affine import affine_of, as_constant
 from ....tir.build import in_root, with_fields
+from ....tir.expressions import is_guard
 from ....tir.walk import conjuncts, handle, parts_of, substitute, substitute_part, variables
 
 # What TVM's analyzer returns as the largest value of what it knows none of.
@@ -181,7 +182,7 @@ def _without_conditions(body: Any, clear: Sequence[Any], analyzer: Analyzer) -> 
         values = {axis.var: value for axis, value in pairs}
 
         def choose(call: Any) -> Any:
-            if call.op.name != "prim.if_then_else":
+            if not is_guard(call):
                 return call
             claims = conjuncts(call.args[0])
             left = [claim for claim in claims if not holds(substitute(claim, values))]

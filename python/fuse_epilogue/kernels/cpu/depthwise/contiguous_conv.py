@@ -26,7 +26,6 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
-import tvm
 from tvm import s_tir, tirx
 from tvm.ir import Range, prim
 from tvm.tirx import BufferRegion, BufferStore, For
@@ -35,6 +34,7 @@ from tvm.tirx.stmt import ForKind
 from ....rewrites.fused import FusedConv
 from ....tir.affine import as_constant
 from ....tir.build import in_root
+from ....tir.types import bits_of
 from ....tir.unfold import unfold
 from ....tir.walk import handle, substitute, substitute_part, uses
 from ..vector_math import with_vector_functions
@@ -88,7 +88,7 @@ class _Rows:
         count = self.last - self.first + 1
         self.carries = count - 1 <= _CARRIED
         # As integers: of those LLVM shifts lanes by `valign`, whose distance needs no register.
-        bits = f"int{tvm.DataType(str(self.dtype)).bits}"
+        bits = f"int{bits_of(self.dtype)}"
         self.chunks = tirx.decl_buffer((count, lanes), bits, "chunks")
         self.window = tirx.decl_buffer((lanes,), bits, "window")
         self.sums = tirx.decl_buffer((lanes,), conv.out.ty.dtype, "sums")

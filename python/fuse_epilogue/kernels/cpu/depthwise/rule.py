@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tvm
 from tvm import s_tir
 from tvm.target import Target
 
 from ....recognize.depthwise import DepthwiseConv
 from ....rewrites.step import rewrite
 from ....targets import vector_bits
+from ....tir.types import bits_of
 from ....workloads.arguments import whole
 from ...choice import Choice, not_fused
 from ...depthwise_rule import DepthwiseRule, with_followers
@@ -96,4 +96,4 @@ class DepthwiseConv1d(DepthwiseRule):
 
 def _lanes(target: Target, dtype: str) -> int:
     """Return how many sums fit into a vector register of the target."""
-    return max(1, vector_bits(target) // int(tvm.DataType(dtype).bits))
+    return max(1, vector_bits(target) // bits_of(dtype))

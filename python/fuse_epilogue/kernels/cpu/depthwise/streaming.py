@@ -14,6 +14,7 @@ from tvm import tirx
 from tvm.target import Target
 
 from ....tir.affine import as_constant
+from ....tir.types import bits_of, bytes_of
 
 # LLVM's names of types. bfloat16 is not here: TVM stores it as integers of 16 bits.
 _TYPES = {"float32": "float", "float16": "half", "int8": "i8", "int32": "i32"}
@@ -31,7 +32,7 @@ class StreamingStore:
 
     def __init__(self, dtype: str, lanes: int) -> None:
         self.name = f"fuse_epilogue_stream_{dtype}x{lanes}"
-        size = lanes * _size(dtype)
+        size = lanes * bytes_of(dtype)
         self.pragma = {
             "pragma_import_llvm": f"""
 define void @{self.name}(ptr %address, <{lanes} x {_TYPES[dtype]}> %value) alwaysinline {{
@@ -64,8 +65,7 @@ def has_streaming_stores(target: Target) -> bool:
 def size_of(buffer: Any) -> int | None:
     """Return the bytes of a result, None if they are not known before it runs."""
     elements = as_constant(reduce(lambda a, b: a * b, buffer.ty.shape))
-    bits = int(tvm.DataType(str(buffer.ty.dtype)).bits)
-    return elements * bits // 8 if isinstance(elements, int) else None
+    return elements * bits_of(buffer.ty.dtype) // 8 if isinstance(elements, int) else None
 
 
 def is_large(buffer: Any) -> bool:
@@ -86,7 +86,7 @@ def can_stream(buffer: Any, lanes: int, columns: int) -> bool:
     if size_of(buffer) is None or dtype not in _TYPES:
         return False
     # Neighbours in a row, the next row, and the whole: TVM checks its address when it is passed.
-    vector = lanes * _size(dtype)
+    vector = lanes * bytes_of(dtype)
     if columns % lanes or as_constant(result.shape[-1]) % lanes:
         return False
     if (
@@ -96,7 +96,3 @@ def can_stream(buffer: Any, lanes: int, columns: int) -> bool:
     ):
         return False
     return vector in (16, 32, 64)
-
-
-def _size(dtype: str) -> int:
-    return {"float32": 4, "int32": 4, "float16": 2, "int8": 1}[dtype]

@@ -25,6 +25,7 @@ from ....recognize.row_stages import elements_of
 from ....recognize.stages import Program
 from ....targets import vector_bits
 from ....tir.build import with_fields
+from ....tir.types import bytes_of
 from ....tir.walk import handle
 from ...scheduled import Scheduled, Way
 from .. import elementwise
@@ -33,7 +34,6 @@ from ..costs import (
     CLOCK_HZ,
     NODE_CYCLES,
     bytes_per_cycle,
-    element_bytes,
     on_threads,
     pieces,
     sharing,
@@ -148,7 +148,7 @@ def cost(group: Group, stored: frozenset[int], bits: int) -> dict[str, float]:
 def _cycles(each: RowStage, group: Group, bits: int) -> float:
     """Return the cycles that a stage computes."""
     elements = elements_of(each.stage)
-    widest = max(element_bytes(store.buffer) for store in each.stage.stores)
+    widest = max(bytes_of(store.buffer.dtype) for store in each.stage.stores)
     lanes = max(1, bits // (8 * widest))
     rows = math.prod(each.stage.axes[place].extent for place in each.outer.values())
     along_rows = group.lane is None

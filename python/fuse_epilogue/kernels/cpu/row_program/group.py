@@ -13,8 +13,8 @@ from tvm.ir import Var
 from ....recognize.row_program import Group
 from ....recognize.stages import Axis
 from ....tir.affine import affine_of
+from ....tir.types import bytes_of
 from ....tir.walk import handle, loads, substitute
-from ..costs import element_bytes
 from ..loops import FlatViews, index, loop, sequence
 from ..windows import guards, segments
 from .accumulators import Values
@@ -199,7 +199,7 @@ class GroupKernel:
         found = [load for work in first.one.works for v in work.values for load in loads(v)]
         for load in {handle(each.source): each for each in found}.values():
             linear = affine_of(load.indices[0], [first.inner.var, row.var])
-            size = first.inner.extent * element_bytes(load.source)
+            size = first.inner.extent * bytes_of(load.source.dtype)
             if linear is None or linear.factors != (1, first.inner.extent):
                 continue
             if FETCHED[0] <= size <= FETCHED[1]:

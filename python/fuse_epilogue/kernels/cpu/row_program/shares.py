@@ -15,7 +15,7 @@ from tvm import tirx
 from tvm.ir import Call, TensorLoad, prim
 
 from ....recognize.reduction import Reduction
-from ....tir.walk import handle, same, substitute
+from ....tir.walk import handle, operator_name, same, substitute
 from ..vector_math import exp_up_to_zero
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Exponentials:
         short: list[Any] = []
 
         def rule(call: Any) -> Any:
-            is_exp = getattr(call.op, "name", "") == "tirx.exp"
+            is_exp = operator_name(call) == "tirx.exp"
             if is_exp and str(call.ty.dtype) == "float32" and self.is_up_to_zero(call.args[0], one):
                 short.append(call)
                 return exp_up_to_zero(call.args[0])

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, prim
 
 from ....recognize.stages import Axis
+from ....tir.types import bits_of
 from ....tir.walk import handle, loads, substitute
 from ..loops import fetch, index, loop, sequence
 from ..windows import has_stride, strided_vector
@@ -31,7 +31,7 @@ def element_bits(one: Pass) -> int:
     """Return the bits of the widest type that a pass computes with."""
     types = {str(buffer.dtype) for work in one.works for buffer, _ in work.targets}
     types |= {str(x.ty.dtype) for work in one.works for v in work.values for x in loads(v)}
-    return max(8, *(int(tvm.DataType(dtype).bits) for dtype in types))
+    return max(8, *map(bits_of, types))
 
 
 def is_dear(one: Pass) -> bool:
@@ -142,7 +142,7 @@ class PassWriter:
         values = {**values, self.inner.var: begin}
         found = []
         for load in self.ahead:
-            size = int(tvm.DataType(str(load.ty.dtype)).bits) // 8
+            size = bits_of(load.ty.dtype) // 8
             (at,) = (substitute(each, values) for each in load.indices)
             for first in range(0, self.slots * self.lanes, LINE_BYTES // size):
                 found.append(fetch(tirx.BufferLoad(load.source, [at + index(first)]), cache=1))

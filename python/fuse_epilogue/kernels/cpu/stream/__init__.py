@@ -26,13 +26,13 @@ from ....recognize.stream_elements import read_element
 from ....recognize.streams import (
     Piece,
     Streams,
-    is_choice,
     is_mask,
     is_of_state,
     is_sum,
     read_streams,
 )
 from ....tir.build import in_root, sequence
+from ....tir.expressions import is_guard
 from ....tir.walk import parts_of, same
 from ...scheduled import Scheduled
 from ...stream.several import Part, several
@@ -128,7 +128,7 @@ def _without_streams(piece: Piece) -> Any:
     analyzer = analyzer_of(piece.block.iter_vars)
 
     def choice(node: Any) -> Any:
-        if not is_choice(node):
+        if not is_guard(node):
             return node
         condition, inside, outside = node.args
         if is_mask(condition) and may_be_discarded(inside, analyzer):
@@ -137,7 +137,7 @@ def _without_streams(piece: Piece) -> Any:
             return tirx.if_then_else(condition, inside, tirx.const(0, inside.ty.dtype))
         return node
 
-    if not any(map(is_choice, parts_of(piece.block.body, Call))):
+    if not any(map(is_guard, parts_of(piece.block.body, Call))):
         return piece.statement
     made = tvm_ffi.structural_map(piece.statement, (Call, choice))
     return piece.statement if tvm_ffi.structural_equal(made, piece.statement) else made

@@ -18,7 +18,8 @@ from tvm.ir import Call, prim
 
 from ....recognize.stages import Axis, analyzer_of
 from ....recognize.stream_elements import Element
-from ....recognize.streams import is_choice, is_mask, is_of_state
+from ....recognize.streams import is_mask, is_of_state
+from ....tir.expressions import is_guard
 from ....tir.walk import parts_of, substitute, uses
 from ...stream.elements import stored
 from ..costs import CLOCK_HZ, NODE_CYCLES, threads_for
@@ -103,7 +104,7 @@ def outermost_choices(expr: Any) -> list[Any]:
     found = []
 
     def choice(node: Any) -> Any:
-        if not is_choice(node):
+        if not is_guard(node):
             return node
         found.append(node)
         return tirx.Var("chosen", node.ty)

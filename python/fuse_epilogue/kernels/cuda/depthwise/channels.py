@@ -17,9 +17,10 @@ from tvm.tirx import BufferStore, IfThenElse
 
 from ....rewrites.fused import FusedConv
 from ....tir.affine import as_constant
+from ....tir.types import bytes_of
 from ....tir.walk import uses
 from ..launch import THREADS, axis, ceil_div, enough, in_threads, product
-from .code import computed, copied, is_compact, lanes_of, outside, size_of, unrolled
+from .code import computed, copied, is_compact, lanes_of, outside, unrolled
 
 # Columns of a thread, at most.
 _COLUMNS = 8
@@ -84,7 +85,7 @@ class _Channels:
         if tile is None:
             while isinstance(conv.columns, int) and self.tile >= 2 * conv.columns:
                 self.tile //= 2
-        while self.held() > _MOST_BYTES and self.lanes * size_of(conv.data.source) > 4:
+        while self.held() > _MOST_BYTES and self.lanes * bytes_of(conv.data.source.ty.dtype) > 4:
             self.lanes //= 2
         if tile is None:
             while self.tile > 1 and (self.held() > _MOST_BYTES or not enough(self.threads())):
@@ -105,7 +106,9 @@ class _Channels:
 
     def held(self) -> int:
         """Return the bytes that a thread holds in registers."""
-        return self.lanes * (self.columns() * size_of(self.conv.data.source) + 4 * self.conv.taps)
+        return self.lanes * (
+            self.columns() * bytes_of(self.conv.data.source.ty.dtype) + 4 * self.conv.taps
+        )
 
     def threads(self) -> Any:
         """Return the number of threads."""

@@ -5,22 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import tvm
 from tvm import tirx
 from tvm.tirx import BufferStore, For, IfThenElse
 from tvm.tirx.stmt import ForKind
 
 from ....recognize.depthwise import DepthwiseConv
 from ....rewrites.fused import FusedConv
+from ....tir.types import bytes_of
 from ....tir.walk import substitute, substitute_part
 
 #: Bytes of the largest load and store of a thread.
 VECTOR_BYTES = 16
-
-
-def size_of(buffer: Any) -> int:
-    """Return the bytes of an element, at least one."""
-    return max(1, int(tvm.DataType(str(buffer.ty.dtype)).bits) // 8)
 
 
 def has_vectors(buffer: Any) -> bool:
@@ -35,7 +30,11 @@ def has_vectors(buffer: Any) -> bool:
 def lanes_of(fused: FusedConv) -> int:
     """Return how many elements of both x and y the largest vector has."""
     both = (fused.buffer, fused.conv.data.source)
-    return VECTOR_BYTES // max(map(size_of, both)) if all(map(has_vectors, both)) else 1
+    return (
+        VECTOR_BYTES // max(bytes_of(each.ty.dtype) for each in both)
+        if all(map(has_vectors, both))
+        else 1
+    )
 
 
 def is_compact(buffer: Any) -> bool:

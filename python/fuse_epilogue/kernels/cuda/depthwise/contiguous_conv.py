@@ -34,9 +34,10 @@ from tvm.tirx import BufferStore, IfThenElse
 from ....recognize.defined import analyzer_of, guarded, is_inside, may_be_discarded
 from ....rewrites.fused import FusedConv
 from ....tir.affine import as_constant
+from ....tir.types import bytes_of
 from ....tir.walk import loads, substitute, uses
 from ..launch import THREADS, axis, ceil_div, enough, in_threads, product
-from .code import computed, copied, is_compact, lanes_of, outside, size_of, unrolled
+from .code import computed, copied, is_compact, lanes_of, outside, unrolled
 
 # Bytes of chunks that a thread holds.
 _MOST_BYTES = 16 * 8
@@ -81,7 +82,7 @@ def find_rows(fused: FusedConv) -> Rows | None:
             lanes //= 2
     offsets = conv.start, conv.start + (conv.taps - 1) * conv.dilation
     rows = Rows(lanes, shifted and lanes > 1, offsets[0] // lanes, -(-offsets[1] // lanes))
-    held = (rows.last - rows.first + 1) * lanes * size_of(conv.data.source)
+    held = (rows.last - rows.first + 1) * lanes * bytes_of(conv.data.source.ty.dtype)
     return rows if lanes > 1 and held <= _MOST_BYTES else None
 
 

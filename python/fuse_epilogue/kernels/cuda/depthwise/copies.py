@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import tvm
 from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
 from tvm.script.ir_builder import IRBuilder
@@ -19,6 +18,7 @@ from tvm.tirx import PrimFunc
 
 from ....rewrites.step import NotRewritten
 from ....tir.affine import as_constant
+from ....tir.types import bits_of
 
 #: Bytes that the instruction copies, and the first compute capability that has it: PTX ISA,
 #: "cp.async".
@@ -57,7 +57,7 @@ def in_copies(func: PrimFunc, name: str) -> PrimFunc:
     if (load.source.scope(), store.buffer.scope()) != ("global", "shared"):
         raise NotRewritten(f"'{name}' does not copy from global to shared memory")
     lanes, dtype = as_constant(sch.get(loops[-1]).extent), str(store.buffer.ty.dtype)
-    if not isinstance(lanes, int) or lanes * tvm.DataType(dtype).bits not in [8 * n for n in BYTES]:
+    if not isinstance(lanes, int) or lanes * bits_of(dtype) not in [8 * n for n in BYTES]:
         raise NotRewritten(
             f"'{name}' copies {lanes} of {dtype}: an instruction copies 4, 8 or 16 bytes"
         )
@@ -73,7 +73,7 @@ def _instruction(dtype: str, lanes: int) -> str:
     """Return the name of a copy of some elements; TVM knows it from then on."""
     name = f"cuda.cp_async.{dtype}x{lanes}"
     if s_tir.TensorIntrin.get(name, allow_missing=True) is None:
-        size = lanes * tvm.DataType(dtype).bits // 8
+        size = lanes * bits_of(dtype) // 8
         # Only copies of 16 bytes can go around the first cache.
         ptx = T.ptx[f"cp.async.{'cg' if size == BYTES[-1] else 'ca'}.shared.global"]
 

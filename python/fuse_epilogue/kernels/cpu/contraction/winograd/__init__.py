@@ -10,7 +10,7 @@ from tvm import tirx
 
 from .....recognize.stages import Program
 from .....tir.build import with_fields
-from .....tir.walk import handle
+from .....tir.walk import same
 from ....scheduled import Packing, Scheduled
 from ...costs import CALL_S, CLOCK_HZ, on_threads
 from ...loops import FlatViews, index, sequence
@@ -66,7 +66,7 @@ def scheduled_winograd(plan: WinogradPlan, machine: Machine) -> Scheduled:
         ),
     )
     packing = {layer.parameter: Packing((layout.size,), "float32", pack)}
-    fused = handle(contraction.sums) != handle(contraction.out)
+    fused = not same(contraction.sums, contraction.out)
     return Scheduled(
         made,
         plan.transform.name,

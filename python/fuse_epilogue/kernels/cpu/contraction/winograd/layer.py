@@ -9,7 +9,7 @@ from itertools import permutations
 from .....recognize.accesses import Linear, Operand
 from .....recognize.contraction import Contraction, read_contraction
 from .....recognize.stages import Program
-from .....tir.walk import handle
+from .....tir.walk import same
 
 #: Weights of a filter along one dimension.
 WIDTH = 3
@@ -115,11 +115,7 @@ def _checked(layer: Layer, constants: frozenset[int]) -> Layer | str:
     if types != {"float32"} or found.a.only_load() is None or found.b.only_load() is None:
         return "its operands are not float32 in memory"
     parameter = next(
-        (
-            p
-            for p, each in enumerate(found.program.params)
-            if handle(each) == handle(loads[1].source)
-        ),
+        (p for p, each in enumerate(found.program.params) if same(each, loads[1].source)),
         -1,
     )
     if parameter not in constants:
