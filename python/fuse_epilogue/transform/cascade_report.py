@@ -8,7 +8,7 @@ from typing import Any
 from tvm import ir
 
 from .._printed import Printed
-from .functions import read_report
+from .functions import FunctionOutcome, read_report
 from .report import counted
 
 #: The module's attribute that holds the report, and that of each changed function with its part.
@@ -53,7 +53,7 @@ class CascadeOutcome(Printed):
 
 
 @dataclass(frozen=True, repr=False)
-class FunctionCascades(Printed):
+class FunctionCascades(FunctionOutcome):
     """The cascades of one function, and what became of them.
 
     Attributes
@@ -77,15 +77,8 @@ class FunctionCascades(Printed):
 
     def __str__(self) -> str:
         """Return the name, and what became of each cascade."""
-        if self.left_alone:
-            return f"{self.name}: left alone [{self.left_alone}]: {self.reason}."
-        if not self.cascades:
-            return f"{self.name}: no cascade."
-        count = sum(each.fused for each in self.cascades)
-        lines = [f"{self.name}: {count} of {counted(len(self.cascades), 'cascade')} fused"]
-        for each in self.cascades:
-            lines += [f"    {line}" for line in str(each).splitlines()]
-        return "\n".join(lines)
+        head = f"{counted(len(self.cascades), 'cascade')} fused"
+        return self._text(head, self.cascades, "cascade")
 
 
 def cascades_of(mod: ir.IRModule) -> tuple[FunctionCascades, ...] | None:

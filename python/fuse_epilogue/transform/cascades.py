@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import tvm
 from tvm import ir, tirx
@@ -19,7 +19,7 @@ from ..cascade import CascadeReport, analyze_cascade, check_factor
 from ..cascade_certificate import CascadeCertificate
 from .cascade_report import MODULE_ATTR, CascadeOutcome, FunctionCascades, function_from
 from .find import LEFT_ALONE, reductions_of
-from .functions import rewrite_each, with_report
+from .functions import ModulePass, rewrite_each, with_report
 from .move_inputs import move_inputs
 from .report import FAILED, NOT_CHOSEN
 
@@ -38,7 +38,7 @@ CASCADE_POLICIES: dict[CascadePolicy, str] = {
 
 
 @tvm.transform.module_pass(opt_level=0, name="FuseCascadedReductions")
-class FuseCascadedReductions:
+class FuseCascadedReductions(ModulePass):
     """Make one loop of each cascade of reductions, in every function of a module.
 
     A pass like TVM's own; in a Relax pipeline it comes after ``FuseTIR``, and before
@@ -115,11 +115,6 @@ class FuseCascadedReductions:
         self.factor = factor
         self.move_inputs = move_inputs
         self.threads = threads
-
-    if TYPE_CHECKING:
-
-        def __call__(self, mod: ir.IRModule) -> ir.IRModule:
-            """Run the pass; the method is that of TVM's passes, which its decorator adds."""
 
     def transform_module(
         self, mod: ir.IRModule, _context: tvm.transform.PassContext

@@ -3,15 +3,43 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tvm import ir, relax
-from tvm.ir import GlobalVar
+from tvm.ir import Call, GlobalVar
 
 from .._interrupts import is_interrupt
+from .._printed import Printed
 
 Report = TypeVar("Report")
+
+if TYPE_CHECKING:
+
+    class ModulePass:
+        """The base of TVM's passes, which its decorator adds."""
+
+        def __call__(self, mod: ir.IRModule) -> ir.IRModule:
+            """Run the pass."""
+else:
+    ModulePass = object
+
+
+class FunctionOutcome(Printed):
+    """Base of what passes report of a function: records that have these fields."""
+
+    name: str
+    left_alone: str
+    reason: str
+
+    def _text(self, head: str, parts: Sequence[Any], noun: str) -> str:
+        """Return the name, and a head with what became of each part, such as each reduction."""
+        if self.left_alone:
+            return f"{self.name}: left alone [{self.left_alone}]: {self.reason}."
+        if not parts:
+            return f"{self.name}: no {noun}."
+        lines = [f"    {line}" for each in parts for line in str(each).splitlines()]
+        return "\n".join([f"{self.name}: {sum(each.fused for each in parts)} of {head}", *lines])
 
 
 def rewrite_each(
@@ -42,6 +70,15 @@ def rewrite_each(
         if rewritten is not func:
             changed[var] = rewritten
     return changed, reports
+
+
+def relax_calls(*functions: Any) -> list[Any]:
+    """Return all calls in some functions, in post-order; only those of Relax have some."""
+    found: list[Any] = []
+    for func in functions:
+        if isinstance(func, relax.Function):
+            relax.analysis.post_order_visit(func, found.append)
+    return [node for node in found if isinstance(node, Call)]
 
 
 def with_functions(mod: ir.IRModule, changed: Mapping[GlobalVar, Any]) -> ir.IRModule:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tvm
 from tvm import ir, tirx
@@ -11,7 +11,7 @@ from .._arguments import Numerics, check_numerics, flag, word
 from .._log import logger
 from .decide import POLICIES, Policy, PolicyName
 from .find import DEFAULT_NUMERICS, LEFT_ALONE, fuse_one, reductions_of
-from .functions import rewrite_each, with_report
+from .functions import ModulePass, rewrite_each, with_report
 from .previous_runs import bytes_removed, fused_before, with_earlier, with_earlier_bytes
 from .report import (
     FAILED,
@@ -25,7 +25,7 @@ from .report import (
 
 
 @tvm.transform.module_pass(opt_level=0, name="FuseReductionEpilogue")
-class FuseReductionEpilogue:
+class FuseReductionEpilogue(ModulePass):
     """Fuse every reduction with its epilogue, in every function of a module.
 
     A pass like TVM's own: it is called with a module, or used in ``tvm.ir.transform.Sequential``,
@@ -119,11 +119,6 @@ class FuseReductionEpilogue:
         if target is not None:
             _check_target(target)
         self.target = target
-
-    if TYPE_CHECKING:
-
-        def __call__(self, mod: ir.IRModule) -> ir.IRModule:
-            """Run the pass; the method is that of TVM's passes, which its decorator adds."""
 
     def transform_module(
         self, mod: ir.IRModule, _context: tvm.transform.PassContext

@@ -14,7 +14,7 @@ from .._arguments import Numerics
 from .._printed import Printed
 from ..report import FusionReport, FusionStep, Refusal
 from .decide import PolicyName
-from .functions import attribute
+from .functions import FunctionOutcome, attribute
 
 #: The module's attribute that holds the report, and that of each fused function with its own part.
 MODULE_ATTR = "fuse_epilogue.report"
@@ -97,7 +97,7 @@ class ReductionReport(Printed):
 
 
 @dataclass(frozen=True, repr=False)
-class FunctionReport(Printed):
+class FunctionReport(FunctionOutcome):
     """The outcome for one function.
 
     Attributes
@@ -130,16 +130,8 @@ class FunctionReport(Printed):
 
     def __str__(self) -> str:
         """Return the name, and what became of each reduction."""
-        if self.left_alone:
-            return f"{self.name}: left alone [{self.left_alone}]: {self.reason}."
-        if not self.reductions:
-            return f"{self.name}: no reduction."
         saved = f", {self.bytes_saved:,} bytes of intermediates saved" if self.fused else ""
-        count = sum(each.fused for each in self.reductions)
-        lines = [f"{self.name}: {count} of {len(self.reductions)} fused{saved}"]
-        for each in self.reductions:
-            lines += [f"    {line}" for line in str(each).splitlines()]
-        return "\n".join(lines)
+        return self._text(f"{len(self.reductions)} fused{saved}", self.reductions, "reduction")
 
 
 @dataclass(frozen=True, repr=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tvm
 from tvm import ir, s_tir, tirx
@@ -22,7 +22,7 @@ from ..tir.build import in_root
 from ..tir.walk import handle
 from .chosen import Outcome, Plans, by_prediction, groups, keep, kept, without_name
 from .constants import with_packed_constants
-from .functions import read_report, with_functions
+from .functions import ModulePass, read_report, with_functions
 from .kinds import DEFAULT, VIEW
 from .timed import Choice, by_the_clock
 
@@ -114,7 +114,7 @@ def _function_from(saved: dict[str, Any]) -> FunctionSchedule:
 
 
 @tvm.transform.module_pass(opt_level=0, name="ScheduleModule")
-class ScheduleModule:
+class ScheduleModule(ModulePass):
     """Schedule every function of a module for a processor.
 
     It comes after ``FuseTIR`` and, if that is used at all, :class:`FuseReductionEpilogue`. Each
@@ -192,11 +192,6 @@ class ScheduleModule:
             raise ValueError("winograd is for processors: leave it out for a GPU")
         self.winograd = winograd
         self.plans = plans
-
-    if TYPE_CHECKING:
-
-        def __call__(self, mod: ir.IRModule) -> ir.IRModule:
-            """Run the pass; the method is that of TVM's passes, which its decorator adds."""
 
     def transform_module(
         self, mod: ir.IRModule, _context: tvm.transform.PassContext
