@@ -65,7 +65,7 @@ def package(given: argparse.Namespace) -> NeuronPackage:
     - Raises InputError: there is no such file, or an option is for processors and GPUs.
     - Raises Refused: the model has no package.
     """
-    from ..models.neuron.package import package_of
+    from ..models.neuron.compiling import package_of
 
     for option in ("sizes", "measure", "database", "threads", "winograd"):
         if getattr(given, option):

@@ -5,22 +5,35 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tvm
-from tvm import ir, relax
-from tvm.ir import Call
+from tvm import relax
 from tvm.support import cc
-from tvm.target import Target
 
-from ..transform import FunctionSchedule, schedules_of
 from .arrays import ReadyInputs, as_argument, returner
-from .report import FunctionReport, ModelReport
+from .report import ModelReport
 from .signature import Signature, with_sizes
 from .sizes import function_name, label_of
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A function of the virtual machine that computes the model.
+
+    - `sizes`: the sizes that it is for; empty if it is for all.
+    - `ready`: recognises arrays that it can read as they are.
+    """
+
+    sizes: dict[str, int]
+    run: Callable[..., Any]
+    ready: ReadyInputs
+
+    def is_for(self, sizes: Mapping[str, int]) -> bool:
+        return all(sizes[name] == size for name, size in self.sizes.items())
 
 
 class CompiledModel:
@@ -81,22 +94,22 @@ class CompiledModel:
         self._module, self._library = module, library
         self.sizes = tuple(dict(each) for each in sizes)
         self._on_gpu = is_for_gpu(target)
+        #: Those for chosen sizes come first; none where there is no such GPU.
+        self._entries: list[_Entry] = []
         if not self._on_gpu or has_gpu():
             self._start()
 
     def _start(self) -> None:
         """Load the machine code into a virtual machine."""
-        signature = self.signature
         self._loaded = self._module.jit() if hasattr(self._module, "jit") else self._module
-        self._machine = self._virtual_machine()
-        self._main = self._machine["main"]  # looking it up takes as long as calling it
-        self._of_sizes = {
-            tuple(sorted(each.items())): self._machine[function_name(each)] for each in self.sizes
-        }
-        self._ready = [
-            (ReadyInputs(with_sizes(signature, each)), self._of_sizes[tuple(sorted(each.items()))])
-            for each in self.sizes
-        ] or [(ReadyInputs(with_sizes(signature, {})), self._main)]
+        machine = self._virtual_machine()
+        self._entries = [
+            # Looking a function up takes as long as calling it.
+            _Entry(
+                each, machine[function_name(each)], ReadyInputs(with_sizes(self.signature, each))
+            )
+            for each in (*self.sizes, {})
+        ]
 
     def _virtual_machine(self) -> relax.VirtualMachine:
         return relax.VirtualMachine(self._loaded, tvm.cuda() if self._on_gpu else tvm.cpu())
@@ -174,21 +187,21 @@ class CompiledModel:
         >>> type(model.called([a, a, bias], tvm.runtime.tensor(a))).__name__
         'Tensor'
         """
-        for ready, main in () if self._on_gpu else self._ready:
-            if ready.numpy(inputs) or ready.torch(inputs):
-                results = main(*inputs)
+        for entry in () if self._on_gpu else self._entries:
+            if entry.ready.numpy(inputs) or entry.ready.torch(inputs):
+                results = entry.run(*inputs)
                 break
         else:
-            arguments, sizes = self._checked(inputs)
-            results = self._function(sizes)(*arguments)
+            entry, arguments = self._checked(inputs)
+            results = entry.run(*arguments)
         back = returner(like, self._on_gpu)
         if self.signature.is_tuple:
             return tuple(back(each) for each in results)
         return back(results)
 
-    def _checked(self, inputs: Sequence[Any]) -> tuple[list[Any], dict[str, int]]:
-        """Return any arrays as tensors that fit the signature, and the sizes that they have."""
-        if self._on_gpu and not hasattr(self, "_machine"):
+    def _checked(self, inputs: Sequence[Any]) -> tuple[_Entry, list[Any]]:
+        """Return the function for the sizes of any arrays, and these as tensors that fit it."""
+        if not self._entries:
             raise RuntimeError(
                 f"the model is compiled for {self.target}, and there is no such GPU here: save it "
                 "and load it where there is one"
@@ -197,18 +210,7 @@ class CompiledModel:
         sizes = self.signature.check(
             [tuple(each.shape) for each in arguments], [str(each.dtype) for each in arguments]
         )
-        return arguments, sizes
-
-    def _function(self, sizes: Mapping[str, int]) -> Any:
-        """Return what computes the model for some sizes."""
-        name = self._name(sizes)
-        return self._main if name is None else self._of_sizes[name]
-
-    def _name(self, sizes: Mapping[str, int]) -> tuple[tuple[str, int], ...] | None:
-        for known in self.sizes:
-            if all(sizes[name] == size for name, size in known.items()):
-                return tuple(sorted(known.items()))
-        return None
+        return next(entry for entry in self._entries if entry.is_for(sizes)), arguments
 
     def __reduce__(self) -> Any:
         """Refuse to be pickled or copied, as machine code cannot be."""
@@ -252,13 +254,12 @@ class CompiledModel:
         """
         if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
             raise ValueError(f"repeats must be an integer from 1, not {repeats!r}")
-        arguments, sizes = self._checked(inputs)
-        known = dict(self._name(sizes) or ())
-        entry, label = function_name(known), label_of(known)
-        runs = [self._seconds_by_name(entry, arguments) for _ in range(repeats + 1)]
+        entry, arguments = self._checked(inputs)
+        name = function_name(entry.sizes)
+        runs = [self._seconds_by_name(name, arguments) for _ in range(repeats + 1)]
         names = {each.name for each in self.report.functions}
         median = {name: statistics.median(run.get(name, 0.0) for run in runs[1:]) for name in names}
-        self.report = self.report.with_measured(median, label)
+        self.report = self.report.with_measured(median, label_of(entry.sizes))
         return self.report
 
     def _seconds_by_name(self, entry: str, arguments: list[Any]) -> dict[str, float]:
@@ -347,46 +348,3 @@ def has_gpu() -> bool:
 def is_for_gpu(target: str) -> bool:
     """Return whether a target, as JSON, is a GPU."""
     return str(json.loads(target)["kind"]) == "cuda"
-
-
-def report_of(
-    mod: ir.IRModule, target: Target, threads: int, sizes: Sequence[Mapping[str, int]] = ()
-) -> ModelReport:
-    """Return the report of a module that :class:`ScheduleModule` has scheduled.
-
-    - `sizes`: combinations of sizes that the module has functions for.
-    """
-    schedules = {each.name: each for each in schedules_of(mod) or ()}
-    functions = []
-    for known in (*sizes, {}):
-        for name, calls in _calls_of(mod[function_name(known)]).items():
-            if name in schedules:
-                functions.append(_function_report(schedules[name], calls, label_of(known)))
-    return ModelReport(tuple(functions), str(target), threads)
-
-
-def _calls_of(func: Any) -> Counter[str]:
-    """Return how many calls of each PrimFunc a Relax function has."""
-    counts: Counter[str] = Counter()
-
-    def visit(node: Any) -> None:
-        if isinstance(node, Call) and getattr(node.op, "name", "") == "relax.call_tir":
-            counts[str(node.args[0].name_hint)] += 1
-
-    relax.analysis.post_order_visit(func, visit)
-    return counts
-
-
-def _function_report(schedule: FunctionSchedule, calls: int, sizes: str) -> FunctionReport:
-    return FunctionReport(
-        schedule.name,
-        schedule.kind,
-        schedule.fusion,
-        calls,
-        schedule.predicted_s * calls,
-        None,
-        schedule.why,
-        schedule.trials,
-        sizes,
-        ways=schedule.ways,
-    )

@@ -25,11 +25,13 @@ from ..targets import host, named
 from ..transform import ScheduleModule
 from ..transform.schedule_module import KINDS_OF_TARGETS
 from ..transform.shared_lanes import keeping_lanes, share_lanes
-from .compiled import CompiledModel, report_of
+from .compiled import CompiledModel
 from .database import Database
 from .importing import import_model
-from .neuron.package import NeuronPackage, package_of
+from .neuron.compiling import package_of
+from .neuron.package import NeuronPackage
 from .pipeline import machine_passes, scheduled
+from .scheduled_report import report_of_scheduled
 from .signature import signature_of
 from .sizes import Sizes, combinations, with_copies
 
@@ -298,7 +300,7 @@ def _compiled(
 ) -> CompiledModel:
     signature = signature_of(mod)
     done = scheduled(with_copies(mod, wanted), schedule, channels_last=channels_last)
-    report = report_of(done, schedule.target, schedule.threads, wanted)
+    report = report_of_scheduled(done, schedule.target, schedule.threads, wanted)
     passes = machine_passes()
     with contextlib.ExitStack() as stack:
         if schedule.target.kind.name == "llvm":

@@ -8,22 +8,12 @@ from typing import Any
 
 import numpy as np
 from tvm import ir, relax
-from tvm.ir import Call, GenericConst, GlobalVar
+from tvm.ir import GenericConst, GlobalVar
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..kernels.scheduled import Packing
 from ..tir.walk import handle, operator_name
-
-
-def _calls(mod: ir.IRModule) -> list[Any]:
-    """Return all calls in the Relax functions of a module."""
-    found: list[Any] = []
-    for func in mod.functions.values():
-        if isinstance(func, relax.Function):
-            relax.analysis.post_order_visit(
-                func, lambda node: found.append(node) if isinstance(node, Call) else None
-            )
-    return found
+from .functions import relax_calls
 
 
 def _is_call_tir(node: Any) -> bool:
@@ -32,7 +22,8 @@ def _is_call_tir(node: Any) -> bool:
 
 def call_counts(mod: ir.IRModule) -> Counter[int]:
     """Return by function how many calls of it the Relax functions of a module have."""
-    return Counter(handle(call.args[0]) for call in _calls(mod) if _is_call_tir(call))
+    calls = relax_calls(*mod.functions.values())
+    return Counter(handle(call.args[0]) for call in calls if _is_call_tir(call))
 
 
 def constant_parameters(mod: ir.IRModule) -> dict[int, frozenset[int]]:
@@ -41,7 +32,7 @@ def constant_parameters(mod: ir.IRModule) -> dict[int, frozenset[int]]:
     A function that is used otherwise than by ``call_tir`` has none.
     """
     found: dict[int, frozenset[int]] = {}
-    for call in _calls(mod):
+    for call in relax_calls(*mod.functions.values()):
         if not _is_call_tir(call):
             for argument in (call.op, *call.args):
                 if isinstance(argument, GlobalVar):

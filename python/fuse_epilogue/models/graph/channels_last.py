@@ -9,6 +9,8 @@ from tvm import ir, relax
 from tvm.ir import GenericConst, prim
 
 from ..._interrupts import is_interrupt
+from ...tir.walk import operator_name
+from ...transform.functions import relax_calls
 from .cleanup import FoldNoOps
 from .rewriting import graph_pass
 from .transposes import SinkTransposes
@@ -29,7 +31,7 @@ def ChannelsLast(mod: ir.IRModule) -> ir.IRModule:
     for a single convolution to one channel.
     """
     convolution = "relax.nn.conv2d"
-    names = {call.op.name for call in _calls(mod)}
+    names = set(map(operator_name, relax_calls(*mod.functions.values())))
     # TVM has no transposed convolution on images of layout NHWC.
     if convolution not in names or f"{convolution}_transpose" in names:
         return mod
@@ -40,21 +42,13 @@ def ChannelsLast(mod: ir.IRModule) -> ir.IRModule:
         if is_interrupt(error):
             raise KeyboardInterrupt from error
         return mod
-    return converted if _pays(_calls(mod), _calls(converted)) else mod
+    return converted if _pays(mod, converted) else mod
 
 
-def _calls(mod: ir.IRModule) -> list[Any]:
-    """Return the calls of operators in the Relax functions of a module."""
-    found: list[Any] = []
-    for func in mod.functions.values():
-        if isinstance(func, relax.Function):
-            relax.analysis.post_order_visit(func, found.append)
-    return [node for node in found if hasattr(getattr(node, "op", None), "name")]
-
-
-def _pays(before: list[Any], after: list[Any]) -> bool:
+def _pays(mod: ir.IRModule, converted: ir.IRModule) -> bool:
     """Return whether the layout saves more time than the transposes take that it adds."""
-    convolutions = [call for call in before if call.op.name == "relax.nn.conv2d"]
+    before, after = (relax_calls(*each.functions.values()) for each in (mod, converted))
+    convolutions = [call for call in before if operator_name(call) == "relax.nn.conv2d"]
     if any("float" not in str(call.ty.dtype) for call in convolutions):
         return True
     counts = [_products(call) for call in convolutions]
@@ -70,7 +64,7 @@ def _products(call: Any) -> float:
 
 def _transposed(call: Any) -> float:
     """Return the elements that a call transposes at run time."""
-    if call.op.name != "relax.permute_dims" or isinstance(call.args[0], GenericConst):
+    if operator_name(call) != "relax.permute_dims" or isinstance(call.args[0], GenericConst):
         return 0
     found = math.prod(_sizes(call))
     # Of sizes with names, nothing is known.
