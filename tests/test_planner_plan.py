@@ -338,9 +338,9 @@ def test_what_would_change_nothing_is_refused(target, given, error, message):
         ({"measure": "a"}, TypeError, "measure must be an integer, not str"),
         ({"measure": True}, TypeError, "measure must be an integer, not bool"),
         ({"measure": -1}, ValueError, "measure must be 0 or above, not -1"),
-        ({"finite": 1}, TypeError, "finite must be True or False, not int"),
-        ({"finite": None}, TypeError, "finite must be True or False, not NoneType"),
-        ({"round_shares": 1}, TypeError, "round_shares must be True or False, not int"),
+        ({"finite": 1}, TypeError, "finite must be True or False: 1"),
+        ({"finite": None}, TypeError, "finite must be True or False: None"),
+        ({"round_shares": 1}, TypeError, "round_shares must be True or False: 1"),
     ],
 )
 @pytest.mark.parametrize("target", [TARGET, "trn1"], ids=["cpu", "trn1"])

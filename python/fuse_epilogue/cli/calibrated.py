@@ -18,7 +18,7 @@ from .output import Answer, InputError
 
 if TYPE_CHECKING:
     from ..planner.machines.cpu import Cpu
-    from ..planner.measurement.measurement_log import Measure
+    from ..planner.measurement.measurement_log import Kept, Measure
     from ..planner.measurement.profile import Profile
 
 
@@ -26,16 +26,8 @@ def run(given: argparse.Namespace) -> Answer:
     """Measure, and write the profile."""
     from ..planner.measurement import calibrate as calibration
     from ..planner.measurement.load import Load
-    from ..planner.measurement.measurement_log import Kept
-    from ..planner.measurement.profile import differences
 
-    if given.points < 2:
-        raise InputError(f"--points must be 2 or more, not {given.points}: kernels are compared")
-    # Measuring takes minutes: what cannot be written is refused before.
-    if given.out is not None:
-        output.check_file("--out", str(given.out))
-    if given.tracker is not None or given.key is not None:
-        targets.tracker(given)
+    _check(given)
     try:
         calibration.solver()
         machine, target, measure = _remote(given) if given.tracker else _here()
@@ -43,14 +35,7 @@ def run(given: argparse.Namespace) -> Answer:
         raise InputError(str(error)) from error
     out = given.out or _own(machine)
     before = _before(machine)
-    try:
-        kept = Kept(out, measure)
-    except OSError as error:
-        raise InputError(
-            f"--out needs another name, measurements cannot be kept beside it: {error}"
-        ) from error
-    if kept.found:
-        output.note(f"going on with {kept.found} measurements in {kept.file}")
+    kept = _kept(out, measure)
     load = None if given.tracker else Load()
     try:
         profile = calibration.calibrate(machine, target, given.points, kept.measure)
@@ -63,6 +48,45 @@ def run(given: argparse.Namespace) -> Answer:
     others = 0.0 if load is None else load.others()
     kept.remove()
     output.note(f"the profile is in {out}")
+    return _answer(out, profile, before, _read_by(given.out, machine), others)
+
+
+def _check(given: argparse.Namespace) -> None:
+    """Refuse options that nothing could be measured with: measuring takes minutes."""
+    if given.points < 2:
+        raise InputError(f"--points must be 2 or more, not {given.points}: kernels are compared")
+    if given.out is not None:
+        output.check_file("--out", str(given.out))
+    if given.tracker is not None or given.key is not None:
+        targets.tracker(given)
+
+
+def _kept(out: Path, measure: Measure) -> Kept:
+    """Return the log of measurements beside a profile, which an interrupted run has begun."""
+    from ..planner.measurement.measurement_log import Kept
+
+    try:
+        kept = Kept(out, measure)
+    except OSError as error:
+        raise InputError(
+            f"--out needs another name, measurements cannot be kept beside it: {error}"
+        ) from error
+    if kept.found:
+        output.note(f"going on with {kept.found} measurements in {kept.file}")
+    return kept
+
+
+def _answer(
+    out: Path, profile: Profile, before: Profile | None, read_by: str, others: float
+) -> Answer:
+    """Return what to say of a profile.
+
+    - `before`: the one that planning has read.
+    - `read_by`: who reads the new one.
+    - `others`: cores that other processes used meanwhile.
+    """
+    from ..planner.measurement.profile import differences
+
     changed = differences(before, profile)
     ratios = np.abs([value for _, value in profile.residuals])
     half, most = float(np.exp(np.median(ratios))), float(np.exp(ratios.max()))
@@ -71,7 +95,7 @@ def run(given: argparse.Namespace) -> Answer:
         f"within a factor of {half:.2f}, all within {most:.2f}",
         "changed:" if changed else "nothing changed",
         *(f"  {line}" for line in changed),
-        _read_by(given.out, machine),
+        read_by,
         *_loaded(others),
     ]
     data = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +18,8 @@ from .output import Answer
 
 def run(given: argparse.Namespace) -> Answer:
     """Plan, and write what was asked for."""
-    from ..planner import plan
-
     target = targets.planned_target(given.target)
-    permitted = {"finite": given.finite, "round_shares": given.round_shares}
-    for option, value in permitted.items():
-        if value and isinstance(target, Target):
-            option = option.replace("_", "-")
-            raise output.InputError(f"--{option} is for Trainium: leave it out for {given.target}")
-    if given.measure:
-        _check_measure(target)
-    output.check_file("--out", given.out)
-    output.check_file("--picture", given.picture)
-    if given.picture and Path(given.picture).suffix.lower() != ".svg":
-        raise output.InputError(f"--picture '{given.picture}': a picture is SVG, name it .svg")
+    _check(given, target)
     funcs = inputs.functions(inputs.read(given.input, given.run_python), given.function)
     if len(funcs) > 1 and (given.out or given.picture):
         raise output.InputError(
@@ -44,31 +33,62 @@ def run(given: argparse.Namespace) -> Answer:
         if not given.measure:
             progress.show(name, number, len(funcs))
         what = f"{number + 1} of {len(funcs)}: {name}" if len(funcs) > 1 else name
-        bar = functools.partial(progress.show, what)
         try:
-            chosen = plan(func, target, **permitted, measure=given.measure, on_trial=bar)
+            text, data[name] = _planned(given, func, target, functools.partial(progress.show, what))
         except ValueError as error:
-            texts.append(f"{name}: {error}")
-            data[name] = {"error": str(error)}
+            text, data[name] = str(error), {"error": str(error)}
             code = output.REFUSED
-            continue
-        if not given.json:  # it takes several times as long as the plan
-            texts.append(f"{name}: {chosen.explain(verbose=given.verbose)}")
-        data[name] = {
-            "kind": chosen.kind,
-            "point": chosen.point,
-            "predicted_s": chosen.cost,
-            "measured_s": chosen.found.best.measured,
-            "fused": chosen.fused,
-            "by_fusion": {way: each.seconds for way, each in chosen.found.by_fusion.items()},
-        }
-        if given.out:
-            write(given.out, chosen.to_json() + "\n")
-        if given.picture:
-            chosen.picture(given.picture)
+        if text:
+            texts.append(f"{name}: {text}")
     if not given.measure:
         progress.show("planned", len(funcs), len(funcs))
     return Answer("\n\n".join(texts), data, code)
+
+
+def _check(given: argparse.Namespace, target: Any) -> None:
+    """Refuse options that are for another target, and files that cannot be written."""
+    for option, value in (("finite", given.finite), ("round-shares", given.round_shares)):
+        if value and isinstance(target, Target):
+            raise output.InputError(f"--{option} is for Trainium: leave it out for {given.target}")
+    if given.measure:
+        _check_measure(target)
+    output.check_file("--out", given.out)
+    output.check_file("--picture", given.picture)
+    if given.picture and Path(given.picture).suffix.lower() != ".svg":
+        raise output.InputError(f"--picture '{given.picture}': a picture is SVG, name it .svg")
+
+
+def _planned(
+    given: argparse.Namespace, func: Any, target: Any, bar: Callable[[int, int], None]
+) -> tuple[str, dict[str, Any]]:
+    """Plan a function, write what was asked for, and return what to say of it.
+
+    - Raises ValueError: as for planning.
+    """
+    from ..planner import plan
+
+    chosen = plan(
+        func,
+        target,
+        finite=given.finite,
+        round_shares=given.round_shares,
+        measure=given.measure,
+        on_trial=bar,
+    )
+    # The text takes several times as long as the plan.
+    text = "" if given.json else chosen.explain(verbose=given.verbose)
+    if given.out:
+        write(given.out, chosen.to_json() + "\n")
+    if given.picture:
+        chosen.picture(given.picture)
+    return text, {
+        "kind": chosen.kind,
+        "point": chosen.point,
+        "predicted_s": chosen.cost,
+        "measured_s": chosen.found.best.measured,
+        "fused": chosen.fused,
+        "by_fusion": {way: each.seconds for way, each in chosen.found.by_fusion.items()},
+    }
 
 
 def _check_measure(target: Any) -> None:

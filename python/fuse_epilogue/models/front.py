@@ -141,28 +141,16 @@ def compile(  # noqa: A001 - as tvm.compile
     flag("channels_last", channels_last)
     flag("winograd", winograd)
     if isinstance(model, tirx.PrimFunc | s_tir.Schedule):
-        for name, value in (
-            ("threads", threads),
-            ("example_inputs", example_inputs),
-            ("dynamic_shapes", dynamic_shapes),
-            ("sizes", sizes),
-            ("on_progress", on_progress),
-            ("database", database),
-            ("winograd", winograd or None),
-        ):
-            if value is not None:
-                raise ValueError(f"{name} is for models: leave it out for a PrimFunc")
-        points = 0 if measure is None else measure
-        here = host() if target is None else target
-        try:
-            return choose.compile(model, here, measure=points, **of_function)  # type: ignore[arg-type]
-        except choose.UnknownFunctionError:
-            if measure is not None or of_function:
-                raise
-            func = prim_func("model", model)
-            if core is not None:
-                return emit(schedules.apply(func, core))
-            return _as_in_a_model(func, processor(here))
+        given = {
+            "threads": threads,
+            "example_inputs": example_inputs,
+            "dynamic_shapes": dynamic_shapes,
+            "sizes": sizes,
+            "on_progress": on_progress,
+            "database": database,
+            "winograd": winograd or None,
+        }
+        return _function(model, target, core, measure, given, of_function)
     if core is not None:
         given = {"threads": threads, "sizes": sizes, "measure": measure, "database": database}
         given["winograd"] = winograd or None
@@ -179,6 +167,30 @@ def compile(  # noqa: A001 - as tvm.compile
     loops = here.kind.name == "llvm"
     mod = import_model(model, example_inputs, dynamic_shapes, loops=loops)
     return compile_imported(mod, here, options)
+
+
+def _function(
+    func: tirx.PrimFunc | s_tir.Schedule,
+    target: Any,
+    core: Machine | None,
+    measure: Any,
+    of_models: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> Any:
+    """Compile a function by its plan, or as a model's where the planner does not know it."""
+    for name, value in of_models.items():
+        if value is not None:
+            raise ValueError(f"{name} is for models: leave it out for a PrimFunc")
+    here = host() if target is None else target
+    try:
+        return choose.compile(func, here, measure=0 if measure is None else measure, **options)
+    except choose.UnknownFunctionError:
+        if measure is not None or options:
+            raise
+        func = prim_func("model", func)
+        if core is not None:
+            return emit(schedules.apply(func, core))
+        return _as_in_a_model(func, processor(here))
 
 
 def _as_in_a_model(func: tirx.PrimFunc, target: Target) -> Any:

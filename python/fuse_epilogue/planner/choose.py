@@ -8,7 +8,7 @@ from typing import Any
 from tvm import s_tir, tirx
 from tvm.target import Target
 
-from .._arguments import prim_func
+from .._arguments import flag, prim_func
 from .._log import logger
 from ..neuron.machine import Machine
 from .backends import backend_of, check_permitted, described
@@ -17,8 +17,9 @@ from .machines.gpu import Gpu
 from .measurement.profile import Profile
 from .plan_problem import identity_of
 from .plans import Plan
+from .problems.cost import Weights
 from .problems.request import Request
-from .search.search import EXHAUSTIVE, search
+from .search.search import EXHAUSTIVE, Found, search
 from .search.trials import trials
 
 
@@ -98,8 +99,7 @@ def plan(
     whole_number("measure", measure, 0, "points that are timed")
     permitted = {"finite": finite, "round_shares": round_shares}
     for name, value in permitted.items():
-        if not isinstance(value, bool):
-            raise TypeError(f"{name} must be True or False, not {type(value).__name__}")
+        flag(name, value)
     if on_trial is not None and not callable(on_trial):
         raise TypeError(f"on_trial must be a function, not {type(on_trial).__name__}")
     machine, weights, resolution = described(target, profile)
@@ -111,36 +111,43 @@ def plan(
     for kind in backend.kinds:
         problem = kind.find(request)
         if problem is not None:
-            found = (
-                trials(problem, weights, Target(target), measure, limit, on_trial)
-                if measure
-                else search(problem, weights, limit)
-            )
-            least = min(each.cost for each in found.ranked)
-            if least <= 0:
-                raise ValueError(
-                    f"by {weights} a point costs {least:g} s, and every kernel takes some time: "
-                    "calibrate again, or plan without this profile"
-                )
-            chosen = Plan(
-                kind.name,
-                problem.sizes,
-                problem.dtype,
-                machine,
-                weights,
-                found,
-                resolution=resolution,
-                identity=identity_of(func),
-                known=problem,
-                **permitted,
-            )
-            logger.info("planned %s", chosen)
-            return chosen
-    known = ", ".join(kind.name for kind in backend.kinds)
-    raise UnknownFunctionError(
-        f"the planner does not know this function; it knows {known}, each with "
-        f"fixed sizes, loops that start at 0 and nothing scheduled: {backend.otherwise}"
+            break
+    else:
+        known = ", ".join(kind.name for kind in backend.kinds)
+        raise UnknownFunctionError(
+            f"the planner does not know this function; it knows {known}, each with "
+            f"fixed sizes, loops that start at 0 and nothing scheduled: {backend.otherwise}"
+        )
+    found = (
+        trials(problem, weights, Target(target), measure, limit, on_trial)
+        if measure
+        else search(problem, weights, limit)
     )
+    _check_costs(found, weights)
+    chosen = Plan(
+        kind.name,
+        problem.sizes,
+        problem.dtype,
+        machine,
+        weights,
+        found,
+        resolution=resolution,
+        identity=identity_of(func),
+        known=problem,
+        **permitted,
+    )
+    logger.info("planned %s", chosen)
+    return chosen
+
+
+def _check_costs(found: Found, weights: Weights) -> None:
+    """Refuse weights by which a point costs nothing."""
+    least = min(each.cost for each in found.ranked)
+    if least <= 0:
+        raise ValueError(
+            f"by {weights} a point costs {least:g} s, and every kernel takes some time: "
+            "calibrate again, or plan without this profile"
+        )
 
 
 def compile(  # noqa: A001 - as tvm.compile

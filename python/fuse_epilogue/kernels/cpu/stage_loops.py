@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -54,61 +53,15 @@ def rows_of(stage: Stage, views: FlatViews, lanes: int, threads: int) -> Any:
     - `threads`: number of threads that the loops are made for.
     """
     *outer, last = stage.axes
-    extent: int = last.extent
-    segments_of_row = segments_of(stage) if lanes > 1 else [(0, extent, stage)]
-    if len(segments_of_row) > 1:
-
-        def every(values: dict[Any, Any]) -> Any:
-            segments = [_segment(*each, last, views, lanes, values) for each in segments_of_row]
-            return sequence(segments)
-
-        return _outer(outer, every, threads)
-    while lanes > 1 and extent < lanes:
-        lanes //= 2
-    vectors, rest = divmod(extent, lanes)
-
-    def store(values: dict[Any, Any]) -> Any:
-        return _store(stage, views, values)
-
-    def row(values: dict[Any, Any], begin: Any, count: Any) -> Any:
-        return loop(
-            "vector",
-            begin,
-            count,
-            lambda v: loop(
-                "lane",
-                0,
-                lanes,
-                lambda lane: store({**values, last.var: v * index(lanes) + lane}),
-                tirx.ForKind.VECTORIZED,
-            ),
-        )
-
-    def whole_row(values: dict[Any, Any]) -> Any:
-        body = [row(values, 0, vectors)] if vectors else []
-        if rest:
-            begin = index(vectors * lanes)
-            body.append(loop("left", 0, rest, lambda i: store({**values, last.var: begin + i})))
-        return sequence(body)
-
-    if threads > 1 and math.prod(axis.extent for axis in outer) < threads and not outer:
-        # One row: a part for each thread.
-        part = -(-vectors // threads)
-        tail = index(vectors * lanes)
-        parts = loop(
-            "part",
-            0,
-            threads,
-            lambda p: row(
-                {},
-                p * index(part),
-                tirx.max(index(0), tirx.min(index(part), index(vectors) - p * index(part))),
-            ),
-            tirx.ForKind.PARALLEL,
-        )
-        left = loop("left", 0, rest, lambda i: store({last.var: tail + i})) if rest else None
-        return sequence([parts, left])
-    return _outer(outer, whole_row, threads)
+    parts = segments_of(stage) if lanes > 1 else [(0, last.extent, stage)]
+    if len(parts) == 1:
+        row = _Segment(0, last.extent, stage, views, lanes)
+        return _outer(outer, row.loops, threads) if outer or threads == 1 else row.shared(threads)
+    segments = [
+        _Segment(begin, end, part, views, 1 if guards([part.value], last.var) else lanes)
+        for begin, end, part in parts
+    ]
+    return _outer(outer, lambda at: sequence([each.loops(at) for each in segments]), threads)
 
 
 def segments_of(stage: Stage) -> list[tuple[int, int, Stage]]:
@@ -143,34 +96,48 @@ def segments_of(stage: Stage) -> list[tuple[int, int, Stage]]:
     return made
 
 
-def _segment(
-    begin: int,
-    end: int,
-    stage: Stage,
-    last: Axis,
-    views: FlatViews,
-    lanes: int,
-    values: dict[Any, Any],
-) -> Any:
-    """Return the loops over a part of a row: in vectors if nothing is guarded along it."""
-    lanes = 1 if guards([stage.value], last.var) else lanes
-    while lanes > end - begin:
-        lanes //= 2
-    count, rest = divmod(end - begin, lanes)
+class _Segment:
+    """A part of a row: vectors, and the elements that are left."""
 
-    def store(at: Any) -> Any:
-        return _store(stage, views, {**values, last.var: at})
+    def __init__(self, begin: int, end: int, stage: Stage, views: FlatViews, lanes: int) -> None:
+        while lanes > 1 and lanes > end - begin:
+            lanes //= 2
+        self.begin, self.lanes = begin, lanes
+        self.vectors, self.left = divmod(end - begin, lanes)
+        self.stage, self.views = stage, views
 
-    def vector(v: Any) -> Any:
-        first = v * index(lanes) + index(begin)
-        kind = tirx.ForKind.VECTORIZED
-        return loop("lane", 0, lanes, lambda lane: store(first + lane), kind)
+    def loops(self, values: dict[Any, Any]) -> Any:
+        """Return the loops over all of it; the outer axes have some values."""
+        return sequence([self._vectors(values, 0, self.vectors), self._left(values)])
 
-    parts = [loop("vector", 0, count, vector)]
-    if rest:
-        tail = index(begin + count * lanes)
-        parts.append(loop("left", 0, rest, lambda i: store(tail + i)))
-    return sequence(parts)
+    def shared(self, threads: int) -> Any:
+        """Return loops in which each thread has a part of the vectors, of a stage of one axis."""
+        most = index(-(-self.vectors // threads))
+
+        def part(number: Any) -> Any:
+            first = number * most
+            count = tirx.max(index(0), tirx.min(most, index(self.vectors) - first))
+            return self._vectors({}, first, count)
+
+        parts = loop("part", 0, threads, part, tirx.ForKind.PARALLEL)
+        return sequence([parts, self._left({})])
+
+    def _vectors(self, values: dict[Any, Any], first: Any, count: Any) -> Any:
+        def vector(number: Any) -> Any:
+            at = number * index(self.lanes) + index(self.begin)
+            kind = tirx.ForKind.VECTORIZED
+            return loop("lane", 0, self.lanes, lambda lane: self._store(values, at + lane), kind)
+
+        return loop("vector", first, count, vector)
+
+    def _left(self, values: dict[Any, Any]) -> Any:
+        if not self.left:
+            return None
+        first = index(self.begin + self.vectors * self.lanes)
+        return loop("left", 0, self.left, lambda i: self._store(values, first + i))
+
+    def _store(self, values: dict[Any, Any], at: Any) -> Any:
+        return _store(self.stage, self.views, {**values, self.stage.axes[-1].var: at})
 
 
 def _with_value(stage: Stage, value: Any) -> Stage:
@@ -344,6 +311,5 @@ class _Tiles:
 
 
 def _store(stage: Stage, views: FlatViews, values: dict[Any, Any]) -> Any:
-    table = {var: value for var, value in values.items()}
-    at = substitute(flat_index([axis.var for axis in stage.axes], stage.shape), table)
-    return tirx.BufferStore(views.of(stage.output), substitute(stage.value, table), [at])
+    at = substitute(flat_index([axis.var for axis in stage.axes], stage.shape), values)
+    return tirx.BufferStore(views.of(stage.output), substitute(stage.value, values), [at])
