@@ -12,7 +12,8 @@ from tvm.script.ir_builder import tirx as T
 
 from ...tir.build import replace
 from ...tir.walk import substitute, uses
-from .conv2d import Found, Tiling
+from .conv2d import Tiling
+from .read_conv2d import Convolution2d
 from .tile_writer import Span, TileWriter
 from .tiles import BANK, PARTITIONS
 
@@ -22,13 +23,13 @@ _TOGETHER = BANK // PARTITIONS
 At = Mapping[str, Any]
 
 
-def rewritten(found: Found, tiling: Tiling) -> tirx.PrimFunc:
+def rewritten(found: Convolution2d, tiling: Tiling) -> tirx.PrimFunc:
     """Write the function: what the steps "neuron_conv2d" and "neuron_conv2d_tiles" do."""
     return _Writer(found, tiling).write()
 
 
 class _Writer:
-    def __init__(self, found: Found, tiling: Tiling) -> None:
+    def __init__(self, found: Convolution2d, tiling: Tiling) -> None:
         self.found = found
         self.writer = TileWriter(found.func, str(found.row.var.ty.dtype))
         self.taps = found.tap_row.extent * found.tap_column.extent

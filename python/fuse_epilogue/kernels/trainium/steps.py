@@ -16,10 +16,11 @@ from . import attention_blocks, channel_conv, conv2d_blocks, product_blocks
 from .attention import Tiling as AttentionTiling
 from .attention import find_attention
 from .conv2d import Tiling as ConvTiling
-from .conv2d import find_conv2d, usual_tiling
+from .conv2d import usual_tiling
 from .movement import moved
 from .outline import part_of, put_back
 from .products import product_in
+from .read_conv2d import find_conv2d
 from .row_blocks import REST, RowWriter
 from .row_reduction import elements_in, reduced_in
 from .row_stages import find_row_stages

@@ -8,8 +8,9 @@ from functools import cached_property
 import numpy as np
 from tvm import s_tir, tirx
 
-from ....kernels.trainium.conv2d import Found, Tiling, scheduled, usual_tiling
-from ....kernels.trainium.conv2d import find_conv2d as match_conv2d
+from ....kernels.trainium.conv2d import Tiling, scheduled, usual_tiling
+from ....kernels.trainium.read_conv2d import Convolution2d
+from ....kernels.trainium.read_conv2d import find_conv2d as match_conv2d
 from ....kernels.trainium.tiles import PARTITIONS
 from ....neuron.costs import FLOAT32_PASSES
 from ....neuron.machine import Machine
@@ -27,7 +28,7 @@ class TrainiumConv2d(Predicted):
     - `found`: the match.
     """
 
-    found: Found
+    found: Convolution2d
     core: Machine
 
     kind = "conv2d"
