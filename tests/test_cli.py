@@ -18,7 +18,8 @@ from tvm import te, topi
 from cli_runs import product, run, saved, sum_of_part
 from fuse_epilogue import _progress, cli, neuron, tune, workloads
 from fuse_epilogue.cli import arguments as options
-from fuse_epilogue.cli import inputs, output, tuned
+from fuse_epilogue.cli import inputs, output
+from fuse_epilogue.cli.tune import _Shown
 from fuse_epilogue.neuron.machine import MACHINES
 from fuse_epilogue.planner import Plan
 from fuse_epilogue.planner.measurement.measure import arguments
@@ -329,7 +330,7 @@ def test_tune_says_what_is_best_and_goes_on(tmp_path, capsys, monkeypatch):
 
 def test_tune_shows_the_best_of_either_kind(capsys, monkeypatch):
     monkeypatch.setattr(_progress, "EVERY_S", 0.0)
-    shown = tuned._Shown()
+    shown = _Shown()
     for trial in (
         tune.Trial("mm", 1, 4, 3e-6, ""),
         tune.Trial("mm", 2, 4, None, "it timed out\n", True),

@@ -19,7 +19,7 @@ import pytest
 import tvm
 
 from fuse_epilogue import _rpc, cli, tune, workloads
-from fuse_epilogue.cli import tuned
+from fuse_epilogue.cli.tune import _remote_target
 from fuse_epilogue.schedules import host
 from fuse_epilogue.tune.records import CUT, RECORDS
 from test_tune_session import CPU, FUNC, QUICK, SMALL, assert_whole, lines_of
@@ -157,7 +157,7 @@ def test_a_module_is_tuned_on_a_tracker_by_one_command(
     tracker = ["--tracker", f"{cluster.host}:{cluster.port}", "--key", cluster.key]
     # Without --target it is that of the servers; TVM's rules for it need its intrinsics.
     named = argparse.Namespace(tracker=tracker[1], key=cluster.key, target="host")
-    assert tuned._remote_target(named, None).attrs["mcpu"] == host().attrs["mcpu"]
+    assert _remote_target(named, None).attrs["mcpu"] == host().attrs["mcpu"]
     tracker += ["--target", '{"kind": "llvm", "num-cores": 2}']
     command = ["tune", str(tmp_path / "m.json"), "--out", str(tmp_path / "tuned"), *tracker]
     code = cli.main([*command, "--servers", "2", "--trials", "3", "--cost-model", "random"])

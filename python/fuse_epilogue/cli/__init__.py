@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with as_keyboard_interrupt():
             # After the parser: TVM is imported here, which help has no need of.
             extend_tvm()
-            module = importlib.import_module(f".{COMMANDS[given.command].module}", __name__)
+            module = importlib.import_module(f".{given.command}", __name__)
             answer: output.Answer = module.run(given)
             return answer.show(given.json)
     except (output.InputError, OSError) as error:

@@ -1,7 +1,7 @@
 """The commands, their options and their help.
 
-Nothing here imports TVM, so that ``--help`` is shown at once. What a command does is in the module
-that its row of :data:`COMMANDS` names.
+Nothing here imports TVM, so that ``--help`` is shown at once. A command is run by the module of its
+name.
 """
 
 from __future__ import annotations
@@ -29,16 +29,14 @@ _ROUND_SHARES = "allow attention to round its shares to 16 bits, if the values h
 
 @dataclass(frozen=True)
 class Command:
-    """Help, arguments and module of a command.
+    """Help and arguments of a command; ``run`` in the module of its name does the work.
 
-    - `module`: the module of this package whose ``run`` does the work.
     - `help`: one line, for the list of commands.
     - `description`, `examples`: texts of its own ``--help``; the examples call the script.
     - `add`: adds the command's arguments to its parser.
     - `reads_input`: whether its first argument is a file with a module.
     """
 
-    module: str
     help: str
     description: str
     examples: str
@@ -206,7 +204,6 @@ def _add_tracker(parser: argparse.ArgumentParser) -> None:
 COMMANDS: MappingProxyType[str, Command] = MappingProxyType(
     {
         "explain": Command(
-            "explained",
             "report what can be fused into each reduction, and why the rest cannot",
             """
 Report for every reduction of every function which of the blocks after it the reduction can absorb,
@@ -220,7 +217,6 @@ way out. Fusions of earlier runs are listed separately. No module is changed or 
             _explain,
         ),
         "fuse": Command(
-            "fused",
             "fuse every reduction with the work that follows it, and report the outcome",
             """
 Run the pass fuse_epilogue.transform.FuseReductionEpilogue over a module. Reductions whose fusion
@@ -236,7 +232,6 @@ reads; without --out only the report is printed, and the module is discarded.
             _fuse,
         ),
         "plan": Command(
-            "planned",
             "choose a schedule for each function by its predicted cost, and explain the choice",
             """
 Choose a schedule for each function of a module: loop orders, tile sizes and ways to fuse are
@@ -252,7 +247,6 @@ writes the plan as data, --picture as a drawing.
             _plan,
         ),
         "tune": Command(
-            "tuned",
             "search fused and unfused schedules by measuring them; an interrupted search resumes",
             """
 Tune each function with TVM's MetaSchedule, with fused and unfused reductions in the search space.
@@ -270,7 +264,6 @@ may run code there.
             _tune,
         ),
         "nki": Command(
-            "kernels",
             "write the NKI kernel of a function for AWS Trainium, with its predicted latency",
             """
 Plan a function for one NeuronCore, emit its NKI kernel, check it against the limits of the machine
@@ -282,7 +275,6 @@ and predict its latency with the model that comes with this package. No Trainium
             _nki,
         ),
         "compile": Command(
-            "compiled",
             "compile a whole model and save it",
             """
 Fuse, schedule and compile every function of a model, and save it. INPUT is an ONNX model, or a
@@ -299,7 +291,6 @@ and the order of calls.
             _compile,
         ),
         "run": Command(
-            "executed",
             "run a compiled model on arrays in files, or on random ones",
             f"""
 Run a model once and describe its results. {SAVED}
@@ -311,7 +302,6 @@ Run a model once and describe its results. {SAVED}
             _run,
         ),
         "profile": Command(
-            "profiled",
             "measure each function of a compiled model on this machine",
             f"""
 Run a model several times and print a table of its functions: kind, fusion, predicted and measured
@@ -325,7 +315,6 @@ threads.
             _profile,
         ),
         "calibrate": Command(
-            "calibrated",
             "measure a machine for the planner and write its profile",
             """
 Measure a machine and write its profile. Without --out it is written where planning for such a

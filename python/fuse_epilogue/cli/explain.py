@@ -20,7 +20,7 @@ from ..transform import (
 )
 from ..transform.previous_runs import fused_before
 from ..transform.report import FUNCTION_ATTR
-from . import fused, inputs
+from . import fuse, inputs
 from .output import Answer
 
 
@@ -48,7 +48,7 @@ def run(given: argparse.Namespace) -> Answer:
             "reductions": [_data(now, was) for now, was in both],
             "cascades": [vars(found) for found in cascades[each.name]],
         }
-    return Answer("\n".join(texts), data, fused.code(reports))
+    return Answer("\n".join(texts), data, fuse.code(reports))
 
 
 def _earlier(func: tirx.PrimFunc, now: FunctionReport) -> list[FusionReport | None]:
