@@ -10,7 +10,7 @@ import tvm
 from tvm.tirx import PrimFunc
 
 from fuse_epilogue.planner.machines.cpu import Cpu, cpu
-from fuse_epilogue.planner.problems.cpu.conv import find_conv
+from fuse_epilogue.planner.problems.cpu.depthwise import find_conv
 from fuse_epilogue.planner.problems.cpu.product import find_product
 from fuse_epilogue.planner.problems.cpu.row_reduction import find_rows
 from fuse_epilogue.planner.problems.request import Request

@@ -22,7 +22,7 @@ import fuse_epilogue
 from cuda_on_cpu import CudaFault, CudaProgram, UnsupportedCuda, nvcc
 from cuda_on_cpu.lowered import lower
 from cuda_programs import changed, needs_gxx
-from fuse_epilogue.kernels.cuda.depthwise.copies import has_copies
+from fuse_epilogue.kernels.cuda.copies import has_copies
 from fuse_epilogue.rewrites.step import rewrite
 
 pytestmark = pytest.mark.slow

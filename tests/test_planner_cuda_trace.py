@@ -12,7 +12,7 @@ from tvm.target import Target
 import fuse_epilogue
 from fuse_epilogue.planner.machines.gpu import gpu
 from fuse_epilogue.planner.problems.cuda import find_conv
-from fuse_epilogue.planner.problems.cuda.conv_forms import LABELS
+from fuse_epilogue.planner.problems.cuda.depthwise_forms import LABELS
 from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.rewrites.prepare import prepare
 from fuse_epilogue.rewrites.step import rewrite

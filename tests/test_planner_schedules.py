@@ -9,7 +9,7 @@ from tvm.s_tir import Schedule
 
 from fuse_epilogue import schedules, workloads
 from fuse_epilogue.planner.measurement.measure import arguments, build
-from fuse_epilogue.planner.problems.cpu.conv_problem import TILES
+from fuse_epilogue.planner.problems.cpu.depthwise_problem import TILES
 from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.rewrites.epilogue import ABSORBED, NONE, TAIL
 from fuse_epilogue.tir.nest import child_blocks

@@ -14,7 +14,7 @@ from tvm.script import from_source
 import fuse_epilogue
 from fuse_epilogue import neuron, schedules, workloads
 from fuse_epilogue.neuron import emit
-from fuse_epilogue.planner.problems.trainium.matmul import TrainiumProduct
+from fuse_epilogue.planner.problems.trainium.product import TrainiumProduct
 
 _PRODUCT = """@T.prim_func(s_tir=True)
 def main(a: T.Buffer((16, {k})), b: T.Buffer(({k}, 16)), y: T.Buffer({out})):

@@ -19,7 +19,7 @@ from fuse_epilogue.planner.problems.problem import LONGEST
 from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.planner.problems.space import Points
 from fuse_epilogue.planner.problems.trainium import find_conv, find_product, find_rows
-from fuse_epilogue.planner.problems.trainium.ways import OnTrainium
+from fuse_epilogue.planner.problems.trainium.fusion_modes import OnTrainium
 from fuse_epilogue.planner.search.exact import BEYOND, FIRST, OTHERS
 from fuse_epilogue.schedules.neuron import DepthwiseConv1d, Elementwise, Matmul, RowReduce
 from tiers import crossed

@@ -24,8 +24,8 @@ from depthwise import Options
 from fuse_epilogue import planner, schedules
 from fuse_epilogue.planner import Plan
 from fuse_epilogue.planner.machines.cpu import cpu as machine_of
-from fuse_epilogue.planner.problems.cpu.conv import find_conv
-from fuse_epilogue.planner.problems.cpu.conv_problem import ELEMENTS, ROWS, STREAMED, TILES
+from fuse_epilogue.planner.problems.cpu.depthwise import find_conv
+from fuse_epilogue.planner.problems.cpu.depthwise_problem import ELEMENTS, ROWS, STREAMED, TILES
 from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.planner.problems.space import Points
 from fuse_epilogue.schedules.cpu import DepthwiseConv1d, for_llvm

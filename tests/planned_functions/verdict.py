@@ -19,7 +19,7 @@ from fuse_epilogue.kernels.cpu.depthwise.contiguous_conv import streams
 from fuse_epilogue.kernels.cpu.depthwise.forms import Form
 from fuse_epilogue.kernels.cpu.depthwise.row_limits import why_not_rows
 from fuse_epilogue.recognize.depthwise import find_depthwise_conv
-from fuse_epilogue.rewrites.fused import find_fused_conv, fuse_followers
+from fuse_epilogue.rewrites.fused_conv import find_fused_conv, fuse_followers
 from fuse_epilogue.rewrites.prepare import prepare
 from fuse_epilogue.schedules import cpu
 from fuse_epilogue.transform import ScheduleModule, schedules_of

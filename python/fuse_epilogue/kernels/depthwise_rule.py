@@ -10,7 +10,7 @@ from tvm.s_tir.dlight.base import ScheduleRule
 from tvm.target import Target
 
 from ..recognize.depthwise import DepthwiseConv, find_depthwise_conv
-from ..rewrites.fused import FusedConv, find_fused_conv, fuse_followers
+from ..rewrites.fused_conv import FusedConv, find_fused_conv, fuse_followers
 from ..rewrites.prepare import prepare, why_not_prepared
 from .choice import NO_CONVOLUTION, NO_TAIL, Choice, not_fused
 

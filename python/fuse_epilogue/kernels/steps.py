@@ -14,7 +14,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from ..recognize.depthwise import find_depthwise_conv
-from ..rewrites.fused import FusedConv, find_fused_conv
+from ..rewrites.fused_conv import FusedConv, find_fused_conv
 from ..rewrites.padding import with_opaque_zeros
 from ..rewrites.prepare import in_order, why_not_prepared
 from ..rewrites.step import PREFIX, NotRewritten
@@ -24,7 +24,8 @@ from .cpu.depthwise.contiguous_conv import in_rows, streams
 from .cpu.depthwise.loops import borders_of
 from .cpu.depthwise.row_limits import why_not_rows
 from .cpu.for_llvm import for_llvm
-from .cuda.depthwise import channels, copies, elements, narrow
+from .cuda import copies
+from .cuda.depthwise import channels, elements, narrow
 from .cuda.depthwise import contiguous_conv as thread_rows
 from .trainium import steps as neuron
 from .trainium.hoist_loads import once

@@ -21,12 +21,12 @@ from .measurement.measure import compiled, compiled_for_gpu
 from .measurement.profile import UNKNOWN, Profile, profile_of, weights_elsewhere
 from .problems import cuda, trainium
 from .problems.cost import Weights
-from .problems.cpu.conv import find_conv
+from .problems.cpu.depthwise import find_conv
 from .problems.cpu.product import find_product
 from .problems.cpu.row_reduction import find_rows
 from .problems.problem import Problem
 from .problems.request import Request
-from .problems.trainium.ways import LABELS as ON_TRAINIUM
+from .problems.trainium.fusion_modes import LABELS as ON_TRAINIUM
 
 #: Returns the problem that a function is on a machine, None if it is of another kind.
 Finder = Callable[[Request], Problem | None]

@@ -2,6 +2,6 @@
 
 step.py                             what a step is
 prepare.py, padding.py, branches.py     before a reduction is scheduled
-epilogue.py, fused.py               the ways to fuse what follows it; what fusing left
+epilogue.py, fused_conv.py          the ways to fuse what follows it; what fusing left
 access_regions.py, shrink_buffers.py    after it: declared regions, unused elements
 """

@@ -12,7 +12,7 @@ from tvm.tirx import BufferRegion, For, IterVar
 from tvm.tirx.stmt import ForKind
 
 from ...recognize.stages import Axis
-from ...rewrites.fused import FusedConv
+from ...rewrites.fused_conv import FusedConv
 from ...tir.affine import as_constant
 from ...tir.build import in_root
 from ...tir.unfold import unfold

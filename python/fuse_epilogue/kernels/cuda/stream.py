@@ -31,7 +31,7 @@ from ...tir.expressions import is_guard
 from ...tir.walk import parts_of
 from ..scheduled import Scheduled
 from ..stream.elements import stored, updated_channel
-from ..stream.several import Part, several
+from ..stream.several_sums import Part, several
 from .launch import in_grid
 
 

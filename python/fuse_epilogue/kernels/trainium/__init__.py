@@ -3,7 +3,7 @@
 A kind is a rule that finds a function, and a writer of its blocks:
 
 matmul.py, products.py, product_blocks.py           products of matrices
-depthwise.py, channel_conv.py, tiling.py, ladder.py     depthwise convolutions
+depthwise.py, depthwise_tiles.py, channel_conv.py, ladder.py     depthwise convolutions
 conv2d.py, read_conv2d.py, conv2d_blocks.py         2-D convolutions
 attention.py, attention_blocks.py                   attention
 row_reduction.py, row_blocks.py                     one reduction of rows; elementwise work

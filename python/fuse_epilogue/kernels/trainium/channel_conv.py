@@ -32,7 +32,7 @@ from tvm.ir import TensorLoad, prim
 from tvm.script.ir_builder import tirx as T
 
 from ...recognize.depthwise import DepthwiseConv, find_depthwise_conv
-from ...rewrites.fused import FusedConv, find_fused_conv
+from ...rewrites.fused_conv import FusedConv, find_fused_conv
 from ...rewrites.prepare import Prepare, prepare
 from ...tir.expressions import uncast
 from ...tir.walk import substitute, substitute_part, uses

@@ -10,9 +10,9 @@ from ...neuron.machine import Machine
 from ...neuron.trace import ITEMSIZE
 from ..choice import NO_CONVOLUTION, Choice, not_fused
 from .channel_conv import ChannelConv, find_channel_conv
+from .depthwise_tiles import IMAGE, IMAGES, TILE, Tiling, scheduled
 from .rule import NeuronRule
 from .tiles import best
-from .tiling import IMAGE, IMAGES, TILE, Tiling, scheduled
 
 #: Columns of a tile, so that several tiles are in flight; a transfer of 8 KiB a partition in
 #: float32 is long enough for the full bandwidth (source: AWS Neuron's DMA bandwidth guide).

@@ -16,7 +16,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import TensorLoad, prim
 
-from ...rewrites.fused import Fused, find_fused
+from ...rewrites.fused_conv import Fused, find_fused
 from ...rewrites.prepare import Prepare, prepare
 from ...tir.affine import as_constant, is_one_to_one, unit_axes
 from ...tir.expressions import added_term, is_zero, uncast

@@ -9,7 +9,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from ...rewrites.fused import Fused
+from ...rewrites.fused_conv import Fused
 from ...tir.walk import handle, loads, substitute
 from ...workloads.writer import Writer
 from .match import Found

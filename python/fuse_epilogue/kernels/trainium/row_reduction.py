@@ -11,7 +11,7 @@ from tvm import s_tir, tirx
 from tvm.ir import TensorLoad, prim
 
 from ...neuron.machine import Machine
-from ...rewrites.fused import Fused, find_fused
+from ...rewrites.fused_conv import Fused, find_fused
 from ...rewrites.prepare import NOT_PREPARED, Prepare, Prepared, prepare
 from ...rewrites.step import rewrite
 from ...tir.affine import as_constant, is_one_to_one

@@ -13,7 +13,7 @@ from ...neuron.emit import EmitError, emit
 from ...neuron.errors import CheckError
 from ...neuron.language.grammar import TILE_SIZE
 from ...neuron.machine import Machine
-from ...rewrites.fused import fuse_followers
+from ...rewrites.fused_conv import fuse_followers
 from ...rewrites.prepare import Prepared
 from ...tir.affine import as_constant
 from ...tir.build import replace

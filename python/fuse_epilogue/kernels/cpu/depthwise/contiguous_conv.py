@@ -31,7 +31,7 @@ from tvm.ir import Range, prim
 from tvm.tirx import BufferRegion, BufferStore, For
 from tvm.tirx.stmt import ForKind
 
-from ....rewrites.fused import FusedConv
+from ....rewrites.fused_conv import FusedConv
 from ....tir.affine import as_constant
 from ....tir.build import in_root
 from ....tir.types import bits_of

@@ -13,7 +13,7 @@ from typing import Any
 from tvm import s_tir
 
 from ....recognize.depthwise import find_depthwise_conv
-from ....rewrites.fused import fuse_followers
+from ....rewrites.fused_conv import fuse_followers
 from ....rewrites.step import rewrite
 from .loops import in_loops, one_by_one
 

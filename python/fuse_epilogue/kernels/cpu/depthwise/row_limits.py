@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ....recognize.defined import analyzer_of, guarded, is_inside
 from ....recognize.depthwise import DepthwiseConv
-from ....rewrites.fused import FusedConv
+from ....rewrites.fused_conv import FusedConv
 from ....tir.expressions import is_zero
 from ....tir.walk import uses
 

@@ -35,7 +35,7 @@ from ....tir.build import in_root, sequence
 from ....tir.expressions import is_guard
 from ....tir.walk import parts_of, same
 from ...scheduled import Scheduled
-from ...stream.several import Part, several
+from ...stream.several_sums import Part, several
 from .repairs import repairs
 from .update import update
 

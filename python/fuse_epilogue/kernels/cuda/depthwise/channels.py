@@ -15,7 +15,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx import BufferStore, IfThenElse
 
-from ....rewrites.fused import FusedConv
+from ....rewrites.fused_conv import FusedConv
 from ....tir.affine import as_constant
 from ....tir.types import bytes_of
 from ....tir.walk import uses

@@ -10,7 +10,7 @@ from tvm.tirx import BufferStore, For, IfThenElse
 from tvm.tirx.stmt import ForKind
 
 from ....recognize.depthwise import DepthwiseConv
-from ....rewrites.fused import FusedConv
+from ....rewrites.fused_conv import FusedConv
 from ....tir.types import bytes_of
 from ....tir.walk import substitute, substitute_part
 

@@ -32,7 +32,7 @@ from tvm.sym import Analyzer
 from tvm.tirx import BufferStore, IfThenElse
 
 from ....recognize.defined import analyzer_of, guarded, is_inside, may_be_discarded
-from ....rewrites.fused import FusedConv
+from ....rewrites.fused_conv import FusedConv
 from ....tir.affine import as_constant
 from ....tir.types import bytes_of
 from ....tir.walk import loads, substitute, uses

@@ -11,7 +11,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx import BufferStore
 
-from ....rewrites.fused import FusedConv
+from ....rewrites.fused_conv import FusedConv
 from ..launch import THREADS, in_threads
 from .code import computed, outside
 

@@ -13,7 +13,7 @@ from typing import Any
 from tvm import s_tir
 from tvm.tirx import IterVar
 
-from ....rewrites.fused import fuse_followers
+from ....rewrites.fused_conv import fuse_followers
 from ....tir.affine import as_constant
 from ....tir.nest import child_names
 from ..launch import THREADS, threads_for

@@ -8,7 +8,7 @@ from tvm import s_tir
 from tvm.target import Target
 
 from ....recognize.depthwise import DepthwiseConv
-from ....rewrites.fused import FusedConv
+from ....rewrites.fused_conv import FusedConv
 from ....tir.nest import child_names
 from ...choice import Choice
 from ...depthwise_rule import DepthwiseRule, with_followers

@@ -2,10 +2,10 @@
 
 - :mod:`.product`: products of matrices.
 - :mod:`.row_reduction`: rows of a matrix reduced to a number each.
-- :mod:`.conv`: depthwise convolutions.
+- :mod:`.depthwise`: depthwise convolutions.
 """
 
-from .conv import find_conv
+from .depthwise import find_conv
 from .product import find_product
 from .row_reduction import find_rows
 

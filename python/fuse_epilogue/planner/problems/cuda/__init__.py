@@ -2,13 +2,13 @@
 
 - :mod:`.product`: products of matrices.
 - :mod:`.row_reduction`: rows of a matrix reduced to a number each.
-- :mod:`.conv`: depthwise convolutions.
+- :mod:`.depthwise`: depthwise convolutions.
 - :mod:`.kernel`: what a kernel takes of a GPU, and how long.
 
 Costs are predicted, and were not measured on a GPU.
 """
 
-from .conv import find_conv
+from .depthwise import find_conv
 from .product import find_product
 from .row_reduction import find_rows
 

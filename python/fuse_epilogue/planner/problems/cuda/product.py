@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from tvm import s_tir
 
-from ....kernels.cuda.depthwise import copies
+from ....kernels.cuda import copies
 from ....kernels.cuda.depthwise.code import VECTOR_BYTES, has_vectors, is_compact
 from ....kernels.cuda.fusing import in_plain_loops
 from ....kernels.cuda.product import scheduled

@@ -1,9 +1,9 @@
 """Problems on Trainium: what a point costs is what the latency model predicts for its kernel."""
 
 from .attention import find_attention
-from .conv import find_conv
 from .conv2d import find_conv2d
-from .matmul import find_product, find_products
+from .depthwise import find_conv
+from .product import find_product, find_products
 from .row_reduction import find_rows
 from .row_stages import find_row_stages
 

@@ -15,8 +15,8 @@ from ....neuron.trace import ITEMSIZE
 from ..request import Request
 from ..space import Point, Points, Space, Variable
 from .buffers import buffers, in_flight, in_turns
+from .fusion_modes import OnTrainium, find_ways
 from .refused import check_sizes
-from .ways import OnTrainium, find_ways
 from .work import Work, cycle, rate, size_of, start, stretched
 
 
@@ -139,7 +139,7 @@ def find_rows(request: Request) -> TrainiumRows | None:
     Raises
     ------
     ValueError
-        The sizes are more than is counted; or as of :func:`.ways.find_ways`.
+        The sizes are more than is counted; or as of :func:`.fusion_modes.find_ways`.
     """
     ways = find_ways(request, find_reduced)
     if ways is None:

@@ -26,8 +26,8 @@ from ....neuron.trace import ITEMSIZE
 from ..request import Request
 from ..space import Constraint, Point, Points, Space, Variable
 from .buffers import buffers, in_flight, in_turns
+from .fusion_modes import OnTrainium, find_ways
 from .refused import check_sizes
-from .ways import OnTrainium, find_ways
 from .work import Work, cycle, rate, size_of, start, stretched
 
 
@@ -396,7 +396,7 @@ def find_product(request: Request) -> TrainiumProduct | None:
     Raises
     ------
     ValueError
-        The sizes are more than is counted; or as of :func:`.ways.find_ways`.
+        The sizes are more than is counted; or as of :func:`.fusion_modes.find_ways`.
     """
     return _found(request, False)
 

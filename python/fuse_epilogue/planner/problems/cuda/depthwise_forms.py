@@ -13,7 +13,7 @@ from ....kernels.cuda.depthwise.contiguous_conv import find_rows, vectors_of
 from ....kernels.cuda.depthwise.rule import reads_result
 from ....kernels.cuda.fusing import fuse_as_one
 from ....rewrites.epilogue import NONE, Epilogue
-from ....rewrites.fused import FusedConv, find_fused_conv
+from ....rewrites.fused_conv import FusedConv, find_fused_conv
 from ....tir.affine import as_constant
 
 LOOPS, ELEMENTS, ROWS, CHANNELS = 0, 1, 2, 3

@@ -1,4 +1,4 @@
-"""The costs of a depthwise convolution's forms on a processor; see :mod:`.conv_problem`."""
+"""The costs of a depthwise convolution's forms on a processor; see :mod:`.depthwise_problem`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..nest import Access, Nest
 from ..space import Points
 
 if TYPE_CHECKING:
-    from .conv_problem import ConvProblem
+    from .depthwise_problem import ConvProblem
 
 #: Clocks for one tap of one element where a condition keeps LLVM from vectors, near a border.
 #: Measured, on znver5, as what follows.

@@ -16,9 +16,9 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 from tvm.tirx import PrimFunc
 
-from ....rewrites.step import NotRewritten
-from ....tir.affine import as_constant
-from ....tir.types import bits_of
+from ...rewrites.step import NotRewritten
+from ...tir.affine import as_constant
+from ...tir.types import bits_of
 
 #: Bytes that the instruction copies, and the first compute capability that has it: PTX ISA,
 #: "cp.async".

@@ -28,7 +28,7 @@ from ..patterns import Conv, match_conv
 from ..problem import fusion_variable
 from ..request import Request
 from ..space import Constraint, Point, Points, Space, Variable
-from .conv_forms import CHANNELS, LABELS, LOOPS, ROWS, Form, one_pass_forms
+from .depthwise_forms import CHANNELS, LABELS, LOOPS, ROWS, Form, one_pass_forms
 from .kernel import ADDRESSES, Kernel, beyond_cache, elementwise, limits, terms, under_way
 
 #: Threads of a block; of those that cost the same, the first are taken.

@@ -16,12 +16,12 @@ from ....kernels.cpu.depthwise.loops import channel_axis
 from ....kernels.cpu.depthwise.row_limits import why_not_rows
 from ....recognize.depthwise import DepthwiseConv
 from ....rewrites.epilogue import NONE, Epilogue, fuse
-from ....rewrites.fused import find_fused_conv
+from ....rewrites.fused_conv import find_fused_conv
 from ....tir.walk import uses
 from ...machines.cpu import Cpu
 from ..patterns import match_conv
 from ..request import Request
-from .conv_problem import ELEMENTS, NAMES, ROWS, TILES, ConvProblem, Way, follow
+from .depthwise_problem import ELEMENTS, NAMES, ROWS, TILES, ConvProblem, Way, follow
 
 
 def find_conv(request: Request) -> ConvProblem | None:

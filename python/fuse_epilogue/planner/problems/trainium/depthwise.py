@@ -13,15 +13,15 @@ from tvm import s_tir
 
 from ....kernels.trainium.channel_conv import ChannelConv, find_channel_conv
 from ....kernels.trainium.depthwise import MOST_ON_SCALAR, PART, channels_of_a_tile, tilings
-from ....kernels.trainium.tiling import IMAGE, IMAGES, TILE, Tiling, cut, write
+from ....kernels.trainium.depthwise_tiles import IMAGE, IMAGES, TILE, Tiling, cut, write
 from ....neuron.costs import FLOAT32_PASSES
 from ....neuron.trace import ITEMSIZE
 from ..problem import Problem
 from ..request import Request
 from ..space import Constraint, Point, Points, Space, Variable
 from .buffers import buffers, in_flight, in_turns
+from .fusion_modes import OnTrainium, find_ways
 from .refused import check_sizes
-from .ways import OnTrainium, find_ways
 from .work import Work, cycle, rate, start, stretched
 
 
@@ -29,7 +29,7 @@ from .work import Work, cycle, rate, start, stretched
 class TrainiumConv(OnTrainium):
     """A depthwise convolution and what follows it, on one NeuronCore.
 
-    - `ways`, `core`: as of :class:`.ways.OnTrainium`.
+    - `ways`, `core`: as of :class:`.fusion_modes.OnTrainium`.
     - `finite`: whether data and weights are finite: then the tensor engine may compute taps.
     """
 
@@ -339,7 +339,7 @@ def find_conv(request: Request) -> TrainiumConv | None:
     Raises
     ------
     ValueError
-        The sizes are more than is counted; or as of :func:`.ways.find_ways`.
+        The sizes are more than is counted; or as of :func:`.fusion_modes.find_ways`.
     """
     ways: Any = find_ways(request, find_channel_conv)
     if ways is None:

@@ -27,7 +27,7 @@ from ..cost import Terms
 from ..patterns import Conv
 from ..problem import fusion_variable
 from ..space import Constraint, Point, Points, Space, Variable
-from .conv_cost import cost
+from .depthwise_cost import cost
 
 TILES, ROWS, ELEMENTS = 0, 1, 2
 NAMES = {TILES: forms.TILES, ROWS: forms.ROWS, ELEMENTS: forms.ELEMENTS}
