@@ -25,7 +25,7 @@ from fuse_epilogue.planner import Plan
 from fuse_epilogue.planner.measurement.measure import arguments
 from fuse_epilogue.schedule import NUMERICS
 from fuse_epilogue.transform import POLICIES, FuseCascadedReductions, FuseReductionEpilogue
-from fuse_epilogue.transform.find import DEFAULT_NUMERICS
+from fuse_epilogue.transform.fuse_one import DEFAULT_NUMERICS
 from fuse_epilogue.transform.report import FUNCTION_ATTR
 from tuning import evolution, nothing_runs, without_intrinsics
 

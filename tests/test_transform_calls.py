@@ -12,7 +12,7 @@ from tvm.script import tirx as T
 
 from fuse_epilogue import workloads
 from fuse_epilogue.transform import FuseReductionEpilogue, report_of
-from fuse_epilogue.transform.find import fuse_one, reductions_of
+from fuse_epilogue.transform.fuse_one import fuse_one, reductions_of
 
 ROWS = 64
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import fuse_epilogue
 from fuse_epilogue.neuron import REFUSALS as EMITTER
-from fuse_epilogue.transform.find import LEFT_ALONE
+from fuse_epilogue.transform.fuse_one import LEFT_ALONE
 from fuse_epilogue.transform.report import FAILED, NOT_CHOSEN
 
 from . import pairs

@@ -1,7 +1,7 @@
 """Models whose inputs have sizes with names: compiled for any size, and for chosen ones.
 
 The model's function "main" is right for every size: a function whose rows are independent runs in
-kernels for constant numbers of rows, see :mod:`fuse_epilogue.kernels.cpu.row_blocks`. For each
+kernels for constant numbers of rows, see :mod:`fuse_epilogue.kernels.cpu.symbolic_rows`. For each
 combination of the sizes that a caller names there is a copy of it with these sizes as numbers,
 whose functions have kernels of their own; weights that are packed alike are there once. A call
 takes the copy of its sizes if there is one.

@@ -9,7 +9,7 @@
 """
 
 # Where things are:
-#   fuse.py, find.py, decide.py, previous_runs.py    the pass that fuses; whether it is worth it
+#   fuse.py, fuse_one.py, policy.py, previous_runs.py    the pass that fuses; whether it is worth it
 #   cascades.py, move_inputs.py                      the pass for cascades
 #   schedule_module.py, kinds.py                     kernels: which kinds a function is offered to
 #   chosen.py, timed.py, constants.py                which candidate is taken: predicted or timed
@@ -19,8 +19,8 @@
 
 from .cascade_report import CascadeOutcome, FunctionCascades, cascades_of
 from .cascades import CASCADE_POLICIES, FuseCascadedReductions
-from .decide import POLICIES
 from .fuse import FuseReductionEpilogue
+from .policy import POLICIES
 from .report import FunctionReport, ReductionReport, Report, report_of
 from .schedule_module import FunctionSchedule, ScheduleModule, schedules_of
 

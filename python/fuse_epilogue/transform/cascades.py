@@ -18,8 +18,8 @@ from .._log import logger
 from ..cascade import CascadeReport, analyze_cascade, check_factor
 from ..cascade_certificate import CascadeCertificate
 from .cascade_report import MODULE_ATTR, CascadeOutcome, FunctionCascades, function_from
-from .find import LEFT_ALONE, reductions_of
 from .functions import ModulePass, rewrite_each, with_report
+from .fuse_one import LEFT_ALONE, reductions_of
 from .move_inputs import move_inputs
 from .report import FAILED, NOT_CHOSEN
 

@@ -9,9 +9,9 @@ from tvm import ir, tirx
 
 from .._arguments import Numerics, check_numerics, flag, word
 from .._log import logger
-from .decide import POLICIES, Policy, PolicyName
-from .find import DEFAULT_NUMERICS, LEFT_ALONE, fuse_one, reductions_of
 from .functions import ModulePass, rewrite_each, with_report
+from .fuse_one import DEFAULT_NUMERICS, LEFT_ALONE, fuse_one, reductions_of
+from .policy import POLICIES, Policy, PolicyName
 from .previous_runs import bytes_removed, fused_before, with_earlier, with_earlier_bytes
 from .report import (
     FAILED,

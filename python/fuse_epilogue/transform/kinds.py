@@ -16,7 +16,7 @@ from tvm import relax, s_tir, tirx
 from tvm.s_tir import dlight
 from tvm.target import Target
 
-from ..kernels.cpu import attention, contraction, kinds, recurrence, row_blocks, scan, stream
+from ..kernels.cpu import attention, contraction, kinds, recurrence, scan, stream, symbolic_rows
 from ..kernels.cuda import stream as gpu_stream
 from ..kernels.scheduled import Scheduled, Way
 from ..planner import plan
@@ -222,7 +222,7 @@ def _symbolic_attention(work: Work) -> Iterator[Scheduled]:
         yield found
 
 
-def _row_blocks(work: Work) -> Iterator[Scheduled]:
+def _symbolic_rows(work: Work) -> Iterator[Scheduled]:
     """Yield a function of symbolic sizes by kernels for constant numbers of its rows."""
 
     def part(func: tirx.PrimFunc, threads: int, constants: frozenset[int]) -> Scheduled | None:
@@ -230,7 +230,7 @@ def _row_blocks(work: Work) -> Iterator[Scheduled]:
         # The rows of a view are copied.
         return next((each for each in candidates(alone) if each.kind != VIEW), None)
 
-    found = row_blocks.schedule(work.func, work.target, work.threads, work.constants, part)
+    found = symbolic_rows.schedule(work.func, work.target, work.threads, work.constants, part)
     if found is not None:
         yield found
 
@@ -277,7 +277,7 @@ ON_CPU: tuple[Kind, ...] = (
     _view,
     _recurrence,
     _symbolic_attention,
-    _row_blocks,
+    _symbolic_rows,
     _scan,
     _stream,
     _conv,

@@ -11,7 +11,7 @@ import tvm
 from tvm import tirx
 from tvm.ir import prim
 
-from .find import Fused
+from .fuse_one import Fused
 from .report import FUNCTION_ATTR, ReductionReport, reductions_from
 
 

@@ -13,8 +13,8 @@ from .. import _html
 from .._arguments import Numerics
 from .._printed import Printed
 from ..report import FusionReport, FusionStep, Refusal
-from .decide import PolicyName
 from .functions import FunctionOutcome, attribute
+from .policy import PolicyName
 
 #: The module's attribute that holds the report, and that of each fused function with its own part.
 MODULE_ATTR = "fuse_epilogue.report"

@@ -3,7 +3,7 @@
 kinds.py            the kinds of kernels, in the order in which a function is offered to them
 contraction/, attention/, row_program/, elementwise.py, scan.py, stream/    one for each kind
 recurrence.py       the steps of a recurrent layer, each of one of these kinds
-row_blocks/         any of them, for sizes that are known only when the kernel runs
+symbolic_rows/      any of them, for sizes that are known only when the kernel runs
 product.py, row_reduction.py, depthwise/            by TVM's primitives, for plans of one function
 costs.py            seconds of memory, instructions and waking threads; the number of threads
 loops.py, stage_loops.py            loops, views and vectors as statements of TIR

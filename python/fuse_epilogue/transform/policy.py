@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 from tvm import tirx
 
 from ..report import FusionReport
-from .find import Balance, Fused
+from .fuse_one import Balance, Fused
 
 #: The words that ``policy`` may be.
 PolicyName: TypeAlias = Literal["planner", "always", "never"]
