@@ -17,7 +17,7 @@ from fused_block import blocks
 from oracles import assert_same_bits, compile_together, expected, fused, make_inputs, run
 from programs import BY_NAME, Case
 from programs.positions import FOR_A_GPU
-from programs.scheduled import BOUND_FIRST
+from programs.scheduling_steps import BOUND_FIRST
 
 BOUND = [f"tail_{steps.__name__}" for steps in (*FOR_A_GPU, *BOUND_FIRST)]
 

@@ -17,7 +17,8 @@ from . import lazy
 from .builders import part
 from .case import IN_PLACE, Case, matmul, replace, row_sums
 from .lazy import Program
-from .scheduled import BOUND_FIRST, COLS, DEPTH, PLACED_FIRST, ROWS
+from .scheduled import COLS, DEPTH, ROWS
+from .scheduling_steps import BOUND_FIRST, PLACED_FIRST
 
 Steps = Callable[[Schedule], Any]
 
