@@ -9,7 +9,8 @@ engine: the first product overwrites.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from ..language.grammar import TILE_SIZE
 from .areas import Areas
@@ -26,6 +27,15 @@ from .views import Area
 MOVING = TILE_SIZE["gemm_moving_fmax"]
 
 
+@dataclass(frozen=True)
+class _Loops:
+    """The loops of a product: over rows and columns of the result, and the one of its sums."""
+
+    rows: str | None
+    columns: tuple[str, ...]
+    depth: str
+
+
 class Matmul:
     """Writes the products of one block."""
 
@@ -40,9 +50,12 @@ class Matmul:
         - Raises EmitError: the block is not a product that the engine computes.
         """
         block = f"block '{leaf.block}'"
-        depth = next(a.name for a in leaf.axes if a.role == "P")
-        rows = next((a.name for a in leaf.axes if a.role == "lhs_F"), None)
-        columns = tuple(a.name for a in leaf.axes if a.role in ("rhs_F", "F"))
+        loops = _Loops(
+            rows=next((a.name for a in leaf.axes if a.role == "lhs_F"), None),
+            columns=tuple(a.name for a in leaf.axes if a.role in ("rhs_F", "F")),
+            depth=next(a.name for a in leaf.axes if a.role == "P"),
+        )
+        rows, columns = loops.rows, loops.columns
         found = factors(leaf.update)
         assert found is not None
         if leaf.engine not in (None, "tensor"):
@@ -52,7 +65,11 @@ class Matmul:
         if swapped or any(left.uses(name) for name in columns):
             left, right = right, left
         target = self.terms.operand(leaf.update.tensor, leaf.update.index, block)
-        self._check(block, target, left, right, rows, columns, depth)
+        # TIR does not write a loop over one row into an index.
+        indexing = (*columns, *([rows] if rows and self.elementwise.ranges[rows][1] else []))
+        wrong = _why_not(target, left, right, loops, indexing)
+        if wrong:
+            raise EmitError("matmul", block, wrong)
         place = areas.place(leaf.update.conditions)
         if place is None:
             return
@@ -68,42 +85,11 @@ class Matmul:
         across = replace(area, free=(rows,) if rows else ())
         stationary = self.elementwise.view(left, across, across.free, leaf.block)
         moving = self.elementwise.view(right, replace(area, free=columns), kept, leaf.block)
-        first = [name for name in leaf.first if name != depth]
+        first = [name for name in leaf.first if name != loops.depth]
         started = self._start(leaf, result, into, kept, rows, first)
         accumulate = "True" if started else f"({' + '.join(first)} > 0)" if first else "False"
         with self.text.when(place.guards):
             self.elementwise.matmul(result, stationary, moving, accumulate)
-
-    def _check(
-        self,
-        block: str,
-        target: Operand,
-        left: Operand,
-        right: Operand,
-        rows: str | None,
-        columns: tuple[str, ...],
-        depth: str,
-    ) -> None:
-        wrong = None
-        # TIR does not write a loop over one row into an index.
-        several = [rows] if rows and self.elementwise.ranges[rows][1] else []
-        if target.space != "psum":
-            wrong = f"'{target.name}' is in {target.space.upper()}, not in PSUM"
-        elif target.dtype != "float32":
-            wrong = f"sums in {target.dtype}, not in float32"
-        elif (left.dtype == "float32") != (right.dtype == "float32"):
-            wrong = f"multiplies {left.dtype} with {right.dtype}"
-        elif target.uses(depth):
-            wrong = f"loop '{depth}' is not summed over"
-        elif (rows and right.uses(rows)) or any(left.uses(name) for name in columns):
-            wrong = "an operand depends on the loops of both"
-        elif not all(target.uses(axis) for axis in (*columns, *several)):
-            wrong = f"'{target.name}' does not depend on all of its loops"
-        for each in (left, right):
-            if each.space != "sbuf":
-                wrong = f"'{each.name}' is in {each.space.upper()}, operands are in SBUF"
-        if wrong:
-            raise EmitError("matmul", block, wrong)
 
     def _start(
         self,
@@ -149,3 +135,28 @@ class Matmul:
         with self.text.when([f"{name} == 0" for name in first]):
             self.elementwise.matmul(result, *(pair if stands else pair[::-1]), "False")
         return True
+
+
+def _why_not(
+    target: Operand, left: Operand, right: Operand, loops: _Loops, indexing: Sequence[str]
+) -> str | None:
+    """Return why the tensor engine does not compute a product; None if it does.
+
+    - `indexing`: loops that the index of the target has to name.
+    """
+    for each in (right, left):
+        if each.space != "sbuf":
+            return f"'{each.name}' is in {each.space.upper()}, operands are in SBUF"
+    if target.space != "psum":
+        return f"'{target.name}' is in {target.space.upper()}, not in PSUM"
+    if target.dtype != "float32":
+        return f"sums in {target.dtype}, not in float32"
+    if (left.dtype == "float32") != (right.dtype == "float32"):
+        return f"multiplies {left.dtype} with {right.dtype}"
+    if target.uses(loops.depth):
+        return f"loop '{loops.depth}' is not summed over"
+    if (loops.rows and right.uses(loops.rows)) or any(map(left.uses, loops.columns)):
+        return "an operand depends on the loops of both"
+    if not all(map(target.uses, indexing)):
+        return f"'{target.name}' does not depend on all of its loops"
+    return None
