@@ -104,34 +104,22 @@ class _Schedule:
         last = {access.buffer.id: i for i, each in enumerate(touched) for access in each}
         there_since: dict[int, float] = {}
         done: dict[int, float] = {}
-        peaks = {"sbuf": 0, "psum": 0}
-        live = {"sbuf": 0, "psum": 0}
         for i, step in enumerate(steps):
-            accesses = touched[i]
-            since = 0.0
-            for access in accesses:
-                buffer = access.buffer
-                space = buffer.space
-                if space == "hbm":
-                    continue
-                if buffer.id not in there_since:
-                    there_since[buffer.id] = self.spaces[space].allocate(buffer.partition_bytes)
-                    live[space] += self.spaces[space].rounded(buffer.partition_bytes)
-                    peaks[space] = max(peaks[space], live[space])
-                since = max(since, there_since[buffer.id])
+            buffers = [access.buffer for access in touched[i]]
+            for buffer in buffers:
+                if buffer.space in self.spaces and buffer.id not in there_since:
+                    space = self.spaces[buffer.space]
+                    there_since[buffer.id] = space.allocate(buffer.partition_bytes)
+            since = max((there_since.get(buffer.id, 0.0) for buffer in buffers), default=0.0)
             self._place(i, step, since)
-            for access in accesses:
-                buffer = access.buffer
+            for buffer in buffers:
                 done[buffer.id] = max(done.get(buffer.id, 0.0), self.end[i])
                 if last[buffer.id] == i:
                     last[buffer.id] = -1  # an operand may name it twice
                     self.dependences.forget(buffer.id)
                     when = done.pop(buffer.id)
-                    if buffer.space != "hbm":
+                    if buffer.space in self.spaces:
                         self.spaces[buffer.space].release(buffer.partition_bytes, when)
-                        live[buffer.space] -= self.spaces[buffer.space].rounded(
-                            buffer.partition_bytes
-                        )
         return Prediction(
             trace=self.trace,
             machine=self.machine,
@@ -141,8 +129,8 @@ class _Schedule:
             counts=dict(sorted(Counter(step.op for step in steps).items())),
             hbm_read=self.read,
             hbm_written=self.written,
-            sbuf_peak=peaks["sbuf"],
-            psum_peak=peaks["psum"],
+            sbuf_peak=self.spaces["sbuf"].peak,
+            psum_peak=self.spaces["psum"].peak,
             queues=QUEUES,
             queue=self.queue,
             start=self.start,

@@ -100,6 +100,8 @@ class Space:
     def __init__(self, size: int, unit: int) -> None:
         self.free = size
         self.unit = unit
+        #: Bytes of the buffers that have a place, and the most that had one at once.
+        self.used = self.peak = 0
         self.since = 0.0
         self.given: list[tuple[float, int]] = []
 
@@ -108,7 +110,9 @@ class Space:
 
         More than there is at all is given at once: it is the checker that refuses it.
         """
-        size = self.rounded(size)
+        size = self._rounded(size)
+        self.used += size
+        self.peak = max(self.peak, self.used)
         while self.free < size and self.given:
             # In order of time: what is left over is not there before this either.
             self.since, released = heapq.heappop(self.given)
@@ -118,8 +122,10 @@ class Space:
 
     def release(self, size: int, when: float) -> None:
         """Give space back from some moment on."""
-        heapq.heappush(self.given, (when, self.rounded(size)))
+        size = self._rounded(size)
+        self.used -= size
+        heapq.heappush(self.given, (when, size))
 
-    def rounded(self, size: int) -> int:
+    def _rounded(self, size: int) -> int:
         """Return what a buffer of this size takes."""
         return -(-size // self.unit) * self.unit
