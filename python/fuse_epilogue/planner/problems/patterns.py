@@ -7,17 +7,19 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, ClassVar, Generic, TypeVar
 
+import numpy as np
 from tvm import s_tir, tirx
 
 from ...recognize.depthwise import DepthwiseConv, find_depthwise_conv
 from ...recognize.product import Operand, matrix_product
 from ...recognize.row_reduction import row_reduction
-from ...rewrites.epilogue import Epilogue
+from ...rewrites.epilogue import NONE, Epilogue
 from ...rewrites.prepare import why_empty
 from ...tir.affine import as_constant
 from ...tir.nest import child_blocks
 from ...tir.types import bits_of
 from .request import Request
+from .space import Points
 
 Found = TypeVar("Found")
 On = TypeVar("On")
@@ -71,6 +73,11 @@ class Product(Matched[On]):
     b: Operand
     out_bytes: int
     kind: str = "product"
+
+    def stored_bytes(self, points: Points) -> Any:
+        """Return the bytes of an element that the kernel of the sums stores, for each point."""
+        fused = (points["fusion"] != NONE) | (self.epilogue.blocks == 0)
+        return np.where(fused, self.out_bytes, self.bits // 8)
 
 
 @dataclass(frozen=True)

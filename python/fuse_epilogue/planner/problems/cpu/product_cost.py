@@ -53,7 +53,7 @@ def nest(problem: ProductProblem, p: Points, cores: Any = 1.0) -> Nest:
     bytes_b = problem.b.bytes
     rows_a = problem.a.bytes * (m if problem.a.transposed else k)
     rows_b = problem.b.bytes * (k if problem.b.transposed else n)
-    stored = _stored(problem, p)
+    stored = problem.stored_bytes(p)
     return Nest(
         loops,
         (
@@ -63,12 +63,6 @@ def nest(problem: ProductProblem, p: Points, cores: Any = 1.0) -> Nest:
             Access("sums", (at_m, at_n), stored, True, n * stored, behind="k"),
         ),
     )
-
-
-def _stored(problem: ProductProblem, p: Points) -> Any:
-    """Return the bytes of an element that the loops store: of a sum if it is not fused."""
-    fused = (p["fusion"] != NONE) | (problem.epilogue.blocks == 0)
-    return np.where(fused, problem.out_bytes, problem.bits // 8)
 
 
 def terms(problem: ProductProblem, points: Points) -> Terms:

@@ -49,7 +49,7 @@ def kernel(problem: CudaProduct, p: Points) -> Kernel:
     each = step * (sums + reads + converts) + moves
     chain = _steps(chip, k / step, each, ahead)
     chain = chain + chip.memory_latency + chip.latency * after / np.maximum(sums, 1)
-    out = _stored_bytes(problem, p)
+    out = problem.stored_bytes(p)
     return Kernel(
         threads=threads,
         blocks=blocks,
@@ -148,12 +148,6 @@ def _memory(problem: CudaProduct, p: Points, blocks: Any, out: Any) -> Any:
     once = all_a + all_b + y
     loaded = np.maximum(all_a, again_a) + np.where(keeps_b, all_b, np.maximum(all_b, again_b)) + y
     return np.where(once <= gpu.chip.l2_bytes, 0.0, loaded)
-
-
-def _stored_bytes(problem: CudaProduct, p: Points) -> Any:
-    """Return the bytes of an element that the kernel stores: of a sum if it is not fused."""
-    fused = (p["fusion"] != NONE) | (problem.epilogue.blocks == 0)
-    return np.where(fused, problem.out_bytes, problem.bits // 8)
 
 
 def costs(problem: CudaProduct, points: Points) -> Terms:
