@@ -15,7 +15,7 @@ from tvm.sym import Analyzer
 from ..tir.affine import affine_of, at_least_zero
 from ..tir.expressions import is_guard
 from ..tir.types import bits_of
-from ..tir.walk import handle, loads, same, substitute
+from ..tir.walk import handle, loads, parts_of, same, substitute
 from .defined import may_be_discarded
 from .stages import Axis, analyzer_of
 
@@ -113,9 +113,7 @@ class Operand:
 
 def has_guard(value: Any) -> bool:
     """Return whether a part of a value is computed under a condition only."""
-    calls: list[Any] = []
-    tvm_ffi.structural_walk(value, (Call, calls.append))
-    return any(map(is_guard, calls))
+    return any(map(is_guard, parts_of(value, Call)))
 
 
 class Reader:
@@ -146,10 +144,12 @@ class Reader:
         by_var = {handle(axis.var): axis for axis in (*self.axes, *self.reduced)}
         for value in self.values:
             for load in loads(value):
-                nodes: list[Any] = []
-                for index in load.indices:
-                    tvm_ffi.structural_walk(index, (prim.FloorDiv, nodes.append))
-                    tvm_ffi.structural_walk(index, (prim.FloorMod, nodes.append))
+                nodes = [
+                    node
+                    for index in load.indices
+                    for kind in (prim.FloorDiv, prim.FloorMod)
+                    for node in parts_of(index, kind)
+                ]
                 for node in nodes:
                     axis = by_var.get(handle(node.a))
                     if axis is None or not isinstance(node.b, prim.IntImm):
@@ -169,9 +169,9 @@ class Reader:
 
     def may_be_vectors(self, value: Any) -> bool:
         """Return whether a value may be computed for several elements together."""
-        selects: list[Any] = []
-        tvm_ffi.structural_walk(value, (prim.Select, selects.append))
-        return not selects or may_be_discarded(value, analyzer_of((*self.axes, *self.reduced)))
+        return not parts_of(value, prim.Select) or may_be_discarded(
+            value, analyzer_of((*self.axes, *self.reduced))
+        )
 
     def operand(self, value: Any, guarded: bool = False, skip: Any = None) -> Operand | None:
         """Return a value with its accesses, None if one is not linear."""

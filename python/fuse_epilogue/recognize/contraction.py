@@ -23,7 +23,7 @@ from tvm import tirx
 from tvm.ir import Call, TensorLoad, prim
 
 from ..tir.expressions import is_guard, without_loads
-from ..tir.walk import same, substitute, uses
+from ..tir.walk import parts_of, same, substitute, uses
 from .accesses import Linear, Operand, Reader, has_guard
 from .stages import Axis, Program, Stage, inlined
 
@@ -121,12 +121,9 @@ def read_contraction(program: Program, pad: bool = False, merge: bool = True) ->
 
 
 def _is_cheap(value: Any) -> bool:
-    nodes: list[Any] = []
-    calls: list[Any] = []
-    tvm_ffi.structural_walk(value, (tirx.Expr, nodes.append))
-    tvm_ffi.structural_walk(value, (Call, calls.append))
-    dear = [call for call in calls if not is_guard(call)]
-    return not dear and (len(nodes) <= CHEAP or any(map(is_guard, calls)))
+    calls = parts_of(value, Call)
+    cheap = len(parts_of(value, tirx.Expr)) <= CHEAP or any(map(is_guard, calls))
+    return all(map(is_guard, calls)) and cheap
 
 
 def _factors(stage: Stage) -> tuple[Any, Any] | None:

@@ -220,6 +220,4 @@ def _is_expensive(node: Any) -> bool:
         return False
     if isinstance(node, TensorLoad | Var):
         return False
-    found = parts_of(node, prim.Div)
-    tvm_ffi.structural_walk(node, (Call, found.append))
-    return bool(found)
+    return bool(parts_of(node, prim.Div, Call))

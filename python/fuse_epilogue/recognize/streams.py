@@ -17,13 +17,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import TensorLoad, prim
 
-from ..tir.build import in_root
+from ..tir.build import in_root, sequence
 from ..tir.nest import statements
-from ..tir.walk import handle, loads, same
+from ..tir.walk import handle, loads, same, stored_to
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ class Streams:
         used = frozenset().union(*(each.reads | each.writes for each in pieces))
         root = self.func.body.block
         inner = [buffer for buffer in root.alloc_buffers if handle(buffer) in used]
-        return self.func.with_body(in_root(_in_order(pieces), inner))
+        return self.func.with_body(in_root(sequence([each.statement for each in pieces]), inner))
 
 
 def is_sum(piece: Piece) -> bool:
@@ -99,11 +98,6 @@ def is_sum(piece: Piece) -> bool:
     block = piece.block
     stored = block.init is not None and isinstance(block.body, tirx.BufferStore)
     return bool(stored and isinstance(block.body.value, prim.Add))
-
-
-def _in_order(pieces: Sequence[Piece]) -> Any:
-    body = [each.statement for each in pieces]
-    return body[0] if len(body) == 1 else tirx.SeqStmt(body)
 
 
 def read_streams(func: tirx.PrimFunc) -> Streams | None:
@@ -133,9 +127,7 @@ def _piece(statement: Any) -> Piece | None:
         inner = inner.body
     if not isinstance(inner, s_tir.SBlockRealize):
         return None
-    stores: list[Any] = []
-    tvm_ffi.structural_walk(inner, (tirx.BufferStore, stores.append))
-    writes = frozenset(handle(each.buffer) for each in stores)
+    writes = frozenset(stored_to(inner))
     reads = frozenset(handle(load.source) for load in loads(inner.block.body))
     if inner.block.init is not None:
         # A sum reads itself, and only after its start has been stored.

@@ -18,7 +18,7 @@ from tvm.s_tir.analysis import get_sblock_access_region, get_sblock_read_write_r
 
 from ..tir.build import replace, with_fields
 from ..tir.nest import child_blocks
-from ..tir.walk import handle, loads, operator_name
+from ..tir.walk import handle, loads, operator_name, parts_of
 
 #: Calls that hide accesses from loads and stores.
 _OPAQUE = ("tirx.address_of", "tirx.tvm_access_ptr")
@@ -45,13 +45,10 @@ def with_accessed_regions(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 def _declaring(block: Any) -> Any:
     """Return a block that declares what it accesses, None if it does, or if that is not known."""
-    calls, stores = list[Any](), list[Any]()
-    tvm_ffi.structural_walk(block, (Call, calls.append))
-    if block.match_buffers or any(operator_name(call) in _OPAQUE for call in calls):
+    if block.match_buffers or any(operator_name(c) in _OPAQUE for c in parts_of(block, Call)):
         return None
-    for part in (block.body, block.init):
-        if part is not None:
-            tvm_ffi.structural_walk(part, (tirx.BufferStore, stores.append))
+    parts = [part for part in (block.body, block.init) if part is not None]
+    stores = [store for part in parts for store in parts_of(part, tirx.BufferStore)]
     buffers = [load.source for load in loads(block.body) + loads(block.init)]
     known = {buffer: buffer for buffer in (*buffers, *(store.buffer for store in stores))}
     if get_sblock_access_region(block, known)[2]:

@@ -81,7 +81,7 @@ def in_order(func: tirx.PrimFunc) -> tirx.PrimFunc | None:
         return None
     if _why_stream(func):
         return None
-    if _only_reduction(func) is None or all_names(func).count("root") != 1:
+    if _only_reduction(func) is None or all_names(func.body).count("root") != 1:
         return None
     plain = with_accessed_regions(with_branches(_without_bindings(with_unique_names(func))))
     return _in_order(without_unread(plain))
@@ -150,15 +150,12 @@ _NO_EFFECT = (0, 1, 2)
 
 def _binds_effects(func: tirx.PrimFunc) -> bool:
     """Whether the value of a T.Let must be computed once."""
-    calls: list[Any] = []
-    for binding in _bindings(func):
-        tvm_ffi.structural_walk(binding.value, (Call, calls.append))
+    calls = [call for binding in _bindings(func) for call in parts_of(binding.value, Call)]
     return any(call.op.get_attr("TCallEffectKind") not in _NO_EFFECT for call in calls)
 
 
 def _bindings(func: tirx.PrimFunc) -> list[Any]:
-    found = parts_of(func.body, prim.Let)
-    return found
+    return parts_of(func.body, prim.Let)
 
 
 def _without_bindings(func: tirx.PrimFunc) -> tirx.PrimFunc:

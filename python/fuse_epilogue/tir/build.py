@@ -73,7 +73,7 @@ def in_root(body: Any, allocated: Iterable[Any] = (), name: str = "root", **fiel
 
 def with_unique_names(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return a function in which every block has a name of its own: the others get numbers."""
-    names = all_names(func)
+    names = all_names(func.body)
     taken = set(names)
     if len(taken) == len(names):
         return func

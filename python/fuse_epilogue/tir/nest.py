@@ -10,7 +10,7 @@ from tvm import s_tir, tirx
 from tvm.sym import Analyzer
 
 from .affine import is_constant
-from .walk import handle
+from .walk import handle, parts_of
 
 
 @dataclass(frozen=True)
@@ -85,13 +85,9 @@ def child_names(func: tirx.PrimFunc) -> list[str]:
     return [str(block.name_hint) for block in child_blocks(func)]
 
 
-def all_names(func: tirx.PrimFunc) -> list[str]:
-    """Return the names of all blocks."""
-    names: list[str] = []
-    tvm_ffi.structural_walk(
-        func.body, (s_tir.SBlock, lambda block: names.append(str(block.name_hint)))
-    )
-    return names
+def all_names(statement: Any) -> list[str]:
+    """Return the names of all blocks in a statement, such as the body of a function."""
+    return [str(block.name_hint) for block in parts_of(statement, s_tir.SBlock)]
 
 
 def _is_plain(nest: Nest) -> bool:

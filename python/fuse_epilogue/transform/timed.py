@@ -22,7 +22,7 @@ from .._interrupts import is_interrupt
 from ..kernels.cpu.for_llvm import for_llvm
 from ..kernels.scheduled import Scheduled, Way
 from ..planner.measurement.measure import arguments, seconds, shares
-from ..tir.walk import loads
+from ..tir.walk import loads, parts_of
 from .chosen import Group, Outcome
 from .kinds import DEFAULT, VIEW, candidates
 
@@ -160,15 +160,11 @@ def _arrays(original: Any, func: Any) -> list[Any]:
     - Raises ValueError: nothing is: such a function divides by what it reads.
     """
     made = arguments(func)
-    stores: list[Any] = []
-    tvm_ffi.structural_walk(original.body, (tirx.BufferStore, stores.append))
-    accesses = (*loads(original.body), *stores)
+    accesses = (*loads(original.body), *parts_of(original.body, tirx.BufferStore))
     if not any(loads(index) for access in accesses for index in access.indices):
         return made
-    divisors: list[Any] = []
-    for kind in (prim.Div, prim.Mod, prim.FloorDiv, prim.FloorMod):
-        tvm_ffi.structural_walk(original.body, (kind, lambda node: divisors.append(node.b)))
-    if any(loads(divisor) for divisor in divisors):
+    quotients = parts_of(original.body, prim.Div, prim.Mod, prim.FloorDiv, prim.FloorMod)
+    if any(loads(quotient.b) for quotient in quotients):
         raise ValueError("it reads indices and divisors: no data that are made up are good for it")
     for each in made:
         if isinstance(each, tvm.runtime.Tensor):

@@ -9,6 +9,7 @@ from tvm import tirx
 from ...recognize.stages import analyzer_of
 from ...recognize.stream_elements import Element
 from ...recognize.stream_update import Update
+from ...tir.build import sequence
 
 
 def stored(element: Element) -> Any:
@@ -16,7 +17,7 @@ def stored(element: Element) -> Any:
     own = element.at({})
     binds, value = own.computed(analyzer_of(own.axes))
     store = tirx.BufferStore(own.buffer, value, list(own.indices))
-    return tirx.SeqStmt([*binds, store]) if binds else store
+    return sequence([*binds, store])
 
 
 def updated_channel(update: Update) -> Any:

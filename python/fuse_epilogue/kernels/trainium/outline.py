@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import tvm_ffi
-from tvm import s_tir, tirx
+from tvm import tirx
 
-from ...tir.build import in_root, with_fields
-from ...tir.nest import statements
+from ...tir.build import in_root, sequence, with_fields
+from ...tir.nest import all_names, statements
 from ...tir.walk import handle, stored_to, substitute, uses
 
 
@@ -22,7 +21,7 @@ def part_of(func: tirx.PrimFunc, block: str) -> tirx.PrimFunc | None:
     """
     root = func.body.block
     parts = statements(root.body)
-    own = [part for part in parts if block in _names(part)]
+    own = [part for part in parts if block in all_names(part)]
     if len(own) != 1:
         return None
     others = [part for part in parts if part is not own[0]]
@@ -95,19 +94,11 @@ def _with_results_last(params: list[Any], own: Iterable[Any]) -> list[Any]:
     return sorted(params, key=lambda buffer: handle(buffer) in written)
 
 
-def _names(statement: Any) -> list[str]:
-    names: list[str] = []
-    tvm_ffi.structural_walk(
-        statement, (s_tir.SBlock, lambda block: names.append(str(block.name_hint)))
-    )
-    return names
-
-
 def _function(
     like: tirx.PrimFunc, params: Iterable[Any], parts: list[Any], allocated: list[Any]
 ) -> tirx.PrimFunc:
     """Return a function of some statements, with the attributes of another one."""
-    body = tirx.SeqStmt(parts) if len(parts) > 1 else parts[0]
+    body = sequence(parts)
     root = like.body.block
     realize = in_root(body, allocated, root.name_hint, annotations=root.annotations)
     return with_fields(like, params=list(params), body=realize)

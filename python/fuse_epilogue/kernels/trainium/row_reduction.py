@@ -168,7 +168,7 @@ def find_elements(func: tirx.PrimFunc) -> Rows | None:
     sch = s_tir.Schedule(func)
     try:
         root = sch.get_sblock("root")
-        if len(set(all_names(func))) < len(all_names(func)):
+        if len(set(all_names(func.body))) < len(all_names(func.body)):
             rewrite(sch, root, "unique_names")
         *before, last = map(sch.get_sblock, child_names(sch.mod["main"]))
         for block in before:

@@ -90,7 +90,9 @@ def _simplified(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return func
     sch = s_tir.Schedule(func)
     for name in child_names(func):
-        store = sch.get(sch.get_sblock(name)).body if all_names(func).count(name) == 1 else None
+        store = (
+            sch.get(sch.get_sblock(name)).body if all_names(func.body).count(name) == 1 else None
+        )
         if isinstance(store, tirx.BufferStore) and isinstance(store.value, TensorLoad):
             with contextlib.suppress(s_tir.ScheduleError):
                 sch.compute_inline(sch.get_sblock(name))

@@ -18,7 +18,7 @@ from tvm.target import Target
 from tvm.tirx import BufferStore
 
 from ...targets import host
-from ...tir.walk import loads
+from ...tir.walk import loads, parts_of
 from ..measurement.measure import arguments, compiled, places, seconds, shares
 from ..problems.cost import Weights
 from ..problems.problem import Problem
@@ -154,15 +154,14 @@ def check_here(target: Target) -> None:
 
 def _check_arguments(problem: Problem) -> None:
     """Do nothing where a function can be called with arrays that are made up."""
-    func, stores = problem.func, list[Any]()
+    func = problem.func
     for param in func.params:
         if getattr(param.ty, "strides", None):
             raise ValueError(
                 f"'{param.name}' has strides, and points are timed with arrays that have none; "
                 "plan without measuring"
             )
-    tvm_ffi.structural_walk(func.body, (BufferStore, stores.append))
-    for each in (*loads(func.body), *stores):
+    for each in (*loads(func.body), *parts_of(func.body, BufferStore)):
         if any(loads(index) for index in each.indices):
             raise ValueError(
                 f"an index of '{_name(each)}' is read from memory: points are timed with data "

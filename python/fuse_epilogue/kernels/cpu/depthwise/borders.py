@@ -24,7 +24,7 @@ from tvm.tirx.stmt import ForKind
 
 from ....rewrites.step import NotRewritten
 from ....tir.affine import affine_of, as_constant
-from ....tir.build import in_root, with_fields
+from ....tir.build import in_root, sequence, with_fields
 from ....tir.expressions import is_guard
 from ....tir.walk import conjuncts, handle, parts_of, substitute, substitute_part, variables
 
@@ -115,7 +115,7 @@ def _split(loop: Any, borders: Borders, body: Any, allocated: list[Any]) -> Any:
             part, fresh = _copied(part, own)
             allocated.extend(fresh)
         parts.append(part)
-    return tirx.SeqStmt(parts) if len(parts) > 1 else parts[0]
+    return sequence(parts)
 
 
 def _analyzer(loop: Any) -> Analyzer:

@@ -33,7 +33,7 @@ from tvm.tirx.stmt import ForKind
 
 from ....rewrites.fused_conv import FusedConv
 from ....tir.affine import as_constant
-from ....tir.build import in_root
+from ....tir.build import in_root, sequence
 from ....tir.types import bits_of
 from ....tir.unfold import unfold
 from ....tir.walk import handle, substitute, substitute_part, uses
@@ -184,7 +184,7 @@ class _Rows:
             statements += self._step(base)
         if columns % lanes:
             statements += self._alone(columns - lanes)
-        return tirx.SeqStmt(statements) if len(statements) > 1 else statements[0]
+        return sequence(statements)
 
     def _step(self, base: Any) -> list[Any]:
         """Return the code of the vector from column `base` on, after that of the one before."""

@@ -12,8 +12,9 @@ from tvm.ir import TensorLoad, Var, prim
 from ....recognize.defined import may_be_discarded
 from ....recognize.stages import Axis, analyzer_of
 from ....tir.affine import affine_of
+from ....tir.expressions import without_loads
 from ....tir.walk import loads, parts_of, substitute, uses
-from ..loops import index, with_loads
+from ..loops import index
 from .passes import Pass, Work
 
 
@@ -38,7 +39,7 @@ def _merged(one: Pass, place: int) -> Pass | None:
                 return None
         elif found.factors[0] != found.factors[1] * inner.extent:
             return None
-    hidden = [with_loads(v, _constant) for work in one.works for v in work.values]
+    hidden = [without_loads(v) for work in one.works for v in work.values]
     if any(uses(each, outer.var, inner.var) for each in hidden):
         return None
     var = Var(f"{outer.var.name}_{inner.var.name}", "int64")
@@ -68,14 +69,7 @@ def has_divisions(one: Pass) -> bool:
     """Whether an index or a value of a pass divides integers, or takes a remainder of them."""
     nodes = [value for work in one.works for value in work.values]
     nodes += [at for work in one.works for _, at in work.targets]
-    found: list[Any] = []
-    for node in nodes:
-        tvm_ffi.structural_walk(node, ((prim.FloorDiv, prim.FloorMod), found.append))
-    return bool(found)
-
-
-def _constant(load: Any) -> Any:
-    return tirx.const(0, str(load.ty.dtype))
+    return any(parts_of(node, prim.FloorDiv, prim.FloorMod) for node in nodes)
 
 
 def may_be_vector(one: Pass, axes: Sequence[Axis]) -> bool:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, prim
 
 from ....recognize.stages import Axis
 from ....tir.types import bits_of
-from ....tir.walk import handle, loads, substitute
+from ....tir.walk import handle, loads, parts_of, substitute
 from ..loops import fetch, index, loop, sequence
 from ..windows import has_stride, strided_vector
 from .accumulators import Accumulators, Values, in_lanes, pieces
@@ -36,12 +35,7 @@ def element_bits(one: Pass) -> int:
 
 def is_dear(one: Pass) -> bool:
     """Whether a pass computes a function of its elements."""
-    found: list[Any] = []
-    for work in one.works:
-        for value in work.values:
-            tvm_ffi.structural_walk(value, (Call, found.append))
-            tvm_ffi.structural_walk(value, (prim.Let, found.append))
-    return bool(found)
+    return any(parts_of(value, Call, prim.Let) for work in one.works for value in work.values)
 
 
 class PassWriter:

@@ -19,6 +19,7 @@ from tvm.ir import Call, prim
 from ....recognize.stages import Axis, analyzer_of
 from ....recognize.stream_elements import Element
 from ....recognize.streams import is_mask, is_of_state
+from ....tir.build import sequence
 from ....tir.expressions import is_guard
 from ....tir.walk import parts_of, substitute, uses
 from ...stream.elements import stored
@@ -49,7 +50,7 @@ def repairs(element: Element, threads: int) -> list[Any] | None:
             for place in range(count)
         ]
         others = [axis for axis in element.axes if axis is not column]
-        body = tirx.SeqStmt(elements) if count > 1 else elements[0]
+        body = sequence(elements)
         made.append(loops(others, body, threads))
     if wrong:
         outer = [axis for axis in element.axes if any(uses(each, axis.var) for each in wrong)]
