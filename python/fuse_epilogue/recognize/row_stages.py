@@ -17,7 +17,7 @@ from tvm import tirx
 from tvm.ir import Call, TensorLoad, Var, prim
 
 from ..tir.expressions import is_guard, node_count
-from ..tir.walk import handle, loads, parts_of, same, uses, variables
+from ..tir.walk import handle, loads, parts_of, same, substitute, uses, variables
 from .defined import may_be_discarded
 from .stages import Axis, Program, Stage, Store, inlined
 
@@ -203,7 +203,7 @@ class _Hoisting:
             for axis in self.stage.axes
             if axis.extent == 1
         }
-        value = tvm_ffi.structural_map(node, (Var, lambda var: table.get(handle(var), var)))
+        value = substitute(node, table)
         name = f"{self.stage.name}_part"
         shape = [prim.IntImm("int64", axis.extent) for axis in axes]
         buffer = tirx.decl_buffer(shape, str(node.ty.dtype), name, layout=None)

@@ -124,7 +124,7 @@ def _end(index: Any, axes: dict[int, Any], extents: dict[int, Any]) -> Any:
         # Not decreasing in any of its variables, or its end is somewhere else.
         if not analyzer.can_prove(substitute(index, {var: var + 1}) - index >= 0):
             return None
-    last = tvm_ffi.structural_map(index, (Var, lambda var: table.get(handle(var), var)))
+    last = substitute(index, table)
     return analyzer.simplify(last + 1)
 
 

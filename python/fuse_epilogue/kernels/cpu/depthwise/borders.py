@@ -79,23 +79,7 @@ def _split(loop: Any, borders: Borders, body: Any, allocated: list[Any]) -> Any:
     if as_constant(loop.min) != 0 or (loop.step is not None and as_constant(loop.step) != 1):
         raise NotRewritten(f"its loop over '{step.name}' does not count from 0 on")
     analyzer = _analyzer(loop)
-    first, last = _range(loop.body, borders, analyzer)
-    begin, end = zero, total
-    clear = []
-    for slope, rest in borders.inside:
-        # At that end of the step that is the last to be clear of this border.
-        nearest = analyzer.simplify((last if slope > 0 else first) * slope + rest)
-        linear = affine_of(nearest, [step], analyzer)
-        if linear is None:
-            raise NotRewritten(f"'{borders.block}' does not go along its loop over '{step.name}'")
-        (moves,), at_zero = linear.factors, linear.rest
-        if moves > 0:
-            end = prim.Min(end, tirx.floordiv(-at_zero, moves) + 1)
-        elif moves < 0:
-            begin = prim.Max(begin, tirx.floordiv(at_zero - moves - 1, -moves))
-        elif not analyzer.can_prove(nearest <= 0):
-            continue
-        clear.append(nearest)
+    begin, end, clear = _clear_steps(loop, borders, analyzer)
     outer = Analyzer()
     begin = outer.simplify(prim.Min(begin, total))
     end = outer.simplify(prim.Max(end, begin))
@@ -116,6 +100,31 @@ def _split(loop: Any, borders: Borders, body: Any, allocated: list[Any]) -> Any:
             allocated.extend(fresh)
         parts.append(part)
     return sequence(parts)
+
+
+def _clear_steps(loop: Any, borders: Borders, analyzer: Analyzer) -> tuple[Any, Any, list[Any]]:
+    """Return the steps of a loop that are clear of its borders: from one, up to another.
+
+    - Returns: as well what is at most 0 where a step is clear of each border.
+    """
+    step, begin, end = loop.loop_var, tirx.const(0, loop.loop_var.ty.dtype), loop.extent
+    first, last = _range(loop.body, borders, analyzer)
+    clear = []
+    for slope, rest in borders.inside:
+        # At that end of the step that is the last to be clear of this border.
+        nearest = analyzer.simplify((last if slope > 0 else first) * slope + rest)
+        linear = affine_of(nearest, [step], analyzer)
+        if linear is None:
+            raise NotRewritten(f"'{borders.block}' does not go along its loop over '{step.name}'")
+        (moves,), at_zero = linear.factors, linear.rest
+        if moves > 0:
+            end = prim.Min(end, tirx.floordiv(-at_zero, moves) + 1)
+        elif moves < 0:
+            begin = prim.Max(begin, tirx.floordiv(at_zero - moves - 1, -moves))
+        elif not analyzer.can_prove(nearest <= 0):
+            continue
+        clear.append(nearest)
+    return begin, end, clear
 
 
 def _analyzer(loop: Any) -> Analyzer:

@@ -22,7 +22,7 @@ to end with it; its first lanes are computed twice, to the same values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -237,61 +237,59 @@ class _Rows:
 
     def _vector(self, base: Any) -> list[Any]:
         """Return the code of one vector: T.init, a step for each tap, the tail."""
-        fused, conv, lanes = self.fused, self.conv, self.lanes
-
-        def at(expr: Any, lane: Any, values: dict[Any, Any]) -> Any:
-            return substitute(expr, {conv.column.var: base + lane, **values})
-
-        statements = [self._lanes(lambda lane: (self.sums, [lane], at(fused.start, lane, {})))]
-        hole = tirx.Var("x", conv.window.ty)
-        term = substitute_part(conv.term, conv.window, hole)
+        start, value = self.fused.start, with_vector_functions(self.fused.result)
+        statements = [self._lanes(lambda lane: (self.sums, [lane], self._at(start, base + lane)))]
         for tap, offset in enumerate(self.offsets):
-            place, shift = divmod(offset, lanes)
-            place -= self.first
-            whole = prim.Ramp(0, 1, lanes)
-            if shift:
-                pair = [self.chunks[place, whole], self.chunks[place + 1, whole]]
-                window = prim.Shuffle(pair, list(range(shift, shift + lanes)))
-            else:
-                window = self.chunks[place, whole]
-            statements.append(BufferStore(self.window, window, [whole]))
-            number = tirx.const(tap, conv.tap.var.ty.dtype)
-
-            def step(lane: Any, number: Any = number) -> Any:
-                added = at(
-                    term,
-                    lane,
-                    {hole: tirx.reinterpret(self.dtype, self.window[lane]), conv.tap.var: number},
-                )
-                return self.sums, [lane], self.sums[lane] + added
-
-            statements.append(self._lanes(step))
-
-        value = with_vector_functions(fused.result)
+            statements += self._tap(tap, offset, base)
         if isinstance(value, prim.Cast) and value.value.ty == self.sums.ty.dtype:
             # A step of its own: TVM repeats what it casts to bfloat16 in the code that rounds.
             wide = value.value
             statements.append(
-                self._lanes(
-                    lambda lane: (self.sums, [lane], at(wide, lane, {fused.sum: self.sums[lane]}))
-                )
+                self._lanes(lambda lane: (self.sums, [lane], self._result(wide, base, lane)))
             )
-            value = prim.Cast(value.ty.dtype, fused.sum)
+            value = prim.Cast(value.ty.dtype, self.fused.sum)
+        return [*statements, *self._stored(value, base)]
 
-        def result(lane: Any) -> Any:
-            return at(value, lane, {fused.sum: self.sums[lane]})
+    def _tap(self, tap: int, offset: int, base: Any) -> list[Any]:
+        """Return the code that adds the products of a tap to the sums."""
+        conv, lanes, whole = self.conv, self.lanes, prim.Ramp(0, 1, self.lanes)
+        hole, number = tirx.Var("x", conv.window.ty), tirx.const(tap, conv.tap.var.ty.dtype)
+        term = substitute_part(conv.term, conv.window, hole)
+        place, shift = divmod(offset, lanes)
+        place -= self.first
+        window = self.chunks[place, whole]
+        if shift:
+            pair = [window, self.chunks[place + 1, whole]]
+            window = prim.Shuffle(pair, list(range(shift, shift + lanes)))
 
-        element = [*fused.indices[:-1], base]
-        if self.stream:
-            whole = prim.Ramp(0, 1, lanes)
-            stored = self.stream.store(fused.buffer[tuple(element)], self.results[whole])
+        def step(lane: Any) -> Any:
+            x = tirx.reinterpret(self.dtype, self.window[lane])
+            added = self._at(term, base + lane, {hole: x, conv.tap.var: number})
+            return self.sums, [lane], self.sums[lane] + added
+
+        return [BufferStore(self.window, window, [whole]), self._lanes(step)]
+
+    def _stored(self, value: Any, base: Any) -> list[Any]:
+        """Return the code that stores a vector of results, around the caches if it is to."""
+        buffer, outer = self.fused.buffer, self.fused.indices[:-1]
+        if not self.stream:
             return [
-                *statements,
-                self._lanes(lambda lane: (self.results, [lane], result(lane))),
-                stored,
+                self._lanes(
+                    lambda lane: (buffer, [*outer, base + lane], self._result(value, base, lane))
+                )
             ]
-        store = self._lanes(lambda lane: (fused.buffer, [*element[:-1], base + lane], result(lane)))
-        return [*statements, store]
+        whole = prim.Ramp(0, 1, self.lanes)
+        return [
+            self._lanes(lambda lane: (self.results, [lane], self._result(value, base, lane))),
+            self.stream.store(buffer[(*outer, base)], self.results[whole]),
+        ]
+
+    def _result(self, value: Any, base: Any, lane: Any) -> Any:
+        """Return an expression of the sum for one lane."""
+        return self._at(value, base + lane, {self.fused.sum: self.sums[lane]})
+
+    def _at(self, expr: Any, column: Any, values: Mapping[Any, Any] | None = None) -> Any:
+        return substitute(expr, {self.conv.column.var: column, **(values or {})})
 
     def _lanes(self, store: Callable[[Any], tuple[Any, list[Any], Any]]) -> Any:
         """Return a vectorized loop over the lanes with one store: buffer, indices, value."""
