@@ -23,6 +23,12 @@ def is_interrupt(error: BaseException) -> bool:
     return type(error) is RuntimeError and not str(error).strip()
 
 
+def raise_interrupt(error: BaseException) -> None:
+    """Raise ``KeyboardInterrupt`` if an error is what TVM makes of one."""
+    if is_interrupt(error):
+        raise KeyboardInterrupt from error
+
+
 @contextlib.contextmanager
 def as_keyboard_interrupt() -> Iterator[None]:
     """Make ``KeyboardInterrupt`` of whatever error ends the block after Ctrl-C was pressed."""

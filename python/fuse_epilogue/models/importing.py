@@ -10,7 +10,7 @@ from typing import Any
 import tvm
 from tvm import ir, relax, tirx
 
-from .._interrupts import is_interrupt
+from .._interrupts import raise_interrupt
 from .import_refusal import ImportRefusal
 from .tir_main import with_relax_main
 from .torch import operators
@@ -229,8 +229,7 @@ def _from_onnx(model: Any, what: str, loops: bool) -> ir.IRModule:
 
 def _refusal(what: str, error: Exception, way_out: str = "") -> ImportRefusal:
     """Return a refusal with the reason that a frontend gives, without its backtrace."""
-    if is_interrupt(error):
-        raise KeyboardInterrupt from error
+    raise_interrupt(error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     reasons = [line for line in lines if "nsupported" in line or "not supported" in line]
     # Backtraces of TVM's C++ come before the message, explanations of torch after it.

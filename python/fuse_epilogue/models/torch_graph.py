@@ -14,7 +14,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
-from .._interrupts import is_interrupt
+from .._interrupts import raise_interrupt
 from .compiled import CompiledModel
 from .import_refusal import ImportRefusal
 
@@ -194,8 +194,7 @@ class _Variant:
             with torch.no_grad():
                 exported = torch.export.export(bound, inputs)
         except Exception as error:
-            if is_interrupt(error):
-                raise KeyboardInterrupt from error
+            raise_interrupt(error)
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise ImportRefusal(f"torch.export cannot export the graph: {reason}") from error
         self._constant = _constant_results(exported)
@@ -306,8 +305,7 @@ class CompiledGraph:
                 with _disable_current_modes():
                     made = _Variant(self._graph, arguments, weights, self._compile)
             except Exception as error:  # noqa: BLE001 - the program must run in any case
-                if is_interrupt(error):
-                    raise KeyboardInterrupt from error
+                raise_interrupt(error)
                 unknown = f"{type(error).__name__}: {error}"
                 self._refuse(error.reason if isinstance(error, ImportRefusal) else unknown)
                 self._refused = True

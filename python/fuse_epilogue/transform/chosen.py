@@ -13,7 +13,7 @@ from tvm.ir import GlobalVar
 from tvm.target import Target
 
 from .._arguments import prim_func
-from .._interrupts import is_interrupt
+from .._interrupts import raise_interrupt
 from ..kernels.scheduled import Scheduled
 from ..kernels.storage import from_data, to_data
 from ..recognize.row_axes import has_symbolic_sizes
@@ -88,8 +88,7 @@ def by_prediction(work: Work) -> Outcome:
         try:
             found = next(kind(work), None)
         except Exception as error:  # noqa: BLE001 - one function must not stop a module
-            if is_interrupt(error):
-                raise KeyboardInterrupt from error
+            raise_interrupt(error)
             message = (str(error).splitlines() or [""])[-1]
             reason = reason or f"{type(error).__name__}: {message}"
             continue

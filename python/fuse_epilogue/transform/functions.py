@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tvm import ir, relax
 from tvm.ir import Call, GlobalVar
 
-from .._interrupts import is_interrupt
+from .._interrupts import raise_interrupt
 from .._printed import Printed
 
 Report = TypeVar("Report")
@@ -62,8 +62,7 @@ def rewrite_each(
         try:
             rewritten, report = rewrite(name, func)
         except Exception as error:  # noqa: BLE001 - of any type, TVM's included
-            if is_interrupt(error):
-                raise KeyboardInterrupt from error
+            raise_interrupt(error)
             message = (str(error).strip().splitlines() or ["no message"])[-1]
             rewritten, report = func, failed(name, f"{type(error).__name__}: {message}")
         reports.append(report)

@@ -8,7 +8,7 @@ from tvm import tirx
 from tvm.ir import prim
 from tvm.s_tir import Schedule
 
-from .._interrupts import is_interrupt
+from .._interrupts import raise_interrupt
 
 
 def move_inputs(sch: Schedule, fused: str) -> tuple[str, ...]:
@@ -53,8 +53,7 @@ def _moves(sch: Schedule, name: str, fused: str) -> bool:
     try:
         sch.compute_at(sch.get_sblock(name), sch.get_loops(sch.get_sblock(fused))[-1])
     except Exception as error:  # noqa: BLE001 - TVM refuses by errors of several types
-        if is_interrupt(error):
-            raise KeyboardInterrupt from error
+        raise_interrupt(error)
         return False
     return before is not None and _runs(sch, name) == before
 

@@ -18,7 +18,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import prim
 
-from .._interrupts import is_interrupt
+from .._interrupts import raise_interrupt
 from ..kernels.cpu.for_llvm import for_llvm
 from ..kernels.scheduled import Scheduled, Way
 from ..planner.measurement.measure import arguments, seconds, shares
@@ -92,8 +92,7 @@ def _time(choice: Choice, budget_s: float) -> None:
             given = _arrays(choice.group.work.func, way.func)
             took = _once(made, given)
         except Exception as error:  # noqa: BLE001 - a way that fails is not chosen
-            if is_interrupt(error):
-                raise KeyboardInterrupt from error
+            raise_interrupt(error)
             if not ways:
                 return
             continue

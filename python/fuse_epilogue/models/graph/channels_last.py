@@ -8,7 +8,7 @@ from typing import Any
 from tvm import ir, relax
 from tvm.ir import GenericConst, prim
 
-from ..._interrupts import is_interrupt
+from ..._interrupts import raise_interrupt
 from ...tir.walk import operator_name
 from ...transform.functions import relax_calls
 from .cleanup import FoldNoOps
@@ -39,8 +39,7 @@ def ChannelsLast(mod: ir.IRModule) -> ir.IRModule:
     try:
         converted = ir.transform.Sequential([to_nhwc, SinkTransposes(), FoldNoOps()])(mod)
     except Exception as error:  # noqa: BLE001 - TVM's errors are of several types
-        if is_interrupt(error):
-            raise KeyboardInterrupt from error
+        raise_interrupt(error)
         return mod
     return converted if _pays(mod, converted) else mod
 
