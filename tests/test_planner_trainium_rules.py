@@ -9,10 +9,10 @@ import pytest
 
 import fuse_epilogue
 from fuse_epilogue import neuron, workloads
-from fuse_epilogue.kernels.trainium.channel_conv import find_channel_conv
 from fuse_epilogue.kernels.trainium.depthwise import tilings as tilings_of_conv
-from fuse_epilogue.kernels.trainium.matmul import tilings as tilings_of_product
-from fuse_epilogue.kernels.trainium.products import find_product as product_of
+from fuse_epilogue.kernels.trainium.depthwise_blocks import find_channel_conv
+from fuse_epilogue.kernels.trainium.product import tilings as tilings_of_product
+from fuse_epilogue.kernels.trainium.read_product import find_product as product_of
 from fuse_epilogue.kernels.trainium.row_reduction import WIDTHS
 from fuse_epilogue.neuron.machine import MACHINES
 from fuse_epilogue.planner.problems.problem import LONGEST

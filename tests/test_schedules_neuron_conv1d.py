@@ -14,8 +14,8 @@ from tvm import tirx
 
 import fuse_epilogue
 from fuse_epilogue import neuron, schedules, workloads
-from fuse_epilogue.kernels.trainium.channel_conv import find_channel_conv, rewritten
 from fuse_epilogue.kernels.trainium.depthwise import channels_of_a_tile
+from fuse_epilogue.kernels.trainium.depthwise_blocks import find_channel_conv, rewritten
 from fuse_epilogue.kernels.trainium.depthwise_tiles import Tiling, scheduled
 from fuse_epilogue.neuron.machine import MACHINES
 from fuse_epilogue.schedules.neuron import DepthwiseConv1d

@@ -19,8 +19,8 @@ from tvm.tirx import PrimFunc
 
 from conv_traces import stored
 from depthwise import Options, covering
-from fuse_epilogue.kernels.trainium.matmul import Matmul, Tiling, scheduled, tilings
-from fuse_epilogue.kernels.trainium.products import find_product
+from fuse_epilogue.kernels.trainium.product import Matmul, Tiling, scheduled, tilings
+from fuse_epilogue.kernels.trainium.read_product import find_product
 from fuse_epilogue.neuron import CheckError, Kernel, emit
 from fuse_epilogue.neuron.machine import TRN1
 from fuse_epilogue.workloads import depthwise_conv1d, matmul, row_reduce

@@ -13,7 +13,7 @@ from tvm import s_tir, te, topi
 
 from conv_traces import stored
 from fuse_epilogue import schedules
-from fuse_epilogue.kernels.trainium.moves import find_moves
+from fuse_epilogue.kernels.trainium.read_movement import find_moves
 from fuse_epilogue.neuron import emit
 from fuse_epilogue.schedules.neuron import Movement
 from tiers import enough

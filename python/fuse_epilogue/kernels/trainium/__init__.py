@@ -1,14 +1,14 @@
 """Kernels for AWS Trainium, as schedules that :func:`fuse_epilogue.neuron.emit` takes.
 
-A kind is a rule that finds a function, and a writer of its blocks:
+A kind is a rule; the files after it read a function of this kind, and write its blocks:
 
-matmul.py, products.py, product_blocks.py           products of matrices
-depthwise.py, depthwise_tiles.py, channel_conv.py, ladder.py     depthwise convolutions
+product.py, read_product.py, product_blocks.py      products of matrices
+depthwise.py, depthwise_tiles.py, depthwise_blocks.py, ladder.py    depthwise convolutions
 conv2d.py, read_conv2d.py, conv2d_blocks.py         2-D convolutions
 attention.py, attention_blocks.py                   attention
 row_reduction.py, row_blocks.py                     one reduction of rows; elementwise work
 row_stages.py, spread_rows.py                       several reductions of rows: softmax, norms
-movement.py, moves.py, movement_blocks.py, transposes.py, gather.py     moving elements
+movement.py, read_movement.py, movement_blocks.py, transposes.py, gather.py     moving elements
 stream_conv.py, stream_tiles.py                     pieces of streams, and sums of int8
 stream_update.py                                    states that are updated in place
 

@@ -9,7 +9,7 @@ from tvm import s_tir, tirx
 from ...neuron.machine import Machine
 from ...neuron.trace import ITEMSIZE
 from ..choice import NO_CONVOLUTION, Choice, not_fused
-from .channel_conv import ChannelConv, find_channel_conv
+from .depthwise_blocks import ChannelConv, find_channel_conv
 from .depthwise_tiles import IMAGE, IMAGES, TILE, Tiling, scheduled
 from .rule import NeuronRule
 from .tiles import best

@@ -9,7 +9,7 @@ from tvm import s_tir
 
 from ...rewrites.step import rewrite
 from ...tir.nest import child_names
-from .channel_conv import ChannelConv
+from .depthwise_blocks import ChannelConv
 from .tiles import BANK, mark
 
 #: What is loaded together: a tile, all channels of an image, or all images.

@@ -12,7 +12,7 @@ from ...neuron.trace import ITEMSIZE
 from ...rewrites.step import NotRewritten, rewrite
 from ..choice import Choice
 from .movement_blocks import is_transposition, rewritten
-from .moves import Pattern, find_moves
+from .read_movement import Pattern, find_moves
 from .rule import TransposingRule
 from .tiles import best
 

@@ -21,7 +21,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from ...rewrites.step import NotRewritten
-from .moves import Dim, Pattern, indices
+from .read_movement import Dim, Pattern, indices
 from .tile_writer import Span, TileWriter
 from .tiles import BANK, FLOATS, PARTITIONS
 

@@ -22,7 +22,7 @@ from tvm.script.ir_builder import tirx as T
 
 from ...tir.walk import handle, loads, substitute
 from ...workloads.writer import Writer
-from .products import Product, Side, own_letters
+from .read_product import Product, Side, own_letters
 from .tiles import PARTITIONS, declared, replaced_loads, unused
 
 #: How the names of blocks end that load what else a result depends on: on n, m or both.

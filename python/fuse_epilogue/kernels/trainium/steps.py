@@ -12,15 +12,15 @@ from typing import Any
 from tvm import s_tir, tirx
 
 from ...rewrites.step import NotRewritten
-from . import attention_blocks, channel_conv, conv2d_blocks, product_blocks
+from . import attention_blocks, conv2d_blocks, depthwise_blocks, product_blocks
 from .attention import Tiling as AttentionTiling
 from .attention import find_attention
 from .conv2d import Tiling as ConvTiling
 from .conv2d import usual_tiling
 from .movement import moved
 from .outline import part_of, put_back
-from .products import product_in
 from .read_conv2d import find_conv2d
+from .read_product import product_in
 from .row_blocks import REST, RowWriter
 from .row_reduction import elements_in, reduced_in
 from .row_stages import find_row_stages
@@ -141,7 +141,7 @@ def movement(func: tirx.PrimFunc, _: str, transposed: bool) -> tirx.PrimFunc:
 def conv(
     func: tirx.PrimFunc, block: str, partitions: int, on_tensor: int, loops: int, alone: bool
 ) -> tirx.PrimFunc:
-    """Rewrite a depthwise convolution, in n loops, see :mod:`.channel_conv`."""
+    """Rewrite a depthwise convolution, in n loops, see :mod:`.depthwise_blocks`."""
     return _conv(func, block, (partitions, on_tensor, 0), loops, alone)
 
 
@@ -152,10 +152,10 @@ def _conv(
     if not 1 <= partitions <= PARTITIONS:
         raise NotRewritten(f"a tile has from 1 to {PARTITIONS} channels, not {partitions}")
     part = _part(func, block, alone)
-    found = _found(channel_conv.conv_in, part, block, "a depthwise convolution in float32")
+    found = _found(depthwise_blocks.conv_in, part, block, "a depthwise convolution in float32")
     _check_loops(found.loops(partitions), loops)
     try:
-        return put_back(func, part, channel_conv.rewritten(found, *taps))
+        return put_back(func, part, depthwise_blocks.rewritten(found, *taps))
     except ValueError as why:
         raise NotRewritten(str(why)) from why
 
@@ -169,7 +169,7 @@ def conv_taps(
     loops: int,
     alone: bool,
 ) -> tirx.PrimFunc:
-    """Rewrite a depthwise convolution with taps on the scalar engine, see :mod:`.channel_conv`."""
+    """Rewrite a depthwise convolution with taps on the scalar engine; :mod:`.depthwise_blocks`."""
     return _conv(func, block, (partitions, on_tensor, on_scalar), loops, alone)
 
 

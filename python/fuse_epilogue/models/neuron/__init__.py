@@ -1,6 +1,7 @@
 """Packages for Trainium: a model as kernels in NKI, with what runs on the processor between them.
 
-package.py       the package: made of a module, called, reported
+package.py       the package: called, saved, reported
+compiling.py     a package made of a module
 graph.py         a model as calls of functions on named arrays
 shapes.py        operators in the shapes that kernels have
 functions.py     the kernels of each function

@@ -3,8 +3,8 @@
 from ...kernels.trainium.attention import Attention
 from ...kernels.trainium.conv2d import Conv2d
 from ...kernels.trainium.depthwise import DepthwiseConv1d
-from ...kernels.trainium.matmul import Matmul
 from ...kernels.trainium.movement import Movement
+from ...kernels.trainium.product import Matmul
 from ...kernels.trainium.row_reduction import Elementwise, RowReduce
 from ...kernels.trainium.row_stages import RowStages
 from ...kernels.trainium.stream_conv import StreamConv

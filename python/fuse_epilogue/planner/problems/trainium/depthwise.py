@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from tvm import s_tir
 
-from ....kernels.trainium.channel_conv import ChannelConv, find_channel_conv
 from ....kernels.trainium.depthwise import MOST_ON_SCALAR, PART, channels_of_a_tile, tilings
+from ....kernels.trainium.depthwise_blocks import ChannelConv, find_channel_conv
 from ....kernels.trainium.depthwise_tiles import IMAGE, IMAGES, TILE, Tiling, cut, write
 from ....neuron.costs import FLOAT32_PASSES
 from ....neuron.trace import ITEMSIZE

@@ -1,4 +1,4 @@
-"""A product of matrices on Trainium: see :class:`....kernels.trainium.matmul.Tiling` for the loops.
+"""A product of matrices on Trainium: the loops of :class:`....kernels.trainium.product.Tiling`.
 
     for blocks of rows: for blocks of columns: for chunks of k: for tiles of k, rows and columns
 
@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from tvm import s_tir
 
-from ....kernels.trainium.matmul import BLOCKS, CHUNK, LONGEST_ROW, Tiling, cut, last_engine, write
+from ....kernels.trainium.product import BLOCKS, CHUNK, LONGEST_ROW, Tiling, cut, last_engine, write
 from ....kernels.trainium.product_blocks import transposed_by_dma
-from ....kernels.trainium.products import Product, Side
-from ....kernels.trainium.products import find_product as find
+from ....kernels.trainium.read_product import Product, Side
+from ....kernels.trainium.read_product import find_product as find
 from ....kernels.trainium.tiles import BANK, BANK_BYTES, PARTITIONS
 from ....neuron.checker import is_there
 from ....neuron.costs import FLOAT32_PASSES

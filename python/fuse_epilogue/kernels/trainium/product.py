@@ -14,7 +14,7 @@ from ...rewrites.step import rewrite
 from ...tir.nest import child_names
 from ..choice import Choice, not_fused
 from .product_blocks import COLUMN, PART, ROW
-from .products import Product, Side, find_product
+from .read_product import Product, Side, find_product
 from .rule import NeuronRule
 from .tiles import BANK, BANK_BYTES, PARTITIONS, best, mark, split
 
