@@ -9,7 +9,8 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 from fuse_epilogue.kernels.cpu import row_program
-from fuse_epilogue.recognize.stages import inlined, read_program
+from fuse_epilogue.recognize.inlining import inlined
+from fuse_epilogue.recognize.stages import read_program
 from fuse_epilogue.schedules import host
 from fuse_epilogue.workloads import matmul
 

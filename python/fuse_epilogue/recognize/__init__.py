@@ -2,7 +2,7 @@
 
 From whole functions, as Relax makes them:
 
-stages.py                              the function as a list of stages, which all others read
+stages.py, inlining.py                 the function as a list of stages, which all others read
 contraction.py, accesses.py            sums of products: matrices, convolutions
 attention.py                           two products with a softmax between them
 row_program.py, reduction.py           reductions along rows, and how each combines its elements

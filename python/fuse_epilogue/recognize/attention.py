@@ -43,15 +43,8 @@ from ..tir.walk import (
     uses,
     variables,
 )
-from .stages import (
-    Axis,
-    Program,
-    Stage,
-    analyzer_of,
-    inlined,
-    is_same_size,
-    simplified_indices,
-)
+from .inlining import inlined, simplified_indices
+from .stages import Axis, Program, Stage, analyzer_of, is_same_size
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ from tvm.ir import Call, TensorLoad, prim
 from ..tir.expressions import is_guard, without_loads
 from ..tir.walk import parts_of, same, substitute, uses
 from .accesses import Linear, Operand, Reader, has_guard
-from .stages import Axis, Program, Stage, inlined
+from .inlining import inlined
+from .stages import Axis, Program, Stage
 
 #: Nodes of an operand's expression up to which it is computed for each product.
 CHEAP = 12

@@ -19,7 +19,8 @@ from tvm.ir import Call, TensorLoad, Var, prim
 from ..tir.expressions import is_guard, node_count
 from ..tir.walk import handle, loads, parts_of, same, substitute, uses, variables
 from .defined import may_be_discarded
-from .stages import Axis, Program, Stage, Store, inlined
+from .inlining import inlined
+from .stages import Axis, Program, Stage, Store
 
 #: Nodes of an expression up to which several readers compute it again.
 CHEAP = 24

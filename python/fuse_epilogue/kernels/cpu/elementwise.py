@@ -21,7 +21,8 @@ from tvm.ir import Call, TensorLoad, prim
 from tvm.target import Target
 
 from ...recognize.defined import may_be_discarded
-from ...recognize.stages import Axis, Program, Stage, analyzer_of, inlined
+from ...recognize.inlining import inlined
+from ...recognize.stages import Axis, Program, Stage, analyzer_of
 from ...targets import vector_bits
 from ...tir.affine import affine_of
 from ...tir.build import with_fields

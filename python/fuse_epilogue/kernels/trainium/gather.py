@@ -17,7 +17,8 @@ from tvm.ir import TensorLoad, prim
 from ...neuron.emit.gather import emit_gather
 from ...neuron.kernel import Kernel
 from ...neuron.trace import ITEMSIZE
-from ...recognize.stages import inlined, read_program
+from ...recognize.inlining import inlined
+from ...recognize.stages import read_program
 from ...tir.walk import handle, same
 
 #: Types of places.

@@ -9,7 +9,8 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import TensorLoad, prim
 
-from ...recognize.stages import Axis, Program, Stage, inlined, read_program
+from ...recognize.inlining import inlined
+from ...recognize.stages import Axis, Program, Stage, read_program
 from ...rewrites.step import NotRewritten
 from ...tir.affine import affine_of
 from ...tir.build import replace

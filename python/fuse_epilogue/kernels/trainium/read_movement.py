@@ -19,7 +19,8 @@ import tvm
 from tvm import tirx
 from tvm.ir import Call, TensorLoad, Var, prim
 
-from ...recognize.stages import Stage, inlined, read_program
+from ...recognize.inlining import inlined
+from ...recognize.stages import Stage, read_program
 from ...rewrites.branches import with_branches
 from ...rewrites.step import NotRewritten
 from ...tir.expressions import is_guard

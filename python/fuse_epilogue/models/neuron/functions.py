@@ -23,7 +23,7 @@ from ...neuron.emit.names import RESERVED
 from ...neuron.kernel import Kernel
 from ...neuron.machine import Machine
 from ...planner import plan
-from ...recognize.stages import simplified_indices
+from ...recognize.inlining import simplified_indices
 from ...schedules import neuron_rules
 from ...tir.build import with_fields
 from ...tir.nest import all_names, child_names, statements
