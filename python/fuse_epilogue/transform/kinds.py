@@ -6,7 +6,7 @@ to be the fastest, and after it others that are worth a measurement.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, islice
@@ -16,7 +16,16 @@ from tvm import relax, s_tir, tirx
 from tvm.s_tir import dlight
 from tvm.target import Target
 
-from ..kernels.cpu import attention, contraction, kinds, recurrence, scan, stream, symbolic_rows
+from ..kernels.cpu import (
+    attention,
+    contraction,
+    elementwise,
+    recurrence,
+    row_program,
+    scan,
+    stream,
+    symbolic_rows,
+)
 from ..kernels.cuda import stream as gpu_stream
 from ..kernels.scheduled import Scheduled, Way
 from ..planner import plan
@@ -86,14 +95,26 @@ def _view(work: Work) -> Iterator[Scheduled]:
         yield Scheduled(work.func, VIEW)
 
 
-def _kernel(kind: kinds.Kind) -> Kind:
+def _kernel(ways: Callable[[Program, Target, int], Iterable[Scheduled | None]]) -> Kind:
     """Return a kind of kernel that is written from what is read of a function."""
 
     def found(work: Work) -> Iterator[Scheduled]:
         if work.program is not None:
-            yield from kind(work.program, work.target, work.threads, work.constants, work.winograd)
+            yield from filter(None, ways(work.program, work.target, work.threads))
 
     return found
+
+
+def _single(schedule: Callable[[Program, Target, int], Scheduled | None]) -> Kind:
+    """Return such a kind of which there is one way."""
+    return _kernel(lambda *asked: [schedule(*asked)])
+
+
+def _contraction(work: Work) -> Iterator[Scheduled]:
+    if work.program is not None:
+        yield from contraction.alternatives(
+            work.program, work.target, work.threads, work.constants, work.winograd
+        )
 
 
 def _planned(name: str, backend: Backend = CPU) -> Kind:
@@ -129,7 +150,7 @@ def _conv(work: Work) -> Iterator[Scheduled]:
     """
     found = list(_planned("conv")(work))
     if found and _shares_windows(work):
-        found += islice(_kernel(contraction.alternatives)(work), 1)
+        found += islice(_contraction(work), 1)
         found.sort(key=lambda each: each.predicted_s)
     yield from found
 
@@ -281,7 +302,10 @@ ON_CPU: tuple[Kind, ...] = (
     _scan,
     _stream,
     _conv,
-    *map(_kernel, kinds.KINDS),
+    _single(attention.schedule),
+    _contraction,
+    _kernel(row_program.alternatives),
+    _single(elementwise.schedule),
     _planned("product"),
     _planned("rows"),
     _sums,

@@ -1,6 +1,5 @@
 """Kernels for processors, compiled by LLVM.
 
-kinds.py            the kinds of kernels, in the order in which a function is offered to them
 contraction/, attention/, row_program/, elementwise.py, scan.py, stream/    one for each kind
 recurrence.py       the steps of a recurrent layer, each of one of these kinds
 symbolic_rows/      any of them, for sizes that are known only when the kernel runs
