@@ -297,42 +297,48 @@ class Kernel:
 
     def _products(self, env: Env, rows: list[tuple[int, Env]], tile: Tile) -> Any:
         statements = []
-        vector = self.plan.vector
-        words = self.plan.words
-        panel, number = tile.panel, tile.number
         if tile.ahead is not None:
             line = tile.ahead + as_index(self.layout.step(env) * LINE)
             statements.append(fetch(tirx.BufferLoad(self.packed, [line]), cache=2))
         for i, row in rows:
             for start, width in tile.pieces:
-                buffer, place = tile.sums.at(i, start)
-                if words is not None:
-                    b_place = as_index(self.layout.offset(env, panel, number) + start)
-                    a = self._word(words, {**env, **row}, width)
-                    b = tirx.BufferLoad(self.packed, [tirx.Ramp(b_place, index(1), width)])
-                    first, second = (a, b) if words.rows_first else (b, a)
-                    statements.append(
-                        add_dot_products(words.instruction, (buffer, place), first, second, width)
-                    )
-                    continue
-
-                def product(
-                    lane: Any,
-                    row: Env = row,
-                    start: int = start,
-                    buffer: Any = buffer,
-                    place: int = place,
-                ) -> Any:
-                    element = number * panel.width + (lane + (panel.start + start))
-                    full = {**env, **row, vector: element}
-                    a = self._value(self.contraction.a, full)
-                    b = self._vector(full, panel, number, lane + start)
-                    at_lane = [lane + place]
-                    total = tirx.BufferLoad(buffer, at_lane) + a * b
-                    return tirx.BufferStore(buffer, total, at_lane)
-
-                statements.append(lanes_loop(width, product))
+                if self.plan.words is None:
+                    product = self._product({**env, **row}, tile, i, start)
+                    statements.append(lanes_loop(width, product))
+                else:
+                    words, full = self.plan.words, {**env, **row}
+                    statements.append(self._dot_products(words, full, tile, i, start, width))
         return sequence(statements)
+
+    def _product(self, env: Env, tile: Tile, row: int, start: int) -> Callable[[Any], Any]:
+        """Return what adds a product to the sum in a lane of a vector of a row."""
+        panel, number = tile.panel, tile.number
+        buffer, place = tile.sums.at(row, start)
+
+        def product(lane: Any) -> Any:
+            full = self._at_lane(env, panel, number, start, lane)
+            a = self._value(self.contraction.a, full)
+            b = self._vector(full, panel, number, lane + start)
+            at_lane = [lane + place]
+            return tirx.BufferStore(buffer, tirx.BufferLoad(buffer, at_lane) + a * b, at_lane)
+
+        return product
+
+    def _dot_products(
+        self, words: Words, env: Env, tile: Tile, row: int, start: int, width: int
+    ) -> Any:
+        """Return the statement that adds the products of a word to each sum of a vector."""
+        place = as_index(self.layout.offset(env, tile.panel, tile.number) + start)
+        a = self._word(words, env, width)
+        b = tirx.BufferLoad(self.packed, [tirx.Ramp(place, index(1), width)])
+        first, second = (a, b) if words.rows_first else (b, a)
+        sums = tile.sums.at(row, start)
+        return add_dot_products(words.instruction, sums, first, second, width)
+
+    def _at_lane(self, env: Env, panel: Panel, number: Any, start: int, lane: Any) -> Env:
+        """Return the values of all axes in a lane of a vector."""
+        element = number * panel.width + (lane + (panel.start + start))
+        return {**env, self.plan.vector: element}
 
     def _word(self, words: Words, env: Env, lanes: int) -> Any:
         """Return a word of the rows' operand, in each lane of a vector."""
@@ -357,28 +363,27 @@ class Kernel:
     ) -> list[Any]:
         """Return the epilogue of a tile."""
         contraction, vector = self.contraction, self.plan.vector
-        out = self.views.of(contraction.out)
         contiguous = contraction.stored.factors[vector] == 1 and contraction.vectors
         statements = []
         for i, row in enumerate(rows):
             for start, width in pieces_of(panel.valid, self.plan.lanes):
-                buffer, place = sums.at(i, start)
-
-                def store(
-                    lane: Any,
-                    row: Env = row,
-                    start: int = start,
-                    buffer: Any = buffer,
-                    place: int = place,
-                ) -> Any:
-                    element = number * panel.width + (lane + (panel.start + start))
-                    full = {**env, **row, vector: element}
-                    total = tirx.BufferLoad(buffer, [lane + place])
-                    value = self._value(contraction.epilogue, full, total)
-                    return tirx.BufferStore(out, value, [at(contraction.stored, full)])
-
+                store = self._store({**env, **row}, panel, number, start, sums.at(i, start))
                 if contiguous:
                     statements.append(lanes_loop(width, store))
                 else:
                     statements += [store(index(lane)) for lane in range(width)]
         return statements
+
+    def _store(
+        self, env: Env, panel: Panel, number: Any, start: int, sums: tuple[Any, int]
+    ) -> Callable[[Any], Any]:
+        """Return what stores the result of a sum in a lane of a vector."""
+        contraction, (buffer, place) = self.contraction, sums
+        out = self.views.of(contraction.out)
+
+        def store(lane: Any) -> Any:
+            full = self._at_lane(env, panel, number, start, lane)
+            value = self._value(contraction.epilogue, full, tirx.BufferLoad(buffer, [lane + place]))
+            return tirx.BufferStore(out, value, [at(contraction.stored, full)])
+
+        return store
