@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tvm
@@ -10,8 +11,8 @@ from tvm import ir, tirx
 from .._arguments import Numerics, check_numerics, flag, word
 from .._log import logger
 from .functions import ModulePass, rewrite_each, with_report
-from .fuse_one import DEFAULT_NUMERICS, LEFT_ALONE, fuse_one, reductions_of
-from .policy import POLICIES, Policy, PolicyName
+from .fuse_one import DEFAULT_NUMERICS, LEFT_ALONE, Fused, fuse_one, reductions_of
+from .policy import POLICIES, Decision, Policy, PolicyName
 from .previous_runs import bytes_removed, fused_before, with_earlier, with_earlier_bytes
 from .report import (
     FAILED,
@@ -156,30 +157,44 @@ class FuseReductionEpilogue(ModulePass):
         for index, reduction in enumerate(reductions):
             if now is not func:
                 reduction = reductions_of(now)[0][index]  # fusing moves none past another
-            one = fuse_one(
+            now, report = self._reduction(
                 now,
                 reduction,
-                numerics=self.numerics,
-                distribute=self.distribute,
-                rows=self.rows,
+                before[index] if known else None,
+                lambda one: policy.decide(func, len(reductions), one, bool(before)),
             )
-            fuse, why = False, ""
-            removed: int | None = 0
-            if one.fusion.fusable:
-                removed = bytes_removed(now, one)
-                one = with_earlier_bytes(one, removed, before[index] if known else None)
-                decision = policy.decide(func, len(reductions), one, bool(before))
-                fuse, why = decision.fuse, decision.why
-            block = str(reduction.name_hint)
-            saved = one.balance.bytes_saved
-            reports.append(ReductionReport(block, fuse, one.fusion, saved, why, removed))
-            now = one.func if fuse else now
+            reports.append(report)
         if now is func:
             return func, FunctionReport(name, tuple(before if known else reports))
         if known:
             reports = [with_earlier(each, one) for each, one in zip(reports, before, strict=True)]
         now = now.with_attr(FUNCTION_ATTR, reductions_to_json(tuple(reports)))
         return now, FunctionReport(name, tuple(reports))
+
+    def _reduction(
+        self,
+        func: tirx.PrimFunc,
+        reduction: Any,
+        before: ReductionReport | None,
+        decide: Callable[[Fused], Decision],
+    ) -> tuple[tirx.PrimFunc, ReductionReport]:
+        """Return a function with one reduction fused if that is decided, and what became of it.
+
+        - `before`: what earlier runs made of this reduction.
+        """
+        one = fuse_one(
+            func, reduction, numerics=self.numerics, distribute=self.distribute, rows=self.rows
+        )
+        fuse, why = False, ""
+        removed: int | None = 0
+        if one.fusion.fusable:
+            removed = bytes_removed(func, one)
+            one = with_earlier_bytes(one, removed, before)
+            decision = decide(one)
+            fuse, why = decision.fuse, decision.why
+        block, saved = str(reduction.name_hint), one.balance.bytes_saved
+        report = ReductionReport(block, fuse, one.fusion, saved, why, removed)
+        return one.func if fuse else func, report
 
 
 def _left_alone(name: str, why: str) -> FunctionReport:

@@ -78,14 +78,44 @@ def by_the_clock(
         on_progress(min(1.0, (perf_counter() - begin) / budget_s))
 
 
+@dataclass(frozen=True)
+class _Built:
+    """A way that is compiled, with arguments to call it with."""
+
+    way: Scheduled
+    run: Any
+    arguments: list[Any]
+
+
 def _time(choice: Choice, budget_s: float) -> None:
-    end = perf_counter() + budget_s
-    ways: list[Scheduled] = []
-    built: list[Any] = []
-    arrays: list[list[Any]] = []
+    built = _near_the_fastest(choice, perf_counter() + budget_s)
+    if len(built) < 2:
+        return
+    turns: dict[int, list[float]] = {place: [] for place in range(len(built))}
+    for _ in range(TURNS):
+        for place in turns:
+            turns[place].append(seconds(built[place].run, built[place].arguments))
+    part = shares(turns)
+    best = min(part, key=lambda place: part[place])
+    if part[best] > (1 - GAIN) * part[0]:
+        best = 0
+    order = sorted(turns, key=lambda place: (place != best, part[place]))
+    timed = tuple(_described(built[place].way, min(turns[place])) for place in order)
+    way = replace(built[best].way, predicted_s=min(turns[best]), trials=len(built), ways=timed)
+    choice.was_timed = True
+    choice.outcome = FASTER if way.kind == DEFAULT else way
+
+
+def _near_the_fastest(choice: Choice, end: float) -> list[_Built]:
+    """Return the predicted way, and others that took about as long or less in one call.
+
+    - `end`: when no other way is begun.
+    - Returns: nothing if the predicted way fails.
+    """
+    found: list[_Built] = []
     least = float("inf")
     for way in _ways(choice):
-        if built and perf_counter() >= end:
+        if found and perf_counter() >= end:
             break
         try:
             made = tvm.compile(_main(way.func), target=choice.group.work.target)
@@ -93,29 +123,13 @@ def _time(choice: Choice, budget_s: float) -> None:
             took = _once(made, given)
         except Exception as error:  # noqa: BLE001 - a way that fails is not chosen
             raise_interrupt(error)
-            if not ways:
-                return
+            if not found:
+                return []
             continue
         if took <= _NEAR * least:
-            ways.append(way)
-            built.append(made)
-            arrays.append(given)
+            found.append(_Built(way, made, given))
             least = min(least, took)
-    if len(ways) < 2:
-        return
-    turns: dict[int, list[float]] = {place: [] for place in range(len(ways))}
-    for _ in range(TURNS):
-        for place in turns:
-            turns[place].append(seconds(built[place], arrays[place]))
-    part = shares(turns)
-    best = min(part, key=lambda place: part[place])
-    if part[best] > (1 - GAIN) * part[0]:
-        best = 0
-    order = sorted(turns, key=lambda place: (place != best, part[place]))
-    timed = tuple(_described(ways[place], min(turns[place])) for place in order)
-    way = replace(ways[best], predicted_s=min(turns[best]), trials=len(ways), ways=timed)
-    choice.was_timed = True
-    choice.outcome = FASTER if way.kind == DEFAULT else way
+    return found
 
 
 def _described(way: Scheduled, seconds: float) -> Way:

@@ -85,6 +85,11 @@ def several(
     if not made:
         return None
     func = with_fields(streams.func, params=params, body=in_root(sequence(body), allocated))
+    return _scheduled(func, made, packing)
+
+
+def _scheduled(func: Any, made: Sequence[Scheduled], packing: dict[int, Packing]) -> Scheduled:
+    """Return a function of several parts with what these say of themselves."""
     kind = f"several: {', '.join(each.kind for each in made)}"
     predicted = sum(each.predicted_s for each in made)
     texts = [f"{each.kind}: {each.ways[0].text}" for each in made if each.ways]
