@@ -245,15 +245,7 @@ def _tiles(
         if vectors > 1 and (vectors - 1) * lanes >= extent:
             continue
         for most in range(1, min(MOST_ROWS, total) + 1):
-            sums = most * vectors
-            registers = sums + 1 + (vectors if most > 1 else 0)
-            if words is not None:
-                # Products are in a register of their own before they are added.
-                registers = sums + vectors + (1 if words.instruction.adds else 2)
-            if shared:
-                # Windows overlap: LLVM keeps what it has loaded for the next taps.
-                registers = 2 * sums + vectors
-            if registers > machine.registers:
+            if _registers(most, vectors, words, shared) > machine.registers:
                 continue
             count = -(-total // most)
             if (count, vectors) in seen:
@@ -269,6 +261,21 @@ def _tiles(
                 contraction, vector, rows, outer, tuple(cut), vectors, lanes, packing, Cost(), words
             )
             yield replace(plan, cost=_cost(plan, constant))
+
+
+def _registers(rows: int, vectors: int, words: Words | None, shared: bool) -> int:
+    """Return how many registers a tile takes.
+
+    - `shared`: whether the operand of the rows has the axis of the vectors, too.
+    """
+    sums = rows * vectors
+    if shared:
+        # Windows overlap: LLVM keeps what it has loaded for the next taps.
+        return 2 * sums + vectors
+    if words is not None:
+        # Products are in a register of their own before they are added.
+        return sums + vectors + (1 if words.instruction.adds else 2)
+    return sums + 1 + (vectors if rows > 1 else 0)
 
 
 def _packing(contraction: Contraction, vector: int, rows: int, constant: bool) -> str:
