@@ -92,7 +92,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Found:
+class ReadAttention:
     """Attention that can be scheduled."""
 
     func: tirx.PrimFunc
@@ -111,7 +111,7 @@ class Found:
         return list(once.values())
 
 
-def find_attention(func: tirx.PrimFunc) -> Found:
+def find_attention(func: tirx.PrimFunc) -> ReadAttention:
     """Return the attention that a function computes.
 
     - `func`: not scheduled.
@@ -142,7 +142,7 @@ def find_attention(func: tirx.PrimFunc) -> Found:
         raise NotRewritten("its values have keys as the last axis: transpose them before")
     if (q.dtype == "float32") != (k.dtype == "float32"):
         raise NotRewritten(f"it multiplies {q.dtype} with {k.dtype}")
-    found = Found(func, pattern, q, k, v)
+    found = ReadAttention(func, pattern, q, k, v)
     for load in found.others:
         _check_other(pattern, load)
     return found
@@ -204,7 +204,7 @@ def usual_tiling(round_shares: bool) -> Tiling:
     return Tiling(2 * usual.pipelined, round_shares=True) if round_shares else usual
 
 
-def scheduled(found: Found, tiling: Tiling = Tiling()) -> s_tir.Schedule:  # noqa: B008 - frozen
+def scheduled(found: ReadAttention, tiling: Tiling = Tiling()) -> s_tir.Schedule:  # noqa: B008 - frozen
     """Schedule attention, for :func:`fuse_epilogue.neuron.emit`."""
     sch = s_tir.Schedule(found.func)
     root = sch.get_sblock("root")

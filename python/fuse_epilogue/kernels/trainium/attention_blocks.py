@@ -16,7 +16,7 @@ from tvm.sym import Analyzer
 from ...neuron.trace import ITEMSIZE
 from ...tir.build import replace as replace_nodes
 from ...tir.walk import handle, substitute, uses
-from .attention import Found, Part, Tiling
+from .attention import Part, ReadAttention, Tiling
 from .tile_writer import Span, TileWriter
 from .tiles import BANK, PARTITIONS
 
@@ -75,13 +75,13 @@ def _at(tile: Tile, at: At, step: str) -> Any:
     return at[step] + start
 
 
-def rewritten(found: Found, tiling: Tiling) -> tirx.PrimFunc:
+def rewritten(found: ReadAttention, tiling: Tiling) -> tirx.PrimFunc:
     """Write the function: what the steps "neuron_attention", ... do."""
     return _Writer(found, tiling).write()
 
 
 class _Writer:
-    def __init__(self, found: Found, tiling: Tiling) -> None:
+    def __init__(self, found: ReadAttention, tiling: Tiling) -> None:
         self.found, self.pattern, self.tiling = found, found.pattern, tiling
         self.writer = TileWriter(found.func, str(self.pattern.query.var.ty.dtype))
         self.queries, self.keys = self.pattern.query.extent, self.pattern.key.extent

@@ -37,15 +37,15 @@ from ...rewrites.prepare import Prepare, prepare
 from ...tir.expressions import uncast
 from ...tir.walk import substitute, substitute_part, uses
 from ...workloads.writer import Writer
-from .match import Found
+from .match import PreparedMatch
 from .tiles import declared, is_fixed, matched_reduction
 
 
 @dataclass(frozen=True)
-class ChannelConv(Found):
+class ChannelConv(PreparedMatch):
     """A fused depthwise convolution with one weight for each channel and tap.
 
-    - `sch`, `block`: as of :class:`.match.Found`.
+    - `sch`, `block`: as of :class:`.match.PreparedMatch`.
     - `fused`: the convolution that it computes.
     - `channel` (tvm.tirx.IterVar): the axis that the weights depend on.
     - `images`: the other axes, columns aside.

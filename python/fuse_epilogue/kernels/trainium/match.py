@@ -8,7 +8,7 @@ from tvm import s_tir, tirx
 
 
 @dataclass(frozen=True)
-class Found:
+class PreparedMatch:
     """The computation of a function.
 
     - `sch`: what its schedules begin with: prepared, and fused if it is a reduction. It stays as it

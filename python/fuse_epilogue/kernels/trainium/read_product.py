@@ -21,7 +21,7 @@ from ...rewrites.prepare import Prepare, prepare
 from ...tir.affine import as_constant, is_one_to_one, unit_axes
 from ...tir.expressions import added_term, is_zero, uncast
 from ...tir.walk import substitute, uses
-from .match import Found
+from .match import PreparedMatch
 from .tiles import FLOATS, axis_loads, is_fixed, matched_reduction
 
 #: Letters of the axes of a batch.
@@ -50,10 +50,10 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Product(Found):
+class Product(PreparedMatch):
     """A product of matrices with its epilogue.
 
-    - `sch`, `block`: as of :class:`.match.Found`.
+    - `sch`, `block`: as of :class:`.match.PreparedMatch`.
     - `fused`: the result computed from a sum.
     - `axes`: those of the batch first, by other letters; then by "m", "n" and "k", of which one
       that is missing has one value.

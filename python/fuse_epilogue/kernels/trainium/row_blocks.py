@@ -12,7 +12,7 @@ from tvm.script.ir_builder import tirx as T
 from ...rewrites.fused_conv import Fused
 from ...tir.walk import handle, loads, substitute
 from ...workloads.writer import Writer
-from .match import Found
+from .match import PreparedMatch
 from .tiles import PARTITIONS, axis_loads, declared, replaced_loads, unused
 
 #: What the names of the blocks begin with where there are others in the function.
@@ -20,10 +20,10 @@ REST = "rest_"
 
 
 @dataclass(frozen=True)
-class RowWork(Found):
+class RowWork(PreparedMatch):
     """Anything that is computed along the rows of a matrix, or of each of many.
 
-    - `sch`, `block`: as of :class:`.match.Found`.
+    - `sch`, `block`: as of :class:`.match.PreparedMatch`.
     - `axes`: those of the matrices first, by other letters; then those of a matrix, by "m" and "n",
       of which one that is missing has one value.
     """

@@ -96,7 +96,7 @@ class Operand:
 
 
 @dataclass
-class Found:
+class ReadUpdate:
     """An update that can be scheduled.
 
     - `streams`: the axis of streams; None if it has none.
@@ -173,7 +173,7 @@ def _ring(index: Any) -> tuple[Any, Any, int, int] | None:
     return inner.source, inner.indices[0], length, place % length
 
 
-def find_update(func: tirx.PrimFunc) -> Found:
+def find_update(func: tirx.PrimFunc) -> ReadUpdate:
     """Return the update that a function computes.
 
     - `func`: not scheduled.
@@ -189,7 +189,7 @@ def find_update(func: tirx.PrimFunc) -> Found:
     if len(others) > 1:
         raise NotRewritten("its state has more dimensions than streams, channels and columns")
     tables = frozenset(_picking(update))
-    found = Found(func, update, others[0] if others else None, channels, tables=tables)
+    found = ReadUpdate(func, update, others[0] if others else None, channels, tables=tables)
     analyzer = _analyzer()
     for element in update.elements:
         found.add(element.buffer, [analyzer.simplify(index) for index in element.indices])
@@ -236,7 +236,7 @@ def rewritten(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 class _Writer:
-    def __init__(self, found: Found) -> None:
+    def __init__(self, found: ReadUpdate) -> None:
         self.found = found
         self.writer = TileWriter(found.func, str(found.channels.var.ty.dtype))
         count = found.channels.extent

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from tvm import s_tir, tirx
 
-from ....kernels.trainium.attention import Found, Tiling, scheduled, usual_tiling
+from ....kernels.trainium.attention import ReadAttention, Tiling, scheduled, usual_tiling
 from ....kernels.trainium.attention import find_attention as match_attention
 from ....kernels.trainium.tiles import PARTITIONS
 from ....neuron.costs import FLOAT32_PASSES
@@ -33,7 +33,7 @@ class TrainiumAttention(Predicted):
     - `round_shares`: whether shares may be rounded to the type of the values.
     """
 
-    found: Found
+    found: ReadAttention
     core: Machine
     round_shares: bool = False
 

@@ -65,8 +65,8 @@ def read_beyond(found: Any) -> str:
 
     A tile is loaded as a whole, whatever the condition says: that kernel reads out of bounds.
 
-    - `found` (Found or None): outputs of a rule, with what it computes of a sum, and of an element
-      where it reduces any.
+    - `found` (PreparedMatch or None): outputs of a rule, with what it computes of a sum, and of an
+      element where it reduces any.
     """
     if found is None:
         return ""
