@@ -21,7 +21,7 @@ import test_schedules_cpu_tails as tails
 import test_schedules_left_alone as left_alone
 import test_workloads_relax as relax
 from depthwise import Options
-from fuse_epilogue import planner, schedules
+from fuse_epilogue import schedules
 from fuse_epilogue.planner import Plan
 from fuse_epilogue.planner.machines.cpu import cpu as machine_of
 from fuse_epilogue.planner.problems.cpu.depthwise import find_conv
@@ -195,7 +195,7 @@ def test_other_errors_are_not_hidden(monkeypatch: Any) -> None:
     def fails(*_: Any) -> Any:
         raise AssertionError("a mistake of ours")
 
-    monkeypatch.setattr(planner, "plan", fails)
+    monkeypatch.setattr(schedules, "plan", fails)
     with pytest.raises(AssertionError, match="a mistake of ours"):
         schedules.apply(PLANNED["conv"], LLVM)
 

@@ -24,7 +24,7 @@ from fuse_epilogue import (
     transform,
     workloads,
 )
-from fuse_epilogue.transform import POLICIES, FuseReductionEpilogue, Report, report_of
+from fuse_epilogue.transform import POLICIES, FuseReductionEpilogue, Report, policy, report_of
 from fuse_epilogue.transform.previous_runs import with_earlier
 from fuse_epilogue.transform.report import MODULE_ATTR, ReductionReport
 
@@ -239,7 +239,7 @@ def test_the_planner_decides(
     assert entry.fused is fuses and "planner predicts" in entry.decision and way in entry.decision
     assert (entry.code == "not-chosen") is not fuses
     # Where the policy is to fuse, or nothing is planned for, nobody asks.
-    monkeypatch.setattr(planner, "plan", lambda *_: pytest.fail("planned"))
+    monkeypatch.setattr(policy, "plan", lambda *_: pytest.fail("planned"))
     assert report_of(absorbing()(mod)).fused == 1
     assert report_of(absorbing("always", target=target)(mod)).fused == 2
 
@@ -254,7 +254,7 @@ def costs_of_plans(monkeypatch: pytest.MonkeyPatch, costs: dict[str, float]) -> 
         ways = {way: replace(best, cost=cost) for way, cost in costs.items()}
         return replace(chosen, found=replace(chosen.found, by_fusion=ways))
 
-    monkeypatch.setattr(planner, "plan", plan)
+    monkeypatch.setattr(policy, "plan", plan)
 
 
 @pytest.mark.parametrize("apart", [1.0, 3.0])
@@ -273,7 +273,7 @@ def test_the_planner_decides_for_trainium() -> None:
 
 
 def test_the_planner_does_not_know_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planner, "plan", lambda *_: (_ for _ in ()).throw(ValueError("unknown")))
+    monkeypatch.setattr(policy, "plan", lambda *_: (_ for _ in ()).throw(ValueError("unknown")))
     mod = IRModule({"main": workloads.matmul(4, 6, 5, activation="relu")})
     (entry,) = report_of(absorbing(target=schedules.host(1))(mod)).functions[0].reductions
     assert entry.fused and entry.decision == "168 bytes of intermediates are saved"
@@ -306,7 +306,7 @@ def test_what_is_no_module_has_no_report(thing: object) -> None:
         report_of(thing)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["find", "decide", "previous_runs", "report", "fuse"])
+@pytest.mark.parametrize("name", ["fuse_one", "policy", "previous_runs", "report", "fuse"])
 def test_examples_in_docstrings(name: str) -> None:
     result = doctest.testmod(getattr(transform, name), optionflags=doctest.ELLIPSIS)
     assert result.failed == 0

@@ -14,7 +14,7 @@ the machine. What it does not know, such as sizes that are symbols, goes to the 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import tvm
 from tvm import ir, s_tir, tirx
@@ -23,14 +23,14 @@ from tvm.target import Target
 
 from .._arguments import prim_func
 from ..kernels.choice import Choice
+from ..kernels.cpu import stream
+from ..kernels.scheduled import Scheduled
 from ..neuron.machine import MACHINES, Machine
+from ..planner import Plan, plan
 from ..rewrites.step import rewrite
 from ..targets import host, named
+from ..transform.kinds import Work, streams_on_gpu
 from . import cpu, cuda, neuron
-
-if TYPE_CHECKING:
-    from ..kernels.scheduled import Scheduled
-    from ..planner import Plan
 
 __all__ = ["Rule", "apply", "cpu", "cuda", "explain", "host", "neuron"]
 
@@ -246,11 +246,6 @@ def explain(func: tirx.PrimFunc | s_tir.Schedule, target: Target | Machine | str
 
 def _streamed(func: tirx.PrimFunc, target: Target | Machine) -> Scheduled | None:
     """Return a function on streams scheduled for its machine, None if it is not one."""
-    # Not at the top: kernels are built of parts of these schedules.
-    from ..kernels.cpu import stream
-    from ..kernels.scheduled import Scheduled
-    from ..transform.kinds import Work, streams_on_gpu
-
     if not isinstance(target, Target):
         return None
     if target.kind.name == "cuda":
@@ -272,9 +267,6 @@ def _planned(
     func: tirx.PrimFunc, target: Target | Machine
 ) -> tuple[Plan | None, s_tir.Schedule | None, str]:
     """Return the plan for a function and its schedule, or why there is none."""
-    # Not at the top: the planner is built of parts of these schedules.
-    from ..planner import plan
-
     try:
         chosen = plan(func, target)
         sch = chosen.apply(func)
@@ -298,18 +290,7 @@ def _rules(
     if isinstance(target, str) and target in MACHINES:
         target = MACHINES[target]
     if isinstance(target, Machine):
-        for param in func.params:
-            for extent in getattr(param.ty, "shape", ()):
-                if not isinstance(extent, prim.IntImm):
-                    raise ValueError(
-                        f"'{param.name}' has a size of {extent}: for Trainium sizes are numbers, "
-                        "make the function with numbers"
-                    )
-                if int(extent) < 1:
-                    raise ValueError(
-                        f"'{param.name}' has a size of {extent}: there is nothing to schedule, "
-                        "use sizes of 1 or more"
-                    )
+        _check_sizes(func)
         return target, NEURON
     target = target if isinstance(target, Target) else Target(target)
     kind = target.kind.name
@@ -317,3 +298,19 @@ def _rules(
         known = ", ".join(sorted([*RULES, *MACHINES]))
         raise ValueError(f"there is no schedule for target kind '{kind}', only for {known}")
     return target, RULES[kind]
+
+
+def _check_sizes(func: tirx.PrimFunc) -> None:
+    """Refuse sizes that kernels for Trainium cannot have."""
+    for param in func.params:
+        for extent in getattr(param.ty, "shape", ()):
+            if not isinstance(extent, prim.IntImm):
+                raise ValueError(
+                    f"'{param.name}' has a size of {extent}: for Trainium sizes are numbers, "
+                    "make the function with numbers"
+                )
+            if int(extent) < 1:
+                raise ValueError(
+                    f"'{param.name}' has a size of {extent}: there is nothing to schedule, "
+                    "use sizes of 1 or more"
+                )

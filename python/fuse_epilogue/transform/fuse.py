@@ -10,6 +10,7 @@ from tvm import ir, tirx
 
 from .._arguments import Numerics, check_numerics, flag, word
 from .._log import logger
+from ..planner.backends import described
 from .functions import ModulePass, rewrite_each, with_report
 from .fuse_one import DEFAULT_NUMERICS, LEFT_ALONE, Fused, fuse_one, reductions_of
 from .policy import POLICIES, Decision, Policy, PolicyName
@@ -202,8 +203,6 @@ def _left_alone(name: str, why: str) -> FunctionReport:
 
 
 def _check_target(target: Any) -> None:  # noqa: ANN401 - whatever fuse_epilogue.plan takes
-    from ..planner.backends import described
-
     try:
         described(target, None)
     except Exception as error:  # TVM's errors are of several types

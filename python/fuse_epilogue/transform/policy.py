@@ -7,7 +7,10 @@ from typing import Any, Literal, TypeAlias
 
 from tvm import tirx
 
+from ..planner import plan
+from ..planner.backends import backend_of
 from ..report import FusionReport
+from ..rewrites.epilogue import ABSORBED, NONE, TAIL
 from .fuse_one import Balance, Fused
 
 #: The words that ``policy`` may be.
@@ -81,10 +84,6 @@ class Policy:
         Only the way that `fusion` goes is compared with the function as it is: another one may be
         the fastest, but is not what would be done.
         """
-        from ..planner import plan
-        from ..planner.backends import backend_of
-        from ..rewrites.epilogue import ABSORBED, NONE, TAIL
-
         try:
             planned = plan(func, self.target)
         except ValueError:  # the planner does not know the function, or no point is feasible
