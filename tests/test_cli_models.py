@@ -282,7 +282,7 @@ def test_ctrl_c(dense: str, tmp_path: Path, capsys: Any, monkeypatch: pytest.Mon
     def interrupted(*_arguments: Any, **_options: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fuse_epilogue.models.front.compile_imported", interrupted)
+    monkeypatch.setattr("fuse_epilogue.models.compiling.compile_imported", interrupted)
     out = tmp_path / "m.so"
     code, said, noted = run(capsys, "compile", dense, "-o", str(out))
     assert (code, said) == (output.INTERRUPTED, "") and noted.endswith("interrupted\n")

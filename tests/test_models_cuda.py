@@ -12,7 +12,7 @@ from tvm.ir import GenericConst
 import cuda_on_cpu
 import fuse_epilogue
 from cuda_runs import no_gxx
-from fuse_epilogue.models.front import processor
+from fuse_epilogue.models.compiling import processor
 from fuse_epilogue.models.pipeline import scheduled
 from fuse_epilogue.transform import ScheduleModule, schedules_of
 from test_transform_schedule_module import layer

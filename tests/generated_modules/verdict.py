@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tvm.ir import IRModule
 
-from fuse_epilogue.models.front import compile_imported
+from fuse_epilogue.models.compiling import compile_imported
 from fuse_epilogue.transform import report_of
 
 from . import pipeline

@@ -31,20 +31,20 @@ def compiled(given: argparse.Namespace) -> CompiledModel:
     - Raises InputError: there is no such file or target, or it is not what its name says.
     - Raises Refused: the model cannot be compiled.
     """
-    from ..models import DatabaseError, front
+    from ..models import DatabaseError, compiling
 
     try:
-        target = front.processor(targets.target(given.target), given.threads)
+        target = compiling.processor(targets.target(given.target), given.threads)
     except ValueError as error:
         raise output.InputError(f"--target '{given.target}': {error}") from error
     mod = _imported(given.input, given.run_python, loops=target.kind.name == "llvm")
     mod = _with_sizes(mod, dict(given.size))
     bar = functools.partial(Progress().show, Path(given.input).name)
     try:
-        return front.compile_imported(
+        return compiling.compile_imported(
             mod,
             target,
-            front.Options(
+            compiling.Options(
                 given.threads,
                 sizes=_several(given.sizes),
                 measure=given.measure,

@@ -5,7 +5,7 @@ a single function.
 """
 
 # Where things are:
-#   front.py, importing.py, pipeline.py                  the call, and its way to machine code
+#   front.py, importing.py, pipeline.py, compiling.py    the call, and its way to machine code
 #   import_refusal.py                                    the error for what cannot be imported
 #   torch_backend.py, torch_graph.py                     the call as a backend of torch.compile
 #   compiled.py, signature.py, arrays.py, sizes.py       the compiled model

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from .front import Options, compile_imported, processor
+from .compiling import Options, compile_imported, processor
 from .importing import import_model
 from .torch_graph import CompiledGraph
 
