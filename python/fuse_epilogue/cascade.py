@@ -13,11 +13,7 @@ from . import _core
 from ._arguments import Numerics, at_least_one
 from ._log import logger
 from ._printed import Printed, as_line
-from .cascade_certificate import (
-    CascadeCertificate,
-    CascadeStage,
-    certificate_from_core,
-)
+from .cascade_certificate import CascadeCertificate, CascadeStage, certificate_from_core
 from .report import Refusal
 from .schedule import BlockRV, _as_block_rv, _exact, _take_back, as_schedule
 

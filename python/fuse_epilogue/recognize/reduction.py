@@ -172,10 +172,7 @@ def _joint(
 def _chosen(value: Any, left: Any) -> Any:
     """Return what a store chooses instead of the result so far, None if it chooses nothing."""
     if isinstance(value, prim.Select):
-        for a, b in (
-            (value.true_value, value.false_value),
-            (value.false_value, value.true_value),
-        ):
+        for a, b in ((value.true_value, value.false_value), (value.false_value, value.true_value)):
             if same(a, left):
                 return b
     if isinstance(value, prim.Max | prim.Min):

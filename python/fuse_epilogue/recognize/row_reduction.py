@@ -51,7 +51,5 @@ def row_reduction(block: Any) -> RowReduction | None:
     if len(x.indices) != 2 or not x.indices[0].same_as(m) or not x.indices[1].same_as(n):
         return None
     return RowReduction(
-        dict(zip("mn", extents, strict=True)),
-        str(x.source.ty.dtype),
-        bits_of(store.value.ty.dtype),
+        dict(zip("mn", extents, strict=True)), str(x.source.ty.dtype), bits_of(store.value.ty.dtype)
     )

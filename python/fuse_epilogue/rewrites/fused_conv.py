@@ -138,9 +138,7 @@ def find_fused(sch: s_tir.Schedule, reduction: Any, spatial: Sequence[Any]) -> F
     if not is_one_to_one(indices, spatial):
         return None
     result = replace(
-        value,
-        TensorLoad,
-        lambda load: total if load.source.same_as(store.buffer) else load,
+        value, TensorLoad, lambda load: total if load.source.same_as(store.buffer) else load
     )
     return Fused(start.value, total, substitute(result, axes), tail.buffer, indices)
 

@@ -167,9 +167,7 @@ class Bench:
                     yield index, ms.runner.RunnerResult(None, str(result.error_msg))
                 else:
                     inputs[index] = ms.runner.RunnerInput(
-                        result.artifact_path,
-                        device,
-                        candidates[index].args_info,
+                        result.artifact_path, device, candidates[index].args_info
                     )
             # TVM's local runner comes back when all it was given is done: it gets one at a time.
             alone = isinstance(self.runner, ms.runner.LocalRunner)

@@ -103,15 +103,7 @@ def depthwise_conv1d_backward(
     ['x', 'weight', 'bias', 'dy', 'dx', 'dweight', 'dbias']
     """
     conv = convolution(
-        n,
-        c,
-        w,
-        f,
-        padding="causal",
-        stride=1,
-        dilation=dilation,
-        dtype=dtype,
-        dtypes=DTYPES,
+        n, c, w, f, padding="causal", stride=1, dilation=dilation, dtype=dtype, dtypes=DTYPES
     )
     one_of("bias", bias, (False, True))
     check_activation(activation, dtype)

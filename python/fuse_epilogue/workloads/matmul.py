@@ -7,14 +7,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx import PrimFunc
 
-from .arguments import (
-    ACCUMULATORS,
-    UNQUANTISED,
-    check_activation,
-    index_dtype,
-    one_of,
-    size,
-)
+from .arguments import ACCUMULATORS, UNQUANTISED, check_activation, index_dtype, one_of, size
 from .writer import Index, Writer, final_blocks
 
 AXES = ("n", "m")

@@ -198,9 +198,7 @@ def elementwise(
         s = before = _scaled_and_biased(writer, x, factor, offset)
         if other is not None:
             s = writer.each(
-                "residual",
-                "added",
-                lambda at: writer.cast(before[at]) + writer.cast(other[at]),
+                "residual", "added", lambda at: writer.cast(before[at]) + writer.cast(other[at])
             )
         writer.convert(writer.activate(s, activation), dtype)
     return writer.written()

@@ -14,11 +14,7 @@ from .fusing import fuse_as_one
 
 
 def scheduled(
-    sch: s_tir.Schedule,
-    reduction: Any,
-    epilogue: Epilogue,
-    threads: int,
-    point: Mapping[str, int],
+    sch: s_tir.Schedule, reduction: Any, epilogue: Epilogue, threads: int, point: Mapping[str, int]
 ) -> s_tir.Schedule:
     """Schedule a reduction of rows by TVM's primitives.
 

@@ -191,9 +191,7 @@ def _followed(program: Program, place: int, sum_var: Any) -> tuple[Any, Any]:
     if not all(_is_at(load, last.axes) for load in own):
         raise NotRewritten("what follows its sums does not compute one element of each")
     value = replace(
-        last.value,
-        TensorLoad,
-        lambda load: sum_var if same(load.source, sums.output) else load,
+        last.value, TensorLoad, lambda load: sum_var if same(load.source, sums.output) else load
     )
     table = {old.var: new.var for old, new in zip(last.axes, sums.axes, strict=True)}
     return last.output, substitute(value, table)

@@ -29,16 +29,7 @@ from ...workloads.writer import Writer
 from ..choice import Choice
 from .row_blocks import RowWork
 from .rule import NeuronRule
-from .tiles import (
-    PARTITIONS,
-    axis_loads,
-    best,
-    declared,
-    is_fixed,
-    mark,
-    replaced_loads,
-    split,
-)
+from .tiles import PARTITIONS, axis_loads, best, declared, is_fixed, mark, replaced_loads, split
 
 #: Letters of axes outside of a matrix.
 _MATRICES = "abcdefgh"

@@ -23,14 +23,7 @@ from ...recognize.stages import read_program
 from ...rewrites.branches import with_branches
 from ...tir.walk import handle, operator_name
 from .one_function import call_of, in_place_of, one_function
-from .rewriting import (
-    BINARY,
-    UNARY,
-    constant_shape,
-    graph_pass,
-    tensors_of,
-    with_functions,
-)
+from .rewriting import BINARY, UNARY, constant_shape, graph_pass, tensors_of, with_functions
 
 #: Operators with reductions, by the name of the attribute that has the axes.
 _REDUCTIONS = {

@@ -29,13 +29,7 @@ from .plan import Machine, Plan, all_plans, choose
 from .taps import tap_order
 from .winograd import WinogradPlan, scheduled_winograd, winograd_plans
 
-__all__ = [
-    "alternatives",
-    "constant_operands",
-    "machine_of",
-    "packed_alike",
-    "scheduled",
-]
+__all__ = ["alternatives", "constant_operands", "machine_of", "packed_alike", "scheduled"]
 
 #: Ways of a function that are worth a measurement.
 ALTERNATIVES = 4

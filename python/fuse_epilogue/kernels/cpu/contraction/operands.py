@@ -16,11 +16,7 @@ from .vectors import at, typed
 
 
 def value_at(
-    contraction: Contraction,
-    operand: Operand,
-    env: dict[int, Any],
-    views: FlatViews,
-    sums: Any,
+    contraction: Contraction, operand: Operand, env: dict[int, Any], views: FlatViews, sums: Any
 ) -> Any:
     """Return the value of an operand, loaded through flat views.
 

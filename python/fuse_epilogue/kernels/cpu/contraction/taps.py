@@ -62,10 +62,7 @@ def unrolled(extent: int, body: Callable[[Any], Any], by: int) -> Any:
     if whole:
         statements.append(
             loop(
-                "k",
-                0,
-                whole,
-                lambda k: loop("u", 0, by, lambda u: body(k * index(by) + u), unroll),
+                "k", 0, whole, lambda k: loop("u", 0, by, lambda u: body(k * index(by) + u), unroll)
             )
         )
     if rest:

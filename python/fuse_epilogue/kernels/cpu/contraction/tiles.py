@@ -55,10 +55,7 @@ def groups(contraction: Contraction, row_axes: Sequence[int], most: int) -> list
     base, larger = divmod(total, count)
     bounds = [bound for bound in contraction.a.bounds if bound.axis in row_axes]
     if not bounds:
-        both = [
-            Group(0, base + 1, larger),
-            Group(larger * (base + 1), base, count - larger),
-        ]
+        both = [Group(0, base + 1, larger), Group(larger * (base + 1), base, count - larger)]
         return [each for each in both if each.count]
     found: list[Group] = []
     start = 0

@@ -136,12 +136,7 @@ class _Rows:
         )
         several = tirx.SeqStmt([inner, self.stream.end()])
         return For(
-            group,
-            _zero(group),
-            count // some,
-            self.kind,
-            several,
-            annotations=self.stream.pragma,
+            group, _zero(group), count // some, self.kind, several, annotations=self.stream.pragma
         )
 
     def _regions(self, elements: Sequence[Any]) -> list[Any]:

@@ -32,9 +32,7 @@ def buffers() -> Variable:
 
 
 def in_flight(
-    core: Machine,
-    tile: Callable[[Points], Any],
-    stays: Callable[[Points], Any] = lambda points: 0,
+    core: Machine, tile: Callable[[Points], Any], stays: Callable[[Points], Any] = lambda points: 0
 ) -> tuple[Constraint, Constraint]:
     """Return that the tiles in flight fit into SBUF, and that no room for one is left.
 

@@ -51,10 +51,7 @@ class TrainiumRows(OnTrainium):
                 Variable("columns", self._widths, "columns", "columns of a tile"),
                 buffers(),
             ),
-            (
-                *self.constraints,
-                *in_flight(self.core, lambda p: p["columns"] * self._column),
-            ),
+            (*self.constraints, *in_flight(self.core, lambda p: p["columns"] * self._column)),
         )
 
     @property

@@ -115,15 +115,11 @@ def _checked(layer: Layer, constants: frozenset[int]) -> Layer | str:
     if types != {"float32"} or found.a.only_load() is None or found.b.only_load() is None:
         return "its operands are not float32 in memory"
     parameter = next(
-        (p for p, each in enumerate(found.program.params) if same(each, loads[1].source)),
-        -1,
+        (p for p, each in enumerate(found.program.params) if same(each, loads[1].source)), -1
     )
     if parameter not in constants:
         return "its weights are not constant"
-    innermost = (
-        (layer.image, layer.channels),
-        (found.stored, layer.filters),
-    )
+    innermost = ((layer.image, layer.channels), (found.stored, layer.filters))
     if any(linear.factors[p] != 1 and layer.extent(p) > 1 for linear, p in innermost):
         return "its channels are not innermost"
     if found.before or not found.vectors or found.b.bounds:

@@ -129,12 +129,7 @@ def _operand(load: Any, factors: tuple[int, ...]) -> Operand:
 
 
 def _cycles(
-    layer: Layer,
-    transform: Transform,
-    tiles: int,
-    blocks: int,
-    products: Plan,
-    machine: Machine,
+    layer: Layer, transform: Transform, tiles: int, blocks: int, products: Plan, machine: Machine
 ) -> float:
     channels, filters = layer.extent(layer.channels), layer.extent(layer.filters)
     vectors = (-(-channels // machine.lanes), -(-filters // machine.lanes))
