@@ -19,6 +19,15 @@ def element(buffer: Any, indices: Iterable[Any]) -> str:  # noqa: ANN401 - TVM's
     return f"{buffer.name}[{', '.join(map(as_line, indices))}]"
 
 
+def last_line(error: BaseException) -> str:
+    """Return the last line of an error's message, in which TVM says what is wrong.
+
+    >>> last_line(ValueError())
+    'no message'
+    """
+    return (str(error).strip().splitlines() or ["no message"])[-1]
+
+
 def quoted(names: Iterable[str]) -> str:
     """Return names in quotes, with commas between them.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from tvm.target import Target
 
+from .._printed import last_line
 from ..neuron.machine import MACHINES
 from ..targets import named
 from .output import InputError
@@ -27,7 +28,7 @@ def target(text: str) -> Any:
     try:
         return Target(json.loads(text) if text.lstrip().startswith("{") else named(text))
     except Exception as error:  # TVM's errors are of several types
-        last = (str(error).strip().splitlines() or ["no message"])[-1]
+        last = last_line(error)
         raise InputError(f"--target '{text}' is not a target that TVM knows: {last}") from error
 
 

@@ -21,6 +21,7 @@ from typing import Any
 import tvm
 
 from .._files import try_to_write, write_bytes
+from .._printed import last_line
 from .compiled import CompiledModel
 from .manifest import SavedModelError, signature_data, signature_from, versions
 from .neuron import saved as neuron_saved
@@ -135,7 +136,7 @@ def _link(model: CompiledModel, library: Path) -> None:
     try:
         model.export_library(library)
     except (RuntimeError, OSError) as error:
-        last = (str(error).strip().splitlines() or ["no message"])[-1]
+        last = last_line(error)
         raise RuntimeError(
             f"saving links a shared library with a C++ compiler, which failed: {last}; install "
             "g++ or clang++"

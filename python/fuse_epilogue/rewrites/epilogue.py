@@ -10,6 +10,7 @@ from typing import Any
 from tvm import s_tir, tirx
 from tvm.ir import Call, prim
 
+from .._printed import last_line
 from ..tir.walk import handle, loads, parts_of, uses
 
 #: The ways to fuse, as the values of the planner's variable "fusion".
@@ -75,7 +76,7 @@ def find_epilogue(sch: s_tir.Schedule, reduction: Any) -> Epilogue | None:
         try:
             report = copy.fuse_reduction_epilogue(name, numerics=numerics)
         except s_tir.ScheduleError as error:
-            why.append(f"no {LABELS[mode]}: {str(error).strip().splitlines()[-1]}")
+            why.append(f"no {LABELS[mode]}: {last_line(error)}")
             continue
         if report.stopped is not None or report.kept:
             why.append(f"no {LABELS[mode]}: {report}")

@@ -22,6 +22,7 @@ from tvm.ir import prim
 from tvm.target import Target
 
 from .._arguments import prim_func
+from .._printed import last_line
 from ..kernels.choice import Choice
 from ..kernels.cpu import stream
 from ..kernels.scheduled import Scheduled
@@ -274,7 +275,7 @@ def _planned(
         return None, None, str(error)
     except s_tir.ScheduleError as error:
         # Of a function that is of a known kind in all but its data flow.
-        return None, None, f"TVM refuses its loops: {str(error).strip().splitlines()[-1]}"
+        return None, None, f"TVM refuses its loops: {last_line(error)}"
     if isinstance(target, Target) and target.kind.name == "llvm":
         rewrite(sch, sch.get_sblock("root"), "vector_functions")
     return chosen, sch, ""

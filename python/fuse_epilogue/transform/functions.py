@@ -10,7 +10,7 @@ from tvm import ir, relax
 from tvm.ir import Call, GlobalVar
 
 from .._interrupts import raise_interrupt
-from .._printed import Printed
+from .._printed import Printed, last_line
 
 Report = TypeVar("Report")
 
@@ -63,7 +63,7 @@ def rewrite_each(
             rewritten, report = rewrite(name, func)
         except Exception as error:  # noqa: BLE001 - of any type, TVM's included
             raise_interrupt(error)
-            message = (str(error).strip().splitlines() or ["no message"])[-1]
+            message = last_line(error)
             rewritten, report = func, failed(name, f"{type(error).__name__}: {message}")
         reports.append(report)
         if rewritten is not func:

@@ -11,6 +11,7 @@ from tvm.ir import IRModule
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
+from .._printed import last_line
 from ..targets import MOST_CORES
 from .rpc import MOST_SERVERS
 
@@ -94,7 +95,7 @@ def tvm_space(target: Target) -> ms.space_generator.PostOrderApply:
     except Exception as error:  # TVM's errors are of several types
         raise ValueError(
             f"MetaSchedule has no rules for the target '{target.kind.name}' "
-            f"({(str(error).strip().splitlines() or ['no message'])[-1]}): take another target, "
+            f"({last_line(error)}): take another target, "
             "such as llvm or cuda"
         ) from error
     return made

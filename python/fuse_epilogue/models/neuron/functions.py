@@ -16,6 +16,7 @@ from tvm import s_tir, te, tirx
 from tvm.ir import TensorLoad
 from tvm.sym import Analyzer
 
+from ..._printed import last_line
 from ...kernels.trainium.gather import find_gather
 from ...kernels.trainium.outline import pieces_of
 from ...neuron import CheckError, EmitError, emit
@@ -164,7 +165,7 @@ def _made(func: tirx.PrimFunc, core: Machine, permitted: Permitted) -> _Made:
         try:
             found = attempt(func, core, permitted)
         except (ValueError, EmitError, CheckError, s_tir.ScheduleError) as error:
-            reason = (str(error).strip().splitlines() or ["no message"])[-1]
+            reason = last_line(error)
             continue
         if found.kernel is not None:
             return found

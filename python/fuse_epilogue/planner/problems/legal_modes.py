@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 from tvm import s_tir, tirx
 
+from ..._printed import last_line
 from ...rewrites.epilogue import LABELS
 from ...tir.nest import child_blocks
 from ...tir.walk import same
@@ -78,5 +79,5 @@ def _reason(func: tirx.PrimFunc, error: s_tir.ScheduleError) -> str:
                     f"'{block.name_hint}' reads '{name}' and writes it, and TVM's primitives take "
                     "such a block for a reduction: let it write another buffer"
                 )
-    message = str(error).strip().splitlines()[-1].removeprefix("Error message: ")
+    message = last_line(error).removeprefix("Error message: ")
     return f"TVM refuses its loops: {message}"
