@@ -14,6 +14,7 @@ import fuse_epilogue
 from fuse_epilogue.models.graph.transposed_convolutions import TransposedConvolutions
 from fuse_epilogue.schedules import host
 from test_models_compile import relax_model
+from tiers import tiered
 
 
 def expected(
@@ -43,9 +44,10 @@ def model(weight: np.ndarray, shape: tuple[int, ...], **options: Any) -> tvm.IRM
     )
 
 
-@pytest.mark.parametrize(
-    ("rank", "taps", "stride", "padding", "more", "groups"),
-    [
+NAMES = ("rank", "taps", "stride", "padding", "more", "groups")
+PHASES = [
+    dict(zip(NAMES, row, strict=True))
+    for row in (
         (1, 2, 2, 0, 0, 1),
         (2, 4, 2, 1, 0, 1),
         (3, 4, 2, 1, 0, 1),
@@ -60,9 +62,13 @@ def model(weight: np.ndarray, shape: tuple[int, ...], **options: Any) -> tvm.IRM
         (1, 5, 2, 2, 0, 2),
         (2, 5, 2, 2, 0, 2),
         (2, 5, 3, 0, 2, 1),
-    ],
-)
-def test_phases(rank: int, taps: int, stride: int, padding: int, more: int, groups: int) -> None:
+    )
+]
+
+
+@pytest.mark.parametrize("number", tiered(PHASES, lambda case: "-".join(map(str, case.values()))))
+def test_phases(number: int) -> None:
+    rank, taps, stride, padding, more, groups = PHASES[number].values()
     rng = np.random.default_rng(taps)
     shape = (2, 4, *(5, 7, 3)[:rank])
     weight = rng.integers(-3, 4, (4, 6, *[taps] * rank)).astype("float32")

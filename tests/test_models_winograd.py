@@ -12,10 +12,9 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 import fuse_epilogue
-from cli_runs import run
-from fuse_epilogue import workloads
+from fuse_epilogue import cli, workloads
 from fuse_epilogue.cli import output
-from fuse_epilogue.models import ModelReport
+from fuse_epilogue.models import ModelReport, compiling
 from fuse_epilogue.models.pipeline import scheduled
 from fuse_epilogue.schedules import host
 from fuse_epilogue.transform import ScheduleModule
@@ -79,11 +78,18 @@ def test_only_the_transformed_weights_are_kept() -> None:
     assert 36 * CHANNELS * CHANNELS in sizes and 9 * CHANNELS * CHANNELS not in sizes
 
 
-def test_from_the_command_line(capsys: Any, tmp_path: Path) -> None:
-    path = tmp_path / "model.json"
+def test_from_the_command_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path, given = tmp_path / "model.json", []
+
+    def asked(_mod: Any, _target: Any, options: compiling.Options) -> Any:
+        given.append(options.winograd)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compiling, "compile_imported", asked)
     path.write_text(tvm.ir.save_json(model()))
-    code, said, _ = run(capsys, "compile", str(path), "--winograd", "--threads", "1")
-    assert code == output.DONE and "Winograd F(4x4, 3x3)" in said
+    for more in ([], ["--winograd"]):
+        assert cli.main(["compile", str(path), *more]) == output.INTERRUPTED
+    assert given == [False, True]
 
 
 def test_what_it_is_not_for() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,6 +88,7 @@ def imported(file: Path, types: bool = True) -> Iterator[tuple[str, ...]]:
             yield from ((*base, alias.name) for alias in node.names)
 
 
+@functools.cache
 def arrows() -> set[tuple[str, str]]:
     """Who imports whom."""
     files = {file: file.relative_to(ROOT).with_suffix("").parts for file in ROOT.rglob("*.py")}
