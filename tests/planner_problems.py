@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 import tvm
 from tvm.tirx import PrimFunc
 
@@ -16,6 +18,7 @@ from fuse_epilogue.planner.problems.cpu.row_reduction import find_rows
 from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.schedules import host
 from fuse_epilogue.workloads import depthwise_conv1d, matmul, row_reduce
+from tiers import enough
 
 FIND = {"product": find_product, "rows": find_rows, "conv": find_conv}
 
@@ -67,3 +70,12 @@ def as_it_is(func: PrimFunc, arrays: list[Any]) -> np.ndarray:
     """Return what a function computes without a schedule."""
     tvm.compile(func, target=host(2))(*arrays)
     return arrays[-1].numpy().copy()
+
+
+def of_each_kind(problems: Mapping[str, tuple[str, PrimFunc]]) -> list[Any]:
+    """Names as parameters of a test; the quick tier keeps one of each kind, and one of bytes."""
+    rows = [{"kind": kind, "bytes": "bytes" in name} for name, (kind, _) in problems.items()]
+    return [
+        pytest.param(name, marks=() if kept else pytest.mark.full)
+        for name, kept in zip(problems, enough(rows), strict=True)
+    ]

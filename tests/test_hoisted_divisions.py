@@ -7,6 +7,7 @@ repeat what they have in common.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -130,9 +131,9 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
 NUMBERS = [(0, 5), (3, 100), (0, 0)]
 
 
-@pytest.mark.parametrize("numerics", ["reassociate", "exact"])
-@pytest.mark.parametrize("name", one_in(3, PROGRAMS))
-def test_copied_loops_keep_guards(name: str, numerics: str) -> None:
+@pytest.mark.parametrize("each", one_in(7, itertools.product(PROGRAMS, ("reassociate", "exact"))))
+def test_copied_loops_keep_guards(each: tuple[str, Any]) -> None:
+    name, numerics = each
     func = program(*PROGRAMS[name])
     sch, report = fused(func, numerics)
     verify.check(func, sch.mod["main"], report.certificate)

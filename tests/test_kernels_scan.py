@@ -15,6 +15,7 @@ from fuse_epilogue.kernels.cpu import scan
 from fuse_epilogue.recognize.scan import read_scan
 from fuse_epilogue.schedules import host
 from generated.fences import Fenced
+from tiers import crossed
 
 SHAPES = [(7,), (1,), (19, 33), (8, 5), (3, 4, 17), (2, 9, 70), (2, 1, 3), (5, 6, 1)]
 
@@ -37,8 +38,7 @@ def run(func: Any, array: np.ndarray, dtype: str, threads: int) -> np.ndarray:
 
 
 @pytest.mark.usefixtures("free_threads")
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@crossed(shape=SHAPES, threads=(1, 2))
 def test_every_axis(shape: tuple[int, ...], threads: int) -> None:
     rng = np.random.default_rng(0)
     for axis in range(len(shape)):

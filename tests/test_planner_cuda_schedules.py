@@ -20,7 +20,7 @@ from fuse_epilogue.planner.measurement.measure import arguments
 from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.rewrites.epilogue import ABSORBED, NONE, TAIL
 from planner_cuda import NUMPY, SMALL, TARGET, covering, machine, problem, shared_bytes
-from planner_problems import as_it_is
+from planner_problems import as_it_is, of_each_kind
 from tiers import one_in
 
 # Many small processes, and nothing of it is about memory in our own library.
@@ -55,7 +55,7 @@ def test_points_are_right(machine, name):
 
 
 @on_machines
-@pytest.mark.parametrize("name", one_in(3, SMALL))
+@pytest.mark.parametrize("name", of_each_kind(SMALL))
 def test_plans_are_right(machine, name):
     func = SMALL[name][1]
     plan = fuse_epilogue.plan(func, TARGET)

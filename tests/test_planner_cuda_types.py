@@ -109,7 +109,8 @@ def test_nothing_is_a_vector_of_bool(name):
     if "vector" in points.values:
         points = points.take(points["vector"] == points["vector"].max())
     last = points.at(points.size - 1)
-    for point in (*(each.point for each in plan.found.by_fusion.values()), plan.point, last):
+    found = [*(each.point for each in plan.found.by_fusion.values()), plan.point, last]
+    for point in {tuple(each.items()): each for each in found}.values():
         arrays[-1][...] = right == 0
         cuda_on_cpu.build(plan.known.apply(point).mod["main"])(*arrays)
         np.testing.assert_array_equal(arrays[-1], right, err_msg=str(point))

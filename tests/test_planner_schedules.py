@@ -13,8 +13,7 @@ from fuse_epilogue.planner.problems.cpu.depthwise_problem import TILES
 from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.rewrites.epilogue import ABSORBED, NONE, TAIL
 from fuse_epilogue.tir.nest import child_blocks
-from planner_problems import SMALL, as_it_is, here, problem
-from tiers import one_in
+from planner_problems import SMALL, as_it_is, here, of_each_kind, problem
 
 POINTS = 14
 
@@ -32,7 +31,7 @@ def sampled(found, count):
     return [points.at(int(index)) for index in chosen]
 
 
-@pytest.mark.parametrize("name", one_in(3, SMALL))
+@pytest.mark.parametrize("name", of_each_kind(SMALL))
 def test_every_kind_of_point_is_right(name):
     found = problem(name, here())
     arrays = arguments(found.func)

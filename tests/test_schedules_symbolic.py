@@ -50,11 +50,10 @@ TYPES: dict[str, Options] = {
 WIDTHS = [*range(1, 21), 31, 32, 33, 64, 65]
 
 
-@crossed(dtype=tuple(TYPES), layout=("NCW", "NWC"))
-def test_rows_shorter_than_their_padding(dtype: str, layout: str) -> None:
-    of_type = TYPES[dtype]
+@crossed(dtype=tuple(TYPES), layout=("NCW", "NWC"), half=(0, 1))
+def test_rows_shorter_than_their_padding(dtype: str, layout: str, half: int) -> None:
     """No element outside of y is written, which the check looks after, and all in it are right."""
-    cases = [{**BASE, **shape, **of_type, "layout": layout} for shape in SHAPES]
+    cases = [{**BASE, **shape, **TYPES[dtype], "layout": layout} for shape in SHAPES[half::2]]
     functions = {
         str(i): scheduled(workload(case), (4, 16)[i % 2], (2, 1)[i % 3 == 2])
         for i, case in enumerate(cases)
