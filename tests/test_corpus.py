@@ -26,7 +26,8 @@ from corpus.subject import joined
 from oracles import fuse
 from programs import ACCEPT, BY_NAME, EITHER, REFUSE, Case
 
-FUSING = joined([FUSION, CALLS, UNCHANGED, PLACEMENT, NUMERICS, DECOMPOSING])
+FUSING = joined([FUSION, PLACEMENT, NUMERICS])
+CALLING = joined([CALLS, UNCHANGED, DECOMPOSING])
 RUNNING = joined([REFERENCE, RESULTS])
 REFUSING = joined([REFUSALS, ASKED, UNCHANGED])
 EITHER_WAY = joined([REFERENCE, UNDECIDED, ASKED, UNCHANGED])
@@ -74,6 +75,12 @@ def test_every_code_has_a_program() -> None:
 @each(ACCEPT)
 def test_is_fused(case: Case, groups: Groups, subtests: pytest.Subtests) -> None:
     FUSING.take(groups.subject(case), subtests)
+
+
+@pytest.mark.cpp
+@each(ACCEPT, step=4)
+def test_other_calls_do_the_same(case: Case, groups: Groups, subtests: pytest.Subtests) -> None:
+    CALLING.take(groups.subject(case), subtests)
 
 
 @each(ACCEPT, step=4)
