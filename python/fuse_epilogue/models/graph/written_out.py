@@ -10,7 +10,8 @@ from tvm import ir, relax
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from .rewriting import constant_shape, graph_pass, known_shape, operator_name, rewritten
+from ...tir.walk import operator_name
+from .rewriting import constant_shape, graph_pass, known_shape, rewritten
 
 
 @graph_pass
