@@ -164,6 +164,8 @@ def read_program(func: tirx.PrimFunc, symbolic: bool = False) -> Program | None:
         return None
     root = func.body.block
     params = tuple(each for each in func.params if not (symbolic and isinstance(each.ty, PrimType)))
+    if any(isinstance(each.ty, PrimType) for each in params):
+        return None
     buffers = (*params, *root.alloc_buffers)
     if root.match_buffers or not all(_is_compact(each, symbolic) for each in buffers):
         return None

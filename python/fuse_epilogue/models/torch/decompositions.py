@@ -33,6 +33,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.erfc.default: lambda x: 1 - torch.erf(_float(x)),
         aten.copysign.Tensor: _copysign,
         aten.rrelu_with_noise_functional.default: _rrelu,
+        aten.var.correction: _var,
         aten.var_mean.correction: _var_mean,
         aten.aminmax.default: _aminmax,
         aten.max.dim: lambda x, dim, keepdim=False: (
@@ -125,6 +126,19 @@ def _rrelu(
     if training:
         return NotImplemented
     return torch.where(x > 0, x, x * ((lower + upper) / 2)), noise
+
+
+def _var(x: Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
+    """Write out a variance whose divisor is not constant."""
+    dims = list(range(x.dim())) if dim is None or len(dim) == 0 else list(dim)
+    count = math.prod(x.shape[each] for each in dims)
+    if isinstance(count, int):
+        return NotImplemented
+    away = x - x.mean(dims, keepdim=True)
+    lost = 1 if correction is None else correction
+    # A whole number: torch would make a float of the size, which Relax has not.
+    divisor = count - (int(lost) if lost == int(lost) else lost)
+    return (away * away).sum(dims, keepdim) / divisor
 
 
 def _var_mean(

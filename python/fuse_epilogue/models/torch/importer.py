@@ -38,6 +38,7 @@ def relax_module(exported: Any, converters: dict[str, Converter]) -> ir.IRModule
     importer = ExportedProgramImporter()
     known = {name: _of_node(convert) for name, convert in importer.convert_map.items()}
     known |= converters
+    known |= {name: _with_sizes_as_tensors(known[name]) for name in _ARITHMETIC}
     known |= constant_converters(exported, known)
     _refuse_unknown(exported, known)
     checked = {name: _checked(convert, importer) for name, convert in known.items()}
@@ -82,6 +83,8 @@ def _reason(node: Any) -> str:
     return ""
 
 
+#: Operators that torch has for a tensor and a size too.
+_ARITHMETIC = ("add.Tensor", "sub.Tensor", "mul.Tensor", "div.Tensor")
 #: By the beginning of an operator's name, how a model does without it.
 _HINTS = {
     "aten._transformer_encoder_layer_fwd": "torch.backends.mha.set_fastpath_enabled(False) "
@@ -93,6 +96,26 @@ _HINTS = {
 
 def _of_node(convert: Callable[[Any], Any]) -> Converter:
     return lambda node, _importer: convert(node)
+
+
+def _with_sizes_as_tensors(convert: Converter) -> Converter:
+    """Return a converter of an operator on tensors, one of which may be a size that has a name."""
+
+    def run(node: Any, importer: Any) -> Any:
+        import torch
+
+        emit, env = importer.block_builder.emit, importer.env
+        operands = node.all_input_nodes
+        sizes = {x: env[x] for x in operands if isinstance(x.meta.get("val"), torch.SymInt)}
+        for each, size in sizes.items():
+            number = emit(relax.op.shape_to_tensor(relax.ShapeExpr([size])))
+            dtype = str(node.meta["val"].dtype).removeprefix("torch.")
+            env[each] = emit(relax.op.reshape(relax.op.astype(number, dtype), []))
+        result = convert(node, importer)
+        env.update(sizes)
+        return result
+
+    return run
 
 
 def _checked(convert: Converter, importer: Any) -> Callable[..., Any]:
