@@ -11,6 +11,9 @@ import tvm
 from tvm import relax
 
 import fuse_epilogue
+from fuse_epilogue.models.graph.cleanup import FoldNoOps
+from fuse_epilogue.models.graph.one_function import one_function
+from test_models_reshapes import operators
 
 op = relax.op
 
@@ -38,6 +41,30 @@ def test_tensors_of_one_value(value: float) -> None:
     made = model(lambda x: op.full_like(x, relax.const(value, "float32")), (3, 4))
     found = fuse_epilogue.compile(made, threads=1)(np.zeros((3, 4), np.float32))
     np.testing.assert_array_equal(found, np.full((3, 4), np.float32(value)))
+
+
+@pytest.mark.parametrize(("shown", "chosen"), [(True, "exp"), (False, "tanh")])
+def test_choices_that_are_the_same_everywhere(shown: bool, chosen: str) -> None:
+    everywhere = relax.const(np.full((3, 1), shown))
+    made = model(lambda x: op.where(everywhere, op.exp(x), op.tanh(x)), (3, 4))
+    assert operators(relax.transform.DeadCodeElimination()(FoldNoOps()(made))) == [chosen]
+    x = np.linspace(-1, 1, 12, dtype="float32").reshape(3, 4)
+    found = fuse_epilogue.compile(made, threads=1)(x)
+    np.testing.assert_allclose(found, getattr(np, chosen)(x), rtol=1e-6)
+
+
+def test_a_function_that_does_not_read_an_operand_is_not_made() -> None:
+    """TVM would leave its parameter out, and the call would have one argument too many."""
+    x, y = (relax.Var(name, relax.TensorType((3, 4), "float32")) for name in "xy")
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x, y]):
+        with builder.dataflow():
+            condition = relax.const(np.ones((3, 1), bool))
+            out = builder.emit_output(op.nn.softmax(builder.emit(op.where(condition, x, y))))
+        builder.emit_func_output(out)
+    (block,) = builder.get()["main"].body.blocks
+    assert one_function(block.bindings) is None
+    assert one_function(block.bindings[1:]) is not None
 
 
 def test_a_batch_norm_in_training() -> None:

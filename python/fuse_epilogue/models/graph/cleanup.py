@@ -16,7 +16,7 @@ from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ...tir.walk import operator_name
-from .rewriting import axes_of, bound_call, graph_pass, rewritten
+from .rewriting import axes_of, bound_call, graph_pass, known_shape, rewritten
 
 #: Operators that return their argument if the type of the result is that of the argument.
 _KEEPING = frozenset({"relax.broadcast_to", "relax.reshape", "relax.astype"})
@@ -25,6 +25,8 @@ _KEEPING = frozenset({"relax.broadcast_to", "relax.reshape", "relax.astype"})
 @graph_pass
 def FoldNoOps(mod: ir.IRModule) -> ir.IRModule:
     """Remove reshapes, broadcasts and casts to the type an array has; join transposes; fold ranges.
+
+    Choices by a constant condition that is the same everywhere are removed too.
 
     Frontends emit them, and each would become a pass over memory where it separates two operators
     that cannot be fused.
@@ -43,11 +45,10 @@ class _Folder(PyExprMutator):
             return source if _same_type(self.builder_.normalize(call), source) else call
         if name == "relax.permute_dims":
             return self._permuted(call)
-        if name == "relax.full" and isinstance(call.args[1], GenericConst):
-            # TVM's lowering of it fails for infinity.
-            dtype = str(call.ty.dtype)
-            value = relax.const(call.args[1].value.numpy().astype(dtype), dtype)
-            return relax.op.broadcast_to(value, call.args[0])
+        if name in ("relax.full", "relax.full_like") and isinstance(call.args[1], GenericConst):
+            return self._filled(call)
+        if name == "relax.where" and isinstance(call.args[0], GenericConst):
+            return self._chosen(call)
         if name == "relax.arange":
             return _counted(call)
         if name == "relax.cumsum" and isinstance(call.args[0], GenericConst):
@@ -55,6 +56,26 @@ class _Folder(PyExprMutator):
         if name == "relax.clip" and "int" in str(call.args[0].ty.dtype):
             return self._clipped(call)
         return call
+
+    def _filled(self, call: Any) -> Any:
+        """Return a number broadcast to a shape; TVM's lowering of it fails for infinity."""
+        shape = known_shape(self.builder_.normalize(call))
+        if shape is None:
+            return call
+        dtype = str(call.ty.dtype)
+        value = relax.const(call.args[1].value.numpy().astype(dtype), dtype)
+        return relax.op.broadcast_to(value, shape)
+
+    def _chosen(self, call: Any) -> Any:
+        """Return what a constant condition chooses everywhere."""
+        condition, *values = call.args
+        shown = condition.value.numpy()
+        shape = known_shape(self.builder_.normalize(call))
+        if shape is None or (shown.any() and not shown.all()):
+            return call
+        value = values[0] if shown.all() else values[1]
+        same = known_shape(value) == shape
+        return value if same else relax.op.broadcast_to(value, shape)
 
     def _clipped(self, call: Any) -> Any:
         """Return a clip of integers whose bound is infinite, which no integer is."""

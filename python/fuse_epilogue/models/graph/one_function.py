@@ -154,7 +154,11 @@ def _fused(mod: ir.IRModule, inner: Any) -> Any:
         builder.emit_func_output(result)
     done = relax.transform.FuseTIR()(builder.get())
     found = [func for func in done.functions.values() if isinstance(func, tirx.PrimFunc)]
-    if len(found) != 1 or any(isinstance(each.ty, PrimType) for each in found[0].params):
+    results = len(inner.ret_ty.fields) if isinstance(inner.ret_ty, relax.TupleType) else 1
+    # TVM leaves out a parameter that nothing reads.
+    if len(found) != 1 or len(found[0].params) != len(params) + results:
+        return None
+    if any(isinstance(each.ty, PrimType) for each in found[0].params):
         return None
     return found[0]
 

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 from tvm import ir, relax
-from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ...tir.walk import operator_name
-from .rewriting import constant_shape, graph_pass, known_shape, rewritten
+from .rewriting import constant_shape, graph_pass, rewritten
 
 
 @graph_pass
 def WriteOut(mod: ir.IRModule) -> ir.IRModule:
-    """Write out hyperbolic functions, tensors of infinities, and batch norms of one batch.
+    """Write out hyperbolic functions, and batch norms in training.
 
-    TVM has no code for the first, cannot make the second, and its passes for inference take the
-    statistics of training instead of the batch's own.
+    TVM has no code for the first on processors; its passes for inference take the statistics of
+    training instead of the batch's own.
     """
     return rewritten(mod, _Rewriter)
 
@@ -34,17 +32,6 @@ class _Rewriter(PyExprMutator):
 
 
 Emit = Callable[[Any], Any]
-
-
-def _filled(call: Any, _emit: Emit) -> Any:
-    """Broadcast an infinity or a NaN."""
-    value, shape = call.args[1], known_shape(call)
-    if not isinstance(value, GenericConst) or shape is None or value.ty.ndim:
-        return call
-    number = float(value.value.numpy())
-    if math.isfinite(number):
-        return call
-    return relax.op.broadcast_to(relax.const(number, str(call.ty.dtype)), shape)
 
 
 def _hyperbolic(call: Any, emit: Emit) -> Any:
@@ -108,8 +95,6 @@ def _normalized(call: Any, emit: Emit) -> Any:
 
 _RULES: dict[str, Callable[[Any, Emit], Any]] = {
     "relax.cosh": _hyperbolic,
-    "relax.full": _filled,
-    "relax.full_like": _filled,
     "relax.nn.batch_norm": _normalized,
     "relax.sinh": _hyperbolic,
 }
