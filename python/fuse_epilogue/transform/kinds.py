@@ -189,14 +189,14 @@ def _rule(rule: Any) -> Kind:
 
 
 def _stream(work: Work) -> Iterator[Scheduled]:
-    """Yield a function with states or packed sequences."""
+    """Yield a function with states or packed sequences: in one, or what follows its sum apart."""
 
     def core(func: tirx.PrimFunc) -> Scheduled | None:
         return next(_planned("conv")(replace(work, func=func)), None)
 
     found = stream.schedule(work.func, work.threads, core)
     if found is not None:
-        yield found
+        yield from sorted([found, *_sums(work)], key=lambda each: each.predicted_s)
 
 
 def _scan(work: Work) -> Iterator[Scheduled]:

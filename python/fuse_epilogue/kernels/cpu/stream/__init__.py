@@ -36,7 +36,7 @@ from ....tir.expressions import is_guard
 from ....tir.walk import parts_of, same
 from ...scheduled import Scheduled
 from ...stream.several_sums import Part, several
-from .repairs import repairs
+from .repairs import Repairs, repairs
 from .update import update
 
 #: Schedules the core of a function; None if it does not know it.
@@ -74,7 +74,7 @@ def schedule(func: tirx.PrimFunc, threads: int, core: Core) -> Scheduled | None:
     scheduled = core(func.with_body(in_root(sequence(plain), inner)))
     if scheduled is None:
         return None
-    repaired: list[Any] | None = []
+    repaired: Repairs | None = Repairs()
     if changed:
         element = read_element(streams, owners[0])
         repaired = None if element is None else repairs(element, threads)
@@ -82,10 +82,10 @@ def schedule(func: tirx.PrimFunc, threads: int, core: Core) -> Scheduled | None:
         return None
     sides = [_side(streams, r) for r in others]
     return Scheduled(
-        _joined(streams, scheduled.func, repaired, sides),
+        _joined(streams, scheduled.func, repaired.statements, sides),
         f"stream of {scheduled.kind}",
         scheduled.fusion,
-        scheduled.predicted_s,
+        scheduled.predicted_s + repaired.seconds,
         ways=scheduled.ways,
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -23,14 +24,22 @@ from ....tir.build import sequence
 from ....tir.expressions import is_guard
 from ....tir.walk import parts_of, substitute, uses
 from ...stream.elements import stored
-from ..costs import CLOCK_HZ, NODE_CYCLES, threads_for
+from ..costs import CLOCK_HZ, NODE_CYCLES, on_threads, threads_for, work
 
 #: First columns that are written out one by one, at most.
 FIRST = 64
 
 
-def repairs(element: Element, threads: int) -> list[Any] | None:
-    """Return the statements that repair a result.
+@dataclass(frozen=True)
+class Repairs:
+    """Statements that repair a result, and the predicted seconds of those that always run."""
+
+    statements: tuple[Any, ...] = ()
+    seconds: float = 0.0
+
+
+def repairs(element: Element, threads: int) -> Repairs | None:
+    """Return what repairs a result.
 
     - `element`: the right one, by states and sequences.
     - `threads`: number of threads that parallel loops are made for.
@@ -40,6 +49,7 @@ def repairs(element: Element, threads: int) -> list[Any] | None:
     if any(uses(each, var) for each in wrong for var, _ in element.sums):
         return None
     made: list[Any] = []
+    seconds = 0.0
     if states:
         found = first_columns(element, states)
         if found is None:
@@ -52,12 +62,14 @@ def repairs(element: Element, threads: int) -> list[Any] | None:
         others = [axis for axis in element.axes if axis is not column]
         body = sequence(elements)
         made.append(loops(others, body, threads))
+        nodes = count * sum(work(each) for each in (*dict(element.sums).values(), element.value))
+        seconds = nodes * math.prod(axis.extent for axis in others) * NODE_CYCLES / CLOCK_HZ
     if wrong:
         outer = [axis for axis in element.axes if any(uses(each, axis.var) for each in wrong)]
         inner = [axis for axis in element.axes if not any(axis is each for each in outer)]
         body = tirx.IfThenElse(reduce(prim.Or, wrong), loops(inner, stored(element), 1), None)
         made.append(loops(outer, body, threads))
-    return made
+    return Repairs(tuple(made), on_threads(seconds, threads))
 
 
 def conditions(element: Element) -> tuple[list[Any], list[Any]]:

@@ -29,6 +29,8 @@ _FEW, _SOME = 3, 8
 _OF_FEW, _OF_SOME, _OF_MANY = 0.35, 0.8, 4.3
 #: Instructions of an epilogue from which on LLVM does not find its vectors: of an exp or a sigmoid.
 _LONG = 16
+#: Clocks for one element of such an epilogue where a row ends within a vector. Measured on znver5.
+_LONG_AT_END = 8.0
 
 
 def cost(problem: ConvProblem, points: Points) -> Terms:
@@ -152,6 +154,9 @@ def _near_columns(
     if problem.stride > 1:
         # Written out, loads one by one are so under their conditions too.
         near = np.where(vectors * taps > UNROLLED, by_lane, 2 * by_lane)
+    if problem.epilogue.operations >= _LONG:
+        fused = (p["fusion"] != NONE) | (problem.epilogue.blocks == 0)
+        near = near + fused * (problem.sizes["columns"] % lanes) * _LONG_AT_END
     extra = np.where(in_rows, 2.0 * each, np.where(tiles, near, 0.0))
     return problem.sizes["rows"] * (machine.core.branch * (trips >= machine.core.predicted) + extra)
 
