@@ -17,9 +17,36 @@ bool IsArithmetic(NodeKind kind) {
     case NodeKind::kMod:
     case NodeKind::kFloorDiv:
     case NodeKind::kFloorMod:
+    case NodeKind::kLShift:
+    case NodeKind::kBitwiseNot:
       return true;
     default:
       return false;
+  }
+}
+
+bool IsOperation(NodeKind kind) {
+  switch (kind) {
+    case NodeKind::kRShift:
+    case NodeKind::kBitwiseAnd:
+    case NodeKind::kBitwiseOr:
+    case NodeKind::kBitwiseXor:
+    case NodeKind::kMin:
+    case NodeKind::kMax:
+    case NodeKind::kEqual:
+    case NodeKind::kNotEqual:
+    case NodeKind::kLess:
+    case NodeKind::kLessEqual:
+    case NodeKind::kGreater:
+    case NodeKind::kGreaterEqual:
+    case NodeKind::kAnd:
+    case NodeKind::kOr:
+    case NodeKind::kNot:
+    case NodeKind::kSelect:
+    case NodeKind::kCast:
+      return true;
+    default:
+      return IsArithmetic(kind);
   }
 }
 
@@ -73,6 +100,25 @@ bool MayBeInexact(const Expr& expr) {
   return finder.found;
 }
 
+// Simplifies all that is exact: there, what TVM makes of both at once is right.
+class ExactSimplifier : public StmtExprMutator {
+ public:
+  explicit ExactSimplifier(const Prover& prover) : prover_(prover) {}
+
+ protected:
+  using StmtExprMutator::VisitExpr_;
+  Expr VisitExpr_(const Call& op) override {
+    return MayBeInexact(op) ? MutateChildren(op).cast<Expr>() : prover_.Simplify(op);
+  }
+  ffi::Any VisitOther(const Node& op) override {
+    if (!IsOperation(op.kind()) || MayBeInexact(Expr(op))) return MutateChildren(op);
+    return prover_.Simplify(Expr(op));
+  }
+
+ private:
+  const Prover& prover_;
+};
+
 // What TVM makes of both at once, and of one after the other; nothing if both are exact.
 std::optional<std::pair<Expr, Expr>> Simplified(const Expr& f, const Var& hole, const Expr& inner,
                                                 const std::vector<Axis>& axes) {
@@ -81,7 +127,7 @@ std::optional<std::pair<Expr, Expr>> Simplified(const Expr& f, const Var& hole, 
   Prover prover(axes);
   Expr together = prover.Simplify(Substitute(f, {{hole.get(), inner}}));
   Expr apart = Substitute(prover.Simplify(f), {{hole.get(), prover.Simplify(inner)}});
-  return std::make_pair(together, apart);
+  return std::make_pair(together, ExactSimplifier(prover).Rewrite(apart));
 }
 
 }  // namespace
