@@ -189,7 +189,7 @@ def _rule(rule: Any) -> Kind:
 
 
 def _stream(work: Work) -> Iterator[Scheduled]:
-    """Yield a function with states or packed sequences: in one, or what follows its sum apart."""
+    """Yield a function with states or packed sequences, whole or in parts, the faster one first."""
 
     def core(func: tirx.PrimFunc) -> Scheduled | None:
         return next(_planned("conv")(replace(work, func=func)), None)
