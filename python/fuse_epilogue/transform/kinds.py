@@ -189,14 +189,14 @@ def _rule(rule: Any) -> Kind:
 
 
 def _stream(work: Work) -> Iterator[Scheduled]:
-    """Yield a function with states or packed sequences, whole or in parts, the faster one first."""
+    """Yield a function with states or packed sequences."""
 
     def core(func: tirx.PrimFunc) -> Scheduled | None:
         return next(_planned("conv")(replace(work, func=func)), None)
 
     found = stream.schedule(work.func, work.threads, core)
     if found is not None:
-        yield from sorted([found, *_sums(work)], key=lambda each: each.predicted_s)
+        yield found
 
 
 def _scan(work: Work) -> Iterator[Scheduled]:

@@ -41,14 +41,22 @@ class Folding:
         self._exact = exact
 
     def changed(self, expr: Any) -> Iterator[tuple[Any, Any]]:
-        """Yield the parts of an expression that are simplified, each with what it becomes."""
+        """Yield the parts of an expression that are simplified, each with what it becomes.
+
+        What is simplified rightly in a part, such as a condition on axes, is simplified in both.
+        """
         for part in parts_of(expr, prim.Expr, Call):
             type = SCALAR_TYPES.get(str(part.ty.dtype)) if is_prim_expr(part) else None
             if type is None or (type.kind == "f" and not self._exact) or not may_mistake(part):
                 continue
             simple = self._simplify(part)
             if not prim.expr_deep_equal(part, simple):
-                yield part, simple
+                yield tvm_ffi.structural_map(part, (prim.Expr, self._rightly), order="pre"), simple
+
+    def _rightly(self, part: Any) -> Any:
+        """Return a part simplified where nothing can be mistaken."""
+        is_value = isinstance(part, Var | TensorLoad) or not is_prim_expr(part)
+        return part if is_value or may_mistake(part) else self._simplify(part)
 
     def _simplify(self, expr: Any) -> Any:
         """Return an expression simplified, but for loads and indices, which stay as they are."""
