@@ -43,7 +43,7 @@ class Folding:
     def changed(self, expr: Any) -> Iterator[tuple[Any, Any]]:
         """Yield the parts of an expression that are simplified, each with what it becomes.
 
-        What is simplified rightly in a part, such as a condition on axes, is simplified in both.
+        Both are simplified where nothing can be mistaken, such as in a condition on axes.
         """
         for part in parts_of(expr, prim.Expr, Call):
             type = SCALAR_TYPES.get(str(part.ty.dtype)) if is_prim_expr(part) else None
