@@ -19,7 +19,7 @@ CMAKE := $(VENV)/bin/cmake
 TOOLS := $(VENV)/.group-lint $(VENV)/.group-test
 PACKAGE := python/fuse_epilogue
 PYTHON_CODE := setup.py $(wildcard python tests examples tutorials benchmarks docs)
-CPP_CODE = $(shell find cpp tests/cuda_on_cpu -name "*.cc" -o -name "*.h")
+CPP_CODE = $(shell find cpp packaging tests/cuda_on_cpu -name "*.cc" -o -name "*.h")
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -126,16 +126,31 @@ docs: $(VENV)/.group-docs lib ## build the documentation site: build/docs/html/i
 	  $(if $(filter 0,$(TUTORIALS)),-D plot_gallery=0) $(SPHINX_ARGS) docs build/docs/html
 	cd docs && $(PY) -m generate.links ../build/docs/html
 
-wheel: $(VENV)/.group-package ## build dist/: the source distribution, and from that the manylinux wheel
-	rm -rf build/wheel dist
-	$(PY) -m build --outdir build/wheel
-	PATH=$(VENV)/bin:$$PATH $(PY) -m auditwheel repair --strip --exclude libtvm_ffi.so \
-	  --wheel-dir dist build/wheel/*.whl
-	cp build/wheel/*.tar.gz dist
+# A wheel is for the machine that its compiler compiles for, and for glibc 2.28 or later: GCC 11 or 12 can
+# be had with that. It links with the libtvm_ffi.so of that machine.
+WHEEL_CXX ?= g++
+machine_of = $(firstword $(subst -, ,$(shell $(1) -dumpmachine)))
+define build_wheel
+rm -rf build/wheel
+$(PY) -m pip download --quiet --no-deps --only-binary :all: --platform manylinux_2_28_$(2) --dest build/wheel \
+  $$(grep '^apache-tvm-ffi' $(VENV)/build-requires.txt)
+$(PY) -m zipfile --extract build/wheel/apache_tvm_ffi-*.whl build/wheel/tvm_ffi
+CXX=$(1) CMAKE_ARGS="-DFUSE_EPILOGUE_WHEEL=ON \
+  -DFUSE_EPILOGUE_TVM_FFI=$(CURDIR)/build/wheel/tvm_ffi/tvm_ffi/lib/libtvm_ffi.so" \
+  $(PY) -m pip wheel --quiet --no-deps --no-build-isolation --no-cache-dir --wheel-dir build/wheel/built \
+  --config-settings=--build-option=--plat-name=linux_$(2) dist/*.tar.gz
+PATH=$(VENV)/bin:$$PATH $(PY) -m auditwheel repair --plat manylinux_2_28_$(2) --exclude libtvm_ffi.so \
+  --wheel-dir dist build/wheel/built/*.whl
+
+endef
+wheel: $(VENV)/.group-package ## build dist/: the source distribution, and from that manylinux_2_28 wheels (WHEEL_CXX: compilers, one for each machine)
+	rm -rf dist
+	$(PY) -m build --sdist --no-isolation --outdir dist
+	$(foreach cxx,$(WHEEL_CXX),$(call build_wheel,$(cxx),$(call machine_of,$(cxx))))
 
 # With pyenv: PYENV_VERSION=3.10:3.11:3.12:3.13 make test-wheel
 PYTHONS ?= python3.10 python3.11 python3.12 python3.13
-test-wheel: $(VENV)/.group-package ## judge what lies in dist/, then install and try the wheel (PYTHONS: with which)
+test-wheel: $(VENV)/.group-package ## judge what lies in dist/, then install and try this machine's wheel (PYTHONS: with which)
 	PATH=$(VENV)/bin:$$PATH PYTHONPATH=tests $(PY) -m packaged dist --pythons $(PYTHONS)
 
 clean: ## remove all that make has created

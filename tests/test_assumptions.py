@@ -253,6 +253,17 @@ def test_tvm_folds_operations_with_a_literal_zero(name: str) -> None:
     assert differ > 0
 
 
+def test_an_analyzer_that_has_failed_at_an_unsigned_comparison_is_of_no_use() -> None:
+    x = tirx.Var("x", "uint32")
+    zero, half = tirx.const(0, "uint32"), tirx.floordiv(x, tirx.const(2, "uint32"))
+    analyzer = tvm.sym.Analyzer()
+    assert analyzer.simplify(half).same_as(half)
+    with pytest.raises(tvm.error.InternalError, match="negative uint"):
+        analyzer.simplify(tirx.Select(x < zero, 1, 2))
+    assert int(analyzer.simplify(half)) == 0
+    assert tvm.sym.Analyzer().simplify(half).same_as(half)
+
+
 class _Environment(ctypes.Structure):
     """glibc's ``fenv_t`` on x86-64: the last word is MXCSR."""
 

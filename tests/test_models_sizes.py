@@ -117,7 +117,7 @@ def test_saved_and_found_in_a_database(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sizes", "error", "message"),
     [
-        ({"batch": 1}, ValueError, "names 'batch', but .* are n: import the model"),
+        ({"batch": 1}, ValueError, "names 'batch', which .* are n: a torch module"),
         ({"n": ()}, ValueError, "whole numbers from 1"),
         ({"n": (4, 0)}, ValueError, "whole numbers from 1"),
         ({"n": 1.5}, TypeError, "whole numbers from 1"),
@@ -133,5 +133,5 @@ def test_sizes_that_are_none(sizes: Any, error: type, message: str) -> None:
 
 
 def test_sizes_of_a_model_without_names() -> None:
-    with pytest.raises(ValueError, match="that have names are none: import the model"):
+    with pytest.raises(ValueError, match="'n', which is not .* are none: a torch module"):
         fuse_epilogue.compile(model(), host(1), sizes={"n": 1})

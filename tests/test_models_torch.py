@@ -232,6 +232,20 @@ def test_sizes_with_names() -> None:
         import_model(exported, dynamic_shapes=shapes)
 
 
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({}, ImportRefusal, "needs example_inputs="),
+        ({"example_inputs": torch.ones(2)}, ImportRefusal, r"such as \(x,\), not Tensor"),
+        ({"example_inputs": (np.ones(2),)}, ImportRefusal, r"torch.from_numpy\(x\)"),
+        ({"target": (torch.ones(2),)}, TypeError, r"have a name, example_inputs=\(x,\)"),
+    ],
+)
+def test_example_inputs_that_are_none(given: dict[str, Any], error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        fuse_epilogue.compile(torch.nn.ReLU().eval(), **given)
+
+
 @pytest.mark.parametrize("dtype", [torch.int32, torch.float64])
 def test_products_are_summed_in_their_own_type(dtype: torch.dtype) -> None:
     """Not in float32, where 2^24 + 1 is 2^24."""

@@ -253,10 +253,18 @@ def test_inputs_given_once_or_at_the_call() -> None:
         neuron.load(GOOD, {"z": spec})
     with pytest.raises(ValueError, match="the kernel is for"):
         neuron.load(GOOD, {"x": spec})(np.ones((64, 64), "float32"))
-    with pytest.raises(TypeError, match="float64 is not a type"):
+    with pytest.raises(TypeError, match="x: float64 is not a type"):
         neuron.load(GOOD)(np.ones((128, 64)))
     with pytest.raises(TypeError, match="numpy arrays, not list"):
         neuron.load(GOOD)([1.0])
+
+
+def test_a_path_may_be_text(tmp_path) -> None:
+    path = tmp_path / "kernel.py"
+    path.write_text(GOOD)
+    assert neuron.load(str(path)).source == GOOD
+    with pytest.raises(FileNotFoundError, match="missing.py"):
+        neuron.load(str(tmp_path / "missing.py"))
 
 
 def test_no_text_does_anything_but_raise_a_kernel_error() -> None:

@@ -179,7 +179,7 @@ def test_vectors_of_a_row_are_worth_more_than_an_absorbed_bias():
         (workloads.elementwise(8, 8), TARGET, ValueError, "product, rows, conv"),
         (SMALL["product"][1], "c", ValueError, "kind 'c', only 'llvm'.* 'cuda'.* trn1"),
         (None, TARGET, TypeError, "func must be a PrimFunc or a Schedule, not NoneType"),
-        (SMALL["product"][1], 7, TypeError, "target must be a Target, .* not int"),
+        (SMALL["product"][1], 7, TypeError, "target must be a tvm.target.Target, .* not int"),
         (SMALL["product"][1], "trn9", ValueError, "target 'trn9' is neither .* trn2 or trn3, nor"),
         (SMALL["product"][1], {"kind": "llvm", "mcpu": "a\nb"}, ValueError, r"'mcpu' .* 'a\\nb'"),
         (workloads.elementwise(8, 8), "trn1", ValueError, "conv, product, products, rows"),

@@ -1,4 +1,4 @@
-"""The machine at hand as a target."""
+"""Targets: the machine at hand, machines by their names."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import tvm
 from tvm.target import Target
 
+from .neuron.machine import MACHINES
 from .workloads.arguments import whole
 
 #: GPUs by the name that a target may be given by, and CUDA's name of their instructions.
@@ -66,6 +67,33 @@ def named(target: Any) -> Any:  # noqa: ANN401 - whatever a caller passes for a 
         arch = GPUS[target.lower()]
         return Target({"kind": "cuda", "arch": arch, "model": target.upper()})
     return target
+
+
+def as_target(target: Any) -> Target:  # noqa: ANN401 - whatever a caller passes for a target
+    """Return a target of TVM, from what :func:`named` takes or TVM does.
+
+    - Raises TypeError: `target` is not a Target, str or dict.
+    - Raises ValueError: it names no target.
+
+    >>> as_target("h9")
+    Traceback (most recent call last):
+    ValueError: target 'h9' is neither 'host', a GPU by name (v100, a100, ...
+    """
+    target = named(target)
+    if isinstance(target, Target):
+        return target
+    if not isinstance(target, str | dict):
+        raise TypeError(
+            f"target must be a tvm.target.Target, a str or a dict, not {type(target).__name__}"
+        )
+    try:
+        return Target(target)
+    except Exception as error:  # TVM's errors are of several types
+        raise ValueError(
+            f"target {target!r} is neither 'host', a GPU by name ({', '.join(GPUS)}), "
+            f"{' or '.join(MACHINES)}, nor one that TVM knows, such as "
+            f'{{"kind": "cuda", "arch": "sm_90"}}: {error}'
+        ) from error
 
 
 def of_processor(name: str, cores: int, architecture: str, triple: str = "") -> Target:

@@ -19,8 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 LIBRARY = "fuse_epilogue/lib/libfuse_epilogue.so"
 
-#: Names of wheels: for any Python 3, for Linux of a stated age at least.
-WHEEL_NAME = re.compile(r"fuse_epilogue-[^-]+-py3-none-manylinux_\d+_\d+_\w+\.whl")
+#: Names of wheels: for any Python 3, for Linux with glibc 2.28, and a machine.
+WHEEL_NAME = re.compile(r"fuse_epilogue-[^-]+-py3-none-manylinux_2_28_(?:x86_64|aarch64)\.whl")
 
 #: Folders of a wheel.
 WHEEL_FOLDERS = re.compile(r"fuse_epilogue/|fuse_epilogue-[^/-]+\.dist-info/")
@@ -65,6 +65,7 @@ def objections_to_sdist(sdist: Path, source: Path = ROOT) -> list[str]:
     wanted |= {"pyproject.toml", "setup.py"}
     wanted |= _linked(source / "README.md")
     wanted |= _relative(source, "cpp", "*.cc", "*.h", "*.def") | _relative(source, "tests", "*.h")
+    wanted |= _relative(source, "packaging", "*.cc")
     for folder in ("python", "tests", "tutorials", "examples", "benchmarks"):
         wanted |= _relative(source, folder, "*.py")
     return objections + [f"{name} is missing" for name in sorted(wanted - names)]
@@ -87,7 +88,7 @@ def _relative(source: Path, folder: str, *patterns: str) -> set[str]:
 
 def _wrong_name(wheel: Path) -> Iterator[str]:
     if not WHEEL_NAME.fullmatch(wheel.name):
-        yield f"{wheel.name}: the tag is not py3-none-manylinux_*"
+        yield f"{wheel.name}: the tag is not py3-none-manylinux_2_28_MACHINE"
 
 
 def _wrong_files(files: Mapping[str, bytes]) -> Iterator[str]:

@@ -21,7 +21,7 @@ from packaged.contents import pyproject
 
 from .reading import ROOT, Page
 
-PROGRAMS = ("make", "pip", "python", "python3", "git", "cmake", "pytest")
+PROGRAMS = ("fuse-epilogue", "make", "pip", "python", "python3", "git", "cmake", "pytest")
 COMMAND = re.compile(rf"(?:[A-Z_]+=\S+ +)*(?:{'|'.join(PROGRAMS)})(?: +(?P<arguments>.*))?")
 INLINE = re.compile(r"``([^`]+)``|(?<![`:])`([^`]+)`(?![`_])")
 
@@ -41,7 +41,7 @@ def commands(page: Page) -> list[str]:
     lines = [
         line
         for block in page.blocks
-        if block.language in ("", "sh", "bash", "console")
+        if block.language in ("", "sh", "shell", "bash", "console")
         for line in block.text.replace("\\\n", " ").split("\n")
     ]
     lines += [first or second for first, second in INLINE.findall(page.prose)]
@@ -113,6 +113,15 @@ def _command_line(words: list[str], folder: Path) -> str | None:
     return f"exit code {code}" if code else None
 
 
+def _script_of_the_package(words: list[str], folder: Path) -> str | None:
+    """The command has these options: it is the same as the module, which is run."""
+    try:
+        cli.parser().parse_args(words or ["--help"])
+    except SystemExit as ended:
+        return f"exit code {ended.code}" if ended.code else None
+    return None
+
+
 def _module(words: list[str], folder: Path) -> str | None:
     """The module is there; it is not run (a server, a calibration, a suite of tests)."""
     found = importlib.util.find_spec(words[0])
@@ -133,6 +142,7 @@ def _script(words: list[str], folder: Path) -> str | None:
 
 #: How a command is checked, by its first words; the first row that fits counts.
 RULES: dict[tuple[str, ...], Callable[[list[str], Path], str | None]] = {
+    ("fuse-epilogue",): _script_of_the_package,
     ("make",): _make,
     ("pip", "install"): _pip_install,
     ("python", "-m", "fuse_epilogue"): _command_line,

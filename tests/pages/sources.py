@@ -275,7 +275,8 @@ ROWS = (
 NOT_MEASURED = {
     r"Apache License 2\.0": "its version",
     r"TVM 0\.27": "the releases of TVM that the package is for",
-    r"Python 3\.1\d": "the versions of Python that the package is for",
+    r"Python (from )?3\.1\d": "the versions of Python that the package is for",
+    r"glibc 2\.28": "the C library that wheels are for",
     r"within 0\.51 units": "a bound, kept by tests/test_schedules_functions.py",
     r"0 times infinity|the bias 0\.5": "the input of an example",
 }

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import sys
 import textwrap
@@ -89,7 +90,19 @@ def parser() -> argparse.ArgumentParser:
             help="print one JSON document instead of text; messages go to standard error",
         )
         row.add(command)
+        command.set_defaults(parser=command)
     return made
+
+
+def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Return parsed arguments; an unknown option ends with the usage of its command."""
+    given, unknown = parser().parse_known_args(arguments)
+    if unknown:
+        known = [option for option in given.parser._option_string_actions if option != "-h"]
+        close = difflib.get_close_matches(unknown[0].partition("=")[0], known, 1)
+        meant = f" (did you mean {close[0]}?)" if close else ""
+        given.parser.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
+    return given
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -102,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     >>> main(["plan", "nothing.json"])
     2
     """
-    given = parser().parse_args(arguments)
+    given = _parsed(arguments)
     try:
         with as_keyboard_interrupt():
             # After the parser: TVM is imported here, which help has no need of.

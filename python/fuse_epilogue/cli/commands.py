@@ -132,6 +132,7 @@ def _tune(parser: argparse.ArgumentParser) -> None:
 def _nki(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--machine",
+        "--target",
         choices=MACHINES,
         default="trn1",
         help="machine to emit the kernel for (default: trn1)",

@@ -12,6 +12,7 @@ from .output import Answer
 def run(given: argparse.Namespace) -> Answer:
     """Emit the kernel of one function."""
     from .. import neuron, schedules
+    from ..neuron.timeline import Unit
     from ..planner import plan
 
     output.check_file("--out", given.out)
@@ -37,9 +38,10 @@ def run(given: argparse.Namespace) -> Answer:
         "predicted_ms": latency,
         "predicted_range_ms": [least, most],
     }
+    unit = Unit.of(latency)
     output.note(
-        f"{name} on {given.machine}: {latency:.4f} ms predicted, {least:.4f} to {most:.4f} ms by "
-        "what the documents leave open"
+        f"{name} on {given.machine}: {unit.text(latency)} {unit.name} predicted, "
+        f"{unit.text(least)} to {unit.text(most)} {unit.name} by what the documents leave open"
     )
     if given.out:
         write(given.out, kernel.source)

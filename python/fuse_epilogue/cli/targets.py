@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tvm.target import Target
-
-from .._printed import last_line
 from ..neuron.machine import MACHINES
-from ..targets import named
+from ..targets import as_target
 from .output import InputError
 
 
@@ -26,10 +23,11 @@ def target(text: str) -> Any:
     if text in MACHINES:
         return text
     try:
-        return Target(json.loads(text) if text.lstrip().startswith("{") else named(text))
-    except Exception as error:  # TVM's errors are of several types
-        last = last_line(error)
-        raise InputError(f"--target '{text}' is not a target that TVM knows: {last}") from error
+        return as_target(json.loads(text) if text.lstrip().startswith("{") else text)
+    except json.JSONDecodeError as error:
+        raise InputError(f"--target '{text}' is not valid JSON: {error}") from error
+    except ValueError as error:
+        raise InputError(f"--{error}") from error
 
 
 def tracker(given: Any) -> tuple[str, int]:  # noqa: ANN401 - what the parser returns

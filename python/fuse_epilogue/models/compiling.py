@@ -16,7 +16,7 @@ from tvm.target import Target
 from .._log import logger
 from ..neuron.machine import MACHINES, Machine
 from ..planner.machines.gpu import Gpu
-from ..targets import host, named
+from ..targets import as_target, host
 from ..transform import ScheduleModule
 from ..transform.schedule_module import KINDS_OF_TARGETS
 from ..transform.shared_lanes import keeping_lanes, share_lanes
@@ -41,10 +41,7 @@ def processor(target: Any, threads: int | None = None) -> Target:
             f"a processor or a GPU is needed here, not {target}: fuse_epilogue.compile makes "
             "packages for it"
         )
-    target = target.target if isinstance(target, Gpu) else named(target)
-    if not isinstance(target, Target | str | dict):
-        raise TypeError(f"target must be a tvm.target.Target, not {type(target).__name__}")
-    made = Target(target)
+    made = target.target if isinstance(target, Gpu) else as_target(target)
     if made.kind.name not in KINDS_OF_TARGETS:
         raise ValueError(
             f"models are compiled for targets of kind {' and '.join(map(repr, KINDS_OF_TARGETS))}, "

@@ -193,7 +193,15 @@ def _as_in_a_model(func: tirx.PrimFunc, target: Target) -> Any:
 
 
 def _core(target: Any) -> Machine | None:
-    """Return the machine that a target names, None if it is not Trainium."""
+    """Return the machine that a target names, None if it is not Trainium.
+
+    - Raises TypeError: the second argument of a call was meant to be the example inputs.
+    """
+    if isinstance(target, tuple | list):
+        raise TypeError(
+            f"target must be a target, not {type(target).__name__}: example inputs have a name, "
+            "example_inputs=(x,)"
+        )
     if isinstance(target, Machine):
         return target
     return MACHINES.get(target) if isinstance(target, str) else None

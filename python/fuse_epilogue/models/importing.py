@@ -132,7 +132,8 @@ def _from_torch(
         )
     if not isinstance(example_inputs, tuple | list):
         raise ImportRefusal(
-            f"example_inputs must be a tuple of arguments, not {type(example_inputs).__name__}"
+            "example_inputs must be a tuple of arguments, such as (x,), not "
+            f"{type(example_inputs).__name__}"
         )
     if module.training:
         raise ImportRefusal(
@@ -152,6 +153,8 @@ def _from_torch(
             )
         if "in output, which is not a known type" in str(error):
             way_out = "; return tensors, for a model of transformers with config.use_cache = False"
+        if "Unsupported input type <class 'numpy.ndarray'>" in str(error):
+            way_out = "; example_inputs are tensors of torch: torch.from_numpy(x)"
         raise _refusal(f"torch.export cannot export {name}", error, way_out) from error
     mod = _from_exported(exported, loops)
     names = dimension_names(exported, dynamic_shapes)

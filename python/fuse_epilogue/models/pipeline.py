@@ -12,7 +12,7 @@ from tvm import ir, relax
 from tvm.target import Target
 
 from .._arguments import flag
-from ..targets import host
+from ..targets import as_target, host
 from ..transform import ScheduleModule
 from .graph.affine_maps import FoldAffineMaps
 from .graph.attention_groups import GroupAttention
@@ -163,7 +163,7 @@ def model_pipeline(
 
     @tvm.transform.module_pass(opt_level=0, name="fuse_epilogue.model_pipeline")
     def run(mod: ir.IRModule, _context: tvm.transform.PassContext) -> ir.IRModule:
-        here = Target(target) if target is not None else Target.current() or host()
+        here = as_target(target) if target is not None else Target.current() or host()
         schedule = ScheduleModule(here, threads=threads, **of_schedule)
         done = scheduled(mod, schedule, channels_last=channels_last)
         with here:

@@ -39,8 +39,8 @@ def combinations(mod: ir.IRModule, sizes: Sizes | None) -> list[dict[str, int]]:
     for name in sizes:
         if name not in known:
             raise ValueError(
-                f"sizes names '{name}', but the sizes of the inputs that have names are "
-                f"{', '.join(known) or 'none'}: import the model with this size symbolic"
+                f"sizes names '{name}', which is not a symbolic size of an input; symbolic are "
+                f"{', '.join(known) or 'none'}: a torch module takes dynamic_shapes= for that"
             )
     values = {name: _numbers(name, given) for name, given in sizes.items()}
     found = [dict(zip(values, each, strict=True)) for each in itertools.product(*values.values())]

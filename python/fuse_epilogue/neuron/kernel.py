@@ -15,7 +15,7 @@ from .language import parse
 from .language.program import Program
 from .machine import Machine
 from .machine import machine as find_machine
-from .specs import spec_of
+from .specs import named_spec
 from .trace import Trace
 from .walk import Setting, Spec
 
@@ -75,7 +75,7 @@ class Kernel:
                 names = ", ".join(text.parameters)
                 raise ValueError(f"inputs names {', '.join(inputs)}; the kernel takes {names}")
             self.inputs = {
-                name: spec_of(inputs[name]) for name in text.parameters if name in inputs
+                name: named_spec(name, inputs[name]) for name in text.parameters if name in inputs
             }
         self._program = Program(text)
         # Only the last one: the trace of a large kernel takes much memory.
@@ -275,10 +275,10 @@ class Kernel:
             if name in values:
                 raise ValueError(f"{name} is given twice")
             values[name] = value
-        values = {name: spec_of(value) for name, value in values.items()}
+        values = {name: named_spec(name, value) for name, value in values.items()}
         for name, known in self.inputs.items():
             if isinstance(known, Spec) and values.setdefault(name, known) != known:
-                raise ValueError(f"{name} is {tuple(values[name])}, the kernel is for {known}")
+                raise ValueError(f"{name} is {values[name]}, the kernel is for {known}")
             values.setdefault(name, known)
         if not set(self.parameters) - self._optional <= set(values):
             raise ValueError(
@@ -301,8 +301,8 @@ def load(
     Parameters
     ----------
     source : str or Path
-        The text of a kernel file, or its path. It is parsed and interpreted, never executed by
-        Python.
+        The text of a kernel file, or its path; one line that ends in ``.py`` is a path. It is
+        parsed and interpreted, never executed by Python.
     inputs : Mapping[str, Any], optional
         Shape and type of each tensor, and the values of other parameters, to check and predict
         without arrays. `Code` is an expression in the names of the file, such as ``Mode.FAST``.
@@ -323,6 +323,8 @@ def load(
     ------
     KernelError
         The text is not a kernel, with the line and the reason.
+    OSError
+        There is no such file.
     ValueError
         `inputs` lacks a parameter or names another one, or there are neither one nor two programs.
 
@@ -347,4 +349,6 @@ def load(
     >>> kernel.check("trn1").loaded_bytes
     262144
     """
+    if isinstance(source, str) and source.endswith(".py") and "\n" not in source:
+        source = Path(source)
     return Kernel(source, inputs, kernel, folders, programs)

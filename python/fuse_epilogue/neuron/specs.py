@@ -33,6 +33,14 @@ def spec_of(value: Any) -> Any:
     raise TypeError(f"a kernel takes arrays, numbers and tuples of them, not {value!r}")
 
 
+def named_spec(name: str, value: Any) -> Any:
+    """Return what :func:`spec_of` returns; a refusal names the parameter."""
+    try:
+        return spec_of(value)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name}: {error}") from error
+
+
 def _is_pair(value: Any) -> bool:
     """Tell whether a value is a pair of a shape and a type."""
     return (

@@ -40,7 +40,10 @@ def dtype_of(array: np.ndarray) -> str:
     - Raises TypeError: kernels have no such type.
     """
     if array.dtype.name not in ITEMSIZE:
-        raise TypeError(f"{array.dtype.name} is not a type of kernels: {', '.join(ITEMSIZE)}")
+        raise TypeError(
+            f"{array.dtype.name} is not a type of kernels, convert the array with astype: "
+            f"{', '.join(ITEMSIZE)}"
+        )
     return array.dtype.name
 
 

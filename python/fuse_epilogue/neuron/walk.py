@@ -31,6 +31,10 @@ class Spec(NamedTuple):
     shape: tuple[int, ...]
     dtype: str
 
+    def __str__(self) -> str:
+        """Return it as in ``float32 of shape (128, 64)``."""
+        return f"{self.dtype} of shape {self.shape}"
+
 
 @dataclass(frozen=True)
 class Setting:

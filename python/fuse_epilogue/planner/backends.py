@@ -14,7 +14,7 @@ from tvm.target import Target
 from ..neuron import emit
 from ..neuron.machine import MACHINES, Machine
 from ..rewrites.epilogue import LABELS
-from ..targets import GPUS, named
+from ..targets import as_target, named
 from .machines.cpu import Cpu, cpu
 from .machines.gpu import Gpu, gpu
 from .measurement.measure import compiled, compiled_for_gpu
@@ -257,7 +257,7 @@ def _machine_named(target: Any) -> Any:
         return MACHINES[target]
     if isinstance(target, Machine | Gpu):
         return target
-    target = target if isinstance(target, Target) else _target(target)
+    target = as_target(target)
     if target.kind.name not in ("cuda", "llvm"):
         raise ValueError(
             f"the planner does not know targets of kind '{target.kind.name}', only 'llvm', such as "
@@ -268,19 +268,4 @@ def _machine_named(target: Any) -> Any:
 
 
 def _as_target(target: Any) -> Target:
-    target = target.target if isinstance(target, Gpu) else named(target)
-    return target if isinstance(target, Target) else Target(target)
-
-
-def _target(given: Any) -> Target:
-    if not isinstance(given, str | dict):
-        kind = type(given).__name__
-        raise TypeError(f"target must be a Target, a Gpu, a Machine, a str or a dict, not {kind}")
-    try:
-        return Target(given)
-    except Exception as error:  # TVM's errors are of several types
-        raise ValueError(
-            f"target {given!r} is neither 'host', a GPU by name ({', '.join(GPUS)}), "
-            f"{' or '.join(MACHINES)}, nor one that TVM knows, such as "
-            f"{{'kind': 'cuda', 'arch': 'sm_90'}}: {error}"
-        ) from error
+    return target.target if isinstance(target, Gpu) else as_target(target)

@@ -29,7 +29,7 @@ from ..kernels.scheduled import Scheduled
 from ..neuron.machine import MACHINES, Machine
 from ..planner import Plan, plan
 from ..rewrites.step import rewrite
-from ..targets import host, named
+from ..targets import as_target, host, named
 from ..transform.kinds import Work, streams_on_gpu
 from . import cpu, cuda, neuron
 
@@ -293,7 +293,7 @@ def _rules(
     if isinstance(target, Machine):
         _check_sizes(func)
         return target, NEURON
-    target = target if isinstance(target, Target) else Target(target)
+    target = as_target(target)
     kind = target.kind.name
     if kind not in RULES:
         known = ", ".join(sorted([*RULES, *MACHINES]))

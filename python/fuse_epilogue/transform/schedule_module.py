@@ -17,7 +17,7 @@ from .._printed import Printed
 from ..kernels.cpu.for_llvm import for_llvm
 from ..kernels.scheduled import Packing, Scheduled, Way
 from ..planner.search.trials import check_here
-from ..targets import host
+from ..targets import as_target
 from ..tir.build import in_root
 from ..tir.walk import handle
 from .chosen import Outcome, Plans, by_prediction, groups, keep, kept, without_name
@@ -173,7 +173,7 @@ class ScheduleModule(ModulePass):
         plans: Plans | None = None,
     ) -> None:
         """Check the options."""
-        self.target = host() if target is None else Target(target)
+        self.target = as_target(target)
         if self.target.kind.name not in KINDS_OF_TARGETS:
             raise ValueError(
                 f"ScheduleModule schedules for processors, kind 'llvm', and GPUs, kind 'cuda', not "

@@ -25,6 +25,7 @@ from tvm.target import Target
 
 from .._arguments import Numerics, check_numerics
 from ..schedule import analyze
+from ..targets import as_target
 from ..tir.walk import loads
 from .checks import tvm_space
 from .postproc import with_decompose_fused
@@ -196,7 +197,7 @@ def space(
     1
     """
     check_numerics(numerics)
-    default = tvm_space(target if isinstance(target, Target) else Target(target))
+    default = tvm_space(as_target(target))
     rules = list(default.sch_rules)
     if fuse:
         rules.insert(0, FuseReductionEpilogue(numerics))

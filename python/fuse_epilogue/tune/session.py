@@ -19,6 +19,7 @@ from tvm.ir import IRModule
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
+from ..targets import as_target
 from .bench import Bench, LeftOut, Trial, Unfit
 from .build import local_builder
 from .checks import check, check_numbers
@@ -135,7 +136,7 @@ def tune(
     check_numbers(trials=trials, batch=batch, servers=servers, seed=seed)
     if servers and runner is not None:
         raise ValueError("pass either a runner or a number of servers to start, not both")
-    target = target if isinstance(target, Target) else Target(target)
+    target = as_target(target)
     tasks = _tasks(mod)
     check(target, space, runner, cost_model)
     # Candidates are proposed and compiled here, whatever machine the target is.

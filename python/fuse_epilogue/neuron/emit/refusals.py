@@ -18,8 +18,14 @@ _WAYS_OUT = {
     "not-affine": "index with sums of loop variables: do not fuse loops that are marked",
     "layout": "copy it in a block of its own, or use sch.transform_layout on the buffer",
     "broadcast": "each partition reads its own memory: copy it so from HBM, with cache_read",
-    "reads-hbm": 'sch.cache_read(block, index, "trn.sbuf") brings it on the chip first',
-    "writes-hbm": 'sch.cache_write(block, 0, "trn.sbuf") keeps it on the chip first',
+    "reads-hbm": (
+        'sch.cache_read(block, index, "trn.sbuf") brings it on the chip first; '
+        "schedules.apply writes a whole schedule"
+    ),
+    "writes-hbm": (
+        'sch.cache_write(block, 0, "trn.sbuf") keeps it on the chip first; '
+        "schedules.apply writes a whole schedule"
+    ),
     "dma": "transfer to SBUF, and convert or compute there",
     "reduction": "sum over a loop outside, over free loops, or as a product of two matrices",
     "matmul": (
