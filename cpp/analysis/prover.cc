@@ -16,17 +16,6 @@ ffi::ObjectRef MakeRange(const Expr& min, const Expr& extent) {
   return CallGlobal(Fn::Range, min, extent, nullptr).cast<ffi::ObjectRef>();
 }
 
-// What the analyzer answers. It folds literals, and fails where they divide by zero or leave their
-// type: then nothing is known.
-template <typename Question, typename Answer = bool>
-Answer Ask(const Question& question, Answer unknown = {}) {
-  try {
-    return question();
-  } catch (const ffi::Error&) {
-    return unknown;
-  }
-}
-
 // Which axis each index is, if each is another one, and axes with several values are all among
 // them.
 std::optional<std::vector<size_t>> NamedAxes(const ffi::Array<Expr>& indices,
@@ -116,6 +105,19 @@ class ConvertedAxes : public StmtExprMutator {
 Prover::Prover() = default;
 
 Prover::Prover(const std::vector<Axis>& axes) : known_(axes) {}
+
+// The analyzer folds literals, and fails where they divide by zero or leave their type: then
+// nothing is known, and of later questions it would get some wrong.
+template <typename Question, typename Answer>
+Answer Prover::Ask(const Question& question, Answer unknown) const {
+  try {
+    return question();
+  } catch (const ffi::Error&) {
+    analyzer_ = ffi::ObjectRef();
+    num_bound_ = 0;
+    return unknown;
+  }
+}
 
 const ffi::ObjectRef& Prover::Analyzer() const {
   if (!analyzer_.defined()) analyzer_ = CallGlobal(Fn::Analyzer).cast<ffi::ObjectRef>();

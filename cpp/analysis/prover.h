@@ -35,6 +35,9 @@ class Prover {
  private:
   /*! \brief The analyzer, made when the first question needs it; it knows all that was bound. */
   const ffi::ObjectRef& Analyzer() const;
+  /*! \brief What the analyzer answers, \p unknown if it fails. */
+  template <typename Question, typename Answer = bool>
+  Answer Ask(const Question& question, Answer unknown = {}) const;
 
   std::vector<Axis> known_;
   mutable ffi::ObjectRef analyzer_;
