@@ -59,8 +59,10 @@ def wheel(folder: Path, files: dict[str, bytes], name: str = WHEEL) -> Path:
     return folder / name
 
 
-def test_a_good_wheel(source: Path) -> None:
-    assert contents.objections_to_wheel(wheel(source, GOOD), source) == []
+@pytest.mark.parametrize("older", ["", "manylinux_2_27_x86_64."])
+def test_a_good_wheel(source: Path, older: str) -> None:
+    name = WHEEL.replace("manylinux", f"{older}manylinux")
+    assert contents.objections_to_wheel(wheel(source, GOOD, name), source) == []
 
 
 BAD_FILES = {

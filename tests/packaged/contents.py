@@ -19,8 +19,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 LIBRARY = "fuse_epilogue/lib/libfuse_epilogue.so"
 
-#: Names of wheels: for any Python 3, for Linux with glibc 2.28, and a machine.
-WHEEL_NAME = re.compile(r"fuse_epilogue-[^-]+-py3-none-manylinux_2_28_(?:x86_64|aarch64)\.whl")
+#: Names of wheels: for any Python 3, for a machine, for Linux with glibc 2.28 and maybe older ones.
+WHEEL_NAME = re.compile(
+    r"fuse_epilogue-[^-]+-py3-none-(?:manylinux_2_(?:1\d|2[0-7])_\w+\.)?"
+    r"manylinux_2_28_(?:x86_64|aarch64)\.whl"
+)
 
 #: Folders of a wheel.
 WHEEL_FOLDERS = re.compile(r"fuse_epilogue/|fuse_epilogue-[^/-]+\.dist-info/")
