@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from tvm import relax
 
 import fuse_epilogue
@@ -159,6 +158,7 @@ def test_a_constant_with_more_axes_is_not_taken_in() -> None:
 @pytest.mark.parametrize("dims", [1, 2, 3])
 def test_batch_norms_before_and_after_other_layers(dims: int) -> None:
     """Those that no convolution takes in have two operators left, and are right."""
+    torch = pytest.importorskip("torch")
     torch.manual_seed(0)
     norms = [getattr(torch.nn, f"BatchNorm{dims}d")(6) for _ in range(2)]
     for norm in norms:
