@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 import tvm
+from tvm import s_tir
 from tvm.s_tir import Schedule
 
 pytestmark = pytest.mark.cpp
@@ -15,7 +16,7 @@ PROGRAM = """
 @T.prim_func(s_tir=True)
 def main(
     A: T.Buffer((4, 8, 16), "{dtype}"), C: T.Buffer((16,), "int32"), G: T.Buffer((16,), "{dtype}"),
-    n: T.int32, D: T.Buffer((4, 16), "{dtype}"),
+    n: T.int32, u: T.uint32, D: T.Buffer((4, 16), "{dtype}"),
 ):
     temp = T.sblock_alloc_buffer((4, 16), "{dtype}")
 {before}
@@ -25,6 +26,7 @@ def main(
             with T.init():
                 temp[vi, vj] = T.{dtype}(0)
             temp[vi, vj] = temp[vi, vj] + {term}
+{between}
     for i, j in T.grid(4, 16):
         with T.sblock("epilogue"):
             vi, vj = T.axis.remap("SS", [i, j])
@@ -76,10 +78,14 @@ OPERANDS = {
 
 
 def absorbed(
-    value: str, dtype: str = "float32", term: str = "A[vi, vk, vj]", before: str = ""
+    value: str,
+    dtype: str = "float32",
+    term: str = "A[vi, vk, vj]",
+    before: str = "",
+    between: str = "",
 ) -> str:
     """Return what is absorbed of an epilogue."""
-    text = PROGRAM.format(dtype=dtype, value=value, term=term, before=before)
+    text = PROGRAM.format(dtype=dtype, value=value, term=term, before=before, between=between)
     (step,) = Schedule(tvm.script.from_source(text)).fuse_reduction_epilogue("sum").steps
     return step.absorbed
 
@@ -105,3 +111,18 @@ def test_literals_of_the_terms_count_for_overflow() -> None:
     """LLVM sees the range of such a sum: with one literal more it may pass the end on its way."""
     assert absorbed("temp[vi, vj] + -1100", "int32") == "-1100"
     assert not absorbed("temp[vi, vj] + -1100", "int32", term="(A[vi, vk, vj] - 2147482648)")
+
+
+def test_an_assumption_behind_an_assertion_comes_too_late() -> None:
+    """Fused, the quotient would be computed before the program ends there."""
+    value = 'temp[vi, vj] + T.Cast("float32", T.truncdiv(9, n))'
+    assertion = "    assert n > 0, 'n'"
+    with pytest.raises(s_tir.ScheduleError, match="may end the program before"):
+        absorbed(value, between=f"{assertion}\n    T.evaluate(T.assume(n > 0))")
+    assert absorbed(value, before="    T.assume(n > 0)", between=assertion)
+
+
+def test_an_analyzer_that_has_failed_is_not_asked_again() -> None:
+    """TVM's fails at an unsigned number below zero, and takes half of it for 0 from then on."""
+    failing, half = "G[T.Select(T.uint32(0) > u, 1, 2)]", 'G[T.Cast("int32", u // T.uint32(2))]'
+    assert "u //" in absorbed(f"temp[vi, vj] + ({failing} + {half})")

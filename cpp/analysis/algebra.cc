@@ -132,7 +132,7 @@ class Peeler {
   // Logic and integers are exact, except where TVM takes the floats that are compared for numbers,
   // or narrow integers for such that do not wrap around.
   bool IsFolded(const PeelStep& step) {
-    return !IsFloat(dtype_) && !IsSwitchedOff(Decision::kFoldedLogic) &&
+    return !IsFloat(dtype_) && !IsSwitchedOff(Decision::kFoldedStep) &&
            FoldsWithAny(step, ApplyAll(steps_, reduction_.init), Mapped(), reduction_);
   }
 

@@ -159,9 +159,11 @@ Expr Dataflow::Inline(const Expr& expr, const IsWanted& wanted, const Reader& re
         return inlined.back().hole;
       }
       SBlock at = writer->is_block() ? writer->block() : scope_.root;
-      throw Refusal(Code::kCascadeForm, at,
-                    "what stores " + Quoted(Var(load.source())) +
-                        ", by which a reduction reads another one's result, is not elementwise");
+      throw Refusal(
+          Code::kCascadeForm, at,
+          "what stores " + Quoted(Var(load.source())) +
+              ", by which a reduction reads another one's result, is not elementwise, or the "
+              "buffer is read before");
     }
     return std::nullopt;
   };

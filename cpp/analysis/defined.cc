@@ -270,12 +270,8 @@ class DefinednessProof {
   std::optional<Interval> VisitLet(const Let& let) {
     auto value = Visit(let.value());
     if (partial) return std::nullopt;
-    // Another let may bind the variable to another value.
-    size_t facts = facts_.size();
     if (value) facts_.push_back({let.var(), *value});
-    auto body = Visit(let.body());
-    facts_.resize(facts);
-    return body;
+    return Visit(let.body());
   }
 
   std::optional<Interval> VisitCast(const Cast& cast) {

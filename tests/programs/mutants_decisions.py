@@ -488,7 +488,7 @@ DECISIONS: list[Mutant] = [
         compiled=True,
     ),
     mutant(
-        "folded-logic",
+        "folded-step",
         "TVM does not simplify a term with what is put around it",
         comparisons_negated_later,
         inputs=lambda: compared_with_nan(K),
@@ -496,7 +496,7 @@ DECISIONS: list[Mutant] = [
         distribute=True,
     ),
     mutant(
-        "folded-logic",
+        "folded-step",
         "TVM takes no narrow start for one that does not wrap",
         wrapped_start_clipped,
         inputs=starts_that_wrap,
