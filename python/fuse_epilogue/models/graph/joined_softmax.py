@@ -19,6 +19,7 @@ import tvm_ffi
 from tvm import ir, relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ...tir.affine import is_constant
 from .rewriting import bound_call, graph_pass, known_shape, rewritten
 
 
@@ -69,7 +70,12 @@ class _Splitter(PyExprMutator):
         for place, own in enumerate(fields.fields):
             other = fields.fields[1 - place]
             size = known_shape(other)
-            if begins == place and size is not None and _is_one(size[-1]) and _same(call, own):
+            if (
+                begins == place
+                and size is not None
+                and is_constant(size[-1], 1)
+                and _same(call, own)
+            ):
                 return own, other
         return None
 
@@ -117,7 +123,3 @@ def _same(call: Any, own: Any) -> bool:
     """Whether a slice has the shape of a part."""
     shapes = [known_shape(each) for each in (call, own)]
     return None not in shapes and bool(tvm_ffi.structural_equal(*shapes))
-
-
-def _is_one(size: Any) -> bool:
-    return str(size) in ("1", "T.int64(1)")

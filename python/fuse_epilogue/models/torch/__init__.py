@@ -6,7 +6,8 @@ decompositions.py                written in operators that TVM imports as torch 
 attention.py, encoder.py         those of attention, of a transformer's encoder layer,
 norms.py                         of normalisations,
 special_functions.py             of functions such as the inverse of erf,
-scans.py                         of running maxima, searches and reductions by an index
+scans.py                         of running maxima, minima and sums,
+places.py                        of searches, and of reductions by an index
 converters.py                    written in Relax:
 indexing.py, resampling.py       those that read and write at indices, that resize images
 recurrent.py                     recurrent layers, as functions of all steps

@@ -13,6 +13,7 @@ from torch import Tensor
 from .attention import attention_decompositions
 from .encoder import encoder_decompositions
 from .norms import norm_decompositions
+from .places import places_decompositions
 from .scans import scan_decompositions
 from .special_functions import is_negative, special_decompositions
 
@@ -70,6 +71,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         **attention_decompositions(),
         **encoder_decompositions(),
         **norm_decompositions(),
+        **places_decompositions(),
         **scan_decompositions(),
         **special_decompositions(),
         aten.cat.default: _cat,
