@@ -138,6 +138,8 @@ class Builder(Nests):
             value = block.load(source, (s[0] + r[0], *s[1:], *r[1:]))
         else:
             value = block.load(source, (*s, *r))
+        if reduction.term == "less one":
+            value = tirx.Sub(value, literal(reduction.source, 1))
         value = cast(dtype, value)
         if reduction.term in ("product", "two loads"):
             second = self.parameter("W", (self.spatial[-1], *self.reduce), reduction.source)

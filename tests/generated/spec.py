@@ -15,8 +15,9 @@ FLOATS = ("float16", "bfloat16", "float32", "float64")
 DTYPES = (*SIGNED, *UNSIGNED, *FLOATS, "bool")
 
 # What a step of the reduction combines: a load, a product of two, a sliding window, a difference
-# (two terms), or a term that a condition replaces by a literal.
-TERMS = ("load", "product", "window", "two loads", "masked")
+# (two terms), a term that a condition replaces by a literal, or one less (in the type of what is
+# read).
+TERMS = ("load", "product", "window", "two loads", "masked", "less one")
 # How the update is written. The last is for sums only.
 UPDATES = ("accumulator first", "term first", "subtracted")
 # What T.init stores.

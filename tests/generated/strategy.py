@@ -166,7 +166,9 @@ def _draw_reduction(source: Source, symbolic: bool) -> Reduction:
         writes = [name for name in writes if layouts.WRITES[name].symbolic]
     term = source.pick(TERMS)
     # The shape of a window has two unknown extents in one.
-    if (accumulator == "bool" and term == "product") or (symbolic and term == "window"):
+    if (accumulator == "bool" and term in ("product", "less one")) or (
+        symbolic and term == "window"
+    ):
         term = "load"
     updates = ["accumulator first", "accumulator first", "term first"]
     if monoid == "sum":

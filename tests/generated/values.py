@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # Literals that floating arithmetic multiplies exactly.
 DYADIC = (1.0, 2.0, 0.5, 3.0, -1.0, -2.0, 0.25, 4.0)
+# Types whose sums wrap around, though what they are widened to holds their sums.
+NARROW = ("int8", "uint8", "int16")
 # Of the values of epilogues, those with an operand that is undefined on some data.
 PERCENT_PARTIAL = 55
 
@@ -51,9 +53,17 @@ class Drawing:
             return ("axis", dtype)
         if kind == 10:
             family = FLOATS if is_float(dtype) else SIGNED if dtype in SIGNED else UNSIGNED
-            narrow = [t for t in family if bits(t) < bits(dtype)]
-            return ("cast", dtype, self.input(source.pick(narrow))) if narrow else self.input(dtype)
+            narrower = [t for t in family if bits(t) < bits(dtype)]
+            if narrower:
+                return ("cast", dtype, self.wrapped(source.pick(narrower)))
+            return self.input(dtype)
         return ("mul", ("lit", dtype, self.number()), self.input(dtype))
+
+    def wrapped(self, dtype: str) -> Expr:
+        """Return an operand to be widened, which may have wrapped around in its narrow type."""
+        operand = self.input(dtype)
+        wraps = dtype in NARROW and self.source.chance(50)
+        return (self.source.pick(("add", "sub")), operand, ("lit", dtype, 1)) if wraps else operand
 
     def number(self, positive: bool = False) -> float:
         """Return a literal of the value's type."""
@@ -109,6 +119,26 @@ def _clip(d: Drawing) -> None:
     low, high = (0, 6) if d.dtype in UNSIGNED else d.source.pick(((-3, 6), (0, 6), (-100, 100)))
     inner = ("max", d.expr, d.literal(low))
     d.expr = ("min", inner, d.literal(high))
+
+
+def _at_edge(d: Drawing) -> None:
+    """Clip or compare at the end of a narrow range; what is of a narrow type is widened first."""
+    source = d.source
+    narrow = d.dtype if d.dtype in NARROW else source.pick(NARROW)
+    if d.dtype in NARROW:
+        d.dtype = "int32"
+        d.expr = ("cast", d.dtype, d.expr)
+    if d.dtype in UNSIGNED:
+        _clip(d)
+        return
+    half = 1 << (bits(narrow) - 1)
+    low, high = (0, 2 * half - 1) if narrow in UNSIGNED else (-half, half - 1)
+    edge = d.literal(source.pick((low, low + 1, high - 1, high)))
+    if source.chance(70):
+        d.expr = (source.pick(("max", "min")), d.expr, edge)
+    else:
+        inside = (source.pick(("gt", "ge", "lt", "le")), d.expr, edge)
+        d.expr = ("select", inside, d.literal(1), d.literal(2))
 
 
 def _negate(d: Drawing) -> None:
@@ -232,6 +262,8 @@ _COMMON: Sequence[Operation] = (
 )
 _INTEGER: Sequence[Operation] = (
     *_COMMON,
+    _at_edge,
+    _at_edge,
     _shift,
     _shift,
     _requantize,
@@ -289,7 +321,9 @@ def draw_value(source: Source, monoid: str, x: str, y: str, last: int) -> tuple[
             apply_partial(drawing, monoid if own and fits else "")
         if number == count:
             break
-        if own and fits and source.chance(55 if number == 0 else 30):
+        if number == 0 and x in NARROW and source.chance(20):
+            _at_edge(drawing)
+        elif own and fits and source.chance(55 if number == 0 else 30):
             source.pick(own)(drawing)
         elif drawing.dtype == "bool":
             source.pick(_BOOL)(drawing)
