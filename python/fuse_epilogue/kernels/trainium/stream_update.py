@@ -251,24 +251,27 @@ class _Writer:
         stored = {handle(element.buffer) for element in found.update.elements}
         state = handle(found.update.state)
         inputs = [o for key, o in found.operands.items() if key not in stored or key == state]
+        weights = [operand for operand in inputs if "n" not in operand.places]
+        states = [operand for operand in inputs if operand not in weights]
         with writer.function():
-            for operand in inputs:
-                if "n" not in operand.places:
-                    self._load(operand)
             if found.positions is not None:
                 self._positions()
+            if found.streams is None or found.streams.extent == 1:
+                # A state is rotated while the weights come.
+                states, weights = [*states, *weights], []
+            for operand in weights:
+                self._load(operand)
             if found.streams is None:
-                self._stream(inputs)
+                self._stream(states)
             else:
                 with writer.loop("n", found.streams.extent):
-                    self._stream(inputs)
+                    self._stream(states)
         return writer.written()
 
     def _stream(self, inputs: list[Operand]) -> None:
-        """Write what is done for a stream."""
+        """Write what is done for a stream, after loading operands."""
         for operand in inputs:
-            if "n" in operand.places:
-                self._load(operand)
+            self._load(operand)
         results: dict[int, Any] = {}
         masks, state = [], self.found.operands[handle(self.found.update.state)]
         if self.found.positions is not None:
@@ -287,7 +290,7 @@ class _Writer:
             self._compute(element, results[key])
         if masks:
             key = handle(state.buffer)
-            results[key] = self._rotated(state, results[key], masks, -1)
+            results[key] = self._rotated(state, results.pop(key), masks, -1)
         for key, tile in results.items():
             self._store(self.found.operands[key], tile)
 
@@ -393,28 +396,24 @@ class _Writer:
         ring = state.places.replace("n", "").index("r") + 1
         for step, mask in zip(self._steps(), masks, strict=True):
             by = sign * step % length
-            turned = self._copied(state, tile, ring, by)
             made = self.writer.tile("ring", (self.rows, *state.shape(self.columns)), state.dtype)
             with self.writer.block("ring", spans) as at:
                 place = self._places(state, at)[0]
+                before, after = list(place), list(place)
+                before[ring], after[ring] = place[ring] + by, place[ring] + (by - length)
+                inside = place[ring] < length - by
+                moved = T.if_then_else(inside, tile[tuple(before)], tile[tuple(after)])
                 set_ = prim.NE(mask[tuple(place)], tirx.const(0, "uint8"))
-                value = T.if_then_else(set_, turned[tuple(place)], tile[tuple(place)])
-                T.buffer_store(made, value, place)
+                T.buffer_store(made, T.if_then_else(set_, moved, tile[tuple(place)]), place)
             tile = made
         return tile
 
-    def _copied(self, state: Operand, tile: Any, ring: int = 0, by: int = 0) -> Any:
-        """Write a copy of a state; index `ring` is moved by some columns, if there is one."""
+    def _copied(self, state: Operand, tile: Any) -> Any:
+        """Write a copy of a state."""
         made = self.writer.tile("ring", (self.rows, *state.shape(self.columns)), state.dtype)
         with self.writer.block("ring", self._spans(state)) as at:
-            place = self._places(state, at)[0]
-            value = tile[tuple(place)]
-            if by:
-                before, after = list(place), list(place)
-                before[ring], after[ring] = place[ring] + by, place[ring] + (by - self.found.length)
-                inside = place[ring] < self.found.length - by
-                value = T.if_then_else(inside, tile[tuple(before)], tile[tuple(after)])
-            T.buffer_store(made, value, place)
+            place = tuple(self._places(state, at)[0])
+            T.buffer_store(made, tile[place], place)
         return made
 
     # ---- Blocks --------------------------------------------------------------------------------
