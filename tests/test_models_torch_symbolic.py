@@ -27,6 +27,14 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "a share": lambda x: x.sum(1) / x.shape[1] - 2 * x.numel(),
     "deviation": lambda x: (x.std(1), x.var((0, 1), correction=0)),
     "attention to what was before": attention,
+    "rows by their numbers": lambda x: (
+        x[torch.arange(x.shape[0]), -1],
+        x[torch.arange(x.shape[0]), x[:, :, 0].argmax(1)],
+        x[torch.arange(x.shape[0])[:, None], torch.tensor([0, -2])],
+        x[:, torch.tensor([0, -1])],
+        x[:, :, torch.tensor([0, -1])],
+        x.index_put((torch.arange(x.shape[0]), torch.tensor(1)), x[:, 0] + 1),
+    ),
 }
 
 
@@ -53,3 +61,24 @@ def test_sizes_that_differ_from_call_to_call(name: str) -> None:
     for batch, rows in ((3, 5), (1, 8), (2, 33)):
         x = torch.randn(batch, rows, 6, generator=torch.Generator().manual_seed(rows))
         torch.testing.assert_close(compiled(x), module(x), rtol=1e-5, atol=1e-6)
+
+
+def test_axes_without_elements() -> None:
+    """A sum of nothing is 0, and a scan of nothing reads nothing."""
+
+    def function(x: Any) -> Any:
+        totals = x.sum(0), x.prod(0), (x > 0).any(0), x[:, 0].T @ x[:, 1]
+        return *totals, x.cumsum(0), x + 1, torch.cat([x, torch.ones(2, 4, 6)])
+
+    module = Function(function).eval()
+    compiled = fuse_epilogue.compile(
+        module,
+        threads=1,
+        example_inputs=(torch.zeros(3, 4, 6),),
+        dynamic_shapes=({0: torch.export.Dim("b", min=0, max=64)},),
+    )
+    for count in (5, 0, 1):
+        x = torch.randn(count, 4, 6, generator=torch.Generator().manual_seed(count))
+        for given in (x, x.numpy()):
+            for one, other in zip(compiled(given), module(x), strict=True):
+                torch.testing.assert_close(torch.as_tensor(one), other, rtol=1e-5, atol=1e-5)

@@ -50,7 +50,14 @@ def _on_gpu(array: Any) -> Any:
     return tensor if "cuda" in str(tensor.device) else tvm.runtime.tensor(tensor, tvm.cuda())
 
 
+def _empty(shape: Sequence[int], dtype: str) -> Any:
+    """Return a tensor without elements: libraries differ in its strides, which TVM compares."""
+    return tvm.runtime.empty(tuple(shape), dtype)
+
+
 def _from_numpy(array: np.ndarray) -> Any:
+    if not array.size:
+        return _empty(array.shape, str(array.dtype.newbyteorder("=")))
     if not array.flags.writeable or not array.flags.c_contiguous or array.ctypes.data % ALIGNMENT:
         return aligned_copy(array)
     if not array.dtype.isnative:
@@ -83,6 +90,8 @@ def _from_torch(array: Any) -> Any:
             f"an argument is on the device '{array.device}': a model compiled for a processor "
             "takes tensors in its memory, x.cpu()"
         )
+    if not array.numel():
+        return _empty(array.shape, str(array.dtype).removeprefix("torch."))
     if array.requires_grad:
         array = array.detach()
     if array.is_conj() or array.is_neg():
@@ -136,13 +145,13 @@ def _same(tensor: Any) -> Any:
 class ReadyInputs:
     """Recognises arrays that compiled code can read as they are: the common case, in about 1 us.
 
-    - `types`: the shape and the type of each input. None are ready where a size has a name.
+    - `types`: the shape and the type of each input. None are ready where a size has a name or is 0.
     """
 
     def __init__(self, types: Sequence[tuple[tuple[int | str, ...], str]]) -> None:
         """Prepare what arrays are compared with."""
         self._types = types
-        self._fixed = all(isinstance(size, int) for shape, _ in types for size in shape)
+        self._fixed = all(isinstance(size, int) and size for shape, _ in types for size in shape)
         self._numpy = [(shape, np.dtype(dtype)) for shape, dtype in types if _in_numpy(dtype)]
         self._torch: list[tuple[Any, Any]] = []
 

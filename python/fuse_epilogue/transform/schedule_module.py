@@ -14,6 +14,7 @@ from tvm.target import Target
 
 from .._arguments import flag, seconds
 from .._printed import Printed
+from ..kernels.cpu.empty_axes import for_empty_axes
 from ..kernels.cpu.for_llvm import for_llvm
 from ..kernels.scheduled import Packing, Scheduled, Way
 from ..planner.search.trials import check_here
@@ -226,7 +227,7 @@ class ScheduleModule(ModulePass):
         """Return a function as it is compiled."""
         if self.target.kind.name == "cuda":
             return func.with_attr("tirx.is_scheduled", True)
-        return for_llvm(func)
+        return for_llvm(for_empty_axes(func))
 
     def _choices(self, mod: ir.IRModule, todo: list[GlobalVar]) -> list[Choice]:
         """Return what is chosen for each function."""

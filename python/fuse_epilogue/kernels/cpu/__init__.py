@@ -7,6 +7,7 @@ product.py, row_reduction.py, depthwise/            by TVM's primitives, for pla
 costs.py            seconds of memory, instructions and waking threads; the number of threads
 loops.py, stage_loops.py            loops, views and vectors as statements of TIR
 windows.py, transposition.py        loads of every second element; transposition in registers
+empty_axes.py       reductions and scans of axes that may have no elements
 for_llvm.py         the last step before LLVM, of every function; it consists of
 conditional_division.py             integers divided only where a choice asks for it
 vector_math.py                      exp, tanh, erf and others in vectors

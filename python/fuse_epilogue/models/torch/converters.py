@@ -62,6 +62,12 @@ def _operands(node: Any, importer: Any) -> list[Any]:
     ]
 
 
+def _converted(node: Any, importer: Any) -> Any:
+    """Emit a conversion: torch.compile has this operator for numbers that may differ by call."""
+    dtype = str(node.args[1]).removeprefix("torch.")
+    return importer.block_builder.emit(relax.op.astype(importer.env[node.args[0]], dtype))
+
+
 def _product(node: Any, importer: Any) -> Any:
     """Emit a product of matrices, summed in the type of its operands."""
     operands = [importer.env[each] for each in node.args[:2]]

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tvm import relax
+from tvm import prim, relax
 
 #: torch's names of reductions in Relax's words.
 _REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
@@ -50,15 +50,12 @@ class _Places:
 
     def __init__(self, importer: Any, tensor: Any, indices: Sequence[Any]) -> None:
         self.emit = importer.block_builder.emit
-        self.sizes = [*tensor.meta["val"].shape]
+        self.sizes = _sizes(importer.env[tensor])
         nodes = {dim: node for dim, node in enumerate(indices) if node is not None}
         types = {str(node.meta["val"].dtype) for node in nodes.values()}
         if types & {"torch.bool", "torch.uint8"}:
             raise ValueError("an index by a mask has a size that depends on data: not supported")
-        shapes = [tuple(node.meta["val"].shape) for node in nodes.values()]
-        known = [*self.sizes, *(size for shape in shapes for size in shape)]
-        if not all(isinstance(size, int) for size in known):
-            raise ValueError("an index into sizes that are not constant is not supported")
+        shapes = [_sizes(importer.env[node]) for node in nodes.values()]
         self.dims = sorted(nodes)
         self.shape = _broadcast(shapes)
         self.rest = [dim for dim in range(len(self.sizes)) if dim not in self.dims]
@@ -70,13 +67,19 @@ class _Places:
         """Return the index into the dimensions that are indexed, as a vector."""
         flat: Any = None
         for dim in self.dims:
-            size = relax.const(self.sizes[dim], "int64")
+            size = self._as_tensor(self.sizes[dim])
             index = self.emit(relax.op.astype(importer.env[nodes[dim]], "int64"))
             is_negative = relax.op.less(index, relax.const(0, "int64"))
             index = self.emit(relax.op.where(is_negative, relax.op.add(index, size), index))
             flat = index if flat is None else self.emit(relax.op.add(flat * size, index))
         flat = self.emit(relax.op.broadcast_to(flat, self.shape))
         return self.emit(relax.op.reshape(flat, [math.prod(self.shape)]))
+
+    def _as_tensor(self, size: Any) -> Any:
+        if isinstance(size, int):
+            return relax.const(size, "int64")
+        number = self.emit(relax.op.shape_to_tensor(relax.ShapeExpr([size])))
+        return self.emit(relax.op.reshape(number, []))
 
     @property
     def are_adjacent(self) -> bool:
@@ -103,7 +106,7 @@ class _Places:
         return self.emit(relax.op.permute_dims(value, [order.index(dim) for dim in sorted(order)]))
 
     @property
-    def result_shape(self) -> list[int]:
+    def result_shape(self) -> list[Any]:
         """Shape of what is read."""
         rest = [self.sizes[dim] for dim in self.rest]
         at = self.dims[0] if self.are_adjacent else 0
@@ -120,15 +123,28 @@ class _Places:
         return self.emit(relax.op.reshape(value, [math.prod(self.shape), self.rest_count]))
 
     @property
-    def rest_count(self) -> int:
+    def rest_count(self) -> Any:
         """Number of elements in the dimensions that are taken whole."""
         return math.prod(self.sizes[dim] for dim in self.rest)
 
 
-def _broadcast(shapes: Sequence[Sequence[int]]) -> list[int]:
-    import torch
+def _sizes(value: Any) -> list[Any]:
+    """Return the sizes of a tensor: numbers, or expressions where they have names."""
+    return [int(size) if isinstance(size, prim.IntImm) else size for size in value.ty.shape]
 
-    return list(torch.broadcast_shapes(*shapes))
+
+def _broadcast(shapes: Sequence[Sequence[Any]]) -> list[Any]:
+    """Return the shape that tensors are broadcast to; torch has checked that they can be."""
+    rank = max(len(shape) for shape in shapes)
+    padded = [[1] * (rank - len(shape)) + list(shape) for shape in shapes]
+    found = []
+    for sizes in zip(*padded, strict=True):
+        numbers = [size for size in sizes if isinstance(size, int)]
+        names = [size for size in sizes if not isinstance(size, int)]
+        # A size with a name beside a number above 1 is that number.
+        largest = max(numbers, default=1)
+        found.append(names[0] if names and largest == 1 else 0 if 0 in numbers else largest)
+    return found
 
 
 def _index(node: Any, importer: Any) -> Any:
