@@ -296,3 +296,10 @@ def test_an_image_of_its_own_proportions_is_refused() -> None:
     ]
     with pytest.raises(ImportRefusal, match="Resize, 'y': the attribute keep_aspect_ratio_policy"):
         import_model(model(nodes, 18, **drawn(x=IMAGE)))
+
+
+def test_a_size_that_depends_on_data_is_refused() -> None:
+    arrays = drawn(x=(3, 4))
+    made = model([helper.make_node("NonZero", ["x"], ["y"])], 17, **arrays)
+    with pytest.raises(ValueError, match="size of 'result0' of the model depends on data"):
+        fuse_epilogue.compile(made, threads=1)

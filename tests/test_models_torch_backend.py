@@ -160,6 +160,32 @@ def test_other_types(dtype: str) -> None:
     same(compiled(model)(x), model(x))
 
 
+def test_numbers_that_differ_by_call_have_another_type() -> None:
+    fast = compiled(lambda x, a: x * a + a)
+    for a in (2.5, 3.25, -0.5):
+        x = torch.randn(4, 5)
+        same(fast(x, a), x * a + a)
+
+
+def test_queries_have_more_heads_than_keys() -> None:
+    def model(q: Any, k: Any) -> Any:
+        return functional.scaled_dot_product_attention(q, k, k * 2, enable_gqa=True)
+
+    q, k = torch.randn(2, 4, 5, 8), torch.randn(2, 2, 5, 8)
+    same(compiled(model)(q, k), model(q, k))
+
+
+def test_a_loop_is_left_to_torch_by_its_name() -> None:
+    def model(x: Any) -> Any:
+        return torch.while_loop(
+            lambda i, _: i < 3, lambda i, y: (i + 1, y * 2), (torch.tensor(0), x)
+        )
+
+    x = torch.randn(4)
+    with pytest.warns(EagerFallback, match="operators to torch: .*while_loop"):
+        same(compiled(model)(x), model(x))
+
+
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_the_fast_path_of_an_encoder_layer(norm_first: bool, activation: str) -> None:

@@ -144,6 +144,12 @@ def signature_of(mod: ir.IRModule) -> Signature:
 
 
 def _array(name: Any, type_: Any) -> ArrayType:
+    if isinstance(type_, relax.TensorType) and type_.shape is None and type_.ndim >= 0:
+        raise ValueError(
+            f"the size of '{name}' of the model depends on data, or is not known from the sizes of "
+            "the inputs: return an array of a size that is, such as a mask instead of what it "
+            "selects"
+        )
     if not isinstance(type_, relax.TensorType) or type_.shape is None or not type_.dtype:
         raise ValueError(
             f"'{name}' of the model is {type_}: only arrays of known rank and type are supported"

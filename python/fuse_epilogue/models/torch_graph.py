@@ -63,7 +63,12 @@ class _Values(torch.fx.Interpreter):
 
     def run_node(self, n: Any) -> Any:
         """Return the value of a node, and keep it."""
-        self.of[n] = super().run_node(n)
+        try:
+            self.of[n] = super().run_node(n)
+        except Exception as error:
+            raise_interrupt(error)
+            name = getattr(n.target, "__name__", n.target)
+            raise ImportRefusal(f"torch cannot infer the results of {name}") from error
         return self.of[n]
 
 

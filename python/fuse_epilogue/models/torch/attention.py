@@ -62,6 +62,8 @@ def _flash(
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return attention, and the logarithms of its sums, which only gradients need."""
+    # Keys and values may have fewer heads than queries.
+    key, value = (_repeated(each, query.shape[-3]) for each in (key, value))
     result = _attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)
     scores = _scores(_wide(query), _wide(key), attn_mask, is_causal, scale)
     return result, torch.logsumexp(scores, -1)

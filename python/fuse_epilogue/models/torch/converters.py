@@ -14,6 +14,7 @@ def further_converters() -> dict[str, Callable[[Any, Any], Any]]:
         # TVM's importer takes the sums of any type in float32.
         **dict.fromkeys(("matmul.default", "mm.default", "bmm.default"), _product),
         **dict.fromkeys(("addmm.default", "baddbmm.default"), _product_and_sum),
+        "convert_element_type.default": _converted,
         "convolution.default": _convolution,
         "amax.default": _reduction(relax.op.max),
         "amin.default": _reduction(relax.op.min),
@@ -136,7 +137,11 @@ def _any(node: Any, importer: Any) -> Any:
     keeps = node.args[2] if len(node.args) > 2 else node.kwargs.get("keepdim", False)
     axes = None if dims is None or dims == [] else dims
     number = emit(relax.op.astype(x, "int8"))
-    return emit(relax.op.astype(emit(relax.op.max(number, axes, bool(keeps))), "bool"))
+    most = emit(relax.op.max(number, axes, bool(keeps)))
+    if not all(isinstance(size, int) for size in node.args[0].meta["val"].shape):
+        # Of no elements, the largest is the least number there is.
+        return emit(relax.op.greater(most, relax.const(0, "int8")))
+    return emit(relax.op.astype(most, "bool"))
 
 
 def _reversed_difference(node: Any, importer: Any) -> Any:
