@@ -173,3 +173,27 @@ def test_clipped_and_narrowed_twice_is_proved() -> None:
         report = sch.fuse_reduction_epilogue("largest")
     assert len(report.certificate.tails) == 1
     verify.check(func, sch.mod["main"], report.certificate)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("T.bitwise_and(S[vi], 6) // 5", "T.Cast('int8', T.max(Y[vi], -128))"),
+        ("T.floormod(S[vi], 9)", "T.Cast('int8', T.min(Y[vi] + 1, 127))"),
+    ],
+)
+def test_a_clip_without_effect_is_dropped_where_nothing_wraps(first: str, second: str) -> None:
+    func = _integers(first, second, s="int32", d="int8")
+    sch = Schedule(func)
+    report = sch.fuse_reduction_epilogue("largest")
+    assert len(report.certificate.tails) == 1
+    verify.check(func, sch.mod["main"], report.certificate)
+
+
+def test_a_start_is_folded_as_the_whole_epilogue_was() -> None:
+    first = "T.max(S[vi], T.Select(not B[vi] >= T.float32(0), 4, 5))"
+    func = _integers(first, "Y[vi]", s="int32")
+    sch = Schedule(func)
+    report = sch.fuse_reduction_epilogue("largest")
+    assert not report.certificate.tails
+    verify.check(func, sch.mod["main"], report.certificate)

@@ -14,7 +14,7 @@ from tvm import tirx
 from tvm.ir import Call, Range, TensorLoad, Var, is_prim_expr, prim
 
 from ...tir.walk import handle, parts_of, substitute
-from ..certificate.simplifier import may_mistake
+from ..certificate.simplifier import may_mistake, simplified_rightly
 from ..certificate.subject import size_variables
 from ..evaluation.scalars import SCALAR_TYPES
 from ..proof.domain import Domain
@@ -51,12 +51,7 @@ class Folding:
                 continue
             simple = self._simplify(part)
             if not prim.expr_deep_equal(part, simple):
-                yield tvm_ffi.structural_map(part, (prim.Expr, self._rightly), order="pre"), simple
-
-    def _rightly(self, part: Any) -> Any:
-        """Return a part simplified where nothing can be mistaken."""
-        is_value = isinstance(part, Var | TensorLoad) or not is_prim_expr(part)
-        return part if is_value or may_mistake(part) else self._simplify(part)
+                yield simplified_rightly(part, self._simplify), simple
 
     def _simplify(self, expr: Any) -> Any:
         """Return an expression simplified, but for loads and indices, which stay as they are."""

@@ -8,16 +8,18 @@ the value that the stores before have, one after the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import chain
 from typing import Any
 
 from ...tir.walk import handle
 from ..evaluation.scalars import scalar_type
-from ..proof.algebra import MONOIDS, identity_of
+from ..proof.algebra import MONOIDS, Finished, identity_of
 from ..proof.terms import Term
 from .simplifier import may_mistake
 from .subject import Subject, demand, is_unchanged
-from .value_terms import Values, attempt
+from .value_terms import Reading, Values, attempt
 
 _REASON = "TVM's simplifier takes it for something else, and did not in the function before"
 
@@ -53,17 +55,40 @@ def _may_mistake(subject: Subject) -> bool:
 
 
 def _check_tails(values: Values) -> None:
-    written = values.left()
-    values.simplified = True
-    compiled, expected = values.left(), values.composed()
+    Finals = dict[int, Finished]
+
+    def read(reading: Reading, make: Callable[..., Finals], *arguments: Any) -> Finals:
+        values.reading = reading
+        return make(*arguments)
+
+    compiled = read(Reading.AS_COMPILED, values.left)
+    pairs = [
+        (compiled, read(Reading.AS_WRITTEN, values.left)),
+        (compiled, read(Reading.AS_COMPILED, values.composed)),
+        (compiled, read(Reading.SIMPLIFIED_RIGHTLY, values.left)),
+    ]
+    holders = _holders(values)
+    if holders:
+        y = values.table.unknown("y", 0, values.type_after)
+        known = dict.fromkeys(holders, y)
+        after = read(Reading.AS_COMPILED, values.left, y)
+        pairs.append((after, read(Reading.AS_COMPILED, values.composed, None, known)))
     for place, tail in enumerate(values.certificate.tails):
         key = handle(tail.output)
-        if key not in expected:
+        if key not in pairs[1][1]:
             continue
-        found = compiled[key].loaded(values.table)
-        others = [one[key].loaded(values.table) for one in (written, expected)]
-        holds = any(values.equal(found, other) for other in others)
+        terms = ([each[key].loaded(values.table) for each in pair] for pair in pairs)
+        holds = any(values.equal(found, right) for found, right in terms)
         demand(holds, f"tails[{place}].value", _REASON)
+
+
+def _holders(values: Values) -> list[int]:
+    """Return the buffers that hold, before, what the result holds after."""
+    values.reading = Reading.AS_WRITTEN
+    result = values.at(values.certificate.absorbed, values.x, old=True)
+    stores = {handle(store.buffer) for store in values.stores if not values.rounds(store.buffer)}
+    finals = values.composed()
+    return [key for key in stores if values.equal(finals[key].loaded(values.table), result)]
 
 
 def _check_reduction(values: Values) -> None:
@@ -79,22 +104,31 @@ def _check_reduction(values: Values) -> None:
     def start(store: Any) -> Term:
         made = values.expressions()
         made.before = values.places()
-        return made.term(values.as_compiled(store.value))
+        return made.term(values.as_read(store.value))
 
-    pairs: dict[str, tuple[Callable[[], Term], Callable[[], Term]]] = {
-        "init": (
-            lambda: start(values.start_after),
-            lambda: values.at(certificate.absorbed, start(values.start), old=True),
-        ),
-        "distributed": (
-            lambda: values.step(True, neutral[1]),
-            lambda: values.at(certificate.distributed, values.step(False, neutral[0])),
-        ),
+    def starts_before() -> Iterator[Term]:
+        yield values.at(certificate.absorbed, start(values.start), old=True)
+        holders = _holders(values)
+        values.reading = Reading.AS_COMPILED
+        finals = values.composed(start(values.start))
+        yield from (finals[key].loaded(table) for key in holders)
+
+    def steps_before() -> Iterator[Term]:
+        yield values.at(certificate.distributed, values.step(False, neutral[0]))
+
+    pairs: dict[str, tuple[Callable[[], Term], Callable[[], Iterator[Term]]]] = {
+        "init": (lambda: start(values.start_after), starts_before),
+        "distributed": (lambda: values.step(True, neutral[1]), steps_before),
     }
     for claim, (after, before) in pairs.items():
-        values.simplified = False
+        values.reading = Reading.AS_WRITTEN
         written = attempt(after, claim)
-        values.simplified = True
-        found, expected = attempt(after, claim), attempt(before, claim)
-        holds = values.equal(found, written) or values.equal(found, expected)
+        values.reading = Reading.AS_COMPILED
+        found = attempt(after, claim)
+        rights = chain([written], before())
+        holds = attempt(partial(_holds_any, values, found, rights), claim)
         demand(holds, claim, _REASON)
+
+
+def _holds_any(values: Values, found: Term, rights: Iterable[Term]) -> bool:
+    return any(values.equal(found, right) for right in rights)

@@ -8,8 +8,10 @@ and unsigned ones do wrap around.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import tvm_ffi
 from tvm.ir import Call, TensorLoad, Var, is_prim_expr, prim
 
 from ...tir.walk import parts_of
@@ -33,6 +35,29 @@ def may_mistake(node: Any) -> bool:
     True
     """
     return any(map(_mistakes, parts_of(node, prim.Expr, Call, TensorLoad, Var)))
+
+
+def simplified_rightly(expr: Any, simplify: Callable[[Any], Any]) -> Any:
+    """Return an expression of which only those parts are simplified that cannot be mistaken.
+
+    Parameters
+    ----------
+    expr : tvm.ir.Expr
+    simplify : Callable[[tvm.ir.Expr], tvm.ir.Expr]
+        TVM's simplifier, with what is known of the variables.
+
+    Example
+    -------
+    >>> expr = tirx.Cast("int8", tirx.max(n % 4, -1))                     # doctest: +SKIP
+    >>> simplified_rightly(expr, analyzer.simplify)                       # doctest: +SKIP
+    T.Cast("int8", n % 4)
+    """
+
+    def rightly(part: Any) -> Any:
+        is_value = isinstance(part, Var | TensorLoad) or not is_prim_expr(part)
+        return part if is_value or may_mistake(part) else simplify(part)
+
+    return tvm_ffi.structural_map(expr, (prim.Expr, rightly), order="pre")
 
 
 def _mistakes(part: Any) -> bool:

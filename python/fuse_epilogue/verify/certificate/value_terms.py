@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import Enum, auto
 from typing import Any
 
 from tvm.ir import prim
@@ -14,12 +16,25 @@ from ..proof.prover import Prover
 from ..proof.symbolic import TermArithmetic
 from ..proof.term_expressions import TermExpressions, axis_term
 from ..proof.terms import Term
+from .simplifier import simplified_rightly
 from .subject import CertificateError, Stored, Subject, demand, is_unchanged, stored
 
 # Terms after which a proof is given up.
 _TERMS = 1_000_000
 # How often literals may have been rounded, where several of them are folded.
 _FOLDS = 8
+
+
+class Reading(Enum):
+    """Ways to read the value of a store.
+
+    As it is written, as TVM's simplifier leaves it, or simplified only where nothing can be
+    mistaken.
+    """
+
+    AS_WRITTEN = auto()
+    AS_COMPILED = auto()
+    SIMPLIFIED_RIGHTLY = auto()
 
 
 class Values:
@@ -42,8 +57,8 @@ class Values:
     ) -> None:
         self.subject = subject
         self.certificate = subject.certificate
-        # Whether values are read as TVM's simplifier leaves them, one store at a time.
-        self.simplified = False
+        # What is made of the values of stores before they are read, one at a time.
+        self.reading = Reading.AS_WRITTEN
         self.type: ScalarType = scalar_type(self.certificate.accumulator.ty.dtype.dtype)
         self.type_after: ScalarType = scalar_type(self.certificate.result.ty.dtype.dtype)
         self.table = TermArithmetic(exact, _TERMS)
@@ -106,13 +121,16 @@ class Values:
         found[handle(certificate.result)] = tuple(certificate.result_indices)
         return found | {handle(one.buffer): one.indices for one in self.stores}
 
-    def as_compiled(self, expr: Any) -> Any:
+    def as_read(self, expr: Any) -> Any:
         """Return an expression, simplified where that is asked for."""
-        return self.subject.domain.simplify(expr) if self.simplified else expr
+        simplify = self.subject.domain.simplify
+        if self.reading is Reading.SIMPLIFIED_RIGHTLY:
+            return simplified_rightly(expr, simplify)
+        return simplify(expr) if self.reading is Reading.AS_COMPILED else expr
 
     def value(self, store: Stored, made: TermExpressions) -> Term:
         """Return what a store leaves in its element."""
-        term = made.term(self.as_compiled(store.value))
+        term = made.term(self.as_read(store.value))
         for condition in reversed(store.conditions):
             finished = made.finished.get(handle(store.buffer))
             if finished is None:
@@ -139,25 +157,46 @@ class Values:
 
     # ---- What is finished, before and after --------------------------------------------------
 
-    def composed(self) -> dict[int, Finished]:
-        """Return what every buffer holds in the end before, in terms of the finished element x."""
+    def composed(
+        self, x: Term | None = None, known: Mapping[int, Term] | None = None
+    ) -> dict[int, Finished]:
+        """Return what every buffer holds in the end before.
+
+        Parameters
+        ----------
+        x : Term, optional
+            The finished element; :attr:`x` if there is none.
+        known : Mapping[int, Term], optional
+            Terms that buffers hold, rather than what is stored to them.
+        """
         certificate = self.certificate
         made = self.expressions()
         made.before = self.places()
         made.finished[handle(certificate.accumulator)] = Finished(
-            tuple(certificate.indices), self.x, self.rounds(certificate.accumulator)
+            tuple(certificate.indices), x or self.x, self.rounds(certificate.accumulator)
         )
         for place in self.subject.in_order:
-            self._finish(made, self.stores[place], f"epilogues[{place}].h")
+            store = self.stores[place]
+            term = (known or {}).get(handle(store.buffer))
+            if term is None:
+                self._finish(made, store, f"epilogues[{place}].h")
+            else:
+                made.finished[handle(store.buffer)] = Finished(store.indices, term)
         return dict(made.finished)
 
-    def left(self) -> dict[int, Finished]:
-        """Return what every buffer holds in the end after."""
+    def left(self, y: Term | None = None) -> dict[int, Finished]:
+        """Return what every buffer holds in the end after.
+
+        Parameters
+        ----------
+        y : Term, optional
+            The finished element of the result; F of :attr:`x` if there is none.
+        """
         certificate = self.certificate
         made = self.expressions()
         made.before = self.places()
         made.before.pop(handle(certificate.result), None)
-        y = self.at(certificate.absorbed, self.x, old=True)
+        y = y or self.at(certificate.absorbed, self.x, old=True)
         made.finished[handle(certificate.result)] = Finished(
             tuple(certificate.result_indices), y, self.rounds(certificate.result)
         )
@@ -170,7 +209,7 @@ class Values:
             equal = self.subject.elements.equal(list(store.indices), list(proof.indices))
             demand(equal, f"{claim}indices", "another element is stored to")
             claimed = attempt(
-                lambda value=proof.value: made.term(self.as_compiled(value)), f"{claim}value"
+                lambda value=proof.value: made.term(self.as_read(value)), f"{claim}value"
             )
             found = attempt(lambda store=store: self.value(store, made), f"{claim}value")
             demand(self.equal(claimed, found), f"{claim}value", "something else is stored")
