@@ -137,6 +137,16 @@ def test_normalisations_without_factors_and_in_64_bits(name: str, dtype: Any) ->
     assert torch.allclose(result, NORMS[name](x), rtol=0, atol=bound)
 
 
+@pytest.mark.parametrize("name", NORMS)
+def test_normalisations_far_from_zero(name: str) -> None:
+    # The mean of the squares less the square of the mean would be negative here.
+    x = torch.randn(2, 4, 6, generator=torch.Generator().manual_seed(0)) + 1e4
+    factors = {"groups-with-factors": 1e4, "batch": 1e4}.get(name, 1.0)
+    expected = NORMS[name](x.double())
+    error = (compiled(NORMS[name], x)(x).double() - expected).abs().max() / factors
+    assert error < 5e-3
+
+
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "complex": (lambda x: torch.fft.fft(x).abs(), r"aten._fft_r2c \(complex numbers\)"),
     "random": (torch.rand_like, r"aten.rand_like \(random numbers\)"),

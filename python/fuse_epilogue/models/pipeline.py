@@ -23,6 +23,7 @@ from .graph.degenerate import DegenerateOperators
 from .graph.folded import FoldArrays
 from .graph.joined_softmax import SplitJoinedSoftmax
 from .graph.narrow_products import NarrowProducts
+from .graph.norms import TWO_PASS_NORMS
 from .graph.pads import FoldPads
 from .graph.reshapes import SinkReshapes
 from .graph.rounding import RoundedQuantities
@@ -79,7 +80,7 @@ def function_passes() -> list[Any]:
     return [
         relax.backend.DispatchSampling(),
         relax.backend.DispatchSortScan(),
-        transform.LegalizeOps(),
+        transform.LegalizeOps(TWO_PASS_NORMS),
         transform.AnnotateTIROpPattern(),
         transform.FoldConstant(),
         transform.FuseOps(),

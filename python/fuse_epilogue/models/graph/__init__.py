@@ -4,6 +4,7 @@ rewriting.py                                    how a pass is written
 cleanup.py, pads.py, bools.py, rounding.py      operators that change nothing, or little
 written_out.py                                  operators that TVM misreads
 degenerate.py                                   divisions by zero, sums of no elements
+norms.py                                        variances that lose no digits
 affine_maps.py                                  additions and products of constants
 folded.py                                       operators on constants
 channels_last.py, transposes.py                 layouts
