@@ -248,6 +248,7 @@ def test_models_beside_their_peers(tmp_path: Path) -> None:
         "2.0e-07",
         "blocks: 0.75",
         "architectures: 0.80",
+        '<span>mlp</span><span class="track"><span class="bar" style="width: 75.0%">',
     ):
         assert part in page, part
     assert page.count("- mlp\n") == 1  # only where it was timed

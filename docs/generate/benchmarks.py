@@ -7,7 +7,7 @@ it is, table by table.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,19 @@ Every figure here was read from the files in ``benchmarks/results`` when these p
 ratio is given as its median with the quartiles of the repetitions in brackets.
 """
 
+#: The sections of the index, each with its files.
+_GROUPS = {
+    "What it gains": ("fusion", "model_fusion", "models", "cascades", "tune"),
+    "Single kernels on a CPU": ("conv1d_cpu", "conv_layers", "operators", "quantised"),
+    "Predictions of the planner": ("kinds", "planner", "planner_znver5", "cuda_registers"),
+    "Trainium": ("neuron_ladder", "neuron_planned", "neuron_public", "neuron_published"),
+    "What it costs": ("primitive", "pass_time", "planning"),
+    "Whether it is right": (
+        *("fuzz", "fuzz_cascades", "fuzz_certificates", "fuzz_modules", "fuzz_schedules"),
+        *("fuzz_cuda", "fuzz_neuron", "mutants", "tvm_tests"),
+    ),
+}
+
 
 def pages(folder: Path = RESULTS) -> Mapping[str, str]:
     """Return the pages of all results in a folder.
@@ -33,14 +46,23 @@ def pages(folder: Path = RESULTS) -> Mapping[str, str]:
         A file is not the JSON of an object.
     """
     files = sorted(folder.glob("*.json"))
-    contents = toctree(path.stem for path in files)
-    found = {"benchmarks/index": page(".. _benchmarks:\n", title("Benchmarks"), _INDEX, contents)}
+    contents = _contents([path.stem for path in files])
+    found = {"benchmarks/index": page(".. _benchmarks:\n", title("Benchmarks"), _INDEX, *contents)}
     for path in files:
         data = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(data, dict):
             raise ValueError(f"{path.name} is not a JSON object")
         found[f"benchmarks/{path.stem}"] = _page(path, data)
     return found
+
+
+def _contents(stems: Sequence[str]) -> Iterator[str]:
+    named = {stem for group in _GROUPS.values() for stem in group}
+    rest = tuple(stem for stem in stems if stem not in named)
+    for name, group in {**_GROUPS, "Others": rest}.items():
+        if found := [stem for stem in group if stem in stems]:
+            yield title(name, 1)
+            yield toctree(found)
 
 
 def _page(path: Path, data: Mapping[str, Any]) -> str:

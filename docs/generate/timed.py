@@ -1,10 +1,11 @@
-"""Tables of times: ours beside those of others."""
+"""Charts and tables of times: ours beside those of others."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from . import charts
 from .numbers import NONE, ratio, seconds
 from .rst import code, prose, table, text, title
 
@@ -45,6 +46,13 @@ def fusions(data: Data) -> Iterator[str]:
     for family in data["results"].values():
         yield title(family["title"], 1)
         yield f"Loops: {code(family['loops'])}\n"
+        yield charts.ratios(
+            "unfused / ours",
+            {
+                f"{row['epilogue']}, {row['size']}": row["ratio_to_ours"].get("unfused")
+                for row in family["programs"]
+            },
+        )
         yield table(
             ("epilogue", "size", "unfused", "by hand", "ours", "unfused / ours", "by hand / ours"),
             [
@@ -101,6 +109,9 @@ def pass_time(data: Data) -> Iterator[str]:
 def models(data: Data) -> Iterator[str]:
     """Yield the times of models before and after the pass."""
     measured = {name: row for name, row in data["models"].items() if "median_s" in row}
+    yield charts.ratios(
+        "before / after", {name: row["before/after"] for name, row in measured.items()}
+    )
     yield table(
         ("model", "fused", "bytes saved", "before", "after", "before / after", "by chance"),
         [
@@ -135,6 +146,9 @@ def peers(data: Data) -> Iterator[str]:
         }
         parties = list(dict.fromkeys(party for row in found.values() for party in row["median_s"]))
         yield title(f"On {threads} thread{'s' if threads != '1' else ''}", 1)
+        yield charts.ratios(
+            "ours / best other", {name: row["ours/best"] for name, row in found.items()}
+        )
         yield table(
             ("model", *parties, "best other", "ours / best other", "difference"),
             [
@@ -204,6 +218,9 @@ def cascades(data: Data) -> Iterator[str]:
     for threads in map(str, data["threads"]):
         yield title(f"On {threads} thread{'s' if threads != '1' else ''}", 1)
         found = {name: by_threads[threads] for name, by_threads in data["cases"].items()}
+        yield charts.ratios(
+            "ours / best of the others", {name: row["ours/best"] for name, row in found.items()}
+        )
         parties = list(dict.fromkeys(each for row in found.values() for each in row["median_s"]))
         rows = []
         for name, row in found.items():
