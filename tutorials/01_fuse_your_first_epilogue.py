@@ -39,6 +39,8 @@ more than the LLVM target, and no other tutorial.
 # The block ``multiply`` adds up products of 8-bit integers in 32 bits. The block ``add`` is its
 # epilogue.
 
+# sphinx_gallery_thumbnail_path = '_static/overview.svg'
+
 import numpy as np
 import tvm
 from tvm.s_tir import Schedule, ScheduleError, Trace

@@ -22,6 +22,8 @@ shown is the change.
 # the result in ``float16``: a product that accumulates in ``float32``, followed by five blocks.
 # SiLU is ``y * sigmoid(y)``, so the biased sum has two readers.
 
+# sphinx_gallery_thumbnail_path = '_static/contract.svg'
+
 import difflib
 import textwrap
 from collections.abc import Callable
