@@ -213,6 +213,10 @@ def test_what_cannot_be_compiled_is_refused(tmp_path: Path, capsys: Any) -> None
             "a processor or a GPU is needed here, not trn1: fuse_epilogue.compile makes packages",
         ),
         (
+            ["compile", "MODEL", "--target", "h9"],
+            r"(?<=error: )--target 'h9' is neither",
+        ),
+        (
             ["compile", "MODEL", "--target", "trn2", "--threads", "2"],
             "--threads is not for models on Trainium: leave it out for trn2",
         ),
@@ -229,6 +233,7 @@ def test_what_cannot_be_compiled_is_refused(tmp_path: Path, capsys: Any) -> None
         (["run", "SAVED", "--size", "rows=2"], "--size is for a model to compile"),
         (["run", "SAVED", "--winograd"], "--winograd is for a model to compile"),
         (["run", "SAVED", "--input", "none.npy"], "--input 'none.npy': no file of that name"),
+        (["run", "SAVED", "--input", "y=none.npy"], "no input 'y', only x"),
         (["run", "SAVED", "--input", "X", "--input", "X"], r"takes 1 arrays \(x\), each once"),
         (["run", "SAVED", "--input", "TEXT"], "is not an array in .npy"),
         (["run", "SAVED", "--input", "PICKLE"], "is not an array in .npy: .*pickle"),

@@ -33,8 +33,9 @@ def compiled(given: argparse.Namespace) -> CompiledModel:
     """
     from ..models import DatabaseError, compiling
 
+    named = targets.target(given.target)
     try:
-        target = compiling.processor(targets.target(given.target), given.threads)
+        target = compiling.processor(named, given.threads)
     except ValueError as error:
         raise output.InputError(f"--target '{given.target}': {error}") from error
     mod = _imported(given.input, given.run_python, loops=target.kind.name == "llvm")
@@ -161,6 +162,10 @@ def arrays(given: argparse.Namespace, signature: Signature) -> list[np.ndarray]:
     for text in given.arrays:
         name, equals, path = text.partition("=")
         if not equals or name not in names:
+            if equals and not Path(text).exists():
+                raise output.InputError(
+                    f"--input {text}: the model has no input '{name}', only {', '.join(names)}"
+                )
             name, path = next((each for each in names if each not in found), ""), text
         if not name or name in found:
             raise output.InputError(
