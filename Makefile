@@ -130,6 +130,9 @@ docs: $(VENV)/.group-docs lib ## build the documentation site: build/docs/html/i
 # be had with that. It links with the libtvm_ffi.so of that machine.
 WHEEL_CXX ?= g++
 machine_of = $(firstword $(subst -, ,$(shell $(1) -dumpmachine)))
+# auditwheel judges wheels for any machine, but takes as --plat only names of the machine that it runs on.
+auditwheel_for = import platform, sys; platform.machine = lambda: '$(2)'; \
+  from auditwheel.main import main; sys.exit(main())
 define build_wheel
 rm -rf build/wheel
 $(PY) -m pip download --quiet --no-deps --only-binary :all: --platform manylinux_2_28_$(2) --dest build/wheel \
@@ -139,7 +142,7 @@ CXX=$(1) CMAKE_ARGS="-DFUSE_EPILOGUE_WHEEL=ON \
   -DFUSE_EPILOGUE_TVM_FFI=$(CURDIR)/build/wheel/tvm_ffi/tvm_ffi/lib/libtvm_ffi.so" \
   $(PY) -m pip wheel --quiet --no-deps --no-build-isolation --no-cache-dir --wheel-dir build/wheel/built \
   --config-settings=--build-option=--plat-name=linux_$(2) dist/*.tar.gz
-PATH=$(VENV)/bin:$$PATH $(PY) -m auditwheel repair --plat manylinux_2_28_$(2) --exclude libtvm_ffi.so \
+PATH=$(VENV)/bin:$$PATH $(PY) -c "$(auditwheel_for)" repair --plat manylinux_2_28_$(2) --exclude libtvm_ffi.so \
   --wheel-dir dist build/wheel/built/*.whl
 
 endef
