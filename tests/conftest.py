@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -24,6 +25,11 @@ os.environ["FUSE_EPILOGUE_PROFILES"] = str(Path(__file__).parent / "no_profiles"
 # A shell has what it starts in the background ignore Ctrl-C; several tests are about it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# Nearly all objects live until the end: tests, programs, modules. Searching them for cycles as
+# often as Python does by default takes some percent of the time of the suite.
+gc.set_threshold(50_000, 20, 50)
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ def program(page: Path) -> tuple[str, list[str]]:
 
 
 #: Pages whose code the quick tier runs.
-QUICK = {"quickstart", "fuse_one_function", "certificates", "cascades"}
+QUICK = {"quickstart", "cascades"}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from fuse_epilogue.recognize.stages import read_program
 from fuse_epilogue.schedules import host
 from fuse_epilogue.schedules.cpu import for_llvm
 from generated.fences import Fenced
-from tiers import crossed
 
 Inputs = dict[str, tuple[tuple[int, ...], str]]
 SIZES = (1, 2, 3, 7, 17, 129)
@@ -154,7 +153,19 @@ def cases() -> list[Any]:
 CASES: dict[str, Any] = dict(cases())
 
 
-@crossed(name=tuple(CASES), threads=(1, 2))
+#: In order of their names the six sizes of a program follow each other, and one case in five has
+#: every program and, in turn, every size.
+QUICK = {name: 1 + number % 2 for number, name in enumerate(sorted(CASES)[::5])}
+
+
+@pytest.mark.parametrize(
+    ("name", "threads"),
+    [
+        pytest.param(name, threads, marks=() if QUICK.get(name) == threads else pytest.mark.full)
+        for name in CASES
+        for threads in (1, 2)
+    ],
+)
 @pytest.mark.usefixtures("free_threads")
 def test_computes_what_the_unscheduled_function_computes(name: str, threads: int) -> None:
     inputs, shape, rule = CASES[name]

@@ -13,6 +13,7 @@ from fuse_epilogue import schedules, workloads
 from fuse_epilogue.planner import Plan
 from fuse_epilogue.planner.machines.gpu_table import CHIPS
 from fuse_epilogue.targets import GPUS
+from tiers import crossed
 
 FUNCTIONS = {
     "product": workloads.matmul(64, 96, 128, activation="relu"),
@@ -27,8 +28,7 @@ def planned(name: str, target: str) -> tuple[tirx.PrimFunc, Plan]:
     return func, fuse_epilogue.plan(func, target)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", FUNCTIONS)
+@crossed(name=tuple(FUNCTIONS), target=TARGETS)
 def test_it_fits_a_screen(name: str, target: str) -> None:
     func, plan = planned(name, target)
     text = plan.explain()

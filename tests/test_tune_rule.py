@@ -196,7 +196,7 @@ GPU = tvm.target.Target(
 
 
 #: The programs of the corpus in parts, of which the quick tests take one.
-PARTS = 5
+PARTS = 12
 
 
 @pytest.mark.slow
