@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include "analysis/cascade_start.h"
 #include "analysis/law_checks.h"
 #include "analysis/ratio_law.h"
+#include "ir/functor.h"
 
 namespace fuse_epilogue {
 
@@ -93,7 +95,7 @@ class SumLaw : private LawChecks {
       double c = factor->form.results[0].second;
       Expr difference = c < 0 ? MakeSub(carrier.previous, carrier.value)
                               : MakeSub(carrier.value, carrier.previous);
-      difference = Scaled(difference, std::fabs(c));
+      difference = Scaled(difference, std::fabs(c), factor->argument);
       Expr q = ReplacePart(factor->node, factor->argument, difference);
       quotient = quotient ? MakeMul(*quotient, q) : q;
       stage_.rolled = stage_.rolled ? MakeMul(*stage_.rolled, factor->node) : factor->node;
@@ -111,12 +113,34 @@ class SumLaw : private LawChecks {
     stage_.guards.push_back("same-carrier");
   }
 
-  // Times c; by 3 if c is 1 / 3, which no float is.
-  static Expr Scaled(const Expr& expr, double c) {
+  // Times c, as the exponent is: divided by its 3 if c is 1 / 3, which no literal is.
+  static Expr Scaled(const Expr& expr, double c, const Expr& exponent) {
     if (c == 1) return expr;
-    auto is_float = [](double value) { return static_cast<float>(value) == value; };
-    if (!is_float(c) && is_float(1 / c)) return MakeDiv(expr, MakeFloat(1 / c, expr));
-    return MakeMul(expr, MakeFloat(c, expr));
+    auto divisor = DivisorIn(exponent, c);
+    return divisor ? MakeDiv(expr, MakeFloat(*divisor, expr)) : MakeMul(expr, MakeFloat(c, expr));
+  }
+
+  // The literal whose reciprocal is c, if anything in an expression is divided by it or minus it.
+  static std::optional<double> DivisorIn(const Expr& expr, double c) {
+    class Finder : public StmtExprVisitor {
+     public:
+      explicit Finder(double c) : c_(c) {}
+      std::optional<double> found;
+
+     protected:
+      void VisitOther(const Node& op) override {
+        auto div = As<Div>(op);
+        auto literal = div ? LiteralOf(div->b()) : std::nullopt;
+        if (literal && 1 / std::fabs(*literal) == c_) found = std::fabs(*literal);
+        VisitChildren(op);
+      }
+
+     private:
+      double c_;
+    };
+    Finder finder(c);
+    finder(expr);
+    return finder.found;
   }
 
   void CorrectDifference(const RowFactor& factor) {

@@ -21,14 +21,18 @@ def _sum(x: Any, m: Any, n: int, term: Callable[[Any, Any, Any], Any]) -> Any:
     return row_sum(e, n)
 
 
+#: 1 / (1 / 49) is not 49 in doubles.
+DIVISOR = 49.0
+
+
 def _divided(x: Bounded) -> dict[str, Any]:
-    return {"s": ((x - expand(x.max())) / 3.0).exp().sum()}
+    return {"s": ((x - expand(x.max())) / DIVISOR).exp().sum()}
 
 
-@accept("s", _divided, "a third of the difference", logits=X, twin="divided_by_less_than_zero")
+@accept("s", _divided, "a part of the difference", logits=X, twin="divided_by_less_than_zero")
 def divided_difference(n: int) -> Any:
     x = rows(n)
-    return [x, _sum(x, row_max(x, n), n, lambda a, m, k: (a - m) / 3.0)]
+    return [x, _sum(x, row_max(x, n), n, lambda a, m, k: (a - m) / DIVISOR)]
 
 
 def _negative(x: Bounded) -> dict[str, Any]:
