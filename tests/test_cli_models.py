@@ -223,6 +223,10 @@ def test_what_cannot_be_compiled_is_refused(tmp_path: Path, capsys: Any) -> None
         (["compile", "MODEL", "--target", "c"], "targets of kind 'llvm' and 'cuda', not 'c'"),
         (["compile", "MODEL", "--threads", "0"], "a whole number from 1, not '0'"),
         (["compile", "MODEL", "--size", "rows"], "it must be NAME=N"),
+        (
+            ["compile", "MODEL", "--database", "TEXT"],
+            "--database: .* is a file: a database is a folder",
+        ),
         (["compile", "MODEL", "--size", "n=3"], "no size of the inputs has this name, only rows"),
         (["compile", "none.onnx", "-o", "no/folder/m.so"], "--out cannot be written: there is no"),
         (["run", "none.so", "-o", "no/folder/y.npy"], "--out cannot be written: there is no"),

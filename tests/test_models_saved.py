@@ -121,7 +121,7 @@ def test_files_that_are_no_saved_models(saved: Path, tmp_path: Path) -> None:
 def test_folders_and_files_in_each_others_place(saved: Path, tmp_path: Path) -> None:
     with pytest.raises(SavedModelError, match="is a folder without a 'manifest.json': name the"):
         fuse_epilogue.load(tmp_path)
-    with pytest.raises(NotADirectoryError, match="is not a folder: a database is one"):
+    with pytest.raises(NotADirectoryError, match="is a file: a database is a folder"):
         Database(saved)
 
 

@@ -54,7 +54,7 @@ def compiled(given: argparse.Namespace) -> CompiledModel:
                 winograd=given.winograd,
             ),
         )
-    except DatabaseError as error:
+    except (DatabaseError, NotADirectoryError) as error:
         raise output.InputError(f"--database: {error}") from error
     except ValueError as error:
         raise Refused(f"'{given.input}': {error}") from error

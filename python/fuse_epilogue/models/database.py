@@ -65,7 +65,7 @@ class Database:
         """Make the folder if it is missing."""
         self.folder = Path(folder)
         if self.folder.exists() and not self.folder.is_dir():
-            raise NotADirectoryError(f"'{folder}' is not a folder: a database is one, name it")
+            raise NotADirectoryError(f"'{folder}' is a file: a database is a folder")
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def get(self, func: Any, target: Any, **options: Any) -> Any:
