@@ -100,6 +100,28 @@ def test_gradients(index: int) -> None:
 
 
 @pytest.mark.usefixtures("free_threads")
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_gradients_of_weights_are_summed_in_lanes(threads: int, dtype: str) -> None:
+    """Of 32 columns each lane has two, in each of two images; of 33 columns they stay loops."""
+    options = {"n": 2, "c": 3, "w": 32, "f": 4, "dtype": dtype, "activation": "relu"}
+    func = backward(options)
+    target = schedules.host(threads)
+    arrays = draw(func, options, rng_of(options))
+    plain = run(compile_together({"main": func})["main"], arrays)
+    made = schedules.apply(func, target)["main"]
+    assert "dweight_rf" in made.script() and "dbias_rf" in made.script()
+    assert ("in T.parallel(3)" in made.script()) == (threads == 2)  # the channels
+    ours = run(compiled(made), arrays)
+    for name in ("dx", "dweight", "dbias"):
+        expected = plain[name].astype("float64")
+        bound = 2 * HALF_ULP[dtype] * np.abs(expected) + 1e-4
+        assert (np.abs(ours[name].astype("float64") - expected) <= bound).all(), name
+    for more in ({"w": 33}, {"layout": "NWC"}):
+        assert "_rf" not in schedules.apply(backward({**options, **more}), target).script()
+
+
+@pytest.mark.usefixtures("free_threads")
 @pytest.mark.parametrize("circular", [False, True])
 def test_large_enough_for_threads(circular: bool) -> None:
     """More than one thread shares the work: of several streams, and of one."""

@@ -25,6 +25,7 @@ from .._arguments import prim_func
 from .._printed import last_line
 from ..kernels.choice import Choice
 from ..kernels.cpu import stream
+from ..kernels.cpu.stream import lanes
 from ..kernels.scheduled import Scheduled
 from ..neuron.machine import MACHINES, Machine
 from ..planner import Plan, plan
@@ -258,9 +259,12 @@ def _streamed(func: tirx.PrimFunc, target: Target | Machine) -> Scheduled | None
         except ValueError:
             return None
 
-    found = stream.schedule(func, int(target.attrs.get("num-cores", 1)), core)
+    threads = int(target.attrs.get("num-cores", 1))
+    found = stream.schedule(func, threads, core)
     if found is None:
-        found = stream.schedule_sums(func, lambda part, _constants: core(part))
+        found = stream.schedule_sums(
+            func, lambda part, _constants: core(part) or lanes.schedule(part, threads)
+        )
     return None if found is None else replace(found, func=cpu.for_llvm(found.func))
 
 

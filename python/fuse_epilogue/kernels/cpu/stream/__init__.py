@@ -9,7 +9,8 @@ computed again, each by the expression of one element, and the states are copied
     repairs           y where that is not the same: the first columns, those after a border
     the other results final_state = the last columns
 
-A function that updates a state in place is one pass over it, see :mod:`.update`.
+A function that updates a state in place is one pass over it, see :mod:`.update`. Sums of
+gradients over columns are in :mod:`.lanes`.
 """
 
 from __future__ import annotations
