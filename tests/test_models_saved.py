@@ -104,7 +104,7 @@ def test_files_that_are_no_saved_models(saved: Path, tmp_path: Path) -> None:
     flipped = bytearray(data)
     flipped[len(data) // 2] ^= 1
     other = tmp_path / "other.fe"
-    for content in (b"", b"text", data[: len(data) // 2], bytes(flipped)):
+    for content in (b"", b"text", data[: len(data) // 2], data[7:], bytes(flipped)):
         other.write_bytes(content)
         with pytest.raises(SavedModelError, match="other.fe"):
             fuse_epilogue.load(other)

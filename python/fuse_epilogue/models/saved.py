@@ -154,7 +154,7 @@ def _read(file: Path) -> tuple[dict[str, Any], bytes]:
                     raise SavedModelError(f"'{file}' is not a saved model: other files are in it")
                 text = archive.read(_MANIFEST)
                 code = archive.read(_LIBRARY) if _LIBRARY in names else None
-        except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+        except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError) as error:
             raise SavedModelError(
                 f"'{file}' is not a saved model, or is damaged: {error}"
             ) from error
