@@ -303,3 +303,30 @@ def test_a_size_that_depends_on_data_is_refused() -> None:
     made = model([helper.make_node("NonZero", ["x"], ["y"])], 17, **arrays)
     with pytest.raises(ValueError, match="size of 'result0' of the model depends on data"):
         fuse_epilogue.compile(made, threads=1)
+
+
+def test_sizes_that_nodes_compute_beside_one_that_has_a_name() -> None:
+    """A count, rows by their numbers, and the size of an image, as torch's exporters write them."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        *(
+            helper.make_node("Constant", [], [name], value_ints=value)
+            for name, value in (("one", [1]), ("zero", [0]), ("two", [2]), ("hw", [5, 6]))
+        ),
+        helper.make_node("Gather", ["shape", "one"], ["count"]),
+        helper.make_node("TopK", ["x", "count"], ["sorted", "places"], axis=1),
+        helper.make_node("Constant", [], ["first"], value_int=0),
+        helper.make_node("Constant", [], ["step"], value_int=1),
+        helper.make_node("Gather", ["shape", "first"], ["batch"]),
+        helper.make_node("Range", ["first", "batch", "step"], ["numbers"]),
+        helper.make_node("Gather", ["sorted", "numbers"], ["rows"]),
+        helper.make_node("Slice", ["shape", "zero", "two"], ["front"]),
+        helper.make_node("Concat", ["front", "hw"], ["sizes"], axis=0),
+        helper.make_node("Resize", ["rows", "", "", "sizes"], ["y"], mode="linear"),
+    ]
+    made = model(nodes, 17, **drawn(x=(3, 2, 4, 4)))
+    made.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "b"
+    compiled = fuse_epilogue.compile(made, threads=1)
+    for count in (3, 1):
+        arrays = drawn(x=(count, 2, 4, 4))
+        near(compiled(*arrays.values()), made, arrays)

@@ -78,6 +78,12 @@ class Facts:
         small = found is not None and math.prod(found.dims) <= 1
         return self.array(name) if small else None
 
+    def small(self, name: str) -> Any:
+        """Return a constant of few elements, such as a shape, as an array; None for others."""
+        found = self._constants.get(name)
+        few = found is not None and math.prod(found.dims) <= _SMALL
+        return self.array(name) if few else None
+
     def array(self, name: str) -> Any:
         """Return a constant as an array, None for any other value."""
         import onnx

@@ -15,6 +15,7 @@ from .graph import Facts, Writer, attributes_of, constant_node, is_node, opset_o
 from .guards import with_guards_after
 from .operators import operator_rewrites, with_whole_constants
 from .quantised import has_quantised, with_integers
+from .sizes import with_sizes_computed
 
 #: Attributes of Attention that are read, or say nothing where there is one result.
 _READ = frozenset({"scale", "is_causal", "qk_matmul_output_mode", "q_num_heads", "kv_num_heads"})
@@ -34,10 +35,11 @@ def with_known_nodes(model: Any) -> Any:
         **operator_rewrites(),
     }
     quantised = has_quantised(model.graph.node)
-    known = (*rewrites, "Constant", "IsNaN")
+    known = (*rewrites, "Constant", "IsNaN", "Shape")
     if not quantised and not any(is_node(node, *known) for node in model.graph.node):
         return model
     model = _with_nodes(model, with_whole_constants(model.graph.node))
+    model = _with_nodes(model, with_sizes_computed(model.graph.node, Facts(model)))
     facts = Facts(model)
     results = {each.name for each in model.graph.output}
     nodes: list[Any] = []
