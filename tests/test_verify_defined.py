@@ -375,3 +375,29 @@ def test_tails_that_evaluate_more(what: str) -> None:
     given = fused(program(finish))
     checked(given)
     refused(in_tail(change)(given), r"tails\[0\].value", reason)
+
+
+@T.prim_func(s_tir=True)
+def any_or_in_the_first_rows(x: T.handle, S: T.Buffer((3,), "int32"), d: T.handle) -> None:
+    n, m = T.int32(), T.int32()
+    X = T.match_buffer(x, (n, m), "bool")
+    D = T.match_buffer(d, (n,), "bool")
+    found = T.sblock_alloc_buffer((n,), "bool")
+    for i, k in T.grid(n, m):
+        with T.sblock("any"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                found[vi] = T.bool(False)
+            found[vi] = found[vi] or X[vi, vk]
+    for i in range(n):
+        with T.sblock("epi"):
+            vi = T.axis.spatial(n, i)
+            D[vi] = found[vi] or T.if_then_else(vi < 3, S[vi] > 1, T.bool(True))
+
+
+def test_an_axis_of_unknown_length_begins_somewhere() -> None:
+    before = any_or_in_the_first_rows
+    sch = tvm.s_tir.Schedule(before)
+    report = sch.fuse_reduction_epilogue("any")
+    assert not report.certificate.tails
+    check(before, sch.mod["main"], report.certificate)

@@ -66,10 +66,12 @@ class Values:
         if folds and self.type.kind == "f":
             self.prover.rounding = _FOLDS * FORMATS[self.type.name].unit
         for var, start, extent in subject.domain.axes:
-            if isinstance(start, prim.IntImm) and isinstance(extent, prim.IntImm):
+            if isinstance(start, prim.IntImm):
                 axis = axis_term(self.table, var)
-                first = int(start.value)
-                self.prover.ranges[axis.number] = (first, first + int(extent.value))
+                first, end = int(start.value), axis.type.high + 1
+                if isinstance(extent, prim.IntImm):
+                    end = first + int(extent.value)
+                self.prover.ranges[axis.number] = (first, end)
         self.update = stored(subject.reduction.block.body, "reduction")
         self.start = stored(subject.reduction.block.init, "reduction")
         to_before = subject.after_to_before(subject.reduction_after, subject.domain.axes, "after")
