@@ -70,6 +70,12 @@ def test_plan_says_what_it_does_not_know(tmp_path, capsys, monkeypatch):
     assert re.findall(r"\d/2", noted) == ["0/2", "1/2", "2/2"]
     assert code == output.REFUSED and "does not know this function" in data["unknown"]["error"]
     assert data["known"]["kind"] == "product"
+    several = saved(
+        tmp_path / "s.json", a=workloads.elementwise(8, 8), b=workloads.elementwise(4, 8)
+    )
+    code, said, _ = run(capsys, "plan", several, "--target", "llvm")
+    assert code == output.REFUSED
+    assert said.startswith("a, b: ") and said.count("does not know this function") == 1
     out = tmp_path / "p.json"
     code, _, said = run(capsys, "plan", both, "--target", "llvm", "--out", str(out))
     assert code == output.WRONG and "pick one of known, unknown with --function" in said

@@ -27,6 +27,8 @@ def run(given: argparse.Namespace) -> Answer:
             "with --function"
         )
     texts: list[str] = []
+    # A message that several functions share is said once.
+    refused: dict[str, list[str]] = {}
     data: dict[str, Any] = {}
     code, progress = output.DONE, Progress()
     for number, (name, func) in enumerate(funcs.items()):
@@ -36,12 +38,14 @@ def run(given: argparse.Namespace) -> Answer:
         try:
             text, data[name] = _planned(given, func, target, functools.partial(progress.show, what))
         except ValueError as error:
-            text, data[name] = str(error), {"error": str(error)}
+            text, data[name] = "", {"error": str(error)}
+            refused.setdefault(str(error), []).append(name)
             code = output.REFUSED
         if text:
             texts.append(f"{name}: {text}")
     if not given.measure:
         progress.show("planned", len(funcs), len(funcs))
+    texts += [f"{', '.join(names)}: {message}" for message, names in refused.items()]
     return Answer("\n\n".join(texts), data, code)
 
 
