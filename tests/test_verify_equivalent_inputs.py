@@ -71,6 +71,21 @@ def looked_up(default: int) -> PrimFunc:
     return func
 
 
+@T.prim_func(s_tir=True)
+def divided_by_its_size(a: T.handle, d: T.handle, n: T.int32):
+    A = T.match_buffer(a, (n,), "int32")
+    D = T.match_buffer(d, (n,), "int32")
+    for i in range(n):
+        with T.sblock("divide"):
+            vi = T.axis.spatial(n, i)
+            D[vi] = T.if_then_else(n > 1, T.truncdiv(A[vi], n - 1), 7)
+
+
+def test_a_size_that_is_passed_as_a_number_too() -> None:
+    report = equivalent(divided_by_its_size, divided_by_its_size, sizes={"n": 3})
+    assert report.data["exact"].elements and report.oracles == ("llvm", "evaluator")
+
+
 def test_ranges_of_indices() -> None:
     ranges = {"I": (0, 3)}
     assert equivalent(looked_up(0), looked_up(0), ranges=ranges).proved
@@ -145,7 +160,8 @@ def copied_rows() -> PrimFunc:
 
 
 def test_parameters_must_be_the_same() -> None:
-    with pytest.raises(NotEquivalent, match="parameters differ"):
+    sizes = r"number 1 is 'A: float32\[5, 4\]' before, 'A: int32\[5, 4\]' after"
+    with pytest.raises(NotEquivalent, match=f"parameters differ: {sizes}"):
         equivalent(rows(plain), rows(plain, acc="int32"))
     with pytest.raises(ValueError, match="numerics"):
         equivalent(BIAS_LAST, BIAS_LAST, numerics="fast")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm_ffi
+from tvm import s_tir
 from tvm.script import tirx as T
 from tvm.tirx import For, PrimFunc
 from tvm.tirx.stmt import ForKind
@@ -216,6 +217,9 @@ OVERFLOWS: dict[str, Value] = {
     "sum of data, then comparison": lambda a, C, S, j: T.cast(a + C[j] > a, "int32"),
     "product, then quotient": lambda a, C, S, j: truncdiv(a * 3, 3),
     "sum, then wider": lambda a, C, S, j: T.cast(T.cast(a + C[j], "int64") // T.int64(3), "int32"),
+    "product of an axis, then wider": lambda a, C, S, j: T.cast(
+        T.cast(if_then_else(C[j] == a, j, j * 500000000), "int64") // T.int64(3), "int32"
+    ),
 }
 
 
@@ -228,6 +232,29 @@ def test_what_llvm_makes_of_an_overflow_is_no_difference(what: str) -> None:
     assert report.data and all(found.elements for found in report.data.values())
     with pytest.raises(NotEquivalent):
         equivalent(func, mapped(lambda *args: OVERFLOWS[what](*args) + 1))
+
+
+@T.prim_func(s_tir=True)
+def widened(A: T.Buffer((4, 8), "int32"), D: T.Buffer((4,), "int64")):
+    temp = T.sblock_alloc_buffer((4,), "int32")
+    for i, k in T.grid(4, 8):
+        with T.sblock("sum"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[vi] = 0
+            temp[vi] = temp[vi] + A[vi, vk]
+    for i in range(4):
+        with T.sblock("wider"):
+            vi = T.axis.spatial(4, i)
+            D[vi] = T.cast(temp[vi], "int64") * T.int64(3)
+
+
+def test_a_sum_that_overflows_may_be_widened_before() -> None:
+    """LLVM adds in 64 bits what is not stored in between; a sum of smaller numbers is compared."""
+    sch = s_tir.Schedule(widened)
+    sch.fuse_reduction_epilogue("sum")
+    report = equivalent(widened, sch)
+    assert report.proved and report.data["exact"].elements
 
 
 def test_an_overflow_after_alone_is_a_difference() -> None:

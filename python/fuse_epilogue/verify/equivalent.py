@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import zip_longest
 from math import prod
 from typing import Any
 
@@ -233,6 +234,7 @@ def equivalent(
         for density in densities if small else densities[:1]:
             for tame in (None, *TAME):
                 arrays = make_arrays(kind, pair.shapes, ranges or {}, rng, density, literals, tame)
+                arrays |= _sizes_passed(pair)
                 counts = _compare(pair, kind, arrays, small)
                 found[kind] += counts
                 if not counts.undefined:
@@ -258,9 +260,9 @@ def _prepare(
         if set(program.sizes) - set(chosen):
             raise NotEquivalent(f"no value for {set(program.sizes) - set(chosen)}")
         shapes.append({p.name: (p, shape_of(program, p, chosen)) for p in program.parameters})
-    described = [{n: (p.type.name, p.shape is None, s) for n, (p, s) in d.items()} for d in shapes]
-    if described[0] != described[1] or list(shapes[0]) != list(shapes[1]):
-        raise NotEquivalent("the parameters differ")
+    described = [[_described(p, shape) for p, shape in each.values()] for each in shapes]
+    if described[0] != described[1]:
+        raise NotEquivalent(f"the parameters differ: {_first_difference(*described)}")
     _check_memory(shapes[0])
     written = [
         p.name
@@ -276,6 +278,29 @@ def _prepare(
         written,
         bounds=[AbstractProgram(before), AbstractProgram(after)],
     )
+
+
+def _described(param: Parameter, shape: tuple[int, ...]) -> str:
+    extents = "" if param.shape is None else f"[{', '.join(map(str, shape))}]"
+    return f"{param.name}: {param.type.name}{extents}"
+
+
+def _first_difference(before: list[str], after: list[str]) -> str:
+    """Return where two lists of parameters differ, and how."""
+    for place, (one, other) in enumerate(zip_longest(before, after)):
+        if one != other:
+            sides = f"'{one or 'none'}' before, '{other or 'none'}' after"
+            return f"number {place + 1} is {sides}"
+    return "nowhere"
+
+
+def _sizes_passed(pair: _Pair) -> dict[str, Any]:
+    """Return the sizes that are parameters as well: numbers that the shapes determine."""
+    return {
+        name: np.asarray(pair.sizes[name]).astype(param.type.name)[()]
+        for name, (param, _) in pair.shapes.items()
+        if param.shape is None and name in pair.sizes
+    }
 
 
 def _check_memory(parameters: Mapping[str, tuple[Parameter, tuple[int, ...]]]) -> None:
@@ -360,7 +385,7 @@ def _compare(pair: _Pair, kind: str, arrays: Arrays, small: bool) -> Comparison:
     llvm, faults = _execute(pair, pair.compiled, arrays)
     if not _demand_defined(faults):
         return Comparison(undefined=1)
-    if evaluated and _overflows(pair, arrays, evaluated[0], llvm[0]):
+    if evaluated and _overflows(pair, arrays, evaluated, llvm):
         return Comparison(undefined=1)
     counts += _differ(pair, kind, _COMPILED, llvm, bounds, small)
     if evaluated and kind not in ("nasty", LITERALS):
@@ -381,15 +406,19 @@ def _execute(pair: _Pair, compiled: Compiled, arrays: Arrays) -> tuple[list[Arra
     return results, faults
 
 
-def _overflows(pair: _Pair, arrays: Arrays, evaluated: Arrays, compiled: Arrays) -> bool:
-    """Whether LLVM made something of an overflow in the function before.
+def _overflows(
+    pair: _Pair, arrays: Arrays, evaluated: list[Arrays], compiled: list[Arrays]
+) -> bool:
+    """Whether the function before overflows, and LLVM made something of it in one of the two.
 
     Such a result must not be kept: TVM tells LLVM that signed integers do not overflow, but for
-    integers that wrap around the machine gives what the program says.
+    integers that wrap around the machine gives what the program says. A sum that overflows may
+    show in the function after alone, where it is converted to int64 without being stored first.
     """
     try:
-        for name in pair.written:
-            same_numbers(name, evaluated[name], compiled[name], "")
+        for wrapped, made in zip(evaluated, compiled, strict=True):
+            for name in pair.written:
+                same_numbers(name, wrapped[name], made[name], "")
     except NotEquivalent:
         try:
             pair.checked.run(copies(arrays), pair.sizes)

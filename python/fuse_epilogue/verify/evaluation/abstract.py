@@ -114,6 +114,8 @@ def _type(type: ScalarType) -> str:
 class AbstractDialect:
     """Source that calls the arithmetic `X`."""
 
+    checked = False
+
     def literal(self, value: float, type: ScalarType) -> Value:
         """Return a literal."""
         return Value(f"X.literal(float({repr(value)!r}), {_type(type)})", type)

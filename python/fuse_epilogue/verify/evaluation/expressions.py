@@ -28,7 +28,14 @@ class Dialect(Protocol):
     """Translation of the operations on data.
 
     `binary`, `compare`, `call` and the others return values whose code is an operand.
+
+    Attributes
+    ----------
+    checked : bool
+        Whether an overflow that LLVM takes for impossible is an error; otherwise it wraps.
     """
+
+    checked: bool
 
     def literal(self, value: float, type: ScalarType) -> Value:
         """Return a floating literal."""
@@ -278,7 +285,7 @@ class ExpressionWriter:
         if a.type.kind == "b" and name not in _OF_BOOLS:
             raise UnsupportedError(f"{name} of bools")
         if a.static and b.static:
-            return static_binary(name, a, b)
+            return static_binary(name, a, b, self.dialect.checked)
         return self.dialect.binary(name, self.data(a), self.data(b))
 
     def _compare(self, name: str, expr: Any) -> Steps:

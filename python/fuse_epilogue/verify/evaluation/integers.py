@@ -33,9 +33,18 @@ def clamp(type: ScalarType, low: int, high: int) -> tuple[int, int]:
     return (low, high) if type.low <= low and high <= type.high else (type.low, type.high)
 
 
-def static_binary(name: str, a: Value, b: Value) -> Value:
+def without_overflow(name: str, code: str, type: ScalarType) -> str:
+    """Return `code`, which raises where LLVM takes the overflow of an operation for impossible."""
+    if name in ("add", "sub", "mul") and type.kind == "i" and type.bits > 16:
+        return f"in_range({code}, {type.low}, {type.high})"
+    return code
+
+
+def static_binary(name: str, a: Value, b: Value, checked: bool = False) -> Value:
     """Write an operation on Python integers, of one integer type (or bools, bit-wise)."""
     code, low, high = integer_operation(name, a, b)
+    if checked and not (a.type.low <= low and high <= a.type.high):
+        code = without_overflow(name, code, a.type)
     if a.type.kind == "b":
         return Value(code, a.type, True)
     return wrapped(code, a.type, low, high)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from . import functions, scalars
-from .integers import clamp, integer_operation, wrap
+from .integers import clamp, integer_operation, without_overflow, wrap
 from .scalars import ScalarType, UnsupportedError, scalar_type
 from .values import Buffer, Value
 
@@ -114,8 +114,8 @@ class MachineDialect:
             code, low, high = integer_operation(name, a, b)
             if a.type.kind == "b":
                 return Value(code, a.type)
-            if self.checked and name in _OPERATORS and a.type.kind == "i" and a.type.bits > 16:
-                code = f"in_range({code}, {a.type.low}, {a.type.high})"
+            if self.checked:
+                code = without_overflow(name, code, a.type)
             return Value(wrap(code, a.type, low, high), a.type, False, *clamp(a.type, low, high))
         if name in _OPERATORS:
             return Value(f"({a.code} {_OPERATORS[name]} {b.code})", a.type)

@@ -50,6 +50,8 @@ class TermDialect:
         Where terms are made.
     """
 
+    checked = False
+
     def __init__(self, table: TermArithmetic) -> None:
         self.table = table
 
