@@ -141,6 +141,35 @@ def test_other_claims_about_the_product_are_refused(changes: dict[str, Any], cla
     assert claim in caught.value.claim, str(caught.value)
 
 
+def _merged(node: Any) -> Any:
+    """Return exp(a + b) for exp(a) * exp(b): the same number, which overflows elsewhere."""
+
+    def merge(node: Any) -> Any:
+        a, b = node.a, node.b
+        if isinstance(a, Call) and isinstance(b, Call):
+            return tirx.exp(a.args[0] + b.args[0])
+        return node
+
+    return tvm_ffi.structural_map(node, (prim.Mul, merge))
+
+
+@pytest.mark.cpp
+@pytest.mark.parametrize("where", ["claim and loop", "loop", "claim", "program"])
+def test_exponentials_that_are_merged_are_refused(where: str) -> None:
+    given = _fused("gate")
+    check(given)
+    before, after = given.before, given.after
+    if "claim" in where:
+        given = given.stage(1, step=_merged(given.claims.stages[1].step))
+    if "loop" in where:
+        after = after.with_body(_merged(after.body))
+    if where == "program":
+        before = before.with_body(_merged(before.body))
+    with pytest.raises(CertificateError) as caught:
+        check(ByHand(before, after, given.claims))
+    assert caught.value.claim == "stages[1].step", str(caught.value)
+
+
 #: Blocks with two results: the checker has no law for them.
 TWO_RESULTS = {"gather_at_the_largest", "gate_of_the_largest"}
 

@@ -107,3 +107,30 @@ def _equal(x: Bounded, b: Bounded) -> dict[str, Any]:
 @refuse("s", _equal, "only the same expression rounds the same", logits=X, finite=True)
 def equal_in_other_order(n: int) -> Any:
     return _bias(n)
+
+
+def _gated(x: Bounded, g: Bounded) -> dict[str, Any]:
+    return {"s": ((x - expand(x.max())).exp() * g.exp()).sum()}
+
+
+@accept("s", _gated, "a factor that reads no maximum", logits=X, finite=True, twin="merged_gate")
+def gate(n: int) -> Any:
+    x, g = rows(n), rows(n, "g")
+    m = row_max(x, n)
+    e = te.compute((ROWS, n), lambda i, k: te.exp(x[i, k] - m[i]) * te.exp(g[i, k]), name="e")
+    return [x, g, row_sum(e, n)]
+
+
+def _merged(x: Bounded, g: Bounded) -> dict[str, Any]:
+    return {"s": (x - expand(x.max()) + g).exp().sum()}
+
+
+@refuse(
+    "s", _merged, "it may overflow where the maximum is not the last one",
+    logits=X, finite=True, codes=("cascade-range",),
+)  # fmt: skip
+def merged_gate(n: int) -> Any:
+    x, g = rows(n), rows(n, "g")
+    m = row_max(x, n)
+    e = te.compute((ROWS, n), lambda i, k: te.exp(x[i, k] - m[i] + g[i, k]), name="e")
+    return [x, g, row_sum(e, n)]

@@ -24,6 +24,8 @@ class Stage:
         The program's term, in the results of earlier reductions.
     step, correction : Ratio
         The term that the loop adds, and the state before, corrected.
+    term_apart, step_apart : Ratio
+        The program's term and the loop's with each exponential separate.
     init, state_init : Ratio
         Start values of the program and of the loop.
     tail : Ratio or None
@@ -49,6 +51,8 @@ class Stage:
     monoid: str
     term: Ratio
     step: Ratio
+    term_apart: Ratio
+    step_apart: Ratio
     correction: Ratio
     init: Ratio
     state_init: Ratio

@@ -9,18 +9,19 @@ last r if, for every key,
 
 Over real numbers that is all. In floats a quotient above 1 would bring back what has underflowed,
 and a term may overflow at a carrier that is not the last one: so the quotient must be at most 1,
-and the exponent of the term at most 0 at every carrier.
+and the exponents in the term that read a carrier at most 0 at each of its values.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..certificate.subject import CertificateError, demand
 from ..proof.algebra import MONOIDS
 from ..proof.field import Field, Ratio
+from ..proof.field_arithmetic import EXPONENTIAL
 from .claims import Stage
 from .corners import (
     check_ratio,
@@ -128,8 +129,8 @@ def _check_factor(field: Field, stage: Stage, usual: Stage, heads: list[Stage]) 
     at_previous = {head.value: field.atom(head.previous) for head in heads}
     before = field.mul(factor, field.substitute(usual.step, at_previous))
     demand(field.equal(before, usual.step), f"{claim}.correction", "B1 does not hold")
-    slopes = _check_contraction(field, usual, heads, factor)
-    _check_domination(field, usual, heads, slopes)
+    _check_contraction(field, usual, heads, factor)
+    _check_domination(field, usual, heads)
 
 
 def _check_tail(field: Field, stage: Stage, keys: list[Any]) -> None:
@@ -275,15 +276,13 @@ def _check_basis(field: Field, stage: Stage, heads: list[Stage], keys: list[Any]
     demand(field.equal(found, right), claim, "B1 does not hold for the sums of the terms")
 
 
-def _check_contraction(
-    field: Field, stage: Stage, heads: list[Stage], factor: Ratio
-) -> list[Ratio]:
-    """Prove that the quotient is at most 1; returns the factors of the heads in its exponent."""
+def _check_contraction(field: Field, stage: Stage, heads: list[Stage], factor: Ratio) -> None:
+    """Prove that the quotient is at most 1."""
     claim = f"{stage.claim}.quotient"
     exponent = field.logarithm(factor)
     if exponent is None:
         raise CertificateError(claim, "it is not proved to be at most 1")
-    found, left = [], exponent
+    left = exponent
     for head in heads:
         parts = field.linear(exponent, head.previous)
         sign = _sign(field, parts[0]) if parts is not None else 0
@@ -291,9 +290,7 @@ def _check_contraction(
             raise CertificateError(claim, "it is not proved to be at most 1")
         apart = field.sub(field.atom(head.previous), field.atom(head.value))
         left = field.sub(left, field.mul(parts[0], apart))
-        found.append(parts[0])
     demand(field.equal(left, field.zero), claim, "it is not proved to be at most 1")
-    return found
 
 
 def _sign(field: Field, number: Ratio) -> int:
@@ -304,25 +301,50 @@ def _sign(field: Field, number: Ratio) -> int:
     return 0
 
 
-def _check_domination(field: Field, stage: Stage, heads: list[Stage], slopes: list[Ratio]) -> None:
-    """Prove that no exponent is above 0 at a carrier that is not the last one."""
-    reached = field.zero
-    for head, slope in zip(heads, slopes, strict=True):
-        below = field.sub(head.term, field.atom(head.value))
-        reached = field.add(reached, field.mul(slope, below))
-    for step, bound in _cases(field, stage, [stage.step, reached]):
-        for exponent in field.exponents(step):
+def _check_domination(field: Field, stage: Stage, heads: list[Stage]) -> None:
+    """Prove that no exponent is above 0 at a carrier that is not the last one.
+
+    Each exponential is looked at by itself: exp(x - m) * exp(g) is exp(x - m + g), but where m is
+    not final only the latter may overflow although the program's result does not. An exponential
+    that reads none of the carriers must be one of the program's.
+    """
+    numbers = [stage.step_apart, *(head.term for head in heads)]
+    numbers += [exponent for exponent, _ in field.factors(stage.step_apart, EXPONENTIAL)]
+    own = [exponent for exponent, _ in field.factors(stage.term_apart, EXPONENTIAL)]
+    starts = [field.equality(field.atom(head.value), head.init) for head in heads]
+    for decided in _cases(field, stage, numbers):
+        if any(decided(start).constant == 1 for start in starts):
+            continue  # What the step is there has been proved.
+        for exponent, power in field.factors(decided(stage.step_apart), EXPONENTIAL):
+            exponent = decided(exponent)
             if any(field.mentions(exponent, head.value) for head in heads):
-                reason = "its exponent is not proved to be at most 0 at every carrier"
-                demand(field.equal(exponent, bound), f"{stage.claim}.step", reason)
+                left = field.mul(power, exponent)
+                for head in heads:
+                    left = field.sub(left, _below(field, left, head, decided(head.term)))
+                known = field.equal(left, field.zero)
+            else:
+                known = any(field.equal(exponent, decided(each)) for each in own)
+            reason = "its exponent is not proved to be at most 0 at every carrier"
+            demand(known, f"{stage.claim}.step", reason)
 
 
-def _cases(field: Field, stage: Stage, numbers: list[Ratio]) -> Iterator[list[Ratio]]:
-    """Yield numbers with their conditions decided, in all ways."""
+def _below(field: Field, exponent: Ratio, head: Stage, term: Ratio) -> Ratio:
+    """Return the part c (x - m) of an exponent that is at most 0 for the maximum m of x, or 0."""
+    slope, _ = field.linear(exponent, head.value) or (field.zero, exponent)
+    if _sign(field, slope) != {"max": -1, "min": 1}.get(head.monoid):
+        return field.zero
+    return field.mul(slope, field.sub(field.atom(head.value), term))
+
+
+def _cases(field: Field, stage: Stage, numbers: list[Ratio]) -> Iterator[Callable[[Ratio], Ratio]]:
+    """Yield what decides the conditions of numbers, in all ways."""
     conditions = field.conditions(*numbers)
     demand(len(conditions) <= _CONDITIONS, f"{stage.claim}.step", "it has too many conditions")
     for choice in itertools.product((True, False), repeat=len(conditions)):
-        found = numbers
-        for condition, holds in zip(conditions, choice, strict=True):
-            found = [field.decided(each, condition, holds) for each in found]
-        yield found
+
+        def decided(number: Ratio, choice: tuple[bool, ...] = choice) -> Ratio:
+            for condition, holds in zip(conditions, choice, strict=True):
+                number = field.decided(number, condition, holds)
+            return number
+
+        yield decided

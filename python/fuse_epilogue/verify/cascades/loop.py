@@ -139,7 +139,8 @@ class Loop:
     folding : Folding
         TVM's simplifier, for expressions of the function after.
     plain : dict
-        What has been stored in scratch memory: indices, names of loops in them, and the value.
+        What has been stored in scratch memory: indices, names of loops in them, and the value, once
+        more with its exponentials separate.
     states, nexts : dict
         By handle of the buffer the element at hand, and the atom it stands for; of a state the
         stage's own axes, too.
@@ -155,7 +156,7 @@ class Loop:
     key_extents: list[Any]
     known: set[int]
     folding: Folding
-    plain: dict[int, tuple[list[Ratio], list[Any], Ratio]] = field(default_factory=dict)
+    plain: dict[int, tuple[list[Ratio], list[Any], Ratio, Ratio]] = field(default_factory=dict)
     states: dict[int, tuple[list[Ratio], Any, list[Any]]] = field(default_factory=dict)
     nexts: dict[int, tuple[list[Ratio], Any]] = field(default_factory=dict)
 
@@ -232,7 +233,8 @@ class Loop:
         indices = [terms.number(index) for index in nest.store.indices]
         self._check_covered(nest, names, indices, claim)
         key = handle(nest.store.buffer)
-        self.plain[key] = indices, names, terms.number(nest.store.value)
+        value = nest.store.value
+        self.plain[key] = indices, names, terms.number(value), terms.apart(value)
 
     def _check_covered(
         self, nest: Nest, names: list[Any], indices: list[Ratio], claim: str
@@ -290,9 +292,10 @@ class Loop:
 
     def _defined(self, expr: Any, indices: list[Ratio]) -> Ratio:
         """Return what has been stored at an element."""
-        places, names, value = self.plain[handle(expr.source)]
+        places, names, value, apart = self.plain[handle(expr.source)]
         values = self._values(names, places, indices, f"{expr} has not been stored")
-        return self.program.arithmetic.field.substitute(value, values)
+        found = apart if self.program.arithmetic.apart else value
+        return self.program.arithmetic.field.substitute(found, values)
 
     def _values(
         self, names: Collection[Any], places: Iterable[Ratio], indices: Iterable[Ratio], why: str

@@ -149,7 +149,8 @@ class StageChecker:
             claimed = self._terms().number(proof.init)
             demand(self.field.equal(start, claimed), f"{claim}.init", "it is not the program's")
             undefined = self._undefined(proof, update, values)
-            self.stages[place] = self._stage(claim, proof, term, start, undefined)
+            apart = inside.apart(update)
+            self.stages[place] = self._stage(claim, proof, term, apart, start, undefined)
             chosen = bool(_selections(proof.correction))
             guards = set(proof.guards) - {FINITE, FINITE_PARTS, INFINITE}
             known = guards <= GUARDS and chosen == bool(guards)
@@ -211,7 +212,9 @@ class StageChecker:
         found = known.of(update, self.units | values)
         return found is not None and math.isnan(found)
 
-    def _stage(self, claim: str, proof: Any, term: Ratio, start: Ratio, undefined: bool) -> Stage:
+    def _stage(
+        self, claim: str, proof: Any, term: Ratio, apart: Ratio, start: Ratio, undefined: bool
+    ) -> Stage:
         terms = self._terms()
         type = scalar_type(proof.accumulator.ty.dtype.dtype)
 
@@ -224,6 +227,8 @@ class StageChecker:
             str(proof.monoid),
             term,
             terms.number(proof.step),
+            apart,
+            terms.apart(proof.step),
             terms.number(proof.correction),
             start,
             terms.number(proof.state_init),

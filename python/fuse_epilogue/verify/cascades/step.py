@@ -232,9 +232,13 @@ class StepChecker(StageChecker):
             indices = [loop.terms(at).number(index) for index in nest.store.indices]
             self._check_correction(loop, nest, place, at, indices)
             loop.plain.pop(key, None)
-            term = loop.terms(at).number(update_of(nest.store, stage.monoid, f"{claim}.monoid"))
-            right = self._in_loop(stage.step, place)
+            update = update_of(nest.store, stage.monoid, f"{claim}.monoid")
+            term, right = loop.terms(at).number(update), self._in_loop(stage.step, place)
             demand(self.field.equal(term, right), f"{claim}.step", "the loop adds something else")
+            # What is proved not to overflow are the claim's exponentials, each by itself.
+            apart, right = loop.terms(at).apart(update), self._in_loop(stage.step_apart, place)
+            reason = "the loop multiplies other exponentials"
+            demand(self.field.equal(apart, right), f"{claim}.step", reason)
             loop.nexts[key] = indices, variable(proof.value)
             self.next_of[place] = nest.store.buffer
             return pending

@@ -51,6 +51,7 @@ class CascadeTerms(ExpressionWriter):
         folding: Folding | None = None,
     ) -> None:
         super().__init__(TermDialect(arithmetic))  # type: ignore[arg-type]
+        self._arithmetic = arithmetic
         self._field = arithmetic.field
         self._folding = folding
         self._loads = loads
@@ -77,6 +78,14 @@ class CascadeTerms(ExpressionWriter):
                 equal = self._field.equal(self._number(part), self._number(simple))
                 demand(equal, "block", f"TVM's simplifier makes {simple} of {part}")
         return self._number(expr)
+
+    def apart(self, expr: Any) -> Ratio:
+        """Return the number of an expression in which exponentials are not multiplied."""
+        self._arithmetic.apart = True
+        try:
+            return self._number(expr)
+        finally:
+            self._arithmetic.apart = False
 
     def _number(self, expr: Any) -> Ratio:
         value: Any = self.write(without_round_trips(expr))

@@ -341,16 +341,11 @@ class Field:
     def _depends(self, number: int, keys: Sequence[Hashable]) -> bool:
         return any(self._within(self.atoms[number], key) for key in keys)
 
-    def exponents(self, a: Ratio) -> list[Ratio]:
-        """Return x for each term exp(x) * y of a number."""
-        found = []
-        for monomial in (*a.above, *(a.below if a.below != _ONE else ())):
-            exps = tuple(each for each in monomial if self.atoms[each[0]].op == "exp")
-            if exps:
-                exponent = self.logarithm(Ratio({exps: Fraction(1)}, _ONE))
-                assert exponent is not None
-                found.append(exponent)
-        return found
+    def factors(self, a: Ratio, op: Hashable) -> list[tuple[Ratio, Ratio]]:
+        """Return x and the power c of each factor f(x)^c of a term, for a function's name."""
+        powers = {each for poly in (a.above, a.below) for monomial in poly for each in monomial}
+        found = [(self.atoms[number], power) for number, power in sorted(powers)]
+        return [(atom.args[0], self.literal(power)) for atom, power in found if atom.op == op]
 
     def mentions(self, a: Ratio, op: Hashable) -> bool:
         """Whether an atom is anywhere in a number."""

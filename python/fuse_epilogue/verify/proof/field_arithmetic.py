@@ -12,6 +12,9 @@ from ..evaluation.rounding import FORMATS
 from ..evaluation.scalars import ScalarType, WorkLimit
 from .field import Field, Ratio
 
+#: Name of the atom of an exponential that is not multiplied with others.
+EXPONENTIAL = "one exponential"
+
 _COMPARISONS = {
     "lt": operator.lt,
     "le": operator.le,
@@ -54,12 +57,19 @@ class FieldArithmetic(Arithmetic):
     exact : bool
         Whether floats must be the same bit for bit: then nothing is known of sums, products and
         functions of them but that those of the same operands are the same.
+
+    Attributes
+    ----------
+    apart : bool
+        Whether each exponential is an atom of its own: of ``exp(x) * exp(y)`` and ``exp(x + y)``,
+        which are the same number, only one may overflow.
     """
 
     def __init__(self, limit: int, exact: bool = False) -> None:
         self.field = Field()
         self._left = limit
         self._exact = exact
+        self.apart = False
 
     def unknown(self, name: str, element: int) -> Ratio:
         """Return the unknown that stands for an element of a buffer, or for a number (-1)."""
@@ -147,10 +157,10 @@ class FieldArithmetic(Arithmetic):
         field = self.field
         if self._exact or any(each.kind != "f" for each in (type, *sources)):
             return field.atom((name, type.name, *(each.name for each in sources)), args)
-        if name == "exp":
-            return field.exp(args[0])
-        if name == "exp2":
-            return field.exp(field.mul(args[0], field.atom("log of 2")))
+        if name in ("exp", "exp2"):
+            two = name == "exp2"
+            power = field.mul(args[0], field.atom("log of 2")) if two else args[0]
+            return field.atom(EXPONENTIAL, (power,)) if self.apart else field.exp(power)
         if name == "rsqrt":
             return field.div(field.one, field.atom("sqrt", args))
         if name == "fma":
