@@ -261,10 +261,14 @@ def _streamed(func: tirx.PrimFunc, target: Target | Machine) -> Scheduled | None
 
     threads = int(target.attrs.get("num-cores", 1))
     found = stream.schedule(func, threads, core)
+
+    def sums(part: tirx.PrimFunc, _constants: Any) -> Scheduled | None:
+        # The gradient of the weights of one image reads as a convolution with few results.
+        in_lanes = lanes.schedule(part, threads, long=True)
+        return in_lanes or core(part) or lanes.schedule(part, threads)
+
     if found is None:
-        found = stream.schedule_sums(
-            func, lambda part, _constants: core(part) or lanes.schedule(part, threads)
-        )
+        found = stream.schedule_sums(func, sums)
     return None if found is None else replace(found, func=cpu.for_llvm(found.func))
 
 

@@ -5,6 +5,8 @@ has a sum of its own, kept across all other loops of the reduction, and the lane
 
     lanes[c, f, 0:16] = sum_nw  ds[n, c, w:w+16] * padded[n, c, w+f:w+f+16]
     dweight[c, f]     = sum_lane  lanes[c, f, lane]
+
+Columns that do not fill a vector are added one by one after the others.
 """
 
 from __future__ import annotations
@@ -21,15 +23,19 @@ from ..costs import on_threads, threads_for
 LANES = 16
 #: Seconds to load a vector of each operand, multiply and add.
 VECTOR_S = 1e-9
+#: A reduction is long if it has at least `LONG` elements, and `TIMES` as many as there are results
+#: side by side. Otherwise, as for the taps of a convolution, the results make better vectors.
+LONG, TIMES = 64, 4
 
 
-def schedule(func: tirx.PrimFunc, threads: int) -> Scheduled | None:
+def schedule(func: tirx.PrimFunc, threads: int, *, long: bool = False) -> Scheduled | None:
     """Schedule a function with one sum, whose last loop becomes the lanes of a vector.
 
     - `func`: not scheduled; elementwise statements beside its sum keep their loops.
     - `threads`: number of threads that parallel loops are made for.
+    - `long`: only where the sum's last extent is long.
     - Returns: None if there is not one sum in float32 along contiguous memory, or if its last
-      extent is not a constant multiple of the lanes.
+      extent is not a constant of at least the lanes.
     """
     sch = s_tir.Schedule(func)
     sums = [
@@ -40,14 +46,20 @@ def schedule(func: tirx.PrimFunc, threads: int) -> Scheduled | None:
     loops, kept = sch.get_loops(sums[0]), len(sch.get(sums[0]).iter_vars)
     kept -= _reduced(sch.get(sums[0]))
     extents = [sch.get(loop).extent for loop in loops]
-    if not all(isinstance(extent, tirx.IntImm) for extent in extents) or extents[-1] % LANES:
+    if not all(isinstance(extent, tirx.IntImm) for extent in extents):
         return None
-    seconds = VECTOR_S * math.prod(map(int, extents)) / LANES
+    *others, columns = map(int, extents)
+    beside = others[kept - 1] if kept else 1
+    if columns < (max(LONG, TIMES * beside) if long else LANES):
+        return None
+    seconds = VECTOR_S * math.prod(others) * columns / LANES
     try:
         _, lane = sch.split(loops[-1], [None, LANES])
         partial = sch.rfactor(lane, kept)
         *outer, lane = sch.get_loops(partial)
         sch.vectorize(lane)
+        if columns % LANES:  # the whole vectors without the question whether they are whole
+            sch.annotate(outer[-1], "pragma_loop_partition_hint", True)
         if kept and threads_for(seconds, threads) > 1:
             sch.parallel(outer[0])
         sch.decompose_reduction(partial, outer[kept])
