@@ -126,7 +126,7 @@ def _shrinking(given: ByHand) -> ByHand:
     [
         ({"rule": "roll", "tail": None}, ""),
         ({"rule": "defer"}, "carriers"),
-        ({"rule": "basis"}, "rolled"),
+        ({"rule": "basis"}, "correction"),
         ({"rule": "selection"}, "rule"),
         ({"carriers": ()}, "carriers"),
         ({"carriers": (0, 1)}, ""),
@@ -168,6 +168,42 @@ def test_exponentials_that_are_merged_are_refused(where: str) -> None:
     with pytest.raises(CertificateError) as caught:
         check(ByHand(before, after, given.claims))
     assert caught.value.claim == "stages[1].step", str(caught.value)
+
+
+@pytest.mark.cpp
+def test_another_factor_of_a_sum_of_distances_is_refused() -> None:
+    given = _fused("distance_within_its_range")
+    check(given)
+    for wrong in (given.claims.stages[1].init + 2.0, given.claims.stages[0].term):
+        for name in ("rolled", "deferred"):
+            with pytest.raises(CertificateError) as caught:
+                check(given.stage(1, **{name: wrong}))
+            assert caught.value.claim == f"stages[1].{name}", str(caught.value)
+
+
+def _not_below(a: Any, b: Any) -> Any:
+    """Return what holds for a NaN, too: at every maximum, and so of keys that are forgotten."""
+    return prim.Not(prim.LT(b, a))
+
+
+@pytest.mark.cpp
+@pytest.mark.parametrize(
+    ("of", "to"),
+    [("", prim.GE), ("", prim.LT), ("", _not_below), ("_integer", prim.GE), ("_integer", prim.LT)],
+)
+def test_a_comparison_that_selects_nothing_is_refused(of: str, to: Callable[..., Any]) -> None:
+    given = _fused(f"count_of_what_reaches_the_largest{of}")
+    check(given)
+
+    def swapped(node: Any) -> Any:
+        return tvm_ffi.structural_map(node, (prim.LE, lambda node: to(node.a, node.b)))
+
+    before, after = (f.with_body(swapped(f.body)) for f in (given.before, given.after))
+    stage = given.claims.stages[1]
+    given = given.stage(1, term=swapped(stage.term), step=swapped(stage.step), rolled=None)
+    with pytest.raises(CertificateError) as caught:
+        check(ByHand(before, after, given.claims))
+    assert caught.value.claim == "stages[1].rule", str(caught.value)
 
 
 #: Blocks with two results: the checker has no law for them.

@@ -75,6 +75,17 @@ def distance_from_the_lowest(n: int) -> Any:
     return [x, te.compute((ROWS,), lambda i: s[i] / (high[i] - low[i]), name="y")]
 
 
+@accept("s", lambda x: {"s": _range(x)["y"]}, "divided after the loop", logits=X, finite=True)
+def distance_within_its_range(n: int) -> Any:
+    x, k, l, c = rows(n), keys(n), keys(n, "l"), keys(n, "c")
+    low = te.compute((ROWS,), lambda i: te.min(x[i, k], axis=k), name="low")
+    high = te.compute((ROWS,), lambda i: te.max(x[i, l], axis=l), name="high")
+    s = te.compute(
+        (ROWS,), lambda i: te.sum((x[i, c] - low[i]) / (high[i] - low[i]), axis=c), name="s"
+    )
+    return [x, s]
+
+
 def _integer_distance(x: np.ndarray) -> dict[str, Any]:
     wide = x.astype("int32")
     return {"s": (wide - wide.max(1, keepdims=True)).sum(1, dtype="int32")}

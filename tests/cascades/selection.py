@@ -156,6 +156,26 @@ def count_of_the_largest_exactly(n: int) -> Any:
     return _count(n, F)
 
 
+def _count_at_least(n: int, dtype: str) -> Any:
+    x, k = rows(n, dtype=dtype), keys(n)
+    m = row_max(x, n)
+    s = te.compute((ROWS,), lambda i: te.sum((x[i, k] >= m[i]).astype("int32"), axis=k), name="s")
+    return [x, s]
+
+
+@accept(
+    "s", _count_largest, "none is above the maximum so far", logits=X, finite=True, nan=False,
+    twin="count_of_half_the_largest",
+)  # fmt: skip
+def count_of_what_reaches_the_largest(n: int) -> Any:
+    return _count_at_least(n, F)
+
+
+@accept("s", _count_largest, "the same of integers", numerics="exact", ranges={"x": (-3, 3)})
+def count_of_what_reaches_the_largest_integer(n: int) -> Any:
+    return _count_at_least(n, "int32")
+
+
 def _count_half(x: Bounded) -> dict[str, Any]:
     numbers = _array(x)
     half = largest_of(numbers)[:, None] * np.float32(0.5)

@@ -169,30 +169,26 @@ def _check_tail(field: Field, stage: Stage, keys: list[Any]) -> None:
 def _check_factors(field: Field, stage: Stage, earlier: list[Stage]) -> None:
     """Prove that the named factors hold all that reads earlier results."""
     parts = None if stage.tail is None else field.linear(stage.tail, stage.finished)
-    if stage.rule == "basis" or stage.monoid != "sum":
-        # The whole term is rolled, or a function of the finished state is deferred.
-        pairs: Any = (("rolled", stage.rolled, stage.term), ("deferred", stage.deferred, None))
-        for name, found, right in pairs:
-            lattice = (
-                right is None and found is not None and _is_lattice(field, found, stage.finished)
-            )
-            same = right is not None and found is not None and field.equal(found, right)
-            demand(found is None or lattice or same, f"{stage.claim}.{name}", "it is another one")
+    if stage.monoid != "sum":
+        # A function of the finished state is deferred.
+        demand(stage.rolled is None, f"{stage.claim}.rolled", "it is another one")
+        found = stage.deferred
+        lattice = found is None or _is_lattice(field, found, stage.finished)
+        demand(lattice, f"{stage.claim}.deferred", "it is another one")
         return
+    # A sum of deviations is corrected by a mean of the keys so far: the term has that of all.
+    whole = [stage.step, stage.term] if stage.rule == "basis" else [stage.step]
     pairs = (
-        ("rolled", stage.rolled, stage.step),
-        ("deferred", stage.deferred, None if parts is None else parts[0]),
+        ("rolled", stage.rolled, whole),
+        ("deferred", stage.deferred, [] if parts is None else [parts[0]]),
     )
-    for name, factor, whole in pairs:
+    others = {other.value: field.atom(("another", other.value)) for other in earlier}
+    for name, factor, numbers in pairs:
         if factor is None:
             continue
-        demand(
-            whole is not None and factor.above != {}, f"{stage.claim}.{name}", "it is not a factor"
-        )
-        assert whole is not None
-        rest = field.div(whole, factor)
-        others = {other.value: field.atom(("another", other.value)) for other in earlier}
-        free = field.equal(rest, field.substitute(rest, others))
+        demand(bool(numbers) and factor.above != {}, f"{stage.claim}.{name}", "it is not a factor")
+        rests = [field.div(number, factor) for number in numbers]
+        free = any(field.equal(rest, field.substitute(rest, others)) for rest in rests)
         demand(free, f"{stage.claim}.{name}", "what is left reads an earlier result")
 
 
@@ -233,14 +229,32 @@ def _check_selection(field: Field, stage: Stage, heads: list[Stage], factor: Rat
     value, previous = field.atom(head.value), field.atom(head.previous)
     kept = field.equality(previous, value)
     demand(field.equal(factor, kept), f"{stage.claim}.correction", "it keeps what is not selected")
-    chosen = field.equality(head.term, value)
-    dropped = field.decided(stage.step, chosen, False)
-    demand(field.equal(dropped, field.zero), claim, "a term counts that is not selected")
+    chosen, holds = next(
+        (
+            (each, holds)
+            for each, holds in _selecting(field, head)
+            if field.equal(field.decided(stage.step, each, not holds), field.zero)
+        ),
+        (None, True),
+    )
+    if chosen is None:
+        raise CertificateError(claim, "a term counts that is not selected")
     left = field.decided(factor, kept, False)
     named = stage.quotient is None or field.equal(stage.quotient, left)
     demand(named, f"{stage.claim}.quotient", "it is not what is left of what is not selected")
-    payload = field.decided(stage.step, chosen, True)
+    payload = field.decided(stage.step, chosen, holds)
     demand(not field.mentions(payload, head.value), claim, "what is selected depends on the head")
+
+
+def _selecting(field: Field, head: Stage) -> Iterator[tuple[Ratio, bool]]:
+    """Yield conditions of the selected key and whether they hold: no key is beyond the extremum."""
+    value, key = field.atom(head.value), head.term
+    yield field.equality(key, value), True
+    low, high = (value, key) if head.monoid == "max" else (key, value)
+    yield field.condition("le", (low, high)), True
+    if head.lowest.constant is not None:
+        # Of integers; neither holds for a NaN.
+        yield field.condition("lt", (high, low)), False
 
 
 def _check_basis(field: Field, stage: Stage, heads: list[Stage], keys: list[Any]) -> None:
