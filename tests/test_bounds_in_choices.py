@@ -60,6 +60,13 @@ def test_a_bound_that_a_condition_repeats_is_no_proof(what: str, numerics: Any) 
     arrays += [rng.choice(np.array([-(1 << 30), -1, 0, 1, 4, 5, 1 << 30], "int32"), 16)]
     arrays += [np.arange(5, dtype="int32"), np.zeros((4, 16), "int32")]
 
+    results = _results(func, sch.mod, arrays)
+    assert results[0] == results[1] and results[0].startswith("[")
+
+
+def _results(before: Any, after: Any, arrays: list[Any]) -> list[str]:
+    """What is stored last by two functions, whose arrays end against unreadable pages."""
+
     def run(built: Any) -> Any:
         def step() -> str:
             placed = [fenced(each, end=True, alignment=64) for each in arrays]
@@ -68,12 +75,45 @@ def test_a_bound_that_a_condition_repeats_is_no_proof(what: str, numerics: Any) 
 
         return step
 
-    builds = [tvm.compile(each, target="llvm")["main"] for each in (func, sch.mod)]
-    results = in_child([run(built) for built in builds])
-    assert results[0] == results[1] and results[0].startswith("[")
+    builds = [tvm.compile(each, target="llvm")["main"] for each in (before, after)]
+    return in_child([run(built) for built in builds])
 
 
 def test_a_bound_of_which_the_condition_says_nothing_stays_in_a_selection() -> None:
     sch = tvm.s_tir.Schedule(product("T.Select({s} > 0, {s} + p[T.max(T.min(g[vj], 4), 0)], {s})"))
     sch.fuse_reduction_epilogue("product")
     assert "T.Select" in sch.mod.script()
+
+
+GUARDED_TABLE = from_source("""
+@T.prim_func(s_tir=True)
+def main(
+    X: T.Buffer((3, 2), "int32"), divisor: T.Buffer((3,), "int32"), guard: T.Buffer((3,), "bool"),
+    at: T.Buffer((3,), "int32"), table: T.Buffer((16,), "int32"), D: T.Buffer((3,), "bool"),
+):
+    largest = T.sblock_alloc_buffer((3,), "int32")
+    within = T.sblock_alloc_buffer((3,), "bool")
+    for i, k in T.grid(3, 2):
+        with T.sblock("max"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                largest[vi] = 0
+            largest[vi] = T.max(largest[vi], X[vi, vk])
+    for i in range(3):
+        with T.sblock("first"):
+            vi = T.axis.spatial(3, i)
+            within[vi] = T.truncdiv(100, divisor[vi]) > largest[vi]
+    for i in range(3):
+        with T.sblock("second"):
+            vi = T.axis.spatial(3, i)
+            D[vi] = T.if_then_else(guard[vi], table[at[vi]] > 1 and within[vi], T.bool(False))
+""")
+
+
+def test_no_choice_is_made_that_tvm_joins_with_the_one_around_it() -> None:
+    """Of both conditions TVM makes an `and`, and reads the table where the guard is false."""
+    sch = tvm.s_tir.Schedule(GUARDED_TABLE)
+    sch.fuse_reduction_epilogue("max")
+    arrays = [np.ones((3, 2), "int32"), np.array([7, 1, -9], "int32"), np.array([1, 0, 1], bool)]
+    arrays += [np.array([3, 1 << 30, 15], "int32"), np.arange(16, dtype="int32"), np.zeros(3, bool)]
+    assert _results(GUARDED_TABLE, sch.mod, arrays) == ["[True, False, False]"] * 2

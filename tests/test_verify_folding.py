@@ -197,3 +197,13 @@ def test_a_start_is_folded_as_the_whole_epilogue_was() -> None:
     report = sch.fuse_reduction_epilogue("largest")
     assert not report.certificate.tails
     verify.check(func, sch.mod["main"], report.certificate)
+
+
+@pytest.mark.parametrize(("factor", "merges"), [(1073741828, False), (107374182, True)])
+def test_literals_that_would_leave_their_type_stay_apart(factor: int, merges: bool) -> None:
+    func = _integers(f"S[vi] * {factor}", "Y[vi] * 4", s="int32")
+    sch = Schedule(func)
+    report = sch.fuse_reduction_epilogue("largest")
+    assert len(report.certificate.tails) == (1 if merges else 2)
+    tvm.compile(sch.mod, target="llvm")
+    verify.check(func, sch.mod["main"], report.certificate)

@@ -1,5 +1,7 @@
 #include "analysis/folding.h"
 
+#include <cmath>
+
 #include "ir/functor.h"
 
 namespace fuse_epilogue {
@@ -119,6 +121,30 @@ class ExactSimplifier : public StmtExprMutator {
   const Prover& prover_;
 };
 
+// A bound for what comes of all literals of an expression, other than indices.
+class LiteralFinder : public StmtExprVisitor {
+ public:
+  double product = 1;
+
+ protected:
+  using StmtExprVisitor::VisitExpr_;
+  void VisitExpr_(const TensorLoad&) override {}
+  void VisitOther(const Node& op) override {
+    if (auto imm = As<IntImm>(op)) product *= 1 + std::fabs(static_cast<double>(imm->value()));
+    VisitChildren(op);
+  }
+};
+
+// Whether TVM fails at both at once, as literals that it folds leave their type.
+bool FailsTogether(const Expr& f, const Var& hole, const Expr& inner,
+                   const std::vector<Axis>& axes) {
+  LiteralFinder literals;
+  literals(f);
+  literals(inner);
+  if (literals.product < std::ldexp(1.0, 31)) return false;
+  return !Prover(axes).Folds(Substitute(f, {{hole.get(), inner}}));
+}
+
 // What TVM makes of both at once, and of one after the other; nothing if both are exact.
 std::optional<std::pair<Expr, Expr>> Simplified(const Expr& f, const Var& hole, const Expr& inner,
                                                 const std::vector<Axis>& axes) {
@@ -134,6 +160,7 @@ std::optional<std::pair<Expr, Expr>> Simplified(const Expr& f, const Var& hole, 
 
 bool FoldsTogether(const Expr& f, const Var& hole, const Expr& inner,
                    const std::vector<Axis>& axes) {
+  if (FailsTogether(f, hole, inner, axes)) return true;
   auto both = Simplified(f, hole, inner, axes);
   return both && !DeepEqual(both->first, both->second);
 }

@@ -15,7 +15,8 @@ namespace fuse_epilogue {
  *
  * To its simplifier floats are numbers: `(x + y) - y` is x, `x - x` is 0, and `not x < y` is
  * `y <= x`, whatever is rounded, infinite or NaN. Nor do narrow and unsigned integers wrap around:
- * `max(int32(x + int8(1)), -127)` is the first operand. In separate stores it sees nothing of that.
+ * `max(int32(x + int8(1)), -127)` is the first operand. And it fails where literals that it folds
+ * leave their type, as in `x * 1073741828 * 4`. In separate stores it sees nothing of that.
  */
 bool FoldsTogether(const ir::Expr& f, const ir::Var& hole, const ir::Expr& inner,
                    const std::vector<Axis>& axes);

@@ -98,7 +98,9 @@ class LazyChoices : public StmtExprMutator {
     bool conjunction = op.kind() == NodeKind::kAnd;
     if (!conjunction && op.kind() != NodeKind::kOr) return rewritten;
     auto [a, b] = *Operands(rewritten.cast<Expr>());
-    if (!MayFault(b, a)) return rewritten;
+    // Of choices in one another with the same other value TVM makes a single one, with an `and` of
+    // their conditions: both would be computed there. Here both are computed anyway.
+    if (!MayFault(b, a) || FindFault(a, axes_, assumptions_)) return rewritten;
     return conjunction ? IfThenElse(a, b, MakeInt(0, b)) : IfThenElse(a, MakeInt(1, b), b);
   }
 

@@ -22,6 +22,8 @@ bool IsAlwaysEvaluated(const ir::Expr& node, const ir::Expr& root);
 /*!
  * \brief Make each Select, `and` and `or` an if_then_else if what it does not need may fault.
  *
+ * Not an `and` or `or` whose first operand may fault as well.
+ *
  * TVM makes a Select lazy itself, but only where the condition is one boolean: in a vectorized loop
  * both values are computed, for all lanes. `and` and `or` compute both operands on LLVM; a load
  * that nothing uses may be left out there, and need not be elsewhere. What moves into the loops of

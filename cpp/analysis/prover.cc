@@ -144,6 +144,13 @@ Expr Prover::Simplify(const Expr& expr) const {
              expr);
 }
 
+bool Prover::Folds(const Expr& expr) const {
+  return Ask([&] {
+    CallGlobal(Fn::AnalyzerSimplify, Analyzer(), expr, 2);
+    return true;
+  });
+}
+
 bool Prover::Equal(const Expr& a, const Expr& b) const {
   auto x = As<IntImm>(a), y = As<IntImm>(b);
   if (x && y) return x->value() == y->value();

@@ -26,6 +26,8 @@ class Prover {
   explicit Prover(const std::vector<Axis>& axes);
   void Bind(const Axis& axis);
   ir::Expr Simplify(const ir::Expr& expr) const;
+  /*! \brief Whether all literals can be folded: none of them leaves its type. */
+  bool Folds(const ir::Expr& expr) const;
   bool Equal(const ir::Expr& a, const ir::Expr& b) const;
   bool True(const ir::Expr& condition) const;
   bool LessEqual(const ir::Expr& a, const ir::Expr& b) const;
