@@ -130,6 +130,7 @@ def test_large_enough_for_threads(circular: bool) -> None:
         func = updating({**options, "activation": "silu"})
         made, _ = scheduled(func)
         assert "T.parallel" in made.script()
+        assert ("T.unroll(4)" in made.script()) == (n == 16)
         arrays = draw(func, options, rng_of(n))
         assert_update(
             run(compiled(made), arrays), arrays, {**options, "activation": "silu"}, str(n)

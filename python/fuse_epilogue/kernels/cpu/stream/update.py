@@ -1,12 +1,14 @@
 """The next columns of streams: one pass over the states, which are updated in place.
 
-    for the streams, in parallel:
+    for the streams, four at a time, in parallel:
         for the channels:
-            totals and columns of the state, from the state and x
-            y[...] = f(total)
-            state[...] = columns
+            for each of the four, unrolled:
+                totals and columns of the state, from the state and x
+                y[...] = f(total)
+                state[...] = columns
 
-All loads of one stream's channel come before its stores. Loops over channels are left to LLVM,
+All loads of one stream's channel come before its stores. If their number is not a multiple of four
+for each thread, streams are computed one at a time. Loops over channels are left to LLVM,
 which loads states of a few columns in vectors and takes them to pieces.
 """
 
@@ -25,6 +27,10 @@ from ....tir.walk import substitute
 from ...scheduled import Scheduled, Way
 from ...stream.elements import updated_channel
 from ..costs import CALL_S, CLOCK_HZ, bytes_per_cycle, on_threads, sharing, threads_for
+
+#: Streams that are computed side by side: they share a channel's weights, which cost as much to
+#: take to pieces as the state, and their activations do not wait for each other.
+BESIDE = 4
 
 
 def update(streams: Streams, threads: int) -> Scheduled | None:
@@ -65,17 +71,22 @@ def _pass(update: Update, threads: int) -> Any:
     rest = tirx.Var("part", index)
     size = channels.extent // parts
     body = substitute(body, {channels.var: rest * size + inner if parts > 1 else inner})
-    body = tirx.For(inner, const(0), const(size), serial, body)
     outer = [(axis.var, axis.extent) for axis in axes[:-1]] + [(rest, parts)] * (parts > 1)
     if not outer:
-        return body
+        return tirx.For(inner, const(0), const(size), serial, body)
+    total = prod(extent for _, extent in outer)
+    beside = BESIDE if parts == 1 and total % (BESIDE * threads) == 0 else 1
+    member = tirx.Var("beside", index)
     together = tirx.Var("stream", index)
-    left: Any = together
+    left: Any = together * beside + member if beside > 1 else together
     values: dict[Any, Any] = {}
     for var, extent in reversed(outer):
         whole = len(values) == len(outer) - 1
         values[var] = left if whole else tirx.floormod(left, extent)
         left = tirx.floordiv(left, extent)
     kind = tirx.ForKind.PARALLEL if threads > 1 else serial
-    total = prod(extent for _, extent in outer)
-    return tirx.For(together, const(0), const(total), kind, substitute(body, values))
+    body = substitute(body, values)
+    if beside > 1:
+        body = tirx.For(member, const(0), const(beside), tirx.ForKind.UNROLLED, body)
+    body = tirx.For(inner, const(0), const(size), serial, body)
+    return tirx.For(together, const(0), const(total // beside), kind, body)
