@@ -207,3 +207,12 @@ def test_literals_that_would_leave_their_type_stay_apart(factor: int, merges: bo
     assert len(report.certificate.tails) == (1 if merges else 2)
     tvm.compile(sch.mod, target="llvm")
     verify.check(func, sch.mod["main"], report.certificate)
+
+
+def test_literals_that_no_signed_integer_holds() -> None:
+    first = "T.bitwise_and(S[vi], T.max_value('uint64'))"
+    func = _integers(first, "Y[vi] + T.uint64(1)", s="uint64", y="uint64", d="uint64")
+    sch = Schedule(func)
+    report = sch.fuse_reduction_epilogue("largest")
+    assert len(report.certificate.epilogues) == 2
+    verify.check(func, sch.mod["main"], report.certificate)

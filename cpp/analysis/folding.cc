@@ -121,7 +121,7 @@ class ExactSimplifier : public StmtExprMutator {
   const Prover& prover_;
 };
 
-// A bound for what comes of all literals of an expression, other than indices.
+// A bound for what comes of all signed literals of an expression, other than indices.
 class LiteralFinder : public StmtExprVisitor {
  public:
   double product = 1;
@@ -130,7 +130,10 @@ class LiteralFinder : public StmtExprVisitor {
   using StmtExprVisitor::VisitExpr_;
   void VisitExpr_(const TensorLoad&) override {}
   void VisitOther(const Node& op) override {
-    if (auto imm = As<IntImm>(op)) product *= 1 + std::fabs(static_cast<double>(imm->value()));
+    auto imm = As<IntImm>(op);
+    if (imm && DTypeOf(*imm).code == kDLInt) {
+      product *= 1 + std::fabs(static_cast<double>(imm->value()));
+    }
     VisitChildren(op);
   }
 };
