@@ -185,14 +185,15 @@ def _one_operator(expr: Any, rng: random.Random) -> Any:
     return tvm_ffi.structural_map(expr, ((*ARITHMETIC, TensorLoad), one))
 
 
-def verdict(given: Certified, numerics: Any) -> str:
-    """Check a certificate; what is accepted is compared."""
+def verdict(given: Certified, numerics: Any, sizes: Any) -> str:
+    """Check a certificate; what is accepted is compared, with sizes for those that have names."""
     try:
         check(given.before, given.after, given.certificate, timeout=1)
     except CertificateError:
         return "refused"
     try:
-        equivalent(given.before, given.after, numerics=numerics, compiled=False, timeout=1)
+        options: Any = {"numerics": numerics, "sizes": sizes, "compiled": False, "timeout": 1}
+        equivalent(given.before, given.after, **options)
     except (NotEquivalent, EvaluationError):
         return WRONG
     return "accepted and equal"
@@ -201,13 +202,13 @@ def verdict(given: Certified, numerics: Any) -> str:
 def fuzz(name: str, each: int, seed: int) -> tuple[Counter[str], Counter[str]]:
     """Try changes of one fusion; returns how many verdicts there were, and changes of fields."""
     fuzzer = Fuzzer(certified(name), random.Random(f"{seed}/{name}"))
-    numerics = BY_NAME[name].numerics
+    program = BY_NAME[name]
     verdicts: Counter[str] = Counter()
     changed: Counter[str] = Counter()
     for _ in range(each):
         made = fuzzer.changed()
         if made is not None:
-            verdicts[verdict(made[1], numerics)] += 1
+            verdicts[verdict(made[1], program.numerics, program.sizes[0])] += 1
             changed[made[0]] += 1
     return verdicts, changed
 
@@ -257,6 +258,8 @@ NAMES = (
     "int8_masked_or_if_asked",
     "relu_of_an_exact_sum",
     "intermediate_read_by_a_reduction",
+    "symbolic",
+    "symbolic_transposed",
 )
 
 if __name__ == "__main__":

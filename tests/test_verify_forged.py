@@ -482,3 +482,34 @@ def test_what_is_not_of_its_form_is_refused(kind: str) -> None:
                         continue
                     empty = isinstance(value, tuple) and not value and not old
                     assert value is old or empty or name in UNUSED, f"{prefix}{name}"
+
+
+# ---- A condition of a symbolic loop --------------------------------------------------------------
+
+
+def test_a_symbolic_axis_makes_no_false_assumption() -> None:
+    """An axis of unknown extent ends behind its type: that bound must not wrap to a contradiction."""
+    before = script("""
+def main(a: T.handle, d: T.handle):
+    n = T.int32()
+    A = T.match_buffer(a, (n, 8), "int32")
+    D = T.match_buffer(d, (n,), "int32")
+    temp = T.sblock_alloc_buffer((n,), "int32")
+    for i, k in T.grid(n, 8):
+        with T.sblock("sum"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[vi] = 0
+            temp[vi] = temp[vi] + A[vi, vk]
+    for i in range(n):
+        with T.sblock("after"):
+            vi = T.axis.spatial(n, i)
+            D[vi] = T.if_then_else(vi < 3, temp[vi], 0)
+""")
+    schedule = s_tir.Schedule(before)
+    certificate = schedule.fuse_reduction_epilogue("sum").certificate
+    after = schedule.mod["main"]
+    check(before, after, certificate)
+    body = tvm_ffi.structural_map(after.body, (prim.LT, lambda node: prim.GT(node.a, node.b)))
+    with pytest.raises(CertificateError, match="value"):
+        check(before, after.with_body(body), certificate)

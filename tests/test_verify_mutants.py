@@ -47,7 +47,7 @@ def test_mutants_are_refused_or_equal(name: str) -> None:
         after = Mutator(given.after, rng).mutant()
         if after is None:
             continue
-        counts[verdict(replace(given, after=after), case.numerics)] += 1
+        counts[verdict(replace(given, after=after), case.numerics, case.sizes[0])] += 1
     assert counts["accepted and different"] == 0
     # The test is worth something only if there are mutants, and nearly all of them matter.
     assert counts["refused"] > EACH / 4

@@ -176,7 +176,8 @@ class _Translation:
                 self.known += [-largest <= expr, expr <= largest]
             if term.number in self._ranges:
                 first, end = self._ranges[term.number]
-                self.known += [expr >= first, expr < end]
+                # Not "below": the end may be one more than the type holds, and would wrap.
+                self.known += [expr >= first, expr <= end - 1]
             return expr
         if term.op == "poly":
             return self._polynomial(term)
