@@ -488,7 +488,7 @@ def test_what_is_not_of_its_form_is_refused(kind: str) -> None:
 
 
 def test_a_symbolic_axis_makes_no_false_assumption() -> None:
-    """An axis of unknown extent ends behind its type: that bound must not wrap to a contradiction."""
+    """Its end is one more than its type holds: that bound must not wrap to a contradiction."""
     before = script("""
 def main(a: T.handle, d: T.handle):
     n = T.int32()
