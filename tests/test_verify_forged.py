@@ -513,3 +513,24 @@ def main(a: T.handle, d: T.handle):
     body = tvm_ffi.structural_map(after.body, (prim.LT, lambda node: prim.GT(node.a, node.b)))
     with pytest.raises(CertificateError, match="value"):
         check(before, after.with_body(body), certificate)
+
+
+def test_a_type_that_the_checker_does_not_know_is_named() -> None:
+    before = script("""
+def main(A: T.Buffer((4, 8), "float8_e4m3fn"), D: T.Buffer((4,), "float8_e4m3fn")):
+    temp = T.sblock_alloc_buffer((4,), "float8_e4m3fn")
+    for i, k in T.grid(4, 8):
+        with T.sblock("max"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                temp[vi] = T.float8_e4m3fn(0)
+            temp[vi] = T.max(temp[vi], A[vi, vk])
+    for i in range(4):
+        with T.sblock("after"):
+            vi = T.axis.spatial(4, i)
+            D[vi] = temp[vi]
+""")
+    schedule = s_tir.Schedule(before)
+    certificate = schedule.fuse_reduction_epilogue("max").certificate
+    with pytest.raises(CertificateError, match="hole: .* does not know its type, float8_e4m3fn"):
+        check(before, schedule.mod["main"], certificate)

@@ -175,7 +175,10 @@ def check_forms(owner: Any, prefix: str = "") -> None:
     """
     forms = next(forms for kind, forms in FORMS.items() if isinstance(owner, kind))
     for name, (holds, what) in forms.items():
-        demand(holds(getattr(owner, name)), f"{prefix}{name}", f"it is not {what}")
+        value = getattr(owner, name)
+        unknown = is_prim_expr(value) and str(value.ty.dtype) not in SCALAR_TYPES
+        reason = f"the checker does not know its type, {value.ty.dtype}" if unknown else ""
+        demand(holds(value), f"{prefix}{name}", reason or f"it is not {what}")
     for name in _PARTS:
         for place, part in enumerate(getattr(owner, name, ())):
             check_forms(part, f"{prefix}{name}[{place}].")
