@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -259,3 +260,11 @@ def test_products_are_summed_in_their_own_type(dtype: torch.dtype) -> None:
     model = fuse_epilogue.compile(Product().eval(), example_inputs=(x, y), threads=1)
     near(model(x, y), Product()(x, y))
     assert int(np.asarray(model(x, y))[0, 0]) == (1 << 24) + 1
+
+
+def test_no_warning_of_torch_about_itself_stops_an_import() -> None:
+    model = torch.nn.Linear(4, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)
+        compiled = fuse_epilogue.compile(model, example_inputs=(torch.zeros(2, 4),))
+    near(compiled(torch.ones(2, 4)), model(torch.ones(2, 4)).detach())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -186,7 +187,9 @@ def _from_exported(exported: Any, loops: bool) -> ir.IRModule:
     from .torch.importer import relax_module
 
     try:
-        with torch.no_grad():
+        with torch.no_grad(), warnings.catch_warnings():
+            # torch warns of its own class where it copies a program, and its user can do nothing.
+            warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)
             core = operators.decomposed(exported, loops)
             _refuse_changes(core)
             return relax_module(core, operators.converters())
