@@ -263,7 +263,7 @@ def test_products_are_summed_in_their_own_type(dtype: torch.dtype) -> None:
 
 
 def test_no_warning_of_torch_about_itself_stops_an_import() -> None:
-    model = torch.nn.Linear(4, 3)
+    model = torch.nn.Linear(4, 3).eval()
     with warnings.catch_warnings():
         warnings.simplefilter("error", FutureWarning)
         compiled = fuse_epilogue.compile(model, example_inputs=(torch.zeros(2, 4),))
