@@ -26,7 +26,13 @@ ratio is given as its median with the quartiles of the repetitions in brackets.
 #: The sections of the index, each with its files.
 _GROUPS = {
     "What it gains": ("fusion", "model_fusion", "models", "cascades", "tune"),
-    "Single kernels on a CPU": ("conv1d_cpu", "conv_layers", "operators", "quantised"),
+    "Single kernels on a CPU": (
+        "conv1d_cpu",
+        "conv1d_streams",
+        "conv_layers",
+        "operators",
+        "quantised",
+    ),
     "Predictions of the planner": ("kinds", "planner", "planner_znver5", "cuda_registers"),
     "Trainium": ("neuron_ladder", "neuron_planned", "neuron_public", "neuron_published"),
     "What it costs": ("primitive", "pass_time", "planning"),

@@ -40,6 +40,16 @@ The schedules of :func:`fuse_epilogue.schedules.apply` beside other libraries, a
 """,
         timed.convolutions,
     ),
+    "conv1d_streams": ResultPage(
+        "Streams and gradients of depthwise conv1d",
+        """
+One step of many streams beside torch and torch.compile, and beside a ``memcpy`` of the bytes that
+it reads and writes, which it should exceed by a tenth at most; and the gradients of x, weight and
+bias beside torch's autograd, of whose time they should take 0.8 at most. Shapes are images ×
+channels × columns × taps.
+""",
+        timed.streams,
+    ),
     "cuda_registers": ResultPage(
         "Registers on CUDA",
         """

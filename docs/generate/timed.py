@@ -41,6 +41,25 @@ no aim beside the ``memcpy``: where arithmetic is more than the bytes they take 
     yield "".join(f"- {prose(each)}\n" for each in data["missed"]) or "Nowhere.\n"
 
 
+def streams(data: Data) -> Iterator[str]:
+    """Yield the times of updates of streams and of gradients."""
+    for threads in data["threads"]:
+        rows = [row for row in data["results"] if row["threads"] == threads]
+        yield title(f"On {threads} thread{'s' if threads > 1 else ''}", 1)
+        yield table(
+            ("what", "type", "ours", "ours / memcpy", "ours / torch", "ours / torch.compile"),
+            [
+                (
+                    text(f"{row['case']} {'×'.join(map(str, row['shape']))}"),
+                    row["dtype"],
+                    seconds(row["median_s"]["ours"]),
+                    *(ratio(row["ours_to"].get(n)) for n in ("memcpy", "torch", "torch.compile")),
+                )
+                for row in rows
+            ],
+        )
+
+
 def fusions(data: Data) -> Iterator[str]:
     """Yield the times of fused and unfused loops."""
     for family in data["results"].values():

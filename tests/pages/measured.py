@@ -75,6 +75,12 @@ def convolution(results: Any) -> tuple[float, ...]:  # noqa: ANN401
     return tuple(fusion(results, "conv", rival, "+ bias + ReLU")["F = 4"] for rival in rivals)
 
 
+def extremes(results: Any, kind: str, other: str) -> tuple[float, float]:  # noqa: ANN401
+    """The least and the largest ratio of streams or of gradients to another one's time."""
+    rows = [row for row in results["results"] if row["case"].startswith(kind)]
+    return span(row["ours_to"][other]["median"] for row in rows)
+
+
 def conv1d(results: Any, case: str) -> list[dict[str, Any]]:  # noqa: ANN401
     """Return a case in float32 with data that is not flushed, on one thread and on two."""
     rows = (row for row in results["results"] if row["case"] == case and row["state"] == "warm")

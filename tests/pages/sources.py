@@ -121,6 +121,22 @@ ROWS = (
         lambda r: (*measured.means(r), measured.worst(r)),
     ),
     Row(
+        "Its gradients take {:.2f} to {:.2f} of the time of the backward pass of PyTorch's "
+        "autograd",
+        "conv1d_streams.json",
+        lambda r: measured.extremes(r, "backward", "torch"),
+    ),
+    Row(
+        "A step of 64 streams of 5120 channels takes {:.1f} to {:.1f} times as long as a "
+        "``memcpy`` of the bytes that it touches, and at most {:.2f} of the time of "
+        "``torch.compile``",
+        "conv1d_streams.json",
+        lambda r: (
+            *measured.extremes(r, "update", "memcpy"),
+            measured.extremes(r, "update", "torch.compile")[1],
+        ),
+    ),
+    Row(
         "Products of bytes take {:.2f} of the time of ONNX Runtime's, convolutions {:.2f}, "
         "depthwise ones {:.2f}, and none more than {:.2f}",
         "quantised.json",
