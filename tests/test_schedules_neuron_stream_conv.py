@@ -64,6 +64,15 @@ def test_other_sequences_may_be_infinite() -> None:
     np.testing.assert_array_equal(after["final_state"], plain["final_state"])
 
 
+def test_a_sum_that_begins_with_the_bias_is_refused() -> None:
+    """It was taken for one that begins at zero, and the bias was lost."""
+    sch = Schedule(forward({"n": 2, "c": 5, "w": 9, "f": 3, "initial_state": True}))
+    report = sch.fuse_reduction_epilogue("conv")
+    assert report.certificate.epilogues
+    with pytest.raises(ValueError, match="its sum does not begin at zero"):
+        schedules.apply(sch.mod["main"], "trn2")
+
+
 def test_the_trace_replays() -> None:
     func = forward({"n": 2, "c": 5, "w": 9, "f": 3, "initial_state": True})
     sch = StreamConv().apply(func, "trn2")

@@ -155,6 +155,9 @@ def find_stream(func: tirx.PrimFunc) -> Found:
     program = read_program(streams.function(streams.pieces))
     if program is None or len(sums) != 1 or not is_sum(sums[0]):
         raise NotRewritten("it is not one convolution with what follows it")
+    start = sums[0].block.init
+    if not isinstance(start, tirx.BufferStore) or not is_zero(start.value):
+        raise NotRewritten("its sum does not begin at zero")
     return _Finder(streams, program, sums[0]).find()
 
 
