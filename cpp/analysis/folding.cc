@@ -122,7 +122,7 @@ class ExactSimplifier : public StmtExprMutator {
 };
 
 // A bound for what comes of all signed literals of an expression, other than indices.
-class LiteralFinder : public StmtExprVisitor {
+class LiteralBound : public StmtExprVisitor {
  public:
   double product = 1;
 
@@ -141,7 +141,7 @@ class LiteralFinder : public StmtExprVisitor {
 // Whether TVM fails at both at once, as literals that it folds leave their type.
 bool FailsTogether(const Expr& f, const Var& hole, const Expr& inner,
                    const std::vector<Axis>& axes) {
-  LiteralFinder literals;
+  LiteralBound literals;
   literals(f);
   literals(inner);
   if (literals.product < std::ldexp(1.0, 31)) return false;
