@@ -57,17 +57,17 @@ def _realized(body: Any) -> list[Any]:
 def _with_separate_inits(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return a function in which open axes are reduced after loops that write the first values."""
     open_axes = {
-        str(realize.block.name_hint): variables
+        str(realize.block.name_hint): reduced
         for realize in _realized(func.body.block.body)
-        if realize.block.init is not None and (variables := _open_reduction(realize))
+        if realize.block.init is not None and (reduced := _open_reduction(realize))
     }
     if not open_axes:
         return func
     schedule = s_tir.Schedule(tvm.IRModule({"main": func}))
-    for name, variables in open_axes.items():
+    for name, reduced in open_axes.items():
         block = schedule.get_sblock(name)
         loops = schedule.get_loops(block)
-        found = [each for each in loops if handle(schedule.get(each).loop_var) in variables]
+        found = [each for each in loops if handle(schedule.get(each).loop_var) in reduced]
         schedule.decompose_reduction(block, found[0])
     return func.with_body(schedule.mod["main"].body)
 
