@@ -253,3 +253,16 @@ def test_fusions_are_equivalent(case: Case) -> None:
     after = oracles.fuse(case)[0].mod["main"]
     report = equivalent(before, after, numerics=case.numerics, sizes=case.sizes[0])
     assert report.proved, str(report)
+
+
+def test_a_parameter_that_one_has_alone_is_named() -> None:
+    @T.prim_func(s_tir=True)
+    def fewer(A: T.Buffer((4,), "int32")):
+        A[0] = 1
+
+    @T.prim_func(s_tir=True)
+    def more(A: T.Buffer((4,), "int32"), B: T.Buffer((2,), "int32")):
+        A[0] = B[0]
+
+    with pytest.raises(NotEquivalent, match=r"number 2 is missing before, 'B: int32\[2\]' after"):
+        equivalent(fewer, more)

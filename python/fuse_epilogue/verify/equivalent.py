@@ -287,11 +287,10 @@ def _described(param: Parameter, shape: tuple[int, ...]) -> str:
 
 def _first_difference(before: list[str], after: list[str]) -> str:
     """Return where two lists of parameters differ, and how."""
-    for place, (one, other) in enumerate(zip_longest(before, after)):
-        if one != other:
-            sides = f"'{one or 'none'}' before, '{other or 'none'}' after"
-            return f"number {place + 1} is {sides}"
-    return "nowhere"
+    pairs = enumerate(zip_longest(before, after), 1)
+    place, sides = next((place, pair) for place, pair in pairs if pair[0] != pair[1])
+    one, other = (f"'{side}'" if side else "missing" for side in sides)
+    return f"number {place} is {one} before, {other} after"
 
 
 def _sizes_passed(pair: _Pair) -> dict[str, Any]:
