@@ -157,7 +157,10 @@ def find_stream(func: tirx.PrimFunc) -> Found:
         raise NotRewritten("it is not one convolution with what follows it")
     start = sums[0].block.init
     if not isinstance(start, tirx.BufferStore) or not is_zero(start.value):
-        raise NotRewritten("its sum does not begin at zero")
+        raise NotRewritten(
+            "its sum does not begin at zero: schedule it without the bias in its init, as a "
+            "function that is not fused yet"
+        )
     return _Finder(streams, program, sums[0]).find()
 
 
