@@ -54,9 +54,11 @@ def _may_mistake(subject: Subject) -> bool:
     return any(stmt is not None and may_mistake(stmt) for stmt in statements)
 
 
-def _check_tails(values: Values) -> None:
-    Finals = dict[int, Finished]
+#: What every buffer holds in the end.
+Finals = dict[int, Finished]
 
+
+def _check_tails(values: Values) -> None:
     def read(reading: Reading, make: Callable[..., Finals], *arguments: Any) -> Finals:
         values.reading = reading
         return make(*arguments)
