@@ -69,7 +69,8 @@ def _siblings(count: int = COUNT) -> PrimFunc:
 
 def _run(func: PrimFunc) -> list[np.ndarray]:
     rng = np.random.default_rng(7)
-    values = [rng.integers(-9, 9, (ROWS, DEPTH)), rng.integers(-9, 9, (COUNT, ROWS))]
+    operands = tuple(map(int, func.params[1].ty.shape))
+    values = [rng.integers(-9, 9, (ROWS, DEPTH)), rng.integers(-9, 9, operands)]
     values += [np.zeros(ROWS) for _ in func.params[2:]]
     arrays = [tvm.runtime.tensor(value.astype("int32")) for value in values]
     tvm.compile(func, target="llvm")["main"](*arrays)
@@ -93,6 +94,20 @@ def test_one_call_fuses_all_of_them(func: PrimFunc, num_blocks: int) -> None:
     assert len(sch.get_child_blocks(sch.get_sblock("root"))) == num_blocks
     verify.check(func, after, report.certificate)
     for unfused, fused in zip(_run(func), _run(after), strict=True):
+        np.testing.assert_array_equal(fused, unfused)
+
+
+def test_a_long_chain_becomes_several_tails() -> None:
+    """One of all steps would be simplified anew with each of them."""
+    count = 5 * COUNT
+    func = _chain("T.max({x}, {c}) - 1", count)
+    sch = Schedule(func, debug_mask="all")
+    report = sch.fuse_reduction_epilogue("sum")
+    tails = len(sch.get_child_blocks(sch.get_sblock("root"))) - 1
+    assert 1 < tails < count / COUNT
+    assert len(report.steps) == count
+    verify.check(func, sch.mod["main"], report.certificate)
+    for unfused, fused in zip(_run(func), _run(sch.mod["main"]), strict=True):
         np.testing.assert_array_equal(fused, unfused)
 
 

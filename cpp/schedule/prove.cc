@@ -85,6 +85,35 @@ bool StoreRounds(const Var& buffer) {
   return IsFloat(dtype) && dtype.code != kDLFloat;
 }
 
+class NodeCounter : public StmtExprVisitor {
+ public:
+  size_t count = 0;
+
+ protected:
+  using StmtExprVisitor::VisitExpr_;
+  void VisitExpr_(const Var&) override { ++count; }
+  void VisitExpr_(const Call& op) override { Count(op); }
+  void VisitExpr_(const TensorLoad& op) override { Count(op); }
+  void VisitOther(const Node& op) override { Count(op); }
+
+ private:
+  void Count(const Node& op) {
+    ++count;
+    VisitChildren(op);
+  }
+};
+
+// What is merged is simplified anew with each step, here and by TVM, in a time that grows with the
+// square of its depth. Some thirty steps fit, and a longer chain becomes several tails.
+constexpr size_t kMostMergedNodes = 256;
+
+bool IsTooLarge(const Expr& f, const Expr& value) {
+  NodeCounter counter;
+  counter(f);
+  counter(value);
+  return counter.count > kMostMergedNodes;
+}
+
 // Whether the value of a tail may stand in the consumer instead of the load of
 // its output.
 bool MayMerge(const Surroundings& around, const Region& region, const Tail& tail,
@@ -92,6 +121,7 @@ bool MayMerge(const Surroundings& around, const Region& region, const Tail& tail
   if (LoadsOf(f, tail.output).size() != 1) return false;  // it would be computed twice
   // On rows, what stands in the loop of a call may lose its vectors.
   if (rows && (CallsLibrary(f) || CallsLibrary(tail.value))) return false;
+  if (IsTooLarge(f, tail.value)) return false;
   auto keeps = [](Decision decision, bool needed) { return needed && !IsSwitchedOff(decision); };
   if (keeps(Decision::kMergedForTheCaller, !Owns(around.scope.root, tail.output)) ||
       keeps(Decision::kMergedRounding, StoreRounds(tail.output)) ||
