@@ -214,6 +214,12 @@ def test_a_position_near_the_largest() -> None:
 GOOD = {"n": 2, "c": 3, "w": 9, "f": 4, "padding": "causal"}
 
 
+@pytest.mark.parametrize("more", [{"initial_state": True}, {"final_state": True}, {"sequences": 2}])
+def test_streams_are_causal_if_nothing_is_said(more: Options) -> None:
+    left_out = depthwise_conv1d(2, 3, 9, 4, **more)
+    tvm.ir.assert_structural_equal(left_out, depthwise_conv1d(**GOOD, **more))
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [

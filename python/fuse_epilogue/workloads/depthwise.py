@@ -29,7 +29,7 @@ def depthwise_conv1d(
     w: int | str,
     f: int,
     *,
-    padding: str | tuple[int, int] = "same",
+    padding: str | tuple[int, int] | None = None,
     stride: int = 1,
     dilation: int = 1,
     dtype: str = "float32",
@@ -60,8 +60,9 @@ def depthwise_conv1d(
         that the function takes from the shape of x. The same name is the same size.
     c, f : int
         Channels C and taps F, at least 1.
-    padding : {"same", "valid", "causal"} or (int, int)
-        How many zeros go to the left and right of x.
+    padding : {"same", "valid", "causal"} or (int, int), optional
+        How many zeros go to the left and right of x. Left out, it is ``"causal"`` where there is a
+        state or there are sequences, which need it, and ``"same"`` otherwise.
 
         ``"same"``: as many as make W' = ceil(W / stride), half of them (rounded down) on the left;
         that is ``dilation * (F - 1)`` in all for a stride of 1, and the same for every other stride
@@ -137,11 +138,13 @@ def depthwise_conv1d(
     'sigmoid' is part of 'silu' now; 'gate' is gone.
     'silu' computes x * T.sigmoid(x) once for each finished x: it uses the finished value in ...
     """
+    streams = _Streams(initial_state, final_state, sequences)
+    if padding is None:
+        padding = "causal" if streams.any() else "same"
     conv = convolution(n, c, w, f, padding=padding, stride=stride, dilation=dilation, dtype=dtype)
     one_of("layout", layout, LAYOUTS)
     epilogue = Epilogue(bias, activation, gate, residual, shift).check(dtype)
-    streams = _Streams(initial_state, final_state, sequences).check(conv, padding)
-    return _Writer(conv, layout, epilogue, streams).write()
+    return _Writer(conv, layout, epilogue, streams.check(conv, padding)).write()
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,12 @@ class _Streams:
     initial_state: bool
     final_state: bool
     sequences: bool | int
+
+    def any(self) -> bool:
+        """Whether one of them is asked for."""
+        return any(
+            each is not False for each in (self.initial_state, self.final_state, self.sequences)
+        )
 
     def check(self, conv: Convolution, padding: Any) -> _Streams:
         one_of("initial_state", self.initial_state, (False, True))
