@@ -89,7 +89,7 @@ def reference(q: Any, k: Any, v: Any, bias: Any = 0.0) -> np.ndarray:
 
 
 SIZES = [
-    *[(1, 1, 2, 1, 8), (1, 2, 3, 2, 16), (2, 7, 17, 3, 24), (1, 33, 129, 2, 8)],
+    *[(1, 1, 1, 1, 8), (2, 9, 1, 3, 16), (1, 2, 3, 2, 16), (2, 7, 17, 3, 24), (1, 33, 129, 2, 8)],
     # One and two queries, as in decoding.
     *[(2, 1, 67, 2, 16), (1, 2, 40, 1, 72)],
     # Longer than a block of keys: the result is rescaled.

@@ -124,6 +124,13 @@ def test_it_is_one_function(form: str, sizes: tuple[int, int], causal: bool) -> 
         np.testing.assert_allclose(got, expected, rtol=0, atol=2e-6)
 
 
+@pytest.mark.parametrize(("form", "queries"), [("divided after", 1), ("log-sum-exp", 9)])
+def test_there_may_be_one_key(form: str, queries: int) -> None:
+    mod, arrays = model(form, queries, 1), drawn(queries, 1)
+    for got, expected in zip(by_us(mod, arrays), by_tvm(mod, arrays), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=0, atol=2e-6)
+
+
 @pytest.mark.parametrize("form", ["log-sum-exp", "plus one", "sink last"])
 def test_lengths_may_be_symbolic(form: str) -> None:
     mod = model(form, "n", "m")

@@ -34,7 +34,23 @@ class Finder {
                     "block " + Quoted(block_) + " is not directly in the root block");
     }
     const Site& wanted = LooksLikeReduction(block_) ? *named : NearestReduction(*named);
-    const Site& head = HeadOf(wanted);
+    std::optional<Refusal> first;
+    while (true) {
+      const Site& head = HeadOf(wanted);
+      try {
+        return FindFrom(head, wanted);
+      } catch (const Refusal& refusal) {
+        if (!first) first = refusal;
+        if (first->code != Code::kCascadeDomain || &head == &wanted) throw *first;
+        // A sum over other keys, such as scores of a single key, is an input of the rows.
+        inputs_.insert(&head);
+      }
+    }
+  }
+
+ private:
+  Cascade FindFrom(const Site& head, const Site& wanted) {
+    cascade_ = Cascade();
     ReadHead(head);
     std::optional<Refusal> of_wanted;
     for (const Site& site : scope_.sites) {
@@ -65,7 +81,6 @@ class Finder {
     return std::move(cascade_);
   }
 
- private:
   const Site& NearestReduction(const Site& site) {
     const Site* nearest = nullptr;
     for (const Site* source : flow_.ReductionsBefore(site)) nearest = source;
@@ -81,6 +96,7 @@ class Finder {
   // The first reduction whose result this one reads by rows, through any number of others.
   const Site& HeadOf(const Site& site) {
     for (const Site* source : flow_.ReductionsBefore(site)) {
+      if (inputs_.count(source)) continue;
       if (flow_.ReadsByRows(site, *source, &why_)) return HeadOf(*source);
     }
     return site;
@@ -204,6 +220,8 @@ class Finder {
   const CascadeOptions& options_;
   Cascade cascade_;
   size_t num_heads_ = 1;
+  // Reductions that are not part of the cascade, although their results are read by rows.
+  std::set<const Site*> inputs_;
   // Why a reduction is not known to read another one by rows.
   std::optional<Refusal> why_;
 };

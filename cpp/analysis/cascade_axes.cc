@@ -37,8 +37,8 @@ void AxisMatcher::MatchRow(const TensorLoad& load, const Expr& row, const Expr& 
   auto axis = std::find_if(cascade_.rows.begin(), cascade_.rows.end(), is_row);
   if (axis == cascade_.rows.end()) {
     bool unit = false;
-    for (const Axis& own : stage_.reduction.spatial) {
-      unit = unit || (own.var.same_as(index) && IsConst(own.extent, 1));
+    for (const auto* axes : {&stage_.reduction.spatial, &stage_.reduction.reduce}) {
+      for (const Axis& own : *axes) unit |= own.var.same_as(index) && IsConst(own.extent, 1);
     }
     if (unit || prover_.Equal(row, index)) return;
   }

@@ -17,6 +17,8 @@ accept, refuse, either = FAMILY.accept, FAMILY.refuse, FAMILY.either
 
 F = "float32"
 X = {"x": 1}
+#: Keys of a sum that is no part of the cascade.
+WIDTH = 7
 
 
 def rows(n: Any, name: str = "x", dtype: str = F) -> Any:
@@ -103,6 +105,19 @@ def logsumexp_by_its_terms(n: int) -> Any:
 @accept("m", lambda x: {"y": logsumexp_of(x)}, "the same, called with the maximum", logits=X)
 def logsumexp_by_its_head(n: int) -> Any:
     return logsumexp(n)
+
+
+def _scaled_by_row(x: Bounded, w: Bounded) -> dict[str, Any]:
+    z = x * expand((w * w).sum())
+    return {"s": (z - expand(z.max())).exp().sum()}
+
+
+@accept("s", _scaled_by_row, "a sum over other keys, read by rows, is an input", logits=X)
+def scaled_by_a_result_of_its_row(n: int) -> Any:
+    x, w, d = rows(n), te.placeholder((ROWS, WIDTH), F, name="w"), te.reduce_axis((0, WIDTH), "d")
+    scale = te.compute((ROWS,), lambda i: te.sum(w[i, d] * w[i, d], axis=d), name="scale")
+    z = te.compute((ROWS, n), lambda i, k: x[i, k] * scale[i], name="z")
+    return [x, w, row_sum(exps(z, row_max(z, n), n), n)]
 
 
 def _min_shift(x: Bounded) -> dict[str, Any]:
