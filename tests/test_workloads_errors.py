@@ -36,7 +36,6 @@ BOTH: list[tuple[str, Any, str]] = [
         for value in (
             "full",
             "SAME",
-            None,
             1,
             (),
             (1,),
