@@ -278,3 +278,36 @@ def test_symbolic_shape():
 
 def test_every_code_has_a_case():
     assert {case.code for case in CASES} | {"symbolic-shape"} == set(REFUSALS)
+
+
+#: Matrices of 16 bits, transposed as they are loaded: two of one row, or two by two.
+TRANSPOSED = """
+@T.prim_func(s_tir=True)
+def main(x: T.Buffer((32, SIZES, 64), "bfloat16"), y: T.Buffer((64, SIZES, 32), "bfloat16")):
+    t = T.sblock_alloc_buffer((64, SIZES, 32), "bfloat16", scope="trn.sbuf")
+    for loops in T.grid(64, SIZES, 32):
+        with T.sblock("load"):
+            T.sblock_attr({"nki_engine": "dma"})
+            p, between, r = T.axis.remap("KINDS", [loops])
+            t[p, between, r] = x[r, between, p]
+    for loops in T.grid(64, SIZES, 32):
+        with T.sblock("store"):
+            p, between, r = T.axis.remap("KINDS", [loops])
+            y[p, between, r] = t[p, between, r]
+"""
+
+
+def _transposed(sizes: list[int]) -> tvm.tirx.PrimFunc:
+    names = [f"k{place}" for place in range(len(sizes))]
+    text = TRANSPOSED.replace("SIZES", ", ".join(map(str, sizes)))
+    text = text.replace("KINDS", "S" * (len(sizes) + 2)).replace("between", ", ".join(names))
+    return _parse(text.replace("loops", ", ".join(["i", *(f"j{name}" for name in names), "l"])))
+
+
+def test_transfers_transpose_up_to_three_dimensions():
+    kernel = emit(_transposed([2]))
+    assert kernel.source.count("dma_transpose(") == 1
+    kernel.check("trn2")
+    x = np.arange(32 * 2 * 64).reshape(32, 2, 64).astype("bfloat16")
+    np.testing.assert_array_equal(kernel(x), x.transpose(2, 1, 0))
+    _refused(_transposed([2, 2]), "dma", "block 'load'.*16 bits, transposed")

@@ -127,6 +127,19 @@ def test_transfers_transpose_matrices(
     tvm.ir.assert_structural_equal(again.mod, sch.mod)
 
 
+@pytest.mark.parametrize(("k", "transfers"), [(1024, 2), (640, 5)])
+def test_one_transfer_transposes_a_chunk(k: int, transfers: int) -> None:
+    """Where chunks are full; elsewhere, one tile after the other."""
+    options = {"m": 128, "n": 40, "k": k, "dtype": "bfloat16"}
+    func = matmul(**options)
+    found = find_product(func)
+    assert found is not None
+    kernel = emit(scheduled(found, Tiling(1, 1, 4, False, False, by_dma=True)))
+    counts = Counter(step.op for step in kernel.trace().steps)
+    assert counts["dma_transpose"] == transfers
+    judge(kernel, options, drawn(func, "exact", {}, f"chunks of {k}"), "exact")
+
+
 @pytest.mark.parametrize("options", [{"dtype": "float32"}, {"transpose_a": True}], ids=str)
 def test_transfers_transpose_16_bits_only_where_it_must_be(options: Options) -> None:
     found = find_product(matmul(8, 8, 8, **{"dtype": "bfloat16", **options}))

@@ -183,8 +183,11 @@ def cut(sch: s_tir.Schedule, product: Product, tiling: Tiling) -> None:
     if tiling.engine:
         sch.annotate(out, "nki_engine", tiling.engine)
     chunks = _product(sch, tiles, tiling)
-    for side, at in ((product.right, chunks), (product.left, blocks)):
-        _side(sch, side, at if tiling.left_stays else chunks, product, tiling)
+    for side, at in (
+        (product.left, blocks if tiling.left_stays else chunks),
+        (product.right, chunks),
+    ):
+        _side(sch, side, at, product, tiling)
     stay = _others(sch, tiles, rows)
     if tiling.right_stays:
         stay.append(f"{product.right.name}_tile")
@@ -254,6 +257,22 @@ def _transposed_at_once(side: Side, k: int, chunk: int) -> int:
     return count
 
 
+def _loaded_at_once(side: Side, product: Product, tiling: Tiling) -> int:
+    """Return how many tiles of k one transfer loads.
+
+    A chunk, if it is transposed on the way: the pieces in memory are longer. Two tiles of 16 bits
+    where describing a transfer takes longer than moving one of them; more would delay the first
+    product.
+    """
+    if side.transposed:
+        return tiling.chunk if product.size("k") % (tiling.chunk * PARTITIONS) == 0 else 1
+    whole = product.size("k") % (2 * PARTITIONS) == 0 and tiling.chunk % 2 == 0
+    row = ITEMSIZE[side.dtype] * (
+        columns(product, tiling) if side is product.right else tiling.tiles * PARTITIONS
+    )
+    return 2 if whole and ITEMSIZE[side.dtype] < ITEMSIZE["float32"] and row < 2048 else 1
+
+
 def _side(sch: s_tir.Schedule, side: Side, at: Any, product: Product, tiling: Tiling) -> None:
     """Schedule how a matrix comes on the chip."""
     tile = sch.get_sblock(f"{side.name}_tile")
@@ -261,11 +280,7 @@ def _side(sch: s_tir.Schedule, side: Side, at: Any, product: Product, tiling: Ti
     sch.compute_at(tile, at, preserve_unit_loops=True)
     depth, row = sch.get_loops(tile)[-2:]
     if not side.transposed or tiling.by_dma:
-        # Two tiles of 16 bits in one transfer, as describing it takes as long as moving one; more
-        # would delay the first product. A transfer that transposes has two dimensions.
-        whole = product.size("k") % (2 * PARTITIONS) == 0 and tiling.chunk % 2 == 0
-        narrow = ITEMSIZE[side.dtype] < ITEMSIZE["float32"]
-        together = 2 if whole and narrow and not side.transposed else 1
+        together = _loaded_at_once(side, product, tiling)
         _, several, partition = _split_twice(sch, depth, together, PARTITIONS)
         if together > 1:
             sch.reorder(partition, several, row)

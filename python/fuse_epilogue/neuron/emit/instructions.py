@@ -43,6 +43,9 @@ from .views import Area
 
 #: Operations that `tensor_reduce` repeats.
 REDUCERS = ("add", "maximum", "minimum", "multiply")
+#: Free dimensions of what `dma_transpose` writes here: it exchanges the first and the last one of
+#: two or three.
+MOST_TRANSPOSED = 2
 
 
 class Instructions:
@@ -263,17 +266,18 @@ class Instructions:
         raise EmitError("reads-hbm", subject, f"computes with '{far[0]}', which is in HBM")
 
     def _load_transposed(self, target: Operand, value: Operand, area: Area, leaf: Leaf) -> None:
-        """Write a load that transposes a matrix of 16 bits on the way."""
+        """Write a load that transposes matrices of 16 bits on the way, several of one row."""
         free, partition = area.kept(self.program.ranges), area.partition
-        one = len(free) == 1 and partition is not None and value.uses(free[0])
-        turned = one and partition is not None and value.index[-1].of(partition) == 1
+        fits = partition is not None and 1 <= len(free) <= MOST_TRANSPOSED
+        fits = fits and all(map(value.uses, free)) and not value.index[-1].of(free[-1])
+        turned = fits and partition is not None and value.index[-1].of(partition) == 1
         if target.space != "sbuf" or not turned or target.dtype not in NARROW:
             raise EmitError(
                 "dma",
                 f"block '{leaf.block}'",
                 "does not load a matrix of 16 bits, transposed, as its engine says",
             )
-        self.elementwise.load_transposed(target, value, area, free[0], leaf.block)
+        self.elementwise.load_transposed(target, value, area, free, leaf.block)
 
     def _transpose(self, target: Operand, value: Operand, place: Place, leaf: Leaf) -> None:
         """Write a copy that turns columns into partitions."""

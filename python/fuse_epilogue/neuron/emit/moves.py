@@ -66,17 +66,23 @@ class Moves:
         self._widen(target, area, kept, block)
 
     def load_transposed(
-        self, target: Operand, value: Operand, area: Area, row: str, block: str
+        self,
+        target: Operand,
+        value: Operand,
+        area: Area,
+        columns: tuple[str, ...],
+        block: str,
     ) -> None:
-        """Write a transfer that transposes: `row` counts the rows of what is read."""
+        """Write a transfer that transposes: the last of `columns` counts the rows that are read."""
         assert area.partition is not None
-        turned = replace(area, partition=row, free=(area.partition,))
-        gone = tuple(name for name in area.free if name != row)
+        *between, row = columns
+        transposed = replace(area, partition=row, free=(*between, area.partition))
+        gone = tuple(name for name in area.free if name not in columns)
         self.text.call(
             "nisa.dma_transpose",
             [
-                written(at_start(target, area, gone), area, (row,), block),
-                written(at_start(value, area, gone), turned, turned.free, block),
+                written(at_start(target, area, gone), area, columns, block),
+                written(at_start(value, area, gone), transposed, transposed.free, block),
             ],
         )
 

@@ -260,7 +260,8 @@ class TrainiumProduct(OnTrainium):
         sides = (product.left, m, rows), (product.right, n, wide)
         by_dma, found = self._by_dma(points), _Loading()
         for (side, size, own), times, tiles in zip(sides, loads, there, strict=True):
-            at_once = np.where(by_dma, 1, self._transposed_at_once(side, tiles))
+            by_one = np.where(k % (chunk * PARTITIONS) == 0, chunk, 1)
+            at_once = np.where(by_dma, by_one, self._transposed_at_once(side, tiles))
             moved = size * k * ITEMSIZE[side.dtype] * times
             run = (at_once * min(PARTITIONS, k) if side.transposed else own) * ITEMSIZE[side.dtype]
             found.inputs += moved
