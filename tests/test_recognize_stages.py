@@ -111,6 +111,56 @@ def reads_between(
             c[vi] = c[vi] + b[vi]
 
 
+@T.prim_func(s_tir=True)
+def running_sum(a: T.Buffer((4, 8), "float32"), b: T.Buffer((4, 8), "float32")) -> None:
+    c = T.sblock_alloc_buffer((4,))
+    for i, k in T.grid(4, 8):
+        with T.sblock("sum"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                c[vi] = T.float32(0)
+            c[vi] = c[vi] + a[vi, vk]
+        with T.sblock("so_far"):
+            vi, vk = T.axis.remap("SS", [i, k])
+            b[vi, vk] = c[vi]
+
+
+@T.prim_func(s_tir=True)
+def reads_before_it_is_stored(
+    a: T.Buffer((8,), "float32"), b: T.Buffer((8,), "float32"), c: T.Buffer((8,), "float32")
+) -> None:
+    for i in range(8):
+        with T.sblock("first"):
+            vi = T.axis.spatial(8, i)
+            b[vi] = a[vi]
+        with T.sblock("second"):
+            vi = T.axis.spatial(8, i)
+            c[vi] = b[7 - vi]
+
+
+@T.prim_func(s_tir=True)
+def in_shared_loops(
+    a: T.Buffer((4, 8), "float32"), b: T.Buffer((4, 8), "float32"), c: T.Buffer((4,), "float32")
+) -> None:
+    for i in range(4):
+        for k in range(8):
+            with T.sblock("sum"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    c[vi] = T.float32(0)
+                c[vi] = c[vi] + a[vi, vk]
+        for k in range(8):
+            with T.sblock("less"):
+                vi, vk = T.axis.remap("SS", [i, k])
+                b[vi, vk] = a[vi, vk] - c[vi]
+
+
+def test_blocks_may_share_the_loops_around_a_sum() -> None:
+    program = read_program(in_shared_loops)
+    assert program is not None
+    assert [stage.name for stage in program.stages] == ["sum", "less"]
+
+
 def test_stages_have_axes_values_and_starts() -> None:
     program = read_program(matmul(4, 5, 6, activation="relu"))
     assert program is not None
@@ -145,7 +195,15 @@ def test_a_reduction_of_two_buffers_is_one_stage() -> None:
 
 @pytest.mark.parametrize(
     "func",
-    [half_written, predicated, reads_later, written_twice, reads_between],
+    [
+        half_written,
+        predicated,
+        reads_later,
+        written_twice,
+        reads_between,
+        running_sum,
+        reads_before_it_is_stored,
+    ],
     ids=lambda func: str(func.attrs["global_symbol"]),
 )
 def test_other_functions_are_not_read(func: tirx.PrimFunc) -> None:

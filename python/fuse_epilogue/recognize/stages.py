@@ -21,7 +21,7 @@ from tvm.sym import Analyzer
 
 from ..tir.affine import as_constant, is_constant
 from ..tir.nest import Nest, all_nests
-from ..tir.walk import handle, loads, same, substitute, uses
+from ..tir.walk import handle, loads, parts_of, same, stored_to, substitute, uses
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,8 @@ def read_program(func: tirx.PrimFunc, symbolic: bool = False) -> Program | None:
     - `symbolic`: whether sizes may be expressions; then parameters may also be numbers.
     - Returns: None where a parameter is not a compact buffer of constant shape, a block has a
       predicate or a body other than one store for each buffer, an output has no stage for all of
-      its elements, or a stage reads what a later one writes.
+      its elements, a stage reads what a later one writes, or one reads unfinished elements in
+      shared loops.
     """
     if not isinstance(func.body, s_tir.SBlockRealize):
         return None
@@ -170,13 +171,63 @@ def read_program(func: tirx.PrimFunc, symbolic: bool = False) -> Program | None:
     if root.match_buffers or not all(_is_compact(each, symbolic) for each in buffers):
         return None
     stages: list[Stage] = []
-    for nest in all_nests(root):
+    found = all_nests(root)
+    if not is_separable(found):
+        return None
+    for nest in found:
         stage = _stage(nest)
         if stage is None or not (symbolic or _is_constant(stage)):
             return None
         stages.append(stage)
     program = Program(func, params, tuple(stages))
     return program if _is_in_order(program, root.alloc_buffers) else None
+
+
+def is_separable(found: Sequence[Nest]) -> bool:
+    """Return whether blocks in shared loops compute the same in loops of their own, in turns.
+
+    A block must read nothing that a later one stores, and of what an earlier one stores only the
+    elements of the same iteration, finished there. A sum inside of its own loops is not:
+
+        for f: { s += x[f];  y[f] = s }
+    """
+    return all(
+        _reads_finished(one, other)
+        for place, one in enumerate(found)
+        for other in found[place + 1 :]
+    )
+
+
+def _reads_finished(writer: Nest, reader: Nest) -> bool:
+    """Whether a nest reads only finished elements of an earlier one, in the loops they share."""
+    pairs = zip(writer.loops, reader.loops, strict=False)
+    shared = [one for one, other in pairs if one.same_as(other) and not is_constant(one.extent, 1)]
+    if not shared:
+        return True
+    if any(handle(load.source) in stored_to(reader.realize) for load in loads(writer.realize)):
+        return False
+    places = [_by_loop(nest) for nest in (writer, reader)]
+    stores = {handle(store.buffer): store for store in parts_of(writer.realize, tirx.BufferStore)}
+    for load in loads(reader.realize):
+        store = stores.get(handle(load.source))
+        if store is None:
+            continue
+        same_there = {
+            places[0].get(handle(index))
+            for index, read in zip(store.indices, load.indices, strict=True)
+            if places[0].get(handle(index)) == places[1].get(handle(read))
+        }
+        if not {handle(loop.loop_var) for loop in shared} <= same_there:
+            return False
+    return True
+
+
+def _by_loop(nest: Nest) -> dict[int, int]:
+    """Return the loops that are the values of a block's axes, by axis; by handles."""
+    if not isinstance(nest.realize, s_tir.SBlockRealize):
+        return {}
+    pairs = zip(nest.realize.block.iter_vars, nest.realize.iter_values, strict=True)
+    return {handle(axis.var): handle(value) for axis, value in pairs}
 
 
 def analyzer_of(axes: Iterable[Axis]) -> Analyzer:
