@@ -64,13 +64,70 @@ def test_other_sequences_may_be_infinite() -> None:
     np.testing.assert_array_equal(after["final_state"], plain["final_state"])
 
 
-def test_a_sum_that_begins_with_the_bias_is_refused() -> None:
-    """It was taken for one that begins at zero, and the bias was lost."""
-    sch = Schedule(forward({"n": 2, "c": 5, "w": 9, "f": 3, "initial_state": True}))
-    report = sch.fuse_reduction_epilogue("conv")
-    assert report.certificate.epilogues
-    with pytest.raises(ValueError, match="its sum does not begin at zero"):
-        schedules.apply(sch.mod["main"], "trn2")
+PIECE = {"n": 2, "c": 5, "w": 9, "f": 3, "initial_state": True}
+
+
+def fused(options: dict[str, Any]) -> Any:
+    """A piece whose sum begins with its bias; what follows it is in the loops of the sum."""
+    sch = Schedule(forward(options))
+    assert sch.fuse_reduction_epilogue("conv").certificate.epilogues
+    return sch.mod["main"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"activation": "silu", "residual": True},
+        {"dtype": "bfloat16", "activation": "silu"},
+        {"sequences": True, "final_state": True},
+    ],
+    ids=str,
+)
+def test_a_sum_that_begins_with_its_bias(more: dict[str, Any]) -> None:
+    """The kernel is that of the function before fusion: the bias is added as y is computed."""
+    options = {**PIECE, **more}
+    func = fused(options)
+    arrays = draw(func, options, rng_of(options))
+    assert_forward(run(func, arrays), arrays, options, name_of(options))
+    before = emit(schedules.apply(forward(options), "trn2"))
+    assert emit(schedules.apply(func, "trn2")).source == before.source
+
+
+def test_a_sum_without_bias_and_activation() -> None:
+    options = {**PIECE, "bias": False}
+    arrays = draw(forward(options), options, rng_of(options))
+    assert_forward(run(forward(options), arrays), arrays, options, name_of(options))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (
+            ("= bias[v_c]", "= padded[v_n, v_c, v_w]"),
+            "what its sum begins with is computed before",
+        ),
+        (
+            ("= bias[v_c]", "= weight[v_c, 0]"),
+            None,
+        ),
+        (
+            ("= bias[v_c]", "= weight[v_c, 0] + weight[v_c, 1]"),
+            "an element reads 'weight' at two places",
+        ),
+    ],
+    ids=["a column", "a weight", "two weights"],
+)
+def test_other_beginnings(change: tuple[str, str], why: str | None) -> None:
+    text = fused(PIECE).script()
+    assert change[0] in text
+    func = tvm.script.from_source(text.replace(*change))
+    if why is not None:
+        assert why in StreamConv().choose(func, "trn2").why
+        return
+    arrays = draw(fused(PIECE), PIECE, rng_of(PIECE))
+    arrays["bias"] = np.array(arrays["weight"][:, 0])
+    assert_forward(run(func, arrays), arrays, PIECE, name_of(PIECE))
 
 
 def test_the_trace_replays() -> None:

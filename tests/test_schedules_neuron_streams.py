@@ -42,6 +42,22 @@ def test_update(index: int) -> None:
     assert_update(run(func, arrays), before, options, name_of(options))
 
 
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(
+    "more", [{}, {"activation": "silu"}, {"circular": True}, {"pool": 3}], ids=str
+)
+def test_a_sum_that_begins_with_its_bias(more: dict[str, Any], bias: bool) -> None:
+    """Or with zero, where y is the sum itself."""
+    options = {"n": 2, "c": 64, "f": 4, "bias": bias, **more}
+    sch = Schedule(updating(options))
+    if bias:
+        assert sch.fuse_reduction_epilogue("conv").certificate.epilogues
+    func = sch.mod["main"]
+    arrays = draw(func, options, rng_of(options))
+    before = {name: np.array(array) for name, array in arrays.items()}
+    assert_update(run(func, arrays), before, options, name_of(options))
+
+
 @pytest.mark.parametrize("channels", [1, 127, 131, 256, 4096])
 def test_any_number_of_channels(channels: int) -> None:
     options = {"n": 2, "c": channels, "f": 4}

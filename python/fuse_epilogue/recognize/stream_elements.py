@@ -90,10 +90,10 @@ def read_element(streams: Streams, buffer: Any) -> Element | None:
         return None
     writer = _Elements(earlier)
     if last.block.init is not None:
-        program = read_program(streams.function([last]))
+        program = read_program(streams.function([*before, last]))
         if program is None:
             return None
-        stage = program.stages[0]
+        stage = program.stages[-1]
         value = writer.total(stage, [axis.var for axis in stage.axes], stage.axes)
         if value is None:
             return None

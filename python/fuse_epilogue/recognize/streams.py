@@ -20,9 +20,10 @@ from typing import Any
 from tvm import s_tir, tirx
 from tvm.ir import TensorLoad, prim
 
-from ..tir.build import in_root, sequence
-from ..tir.nest import statements
-from ..tir.walk import handle, loads, same, stored_to
+from ..tir.build import in_root, sequence, with_fields
+from ..tir.nest import all_nests, statements
+from ..tir.walk import handle, loads, same, stored_to, substitute
+from .stages import is_separable
 
 
 @dataclass(frozen=True)
@@ -103,13 +104,14 @@ def is_sum(piece: Piece) -> bool:
 def read_streams(func: tirx.PrimFunc) -> Streams | None:
     """Return a function in pieces.
 
-    - `func`: not scheduled.
-    - Returns: None if a statement is not one block in loops, if a check comes after something else,
-      or if a buffer is written by two statements.
+    - `func`: not scheduled; what follows a sum may share its loops.
+    - Returns: None if a statement is not blocks in loops, if a check comes after something else,
+      or if a buffer is written by two blocks.
     """
     if not isinstance(func.body, s_tir.SBlockRealize) or func.body.block.match_buffers:
         return None
-    pieces = [_piece(each) for each in statements(func.body.block.body)]
+    whole = statements(func.body.block.body)
+    pieces = [_piece(each) for statement in whole for each in _separated(statement)]
     checks = [each for each in pieces if each is not None and each.is_check]
     rest = pieces[len(checks) :]
     if not rest or pieces[: len(checks)] != checks:
@@ -119,6 +121,21 @@ def read_streams(func: tirx.PrimFunc) -> Streams | None:
     if len(found) < len(rest) or len(set(written)) < len(written):
         return None
     return Streams(func, tuple(checks), tuple(found))
+
+
+def _separated(statement: Any) -> list[Any]:
+    """Return the blocks of a statement in loops of their own, if they compute the same there."""
+    found = all_nests(in_root(statement).block)
+    if len(found) == 1 or not is_separable(found):
+        return [statement]
+    made = []
+    for nest in found:
+        body = nest.realize
+        for loop in reversed(nest.loops):
+            var = tirx.Var(loop.loop_var.name, loop.loop_var.ty)
+            body = with_fields(loop, loop_var=var, body=substitute(body, {loop.loop_var: var}))
+        made.append(body)
+    return made
 
 
 def _piece(statement: Any) -> Piece | None:

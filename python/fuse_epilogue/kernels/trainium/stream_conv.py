@@ -16,7 +16,7 @@ sequence is replaced by zeros, not multiplied with them: it may be infinite, or 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm_ffi
@@ -31,7 +31,7 @@ from ...recognize.streams import Piece, Streams, is_mask, is_sum, read_streams
 from ...rewrites.step import NotRewritten, rewrite
 from ...tir.affine import affine_of
 from ...tir.expressions import is_guard, is_zero, uncast
-from ...tir.walk import handle, uses
+from ...tir.walk import handle, loads, substitute, uses
 from ..choice import Choice
 from .quantised import is_quantised, quantised
 from .rule import NeuronRule
@@ -155,12 +155,6 @@ def find_stream(func: tirx.PrimFunc) -> Found:
     program = read_program(streams.function(streams.pieces))
     if program is None or len(sums) != 1 or not is_sum(sums[0]):
         raise NotRewritten("it is not one convolution with what follows it")
-    start = sums[0].block.init
-    if not isinstance(start, tirx.BufferStore) or not is_zero(start.value):
-        raise NotRewritten(
-            "its sum does not begin at zero: schedule it without the bias in its init, as a "
-            "function that is not fused yet"
-        )
     return _Finder(streams, program, sums[0]).find()
 
 
@@ -186,6 +180,7 @@ class _Finder:
         follows = result is not None and len(result.sums) == 1 and len(result.axes) == 3
         if result is None or not (follows and self._in_same_axes(owner)):
             raise NotRewritten("what follows its sums does not compute one element of each")
+        result = self._with_start(result, conv)
         if is_quantised(result.buffer):
             quantised(result.value, result.sums[0][0], conv.taps, tirx.Var("total", "float32"))
         source = self.program.stage_of(conv.data.source)
@@ -218,6 +213,24 @@ class _Finder:
                 if inner and [handle(index) for index in load.indices] != axes:
                     return False
         return True
+
+    def _with_start(self, result: Element, conv: DepthwiseConv) -> Element:
+        """Return an element of y that adds what its sum begins with, and sums from zero."""
+        stage = self.program.stage_of(conv.out.source)
+        assert stage is not None  # the program computes the sum
+        if not is_zero(stage.init):
+            if any(self.program.stage_of(load.source) for load in loads(stage.init)):
+                raise NotRewritten("what its sum begins with is computed before")
+            own = zip(stage.axes, result.axes, strict=True)
+            start = substitute(stage.init, {axis.var: by.var for axis, by in own})
+            [(total, _)] = result.sums
+            result = replace(result, value=substitute(result.value, {total: total + start}))
+        places: dict[int, Any] = {}
+        for load in loads(result.value):
+            known = places.setdefault(handle(load.source), load)
+            if not tvm_ffi.structural_equal(known, load):
+                raise NotRewritten(f"an element reads '{load.source.name}' at two places")
+        return result
 
     def _unmasked(self, masks: list[Any]) -> Any:
         """Return the block of the sum without its mask, which is noted."""
