@@ -1,4 +1,4 @@
-"""Draw what `conv1d_cpu.py` has measured: ours and the best peer, in times of memcpy.
+"""Draw what `conv1d_cpu.py` has measured: ours and the best peer, in times of the bound.
 
     python benchmarks/conv1d_chart.py          draws results/conv1d_cpu.svg from the JSON beside it
     python benchmarks/conv1d_chart.py FILE     draws FILE.svg from FILE.json
@@ -61,26 +61,27 @@ def bars(
         elif name:
             figure += f"  {name}"
         end = max(min(median, LIMIT), upper) + 0.06
-        # In front of the line of memcpy.
+        # In front of the line of the bound.
         behind = {"facecolor": "white", "edgecolor": "none", "pad": 0.4}
         axes.text(end, place, figure, va="center", fontsize=7.5, bbox=behind, zorder=3)
 
 
 def panel(axes: Any, rows: Sequence[Row], threads: int) -> None:
     """Draw all rows of a number of threads."""
-    axes.axvline(1.0, color=TARGET_COLOUR, lw=1.0, ls="--", label="memcpy", zorder=0.5)
+    label = "bound: the longer one of memcpy and arithmetic"
+    axes.axvline(1.0, color=TARGET_COLOUR, lw=1.0, ls="--", label=label, zorder=0.5)
     places = list(range(len(rows)))
-    ours = [row["ratio_to_memcpy"]["ours"] for row in rows]
+    ours = [row["ratio_to_bound"]["ours"] for row in rows]
     above = [place - HEIGHT / 2 for place in places]
     bars(axes, above, ours, [""] * len(rows), {"color": OURS_COLOUR, "label": "ours"})
     rivals = [(place, row) for place, row in zip(places, rows, strict=True) if row["best_peer"]]
-    spreads = [row["ratio_to_memcpy"][row["best_peer"]] for _, row in rivals]
+    spreads = [row["ratio_to_bound"][row["best_peer"]] for _, row in rivals]
     beside = [place + HEIGHT / 2 for place, _ in rivals]
     peers = [row["best_peer"] for _, row in rivals]
     bars(axes, beside, spreads, peers, {"color": PEER_COLOUR, "label": "best peer, with its name"})
     axes.set_title("1 thread" if threads == 1 else f"{threads} threads", fontsize=10)
     axes.set_xlim(0, LIMIT + 0.8)
-    axes.set_xlabel("time / time of memcpy (less is better)", fontsize=8)
+    axes.set_xlabel("time / bound (less is better)", fontsize=8)
     axes.set_yticks(places, [title(row) for row in rows], fontsize=7)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.tick_params(axis="x", labelsize=7)

@@ -30,7 +30,10 @@ DEPENDS_ON: dict[str, tuple[str, ...]] = {
         "benchmarks/cascades.py",
         "benchmarks/cascade_parties.py",
     ),
-    "conv1d_cpu": ("cpp", *SCHEDULES, "benchmarks/conv1d_cpu.py", "benchmarks/conv1d_cpu_cases.py"),
+    "conv1d_cpu": (
+        *("cpp", *SCHEDULES, "benchmarks/conv1d_cpu.py"),
+        *("benchmarks/conv1d_cpu_bound.py", "benchmarks/conv1d_cpu_cases.py"),
+    ),
     "conv1d_cuda": ("cpp", *SCHEDULES, "benchmarks/conv1d_cuda.py"),
     "conv1d_streams": ("cpp", *SCHEDULES, f"{PACKAGE}/workloads", "benchmarks/conv1d_streams.py"),
     "conv_layers": (

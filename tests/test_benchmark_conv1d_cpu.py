@@ -1,4 +1,4 @@
-"""What the benchmark of the CPU leaves behind when it is interrupted."""
+"""The bound of the benchmark of the CPU, and what it leaves behind when it is interrupted."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import importlib
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tvm
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 
@@ -108,3 +110,38 @@ def test_nothing_measured(
     interrupted(benchmark, monkeypatch, "--output", str(tmp_path / "some.json"))
     assert not list(tmp_path.iterdir())
     assert "Nothing was written." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "products", "others"),
+    [
+        ("main", "float32", 3, 1),
+        ("main", "bfloat16", 3, 3),
+        # The 12 and 9 of SiLU: a quotient, a reduction by two parts of ln 2, a series of degree 7.
+        ("mamba", "float32", 4 + 12, 9),
+        ("short", "int8", 2, 2),
+    ],
+)
+def test_the_least_time_of_the_arithmetic(
+    benchmark: Any, name: str, dtype: str, products: int, others: int
+) -> None:
+    bound = sys.modules["conv1d_cpu_bound"]
+    target = tvm.target.Target({"kind": "llvm", "mcpu": "znver4", "num-cores": 2})
+    machine = bound.processor(target)
+    machine = replace(machine, clock_hz=1e9, core=replace(machine.core, fma=2.0, add=1.0))
+    (case,) = (each for each in benchmark.CASES if (each.name, each.dtype) == (name, dtype))
+    vectors = case.n * case.c * case.w / 16
+    clocks = max(products / 2, (products + others) / 3)
+    seconds = bound.arithmetic_s(case, machine, target, 2)
+    assert seconds == pytest.approx(vectors * clocks / 1e9 / 2)
+
+
+def test_a_case_is_judged_by_the_longer_bound_of_each_turn(benchmark: Any) -> None:
+    report = sys.modules["conv1d_cpu_report"]
+    samples = {"call": [1.0] * 3, "memcpy": [3.0, 5.0, 3.0], "ours": [4.0, 6.0, 13.0]}
+    arithmetic = {1.0: 1.5, 3.0: 1.25, 6.0: 5 / 6}  # copies take 2, 4 and 2; ours 3, 5 and 12
+    for seconds, middle in arithmetic.items():
+        row = report.evaluate(benchmark.CASES[1], "warm", 1, samples, seconds, {})
+        assert row["ratio_to_bound"]["ours"]["median"] == pytest.approx(middle)
+        assert row["bound_s"] == {"memcpy": 2.0, "arithmetic": seconds}
+        assert len(report.missed([row])) == (middle > 1.1)
