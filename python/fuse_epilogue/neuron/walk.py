@@ -216,10 +216,8 @@ class Walk:
     def _accumulate(self, engine: str, args: dict[str, Any]) -> None:
         """Note whether the registers that an engine reduces into hold a result.
 
-        Raises
-        ------
-        Refused
-            A reduction goes on, or is read out, that no instruction of the engine has begun.
+        - Raises Refused: a reduction goes on, or is read out, that no instruction of the engine has
+          begun.
         """
         command = args.get("reduce_cmd", "reset_reduce")
         if command == "idle" and engine == "vector":

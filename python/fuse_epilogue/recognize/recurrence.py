@@ -32,16 +32,12 @@ ATTR = "fuse_epilogue.recurrence"
 class Cell:
     """Computation of one step.
 
-    Attributes
-    ----------
-    gates : int
-        Number of values of the input for each element of the state.
-    states : int
-        Number of states; the first one is the result of the step.
-    weights : tuple[str, ...]
-        Shape of each weight, in letters: "g" all gates, "z" all but the last one, "h" the state.
-    step : Callable
-        Takes the input of the step, the states and the weights, returns the new states.
+    - `gates`: number of values of the input for each element of the state.
+    - `states`: number of states; the first one is the result of the step.
+    - `weights`: shape of each weight, in letters: "g" all gates, "z" all but the last one, "h" the
+      state.
+    - `step` (Callable): takes the input of the step, the states and the weights, returns the new
+      states.
     """
 
     gates: int
@@ -131,15 +127,9 @@ CELLS: dict[str, Cell] = {
 class Layer:
     """A layer, by its sizes.
 
-    Attributes
-    ----------
-    cell : str
-        Name of the cell.
-    steps, batch : int or Expr
-    size : int
-        Elements of a state.
-    reverse : bool
-        Whether the last step comes first.
+    - `steps`, `batch` (int or Expr)
+    - `size`: elements of a state.
+    - `reverse`: whether the last step comes first.
     """
 
     cell: str
@@ -183,10 +173,7 @@ class Layer:
         Its parameters are the inputs of all steps, the first states and the weights, then the
         results of all steps and the last states.
 
-        Parameters
-        ----------
-        step : tvm.tirx.PrimFunc, optional
-            Function of one step, with a schedule: weights may be packed.
+        - `step`: function of one step, with a schedule: weights may be packed.
         """
         step = self.step() if step is None else step
         count, number = self._table.states, len(self._table.weights)
@@ -249,14 +236,7 @@ def _copy(source: Any, target: Any) -> Any:
 
 
 def read_layer(func: tirx.PrimFunc) -> Layer | None:
-    """Return a function as a layer, None if it is not what is written for its cell.
-
-    Example
-    -------
-    >>> layer = Layer("lstm", 5, 2, 8)
-    >>> read_layer(layer.function()) == layer
-    True
-    """
+    """Return a function as a layer, None if it is not what is written for its cell."""
     name = (func.attrs or {}).get(ATTR)
     if name is None:
         return None

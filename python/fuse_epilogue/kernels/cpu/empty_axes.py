@@ -28,14 +28,8 @@ from ...tir.walk import handle, variables
 def for_empty_axes(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return a function that is right where an axis of its arrays has no elements.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Scheduled or not; stays as it is, and is returned itself if all of its sizes are constant.
-
-    Returns
-    -------
-    tvm.tirx.PrimFunc
+    - `func`: scheduled or not; stays as it is, and is returned itself if all of its sizes are
+      constant.
     """
     shapes = [param.shape for param in func.params if isinstance(param.ty, BufferType)]
     if all(isinstance(size, tirx.IntImm) for shape in shapes for size in shape):

@@ -11,21 +11,9 @@ from ..scheduled import Scheduled, Way
 def schedule(layer: Layer, step: Scheduled) -> Scheduled:
     """Schedule a layer.
 
-    Parameters
-    ----------
-    step : Scheduled
-        One of its steps, with a schedule.
-
-    Returns
-    -------
-    Scheduled
-        Weights are packed as for a step; no time is predicted for a symbolic number of steps.
-
-    Example
-    -------
-    >>> layer = Layer("gru", 5, 2, 8)
-    >>> schedule(layer, Scheduled(layer.step(), "contraction")).kind
-    'steps of contraction'
+    - `step`: one of its steps, with a schedule.
+    - Returns: weights are packed as for a step; no time is predicted for a symbolic number of
+      steps.
     """
     steps = layer.steps if isinstance(layer.steps, int) else 0
     seconds = steps * step.predicted_s

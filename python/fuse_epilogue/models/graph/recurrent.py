@@ -25,27 +25,14 @@ def emit_layer(
 ) -> list[Any]:
     """Emit a layer in one direction.
 
-    Parameters
-    ----------
-    cell : str
-        One of :data:`fuse_epilogue.recognize.recurrence.CELLS`.
-    x : relax.Var
-        Steps x batch x features.
-    states : Sequence[relax.Var]
-        The first states, batch x size each.
-    into : relax.Var
-        Weights of the input, gates x features.
-    weights : Sequence[relax.Var]
-        Weights of the cell.
-    bias : relax.Var, optional
-        Added to the products of the input.
-    reverse : bool
-        Whether the last step comes first.
-
-    Returns
-    -------
-    list[relax.Var]
-        The results of all steps, and the states after the last one.
+    - `cell`: one of :data:`fuse_epilogue.recognize.recurrence.CELLS`.
+    - `x` (relax.Var): steps x batch x features.
+    - `states` (Sequence[relax.Var]): the first states, batch x size each.
+    - `into` (relax.Var): weights of the input, gates x features.
+    - `weights` (Sequence[relax.Var]): weights of the cell.
+    - `bias` (relax.Var, optional): added to the products of the input.
+    - `reverse`: whether the last step comes first.
+    - Returns: the results of all steps, and the states after the last one.
     """
     emit: Callable[[Any], Any] = builder.emit
     products = emit(relax.op.matmul(x, emit(relax.op.permute_dims(into))))
@@ -76,10 +63,7 @@ def emit_both(
 ) -> list[Any]:
     """Emit a layer in one direction or two.
 
-    Returns
-    -------
-    list
-        The results of all steps beside each other, and for each state a list by directions.
+    - Returns: the results of all steps beside each other, and for each state a list by directions.
     """
     found = [each() for each in directions]
     results = [each[0] for each in found]

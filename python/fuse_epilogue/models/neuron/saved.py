@@ -106,12 +106,8 @@ def _bits(data: np.ndarray) -> np.ndarray:
 def load(folder: Path) -> NeuronPackage:
     """Load a package that :meth:`NeuronPackage.save` has saved.
 
-    Raises
-    ------
-    OSError
-        A file cannot be read.
-    SavedModelError
-        The folder is not such a package, or is damaged.
+    - Raises OSError: a file cannot be read.
+    - Raises SavedModelError: the folder is not such a package, or is damaged.
     """
     file = folder / MANIFEST
     try:

@@ -18,16 +18,9 @@ from .recurrent import NODES, emit_node
 def relax_module(model: Any, loops: bool = True) -> ir.IRModule:
     """Return an ONNX model as a module of Relax; weights become constants.
 
-    Parameters
-    ----------
-    model : onnx.ModelProto
-    loops : bool
-        Whether recurrent layers may become functions with loops.
-
-    Raises
-    ------
-    ValueError
-        The model has a recurrent layer, and `loops` is false.
+    - `model` (onnx.ModelProto)
+    - `loops`: whether recurrent layers may become functions with loops.
+    - Raises ValueError: the model has a recurrent layer, and `loops` is false.
     """
     imported = {*onnx_frontend._get_convert_map(), "Constant", "If", *NODES, *operator_rewrites()}
     known = with_known_nodes(with_functions_inlined(model, imported))

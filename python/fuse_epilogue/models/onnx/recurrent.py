@@ -15,14 +15,9 @@ from ..graph.rewriting import known_shape
 class _Node(NamedTuple):
     """A recurrent operator.
 
-    Attributes
-    ----------
-    states : int
-    activations : tuple[str, ...]
-        The defaults.
-    order : tuple[int, ...]
-        Where the gates of a cell are among those of ONNX. LSTM: input, output, to forget, cell;
-        GRU: update, reset, new.
+    - `activations`: the defaults.
+    - `order`: where the gates of a cell are among those of ONNX. LSTM: input, output, to forget,
+      cell; GRU: update, reset, new.
     """
 
     states: int
@@ -46,22 +41,10 @@ def emit_node(
 ) -> Any:
     """Emit a node.
 
-    Parameters
-    ----------
-    kind : str
-        One of :data:`NODES`.
-    inputs : Sequence[relax.Expr or None]
-        Operands of the node, None for one that is left out.
-
-    Returns
-    -------
-    relax.Tuple
-        Its results.
-
-    Raises
-    ------
-    ValueError
-        The node does more than is supported here.
+    - `kind`: one of :data:`NODES`.
+    - `inputs` (Sequence[relax.Expr or None]): operands of the node, None for one that is left out.
+    - Returns: its results.
+    - Raises ValueError: the node does more than is supported here.
     """
     emit, node = builder.emit, NODES[kind]
     x, *weights, lengths, first, second, peephole = [*inputs, *[None] * 8][:8]

@@ -25,10 +25,7 @@ _TYPES = (torch.float32, torch.float64)
 def recurrent_decompositions(known: Any) -> dict[Any, Callable[..., Any]]:
     """Return decompositions that leave recurrent layers as they are where one function is made.
 
-    Parameters
-    ----------
-    known : Mapping
-        The decompositions of the others, into all operators of every step.
+    - `known` (Mapping): the decompositions of the others, into all operators of every step.
     """
     return {op: partial(_unless_supported, known[op]) for op in _CELLS if op in known}
 

@@ -31,15 +31,8 @@ from .refusals import EmitError
 def plan(program: Program) -> dict[int, Layout]:
     """Decide the layout of every buffer on the chip, and the axes of blocks without marks.
 
-    Returns
-    -------
-    dict[int, Layout]
-        By ``id`` of the tensor.
-
-    Raises
-    ------
-    EmitError
-        A buffer is needed in two layouts, or nothing tells one.
+    - Returns: by ``id`` of the tensor.
+    - Raises EmitError: a buffer is needed in two layouts, or nothing tells one.
     """
     planner = _Planner(program)
     leaves = program.leaves()

@@ -87,10 +87,7 @@ def run_activation(dst: np.ndarray, args: Arguments) -> np.ndarray:
 def activated(op: str, value: np.ndarray) -> np.ndarray:
     """Return a function of values.
 
-    Raises
-    ------
-    Refused
-        A sine of an angle beyond pi: the scalar engine returns something else for it.
+    - Raises Refused: a sine of an angle beyond pi: the scalar engine returns something else for it.
     """
     if op == "sin" and (np.abs(value) > np.float32(np.pi)).any():
         raise Refused(

@@ -54,19 +54,12 @@ ASSUMED = "assumed: compared with no document"
 class Parameter:
     """A parameter of an instruction.
 
-    Attributes
-    ----------
-    name : str
-        Its name.
-    kind : str
-        ``dst``, ``result`` and ``results`` (several) are written; ``tile`` and ``tiles`` are read,
-        ``any`` is not looked at. ``vector``: a
-        number, or a tile of one column, one value for each partition; ``operand`` is the same, or
-        None. ``op``, ``function`` and
-        ``reducer`` are names in ``nl``. ``number``, ``integer``, ``flag``, ``axes``, ``pattern``
-        and ``values`` are constants; any other kind is an enumeration of ``nisa``.
-    default : Any
-        `REQUIRED` if there is none.
+    - `kind`: ``dst``, ``result`` and ``results`` (several) are written; ``tile`` and ``tiles`` are
+      read, ``any`` is not looked at. ``vector``: a number, or a tile of one column, one value for
+      each partition; ``operand`` is the same, or None. ``op``, ``function`` and ``reducer`` are
+      names in ``nl``. ``number``, ``integer``, ``flag``, ``axes``, ``pattern`` and ``values`` are
+      constants; any other kind is an enumeration of ``nisa``.
+    - `default`: `REQUIRED` if there is none.
     """
 
     name: str
@@ -78,14 +71,9 @@ class Parameter:
 class Cost:
     """Cycles of an instruction.
 
-    Attributes
-    ----------
-    per_element : float
-        Cycles for each free element of the largest operand.
-    source : str
-        Where the figure is from.
-    machines : tuple[str, ...]
-        Names of the machines it is for.
+    - `per_element`: cycles for each free element of the largest operand.
+    - `source`: where the figure is from.
+    - `machines`: names of the machines it is for.
     """
 
     per_element: float
@@ -102,36 +90,21 @@ def never(args: Arguments) -> bool:
 class Instruction:
     """An instruction.
 
-    Attributes
-    ----------
-    name : str
-        Its name in ``nisa``.
-    engines : tuple[str, ...]
-        Which may execute it, NKI's choice first.
-    parameters : tuple[Parameter, ...]
-        In their order; ``dst`` is one of them.
-    fit : Callable[[Arguments], None]
-        Raises `Refused` where the operands' shapes do not make an instruction.
-    run : Callable[[numpy.ndarray, Arguments], None]
-        Computes; tiles are arrays. Further results are written in place.
-    cost : Cost or None
-        None: in `fuse_epilogue.neuron.costs`, where it depends on the operands, or a transfer.
-    ignored : tuple[str, ...]
-        Parameters that change nothing here, such as hints to the compiler.
-    reads_dst : Callable[[Arguments], bool]
-        Whether what it writes counts as read, too.
-    since : str
-        First machine that has it.
-    hbm : bool
-        Whether operands may be in HBM.
-    partly : tuple[str, ...]
-        Operands of which only some elements are read: the others may be uninitialised.
-    leading : tuple[str, ...]
-        Operands of which an instruction touches only the first four of every 32 partitions.
-    between_machines : bool
-        Whether other machines take part: then how long it takes is not known.
-    choose : Callable[[Arguments], str] or None
-        Returns NKI's choice of an engine, where it depends on the operands.
+    - `engines`: which may execute it, NKI's choice first.
+    - `parameters`: in their order; ``dst`` is one of them.
+    - `fit`: raises `Refused` where the operands' shapes do not make an instruction.
+    - `run`: computes; tiles are arrays. Further results are written in place.
+    - `cost`: None: in `fuse_epilogue.neuron.costs`, where it depends on the operands, or a
+      transfer.
+    - `ignored`: parameters that change nothing here, such as hints to the compiler.
+    - `reads_dst`: whether what it writes counts as read, too.
+    - `since`: first machine that has it.
+    - `hbm`: whether operands may be in HBM.
+    - `partly`: operands of which only some elements are read: the others may be uninitialised.
+    - `leading`: operands of which an instruction touches only the first four of every 32
+      partitions.
+    - `between_machines`: whether other machines take part: then how long it takes is not known.
+    - `choose`: returns NKI's choice of an engine, where it depends on the operands.
     """
 
     name: str

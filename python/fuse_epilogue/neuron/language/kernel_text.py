@@ -21,20 +21,12 @@ from .scope import parameter_names
 class KernelText:
     """A text that passed.
 
-    Attributes
-    ----------
-    name : str
-        The function's.
-    parameters : tuple[str, ...]
-        Names of the parameters.
-    optional : frozenset[str]
-        Parameters with a default.
-    line : int
-        Line of ``def``.
-    doc : str
-        The docstring, "" without one.
-    function : Function
-        The kernel.
+    - `name`: the function's.
+    - `parameters`: names of the parameters.
+    - `optional`: parameters with a default.
+    - `line`: line of ``def``.
+    - `doc`: the docstring, "" without one.
+    - `function`: the kernel.
     """
 
     name: str
@@ -57,19 +49,10 @@ def parse(
 ) -> KernelText:
     """Read a kernel.
 
-    Parameters
-    ----------
-    source : str or Path
-        The text of a kernel file, or its path: then what it imports is looked up beside it.
-    name : str, optional
-        Which function, if the file has several with the decorator ``@nki.jit``.
-    folders : Sequence[str or Path]
-        Where else files that it imports are looked up.
-
-    Raises
-    ------
-    KernelError
-        Not a kernel, with the line and the reason.
+    - `source`: the text of a kernel file, or its path: then what it imports is looked up beside it.
+    - `name`: which function, if the file has several with the decorator ``@nki.jit``.
+    - `folders`: where else files that it imports are looked up.
+    - Raises KernelError: not a kernel, with the line and the reason.
     """
     path = source if isinstance(source, Path) else None
     text = source.read_text(encoding="utf-8") if isinstance(source, Path) else source

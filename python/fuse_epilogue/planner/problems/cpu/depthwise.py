@@ -27,10 +27,7 @@ from .depthwise_problem import ELEMENTS, NAMES, ROWS, TILES, ConvProblem, Way, f
 def find_conv(request: Request) -> ConvProblem | None:
     """Return the depthwise convolution that a function is, None if it is something else.
 
-    Raises
-    ------
-    ValueError
-        The function has a reduction, and an axis of size 0.
+    - Raises ValueError: the function has a reduction, and an axis of size 0.
     """
     matched = match_conv(request)
     if matched is None:

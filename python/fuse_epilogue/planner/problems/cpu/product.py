@@ -164,11 +164,8 @@ class ProductProblem(Product[Cpu]):
 def find_product(request: Request) -> ProductProblem | None:
     """Return the product of matrices that a function is, None if it is something else.
 
-    Raises
-    ------
-    ValueError
-        TVM's primitives refuse every way to schedule the product; or the function has a
-        reduction, and an axis of size 0.
+    - Raises ValueError: TVM's primitives refuse every way to schedule the product; or the function
+      has a reduction, and an axis of size 0.
     """
     return applicable(match_product(request, ProductProblem))
 

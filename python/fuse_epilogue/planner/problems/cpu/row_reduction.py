@@ -122,9 +122,7 @@ class RowsProblem(Rows[Cpu]):
 def find_rows(request: Request) -> RowsProblem | None:
     """Return the reduction of rows that a function is, None if it is something else.
 
-    Raises
-    ------
-    ValueError
-        TVM's primitives refuse every way to schedule the reduction of rows, or an axis has size 0.
+    - Raises ValueError: TVM's primitives refuse every way to schedule the reduction of rows, or an
+      axis has size 0.
     """
     return applicable(match_rows(request, RowsProblem), lambda p: p["lanes"] > 1)

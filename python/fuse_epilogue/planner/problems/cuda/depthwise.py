@@ -190,11 +190,8 @@ class CudaConv(Conv[Gpu]):
 def find_conv(request: Request) -> CudaConv | None:
     """Return the depthwise convolution that a function is, None if it is something else.
 
-    Raises
-    ------
-    ValueError
-        TVM's primitives refuse every way to schedule the convolution; or the function has a
-        reduction, and an axis of size 0.
+    - Raises ValueError: TVM's primitives refuse every way to schedule the convolution; or the
+      function has a reduction, and an axis of size 0.
     """
     matched = match_conv(request)
     if matched is None:

@@ -128,24 +128,14 @@ def under_way(words: Array) -> Array:
 def terms(gpu: Gpu, kernels: Sequence[tuple[Array, Kernel]], size: int) -> Terms:
     """Return the terms of the cost of kernels that run one after the other.
 
-    Parameters
-    ----------
-    kernels : Sequence[tuple[Array, Kernel]]
-        Each with whether points have it.
-    size : int
-        Number of points.
-
-    Returns
-    -------
-    Terms
-        In seconds. traffic: what goes to and from the memory and the second cache, each at its
-        bandwidth. latency: all instructions on one multiprocessor, or what they wait for each
-        other, wave after wave; and the launches. spill: loads and stores of what has no register,
-        on the whole machine. parallelism: what many multiprocessors save of the latency; the last
-        wave may leave some idle.
-
-        How much of the traffic goes on while others compute was not measured: the terms are added,
-        so that less of either is better.
+    - `kernels`: each with whether points have it.
+    - `size`: number of points.
+    - Returns: in seconds. traffic: what goes to and from the memory and the second cache, each at
+      its bandwidth. latency: all instructions on one multiprocessor, or what they wait for each
+      other, wave after wave; and the launches. spill: loads and stores of what has no register, on
+      the whole machine. parallelism: what many multiprocessors save of the latency; the last wave
+      may leave some idle. How much of the traffic goes on while others compute was not measured:
+      the terms are added, so that less of either is better.
     """
     sums, chip = [np.zeros(size) for _ in range(4)], gpu.chip
     for has, kernel in kernels:

@@ -184,11 +184,8 @@ class CudaProduct(Product[Gpu]):
 def find_product(request: Request) -> CudaProduct | None:
     """Return the product of matrices that a function is, None if it is something else.
 
-    Raises
-    ------
-    ValueError
-        TVM's primitives refuse every way to schedule the product; or the function has a
-        reduction, and an axis of size 0.
+    - Raises ValueError: TVM's primitives refuse every way to schedule the product; or the function
+      has a reduction, and an axis of size 0.
     """
     found = match_product(request, CudaProduct)
     # Of a matrix times itself there is one read, and the tiles of two are wanted.

@@ -219,10 +219,8 @@ class CudaRows(Rows[Gpu]):
 def find_rows(request: Request) -> CudaRows | None:
     """Return the reduction of rows that a function is, None if it is something else.
 
-    Raises
-    ------
-    ValueError
-        TVM's primitives refuse every way to schedule the reduction of rows, or an axis has size 0.
+    - Raises ValueError: TVM's primitives refuse every way to schedule the reduction of rows, or an
+      axis has size 0.
     """
     found = match_rows(request, CudaRows)
     if found is None or not in_plain_loops(*found.request.scheduled()):

@@ -172,10 +172,7 @@ class TrainiumAttention(Predicted):
 def find_attention(request: Request) -> TrainiumAttention | None:
     """Return attention as a problem, None if the function is something else.
 
-    Raises
-    ------
-    ValueError
-        As for :func:`.predicted.matched_problem`.
+    - Raises ValueError: as for :func:`.predicted.matched_problem`.
     """
     return matched_problem(
         request,

@@ -151,9 +151,6 @@ class TrainiumConv2d(Predicted):
 def find_conv2d(request: Request) -> TrainiumConv2d | None:
     """Return a 2-D convolution as a problem, None if the function is something else.
 
-    Raises
-    ------
-    ValueError
-        As for :func:`.predicted.matched_problem`.
+    - Raises ValueError: as for :func:`.predicted.matched_problem`.
     """
     return matched_problem(request, match_conv2d, TrainiumConv2d)

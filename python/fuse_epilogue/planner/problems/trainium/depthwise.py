@@ -336,10 +336,8 @@ class TrainiumConv(OnTrainium):
 def find_conv(request: Request) -> TrainiumConv | None:
     """Return a convolution as a problem, None if the function is something else.
 
-    Raises
-    ------
-    ValueError
-        The sizes are more than is counted; or as of :func:`.fusion_modes.find_ways`.
+    - Raises ValueError: the sizes are more than is counted; or as of
+      :func:`.fusion_modes.find_ways`.
     """
     ways: Any = find_ways(request, find_channel_conv)
     if ways is None:

@@ -133,10 +133,8 @@ class TrainiumRows(OnTrainium):
 def find_rows(request: Request) -> TrainiumRows | None:
     """Return a reduction of rows as a problem, None if the function is something else.
 
-    Raises
-    ------
-    ValueError
-        The sizes are more than is counted; or as of :func:`.fusion_modes.find_ways`.
+    - Raises ValueError: the sizes are more than is counted; or as of
+      :func:`.fusion_modes.find_ways`.
     """
     ways = find_ways(request, find_reduced)
     if ways is None:

@@ -157,10 +157,7 @@ class TrainiumRowStages(Predicted):
 def find_row_stages(request: Request) -> TrainiumRowStages | None:
     """Return reductions of the same rows as a problem, None if the function is something else.
 
-    Raises
-    ------
-    ValueError
-        As for :func:`.predicted.matched_problem`.
+    - Raises ValueError: as for :func:`.predicted.matched_problem`.
     """
 
     def problem_of(found: Stages, core: Machine) -> TrainiumRowStages:
